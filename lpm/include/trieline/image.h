@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The bytes of a trieline image: the one description of the layout that BPF programs, C and Rust share.
+ *
+ * An image is a run of little-endian bytes with no pointers in it: every reference is a 32-bit offset from the
+ * image's start. So the same bytes are valid in a Rust slice, a BPF arena, a memory-mapped BPF array, a shared
+ * file and a snapshot.
+ *
+ *   0        struct tl_image              header
+ *   chunks   u32 [size / TL_CHUNK]        who owns each 64 KiB chunk; only the writer reads it
+ *   dir      u32 [tables]                 directory: one word a table
+ *   ...      chunks                       tables (header + root) and nodes
+ *
+ * Directory word: byte offset of the table's root, a multiple of 64; the low six bits hold the number of address
+ * bits that index the root (0..24). 0 = no such table. Storing this word replaces the whole table for
+ * all addresses at once. The 64 bytes before the root are the table's header.
+ *
+ * Ref (a root slot or a node's slot, u32):
+ *   bit 31 = 0   a value, 1 .. 2^31-1; 0 = no prefix here (the table's `fallback`, the value of the prefix of
+ *                length 0, applies)
+ *   bit 31 = 1   a node: bits 30..29 kind, bits 28..0 offset in units of 8 bytes
+ *
+ * A writer builds new nodes aside and publishes them by one release-store of the 32-bit word that leads to them.
+ * What the word led to before must stay untouched until no reader can hold it (a grace period; see `Grace` in
+ * the Rust crate).
+ */
+#ifndef TRIELINE_IMAGE_H
+#define TRIELINE_IMAGE_H
+
+#ifdef __linux__
+#include <linux/types.h>
+#endif
+
+#define TL_IMAGE_MAGIC 0x4c495254u /* "TRIL" */
+#define TL_IMAGE_VERSION 1
+#define TL_CHUNK 65536u /* bytes; the unit in which a writer claims and reclaims memory */
+#define TL_NO_TABLE 0u
+#define TL_VALUE_MAX 0x7fffffffu
+
+/* Header, at offset 0. Written once by whoever creates the image, except `writes`. */
+struct tl_image {
+	__u32 magic;
+	__u16 version;
+	__u16 header_bytes; /* sizeof(struct tl_image) */
+	__u64 size;	    /* bytes, a multiple of TL_CHUNK, at most 4 GiB */
+	__u32 chunks;	    /* offset of the chunk map */
+	__u32 dir;	    /* offset of the directory */
+	__u32 tables;	    /* slots in the directory */
+	__u32 generation;   /* of the newest writer; each writer that opens the image adds one */
+	__u32 reserved[8];
+};
+
+/* Header of a table, in the 64 bytes before its root. */
+struct tl_table {
+	__u32 fallback;	  /* value of the prefix of length 0; 0 = none */
+	__u8 key_family;  /* 4 = IPv4, 6 = IPv6 */
+	__u8 root_bits;   /* as in the directory word */
+	__u16 key_bits;	  /* 32, 128 */
+	__u32 prefixes;	  /* in the table, the one of length 0 included; informative */
+	__u32 root_bytes; /* 4 << root_bits */
+	__u32 reserved[12];
+};
+
+/* Directory word. */
+#define TL_DIR_BITS 63u /* mask of the number of root bits */
+
+/* Ref. */
+#define TL_REF_NODE 0x80000000u
+#define TL_REF_KIND_SHIFT 29
+#define TL_REF_KIND 0x60000000u
+#define TL_REF_OFFSET 0x1fffffffu /* << 3 = bytes */
+#define TL_REF_UNIT 8u
+
+/*
+ * Node kinds. (The rest of this file is final; the kinds may grow, and an image of another version is refused.)
+ *
+ * A bitmap node covers 2^stride slots as runs of equal refs: bit i of the bitmap is set where slot i starts a run;
+ * bit 0 is always set; a slot that leads to a node is a run of its own. `ref[k]` is the ref of the k-th run, so slot
+ * i has ref[popcount(bits 0..i) - 1].
+ */
+enum tl_node_kind {
+	TL_NODE6 = 0, /* struct tl_node6: six key bits */
+	TL_NODE8 = 1, /* struct tl_node8: eight key bits */
+};
+
+struct tl_node6 {
+	__u64 starts;
+	__u32 ref[];
+};
+
+struct tl_node8 {
+	__u8 before[4]; /* runs that start before 64-bit word j of `starts`; the first is 0 */
+	__u32 reserved;
+	__u64 starts[4];
+	__u32 ref[];
+};
+
+/* After the root, key bits are consumed by nodes of one kind a family: IPv4 by node6, IPv6 by node8. */
+#define TL_V4_STEPS_MAX 6  /* ceil(32 / 6): a root of 0 bits */
+#define TL_V6_STEPS_MAX 16 /* 128 / 8: a root of 0 bits */
+
+_Static_assert(sizeof(struct tl_image) == 64, "image header");
+_Static_assert(sizeof(struct tl_table) == 64, "table header");
+_Static_assert(sizeof(struct tl_node6) == 8, "node6 header");
+_Static_assert(sizeof(struct tl_node8) == 40, "node8 header");
+
+#endif

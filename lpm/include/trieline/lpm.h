@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Longest-prefix-match lookups in a trieline image (image.h), for BPF programs and native C. See mem.h for the homes.
+ *
+ * Keys are integers in host order: an IPv4 address as __u32 (192.0.2.1 = 0xc0000201), an IPv6 address as two __u64,
+ * the first eight bytes of the address in `hi`. Each lookup returns a value 1 .. 2^31-1, or 0: no prefix matches or no such
+ * table. Steps are bounded (TL_V4_STEPS_MAX, TL_V6_STEPS_MAX), also in a damaged image.
+ */
+#ifndef TRIELINE_LPM_H
+#define TRIELINE_LPM_H
+
+#include "mem.h"
+
+/* Number of set bits. BPF has no instruction for it. */
+static inline __attribute__((always_inline)) __u32 tl_popcount(__u64 x)
+{
+#ifdef __bpf__
+	x -= x >> 1 & 0x5555555555555555ull;
+	x = (x & 0x3333333333333333ull) + (x >> 2 & 0x3333333333333333ull);
+	x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0full;
+	return x * 0x0101010101010101ull >> 56;
+#else
+	return __builtin_popcountll(x);
+#endif
+}
+
+/* The directory word of table `id`, 0 when there is none. `dir` and `tables` are those of the image's header. */
+static inline __attribute__((always_inline)) __u32 tl_table_word(tl_base_t base, __u32 id)
+{
+	if (id >= tl_load32(base, __builtin_offsetof(struct tl_image, tables)))
+		return TL_NO_TABLE;
+	return tl_load32(base, tl_load32(base, __builtin_offsetof(struct tl_image, dir)) + 4 * id);
+}
+
+static inline __attribute__((always_inline)) __u32 tl_fallback(tl_base_t base, __u32 root)
+{
+	return tl_load32(base, root - sizeof(struct tl_table) + __builtin_offsetof(struct tl_table, fallback));
+}
+
+/* Longest match of an IPv4 address in the table of directory word `word`. */
+static inline __attribute__((always_inline)) __u32 tl_lookup4_in(tl_base_t base, __u32 word, __u32 addr)
+{
+	__u32 root = word & ~TL_DIR_BITS, bits = word & TL_DIR_BITS, ref, i;
+	__u64 key = (__u64)addr << 32;
+
+	if (!root)
+		return 0;
+	ref = tl_load32(base, root + (((__u64)addr << bits) >> 32) * 4);
+	key <<= bits;
+	for (i = 0; i < TL_V4_STEPS_MAX && ref & TL_REF_NODE; i++) {
+		__u32 node = (ref & TL_REF_OFFSET) << 3;
+		__u64 starts = tl_load64(base, node);
+
+		ref = tl_load32(base, node + 4 + 4 * tl_popcount(starts << (63 - (key >> 58))));
+		key <<= 6;
+	}
+	if (ref & TL_REF_NODE)
+		return 0;
+	return ref ? ref : tl_fallback(base, root);
+}
+
+/* Longest match of an IPv6 address in the table of directory word `word`. */
+static inline __attribute__((always_inline)) __u32 tl_lookup6_in(tl_base_t base, __u32 word, __u64 hi, __u64 lo)
+{
+	__u32 root = word & ~TL_DIR_BITS, bits = word & TL_DIR_BITS, ref, i;
+
+	if (!root)
+		return 0;
+	/* bits <= 24, so that the two shifts below stay under 64 also for bits = 0 */
+	ref = tl_load32(base, root + (hi >> 1 >> (63 - bits)) * 4);
+	hi = hi << bits | lo >> 1 >> (63 - bits);
+	lo <<= bits;
+	for (i = 0; i < TL_V6_STEPS_MAX && ref & TL_REF_NODE; i++) {
+		__u32 node = (ref & TL_REF_OFFSET) << 3, slot = hi >> 56, word64 = slot >> 6;
+		__u64 starts = tl_load64(base, node + 8 + 8 * word64);
+		__u32 run = tl_load8(base, node + word64) + tl_popcount(starts << (63 - (slot & 63)));
+
+		ref = tl_load32(base, node + sizeof(struct tl_node8) - 4 + 4 * run);
+		hi = hi << 8 | lo >> 56;
+		lo <<= 8;
+	}
+	if (ref & TL_REF_NODE)
+		return 0;
+	return ref ? ref : tl_fallback(base, root);
+}
+
+/* Longest match of an IPv4 address in table `id`. */
+static inline __attribute__((always_inline)) __u32 tl_lookup4(tl_base_t base, __u32 id, __u32 addr)
+{
+	return tl_lookup4_in(base, tl_table_word(base, id), addr);
+}
+
+/* Longest match of an IPv6 address in table `id`. */
+static inline __attribute__((always_inline)) __u32 tl_lookup6(tl_base_t base, __u32 id, __u64 hi, __u64 lo)
+{
+	return tl_lookup6_in(base, tl_table_word(base, id), hi, lo);
+}
+
+#endif
