@@ -1,0 +1,1 @@
+//! trieline as its user sees it: real binaries, real kernel routes, real packets.

@@ -1,0 +1,127 @@
+//! The house has floors: a box may use boxes on floors below its own, never one above or beside it.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// The floor of every box. A new workspace member has to be given one here.
+const FLOORS: &[(&str, u32)] = &[
+    ("trieline-lpm", 1),
+    ("trieline-trace", 1),
+    ("trieline-dataplane", 2),
+    ("trieline-node", 3),
+    ("trieline-lab", 3),
+    ("trieline-cli", 4),
+];
+
+/// Workspace members that are no box: nobody may depend on them, and they see trieline only from outside.
+const OUTSIDE: &[&str] = &["trieline-tests"];
+
+/// Only this box prints or reads configuration, so only it may have these crates at run time.
+const FACE: &str = "trieline-cli";
+const FACE_ONLY: &[&str] = &["anyhow", "clap", "indicatif", "toml", "tracing-subscriber", "sd-notify"];
+
+/// Boxes that may talk to BPF themselves.
+const BPF_BOXES: &[&str] = &["trieline-dataplane", "trieline-trace", "trieline-lab"];
+
+struct Edge {
+    name: String,
+    /// `None` is a run-time dependency, otherwise `dev` or `build`.
+    kind: Option<String>,
+}
+
+fn packages() -> BTreeMap<String, Vec<Edge>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--manifest-path"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"))
+        .output()
+        .expect("cargo metadata starts");
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON");
+    let text = |value: &Value| value.as_str().expect("a string").to_owned();
+    metadata["packages"]
+        .as_array()
+        .expect("packages")
+        .iter()
+        .map(|package| {
+            let edges = package["dependencies"].as_array().expect("dependencies");
+            let edge = |edge: &Value| Edge {
+                name: text(&edge["name"]),
+                kind: edge["kind"].as_str().map(str::to_owned),
+            };
+            (text(&package["name"]), edges.iter().map(edge).collect())
+        })
+        .collect()
+}
+
+fn floor(name: &str) -> Option<u32> {
+    FLOORS.iter().find(|(box_name, _)| *box_name == name).map(|(_, floor)| *floor)
+}
+
+/// Breaches of the floors in a dependency graph, in words.
+fn breaches(packages: &BTreeMap<String, Vec<Edge>>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, edges) in packages {
+        let own = floor(name);
+        if own.is_none() && !OUTSIDE.contains(&name.as_str()) {
+            found.push(format!("{name} has no floor: add it to FLOORS"));
+        }
+        for edge in edges {
+            let kind = edge.kind.as_deref().unwrap_or("run-time");
+            if OUTSIDE.contains(&edge.name.as_str()) {
+                found.push(format!("{name} depends on {} ({kind}), which is no box", edge.name));
+            }
+            let Some(other) = floor(&edge.name) else { continue };
+            match own {
+                Some(own) if other < own => {}
+                Some(own) => found.push(format!(
+                    "{name} (floor {own}) depends on {} (floor {other}, {kind}): only lower floors",
+                    edge.name
+                )),
+                None => found.push(format!("{name} looks at trieline from outside, but imports {}", edge.name)),
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn boxes_import_only_lower_floors() {
+    let found = breaches(&packages());
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn a_breach_is_found() {
+    let edge = |name: &str, kind: Option<&str>| Edge { name: name.into(), kind: kind.map(str::to_owned) };
+    let graph = BTreeMap::from([
+        ("trieline-lab".to_owned(), vec![edge("trieline-node", None)]),
+        ("trieline-lpm".to_owned(), vec![edge("trieline-dataplane", Some("dev"))]),
+        ("trieline-new".to_owned(), vec![]),
+        ("trieline-node".to_owned(), vec![edge("trieline-lpm", None), edge("trieline-tests", Some("dev"))]),
+    ]);
+    let found = breaches(&graph);
+    assert_eq!(found.len(), 4, "{found:#?}");
+}
+
+#[test]
+fn only_the_face_prints_and_reads_configuration() {
+    for (name, edges) in packages() {
+        for edge in edges.iter().filter(|edge| edge.kind.is_none()) {
+            assert!(
+                name == FACE || !FACE_ONLY.contains(&edge.name.as_str()),
+                "{name} depends on {}: only {FACE} prints or reads configuration",
+                edge.name
+            );
+        }
+    }
+}
+
+#[test]
+fn only_the_bpf_boxes_import_libbpf() {
+    for (name, edges) in packages() {
+        for edge in edges.iter().filter(|edge| edge.name.starts_with("libbpf") || edge.name == "aya") {
+            assert!(BPF_BOXES.contains(&name.as_str()), "{name} depends on {}", edge.name);
+        }
+    }
+}
