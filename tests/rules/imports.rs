@@ -78,7 +78,9 @@ fn breaches(packages: &BTreeMap<String, Vec<Edge>>) -> Vec<String> {
                     "{name} (floor {own}) depends on {} (floor {other}, {kind}): only lower floors",
                     edge.name
                 )),
-                None => found.push(format!("{name} looks at trieline from outside, but imports {}", edge.name)),
+                None => {
+                    found.push(format!("{name} looks at trieline from outside, but imports {}", edge.name))
+                }
             }
         }
     }

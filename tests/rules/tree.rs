@@ -21,11 +21,15 @@ fn tracked() -> Vec<String> {
     let Ok(output) = output else { return Vec::new() };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     // A file deleted but not yet committed is still listed.
-    text.split('\0').filter(|path| !path.is_empty() && root().join(path).is_file()).map(str::to_owned).collect()
+    text.split('\0')
+        .filter(|path| !path.is_empty() && root().join(path).is_file())
+        .map(str::to_owned)
+        .collect()
 }
 
 fn text(path: &str) -> String {
-    String::from_utf8_lossy(&std::fs::read(root().join(path)).expect("a tracked file is readable")).into_owned()
+    String::from_utf8_lossy(&std::fs::read(root().join(path)).expect("a tracked file is readable"))
+        .into_owned()
 }
 
 fn is_code(path: &str) -> bool {
@@ -77,7 +81,8 @@ fn licence_texts_are_there() {
 #[test]
 fn unsafe_only_where_memory_is_handled() {
     for path in tracked().iter().filter(|path| path.ends_with(".rs")) {
-        if UNSAFE_ALLOWED.iter().any(|allowed| path.starts_with(allowed)) || path.starts_with("tests/rules/") {
+        if UNSAFE_ALLOWED.iter().any(|allowed| path.starts_with(allowed)) || path.starts_with("tests/rules/")
+        {
             continue;
         }
         for (number, line) in text(path).lines().enumerate() {

@@ -1,1 +1,45 @@
 //! What the black-box tests stand on: namespaces, the daemon as a process, packets sent and caught.
+//!
+//! Everything here drives the real programs (`ip`, `trielined`, `trieline`) as a user would and looks at real packets.
+//! Names made here begin with `tlbb-<pid>-` and go away when their owner is dropped, also when a test panics.
+
+pub mod bed;
+pub mod command;
+pub mod daemon;
+pub mod namespace;
+pub mod packets;
+
+/// Prints why the running test cannot run here. `./dev test` counts such lines; under `TRIELINE_NO_SKIP` they fail.
+pub fn skip(why: &str) {
+    println!("SKIP: {why}");
+    let forbidden = std::env::var("TRIELINE_NO_SKIP").is_ok_and(|value| !value.is_empty() && value != "0");
+    assert!(!forbidden, "skipped although TRIELINE_NO_SKIP is set: {why}");
+}
+
+/// Whether namespaces and BPF may be used. Prints the skip line when not.
+pub fn root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        skip("needs root (namespaces and BPF)");
+    }
+    root
+}
+
+/// Polls until `condition` holds or `seconds` have passed; says which.
+pub fn eventually(seconds: f64, mut condition: impl FnMut() -> bool) -> bool {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs_f64(seconds * patience());
+    loop {
+        if condition() {
+            return true;
+        }
+        if std::time::Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// Factor on every waiting time: emulated CPUs (test VMs) are an order slower.
+pub fn patience() -> f64 {
+    std::env::var("TRIELINE_PATIENCE").ok().and_then(|factor| factor.parse().ok()).unwrap_or(1.0)
+}

@@ -1,0 +1,202 @@
+//! Packets sent from and caught in namespaces: a tap that sees what the kernel sees, counted UDP streams, raw IP.
+
+use crate::namespace::Namespace;
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Every frame the kernel of a namespace handles, in and out, on all its devices.
+///
+/// In a sink this is what arrived. In a node it is what XDP *passed*: a frame that XDP redirects is never seen by a packet
+/// socket, neither where it came in nor where it leaves.
+pub struct Tap {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Vec<u8>>>,
+}
+
+impl Tap {
+    /// Starts listening; frames that come after this call returns are caught.
+    pub fn open(namespace: &Namespace) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread = namespace.spawn({
+            let stop = stop.clone();
+            move || {
+                const ETH_P_ALL: u32 = (3u16.to_be()) as u32;
+                let socket = rustix::net::socket_with(
+                    AddressFamily::PACKET,
+                    SocketType::RAW,
+                    SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+                    NonZeroU32::new(ETH_P_ALL).map(Protocol::from_raw),
+                )
+                .expect("a packet socket");
+                // A quiet second of a fast stream must fit.
+                let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 64 << 20);
+                ready.send(()).expect("the opener waits");
+                let mut frames = Vec::new();
+                let mut frame = vec![0u8; 65536];
+                loop {
+                    // Read the flag first: what arrived before the stop is still taken.
+                    let last = stop.load(Ordering::Acquire);
+                    while let Ok((length, _)) = rustix::net::recv(&socket, &mut frame[..], RecvFlags::empty())
+                    {
+                        frames.push(frame[..length].to_vec());
+                    }
+                    if last {
+                        return frames;
+                    }
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            }
+        });
+        is_ready.recv().expect("the tap opens");
+        Self { stop, thread }
+    }
+
+    /// All frames until now.
+    pub fn close(self) -> Vec<Vec<u8>> {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().expect("the tap ends")
+    }
+
+    /// The frames that contain `marker`, e.g. a payload.
+    pub fn close_with(self, marker: &[u8]) -> Vec<Vec<u8>> {
+        let mut frames = self.close();
+        frames.retain(|frame| frame.windows(marker.len()).any(|window| window == marker));
+        frames
+    }
+}
+
+/// A UDP port of a namespace that counts what it receives by sequence number.
+pub struct UdpSink {
+    stop: Arc<AtomicBool>,
+    received: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
+impl UdpSink {
+    /// Listens on `address`.
+    pub fn open(namespace: &Namespace, address: SocketAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let received = Arc::new(AtomicU64::new(0));
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread = namespace.spawn({
+            let (stop, received) = (stop.clone(), received.clone());
+            move || {
+                let socket = UdpSocket::bind(address).expect("the sink's port");
+                let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 64 << 20);
+                socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout");
+                ready.send(()).expect("the opener waits");
+                let mut bytes = [0u8; 2048];
+                loop {
+                    match socket.recv(&mut bytes) {
+                        Ok(_) => drop(received.fetch_add(1, Ordering::Relaxed)),
+                        Err(_) if stop.load(Ordering::Acquire) => return,
+                        Err(_) => {}
+                    }
+                }
+            }
+        });
+        is_ready.recv().expect("the sink opens");
+        Self { stop, received, thread }
+    }
+
+    /// Packets received so far.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Takes what is still under way and returns how many packets came in all.
+    pub fn close(self) -> u64 {
+        std::thread::sleep(Duration::from_millis(200));
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().expect("the sink ends");
+        self.received.load(Ordering::Relaxed)
+    }
+}
+
+/// A stream of UDP packets at a steady pace until stopped.
+pub struct UdpStream {
+    stop: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
+impl UdpStream {
+    /// Starts sending `per_second` packets a second to `to`.
+    pub fn start(namespace: &Namespace, to: SocketAddr, per_second: u32) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let sent = Arc::new(AtomicU64::new(0));
+        let thread = namespace.spawn({
+            let (stop, sent) = (stop.clone(), sent.clone());
+            move || {
+                let socket = udp_socket(to);
+                let start = Instant::now();
+                let mut number = 0u64;
+                while !stop.load(Ordering::Acquire) {
+                    let due = (start.elapsed().as_secs_f64() * f64::from(per_second)) as u64;
+                    while number < due {
+                        socket.send_to(&number.to_be_bytes(), to).expect("the stream sends");
+                        number += 1;
+                        sent.store(number, Ordering::Relaxed);
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        Self { stop, sent, thread }
+    }
+
+    /// Packets sent so far.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Ends the stream and returns how many packets were sent in all.
+    pub fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().expect("the stream ends");
+        self.sent.load(Ordering::Relaxed)
+    }
+}
+
+fn udp_socket(to: SocketAddr) -> UdpSocket {
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    UdpSocket::bind(any).expect("a socket")
+}
+
+/// Sends `count` UDP packets with this payload. Errors of the sender's own routing are an answer too: returned as text.
+pub fn send_udp(from: &Namespace, to: SocketAddr, payload: &[u8], count: usize) -> Result<(), String> {
+    let payload = payload.to_vec();
+    from.enter(move || {
+        let socket = udp_socket(to);
+        for _ in 0..count {
+            socket.send_to(&payload, to).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    })
+}
+
+/// Sends one whole IPv4 or IPv6 packet (from its IP header on) as it is. The kernel adds the frame's header only; for IPv4 it
+/// also fills in checksum and length.
+pub fn send_ip(from: &Namespace, packet: &[u8]) {
+    let packet = packet.to_vec();
+    from.enter(move || {
+        const IPPROTO_RAW: u32 = 255;
+        let protocol = NonZeroU32::new(IPPROTO_RAW).map(Protocol::from_raw);
+        let (family, to) = if packet[0] >> 4 == 4 {
+            let address: [u8; 4] = packet[16..20].try_into().expect("four bytes");
+            (AddressFamily::INET, IpAddr::from(address))
+        } else {
+            let address: [u8; 16] = packet[24..40].try_into().expect("sixteen bytes");
+            (AddressFamily::INET6, IpAddr::from(address))
+        };
+        let socket = rustix::net::socket(family, SocketType::RAW, protocol).expect("a raw socket");
+        let to = SocketAddr::new(to, 0);
+        rustix::net::sendto(&socket, &packet, SendFlags::empty(), &to).expect("the packet is sent");
+    });
+}
