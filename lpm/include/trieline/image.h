@@ -7,9 +7,8 @@
  * file and a snapshot.
  *
  *   0        struct tl_image              header
- *   chunks   u32 [size / TL_CHUNK]        who owns each 64 KiB chunk; only the writer reads it
  *   dir      u32 [tables]                 directory: one word a table
- *   ...      chunks                       tables (header + root) and nodes
+ *   ...      chunks of 64 KiB             tables (header + root) and nodes
  *
  * Directory word: byte offset of the table's root, a multiple of 64; the low six bits hold the number of address
  * bits that index the root (0..24). 0 = no such table. Storing this word replaces the whole table for
@@ -33,21 +32,20 @@
 
 #define TL_IMAGE_MAGIC 0x4c495254u /* "TRIL" */
 #define TL_IMAGE_VERSION 1
-#define TL_CHUNK 65536u /* bytes; the unit in which a writer claims and reclaims memory */
+#define TL_CHUNK 65536u /* bytes; a writer that opens an image keeps every chunk that a table reaches into */
 #define TL_NO_TABLE 0u
 #define TL_VALUE_MAX 0x7fffffffu
 
-/* Header, at offset 0. Written once by whoever creates the image, except `writes`. */
+/* Header, at offset 0. Written once by whoever creates the image, except `generation`. */
 struct tl_image {
 	__u32 magic;
 	__u16 version;
 	__u16 header_bytes; /* sizeof(struct tl_image) */
 	__u64 size;	    /* bytes, a multiple of TL_CHUNK, at most 4 GiB */
-	__u32 chunks;	    /* offset of the chunk map */
 	__u32 dir;	    /* offset of the directory */
 	__u32 tables;	    /* slots in the directory */
 	__u32 generation;   /* of the newest writer; each writer that opens the image adds one */
-	__u32 reserved[8];
+	__u32 reserved[9];
 };
 
 /* Header of a table, in the 64 bytes before its root. */

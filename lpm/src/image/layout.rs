@@ -1,0 +1,113 @@
+//! The image's layout for Rust: the twin of `include/trieline/image.h`, which describes it; `tests/header.rs` compares the two.
+
+use core::mem::{offset_of, size_of};
+
+/// `TL_IMAGE_MAGIC`: "TRIL".
+pub const MAGIC: u32 = 0x4c49_5254;
+/// `TL_IMAGE_VERSION`.
+pub const VERSION: u16 = 1;
+/// `TL_CHUNK`, bytes.
+pub const CHUNK: u32 = 65536;
+/// `TL_VALUE_MAX`: the largest value of a prefix.
+pub const VALUE_MAX: u32 = 0x7fff_ffff;
+/// `TL_DIR_BITS`: the part of a directory word that holds the number of root bits.
+pub const DIR_BITS: u32 = 63;
+/// `TL_REF_NODE`: set in a ref that leads to a node.
+pub const REF_NODE: u32 = 1 << 31;
+/// `TL_REF_KIND_SHIFT`.
+pub const REF_KIND_SHIFT: u32 = 29;
+/// `TL_REF_OFFSET`: the part of a ref that holds a node's offset in [`UNIT`]s.
+pub const REF_OFFSET: u32 = 0x1fff_ffff;
+/// `TL_REF_UNIT`: bytes an offset in a ref counts in; also what the writer allocates in.
+pub const UNIT: u32 = 8;
+/// A cache line, bytes: roots are aligned to it, and a node that fits one does not straddle two.
+pub const LINE: u32 = 64;
+
+/// `struct tl_image`, at offset 0.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy)]
+pub struct ImageHeader {
+    /// [`MAGIC`].
+    pub magic: u32,
+    /// [`VERSION`].
+    pub version: u16,
+    /// Size of this header, bytes.
+    pub header_bytes: u16,
+    /// Size of the image, bytes.
+    pub size: u64,
+    /// Offset of the directory, bytes.
+    pub dir: u32,
+    /// Slots in the directory.
+    pub tables: u32,
+    /// Number of writers that opened this image so far.
+    pub generation: u32,
+    /// 0.
+    pub reserved: [u32; 9],
+}
+
+/// `struct tl_table`, in the 64 bytes before a root.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy)]
+pub struct TableHeader {
+    /// Value of the prefix of length 0; 0 = none.
+    pub fallback: u32,
+    /// 4 or 6.
+    pub key_family: u8,
+    /// Address bits that index the root.
+    pub root_bits: u8,
+    /// 32 or 128.
+    pub key_bits: u16,
+    /// Prefixes in the table.
+    pub prefixes: u32,
+    /// `4 << root_bits`.
+    pub root_bytes: u32,
+    /// 0.
+    pub reserved: [u32; 12],
+}
+
+const _: () = {
+    assert!(size_of::<ImageHeader>() == 64 && size_of::<TableHeader>() == 64);
+    assert!(offset_of!(ImageHeader, size) == 8 && offset_of!(ImageHeader, dir) == 16);
+    assert!(offset_of!(ImageHeader, tables) == 20 && offset_of!(ImageHeader, generation) == 24);
+    assert!(offset_of!(TableHeader, key_family) == 4 && offset_of!(TableHeader, prefixes) == 8);
+};
+
+/// A node kind: how many key bits it consumes and where its parts lie. (`struct tl_node6`, `struct tl_node8`.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// The number in a ref's kind bits.
+    pub id: u32,
+    /// Key bits it consumes.
+    pub stride: u8,
+    /// Offset of the first 64-bit word of `starts`, bytes.
+    pub starts: u32,
+    /// Offset of `ref[0]`, bytes.
+    pub refs: u32,
+}
+
+/// `TL_NODE6`.
+pub const NODE6: Kind = Kind { id: 0, stride: 6, starts: 0, refs: 8 };
+/// `TL_NODE8`.
+pub const NODE8: Kind = Kind { id: 1, stride: 8, starts: 8, refs: 40 };
+
+impl Kind {
+    /// The kind of every node below the root of a table of this family.
+    pub const fn of_family(family: u8) -> Self {
+        if family == 4 { NODE6 } else { NODE8 }
+    }
+
+    /// Size of a node of `runs` runs, in [`UNIT`]s.
+    pub const fn units(self, runs: u32) -> u32 {
+        (self.refs + 4 * runs).div_ceil(UNIT)
+    }
+
+    /// The ref to a node of this kind at `unit`.
+    pub const fn to(self, unit: u32) -> u32 {
+        REF_NODE | self.id << REF_KIND_SHIFT | unit
+    }
+
+    /// 64-bit words of `starts`.
+    pub const fn words(self) -> u32 {
+        (1u32 << self.stride) / 64
+    }
+}

@@ -1,0 +1,106 @@
+//! Lookups in user space: the Rust twin of `include/trieline/lpm.h`.
+
+use super::Error;
+use super::layout::{self, ImageHeader, Kind, TableHeader};
+use crate::Address;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Looks addresses up in an image, also while its writer changes it. Copy it freely.
+///
+/// A reader never reads outside its memory and ends after a bounded number of steps, whatever the bytes are. Beside a
+/// writer in another process it is right only as long as a grace period covers it; see [`crate::Grace`].
+#[derive(Debug, Clone, Copy)]
+pub struct Reader<'a> {
+    words: &'a [AtomicU32],
+}
+
+/// Loads the 32-bit word at byte offset `at`; 0 outside the image, as an arena page that was never filled.
+#[inline]
+pub(super) fn load(words: &[AtomicU32], at: u32) -> u32 {
+    words.get(at as usize / 4).map_or(0, |word| word.load(Ordering::Acquire))
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of the image in `words`; an error when there is none or one of another version.
+    pub fn new(words: &'a [AtomicU32]) -> Result<Self, Error> {
+        let header = super::header(words)?;
+        debug_assert_eq!(header.magic, layout::MAGIC);
+        Ok(Self { words })
+    }
+
+    /// Reads an image whose header has been checked.
+    pub(super) fn checked(words: &'a [AtomicU32]) -> Self {
+        Self { words }
+    }
+
+    /// Longest match of an IPv4 address in table `id`: O(1), at most six nodes. None: no prefix or no such table.
+    #[inline]
+    pub fn lookup4(&self, id: u32, addr: u32) -> Option<u32> {
+        self.lookup(id, addr)
+    }
+
+    /// Longest match of an IPv6 address in table `id`: O(1), at most sixteen nodes. None: no prefix or no such table.
+    #[inline]
+    pub fn lookup6(&self, id: u32, addr: u128) -> Option<u32> {
+        self.lookup(id, addr)
+    }
+
+    /// Longest match of `addr` in table `id`, which must be of that family.
+    #[inline]
+    pub fn lookup<A: Address>(&self, id: u32, addr: A) -> Option<u32> {
+        let word = self.table_word(id);
+        let (root, bits) = (word & !layout::DIR_BITS, (word & layout::DIR_BITS) as u8);
+        if root == 0 {
+            return None;
+        }
+        let kind = Kind::of_family(A::FAMILY);
+        let mut depth = bits;
+        let mut entry = self.load(root.wrapping_add(4 * addr.bits_at(0, bits.min(24)) as u32));
+        while entry & layout::REF_NODE != 0 {
+            if depth >= A::WIDTH {
+                return None; // only a damaged image has a node below the last bit
+            }
+            let node = (entry & layout::REF_OFFSET) * layout::UNIT;
+            let slot = addr.bits_at(depth, kind.stride) as u32;
+            let run = run_of(self.words, node, kind, slot);
+            entry = self.load(node.wrapping_add(kind.refs + 4 * run));
+            depth += kind.stride;
+        }
+        if entry == 0 {
+            entry =
+                self.load(root - size_of::<TableHeader>() as u32 + offset_of!(TableHeader, fallback) as u32);
+        }
+        (entry != 0).then_some(entry)
+    }
+
+    /// The directory word of table `id`; 0 when there is no such table.
+    #[inline]
+    pub fn table_word(&self, id: u32) -> u32 {
+        if id >= self.load(offset_of!(ImageHeader, tables) as u32) {
+            return 0;
+        }
+        self.load(self.load(offset_of!(ImageHeader, dir) as u32).wrapping_add(4 * id))
+    }
+
+    #[inline]
+    fn load(&self, at: u32) -> u32 {
+        load(self.words, at)
+    }
+}
+
+/// Index of the run that covers `slot` of the node at byte offset `node`.
+#[inline]
+pub(super) fn run_of(words: &[AtomicU32], node: u32, kind: Kind, slot: u32) -> u32 {
+    let (word, bit) = (slot / 64, slot % 64);
+    let starts = starts(words, node, kind, word);
+    let before = if kind.stride == 6 { 0 } else { load(words, node) >> (8 * word) & 0xff };
+    (before + (starts << (63 - bit)).count_ones()).wrapping_sub(1)
+}
+
+/// The `word`-th 64 bits of a node's run starts.
+#[inline]
+pub(super) fn starts(words: &[AtomicU32], node: u32, kind: Kind, word: u32) -> u64 {
+    let at = node.wrapping_add(kind.starts + 8 * word);
+    u64::from(load(words, at)) | u64::from(load(words, at.wrapping_add(4))) << 32
+}

@@ -1,0 +1,259 @@
+//! The flat image: its layout, its one writer, and what readers may do meanwhile.
+
+pub(crate) mod build;
+pub mod grace;
+pub mod layout;
+pub mod lookup;
+pub mod memory;
+pub(crate) mod space;
+pub(crate) mod walk;
+
+use crate::{Grace, Memory, Reader};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU32, Ordering};
+use layout::{CHUNK, ImageHeader, MAGIC, VERSION};
+use space::Space;
+
+/// Why an image or a table could not be made or changed. Nothing has changed when one of these is returned.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// No memory left, also after waiting for a grace period.
+    #[error("the image is full: {needed} more bytes do not fit into its {size} bytes")]
+    Full {
+        /// Bytes that were asked for.
+        needed: u64,
+        /// Size of the image.
+        size: u64,
+    },
+    /// The memory cannot hold an image.
+    #[error(
+        "{size} bytes cannot hold an image of {tables} tables; expected a multiple of 64 KiB from {least} bytes to 4 GiB"
+    )]
+    Size {
+        /// Bytes given.
+        size: u64,
+        /// Tables asked for.
+        tables: u32,
+        /// Bytes it takes at least.
+        least: u64,
+    },
+    /// A table id outside the directory.
+    #[error("there is no table {id}: the image's directory has {tables} slots")]
+    NoSuchTable {
+        /// The id given.
+        id: u32,
+        /// Slots in the directory.
+        tables: u32,
+    },
+    /// A value outside 1 ... 2^31-1.
+    #[error("{value} is no value of a prefix; expected 1 to 2147483647")]
+    Value {
+        /// The value given.
+        value: u32,
+    },
+    /// The memory holds something else.
+    #[error("no trieline image: it begins with {found:#010x}, expected {MAGIC:#010x}")]
+    NotAnImage {
+        /// The first word.
+        found: u32,
+    },
+    /// The image is of another version.
+    #[error("image version {found}, this program reads version {VERSION}")]
+    Version {
+        /// Its version.
+        found: u16,
+    },
+    /// The image contradicts itself.
+    #[error("damaged image: {what} at byte {at}")]
+    Damaged {
+        /// What is wrong.
+        what: &'static str,
+        /// Offset in the image.
+        at: u32,
+    },
+}
+
+/// What an image's memory is used for, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageStats {
+    /// Size of the image: the limit.
+    pub size: u64,
+    /// In tables and nodes that this writer built and readers find.
+    pub used: u64,
+    /// Replaced and waiting for a grace period.
+    pub limbo: u64,
+    /// The most that `used` and `limbo` have come to.
+    pub peak: u64,
+    /// In chunks that hold anything at all, free blocks between and tables of an earlier writer included.
+    pub claimed: u64,
+    /// Slots in the directory.
+    pub tables: u32,
+    /// Slots that hold a table.
+    pub tables_used: u32,
+    /// Writers that have opened this image so far.
+    pub generation: u32,
+}
+
+/// The one writer of an image. [`crate::Table`] holds the tables' contents and changes the image through this.
+///
+/// Only one may exist for an image at a time, in all processes; whoever makes the memory sees to that.
+#[derive(Debug)]
+pub struct Image<M, G> {
+    pub(crate) memory: M,
+    pub(crate) grace: G,
+    pub(crate) space: Space,
+    /// Chunks of tables that an earlier writer built and that have not been replaced yet.
+    adopted: BTreeMap<u32, Vec<u32>>,
+    size: u64,
+    dir: u32,
+    tables: u32,
+    generation: u32,
+}
+
+/// Reads and checks the header of the image in `words`.
+pub(crate) fn header(words: &[AtomicU32]) -> Result<ImageHeader, Error> {
+    let word = |at: usize| lookup::load(words, at as u32);
+    let magic = word(offset_of!(ImageHeader, magic));
+    if magic != MAGIC {
+        return Err(Error::NotAnImage { found: magic });
+    }
+    let version = word(offset_of!(ImageHeader, version));
+    let at = offset_of!(ImageHeader, size);
+    let header = ImageHeader {
+        magic,
+        version: version as u16,
+        header_bytes: (version >> 16) as u16,
+        size: u64::from(word(at)) | u64::from(word(at + 4)) << 32,
+        dir: word(offset_of!(ImageHeader, dir)),
+        tables: word(offset_of!(ImageHeader, tables)),
+        generation: word(offset_of!(ImageHeader, generation)),
+        ..ImageHeader::default()
+    };
+    if header.version != VERSION {
+        return Err(Error::Version { found: header.version });
+    }
+    let damaged = |what, at| Err(Error::Damaged { what, at });
+    if header.size > words.len() as u64 * 4 || !header.size.is_multiple_of(u64::from(CHUNK)) {
+        return damaged("size", offset_of!(ImageHeader, size) as u32);
+    }
+    let end = u64::from(header.dir) + 4 * u64::from(header.tables);
+    if !header.dir.is_multiple_of(4) || (header.dir as usize) < size_of::<ImageHeader>() || end > header.size
+    {
+        return damaged("directory", offset_of!(ImageHeader, dir) as u32);
+    }
+    Ok(header)
+}
+
+impl<M: Memory, G: Grace> Image<M, G> {
+    /// Formats `memory` as an image without tables, for ids 0 ... `tables`-1.
+    pub fn create(memory: M, grace: G, tables: u32) -> Result<Self, Error> {
+        let words = memory.words();
+        let size = (words.len() as u64 * 4).min(1 << 32);
+        let dir = size_of::<ImageHeader>() as u32;
+        let reserved = u64::from(dir) + 4 * u64::from(tables);
+        let least = (reserved + 1).next_multiple_of(u64::from(CHUNK));
+        if size < least || !size.is_multiple_of(u64::from(CHUNK)) {
+            return Err(Error::Size { size, tables, least });
+        }
+        let header = [
+            (offset_of!(ImageHeader, size), size as u32),
+            (offset_of!(ImageHeader, size) + 4, (size >> 32) as u32),
+            (offset_of!(ImageHeader, dir), dir),
+            (offset_of!(ImageHeader, tables), tables),
+            (offset_of!(ImageHeader, generation), 1),
+            (offset_of!(ImageHeader, version), u32::from(VERSION) | dir << 16),
+            // Last: whoever sees the magic sees all.
+            (offset_of!(ImageHeader, magic), MAGIC),
+        ];
+        words[0].store(0, Ordering::Release);
+        for word in &words[1..reserved as usize / 4] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for (at, value) in header {
+            words[at / 4].store(value, Ordering::Release);
+        }
+        let space = Space::new(size, reserved);
+        Ok(Self { memory, grace, space, adopted: BTreeMap::new(), size, dir, tables, generation: 1 })
+    }
+
+    /// Takes over the image that an earlier writer left, perhaps while readers use it.
+    ///
+    /// Its tables stay as they are until [`crate::Table::create`] replaces each; then their memory is reclaimed. O(nodes).
+    pub fn open(memory: M, grace: G) -> Result<Self, Error> {
+        let words = memory.words();
+        let header = header(words)?;
+        let mut adopted = BTreeMap::new();
+        for id in 0..header.tables {
+            let word = lookup::load(words, header.dir + 4 * id);
+            if word != 0 {
+                adopted.insert(id, walk::chunks(words, header.size, word)?);
+            }
+        }
+        let reserved = u64::from(header.dir) + 4 * u64::from(header.tables);
+        let space = Space::of_existing(header.size, reserved, adopted.values().map(Vec::as_slice));
+        let generation = header.generation.wrapping_add(1);
+        words[offset_of!(ImageHeader, generation) / 4].store(generation, Ordering::Release);
+        let (size, dir, tables) = (header.size, header.dir, header.tables);
+        Ok(Self { memory, grace, space, adopted, size, dir, tables, generation })
+    }
+
+    /// A reader of this image that the compiler keeps apart from changes.
+    pub fn reader(&self) -> Reader<'_> {
+        Reader::checked(self.memory.words())
+    }
+
+    /// What the memory is used for. O(chunks + tables).
+    pub fn stats(&self) -> ImageStats {
+        let usage = self.space.usage();
+        let reader = self.reader();
+        ImageStats {
+            size: self.size,
+            used: usage.used,
+            limbo: usage.limbo,
+            peak: usage.peak,
+            claimed: usage.claimed,
+            tables: self.tables,
+            tables_used: (0..self.tables).filter(|id| reader.table_word(*id) != 0).count() as u32,
+            generation: self.generation,
+        }
+    }
+
+    /// Makes memory whose grace period has passed usable, and asks for one for what was replaced since. Does not block; call it
+    /// when idle. Returns whether something still waits.
+    pub fn reclaim(&mut self) -> bool {
+        self.space.begin(&mut self.grace);
+        self.space.reclaim(&mut self.grace);
+        self.space.waiting()
+    }
+
+    /// Blocks until all that was replaced is usable again.
+    pub fn settle(&mut self) {
+        self.space.settle(&mut self.grace);
+    }
+
+    /// Removes table `id`, for all addresses at once. A [`crate::Table`] of that id must not be used any more.
+    pub fn remove_table(&mut self, id: u32) -> Result<(), Error> {
+        self.check_table(id)?;
+        self.swing_directory(id, 0);
+        Ok(())
+    }
+
+    pub(crate) fn check_table(&self, id: u32) -> Result<(), Error> {
+        if id < self.tables { Ok(()) } else { Err(Error::NoSuchTable { id, tables: self.tables }) }
+    }
+
+    /// Publishes a table by its directory word and retires what was there.
+    pub(crate) fn swing_directory(&mut self, id: u32, word: u32) {
+        let words = self.memory.words();
+        let old = words[(self.dir + 4 * id) as usize / 4].swap(word, Ordering::AcqRel);
+        if let Some(chunks) = self.adopted.remove(&id) {
+            self.space.retire_adopted(chunks);
+        } else if old != 0 {
+            let (space, grace) = (&mut self.space, &mut self.grace);
+            walk::own_table(words, old, &mut |block| space.retire(block, grace));
+        }
+        self.space.begin(&mut self.grace);
+    }
+}

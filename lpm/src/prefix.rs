@@ -1,0 +1,270 @@
+//! Addresses and prefixes as integers in host order, the key of every table.
+
+use alloc::string::{String, ToString};
+use core::fmt;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
+
+/// An address as an unsigned integer in host order: `u32` for IPv4 (192.0.2.1 is `0xc0000201`), `u128` for IPv6.
+pub trait Address: Copy + Ord + fmt::Debug + Send + Sync + 'static {
+    /// Width in bits: 32 or 128.
+    const WIDTH: u8;
+    /// `4` or `6`, as in the table header's `key_family`.
+    const FAMILY: u8;
+    /// The address of all zero bits.
+    const ZERO: Self;
+    /// The `bits` bits that begin `at` bits from the left, as a number. Bits past the end are 0. `bits` ≤ 24.
+    fn bits_at(self, at: u8, bits: u8) -> usize;
+    /// Clears every bit from `len` on.
+    fn masked(self, len: u8) -> Self;
+    /// Sets every bit from `len` on.
+    fn filled(self, len: u8) -> Self;
+    /// Number of leading bits that both share.
+    fn common_bits(self, other: Self) -> u8;
+    /// The address whose first `bits` bits are `index` and the rest 0. `bits` ≤ 24.
+    fn from_index(index: usize, bits: u8) -> Self;
+    /// Text form (dotted quad, RFC 5952).
+    fn format(self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+    /// Parses the text form.
+    fn parse(text: &str) -> Option<Self>;
+}
+
+macro_rules! address {
+    ($int:ty, $family:literal, $std:ty) => {
+        impl Address for $int {
+            const WIDTH: u8 = <$int>::BITS as u8;
+            const FAMILY: u8 = $family;
+            const ZERO: Self = 0;
+            #[inline]
+            fn bits_at(self, at: u8, bits: u8) -> usize {
+                if u32::from(at) >= <$int>::BITS || bits == 0 {
+                    return 0;
+                }
+                ((self << at) >> (<$int>::BITS - u32::from(bits))) as usize
+            }
+            #[inline]
+            fn masked(self, len: u8) -> Self {
+                if len == 0 { 0 } else { self & (<$int>::MAX << (Self::WIDTH - len)) }
+            }
+            #[inline]
+            fn filled(self, len: u8) -> Self {
+                if len >= Self::WIDTH { self } else { self | (<$int>::MAX >> len) }
+            }
+            #[inline]
+            fn common_bits(self, other: Self) -> u8 {
+                (self ^ other).leading_zeros() as u8
+            }
+            #[inline]
+            fn from_index(index: usize, bits: u8) -> Self {
+                if bits == 0 { 0 } else { (index as $int) << (Self::WIDTH - bits) }
+            }
+            fn format(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&<$std>::from(self), f)
+            }
+            fn parse(text: &str) -> Option<Self> {
+                text.parse::<$std>().ok().map(Self::from)
+            }
+        }
+    };
+}
+address!(u32, 4, Ipv4Addr);
+address!(u128, 6, Ipv6Addr);
+
+/// Why a prefix was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PrefixError {
+    /// The length exceeds the address's width.
+    #[error("prefix length {len} is over {max}")]
+    Length {
+        /// The length given.
+        len: u32,
+        /// 32 or 128.
+        max: u8,
+    },
+    /// Bits behind the prefix length are set.
+    #[error("{text}: host bits are set; the network is {network}")]
+    HostBits {
+        /// The prefix as given.
+        text: String,
+        /// What was probably meant.
+        network: String,
+    },
+    /// Not of the form `address` or `address/length`.
+    #[error(
+        "{text:?} is no prefix; expected ADDRESS or ADDRESS/LENGTH, such as 192.0.2.0/24 or 2001:db8::/32"
+    )]
+    Syntax {
+        /// The text given.
+        text: String,
+    },
+}
+
+/// An address prefix; ordered by address, then by length, so that a prefix comes before all that it covers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefix<A> {
+    addr: A,
+    len: u8,
+}
+
+impl<A: Address> Prefix<A> {
+    /// The prefix of the first `len` bits of `addr`; an error when `len` is too large or later bits are set.
+    pub fn new(addr: A, len: u8) -> Result<Self, PrefixError> {
+        if len > A::WIDTH {
+            return Err(PrefixError::Length { len: len.into(), max: A::WIDTH });
+        }
+        let prefix = Self { addr, len };
+        let network = Self::truncated(addr, len);
+        if network != prefix {
+            return Err(PrefixError::HostBits { text: prefix.to_string(), network: network.to_string() });
+        }
+        Ok(prefix)
+    }
+
+    /// The prefix of length `len` (at most the address's width) that contains `addr`.
+    pub fn truncated(addr: A, len: u8) -> Self {
+        let len = len.min(A::WIDTH);
+        Self { addr: addr.masked(len), len }
+    }
+
+    /// The prefix that contains only `addr`.
+    pub fn host(addr: A) -> Self {
+        Self { addr, len: A::WIDTH }
+    }
+
+    /// First address.
+    pub fn addr(&self) -> A {
+        self.addr
+    }
+
+    /// Last address.
+    pub fn last(&self) -> A {
+        self.addr.filled(self.len)
+    }
+
+    /// Length in bits.
+    #[allow(clippy::len_without_is_empty, reason = "a prefix length, not a container's")]
+    pub fn len(&self) -> u8 {
+        self.len
+    }
+
+    /// Whether `addr` lies inside.
+    pub fn contains(&self, addr: A) -> bool {
+        addr.masked(self.len) == self.addr
+    }
+
+    /// Whether every address of `other` lies inside; true for equal prefixes.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.len <= other.len && self.contains(other.addr)
+    }
+}
+
+impl<A: Address> fmt::Display for Prefix<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.addr.format(f)?;
+        write!(f, "/{}", self.len)
+    }
+}
+
+impl<A: Address> fmt::Debug for Prefix<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<A: Address> FromStr for Prefix<A> {
+    type Err = PrefixError;
+
+    /// Reads `address/length`, or `address` for a host.
+    fn from_str(text: &str) -> Result<Self, PrefixError> {
+        let syntax = || PrefixError::Syntax { text: text.to_string() };
+        let (addr, len) = match text.split_once('/') {
+            None => (text, A::WIDTH.into()),
+            Some((addr, len)) if len.bytes().all(|b| b.is_ascii_digit()) => {
+                (addr, len.parse::<u32>().map_err(|_| syntax())?)
+            }
+            Some(_) => return Err(syntax()),
+        };
+        let addr = A::parse(addr).ok_or_else(syntax)?;
+        let len = u8::try_from(len)
+            .ok()
+            .filter(|len| *len <= A::WIDTH)
+            .ok_or(PrefixError::Length { len, max: A::WIDTH })?;
+        Self::new(addr, len)
+    }
+}
+
+/// A prefix of either family.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IpPrefix {
+    /// IPv4.
+    V4(Prefix<u32>),
+    /// IPv6.
+    V6(Prefix<u128>),
+}
+
+impl fmt::Display for IpPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::V4(prefix) => prefix.fmt(f),
+            Self::V6(prefix) => prefix.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for IpPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for IpPrefix {
+    type Err = PrefixError;
+
+    fn from_str(text: &str) -> Result<Self, PrefixError> {
+        if text.contains(':') { text.parse().map(Self::V6) } else { text.parse().map(Self::V4) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_forms() {
+        for text in ["0.0.0.0/0", "192.0.2.0/24", "192.0.2.1/32", "::/0", "2001:db8::/32", "::1/128"] {
+            assert_eq!(text.parse::<IpPrefix>().unwrap().to_string(), text);
+        }
+        assert_eq!("192.0.2.1".parse::<IpPrefix>().unwrap().to_string(), "192.0.2.1/32");
+        for bad in
+            ["", "/", "192.0.2.0/", "192.0.2/24", "192.0.2.0/+24", "192.0.2.0/24/8", "2001:db8::/x", "a"]
+        {
+            assert!(matches!(bad.parse::<IpPrefix>(), Err(PrefixError::Syntax { .. })), "{bad}");
+        }
+        assert!(matches!("10.0.0.0/33".parse::<IpPrefix>(), Err(PrefixError::Length { len: 33, max: 32 })));
+        assert!(matches!("::/256".parse::<IpPrefix>(), Err(PrefixError::Length { len: 256, max: 128 })));
+        assert_eq!(
+            "192.0.2.1/24".parse::<IpPrefix>().unwrap_err().to_string(),
+            "192.0.2.1/24: host bits are set; the network is 192.0.2.0/24"
+        );
+    }
+
+    #[test]
+    fn bits() {
+        let a = 0xc000_0201u32;
+        assert_eq!(a.bits_at(0, 8), 0xc0);
+        assert_eq!(a.bits_at(30, 6), 0b010000, "bits past the end are 0");
+        assert_eq!(a.bits_at(32, 6), 0);
+        assert_eq!(a.bits_at(0, 0), 0);
+        assert_eq!(u128::MAX.bits_at(120, 8), 255);
+        assert_eq!((a.masked(0), a.masked(32), a.filled(0), a.filled(32)), (0, a, u32::MAX, a));
+        assert_eq!(u32::from_index(3, 2), 0xc000_0000);
+        assert_eq!(a.common_bits(a), 32);
+    }
+
+    #[test]
+    fn covering_comes_first() {
+        let p = |text: &str| text.parse::<Prefix<u32>>().unwrap();
+        assert!(p("10.0.0.0/8") < p("10.0.0.0/9") && p("10.0.0.0/9") < p("10.0.0.1/32"));
+        assert!(p("10.0.0.0/8").covers(&p("10.255.0.0/16")) && !p("10.0.0.0/9").covers(&p("10.255.0.0/16")));
+    }
+}
