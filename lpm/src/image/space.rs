@@ -1,19 +1,19 @@
 //! The writer's memory: hands out blocks of an image and takes them back after a grace period.
 //!
-//! Two sizes of thing: *blocks* of 8-byte units (nodes, small roots), cut from chunks of 64 KiB and kept in one free list a
-//! size; and *runs* of whole chunks (large roots). Nothing here is stored in the image: a writer that opens an image finds
-//! out what is in use by walking its tables.
+//! Two sizes of thing: *blocks* of 8-byte units (nodes, small roots), cut from chunks of 64 KiB and kept in free lists by
+//! size; and *runs* of whole chunks (large roots). A free block serves a smaller request by being cut. When much of the
+//! claimed memory lies free, or all of it is claimed, neighbouring free blocks are joined and whole free chunks go back: so a
+//! stream of updates does not spread over ever more memory. Nothing here is stored in the image: a writer that opens an
+//! image finds out what is in use by walking its tables.
 
 use super::Error;
 use super::layout::{CHUNK, LINE, UNIT};
 use crate::Grace;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 const LINE_UNITS: u32 = LINE / UNIT;
 const CHUNK_UNITS: u32 = CHUNK / UNIT;
-/// Sizes up to this have a free list in an array; larger ones (a few roots) in a tree.
-const SMALL: usize = 192;
 /// Retired units that make the writer ask for a grace period by itself.
 const BATCH_UNITS: u32 = 1 << 17;
 
@@ -39,8 +39,7 @@ enum Retired {
 pub(crate) struct Space {
     /// For each chunk: how many tables of earlier writers reach into it, or [`OWNED`] or [`FREE`].
     chunks: Vec<u32>,
-    small: Vec<Vec<u32>>,
-    large: BTreeMap<u32, Vec<u32>>,
+    free: FreeLists,
     /// The chunk being cut: next unit and end.
     next: u32,
     end: u32,
@@ -50,6 +49,8 @@ pub(crate) struct Space {
     used_units: u64,
     limbo_units: u64,
     peak_units: u64,
+    /// Units freed since free blocks were last joined.
+    unjoined_units: u64,
 }
 
 const FREE: u32 = 0;
@@ -101,8 +102,7 @@ impl Space {
         let end = (first as u64 * u64::from(CHUNK) / u64::from(UNIT)) as u32;
         Self {
             chunks,
-            small: (0..=SMALL).map(|_| Vec::new()).collect(),
-            large: BTreeMap::new(),
+            free: FreeLists::new(),
             next: end,
             end,
             pending: Vec::new(),
@@ -111,6 +111,7 @@ impl Space {
             used_units: 0,
             limbo_units: 0,
             peak_units: 0,
+            unjoined_units: 0,
         }
     }
 
@@ -126,6 +127,7 @@ impl Space {
             grace.wait(*ticket);
             self.reclaim(grace);
         }
+        self.join();
         self.try_allocate(units).ok_or(Error::Full {
             needed: u64::from(units * UNIT),
             size: self.chunks.len() as u64 * u64::from(CHUNK),
@@ -133,71 +135,80 @@ impl Space {
     }
 
     fn try_allocate(&mut self, units: u32) -> Option<Block> {
-        let at = self.take_free(units).or_else(|| self.cut(units)).or_else(|| self.take_chunks(units))?;
+        let at = if units >= CHUNK_UNITS {
+            self.take_chunks(units)?
+        } else {
+            match self.free.take(units).or_else(|| self.cut(units)) {
+                Some(at) => at,
+                None => self.fresh(units)?,
+            }
+        };
         self.used_units += u64::from(units);
         self.peak_units = self.peak_units.max(self.used_units + self.limbo_units);
         Some(Block { at, units })
     }
 
-    fn take_free(&mut self, units: u32) -> Option<u32> {
-        match self.small.get_mut(units as usize) {
-            Some(list) => list.pop(),
-            None => self.large.get_mut(&units)?.pop(),
-        }
-    }
-
-    fn put_free(&mut self, at: u32, units: u32) {
-        match self.small.get_mut(units as usize) {
-            Some(list) => list.push(at),
-            None => self.large.entry(units).or_default().push(at),
-        }
-    }
-
-    /// Cuts from the current chunk, or from the next free one.
+    /// Cuts from the current chunk.
     fn cut(&mut self, units: u32) -> Option<u32> {
-        if units >= CHUNK_UNITS {
+        let in_line = self.next % LINE_UNITS;
+        let hole = if in_line != 0 && in_line + units > LINE_UNITS { LINE_UNITS - in_line } else { 0 };
+        if self.next + hole + units > self.end {
             return None;
         }
-        loop {
-            let in_line = self.next % LINE_UNITS;
-            let hole = if in_line != 0 && in_line + units > LINE_UNITS { LINE_UNITS - in_line } else { 0 };
-            if self.next + hole + units <= self.end {
-                if hole > 0 {
-                    self.put_free(self.next, hole);
-                }
-                let at = self.next + hole;
-                self.next = at + units;
-                return Some(at);
-            }
-            let chunk = self.chunks.iter().position(|state| *state == FREE)? as u32;
-            self.put_rest();
-            self.chunks[chunk as usize] = OWNED;
-            (self.next, self.end) = (chunk * CHUNK_UNITS, (chunk + 1) * CHUNK_UNITS);
-        }
+        self.free.put(self.next, hole);
+        let at = self.next + hole;
+        self.next = at + units;
+        Some(at)
     }
 
-    /// Keeps what is left of the current chunk for small nodes.
-    fn put_rest(&mut self) {
-        while self.next < self.end {
-            let units = (LINE_UNITS - self.next % LINE_UNITS).min(self.end - self.next);
-            self.put_free(self.next, units);
-            self.next += units;
+    /// Cuts from a chunk that is free, unless so much lies free in claimed ones that joining it is worth more.
+    fn fresh(&mut self, units: u32) -> Option<u32> {
+        if self.unjoined_units > self.used_units / 4 {
+            self.join();
+            if let Some(at) = self.free.take(units) {
+                return Some(at);
+            }
+        }
+        let chunk = self.chunks.iter().position(|state| *state == FREE)? as u32;
+        self.free.put(self.next, self.end - self.next);
+        self.chunks[chunk as usize] = OWNED;
+        (self.next, self.end) = (chunk * CHUNK_UNITS, (chunk + 1) * CHUNK_UNITS);
+        self.cut(units)
+    }
+
+    /// Joins neighbouring free blocks and gives whole free chunks back.
+    fn join(&mut self) {
+        self.unjoined_units = 0;
+        let mut blocks = self.free.drain();
+        blocks.sort_unstable_by_key(|block| block.at);
+        let mut blocks = blocks.into_iter().peekable();
+        while let Some(Block { mut at, mut units }) = blocks.next() {
+            while let Some(next) = blocks.next_if(|next| next.at == at + units) {
+                units += next.units;
+            }
+            let end = at + units;
+            let (first, last) = (at.div_ceil(CHUNK_UNITS), end / CHUNK_UNITS);
+            if first < last {
+                self.chunks[first as usize..last as usize].fill(FREE);
+                self.free.put(at, first * CHUNK_UNITS - at);
+                at = last * CHUNK_UNITS;
+            }
+            self.free.put(at, end - at);
         }
     }
 
     /// Whole chunks in a row for a large root; the rest of the last is cut next.
     fn take_chunks(&mut self, units: u32) -> Option<u32> {
-        if units < CHUNK_UNITS {
-            return None;
-        }
         let count = units.div_ceil(CHUNK_UNITS) as usize;
         let first = self.chunks.windows(count).position(|run| run.iter().all(|state| *state == FREE))?;
         self.chunks[first..first + count].fill(OWNED);
         let at = first as u32 * CHUNK_UNITS;
         let (rest, rest_end) = (at + units, at + count as u32 * CHUNK_UNITS);
         if rest_end - rest > self.end - self.next {
-            self.put_rest();
+            self.free.put(self.next, self.end - self.next);
             (self.next, self.end) = (rest, rest_end);
+        } else {
+            self.free.put(rest, rest_end - rest);
         }
         Some(at)
     }
@@ -209,19 +220,13 @@ impl Space {
     }
 
     fn release(&mut self, block: Block) {
-        if block.units < CHUNK_UNITS {
-            return self.put_free(block.at, block.units);
-        }
-        // A large root: its whole chunks are free again. The part in its last chunk is cut up, as that chunk holds other blocks.
+        // The whole chunks of a large root are free at once; its last, shared with other blocks, is not.
         let whole = block.units / CHUNK_UNITS;
-        let first = block.at / CHUNK_UNITS;
-        self.chunks[first as usize..(first + whole) as usize].fill(FREE);
-        let (mut at, end) = (block.at + whole * CHUNK_UNITS, block.at + block.units);
-        while at < end {
-            let units = LINE_UNITS.min(end - at);
-            self.put_free(at, units);
-            at += units;
-        }
+        let first = (block.at / CHUNK_UNITS) as usize;
+        self.chunks[first..first + whole as usize].fill(FREE);
+        let (at, units) = (block.at + whole * CHUNK_UNITS, block.units % CHUNK_UNITS);
+        self.free.put(at, units);
+        self.unjoined_units += u64::from(units);
     }
 
     /// Takes back a block that readers may still hold.
@@ -295,5 +300,71 @@ impl Space {
             claimed: self.chunks.iter().filter(|state| **state != FREE).count() as u64 * u64::from(CHUNK),
             peak: self.peak_units * unit,
         }
+    }
+}
+
+/// Free blocks by size. None that fits a line straddles two; a longer one starts on a line.
+#[derive(Debug)]
+struct FreeLists {
+    /// By size in units; the last list holds all that are at least that long, with their sizes in `long`.
+    lists: Vec<Vec<u32>>,
+    long: Vec<u32>,
+    /// Bit n: `lists[n]` is not empty.
+    filled: [u64; LISTS / 64],
+}
+
+/// Sizes that have a list of their own: up to 255 units, 2 KiB, so every node and small root.
+const LISTS: usize = 256;
+
+impl FreeLists {
+    fn new() -> Self {
+        Self { lists: (0..LISTS).map(|_| Vec::new()).collect(), long: Vec::new(), filled: [0; LISTS / 64] }
+    }
+
+    /// Adds the free run of `units` from `at`, cut where a line begins if it does not start on one.
+    fn put(&mut self, at: u32, units: u32) {
+        let head = (at.next_multiple_of(LINE_UNITS) - at).min(units);
+        for (at, units) in [(at, head), (at + head, units - head)] {
+            let list = (units as usize).min(LISTS - 1);
+            if list > 0 {
+                self.lists[list].push(at);
+                self.filled[list / 64] |= 1 << (list % 64);
+                if list == LISTS - 1 {
+                    self.long.push(units);
+                }
+            }
+        }
+    }
+
+    /// Takes `units` from the smallest free block that has them.
+    fn take(&mut self, units: u32) -> Option<u32> {
+        let least = (units as usize).min(LISTS - 1);
+        let list = (least / 64..LISTS / 64).find_map(|word| {
+            let from = if word == least / 64 { u64::MAX << (least % 64) } else { u64::MAX };
+            let bits = self.filled[word] & from;
+            (bits != 0).then(|| word * 64 + bits.trailing_zeros() as usize)
+        })?;
+        let (at, found) = if list < LISTS - 1 {
+            (self.lists[list].pop()?, list as u32)
+        } else {
+            let index = self.long.iter().rposition(|found| *found >= units)?;
+            (self.lists[list].swap_remove(index), self.long.swap_remove(index))
+        };
+        if self.lists[list].is_empty() {
+            self.filled[list / 64] &= !(1 << (list % 64));
+        }
+        self.put(at + units, found - units);
+        Some(at)
+    }
+
+    fn drain(&mut self) -> Vec<Block> {
+        let mut blocks = Vec::new();
+        for (size, list) in self.lists.iter_mut().enumerate().take(LISTS - 1) {
+            blocks.extend(list.drain(..).map(|at| Block { at, units: size as u32 }));
+        }
+        let long = self.lists[LISTS - 1].drain(..).zip(self.long.drain(..));
+        blocks.extend(long.map(|(at, units)| Block { at, units }));
+        self.filled = [0; LISTS / 64];
+        blocks
     }
 }

@@ -1,0 +1,78 @@
+//! What the suites share: the C header as a library, and random tables.
+#![allow(dead_code, reason = "each suite uses its part")]
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use trieline_lpm::{HeapMemory, Memory};
+
+type Lookup4 = unsafe extern "C" fn(*const u8, u32, u32) -> u32;
+type Lookup6 = unsafe extern "C" fn(*const u8, u32, u64, u64) -> u32;
+
+/// `include/trieline/lpm.h`, compiled for this machine.
+pub struct Header {
+    library: libloading::Library,
+    lookup4: Lookup4,
+    lookup6: Lookup6,
+}
+
+impl Header {
+    /// Compiles and loads it, once a test binary.
+    pub fn get() -> &'static Self {
+        static HEADER: OnceLock<Header> = OnceLock::new();
+        HEADER.get_or_init(|| {
+            let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+            let directory = tempfile::tempdir().unwrap();
+            let object = directory.path().join("libheader.so");
+            let status = Command::new("cc")
+                .args([
+                    "-std=gnu11",
+                    "-O2",
+                    "-Wall",
+                    "-Wextra",
+                    "-Werror",
+                    "-Wno-unused-parameter",
+                    "-fPIC",
+                    "-shared",
+                ])
+                .arg("-I")
+                .arg(root.join("include"))
+                .arg(root.join("tests/header.c"))
+                .arg("-o")
+                .arg(&object)
+                .status()
+                .expect("cc, the C compiler, is needed to test the C header");
+            assert!(status.success(), "the C header does not compile");
+            // SAFETY: our own library without initialisers, whose functions have these types.
+            unsafe {
+                let library = libloading::Library::new(&object).unwrap();
+                let lookup4 = *library.get::<Lookup4>(b"tl_test_lookup4").unwrap();
+                let lookup6 = *library.get::<Lookup6>(b"tl_test_lookup6").unwrap();
+                Header { library, lookup4, lookup6 }
+            }
+        })
+    }
+
+    pub fn lookup4(&self, memory: &HeapMemory, id: u32, addr: u32) -> Option<u32> {
+        // SAFETY: a sound image is walked inside its bounds.
+        let value = unsafe { (self.lookup4)(memory.words().as_ptr().cast(), id, addr) };
+        (value != 0).then_some(value)
+    }
+
+    pub fn lookup6(&self, memory: &HeapMemory, id: u32, addr: u128) -> Option<u32> {
+        // SAFETY: as above.
+        let value =
+            unsafe { (self.lookup6)(memory.words().as_ptr().cast(), id, (addr >> 64) as u64, addr as u64) };
+        (value != 0).then_some(value)
+    }
+
+    /// The facts of `tl_test_layout`.
+    pub fn layout(&self) -> Vec<u64> {
+        // SAFETY: an array and its length, both constant.
+        unsafe {
+            let len = **self.library.get::<*const u32>(b"tl_test_layout_len").unwrap();
+            let first = *self.library.get::<*const u64>(b"tl_test_layout").unwrap();
+            std::slice::from_raw_parts(first, len as usize).to_vec()
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The layout that Rust writes is the layout that the C header reads.
+
+mod common;
+
+use std::mem::{offset_of, size_of};
+use trieline_lpm::image::layout::*;
+
+#[test]
+fn rust_and_c_agree_on_the_layout() {
+    let rust = [
+        MAGIC.into(),
+        VERSION.into(),
+        CHUNK.into(),
+        VALUE_MAX.into(),
+        DIR_BITS.into(),
+        REF_NODE.into(),
+        REF_KIND_SHIFT.into(),
+        REF_OFFSET.into(),
+        UNIT.into(),
+        size_of::<ImageHeader>() as u64,
+        offset_of!(ImageHeader, version) as u64,
+        offset_of!(ImageHeader, header_bytes) as u64,
+        offset_of!(ImageHeader, size) as u64,
+        offset_of!(ImageHeader, dir) as u64,
+        offset_of!(ImageHeader, tables) as u64,
+        offset_of!(ImageHeader, generation) as u64,
+        size_of::<TableHeader>() as u64,
+        offset_of!(TableHeader, fallback) as u64,
+        offset_of!(TableHeader, key_family) as u64,
+        offset_of!(TableHeader, root_bits) as u64,
+        offset_of!(TableHeader, key_bits) as u64,
+        offset_of!(TableHeader, prefixes) as u64,
+        offset_of!(TableHeader, root_bytes) as u64,
+        NODE6.id.into(),
+        NODE6.starts.into(),
+        NODE6.refs.into(),
+        NODE8.id.into(),
+        NODE8.starts.into(),
+        NODE8.refs.into(),
+    ];
+    assert_eq!(common::Header::get().layout(), rust);
+}

@@ -1,0 +1,263 @@
+//! One suite over every engine: the Rust reader, the C header and the table's own shadow must all answer as the oracle does.
+
+mod common;
+
+use common::Header;
+use proptest::prelude::*;
+use trieline_lpm::oracle::Oracle;
+use trieline_lpm::{Address, HeapMemory, Image, Memory, NoReaders, Prefix, Table};
+
+/// A table in an image beside its oracle. The image is opened over borrowed memory, so that the C header can read it too.
+struct Twin<'a, A: Address> {
+    memory: &'a HeapMemory,
+    image: Image<Borrowed<'a>, NoReaders>,
+    table: Table<A>,
+    oracle: Oracle<A>,
+}
+
+struct Borrowed<'a>(&'a HeapMemory);
+// SAFETY: the same memory as the one borrowed.
+unsafe impl Memory for Borrowed<'_> {
+    fn words(&self) -> &[std::sync::atomic::AtomicU32] {
+        self.0.words()
+    }
+}
+
+const ID: u32 = 3;
+
+/// An address type with the C header's lookup for it.
+trait Key: Address {
+    fn c_lookup(memory: &HeapMemory, addr: Self) -> Option<u32>;
+    /// An address whose first `bits` bits are `index`, the rest random.
+    fn with(index: u64, bits: u8, rest: u128) -> Self;
+}
+
+impl Key for u32 {
+    fn c_lookup(memory: &HeapMemory, addr: u32) -> Option<u32> {
+        Header::get().lookup4(memory, ID, addr)
+    }
+    fn with(index: u64, bits: u8, rest: u128) -> u32 {
+        u32::from_index(index as usize, bits) | (rest as u32 & u32::MAX.checked_shr(bits.into()).unwrap_or(0))
+    }
+}
+
+impl Key for u128 {
+    fn c_lookup(memory: &HeapMemory, addr: u128) -> Option<u32> {
+        Header::get().lookup6(memory, ID, addr)
+    }
+    fn with(index: u64, bits: u8, rest: u128) -> u128 {
+        u128::from_index(index as usize, bits) | (rest & u128::MAX.checked_shr(bits.into()).unwrap_or(0))
+    }
+}
+
+impl<'a, A: Key> Twin<'a, A> {
+    fn new(memory: &'a HeapMemory, prefixes: &[(Prefix<A>, u32)]) -> Self {
+        let mut image = Image::create(Borrowed(memory), NoReaders::default(), 8).unwrap();
+        let table = Table::create(&mut image, ID, prefixes.iter().copied()).unwrap();
+        let mut oracle = Oracle::new();
+        for (prefix, value) in prefixes {
+            oracle.insert(*prefix, *value);
+        }
+        Self { memory, image, table, oracle }
+    }
+
+    fn set(&mut self, prefix: Prefix<A>, value: Option<u32>) {
+        match value {
+            Some(value) => {
+                let old = self.table.insert(&mut self.image, prefix, value).unwrap();
+                assert_eq!(old, self.oracle.insert(prefix, value));
+            }
+            None => {
+                assert_eq!(self.table.remove(&mut self.image, &prefix).unwrap(), self.oracle.remove(&prefix))
+            }
+        }
+    }
+
+    fn check(&self, addr: A) {
+        let expected = self.oracle.lookup(addr);
+        let value = expected.map(|(_, value)| value);
+        assert_eq!(self.table.lookup(addr), expected, "shadow, {:?}", Prefix::host(addr));
+        assert_eq!(self.image.reader().lookup(ID, addr), value, "reader, {:?}", Prefix::host(addr));
+        assert_eq!(A::c_lookup(self.memory, addr), value, "C header, {:?}", Prefix::host(addr));
+    }
+
+    /// The first and the last address of every prefix and their neighbours outside: where answers change.
+    fn check_edges(&self) {
+        for (prefix, _) in self.oracle.sorted() {
+            for addr in [prefix.addr(), prefix.last()] {
+                self.check(addr);
+                for other in 0..A::WIDTH {
+                    // flip one bit: lands just outside some covering prefix
+                    let flipped = flip(addr, other);
+                    self.check(flipped);
+                }
+            }
+        }
+    }
+
+    fn check_contents(&self) {
+        assert_eq!(self.table.iter().collect::<Vec<_>>(), self.oracle.sorted());
+        assert_eq!(self.table.len(), self.oracle.len());
+        for (prefix, value) in self.oracle.sorted() {
+            assert_eq!(self.table.get(&prefix), Some(value));
+            let within: Vec<_> =
+                self.oracle.sorted().into_iter().filter(|(inner, _)| prefix.covers(inner)).collect();
+            assert_eq!(self.table.within(&prefix).collect::<Vec<_>>(), within);
+        }
+    }
+}
+
+fn flip<A: Address>(addr: A, bit: u8) -> A {
+    // An address that differs from `addr` in `bit` only: the other half of the prefix of `bit` bits.
+    let half = Prefix::truncated(addr, bit + 1);
+    let parent = Prefix::truncated(addr, bit);
+    if half.addr() == parent.addr() { parent.last() } else { parent.addr() }
+}
+
+fn prefix<A: Key>() -> impl Strategy<Value = Prefix<A>> {
+    // Few distinct leading bits, so that prefixes nest and share nodes; every length.
+    (0u64..4, 0..=A::WIDTH, any::<u128>(), any::<u128>())
+        .prop_map(|(index, len, rest, sparse)| Prefix::truncated(A::with(index << 4, 6, rest & sparse), len))
+}
+
+fn updates<A: Key>() -> impl Strategy<Value = Vec<(Prefix<A>, Option<u32>)>> {
+    prop::collection::vec((prefix::<A>(), prop::option::weighted(0.7, 1..0x8000_0000u32)), 0..120)
+}
+
+fn stream<A: Key>(start: Vec<(Prefix<A>, u32)>, updates: Vec<(Prefix<A>, Option<u32>)>, probes: Vec<u128>) {
+    let memory = HeapMemory::new(4 << 20);
+    let mut twin = Twin::<A>::new(&memory, &start);
+    twin.check_contents();
+    let mut inserted: Vec<Prefix<A>> = start.iter().map(|(prefix, _)| *prefix).collect();
+    for (n, (prefix, value)) in updates.into_iter().enumerate() {
+        // Removals mostly hit something that is there.
+        let prefix =
+            if value.is_none() && !inserted.is_empty() { inserted[n % inserted.len()] } else { prefix };
+        twin.set(prefix, value);
+        inserted.push(prefix);
+        twin.check(prefix.addr());
+        twin.check(prefix.last());
+    }
+    twin.check_contents();
+    twin.check_edges();
+    for probe in probes {
+        twin.check(A::with(probe as u64 & 63, 6, probe >> 6));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_updates_ipv4(
+        start in prop::collection::vec((prefix::<u32>(), 1..0x8000_0000u32), 0..90),
+        updates in updates::<u32>(),
+        probes in prop::collection::vec(any::<u128>(), 0..200),
+    ) {
+        stream(start, updates, probes);
+    }
+
+    #[test]
+    fn random_updates_ipv6(
+        start in prop::collection::vec((prefix::<u128>(), 1..0x8000_0000u32), 0..90),
+        updates in updates::<u128>(),
+        probes in prop::collection::vec(any::<u128>(), 0..200),
+    ) {
+        stream(start, updates, probes);
+    }
+}
+
+/// All prefixes of a 3-bit universe: 1 + 2 + 4 + 8.
+fn universe<A: Address>() -> Vec<Prefix<A>> {
+    (0..=3u8)
+        .flat_map(|len| {
+            (0..1usize << len).map(move |index| Prefix::truncated(A::from_index(index, len), len))
+        })
+        .collect()
+}
+
+/// All 2^15 prefix sets of a 3-bit universe, each reached by one update from the one before (a Gray code), all 8 addresses after
+/// every update. `at` moves the universe down the key, so that it falls into the root, across a node's edge, to the end.
+fn exhaustive<A: Key>(at: u8) {
+    let memory = HeapMemory::new(1 << 20);
+    let shift = |p: &Prefix<A>| {
+        let bits = p.addr().bits_at(0, 3);
+        let addr = (0..3u8).fold(A::ZERO, |addr, bit| {
+            if bits >> (2 - bit) & 1 == 1 { flip_to_one(addr, at + bit) } else { addr }
+        });
+        Prefix::truncated(addr, p.len() + at)
+    };
+    let universe: Vec<Prefix<A>> = universe::<A>().iter().map(shift).collect();
+    let mut twin = Twin::<A>::new(&memory, &[]);
+    let mut set = 0u32;
+    for step in 1u32..=1 << 15 {
+        let gray = (step & 0x7fff) ^ (step & 0x7fff) >> 1;
+        let changed = (set ^ gray).trailing_zeros() as usize;
+        set = gray;
+        let value = (gray >> changed & 1 == 1).then_some(changed as u32 + 1);
+        twin.set(universe[changed], value);
+        for host in &universe[7..] {
+            twin.check(host.addr());
+            twin.check(host.last());
+        }
+    }
+}
+
+fn flip_to_one<A: Address>(addr: A, bit: u8) -> A {
+    if Prefix::truncated(addr, bit + 1).addr() == Prefix::truncated(flip(addr, bit), bit + 1).addr() {
+        addr
+    } else {
+        let one = Prefix::truncated(addr, bit).last().masked(bit + 1);
+        debug_assert!(addr.masked(bit) == addr);
+        one
+    }
+}
+
+#[test]
+fn every_prefix_set_of_three_bits_ipv4() {
+    for at in [0, 6, 12, 29] {
+        exhaustive::<u32>(at);
+    }
+}
+
+#[test]
+fn every_prefix_set_of_three_bits_ipv6() {
+    for at in [0, 6, 14, 125] {
+        exhaustive::<u128>(at);
+    }
+}
+
+/// Grows past every root size and shrinks to nothing; the memory comes back.
+#[test]
+fn a_table_that_grows_and_shrinks() {
+    let memory = HeapMemory::new(64 << 20);
+    let mut twin = Twin::<u32>::new(&memory, &[]);
+    let before = twin.image.stats().used;
+    let mut seed = 1u64;
+    let mut next = || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let prefixes: Vec<_> =
+        (0..20_000).map(|_| Prefix::truncated(next() as u32, 8 + (next() % 25) as u8)).collect();
+    for (n, prefix) in prefixes.iter().enumerate() {
+        twin.table.insert(&mut twin.image, *prefix, n as u32 + 1).unwrap();
+    }
+    assert_eq!(twin.table.root_bits(), 16);
+    let expected: Vec<_> = (0..100_000).map(|_| next() as u32).collect();
+    for addr in &expected {
+        let value = twin.table.lookup(*addr).map(|(_, value)| value);
+        assert_eq!(twin.image.reader().lookup4(ID, *addr), value);
+        assert_eq!(u32::c_lookup(&memory, *addr), value);
+    }
+    for prefix in &prefixes {
+        twin.table.remove(&mut twin.image, prefix).unwrap();
+    }
+    assert!(twin.table.is_empty());
+    twin.image.settle();
+    let after = twin.image.stats();
+    assert_eq!(after.limbo, 0);
+    assert_eq!(after.used - before, (4 << 16) - (4 << 8), "all but the larger root is free again");
+}
