@@ -1,3 +1,14 @@
 //! trieline as its user sees it: real binaries, real kernel routes, real packets.
 
+// A failed expectation here is a failed test, also outside of functions marked as such.
+#![allow(clippy::expect_used, clippy::unwrap_used)]
+
 mod bed;
+mod errors;
+mod forward;
+mod lifecycle;
+mod mirror;
+mod neighbour;
+mod srv6;
+mod status;
+mod vlan;

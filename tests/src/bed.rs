@@ -114,11 +114,12 @@ impl Bed {
         let taps = [&self.node, &self.sink, &self.side].map(packets::Tap::open);
         work();
         std::thread::sleep(std::time::Duration::from_secs_f64(0.1 * crate::patience()));
-        let [passed, sink, side] = taps.map(|tap| tap.close_with(marker));
-        let to = |frames: Vec<Vec<u8>>, last: u8| {
-            frames.into_iter().filter(|frame| frame.starts_with(&[2, 0, 0, 0, 0, last])).collect()
-        };
-        Seen { passed: to(passed, 0x01), sink: to(sink, 0x11), side: to(side, 0x21) }
+        let [mut passed, mut sink, mut side] = taps.map(|tap| tap.close_with(marker));
+        let to = |frame: &[u8], last: u8| frame.starts_with(&[2, 0, 0, 0, 0, last]);
+        passed.retain(|frame| to(frame, 0x01));
+        sink.retain(|frame| !to(frame, 0x10));
+        side.retain(|frame| !to(frame, 0x20));
+        Seen { passed, sink, side }
     }
 }
 

@@ -3,11 +3,16 @@
 //! Everything here drives the real programs (`ip`, `trielined`, `trieline`) as a user would and looks at real packets.
 //! Names made here begin with `tlbb-<pid>-` and go away when their owner is dropped, also when a test panics.
 
+// A failed expectation here is a failed test, also outside of functions marked as such.
+#![allow(clippy::expect_used, clippy::unwrap_used)]
+
 pub mod bed;
 pub mod command;
+pub mod craft;
 pub mod daemon;
 pub mod namespace;
 pub mod packets;
+pub mod rng;
 
 /// Prints why the running test cannot run here. `./dev test` counts such lines; under `TRIELINE_NO_SKIP` they fail.
 pub fn skip(why: &str) {

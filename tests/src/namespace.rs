@@ -71,10 +71,12 @@ impl Namespace {
         run(&format!("ip netns exec {} {line}", self.name))
     }
 
-    /// Sets a sysctl of the namespace, e.g. `net.ipv4.ip_forward`, `1`.
+    /// Sets a sysctl of the namespace, e.g. `net.ipv4.ip_forward`, `1`. As with sysctl(8), a key with slashes may have dots
+    /// in a device's name.
     #[track_caller]
     pub fn sysctl(&self, key: &str, value: &str) {
-        let path = format!("/proc/sys/{}", key.replace('.', "/"));
+        let key = if key.contains('/') { key.to_owned() } else { key.replace('.', "/") };
+        let path = format!("/proc/sys/{key}");
         let value = value.to_owned();
         // The files of /proc/sys/net belong to the namespace of whoever opens them.
         self.enter(move || std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}")));

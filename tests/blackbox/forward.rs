@@ -1,0 +1,151 @@
+//! Plain forwarding: what XDP forwards leaves exactly as the kernel would send it, and what it must not touch reaches the
+//! kernel.
+
+use crate::status;
+use trieline_tests::bed::{Bed, Seen};
+use trieline_tests::daemon::Daemon;
+use trieline_tests::{craft, eventually, root};
+
+const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
+
+/// A bed whose node knows its neighbours and has a route of each kind.
+fn routed_bed() -> Bed {
+    let bed = Bed::new();
+    bed.warm();
+    for line in [
+        "route add 10.50.0.0/16 via 10.1.0.2",
+        "route add 10.50.128.0/17 via 10.2.0.2",
+        "-6 route add fd50::/32 via fd00:1::2",
+        "-6 route add fd50:0:8000::/33 via fd00:2::2",
+        "route add blackhole 10.51.0.0/16",
+        "route add unreachable 10.52.0.0/16",
+        "route add prohibit 10.53.0.0/16",
+        "-6 route add blackhole fd51::/32",
+        "-6 route add unreachable fd52::/32",
+        "-6 route add prohibit fd53::/32",
+        // One IPv4 prefix behind an IPv6 next hop (RFC 5549).
+        "route add 10.54.0.0/16 via inet6 fd00:1::2",
+    ] {
+        bed.node.ip(line);
+    }
+    bed
+}
+
+/// [gen] ── [node] ── [sink], [side]: whole packets, with every forwarder's business done.
+#[test]
+fn packets_are_forwarded_in_xdp() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let before = status::forwarded(&bed.node);
+    // (1) routes through a gateway, the longer prefix first
+    for (to, expected) in [
+        ("10.50.1.1:9", (0, 20, 0)),
+        ("10.50.200.1:9", (0, 0, 20)),
+        ("[fd50::1]:9", (0, 20, 0)),
+        ("[fd50:0:8000::1]:9", (0, 0, 20)),
+        ("10.54.1.1:9", (0, 20, 0)),
+    ] {
+        let seen = bed.send(to, "routed by trieline", 20);
+        assert_eq!(seen.counts(), expected, "passed, sink, side to {to}");
+    }
+    // (2) neighbours on the node's own links
+    for (to, expected) in [("10.1.0.2:9", (0, 20, 0)), ("[fd00:2::2]:9", (0, 0, 20))] {
+        assert_eq!(bed.send(to, "on the link", 20).counts(), expected, "passed, sink, side to {to}");
+    }
+    // (3) there and back again
+    bed.ping("10.1.0.2", 5).ok();
+    bed.ping("fd00:1::2", 5).ok();
+    // (4) the counters agree: 7 × 20 one way, 2 × 5 pings both ways
+    assert_eq!(status::forwarded(&bed.node) - before, 7 * 20 + 2 * 2 * 5);
+}
+
+/// The same packet through the kernel and through XDP leaves the node with the same bytes.
+#[test]
+fn frames_equal_the_kernels() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let marker = b"one packet, two ways";
+    let v4 = |set: fn(&mut [u8])| craft::ipv4("10.0.0.2", "10.50.1.1", marker, set);
+    let v6 = |set: fn(&mut [u8])| craft::ipv6("fd00::2", "fd50::1", (17, &craft::udp(marker)), set);
+    let packets = [
+        ("IPv4", v4(|_| {})),
+        ("IPv4, don't fragment", v4(|header| header[6] = 0x40)),
+        ("IPv4, DSCP 46 and ECN 3", v4(|header| header[1] = 0xbb)),
+        ("IPv4, TTL 2", v4(|header| header[8] = 2)),
+        (
+            "IPv4, TTL 255, identification 0xffff",
+            v4(|header| (header[4], header[5], header[8]) = (255, 255, 255)),
+        ),
+        ("IPv4, more fragments", v4(|header| header[6] = 0x20)),
+        ("IPv4, unknown protocol", v4(|header| header[9] = 253)),
+        ("IPv6", v6(|_| {})),
+        (
+            "IPv6, traffic class and flow label",
+            v6(|header| (header[0], header[1], header[3]) = (0x6b, 0x8c, 0x99)),
+        ),
+        ("IPv6, hop limit 2", v6(|header| header[7] = 2)),
+        ("IPv6, unknown next header", v6(|header| header[6] = 253)),
+    ];
+    // (1) through the kernel
+    let kernel: Vec<Seen> = packets.iter().map(|(_, packet)| bed.send_ip(packet, marker)).collect();
+    // (2) through XDP
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    for ((name, packet), kernel) in packets.iter().zip(&kernel) {
+        let xdp = bed.send_ip(packet, marker);
+        assert_eq!(kernel.counts(), (1, 1, 0), "{name}: through the kernel");
+        assert_eq!(xdp.counts(), (0, 1, 0), "{name}: through XDP");
+        assert_eq!(hex(&kernel.sink[0]), hex(&xdp.sink[0]), "{name}: kernel's bytes left, XDP's right");
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+}
+
+/// What is not XDP's business reaches the kernel, which answers as it always does.
+#[test]
+fn the_rest_reaches_the_kernel() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    // (1) local addresses, also those of other devices
+    for address in ["10.0.0.1", "10.1.0.1", "fd00::1", "fd00:1::1"] {
+        bed.ping(address, 3).ok();
+    }
+    // (2) a blackhole swallows without a word
+    assert_eq!(bed.send("10.51.1.1:9", "swallowed", 5).counts(), (0, 0, 0));
+    assert_eq!(bed.send("[fd51::1]:9", "swallowed", 5).counts(), (0, 0, 0));
+    // (3) the kernel says why
+    for (address, answer) in [
+        ("10.52.1.1", "Host Unreachable"),
+        ("10.53.1.1", "Packet filtered"),
+        ("fd52::1", "No route"),
+        ("fd53::1", "Administratively prohibited"),
+    ] {
+        let ping = bed.ping(address, 1);
+        assert!(ping.stdout.contains(answer), "expected `{answer}`: {ping:?}");
+    }
+    // (4) a hop limit that ends here
+    let ping = bed.generator.run("ping -n -c 1 -W 2 -t 1 10.50.1.1");
+    assert!(ping.stdout.contains("Time to live exceeded"), "{ping:?}");
+    let ping = bed.generator.run("ping -n -c 1 -W 2 -t 1 fd50::1");
+    assert!(ping.stdout.contains("Hop limit"), "{ping:?}");
+    // (5) larger than the next link
+    bed.node.ip("link set n1 mtu 1300");
+    let told = eventually(5.0, || {
+        bed.generator.run("ping -n -c 1 -W 1 -M do -s 1400 10.50.1.1").stdout.contains("Frag needed")
+    });
+    assert!(told, "no `fragmentation needed` for a packet over the MTU");
+    let told = eventually(5.0, || {
+        let ping = bed.generator.run("ping -n -c 1 -W 1 -M do -s 1400 fd50::1");
+        ping.stdout.contains("Packet too big") || ping.stderr.contains("message too long")
+    });
+    assert!(told, "no `packet too big` for a packet over the MTU");
+}

@@ -1,0 +1,142 @@
+//! The daemon comes and goes; forwarding stays until it is told to go.
+
+use crate::status;
+use std::net::SocketAddr;
+use std::time::Duration;
+use trieline_tests::bed::Bed;
+use trieline_tests::command::run;
+use trieline_tests::daemon::{Daemon, Leftovers, trieline};
+use trieline_tests::packets::{UdpSink, UdpStream};
+use trieline_tests::{eventually, patience, root};
+
+const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
+
+/// A bed with a route into the sink, where an address inside it listens.
+fn streamed_bed() -> (Bed, SocketAddr) {
+    let bed = Bed::new();
+    bed.warm();
+    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
+    bed.sink.ip("addr add 10.50.0.1/32 dev lo");
+    (bed, "10.50.0.1:7000".parse().expect("an address"))
+}
+
+fn rest(seconds: f64) {
+    std::thread::sleep(Duration::from_secs_f64(seconds * patience()));
+}
+
+/// kill -9 and restart, several times, under a stream: not one packet is lost.
+#[test]
+fn kill_and_restart_lose_nothing() {
+    if !root() {
+        return;
+    }
+    let (bed, address) = streamed_bed();
+    let sink = UdpSink::open(&bed.sink, address);
+    let mut daemon = Daemon::start(&bed.node, DEVICES);
+    let stream = UdpStream::start(&bed.generator, address, 2000);
+    for round in 0..5 {
+        rest(0.2);
+        // (1) killed: forwarding stays, in XDP
+        let before = status::forwarded(&bed.node);
+        daemon.kill();
+        let went_on = eventually(2.0, || status::forwarded(&bed.node) > before + 50);
+        assert!(went_on, "round {round}: nothing is forwarded in XDP while the daemon is dead");
+        // (2) a route that changed meanwhile is followed after the restart
+        bed.node.ip(&format!("route add 10.60.{round}.0/24 via 10.2.0.2"));
+        daemon = Daemon::start(&bed.node, DEVICES);
+    }
+    rest(0.2);
+    let sent = stream.stop();
+    let received = sink.close();
+    assert!(sent > 500, "only {sent} packets were sent");
+    assert_eq!(received, sent, "packets lost");
+    assert_eq!(bed.send("10.60.4.1:9", "learnt after restart", 5).counts(), (0, 0, 5));
+}
+
+/// SIGTERM: no packet lost, forwarding stays, `node detach` ends it, the kernel goes on.
+#[test]
+fn stopping_leaves_forwarding_on() {
+    if !root() {
+        return;
+    }
+    let (bed, address) = streamed_bed();
+    let sink = UdpSink::open(&bed.sink, address);
+    let daemon = Daemon::start(&bed.node, DEVICES);
+    let stream = UdpStream::start(&bed.generator, address, 2000);
+    rest(0.2);
+    // (1) stopped
+    let _leftovers = Leftovers(&bed.node);
+    daemon.stop();
+    assert_eq!(bed.send("10.50.0.1:9", "nobody home", 5).counts(), (0, 5, 0));
+    assert!(bed.node.ip("link show dev n0").contains("xdp"), "the program is gone");
+    // (2) route get answers from the image alone
+    trieline(&bed.node, "route get 10.50.0.1").ok();
+    // (3) detached: the kernel forwards
+    trieline(&bed.node, "node detach").ok();
+    assert!(!bed.node.ip("link show dev n0").contains("xdp"), "the program is still there");
+    assert_eq!(bed.send("10.50.0.1:9", "kernel again", 5).counts(), (5, 5, 0));
+    let pins = format!("/sys/fs/bpf/trieline/netns-{}", bed.node.inode());
+    assert!(!std::path::Path::new(&pins).exists(), "{pins} is left");
+    // (4) once more: nothing to do is no error
+    trieline(&bed.node, "node detach").ok();
+    // (5) nothing was lost on the way
+    rest(0.2);
+    let sent = stream.stop();
+    assert_eq!(sink.close(), sent, "packets lost");
+}
+
+/// Two daemons for one namespace or one device: the second says so and leaves the first alone.
+#[test]
+fn a_second_daemon_is_refused() {
+    if !root() {
+        return;
+    }
+    let (bed, _) = streamed_bed();
+    let daemon = Daemon::start(&bed.node, DEVICES);
+    let refusal = Daemon::refused(&bed.node, DEVICES);
+    refusal.fails(1, &[]);
+    assert!(
+        refusal.stderr.contains(&daemon.pid().to_string()) || refusal.stderr.contains("already"),
+        "{refusal:?}"
+    );
+    assert_eq!(bed.send("10.50.0.1:9", "the first goes on", 5).counts(), (0, 5, 0));
+}
+
+/// Another XDP program sits on the device: its owner keeps it.
+#[test]
+fn a_taken_device_is_refused() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    // Another instance's pins are as foreign as any: attach from a second namespace's point of view is not possible, so
+    // leave a program behind, pretend its pins never were, and start anew.
+    let pins = format!("/sys/fs/bpf/trieline/netns-{}", bed.node.inode());
+    let hidden = format!("{pins}-hidden");
+    Daemon::start(&bed.node, "--dev n0").kill();
+    std::fs::rename(&pins, &hidden).expect("the pins can be moved");
+    let refusal = Daemon::refused(&bed.node, "--dev n0");
+    let _ = trieline(&bed.node, "node detach");
+    for entry in std::fs::read_dir(&hidden).expect("the moved pins").flatten() {
+        std::fs::remove_file(entry.path()).expect("unpinned");
+    }
+    std::fs::remove_dir(&hidden).expect("an empty directory");
+    refusal.fails(1, &["n0"]);
+}
+
+/// A daemon asked to end by SIGINT or SIGTERM while it starts leaves nothing half done.
+#[test]
+fn an_interrupted_start_can_be_repeated() {
+    if !root() {
+        return;
+    }
+    let (bed, _) = streamed_bed();
+    let _leftovers = Leftovers(&bed.node);
+    let program = trieline_tests::command::binary_path("trielined");
+    for milliseconds in ["0.02", "0.05", "0.1", "0.2"] {
+        run(&format!("timeout -s INT -k 5 {milliseconds} {program} -n {} {DEVICES}", bed.node.name()));
+    }
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    assert_eq!(bed.send("10.50.0.1:9", "after all", 5).counts(), (0, 5, 0));
+}

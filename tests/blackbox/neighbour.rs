@@ -1,0 +1,127 @@
+//! Next hops come and go: unresolved, resolved, with a new MAC address, behind a link that goes down.
+
+use trieline_tests::bed::Bed;
+use trieline_tests::daemon::Daemon;
+use trieline_tests::{eventually, root};
+
+const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
+
+/// A neighbour nobody has talked to yet: the kernel resolves it with the first packets, then XDP forwards.
+#[test]
+fn unresolved_passes_then_is_fast() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
+    bed.node.ip("-6 route add fd50::/32 via fd00:2::2");
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    for (to, slow, fast) in [
+        ("10.50.0.1:9", (1, 1, 0), (0, 5, 0)),
+        ("[fd50::1]:9", (1, 0, 1), (0, 0, 5)),
+        ("10.2.0.2:9", (1, 0, 1), (0, 0, 5)),
+    ] {
+        // (1) the first packet takes the kernel's way and arrives
+        assert_eq!(bed.send(to, "who is there", 1).counts(), slow, "first packet to {to}");
+        // (2) later ones do not
+        assert!(
+            eventually(5.0, || bed.send(to, "there you are", 5).counts() == fast),
+            "{to} never becomes fast"
+        );
+    }
+}
+
+/// The neighbour's MAC address changes (a failover); packets follow.
+#[test]
+fn a_new_mac_is_followed() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    assert_eq!(bed.send("10.50.0.1:9", "first", 5).counts(), (0, 5, 0));
+    // (1) the sink takes another address and tells by asking for the node's
+    bed.sink.ip("link set s0 address 02:00:00:00:00:99");
+    bed.sink.ip("neigh flush dev s0");
+    bed.sink.run("ping -c 1 -W 2 10.1.0.1").ok();
+    // (2) frames carry it, still without the kernel
+    let followed = eventually(5.0, || {
+        let seen = bed.send("10.50.0.1:9", "second", 5);
+        seen.counts() == (0, 5, 0) && seen.sink.iter().all(|frame| frame.starts_with(&[2, 0, 0, 0, 0, 0x99]))
+    });
+    assert!(followed, "the new MAC address is not used");
+    // (3) a neighbour deleted: the kernel resolves it anew and packets become fast again
+    bed.node.ip("neigh del 10.1.0.2 dev n1");
+    assert!(
+        eventually(5.0, || bed.send("10.50.0.1:9", "third", 5).counts() == (0, 5, 0)),
+        "does not recover"
+    );
+}
+
+/// [gen] ── [node] ══ [sink] metric 100, [side] metric 200: a link goes down and comes back.
+#[test]
+fn a_link_down_moves_traffic() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    for line in [
+        "route add 10.50.0.0/16 via 10.1.0.2 metric 100",
+        "route add 10.50.0.0/16 via 10.2.0.2 metric 200",
+        "-6 route add fd50::/32 via fd00:1::2 metric 100",
+        "-6 route add fd50::/32 via fd00:2::2 metric 200",
+    ] {
+        bed.node.ip(line);
+    }
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let goes = |what: &str, counts: (usize, usize, usize)| {
+        for to in ["10.50.0.1:9", "[fd50::1]:9"] {
+            let mut last = None;
+            let arrived = eventually(10.0, || {
+                last = Some(bed.send(to, what, 5).counts());
+                last == Some(counts)
+            });
+            assert!(arrived, "{what}: to {to} expected {counts:?}, last seen {last:?} (passed, sink, side)");
+        }
+    };
+    // (1) the better metric
+    goes("both up", (0, 5, 0));
+    // (2) down: the kernel removes its IPv4 routes without a message
+    bed.node.ip("link set n1 down");
+    goes("n1 down", (0, 0, 5));
+    // (3) up again, routes given again
+    bed.node.ip("link set n1 up");
+    bed.node.ip("-6 addr replace fd00:1::1/64 dev n1 nodad");
+    bed.node.ip("route replace 10.50.0.0/16 via 10.1.0.2 metric 100");
+    assert!(
+        eventually(5.0, || bed.node.try_ip("-6 route replace fd50::/32 via fd00:1::2 metric 100").code == 0),
+        "the IPv6 route cannot be added again"
+    );
+    goes("n1 up", (0, 5, 0));
+}
+
+/// Multipath: the first hop that is alive takes all packets.
+#[test]
+fn multipath_uses_its_first_live_hop() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    bed.node.ip("route add 10.50.0.0/16 nexthop via 10.1.0.2 nexthop via 10.2.0.2");
+    bed.node.ip("-6 route add fd50::/32 nexthop via fd00:1::2 nexthop via fd00:2::2");
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    // (1) both alive
+    for to in ["10.50.0.1:9", "[fd50::1]:9"] {
+        assert_eq!(bed.send(to, "first hop", 5).counts(), (0, 5, 0), "to {to}");
+    }
+    // (2) the first is gone
+    bed.node.ip("link set n1 down");
+    for to in ["10.50.0.1:9", "[fd50::1]:9"] {
+        let moved = eventually(10.0, || bed.send(to, "second hop", 5).counts() == (0, 0, 5));
+        assert!(moved, "to {to}: the second hop is not used");
+    }
+}

@@ -1,0 +1,25 @@
+//! What `trieline -j node status` says, in the words the tests need.
+
+use serde_json::Value;
+use trieline_tests::daemon;
+use trieline_tests::namespace::Namespace;
+
+/// Packets that XDP forwarded, of all kinds.
+pub fn forwarded(namespace: &Namespace) -> u64 {
+    let status = daemon::status(namespace);
+    let counters = status["counters"].as_array().unwrap_or_else(|| panic!("no counters in {status:#}"));
+    counters
+        .iter()
+        .filter(|counter| counter["kind"] == "forward")
+        .map(|counter| number(&counter["packets"]))
+        .sum()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+/// How often the kernel said ENOBUFS to the daemon.
+pub fn overruns(namespace: &Namespace) -> u64 {
+    number(&daemon::status(namespace)["overruns"])
+}

@@ -1,0 +1,50 @@
+//! 802.1Q: tagged frames forwarded in XDP. Needs the kernel's VLAN module, so it runs in the test VMs.
+
+use trieline_tests::bed::Bed;
+use trieline_tests::daemon::Daemon;
+use trieline_tests::root;
+
+const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
+
+/// ```text
+/// [gen] g0.100 ── n0.100 [node] n1 ── s0 [sink]          (1) the tag is taken off
+///                        [node] n1.200 ── s0.200 [sink]  (2) put on, (3) or exchanged
+/// ```
+#[test]
+#[ignore = "needs the 8021q module: run in tests/vm"]
+fn tagged_frames_are_forwarded() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    let sub = |namespace: &trieline_tests::namespace::Namespace, device: &str, vlan: u16, address: &str| {
+        namespace.ip(&format!("link add link {device} name {device}.{vlan} type vlan id {vlan}"));
+        namespace.ip(&format!("addr add {address}/24 dev {device}.{vlan}"));
+        namespace.ip(&format!("link set {device}.{vlan} up"));
+        namespace.sysctl(&format!("net/ipv4/conf/{device}.{vlan}/rp_filter"), "0");
+    };
+    sub(&bed.generator, "g0", 100, "10.100.0.2");
+    sub(&bed.node, "n0", 100, "10.100.0.1");
+    sub(&bed.node, "n1", 200, "10.200.0.1");
+    sub(&bed.sink, "s0", 200, "10.200.0.2");
+    bed.node.run("ping -c 1 -W 5 10.100.0.2").ok();
+    bed.node.run("ping -c 1 -W 5 10.200.0.2").ok();
+    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
+    bed.node.ip("route add 10.51.0.0/16 via 10.200.0.2");
+    bed.generator.ip("route add 10.50.1.0/24 via 10.100.0.1");
+    bed.generator.ip("route add 10.51.1.0/24 via 10.100.0.1");
+    let cases = [
+        ("untagged in, tagged out", "10.51.2.1:9"),
+        ("tagged in, untagged out", "10.50.1.1:9"),
+        ("another tag out", "10.51.1.1:9"),
+    ];
+    // (1) to (3) through the kernel, then through XDP: as many frames at the sink, none of them passed
+    let kernel: Vec<_> = cases.iter().map(|(_, to)| bed.send(to, "in a VLAN", 5).sink).collect();
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    for ((name, to), kernel) in cases.iter().zip(kernel) {
+        let seen = bed.send(to, "in a VLAN", 5);
+        assert_eq!(seen.passed.len(), 0, "{name}: passed to the kernel");
+        assert_eq!(seen.sink.len(), kernel.len(), "{name}: frames at the sink");
+    }
+}
