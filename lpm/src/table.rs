@@ -1,9 +1,8 @@
 //! One table: its prefixes in order (the shadow), and the root in the image that says the same to readers.
 
 use crate::image::Error;
-use crate::image::build::Builder;
-use crate::image::layout::{Kind, LINE, REF_NODE, TableHeader, UNIT, VALUE_MAX};
-use crate::image::walk;
+use crate::image::build::Swing;
+use crate::image::layout::{LINE, TableHeader, UNIT, VALUE_MAX};
 use crate::{Address, Grace, Image, Memory, Prefix};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -18,7 +17,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 #[derive(Debug)]
 pub struct Table<A: Address> {
     id: u32,
-    prefixes: BTreeMap<Prefix<A>, u32>,
+    shadow: Shadow<A>,
     root: Root,
 }
 
@@ -34,8 +33,9 @@ struct Root {
 }
 
 impl Root {
-    fn word<'a>(&self, words: &'a [AtomicU32], slot: usize) -> &'a AtomicU32 {
-        &words[self.at as usize / 4 + slot]
+    /// Index of a slot's word in the image.
+    fn index(&self, slot: usize) -> usize {
+        self.at as usize / 4 + slot
     }
 
     fn header<'a>(&self, words: &'a [AtomicU32], field: usize) -> &'a AtomicU32 {
@@ -53,6 +53,48 @@ fn root_bits<A: Address>(prefixes: usize) -> u8 {
     }
 }
 
+/// A table's prefixes in order.
+#[derive(Debug)]
+pub(crate) struct Shadow<A: Address>(BTreeMap<Prefix<A>, u32>);
+
+impl<A: Address> Shadow<A> {
+    fn set(&mut self, prefix: Prefix<A>, value: Option<u32>) -> Option<u32> {
+        match value {
+            Some(value) => self.0.insert(prefix, value),
+            None => self.0.remove(&prefix),
+        }
+    }
+
+    /// The prefixes that `outer` covers, itself included, in order.
+    fn within(&self, outer: Prefix<A>) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
+        let range = (Included(outer), Included(Prefix::host(outer.last())));
+        self.0.range(range).map(|(prefix, value)| (*prefix, *value))
+    }
+
+    /// [`Shadow::within`] as a slice to split.
+    pub fn inside(&self, outer: Prefix<A>) -> Vec<(Prefix<A>, u32)> {
+        self.within(outer).collect()
+    }
+
+    /// The longest prefix of at most `len` bits that contains `addr`.
+    fn longest(&self, addr: A, len: u8) -> Option<(Prefix<A>, u32)> {
+        let mut limit = Prefix::truncated(addr, len);
+        loop {
+            // The last prefix at or before `limit` either covers it, or nothing longer than the bits that the two share does.
+            let (prefix, value) = self.0.range((Unbounded, Included(limit))).next_back()?;
+            if prefix.covers(&limit) {
+                return Some((*prefix, *value));
+            }
+            limit = Prefix::truncated(addr, prefix.addr().common_bits(limit.addr()));
+        }
+    }
+
+    /// What the image says for `addr` where only prefixes of 1 to `len` bits count; 0 = none.
+    pub fn default(&self, addr: A, len: u8) -> u32 {
+        self.longest(addr, len).filter(|(prefix, _)| prefix.len() > 0).map_or(0, |(_, value)| value)
+    }
+}
+
 impl<A: Address> Table<A> {
     /// Makes table `id` of `image` from `prefixes` (any order; of equal prefixes the last counts), replacing what was there, also
     /// a table of an earlier writer, for all addresses at once. O(n log n), O(n) if sorted.
@@ -61,7 +103,7 @@ impl<A: Address> Table<A> {
         id: u32,
         prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
     ) -> Result<Self, Error> {
-        let mut table = Self { id, prefixes: BTreeMap::new(), root: Root::default() };
+        let mut table = Self { id, shadow: Shadow(BTreeMap::new()), root: Root::default() };
         table.replace(image, prefixes)?;
         Ok(table)
     }
@@ -73,13 +115,13 @@ impl<A: Address> Table<A> {
         prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
     ) -> Result<(), Error> {
         image.check_table(self.id)?;
-        let prefixes: BTreeMap<_, _> = prefixes.into_iter().collect();
-        for value in prefixes.values() {
+        let shadow = Shadow(prefixes.into_iter().collect());
+        for value in shadow.0.values() {
             check_value(*value)?;
         }
-        let root = build_table(image, &prefixes)?;
+        let root = build_table(image, &shadow)?;
         image.swing_directory(self.id, root.at | u32::from(root.bits));
-        self.prefixes = prefixes;
+        self.shadow = shadow;
         self.root = root;
         Ok(())
     }
@@ -87,7 +129,7 @@ impl<A: Address> Table<A> {
     /// Adds a prefix or changes its value; returns the value that was there.
     ///
     /// For every single address a lookup sees the state before or after. A prefix shorter than the root's bits (8 to 18) changes up to
-    /// all root slots one after another. O(prefixes under the same root slot), for a short prefix O(prefixes it covers).
+    /// all root slots one after another. O(log n + prefixes it covers).
     pub fn insert<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -109,38 +151,38 @@ impl<A: Address> Table<A> {
 
     /// The value of exactly this prefix. O(log n).
     pub fn get(&self, prefix: &Prefix<A>) -> Option<u32> {
-        self.prefixes.get(prefix).copied()
+        self.shadow.0.get(prefix).copied()
     }
 
     /// The longest prefix that contains `addr`, and its value; from the shadow, not the image. O(k log n), k being the number of
     /// prefix lengths tried.
     pub fn lookup(&self, addr: A) -> Option<(Prefix<A>, u32)> {
-        longest(&self.prefixes, addr, A::WIDTH)
+        self.shadow.longest(addr, A::WIDTH)
     }
 
     /// All prefixes in order: by address, shorter first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
-        self.prefixes.iter().map(|(prefix, value)| (*prefix, *value))
+        self.shadow.0.iter().map(|(prefix, value)| (*prefix, *value))
     }
 
     /// All prefixes from `from` on, in order.
     pub fn iter_from(&self, from: Prefix<A>) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
-        self.prefixes.range((Included(from), Unbounded)).map(|(prefix, value)| (*prefix, *value))
+        self.shadow.0.range((Included(from), Unbounded)).map(|(prefix, value)| (*prefix, *value))
     }
 
     /// The prefixes that `outer` covers, itself included, in order. O(log n) to start.
     pub fn within(&self, outer: &Prefix<A>) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
-        within(&self.prefixes, *outer).map(|(prefix, value)| (*prefix, *value))
+        self.shadow.within(*outer)
     }
 
     /// Number of prefixes.
     pub fn len(&self) -> usize {
-        self.prefixes.len()
+        self.shadow.0.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.prefixes.is_empty()
+        self.shadow.0.is_empty()
     }
 
     /// Its id in the image's directory.
@@ -153,24 +195,17 @@ impl<A: Address> Table<A> {
         self.root.bits
     }
 
-    fn put(&mut self, prefix: Prefix<A>, value: Option<u32>) -> Option<u32> {
-        match value {
-            Some(value) => self.prefixes.insert(prefix, value),
-            None => self.prefixes.remove(&prefix),
-        }
-    }
-
     fn set<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
         prefix: Prefix<A>,
         value: Option<u32>,
     ) -> Result<Option<u32>, Error> {
-        let old = self.put(prefix, value);
+        let old = self.shadow.set(prefix, value);
         if old == value {
             return Ok(old);
         }
-        let published = if self.root.bits < root_bits::<A>(self.prefixes.len() / 2) {
+        let published = if self.root.bits < root_bits::<A>(self.shadow.0.len() / 2) {
             self.regrow(image)
         } else if prefix.len() == 0 {
             let fallback = self.root.header(image.memory.words(), offset_of!(TableHeader, fallback));
@@ -179,16 +214,16 @@ impl<A: Address> Table<A> {
         } else if prefix.len() < self.root.bits {
             self.repaint(image, prefix)
         } else {
-            self.rebuild(image, prefix)
+            self.edit(image, prefix)
         };
         match published {
             Ok(()) => {
                 let count = self.root.header(image.memory.words(), offset_of!(TableHeader, prefixes));
-                count.store(self.prefixes.len() as u32, Ordering::Relaxed);
+                count.store(self.shadow.0.len() as u32, Ordering::Relaxed);
                 Ok(old)
             }
             Err(error) => {
-                self.put(prefix, old);
+                self.shadow.set(prefix, old);
                 Err(error)
             }
         }
@@ -196,35 +231,21 @@ impl<A: Address> Table<A> {
 
     /// Twice as many prefixes as this root is meant for: build a larger one aside.
     fn regrow<M: Memory, G: Grace>(&mut self, image: &mut Image<M, G>) -> Result<(), Error> {
-        let root = build_table(image, &self.prefixes)?;
+        let root = build_table(image, &self.shadow)?;
         image.swing_directory(self.id, root.at | u32::from(root.bits));
         self.root = root;
         Ok(())
     }
 
-    /// Rebuilds the one root slot that a prefix of at least `root_bits` bits lies under.
-    fn rebuild<M: Memory, G: Grace>(
-        &mut self,
-        image: &mut Image<M, G>,
-        prefix: Prefix<A>,
-    ) -> Result<(), Error> {
-        let bits = self.root.bits;
-        let slot = prefix.addr().bits_at(0, bits);
-        let outer = Prefix::truncated(prefix.addr(), bits);
-        let entries: Vec<_> =
-            within(&self.prefixes, outer).map(|(prefix, value)| (*prefix, *value)).collect();
-        let words = image.memory.words();
-        let mut builder = Builder::new(words, &mut image.space, &mut image.grace, Kind::of_family(A::FAMILY));
-        match builder.subtree(&entries, bits, self.root.cover[slot]) {
-            Ok(entry) => {
-                self.publish(image, slot, entry);
-                Ok(())
-            }
-            Err(error) => {
-                builder.abandon();
-                Err(error)
-            }
+    /// Changes what lies under the one root slot that a prefix of at least `root_bits` bits falls into.
+    fn edit<M: Memory, G: Grace>(&mut self, image: &mut Image<M, G>, prefix: Prefix<A>) -> Result<(), Error> {
+        let slot = prefix.addr().bits_at(0, self.root.bits);
+        let mut builder = image.builder::<A>();
+        match builder.edit(&self.shadow, prefix, self.root.index(slot), self.root.bits) {
+            Ok(swing) => builder.publish(&[swing]),
+            Err(error) => return Err(builder.abandon(error)),
         }
+        Ok(())
     }
 
     /// Rebuilds the root slots whose longest short prefix changes with `prefix`, shorter than `root_bits`.
@@ -235,40 +256,27 @@ impl<A: Address> Table<A> {
     ) -> Result<(), Error> {
         let bits = self.root.bits;
         let first = prefix.addr().bits_at(0, bits);
-        let above = longest(&self.prefixes, prefix.addr(), prefix.len() - 1).filter(|(p, _)| p.len() > 0);
-        let mut cover = alloc::vec![above.map_or(0, |(_, value)| value); 1 << (bits - prefix.len())];
+        let mut cover =
+            alloc::vec![self.shadow.default(prefix.addr(), prefix.len() - 1); 1 << (bits - prefix.len())];
         let mut long = Vec::new();
-        paint(within(&self.prefixes, prefix), bits, first, &mut cover, &mut long);
-        let changed =
-            |slot: usize| (cover[slot - first] != self.root.cover[slot]).then_some(cover[slot - first]);
-        let words = image.memory.words();
-        let mut builder = Builder::new(words, &mut image.space, &mut image.grace, Kind::of_family(A::FAMILY));
-        let mut entries = Vec::new();
+        paint(self.shadow.within(prefix), bits, first, &mut cover, &mut long);
+        let mut builder = image.builder::<A>();
+        let mut swings = Vec::new();
         let built = slots(&long, bits, first, cover.len(), |slot, inside| {
-            if let Some(cover) = changed(slot) {
-                entries.push((slot, builder.subtree(inside, bits, cover)?));
+            let cover = cover[slot - first];
+            if cover != self.root.cover[slot] {
+                let word = self.root.index(slot);
+                swings.push(Swing { word, entry: builder.subtree(inside, bits, cover)? });
+                builder.replace(builder.words[word].load(Ordering::Relaxed));
             }
             Ok(())
         });
         if let Err(error) = built {
-            builder.abandon();
-            return Err(error);
+            return Err(builder.abandon(error));
         }
-        for (slot, entry) in entries {
-            self.publish(image, slot, entry);
-        }
+        builder.publish(&swings);
         self.root.cover[first..first + cover.len()].copy_from_slice(&cover);
         Ok(())
-    }
-
-    /// Swings one root slot and retires what it led to.
-    fn publish<M: Memory, G: Grace>(&self, image: &mut Image<M, G>, slot: usize, entry: u32) {
-        let words = image.memory.words();
-        let old = self.root.word(words, slot).swap(entry, Ordering::AcqRel);
-        if old & REF_NODE != 0 {
-            let (space, grace) = (&mut image.space, &mut image.grace);
-            walk::own_nodes(words, old, Kind::of_family(A::FAMILY), &mut |block| space.retire(block, grace));
-        }
     }
 }
 
@@ -276,29 +284,9 @@ fn check_value(value: u32) -> Result<(), Error> {
     if (1..=VALUE_MAX).contains(&value) { Ok(()) } else { Err(Error::Value { value }) }
 }
 
-fn within<A: Address>(
-    prefixes: &BTreeMap<Prefix<A>, u32>,
-    outer: Prefix<A>,
-) -> impl DoubleEndedIterator<Item = (&Prefix<A>, &u32)> {
-    prefixes.range((Included(outer), Included(Prefix::host(outer.last()))))
-}
-
-/// The longest prefix of at most `len` bits that contains `addr`.
-fn longest<A: Address>(prefixes: &BTreeMap<Prefix<A>, u32>, addr: A, len: u8) -> Option<(Prefix<A>, u32)> {
-    let mut limit = Prefix::truncated(addr, len);
-    loop {
-        // The last prefix at or before `limit` either covers it, or nothing longer than the bits that the two share does.
-        let (prefix, value) = prefixes.range((Unbounded, Included(limit))).next_back()?;
-        if prefix.covers(&limit) {
-            return Some((*prefix, *value));
-        }
-        limit = Prefix::truncated(addr, prefix.addr().common_bits(limit.addr()));
-    }
-}
-
 /// Paints the prefixes shorter than `bits` over `cover` (the root slots from `first` on) and collects the longer ones.
-fn paint<'a, A: Address>(
-    prefixes: impl Iterator<Item = (&'a Prefix<A>, &'a u32)>,
+fn paint<A: Address>(
+    prefixes: impl Iterator<Item = (Prefix<A>, u32)>,
     bits: u8,
     first: usize,
     cover: &mut [u32],
@@ -306,10 +294,10 @@ fn paint<'a, A: Address>(
 ) {
     for (prefix, value) in prefixes {
         if prefix.len() >= bits {
-            long.push((*prefix, *value));
+            long.push((prefix, value));
         } else if prefix.len() > 0 {
             let slot = prefix.addr().bits_at(0, bits) - first;
-            cover[slot..slot + (1 << (bits - prefix.len()))].fill(*value);
+            cover[slot..slot + (1 << (bits - prefix.len()))].fill(value);
         }
     }
 }
@@ -334,37 +322,34 @@ fn slots<A: Address>(
 /// Builds a whole table aside.
 fn build_table<M: Memory, G: Grace, A: Address>(
     image: &mut Image<M, G>,
-    prefixes: &BTreeMap<Prefix<A>, u32>,
+    shadow: &Shadow<A>,
 ) -> Result<Root, Error> {
-    let bits = root_bits::<A>(prefixes.len());
+    let bits = root_bits::<A>(shadow.0.len());
     let count = 1usize << bits;
     let mut cover = alloc::vec![0; count];
-    let mut long = Vec::with_capacity(prefixes.len());
-    paint(prefixes.iter(), bits, 0, &mut cover, &mut long);
-    let words = image.memory.words();
-    let mut builder = Builder::new(words, &mut image.space, &mut image.grace, Kind::of_family(A::FAMILY));
+    let mut long = Vec::with_capacity(shadow.0.len());
+    paint(shadow.within(Prefix::truncated(A::ZERO, 0)), bits, 0, &mut cover, &mut long);
+    let mut builder = image.builder::<A>();
+    let words = builder.words;
     let mut build = || {
         let block = builder.allocate((LINE + 4 * count as u32) / UNIT)?;
         let root = Root { at: block.at * UNIT + LINE, bits, cover: Vec::new() };
         slots(&long, bits, 0, count, |slot, inside| {
             let entry = builder.subtree(inside, bits, cover[slot])?;
-            root.word(words, slot).store(entry, Ordering::Relaxed);
+            words[root.index(slot)].store(entry, Ordering::Relaxed);
             Ok(())
         })?;
         Ok(root)
     };
     let root = match build() {
         Ok(root) => Root { cover, ..root },
-        Err(error) => {
-            builder.abandon();
-            return Err(error);
-        }
+        Err(error) => return Err(builder.abandon(error)),
     };
-    let fallback = longest(prefixes, A::ZERO, 0).map_or(0, |(_, value)| value);
+    let fallback = shadow.longest(A::ZERO, 0).map_or(0, |(_, value)| value);
     let header = [
         (offset_of!(TableHeader, fallback), fallback),
         (offset_of!(TableHeader, key_family), u32::from_le_bytes([A::FAMILY, bits, A::WIDTH, 0])),
-        (offset_of!(TableHeader, prefixes), prefixes.len() as u32),
+        (offset_of!(TableHeader, prefixes), shadow.0.len() as u32),
         (offset_of!(TableHeader, root_bytes), 4 * count as u32),
     ];
     for word in (0..size_of::<TableHeader>()).step_by(4) {

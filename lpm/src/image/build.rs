@@ -1,24 +1,39 @@
 //! Turns sorted prefixes into nodes, aside: nothing that it writes can be found by a reader before the caller publishes it.
+//!
+//! [`Builder::subtree`] builds all that lies under a root slot or below; [`Builder::edit`] changes what is there with as few new
+//! nodes as one published word allows.
 
-use super::Error;
-use super::layout::{Kind, REF_NODE, UNIT};
+use super::layout::{Kind, REF_NODE, REF_OFFSET, UNIT};
+use super::lookup::{load, starts};
 use super::space::{Block, Space};
+use super::{Error, walk};
+use crate::table::Shadow;
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Builds nodes of one table and remembers them, so that they can be given back if the memory runs out midway.
 pub(crate) struct Builder<'a, G> {
-    words: &'a [AtomicU32],
+    pub words: &'a [AtomicU32],
     space: &'a mut Space,
     grace: &'a mut G,
     kind: Kind,
     built: Vec<Block>,
+    /// Blocks that the published words will make unreachable.
+    replaced: Vec<Block>,
+}
+
+/// A word to publish.
+pub(crate) struct Swing {
+    /// Its index in the image.
+    pub word: usize,
+    /// What to store.
+    pub entry: u32,
 }
 
 impl<'a, G: Grace> Builder<'a, G> {
     pub fn new(words: &'a [AtomicU32], space: &'a mut Space, grace: &'a mut G, kind: Kind) -> Self {
-        Self { words, space, grace, kind, built: Vec::new() }
+        Self { words, space, grace, kind, built: Vec::new(), replaced: Vec::new() }
     }
 
     /// A block of `units` that is given back by [`Builder::abandon`].
@@ -28,11 +43,87 @@ impl<'a, G: Grace> Builder<'a, G> {
         Ok(block)
     }
 
-    /// Frees all that was built: it will not be published.
-    pub fn abandon(self) {
+    /// Frees all that was built, as it will not be published; hands the reason back.
+    pub fn abandon(self, why: Error) -> Error {
         for block in self.built {
             self.space.free(block);
         }
+        why
+    }
+
+    /// Publishes what was built, word by word, then retires what those words led to and no longer do.
+    pub fn publish(self, swings: &[Swing]) {
+        for swing in swings {
+            self.words[swing.word].store(swing.entry, Ordering::Release);
+        }
+        for block in self.replaced {
+            self.space.retire(block, self.grace);
+        }
+    }
+
+    /// Marks all that `entry` leads to as replaced.
+    pub fn replace(&mut self, entry: u32) {
+        walk::own_nodes(self.words, entry, self.kind, &mut |block| self.replaced.push(block));
+    }
+
+    /// Brings the part of the image under the word at index `word` (a root slot or a node's, reached by the first `depth` bits of
+    /// `prefix`'s address) in line with `shadow`, in which `prefix` has been added, changed or removed.
+    pub fn edit<A: Address>(
+        &mut self,
+        shadow: &Shadow<A>,
+        prefix: Prefix<A>,
+        word: usize,
+        depth: u8,
+    ) -> Result<Swing, Error> {
+        let old = load(self.words, word as u32 * 4);
+        let stride = self.kind.stride;
+        if old & REF_NODE == 0 || prefix.len() <= depth {
+            self.replace(old);
+            let outer = Prefix::truncated(prefix.addr(), depth);
+            let entry = self.subtree(&shadow.inside(outer), depth, shadow.default(prefix.addr(), depth))?;
+            return Ok(Swing { word, entry });
+        }
+        let node = (old & REF_OFFSET) * UNIT;
+        let mut slots = [0u32; 256];
+        let slots = &mut slots[..1 << stride];
+        let runs = self.expand(node, slots);
+        let slot = prefix.addr().bits_at(depth, stride);
+        let end = depth + stride;
+        if prefix.len() <= end {
+            let covered = slot..slot + (1 << (end - prefix.len()));
+            for &entry in &slots[covered.clone()] {
+                if entry & REF_NODE != 0 {
+                    self.replace(entry); // a child is a run of one slot, so it comes once
+                }
+            }
+            slots[covered].fill(shadow.default(prefix.addr(), prefix.len()));
+            self.paint(&shadow.inside(prefix), depth, slots)?;
+        } else {
+            let run = super::lookup::run_of(self.words, node, self.kind, slot as u32);
+            let child = ((node + self.kind.refs) / 4 + run) as usize;
+            let swing = self.edit(shadow, prefix, child, end)?;
+            let same_runs = slots[slot] & swing.entry & REF_NODE != 0 || slots[slot] == swing.entry;
+            if swing.word != child || same_runs {
+                return Ok(swing);
+            }
+            slots[slot] = swing.entry;
+        }
+        self.replaced.push(Block { at: old & REF_OFFSET, units: self.kind.units(runs) });
+        Ok(Swing { word, entry: self.node(slots)? })
+    }
+
+    /// Writes a node's refs slot by slot; returns the number of its runs.
+    fn expand(&self, node: u32, slots: &mut [u32]) -> u32 {
+        let mut run = 0u32;
+        let mut entry = 0;
+        for (slot, to) in slots.iter_mut().enumerate() {
+            if starts(self.words, node, self.kind, slot as u32 / 64) >> (slot % 64) & 1 == 1 {
+                entry = load(self.words, node + self.kind.refs + 4 * run);
+                run += 1;
+            }
+            *to = entry;
+        }
+        run
     }
 
     /// The ref for the addresses that share their first `depth` bits with `entries`: sorted, all at least `depth` long. Addresses
@@ -49,11 +140,22 @@ impl<'a, G: Grace> Builder<'a, G> {
         if entries.is_empty() {
             return Ok(default);
         }
+        let mut slots = [0u32; 256];
+        let slots = &mut slots[..1 << self.kind.stride];
+        slots.fill(default);
+        self.paint(entries, depth, slots)?;
+        self.node(slots)
+    }
+
+    /// Paints sorted `entries` over the slots of a node at `depth`, building its children.
+    fn paint<A: Address>(
+        &mut self,
+        mut entries: &[(Prefix<A>, u32)],
+        depth: u8,
+        slots: &mut [u32],
+    ) -> Result<(), Error> {
         let stride = self.kind.stride;
         let end = depth + stride; // may pass the last bit: the missing key bits are 0, here and in the lookup
-        let mut slots = [0u32; 256];
-        let slots = &mut slots[..1 << stride];
-        slots.fill(default);
         while let Some(((prefix, value), rest)) = entries.split_first() {
             let slot = prefix.addr().bits_at(depth, stride);
             let deeper =
@@ -68,7 +170,7 @@ impl<'a, G: Grace> Builder<'a, G> {
                 entries = behind;
             }
         }
-        self.node(slots)
+        Ok(())
     }
 
     /// A node of these slots, or their value when all have the same.

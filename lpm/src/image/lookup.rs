@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
             let node = (entry & layout::REF_OFFSET) * layout::UNIT;
             let slot = addr.bits_at(depth, kind.stride) as u32;
             let run = run_of(self.words, node, kind, slot);
-            entry = self.load(node.wrapping_add(kind.refs + 4 * run));
+            entry = self.load(node.wrapping_add(kind.refs).wrapping_add(run.wrapping_mul(4)));
             depth += kind.stride;
         }
         if entry == 0 {

@@ -8,12 +8,13 @@ pub mod memory;
 pub(crate) mod space;
 pub(crate) mod walk;
 
-use crate::{Grace, Memory, Reader};
+use crate::{Address, Grace, Memory, Reader};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use build::Builder;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
-use layout::{CHUNK, ImageHeader, MAGIC, VERSION};
+use layout::{CHUNK, ImageHeader, Kind, MAGIC, VERSION};
 use space::Space;
 
 /// Why an image or a table could not be made or changed. Nothing has changed when one of these is returned.
@@ -238,6 +239,12 @@ impl<M: Memory, G: Grace> Image<M, G> {
         self.check_table(id)?;
         self.swing_directory(id, 0);
         Ok(())
+    }
+
+    /// A builder of nodes for a table of `A`.
+    pub(crate) fn builder<A: Address>(&mut self) -> Builder<'_, G> {
+        let kind = Kind::of_family(A::FAMILY);
+        Builder::new(self.memory.words(), &mut self.space, &mut self.grace, kind)
     }
 
     pub(crate) fn check_table(&self, id: u32) -> Result<(), Error> {

@@ -110,7 +110,7 @@ impl Walk<'_> {
         let at = at as u32;
         let runs = runs(self.words, at, self.kind);
         if starts(self.words, at, self.kind, 0) & 1 == 0
-            || u64::from(at + self.kind.refs) + 4 * u64::from(runs) > self.size
+            || u64::from(at) + u64::from(self.kind.refs) + 4 * u64::from(runs) > self.size
         {
             return damaged("run bitmap", at);
         }

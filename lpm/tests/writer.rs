@@ -1,0 +1,248 @@
+//! What one writer promises: nothing half-applied when the memory runs out, nothing reused before its grace period, and a
+//! successor that takes over what a killed writer left.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use trieline_lpm::image::layout;
+use trieline_lpm::{Error, Grace, HeapMemory, Image, Memory, NoReaders, Prefix, Reader, Table};
+
+fn p(text: &str) -> Prefix<u32> {
+    text.parse().unwrap()
+}
+
+/// Prefixes with random addresses and lengths 8 ... 32, and values 1, 2, ...
+fn random(count: u32, mut seed: u64) -> Vec<(Prefix<u32>, u32)> {
+    (1..=count)
+        .map(|value| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (Prefix::truncated((seed >> 32) as u32, 8 + (seed >> 16) as u8 % 25), value)
+        })
+        .collect()
+}
+
+/// A grace period that passes when the test says so.
+#[derive(Clone, Default)]
+struct Manual(Rc<RefCell<(u64, u64)>>);
+
+impl Manual {
+    fn pass(&self) {
+        let mut state = self.0.borrow_mut();
+        state.1 = state.0;
+    }
+}
+
+impl Grace for Manual {
+    fn begin(&mut self) -> u64 {
+        let mut state = self.0.borrow_mut();
+        state.0 += 1;
+        state.0
+    }
+    fn passed(&mut self) -> u64 {
+        self.0.borrow().1
+    }
+    fn wait(&mut self, ticket: u64) {
+        assert!(ticket <= self.0.borrow().0);
+        self.pass();
+    }
+}
+
+struct Shared(Rc<HeapMemory>);
+// SAFETY: the same memory as the one shared.
+unsafe impl Memory for Shared {
+    fn words(&self) -> &[std::sync::atomic::AtomicU32] {
+        self.0.words()
+    }
+}
+
+fn bytes(memory: &HeapMemory) -> Vec<u32> {
+    memory.words().iter().map(|word| word.load(std::sync::atomic::Ordering::Relaxed)).collect()
+}
+
+#[test]
+fn nothing_is_reused_before_its_grace_period() {
+    let memory = Rc::new(HeapMemory::new(4 << 20));
+    let grace = Manual::default();
+    let mut image = Image::create(Shared(memory.clone()), grace.clone(), 1).unwrap();
+    let mut table = Table::create(&mut image, 0, random(5000, 1)).unwrap();
+    // What a reader holds that stopped in the middle of a lookup: all bytes now.
+    let before = bytes(&memory);
+    let word = image.reader().table_word(0);
+    let used: Vec<bool> = before.iter().map(|word| *word != 0).collect();
+    table.replace(&mut image, random(5000, 2)).unwrap();
+    image.reclaim();
+    let after = bytes(&memory);
+    let directory = (64 / 4)..(64 / 4 + 1);
+    for index in (0..before.len()).filter(|index| used[*index] && !directory.contains(index)) {
+        assert_eq!(before[index], after[index], "word {index} changed under a reader");
+    }
+    assert_ne!(image.reader().table_word(0), word);
+    assert!(image.stats().limbo > 0);
+    grace.pass();
+    assert!(!image.reclaim());
+    assert_eq!(image.stats().limbo, 0);
+}
+
+#[test]
+fn a_full_image_changes_nothing() {
+    let mut image = Image::create(HeapMemory::new(2 << 16), NoReaders::default(), 2).unwrap();
+    let mut table = Table::<u32>::create(&mut image, 0, []).unwrap();
+    let mut kept = Vec::new();
+    let error = loop {
+        let (prefix, value) = random(1, kept.len() as u64)[0];
+        match table.insert(&mut image, prefix, value) {
+            Ok(_) => kept.push((prefix, value)),
+            Err(error) => break error,
+        }
+        assert!(kept.len() < 100_000);
+    };
+    assert!(matches!(error, Error::Full { size: 131072, .. }), "{error}");
+    assert!(kept.len() > 1000, "{}", kept.len());
+    let used = image.stats().used;
+    let big = Table::<u32>::create(&mut image, 1, random(50_000, 9));
+    assert!(matches!(big, Err(Error::Full { .. })));
+    assert_eq!(image.stats().used, used, "a failed build gives its memory back");
+    assert_eq!(image.reader().table_word(1), 0);
+    assert!(matches!(table.replace(&mut image, random(50_000, 9)), Err(Error::Full { .. })));
+    for (prefix, _) in &kept {
+        let expected = table.lookup(prefix.addr()).map(|(_, value)| value);
+        assert_eq!(image.reader().lookup4(0, prefix.addr()), expected);
+    }
+    for (prefix, _) in &kept {
+        table.remove(&mut image, prefix).unwrap();
+    }
+    assert!(table.is_empty());
+    table.replace(&mut image, random(500, 3)).unwrap();
+}
+
+#[test]
+fn bad_arguments_are_named() {
+    let error =
+        |bytes, tables| Image::create(HeapMemory::new(bytes), NoReaders::default(), tables).unwrap_err();
+    assert!(matches!(error(4096, 1), Error::Size { least: 65536, .. }));
+    assert!(matches!(error(65536, 20_000), Error::Size { least: 131072, .. }));
+    assert!(matches!(error(65536 + 8, 1), Error::Size { .. }));
+    let mut image = Image::create(HeapMemory::new(1 << 16), NoReaders::default(), 2).unwrap();
+    let table = Table::<u32>::create(&mut image, 2, []).unwrap_err();
+    assert_eq!(table.to_string(), "there is no table 2: the image's directory has 2 slots");
+    let mut table = Table::<u32>::create(&mut image, 1, []).unwrap();
+    for value in [0, 1 << 31, u32::MAX] {
+        assert_eq!(table.insert(&mut image, p("10.0.0.0/8"), value).unwrap_err(), Error::Value { value });
+    }
+    assert!(Table::create(&mut image, 0, [(p("10.0.0.0/8"), 0)]).is_err());
+    assert_eq!(image.reader().lookup4(0, 0x0a00_0001), None, "and no table was made");
+    assert_eq!(image.reader().lookup4(7, 0x0a00_0001), None);
+    let empty = HeapMemory::new(1 << 16);
+    assert_eq!(Reader::new(empty.words()).unwrap_err(), Error::NotAnImage { found: 0 });
+    empty.words()[0].store(layout::MAGIC, std::sync::atomic::Ordering::Relaxed);
+    empty.words()[1].store(77, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(Reader::new(empty.words()).unwrap_err(), Error::Version { found: 77 });
+}
+
+#[test]
+fn a_successor_takes_over_and_reclaims() {
+    let memory = Rc::new(HeapMemory::new(16 << 20));
+    let (first, second) = (random(20_000, 1), random(20_000, 2));
+    let six: Vec<(Prefix<u128>, u32)> = first
+        .iter()
+        .map(|(p, v)| (Prefix::truncated(u128::from(p.addr()) << 96, p.len() + 16), *v))
+        .collect();
+    let mut image = Image::create(Shared(memory.clone()), NoReaders::default(), 4).unwrap();
+    let one = Table::create(&mut image, 0, first.iter().copied()).unwrap();
+    let other = Table::create(&mut image, 1, six.iter().copied()).unwrap();
+    drop((image, other)); // kill -9: nothing is tidied up
+    let mut alone = Image::create(HeapMemory::new(16 << 20), NoReaders::default(), 4).unwrap();
+    Table::create(&mut alone, 0, second.iter().copied()).unwrap();
+    Table::create(&mut alone, 1, six.iter().copied()).unwrap();
+    let fresh = alone.stats();
+
+    for generation in 2..20 {
+        let grace = Manual::default();
+        let mut image = Image::open(Shared(memory.clone()), grace.clone()).unwrap();
+        assert_eq!(image.stats().generation, generation);
+        if generation == 2 {
+            for (prefix, _) in &first {
+                let expected = one.lookup(prefix.addr()).map(|(_, value)| value);
+                assert_eq!(image.reader().lookup4(0, prefix.addr()), expected, "old tables still answer");
+            }
+        }
+        let table = Table::create(&mut image, 0, second.iter().copied()).unwrap();
+        if generation % 3 == 0 {
+            continue; // killed between the two tables
+        }
+        let mut six_table = Table::create(&mut image, 1, six.iter().copied()).unwrap();
+        image.settle();
+        let stats = image.stats();
+        assert_eq!((stats.used, stats.limbo), (fresh.used, 0));
+        assert!(stats.claimed <= fresh.claimed + (2 << 16), "{stats:?} {fresh:?}");
+        for (prefix, _) in table.iter() {
+            let addr = prefix.last();
+            assert_eq!(image.reader().lookup4(0, addr), table.lookup(addr).map(|(_, value)| value));
+        }
+        for (prefix, _) in &six[..100] {
+            six_table.remove(&mut image, prefix).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_damaged_image_is_refused_and_walked_within_bounds() {
+    let memory = Rc::new(HeapMemory::new(1 << 20));
+    let mut image = Image::create(Shared(memory.clone()), NoReaders::default(), 1).unwrap();
+    let table = Table::create(&mut image, 0, random(3000, 5)).unwrap();
+    drop(image);
+    let sound = bytes(&memory);
+    let mut seed = 11u64;
+    let mut next = move || {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 32) as u32
+    };
+    let used: Vec<usize> = (0..sound.len()).filter(|index| sound[*index] != 0).collect();
+    let mut refused = 0;
+    for _ in 0..2000 {
+        let changed: Vec<usize> = (0..1 + next() % 3).map(|_| used[next() as usize % used.len()]).collect();
+        for index in &changed {
+            let flipped = sound[*index] ^ 1 << (next() % 32);
+            let value = if next() % 2 == 0 { flipped } else { next() };
+            memory.words()[*index].store(value, std::sync::atomic::Ordering::Relaxed);
+        }
+        refused += u32::from(Image::open(Shared(memory.clone()), NoReaders::default()).is_err());
+        if let Ok(reader) = Reader::new(memory.words()) {
+            for _ in 0..100 {
+                reader.lookup4(0, next());
+                reader.lookup6(0, u128::from(next()) << 96);
+            }
+        }
+        for index in 0..changed.len() {
+            memory.words()[changed[index]].store(sound[changed[index]], std::sync::atomic::Ordering::Relaxed);
+        }
+        // `open` counts generations in the header
+        memory.words()[6].store(sound[6], std::sync::atomic::Ordering::Relaxed);
+    }
+    assert!(refused > 100, "{refused}");
+    let reader = Reader::new(memory.words()).unwrap();
+    for (prefix, _) in table.iter() {
+        assert_eq!(reader.lookup4(0, prefix.addr()), table.lookup(prefix.addr()).map(|(_, value)| value));
+    }
+}
+
+/// A long stream of updates does not spread over ever more memory.
+#[test]
+fn churn_does_not_grow_the_image() {
+    let mut image = Image::create(HeapMemory::new(16 << 20), NoReaders::default(), 1).unwrap();
+    let mut table = Table::create(&mut image, 0, random(30_000, 1)).unwrap();
+    let start = image.stats();
+    for round in 2..30 {
+        let old: Vec<_> = table.iter().step_by(7).collect();
+        for ((prefix, _), (fresh, value)) in old.into_iter().zip(random(30_000, round)) {
+            table.remove(&mut image, &prefix).unwrap();
+            table.insert(&mut image, fresh, value).unwrap();
+        }
+    }
+    image.settle();
+    let end = image.stats();
+    assert!(end.used < start.used * 11 / 10, "{start:?} {end:?}");
+    assert!(end.claimed < start.claimed * 14 / 10 + (1 << 20), "{start:?} {end:?}");
+    let mut alone = Image::create(HeapMemory::new(16 << 20), NoReaders::default(), 1).unwrap();
+    Table::create(&mut alone, 0, table.iter()).unwrap();
+    assert!(end.used < alone.stats().used * 21 / 20, "edits leave nodes nearly as a build does");
+}
