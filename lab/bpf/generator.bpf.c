@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Makes the frames of a run: BPF_PROG_TEST_RUN with live frames calls a program once a frame, on the page of a frame
+ * that came back from an earlier lap, so every header is written anew each time. XDP_TX sends it out of the device that
+ * the caller names as the ingress. The `_drop` twins do the same work and send nothing: the generator's own cost.
+ */
+#include "addresses.bpf.h"
+
+struct lab_run run SEC(".bss.run");
+
+/* Offsets of the headers that vary; `head` has the rest. */
+#define ETH 14
+#define HEAD4 48  /* Ethernet, IPv4, UDP: 42, rounded up to words */
+#define HEAD6 64  /* Ethernet, IPv6, UDP: 62 */
+#define HEADS 112 /* Ethernet, IPv6, SRH of one segment, IPv4, UDP: 106 */
+#define INNER (ETH + 40 + 24)
+
+static __always_inline __u64 begin(void)
+{
+	__u64 n = run.sent++;
+
+	if (n == 0)
+		run.first_ns = bpf_ktime_get_ns();
+	if (n + 1 == run.limit)
+		run.last_ns = bpf_ktime_get_ns();
+	return n;
+}
+
+static __always_inline void put_head(__u64 *frame, __u32 bytes)
+{
+#pragma unroll
+	for (__u32 i = 0; i < bytes / 8; i++)
+		frame[i] = run.head[i];
+}
+
+/* Writes the destination of the IPv4 header at `ip` and the checksum that goes with it. */
+static __always_inline void put_destination4(__u8 *ip, __u32 destination)
+{
+	__u64 sum = run.sum + (destination & 0xffff) + (destination >> 16);
+
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	*(__u16 *)(ip + 10) = ~sum;
+	*(__u32 *)(ip + 16) = destination;
+}
+
+static __always_inline int frame4(struct xdp_md *ctx, __u32 bytes, __u32 ip, int verdict)
+{
+	void *frame = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u64 n = begin();
+
+	if (frame + bytes > end)
+		return XDP_ABORTED;
+	put_head(frame, bytes);
+	put_destination4(frame + ip, address4(n));
+	return verdict;
+}
+
+static __always_inline int frame6(struct xdp_md *ctx, int verdict)
+{
+	void *frame = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u64 n = begin(), hi, lo;
+
+	if (frame + HEAD6 > end)
+		return XDP_ABORTED;
+	put_head(frame, HEAD6);
+	address6(n, &hi, &lo);
+	*(__u64 *)(frame + ETH + 24) = hi;
+	*(__u64 *)(frame + ETH + 32) = lo;
+	return verdict;
+}
+
+SEC("xdp")
+int ipv4(struct xdp_md *ctx)
+{
+	return frame4(ctx, HEAD4, ETH, XDP_TX);
+}
+
+SEC("xdp")
+int ipv4_drop(struct xdp_md *ctx)
+{
+	return frame4(ctx, HEAD4, ETH, XDP_DROP);
+}
+
+SEC("xdp")
+int ipv6(struct xdp_md *ctx)
+{
+	return frame6(ctx, XDP_TX);
+}
+
+SEC("xdp")
+int ipv6_drop(struct xdp_md *ctx)
+{
+	return frame6(ctx, XDP_DROP);
+}
+
+/* The SID is in `head`; the inner IPv4 destination varies. */
+SEC("xdp")
+int srv6(struct xdp_md *ctx)
+{
+	return frame4(ctx, HEADS, INNER, XDP_TX);
+}
+
+SEC("xdp")
+int srv6_drop(struct xdp_md *ctx)
+{
+	return frame4(ctx, HEADS, INNER, XDP_DROP);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What the lab's programs and its Rust side share; Rust reads the sizes and the structs from here through BTF.
+ */
+#ifndef LAB_INTF_H
+#define LAB_INTF_H
+
+#define LAB_ADDRESSES (1u << 20) /* a power of two */
+#define LAB_FRAME_MAX 128	 /* bytes of a frame that the generator writes afresh */
+
+/* A run of the generator: user space sets it, the program counts on. */
+struct lab_run {
+	__u64 sent;	/* frames so far */
+	__u64 limit;	/* frames of this run */
+	__u64 first_ns; /* monotonic clock at the first frame */
+	__u64 last_ns;	/* and at the last */
+	__u64 head[LAB_FRAME_MAX / 8]; /* the headers; destination and IPv4 checksum zero */
+	__u32 sum;	/* IPv4: one's complement sum of the header's sixteen-bit words */
+	__u32 reserved;
+};
+
+/* What a sink saw. */
+struct lab_sink {
+	__u64 frames;
+	__u64 bytes;
+	__u64 first_ns; /* monotonic clock at the first frame */
+	__u32 kept;	/* bytes of `frame` in use */
+	__u32 reserved;
+	__u8 frame[LAB_FRAME_MAX]; /* the first frame */
+};
+
+/* A run of lookups: user space sets `limit`, the program counts on. */
+struct lab_lookups {
+	__u64 done;	/* lookups so far */
+	__u64 limit;	/* lookups of this run */
+	__u64 first_ns; /* monotonic clock at the first */
+	__u64 last_ns;	/* and at the last */
+	__u64 sum;	/* of all values found: keeps the work from being optimised away */
+};
+
+#endif

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Lookups to be timed, compiled once per structure: a trieline image in either home, or BPF_MAP_TYPE_LPM_TRIE.
+ *
+ *   packetN  a whole XDP program a packet: take the next address, write it into the packet, parse the headers, look the
+ *            destination up
+ *   emptyN   the same without the lookup
+ *   loopN    independent lookups in a loop inside one program
+ *   loop_emptyN  the same without the lookup
+ *   answerN  each address's answer into `answers`, for the comparison with the oracle
+ */
+#include "addresses.bpf.h"
+
+struct lab_lookups lookups SEC(".bss.lookups");
+__u32 answers[LAB_ADDRESSES] SEC(".bss.answers");
+
+#if defined(LAB_LPM_TRIE)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct bpf_lpm_trie_key4);
+	__type(value, __u32);
+} trie4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct bpf_lpm_trie_key6);
+	__type(value, __u32);
+} trie6 SEC(".maps");
+
+#define USE_IMAGE()
+
+static __always_inline __u32 lookup4(__u32 address)
+{
+	struct bpf_lpm_trie_key4 key = {.prefixlen = 32};
+	__u32 *value;
+
+	__builtin_memcpy(key.address, &address, 4);
+	value = bpf_map_lookup_elem(&trie4, &key);
+	return value ? *value : 0;
+}
+
+static __always_inline __u32 lookup6(__u64 hi, __u64 lo)
+{
+	struct bpf_lpm_trie_key6 key = {.prefixlen = 128};
+	__u32 *value;
+
+	__builtin_memcpy(key.address, &hi, 8);
+	__builtin_memcpy(key.address + 8, &lo, 8);
+	value = bpf_map_lookup_elem(&trie6, &key);
+	return value ? *value : 0;
+}
+
+#else
+
+#include <trieline/lpm.h>
+
+#if defined(TL_HOME_ARENA)
+struct {
+	__uint(type, BPF_MAP_TYPE_ARENA);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__ulong(map_extra, 1ull << 44);
+} image SEC(".maps");
+#define USE_IMAGE() TL_USE_ARENA(image)
+#else
+/* User space gives the map that holds the image in place of this section, and its mask. */
+const volatile __u32 tl_image_mask = 4095;
+__u8 tl_image_bytes[4096] SEC(".bss.image");
+#define USE_IMAGE()
+#endif
+
+/* The table under test is the image's first. */
+static __always_inline __u32 lookup4(__u32 address)
+{
+	return tl_lookup4(0, 0, bpf_ntohl(address));
+}
+
+static __always_inline __u32 lookup6(__u64 hi, __u64 lo)
+{
+	return tl_lookup6(0, 0, bpf_be64_to_cpu(hi), bpf_be64_to_cpu(lo));
+}
+
+#endif
+
+static __always_inline __u64 begin(void)
+{
+	__u64 n = lookups.done++;
+
+	if (n == 0)
+		lookups.first_ns = bpf_ktime_get_ns();
+	if (n + 1 == lookups.limit)
+		lookups.last_ns = bpf_ktime_get_ns();
+	return n;
+}
+
+#define ETH 14
+#define PROTOCOL(frame) (*(volatile __u16 *)((frame) + 12))
+
+static __always_inline int packet4_with(struct xdp_md *ctx, int look)
+{
+	void *frame = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u64 n = begin();
+	__u32 destination;
+
+	if (frame + ETH + 20 > end)
+		return XDP_ABORTED;
+	*(volatile __u32 *)(frame + ETH + 16) = address4(n);
+	if (PROTOCOL(frame) != bpf_htons(0x0800) || *(volatile __u8 *)(frame + ETH) != 0x45)
+		return XDP_ABORTED;
+	destination = *(volatile __u32 *)(frame + ETH + 16);
+	lookups.sum += look ? lookup4(destination) : destination;
+	return XDP_DROP;
+}
+
+static __always_inline int packet6_with(struct xdp_md *ctx, int look)
+{
+	void *frame = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u64 n = begin(), hi, lo;
+
+	if (frame + ETH + 40 > end)
+		return XDP_ABORTED;
+	address6(n, &hi, &lo);
+	*(volatile __u64 *)(frame + ETH + 24) = hi;
+	*(volatile __u64 *)(frame + ETH + 32) = lo;
+	if (PROTOCOL(frame) != bpf_htons(0x86dd) || *(volatile __u8 *)(frame + ETH) >> 4 != 6)
+		return XDP_ABORTED;
+	hi = *(volatile __u64 *)(frame + ETH + 24);
+	lo = *(volatile __u64 *)(frame + ETH + 32);
+	lookups.sum += look ? lookup6(hi, lo) : hi + lo;
+	return XDP_DROP;
+}
+
+SEC("xdp")
+int packet4(struct xdp_md *ctx)
+{
+	USE_IMAGE();
+	return packet4_with(ctx, 1);
+}
+
+SEC("xdp")
+int packet6(struct xdp_md *ctx)
+{
+	USE_IMAGE();
+	return packet6_with(ctx, 1);
+}
+
+SEC("xdp")
+int empty4(struct xdp_md *ctx)
+{
+	return packet4_with(ctx, 0);
+}
+
+SEC("xdp")
+int empty6(struct xdp_md *ctx)
+{
+	return packet6_with(ctx, 0);
+}
+
+struct lab_loop {
+	__u64 from;
+	__u64 sum;
+};
+
+static long step4(__u64 i, struct lab_loop *loop)
+{
+	loop->sum += lookup4(address4(loop->from + i));
+	return 0;
+}
+
+static long step6(__u64 i, struct lab_loop *loop)
+{
+	__u64 hi, lo;
+
+	address6(loop->from + i, &hi, &lo);
+	loop->sum += lookup6(hi, lo);
+	return 0;
+}
+
+static long step_empty4(__u64 i, struct lab_loop *loop)
+{
+	loop->sum += address4(loop->from + i);
+	return 0;
+}
+
+static long step_empty6(__u64 i, struct lab_loop *loop)
+{
+	__u64 hi, lo;
+
+	address6(loop->from + i, &hi, &lo);
+	loop->sum += hi + lo;
+	return 0;
+}
+
+static long answer_step4(__u64 i, void *unused)
+{
+	answers[i & (LAB_ADDRESSES - 1)] = lookup4(address4(i));
+	return 0;
+}
+
+static long answer_step6(__u64 i, void *unused)
+{
+	__u64 hi, lo;
+
+	address6(i, &hi, &lo);
+	answers[i & (LAB_ADDRESSES - 1)] = lookup6(hi, lo);
+	return 0;
+}
+
+/* One call works through `limit` lookups: bpf_loop is not limited in time, as may_goto is. */
+#define LOOP(name, step)                                                                                      \
+	SEC("xdp") int name(struct xdp_md *ctx)                                                               \
+	{                                                                                                     \
+		struct lab_loop loop = {.from = lookups.done};                                                    \
+		long done;                                                                                    \
+                                                                                                              \
+		USE_IMAGE();                                                                                  \
+		lookups.first_ns = bpf_ktime_get_ns();                                                        \
+		done = bpf_loop(lookups.limit, step, &loop, 0);                                               \
+		lookups.last_ns = bpf_ktime_get_ns();                                                         \
+		if (done > 0)                                                                                 \
+			lookups.done += done;                                                                 \
+		lookups.sum += loop.sum;                                                                      \
+		return XDP_DROP;                                                                              \
+	}
+
+LOOP(loop4, step4)
+LOOP(loop6, step6)
+LOOP(loop_empty4, step_empty4)
+LOOP(loop_empty6, step_empty6)
+LOOP(answer4, answer_step4)
+LOOP(answer6, answer_step6)
+
+char _license[] SEC("license") = "Dual BSD/GPL";

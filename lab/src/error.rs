@@ -1,0 +1,120 @@
+//! What can go wrong in an experiment, each with what was being done.
+
+use std::{io, path::PathBuf};
+
+/// An experiment that could not be done, or whose result would have been wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A command of the system failed.
+    #[error("`{command}` failed{}: {stderr}", code.map(|c| format!(" with exit code {c}")).unwrap_or_default())]
+    Command {
+        /// The command line.
+        command: String,
+        /// Its exit code, none when a signal ended it.
+        code: Option<i32>,
+        /// What it wrote on stderr.
+        stderr: String,
+    },
+    /// A command is not installed.
+    #[error("`{0}` is not installed (Debian: packages iproute2, ethtool)")]
+    NoCommand(String),
+    /// The kernel or libbpf refused something.
+    #[error("{what}: {source}")]
+    Bpf {
+        /// What was being done.
+        what: String,
+        /// libbpf's error.
+        source: libbpf_rs::Error,
+    },
+    /// The lab's own BPF object lacks something: a defect of the build.
+    #[error("the compiled object `{object}` has no {part}")]
+    Object {
+        /// Name of the object.
+        object: &'static str,
+        /// The program, map or section that is missing.
+        part: String,
+    },
+    /// Not allowed.
+    #[error("experiments make network namespaces and load BPF programs: run as root")]
+    NotRoot,
+    /// An experiment of that name does not exist.
+    #[error("no experiment `{0}`: `trieline lab list` shows them")]
+    NoExperiment(String),
+    /// The caller's flag was raised (Ctrl-C).
+    #[error("interrupted")]
+    Interrupted,
+    /// A program of the product did not do what it was started for.
+    #[error("{what}{}", if stderr.is_empty() { String::new() } else { format!("; it said:\n{stderr}") })]
+    Daemon {
+        /// What was expected of it.
+        what: String,
+        /// The end of what it wrote on stderr.
+        stderr: String,
+    },
+    /// Two lookups disagree.
+    #[error("{structure} answers {got} for {address} in table {table}, the oracle {expected} ({differing} of {checked} differ)")]
+    Mismatch {
+        /// Whose answer.
+        structure: String,
+        /// In which table.
+        table: String,
+        /// The first address that differs.
+        address: String,
+        /// The answer; 0 = none.
+        got: u32,
+        /// The oracle's.
+        expected: u32,
+        /// How many addresses differ.
+        differing: u64,
+        /// How many were compared.
+        checked: u64,
+    },
+    /// A table file could not be used.
+    #[error("{}: {why}", path.display())]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The product's table did not take the prefixes.
+    #[error("building the image: {0}")]
+    Image(String),
+    /// Nothing to send to: every address drawn from the table lies in a network that this topology or the standards use.
+    #[error("the table has no {0} prefix that traffic can be sent to")]
+    NoDestinations(&'static str),
+}
+
+/// Result of the lab.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Adds what was being done to a system error.
+pub(crate) trait During<T> {
+    fn during(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T> During<T> for io::Result<T> {
+    fn during(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|source| Error::Io { what: what(), source })
+    }
+}
+
+impl<T> During<T> for rustix::io::Result<T> {
+    fn during(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|errno| Error::Io { what: what(), source: errno.into() })
+    }
+}
+
+impl<T> During<T> for std::result::Result<T, libbpf_rs::Error> {
+    fn during(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|source| Error::Bpf { what: what(), source })
+    }
+}

@@ -1,0 +1,3 @@
+//! The experiments by name.
+
+pub mod forward;

@@ -1,0 +1,130 @@
+//! Sends a run of frames: `BPF_PROG_TEST_RUN` with live frames, which enter the peer of a device of ours as a driver's would.
+
+use std::{collections::HashMap, net::Ipv4Addr, net::Ipv6Addr, time::Duration};
+
+use libbpf_rs::{Object, ProgramInput};
+
+use crate::{
+    error::{During, Result},
+    frames::{Frame, Kind},
+    netns::Netns,
+    object::{self, Compiled, compiled, get, types},
+};
+
+/// How many destinations a run cycles through.
+pub const ADDRESSES: usize = 1 << 20;
+const LIVE_FRAMES: u32 = 1 << 1; // BPF_F_TEST_XDP_LIVE_FRAMES
+
+/// Destinations of a run; repeated up to [`ADDRESSES`].
+#[derive(Clone, Debug)]
+pub enum Destinations {
+    /// For [`Kind::Ipv4`] and [`Kind::Srv6`].
+    V4(Vec<Ipv4Addr>),
+    /// For [`Kind::Ipv6`].
+    V6(Vec<Ipv6Addr>),
+}
+
+impl Destinations {
+    /// As the programs read them: network order, [`ADDRESSES`] of them.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        match self {
+            Destinations::V4(list) => list.iter().cycle().take(ADDRESSES).flat_map(|a| a.octets()).collect(),
+            Destinations::V6(list) => list.iter().cycle().take(ADDRESSES).flat_map(|a| a.octets()).collect(),
+        }
+    }
+}
+
+/// What a run took.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Frames that the program made.
+    pub frames: u64,
+    /// From the first to the last frame, by the monotonic clock read in the generator's program: the ~23 ms that each call
+    /// spends asleep before the first frame are not in it.
+    pub elapsed: Duration,
+}
+
+impl Sent {
+    /// Nanoseconds a frame.
+    pub fn ns(&self) -> f64 {
+        self.elapsed.as_nanos() as f64 / (self.frames.max(2) - 1) as f64
+    }
+}
+
+/// The loaded generator, one object for each set of destinations.
+pub struct Generator {
+    objects: HashMap<String, Object>,
+}
+
+const COMPILED: fn() -> Compiled = || compiled!("generator");
+
+impl Generator {
+    /// Nothing is loaded before [`Generator::destinations`].
+    pub fn new() -> Generator {
+        Generator { objects: HashMap::new() }
+    }
+
+    /// Loads a generator under a name, with its destinations.
+    pub fn destinations(&mut self, name: &str, destinations: &Destinations) -> Result<()> {
+        let compiled = COMPILED();
+        let object = compiled.load(compiled.open()?)?;
+        object::write(&compiled.map(&object, ".bss.addresses")?, &destinations.bytes())?;
+        self.objects.insert(name.to_owned(), object);
+        Ok(())
+    }
+
+    /// Sends `frames` frames out of the device with index `out` in namespace `from`; `drop` makes and drops them instead,
+    /// which is the generator's own cost.
+    pub fn run(&self, name: &str, from: &Netns, out: u32, frame: &Frame, frames: u64, drop: bool) -> Result<Sent> {
+        let compiled = COMPILED();
+        let object = self
+            .objects
+            .get(name)
+            .ok_or_else(|| crate::Error::Object { object: compiled.name, part: format!("destinations {name}") })?;
+        let program = compiled.program_mut(object, &program_name(frame.kind, drop))?;
+        let section = compiled.map(object, ".bss.run")?;
+        object::write(&section, &run_bytes(frame, frames))?;
+        let _inside = from.enter()?;
+        let mut context = context_bytes(frame.bytes.len() as u32, out);
+        let mut input = ProgramInput::default();
+        input.context_in = Some(&mut context);
+        input.data_in = Some(&frame.bytes);
+        input.flags = LIVE_FRAMES;
+        input.repeat = frames as u32;
+        program.test_run(input).during(|| format!("sending {frames} {:?} frames", frame.kind))?;
+        let run = object::read(&section)?;
+        let elapsed = get!(run, lab_run.last_ns).saturating_sub(get!(run, lab_run.first_ns));
+        Ok(Sent { frames: get!(run, lab_run.sent), elapsed: Duration::from_nanos(elapsed) })
+    }
+}
+
+impl Default for Generator {
+    fn default() -> Self {
+        Generator::new()
+    }
+}
+
+fn program_name(kind: Kind, drop: bool) -> String {
+    let name = match kind {
+        Kind::Ipv4 => "ipv4",
+        Kind::Ipv6 => "ipv6",
+        Kind::Srv6 => "srv6",
+    };
+    if drop { format!("{name}_drop") } else { name.into() }
+}
+
+fn run_bytes(frame: &Frame, frames: u64) -> Vec<u8> {
+    let mut bytes = vec![0; size_of::<types::lab_run>()];
+    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+    put(std::mem::offset_of!(types::lab_run, limit), &frames.to_ne_bytes());
+    let head = std::mem::offset_of!(types::lab_run, head);
+    let room = std::mem::offset_of!(types::lab_run, sum) - head;
+    put(head, &frame.bytes[..frame.bytes.len().min(room)]);
+    put(std::mem::offset_of!(types::lab_run, sum), &frame.sum.to_ne_bytes());
+    bytes
+}
+
+/// `struct xdp_md`: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+fn context_bytes(length: u32, ingress: u32) -> Vec<u8> {
+    [0, length, 0, ingress, 0, 0].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()
+}

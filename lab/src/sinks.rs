@@ -1,0 +1,140 @@
+//! Attaches the sinks and the bare redirect to a topology, and reads what arrived.
+
+use std::{
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use libbpf_rs::{Link, MapCore, MapFlags, Object, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
+
+use crate::{
+    error::{During, Result},
+    object::{self, Compiled, compiled, get, types},
+    topology::Topology,
+};
+
+/// What a sink saw since it was cleared.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Unicast frames.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// CLOCK_MONOTONIC at the first, in nanoseconds; 0 = none.
+    pub first_ns: u64,
+    /// The first frame (XDP sink only).
+    pub frame: Vec<u8>,
+}
+
+/// XDP sink on s0 and bare redirect on r0, as long as this lives; the tc sink comes and goes.
+pub struct Sinks<'t> {
+    topology: &'t Topology,
+    object: Object,
+    tc: Option<TcHook>,
+    _links: [Link; 2],
+}
+
+const COMPILED: fn() -> Compiled = || compiled!("sinks");
+
+/// Which sink to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sink {
+    /// On s0, behind the veth pair.
+    Xdp,
+    /// On n1's egress: the kernel path without its transmit.
+    Tc,
+}
+
+impl Sink {
+    fn section(self) -> &'static str {
+        match self {
+            Sink::Xdp => ".bss.xdp",
+            Sink::Tc => ".bss.tc",
+        }
+    }
+}
+
+impl<'t> Sinks<'t> {
+    /// Loads and attaches.
+    pub fn attach(topology: &'t Topology) -> Result<Sinks<'t>> {
+        let compiled = COMPILED();
+        let object = compiled.load(compiled.open()?)?;
+        let sink = {
+            let _inside = topology.sink.enter()?;
+            let program = compiled.program_mut(&object, "sink")?;
+            program.attach_xdp(topology.s0.index as i32).during(|| "attaching the sink to s0".into())?
+        };
+        let redirect = {
+            let _inside = topology.node.enter()?;
+            compiled
+                .map(&object, "egress")?
+                .update(&0u32.to_ne_bytes(), &topology.n1.index.to_ne_bytes(), MapFlags::ANY)
+                .during(|| "entering n1 into the device map".into())?;
+            let program = compiled.program_mut(&object, "redirect")?;
+            program.attach_xdp(topology.r0.index as i32).during(|| "attaching the redirect to r0".into())?
+        };
+        Ok(Sinks { topology, object, tc: None, _links: [sink, redirect] })
+    }
+
+    /// Drops on n1's egress, in tc, whatever the kernel sends (frames that XDP redirects do not pass there), or stops doing so.
+    pub fn set_tc(&mut self, on: bool) -> Result<()> {
+        if on == self.tc.is_some() {
+            return Ok(());
+        }
+        let _inside = self.topology.node.enter()?;
+        let index = self.topology.n1.index as i32;
+        if on {
+            let compiled = COMPILED();
+            let program = compiled.program(&self.object, "tc_sink")?;
+            let mut builder = TcHookBuilder::new(program.as_fd());
+            let mut hook = builder.ifindex(index).replace(true).handle(1).priority(1).hook(TC_EGRESS);
+            hook.create().during(|| "making clsact on n1".into())?;
+            self.tc = Some(hook);
+            hook.attach().during(|| "attaching the tc sink to n1".into())?;
+        } else if let Some(mut hook) = self.tc.take() {
+            // Both attach points together name the qdisc itself.
+            hook.attach_point(TC_EGRESS | TC_INGRESS);
+            hook.destroy().during(|| "removing clsact from n1".into())?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what a sink saw.
+    pub fn clear(&self, sink: Sink) -> Result<()> {
+        object::write(&COMPILED().map(&self.object, sink.section())?, &[])
+    }
+
+    /// What a sink saw.
+    pub fn seen(&self, sink: Sink) -> Result<Seen> {
+        let bytes = object::read(&COMPILED().map(&self.object, sink.section())?)?;
+        let kept = std::mem::offset_of!(types::lab_sink, kept);
+        let kept = bytes.get(kept..kept + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
+        let frame = std::mem::offset_of!(types::lab_sink, frame);
+        Ok(Seen {
+            frames: get!(bytes, lab_sink.frames),
+            bytes: get!(bytes, lab_sink.bytes),
+            first_ns: get!(bytes, lab_sink.first_ns),
+            frame: bytes.get(frame..frame + kept as usize).unwrap_or_default().to_vec(),
+        })
+    }
+
+    /// As [`Sinks::seen`], once `frames` have arrived or a moment has passed: the last few may still be on their way.
+    pub fn settled(&self, sink: Sink, frames: u64) -> Result<Seen> {
+        let until = Instant::now() + Duration::from_millis(100);
+        loop {
+            let seen = self.seen(sink)?;
+            if seen.frames >= frames || Instant::now() > until {
+                return Ok(seen);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Sinks<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.set_tc(false) {
+            tracing::warn!(%error, "tc sink not removed");
+        }
+    }
+}

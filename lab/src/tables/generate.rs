@@ -1,0 +1,290 @@
+//! Makes tables of the Internet's shape: prefix lengths, nesting and clustering as in a full routing table, of any size, the
+//! same for the same seed.
+//!
+//! Prefixes are placed from short to long. Neighbouring prefixes come in aligned groups (an operator splits a block and announces the
+//! parts); a group lies either inside a prefix that is there already, preferably one that has parts already (a few prefixes
+//! have thousands), or in unannounced space, in a block drawn by weights that spread over some orders of magnitude.
+
+use std::{
+    collections::HashSet,
+    hash::{BuildHasherDefault, Hasher},
+};
+
+use trieline_lpm::{Address, Prefix};
+
+use super::random::Random;
+use super::shape::Shape;
+
+/// An address of either family as the top bits of a `u128`.
+pub trait Wide: Address {
+    /// Left-aligned.
+    fn widen(self) -> u128;
+    /// Back.
+    fn narrow(wide: u128) -> Self;
+    /// The Internet's shape for this family.
+    fn shape() -> &'static Shape;
+}
+
+impl Wide for u32 {
+    fn widen(self) -> u128 {
+        u128::from(self) << 96
+    }
+    fn narrow(wide: u128) -> Self {
+        (wide >> 96) as u32
+    }
+    fn shape() -> &'static Shape {
+        &super::shape::INTERNET4
+    }
+}
+
+impl Wide for u128 {
+    fn widen(self) -> u128 {
+        self
+    }
+    fn narrow(wide: u128) -> Self {
+        wide
+    }
+    fn shape() -> &'static Shape {
+        &super::shape::INTERNET6
+    }
+}
+
+/// Multiplies and folds: keys here are distinct and nobody attacks them.
+#[derive(Default)]
+struct Fold(u64);
+
+impl Hasher for Fold {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+    fn write_u8(&mut self, n: u8) {
+        self.write_u64(u64::from(n));
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0.rotate_left(23) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    fn write_u128(&mut self, n: u128) {
+        self.write_u64((n >> 64) as u64);
+        self.write_u64(n as u64);
+    }
+}
+
+type Key = (u128, u8);
+
+/// A prefix and how many others it lies in.
+#[derive(Clone, Copy)]
+struct Placed {
+    addr: u128,
+    len: u8,
+    depth: u8,
+}
+
+struct Builder<'s> {
+    shape: &'s Shape,
+    random: Random,
+    there: HashSet<Key, BuildHasherDefault<Fold>>,
+    prefixes: Vec<Placed>,
+    /// How many of `prefixes` are shorter than those being placed.
+    shorter: usize,
+    /// Prefixes that have parts, once for each group inside: the more, the likelier the next.
+    parents: Vec<Placed>,
+    /// Where groups outside any prefix start.
+    outsiders: Vec<u128>,
+    /// Lengths in use so far, ascending.
+    lengths: Vec<u8>,
+    /// Blocks whose owners announce parts of them.
+    split: Vec<(u128, u8)>,
+    /// Running sum of their weights.
+    weights: Vec<f64>,
+    /// Blocks announced in large pieces.
+    whole: Vec<(u128, u8)>,
+}
+
+/// `count` distinct prefixes of the Internet's shape, in order.
+pub fn internet<A: Wide>(count: usize, seed: u64) -> Vec<Prefix<A>> {
+    let shape = A::shape();
+    let mut builder = Builder::new(shape, count, seed ^ u64::from(A::FAMILY) << 56);
+    for (len, number) in shape.counts(count) {
+        builder.place(len, number);
+    }
+    let mut keys: Vec<Key> = builder.prefixes.iter().map(|placed| (placed.addr, placed.len)).collect();
+    keys.sort_unstable();
+    keys.into_iter().map(|(addr, len)| Prefix::truncated(A::narrow(addr), len)).collect()
+}
+
+/// The kernel selftest's dense hosts: 0 … `count` − 1, each stored little-endian as the /32's address.
+pub fn hosts(count: u32) -> Vec<Prefix<u32>> {
+    let mut hosts: Vec<_> = (0..count).map(|i| Prefix::host(i.swap_bytes())).collect();
+    hosts.sort_unstable_by_key(|prefix| prefix.addr());
+    hosts
+}
+
+fn mask(len: u8) -> u128 {
+    if len == 0 { 0 } else { u128::MAX << (128 - len) }
+}
+
+impl<'s> Builder<'s> {
+    fn new(shape: &'s Shape, count: usize, seed: u64) -> Builder<'s> {
+        let mut random = Random::new(seed);
+        let (mut split, mut weights, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+        let mut sum = 0.0;
+        let bits = shape.block + shape.sub_bits;
+        for &(base, len, factor) in shape.regions {
+            for i in 0..1u128 << (shape.block - len) {
+                let outer = factor * (shape.block_spread * random.normal()).exp();
+                // Neighbours go together: sixteen parts are all of one kind.
+                for run in 0..(1u128 << shape.sub_bits).div_ceil(16) {
+                    let is_whole = random.unit() < shape.whole;
+                    for j in run * 16..(run * 16 + 16).min(1 << shape.sub_bits) {
+                        let part = (base + (i << (128 - shape.block)) + (j << (128 - bits)), bits);
+                        if is_whole {
+                            whole.push(part);
+                        } else if random.unit() >= shape.empty {
+                            sum += outer * (shape.spread * random.normal()).exp();
+                            split.push(part);
+                            weights.push(sum);
+                        }
+                    }
+                }
+            }
+        }
+        Builder {
+            shape,
+            random,
+            there: HashSet::with_capacity_and_hasher(count, BuildHasherDefault::default()),
+            prefixes: Vec::with_capacity(count),
+            shorter: 0,
+            parents: Vec::new(),
+            lengths: Vec::new(),
+            outsiders: Vec::new(),
+            split,
+            weights,
+            whole,
+        }
+    }
+
+    /// Places `number` prefixes of one length.
+    fn place(&mut self, len: u8, number: usize) {
+        if number == 0 {
+            return;
+        }
+        self.shorter = self.prefixes.len();
+        let until = self.shorter + number;
+        let nested = self.shape.nested(len);
+        while self.prefixes.len() < until {
+            let group = self.group().min(len - 1);
+            let inside = self.shorter > 0 && self.random.unit() < nested;
+            let (start, depth) = if inside { self.inside(len, group) } else { (self.outside(len, group), 0) };
+            let mut left = 1u128 << group;
+            let mut addr = start;
+            let step = 1u128 << (128 - len);
+            let before = self.prefixes.len();
+            while left > 0 && self.prefixes.len() < until {
+                if self.there.insert((addr, len)) {
+                    self.prefixes.push(Placed { addr, len, depth });
+                }
+                addr = addr.wrapping_add(step);
+                left -= 1;
+            }
+            if self.prefixes.len() == before {
+                self.next_free(start, len);
+            }
+        }
+        self.lengths.push(len);
+    }
+
+    /// Log2 of a group's size.
+    fn group(&mut self) -> u8 {
+        let mut at = self.random.unit() * self.shape.groups.iter().sum::<f64>();
+        for (bits, share) in self.shape.groups.iter().enumerate() {
+            at -= share;
+            if at < 0.0 {
+                return bits as u8;
+            }
+        }
+        0
+    }
+
+    /// A group's start inside a shorter prefix, and its depth. Prefixes that lie in none are preferred.
+    fn inside(&mut self, len: u8, group: u8) -> (u128, u8) {
+        let popular = !self.parents.is_empty() && self.random.unit() < self.shape.popular;
+        let mut parent;
+        loop {
+            parent = if popular {
+                self.parents[self.random.below(self.parents.len())]
+            } else {
+                self.prefixes[self.random.below(self.shorter)]
+            };
+            if self.random.unit() < 0.3f64.powi(i32::from(parent.depth)) {
+                break;
+            }
+        }
+        if !popular || self.parents.len() < 1 << 22 {
+            self.parents.push(parent);
+        }
+        let aligned = (len - group).max(parent.len);
+        (parent.addr | (self.random.wide() & !mask(parent.len) & mask(aligned)), parent.depth + 1)
+    }
+
+    /// A group's start where no shorter prefix covers it, if such a place is found.
+    fn outside(&mut self, len: u8, group: u8) -> u128 {
+        let aligned = len - group;
+        let (near, share) = self.shape.near;
+        let mut start = 0;
+        for _ in 0..64 {
+            let beside = aligned > near && !self.outsiders.is_empty() && self.random.unit() < share;
+            let (base, bits) = if beside {
+                (self.outsiders[self.random.below(self.outsiders.len())] & mask(near), near)
+            } else if len <= self.shape.block + self.shape.sub_bits && !self.whole.is_empty() {
+                self.whole[self.random.below(self.whole.len())]
+            } else {
+                let total = self.weights.last().copied().unwrap_or(0.0);
+                let at = self.random.unit() * total;
+                self.split[self.weights.partition_point(|sum| *sum <= at).min(self.split.len() - 1)]
+            };
+            start = (base | (self.random.wide() & !mask(bits))) & mask(aligned);
+            let covered =
+                self.lengths.iter().any(|shorter| self.there.contains(&(start & mask(*shorter), *shorter)));
+            if !covered && self.routable(start, aligned) && !self.there.contains(&(start, len)) {
+                if aligned > near {
+                    self.outsiders.push(start);
+                }
+                return start;
+            }
+        }
+        if self.routable(start, aligned) {
+            return start;
+        }
+        // As in next_free: any place will do.
+        let (base, bits) = self.split[self.random.below(self.split.len())];
+        (base | (self.random.wide() & !mask(bits))) & mask(len)
+    }
+
+    /// Not in space that is reserved, nor so short that it would cover some.
+    fn routable(&self, start: u128, len: u8) -> bool {
+        self.shape.reserved.iter().all(|&(addr, bits)| {
+            let shorter = bits.min(len);
+            start & mask(shorter) != addr & mask(shorter)
+        })
+    }
+
+    /// The place is taken: the next free one behind it, so that every call adds a prefix.
+    fn next_free(&mut self, start: u128, len: u8) {
+        let step = 1u128 << (128 - len);
+        let mut addr = start;
+        loop {
+            addr = addr.wrapping_add(step);
+            if !self.shape.regions.iter().any(|&(base, bits, _)| addr & mask(bits) == base) {
+                let (base, ..) = self.shape.regions[self.random.below(self.shape.regions.len())];
+                addr = base & mask(len);
+            }
+            if self.routable(addr, len) && self.there.insert((addr, len)) {
+                self.prefixes.push(Placed { addr, len, depth: 0 });
+                return;
+            }
+        }
+    }
+}

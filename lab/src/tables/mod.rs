@@ -1,0 +1,10 @@
+//! The tables that experiments run on: read from files, or generated in the Internet's shape.
+
+pub mod destinations;
+pub mod generate;
+mod random;
+mod shape;
+pub mod source;
+
+pub use random::Random;
+pub use source::{Source, Tables};

@@ -1,0 +1,209 @@
+//! The namespaces and links of experiment `forward`: one node with two ingresses, one for each plane.
+//!
+//! ```text
+//!   gen            node                        sink
+//!   g0 ─────────── n0  (trieline)   ┐
+//!   gk ─────────── k0  (kernel)     ├── n1 ─── s0
+//!   gr ─────────── r0  (redirect)   ┘
+//! ```
+//! Both planes use the same kernel FIB and the same egress, so that they can be interleaved in one run.
+
+use std::{fs, net::Ipv4Addr, net::Ipv6Addr};
+
+use crate::{
+    Context, command,
+    error::{During, Error, Result},
+    netns::Netns,
+};
+
+/// Next hops behind n1.
+pub const GATEWAYS: u32 = 16;
+/// IPv4 prefix whose route has `encap seg6`.
+pub const ENCAP_PREFIX: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 0, 0), 15);
+/// The segment that the `encap seg6` route names.
+pub const ENCAP_SEGMENT: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1);
+/// The node's own SID, behaviour End.DX4.
+pub const DECAP_SID: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xd, 0, 0, 0, 0, 4);
+/// Outer source of what the node encapsulates.
+pub const TUNNEL_SOURCE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1);
+/// Source of every IPv4 frame.
+pub const SOURCE4: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+/// Source of every IPv6 frame.
+pub const SOURCE6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xa, 0, 0, 0, 0, 2);
+
+/// One end of a veth pair.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// Its name in its namespace.
+    pub name: &'static str,
+    /// Its index there.
+    pub index: u32,
+    /// Its MAC address.
+    pub mac: [u8; 6],
+}
+
+/// The namespaces; dropping removes them.
+#[derive(Debug)]
+pub struct Topology {
+    /// Where the generator sends from.
+    pub source: Netns,
+    /// The node under test.
+    pub node: Netns,
+    /// Where frames end.
+    pub sink: Netns,
+    /// The generator's ends, and what each leads to in the node.
+    pub g0: Device,
+    /// The generator's end of the kernel's ingress.
+    pub gk: Device,
+    /// The generator's end of the bare redirect's ingress.
+    pub gr: Device,
+    /// The product's ingress.
+    pub n0: Device,
+    /// The kernel's ingress.
+    pub k0: Device,
+    /// The bare redirect's ingress.
+    pub r0: Device,
+    /// The node's only egress.
+    pub n1: Device,
+    /// Its other end.
+    pub s0: Device,
+}
+
+/// IPv4 address of gateway `i`.
+pub fn gateway4(i: u32) -> Ipv4Addr {
+    Ipv4Addr::new(192, 0, 2, 16 + (i % GATEWAYS) as u8)
+}
+
+/// IPv6 address of gateway `i`.
+pub fn gateway6(i: u32) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 16 + (i % GATEWAYS) as u16)
+}
+
+/// MAC address of gateway `i`, both families.
+pub fn gateway_mac(i: u32) -> [u8; 6] {
+    [2, 0x74, 0x6c, 0, 1, (i % GATEWAYS) as u8]
+}
+
+fn text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+fn sysctl(path: &str, value: &str) -> Result<()> {
+    let path = format!("/proc/sys/net/{path}");
+    fs::write(&path, value).during(|| format!("writing {value} to {path}"))
+}
+
+impl Topology {
+    /// Makes namespaces, links, addresses, permanent neighbours and the SRv6 routes; no other routes.
+    pub fn create(context: &Context) -> Result<Topology> {
+        context.progress.phase("namespaces", 0);
+        let (source, node, sink) = (Netns::create("gen")?, Netns::create("node")?, Netns::create("sink")?);
+        {
+            let _inside = node.enter()?;
+            for (path, value) in [
+                ("ipv4/ip_forward", "1"),
+                ("ipv4/conf/all/rp_filter", "0"),
+                ("ipv4/conf/default/rp_filter", "0"),
+                ("ipv4/conf/all/send_redirects", "0"),
+                ("ipv6/conf/all/forwarding", "1"),
+                ("ipv6/conf/default/accept_dad", "0"),
+                ("ipv6/conf/default/accept_ra", "0"),
+                ("ipv6/conf/all/seg6_enabled", "1"),
+                ("ipv6/conf/default/seg6_enabled", "1"),
+            ] {
+                sysctl(path, value)?;
+            }
+        }
+        for quiet in [&source, &sink] {
+            let _inside = quiet.enter()?;
+            sysctl("ipv6/conf/all/disable_ipv6", "1")?;
+            sysctl("ipv6/conf/default/disable_ipv6", "1")?;
+        }
+        let mut number = 0;
+        let mut device = |name| {
+            number += 1;
+            Device { name, index: 0, mac: [2, 0x74, 0x6c, 0, 0, number] }
+        };
+        let mut pair = |(near, at): (&'static str, &Netns), (far, there): (&'static str, &Netns)| {
+            let (mut near, mut far) = (device(near), device(far));
+            command::ip(&[
+                "link", "add", near.name, "netns", at.name(), "address", &text(near.mac), "mtu", "1500",
+                "type", "veth",
+                "peer", "name", far.name, "netns", there.name(), "address", &text(far.mac), "mtu", "1500",
+            ])?;
+            for (device, namespace) in [(&mut near, at), (&mut far, there)] {
+                namespace.ip(&["link", "set", device.name, "up"])?;
+                device.index = index(namespace, device.name)?;
+            }
+            Ok::<_, Error>((near, far))
+        };
+        let (g0, n0) = pair(("g0", &source), ("n0", &node))?;
+        let (gk, k0) = pair(("gk", &source), ("k0", &node))?;
+        let (gr, r0) = pair(("gr", &source), ("r0", &node))?;
+        let (n1, s0) = pair(("n1", &node), ("s0", &sink))?;
+        {
+            // GRO gives a veth end its NAPI: without one it takes no XDP frames.
+            let _inside = source.enter()?;
+            for end in [&g0, &gk, &gr] {
+                command::run("ethtool", &["-K", end.name, "gro", "on"])?;
+            }
+        }
+        {
+            let _inside = node.enter()?;
+            command::run("ethtool", &["-K", k0.name, "gro", "on"])?;
+        }
+        let topology = Topology { source, node, sink, g0, gk, gr, n0, k0, r0, n1, s0 };
+        topology.configure()?;
+        Ok(topology)
+    }
+
+    fn configure(&self) -> Result<()> {
+        let mut lines = vec![
+            "link set lo up".to_owned(),
+            "address add 198.51.100.1/25 dev n0".into(),
+            "address add 198.51.100.129/25 dev k0".into(),
+            "address add 192.0.2.1/24 dev n1".into(),
+            "address add 2001:db8:a::1/64 dev n0 nodad".into(),
+            "address add 2001:db8:b::1/64 dev k0 nodad".into(),
+            format!("address add {TUNNEL_SOURCE}/64 dev n1 nodad"),
+        ];
+        for i in 0..GATEWAYS {
+            let mac = text(gateway_mac(i));
+            lines.push(format!("neigh replace {} lladdr {mac} dev n1 nud permanent", gateway4(i)));
+            lines.push(format!("neigh replace {} lladdr {mac} dev n1 nud permanent", gateway6(i)));
+        }
+        // End.DX4 towards an on-link next hop would resolve the *inner destination*, so the next hop lies behind a gateway.
+        lines.push(format!("route add 203.0.113.9/32 via {} dev n1", gateway4(0)));
+        lines.push(format!(
+            "route add {DECAP_SID}/128 encap seg6local action End.DX4 nh4 203.0.113.9 dev n1"
+        ));
+        lines.push(format!("route add 2001:db8:e::/64 via {} dev n1", gateway6(0)));
+        let (prefix, len) = ENCAP_PREFIX;
+        lines.push(format!("route add {prefix}/{len} encap seg6 mode encap segs {ENCAP_SEGMENT} dev n1"));
+        lines.push(format!("sr tunsrc set {TUNNEL_SOURCE}"));
+        for line in lines {
+            let words: Vec<&str> = line.split(' ').collect();
+            self.node.ip(&words)?;
+        }
+        Ok(())
+    }
+
+    /// The generator's end that leads to a device of the node.
+    pub fn towards(&self, ingress: &Device) -> &Device {
+        match ingress.name {
+            "n0" => &self.g0,
+            "k0" => &self.gk,
+            _ => &self.gr,
+        }
+    }
+}
+
+fn index(namespace: &Netns, device: &str) -> Result<u32> {
+    let text = namespace.ip(&["-j", "link", "show", "dev", device])?;
+    let links: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap_or_default();
+    links
+        .first()
+        .and_then(|link| link["ifindex"].as_u64())
+        .map(|index| index as u32)
+        .ok_or_else(|| Error::Daemon { what: format!("`ip -j link` shows no index of {device}"), stderr: text })
+}
