@@ -1,5 +1,7 @@
 //! The layout that Rust writes is the layout that the C header reads.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::mem::{offset_of, size_of};

@@ -1,5 +1,7 @@
 //! One suite over every engine: the Rust reader, the C header and the table's own shadow must all answer as the oracle does.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use common::Header;

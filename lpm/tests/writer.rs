@@ -1,6 +1,8 @@
 //! What one writer promises: nothing half-applied when the memory runs out, nothing reused before its grace period, and a
 //! successor that takes over what a killed writer left.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::cell::RefCell;
 use std::rc::Rc;
 use trieline_lpm::image::layout;

@@ -1,5 +1,6 @@
 //! What the suites share: the C header as a library, and random tables.
 #![allow(dead_code, reason = "each suite uses its part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
 use std::process::Command;
