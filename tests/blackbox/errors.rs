@@ -110,13 +110,24 @@ fn exit_codes_mean_something() {
     trieline(&namespace, "route show").fails(1, &["trielined"]);
     let help = run_with(&binary_path("trieline"), &["--help"], "");
     assert!(help.ok().contains("route"));
-    let line = format!(
-        "{} --help | head -n 1 >/dev/null; exec 2>&1; {} --help | true",
-        binary_path("trieline"),
-        binary_path("trieline")
-    );
-    let piped = run_with("sh", &["-c", &line], "");
-    assert!(piped.code == 0 && !piped.stdout.contains("panicked"), "{piped:?}");
+    // Somebody reads one line of many and goes.
+    let many = format!("{} lab table --ipv4 100000 --ipv6 1000 --seed 1", binary_path("trieline"));
+    let piped = run_with("sh", &["-c", &format!("{{ {many}; echo code $? >&2; }} | head -n 1")], "");
+    assert!(piped.stderr.trim() == "code 0" && piped.stdout.lines().count() == 1, "{piped:?}");
+}
+
+/// A table file with a bad line: file, line and text are named.
+#[test]
+fn a_bad_prefix_is_found() {
+    if !root() {
+        return;
+    }
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    file.write_all(b"# good\n10.0.0.0/8 1\n10.0.0.0/33 2\n").expect("written");
+    let path = file.path().to_string_lossy().into_owned();
+    let answer =
+        run_with(&binary_path("trieline"), &["lab", "run", "map-tables", "--quick", "--table", &path], "");
+    answer.fails(1, &[&path, "3", "10.0.0.0/33"]);
 }
 
 /// More routes than the memory holds: said, counted, and what was there goes on.

@@ -41,6 +41,9 @@ fn tagged_frames_are_forwarded() {
     ];
     // (1) to (3) through the kernel, then through XDP: as many frames at the sink, none of them passed
     let kernel: Vec<_> = cases.iter().map(|(_, to)| bed.send(to, "in a VLAN", 5).sink).collect();
+    for ((name, _), frames) in cases.iter().zip(&kernel) {
+        assert!(frames.len() >= 5, "{name}: {} frames through the kernel", frames.len());
+    }
     let _daemon = Daemon::start(&bed.node, DEVICES);
     for ((name, to), kernel) in cases.iter().zip(kernel) {
         let seen = bed.send(to, "in a VLAN", 5);
