@@ -1,1 +1,28 @@
-//! dataplane
+//! The XDP program of trieline and everything that loads, maps, pins and attaches it.
+//!
+//! Prefix tables live in an image ([`trieline_lpm`]) whose home is a BPF arena or a memory-mapped BPF array ([`Home`]); each value
+//! in them is the number of an [`Action`]; an action leads to a ready-made header ([`Adjacency`]). The XDP program
+//! (`bpf/node.bpf.c`) walks all three without locks while one process, the owner of the [`Dataplane`], changes them.
+//! Everything is pinned, so that forwarding goes on without the process and a new one takes it over.
+
+mod counters;
+mod error;
+mod fib;
+mod grace;
+mod load;
+pub mod memory;
+mod pins;
+mod ports;
+mod probe;
+mod sys;
+mod types;
+
+pub use counters::{Counters, Kind, PortCount, VERDICTS, Verdict, VerdictCount};
+pub use error::{Error, Result};
+pub use fib::{Action, Actions, Adjacency, DropReason, PassReason};
+pub use grace::ReaderGrace;
+pub use load::{AttachMode, Attachment, Dataplane, Options};
+pub use memory::{Home, ImageMemory};
+pub use pins::{View, detach_all, open_readonly};
+pub use ports::{Port, PortFlags};
+pub use probe::{Probe, probe};

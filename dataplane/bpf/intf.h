@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What the XDP program and user space both see of the maps: keys, values and verdicts, written once.
+ *
+ * build.rs makes the Rust types and the names of the verdicts from this file's BTF. The tables themselves are
+ * not here: image.h.
+ */
+#ifndef TRIELINE_INTF_H
+#define TRIELINE_INTF_H
+
+/* Grows with any change of a struct or of a number below; pinned maps of another version are refused. */
+#define TL_INTF_VERSION 1
+
+/*
+ * What became of a packet, and why. The value is the index of the packet's counter; the name after FORWARD, PASS or DROP,
+ * in lower case, is the label of the metric and the key in JSON. Names are unique.
+ */
+enum tl_verdict {
+	/* Redirected to another device. */
+	TL_FORWARD_IPV4,
+	TL_FORWARD_IPV6,
+	TL_FORWARD_END_DX4,	  /* RFC 8986 4.5: outer headers removed, inner IPv4 forwarded */
+	TL_FORWARD_H_ENCAPS_IPV4, /* RFC 8986 5.1, IPv4 inside */
+	TL_FORWARD_H_ENCAPS_IPV6,
+
+	/* Given to the kernel, untouched. */
+	TL_PASS_NO_PORT,	     /* device or VLAN not given to trieline */
+	TL_PASS_NOT_IP,		     /* another EtherType, a second tag, or a frame without a whole header */
+	TL_PASS_OTHER_DESTINATION,   /* destination MAC address is not the port's: group, or another host's */
+	TL_PASS_FORWARDING_OFF,	     /* forwarding of this family is off on the port */
+	TL_PASS_IPV4_OPTIONS,	     /* header longer than 20 bytes */
+	TL_PASS_IPV4_SPECIAL,	     /* source or destination of 0/8, 127/8 or 224/3 */
+	TL_PASS_IPV4_TTL,	     /* TTL would reach 0: the kernel answers */
+	TL_PASS_IPV6_HOP_BY_HOP,     /* hop-by-hop options */
+	TL_PASS_IPV6_SPECIAL,	     /* unspecified, loopback, v4-mapped, link-local or multicast address */
+	TL_PASS_IPV6_HOP_LIMIT,	     /* hop limit would reach 0 */
+	TL_PASS_REVERSE_PATH,	     /* source not routed (loose) or not through this port (strict) */
+	TL_PASS_NO_ROUTE,	     /* no prefix matches */
+	TL_PASS_NO_ACTION,	     /* the table's value names an action that is not set */
+	TL_PASS_LOCAL,		     /* an address of this node */
+	TL_PASS_UNREACHABLE,	     /* unreachable route: the kernel sends the ICMP error */
+	TL_PASS_PROHIBIT,	     /* prohibit route, likewise */
+	TL_PASS_UNRESOLVED,	     /* link-layer address of the next hop not known */
+	TL_PASS_UNSUPPORTED,	     /* a route only the kernel can follow */
+	TL_PASS_TOO_BIG,	     /* larger than the MTU: the kernel fragments or answers */
+	TL_PASS_NO_DEVICE,	     /* output device not given to trieline */
+	TL_PASS_NO_HEADROOM,	     /* no room in front of the frame for a new header */
+	TL_PASS_SEG6_OFF,	     /* SRv6 is off on the port */
+	TL_PASS_SEG6_HEADERS,	     /* headers other than IPv6 [SRH] IPv4, or an SRH with TLVs */
+	TL_PASS_SEG6_INNER,	     /* the inner packet needs the kernel: options, TTL, length, special address */
+	TL_PASS_SEG6_INNER_NO_ROUTE, /* the inner destination is not plainly forwarded by the port's table */
+
+	/* Dropped, as Linux drops it. */
+	TL_DROP_IPV4_HEADER,   /* version or header length */
+	TL_DROP_IPV4_CHECKSUM, /* header checksum */
+	TL_DROP_IPV4_LENGTH,   /* total length below the header's or above the frame's */
+	TL_DROP_IPV6_HEADER,   /* version */
+	TL_DROP_IPV6_LENGTH,   /* payload length above the frame's */
+	TL_DROP_BLACKHOLE,     /* blackhole route */
+	TL_DROP_SEGMENTS_LEFT, /* End.DX4 that is not the last segment */
+
+	TL_VERDICTS
+};
+#define TL_PASS_FIRST TL_PASS_NO_PORT
+#define TL_DROP_FIRST TL_DROP_IPV4_HEADER
+
+/* `kind` of an action. */
+enum tl_action_kind {
+	TL_ACTION_NONE = 0,    /* not set */
+	TL_ACTION_VERDICT = 1, /* pass or drop; `verdict` says which and why */
+	TL_ACTION_FORWARD = 2,
+	TL_ACTION_ENCAPS = 3,
+	TL_ACTION_END_DX4 = 4,	     /* and forward through the adjacency */
+	TL_ACTION_END_DX4_TABLE = 5, /* and look the inner destination up in the port's IPv4 table */
+};
+
+/* What a table's value stands for. One aligned 8-byte store changes it. */
+struct tl_action {
+	__u8 kind;
+	__u8 verdict;
+	__u16 reserved;
+	__u32 adjacency; /* index of a struct tl_adjacency */
+};
+
+#define TL_OUTER_MAX 96 /* IPv6 header and an SRH of three segments */
+
+/* A ready-made header. Never changed while an action leads to it: a new one is written aside. */
+struct tl_adjacency {
+	__u32 ifindex;	  /* key in the device map */
+	__u16 mtu;	  /* of the IP packet that leaves, outer header included */
+	__u16 outer_len;  /* bytes of `outer`, 0 when nothing is pushed */
+	__u8 macs[12];	  /* destination, source */
+	__u32 tag;	  /* 802.1Q tag (TPID, TCI) as in the frame; 0 = untagged */
+	__u32 reserved[2];
+	__u8 outer[TL_OUTER_MAX];
+};
+
+/* `flags` of a port. */
+enum tl_port_flags {
+	TL_PORT_USED = 1,
+	TL_PORT_FORWARD4 = 2,
+	TL_PORT_FORWARD6 = 4,
+	TL_PORT_SEG6 = 8,
+	TL_PORT_RPF_LOOSE = 16,
+	TL_PORT_RPF_STRICT = 32,
+};
+
+/* A device, or a VLAN of one, whose packets are ours to forward. */
+struct tl_port {
+	__u32 flags;
+	__u32 table4; /* table ids */
+	__u32 table6;
+	__u32 ifindex; /* of the device the kernel receives these packets on (the VLAN device) */
+	__u8 mac[6];
+	__u16 counters; /* slot in the counters map */
+};
+
+/* Key of the map of tagged ports. */
+struct tl_tagged {
+	__u32 ifindex;
+	__u16 vid;
+	__u16 reserved;
+};
+
+#define TL_PORTS 65536u	      /* highest ifindex + 1 */
+#define TL_TAGGED 4096u	      /* tagged ports */
+#define TL_COUNTER_SLOTS 256u /* slot 0: packets of no port, and of ports beyond */
+#define TL_COUNTERS 64u	      /* room for verdicts in a slot */
+
+struct tl_counters {
+	__u64 packets[TL_COUNTERS];
+};
+
+/* Who pinned these maps. */
+struct tl_instance {
+	__u32 version; /* TL_INTF_VERSION */
+	__u32 home;    /* 1 = arena, 2 = array */
+	__u64 image_bytes;
+	__u64 netns; /* cookie of the network namespace: unlike its inode never given to another */
+	__u32 tables;
+	__u32 reserved;
+};
+
+_Static_assert(TL_VERDICTS <= TL_COUNTERS, "verdicts fit a counter slot");
+_Static_assert(sizeof(struct tl_action) == 8, "one store");
+_Static_assert(sizeof(struct tl_adjacency) == 128, "two cache lines, L2 header in the first");
+_Static_assert(sizeof(struct tl_port) == 24, "port");
+_Static_assert(sizeof(struct tl_tagged) == 8, "no padding in a hash key");
+
+#endif

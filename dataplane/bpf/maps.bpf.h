@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The maps beside the image, all pinned. User space sizes `actions` and `adjacencies` before the load.
+ */
+#ifndef TRIELINE_MAPS_BPF_H
+#define TRIELINE_MAPS_BPF_H
+
+#include "home.bpf.h"
+#include "intf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tl_action);
+} actions SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tl_adjacency);
+} adjacencies SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TL_PORTS);
+	__type(key, __u32);
+	__type(value, struct tl_port);
+} ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, TL_TAGGED);
+	__type(key, struct tl_tagged);
+	__type(value, struct tl_port);
+} tagged SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, TL_PORTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} devices SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, TL_COUNTER_SLOTS);
+	__type(key, __u32);
+	__type(value, struct tl_counters);
+} counters SEC(".maps");
+
+#endif

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * The XDP program: the journey of a packet, one step a header file.
+ *
+ *   link -> port -> IPv4 | IPv6 -> reverse path -> longest match -> action -> forward | End.DX4 | H.Encaps | pass | drop
+ *
+ * One lookup of the destination decides; everything it leads to was made ready by user space.
+ */
+#include "vmlinux.h"
+#include "parse.bpf.h"
+#include "lookup.bpf.h"
+#include "steer.bpf.h"
+#include "rewrite.bpf.h"
+#include "srv6.bpf.h"
+#include "stats.bpf.h"
+
+#define TL_RPF (TL_PORT_RPF_LOOSE | TL_PORT_RPF_STRICT)
+
+TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
+{
+	__u32 verdict = tl_parse_ipv4(ctx, f), value;
+	const struct iphdr *ip = f->l3;
+	struct tl_adjacency *adj;
+	__u64 word;
+
+	if (verdict != TL_GO_ON)
+		return verdict;
+	if (TL_UNLIKELY(f->port->flags & TL_RPF) &&
+	    !tl_reverse_path4(f->port->table4, TL_BE32(ip->saddr), f->port->flags & TL_PORT_RPF_STRICT, f->ifindex,
+			      f->tag))
+		return TL_PASS_REVERSE_PATH;
+	value = tl_lookup4(0, f->port->table4, TL_BE32(ip->daddr));
+	if (!value)
+		return TL_PASS_NO_ROUTE;
+	word = tl_action_word(value);
+	if (tl_action_kind(word) == TL_ACTION_VERDICT)
+		return tl_action_verdict(word);
+	if (tl_action_kind(word) != TL_ACTION_FORWARD && tl_action_kind(word) != TL_ACTION_ENCAPS)
+		return TL_PASS_NO_ACTION;
+	adj = tl_action_adjacency(word);
+	if (!adj)
+		return TL_PASS_NO_ACTION;
+	if (tl_action_kind(word) == TL_ACTION_FORWARD)
+		return tl_forward_ipv4(ctx, f, adj);
+	return tl_h_encaps(ctx, f, adj, IPPROTO_IPIP);
+}
+
+TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
+{
+	__u32 verdict = tl_parse_ipv6(ctx, f), value;
+	const struct ipv6hdr *ip6 = f->l3;
+	struct tl_adjacency *adj;
+	__u64 word;
+
+	if (verdict != TL_GO_ON)
+		return verdict;
+	if (TL_UNLIKELY(f->port->flags & TL_RPF) &&
+	    !tl_reverse_path6(ctx, f->port->table6, f->l2, f->port->flags & TL_PORT_RPF_STRICT, f->tag))
+		return TL_PASS_REVERSE_PATH;
+	value = tl_lookup6(0, f->port->table6, TL_BE64(ip6->daddr.hi), TL_BE64(ip6->daddr.lo));
+	if (!value)
+		return TL_PASS_NO_ROUTE;
+	word = tl_action_word(value);
+	if (tl_action_kind(word) == TL_ACTION_VERDICT)
+		return tl_action_verdict(word);
+	if (tl_action_kind(word) == TL_ACTION_END_DX4 || tl_action_kind(word) == TL_ACTION_END_DX4_TABLE)
+		return tl_end_dx4(ctx, f, word);
+	if (tl_action_kind(word) != TL_ACTION_FORWARD && tl_action_kind(word) != TL_ACTION_ENCAPS)
+		return TL_PASS_NO_ACTION;
+	adj = tl_action_adjacency(word);
+	if (!adj)
+		return TL_PASS_NO_ACTION;
+	if (tl_action_kind(word) == TL_ACTION_FORWARD)
+		return tl_forward_ipv6(ctx, f, adj);
+	return tl_h_encaps(ctx, f, adj, IPPROTO_IPV6);
+}
+
+SEC("xdp.frags")
+int trieline(struct xdp_md *ctx)
+{
+	struct tl_frame f;
+	__u32 verdict;
+
+	TL_ENTER();
+	verdict = tl_parse_link(ctx, &f);
+	if (verdict == TL_GO_ON) {
+		if (f.proto == TL_BE16(ETH_P_IP))
+			verdict = tl_ipv4(ctx, &f);
+		else if (f.proto == TL_BE16(ETH_P_IPV6))
+			verdict = tl_ipv6(ctx, &f);
+		else
+			verdict = TL_PASS_NOT_IP;
+	}
+	return tl_finish(f.port, verdict);
+}
+
+/* Never called, so never loaded: keeps the types that user space is generated from in the object's BTF. */
+struct tl_types {
+	enum tl_verdict verdict;
+	enum tl_action_kind kind;
+	enum tl_port_flags flags;
+	struct tl_instance instance;
+	struct tl_image image;
+	struct tl_table table;
+	struct tl_node6 *node6;
+	struct tl_node8 *node8;
+};
+
+int tl_types(const struct tl_types *types)
+{
+	return types->verdict;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

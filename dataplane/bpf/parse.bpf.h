@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * First step of a packet's journey: which port it came in by, and whether its headers are what Linux would accept.
+ *
+ * Every check here has its twin in the kernel (ip_rcv_core, ip6_rcv_core, ip_route_input_slow, ip6_forward). Where the
+ * kernel would drop silently or answer, the packet is passed, so that the kernel's own counters and ICMP stay right.
+ */
+#ifndef TRIELINE_PARSE_BPF_H
+#define TRIELINE_PARSE_BPF_H
+
+#include "maps.bpf.h"
+
+#define TL_INLINE static inline __attribute__((always_inline))
+#define TL_GO_ON TL_VERDICTS /* no verdict yet */
+#define TL_BE16(x) __builtin_bswap16(x)
+#define TL_BE32(x) __builtin_bswap32(x)
+#define TL_BE64(x) __builtin_bswap64(x)
+#define TL_LIKELY(x) __builtin_expect(!!(x), 1)
+#define TL_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+struct tl_frame {
+	struct tl_port *port;
+	void *l3;  /* network header; `l3` and `end` die with any bpf_xdp_adjust_*() */
+	void *end; /* of the linear part */
+	__u32 l2;  /* bytes before l3: 14 or 18 */
+	__u32 tag; /* as in struct tl_adjacency, priority bits cleared */
+	__u32 ifindex;
+	__be16 proto;
+	__u16 l3_len; /* of the IP packet, by its own header */
+};
+
+TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
+{
+	void *data = (void *)(long)ctx->data;
+	struct ethhdr *eth = data;
+
+	f->end = (void *)(long)ctx->data_end;
+	f->port = 0;
+	if (data + sizeof(*eth) > f->end)
+		return TL_PASS_NOT_IP;
+	f->ifindex = ctx->ingress_ifindex;
+	f->proto = eth->h_proto;
+	f->l3 = data + sizeof(*eth);
+	f->l2 = sizeof(*eth);
+	f->tag = 0;
+	f->port = bpf_map_lookup_elem(&ports, &f->ifindex);
+	if (TL_UNLIKELY(f->proto == TL_BE16(ETH_P_8021Q))) {
+		struct vlan_hdr *vlan = f->l3;
+		struct tl_tagged key = {.ifindex = f->ifindex};
+
+		if (f->l3 + sizeof(*vlan) > f->end)
+			return TL_PASS_NOT_IP;
+		f->proto = vlan->h_vlan_encapsulated_proto;
+		f->l3 += sizeof(*vlan);
+		f->l2 += sizeof(*vlan);
+		key.vid = TL_BE16(vlan->h_vlan_TCI) & 0xfff;
+		if (key.vid) { /* VLAN 0 only carries a priority: the port's own packet */
+			f->tag = TL_BE16(ETH_P_8021Q) | (__u32)TL_BE16(key.vid) << 16;
+			f->port = bpf_map_lookup_elem(&tagged, &key);
+		}
+	}
+	if (!f->port || !(f->port->flags & TL_PORT_USED))
+		return TL_PASS_NO_PORT;
+	/* Linux forwards only what was sent to this very host (PACKET_HOST). */
+	if (*(__u32 *)eth->h_dest != *(__u32 *)f->port->mac ||
+	    *(__u16 *)(eth->h_dest + 4) != *(__u16 *)(f->port->mac + 4))
+		return TL_PASS_OTHER_DESTINATION;
+	return TL_GO_ON;
+}
+
+/* Whether the frame holds fewer than `len` bytes from l3 on. Only a frame of several buffers needs the call. */
+TL_INLINE int tl_shorter(struct xdp_md *ctx, const struct tl_frame *f, __u32 len)
+{
+	return TL_UNLIKELY(f->l3 + len > f->end) && bpf_xdp_get_buff_len(ctx) < f->l2 + len;
+}
+
+/* 0/8, 127/8, 224/3, as source or destination. `addr` in host order. */
+TL_INLINE int tl_ipv4_special(__u32 addr)
+{
+	__u32 net = addr >> 24;
+
+	return net == 0 || net == 127 || net >= 224;
+}
+
+/* ::/64 (unspecified, loopback, v4-mapped), link-local and multicast. `hi` in host order. */
+TL_INLINE int tl_ipv6_special(__u64 hi)
+{
+	return hi == 0 || hi >> 54 == 0xfe80 >> 6 || hi >> 56 == 0xff;
+}
+
+TL_INLINE __u32 tl_parse_ipv4(struct xdp_md *ctx, struct tl_frame *f)
+{
+	const struct iphdr *ip = f->l3;
+	const __u32 *word = f->l3;
+	__u64 sum;
+
+	if (!(f->port->flags & TL_PORT_FORWARD4))
+		return TL_PASS_FORWARDING_OFF;
+	if (f->l3 + sizeof(*ip) > f->end)
+		return TL_PASS_NOT_IP;
+	if (TL_UNLIKELY(ip->version_ihl != 0x45))
+		return ip->version_ihl >> 4 == 4 && (ip->version_ihl & 15) > 5 ? TL_PASS_IPV4_OPTIONS
+									       : TL_DROP_IPV4_HEADER;
+	sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
+	sum = (sum >> 32) + (sum & 0xffffffff);
+	sum = (sum >> 16) + (sum & 0xffff);
+	sum = (sum >> 16) + (sum & 0xffff);
+	sum = (sum >> 16) + (sum & 0xffff);
+	if (TL_UNLIKELY(sum != 0xffff))
+		return TL_DROP_IPV4_CHECKSUM;
+	f->l3_len = TL_BE16(ip->tot_len);
+	if (TL_UNLIKELY(f->l3_len < sizeof(*ip)) || tl_shorter(ctx, f, f->l3_len))
+		return TL_DROP_IPV4_LENGTH;
+	if (TL_UNLIKELY(tl_ipv4_special(TL_BE32(ip->saddr)) || tl_ipv4_special(TL_BE32(ip->daddr))))
+		return TL_PASS_IPV4_SPECIAL;
+	return TL_GO_ON;
+}
+
+TL_INLINE __u32 tl_parse_ipv6(struct xdp_md *ctx, struct tl_frame *f)
+{
+	const struct ipv6hdr *ip6 = f->l3;
+	__u32 len;
+
+	if (!(f->port->flags & TL_PORT_FORWARD6))
+		return TL_PASS_FORWARDING_OFF;
+	if (f->l3 + sizeof(*ip6) > f->end)
+		return TL_PASS_NOT_IP;
+	if (TL_UNLIKELY(*(__u8 *)ip6 >> 4 != 6))
+		return TL_DROP_IPV6_HEADER;
+	if (TL_UNLIKELY(ip6->nexthdr == IPPROTO_HOPOPTS))
+		return TL_PASS_IPV6_HOP_BY_HOP;
+	len = sizeof(*ip6) + TL_BE16(ip6->payload_len);
+	if (tl_shorter(ctx, f, len))
+		return TL_DROP_IPV6_LENGTH;
+	if (TL_UNLIKELY(len > 0xffff)) /* larger than any MTU; l3_len has 16 bits */
+		return TL_PASS_TOO_BIG;
+	f->l3_len = len;
+	if (TL_UNLIKELY(tl_ipv6_special(TL_BE64(ip6->saddr.hi)) || tl_ipv6_special(TL_BE64(ip6->daddr.hi))))
+		return TL_PASS_IPV6_SPECIAL;
+	return TL_GO_ON;
+}
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Fourth step: the bytes that change on the way: link header, TTL or hop limit, checksum.
+ */
+#ifndef TRIELINE_REWRITE_BPF_H
+#define TRIELINE_REWRITE_BPF_H
+
+#include "steer.bpf.h"
+
+/* As ip_decrease_ttl() of Linux, whose result differs from RFC 1624's in the representation of zero. */
+TL_INLINE void tl_decrease_ttl(struct iphdr *ip)
+{
+	__u32 check = ip->check + (__u32)TL_BE16(0x0100);
+
+	ip->check = check + (check >= 0xffff);
+	ip->ttl--;
+}
+
+/* Link header at `data`, which has room for 18 bytes. Both are even addresses: whole words are stored. */
+TL_INLINE void tl_write_link(void *data, const struct tl_adjacency *adj, __be16 proto)
+{
+	*(__u64 *)data = *(const __u64 *)adj->macs;
+	*(__u32 *)(data + 8) = *(const __u32 *)(adj->macs + 8);
+	if (adj->tag) {
+		*(__u32 *)(data + 12) = adj->tag;
+		*(__be16 *)(data + 16) = proto;
+	} else {
+		*(__be16 *)(data + 12) = proto;
+	}
+}
+
+/*
+ * Removes `removed` bytes after the link header (adds, if negative), writes the link header anew, with or without tag, and
+ * finds l3 again. Fails only when bytes are to be added and there is no room for them; then nothing has changed.
+ */
+TL_INLINE __u32 tl_reframe(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj, int removed,
+			   __be16 proto)
+{
+	__u32 l2 = adj->tag ? 18 : 14;
+	int delta = (int)f->l2 + removed - (int)l2;
+	void *data;
+
+	if (delta && bpf_xdp_adjust_head(ctx, delta))
+		return TL_PASS_NO_HEADROOM;
+	data = (void *)(long)ctx->data;
+	f->end = (void *)(long)ctx->data_end;
+	if (data + 14 + sizeof(struct iphdr) > f->end) /* for the verifier: what remains was checked to be an IP packet */
+		return TL_PASS_NO_HEADROOM;
+	tl_write_link(data, adj, proto);
+	f->l3 = data + l2;
+	return TL_GO_ON;
+}
+
+TL_INLINE __u32 tl_forward_ipv4(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj)
+{
+	struct iphdr *ip = f->l3;
+	__u32 verdict;
+
+	if (TL_UNLIKELY(ip->ttl <= 1))
+		return TL_PASS_IPV4_TTL;
+	verdict = tl_steer(adj, f->l3_len);
+	if (verdict != TL_GO_ON)
+		return verdict;
+	verdict = tl_reframe(ctx, f, adj, 0, TL_BE16(ETH_P_IP));
+	if (verdict != TL_GO_ON)
+		return verdict;
+	ip = f->l3;
+	if ((void *)(ip + 1) > f->end)
+		return TL_PASS_NO_HEADROOM;
+	tl_decrease_ttl(ip);
+	return TL_FORWARD_IPV4;
+}
+
+TL_INLINE __u32 tl_forward_ipv6(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj)
+{
+	struct ipv6hdr *ip6 = f->l3;
+	__u32 verdict;
+
+	if (TL_UNLIKELY(ip6->hop_limit <= 1))
+		return TL_PASS_IPV6_HOP_LIMIT;
+	verdict = tl_steer(adj, f->l3_len);
+	if (verdict != TL_GO_ON)
+		return verdict;
+	verdict = tl_reframe(ctx, f, adj, 0, TL_BE16(ETH_P_IPV6));
+	if (verdict != TL_GO_ON)
+		return verdict;
+	ip6 = f->l3;
+	if ((void *)(ip6 + 1) > f->end)
+		return TL_PASS_NO_HEADROOM;
+	ip6->hop_limit--;
+	return TL_FORWARD_IPV6;
+}
+
+#endif

@@ -1,0 +1,114 @@
+//! Compiles the XDP program once for each home of the image and generates from its BTF what Rust shares with it.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, exit};
+
+use libbpf_cargo::SkeletonBuilder;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Enum;
+
+fn main() {
+    if let Err(error) = build() {
+        println!("cargo::error={}", error.to_string().replace('\n', " | "));
+        eprintln!("{error}");
+        exit(1);
+    }
+}
+
+fn build() -> Result<(), Box<dyn std::error::Error>> {
+    let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let headers = here.join("../lpm/include");
+    println!("cargo::rerun-if-env-changed=CLANG");
+    for folder in [&here.join("bpf"), &headers.join("trieline")] {
+        for entry in fs::read_dir(folder)? {
+            println!("cargo::rerun-if-changed={}", entry?.path().display());
+        }
+    }
+    let clang = clang()?;
+    // An arena needs the address-space casts of -mcpu=v4; v3 is what Linux 6.1 takes.
+    compile(&clang, &here, &headers, "v4", "TL_HOME_ARENA", &out.join("node_arena.bpf.o"))?;
+    let array = out.join("node_array.bpf.o");
+    compile(&clang, &here, &headers, "v3", "TL_HOME_ARRAY", &array)?;
+    SkeletonBuilder::new().obj(&array).generate(out.join("node.skel.rs")).map_err(|e| format!("{e:#}"))?;
+    fs::write(out.join("verdicts.rs"), verdicts(&array)?)?;
+    Ok(())
+}
+
+/// The compiler: `CLANG`, or Debian's clang-19. Debian 12's own clang 14 knows neither arenas nor `may_goto`.
+fn clang() -> Result<PathBuf, String> {
+    let clang = env::var("CLANG").unwrap_or_else(|_| "clang-19".into());
+    let version = Command::new(&clang).arg("--version").output().map_err(|e| {
+        format!("cannot run `{clang}` ({e}): install it (apt-get install clang-19 llvm-19) or set CLANG")
+    })?;
+    let text = String::from_utf8_lossy(&version.stdout);
+    let major =
+        text.split("version ").nth(1).and_then(|v| v.split('.').next()).and_then(|v| v.parse::<u32>().ok());
+    match major {
+        Some(major) if major < 18 => {
+            Err(format!("`{clang}` is clang {major}; BPF arenas need clang 18 or newer (set CLANG)"))
+        }
+        _ => Ok(clang.into()),
+    }
+}
+
+fn compile(
+    clang: &Path,
+    here: &Path,
+    headers: &Path,
+    cpu: &str,
+    home: &str,
+    object: &Path,
+) -> Result<(), String> {
+    let mut args: Vec<OsString> =
+        ["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-fno-ident"].map(OsString::from).into();
+    // Paths of the building machine do not belong in the object.
+    args.push(format!("-fdebug-prefix-map={}=.", here.display()).into());
+    args.push(format!("-ffile-prefix-map={}=.", here.display()).into());
+    args.push(format!("-mcpu={cpu}").into());
+    args.push(format!("-D{home}").into());
+    args.push("-I".into());
+    args.push(headers.into());
+    SkeletonBuilder::new()
+        .source(here.join("bpf/node.bpf.c"))
+        .obj(object)
+        .clang(clang)
+        .clang_args(args)
+        .build()
+        .map_err(|e| format!("{e:#}"))
+}
+
+/// `enum tl_verdict` as a Rust table: the names that counters, metrics and JSON use.
+fn verdicts(object: &Path) -> Result<String, Box<dyn std::error::Error>> {
+    let btf = Btf::from_path(object)?;
+    let verdict = btf.type_by_name::<Enum<'_>>("tl_verdict").ok_or("no enum tl_verdict in the BTF")?;
+    let mut rows = String::new();
+    let (mut count, mut seen) = (0, std::collections::HashSet::new());
+    for member in verdict.iter() {
+        let name = member.name.and_then(|n| n.to_str()).ok_or("a verdict without a name")?;
+        if name == "TL_VERDICTS" {
+            continue;
+        }
+        let rest = name.strip_prefix("TL_").ok_or_else(|| format!("{name} does not begin with TL_"))?;
+        let (kind, reason) = rest.split_once('_').ok_or_else(|| format!("{name} has no reason"))?;
+        let kind = match kind {
+            "FORWARD" => "Forward",
+            "PASS" => "Pass",
+            "DROP" => "Drop",
+            _ => return Err(format!("{name} is neither FORWARD nor PASS nor DROP").into()),
+        };
+        let reason = reason.to_lowercase();
+        if !seen.insert(reason.clone()) {
+            return Err(format!("two verdicts are named {reason}").into());
+        }
+        writeln!(rows, "    Verdict {{ name: {reason:?}, kind: Kind::{kind} }},")?;
+        count += 1;
+    }
+    Ok(format!(
+        "/// Every verdict of the XDP program, in the order of its counters.\npub const VERDICTS: [Verdict; {count}] = [\n{rows}];\n"
+    ))
+}

@@ -1,0 +1,269 @@
+//! Homes of the image: a BPF arena or a memory-mapped BPF array, created, opened and mapped.
+//!
+//! Also for other users of the same headers (benchmarks): [`ImageMap::create`] makes a home, [`ImageMap::place`] gives it to an
+//! opened object that includes `bpf/home.bpf.h`.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use libbpf_rs::{MapType, OpenObject};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use trieline_lpm::Memory;
+
+use crate::error::{Error, Result};
+use crate::sys::{self, MapShape};
+
+const ARENA: u32 = 33;
+const ARRAY: u32 = 2;
+const MMAPABLE: u32 = 1 << 10;
+/// First address of an arena. Its low half is zero, so that an offset in the image is the low half of a pointer.
+const ARENA_AT: u64 = 1 << 44;
+/// Arenas one process can have mapped at the same time.
+const ARENA_SLOTS: u64 = 256;
+const PAGE: u64 = 4096;
+/// The verifier follows offsets below 2^29.
+const ARRAY_MAX: u64 = 1 << 29;
+const ARENA_MAX: u64 = 1 << 32;
+
+/// Where the image lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Home {
+    /// BPF arena (Linux 6.9): up to 4 GiB, pages are filled when first touched.
+    Arena,
+    /// Memory-mapped BPF array of one element (Linux 5.5): up to 512 MiB, all of it taken at once.
+    Array,
+}
+
+impl Home {
+    /// Largest image.
+    pub fn max_bytes(self) -> u64 {
+        match self {
+            Home::Arena => ARENA_MAX,
+            Home::Array => ARRAY_MAX,
+        }
+    }
+}
+
+impl fmt::Display for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Home::Arena => "arena",
+            Home::Array => "array",
+        })
+    }
+}
+
+/// Memory of a BPF map in this process.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    at: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and is only read and written by atomic operations or by the one
+// owner of the records.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `bytes` of a memory-mapped array.
+    pub(crate) fn of_array(fd: BorrowedFd<'_>, bytes: u64) -> io::Result<Self> {
+        let bytes = usize::try_from(bytes.next_multiple_of(PAGE)).map_err(io::Error::other)?;
+        // SAFETY: the kernel chooses a free address.
+        let at = unsafe {
+            mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, fd, 0)
+        }?;
+        Ok(Self { at: NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?, bytes })
+    }
+
+    /// Maps an arena where it says it must be.
+    fn of_arena(fd: BorrowedFd<'_>, bytes: u64, address: u64) -> io::Result<Self> {
+        let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
+        let flags = MapFlags::SHARED | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: NOREPLACE never unmaps anything that is there.
+        let at = unsafe {
+            mmap(address as usize as *mut _, bytes, ProtFlags::READ | ProtFlags::WRITE, flags, fd, 0)
+        }?;
+        // A child that shared an arena's pages would outlive the kernel's list of them.
+        // SAFETY: the range was just mapped; the advice changes nothing for this process.
+        unsafe { madvise(at, bytes, Advice::LinuxDontFork) }?;
+        Ok(Self { at: NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?, bytes })
+    }
+
+    /// The first `count` 64-bit words.
+    pub(crate) fn words64(&self, count: usize) -> &[AtomicU64] {
+        assert!(count * 8 <= self.bytes);
+        // SAFETY: mapped until drop, page-aligned, long enough; these words are only accessed atomically.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), count) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by this value and nothing borrowed from it is left.
+        if let Err(error) = unsafe { munmap(self.at.as_ptr().cast(), self.bytes) } {
+            tracing::warn!(%error, "munmap");
+        }
+    }
+}
+
+/// The bytes of the image, mapped into this process.
+#[derive(Clone, Debug)]
+pub struct ImageMemory(Arc<Mapping>);
+
+// SAFETY: the kernel zeroes the pages of both maps; the mapping is page-aligned, readable and writable, and stays where it is
+// until the last clone is dropped; this crate hands its bytes out only here, as atomics.
+unsafe impl Memory for ImageMemory {
+    fn words(&self) -> &[AtomicU32] {
+        // SAFETY: see above.
+        unsafe { std::slice::from_raw_parts(self.0.at.as_ptr().cast(), self.0.bytes / 4) }
+    }
+}
+
+/// The BPF map that is an image's home, mapped into this process.
+#[derive(Debug)]
+pub struct ImageMap {
+    fd: OwnedFd,
+    home: Home,
+    bytes: u64,
+    memory: ImageMemory,
+}
+
+impl ImageMap {
+    /// A new home of `bytes`, a power of two from 64 KiB to [`Home::max_bytes`].
+    ///
+    /// Never fork (without exec) a process that has an arena mapped.
+    pub fn create(home: Home, bytes: u64) -> Result<Self> {
+        if !bytes.is_power_of_two() || bytes < 1 << 16 || bytes > home.max_bytes() {
+            return Err(Error::Argument(format!(
+                "image size {bytes}: must be a power of two from 65536 to {} ({home})",
+                home.max_bytes()
+            )));
+        }
+        let fail = |what: &str| {
+            let what = format!("{what} of {} MiB for the image", bytes >> 20);
+            move |error| Error::kernel(what, error)
+        };
+        match home {
+            Home::Arena => {
+                for slot in 0..ARENA_SLOTS {
+                    let extra = ARENA_AT + (slot << 32);
+                    let shape = MapShape {
+                        kind: ARENA,
+                        entries: (bytes / PAGE) as u32,
+                        flags: MMAPABLE,
+                        extra,
+                        ..Default::default()
+                    };
+                    let fd = sys::map_create("image", shape, None).map_err(fail("BPF arena"))?;
+                    match Mapping::of_arena(fd.as_fd(), bytes, extra) {
+                        Ok(mapping) => {
+                            return Ok(Self { fd, home, bytes, memory: ImageMemory(Arc::new(mapping)) });
+                        }
+                        // This process has another arena there.
+                        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => continue,
+                        Err(error) => return Err(fail("mapping a BPF arena")(error)),
+                    }
+                }
+                Err(Error::Full { what: "arena in this process", capacity: ARENA_SLOTS as u32 })
+            }
+            Home::Array => {
+                let shape = MapShape {
+                    kind: ARRAY,
+                    key: 4,
+                    value: bytes as u32,
+                    entries: 1,
+                    flags: MMAPABLE,
+                    ..Default::default()
+                };
+                let fd = sys::map_create("image", shape, None).map_err(fail("BPF array"))?;
+                let mapping = Mapping::of_array(fd.as_fd(), bytes).map_err(fail("mapping a BPF array"))?;
+                Ok(Self { fd, home, bytes, memory: ImageMemory(Arc::new(mapping)) })
+            }
+        }
+    }
+
+    /// Maps an existing home. `None` when the map is neither.
+    pub(crate) fn adopt(fd: OwnedFd) -> Result<Option<Self>> {
+        let shape = sys::map_shape(fd.as_fd()).map_err(|e| Error::kernel("reading the image's map", e))?;
+        let failed = |e: io::Error| match e.raw_os_error() {
+            Some(libc::EEXIST) => Error::Argument(format!(
+                "the image must be mapped at {:#x}, and this process has something there already",
+                shape.extra
+            )),
+            _ => Error::kernel("mapping the image", e),
+        };
+        let (home, bytes, mapping) = match shape.kind {
+            ARENA => {
+                let bytes = u64::from(shape.entries) * PAGE;
+                (Home::Arena, bytes, Mapping::of_arena(fd.as_fd(), bytes, shape.extra).map_err(failed)?)
+            }
+            ARRAY if shape.entries == 1 => {
+                let bytes = u64::from(shape.value);
+                (Home::Array, bytes, Mapping::of_array(fd.as_fd(), bytes).map_err(failed)?)
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Self { fd, home, bytes, memory: ImageMemory(Arc::new(mapping)) }))
+    }
+
+    /// The map.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Which kind of home.
+    pub fn home(&self) -> Home {
+        self.home
+    }
+
+    /// Size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The bytes, for [`trieline_lpm::Image`].
+    pub fn memory(&self) -> ImageMemory {
+        self.memory.clone()
+    }
+
+    /// Makes an opened object that includes `bpf/home.bpf.h`, compiled for this home, use this map.
+    pub fn place(&self, object: &mut OpenObject) -> Result<()> {
+        let fail = |e: libbpf_rs::Error| Error::Kernel {
+            operation: "placing the image".into(),
+            source: io::Error::other(e),
+        };
+        let shape = sys::map_shape(self.fd()).map_err(|e| Error::kernel("reading the image's map", e))?;
+        let mut placed = false;
+        for mut map in object.maps_mut() {
+            match (self.home, map.name().to_str()) {
+                (Home::Arena, _) if map.map_type() == MapType::Arena => {
+                    map.set_max_entries(shape.entries).map_err(fail)?;
+                    map.set_map_extra(shape.extra).map_err(fail)?;
+                    map.reuse_fd(self.fd()).map_err(fail)?;
+                    placed = true;
+                }
+                (Home::Array, Some(".bss.image")) => {
+                    // First the size, so that libbpf's own mapping of the section has it too; it is never touched.
+                    map.set_value_size(shape.value).map_err(fail)?;
+                    map.reuse_fd(self.fd()).map_err(fail)?;
+                    placed = true;
+                }
+                (Home::Array, Some(".rodata.image")) => {
+                    map.set_initial_value(&(shape.value - 1).to_ne_bytes()).map_err(fail)?;
+                }
+                _ => {}
+            }
+        }
+        if placed {
+            Ok(())
+        } else {
+            Err(Error::Argument(format!("the BPF object has no place for an image in an {}", self.home)))
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! What is pinned where: the names in an instance's directory, opening them again, and removing them.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use crate::counters::{self, Counters};
+use crate::error::{Error, Result};
+use crate::fib::{Action, Records};
+use crate::load::{AttachMode, Attachment};
+use crate::memory::{Home, ImageMap, ImageMemory, Mapping};
+use crate::ports::{PORTS, Port, PortKey, Ports};
+use crate::sys::{self, MapShape};
+use crate::types::{tl_action, tl_adjacency, tl_instance, tl_port};
+
+/// `TL_INTF_VERSION` of intf.h, checked in the tests.
+pub(crate) const VERSION: u32 = 1;
+pub(crate) const IMAGE: &str = "image";
+pub(crate) const INSTANCE: &str = "instance";
+pub(crate) const ACTIONS: &str = "actions";
+pub(crate) const ADJACENCIES: &str = "adjacencies";
+pub(crate) const PORT_MAP: &str = "ports";
+pub(crate) const TAGGED: &str = "tagged";
+pub(crate) const DEVICES: &str = "devices";
+pub(crate) const COUNTERS: &str = "counters";
+const LINK: &str = "link-";
+/// `f_type` of a BPF file system.
+const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+const ARRAY: u32 = 2;
+
+/// Whether `path` is in a BPF file system.
+pub(crate) fn is_bpffs(path: &Path) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|fs| fs.f_type as u64 == BPF_FS_MAGIC)
+}
+
+pub(crate) fn link_path(pins: &Path, ifindex: u32) -> PathBuf {
+    pins.join(format!("{LINK}{ifindex}"))
+}
+
+/// Opens a pin.
+pub(crate) fn open(pins: &Path, name: &str) -> Result<Option<OwnedFd>> {
+    sys::get(&pins.join(name))
+        .map_err(|e| Error::kernel(format!("opening the pin {}", pins.join(name).display()), e))
+}
+
+/// Opens a pin that must be there.
+fn need(pins: &Path, name: &str) -> Result<OwnedFd> {
+    open(pins, name)?.ok_or_else(|| Error::Pins {
+        map: name.into(),
+        what: "is missing".into(),
+        path: pins.into(),
+    })
+}
+
+/// Pinned links with their devices; `None` for one whose device is gone.
+pub(crate) fn links(pins: &Path) -> Result<Vec<(PathBuf, OwnedFd, Option<u32>)>> {
+    let fail = |error| Error::kernel(format!("reading {}", pins.display()), error);
+    let mut links = Vec::new();
+    for entry in fs::read_dir(pins).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        let is_link = path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(LINK));
+        if is_link && let Some(link) = sys::get(&path).map_err(fail)? {
+            let device = sys::link_device(link.as_fd()).map_err(fail)?;
+            links.push((path, link, device));
+        }
+    }
+    links.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(links)
+}
+
+/// The attachments of these pins, asked from the kernel.
+pub(crate) fn attachments(pins: &Path) -> Result<Vec<Attachment>> {
+    Ok(links(pins)?
+        .into_iter()
+        .filter_map(|(_, _, device)| device)
+        .map(|ifindex| {
+            let generic = matches!(sys::xdp_query(ifindex), Ok(Some((_, true))));
+            Attachment { ifindex, mode: if generic { AttachMode::Generic } else { AttachMode::Native } }
+        })
+        .collect())
+}
+
+/// Removes every pin of a directory, links last, and the directory.
+pub(crate) fn remove(pins: &Path) -> Result<()> {
+    let fail = |error| Error::kernel(format!("removing {}", pins.display()), error);
+    for entry in fs::read_dir(pins).map_err(fail)? {
+        fs::remove_file(entry.map_err(fail)?.path()).map_err(fail)?;
+    }
+    fs::remove_dir(pins).map_err(fail)
+}
+
+/// Takes the XDP program off every device of an instance and removes all that is pinned; works without a daemon. How many
+/// devices.
+pub fn detach_all(pins: &Path) -> Result<u32> {
+    if !pins.is_dir() {
+        return Err(Error::NotPinned { path: pins.into() });
+    }
+    let mut devices = 0;
+    for (_, link, device) in links(pins)? {
+        if device.is_some() {
+            sys::link_detach(link.as_fd()).map_err(|e| Error::kernel("detaching", e))?;
+            devices += 1;
+        }
+    }
+    remove(pins)?;
+    Ok(devices)
+}
+
+/// The instance record, if one is pinned.
+pub(crate) fn instance(pins: &Path) -> Result<Option<tl_instance>> {
+    let Some(fd) = open(pins, INSTANCE)? else { return Ok(None) };
+    let shape = sys::map_shape(fd.as_fd()).map_err(|e| Error::kernel("reading the pinned instance", e))?;
+    let expected = MapShape {
+        kind: ARRAY,
+        key: 4,
+        value: size_of::<tl_instance>() as u32,
+        entries: 1,
+        flags: shape.flags,
+        extra: shape.extra,
+    };
+    if shape != expected {
+        return Err(other_version(pins));
+    }
+    let mut bytes = [0u8; size_of::<tl_instance>()];
+    sys::map_lookup(fd.as_fd(), &0u32.to_ne_bytes(), &mut bytes)
+        .map_err(|e| Error::kernel("reading the pinned instance", e))?;
+    // SAFETY: a struct of integers, all of whose bit patterns are valid, of just this size.
+    let instance: tl_instance = unsafe { std::mem::transmute(bytes) };
+    if instance.version != VERSION {
+        return Err(other_version(pins));
+    }
+    Ok(Some(instance))
+}
+
+fn other_version(pins: &Path) -> Error {
+    Error::Pins {
+        map: INSTANCE.into(),
+        what: "was made by another version of trieline".into(),
+        path: pins.into(),
+    }
+}
+
+/// Pins who made these maps; the last pin, so that its presence says that all are there.
+pub(crate) fn pin_instance(pins: &Path, instance: tl_instance) -> Result<()> {
+    let fail = |e| Error::kernel("pinning the instance", e);
+    let shape = MapShape {
+        kind: ARRAY,
+        key: 4,
+        value: size_of::<tl_instance>() as u32,
+        entries: 1,
+        ..Default::default()
+    };
+    let fd = sys::map_create("instance", shape, None).map_err(fail)?;
+    // SAFETY: a struct of integers without padding (4 + 4 + 8 + 8 + 4 + 4 bytes).
+    let bytes: [u8; size_of::<tl_instance>()] = unsafe { std::mem::transmute(instance) };
+    sys::map_update(fd.as_fd(), &0u32.to_ne_bytes(), &bytes).map_err(fail)?;
+    sys::pin(fd.as_fd(), &pins.join(INSTANCE)).map_err(fail)
+}
+
+pub(crate) fn home_of(instance: &tl_instance) -> Home {
+    if instance.home == 1 { Home::Arena } else { Home::Array }
+}
+
+pub(crate) fn home_number(home: Home) -> u32 {
+    match home {
+        Home::Arena => 1,
+        Home::Array => 2,
+    }
+}
+
+/// Maps actions and adjacencies.
+pub(crate) fn records(actions: &OwnedFd, adjacencies: &OwnedFd) -> Result<Records> {
+    let fail = |e| Error::kernel("mapping the actions", e);
+    let action_count = sys::map_shape(actions.as_fd()).map_err(fail)?.entries;
+    let adjacency_count = sys::map_shape(adjacencies.as_fd()).map_err(fail)?.entries;
+    let bytes = |count: u32, of: usize| u64::from(count) * of as u64;
+    Ok(Records {
+        actions: Mapping::of_array(actions.as_fd(), bytes(action_count, size_of::<tl_action>()))
+            .map_err(fail)?,
+        adjacencies: Mapping::of_array(
+            adjacencies.as_fd(),
+            bytes(adjacency_count, size_of::<tl_adjacency>()),
+        )
+        .map_err(fail)?,
+        action_count,
+        adjacency_count,
+    })
+}
+
+/// Maps the ports.
+pub(crate) fn ports(untagged: &OwnedFd, tagged: OwnedFd) -> Result<Ports> {
+    let bytes = u64::from(PORTS) * size_of::<tl_port>() as u64;
+    let mapping =
+        Mapping::of_array(untagged.as_fd(), bytes).map_err(|e| Error::kernel("mapping the ports", e))?;
+    Ok(Ports::new(mapping, tagged))
+}
+
+/// An instance seen from outside its owner: changes nothing.
+#[derive(Debug)]
+pub struct View {
+    pins: PathBuf,
+    instance: tl_instance,
+    image: ImageMap,
+    records: Records,
+    ports: Ports,
+    counters: OwnedFd,
+}
+
+/// Opens an instance to look at it, with or without its owner running.
+pub fn open_readonly(pins: &Path) -> Result<View> {
+    let instance = instance(pins)?.ok_or_else(|| Error::NotPinned { path: pins.into() })?;
+    let missing = Error::Pins { map: IMAGE.into(), what: "is of another kind".into(), path: pins.into() };
+    Ok(View {
+        pins: pins.into(),
+        instance,
+        image: ImageMap::adopt(need(pins, IMAGE)?)?.ok_or(missing)?,
+        records: records(&need(pins, ACTIONS)?, &need(pins, ADJACENCIES)?)?,
+        ports: ports(&need(pins, PORT_MAP)?, need(pins, TAGGED)?)?,
+        counters: need(pins, COUNTERS)?,
+    })
+}
+
+impl View {
+    /// Home of the image.
+    pub fn home(&self) -> Home {
+        self.image.home()
+    }
+
+    /// Size of the image.
+    pub fn image_bytes(&self) -> u64 {
+        self.image.bytes()
+    }
+
+    /// Tables the image was made for.
+    pub fn tables(&self) -> u32 {
+        self.instance.tables
+    }
+
+    /// The image. Its owner may change it at any moment and knows nothing of this reader: answers may be wrong for
+    /// addresses that are just being changed. Never write to it.
+    pub fn memory(&self) -> ImageMemory {
+        self.image.memory()
+    }
+
+    /// What a value in a table stands for.
+    pub fn action(&self, id: u32) -> Option<Action> {
+        self.records.action(id)
+    }
+
+    /// How many actions are set.
+    pub fn actions_used(&self) -> u32 {
+        self.records.set_actions().count() as u32
+    }
+
+    /// Packets counted.
+    pub fn counters(&self) -> Result<Counters> {
+        read_counters(&self.counters, &self.ports)
+    }
+
+    /// Devices the program is attached to.
+    pub fn attachments(&self) -> Result<Vec<Attachment>> {
+        attachments(&self.pins)
+    }
+
+    /// Ports: device, VLAN and settings.
+    pub fn ports(&self) -> Result<Vec<(u32, Option<u16>, Port)>> {
+        list_ports(&self.ports)
+    }
+}
+
+pub(crate) fn read_counters(fd: &OwnedFd, ports: &Ports) -> Result<Counters> {
+    let ports: Vec<(PortKey, u16, u32)> =
+        ports.all()?.into_iter().map(|(key, port, slot)| (key, slot, port.ifindex)).collect();
+    counters::read(fd.as_fd(), &ports)
+}
+
+pub(crate) fn list_ports(ports: &Ports) -> Result<Vec<(u32, Option<u16>, Port)>> {
+    Ok(ports.all()?.into_iter().map(|((ifindex, vlan), port, _)| (ifindex, vlan, port)).collect())
+}
+
+/// Makes the directory of an instance and takes the lock on it that its owner holds.
+pub(crate) fn own(pins: &Path) -> Result<OwnedFd> {
+    let fail = |what: &str, e: io::Error| Error::kernel(format!("{what} {}", pins.display()), e);
+    if !pins.exists() {
+        // Parents too, so look at the nearest one there is.
+        let existing = pins.ancestors().find(|p| p.exists()).unwrap_or(pins);
+        if !is_bpffs(existing) {
+            return Err(Error::NotBpffs { path: pins.into() });
+        }
+        fs::create_dir_all(pins).map_err(|e| fail("making", e))?;
+    } else if !is_bpffs(pins) {
+        return Err(Error::NotBpffs { path: pins.into() });
+    }
+    let directory: OwnedFd = fs::File::open(pins).map_err(|e| fail("opening", e))?.into();
+    match rustix::fs::flock(&directory, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(directory),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: pins.into() }),
+        Err(e) => Err(fail("locking", e.into())),
+    }
+}

@@ -1,0 +1,220 @@
+//! Ports: which devices' and VLANs' packets the XDP program handles, and in which tables it looks them up.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::counters;
+use crate::error::{Error, Result};
+use crate::memory::Mapping;
+use crate::types::{tl_port, tl_port_flags, tl_tagged};
+
+use crate::sys;
+
+/// Highest device number + 1 (`TL_PORTS` in intf.h).
+pub(crate) const PORTS: u32 = 65536;
+/// Counter slot of packets of no port, and of ports beyond the slots.
+const SLOT_SHARED: u16 = 0;
+/// Counter slot no port has: what former ports counted.
+const SLOT_RETIRED: u16 = 255;
+
+/// Device and VLAN.
+pub(crate) type PortKey = (u32, Option<u16>);
+
+/// What a port's packets may do, as the kernel's settings of its device say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PortFlags {
+    /// IPv4 forwarding is on.
+    pub forward4: bool,
+    /// IPv6 forwarding is on.
+    pub forward6: bool,
+    /// SRv6 endpoints and headends are handled here.
+    pub seg6: bool,
+    /// Reverse path filter, loose (RFC 3704).
+    pub rpf_loose: bool,
+    /// Reverse path filter, strict; the stronger of the two counts.
+    pub rpf_strict: bool,
+}
+
+/// A device, or a VLAN of one, whose packets the XDP program handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Port {
+    /// Number of the IPv4 table.
+    pub table4: u32,
+    /// Number of the IPv6 table.
+    pub table6: u32,
+    /// What its packets may do.
+    pub flags: PortFlags,
+    /// Device the kernel receives these packets on: the VLAN device, or the port itself.
+    pub ifindex: u32,
+    /// Its MAC address: frames to any other are passed to the kernel.
+    pub mac: [u8; 6],
+}
+
+impl PortFlags {
+    fn bits(self) -> u32 {
+        let bit = |on: bool, flag: tl_port_flags| if on { flag.0 } else { 0 };
+        tl_port_flags::TL_PORT_USED.0
+            | bit(self.forward4, tl_port_flags::TL_PORT_FORWARD4)
+            | bit(self.forward6, tl_port_flags::TL_PORT_FORWARD6)
+            | bit(self.seg6, tl_port_flags::TL_PORT_SEG6)
+            | bit(self.rpf_loose, tl_port_flags::TL_PORT_RPF_LOOSE)
+            | bit(self.rpf_strict, tl_port_flags::TL_PORT_RPF_STRICT)
+    }
+
+    fn from_bits(bits: u32) -> Self {
+        let has = |flag: tl_port_flags| bits & flag.0 != 0;
+        Self {
+            forward4: has(tl_port_flags::TL_PORT_FORWARD4),
+            forward6: has(tl_port_flags::TL_PORT_FORWARD6),
+            seg6: has(tl_port_flags::TL_PORT_SEG6),
+            rpf_loose: has(tl_port_flags::TL_PORT_RPF_LOOSE),
+            rpf_strict: has(tl_port_flags::TL_PORT_RPF_STRICT),
+        }
+    }
+}
+
+const WORDS: usize = size_of::<tl_port>() / 8;
+type Bytes = [u8; size_of::<tl_port>()];
+
+fn encode(port: &Port, slot: u16) -> Bytes {
+    let record = tl_port {
+        flags: port.flags.bits(),
+        table4: port.table4,
+        table6: port.table6,
+        ifindex: port.ifindex,
+        mac: port.mac,
+        counters: slot,
+    };
+    // SAFETY: a struct of integers without padding (4 × 4 + 6 + 2 bytes).
+    unsafe { std::mem::transmute(record) }
+}
+
+fn decode(bytes: Bytes) -> Option<(Port, u16)> {
+    // SAFETY: a struct of integers, all of whose bit patterns are valid, of just this size.
+    let record: tl_port = unsafe { std::mem::transmute(bytes) };
+    (record.flags & tl_port_flags::TL_PORT_USED.0 != 0).then_some((
+        Port {
+            table4: record.table4,
+            table6: record.table6,
+            flags: PortFlags::from_bits(record.flags),
+            ifindex: record.ifindex,
+            mac: record.mac,
+        },
+        record.counters,
+    ))
+}
+
+fn tagged_key(ifindex: u32, vid: u16) -> [u8; size_of::<tl_tagged>()] {
+    // SAFETY: a struct of integers without padding.
+    unsafe { std::mem::transmute(tl_tagged { ifindex, vid, reserved: 0 }) }
+}
+
+/// The two maps of ports.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    untagged: Mapping,
+    tagged: OwnedFd,
+}
+
+fn fail(error: io::Error) -> Error {
+    Error::kernel("writing the map of tagged ports", error)
+}
+
+impl Ports {
+    pub(crate) fn new(untagged: Mapping, tagged: OwnedFd) -> Self {
+        Self { untagged, tagged }
+    }
+
+    fn words(&self, ifindex: u32) -> Result<&[AtomicU64]> {
+        let all = self.untagged.words64(PORTS as usize * WORDS);
+        let at = ifindex as usize * WORDS;
+        all.get(at..at + WORDS).ok_or(Error::Ifindex { ifindex, max: PORTS - 1 })
+    }
+
+    fn read_untagged(words: &[AtomicU64]) -> Option<(Port, u16)> {
+        let mut bytes: Bytes = [0; _];
+        for (to, from) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&from.load(Ordering::Acquire).to_ne_bytes());
+        }
+        decode(bytes)
+    }
+
+    /// All ports with their counter slots.
+    pub(crate) fn all(&self) -> Result<Vec<(PortKey, Port, u16)>> {
+        let words = self.untagged.words64(PORTS as usize * WORDS);
+        let mut all: Vec<_> = words
+            .chunks_exact(WORDS)
+            .enumerate()
+            .filter_map(|(i, words)| {
+                Self::read_untagged(words).map(|(port, slot)| ((i as u32, None), port, slot))
+            })
+            .collect();
+        let mut key: Option<Vec<u8>> = None;
+        while let Some(next) =
+            sys::map_next_key(self.tagged.as_fd(), key.as_deref(), size_of::<tl_tagged>()).map_err(fail)?
+        {
+            let mut bytes: Bytes = [0; _];
+            if sys::map_lookup(self.tagged.as_fd(), &next, &mut bytes).map_err(fail)?
+                && let Some((port, slot)) = decode(bytes)
+            {
+                let ifindex = u32::from_ne_bytes([next[0], next[1], next[2], next[3]]);
+                all.push(((ifindex, Some(u16::from_ne_bytes([next[4], next[5]]))), port, slot));
+            }
+            key = Some(next);
+        }
+        Ok(all)
+    }
+
+    /// Sets a port. Its counter slot stays, or is the first free one.
+    pub(crate) fn set(&self, key: PortKey, port: &Port, counter_map: BorrowedFd<'_>) -> Result<()> {
+        let (ifindex, vlan) = key;
+        if ifindex == 0 || ifindex >= PORTS {
+            return Err(Error::Ifindex { ifindex, max: PORTS - 1 });
+        }
+        if vlan.is_some_and(|vid| !(1..=4094).contains(&vid)) {
+            return Err(Error::Argument(format!("VLAN {vlan:?}: must be 1 to 4094")));
+        }
+        let all = self.all()?;
+        let slot = match all.iter().find(|(k, ..)| *k == key) {
+            Some((_, _, slot)) => *slot,
+            None => {
+                let free = (1..SLOT_RETIRED).find(|slot| all.iter().all(|(_, _, used)| used != slot));
+                if let Some(slot) = free {
+                    counters::retire(counter_map, slot, SLOT_RETIRED)?;
+                }
+                free.unwrap_or(SLOT_SHARED)
+            }
+        };
+        let bytes = encode(port, slot);
+        match vlan {
+            Some(vid) => {
+                sys::map_update(self.tagged.as_fd(), &tagged_key(ifindex, vid), &bytes).map_err(fail)
+            }
+            None => {
+                // The word with the flags goes last: a new port is not used before the rest is there.
+                for (to, from) in self.words(ifindex)?.iter().zip(bytes.chunks_exact(8)).rev() {
+                    let mut word = [0; 8];
+                    word.copy_from_slice(from);
+                    to.store(u64::from_ne_bytes(word), Ordering::Release);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Forgets a port: its packets go to the kernel.
+    pub(crate) fn clear(&self, (ifindex, vlan): PortKey) -> Result<()> {
+        match vlan {
+            Some(vid) => {
+                sys::map_delete(self.tagged.as_fd(), &tagged_key(ifindex, vid)).map(drop).map_err(fail)
+            }
+            None => {
+                for word in self.words(ifindex)? {
+                    word.store(0, Ordering::Release);
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The structs of `bpf/intf.h` and `image.h`, generated from the object's BTF: written once, in C.
+
+// Generated code is its author's business, not the lints'.
+#[allow(
+    missing_docs,
+    dead_code,
+    unused,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used
+)]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/node.skel.rs"));
+}
+
+pub(crate) use generated::types::*;
