@@ -1,5 +1,6 @@
 //! Bad input ends in one clear message, and what forwards goes on forwarding.
 
+use crate::status;
 use std::io::Write;
 use trieline_tests::bed::Bed;
 use trieline_tests::command::{binary, binary_path, run, run_with};
@@ -149,10 +150,7 @@ fn a_table_larger_than_the_memory_leaves_the_old_state() {
         lines += &format!("route add {address}/26 via {gateway}\n");
     }
     bed.node.ip_batch(&[], &lines).ok();
-    let said = trieline_tests::eventually(20.0, || {
-        let status = trieline(&bed.node, "-j node status").ok();
-        status.contains("memory") || status.contains("full")
-    });
+    let said = trieline_tests::eventually(20.0, || status::full(&bed.node) > 0);
     let seen = bed.send("10.50.0.1:9", "after", 5);
     assert_eq!((seen.sink.len(), seen.side.len()), (5, 0), "what was forwarded is not delivered any more");
     assert!(said, "node status does not say that the memory is full");

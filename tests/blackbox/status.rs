@@ -23,3 +23,8 @@ fn number(value: &Value) -> u64 {
 pub fn overruns(namespace: &Namespace) -> u64 {
     number(&daemon::status(namespace)["overruns"])
 }
+
+/// How often the image was full.
+pub fn full(namespace: &Namespace) -> u64 {
+    number(&daemon::status(namespace)["mirror"]["full"])
+}
