@@ -35,6 +35,7 @@ fn build() -> Result<(), Box<dyn std::error::Error>> {
     let array = out.join("node_array.bpf.o");
     compile(&clang, &here, &headers, "v3", "TL_HOME_ARRAY", &array)?;
     SkeletonBuilder::new().obj(&array).generate(out.join("node.skel.rs")).map_err(|e| format!("{e:#}"))?;
+    println!("cargo::rustc-env=TRIELINE_NODE_OBJECT={}", array.display()); // for tests/layout.rs
     fs::write(out.join("verdicts.rs"), verdicts(&array)?)?;
     Ok(())
 }

@@ -8,8 +8,15 @@
 #ifndef TRIELINE_INTF_H
 #define TRIELINE_INTF_H
 
-/* Grows with any change of a struct or of a number below; pinned maps of another version are refused. */
-#define TL_INTF_VERSION 1
+/* Numbers that both sides know. */
+enum tl_limits {
+	TL_INTF_VERSION = 1,	/* grows with any change of this file; pinned maps of another version are refused */
+	TL_PORTS = 65536,	/* highest ifindex + 1 */
+	TL_TAGGED = 4096,	/* tagged ports */
+	TL_COUNTER_SLOTS = 256, /* 0: packets of no port, and of ports beyond the slots; the last: of former ports */
+	TL_COUNTERS = 64,	/* room for verdicts in a slot */
+	TL_OUTER_MAX = 96,	/* IPv6 header and an SRH of three segments */
+};
 
 /*
  * What became of a packet, and why. The value is the index of the packet's counter; the name after FORWARD, PASS or DROP,
@@ -82,8 +89,6 @@ struct tl_action {
 	__u32 adjacency; /* index of a struct tl_adjacency */
 };
 
-#define TL_OUTER_MAX 96 /* IPv6 header and an SRH of three segments */
-
 /* A ready-made header. Never changed while an action leads to it: a new one is written aside. */
 struct tl_adjacency {
 	__u32 ifindex;	  /* key in the device map */
@@ -122,11 +127,6 @@ struct tl_tagged {
 	__u16 reserved;
 };
 
-#define TL_PORTS 65536u	      /* highest ifindex + 1 */
-#define TL_TAGGED 4096u	      /* tagged ports */
-#define TL_COUNTER_SLOTS 256u /* slot 0: packets of no port, and of ports beyond */
-#define TL_COUNTERS 64u	      /* room for verdicts in a slot */
-
 struct tl_counters {
 	__u64 packets[TL_COUNTERS];
 };
@@ -141,7 +141,7 @@ struct tl_instance {
 	__u32 reserved;
 };
 
-_Static_assert(TL_VERDICTS <= TL_COUNTERS, "verdicts fit a counter slot");
+_Static_assert((int)TL_VERDICTS <= (int)TL_COUNTERS, "verdicts fit a counter slot");
 _Static_assert(sizeof(struct tl_action) == 8, "one store");
 _Static_assert(sizeof(struct tl_adjacency) == 128, "two cache lines, L2 header in the first");
 _Static_assert(sizeof(struct tl_port) == 24, "port");

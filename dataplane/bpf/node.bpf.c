@@ -99,16 +99,15 @@ struct tl_types {
 	enum tl_verdict verdict;
 	enum tl_action_kind kind;
 	enum tl_port_flags flags;
+	enum tl_limits limits;
 	struct tl_instance instance;
 	struct tl_image image;
 	struct tl_table table;
-	struct tl_node6 *node6;
-	struct tl_node8 *node8;
 };
 
-int tl_types(const struct tl_types *types)
+int tl_types(const struct tl_types *types, const struct tl_node6 *node6, const struct tl_node8 *node8)
 {
-	return types->verdict;
+	return types->verdict + (int)node6->starts + node8->before[0];
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -4,9 +4,9 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use crate::error::{Error, Result};
+use crate::layout::tl_counters;
 use crate::ports::PortKey;
 use crate::sys;
-use crate::types::tl_counters;
 
 include!(concat!(env!("OUT_DIR"), "/verdicts.rs"));
 

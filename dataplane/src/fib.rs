@@ -12,8 +12,8 @@ use trieline_lpm::Grace;
 use crate::counters::VERDICTS;
 use crate::error::{Error, Result};
 use crate::grace::ReaderGrace;
+use crate::layout::{tl_action, tl_action_kind, tl_adjacency, tl_verdict};
 use crate::memory::Mapping;
-use crate::types::{tl_action, tl_action_kind, tl_adjacency, tl_verdict};
 
 /// EtherType of an 802.1Q tag, as in the frame.
 const TPID: [u8; 2] = [0x81, 0x00];

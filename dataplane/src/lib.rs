@@ -9,13 +9,14 @@ mod counters;
 mod error;
 mod fib;
 mod grace;
+#[doc(hidden)] // public for the tests that compare layouts
+pub mod layout;
 mod load;
 pub mod memory;
 mod pins;
 mod ports;
 mod probe;
 mod sys;
-mod types;
 
 pub use counters::{Counters, Kind, PortCount, VERDICTS, Verdict, VerdictCount};
 pub use error::{Error, Result};

@@ -12,12 +12,12 @@ use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::fib::Actions;
 use crate::grace::ReaderGrace;
+use crate::layout::tl_instance;
 use crate::memory::{Home, ImageMap, ImageMemory};
 use crate::pins;
 use crate::ports::{PORTS, Port, Ports};
 use crate::probe::probe;
 use crate::sys;
-use crate::types::tl_instance;
 
 /// The program for each home, aligned as ELF wants it.
 #[repr(align(8))]

@@ -8,14 +8,13 @@ use std::path::{Path, PathBuf};
 use crate::counters::{self, Counters};
 use crate::error::{Error, Result};
 use crate::fib::{Action, Records};
+use crate::layout::{tl_action, tl_adjacency, tl_instance, tl_limits, tl_port};
 use crate::load::{AttachMode, Attachment};
 use crate::memory::{Home, ImageMap, ImageMemory, Mapping};
 use crate::ports::{PORTS, Port, PortKey, Ports};
 use crate::sys::{self, MapShape};
-use crate::types::{tl_action, tl_adjacency, tl_instance, tl_port};
 
-/// `TL_INTF_VERSION` of intf.h, checked in the tests.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = tl_limits::TL_INTF_VERSION.0;
 pub(crate) const IMAGE: &str = "image";
 pub(crate) const INSTANCE: &str = "instance";
 pub(crate) const ACTIONS: &str = "actions";

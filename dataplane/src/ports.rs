@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::counters;
 use crate::error::{Error, Result};
+use crate::layout::{tl_limits, tl_port, tl_port_flags, tl_tagged};
 use crate::memory::Mapping;
-use crate::types::{tl_port, tl_port_flags, tl_tagged};
 
 use crate::sys;
 
-/// Highest device number + 1 (`TL_PORTS` in intf.h).
-pub(crate) const PORTS: u32 = 65536;
+/// Highest device number + 1.
+pub(crate) const PORTS: u32 = tl_limits::TL_PORTS.0;
 /// Counter slot of packets of no port, and of ports beyond the slots.
 const SLOT_SHARED: u16 = 0;
 /// Counter slot no port has: what former ports counted.
-const SLOT_RETIRED: u16 = 255;
+const SLOT_RETIRED: u16 = tl_limits::TL_COUNTER_SLOTS.0 as u16 - 1;
 
 /// Device and VLAN.
 pub(crate) type PortKey = (u32, Option<u16>);

@@ -13,4 +13,4 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/node.skel.rs"));
 }
 
-pub(crate) use generated::types::*;
+pub use generated::types::*;

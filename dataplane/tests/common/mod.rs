@@ -1,0 +1,187 @@
+//! What the tests share: a private BPF file system, packets run through the loaded program, and when to skip.
+#![allow(dead_code)] // each test file uses a part
+
+pub mod packet;
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libbpf_rs::{MapCore, libbpf_sys as sys};
+use trieline_dataplane::{Action, Dataplane, Home, Options, Port, PortFlags, ReaderGrace, VERDICTS};
+use trieline_lpm::{Image, IpPrefix, Table};
+
+/// Why the tests of this file cannot run here. TRIELINE_NO_SKIP=1 makes that a failure.
+pub fn skip(what: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if root {
+        return false;
+    }
+    assert!(std::env::var_os("TRIELINE_NO_SKIP").is_none(), "{what} may not be skipped, and needs root");
+    println!("SKIP: {what}: needs root");
+    true
+}
+
+/// A BPF file system of this test's own, unmounted at the end.
+pub struct BpfFs(PathBuf);
+
+impl BpfFs {
+    pub fn mount() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tldp-{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        rustix::mount::mount(
+            "bpf",
+            &path,
+            "bpf",
+            rustix::mount::MountFlags::empty(),
+            None::<&std::ffi::CStr>,
+        )
+        .unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for BpfFs {
+    fn drop(&mut self) {
+        rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH).ok();
+        fs::remove_dir(&self.0).ok();
+    }
+}
+
+pub fn options(fs: &BpfFs, home: Home) -> Options {
+    Options {
+        pins: fs.path().join("node"),
+        home: Some(home),
+        image_bytes: 16 << 20,
+        tables: 8,
+        actions: 256,
+        adjacencies: 256,
+    }
+}
+
+/// Homes of this kernel. The arena may be missing (Linux 6.1), the array may not.
+pub fn homes() -> Vec<Home> {
+    let probe = trieline_dataplane::probe();
+    assert_eq!(probe.array, Ok(()));
+    let mut homes = vec![Home::Array];
+    match probe.arena {
+        Ok(()) => homes.push(Home::Arena),
+        Err(reason) => println!("SKIP: arena: {reason}"),
+    }
+    homes
+}
+
+/// Number of the loopback device: always there, and what BPF_PROG_TEST_RUN takes a packet to come from when asked for 1.
+pub const LO: u32 = 1;
+/// MAC address of the port under test.
+pub const PORT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// A dataplane whose tables are the test's.
+pub struct Bench {
+    pub dataplane: Dataplane,
+    pub image: Image<trieline_dataplane::ImageMemory, ReaderGrace>,
+    pub fs: BpfFs,
+}
+
+impl Bench {
+    /// `routes` go into table 0 (IPv4) and 1 (IPv6) of a port on `lo` that forwards everything.
+    pub fn new(home: Home, routes: &[(&str, Action)]) -> Self {
+        let fs = BpfFs::mount();
+        let mut dataplane = Dataplane::open(&options(&fs, home)).unwrap();
+        let tables = dataplane.tables();
+        let mut image = Image::create(dataplane.memory(), dataplane.grace(), tables).unwrap();
+        let (mut four, mut six) = (Vec::new(), Vec::new());
+        for (prefix, action) in routes {
+            let id = dataplane.actions().alloc().unwrap();
+            dataplane.actions().set(id, action).unwrap();
+            match prefix.parse().unwrap() {
+                IpPrefix::V4(prefix) => four.push((prefix, id)),
+                IpPrefix::V6(prefix) => six.push((prefix, id)),
+            }
+        }
+        Table::<u32>::create(&mut image, 0, four).unwrap();
+        Table::<u128>::create(&mut image, 1, six).unwrap();
+        dataplane.set_port(LO, None, port(ALL)).unwrap();
+        dataplane.set_device(LO).unwrap();
+        Self { dataplane, image, fs }
+    }
+
+    /// An element of one of the array maps, as the program sees it.
+    pub fn element(&self, map: &str, index: u32) -> Vec<u8> {
+        let map = libbpf_rs::MapHandle::from_pinned_path(self.fs.path().join("node").join(map)).unwrap();
+        map.lookup(&index.to_ne_bytes(), libbpf_rs::MapFlags::ANY).unwrap().unwrap()
+    }
+
+    /// Overwrites it, past all that the API allows.
+    pub fn set_element(&self, map: &str, index: u32, value: &[u8]) {
+        let map = libbpf_rs::MapHandle::from_pinned_path(self.fs.path().join("node").join(map)).unwrap();
+        map.update(&index.to_ne_bytes(), value, libbpf_rs::MapFlags::ANY).unwrap();
+    }
+
+    /// Runs one frame through the program.
+    pub fn run(&self, frame: &[u8]) -> Outcome {
+        let before = self.dataplane.counters().unwrap();
+        let (action, output) = test_run(self.dataplane.program(), frame);
+        let after = self.dataplane.counters().unwrap();
+        let mut counted = Vec::new();
+        for ((b, a), verdict) in before.total.iter().zip(&after.total).zip(VERDICTS) {
+            for _ in b.packets..a.packets {
+                counted.push(verdict.name);
+            }
+        }
+        assert_eq!(counted.len(), 1, "one packet, one counter: {counted:?}");
+        Outcome { action, output, counted: counted[0] }
+    }
+}
+
+pub const ALL: PortFlags =
+    PortFlags { forward4: true, forward6: true, seg6: true, rpf_loose: false, rpf_strict: false };
+
+pub fn port(flags: PortFlags) -> Port {
+    Port { table4: 0, table6: 1, flags, ifindex: LO, mac: PORT_MAC }
+}
+
+/// What came out.
+#[derive(Debug)]
+pub struct Outcome {
+    pub action: u32,
+    pub output: Vec<u8>,
+    pub counted: &'static str,
+}
+
+pub const XDP_DROP: u32 = 1;
+pub const XDP_PASS: u32 = 2;
+pub const XDP_REDIRECT: u32 = 4;
+
+/// One packet that comes in on `lo`.
+pub fn test_run(program: impl AsFd, frame: &[u8]) -> (u32, Vec<u8>) {
+    let mut output = vec![0u8; frame.len() + 512];
+    let context = sys::xdp_md { data_end: frame.len() as u32, ingress_ifindex: LO, ..Default::default() };
+    let mut context_out = context;
+    let mut options = sys::bpf_test_run_opts {
+        sz: size_of::<sys::bpf_test_run_opts>() as sys::size_t,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        data_out: output.as_mut_ptr().cast(),
+        data_size_out: output.len() as u32,
+        ctx_in: (&raw const context).cast(),
+        ctx_size_in: size_of::<sys::xdp_md>() as u32,
+        ctx_out: (&raw mut context_out).cast(),
+        ctx_size_out: size_of::<sys::xdp_md>() as u32,
+        repeat: 1,
+        ..Default::default()
+    };
+    // SAFETY: every buffer lives through the call and has the length given.
+    let ret = unsafe { sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &mut options) };
+    assert_eq!(ret, 0, "BPF_PROG_TEST_RUN of {} bytes", frame.len());
+    output.truncate(options.data_size_out as usize);
+    (options.retval, output)
+}
