@@ -57,22 +57,8 @@ static __always_inline __u32 lookup6(__u64 hi, __u64 lo)
 
 #else
 
-#include <trieline/lpm.h>
-
-#if defined(TL_HOME_ARENA)
-struct {
-	__uint(type, BPF_MAP_TYPE_ARENA);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__ulong(map_extra, 1ull << 44);
-} image SEC(".maps");
-#define USE_IMAGE() TL_USE_ARENA(image)
-#else
-/* User space gives the map that holds the image in place of this section, and its mask. */
-const volatile __u32 tl_image_mask = 4095;
-__u8 tl_image_bytes[4096] SEC(".bss.image");
-#define USE_IMAGE()
-#endif
+#include "home.bpf.h"
+#define USE_IMAGE() TL_ENTER()
 
 /* The table under test is the image's first. */
 static __always_inline __u32 lookup4(__u32 address)

@@ -14,6 +14,7 @@ pub mod generator;
 pub mod measure;
 pub mod netns;
 mod object;
+pub mod plot;
 pub mod report;
 pub mod sinks;
 pub mod tables;

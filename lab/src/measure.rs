@@ -12,6 +12,11 @@ impl Samples {
         self.0.push(value);
     }
 
+    /// The figures in the order of the rounds.
+    pub fn values(&self) -> &[f64] {
+        &self.0
+    }
+
     /// How many rounds.
     pub fn len(&self) -> usize {
         self.0.len()

@@ -71,6 +71,14 @@ pub struct Document<P, R> {
     pub rows: Vec<R>,
 }
 
+impl<P, R> Document<P, R> {
+    /// Where and when, in a line under a picture.
+    pub fn caption(&self) -> String {
+        let m = &self.machine;
+        format!("{}, {} cores, Linux {}, commit {}, {}: {}", m.cpu, m.cores, m.kernel, m.git, m.date, m.command)
+    }
+}
+
 impl<P: Serialize, R: Serialize> Document<P, R> {
     /// Writes `directory/NAME.json`; its path.
     pub fn save(&self, directory: &Path) -> Result<PathBuf> {
@@ -83,6 +91,13 @@ impl<P: Serialize, R: Serialize> Document<P, R> {
         fs::write(&path, text).during(|| format!("writing {}", path.display()))?;
         Ok(path)
     }
+}
+
+/// Writes a picture beside the results.
+pub fn save_picture(directory: &Path, name: &str, svg: &str) -> Result<PathBuf> {
+    let path = directory.join(format!("{name}.svg"));
+    fs::write(&path, svg).during(|| format!("writing {}", path.display()))?;
+    Ok(path)
 }
 
 fn rfc3339(time: SystemTime) -> String {

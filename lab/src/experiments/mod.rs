@@ -1,3 +1,12 @@
 //! The experiments by name.
 
 pub mod forward;
+pub mod map_tables;
+pub mod structure;
+pub mod traffic;
+
+/// Name and purpose of each.
+pub const LIST: [(&str, &str); 2] = [
+    ("map-tables", "LPM_TRIE against trieline on the same tables, per packet and in a loop"),
+    ("forward", "IPv4, IPv6, decapsulation and encapsulation through the kernel and through XDP"),
+];

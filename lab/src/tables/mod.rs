@@ -3,6 +3,7 @@
 pub mod destinations;
 pub mod generate;
 mod random;
+pub mod reference;
 mod shape;
 pub mod source;
 
