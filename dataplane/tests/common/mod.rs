@@ -1,6 +1,8 @@
 //! What the tests share: a private BPF file system, packets run through the loaded program, and when to skip.
 #![allow(dead_code)] // each test file uses a part
 
+pub mod cases;
+pub mod netns;
 pub mod packet;
 
 use std::fs;

@@ -1,0 +1,139 @@
+//! The same bytes as Linux: the golden packets through the kernel's own forwarding and seg6, then through XDP, compared.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use common::cases::*;
+use common::netns::*;
+use common::packet::*;
+use common::*;
+use trieline_dataplane::{AttachMode, Dataplane, Home};
+use trieline_lpm::{Image, IpPrefix, Table};
+
+/// Where XDP's frame may differ from Linux's, by the case's description, and why.
+const ALLOWED: [(&str, &str); 1] =
+    [("padding stays", "Linux trims what follows the IP packet; the next link pads again")];
+
+/// Cases that this kernel cannot be configured for: it has no 802.1Q.
+fn needs_vlan(case: &Case) -> bool {
+    let tag = [0x81, 0x00];
+    case.input[12..14] == tag || case.output.as_ref().is_some_and(|o| o[12..14] == tag)
+}
+
+/// What the golden routes are in the kernel.
+fn configure(line: &Line) {
+    line.sh(
+        "n",
+        "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv6.conf.all.seg6_enabled=1 \
+           net.ipv6.conf.n0.seg6_enabled=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.n0.rp_filter=0 \
+           net.ipv4.conf.all.send_redirects=0 net.ipv4.icmp_ratelimit=0
+         ip address add 192.0.2.1/24 dev n0
+         ip address add 192.0.66.1/24 dev n1
+         ip -6 address add 2001:db8::1/64 dev n0 nodad
+         ip -6 address add 2001:db8:66::1/64 dev n1 nodad
+         ip neigh add 192.0.66.2 lladdr 02:00:00:00:01:02 dev n1 nud permanent
+         ip neigh add 2001:db8:66::2 lladdr 02:00:00:00:01:02 dev n1 nud permanent
+         ip route add 198.51.100.0/24 via 192.0.66.2
+         ip address add 203.0.113.1/32 dev lo
+         ip route add unreachable 203.0.113.2
+         ip route add prohibit 203.0.113.3
+         ip route add blackhole 203.0.113.6
+         ip route add 203.0.113.7 via 192.0.66.2
+         ip sr tunsrc set fd00:1::1
+         ip -6 route add fd00:2::/64 via 2001:db8:66::2
+         ip route add 10.1.0.0/16 encap seg6 mode encap segs fd00:2::1 dev n1
+         ip route add 10.3.0.0/16 encap seg6 mode encap segs fd00:2::1 dev n1
+         ip -6 route add 2001:db8:1::/48 via 2001:db8:66::2
+         ip -6 route add 2001:db8:3::/48 encap seg6 mode encap segs fd00:2::1 dev n1
+         ip -6 route add 2001:db8:4::/48 via 2001:db8:66::2
+         ip -6 route add blackhole 2001:db8:5::/48
+         ip route add 192.0.77.1 via 192.0.66.2
+         ip -6 route add fd00:a::1 encap seg6local action End.DX4 nh4 192.0.77.1 dev n1
+         ip -6 route add fd00:a::2 encap seg6local action End.DX4 nh4 0.0.0.0 dev n1",
+    );
+}
+
+/// Sends every case's frame and notes what arrives at the next hop.
+fn outputs(line: &Line, cases: &[Case]) -> Vec<Option<Vec<u8>>> {
+    let (from, to) = (line.socket("a", "a0"), line.socket("b", "b0"));
+    cases
+        .iter()
+        .map(|case| {
+            from.send(&case.input);
+            // Only what the node forwards is sent to the next hop's address.
+            to.receive(Duration::from_millis(60), |frame| frame[..6] == NEXT_HOP_MAC)
+        })
+        .collect()
+}
+
+#[test]
+fn same_bytes_as_linux() {
+    if skip("comparison with the kernel") {
+        return;
+    }
+    let line = Line::new();
+    configure(&line);
+    let cases: Vec<Case> = cases().into_iter().filter(|case| !needs_vlan(case)).collect();
+    let by_kernel = outputs(&line, &cases);
+
+    let mut homes = homes();
+    let home = homes.pop().unwrap_or(Home::Array);
+    let fs = BpfFs::mount();
+    let receiver_fs = BpfFs::mount();
+    let (port_index, out_index) = (line.ifindex("n", "n0"), line.ifindex("n", "n1"));
+    // veth hands redirected frames over only to a peer with an XDP program: here one without ports.
+    let receiver = line.within("b", || {
+        let mut receiver = Dataplane::open(&options(&receiver_fs, Home::Array)).unwrap();
+        receiver.attach(ifindex("b0"), "b0", AttachMode::Native).unwrap();
+        receiver
+    });
+    let (dataplane, image) = line.within("n", || {
+        let mut dataplane = Dataplane::open(&options(&fs, home)).unwrap();
+        let mut image = Image::create(dataplane.memory(), dataplane.grace(), dataplane.tables()).unwrap();
+        let (mut four, mut six) = (Vec::new(), Vec::new());
+        for (prefix, action) in routes(out_index) {
+            let id = dataplane.actions().alloc().unwrap();
+            dataplane.actions().set(id, &action).unwrap();
+            match prefix.parse().unwrap() {
+                IpPrefix::V4(prefix) => four.push((prefix, id)),
+                IpPrefix::V6(prefix) => six.push((prefix, id)),
+            }
+        }
+        Table::<u32>::create(&mut image, 0, four).unwrap();
+        Table::<u128>::create(&mut image, 1, six).unwrap();
+        dataplane.set_port(port_index, None, port(ALL)).unwrap();
+        dataplane.set_device(out_index).unwrap();
+        dataplane.attach(port_index, "n0", AttachMode::Native).unwrap();
+        (dataplane, image)
+    });
+    let by_xdp = outputs(&line, &cases);
+
+    let mut differences = BTreeMap::new();
+    let mut forwarded = 0;
+    for ((case, kernel), xdp) in cases.iter().zip(&by_kernel).zip(&by_xdp) {
+        if kernel == xdp {
+            forwarded += usize::from(kernel.is_some() && case.output.is_some());
+            continue;
+        }
+        let allowed = ALLOWED.iter().find(|(description, _)| *description == case.description);
+        if allowed.is_none() {
+            differences.insert(case.description, (case.verdict, kernel, xdp));
+        }
+    }
+    for (description, (verdict, kernel, xdp)) in &differences {
+        println!("{description} ({verdict})\n kernel {kernel:02x?}\n    xdp {xdp:02x?}");
+    }
+    assert!(differences.is_empty(), "{} differ", differences.len());
+    let counters = dataplane.counters().unwrap();
+    let by_program: u64 = counters
+        .total
+        .iter()
+        .filter(|v| v.kind == trieline_dataplane::Kind::Forward)
+        .map(|v| v.packets)
+        .sum();
+    println!("{} packets, {forwarded} forwarded alike, {by_program} of them by XDP", cases.len());
+    assert!(by_program as usize >= forwarded && forwarded >= 60);
+    drop((receiver, image));
+}
