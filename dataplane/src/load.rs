@@ -443,6 +443,7 @@ fn attach_error(ifindex: u32, name: &str, error: io::Error) -> Error {
         Some(libc::EOPNOTSUPP) => Error::NoNativeXdp { device },
         Some(libc::EBUSY | libc::EEXIST) => Error::DeviceBusy { device, owner: owner_of(ifindex) },
         Some(libc::ENODEV) => Error::NoDevice { device },
+        Some(libc::EINVAL) if !sys::device_exists(ifindex) => Error::NoDevice { device },
         Some(libc::EINVAL | libc::E2BIG) => Error::kernel(
             format!("attaching to {name} (its driver may want a smaller MTU, other queues or no LRO)"),
             error,

@@ -192,6 +192,13 @@ pub(crate) fn program_name(id: u32) -> io::Result<String> {
     Ok(info.name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect())
 }
 
+/// Whether this thread's network namespace has a device of that number.
+pub(crate) fn device_exists(ifindex: u32) -> bool {
+    let mut name = [0; libc::IF_NAMESIZE];
+    // SAFETY: the buffer has the length that the call wants.
+    !unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr()) }.is_null()
+}
+
 /// Cookie of this thread's network namespace: unlike its inode, never given to a later one.
 pub(crate) fn netns_cookie() -> io::Result<u64> {
     let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None)?;

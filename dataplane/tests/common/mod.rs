@@ -163,8 +163,24 @@ pub const XDP_DROP: u32 = 1;
 pub const XDP_PASS: u32 = 2;
 pub const XDP_REDIRECT: u32 = 4;
 
+/// Packets counted under a verdict.
+pub fn named(dataplane: &Dataplane, name: &str) -> u64 {
+    let counters = dataplane.counters().unwrap();
+    counters.total.iter().find(|v| v.name == name).unwrap().packets
+}
+
 /// One packet that comes in on `lo`.
 pub fn test_run(program: impl AsFd, frame: &[u8]) -> (u32, Vec<u8>) {
+    let (action, output, _) = run_times(program, frame, 1);
+    (action, output)
+}
+
+/// The same packet many times, as the program left it: only for programs that do not change its length. Mean ns.
+pub fn repeat_run(program: impl AsFd, frame: &[u8], times: u32) -> u32 {
+    run_times(program, frame, times).2
+}
+
+fn run_times(program: impl AsFd, frame: &[u8], times: u32) -> (u32, Vec<u8>, u32) {
     let mut output = vec![0u8; frame.len() + 512];
     let context = sys::xdp_md { data_end: frame.len() as u32, ingress_ifindex: LO, ..Default::default() };
     let mut context_out = context;
@@ -178,12 +194,12 @@ pub fn test_run(program: impl AsFd, frame: &[u8]) -> (u32, Vec<u8>) {
         ctx_size_in: size_of::<sys::xdp_md>() as u32,
         ctx_out: (&raw mut context_out).cast(),
         ctx_size_out: size_of::<sys::xdp_md>() as u32,
-        repeat: 1,
+        repeat: times as i32,
         ..Default::default()
     };
     // SAFETY: every buffer lives through the call and has the length given.
     let ret = unsafe { sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &mut options) };
     assert_eq!(ret, 0, "BPF_PROG_TEST_RUN of {} bytes", frame.len());
     output.truncate(options.data_size_out as usize);
-    (options.retval, output)
+    (options.retval, output, options.duration)
 }

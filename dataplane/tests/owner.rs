@@ -1,0 +1,322 @@
+//! Pins, restarts, attaching, and what is said when something is wrong.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::cases::*;
+use common::netns::*;
+use common::packet::*;
+use common::*;
+use trieline_dataplane::{
+    Action, AttachMode, Dataplane, Error, Options, PassReason, ReaderGrace, detach_all, open_readonly,
+};
+use trieline_lpm::{Grace, Image, Table};
+
+/// A route to the next hop by `ifindex`, in an owner's image.
+fn publish(dataplane: &mut Dataplane, ifindex: u32) -> u32 {
+    let id = dataplane.actions().alloc().unwrap();
+    dataplane.actions().set(id, &Action::Forward(adjacency(ifindex))).unwrap();
+    let (memory, grace) = (dataplane.memory(), dataplane.grace());
+    let mut image = match dataplane.reopened() {
+        false => Image::create(memory, grace, dataplane.tables()).unwrap(),
+        true => Image::open(memory, grace).unwrap(),
+    };
+    Table::<u32>::create(&mut image, 0, [("198.51.100.0/24".parse().unwrap(), id)]).unwrap();
+    id
+}
+
+#[test]
+fn restart_keeps_forwarding() {
+    if skip("restart") {
+        return;
+    }
+    for home in homes() {
+        let fs = BpfFs::mount();
+        let options = options(&fs, home);
+        let frame = Frame::new(ipv4(SOURCE4, "198.51.100.1", 64)).bytes();
+        let mut first = Dataplane::open(&options).unwrap();
+        assert!(!first.reopened());
+        let old = publish(&mut first, LO);
+        first.set_port(LO, None, port(ALL)).unwrap();
+        first.set_port(LO, Some(9), port(ALL)).unwrap();
+        first.set_device(LO).unwrap();
+        assert_eq!(test_run(first.program(), &frame).0, XDP_REDIRECT);
+        assert!(matches!(Dataplane::open(&options), Err(Error::InUse { .. })), "one owner at a time");
+        let (program, counted) = (first.program().try_clone_to_owned().unwrap(), first.counters().unwrap());
+        drop(first);
+        assert_eq!(test_run(&program, &frame).0, XDP_REDIRECT, "without an owner");
+
+        let mut second = Dataplane::open(&Options { home: None, ..options.clone() }).unwrap();
+        assert!(second.reopened());
+        assert_eq!(second.home(), home);
+        assert_eq!(test_run(second.program(), &frame).0, XDP_REDIRECT, "before the second publishes");
+        assert_eq!(second.actions().get(old), Some(Action::Forward(adjacency(LO))));
+        assert_eq!(second.ports().unwrap().len(), 2);
+        let new = publish(&mut second, LO);
+        assert_ne!(old, new, "the old action stays until nothing can hold it");
+        assert_eq!(second.actions().release_inherited(), 1);
+        let mut grace = second.grace();
+        let ticket = grace.begin();
+        grace.wait(ticket);
+        second.actions().reclaim();
+        assert_eq!(second.actions().get(old), None);
+        assert_eq!(test_run(second.program(), &frame).0, XDP_REDIRECT);
+        let now = second.counters().unwrap();
+        assert_eq!(now.total[0].packets, counted.total[0].packets + 3, "counters go on");
+        drop(second);
+
+        let view = open_readonly(&options.pins).unwrap();
+        assert_eq!((view.home(), view.image_bytes(), view.tables()), (home, 16 << 20, 8));
+        assert_eq!(view.action(new), Some(Action::Forward(adjacency(LO))));
+        assert_eq!(view.actions_used(), 1);
+        assert_eq!(view.ports().unwrap().len(), 2);
+        assert_eq!(view.counters().unwrap(), now);
+        drop(view);
+
+        for (different, map) in [
+            (Options { actions: 128, ..options.clone() }, "actions"),
+            (Options { adjacencies: 128, ..options.clone() }, "adjacencies"),
+            (Options { image_bytes: 32 << 20, ..options.clone() }, "image"),
+            (Options { tables: 9, ..options.clone() }, "image"),
+        ] {
+            match Dataplane::open(&different) {
+                Err(Error::Pins { map: named, .. }) => assert_eq!(named, map),
+                other => panic!("{map}: {other:?}"),
+            }
+        }
+        assert_eq!(detach_all(&options.pins).unwrap(), 0);
+        assert!(!options.pins.exists());
+        assert!(matches!(detach_all(&options.pins), Err(Error::NotPinned { .. })));
+        assert!(matches!(open_readonly(&options.pins), Err(Error::NotPinned { .. })));
+    }
+}
+
+#[test]
+fn attached_devices() {
+    if skip("attaching") {
+        return;
+    }
+    let line = Line::new();
+    let (fs, receiver_fs) = (BpfFs::mount(), BpfFs::mount());
+    let options = options(&fs, homes()[0]);
+    let frame = Frame::new(ipv4(SOURCE4, "198.51.100.1", 64)).bytes();
+    let (n0, n1) = (line.ifindex("n", "n0"), line.ifindex("n", "n1"));
+    let _receiver = line.within("b", || {
+        let mut receiver = Dataplane::open(&common::options(&receiver_fs, homes()[0])).unwrap();
+        receiver.attach(ifindex("b0"), "b0", AttachMode::Native).unwrap();
+        receiver
+    });
+    let (from, to) = (line.socket("a", "a0"), line.socket("b", "b0"));
+    let arrives = || {
+        from.send(&frame);
+        to.receive(Duration::from_millis(300), |f| f[..6] == NEXT_HOP_MAC).is_some()
+    };
+    line.within("n", || {
+        let mut node = Dataplane::open(&options).unwrap();
+        publish(&mut node, n1);
+        node.set_port(n0, None, port(ALL)).unwrap();
+        assert!(!arrives(), "not attached");
+        node.attach(n0, "n0", AttachMode::Native).unwrap();
+        node.attach(n0, "n0", AttachMode::Native).unwrap();
+        assert!(!arrives(), "n1 is not given");
+        assert_eq!(common::named(&node, "no_device"), 1);
+        node.set_device(n1).unwrap();
+        assert!(arrives());
+        let attachments = node.attachments().unwrap();
+        assert_eq!(
+            attachments.iter().map(|a| (a.ifindex, a.mode)).collect::<Vec<_>>(),
+            [(n0, AttachMode::Native)]
+        );
+
+        // Wrong wishes.
+        let busy = BpfFs::mount();
+        let mut other = Dataplane::open(&common::options(&busy, homes()[0])).unwrap();
+        match other.attach(n0, "n0", AttachMode::Native) {
+            Err(Error::DeviceBusy { device, owner }) => {
+                assert_eq!(device, "n0");
+                assert!(owner.starts_with("another trieline"), "{owner}");
+            }
+            result => panic!("{result:?}"),
+        }
+        let lo = ifindex("lo");
+        assert!(matches!(node.attach(lo, "lo", AttachMode::Native), Err(Error::NoNativeXdp { .. })));
+        node.attach(lo, "lo", AttachMode::Generic).unwrap();
+        assert_eq!(node.attachments().unwrap().len(), 2);
+        assert!(node.detach(lo).unwrap());
+        assert!(!node.detach(lo).unwrap());
+        assert!(matches!(node.attach(9999, "ghost", AttachMode::Native), Err(Error::NoDevice { .. })));
+        assert!(matches!(node.attach(70_000, "ghost", AttachMode::Native), Err(Error::Ifindex { .. })));
+        assert!(matches!(node.set_device(9999), Err(Error::NoDevice { .. })));
+        assert!(matches!(node.set_port(70_000, None, port(ALL)), Err(Error::Ifindex { .. })));
+
+        // Generic and back.
+        node.attach(n0, "n0", AttachMode::Generic).unwrap();
+        assert_eq!(node.attachments().unwrap()[0].mode, AttachMode::Generic);
+        assert!(arrives(), "generic");
+        node.attach(n0, "n0", AttachMode::Native).unwrap();
+        assert!(arrives());
+
+        // Stopping leaves forwarding on; a new owner takes the device over.
+        let program = program_of(n0);
+        drop(node);
+        assert!(arrives(), "without an owner");
+        let node = Dataplane::open(&options).unwrap();
+        assert_ne!(program_of(n0), program, "this build's program");
+        assert!(arrives(), "with the next");
+        let per_port = &node.counters().unwrap().ports;
+        assert_eq!((per_port.len(), per_port[0].ifindex, per_port[0].logical), (1, n0, LO));
+        assert!(per_port[0].counts[0].packets >= 5);
+        drop(node);
+        assert_eq!(detach_all(&options.pins).unwrap(), 1);
+        assert!(!arrives(), "detached");
+    });
+
+    // A device that goes takes its attachment with it, and its pin does not hinder its successor.
+    line.within("n", || {
+        let mut node = Dataplane::open(&options).unwrap();
+        node.attach(n0, "n0", AttachMode::Native).unwrap();
+        sh(&format!("ip link del n0"));
+        assert!(node.attachments().unwrap().is_empty());
+        drop(node);
+        let mut node = Dataplane::open(&options).unwrap();
+        sh(&format!("ip link add name n0 index {n0} type veth peer name p0"));
+        node.attach(n0, "n0", AttachMode::Native).unwrap();
+        assert_eq!(node.attachments().unwrap().len(), 1);
+    });
+
+    // The same pins met from another network namespace: those of one that is gone.
+    line.within("a", || {
+        let node = Dataplane::open(&options).unwrap();
+        assert!(!node.reopened());
+        assert!(node.attachments().unwrap().is_empty());
+    });
+}
+
+fn program_of(ifindex: u32) -> u32 {
+    let mut id = 0;
+    // SAFETY: a plain call with a valid pointer.
+    let ret = unsafe { libbpf_rs::libbpf_sys::bpf_xdp_query_id(ifindex as i32, 0, &mut id) };
+    assert_eq!(ret, 0);
+    id
+}
+
+#[test]
+fn wrong_options() {
+    if skip("options") {
+        return;
+    }
+    let fs = BpfFs::mount();
+    let home = homes()[0];
+    let good = options(&fs, home);
+    let outside = std::env::temp_dir().join("tldp-not-bpffs");
+    assert!(matches!(
+        Dataplane::open(&Options { pins: outside, ..good.clone() }),
+        Err(Error::NotBpffs { .. })
+    ));
+    for image_bytes in [0, 4096, 3 << 20, home.max_bytes() * 2] {
+        let wrong = Options { image_bytes, ..good.clone() };
+        assert!(matches!(Dataplane::open(&wrong), Err(Error::Argument(_))), "{image_bytes}");
+    }
+    assert!(matches!(Dataplane::open(&Options { actions: 0, ..good.clone() }), Err(Error::Argument(_))));
+    // What was begun and not finished does not hinder.
+    assert!(!Dataplane::open(&good).unwrap().reopened());
+}
+
+#[test]
+fn actions_are_reused_only_after_a_grace_period() {
+    if skip("actions") {
+        return;
+    }
+    let fs = BpfFs::mount();
+    let small = Options { actions: 4, adjacencies: 3, ..options(&fs, homes()[0]) };
+    let mut dataplane = Dataplane::open(&small).unwrap();
+    let actions = dataplane.actions();
+    assert_eq!((actions.capacity(), actions.used()), (3, 0));
+    let ids: Vec<u32> = (0..3).map(|_| actions.alloc().unwrap()).collect();
+    assert_eq!(ids, [1, 2, 3], "0 means no route");
+    assert!(matches!(actions.alloc(), Err(Error::Full { what: "action", .. })));
+    for id in &ids {
+        actions.set(*id, &Action::Forward(adjacency(LO))).unwrap();
+    }
+    // Every record is in use: a changed neighbour needs one aside.
+    let other = Action::Forward(trieline_dataplane::Adjacency { mtu: 9000, ..adjacency(LO) });
+    assert!(matches!(actions.set(1, &other), Err(Error::Full { what: "adjacency", .. })));
+    assert_eq!(actions.get(1), Some(Action::Forward(adjacency(LO))), "and the old one stays");
+    actions.set(2, &Action::Pass(PassReason::Unresolved)).unwrap();
+    let began = Instant::now();
+    actions.set(1, &other).unwrap();
+    println!("waited {:?} for a record", began.elapsed());
+    assert_eq!(actions.get(1), Some(other));
+    actions.release(3);
+    actions.release(3);
+    assert_eq!(actions.used(), 2);
+    assert_eq!(actions.alloc().unwrap(), 3);
+    assert_eq!(actions.get(3), None);
+    assert!(matches!(actions.set(77, &Action::Pass(PassReason::Local)), Err(Error::Argument(_))));
+    let outer = vec![0u8; 64];
+    assert!(matches!(
+        actions.set(3, &Action::Encaps { adjacency: adjacency(LO), outer }),
+        Err(Error::Argument(_))
+    ));
+    for vlan in [0, 4095] {
+        let tagged = trieline_dataplane::Adjacency { vlan: Some(vlan), ..adjacency(LO) };
+        assert!(matches!(actions.set(3, &Action::Forward(tagged)), Err(Error::Argument(_))));
+    }
+}
+
+/// A grace period ends only after programs that ran when it began: the program is kept running in long test runs.
+#[test]
+fn grace_period_waits_for_running_programs() {
+    if skip("grace periods") {
+        return;
+    }
+    let mut grace = ReaderGrace::new().unwrap();
+    assert_eq!(grace.passed(), 0);
+    let tickets = [grace.begin(), grace.begin(), grace.begin()];
+    assert!(tickets.is_sorted() && tickets[0] > 0);
+    let mut other = grace.clone();
+    other.wait(tickets[2]);
+    assert!(grace.passed() >= tickets[2]);
+
+    // Tables and actions are replaced as fast as it goes, beside packets on the other CPU. What is freed too early is another
+    // table's memory, or an action that is not set: both would be counted.
+    let mut bench = Bench::new(homes()[0], &[("198.51.100.0/24", Action::Pass(PassReason::Local))]);
+    let frame = Frame::new(ipv4(SOURCE4, "198.51.100.1", 64)).bytes();
+    let program = bench.dataplane.program().try_clone_to_owned().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let reader = {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            let mut packets = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                repeat_run(&program, &frame, 10_000);
+                packets += 10_000;
+            }
+            packets
+        })
+    };
+    let prefix = "198.51.100.0/24".parse().unwrap();
+    let mut before = None;
+    let began = Instant::now();
+    let mut updates = 0u64;
+    while began.elapsed() < Duration::from_secs(3) {
+        let reason = [PassReason::Local, PassReason::Unresolved][updates as usize % 2];
+        let actions = bench.dataplane.actions();
+        let id = actions.alloc().unwrap();
+        actions.set(id, &Action::Pass(reason)).unwrap();
+        Table::<u32>::create(&mut bench.image, 0, [(prefix, id)]).unwrap();
+        if let Some(before) = before.replace(id) {
+            bench.dataplane.actions().release(before);
+        }
+        updates += 1;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let packets = reader.join().unwrap();
+    let (local, unresolved) = (named(&bench.dataplane, "local"), named(&bench.dataplane, "unresolved"));
+    println!("{updates} tables replaced beside {packets} packets: {local} met one, {unresolved} the other");
+    assert_eq!(local + unresolved, packets, "every packet met the old or the new route");
+    assert!(updates > 100 && local > 0 && unresolved > 0);
+}
