@@ -1,1 +1,184 @@
-fn main() {}
+//! The daemon `trielined`: mirrors the kernel's routes into XDP until it is stopped; forwarding stays.
+
+mod config;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use config::{File, Home, Size};
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::collections::VecDeque;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use trieline_dataplane::AttachMode;
+use trieline_node::daemon::{Command, Config, Daemon, Outside};
+
+/// Read when no other file is named and it exists.
+const FILE: &str = "/etc/trieline/trielined.toml";
+
+/// Mirror the kernel's routes into XDP. Stopping leaves forwarding on; `trieline node detach` removes it
+#[derive(Debug, Clone, Parser)]
+#[command(name = "trielined", version)]
+struct Cli {
+    /// Device to take packets from and to send them to; may be given several times
+    #[arg(long = "dev", value_name = "DEVICE")]
+    devices: Vec<String>,
+    /// Network namespace: a name of `ip netns`, or a path
+    #[arg(short = 'n', long = "netns", value_name = "NETNS")]
+    netns: Option<String>,
+    /// Configuration file [default: /etc/trieline/trielined.toml if it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Attach in generic mode: works with every device, gains little
+    #[arg(long)]
+    generic: bool,
+    /// Where the tables live [default: arena where the kernel has it]
+    #[arg(long, value_enum)]
+    home: Option<Home>,
+    /// Limit of the tables' memory, a power of two, such as 256M; it must hold them twice while they are rebuilt
+    #[arg(long, value_name = "SIZE")]
+    image: Option<Size>,
+    /// Limit of distinct next hops
+    #[arg(long, value_name = "COUNT")]
+    next_hops: Option<u32>,
+    /// Receive buffer for the kernel's changes
+    #[arg(long, value_name = "SIZE")]
+    receive_buffer: Option<Size>,
+    /// Read the configuration, say what is wrong with it, and end
+    #[arg(long)]
+    check: bool,
+    /// Log more
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+impl Cli {
+    fn file(&self) -> anyhow::Result<File> {
+        match &self.config {
+            Some(path) => File::read(path),
+            None if Path::new(FILE).exists() => File::read(Path::new(FILE)),
+            None => Ok(File::default()),
+        }
+    }
+
+    /// Flags and file together.
+    fn settle(&self) -> anyhow::Result<Config> {
+        let file = self.file()?;
+        let mut devices = if self.devices.is_empty() { file.devices } else { self.devices.clone() };
+        devices.dedup();
+        let home = self.home.or(file.home).map(|home| match home {
+            Home::Arena => trieline_dataplane::Home::Arena,
+            Home::Array => trieline_dataplane::Home::Array,
+        });
+        let image_bytes = self.image.or(file.image).map_or(256 << 20, |size| size.0);
+        if !image_bytes.is_power_of_two() || !(1 << 20..=1 << 32).contains(&image_bytes) {
+            bail!("image: {image_bytes} bytes; expected a power of two from 1M to 4G");
+        }
+        let actions = self.next_hops.or(file.next_hops).unwrap_or(65536);
+        if !(16..=1 << 24).contains(&actions) {
+            bail!("next hops: {actions}; expected 16 to {}", 1 << 24);
+        }
+        let receive_buffer = self.receive_buffer.or(file.receive_buffer).map_or(32 << 20, |size| size.0);
+        Ok(Config {
+            devices,
+            mode: if self.generic || file.generic { AttachMode::Generic } else { AttachMode::Native },
+            home,
+            image_bytes,
+            actions,
+            receive_buffer: receive_buffer.min(1 << 30) as usize,
+        })
+    }
+}
+
+/// Signals, as commands to the daemon.
+struct Signals {
+    pipe: UnixStream,
+    cli: Cli,
+    queue: VecDeque<i32>,
+    received: std::sync::Arc<std::sync::Mutex<VecDeque<i32>>>,
+}
+
+impl Signals {
+    /// Catches signals from now on.
+    fn catch(cli: Cli) -> anyhow::Result<Self> {
+        let (pipe, write) = UnixStream::pair()?;
+        pipe.set_nonblocking(true)?;
+        let received = std::sync::Arc::default();
+        let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+        let theirs: std::sync::Arc<std::sync::Mutex<VecDeque<i32>>> = std::sync::Arc::clone(&received);
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            for signal in signals.forever() {
+                theirs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push_back(signal);
+                // A full pipe wakes as well as one byte more would.
+                let _ = std::io::Write::write(&mut &write, &[0]);
+            }
+        })?;
+        Ok(Self { pipe, cli, queue: VecDeque::new(), received })
+    }
+}
+
+impl Outside for Signals {
+    fn wake(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+
+    fn command(&mut self) -> Option<Command> {
+        let mut bytes = [0; 64];
+        while self.pipe.read(&mut bytes).is_ok_and(|len| len == bytes.len()) {}
+        self.queue.append(&mut self.received.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        match self.queue.pop_front()? {
+            SIGHUP => {
+                // Only the devices can change while running.
+                let reloaded = self.cli.settle();
+                // Nobody may listen.
+                let _ = sd_notify::notify(&[NotifyState::Reloading]);
+                match reloaded {
+                    Ok(config) => Some(Command::Devices(config.devices)),
+                    Err(error) => {
+                        tracing::error!("not reloaded: {error:#}");
+                        None
+                    }
+                }
+            }
+            _ => Some(Command::Stop),
+        }
+    }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<()> {
+    let config = cli.settle()?;
+    if cli.check {
+        return Ok(());
+    }
+    if config.devices.is_empty() {
+        bail!("no devices: name them with --dev, or in {FILE}");
+    }
+    if let Some(netns) = &cli.netns {
+        trieline_node::instance::enter_namespace(netns)?;
+    }
+    let mut signals = Signals::catch(cli.clone()).context("catching signals")?;
+    let mut daemon = Daemon::start(config)?;
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    daemon.run(&mut signals)?;
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    tracing::info!("stopped; forwarding stays on until `trieline node detach`");
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let level = if cli.verbose { tracing::Level::DEBUG } else { tracing::Level::INFO };
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(colour).with_target(false).init();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("trielined: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,18 @@
-//! node
+//! Mirrors the kernel's links, addresses, neighbours and routes into trieline's tables.
+
+pub mod answer;
+pub mod control;
+pub mod daemon;
+pub mod family;
+pub mod instance;
+pub mod kernel;
+pub mod ledger;
+pub mod mirror;
+pub mod path;
+pub mod ports;
+pub mod publish;
+pub mod resolve;
+pub mod rib;
+pub mod show;
+pub mod status;
+pub mod world;

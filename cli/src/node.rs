@@ -1,0 +1,197 @@
+//! `trieline node`: what the daemon does, and how to end what it left.
+
+use crate::output::Output;
+use clap::Subcommand;
+use std::fmt::Write;
+use std::process::ExitCode;
+use trieline_dataplane::{Error, detach_all, open_readonly};
+use trieline_lpm::{Memory, Reader};
+use trieline_node::control::{self, Request};
+use trieline_node::daemon::home;
+use trieline_node::instance::Instance;
+use trieline_node::status::{self, Counter, DeviceStatus, ImageStatus, Status};
+
+/// The node.
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// Show the daemon, its devices, the mirrored routes and the packet counters
+    Status,
+    /// Take XDP off all devices of this network namespace and remove the tables; the kernel forwards alone
+    Detach,
+}
+
+/// Runs a `node` command.
+pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
+    let instance = Instance::current()?;
+    match command {
+        NodeCommand::Status => show_status(&instance, output),
+        NodeCommand::Detach => detach(&instance, output),
+    }
+}
+
+fn show_status(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
+    let mut told = None;
+    match control::ask(&instance.socket(), &Request::Status, |line| {
+        told = Some(line);
+        false
+    }) {
+        Ok(()) => {}
+        Err(control::Error::NotRunning { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let status = match told {
+        Some(line) => serde_json::from_value(line)?,
+        None => pinned(instance)?,
+    };
+    if output.json {
+        output.document(&status)?;
+    } else {
+        output.text(&text(&status, output)?)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What can be told without a daemon.
+fn pinned(instance: &Instance) -> anyhow::Result<Status> {
+    let view = open_readonly(&instance.pins())?;
+    let counters = view.counters()?;
+    let memory = view.memory();
+    // A look at the header only: is there an image at all?
+    let _ = Reader::new(memory.words())?;
+    let ports = view.ports()?;
+    let modes = view.attachments()?;
+    let device = |attachment: &trieline_dataplane::Attachment| {
+        let port = ports.iter().find(|(ifindex, vlan, _)| *ifindex == attachment.ifindex && vlan.is_none());
+        DeviceStatus {
+            dev: attachment.ifindex.to_string(),
+            ifindex: attachment.ifindex,
+            mode: attachment.mode.to_string(),
+            flags: port.map(|(_, _, port)| status::flags(port.flags)).unwrap_or_default(),
+            ..DeviceStatus::default()
+        }
+    };
+    Ok(Status {
+        namespace: instance.inode,
+        home: home(view.home()).into(),
+        image: ImageStatus { bytes: view.image_bytes(), ..ImageStatus::default() },
+        devices: modes.iter().map(device).collect(),
+        counters: status::counters(&counters.total),
+        ..Status::default()
+    })
+}
+
+fn detach(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
+    match detach_all(&instance.pins()) {
+        Ok(devices) if !output.json => output.text(&format!("detached from {devices} devices"))?,
+        Ok(devices) => output.document(&serde_json::json!({ "detached": devices }))?,
+        // Nothing to do is no failure.
+        Err(Error::NotPinned { .. }) if output.json => output.document(&serde_json::json!({ "detached": 0 }))?,
+        Err(Error::NotPinned { .. }) => output.text("nothing is attached here")?,
+        Err(error) => return Err(error.into()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
+    let mut text = String::new();
+    match status.pid {
+        Some(pid) => writeln!(
+            text,
+            "{} trieline {}, process {pid}, up {}",
+            output.good("running"),
+            status.version,
+            uptime(status.uptime_seconds)
+        )?,
+        None => writeln!(text, "{}: no trielined in this network namespace; its tables are in force", output.bad("not running"))?,
+    }
+    let image = &status.image;
+    write!(text, "{} {}, {}", output.bold("image"), status.home, mebibytes(image.bytes))?;
+    if status.running {
+        write!(text, ", {} used (peak {})", mebibytes(image.used), mebibytes(image.peak))?;
+    }
+    writeln!(text)?;
+    for family in &status.families {
+        let state = match &family.reason {
+            None => output.good("forwards"),
+            Some(reason) => format!("{} ({reason})", output.bad("left to the kernel")),
+        };
+        writeln!(
+            text,
+            "{} {state}: {} routes, {} local, {} prefixes, {} neighbours",
+            output.bold(&family.family),
+            family.main,
+            family.local,
+            family.prefixes,
+            family.neighbours
+        )?;
+    }
+    if status.running {
+        let mirror = &status.mirror;
+        writeln!(
+            text,
+            "{} {} paths, {} hosts, {} unresolved; actions {} of {}",
+            output.bold("next hops"),
+            status.paths,
+            status.hosts,
+            status.unresolved,
+            status.actions.used,
+            status.actions.limit
+        )?;
+        writeln!(
+            text,
+            "{} {} routes dumped in {:.0} ms, built in {:.0} ms, ready after {:.0} ms",
+            output.bold("mirror"),
+            mirror.routes,
+            mirror.dump_ms,
+            mirror.build_ms,
+            mirror.ready_ms
+        )?;
+        writeln!(
+            text,
+            "       {} messages in {} batches (last {} µs, longest {} µs), {} dumps, {} overruns, {} times full",
+            mirror.messages,
+            mirror.batches,
+            mirror.last_batch_us,
+            mirror.longest_batch_us,
+            status.resyncs,
+            status.overruns,
+            mirror.full
+        )?;
+    }
+    for device in &status.devices {
+        let vlan = device.vlan.map(|vlan| format!(" vlan {vlan}")).unwrap_or_default();
+        writeln!(
+            text,
+            "{} {}{vlan} {} [{}]",
+            output.bold("dev"),
+            device.dev,
+            device.mode,
+            device.flags.join(" ")
+        )?;
+        for counter in &device.counters {
+            writeln!(text, "       {}", line(counter))?;
+        }
+    }
+    writeln!(text, "{}", output.bold("packets"))?;
+    for counter in status.counters.iter().filter(|counter| counter.packets > 0) {
+        writeln!(text, "       {}", line(counter))?;
+    }
+    Ok(text)
+}
+
+fn line(counter: &Counter) -> String {
+    format!("{:>14} {:<7} {}", counter.packets, counter.kind, counter.name)
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+fn uptime(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}

@@ -1,0 +1,281 @@
+//! `trieline route`: the mirrored routes, and what happens to packets to an address.
+
+use crate::output::{List, Output};
+use anyhow::{Context, anyhow};
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::io::BufRead;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use trieline_dataplane::{View, open_readonly};
+use trieline_lpm::{IpPrefix, Memory, Reader};
+use trieline_node::control::{self, Request};
+use trieline_node::instance::Instance;
+use trieline_node::publish::{TABLE4, TABLE6};
+use trieline_node::show;
+
+/// Addresses that the daemon is asked about at once.
+const BATCH: usize = 50_000;
+/// How often image and daemon may disagree because a route is just changing.
+const ATTEMPTS: u32 = 5;
+
+/// Routes.
+#[derive(Debug, Subcommand)]
+pub enum RouteCommand {
+    /// List the routes that are mirrored from the kernel, with what XDP does for each
+    #[command(visible_alias = "list")]
+    Show(ShowArgs),
+    /// Say what happens to packets to an address, from the tables that packets meet
+    Get(GetArgs),
+}
+
+/// What to list.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Only this prefix and what it covers
+    prefix: Option<IpPrefix>,
+    /// Also the addresses that are the node's own (table local)
+    #[arg(long)]
+    local: bool,
+}
+
+/// What to look up.
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    /// Addresses; `-` reads them from standard input, one a line
+    #[arg(required = true, value_name = "ADDRESS|-", value_parser = parse_query)]
+    addresses: Vec<Query>,
+}
+
+/// An address, or the wish to read them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Query {
+    Address(IpAddr),
+    Stdin,
+}
+
+fn parse_query(text: &str) -> Result<Query, String> {
+    if text == "-" {
+        return Ok(Query::Stdin);
+    }
+    text.parse().map(Query::Address).map_err(|_| "expected an address, such as 192.0.2.1 or 2001:db8::1".into())
+}
+
+/// Runs a `route` command. `family` is 4 or 6 when only one is asked for.
+pub fn run(command: &RouteCommand, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
+    let instance = Instance::current()?;
+    match command {
+        RouteCommand::Show(args) => show_routes(args, family, &instance, output),
+        RouteCommand::Get(args) => get(args, &instance, output),
+    }
+}
+
+fn show_routes(args: &ShowArgs, family: Option<u8>, instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
+    let request = Request::Show { family, prefix: args.prefix.map(|prefix| prefix.to_string()), local: args.local };
+    let mut list = List::new(output, output.stdout())?;
+    let mut trouble = None;
+    control::ask(&instance.socket(), &request, |route| match list.push(&route, text) {
+        Ok(()) => true,
+        Err(error) => {
+            trouble = Some(error);
+            false
+        }
+    })?;
+    if let Some(error) = trouble {
+        return Err(error);
+    }
+    list.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn get(args: &GetArgs, instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
+    let addresses = addresses(args)?;
+    let view = open_readonly(&instance.pins())?;
+    let mut names = Names::default();
+    let mut list = List::new(output, output.stdout())?;
+    let mut all = true;
+    for batch in addresses.chunks(BATCH) {
+        for answer in answers(batch, &view, &instance.socket(), &mut names)? {
+            all &= answer.get("type").is_none_or(|kind| kind != "none");
+            list.push(&Value::Object(answer), text)?;
+        }
+    }
+    list.finish()?;
+    // "The answer is no": some address has no route.
+    Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn addresses(args: &GetArgs) -> anyhow::Result<Vec<IpAddr>> {
+    let mut addresses = Vec::new();
+    for query in &args.addresses {
+        match query {
+            Query::Address(address) => addresses.push(*address),
+            Query::Stdin => {
+                for (number, line) in std::io::stdin().lock().lines().enumerate() {
+                    let line = line.context("standard input")?;
+                    let text = line.trim();
+                    if text.is_empty() || text.starts_with('#') {
+                        continue;
+                    }
+                    let address = text.parse();
+                    addresses.push(address.map_err(|_| {
+                        anyhow!("standard input, line {}: {text:?} is no address; expected one such as 192.0.2.1", number + 1)
+                    })?);
+                }
+            }
+        }
+    }
+    Ok(addresses)
+}
+
+/// Device names by number, asked for once.
+#[derive(Debug, Default)]
+struct Names(HashMap<u32, String>);
+
+impl Names {
+    fn get(&mut self, ifindex: u32) -> String {
+        let ask = || rustix::net::netdevice::index_to_name_inlined(socket()?, ifindex).ok();
+        let socket_name = || ask().map(|name| name.as_str().to_owned());
+        self.0.entry(ifindex).or_insert_with(|| socket_name().unwrap_or_else(|| ifindex.to_string())).clone()
+    }
+}
+
+fn socket() -> Option<std::os::fd::OwnedFd> {
+    use rustix::net::{AddressFamily, SocketType, socket};
+    socket(AddressFamily::INET, SocketType::DGRAM, None).ok()
+}
+
+/// What the image says for each address, in the daemon's words where there is one.
+///
+/// The image decides: the daemon's explanation is taken only when it is about the very value the image gave.
+fn answers(
+    addresses: &[IpAddr],
+    view: &View,
+    socket: &Path,
+    names: &mut Names,
+) -> anyhow::Result<Vec<Map<String, Value>>> {
+    let memory = view.memory();
+    let reader = Reader::new(memory.words())?;
+    let look = |address: &IpAddr| match address {
+        IpAddr::V4(addr) => reader.lookup4(TABLE4, (*addr).into()),
+        IpAddr::V6(addr) => reader.lookup6(TABLE6, (*addr).into()),
+    };
+    let mut found = vec![None; addresses.len()];
+    let mut open: Vec<usize> = (0..addresses.len()).collect();
+    for attempt in 0..ATTEMPTS {
+        let asked: Vec<IpAddr> = open.iter().map(|at| addresses[*at]).collect();
+        let explained = explain(&asked, socket)?;
+        let mut differ = Vec::new();
+        for (nth, at) in open.iter().enumerate() {
+            let value = look(&addresses[*at]);
+            let mut answer = Map::new();
+            answer.insert("dst".into(), addresses[*at].to_string().into());
+            if let Some(explained) = explained.as_ref().and_then(|all| all.get(nth)) {
+                let id = explained.get("id").and_then(Value::as_u64);
+                if id != value.map(u64::from) {
+                    differ.push(*at);
+                    if attempt + 1 < ATTEMPTS {
+                        continue;
+                    }
+                } else if let Value::Object(explained) = explained {
+                    let told = explained.iter().filter(|(key, _)| *key != "id");
+                    answer.extend(told.map(|(key, value)| (key.clone(), value.clone())));
+                    answer.insert("source".into(), "image+daemon".into());
+                }
+            }
+            if !answer.contains_key("source") {
+                answer.insert("source".into(), "image".into());
+            }
+            match value.map(|value| view.action(value)) {
+                Some(Some(action)) => show::action(&action, |ifindex| names.get(ifindex), &mut answer),
+                Some(None) => drop(answer.insert("action".into(), "pass".into())),
+                None => {
+                    answer.insert("type".into(), "none".into());
+                    answer.insert("action".into(), "pass".into());
+                    answer.insert("reason".into(), "no_route".into());
+                }
+            }
+            found[*at] = Some(answer);
+        }
+        open = differ;
+        if open.is_empty() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    Ok(found.into_iter().flatten().collect())
+}
+
+
+/// The daemon's explanations; `None` when there is no daemon.
+fn explain(addresses: &[IpAddr], socket: &Path) -> anyhow::Result<Option<Vec<Value>>> {
+    let mut explained = None;
+    let asked = control::ask(socket, &Request::Explain { addresses: addresses.to_vec() }, |answer| {
+        if let Value::Array(answers) = answer {
+            explained = Some(answers);
+        }
+        false
+    });
+    match asked {
+        Ok(()) => Ok(explained),
+        Err(control::Error::NotRunning { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A route as `ip route` would print it, then what XDP does.
+fn text(route: &Value) -> String {
+    let mut line = String::new();
+    let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    if let Some(kind) = route.get("type") {
+        line += &format!("{} ", word(kind));
+    }
+    line += &route.get("dst").map(word).unwrap_or_default();
+    for (key, name) in [
+        ("prefix", "in"),
+        ("encap", "encap"),
+        ("mode", "mode"),
+        ("behaviour", "action"),
+        ("nh4", "nh4"),
+        ("gateway", "via"),
+        ("dev", "dev"),
+        ("table", "table"),
+        ("protocol", "proto"),
+        ("scope", "scope"),
+        ("prefsrc", "src"),
+        ("metric", "metric"),
+        ("nhid", "nhid"),
+    ] {
+        if let Some(value) = route.get(key) {
+            line += &format!(" {name} {}", word(value));
+        }
+        if key == "mode"
+            && let Some(segments) = route.get("segs").and_then(Value::as_array)
+        {
+            line += &format!(" segs {}", segments.iter().map(word).collect::<Vec<_>>().join(","));
+        }
+        if key == "gateway"
+            && let Some(via) = route.get("via")
+        {
+            line += &format!(" via inet6 {}", via.get("host").map(word).unwrap_or_default());
+        }
+    }
+    for hop in route.get("nexthops").and_then(Value::as_array).into_iter().flatten() {
+        line += " nexthop";
+        for (key, name) in [("gateway", "via"), ("dev", "dev"), ("weight", "weight")] {
+            if let Some(value) = hop.get(key) {
+                line += &format!(" {name} {}", word(value));
+            }
+        }
+    }
+    line += &format!("  [{}", route.get("action").map(word).unwrap_or_else(|| "kernel".into()));
+    for (key, name) in [("reason", ""), ("out", "out "), ("lladdr", ""), ("vlan", "vlan "), ("outer_src", "from "), ("outer_dst", "to ")]
+    {
+        if let Some(value) = route.get(key) {
+            line += &format!(" {name}{}", word(value));
+        }
+    }
+    line + "]"
+}

@@ -1,0 +1,591 @@
+//! The daemon: takes the kernel's state over, follows it, answers commands.
+
+use crate::answer::{self, Cursor};
+use crate::control::{Client, Request};
+use crate::instance::{self, Instance};
+use crate::kernel::socket::{Netlink, Received};
+use crate::kernel::{family, neigh};
+use crate::mirror::Mirror;
+use crate::ports::Ports;
+use crate::publish::Publisher;
+use crate::status::{self, DeviceStatus, FamilyStatus, ImageStatus, MirrorStatus, Room, Status};
+use crate::world::Sysctl;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::json;
+use std::fs::File;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+use trieline_dataplane::{AttachMode, Dataplane, Home, Options};
+
+/// What a daemon is told to do.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Names of the devices.
+    pub devices: Vec<String>,
+    /// How to attach to them.
+    pub mode: AttachMode,
+    /// Home of the image; `None`: the best there is.
+    pub home: Option<Home>,
+    /// Limit of the image, bytes.
+    pub image_bytes: u64,
+    /// Limit of actions and of adjacencies.
+    pub actions: u32,
+    /// Receive buffer for the kernel's changes, bytes.
+    pub receive_buffer: usize,
+}
+
+/// Tables there can be: 2 × VRF + family.
+const TABLES: u32 = 1024;
+
+/// Multicast groups of the route family (`RTNLGRP_*`): links, neighbours, addresses, routes, rules, forwarding settings,
+/// next hop objects.
+const GROUPS: [u32; 11] = [1, 3, 5, 9, 7, 11, 8, 19, 24, 25, 32];
+
+/// A burst of changes is published at the latest after this time.
+const BATCH: Duration = Duration::from_millis(5);
+/// Changes often come in groups: a link goes down, then its addresses. One dump follows them all.
+const DOUBT: Duration = Duration::from_millis(10);
+/// Unannounced settings, stale neighbours.
+const TICK: Duration = Duration::from_secs(1);
+/// A grace period takes about this long.
+const GRACE: Duration = Duration::from_millis(20);
+/// A dump is repeated at most this often when changes interrupt it; then it is done again later.
+const ATTEMPTS: u32 = 4;
+
+/// Why a daemon cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such device.
+    #[error("{name}: no such device in this network namespace")]
+    NoDevice {
+        /// As configured.
+        name: String,
+    },
+    /// Another daemon, or no place for the pins.
+    #[error(transparent)]
+    Instance(#[from] instance::Error),
+    /// The kernel.
+    #[error(transparent)]
+    Netlink(#[from] crate::kernel::socket::Error),
+    /// The dataplane.
+    #[error(transparent)]
+    Dataplane(#[from] trieline_dataplane::Error),
+    /// The image.
+    #[error(transparent)]
+    Publish(#[from] crate::publish::Error),
+    /// The control socket.
+    #[error("control socket: {0}")]
+    Socket(#[from] std::io::Error),
+}
+
+/// What interrupts the daemon from outside.
+#[derive(Debug)]
+pub enum Command {
+    /// End; forwarding stays.
+    Stop,
+    /// Use these devices from now on.
+    Devices(Vec<String>),
+}
+
+/// How the daemon hears from outside.
+pub trait Outside {
+    /// Readable when there may be a command.
+    fn wake(&self) -> BorrowedFd<'_>;
+    /// The next command.
+    fn command(&mut self) -> Option<Command>;
+}
+
+/// Counts for `node status`.
+#[derive(Debug, Default)]
+struct Counts {
+    status: MirrorStatus,
+    overruns: u64,
+    resyncs: u64,
+}
+
+/// A running daemon.
+pub struct Daemon {
+    instance: Instance,
+    _claim: File,
+    started: Instant,
+    events: Netlink,
+    requests: Netlink,
+    dataplane: Dataplane,
+    mirror: Mirror,
+    publisher: Publisher,
+    ports: Ports,
+    listener: UnixListener,
+    clients: Vec<(Client, Option<Cursor>)>,
+    counts: Counts,
+    limits: Config,
+    /// When doubted routes are asked for anew.
+    resync_at: Option<Instant>,
+    resynced: Instant,
+    ticked: Instant,
+    waiting: bool,
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Daemon").field("instance", &self.instance).finish_non_exhaustive()
+    }
+}
+
+impl Daemon {
+    /// Takes the network namespace of this thread over: when this returns, packets are forwarded by the kernel's routes.
+    ///
+    /// What an earlier daemon left forwards meanwhile. When this fails, and there was none, nothing is left behind.
+    pub fn start(config: Config) -> Result<Self, Error> {
+        let started = Instant::now();
+        let instance = Instance::current()?;
+        let claim = match instance.claim() {
+            Ok(claim) => claim,
+            Err(error @ instance::Error::File { .. }) => {
+                // Without root nothing works; then say what is missing rather than which file could not be written.
+                let missing = trieline_dataplane::probe().missing_capabilities;
+                if missing.is_empty() {
+                    return Err(error.into());
+                }
+                return Err(trieline_dataplane::Error::Permission {
+                    operation: error.to_string(),
+                    missing: missing.join(", "),
+                }
+                .into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut events = Netlink::route()?;
+        events.subscribe(&GROUPS, config.receive_buffer)?;
+        let mut requests = Netlink::route()?;
+        let mut mirror = Mirror::default();
+        mirror.dump_world(&mut requests)?;
+        instance::ensure_bpffs()?;
+        let options = Options {
+            pins: instance.pins(),
+            home: config.home,
+            image_bytes: config.image_bytes,
+            tables: TABLES,
+            actions: config.actions,
+            adjacencies: config.actions,
+        };
+        let mut dataplane = Dataplane::open(&options)?;
+        let fresh = !dataplane.reopened();
+        let made = Publisher::new(&mut dataplane).map_err(Error::from).and_then(|publisher| {
+            let ports = Ports::new(config.devices.clone(), config.mode, &dataplane)?;
+            if let Some(name) = ports.missing(&mirror.world) {
+                return Err(Error::NoDevice { name: name.into() });
+            }
+            let socket = instance.socket();
+            // The lock is ours, so whoever bound it is gone.
+            let _ = std::fs::remove_file(&socket);
+            let listener = UnixListener::bind(&socket)?;
+            listener.set_nonblocking(true)?;
+            Ok((publisher, ports, listener))
+        });
+        let undo = |dataplane: Dataplane, error: Error| {
+            drop(dataplane);
+            if fresh {
+                // The error that led here is the one to tell.
+                let _ = trieline_dataplane::detach_all(&instance.pins());
+            }
+            error
+        };
+        let (publisher, ports, listener) = match made {
+            Ok(made) => made,
+            Err(error) => return Err(undo(dataplane, error)),
+        };
+        let now = Instant::now();
+        let mut daemon = Self {
+            instance: instance.clone(),
+            _claim: claim,
+            started,
+            events,
+            requests,
+            dataplane,
+            mirror,
+            publisher,
+            ports,
+            listener,
+            clients: Vec::new(),
+            counts: Counts::default(),
+            limits: config,
+            resync_at: None,
+            resynced: now,
+            ticked: now,
+            waiting: false,
+        };
+        match daemon.take_over() {
+            Ok(()) => Ok(daemon),
+            Err(error) => Err(undo(daemon.dataplane, error)),
+        }
+    }
+
+    /// The first dump, tables, ports; attached last.
+    fn take_over(&mut self) -> Result<(), Error> {
+        self.mirror.world.sysctl = Sysctl::read(self.ports.watched(&self.mirror.world).into_iter());
+        self.ports.open(&self.mirror.world, &mut self.dataplane)?;
+        self.mirror.changes.v4.doubt = true;
+        self.mirror.changes.v6.doubt = true;
+        self.resync()?;
+        self.read_changes()?;
+        self.publish();
+        let tables = self.tables();
+        self.ports.set(&self.mirror.world, &mut self.dataplane, tables)?;
+        self.ports.attach(&self.mirror.world, &mut self.dataplane)?;
+        self.counts.status.ready_ms = milliseconds(self.started.elapsed());
+        tracing::info!(
+            routes = self.mirror.routes(),
+            dump_ms = self.counts.status.dump_ms.round(),
+            build_ms = self.counts.status.build_ms.round(),
+            ready_ms = self.counts.status.ready_ms.round(),
+            home = %home(self.dataplane.home()),
+            "forwarding"
+        );
+        Ok(())
+    }
+
+    /// Which families' tables are as the kernel's.
+    fn tables(&self) -> (bool, bool) {
+        (self.publisher.v4.is_current(), self.publisher.v6.is_current())
+    }
+
+    /// Follows the kernel until told to stop. Forwarding stays on.
+    pub fn run(&mut self, outside: &mut dyn Outside) -> Result<(), Error> {
+        loop {
+            match outside.command() {
+                Some(Command::Stop) => return Ok(()),
+                Some(Command::Devices(devices)) => self.use_devices(devices),
+                None => {}
+            }
+            self.wait(outside)?;
+            self.read_changes()?;
+            if self.resync_at.is_some_and(|at| at <= Instant::now()) {
+                self.resync()?;
+            }
+            if self.ticked.elapsed() >= TICK {
+                self.tick();
+            }
+            self.publish();
+            self.waiting = self.publisher.reclaim(self.dataplane.actions());
+            self.serve();
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&self, outside: &dyn Outside) -> Result<(), Error> {
+        let now = Instant::now();
+        let mut until = self.ticked + TICK;
+        if self.waiting {
+            until = until.min(now + GRACE);
+        }
+        if let Some(at) = self.resync_at {
+            until = until.min(at);
+        }
+        let mut timeout = until.saturating_duration_since(now);
+        let mut fds = vec![
+            PollFd::new(&self.events, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(outside.wake(), PollFlags::IN),
+        ];
+        for (client, cursor) in &self.clients {
+            let writes = client.has_output() || cursor.is_some();
+            let flags = if writes { PollFlags::OUT } else { PollFlags::IN };
+            fds.push(PollFd::from_borrowed_fd(client.as_fd(), flags));
+        }
+        if self.mirror.changes.any() {
+            timeout = Duration::ZERO;
+        }
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(Error::Socket(errno.into())),
+        }
+    }
+
+    /// Reads queued changes: all of them, or as many as a batch may take.
+    fn read_changes(&mut self) -> Result<(), Error> {
+        let begun = Instant::now();
+        loop {
+            let (mirror, counts) = (&mut self.mirror, &mut self.counts);
+            let received = self.events.changes(64, |message| {
+                counts.status.messages += 1;
+                mirror.apply(message);
+            })?;
+            if received == Received::Overrun {
+                self.counts.overruns += 1;
+                tracing::warn!("the kernel's changes came faster than they were read: asking for everything");
+                self.mirror.changes.v4.doubt = true;
+                self.mirror.changes.v6.doubt = true;
+                self.mirror.dump_world(&mut self.requests)?;
+            }
+            if received == Received::All || begun.elapsed() > BATCH {
+                break;
+            }
+        }
+        let doubt = self.mirror.changes.v4.doubt || self.mirror.changes.v6.doubt;
+        if doubt && self.resync_at.is_none() {
+            self.counts.status.doubts += 1;
+            // Under lasting doubt, half of the time at most goes into dumps.
+            let dump = Duration::from_secs_f64(self.counts.status.dump_ms / 1000.0);
+            self.resync_at = Some((begun + DOUBT).max(self.resynced + dump));
+        }
+        Ok(())
+    }
+
+    /// Asks the kernel for the routes in doubt, then reads what changed meanwhile.
+    fn resync(&mut self) -> Result<(), Error> {
+        let begun = Instant::now();
+        self.resync_at = None;
+        self.counts.resyncs += 1;
+        let (mirror, requests) = (&mut self.mirror, &mut self.requests);
+        let mut interrupted = 0;
+        if mirror.changes.v4.doubt {
+            interrupted += repeat(|| mirror.dump_ipv4(requests))?;
+        }
+        if mirror.changes.v6.doubt {
+            interrupted += repeat(|| mirror.dump_ipv6(requests))?;
+        }
+        self.counts.status.interrupted += u64::from(interrupted);
+        if interrupted >= ATTEMPTS {
+            // Still not whole: take what there is and come back when it is calmer.
+            self.resync_at = Some(Instant::now() + TICK);
+            (self.mirror.changes.v4.doubt, self.mirror.changes.v6.doubt) = (true, true);
+        }
+        self.counts.status.dump_ms = milliseconds(begun.elapsed());
+        self.counts.status.routes = self.mirror.routes();
+        let built = Instant::now();
+        self.resynced = built;
+        self.read_changes()?;
+        self.publish();
+        self.counts.status.build_ms = milliseconds(built.elapsed());
+        self.resynced = Instant::now();
+        Ok(())
+    }
+
+    /// Makes packets meet what is known.
+    fn publish(&mut self) {
+        let (retry4, retry6) = self.publisher.retry_due();
+        self.mirror.changes.v4.all |= retry4;
+        self.mirror.changes.v6.all |= retry6;
+        if !self.mirror.changes.any() {
+            return;
+        }
+        let begun = Instant::now();
+        let (world_changed, before) = (self.mirror.changes.world, self.tables());
+        if world_changed {
+            self.mirror.world.sysctl = Sysctl::read(self.ports.watched(&self.mirror.world).into_iter());
+        }
+        let devices = self.ports.devices(&self.mirror.world);
+        self.publisher.publish(&mut self.mirror, self.dataplane.actions(), &devices);
+        let tables = self.tables();
+        // Before the first tables are there nothing is attached; see `take_over`.
+        if self.counts.status.ready_ms > 0.0 && (world_changed || before != tables) {
+            self.ports.follow(&self.mirror.world, &mut self.dataplane, tables);
+        }
+        let took = begun.elapsed().as_micros() as u64;
+        let status = &mut self.counts.status;
+        status.batches += 1;
+        status.last_batch_us = took;
+        if status.ready_ms > 0.0 {
+            status.longest_batch_us = status.longest_batch_us.max(took);
+        }
+    }
+
+    /// Once a second: what the kernel does not announce, and neighbours that only we use.
+    fn tick(&mut self) {
+        self.ticked = Instant::now();
+        let sysctl = Sysctl::read(self.ports.watched(&self.mirror.world).into_iter());
+        if sysctl != self.mirror.world.sysctl {
+            self.mirror.world.sysctl = sysctl;
+            self.mirror.changes.world = true;
+        }
+        let gateways: std::collections::HashSet<(IpAddr, u32)> = self
+            .mirror
+            .paths
+            .iter()
+            .flat_map(|(_, path)| &path.hops)
+            .filter_map(|hop| Some((hop.gateway?, hop.ifindex)))
+            .collect();
+        for (address, link) in &self.mirror.stale {
+            let host = (*address, *link);
+            if gateways.contains(&host) || self.publisher.ledger.has_host(&host) {
+                // It may be gone by now, of which an event tells.
+                let _ = self.requests.request(neigh::in_use(*link, address), |_| {});
+            }
+        }
+    }
+
+    fn use_devices(&mut self, devices: Vec<String>) {
+        let before = std::mem::replace(&mut self.ports.names, devices);
+        let world = &self.mirror.world;
+        let tables = (self.publisher.v4.is_current(), self.publisher.v6.is_current());
+        let dataplane = &mut self.dataplane;
+        let changed = match self.ports.missing(world) {
+            Some(name) => Err(Error::NoDevice { name: name.into() }),
+            None => self
+                .ports
+                .open(world, dataplane)
+                .and_then(|()| self.ports.set(world, dataplane, tables))
+                .and_then(|()| self.ports.attach(world, dataplane))
+                .map_err(Error::from),
+        };
+        match changed {
+            Ok(()) => tracing::info!(devices = self.ports.names.join(" "), "reloaded"),
+            Err(error) => {
+                tracing::error!(%error, "not reloaded: the devices stay as they were");
+                self.ports.names = before;
+            }
+        }
+        self.mirror.changes.world = true;
+    }
+
+    /// Answers commands as far as that goes without waiting.
+    fn serve(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if let Ok(client) = Client::new(stream) {
+                self.clients.push((client, None));
+            }
+        }
+        let mut clients = std::mem::take(&mut self.clients);
+        clients.retain_mut(|(client, cursor)| self.serve_client(client, cursor).is_ok());
+        self.clients = clients;
+    }
+
+    fn serve_client(&self, client: &mut Client, cursor: &mut Option<Cursor>) -> std::io::Result<()> {
+        client.write()?;
+        if client.has_output() {
+            return Ok(());
+        }
+        if let Some(open) = cursor {
+            if open.advance(&self.mirror, &self.publisher.ledger, client)? {
+                *cursor = None;
+            }
+            return client.write();
+        }
+        match client.request()? {
+            Some(Ok(Request::Status)) => client.answer(&self.status())?,
+            Some(Ok(Request::Explain { addresses })) => {
+                client.answer(&answer::explain(&addresses, &self.mirror, &self.publisher))?;
+            }
+            Some(Ok(request)) => match Cursor::new(&request) {
+                Ok(open) => *cursor = Some(open),
+                Err(error) => client.answer(&json!({ "error": error.to_string() }))?,
+            },
+            Some(Err(error)) => client.answer(&json!({ "error": error.to_string() }))?,
+            None => {}
+        }
+        client.write()
+    }
+
+    fn status(&self) -> Status {
+        let image = self.publisher.image_stats();
+        let counters = self.dataplane.counters().ok();
+        let world = &self.mirror.world;
+        let modes = self.dataplane.attachments().unwrap_or_default();
+        let device = |(&(ifindex, vlan), port): (&(u32, Option<u16>), &trieline_dataplane::Port)| {
+            let of = |ports: &trieline_dataplane::Counters| {
+                ports.ports.iter().find(|count| (count.ifindex, count.vlan) == (ifindex, vlan)).map(|count| {
+                    let mut counters = status::counters(&count.counts);
+                    counters.retain(|counter| counter.packets > 0);
+                    counters
+                })
+            };
+            let mode = modes.iter().find(|attachment| attachment.ifindex == ifindex);
+            DeviceStatus {
+                dev: world.name(port.ifindex),
+                ifindex: port.ifindex,
+                mode: mode.map(|attachment| attachment.mode.to_string()).unwrap_or_default(),
+                vlan,
+                flags: status::flags(port.flags),
+                counters: counters.as_ref().and_then(of).unwrap_or_default(),
+            }
+        };
+        let (paths, hosts) = self.publisher.ledger.len();
+        let mut mirror = self.counts.status;
+        mirror.prefixes_written = self.publisher.counts.prefixes;
+        mirror.tables_written = self.publisher.counts.tables;
+        mirror.full = self.publisher.counts.full;
+        let (v4, v6) = (&self.mirror.v4, &self.mirror.v6);
+        Status {
+            running: true,
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: Some(std::process::id()),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            namespace: self.instance.inode,
+            home: home(self.dataplane.home()).into(),
+            image: ImageStatus {
+                bytes: image.size,
+                used: image.used,
+                limbo: image.limbo,
+                peak: image.peak,
+                claimed: image.claimed,
+            },
+            devices: self.ports.iter().map(device).collect(),
+            families: vec![
+                FamilyStatus {
+                    family: "inet".into(),
+                    forwards: self.publisher.v4.is_current() && world.has_default_rules(family::INET),
+                    reason: self.reason(family::INET, &self.publisher.v4.blocked),
+                    main: v4.main.routes(),
+                    local: v4.local.routes(),
+                    prefixes: self.publisher.v4.table.as_ref().map_or(0, trieline_lpm::Table::len),
+                    neighbours: v4.neighbours.len(),
+                },
+                FamilyStatus {
+                    family: "inet6".into(),
+                    forwards: self.publisher.v6.is_current() && world.has_default_rules(family::INET6),
+                    reason: self.reason(family::INET6, &self.publisher.v6.blocked),
+                    main: v6.main.routes(),
+                    local: v6.local.routes(),
+                    prefixes: self.publisher.v6.table.as_ref().map_or(0, trieline_lpm::Table::len),
+                    neighbours: v6.neighbours.len(),
+                },
+            ],
+            paths,
+            hosts,
+            unresolved: self.publisher.ledger.unresolved(),
+            actions: Room {
+                used: self.limits.actions.min(paths as u32 + hosts as u32 + 1).into(),
+                limit: self.limits.actions.into(),
+            },
+            actions_refused: self.publisher.ledger.refused,
+            mirror,
+            overruns: self.counts.overruns,
+            resyncs: self.counts.resyncs,
+            counters: counters.as_ref().map(|counters| status::counters(&counters.total)).unwrap_or_default(),
+        }
+    }
+
+    /// Why a family's packets are left to the kernel.
+    fn reason(&self, family: u8, blocked: &Option<(String, Instant)>) -> Option<String> {
+        if let Some((error, _)) = blocked {
+            return Some(error.clone());
+        }
+        (!self.mirror.world.has_default_rules(family)).then(|| "there are policy rules beside the default ones".into())
+    }
+}
+
+/// Dumps again while changes interrupt the dump; how often they did.
+fn repeat(
+    mut dump: impl FnMut() -> Result<bool, crate::kernel::socket::Error>,
+) -> Result<u32, crate::kernel::socket::Error> {
+    let mut interrupted = 0;
+    while interrupted < ATTEMPTS && dump()? {
+        interrupted += 1;
+    }
+    Ok(interrupted)
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// The word for a home.
+pub fn home(home: Home) -> &'static str {
+    match home {
+        Home::Arena => "arena",
+        Home::Array => "array",
+    }
+}

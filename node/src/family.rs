@@ -1,0 +1,207 @@
+//! One address family of the node: both tables the default rules ask, the neighbours, and what they decide together.
+//!
+//! The kernel asks table local, then table main. The image holds their union, in which the longest prefix wins, so a
+//! route of main under a prefix of local must not be in it. Beside the routes stand host entries: a neighbour on a link
+//! whose prefix is on-link gets a prefix of its own, because a packet to it needs that neighbour's MAC address.
+
+use crate::kernel::route::kind;
+use crate::path::{PathId, Paths};
+use crate::rib::{Ip, Route, Table};
+use std::collections::BTreeMap;
+use trieline_lpm::Prefix;
+
+/// What is to be done with packets to a prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision<A> {
+    /// What the path says.
+    Path(PathId),
+    /// Forward to this neighbour on this link.
+    Host(A, u32),
+    /// Something that depends on more than the destination: the kernel decides.
+    Kernel,
+}
+
+/// A neighbour on a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its MAC address, when it can be sent to.
+    pub mac: Option<[u8; 6]>,
+    /// The kernel checks it only when told that it is in use.
+    pub stale: bool,
+}
+
+/// Tables and neighbours of one address family.
+#[derive(Debug)]
+pub struct Family<A: Ip> {
+    /// Table main.
+    pub main: Table<A>,
+    /// Table local: addresses that are the node's own, broadcasts.
+    pub local: Table<A>,
+    /// Neighbours by address and link.
+    pub neighbours: BTreeMap<(A, u32), Neighbour>,
+}
+
+impl<A: Ip> Default for Family<A> {
+    fn default() -> Self {
+        Self { main: Table::default(), local: Table::default(), neighbours: BTreeMap::new() }
+    }
+}
+
+/// What deciding needs to know beside the family's own state.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// All paths.
+    pub paths: &'a Paths,
+    /// Whether a link can be sent through at present, as the kernel's route lookup sees it.
+    pub alive: &'a dyn Fn(u32) -> bool,
+}
+
+impl std::fmt::Debug for View<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("View").finish_non_exhaustive()
+    }
+}
+
+impl View<'_> {
+    /// Whether the kernel's lookup would stop at this path: a forwarding one is passed over while all its links are dead.
+    pub fn usable(&self, path: PathId) -> bool {
+        self.paths.get(path).is_some_and(|path| {
+            path.kind != kind::UNICAST || path.hops.is_empty() || path.hops.iter().any(|hop| (self.alive)(hop.ifindex))
+        })
+    }
+
+    /// The link of an on-link path: packets go to their destination's own neighbour on it.
+    pub fn on_link(&self, path: PathId) -> Option<u32> {
+        let path = self.paths.get(path)?;
+        match &path.hops[..] {
+            [hop] if path.kind == kind::UNICAST && hop.gateway.is_none() && hop.encap.is_none() => Some(hop.ifindex),
+            _ => None,
+        }
+    }
+
+    /// What the routes of one prefix decide, best first; `None`: the kernel would go on with a shorter prefix.
+    fn best<A>(&self, routes: &[Route], ties_open: bool) -> Option<Decision<A>> {
+        let selects_more = |route: &Route| {
+            self.paths.get(route.path).is_none_or(|path| path.tos != 0 || path.source_len != 0 || path.kind == kind::THROW)
+        };
+        if routes.len() > 1 || routes.first().is_some_and(|route| selects_more(route)) {
+            if routes.iter().any(selects_more) {
+                return Some(Decision::Kernel);
+            }
+            let mut usable = routes.iter().filter(|route| self.usable(route.path));
+            let first = usable.next()?;
+            if ties_open && usable.next().is_some_and(|next| next.metric == first.metric) {
+                return Some(Decision::Kernel);
+            }
+            return Some(Decision::Path(first.path));
+        }
+        routes.first().filter(|route| self.usable(route.path)).map(|route| Decision::Path(route.path))
+    }
+}
+
+impl<A: Ip> Family<A> {
+    /// IPv6 chooses among routes of one metric that are no multipath route by criteria of its own; so does IPv4 among
+    /// default routes.
+    fn ties_open(prefix: &Prefix<A>) -> bool {
+        A::WIDTH == 128 || prefix.len() == 0
+    }
+
+    /// What the tables decide for exactly `prefix`, without host entries.
+    fn route(&self, prefix: Prefix<A>, view: View<'_>) -> Option<Decision<A>> {
+        let mut local = self.local.covering(prefix);
+        let routes = match local.next() {
+            Some((found, routes)) if found == prefix => routes,
+            Some(_) => return None,
+            None => self.main.get(&prefix),
+        };
+        view.best(routes, Self::ties_open(&prefix))
+    }
+
+    /// The decision for one address by the tables alone, with the prefix that makes it.
+    pub fn lookup(&self, addr: A, view: View<'_>) -> Option<(Prefix<A>, Decision<A>)> {
+        let host = Prefix::host(addr);
+        [&self.local, &self.main].into_iter().find_map(|table| {
+            table.covering(host).find_map(|(prefix, routes)| {
+                view.best(routes, Self::ties_open(&prefix)).map(|decision| (prefix, decision))
+            })
+        })
+    }
+
+    /// The host entry of `addr`, when a neighbour on an on-link prefix has one.
+    fn host(&self, addr: A, view: View<'_>) -> Option<Decision<A>> {
+        let mut usable = self.neighbours.range((addr, 0)..=(addr, u32::MAX)).filter(|(_, entry)| entry.mac.is_some());
+        usable.next()?;
+        let (_, Decision::Path(path)) = self.lookup(addr, view)? else { return None };
+        let link = view.on_link(path)?;
+        self.neighbours.get(&(addr, link)).filter(|entry| entry.mac.is_some()).map(|_| Decision::Host(addr, link))
+    }
+
+    /// What the image must say for exactly `prefix`; `None`: nothing.
+    pub fn decide(&self, prefix: Prefix<A>, view: View<'_>) -> Option<Decision<A>> {
+        if prefix.len() == A::WIDTH
+            && let Some(host) = self.host(prefix.addr(), view)
+        {
+            return Some(host);
+        }
+        self.route(prefix, view)
+    }
+
+    /// Everything the image must say, in no particular order, each prefix once. O(n).
+    pub fn decide_all(&self, view: View<'_>, mut each: impl FnMut(Prefix<A>, Decision<A>)) {
+        let mut hosts = BTreeMap::new();
+        let mut last = None;
+        for (addr, _) in self.neighbours.keys() {
+            if last.replace(*addr) != Some(*addr)
+                && let Some(decision) = self.host(*addr, view)
+            {
+                hosts.insert(*addr, decision);
+            }
+        }
+        let is_host = |prefix: &Prefix<A>| prefix.len() == A::WIDTH && hosts.contains_key(&prefix.addr());
+        let mut local = self.local.iter().peekable();
+        // Whether a path, when it is its prefix's only route, simply decides: asked once a path, not once a route.
+        let mut simple: Vec<Option<bool>> = vec![None; view.paths.bound()];
+        // Both tables are walked in order. The last address that an outermost prefix of local covers so far:
+        let mut covered: Option<A> = None;
+        for (prefix, routes) in self.main.iter() {
+            while let Some((own, _)) = local.next_if(|(own, _)| *own <= prefix) {
+                covered = covered.max(Some(own.last()));
+            }
+            if covered.is_some_and(|last| prefix.addr() <= last) || is_host(&prefix) {
+                continue;
+            }
+            if let [route] = routes
+                && let Some(known) = simple.get_mut(route.path as usize)
+                && *known.get_or_insert_with(|| view.best::<A>(routes, false) == Some(Decision::Path(route.path)))
+            {
+                each(prefix, Decision::Path(route.path));
+            } else if let Some(decision) = view.best(routes, Self::ties_open(&prefix)) {
+                each(prefix, decision);
+            }
+        }
+        for (prefix, routes) in self.local.iter().filter(|(prefix, _)| !is_host(prefix)) {
+            if let Some(decision) = view.best(routes, Self::ties_open(&prefix)) {
+                each(prefix, decision);
+            }
+        }
+        hosts.into_iter().for_each(|(addr, decision)| each(Prefix::host(addr), decision));
+    }
+
+    /// The prefixes whose decision may change when the routes of `prefix` change in table main.
+    pub fn touched_by_main(&self, prefix: Prefix<A>, mut each: impl FnMut(Prefix<A>)) {
+        each(prefix);
+        self.hosts_within(prefix, each);
+    }
+
+    /// The prefixes whose decision may change when the routes of `prefix` change in table local.
+    pub fn touched_by_local(&self, prefix: Prefix<A>, mut each: impl FnMut(Prefix<A>)) {
+        each(prefix);
+        self.main.within(prefix).for_each(|(hidden, _)| each(hidden));
+        self.hosts_within(prefix, each);
+    }
+
+    fn hosts_within(&self, prefix: Prefix<A>, mut each: impl FnMut(Prefix<A>)) {
+        let range = self.neighbours.range((prefix.addr(), 0)..=(prefix.last(), u32::MAX));
+        range.for_each(|((addr, _), _)| each(Prefix::host(*addr)));
+    }
+}

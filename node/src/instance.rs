@@ -1,0 +1,139 @@
+//! Which daemon is meant: one a network namespace, with its pins, its socket and its lock.
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Where BPF objects are pinned.
+const BPFFS: &str = "/sys/fs/bpf";
+/// `f_type` of a BPF file system (`BPF_FS_MAGIC`).
+const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
+/// Sockets and locks.
+const RUN: &str = "/run/trieline";
+/// Where `ip netns` keeps namespaces.
+const NAMESPACES: &str = "/run/netns";
+
+/// Why an instance cannot be found or claimed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such namespace.
+    #[error("network namespace {name}: {source} (looked for {})", path.display())]
+    Namespace {
+        /// As given.
+        name: String,
+        /// File that was opened.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A file or directory is in the way.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// There is a daemon already.
+    #[error("trielined is already running in this network namespace (process {pid})")]
+    Running {
+        /// Its process id, as it wrote it down.
+        pid: String,
+    },
+    /// `ip netns exec` has put another /sys over the one with the pins.
+    #[error(
+        "{BPFFS} is no BPF file system in this mount namespace, which is not the system's; \
+         `ip netns exec` hides it: use `-n NAMESPACE`, or nsenter --net=/run/netns/NAMESPACE"
+    )]
+    Hidden,
+    /// It could not be mounted.
+    #[error("{BPFFS} is no BPF file system and mounting one there failed: {source} (mount -t bpf bpf {BPFFS})")]
+    Mount {
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+fn file_error(path: &Path) -> impl Fn(io::Error) -> Error {
+    move |source| Error::File { path: path.into(), source }
+}
+
+/// Moves this thread into a network namespace, given by its name (`ip netns`) or by a path. Mounts stay as they are. Call it
+/// before other threads are started.
+pub fn enter_namespace(name: &str) -> Result<(), Error> {
+    let path = if name.contains('/') { PathBuf::from(name) } else { Path::new(NAMESPACES).join(name) };
+    let error = |source: io::Error| Error::Namespace { name: name.into(), path: path.clone(), source };
+    let file = File::open(&path).map_err(error)?;
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|errno| error(errno.into()))
+}
+
+/// The instance of a network namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance {
+    /// The namespace's inode.
+    pub inode: u64,
+}
+
+impl Instance {
+    /// That of the namespace this thread is in.
+    pub fn current() -> Result<Self, Error> {
+        let path = Path::new("/proc/thread-self/ns/net");
+        Ok(Self { inode: fs::metadata(path).map_err(file_error(path))?.ino() })
+    }
+
+    fn name(&self) -> String {
+        format!("netns-{}", self.inode)
+    }
+
+    /// Directory of its pins.
+    pub fn pins(&self) -> PathBuf {
+        Path::new(BPFFS).join("trieline").join(self.name())
+    }
+
+    /// Its daemon's socket.
+    pub fn socket(&self) -> PathBuf {
+        Path::new(RUN).join(self.name()).with_extension("sock")
+    }
+
+    /// Claims the instance for this process, until the returned file is closed.
+    pub fn claim(&self) -> Result<File, Error> {
+        fs::create_dir_all(RUN).map_err(file_error(Path::new(RUN)))?;
+        let path = Path::new(RUN).join(self.name()).with_extension("lock");
+        let mut file =
+            File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(file_error(&path))?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut pid = String::new();
+            // Only for the message.
+            let _ = file.read_to_string(&mut pid);
+            return Err(Error::Running { pid: pid.trim().into() });
+        }
+        file.set_len(0).and_then(|()| file.rewind()).map_err(file_error(&path))?;
+        writeln!(file, "{}", std::process::id()).map_err(file_error(&path))?;
+        Ok(file)
+    }
+}
+
+/// Whether the file system at the pins' place is one for BPF.
+pub fn has_bpffs() -> bool {
+    rustix::fs::statfs(BPFFS).is_ok_and(|stat| stat.f_type as u32 == BPF_FS_MAGIC)
+}
+
+/// Mounts a BPF file system where the pins go, when there is none. Not in a mount namespace of its own, such as `ip netns
+/// exec` makes: nobody else would see the pins there.
+pub fn ensure_bpffs() -> Result<(), Error> {
+    if has_bpffs() {
+        return Ok(());
+    }
+    let namespace = |process: &str| fs::metadata(format!("/proc/{process}/ns/mnt")).map(|meta| meta.ino());
+    if let (Ok(ours), Ok(system)) = (namespace("self"), namespace("1"))
+        && ours != system
+    {
+        return Err(Error::Hidden);
+    }
+    rustix::mount::mount("bpf", BPFFS, "bpf", rustix::mount::MountFlags::empty(), None)
+        .map_err(|errno| Error::Mount { source: errno.into() })
+}

@@ -1,0 +1,29 @@
+//! Addresses: the mirror needs to know that they change, not what they are, because the local table repeats them.
+
+use super::attribute::{Attributes, FLAG_DUMP, Request, read_address, read_u32};
+use super::message;
+use std::net::IpAddr;
+
+/// An address of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Addr {
+    /// The device.
+    pub ifindex: u32,
+    /// The address itself (`IFA_LOCAL` where it differs from `IFA_ADDRESS`).
+    pub address: IpAddr,
+    /// Length of its subnet's prefix.
+    pub prefix_len: u8,
+}
+
+/// Decodes the payload of an address message.
+pub fn decode(payload: &[u8]) -> Option<Addr> {
+    let fixed = payload.first_chunk::<8>()?;
+    let attributes = Attributes::new(&payload[8..]);
+    let address = attributes.clone().find(2).or_else(|| attributes.find(1)).and_then(read_address)?;
+    Some(Addr { ifindex: read_u32(&fixed[4..])?, address, prefix_len: fixed[1] })
+}
+
+/// Asks for all addresses of a family.
+pub fn dump(family: u8) -> Request {
+    Request::new(message::GET_ADDR, FLAG_DUMP, &[family, 0, 0, 0, 0, 0, 0, 0])
+}

@@ -1,0 +1,102 @@
+//! Links: names, states, MTUs, MAC addresses, and what a VLAN device stands on.
+
+use super::attribute::{Attributes, FLAG_DUMP, Request, read_text, read_u16, read_u32};
+use super::{family, message};
+
+/// A network device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Index in its namespace.
+    pub ifindex: u32,
+    /// Name.
+    pub name: String,
+    /// `IFF_*` flags.
+    pub flags: u32,
+    /// MTU in bytes, without the Ethernet header.
+    pub mtu: u32,
+    /// MAC address; `None` for a device that has none of six bytes.
+    pub mac: Option<[u8; 6]>,
+    /// Kind as `ip link` calls it; empty for hardware.
+    pub kind: String,
+    /// VLAN id, for a device of kind `vlan` with protocol 802.1Q.
+    pub vlan: Option<u16>,
+    /// The device below, in the same namespace.
+    pub parent: Option<u32>,
+    /// The bridge, bond or VRF it belongs to.
+    pub master: Option<u32>,
+}
+
+const IFF_UP: u32 = 0x1;
+const IFF_LOOPBACK: u32 = 0x8;
+const IFF_LOWER_UP: u32 = 0x1_0000;
+
+impl Link {
+    /// Administratively up.
+    pub fn is_up(&self) -> bool {
+        self.flags & IFF_UP != 0
+    }
+
+    /// Up and with a carrier.
+    pub fn has_carrier(&self) -> bool {
+        self.is_up() && self.flags & IFF_LOWER_UP != 0
+    }
+
+    /// The loopback device.
+    pub fn is_loopback(&self) -> bool {
+        self.flags & IFF_LOOPBACK != 0
+    }
+}
+
+/// Decodes the payload of a link message.
+pub fn decode(payload: &[u8]) -> Option<Link> {
+    let fixed = payload.first_chunk::<16>()?;
+    if fixed[0] != family::UNSPEC {
+        return None; // a bridge telling of its ports: half a link
+    }
+    let mut link = Link {
+        ifindex: read_u32(&fixed[4..])?,
+        name: String::new(),
+        flags: read_u32(&fixed[8..])?,
+        mtu: 0,
+        mac: None,
+        kind: String::new(),
+        vlan: None,
+        parent: None,
+        master: None,
+    };
+    let mut foreign_parent = false;
+    for (kind, value) in Attributes::new(&payload[16..]) {
+        match kind {
+            1 => link.mac = value.try_into().ok(),
+            3 => link.name = read_text(value),
+            4 => link.mtu = read_u32(value)?,
+            5 => link.parent = read_u32(value).filter(|index| *index != 0),
+            10 => link.master = read_u32(value).filter(|index| *index != 0),
+            18 => decode_kind(value, &mut link),
+            37 => foreign_parent = true, // IFLA_LINK_NETNSID: the index below is of another namespace
+            _ => {}
+        }
+    }
+    if foreign_parent {
+        link.parent = None;
+    }
+    Some(link)
+}
+
+/// `IFLA_LINKINFO`.
+fn decode_kind(bytes: &[u8], link: &mut Link) {
+    link.kind = Attributes::new(bytes).find(1).map(read_text).unwrap_or_default();
+    if link.kind == "vlan"
+        && let Some(settings) = Attributes::new(bytes).find(2)
+    {
+        let protocol = Attributes::new(settings).find(5).and_then(|b| b.first_chunk().map(|b| u16::from_be_bytes(*b)));
+        if protocol.is_none_or(|protocol| protocol == 0x8100) {
+            link.vlan = Attributes::new(settings).find(1).and_then(read_u16);
+        }
+    }
+}
+
+/// Asks for all links.
+pub fn dump() -> Request {
+    Request::new(message::GET_LINK, FLAG_DUMP, &[0; 16])
+}

@@ -1,0 +1,75 @@
+//! What the kernel says by netlink, decoded.
+//!
+//! Every decoder reads one message's payload and returns `None` for a message that is too short or of another
+//! family: the kernel may add attributes and families at any time, so an unknown one is skipped, never an error.
+
+pub mod addr;
+pub mod attribute;
+pub mod link;
+pub mod neigh;
+pub mod netconf;
+pub mod route;
+pub mod rule;
+pub mod seg6;
+pub mod socket;
+
+/// Message types of the route family (`linux/rtnetlink.h`).
+pub mod message {
+    /// A link was added or changed.
+    pub const NEW_LINK: u16 = 16;
+    /// A link is gone.
+    pub const DEL_LINK: u16 = 17;
+    /// Asks for links.
+    pub const GET_LINK: u16 = 18;
+    /// An address was added or changed.
+    pub const NEW_ADDR: u16 = 20;
+    /// An address is gone.
+    pub const DEL_ADDR: u16 = 21;
+    /// Asks for addresses.
+    pub const GET_ADDR: u16 = 22;
+    /// A route was added or replaced.
+    pub const NEW_ROUTE: u16 = 24;
+    /// A route is gone.
+    pub const DEL_ROUTE: u16 = 25;
+    /// Asks for routes.
+    pub const GET_ROUTE: u16 = 26;
+    /// A neighbour was added or changed.
+    pub const NEW_NEIGH: u16 = 28;
+    /// A neighbour is gone.
+    pub const DEL_NEIGH: u16 = 29;
+    /// Asks for neighbours.
+    pub const GET_NEIGH: u16 = 30;
+    /// A policy rule was added.
+    pub const NEW_RULE: u16 = 32;
+    /// A policy rule is gone.
+    pub const DEL_RULE: u16 = 33;
+    /// Asks for policy rules.
+    pub const GET_RULE: u16 = 34;
+    /// A device's forwarding settings changed.
+    pub const NEW_NETCONF: u16 = 80;
+    /// A device's forwarding settings are gone.
+    pub const DEL_NETCONF: u16 = 81;
+    /// A next hop object was added or replaced.
+    pub const NEW_NEXTHOP: u16 = 104;
+    /// A next hop object is gone.
+    pub const DEL_NEXTHOP: u16 = 105;
+    /// Asks for forwarding settings.
+    pub const GET_NETCONF: u16 = 82;
+}
+
+/// Address families as netlink writes them.
+pub mod family {
+    /// Any family.
+    pub const UNSPEC: u8 = 0;
+    /// IPv4.
+    pub const INET: u8 = 2;
+    /// IPv6.
+    pub const INET6: u8 = 10;
+}
+
+/// The table of the addresses that are the node's own.
+pub const TABLE_LOCAL: u32 = 255;
+/// The table that routes go to unless said otherwise.
+pub const TABLE_MAIN: u32 = 254;
+/// The table the kernel asks last; empty nearly everywhere.
+pub const TABLE_DEFAULT: u32 = 253;

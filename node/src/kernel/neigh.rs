@@ -1,0 +1,78 @@
+//! Neighbours: which MAC address an address on a link has, and the request to the kernel to check one again.
+
+use super::attribute::{Attributes, FLAG_DUMP, Request, address_bytes, read_address, read_u16, read_u32};
+use super::{family, message};
+use std::net::IpAddr;
+
+/// A neighbour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The link.
+    pub ifindex: u32,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its MAC address, when the kernel has one of six bytes.
+    pub mac: Option<[u8; 6]>,
+    /// `NUD_*` state.
+    pub state: u16,
+}
+
+const INCOMPLETE: u16 = 0x01;
+const REACHABLE: u16 = 0x02;
+const STALE: u16 = 0x04;
+const DELAY: u16 = 0x08;
+const PROBE: u16 = 0x10;
+const PERMANENT: u16 = 0x80;
+
+const NTF_USE: u8 = 0x01;
+const NTF_PROXY: u8 = 0x08;
+const RTN_UNICAST: u8 = 1;
+
+impl Neighbour {
+    /// The MAC address to send to, when the kernel would send to it too: a stale one is used until proven wrong.
+    pub fn usable(&self) -> Option<[u8; 6]> {
+        (self.state & (REACHABLE | STALE | DELAY | PROBE | PERMANENT) != 0).then_some(self.mac).flatten()
+    }
+
+    /// Whether the kernel waits for traffic before it checks the neighbour again.
+    pub fn is_stale(&self) -> bool {
+        self.state & STALE != 0
+    }
+
+    /// Whether an answer is being waited for.
+    pub fn is_incomplete(&self) -> bool {
+        self.state & INCOMPLETE != 0
+    }
+}
+
+/// Decodes the payload of a neighbour message; `None` also for proxy and multicast entries.
+pub fn decode(payload: &[u8]) -> Option<Neighbour> {
+    let fixed = payload.first_chunk::<12>()?;
+    let (flags, kind) = (fixed[10], fixed[11]);
+    if ![family::INET, family::INET6].contains(&fixed[0]) || flags & NTF_PROXY != 0 || kind != RTN_UNICAST {
+        return None;
+    }
+    let attributes = Attributes::new(&payload[12..]);
+    Some(Neighbour {
+        ifindex: read_u32(&fixed[4..])?,
+        address: attributes.clone().find(1).and_then(read_address)?,
+        mac: attributes.find(2).and_then(|mac| mac.try_into().ok()),
+        state: read_u16(&fixed[8..])?,
+    })
+}
+
+/// Asks for all neighbours of a family.
+pub fn dump(family: u8) -> Request {
+    let mut fixed = [0; 12];
+    fixed[0] = family;
+    Request::new(message::GET_NEIGH, FLAG_DUMP, &fixed)
+}
+
+/// Tells the kernel that the neighbour is in use, so that it checks a stale one as if it had sent a packet itself.
+pub fn in_use(ifindex: u32, address: &IpAddr) -> Request {
+    let mut fixed = [0; 12];
+    fixed[0] = if address.is_ipv4() { family::INET } else { family::INET6 };
+    fixed[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    fixed[10] = NTF_USE;
+    Request::new(message::NEW_NEIGH, 0, &fixed).attribute(1, &address_bytes(address))
+}

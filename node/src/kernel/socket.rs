@@ -1,0 +1,217 @@
+//! A netlink socket: dumps, single requests, and the stream of changes.
+
+use super::attribute::{FLAG_ACK, FLAG_DUMP_INTERRUPTED, HEADER, Request, aligned, read_u32};
+use netlink_sys::{Socket, SocketAddr, protocols};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// One message of a datagram.
+#[derive(Debug, Clone, Copy)]
+pub struct Message<'a> {
+    /// Message type.
+    pub kind: u16,
+    /// Flags of the header.
+    pub flags: u16,
+    /// What follows the header: the kind's fixed struct, then attributes.
+    pub payload: &'a [u8],
+}
+
+/// Why talking to the kernel failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A system call on the socket failed.
+    #[error("netlink: {call}: {source}")]
+    Socket {
+        /// The call.
+        call: &'static str,
+        /// Its error.
+        source: io::Error,
+    },
+    /// The kernel refused a request.
+    #[error("netlink: the kernel refused message type {kind}: {source}")]
+    Refused {
+        /// Message type of the request.
+        kind: u16,
+        /// The kernel's error.
+        source: io::Error,
+    },
+}
+
+fn socket_error(call: &'static str) -> impl Fn(io::Error) -> Error {
+    move |source| Error::Socket { call, source }
+}
+
+const TYPE_NOOP: u16 = 1;
+const TYPE_ERROR: u16 = 2;
+const TYPE_DONE: u16 = 3;
+
+/// The kernel writes dumps in datagrams of at most 32 KiB, and larger ones only when one object needs it.
+const BUFFER: usize = 1 << 20;
+
+/// What reading the stream of changes found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// Everything queued was read.
+    All,
+    /// Enough for now; more is queued.
+    More,
+    /// The kernel dropped changes because the socket's buffer was full.
+    Overrun,
+}
+
+/// A netlink socket with its receive buffer.
+pub struct Netlink {
+    socket: Socket,
+    buffer: Vec<u8>,
+    sequence: u32,
+}
+
+impl std::fmt::Debug for Netlink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Netlink").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+impl AsFd for Netlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Netlink {
+    /// A socket for links, addresses, neighbours, routes and rules.
+    pub fn route() -> Result<Self, Error> {
+        Self::open(protocols::NETLINK_ROUTE)
+    }
+
+    /// A socket for generic netlink families.
+    pub fn generic() -> Result<Self, Error> {
+        Self::open(protocols::NETLINK_GENERIC)
+    }
+
+    fn open(protocol: isize) -> Result<Self, Error> {
+        let mut socket = Socket::new(protocol).map_err(socket_error("socket"))?;
+        socket.bind(&SocketAddr::new(0, 0)).map_err(socket_error("bind"))?;
+        socket.connect(&SocketAddr::new(0, 0)).map_err(socket_error("connect"))?;
+        // Without strict checking the kernel ignores what a dump is asked to leave out. Linux before 4.20 lacks it; a dump
+        // is filtered by its reader too.
+        let _ = socket.set_netlink_get_strict_chk(true);
+        Ok(Self { socket, buffer: vec![0; BUFFER], sequence: 0 })
+    }
+
+    /// Joins multicast groups, with room for `bytes` of unread changes. Reads of changes no longer block.
+    pub fn subscribe(&mut self, groups: &[u32], bytes: usize) -> Result<(), Error> {
+        // FORCE passes net.core.rmem_max, which is far too small for a burst of routes, but needs CAP_NET_ADMIN.
+        set_socket_recv_buffer_size_force(&self.socket, bytes)
+            .or_else(|_| set_socket_recv_buffer_size(&self.socket, bytes))
+            .map_err(|error| socket_error("SO_RCVBUF")(error.into()))?;
+        for group in groups {
+            self.socket.add_membership(*group).map_err(socket_error("NETLINK_ADD_MEMBERSHIP"))?;
+        }
+        self.socket.set_non_blocking(true).map_err(socket_error("FIONBIO"))
+    }
+
+    /// Sends `request` and hands each object of the answer to `each`. Returns whether a change interrupted the dump, so
+    /// that objects may be missing. A table that does not exist is empty.
+    pub fn dump(&mut self, request: Request, mut each: impl FnMut(Message<'_>)) -> Result<bool, Error> {
+        let kind = self.send(request)?;
+        let mut interrupted = false;
+        loop {
+            let len = self.receive(RecvFlags::empty()).map_err(|error| socket_error("recv")(error.into()))?;
+            for message in messages(&self.buffer[..len]) {
+                interrupted |= message.flags & FLAG_DUMP_INTERRUPTED != 0;
+                match message.kind {
+                    TYPE_DONE | TYPE_ERROR => {
+                        return match errno(message.payload) {
+                            None | Some(Errno::NOENT) => Ok(interrupted),
+                            Some(error) => Err(Error::Refused { kind, source: error.into() }),
+                        };
+                    }
+                    TYPE_NOOP => {}
+                    _ => each(message),
+                }
+            }
+        }
+    }
+
+    /// Sends `request` with an acknowledgement asked for, and hands each object of the answer to `each`.
+    pub fn request(&mut self, request: Request, mut each: impl FnMut(Message<'_>)) -> Result<(), Error> {
+        let kind = self.send(request)?;
+        loop {
+            let len = self.receive(RecvFlags::empty()).map_err(|error| socket_error("recv")(error.into()))?;
+            for message in messages(&self.buffer[..len]) {
+                match message.kind {
+                    TYPE_DONE | TYPE_ERROR => {
+                        return match errno(message.payload) {
+                            None => Ok(()),
+                            Some(error) => Err(Error::Refused { kind, source: error.into() }),
+                        };
+                    }
+                    TYPE_NOOP => {}
+                    _ => each(message),
+                }
+            }
+        }
+    }
+
+    /// Sends `request` and does not wait: an answer is read as a change, or never.
+    pub fn post(&mut self, request: Request) -> Result<(), Error> {
+        self.send(request).map(|_| ())
+    }
+
+    /// Reads queued changes, at most about `limit` datagrams, without blocking.
+    pub fn changes(&mut self, limit: usize, mut each: impl FnMut(Message<'_>)) -> Result<Received, Error> {
+        for _ in 0..limit {
+            match self.receive(RecvFlags::DONTWAIT) {
+                Ok(len) => messages(&self.buffer[..len]).for_each(&mut each),
+                Err(Errno::AGAIN) => return Ok(Received::All),
+                Err(Errno::NOBUFS) => return Ok(Received::Overrun),
+                Err(error) => return Err(socket_error("recv")(error.into())),
+            }
+        }
+        Ok(Received::More)
+    }
+
+    fn send(&mut self, request: Request) -> Result<u16, Error> {
+        self.sequence += 1;
+        let bytes = request.finish(self.sequence);
+        self.socket.send(&bytes, 0).map_err(socket_error("send"))?;
+        Ok(u16::from_ne_bytes([bytes[4], bytes[5]]))
+    }
+
+    fn receive(&mut self, flags: RecvFlags) -> Result<usize, Errno> {
+        loop {
+            match rustix::net::recv(&self.socket, &mut self.buffer[..], flags) {
+                Ok((len, _)) => return Ok(len.min(BUFFER)),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The flag that makes the kernel acknowledge a request.
+pub const ACK: u16 = FLAG_ACK;
+
+/// The messages of a datagram; ends at the first that does not fit.
+pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    std::iter::from_fn(move || {
+        let len = read_u32(bytes)? as usize;
+        let message = bytes.get(..len).filter(|message| message.len() >= HEADER)?;
+        bytes = bytes.get(aligned(len)..).unwrap_or_default();
+        Some(Message {
+            kind: u16::from_ne_bytes([message[4], message[5]]),
+            flags: u16::from_ne_bytes([message[6], message[7]]),
+            payload: &message[HEADER..],
+        })
+    })
+}
+
+/// The error in an acknowledgement or at the end of a dump; `None` = success.
+fn errno(payload: &[u8]) -> Option<Errno> {
+    let code = payload.first_chunk().map_or(0, |b| i32::from_ne_bytes(*b));
+    (code != 0).then(|| Errno::from_raw_os_error(code.wrapping_neg()))
+}

@@ -1,0 +1,189 @@
+//! The book of actions: which number in the tables stands for which path or neighbour, and what it does at present.
+//!
+//! A table's value is an action's number. When a neighbour changes its MAC address, one action is written anew and no route is
+//! touched, however many use it.
+
+use crate::answer::Meaning;
+use crate::path::{KeyMap, PathId};
+use std::net::IpAddr;
+use trieline_dataplane::{Action, Actions, Error, PassReason};
+
+/// An action in the dataplane.
+#[derive(Debug, Clone, PartialEq)]
+struct Entry {
+    id: u32,
+    action: Action,
+}
+
+/// Numbers of paths and neighbours.
+#[derive(Debug)]
+pub struct Ledger {
+    paths: Vec<Option<Entry>>,
+    hosts: KeyMap<(IpAddr, u32), Entry>,
+    /// The action "the kernel decides", also for whatever there was no room for.
+    kernel: u32,
+    /// Times that an action could not be written because the dataplane's room was used up.
+    pub refused: u64,
+}
+
+impl Ledger {
+    /// An empty book.
+    pub fn new(actions: &mut Actions) -> Result<Self, Error> {
+        let kernel = actions.alloc()?;
+        actions.set(kernel, &Action::Pass(PassReason::Unsupported))?;
+        Ok(Self { paths: Vec::new(), hosts: KeyMap::default(), kernel, refused: 0 })
+    }
+
+    /// The number of "the kernel decides".
+    pub fn kernel(&self) -> u32 {
+        self.kernel
+    }
+
+    /// The number of a path; `resolve` says what it does, when that is not known yet.
+    pub fn path(&mut self, actions: &mut Actions, path: PathId, resolve: impl FnOnce() -> Action) -> u32 {
+        let index = path as usize;
+        if let Some(Some(entry)) = self.paths.get(index) {
+            return entry.id;
+        }
+        match enter(actions, resolve()) {
+            Ok(entry) => {
+                let id = entry.id;
+                self.paths.resize(self.paths.len().max(index + 1), None);
+                self.paths[index] = Some(entry);
+                id
+            }
+            Err(error) => self.refuse(&error),
+        }
+    }
+
+    /// The number of a neighbour on a link.
+    pub fn host(&mut self, actions: &mut Actions, host: (IpAddr, u32), resolve: impl FnOnce() -> Action) -> u32 {
+        if let Some(entry) = self.hosts.get(&host) {
+            return entry.id;
+        }
+        match enter(actions, resolve()) {
+            Ok(entry) => {
+                let id = entry.id;
+                self.hosts.insert(host, entry);
+                id
+            }
+            Err(error) => self.refuse(&error),
+        }
+    }
+
+    /// Writes anew the actions of the paths that `concerned` picks, where they differ.
+    pub fn refresh_paths(
+        &mut self,
+        actions: &mut Actions,
+        mut concerned: impl FnMut(PathId) -> bool,
+        resolve: impl Fn(PathId) -> Action,
+    ) {
+        for (index, entry) in self.paths.iter_mut().enumerate() {
+            let path = index as PathId;
+            if let Some(entry) = entry
+                && concerned(path)
+            {
+                write(actions, entry, resolve(path), &mut self.refused);
+            }
+        }
+    }
+
+    /// Writes anew the actions of the neighbours that `concerned` picks, where they differ.
+    pub fn refresh_hosts(
+        &mut self,
+        actions: &mut Actions,
+        mut concerned: impl FnMut(&(IpAddr, u32)) -> bool,
+        resolve: impl Fn(&(IpAddr, u32)) -> Action,
+    ) {
+        for (host, entry) in self.hosts.iter_mut().filter(|(host, _)| concerned(host)) {
+            write(actions, entry, resolve(host), &mut self.refused);
+        }
+    }
+
+    /// Gives back the number of a path that no route uses any more.
+    pub fn release_path(&mut self, actions: &mut Actions, path: PathId) {
+        if let Some(entry) = self.paths.get_mut(path as usize).and_then(Option::take) {
+            actions.release(entry.id);
+        }
+    }
+
+    /// Gives back the numbers of neighbours that no prefix uses any more.
+    pub fn retain_hosts(&mut self, actions: &mut Actions, used: impl Fn(&(IpAddr, u32), u32) -> bool) {
+        self.hosts.retain(|host, entry| {
+            let used = used(host, entry.id);
+            if !used {
+                actions.release(entry.id);
+            }
+            used
+        });
+    }
+
+    /// What the number of a path does at present.
+    pub fn action(&self, path: PathId) -> Option<&Action> {
+        self.paths.get(path as usize)?.as_ref().map(|entry| &entry.action)
+    }
+
+    /// What each number stands for. O(paths).
+    pub fn numbers(&self) -> KeyMap<u32, Meaning> {
+        let paths = self.paths.iter().enumerate();
+        let paths = paths.filter_map(|(path, entry)| Some((entry.as_ref()?.id, Meaning::Path(path as PathId))));
+        paths.chain(self.hosts.iter().map(|((_, link), entry)| (entry.id, Meaning::Host(*link)))).collect()
+    }
+
+    /// Whether a neighbour has a number.
+    pub fn has_host(&self, host: &(IpAddr, u32)) -> bool {
+        self.hosts.contains_key(host)
+    }
+
+    /// Numbers in use for paths and for neighbours.
+    pub fn len(&self) -> (usize, usize) {
+        (self.paths.iter().flatten().count(), self.hosts.len())
+    }
+
+    /// Paths and neighbours whose packets wait for a neighbour's MAC address.
+    pub fn unresolved(&self) -> usize {
+        let waits = |entry: &&Entry| entry.action == Action::Pass(PassReason::Unresolved);
+        self.paths.iter().flatten().filter(waits).count() + self.hosts.values().filter(waits).count()
+    }
+
+    fn refuse(&mut self, error: &Error) -> u32 {
+        count_refused(&mut self.refused, error);
+        self.kernel
+    }
+}
+
+fn count_refused(refused: &mut u64, error: &Error) {
+    *refused += 1;
+    if *refused == 1 {
+        tracing::error!(%error, "no room for another next hop: its routes are left to the kernel (said once)");
+    }
+}
+
+fn enter(actions: &mut Actions, action: Action) -> Result<Entry, Error> {
+    let id = actions.alloc()?;
+    match actions.set(id, &action) {
+        Ok(()) => Ok(Entry { id, action }),
+        Err(error) => {
+            actions.release(id);
+            Err(error)
+        }
+    }
+}
+
+/// Writes `action` where it differs. Without room for it the packets are the kernel's: the old action is wrong by now.
+fn write(actions: &mut Actions, entry: &mut Entry, action: Action, refused: &mut u64) {
+    if entry.action == action {
+        return;
+    }
+    let action = match actions.set(entry.id, &action) {
+        Ok(()) => action,
+        Err(error) => {
+            count_refused(refused, &error);
+            let pass = Action::Pass(PassReason::Unsupported);
+            // A pass needs no room; should even that fail, the next refresh tries again.
+            let _ = actions.set(entry.id, &pass);
+            pass
+        }
+    };
+    entry.action = action;
+}

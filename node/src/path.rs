@@ -1,0 +1,160 @@
+//! Paths by number: a million routes name a few hundred ways of forwarding, so each route keeps four bytes.
+
+use crate::kernel::route::{Path, RouteMessage};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Number of a path in [`Paths`].
+pub type PathId = u32;
+
+/// A fast hash for keys that the kernel chose, not an adversary: bytes folded eight at a time by multiplication.
+#[derive(Debug, Default, Clone)]
+pub struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        let mut chunks = bytes.chunks_exact(8);
+        for chunk in &mut chunks {
+            self.write_u64(chunk.try_into().map_or(0, u64::from_le_bytes));
+        }
+        let mut last = [0; 8];
+        let rest = chunks.remainder();
+        last[..rest.len()].copy_from_slice(rest);
+        self.write_u64(u64::from_le_bytes(last));
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    #[inline]
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(word.into());
+    }
+
+    #[inline]
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 29
+    }
+}
+
+/// A map with [`KeyHasher`].
+pub type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
+
+#[derive(Debug)]
+struct Slot {
+    path: Path,
+    keys: Vec<Box<[u8]>>,
+}
+
+/// Every path in use, each once.
+#[derive(Debug, Default)]
+pub struct Paths {
+    /// The path of each key as the kernel wrote it: two keys can mean one path.
+    by_key: KeyMap<Box<[u8]>, PathId>,
+    by_path: HashMap<Path, PathId>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<PathId>,
+    scratch: Vec<u8>,
+    last: PathId,
+    last_key: Vec<u8>,
+}
+
+impl Paths {
+    /// The path of a route message. O(length of the message).
+    #[inline]
+    pub fn intern(&mut self, route: &RouteMessage<'_>) -> PathId {
+        self.scratch.clear();
+        route.path_key(&mut self.scratch);
+        if self.scratch == self.last_key {
+            return self.last;
+        }
+        let id = match self.by_key.get(&self.scratch[..]) {
+            Some(id) => *id,
+            None => {
+                let id = self.intern_path(route.path());
+                let key: Box<[u8]> = self.scratch[..].into();
+                self.by_key.insert(key.clone(), id);
+                if let Some(Some(slot)) = self.slots.get_mut(id as usize) {
+                    slot.keys.push(key);
+                }
+                id
+            }
+        };
+        std::mem::swap(&mut self.last_key, &mut self.scratch);
+        self.last = id;
+        id
+    }
+
+    /// The number of `path`.
+    pub fn intern_path(&mut self, path: Path) -> PathId {
+        if let Some(id) = self.by_path.get(&path) {
+            return *id;
+        }
+        let slot = Some(Slot { path: path.clone(), keys: Vec::new() });
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.slots[id as usize] = slot;
+                id
+            }
+            None => {
+                self.slots.push(slot);
+                (self.slots.len() - 1) as PathId
+            }
+        };
+        self.by_path.insert(path, id);
+        id
+    }
+
+    /// The path of number `id`.
+    pub fn get(&self, id: PathId) -> Option<&Path> {
+        self.slots.get(id as usize)?.as_ref().map(|slot| &slot.path)
+    }
+
+    /// All paths.
+    pub fn iter(&self) -> impl Iterator<Item = (PathId, &Path)> {
+        self.slots.iter().enumerate().filter_map(|(id, slot)| Some((id as PathId, &slot.as_ref()?.path)))
+    }
+
+    /// Number of paths.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One more than the highest number given out.
+    pub fn bound(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Forgets every path for which `used` says no; returns their numbers, which may be given out again.
+    pub fn sweep(&mut self, used: impl Fn(PathId) -> bool) -> Vec<PathId> {
+        let mut gone = Vec::new();
+        for id in 0..self.slots.len() {
+            if used(id as PathId) {
+                continue;
+            }
+            if let Some(slot) = self.slots[id].take() {
+                for key in &slot.keys {
+                    self.by_key.remove(key);
+                }
+                self.by_path.remove(&slot.path);
+                self.free.push(id as PathId);
+                gone.push(id as PathId);
+            }
+        }
+        self.last_key.clear();
+        gone
+    }
+}

@@ -1,0 +1,161 @@
+//! Which devices and VLANs packets are taken from, and what the kernel's settings allow there.
+
+use crate::kernel::family;
+use crate::kernel::link::Link;
+use crate::publish::{TABLE4, TABLE6};
+use crate::world::World;
+use std::collections::{BTreeMap, BTreeSet};
+use trieline_dataplane::{AttachMode, Dataplane, Error, Port, PortFlags};
+
+/// The devices given to the daemon, by name, and what was made of them.
+#[derive(Debug)]
+pub struct Ports {
+    /// Names, as configured.
+    pub names: Vec<String>,
+    mode: AttachMode,
+    /// Device numbers of those that are attached.
+    attached: BTreeSet<u32>,
+    ports: BTreeMap<(u32, Option<u16>), Port>,
+    /// Names whose trouble has been logged.
+    troubled: BTreeSet<String>,
+}
+
+impl Ports {
+    /// Ports of the devices `names`; nothing is attached yet. What an earlier daemon set in the dataplane is known.
+    pub fn new(names: Vec<String>, mode: AttachMode, dataplane: &Dataplane) -> Result<Self, Error> {
+        let attached = dataplane.attachments()?.into_iter().map(|attachment| attachment.ifindex).collect();
+        let known = dataplane.ports()?.into_iter().map(|(ifindex, vlan, port)| ((ifindex, vlan), port));
+        Ok(Self { names, mode, attached, ports: known.collect(), troubled: BTreeSet::new() })
+    }
+
+    /// The links of the configured names.
+    fn links<'w>(&self, world: &'w World) -> Vec<&'w Link> {
+        world.links.values().filter(|link| self.names.contains(&link.name)).collect()
+    }
+
+    /// Device numbers that packets may leave by.
+    pub fn devices(&self, world: &World) -> BTreeSet<u32> {
+        self.links(world).into_iter().map(|link| link.ifindex).collect()
+    }
+
+    /// Names of the devices whose unannounced settings matter: the configured ones and the VLANs on top.
+    pub fn watched<'w>(&self, world: &'w World) -> Vec<&'w str> {
+        let links = self.links(world);
+        let vlans = links.iter().flat_map(|link| world.vlans(link.ifindex)).map(|(_, vlan)| vlan.name.as_str());
+        links.iter().map(|link| link.name.as_str()).chain(vlans).collect()
+    }
+
+    /// The first configured name that no link has.
+    pub fn missing(&self, world: &World) -> Option<&str> {
+        let has = |name: &&String| !world.links.values().any(|link| link.name == **name);
+        self.names.iter().find(has).map(String::as_str)
+    }
+
+    /// Ports as they should be.
+    fn wanted(&self, world: &World, tables: (bool, bool)) -> BTreeMap<(u32, Option<u16>), Port> {
+        let mut wanted = BTreeMap::new();
+        for link in self.links(world) {
+            let logical = std::iter::once((None, link)).chain(world.vlans(link.ifindex).map(|(id, vlan)| (Some(id), vlan)));
+            for (vlan, logical) in logical {
+                let Some(mac) = logical.mac else { continue };
+                let flags = flags(world, logical, tables);
+                let port = Port { table4: TABLE4, table6: TABLE6, flags, ifindex: logical.ifindex, mac };
+                wanted.insert((link.ifindex, vlan), port);
+            }
+        }
+        wanted
+    }
+
+    /// Lets packets leave by the configured devices.
+    pub fn open(&self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
+        self.links(world).into_iter().try_for_each(|link| dataplane.set_device(link.ifindex))
+    }
+
+    /// Sets the ports where they differ. `tables` says which families' tables are as the kernel's.
+    pub fn set(&mut self, world: &World, dataplane: &mut Dataplane, tables: (bool, bool)) -> Result<(), Error> {
+        let wanted = self.wanted(world, tables);
+        for (key, port) in &wanted {
+            if self.ports.get(key) != Some(port) {
+                dataplane.set_port(key.0, key.1, *port)?;
+            }
+        }
+        for (ifindex, vlan) in self.ports.keys().filter(|key| !wanted.contains_key(key)) {
+            dataplane.clear_port(*ifindex, *vlan)?;
+        }
+        self.ports = wanted;
+        Ok(())
+    }
+
+    /// Attaches to the configured devices and leaves all others. Fails at the first device that refuses.
+    pub fn attach(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
+        let wanted = self.devices(world);
+        for link in self.links(world) {
+            dataplane.attach(link.ifindex, &link.name, self.mode)?;
+            self.attached.insert(link.ifindex);
+        }
+        for gone in self.attached.difference(&wanted).copied().collect::<Vec<_>>() {
+            dataplane.detach(gone)?;
+            // The kernel forgets a device that is gone by itself.
+            let _ = dataplane.clear_device(gone);
+            self.attached.remove(&gone);
+        }
+        Ok(())
+    }
+
+    /// Follows links while running: a device that was made anew under a configured name is attached again. Trouble is logged
+    /// once a device.
+    pub fn follow(&mut self, world: &World, dataplane: &mut Dataplane, tables: (bool, bool)) {
+        let new: Vec<_> = self.links(world).into_iter().filter(|link| !self.attached.contains(&link.ifindex)).collect();
+        for link in new {
+            let tried = dataplane
+                .set_device(link.ifindex)
+                .and_then(|()| dataplane.attach(link.ifindex, &link.name, self.mode));
+            match tried {
+                Ok(()) => {
+                    self.attached.insert(link.ifindex);
+                    self.troubled.remove(&link.name);
+                    tracing::info!(dev = link.name, "attached");
+                }
+                Err(error) => {
+                    if self.troubled.insert(link.name.clone()) {
+                        tracing::warn!(dev = link.name, %error, "not attached: its packets are the kernel's");
+                    }
+                }
+            }
+        }
+        let gone: Vec<u32> = self.attached.iter().copied().filter(|ifindex| !world.links.contains_key(ifindex)).collect();
+        for ifindex in gone {
+            // Removes the pin of a link whose device is gone; nothing else can be done about an error.
+            let _ = dataplane.detach(ifindex);
+            self.attached.remove(&ifindex);
+        }
+        if let Err(error) = self.set(world, dataplane, tables) {
+            tracing::error!(%error, "setting ports");
+        }
+    }
+
+    /// Ports as they are.
+    pub fn iter(&self) -> impl Iterator<Item = (&(u32, Option<u16>), &Port)> {
+        self.ports.iter()
+    }
+}
+
+fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlags {
+    // What belongs to a bridge, bond or VRF is not routed by the main tables.
+    let free = link.master.is_none();
+    let forwards = |family, table| {
+        free && table && world.has_default_rules(family) && world.forwards(family, link.ifindex)
+    };
+    let hmac = world.sysctl.devices.get(&link.name).is_some_and(|device| device.hmac_required);
+    let rp_filter = world.rp_filter(link.ifindex);
+    let forward6 = forwards(family::INET6, table6);
+    PortFlags {
+        forward4: forwards(family::INET, table4),
+        forward6,
+        // `seg6_enabled` is asked only for segments that are a plain local address; routes with a behaviour are followed
+        // without it.
+        seg6: forward6 && !hmac,
+        rpf_loose: rp_filter == 2,
+        rpf_strict: rp_filter == 1,
+    }
+}

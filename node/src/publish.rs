@@ -1,0 +1,407 @@
+//! From the mirrored state to what packets meet: tables in the image, actions, adjacencies.
+//!
+//! Every change marks prefixes; what each must say is decided anew from the whole state and compared with what the table
+//! says. So a change that was followed twice, or in vain, does no harm.
+
+use crate::family::{Decision, Family, View};
+use crate::kernel::family;
+use crate::kernel::route;
+use crate::kernel::socket::Netlink;
+use crate::ledger::Ledger;
+use crate::mirror::{FamilyChanges, Mirror};
+use crate::resolve::Resolver;
+use crate::rib::Ip;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
+use trieline_dataplane::{Actions, Dataplane, ImageMemory, ReaderGrace};
+use trieline_lpm::{Image, Prefix, Table};
+
+/// Table of the main VRF's IPv4 routes.
+pub const TABLE4: u32 = 0;
+/// Table of the main VRF's IPv6 routes.
+pub const TABLE6: u32 = 1;
+
+type NodeImage = Image<ImageMemory, ReaderGrace>;
+
+/// How long after the image was full the next attempt is made.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What a family's table needs beside the table.
+#[derive(Debug)]
+pub struct Published<A: Ip> {
+    /// The table, once it was built.
+    pub table: Option<Table<A>>,
+    /// Why the table is not as the kernel's, and since when: the family's packets are left to the kernel meanwhile.
+    pub blocked: Option<(String, Instant)>,
+    id: u32,
+}
+
+impl<A: Ip> Published<A> {
+    fn new(id: u32) -> Self {
+        Self { table: None, blocked: None, id }
+    }
+
+    /// Whether packets may be forwarded by this table.
+    pub fn is_current(&self) -> bool {
+        self.table.is_some() && self.blocked.is_none()
+    }
+}
+
+/// The kernel's choice of source addresses, remembered until something changes.
+#[derive(Debug)]
+struct Sources {
+    socket: Netlink,
+    known: HashMap<Ipv6Addr, Option<(u32, Ipv6Addr)>>,
+}
+
+impl Sources {
+    fn get(&mut self, destination: Ipv6Addr) -> Option<(u32, Ipv6Addr)> {
+        let socket = &mut self.socket;
+        *self.known.entry(destination).or_insert_with(|| {
+            let mut chosen = None;
+            // An error is an answer too: unreachable.
+            let _ = socket.request(route::source_for(&destination.into()), |message| {
+                if let Some((device, IpAddr::V6(source))) = route::decode_source(message.payload) {
+                    chosen = Some((device, source));
+                }
+            });
+            chosen
+        })
+    }
+}
+
+/// Counts of what was published.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Counts {
+    /// Prefixes written or removed one by one.
+    pub prefixes: u64,
+    /// Whole tables written.
+    pub tables: u64,
+    /// Times that the image had no room.
+    pub full: u64,
+}
+
+/// The writer of the image and of the actions.
+pub struct Publisher {
+    image: NodeImage,
+    /// IPv4.
+    pub v4: Published<u32>,
+    /// IPv6.
+    pub v6: Published<u128>,
+    /// Numbers of paths and neighbours.
+    pub ledger: Ledger,
+    /// What was done so far.
+    pub counts: Counts,
+    sources: RefCell<Sources>,
+    /// Paths after the last clearing out.
+    swept: usize,
+    inherited: bool,
+}
+
+impl std::fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Publisher").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+/// Why nothing can be published.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The image.
+    #[error(transparent)]
+    Image(#[from] trieline_lpm::Error),
+    /// The dataplane.
+    #[error(transparent)]
+    Dataplane(#[from] trieline_dataplane::Error),
+    /// The kernel.
+    #[error(transparent)]
+    Netlink(#[from] crate::kernel::socket::Error),
+}
+
+impl Publisher {
+    /// Takes the dataplane's image over, with what an earlier daemon left in it.
+    pub fn new(dataplane: &mut Dataplane) -> Result<Self, Error> {
+        let (memory, grace, tables) = (dataplane.memory(), dataplane.grace(), dataplane.tables());
+        let opened = if dataplane.reopened() {
+            Image::open(memory.clone(), grace.clone()).map_err(|error| {
+                tracing::warn!(%error, "the image of the daemon before is unusable and made anew");
+            })
+        } else {
+            Err(())
+        };
+        let image = match opened {
+            Ok(image) => image,
+            Err(()) => Image::create(memory, grace, tables)?,
+        };
+        Ok(Self {
+            image,
+            v4: Published::new(TABLE4),
+            v6: Published::new(TABLE6),
+            ledger: Ledger::new(dataplane.actions())?,
+            counts: Counts::default(),
+            sources: RefCell::new(Sources { socket: Netlink::route()?, known: HashMap::new() }),
+            swept: 0,
+            inherited: dataplane.reopened(),
+        })
+    }
+
+    /// What the image's memory is used for.
+    pub fn image_stats(&self) -> trieline_lpm::ImageStats {
+        self.image.stats()
+    }
+
+    /// Takes back memory whose grace period has passed; whether some still waits.
+    pub fn reclaim(&mut self, actions: &mut Actions) -> bool {
+        actions.reclaim();
+        self.image.reclaim()
+    }
+
+    /// Whether an attempt to write a table that did not fit is due again.
+    pub fn retry_due(&self) -> (bool, bool) {
+        let due = |blocked: &Option<(String, Instant)>| blocked.as_ref().is_some_and(|(_, at)| at.elapsed() > RETRY);
+        (due(&self.v4.blocked), due(&self.v6.blocked))
+    }
+
+    /// Makes packets meet the mirrored state. `devices` are those that packets may leave by.
+    pub fn publish(&mut self, mirror: &mut Mirror, actions: &mut Actions, devices: &BTreeSet<u32>) {
+        let changes = std::mem::take(&mut mirror.changes);
+        (mirror.changes.v4.doubt, mirror.changes.v6.doubt) = (changes.v4.doubt, changes.v6.doubt);
+        let routes_changed = |touched: bool, all: bool| touched || all;
+        let changed4 = routes_changed(!changes.v4.prefixes.is_empty(), changes.v4.all);
+        let changed6 = routes_changed(!changes.v6.prefixes.is_empty(), changes.v6.all);
+        if changed6 || changes.addresses || changes.world {
+            self.sources.borrow_mut().known.clear();
+        }
+        let (world, sources) = (&mirror.world, &self.sources);
+        let alive4 = |link| world.alive(family::INET, link);
+        let alive6 = |link| world.alive(family::INET6, link);
+        let source = |destination| sources.borrow_mut().get(destination);
+        let resolver = Resolver {
+            world,
+            v4: &mirror.v4,
+            v6: &mirror.v6,
+            devices,
+            view4: View { paths: &mirror.paths, alive: &alive4 },
+            view6: View { paths: &mirror.paths, alive: &alive6 },
+            source: &source,
+        };
+        // Actions first: an action that is known to be wrong is worse than a prefix that is.
+        let all = changes.world || changes.addresses;
+        if all || changed4 || changed6 || !changes.neighbours.is_empty() {
+            let concerned = |id| {
+                let Some(path) = mirror.paths.get(id) else { return false };
+                all || Resolver::depends_on_routes(path)
+                    || path.hops.iter().any(|hop| {
+                        hop.gateway.is_some_and(|gateway| changes.neighbours.contains(&(gateway, hop.ifindex)))
+                    })
+            };
+            self.ledger.refresh_paths(actions, concerned, |id| resolver.path(id));
+            let concerned = |host: &(IpAddr, u32)| all || changes.neighbours.contains(host);
+            self.ledger.refresh_hosts(actions, concerned, |host| resolve_host(&resolver, host));
+        }
+        let mut writer = Writer {
+            image: &mut self.image,
+            ledger: &mut self.ledger,
+            actions,
+            resolver: &resolver,
+            counts: &mut self.counts,
+        };
+        writer.family(&mut self.v4, &mirror.v4, resolver.view4, changes.v4);
+        writer.family(&mut self.v6, &mirror.v6, resolver.view6, changes.v6);
+        if changed4 || changed6 || !changes.neighbours.is_empty() {
+            let (table4, table6) = (&self.v4.table, &self.v6.table);
+            self.ledger.retain_hosts(actions, |(address, _), id| match address {
+                IpAddr::V4(addr) => value(table4, u32::from(*addr)) == Some(id),
+                IpAddr::V6(addr) => value(table6, u128::from(*addr)) == Some(id),
+            });
+        }
+        if self.inherited && self.v4.is_current() && self.v6.is_current() {
+            let released = actions.release_inherited();
+            tracing::debug!(released, "actions of the daemon before");
+            self.inherited = false;
+        }
+        // A full table still says what an earlier state decided, by numbers that must keep their meaning.
+        if mirror.paths.len() > 2 * self.swept + 1024 && self.v4.is_current() && self.v6.is_current() {
+            self.sweep(mirror, actions);
+        }
+    }
+
+    /// Forgets paths that no route uses any more.
+    fn sweep(&mut self, mirror: &mut Mirror, actions: &mut Actions) {
+        let mut used = vec![false; mirror.paths.bound()];
+        let mut mark = |routes: &[crate::rib::Route]| routes.iter().for_each(|route| used[route.path as usize] = true);
+        for table in [&mirror.v4.main, &mirror.v4.local] {
+            table.iter().for_each(|(_, routes)| mark(routes));
+        }
+        for table in [&mirror.v6.main, &mirror.v6.local] {
+            table.iter().for_each(|(_, routes)| mark(routes));
+        }
+        for gone in mirror.paths.sweep(|id| used.get(id as usize).is_some_and(|used| *used)) {
+            self.ledger.release_path(actions, gone);
+        }
+        self.swept = mirror.paths.len();
+    }
+}
+
+fn value<A: Ip>(table: &Option<Table<A>>, addr: A) -> Option<u32> {
+    table.as_ref()?.get(&Prefix::host(addr))
+}
+
+fn resolve_host(resolver: &Resolver<'_>, (address, link): &(IpAddr, u32)) -> trieline_dataplane::Action {
+    match address {
+        IpAddr::V4(addr) => resolver.host(u32::from(*addr), *link),
+        IpAddr::V6(addr) => resolver.host(u128::from(*addr), *link),
+    }
+}
+
+/// What writing a table takes.
+struct Writer<'a> {
+    image: &'a mut NodeImage,
+    ledger: &'a mut Ledger,
+    actions: &'a mut Actions,
+    resolver: &'a Resolver<'a>,
+    counts: &'a mut Counts,
+}
+
+impl Writer<'_> {
+    /// Writes what changed in a family.
+    fn family<A: Ip>(
+        &mut self,
+        published: &mut Published<A>,
+        family: &Family<A>,
+        view: View<'_>,
+        mut changes: FamilyChanges<A>,
+    ) {
+        let written = match &mut published.table {
+            Some(table) if !changes.all && changes.prefixes.len() < table.len() / 8 + 1024 => {
+                changes.prefixes.sort_unstable();
+                changes.prefixes.dedup();
+                if published.blocked.is_some() {
+                    return; // written as a whole when the next attempt is due
+                }
+                let wanted = changes.prefixes.into_iter().map(|prefix| {
+                    (prefix, family.decide(prefix, view).map(|decision| self.number(decision)))
+                });
+                let wanted: Vec<_> = wanted.collect();
+                self.some(table, &wanted)
+            }
+            Some(_) if !changes.all && changes.prefixes.is_empty() => return,
+            table => {
+                let mut wanted = Vec::with_capacity(family.main.len() + family.local.len() + 64);
+                family.decide_all(view, |prefix, decision| wanted.push((prefix, self.number(decision))));
+                wanted.sort_by_key(|(prefix, _)| *prefix); // sorted runs, joined in O(n)
+                self.all(table, published.id, wanted)
+            }
+        };
+        match written {
+            Ok(()) => {
+                if published.blocked.take().is_some() {
+                    tracing::info!(family = A::FAMILY, "the image has room again");
+                }
+            }
+            Err(error) => {
+                self.counts.full += 1;
+                if published.blocked.is_none() {
+                    tracing::error!(%error, family = A::FAMILY, "routes do not fit: their packets are left to the kernel");
+                }
+                published.blocked = Some((error.to_string(), Instant::now()));
+            }
+        }
+    }
+
+    /// The number of what was decided.
+    fn number<A: Ip>(&mut self, decision: Decision<A>) -> u32 {
+        let resolver = self.resolver;
+        match decision {
+            Decision::Path(path) => self.ledger.path(self.actions, path, || resolver.path(path)),
+            Decision::Host(addr, link) => {
+                self.ledger.host(self.actions, (addr.ip(), link), || resolver.host(addr, link))
+            }
+            Decision::Kernel => self.ledger.kernel(),
+        }
+    }
+
+    /// Writes single prefixes; `None` removes.
+    fn some<A: Ip>(
+        &mut self,
+        table: &mut Table<A>,
+        wanted: &[(Prefix<A>, Option<u32>)],
+    ) -> Result<(), trieline_lpm::Error> {
+        for (prefix, value) in wanted {
+            let before = match value {
+                Some(value) => table.insert(self.image, *prefix, *value)?,
+                None => table.remove(self.image, prefix)?,
+            };
+            self.counts.prefixes += u64::from(before != *value);
+        }
+        Ok(())
+    }
+
+    /// Makes the table say `wanted`, in order, and nothing else: prefix by prefix when few differ, else as a whole.
+    fn all<A: Ip>(
+        &mut self,
+        table: &mut Option<Table<A>>,
+        id: u32,
+        wanted: Vec<(Prefix<A>, u32)>,
+    ) -> Result<(), trieline_lpm::Error> {
+        let Some(known) = table else {
+            *table = Some(Table::create(self.image, id, wanted)?);
+            self.counts.tables += 1;
+            return Ok(());
+        };
+        let different = differences(known.iter(), wanted.iter().copied());
+        if different.len() > known.len() / 8 + 1024 {
+            known.replace(self.image, wanted)?;
+            self.counts.tables += 1;
+            return Ok(());
+        }
+        self.some(known, &different)
+    }
+}
+
+/// What to change, prefix by prefix, to come from `known` to `wanted`; both are in order.
+fn differences<A: Ip>(
+    known: impl Iterator<Item = (Prefix<A>, u32)>,
+    wanted: impl Iterator<Item = (Prefix<A>, u32)>,
+) -> Vec<(Prefix<A>, Option<u32>)> {
+    let mut different = Vec::new();
+    let mut known = known.peekable();
+    for (prefix, value) in wanted {
+        while let Some((gone, _)) = known.next_if(|(gone, _)| *gone < prefix) {
+            different.push((gone, None));
+        }
+        match known.next_if(|(same, _)| *same == prefix) {
+            Some((_, before)) if before == value => {}
+            _ => different.push((prefix, Some(value))),
+        }
+    }
+    different.extend(known.map(|(gone, _)| (gone, None)));
+    different
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_lead_from_one_to_the_other() {
+        let list = |text: &str| -> Vec<(Prefix<u32>, u32)> {
+            let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
+            pairs.map(|(prefix, value)| (prefix.parse().unwrap(), value.parse().unwrap())).collect()
+        };
+        let known = list("0.0.0.0/0=1 10.0.0.0/8=2 10.0.0.0/9=3 11.0.0.0/8=4");
+        let wanted = list("10.0.0.0/8=2 10.0.0.0/9=5 10.1.0.0/16=6 12.0.0.0/8=7");
+        let mut map: std::collections::BTreeMap<_, _> = known.iter().copied().collect();
+        let different = differences(known.into_iter(), wanted.iter().copied());
+        assert_eq!(different.len(), 5);
+        for (prefix, value) in different {
+            match value {
+                Some(value) => map.insert(prefix, value),
+                None => map.remove(&prefix),
+            };
+        }
+        assert_eq!(map.into_iter().collect::<Vec<_>>(), wanted);
+    }
+}

@@ -1,0 +1,309 @@
+//! The routes of one kernel table, in the kernel's order, so that the first usable one of the longest prefix answers.
+
+use crate::kernel::attribute::{FLAG_APPEND, FLAG_REPLACE};
+use crate::kernel::family;
+use crate::kernel::route::{Hop, Path};
+use crate::path::{PathId, Paths};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use trieline_lpm::{Address, Prefix};
+
+/// An address as netlink carries it.
+pub trait Ip: Address + std::hash::Hash {
+    /// Address family in netlink.
+    const NETLINK: u8;
+    /// The address from its bytes; empty means all zero.
+    fn from_bytes(bytes: &[u8]) -> Option<Self>;
+    /// The address, when it is of this family.
+    fn from_ip(ip: IpAddr) -> Option<Self>;
+    /// As the standard library's type.
+    fn ip(self) -> IpAddr;
+}
+
+impl Ip for u32 {
+    const NETLINK: u8 = family::INET;
+    #[inline]
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() { Some(0) } else { bytes.try_into().ok().map(u32::from_be_bytes) }
+    }
+    fn from_ip(ip: IpAddr) -> Option<Self> {
+        if let IpAddr::V4(ip) = ip { Some(ip.into()) } else { None }
+    }
+    fn ip(self) -> IpAddr {
+        Ipv4Addr::from(self).into()
+    }
+}
+
+impl Ip for u128 {
+    const NETLINK: u8 = family::INET6;
+    #[inline]
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() { Some(0) } else { bytes.try_into().ok().map(u128::from_be_bytes) }
+    }
+    fn from_ip(ip: IpAddr) -> Option<Self> {
+        if let IpAddr::V6(ip) = ip { Some(ip.into()) } else { None }
+    }
+    fn ip(self) -> IpAddr {
+        Ipv6Addr::from(self).into()
+    }
+}
+
+/// One route of a prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// Metric; the lowest wins.
+    pub metric: u32,
+    /// How packets are forwarded.
+    pub path: PathId,
+}
+
+/// The routes of one prefix, best first. Nearly always one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Routes {
+    One(Route),
+    Many(Box<Vec<Route>>),
+}
+
+impl Routes {
+    fn as_slice(&self) -> &[Route] {
+        match self {
+            Self::One(route) => std::slice::from_ref(route),
+            Self::Many(routes) => routes,
+        }
+    }
+
+    fn to_vec(&self) -> Vec<Route> {
+        self.as_slice().to_vec()
+    }
+
+    fn from_vec(routes: Vec<Route>) -> Option<Self> {
+        match routes[..] {
+            [] => None,
+            [route] => Some(Self::One(route)),
+            _ => Some(Self::Many(Box::new(routes))),
+        }
+    }
+}
+
+/// Whether a change of the kernel's could be followed exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Followed {
+    /// The table is as the kernel's.
+    Exactly,
+    /// The message did not fit what was known: ask the kernel for everything.
+    Doubtfully,
+}
+
+/// The routes of one kernel table and family.
+#[derive(Debug)]
+pub struct Table<A: Ip> {
+    prefixes: BTreeMap<Prefix<A>, Routes>,
+    /// How many prefixes of each length there are.
+    lengths: Vec<u32>,
+    routes: usize,
+}
+
+impl<A: Ip> Default for Table<A> {
+    fn default() -> Self {
+        Self { prefixes: BTreeMap::new(), lengths: vec![0; usize::from(A::WIDTH) + 1], routes: 0 }
+    }
+}
+
+impl<A: Ip> Table<A> {
+    /// The table of a dump's routes; routes of one prefix are in the kernel's order. O(n), or O(n log n) when the
+    /// prefixes are not in order.
+    pub fn from_dump(mut dump: Vec<(Prefix<A>, Route)>) -> Self {
+        if !dump.is_sorted_by_key(|(prefix, _)| *prefix) {
+            dump.sort_by_key(|(prefix, _)| *prefix); // stable: keeps the kernel's order
+        }
+        let mut table = Self { routes: dump.len(), ..Self::default() };
+        let mut grouped: Vec<(Prefix<A>, Routes)> = Vec::with_capacity(dump.len());
+        for (prefix, route) in dump {
+            match grouped.last_mut() {
+                Some((last, routes)) if *last == prefix => {
+                    let mut more = routes.to_vec();
+                    more.push(route);
+                    more.sort_by_key(|route| route.metric);
+                    *routes = Routes::Many(Box::new(more));
+                }
+                _ => {
+                    table.lengths[usize::from(prefix.len())] += 1;
+                    grouped.push((prefix, Routes::One(route)));
+                }
+            }
+        }
+        table.prefixes = grouped.into_iter().collect();
+        table
+    }
+
+    /// Number of prefixes.
+    pub fn len(&self) -> usize {
+        self.prefixes.len()
+    }
+
+    /// Whether there are no routes.
+    pub fn is_empty(&self) -> bool {
+        self.prefixes.is_empty()
+    }
+
+    /// Number of routes.
+    pub fn routes(&self) -> usize {
+        self.routes
+    }
+
+    /// The routes of exactly `prefix`, best first; empty when there are none.
+    pub fn get(&self, prefix: &Prefix<A>) -> &[Route] {
+        self.prefixes.get(prefix).map_or(&[], Routes::as_slice)
+    }
+
+    /// All prefixes with their routes, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, &[Route])> {
+        self.prefixes.iter().map(|(prefix, routes)| (*prefix, routes.as_slice()))
+    }
+
+    /// The prefixes that `prefix` covers, itself included, in order.
+    pub fn within(&self, prefix: Prefix<A>) -> impl Iterator<Item = (Prefix<A>, &[Route])> {
+        self.prefixes
+            .range(prefix..=Prefix::host(prefix.last()))
+            .filter(move |(found, _)| prefix.covers(found))
+            .map(|(found, routes)| (*found, routes.as_slice()))
+    }
+
+    /// The prefixes from `prefix` on, in order.
+    pub fn from(&self, prefix: Prefix<A>) -> impl Iterator<Item = (Prefix<A>, &[Route])> {
+        self.prefixes.range(prefix..).map(|(found, routes)| (*found, routes.as_slice()))
+    }
+
+    /// The prefixes that cover `prefix`, itself included, longest first. O(lengths in use · log n).
+    pub fn covering(&self, prefix: Prefix<A>) -> impl Iterator<Item = (Prefix<A>, &[Route])> {
+        (0..=prefix.len()).rev().filter(|len| self.lengths[usize::from(*len)] != 0).filter_map(move |len| {
+            let covering = Prefix::truncated(prefix.addr(), len);
+            self.prefixes.get(&covering).map(|routes| (covering, routes.as_slice()))
+        })
+    }
+
+    /// Follows a "new route" message with the flags of its header.
+    pub fn add(&mut self, prefix: Prefix<A>, route: Route, flags: u16, paths: &mut Paths) -> Followed {
+        let mut routes = self.get(&prefix).to_vec();
+        let followed = if A::NETLINK == family::INET {
+            add_ipv4(&mut routes, route, flags, paths)
+        } else {
+            add_ipv6(&mut routes, route, flags, paths)
+        };
+        self.put(prefix, routes);
+        followed
+    }
+
+    /// Follows a "route is gone" message.
+    pub fn remove(&mut self, prefix: Prefix<A>, route: Route, paths: &mut Paths) -> Followed {
+        let mut routes = self.get(&prefix).to_vec();
+        let followed = if let Some(at) = routes.iter().position(|known| *known == route) {
+            routes.remove(at);
+            Followed::Exactly
+        } else if A::NETLINK == family::INET6 {
+            remove_ipv6(&mut routes, route, paths)
+        } else {
+            Followed::Doubtfully
+        };
+        self.put(prefix, routes);
+        followed
+    }
+
+    fn put(&mut self, prefix: Prefix<A>, routes: Vec<Route>) {
+        let (count, length) = (routes.len(), &mut self.lengths[usize::from(prefix.len())]);
+        let before = match Routes::from_vec(routes) {
+            None => self.prefixes.remove(&prefix),
+            Some(routes) => self.prefixes.insert(prefix, routes),
+        };
+        let before = before.map_or(0, |routes| routes.as_slice().len());
+        *length = *length + u32::from(count > 0) - u32::from(before > 0);
+        self.routes = self.routes + count - before;
+    }
+}
+
+/// IPv4 (`net/ipv4/fib_trie.c`): ordered by TOS, highest first, then metric. A replaced route is the first of the same TOS and
+/// metric; a new one stands before those, an appended one behind.
+fn add_ipv4(routes: &mut Vec<Route>, route: Route, flags: u16, paths: &Paths) -> Followed {
+    let key = |route: &Route| (u8::MAX - paths.get(route.path).map_or(0, |path| path.tos), route.metric);
+    let equal = routes.iter().position(|known| key(known) == key(&route));
+    if flags & FLAG_REPLACE != 0 {
+        if let Some(at) = equal {
+            routes[at] = route;
+            let mut index = 0;
+            routes.retain(|known| {
+                index += 1;
+                index - 1 == at || *known != route
+            });
+            return Followed::Exactly;
+        }
+    } else if routes.contains(&route) {
+        return Followed::Exactly; // a dump told it already
+    }
+    let at = match equal {
+        Some(first) if flags & FLAG_APPEND == 0 => first,
+        _ => routes.iter().position(|known| key(known) > key(&route)).unwrap_or(routes.len()),
+    };
+    routes.insert(at, route);
+    Followed::Exactly
+}
+
+/// Whether the kernel joins IPv6 routes of one metric into a multipath route (`rt6_qualify_for_ecmp`).
+fn joins(path: Option<&Path>) -> bool {
+    const RTPROT_RA: u8 = 9;
+    path.is_some_and(|path| {
+        path.nexthop.is_none() && path.protocol != RTPROT_RA && path.hops.iter().any(|hop| hop.gateway.is_some())
+    })
+}
+
+/// IPv6 (`net/ipv6/ip6_fib.c`): ordered by metric. Routes with a gateway and one metric are one multipath route, and the
+/// message tells all of it.
+fn add_ipv6(routes: &mut Vec<Route>, route: Route, flags: u16, paths: &Paths) -> Followed {
+    if routes.contains(&route) {
+        return Followed::Exactly;
+    }
+    let is_joining = joins(paths.get(route.path));
+    let same = |known: &Route| known.metric == route.metric;
+    let joined = routes.iter().position(|known| same(known) && joins(paths.get(known.path)) == is_joining);
+    if flags & FLAG_REPLACE != 0 {
+        if let Some(at) = joined.or_else(|| routes.iter().position(same)) {
+            routes[at] = route;
+            return Followed::Exactly;
+        }
+    } else if let Some(at) = joined
+        && is_joining
+    {
+        let hops = |route: &Route| paths.get(route.path).map_or(0, |path| path.hops.len());
+        let grew = hops(&route) > hops(&routes[at]);
+        routes[at] = route;
+        return if grew { Followed::Exactly } else { Followed::Doubtfully };
+    }
+    let at = routes.iter().position(|known| known.metric > route.metric).unwrap_or(routes.len());
+    routes.insert(at, route);
+    Followed::Exactly
+}
+
+/// One next hop of a multipath route can go alone.
+fn remove_ipv6(routes: &mut Vec<Route>, route: Route, paths: &mut Paths) -> Followed {
+    let Some(gone) = paths.get(route.path).map(|path| path.hops.clone()) else { return Followed::Doubtfully };
+    // a hop alone carries no weight, as a part of a multipath route it may
+    let alike = |a: &Hop, b: &Hop| a.ifindex == b.ifindex && a.gateway == b.gateway && a.encap == b.encap;
+    for (at, known) in routes.iter().enumerate().filter(|(_, known)| known.metric == route.metric) {
+        let Some(mut path) = paths.get(known.path).cloned() else { continue };
+        let before = path.hops.len();
+        path.hops.retain(|hop| !gone.iter().any(|gone| alike(gone, hop)));
+        if path.hops.len() + gone.len() != before || before == 0 {
+            continue;
+        }
+        if let [last] = &mut path.hops[..] {
+            last.weight = 1;
+        }
+        if path.hops.is_empty() {
+            routes.remove(at);
+        } else {
+            routes[at].path = paths.intern_path(path);
+        }
+        return Followed::Exactly;
+    }
+    Followed::Doubtfully
+}

@@ -1,0 +1,174 @@
+//! What `trieline node status` tells: written by the daemon, read by the command, so both use these types.
+
+use serde::{Deserialize, Serialize};
+
+/// State of a daemon, or of what one left behind.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// A daemon answers. Without one, only what is pinned is told.
+    pub running: bool,
+    /// Version of the daemon.
+    pub version: String,
+    /// Its process id.
+    pub pid: Option<u32>,
+    /// How long it has run.
+    pub uptime_seconds: f64,
+    /// Inode of the network namespace.
+    pub namespace: u64,
+    /// Home of the image: `arena` or `array`.
+    pub home: String,
+    /// The image's memory.
+    pub image: ImageStatus,
+    /// Attached devices.
+    pub devices: Vec<DeviceStatus>,
+    /// IPv4 and IPv6.
+    pub families: Vec<FamilyStatus>,
+    /// Distinct ways of forwarding among all routes.
+    pub paths: usize,
+    /// Neighbours with a host entry.
+    pub hosts: usize,
+    /// Paths and host entries that wait for a neighbour's MAC address.
+    pub unresolved: usize,
+    /// Actions in use, of how many.
+    pub actions: Room,
+    /// Times that an action could not be written for want of room.
+    pub actions_refused: u64,
+    /// Following the kernel.
+    pub mirror: MirrorStatus,
+    /// Times that the kernel dropped changes because the socket's buffer was full (ENOBUFS).
+    pub overruns: u64,
+    /// Times that routes were asked for anew.
+    pub resyncs: u64,
+    /// Packets by verdict, over all devices.
+    pub counters: Vec<Counter>,
+}
+
+/// Used and possible.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Room {
+    /// In use.
+    pub used: u64,
+    /// There are.
+    pub limit: u64,
+}
+
+/// Memory of the image, bytes.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ImageStatus {
+    /// Limit.
+    pub bytes: u64,
+    /// In use by tables.
+    pub used: u64,
+    /// Replaced, not yet free.
+    pub limbo: u64,
+    /// The most that both have come to.
+    pub peak: u64,
+    /// In chunks that hold anything.
+    pub claimed: u64,
+}
+
+/// An attached device.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeviceStatus {
+    /// Name.
+    pub dev: String,
+    /// Index.
+    pub ifindex: u32,
+    /// `native` or `generic`.
+    pub mode: String,
+    /// VLAN id, for a VLAN device on top of an attached one.
+    pub vlan: Option<u16>,
+    /// What its packets may do: `forward4`, `forward6`, `seg6`, `rpf-loose`, `rpf-strict`.
+    pub flags: Vec<String>,
+    /// Packets by verdict; verdicts without any are left out.
+    pub counters: Vec<Counter>,
+}
+
+/// One address family.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FamilyStatus {
+    /// `inet` or `inet6`.
+    pub family: String,
+    /// Packets are forwarded by the tables; else all of them are the kernel's.
+    pub forwards: bool,
+    /// Why not.
+    pub reason: Option<String>,
+    /// Routes of table main.
+    pub main: usize,
+    /// Routes of table local.
+    pub local: usize,
+    /// Prefixes in the image.
+    pub prefixes: usize,
+    /// Neighbours with a MAC address.
+    pub neighbours: usize,
+}
+
+/// Following the kernel.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MirrorStatus {
+    /// Routes told by the last dump.
+    pub routes: usize,
+    /// The last dump: asking, decoding, sorting, ms.
+    pub dump_ms: f64,
+    /// Deciding, building and swinging the tables after it, ms.
+    pub build_ms: f64,
+    /// From the daemon's start until the first tables were complete, ms.
+    pub ready_ms: f64,
+    /// Messages of changes read.
+    pub messages: u64,
+    /// Batches of them published.
+    pub batches: u64,
+    /// Prefixes written one by one.
+    pub prefixes_written: u64,
+    /// Tables written as a whole.
+    pub tables_written: u64,
+    /// From the first message of a batch read to all of it published: the last, µs.
+    pub last_batch_us: u64,
+    /// The longest, µs.
+    pub longest_batch_us: u64,
+    /// Dumps that a change interrupted, and that were repeated.
+    pub interrupted: u64,
+    /// Times that a change did not fit what was known, or the kernel changed routes without a word.
+    pub doubts: u64,
+    /// Times that the image was full.
+    pub full: u64,
+}
+
+/// Packets of one verdict.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Counter {
+    /// Verdict.
+    pub name: String,
+    /// `forward`, `pass` or `drop`.
+    pub kind: String,
+    /// How many.
+    pub packets: u64,
+}
+
+/// The counters of `counts`.
+pub fn counters(counts: &[trieline_dataplane::VerdictCount]) -> Vec<Counter> {
+    counts
+        .iter()
+        .map(|count| Counter { name: count.name.into(), kind: count.kind.to_string(), packets: count.packets })
+        .collect()
+}
+
+/// What the flags of a port allow, in words.
+pub fn flags(flags: trieline_dataplane::PortFlags) -> Vec<String> {
+    [
+        ("forward4", flags.forward4),
+        ("forward6", flags.forward6),
+        ("seg6", flags.seg6),
+        ("rpf-loose", flags.rpf_loose),
+        ("rpf-strict", flags.rpf_strict),
+    ]
+    .into_iter()
+    .filter(|(_, on)| *on)
+    .map(|(name, _)| name.to_owned())
+    .collect()
+}

@@ -1,0 +1,119 @@
+//! Everything but routes that the node must know of its kernel: links, forwarding settings, rules, SRv6 settings.
+
+use crate::kernel::link::Link;
+use crate::kernel::netconf::{self, Netconf};
+use crate::kernel::rule::{self, Rule};
+use crate::kernel::{family, seg6};
+use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv6Addr;
+
+/// Links and settings.
+#[derive(Debug, Default)]
+pub struct World {
+    /// Links by index.
+    pub links: BTreeMap<u32, Link>,
+    /// Forwarding settings by family and device (-1 = all).
+    pub netconf: HashMap<(u8, i32), Netconf>,
+    /// Policy rules of both families.
+    pub rules: Vec<Rule>,
+    /// Settings that the kernel does not announce.
+    pub sysctl: Sysctl,
+}
+
+/// Settings that are read from time to time, because the kernel tells nobody when they change.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Sysctl {
+    /// `ip sr tunsrc`.
+    pub tunnel_source: Option<Ipv6Addr>,
+    /// Per device.
+    pub devices: BTreeMap<String, DeviceSysctl>,
+}
+
+/// Such settings of one device.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceSysctl {
+    /// `net.ipv6.conf.DEV.hop_limit`.
+    pub hop_limit: u8,
+    /// `net.ipv6.conf.DEV.disable_ipv6`.
+    pub ipv6_disabled: bool,
+    /// `net.ipv6.conf.DEV.seg6_require_hmac` asks for one.
+    pub hmac_required: bool,
+}
+
+impl Sysctl {
+    /// Reads the settings of `devices`.
+    pub fn read<'a>(devices: impl Iterator<Item = &'a str>) -> Self {
+        // A kernel without SRv6 has no source to tell.
+        let tunnel_source = seg6::tunnel_source().unwrap_or_default();
+        Self { tunnel_source, devices: devices.map(|name| (name.to_owned(), DeviceSysctl::read(name))).collect() }
+    }
+}
+
+impl DeviceSysctl {
+    fn read(device: &str) -> Self {
+        let number = |name: &str| -> Option<i64> {
+            // the kernel's default applies where it has no such setting
+            std::fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{device}/{name}")).ok()?.trim().parse().ok()
+        };
+        Self {
+            hop_limit: number("hop_limit").and_then(|limit| limit.try_into().ok()).unwrap_or(64),
+            ipv6_disabled: number("disable_ipv6") == Some(1),
+            hmac_required: number("seg6_require_hmac").is_some_and(|require| require > 0),
+        }
+    }
+}
+
+impl World {
+    /// The name of a link, or its index when it has none.
+    pub fn name(&self, ifindex: u32) -> String {
+        self.links.get(&ifindex).map_or_else(|| ifindex.to_string(), |link| link.name.clone())
+    }
+
+    /// The settings of a device; all unknown when the kernel told none.
+    pub fn netconf(&self, family: u8, ifindex: i32) -> Netconf {
+        self.netconf.get(&(family, ifindex)).copied().unwrap_or_default()
+    }
+
+    /// Takes over a settings message.
+    pub fn update_netconf(&mut self, told: &Netconf) {
+        let known = self.netconf.entry((told.family, told.ifindex)).or_insert(Netconf {
+            family: told.family,
+            ifindex: told.ifindex,
+            ..Netconf::default()
+        });
+        known.update(told);
+    }
+
+    /// Whether the kernel's route lookup would send through a link.
+    pub fn alive(&self, family: u8, ifindex: u32) -> bool {
+        let ignores_down = || self.netconf(family, ifindex as i32).ignore_linkdown == Some(true);
+        self.links.get(&ifindex).is_some_and(|link| link.is_up() && (link.has_carrier() || !ignores_down()))
+    }
+
+    /// Whether the rules of a family are the kernel's own, so that tables local and main decide.
+    pub fn has_default_rules(&self, family: u8) -> bool {
+        let rules: Vec<_> = self.rules.iter().copied().filter(|rule| rule.family == family).collect();
+        rule::are_default(&rules)
+    }
+
+    /// Whether the kernel forwards packets of a family that come in through a device.
+    pub fn forwards(&self, family: u8, ifindex: u32) -> bool {
+        let device = self.netconf(family, ifindex as i32).forwarding == Some(true);
+        // IPv6 forwards by the setting of all devices; a device that is set apart is left to the kernel.
+        let all = family == family::INET || self.netconf(family, netconf::ALL).forwarding == Some(true);
+        let enabled = family == family::INET
+            || !self.sysctl.devices.get(&self.name(ifindex)).is_some_and(|device| device.ipv6_disabled);
+        device && all && enabled
+    }
+
+    /// `rp_filter` in force on a device: the stricter of `all` and its own, as the kernel takes it (the larger number).
+    pub fn rp_filter(&self, ifindex: u32) -> i32 {
+        let of = |index| self.netconf(family::INET, index).rp_filter.unwrap_or(0);
+        of(netconf::ALL).max(of(ifindex as i32))
+    }
+
+    /// The 802.1Q devices on top of a link, with their VLAN ids.
+    pub fn vlans(&self, parent: u32) -> impl Iterator<Item = (u16, &Link)> {
+        self.links.values().filter(move |link| link.parent == Some(parent)).filter_map(|link| Some((link.vlan?, link)))
+    }
+}
