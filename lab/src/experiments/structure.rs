@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::fd::{AsFd as _, AsRawFd},
+    os::fd::AsRawFd,
     time::Instant,
 };
 

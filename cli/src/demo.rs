@@ -1,0 +1,140 @@
+//! `trieline demo`: a whole table in a kernel of our own making, mirrored into XDP, with traffic through both.
+
+use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use trieline_lab::{
+    Context,
+    daemon::Product,
+    experiments::forward::{self, Plane, Row},
+    tables::Tables,
+};
+
+use crate::{
+    lab::{aligned, command_line, delivered, finish_error, plane, source},
+    output::Output,
+    progress::{Bars, interrupt_flag},
+};
+
+/// Show the main job: a table mirrored from the kernel into XDP, and packets through both
+#[derive(Args, Debug)]
+pub struct DemoArgs {
+    /// Routes of this file instead of generated ones: `prefix [value]` lines, gzip or not, or the output of `ip route`
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
+    /// Generated IPv4 routes
+    #[arg(long, default_value_t = 80_000, conflicts_with = "table")]
+    ipv4: usize,
+    /// Generated IPv6 routes
+    #[arg(long, default_value_t = 20_000, conflicts_with = "table")]
+    ipv6: usize,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs `trieline demo`.
+pub fn run(args: &DemoArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let interrupt = interrupt_flag()?;
+    let bars = Bars::new();
+    let context = Context { progress: &bars, interrupt: &interrupt };
+    let tables = match &args.table {
+        Some(file) => Tables::read(file)?,
+        None => Tables::internet(args.ipv4, args.ipv6, args.seed),
+    };
+    let options = forward::Options {
+        quick: false,
+        tables,
+        table: args.table.clone(),
+        seed: args.seed,
+        command: command_line(),
+        product: Some(Product::beside_me()?),
+        rounds: Some(3),
+        frames: Some(500_000),
+    };
+    let outcome = match forward::run(&options, &context) {
+        Ok(outcome) => outcome,
+        Err(error) => return finish_error(error, &interrupt),
+    };
+    bars.finish();
+    if output.json {
+        output.document(&outcome)?;
+    } else {
+        output.text(&story(&outcome))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What happened, in the order in which it did.
+fn story(outcome: &forward::Outcome) -> String {
+    let p = &outcome.parameters;
+    let mut text = String::new();
+    let file = p.table.as_ref().map(|file| format!(" {}", file.display())).unwrap_or_default();
+    let _ = writeln!(
+        text,
+        "routes    {} in the node's kernel: {} IPv4, {} IPv6 ({}{file}), loaded by `ip -batch` in {} s",
+        outcome.rows.first().map_or(0, |row| row.routes),
+        p.routes4,
+        p.routes6,
+        source(p.source),
+        p.load_s
+    );
+    if let Some(mirror) = &p.mirror {
+        let _ = writeln!(
+            text,
+            "mirror    {:.0} ms from starting trielined to the first frame forwarded by XDP",
+            mirror.start_to_first_forwarded_ms
+        );
+        if let Some(status) = &mirror.status {
+            let own = &status["mirror"];
+            let ms = |key: &str| own[key].as_f64().map(|ms| format!("{ms:.0} ms"));
+            let phases: Vec<String> = [("dump", "dump_ms"), ("build", "build_ms"), ("ready", "ready_ms")]
+                .iter()
+                .filter_map(|(name, key)| Some(format!("{name} {}", ms(key)?)))
+                .collect();
+            if !phases.is_empty() {
+                let routes = own["routes"].as_u64().map(|n| format!(" of {n} routes")).unwrap_or_default();
+                let _ = writeln!(text, "          by its own account: {}{routes}", phases.join(", "));
+            }
+            if let (Some(used), Some(limit)) = (status["image"]["used"].as_u64(), status["image"]["bytes"].as_u64()) {
+                let home = status["home"].as_str().unwrap_or("memory");
+                let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+                let _ = writeln!(text, "image     {:.1} MiB of {:.0} MiB, {home}", mib(used), mib(limit));
+            }
+        }
+    }
+    text.push('\n');
+    let mut rows = vec![["path", "through", "Mpps", "ns", "against the kernel", "tc sink", "delivered"].map(String::from).to_vec()];
+    for row in &outcome.rows {
+        let faster = |ratio: Option<f64>| match (row.plane, ratio) {
+            (Plane::Xdp, Some(ratio)) => format!("{ratio:.1}x"),
+            _ => String::new(),
+        };
+        rows.push(vec![
+            words(row).into(),
+            plane(row.plane).into(),
+            format!("{:.2}", row.mpps),
+            format!("{:.0}", row.ns),
+            faster(row.ratio),
+            faster(row.ratio_tc),
+            delivered(row.delivered),
+        ]);
+    }
+    text.push_str(&aligned(&rows, 2));
+    let _ = writeln!(
+        text,
+        "\nOne core; ns a frame with generator and sink; {} rounds of {} frames, interleaved, to addresses inside the table.",
+        p.rounds, p.frames
+    );
+    text
+}
+
+fn words(row: &Row) -> &'static str {
+    match row.path {
+        "ipv4" => "IPv4",
+        "ipv6" => "IPv6",
+        "decap" => "SRv6 End.DX4",
+        "encap" => "SRv6 H.Encaps",
+        other => other,
+    }
+}

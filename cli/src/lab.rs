@@ -1,0 +1,359 @@
+//! `trieline lab`: runs the experiments, shows their results as a table or as JSON, and prints generated tables.
+
+use std::{
+    fmt::Write as _,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use trieline_lab::{
+    Context, Error,
+    daemon::Product,
+    experiments::{LIST, forward, map_tables, structure::Mode},
+    plot,
+    report::{Document, save_picture},
+    tables::{Source, Tables},
+};
+
+use crate::{
+    output::Output,
+    progress::{Bars, interrupt_flag},
+};
+
+/// Directory of `--save`.
+const RESULTS: &str = "results";
+
+/// Measure: experiments in network namespaces of their own
+#[derive(Args, Debug)]
+#[command(infer_subcommands = true)]
+pub struct LabArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Run an experiment and show what it measured
+    Run(RunArgs),
+    /// List the experiments
+    List,
+    /// Print a generated table of the Internet's shape, one prefix a line
+    Table(TableArgs),
+}
+
+#[derive(Args, Debug)]
+struct RunArgs {
+    /// Name of the experiment (see `trieline lab list`)
+    name: String,
+    /// End within 40 s: fewer rounds, smaller tables
+    #[arg(long)]
+    quick: bool,
+    /// Use the prefixes of this file: `prefix [value]` lines, gzip or not, or the output of `ip route`
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
+    /// Directory that holds bgp-table.txt.gz [default: ../shared/data where that lies there, else tables are generated]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Also write results/NAME.json and a picture
+    #[arg(long)]
+    save: bool,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Interleaved rounds [default: the experiment's]
+    #[arg(long)]
+    rounds: Option<usize>,
+}
+
+#[derive(Args, Debug)]
+struct TableArgs {
+    /// IPv4 prefixes
+    #[arg(long, default_value_t = 80_000)]
+    ipv4: usize,
+    /// IPv6 prefixes
+    #[arg(long, default_value_t = 20_000)]
+    ipv6: usize,
+    /// Seed: the same seed makes the same table
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs `trieline lab …`.
+pub fn run(args: &LabArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::List => list(output),
+        Command::Table(table) => print_table(table, output),
+        Command::Run(run) => run_experiment(run, output),
+    }
+}
+
+fn list(output: &Output) -> anyhow::Result<ExitCode> {
+    if output.json {
+        let list: Vec<_> =
+            LIST.iter().map(|(name, purpose)| serde_json::json!({ "name": name, "purpose": purpose })).collect();
+        output.document(&list)?;
+    } else {
+        let lines: String = LIST.iter().map(|(name, purpose)| format!("{name:<12} {purpose}\n")).collect();
+        output.text(&lines)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_table(args: &TableArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let tables = Tables::internet(args.ipv4, args.ipv6, args.seed);
+    let mut text = String::new();
+    for prefix in &tables.v4 {
+        let _ = writeln!(text, "{prefix}");
+    }
+    for prefix in &tables.v6 {
+        let _ = writeln!(text, "{prefix}");
+    }
+    if output.json {
+        output.document(&text.lines().collect::<Vec<_>>())?;
+    } else {
+        output.text(&text)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let interrupt = interrupt_flag()?;
+    let bars = Bars::new();
+    let context = Context { progress: &bars, interrupt: &interrupt };
+    // A unique beginning of the name will do, as with other words.
+    let names: Vec<_> = LIST.iter().map(|(name, _)| *name).filter(|name| name.starts_with(&args.name)).collect();
+    let [name] = names[..] else { bail!(Error::NoExperiment(args.name.clone())) };
+    let quit = |error: Error| finish_error(error, &interrupt);
+    if name == "forward" {
+        let options = forward_options(args, &context)?;
+        let outcome = match forward::run(&options, &context) {
+            Ok(outcome) => outcome,
+            Err(error) => return quit(error),
+        };
+        bars.finish();
+        save(args, &outcome, &[("forward", "Forwarding, time a frame", forward::bars(&outcome))], &bars)?;
+        show(output, &outcome, forward_table(&outcome))?;
+    } else {
+        let options = map_tables::Options {
+            quick: args.quick,
+            table: args.table.clone(),
+            data: args.data.clone(),
+            seed: args.seed,
+            command: command_line(),
+            rounds: args.rounds,
+        };
+        let outcome = match map_tables::run(&options, &context) {
+            Ok(outcome) => outcome,
+            Err(error) => return quit(error),
+        };
+        bars.finish();
+        let packets = map_tables::bars(&outcome, Mode::Packet);
+        let loops = map_tables::bars(&outcome, Mode::Loop);
+        let pictures = [
+            ("map-tables-packet", "Longest-prefix match, a whole XDP program a packet", packets),
+            ("map-tables-loop", "Longest-prefix match, independent lookups in a loop", loops),
+        ];
+        save(args, &outcome, &pictures, &bars)?;
+        show(output, &outcome, map_tables_table(&outcome))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn forward_options(args: &RunArgs, context: &Context) -> anyhow::Result<forward::Options> {
+    let (table, tables) = match &args.table {
+        Some(file) => (Some(file.clone()), Tables::read(file)?),
+        // A quick run has no time to load a million routes into the kernel.
+        None if args.quick && args.data.is_none() => (None, Tables::internet(80_000, 20_000, args.seed)),
+        None => {
+            let directory = trieline_lab::tables::source::data_directory(args.data.as_deref())?;
+            let file = directory.as_ref().map(|d| d.join(trieline_lab::tables::source::BGP_FILE));
+            (file, map_tables::internet(directory.as_deref(), args.seed, context)?)
+        }
+    };
+    Ok(forward::Options {
+        quick: args.quick,
+        tables,
+        table,
+        seed: args.seed,
+        command: command_line(),
+        product: Some(Product::beside_me()?),
+        rounds: args.rounds,
+        frames: None,
+    })
+}
+
+/// The error of an experiment; an interrupted one says only that.
+pub(crate) fn finish_error(error: Error, interrupt: &Arc<AtomicBool>) -> anyhow::Result<ExitCode> {
+    if interrupt.load(Ordering::Relaxed) {
+        // Whatever failed, failed because of that.
+        tracing::debug!(%error, "interrupted");
+        bail!("interrupted; everything made for the experiment is removed");
+    }
+    Err(error.into())
+}
+
+/// The command line as a user would type it again, without the directories of this machine.
+pub(crate) fn command_line() -> String {
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut() {
+        *program = "trieline".into();
+    }
+    words.join(" ")
+}
+
+fn save<P: Serialize, R: Serialize>(
+    args: &RunArgs,
+    outcome: &Document<P, R>,
+    pictures: &[(&str, &str, Vec<plot::Bar>)],
+    bars: &Bars,
+) -> anyhow::Result<()> {
+    if !args.save {
+        return Ok(());
+    }
+    let directory = PathBuf::from(RESULTS);
+    let path = outcome.save(&directory).context("saving the result")?;
+    bars.say(&format!("wrote {}", path.display()));
+    for (name, title, list) in pictures {
+        let svg = plot::bars(title, "nanoseconds, median with minimum and maximum", &outcome.caption(), list);
+        let path = save_picture(&directory, name, &svg)?;
+        bars.say(&format!("wrote {}", path.display()));
+    }
+    Ok(())
+}
+
+fn show<P: Serialize, R: Serialize>(output: &Output, outcome: &Document<P, R>, text: String) -> anyhow::Result<()> {
+    if output.json {
+        output.document(outcome)?;
+    } else {
+        let m = &outcome.machine;
+        let head = format!(
+            "{}: {}, {} cores, Linux {}, commit {}, {}, seed {}\n\n",
+            outcome.experiment, m.cpu, m.cores, m.kernel, m.git, m.date, m.seed
+        );
+        output.text(&(head + &text))?;
+    }
+    Ok(())
+}
+
+/// Experiment forward for people.
+pub(crate) fn forward_table(outcome: &forward::Outcome) -> String {
+    let mut rows = vec![
+        ["path", "plane", "bytes", "Mpps", "ns", "min", "max", "net", "ratio", "ratio tc", "delivered"]
+            .map(String::from)
+            .to_vec(),
+    ];
+    for row in &outcome.rows {
+        let ratio = |ratio: Option<f64>| ratio.map(|r| format!("{r:.2}x")).unwrap_or_default();
+        rows.push(vec![
+            row.path.into(),
+            plane(row.plane).into(),
+            row.frame_bytes.to_string(),
+            format!("{:.2}", row.mpps),
+            format!("{:.1}", row.ns),
+            format!("{:.1}", row.ns_min),
+            format!("{:.1}", row.ns_max),
+            format!("{:.1}", row.ns_net),
+            ratio(row.ratio),
+            ratio(row.ratio_tc),
+            delivered(row.delivered),
+        ]);
+    }
+    let p = &outcome.parameters;
+    let mut text = aligned(&rows, 2);
+    let _ = writeln!(
+        text,
+        "\n{} IPv4 and {} IPv6 routes ({}), {} rounds of {} frames on one core; ns a frame with generator and sink,\n\
+         net without the generator; ratio: the kernel's ns over this ns, tc: against the kernel with a tc sink.",
+        p.routes4,
+        p.routes6,
+        source(p.source),
+        p.rounds,
+        p.frames
+    );
+    if let Some(mirror) = &p.mirror {
+        let _ = writeln!(
+            text,
+            "trielined: {} ms from its start to the first frame forwarded by XDP.",
+            mirror.start_to_first_forwarded_ms
+        );
+    }
+    text
+}
+
+pub(crate) fn plane(plane: forward::Plane) -> &'static str {
+    match plane {
+        forward::Plane::Kernel => "kernel",
+        forward::Plane::KernelTcSink => "kernel-tc-sink",
+        forward::Plane::Xdp => "xdp",
+    }
+}
+
+pub(crate) fn source(source: Source) -> &'static str {
+    match source {
+        Source::File => "from a file",
+        Source::Generated => "generated",
+    }
+}
+
+/// All frames, or the share that arrived.
+pub(crate) fn delivered(share: f64) -> String {
+    if share == 1.0 { "all".into() } else { format!("{:.3} %", share * 100.0) }
+}
+
+fn map_tables_table(outcome: &map_tables::Outcome) -> String {
+    let mut rows = vec![
+        ["table", "prefixes", "structure", "home", "mode", "ns", "min", "max", "empty", "ratio", "MiB"]
+            .map(String::from)
+            .to_vec(),
+    ];
+    for row in &outcome.rows {
+        rows.push(vec![
+            row.table.clone(),
+            row.prefixes.to_string(),
+            row.structure.into(),
+            row.home.into(),
+            if row.mode == Mode::Packet { "packet".into() } else { "loop".into() },
+            format!("{:.1}", row.ns),
+            format!("{:.1}", row.ns_min),
+            format!("{:.1}", row.ns_max),
+            format!("{:.1}", row.ns_empty),
+            format!("{:.1}x", row.ratio),
+            format!("{:.1}", row.bytes as f64 / (1 << 20) as f64),
+        ]);
+    }
+    let p = &outcome.parameters;
+    let mut text = aligned(&rows, 5);
+    let checked = outcome.rows.iter().map(|row| row.checked).max().unwrap_or(0);
+    let _ = writeln!(
+        text,
+        "\n{} rounds; random hosts inside random prefixes; up to {checked} answers of each compared with the oracle: all agree.",
+        p.rounds
+    );
+    text
+}
+
+/// Columns as wide as their widest cell: the first `left` flush left but numbers, the others flush right.
+pub(crate) fn aligned(rows: &[Vec<String>], left: usize) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| rows.iter().filter_map(|row| row.get(c)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (c, cell) in row.iter().enumerate() {
+            let pad = widths[c];
+            let number = cell.bytes().next().is_some_and(|b| b.is_ascii_digit()) && cell.bytes().all(|b| b.is_ascii_digit());
+            let _ = if c < left && !number { write!(line, "{cell:<pad$}  ") } else { write!(line, "{cell:>pad$}  ") };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
