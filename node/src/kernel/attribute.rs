@@ -106,6 +106,12 @@ impl Request {
         Self { bytes }
     }
 
+    /// Asks for an acknowledgement too.
+    pub fn acknowledged(mut self) -> Self {
+        self.bytes[6] |= FLAG_ACK as u8;
+        self
+    }
+
     /// Adds an attribute.
     pub fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
         let len = (4 + value.len()) as u16;

@@ -268,7 +268,7 @@ pub fn source_for(destination: &IpAddr) -> Request {
     let mut fixed = [0; FIXED];
     fixed[0] = if destination.is_ipv4() { family::INET } else { family::INET6 };
     fixed[1] = if destination.is_ipv4() { 32 } else { 128 };
-    Request::new(message::GET_ROUTE, super::socket::ACK, &fixed).attribute(RTA_DST, &address_bytes(destination))
+    Request::new(message::GET_ROUTE, 0, &fixed).attribute(RTA_DST, &address_bytes(destination))
 }
 
 /// Output device and source address in the answer to [`source_for`].

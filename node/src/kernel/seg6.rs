@@ -1,7 +1,7 @@
 //! SRv6 as the kernel models it: encapsulation and endpoint behaviours hang on routes; the tunnel source is a setting.
 
 use super::attribute::{Attributes, Request, read_address, read_u16, read_u32};
-use super::socket::{ACK, Error, Netlink};
+use super::socket::{Error, Netlink};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What a route does with packets beside forwarding them (`RTA_ENCAP`).
@@ -143,14 +143,14 @@ const SEG6_ATTR_DST: u16 = 1;
 pub fn tunnel_source() -> Result<Option<Ipv6Addr>, Error> {
     let mut socket = Netlink::generic()?;
     let mut id = None;
-    let family = Request::new(GENL_CONTROLLER, ACK, &[CONTROLLER_GET_FAMILY, 1, 0, 0])
+    let family = Request::new(GENL_CONTROLLER, 0, &[CONTROLLER_GET_FAMILY, 1, 0, 0])
         .attribute(CONTROLLER_FAMILY_NAME, b"SEG6\0");
     let found = socket.request(family, |message| {
         id = Attributes::new(message.payload.get(4..).unwrap_or_default()).find(CONTROLLER_FAMILY_ID).and_then(read_u16);
     });
     let (Ok(()), Some(id)) = (found, id) else { return Ok(None) };
     let mut source = None;
-    socket.request(Request::new(id, ACK, &[SEG6_GET_TUNSRC, 1, 0, 0]), |message| {
+    socket.request(Request::new(id, 0, &[SEG6_GET_TUNSRC, 1, 0, 0]), |message| {
         source = Attributes::new(message.payload.get(4..).unwrap_or_default()).find(SEG6_ATTR_DST).and_then(read_address);
     })?;
     Ok(match source {

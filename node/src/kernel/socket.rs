@@ -1,6 +1,6 @@
 //! A netlink socket: dumps, single requests, and the stream of changes.
 
-use super::attribute::{FLAG_ACK, FLAG_DUMP_INTERRUPTED, HEADER, Request, aligned, read_u32};
+use super::attribute::{FLAG_DUMP_INTERRUPTED, HEADER, Request, aligned, read_u32};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -139,7 +139,7 @@ impl Netlink {
 
     /// Sends `request` with an acknowledgement asked for, and hands each object of the answer to `each`.
     pub fn request(&mut self, request: Request, mut each: impl FnMut(Message<'_>)) -> Result<(), Error> {
-        let kind = self.send(request)?;
+        let kind = self.send(request.acknowledged())?;
         loop {
             let len = self.receive(RecvFlags::empty()).map_err(|error| socket_error("recv")(error.into()))?;
             for message in messages(&self.buffer[..len]) {
@@ -155,11 +155,6 @@ impl Netlink {
                 }
             }
         }
-    }
-
-    /// Sends `request` and does not wait: an answer is read as a change, or never.
-    pub fn post(&mut self, request: Request) -> Result<(), Error> {
-        self.send(request).map(|_| ())
     }
 
     /// Reads queued changes, at most about `limit` datagrams, without blocking.
@@ -192,9 +187,6 @@ impl Netlink {
         }
     }
 }
-
-/// The flag that makes the kernel acknowledge a request.
-pub const ACK: u16 = FLAG_ACK;
 
 /// The messages of a datagram; ends at the first that does not fit.
 pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
