@@ -140,7 +140,7 @@ fn a_table_larger_than_the_memory_leaves_the_old_state() {
     let bed = Bed::new();
     bed.warm();
     bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
-    let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1 --dev n2 --image 4M");
+    let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1 --dev n2 --image 1M");
     assert_eq!(bed.send("10.50.0.1:9", "before", 5).counts(), (0, 5, 0));
     // 200,000 prefixes with different neighbours so that nothing can be folded together
     let mut lines = String::new();
