@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Makes the frames of a run: BPF_PROG_TEST_RUN with live frames calls a program once a frame, on the page of a frame
- * that came back from an earlier lap, so every header is written anew each time. XDP_TX sends it out of the device that
- * the caller names as the ingress. The `_drop` twins do the same work and send nothing: the generator's own cost.
+ * Makes the frames of a run: BPF_PROG_TEST_RUN with live frames calls a program once a frame, on the page of
+ * a frame that came back from an earlier lap, so every header is written anew each time. XDP_TX sends it out
+ * of the device that the caller names as the ingress. The `_drop` twins do the same work and send nothing:
+ * the generator's own cost.
  */
 #include "addresses.bpf.h"
 
@@ -71,40 +72,22 @@ static __always_inline int frame6(struct xdp_md *ctx, int verdict)
 }
 
 SEC("xdp")
-int ipv4(struct xdp_md *ctx)
-{
-	return frame4(ctx, HEAD4, ETH, XDP_TX);
-}
+int ipv4(struct xdp_md *ctx) { return frame4(ctx, HEAD4, ETH, XDP_TX); }
 
 SEC("xdp")
-int ipv4_drop(struct xdp_md *ctx)
-{
-	return frame4(ctx, HEAD4, ETH, XDP_DROP);
-}
+int ipv4_drop(struct xdp_md *ctx) { return frame4(ctx, HEAD4, ETH, XDP_DROP); }
 
 SEC("xdp")
-int ipv6(struct xdp_md *ctx)
-{
-	return frame6(ctx, XDP_TX);
-}
+int ipv6(struct xdp_md *ctx) { return frame6(ctx, XDP_TX); }
 
 SEC("xdp")
-int ipv6_drop(struct xdp_md *ctx)
-{
-	return frame6(ctx, XDP_DROP);
-}
+int ipv6_drop(struct xdp_md *ctx) { return frame6(ctx, XDP_DROP); }
 
 /* The SID is in `head`; the inner IPv4 destination varies. */
 SEC("xdp")
-int srv6(struct xdp_md *ctx)
-{
-	return frame4(ctx, HEADS, INNER, XDP_TX);
-}
+int srv6(struct xdp_md *ctx) { return frame4(ctx, HEADS, INNER, XDP_TX); }
 
 SEC("xdp")
-int srv6_drop(struct xdp_md *ctx)
-{
-	return frame4(ctx, HEADS, INNER, XDP_DROP);
-}
+int srv6_drop(struct xdp_md *ctx) { return frame4(ctx, HEADS, INNER, XDP_DROP); }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

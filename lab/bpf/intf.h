@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What the lab's programs and its Rust side share; Rust reads the sizes and the structs from here through BTF.
+ * What the lab's programs and its Rust side share; Rust reads the sizes and the structs from here through
+ * BTF.
  */
 #ifndef LAB_INTF_H
 #define LAB_INTF_H
@@ -10,12 +11,12 @@
 
 /* A run of the generator: user space sets it, the program counts on. */
 struct lab_run {
-	__u64 sent;	/* frames so far */
-	__u64 limit;	/* frames of this run */
-	__u64 first_ns; /* monotonic clock at the first frame */
-	__u64 last_ns;	/* and at the last */
+	__u64 sent;		       /* frames so far */
+	__u64 limit;		       /* frames of this run */
+	__u64 first_ns;		       /* monotonic clock at the first frame */
+	__u64 last_ns;		       /* and at the last */
 	__u64 head[LAB_FRAME_MAX / 8]; /* the headers; destination and IPv4 checksum zero */
-	__u32 sum;	/* IPv4: one's complement sum of the header's sixteen-bit words */
+	__u32 sum;		       /* IPv4: one's complement sum of the header's sixteen-bit words */
 	__u32 reserved;
 };
 

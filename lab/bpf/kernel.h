@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The few kernel types and numbers the lab's programs need: system headers are older than the kernels we measure.
+ * The few kernel types and numbers the lab's programs need: system headers are older than the kernels we
+ * measure.
  */
 #ifndef LAB_KERNEL_H
 #define LAB_KERNEL_H

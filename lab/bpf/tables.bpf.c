@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Lookups to be timed, compiled once per structure: a trieline image in either home, or BPF_MAP_TYPE_LPM_TRIE.
+ * Lookups to be timed, compiled once per structure: a trieline image in either home, or
+ * BPF_MAP_TYPE_LPM_TRIE.
  *
- *   packetN  a whole XDP program a packet: take the next address, write it into the packet, parse the headers, look the
- *            destination up
- *   emptyN   the same without the lookup
- *   loopN    independent lookups in a loop inside one program
- *   loop_emptyN  the same without the lookup
- *   answerN  each address's answer into `answers`, for the comparison with the oracle
+ *   packetN  a whole XDP program a packet: take the next address, write it into the packet, parse the
+ * headers, look the destination up emptyN   the same without the lookup loopN    independent lookups in a
+ * loop inside one program loop_emptyN  the same without the lookup answerN  each address's answer into
+ * `answers`, for the comparison with the oracle
  */
 #include "addresses.bpf.h"
 
@@ -61,10 +60,7 @@ static __always_inline __u32 lookup6(__u64 hi, __u64 lo)
 #define USE_IMAGE() TL_ENTER()
 
 /* The table under test is the image's first. */
-static __always_inline __u32 lookup4(__u32 address)
-{
-	return tl_lookup4(0, 0, bpf_ntohl(address));
-}
+static __always_inline __u32 lookup4(__u32 address) { return tl_lookup4(0, 0, bpf_ntohl(address)); }
 
 static __always_inline __u32 lookup6(__u64 hi, __u64 lo)
 {
@@ -136,16 +132,10 @@ int packet6(struct xdp_md *ctx)
 }
 
 SEC("xdp")
-int empty4(struct xdp_md *ctx)
-{
-	return packet4_with(ctx, 0);
-}
+int empty4(struct xdp_md *ctx) { return packet4_with(ctx, 0); }
 
 SEC("xdp")
-int empty6(struct xdp_md *ctx)
-{
-	return packet6_with(ctx, 0);
-}
+int empty6(struct xdp_md *ctx) { return packet6_with(ctx, 0); }
 
 struct lab_loop {
 	__u64 from;
@@ -198,20 +188,20 @@ static long answer_step6(__u64 i, void *unused)
 }
 
 /* One call works through `limit` lookups: bpf_loop is not limited in time, as may_goto is. */
-#define LOOP(name, step)                                                                                      \
-	SEC("xdp") int name(struct xdp_md *ctx)                                                               \
-	{                                                                                                     \
-		struct lab_loop loop = {.from = lookups.done};                                                    \
-		long done;                                                                                    \
-                                                                                                              \
-		USE_IMAGE();                                                                                  \
-		lookups.first_ns = bpf_ktime_get_ns();                                                        \
-		done = bpf_loop(lookups.limit, step, &loop, 0);                                               \
-		lookups.last_ns = bpf_ktime_get_ns();                                                         \
-		if (done > 0)                                                                                 \
-			lookups.done += done;                                                                 \
-		lookups.sum += loop.sum;                                                                      \
-		return XDP_DROP;                                                                              \
+#define LOOP(name, step)                                                                                     \
+	SEC("xdp") int name(struct xdp_md *ctx)                                                              \
+	{                                                                                                    \
+		struct lab_loop loop = {.from = lookups.done};                                               \
+		long done;                                                                                   \
+                                                                                                             \
+		USE_IMAGE();                                                                                 \
+		lookups.first_ns = bpf_ktime_get_ns();                                                       \
+		done = bpf_loop(lookups.limit, step, &loop, 0);                                              \
+		lookups.last_ns = bpf_ktime_get_ns();                                                        \
+		if (done > 0)                                                                                \
+			lookups.done += done;                                                                \
+		lookups.sum += loop.sum;                                                                     \
+		return XDP_DROP;                                                                             \
 	}
 
 LOOP(loop4, step4)

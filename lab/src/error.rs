@@ -60,7 +60,9 @@ pub enum Error {
         stderr: String,
     },
     /// Two lookups disagree.
-    #[error("{structure} answers {got} for {address} in table {table}, the oracle {expected} ({differing} of {checked} differ)")]
+    #[error(
+        "{structure} answers {got} for {address} in table {table}, the oracle {expected} ({differing} of {checked} differ)"
+    )]
     Mismatch {
         /// Whose answer.
         structure: String,

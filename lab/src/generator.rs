@@ -75,22 +75,32 @@ impl Generator {
 
     /// Sends `frames` frames out of the device with index `out` in namespace `from`; `drop` makes and drops them instead,
     /// which is the generator's own cost.
-    pub fn run(&self, name: &str, from: &Netns, out: u32, frame: &Frame, frames: u64, drop: bool) -> Result<Sent> {
+    pub fn run(
+        &self,
+        name: &str,
+        from: &Netns,
+        out: u32,
+        frame: &Frame,
+        frames: u64,
+        drop: bool,
+    ) -> Result<Sent> {
         let compiled = COMPILED();
-        let object = self
-            .objects
-            .get(name)
-            .ok_or_else(|| crate::Error::Object { object: compiled.name, part: format!("destinations {name}") })?;
+        let object = self.objects.get(name).ok_or_else(|| crate::Error::Object {
+            object: compiled.name,
+            part: format!("destinations {name}"),
+        })?;
         let program = compiled.program_mut(object, &program_name(frame.kind, drop))?;
         let section = compiled.map(object, ".bss.run")?;
         object::write(&section, &run_bytes(frame, frames))?;
         let _inside = from.enter()?;
         let mut context = context_bytes(frame.bytes.len() as u32, out);
-        let mut input = ProgramInput::default();
-        input.context_in = Some(&mut context);
-        input.data_in = Some(&frame.bytes);
-        input.flags = LIVE_FRAMES;
-        input.repeat = frames as u32;
+        let input = ProgramInput {
+            context_in: Some(&mut context),
+            data_in: Some(&frame.bytes),
+            flags: LIVE_FRAMES,
+            repeat: frames as u32,
+            ..Default::default()
+        };
         program.test_run(input).during(|| format!("sending {frames} {:?} frames", frame.kind))?;
         let run = object::read(&section)?;
         let elapsed = get!(run, lab_run.last_ns).saturating_sub(get!(run, lab_run.first_ns));

@@ -33,7 +33,15 @@ macro_rules! get {
 pub(crate) use get;
 
 /// The structs of intf.h, made from the BTF of the compiled programs.
-#[allow(missing_docs, dead_code, clippy::all, clippy::undocumented_unsafe_blocks, unsafe_op_in_unsafe_fn)]
+#[allow(
+    missing_docs,
+    dead_code,
+    clippy::all,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::undocumented_unsafe_blocks,
+    unsafe_op_in_unsafe_fn
+)]
 mod generated {
     pub mod generator {
         include!(concat!(env!("OUT_DIR"), "/generator.skel.rs"));

@@ -54,7 +54,12 @@ pub fn bars(title: &str, unit: &str, source: &str, bars: &[Bar]) -> String {
         let (from, to) = (LEFT + bar.min * scale, LEFT + bar.max * scale);
         let colour = COLOURS[bar.series % COLOURS.len()];
         let text = middle + 4.0;
-        let _ = writeln!(svg, r#"<text x="{}" y="{text}" text-anchor="end">{}</text>"#, LEFT - 8.0, escaped(&bar.label));
+        let _ = writeln!(
+            svg,
+            r#"<text x="{}" y="{text}" text-anchor="end">{}</text>"#,
+            LEFT - 8.0,
+            escaped(&bar.label)
+        );
         let _ = writeln!(
             svg,
             r#"<rect x="{LEFT}" y="{y}" width="{:.1}" height="{}" fill="{colour}"/>"#,
@@ -76,7 +81,12 @@ pub fn bars(title: &str, unit: &str, source: &str, bars: &[Bar]) -> String {
         bottom + 34.0,
         escaped(unit)
     );
-    let _ = writeln!(svg, r##"<text x="12" y="{}" fill="#666" font-size="10">{}</text>"##, bottom + 52.0, escaped(source));
+    let _ = writeln!(
+        svg,
+        r##"<text x="12" y="{}" fill="#666" font-size="10">{}</text>"##,
+        bottom + 52.0,
+        escaped(source)
+    );
     svg.push_str("</svg>\n");
     svg
 }
@@ -84,7 +94,8 @@ pub fn bars(title: &str, unit: &str, source: &str, bars: &[Bar]) -> String {
 /// A round step and how many of them reach `top`.
 fn axis(top: f64) -> (f64, usize) {
     let decade = 10f64.powf((top / 6.0).log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * decade).into_iter().find(|step| top / step <= 6.0).unwrap_or(top);
+    let step =
+        [1.0, 2.0, 5.0, 10.0].map(|m| m * decade).into_iter().find(|step| top / step <= 6.0).unwrap_or(top);
     (step, (top / step).ceil() as usize)
 }
 
@@ -106,7 +117,8 @@ mod tests {
 
     #[test]
     fn labels_cannot_break_the_picture() {
-        let bar = Bar { label: "<a&b>".into(), value: 1.0, min: 0.9, max: 1.2, series: 0, note: String::new() };
+        let bar =
+            Bar { label: "<a&b>".into(), value: 1.0, min: 0.9, max: 1.2, series: 0, note: String::new() };
         let svg = bars("t", "u", "s", &[bar]);
         assert!(svg.contains("&lt;a&amp;b&gt;") && svg.ends_with("</svg>\n"));
     }

@@ -75,7 +75,10 @@ impl<P, R> Document<P, R> {
     /// Where and when, in a line under a picture.
     pub fn caption(&self) -> String {
         let m = &self.machine;
-        format!("{}, {} cores, Linux {}, commit {}, {}: {}", m.cpu, m.cores, m.kernel, m.git, m.date, m.command)
+        format!(
+            "{}, {} cores, Linux {}, commit {}, {}: {}",
+            m.cpu, m.cores, m.kernel, m.git, m.date, m.command
+        )
     }
 }
 
@@ -111,12 +114,7 @@ fn rfc3339(time: SystemTime) -> String {
     let mp = (5 * doy + 2) / 153;
     let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
     let year = yoe + era * 400 + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        second / 3600,
-        second / 60 % 60,
-        second % 60
-    )
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }
 
 #[cfg(test)]
@@ -126,9 +124,11 @@ mod tests {
 
     #[test]
     fn dates() {
-        for (seconds, text) in
-            [(0, "1970-01-01T00:00:00Z"), (951_782_399, "2000-02-28T23:59:59Z"), (951_782_400, "2000-02-29T00:00:00Z")]
-        {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+        ] {
             assert_eq!(rfc3339(UNIX_EPOCH + Duration::from_secs(seconds)), text);
         }
     }

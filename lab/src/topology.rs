@@ -127,9 +127,26 @@ impl Topology {
         let mut pair = |(near, at): (&'static str, &Netns), (far, there): (&'static str, &Netns)| {
             let (mut near, mut far) = (device(near), device(far));
             command::ip(&[
-                "link", "add", near.name, "netns", at.name(), "address", &text(near.mac), "mtu", "1500",
-                "type", "veth",
-                "peer", "name", far.name, "netns", there.name(), "address", &text(far.mac), "mtu", "1500",
+                "link",
+                "add",
+                near.name,
+                "netns",
+                at.name(),
+                "address",
+                &text(near.mac),
+                "mtu",
+                "1500",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                far.name,
+                "netns",
+                there.name(),
+                "address",
+                &text(far.mac),
+                "mtu",
+                "1500",
             ])?;
             for (device, namespace) in [(&mut near, at), (&mut far, there)] {
                 namespace.ip(&["link", "set", device.name, "up"])?;
@@ -174,9 +191,8 @@ impl Topology {
         }
         // End.DX4 towards an on-link next hop would resolve the *inner destination*, so the next hop lies behind a gateway.
         lines.push(format!("route add 203.0.113.9/32 via {} dev n1", gateway4(0)));
-        lines.push(format!(
-            "route add {DECAP_SID}/128 encap seg6local action End.DX4 nh4 203.0.113.9 dev n1"
-        ));
+        lines
+            .push(format!("route add {DECAP_SID}/128 encap seg6local action End.DX4 nh4 203.0.113.9 dev n1"));
         lines.push(format!("route add 2001:db8:e::/64 via {} dev n1", gateway6(0)));
         let (prefix, len) = ENCAP_PREFIX;
         lines.push(format!("route add {prefix}/{len} encap seg6 mode encap segs {ENCAP_SEGMENT} dev n1"));
@@ -201,9 +217,7 @@ impl Topology {
 fn index(namespace: &Netns, device: &str) -> Result<u32> {
     let text = namespace.ip(&["-j", "link", "show", "dev", device])?;
     let links: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap_or_default();
-    links
-        .first()
-        .and_then(|link| link["ifindex"].as_u64())
-        .map(|index| index as u32)
-        .ok_or_else(|| Error::Daemon { what: format!("`ip -j link` shows no index of {device}"), stderr: text })
+    links.first().and_then(|link| link["ifindex"].as_u64()).map(|index| index as u32).ok_or_else(|| {
+        Error::Daemon { what: format!("`ip -j link` shows no index of {device}"), stderr: text }
+    })
 }

@@ -242,7 +242,13 @@ struct Turn {
 
 impl Bench<'_> {
     /// One turn of every path and plane.
-    fn round(&mut self, paths: &[Path], planes: &[Plane], frames: u64, mut series: Option<&mut Series>) -> Result<()> {
+    fn round(
+        &mut self,
+        paths: &[Path],
+        planes: &[Plane],
+        frames: u64,
+        mut series: Option<&mut Series>,
+    ) -> Result<()> {
         let r0 = self.topology.r0.clone();
         let redirect = self.turn("encap", Kind::Ipv4, &r0, Sink::Xdp, frames)?;
         if let Some(series) = &mut series {
@@ -314,7 +320,8 @@ impl Bench<'_> {
             let before = self.sinks.seen(Sink::Xdp)?;
             let out = self.topology.towards(&n0);
             let frame = path.kind().frame(out.mac, n0.mac);
-            let sent = self.generator.run(path.name(), &self.topology.source, out.index, &frame, 64, false)?;
+            let sent =
+                self.generator.run(path.name(), &self.topology.source, out.index, &frame, 64, false)?;
             std::thread::sleep(Duration::from_millis(2));
             let after = self.sinks.seen(Sink::Xdp)?;
             if first_ns == 0 {
@@ -327,7 +334,10 @@ impl Bench<'_> {
         let all = daemon.age();
         self.sinks.set_tc(false)?;
         let mirror = Mirror {
-            start_to_first_forwarded_ms: rounded(first_ns.saturating_sub(daemon.started_ns()) as f64 / 1e6, 1),
+            start_to_first_forwarded_ms: rounded(
+                first_ns.saturating_sub(daemon.started_ns()) as f64 / 1e6,
+                1,
+            ),
             start_to_all_paths_ms: rounded(all.as_secs_f64() * 1e3, 1),
             status: daemon.status(),
         };
@@ -358,31 +368,34 @@ impl Series {
     fn rows(&self, routes: u64) -> Vec<Row> {
         let ns = |turns: &[Turn]| turns.iter().map(|turn| turn.ns).collect::<Samples>();
         let mut rows = Vec::new();
-        let row = |path, kind: Kind, plane, turns: &[Turn], generator: &Samples, kernel: &Samples, tc: &Samples| {
-            let own = ns(turns);
-            let (sent, delivered) =
-                turns.iter().fold((0, 0), |(sent, delivered), t| (sent + t.sent, delivered + t.delivered));
-            let net: Samples = turns.iter().zip(generator.values()).map(|(turn, gen_)| turn.ns - gen_).collect();
-            let ratio = own.ratio_of(kernel);
-            Row {
-                path,
-                plane,
-                frame_bytes: kind.frame_bytes(),
-                routes,
-                mpps: rounded(1e3 / own.median(), 3),
-                ns: rounded(own.median(), 1),
-                ns_min: rounded(own.min(), 1),
-                ns_max: rounded(own.max(), 1),
-                ns_generator: rounded(generator.median(), 1),
-                ns_net: rounded(net.median(), 1),
-                ratio: Some(rounded(ratio.median(), 2)),
-                ratio_min: Some(rounded(ratio.min(), 2)),
-                ratio_max: Some(rounded(ratio.max(), 2)),
-                ratio_tc: Some(rounded(own.ratio_of(tc).median(), 2)),
-                delivered: if sent == 0 { 0.0 } else { delivered as f64 / sent as f64 },
-                frames: sent,
-            }
-        };
+        let row =
+            |path, kind: Kind, plane, turns: &[Turn], generator: &Samples, kernel: &Samples, tc: &Samples| {
+                let own = ns(turns);
+                let (sent, delivered) = turns
+                    .iter()
+                    .fold((0, 0), |(sent, delivered), t| (sent + t.sent, delivered + t.delivered));
+                let net: Samples =
+                    turns.iter().zip(generator.values()).map(|(turn, gen_)| turn.ns - gen_).collect();
+                let ratio = own.ratio_of(kernel);
+                Row {
+                    path,
+                    plane,
+                    frame_bytes: kind.frame_bytes(),
+                    routes,
+                    mpps: rounded(1e3 / own.median(), 3),
+                    ns: rounded(own.median(), 1),
+                    ns_min: rounded(own.min(), 1),
+                    ns_max: rounded(own.max(), 1),
+                    ns_generator: rounded(generator.median(), 1),
+                    ns_net: rounded(net.median(), 1),
+                    ratio: Some(rounded(ratio.median(), 2)),
+                    ratio_min: Some(rounded(ratio.min(), 2)),
+                    ratio_max: Some(rounded(ratio.max(), 2)),
+                    ratio_tc: Some(rounded(own.ratio_of(tc).median(), 2)),
+                    delivered: if sent == 0 { 0.0 } else { delivered as f64 / sent as f64 },
+                    frames: sent,
+                }
+            };
         for (p, path) in self.paths.iter().enumerate() {
             let (kernel, tc) = (ns(&self.turns[p][0]), ns(&self.turns[p][1]));
             if p == 0 {

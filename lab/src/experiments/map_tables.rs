@@ -147,12 +147,20 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 9 });
     let machine = Machine::here(options.command.clone(), options.seed);
     let cpu = netns::pin_to_last_cpu()?;
-    let mut bench = Bench { context, rounds, quick: options.quick, began, rows: Vec::new(), random: Random::new(options.seed) };
+    let mut bench = Bench {
+        context,
+        rounds,
+        quick: options.quick,
+        began,
+        rows: Vec::new(),
+        random: Random::new(options.seed),
+    };
     let mut data = None;
     if let Some(file) = &options.table {
         context.progress.phase("reading the table", 0);
         let tables = Tables::read(file)?;
-        let name = file.file_name().map_or_else(|| file.display().to_string(), |n| n.to_string_lossy().into_owned());
+        let name =
+            file.file_name().map_or_else(|| file.display().to_string(), |n| n.to_string_lossy().into_owned());
         bench.both(&name, &name, &tables)?;
     } else {
         data = data_directory(options.data.as_deref())?;
@@ -236,7 +244,9 @@ impl Bench<'_> {
             match Structure::fill(Which::Trieline(home), prefixes, &bytes) {
                 Ok(structure) => structures.push(structure),
                 // An older kernel has no arena: measure what it has.
-                Err(error) if home == Home::Arena => context.progress.note(&format!("{name}: no arena here ({error})")),
+                Err(error) if home == Home::Arena => {
+                    context.progress.note(&format!("{name}: no arena here ({error})"))
+                }
                 Err(error) => return Err(error),
             }
         }

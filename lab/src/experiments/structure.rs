@@ -1,10 +1,6 @@
 //! A table inside the kernel, filled and looked up by BPF programs: LPM_TRIE, or a trieline image in either home.
 
-use std::{
-    fs,
-    os::fd::AsRawFd,
-    time::Instant,
-};
+use std::{fs, os::fd::AsRawFd, time::Instant};
 
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use serde::Serialize;
@@ -149,7 +145,8 @@ impl Structure {
     pub fn answers(&self, count: u32) -> Result<Vec<u32>> {
         self.looped("answer", count)?;
         let bytes = object::read(&self.which.compiled().map(&self.object, ".bss.answers")?)?;
-        let words = bytes.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+        let words =
+            bytes.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
         Ok(words.take(count as usize).collect())
     }
 
@@ -177,9 +174,7 @@ impl Structure {
         object::write(&section, &bytes)?;
         let name = format!("{program}{}", self.family);
         let program = compiled.program_mut(&self.object, &name)?;
-        let mut input = ProgramInput::default();
-        input.data_in = Some(packet);
-        input.repeat = repeat;
+        let input = ProgramInput { data_in: Some(packet), repeat, ..Default::default() };
         let output = program.test_run(input).during(|| format!("running {name} of {}", compiled.name))?;
         let bytes = object::read(&section)?;
         let done = get!(bytes, lab_lookups.done);
@@ -208,8 +203,10 @@ fn trie_name(family: u8) -> &'static str {
 /// The size of home that a table needs: measured in ordinary memory first, so that none is too small or far too large.
 fn image_bytes<A: Wide>(prefixes: &[Prefix<A>]) -> Result<u64> {
     let generous = (prefixes.len() as u64 * 64 + (8 << 20)).next_power_of_two();
-    let mut image = Image::create(HeapMemory::new(generous as usize), NoReaders::default(), 1).map_err(failed)?;
-    Table::create(&mut image, 0, prefixes.iter().zip(1u32..).map(|(prefix, value)| (*prefix, value))).map_err(failed)?;
+    let mut image =
+        Image::create(HeapMemory::new(generous as usize), NoReaders::default(), 1).map_err(failed)?;
+    Table::create(&mut image, 0, prefixes.iter().zip(1u32..).map(|(prefix, value)| (*prefix, value)))
+        .map_err(failed)?;
     Ok((image.stats().claimed + (1 << 18)).next_power_of_two())
 }
 

@@ -59,13 +59,15 @@ pub fn generator(tables: &Tables, seed: u64) -> Result<(Generator, Vec<Path>)> {
     let mut generator = Generator::new();
     let mut paths = Vec::new();
     if !tables.v4.is_empty() {
-        let hosts = random_hosts(&tables.v4, ADDRESSES, &mut random, forwardable4).ok_or(Error::NoDestinations("IPv4"))?;
+        let hosts = random_hosts(&tables.v4, ADDRESSES, &mut random, forwardable4)
+            .ok_or(Error::NoDestinations("IPv4"))?;
         let hosts = Destinations::V4(hosts.into_iter().map(Ipv4Addr::from).collect());
         generator.destinations(Path::Ipv4.name(), &hosts)?;
         paths.push(Path::Ipv4);
     }
     if !tables.v6.is_empty() {
-        let hosts = random_hosts(&tables.v6, ADDRESSES, &mut random, forwardable6).ok_or(Error::NoDestinations("IPv6"))?;
+        let hosts = random_hosts(&tables.v6, ADDRESSES, &mut random, forwardable6)
+            .ok_or(Error::NoDestinations("IPv6"))?;
         let hosts = Destinations::V6(hosts.into_iter().map(Ipv6Addr::from).collect());
         generator.destinations(Path::Ipv6.name(), &hosts)?;
         paths.push(Path::Ipv6);

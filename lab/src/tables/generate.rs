@@ -288,3 +288,92 @@ impl<'s> Builder<'s> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    /// Share of prefixes inside a shorter one, and the number of blocks of `bits` that hold a prefix at least as long.
+    fn shape_of<A: Wide>(prefixes: &[Prefix<A>], bits: u8) -> (f64, usize) {
+        let there: HashSet<Key> = prefixes.iter().map(|p| (p.addr().widen(), p.len())).collect();
+        let nested = prefixes
+            .iter()
+            .filter(|p| {
+                A::shape()
+                    .histogram
+                    .iter()
+                    .any(|&(len, _)| len < p.len() && there.contains(&(p.addr().widen() & mask(len), len)))
+            })
+            .count();
+        let blocks: HashSet<u128> =
+            prefixes.iter().filter(|p| p.len() >= bits).map(|p| p.addr().widen() & mask(bits)).collect();
+        (nested as f64 / prefixes.len() as f64, blocks.len())
+    }
+
+    fn histogram<A: Wide>(prefixes: &[Prefix<A>]) -> HashMap<u8, u32> {
+        let mut histogram = HashMap::new();
+        for prefix in prefixes {
+            *histogram.entry(prefix.len()).or_default() += 1;
+        }
+        histogram
+    }
+
+    #[test]
+    fn a_full_ipv4_table_has_the_shape_of_the_measured_one() {
+        let prefixes = internet::<u32>(901_899, 1);
+        assert_eq!(prefixes.len(), 901_899);
+        assert!(prefixes.windows(2).all(|pair| pair[0] < pair[1]), "in order and distinct");
+        assert_eq!(histogram(&prefixes), u32::shape().histogram.iter().copied().collect());
+        let (nested, blocks) = shape_of(&prefixes, 16);
+        assert!((nested - 0.507).abs() < 0.03, "measured 50.7 % nested, generated {nested}");
+        assert!((30_000..36_500).contains(&blocks), "measured 33,013 /16 in use, generated {blocks}");
+        let (_, blocks) = shape_of(&prefixes, 18);
+        let mean = prefixes.iter().filter(|p| p.len() >= 18).count() as f64 / blocks as f64;
+        assert!((mean - 11.86).abs() < 1.8, "measured 11.9 prefixes in a /18 in use, generated {mean}");
+    }
+
+    #[test]
+    fn a_full_ipv6_table_has_the_shape_of_the_measured_one() {
+        let prefixes = internet::<u128>(160_147, 1);
+        assert_eq!(histogram(&prefixes), u128::shape().histogram.iter().copied().collect());
+        let (nested, blocks) = shape_of(&prefixes, 32);
+        assert!((nested - 0.569).abs() < 0.04, "measured 56.9 % nested, generated {nested}");
+        assert!((26_000..36_000).contains(&blocks), "measured 29,369 /32 in use, generated {blocks}");
+    }
+
+    #[test]
+    fn any_size_and_every_seed_a_table_of_its_own() {
+        for count in [0, 1, 2, 10, 1000, 50_000] {
+            let one = internet::<u32>(count, 7);
+            assert_eq!(one.len(), count);
+            assert_eq!(one, internet::<u32>(count, 7));
+            assert_eq!(internet::<u128>(count, 7).len(), count);
+            if count > 100 {
+                assert_ne!(one, internet::<u32>(count, 8));
+            }
+        }
+        assert_eq!(internet::<u32>(1_100_000, 1).len(), 1_100_000);
+    }
+
+    #[test]
+    fn reserved_space_stays_free() {
+        for prefix in internet::<u32>(200_000, 5) {
+            let wide = prefix.addr().widen();
+            let clash = u32::shape().reserved.iter().find(|(addr, len)| {
+                let shorter = prefix.len().min(*len);
+                wide & mask(shorter) == addr & mask(shorter)
+            });
+            assert!(clash.is_none(), "{prefix}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_those_of_the_kernel_selftest() {
+        let hosts = hosts(300);
+        assert_eq!(hosts.len(), 300);
+        // 0x01020304 is stored as 04.03.02.01: 257 lies at 1.1.0.0.
+        assert!(hosts.contains(&Prefix::host(0x0101_0000)));
+        assert!(hosts.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+}

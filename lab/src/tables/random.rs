@@ -37,7 +37,7 @@ impl Random {
 
     /// A number under `n` (0 for 0), by Lemire's multiplication; its bias of 2^-64 n matters to nobody here.
     pub fn below(&mut self, n: usize) -> usize {
-        (u128::from(self.bits()) * n as u128 >> 64) as usize
+        ((u128::from(self.bits()) * n as u128) >> 64) as usize
     }
 
     /// A number in [0, 1).

@@ -35,7 +35,11 @@ pub struct Tables {
 impl Tables {
     /// Generates tables of the Internet's shape.
     pub fn internet(v4: usize, v6: usize, seed: u64) -> Tables {
-        Tables { v4: generate::internet(v4, seed), v6: generate::internet(v6, seed), source: Source::Generated }
+        Tables {
+            v4: generate::internet(v4, seed),
+            v6: generate::internet(v6, seed),
+            source: Source::Generated,
+        }
     }
 
     /// Reads a file: `prefix [value]` lines, gzip or not, or the output of `ip route`.

@@ -1,0 +1,162 @@
+//! Frames through the topology and the real kernel: all arrive, and their bytes are those a router sends.
+
+// A helper that fails fails its test.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    sync::atomic::AtomicBool,
+};
+
+use trieline_lab::{
+    Context, Error, Quiet,
+    experiments::forward::{self, Plane},
+    frames::{ENCAPSULATION, ETHERNET, Kind, checksum},
+    generator::{Destinations, Generator},
+    sinks::{Sink, Sinks},
+    tables::Tables,
+    topology::{self, ENCAP_SEGMENT, TUNNEL_SOURCE, Topology, gateway_mac, gateway4, gateway6},
+};
+
+mod common;
+
+const DESTINATION4: Ipv4Addr = Ipv4Addr::new(20, 1, 2, 3);
+const DESTINATION6: Ipv6Addr = Ipv6Addr::new(0x2a00, 0x1234, 0, 0, 0, 0, 0, 7);
+const ENCAP: Ipv4Addr = Ipv4Addr::new(198, 18, 5, 6);
+
+/// The frame that the kernel sends for one that came in, the forwarding namespace's egress being n1.
+fn through_the_kernel(
+    topology: &Topology,
+    sinks: &Sinks,
+    generator: &Generator,
+    name: &str,
+    kind: Kind,
+) -> Vec<u8> {
+    let frame = kind.frame(topology.gk.mac, topology.k0.mac);
+    sinks.clear(Sink::Xdp).unwrap();
+    let sent = generator.run(name, &topology.source, topology.gk.index, &frame, 1000, false).unwrap();
+    assert_eq!(sent.frames, 1000);
+    let seen = sinks.settled(Sink::Xdp, 1000).unwrap();
+    assert_eq!(seen.frames, 1000, "{name}: all delivered");
+    assert_eq!(seen.bytes, 1000 * seen.frame.len() as u64, "{name}: all of one length");
+    seen.frame
+}
+
+/// Ethernet towards gateway `i` and what follows.
+fn routed(topology: &Topology, gateway: u32, protocol: [u8; 2], packet: &[u8]) -> Vec<u8> {
+    [&gateway_mac(gateway)[..], &topology.n1.mac, &protocol, packet].concat()
+}
+
+/// One hop less, checksum renewed.
+fn decremented(mut packet: Vec<u8>) -> Vec<u8> {
+    packet[8] -= 1;
+    packet[10..12].fill(0);
+    let sum = checksum(&packet[..20]);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
+#[test]
+fn the_bytes_behind_the_node_are_those_of_a_router() {
+    if !common::root_or_skip() {
+        return;
+    }
+    let interrupt = AtomicBool::new(false);
+    let topology = Topology::create(&Context { progress: &Quiet, interrupt: &interrupt }).unwrap();
+    topology.node.ip(&["route", "add", "20.0.0.0/8", "via", &gateway4(3).to_string(), "dev", "n1"]).unwrap();
+    topology.node.ip(&["route", "add", "2a00::/12", "via", &gateway6(5).to_string(), "dev", "n1"]).unwrap();
+    let sinks = Sinks::attach(&topology).unwrap();
+    let mut generator = Generator::new();
+    generator.destinations("ipv4", &Destinations::V4(vec![DESTINATION4])).unwrap();
+    generator.destinations("ipv6", &Destinations::V6(vec![DESTINATION6])).unwrap();
+    generator.destinations("encap", &Destinations::V4(vec![ENCAP])).unwrap();
+    let frame = |kind: Kind| kind.frame(topology.gk.mac, topology.k0.mac);
+
+    let inner = frame(Kind::Ipv4).towards4(DESTINATION4)[ETHERNET..].to_vec();
+    let got = through_the_kernel(&topology, &sinks, &generator, "ipv4", Kind::Ipv4);
+    assert_eq!(got, routed(&topology, 3, [8, 0], &decremented(inner)));
+
+    let mut packet = frame(Kind::Ipv6).towards6(DESTINATION6)[ETHERNET..].to_vec();
+    packet[7] -= 1;
+    let got = through_the_kernel(&topology, &sinks, &generator, "ipv6", Kind::Ipv6);
+    assert_eq!(got, routed(&topology, 5, [0x86, 0xdd], &packet));
+
+    let inner = frame(Kind::Srv6).towards4(DESTINATION4)[ETHERNET + ENCAPSULATION..].to_vec();
+    let got = through_the_kernel(&topology, &sinks, &generator, "ipv4", Kind::Srv6);
+    assert_eq!(got, routed(&topology, 0, [8, 0], &decremented(inner)));
+
+    let inner = frame(Kind::Ipv4).towards4(ENCAP)[ETHERNET..].to_vec();
+    let got = through_the_kernel(&topology, &sinks, &generator, "encap", Kind::Ipv4);
+    assert_eq!(got[..ETHERNET], routed(&topology, 0, [0x86, 0xdd], &[])[..]);
+    let outer = &got[ETHERNET..ETHERNET + ENCAPSULATION];
+    assert_eq!(outer[8..24], TUNNEL_SOURCE.octets());
+    assert_eq!(outer[24..40], ENCAP_SEGMENT.octets());
+    assert_eq!(got[ETHERNET + ENCAPSULATION..], inner, "H.Encaps leaves the inner packet as it came");
+}
+
+#[test]
+fn a_small_run_loses_nothing_and_reports_every_path() {
+    if !common::root_or_skip() {
+        return;
+    }
+    let interrupt = AtomicBool::new(false);
+    let options = forward::Options {
+        quick: true,
+        tables: Tables::internet(2000, 500, 9),
+        table: None,
+        seed: 9,
+        command: "test".into(),
+        product: None,
+        rounds: Some(1),
+        frames: Some(50_000),
+    };
+    let outcome = forward::run(&options, &Context { progress: &Quiet, interrupt: &interrupt }).unwrap();
+    let rows: Vec<_> = outcome.rows.iter().map(|row| (row.path, row.plane)).collect();
+    let mut expected = vec![("redirect", Plane::Xdp)];
+    for path in ["ipv4", "ipv6", "decap", "encap"] {
+        expected.extend([(path, Plane::Kernel), (path, Plane::KernelTcSink)]);
+    }
+    assert_eq!(rows, expected);
+    for row in &outcome.rows {
+        assert_eq!(row.delivered, 1.0, "{row:?}");
+        assert_eq!(row.frames, 50_000);
+        assert_eq!(row.routes, 2500);
+        assert!(row.ns > row.ns_generator && row.ns_generator > 1.0, "{row:?}");
+    }
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing_behind() {
+    if !common::root_or_skip() {
+        return;
+    }
+    let interrupt = AtomicBool::new(true);
+    let options = forward::Options {
+        quick: true,
+        tables: Tables::internet(20, 5, 1),
+        table: None,
+        seed: 1,
+        command: "test".into(),
+        product: None,
+        rounds: None,
+        frames: None,
+    };
+    let error = forward::run(&options, &Context { progress: &Quiet, interrupt: &interrupt }).unwrap_err();
+    assert!(matches!(error, Error::Interrupted), "{error}");
+}
+
+#[test]
+fn namespaces_go_with_their_guard() {
+    if !common::root_or_skip() {
+        return;
+    }
+    let interrupt = AtomicBool::new(false);
+    let names = {
+        let made = Topology::create(&Context { progress: &Quiet, interrupt: &interrupt }).unwrap();
+        [&made.source, &made.node, &made.sink].map(|namespace| namespace.name().to_owned())
+    };
+    for name in names {
+        assert!(!std::path::Path::new("/run/netns").join(&name).exists(), "{name} is still there");
+    }
+    assert_eq!(topology::GATEWAYS, 16);
+}
