@@ -1,7 +1,10 @@
 //! The command `trieline`: `trieline [-j] [-4|-6] [-n NETNS] OBJECT COMMAND`.
 
+mod demo;
+mod lab;
 mod node;
 mod output;
+mod progress;
 mod route;
 
 use clap::{Parser, Subcommand};
@@ -39,6 +42,10 @@ enum Object {
     /// Mirrored routes
     #[command(subcommand, infer_subcommands = true)]
     Route(route::RouteCommand),
+    /// Experiments that measure it
+    Lab(lab::LabArgs),
+    /// A whole table in the kernel's routes, packets through the kernel and through XDP, and how they compare
+    Demo(demo::DemoArgs),
 }
 
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
@@ -52,6 +59,8 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             let family = if cli.ipv4 { Some(4) } else { cli.ipv6.then_some(6) };
             route::run(command, family, &output)
         }
+        Object::Lab(args) => lab::run(args, &output),
+        Object::Demo(args) => demo::run(args, &output),
     }
 }
 
