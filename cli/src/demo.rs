@@ -23,11 +23,11 @@ pub struct DemoArgs {
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
     /// Generated IPv4 routes
-    #[arg(long, default_value_t = 80_000, conflicts_with = "table")]
-    ipv4: usize,
+    #[arg(long = "ipv4", value_name = "N", default_value_t = 80_000, conflicts_with = "table")]
+    prefixes4: usize,
     /// Generated IPv6 routes
-    #[arg(long, default_value_t = 20_000, conflicts_with = "table")]
-    ipv6: usize,
+    #[arg(long = "ipv6", value_name = "N", default_value_t = 20_000, conflicts_with = "table")]
+    prefixes6: usize,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -40,7 +40,7 @@ pub fn run(args: &DemoArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let context = Context { progress: &bars, interrupt: &interrupt };
     let tables = match &args.table {
         Some(file) => Tables::read(file)?,
-        None => Tables::internet(args.ipv4, args.ipv6, args.seed),
+        None => Tables::internet(args.prefixes4, args.prefixes6, args.seed),
     };
     let options = forward::Options {
         quick: false,

@@ -75,11 +75,11 @@ struct RunArgs {
 #[derive(Args, Debug)]
 struct TableArgs {
     /// IPv4 prefixes
-    #[arg(long, default_value_t = 80_000)]
-    ipv4: usize,
+    #[arg(long = "ipv4", value_name = "N", default_value_t = 80_000)]
+    prefixes4: usize,
     /// IPv6 prefixes
-    #[arg(long, default_value_t = 20_000)]
-    ipv6: usize,
+    #[arg(long = "ipv6", value_name = "N", default_value_t = 20_000)]
+    prefixes6: usize,
     /// Seed: the same seed makes the same table
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -107,7 +107,7 @@ fn list(output: &Output) -> anyhow::Result<ExitCode> {
 }
 
 fn print_table(args: &TableArgs, output: &Output) -> anyhow::Result<ExitCode> {
-    let tables = Tables::internet(args.ipv4, args.ipv6, args.seed);
+    let tables = Tables::internet(args.prefixes4, args.prefixes6, args.seed);
     let mut text = String::new();
     for prefix in &tables.v4 {
         let _ = writeln!(text, "{prefix}");
