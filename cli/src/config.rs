@@ -46,7 +46,8 @@ impl std::str::FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || format!("{text:?} is no size; expected bytes, or a number with K, M or G, such as 256M");
+        let expected =
+            || format!("{text:?} is no size; expected bytes, or a number with K, M or G, such as 256M");
         let text = text.trim();
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
@@ -108,7 +109,8 @@ mod tests {
 
     #[test]
     fn a_whole_file() {
-        let file = File::parse("devices = [\"eth0\", \"eth1\"]\nhome = \"array\"\nimage = \"64M\"\n").unwrap();
+        let file =
+            File::parse("devices = [\"eth0\", \"eth1\"]\nhome = \"array\"\nimage = \"64M\"\n").unwrap();
         assert_eq!(file.devices, ["eth0", "eth1"]);
         assert_eq!((file.home, file.image), (Some(Home::Array), Some(Size(64 << 20))));
         assert_eq!(File::parse("").unwrap(), File::default());
@@ -117,7 +119,10 @@ mod tests {
     #[test]
     fn errors_name_the_line_and_the_likely_key() {
         let said = |text: &str| File::parse(text).unwrap_err().to_string();
-        assert_eq!(said("# interfaces\ndevises = []\n"), "line 2: unknown key `devises`; did you mean `devices`?");
+        assert_eq!(
+            said("# interfaces\ndevises = []\n"),
+            "line 2: unknown key `devises`; did you mean `devices`?"
+        );
         assert!(said("colour = 1").contains("known are devices, generic"));
         assert!(said("generic = true\nimage = \"64X\"\n").starts_with("line 2: \"64X\" is no size"));
         assert!(said("home = \"heap\"").contains("line 1"));

@@ -85,7 +85,9 @@ fn detach(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
         Ok(devices) if !output.json => output.text(&format!("detached from {devices} devices"))?,
         Ok(devices) => output.document(&serde_json::json!({ "detached": devices }))?,
         // Nothing to do is no failure.
-        Err(Error::NotPinned { .. }) if output.json => output.document(&serde_json::json!({ "detached": 0 }))?,
+        Err(Error::NotPinned { .. }) if output.json => {
+            output.document(&serde_json::json!({ "detached": 0 }))?
+        }
         Err(Error::NotPinned { .. }) => output.text("nothing is attached here")?,
         Err(error) => return Err(error.into()),
     }
@@ -102,7 +104,11 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             status.version,
             uptime(status.uptime_seconds)
         )?,
-        None => writeln!(text, "{}: no trielined in this network namespace; its tables are in force", output.bad("not running"))?,
+        None => writeln!(
+            text,
+            "{}: no trielined in this network namespace; its tables are in force",
+            output.bad("not running")
+        )?,
     }
     let image = &status.image;
     write!(text, "{} {}, {}", output.bold("image"), status.home, mebibytes(image.bytes))?;

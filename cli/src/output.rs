@@ -36,8 +36,11 @@ impl Output {
 
     /// Writes a value as JSON.
     pub fn write(&self, out: &mut impl Write, value: &impl Serialize) -> anyhow::Result<()> {
-        let written =
-            if self.pretty { serde_json::to_writer_pretty(out, value) } else { serde_json::to_writer(out, value) };
+        let written = if self.pretty {
+            serde_json::to_writer_pretty(out, value)
+        } else {
+            serde_json::to_writer(out, value)
+        };
         // The I/O error inside, so that a closed pipe is seen as one.
         Ok(written.map_err(io::Error::from)?)
     }

@@ -60,7 +60,9 @@ fn parse_query(text: &str) -> Result<Query, String> {
     if text == "-" {
         return Ok(Query::Stdin);
     }
-    text.parse().map(Query::Address).map_err(|_| "expected an address, such as 192.0.2.1 or 2001:db8::1".into())
+    text.parse()
+        .map(Query::Address)
+        .map_err(|_| "expected an address, such as 192.0.2.1 or 2001:db8::1".into())
 }
 
 /// Runs a `route` command. `family` is 4 or 6 when only one is asked for.
@@ -72,8 +74,14 @@ pub fn run(command: &RouteCommand, family: Option<u8>, output: &Output) -> anyho
     }
 }
 
-fn show_routes(args: &ShowArgs, family: Option<u8>, instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
-    let request = Request::Show { family, prefix: args.prefix.map(|prefix| prefix.to_string()), local: args.local };
+fn show_routes(
+    args: &ShowArgs,
+    family: Option<u8>,
+    instance: &Instance,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let request =
+        Request::Show { family, prefix: args.prefix.map(|prefix| prefix.to_string()), local: args.local };
     let mut list = List::new(output, output.stdout())?;
     let mut trouble = None;
     control::ask(&instance.socket(), &request, |route| match list.push(&route, text) {
@@ -121,7 +129,10 @@ fn addresses(args: &GetArgs) -> anyhow::Result<Vec<IpAddr>> {
                     }
                     let address = text.parse();
                     addresses.push(address.map_err(|_| {
-                        anyhow!("standard input, line {}: {text:?} is no address; expected one such as 192.0.2.1", number + 1)
+                        anyhow!(
+                            "standard input, line {}: {text:?} is no address; expected one such as 192.0.2.1",
+                            number + 1
+                        )
                     })?);
                 }
             }
@@ -208,7 +219,6 @@ fn answers(
     Ok(found.into_iter().flatten().collect())
 }
 
-
 /// The daemon's explanations; `None` when there is no daemon.
 fn explain(addresses: &[IpAddr], socket: &Path) -> anyhow::Result<Option<Vec<Value>>> {
     let mut explained = None;
@@ -271,8 +281,14 @@ fn text(route: &Value) -> String {
         }
     }
     line += &format!("  [{}", route.get("action").map(word).unwrap_or_else(|| "kernel".into()));
-    for (key, name) in [("reason", ""), ("out", "out "), ("lladdr", ""), ("vlan", "vlan "), ("outer_src", "from "), ("outer_dst", "to ")]
-    {
+    for (key, name) in [
+        ("reason", ""),
+        ("out", "out "),
+        ("lladdr", ""),
+        ("vlan", "vlan "),
+        ("outer_src", "from "),
+        ("outer_dst", "to "),
+    ] {
         if let Some(value) = route.get(key) {
             line += &format!(" {name}{}", word(value));
         }

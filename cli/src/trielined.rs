@@ -173,7 +173,12 @@ fn main() -> ExitCode {
     let level = if cli.verbose { tracing::Level::DEBUG } else { tracing::Level::INFO };
     let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(colour).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(colour)
+        .with_target(false)
+        .init();
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

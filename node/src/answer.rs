@@ -60,7 +60,12 @@ impl Cursor {
     }
 
     /// Writes the next part of the answer; whether it is complete.
-    pub fn advance(&mut self, mirror: &Mirror, ledger: &Ledger, client: &mut Client) -> Result<bool, serde_json::Error> {
+    pub fn advance(
+        &mut self,
+        mirror: &Mirror,
+        ledger: &Ledger,
+        client: &mut Client,
+    ) -> Result<bool, serde_json::Error> {
         let Some(part) = self.tables.last() else {
             client.answer(&json!({ "end": true }))?;
             return Ok(true);
@@ -155,7 +160,8 @@ impl Mirrored<'_> {
         object.insert("prefix".into(), show::destination(prefix).into());
         match self.numbers.get(&id) {
             Some(Meaning::Path(path)) => {
-                let find = |table: &Table<A>| table.get(&prefix).iter().find(|route| route.path == *path).copied();
+                let find =
+                    |table: &Table<A>| table.get(&prefix).iter().find(|route| route.path == *path).copied();
                 let route = find(&family.local).or_else(|| find(&family.main));
                 describe(route.unwrap_or(Route { metric: 0, path: *path }), self.mirror, &mut object);
                 self.first_hop(*path, &mut object);

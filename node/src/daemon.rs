@@ -567,7 +567,8 @@ impl Daemon {
         if let Some((error, _)) = blocked {
             return Some(error.clone());
         }
-        (!self.mirror.world.has_default_rules(family)).then(|| "there are policy rules beside the default ones".into())
+        (!self.mirror.world.has_default_rules(family))
+            .then(|| "there are policy rules beside the default ones".into())
     }
 }
 

@@ -66,7 +66,9 @@ impl View<'_> {
     /// Whether the kernel's lookup would stop at this path: a forwarding one is passed over while all its links are dead.
     pub fn usable(&self, path: PathId) -> bool {
         self.paths.get(path).is_some_and(|path| {
-            path.kind != kind::UNICAST || path.hops.is_empty() || path.hops.iter().any(|hop| (self.alive)(hop.ifindex))
+            path.kind != kind::UNICAST
+                || path.hops.is_empty()
+                || path.hops.iter().any(|hop| (self.alive)(hop.ifindex))
         })
     }
 
@@ -74,7 +76,9 @@ impl View<'_> {
     pub fn on_link(&self, path: PathId) -> Option<u32> {
         let path = self.paths.get(path)?;
         match &path.hops[..] {
-            [hop] if path.kind == kind::UNICAST && hop.gateway.is_none() && hop.encap.is_none() => Some(hop.ifindex),
+            [hop] if path.kind == kind::UNICAST && hop.gateway.is_none() && hop.encap.is_none() => {
+                Some(hop.ifindex)
+            }
             _ => None,
         }
     }
@@ -82,7 +86,9 @@ impl View<'_> {
     /// What the routes of one prefix decide, best first; `None`: the kernel would go on with a shorter prefix.
     fn best<A>(&self, routes: &[Route], ties_open: bool) -> Option<Decision<A>> {
         let selects_more = |route: &Route| {
-            self.paths.get(route.path).is_none_or(|path| path.tos != 0 || path.source_len != 0 || path.kind == kind::THROW)
+            self.paths
+                .get(route.path)
+                .is_none_or(|path| path.tos != 0 || path.source_len != 0 || path.kind == kind::THROW)
         };
         if routes.len() > 1 || routes.first().is_some_and(|route| selects_more(route)) {
             if routes.iter().any(selects_more) {
@@ -129,11 +135,15 @@ impl<A: Ip> Family<A> {
 
     /// The host entry of `addr`, when a neighbour on an on-link prefix has one.
     fn host(&self, addr: A, view: View<'_>) -> Option<Decision<A>> {
-        let mut usable = self.neighbours.range((addr, 0)..=(addr, u32::MAX)).filter(|(_, entry)| entry.mac.is_some());
+        let mut usable =
+            self.neighbours.range((addr, 0)..=(addr, u32::MAX)).filter(|(_, entry)| entry.mac.is_some());
         usable.next()?;
         let (_, Decision::Path(path)) = self.lookup(addr, view)? else { return None };
         let link = view.on_link(path)?;
-        self.neighbours.get(&(addr, link)).filter(|entry| entry.mac.is_some()).map(|_| Decision::Host(addr, link))
+        self.neighbours
+            .get(&(addr, link))
+            .filter(|entry| entry.mac.is_some())
+            .map(|_| Decision::Host(addr, link))
     }
 
     /// What the image must say for exactly `prefix`; `None`: nothing.
@@ -172,7 +182,8 @@ impl<A: Ip> Family<A> {
             }
             if let [route] = routes
                 && let Some(known) = simple.get_mut(route.path as usize)
-                && *known.get_or_insert_with(|| view.best::<A>(routes, false) == Some(Decision::Path(route.path)))
+                && *known
+                    .get_or_insert_with(|| view.best::<A>(routes, false) == Some(Decision::Path(route.path)))
             {
                 each(prefix, Decision::Path(route.path));
             } else if let Some(decision) = view.best(routes, Self::ties_open(&prefix)) {

@@ -51,7 +51,9 @@ pub enum Error {
     )]
     Hidden,
     /// It could not be mounted.
-    #[error("{BPFFS} is no BPF file system and mounting one there failed: {source} (mount -t bpf bpf {BPFFS})")]
+    #[error(
+        "{BPFFS} is no BPF file system and mounting one there failed: {source} (mount -t bpf bpf {BPFFS})"
+    )]
     Mount {
         /// The system's error.
         source: io::Error,
@@ -68,7 +70,8 @@ pub fn enter_namespace(name: &str) -> Result<(), Error> {
     let path = if name.contains('/') { PathBuf::from(name) } else { Path::new(NAMESPACES).join(name) };
     let error = |source: io::Error| Error::Namespace { name: name.into(), path: path.clone(), source };
     let file = File::open(&path).map_err(error)?;
-    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|errno| error(errno.into()))
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+        .map_err(|errno| error(errno.into()))
 }
 
 /// The instance of a network namespace.
@@ -103,8 +106,13 @@ impl Instance {
     pub fn claim(&self) -> Result<File, Error> {
         fs::create_dir_all(RUN).map_err(file_error(Path::new(RUN)))?;
         let path = Path::new(RUN).join(self.name()).with_extension("lock");
-        let mut file =
-            File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(file_error(&path))?;
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(file_error(&path))?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut pid = String::new();
             // Only for the message.

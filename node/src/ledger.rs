@@ -57,7 +57,12 @@ impl Ledger {
     }
 
     /// The number of a neighbour on a link.
-    pub fn host(&mut self, actions: &mut Actions, host: (IpAddr, u32), resolve: impl FnOnce() -> Action) -> u32 {
+    pub fn host(
+        &mut self,
+        actions: &mut Actions,
+        host: (IpAddr, u32),
+        resolve: impl FnOnce() -> Action,
+    ) -> u32 {
         if let Some(entry) = self.hosts.get(&host) {
             return entry.id;
         }
@@ -126,7 +131,8 @@ impl Ledger {
     /// What each number stands for. O(paths).
     pub fn numbers(&self) -> KeyMap<u32, Meaning> {
         let paths = self.paths.iter().enumerate();
-        let paths = paths.filter_map(|(path, entry)| Some((entry.as_ref()?.id, Meaning::Path(path as PathId))));
+        let paths =
+            paths.filter_map(|(path, entry)| Some((entry.as_ref()?.id, Meaning::Path(path as PathId))));
         paths.chain(self.hosts.iter().map(|((_, link), entry)| (entry.id, Meaning::Host(*link)))).collect()
     }
 

@@ -45,7 +45,8 @@ impl<A: Ip> Default for FamilyChanges<A> {
 impl Changes {
     /// Whether there is anything to publish.
     pub fn any(&self) -> bool {
-        let family = !self.v4.prefixes.is_empty() || self.v4.all || !self.v6.prefixes.is_empty() || self.v6.all;
+        let family =
+            !self.v4.prefixes.is_empty() || self.v4.all || !self.v6.prefixes.is_empty() || self.v6.all;
         family || !self.neighbours.is_empty() || self.world || self.addresses
     }
 
@@ -98,7 +99,9 @@ impl Mirror {
                 self.changes.v4.doubt |= ipv4 && message.kind == message::DEL_ADDR;
             }
             // A next hop object replaced changes all routes that use it, in a word or none.
-            message::NEW_NEXTHOP | message::DEL_NEXTHOP if self.paths.iter().any(|(_, path)| path.nexthop.is_some()) => {
+            message::NEW_NEXTHOP | message::DEL_NEXTHOP
+                if self.paths.iter().any(|(_, path)| path.nexthop.is_some()) =>
+            {
                 self.changes.doubt();
             }
             message::NEW_RULE | message::DEL_RULE => {
@@ -158,8 +161,9 @@ impl Mirror {
         if before == Some(&told) {
             return;
         }
-        let same_state =
-            before.is_some_and(|before| before.is_up() == told.is_up() && before.has_carrier() == told.has_carrier());
+        let same_state = before.is_some_and(|before| {
+            before.is_up() == told.is_up() && before.has_carrier() == told.has_carrier()
+        });
         if !same_state {
             // IPv4 takes routes of a link that goes down away without a word.
             self.changes.doubt();
@@ -289,7 +293,11 @@ fn follow<A: Ip>(
 }
 
 /// Dumps tables local and main. The tables change only when both were told whole.
-fn dump_routes<A: Ip>(socket: &mut Netlink, family: &mut Family<A>, paths: &mut Paths) -> Result<bool, Error> {
+fn dump_routes<A: Ip>(
+    socket: &mut Netlink,
+    family: &mut Family<A>,
+    paths: &mut Paths,
+) -> Result<bool, Error> {
     let mut interrupted = false;
     let mut dump = |table: u32, room: usize| -> Result<Table<A>, Error> {
         let mut routes = Vec::with_capacity(room);

@@ -41,7 +41,8 @@ impl Ports {
     /// Names of the devices whose unannounced settings matter: the configured ones and the VLANs on top.
     pub fn watched<'w>(&self, world: &'w World) -> Vec<&'w str> {
         let links = self.links(world);
-        let vlans = links.iter().flat_map(|link| world.vlans(link.ifindex)).map(|(_, vlan)| vlan.name.as_str());
+        let vlans =
+            links.iter().flat_map(|link| world.vlans(link.ifindex)).map(|(_, vlan)| vlan.name.as_str());
         links.iter().map(|link| link.name.as_str()).chain(vlans).collect()
     }
 
@@ -55,7 +56,8 @@ impl Ports {
     fn wanted(&self, world: &World, tables: (bool, bool)) -> BTreeMap<(u32, Option<u16>), Port> {
         let mut wanted = BTreeMap::new();
         for link in self.links(world) {
-            let logical = std::iter::once((None, link)).chain(world.vlans(link.ifindex).map(|(id, vlan)| (Some(id), vlan)));
+            let logical = std::iter::once((None, link))
+                .chain(world.vlans(link.ifindex).map(|(id, vlan)| (Some(id), vlan)));
             for (vlan, logical) in logical {
                 let Some(mac) = logical.mac else { continue };
                 let flags = flags(world, logical, tables);
@@ -72,7 +74,12 @@ impl Ports {
     }
 
     /// Sets the ports where they differ. `tables` says which families' tables are as the kernel's.
-    pub fn set(&mut self, world: &World, dataplane: &mut Dataplane, tables: (bool, bool)) -> Result<(), Error> {
+    pub fn set(
+        &mut self,
+        world: &World,
+        dataplane: &mut Dataplane,
+        tables: (bool, bool),
+    ) -> Result<(), Error> {
         let wanted = self.wanted(world, tables);
         for (key, port) in &wanted {
             if self.ports.get(key) != Some(port) {
@@ -105,7 +112,8 @@ impl Ports {
     /// Follows links while running: a device that was made anew under a configured name is attached again. Trouble is logged
     /// once a device.
     pub fn follow(&mut self, world: &World, dataplane: &mut Dataplane, tables: (bool, bool)) {
-        let new: Vec<_> = self.links(world).into_iter().filter(|link| !self.attached.contains(&link.ifindex)).collect();
+        let new: Vec<_> =
+            self.links(world).into_iter().filter(|link| !self.attached.contains(&link.ifindex)).collect();
         for link in new {
             let tried = dataplane
                 .set_device(link.ifindex)
@@ -123,7 +131,8 @@ impl Ports {
                 }
             }
         }
-        let gone: Vec<u32> = self.attached.iter().copied().filter(|ifindex| !world.links.contains_key(ifindex)).collect();
+        let gone: Vec<u32> =
+            self.attached.iter().copied().filter(|ifindex| !world.links.contains_key(ifindex)).collect();
         for ifindex in gone {
             // Removes the pin of a link whose device is gone; nothing else can be done about an error.
             let _ = dataplane.detach(ifindex);

@@ -160,7 +160,9 @@ impl Publisher {
 
     /// Whether an attempt to write a table that did not fit is due again.
     pub fn retry_due(&self) -> (bool, bool) {
-        let due = |blocked: &Option<(String, Instant)>| blocked.as_ref().is_some_and(|(_, at)| at.elapsed() > RETRY);
+        let due = |blocked: &Option<(String, Instant)>| {
+            blocked.as_ref().is_some_and(|(_, at)| at.elapsed() > RETRY)
+        };
         (due(&self.v4.blocked), due(&self.v6.blocked))
     }
 
@@ -194,7 +196,8 @@ impl Publisher {
                 let Some(path) = mirror.paths.get(id) else { return false };
                 all || Resolver::depends_on_routes(path)
                     || path.hops.iter().any(|hop| {
-                        hop.gateway.is_some_and(|gateway| changes.neighbours.contains(&(gateway, hop.ifindex)))
+                        hop.gateway
+                            .is_some_and(|gateway| changes.neighbours.contains(&(gateway, hop.ifindex)))
                     })
             };
             self.ledger.refresh_paths(actions, concerned, |id| resolver.path(id));
@@ -231,7 +234,8 @@ impl Publisher {
     /// Forgets paths that no route uses any more.
     fn sweep(&mut self, mirror: &mut Mirror, actions: &mut Actions) {
         let mut used = vec![false; mirror.paths.bound()];
-        let mut mark = |routes: &[crate::rib::Route]| routes.iter().for_each(|route| used[route.path as usize] = true);
+        let mut mark =
+            |routes: &[crate::rib::Route]| routes.iter().for_each(|route| used[route.path as usize] = true);
         for table in [&mirror.v4.main, &mirror.v4.local] {
             table.iter().for_each(|(_, routes)| mark(routes));
         }

@@ -52,7 +52,9 @@ impl Resolver<'_> {
         let Some(path) = self.view4.paths.get(id) else { return Action::Pass(PassReason::Unsupported) };
         match path.kind {
             kind::UNICAST => self.forwarding(path).unwrap_or_else(Action::Pass),
-            kind::LOCAL | kind::BROADCAST | kind::ANYCAST | kind::MULTICAST => Action::Pass(PassReason::Local),
+            kind::LOCAL | kind::BROADCAST | kind::ANYCAST | kind::MULTICAST => {
+                Action::Pass(PassReason::Local)
+            }
             kind::BLACKHOLE => Action::Drop(DropReason::Blackhole),
             kind::UNREACHABLE => Action::Pass(PassReason::Unreachable),
             kind::PROHIBIT => Action::Pass(PassReason::Prohibit),
@@ -94,7 +96,8 @@ impl Resolver<'_> {
             _ => (link, None),
         };
         let source = found.mac.filter(|_| self.devices.contains(&device)).ok_or(PassReason::Unsupported)?;
-        let up = found.has_carrier() && self.world.links.get(&device).is_some_and(|device| device.has_carrier());
+        let up =
+            found.has_carrier() && self.world.links.get(&device).is_some_and(|device| device.has_carrier());
         // The kernel drops what it sends to a link that is down, and says so.
         if up { Ok((device, vlan, source)) } else { Err(PassReason::Unsupported) }
     }

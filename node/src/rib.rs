@@ -252,7 +252,9 @@ fn add_ipv4(routes: &mut Vec<Route>, route: Route, flags: u16, paths: &Paths) ->
 fn joins(path: Option<&Path>) -> bool {
     const RTPROT_RA: u8 = 9;
     path.is_some_and(|path| {
-        path.nexthop.is_none() && path.protocol != RTPROT_RA && path.hops.iter().any(|hop| hop.gateway.is_some())
+        path.nexthop.is_none()
+            && path.protocol != RTPROT_RA
+            && path.hops.iter().any(|hop| hop.gateway.is_some())
     })
 }
 

@@ -92,7 +92,10 @@ pub fn hop(family: u8, hop: &Hop, world: &World, into: &mut Map<String, Value>) 
         Some(Encap::Seg6 { mode, segments, .. }) => {
             into.insert("encap".into(), "seg6".into());
             into.insert("mode".into(), mode.name().into());
-            into.insert("segs".into(), segments.iter().map(|segment| Value::from(segment.to_string())).collect());
+            into.insert(
+                "segs".into(),
+                segments.iter().map(|segment| Value::from(segment.to_string())).collect(),
+            );
         }
         Some(Encap::Seg6Local(behaviour)) => {
             into.insert("encap".into(), "seg6local".into());

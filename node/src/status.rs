@@ -154,7 +154,11 @@ pub struct Counter {
 pub fn counters(counts: &[trieline_dataplane::VerdictCount]) -> Vec<Counter> {
     counts
         .iter()
-        .map(|count| Counter { name: count.name.into(), kind: count.kind.to_string(), packets: count.packets })
+        .map(|count| Counter {
+            name: count.name.into(),
+            kind: count.kind.to_string(),
+            packets: count.packets,
+        })
         .collect()
 }
 

@@ -45,7 +45,10 @@ impl Sysctl {
     pub fn read<'a>(devices: impl Iterator<Item = &'a str>) -> Self {
         // A kernel without SRv6 has no source to tell.
         let tunnel_source = seg6::tunnel_source().unwrap_or_default();
-        Self { tunnel_source, devices: devices.map(|name| (name.to_owned(), DeviceSysctl::read(name))).collect() }
+        Self {
+            tunnel_source,
+            devices: devices.map(|name| (name.to_owned(), DeviceSysctl::read(name))).collect(),
+        }
     }
 }
 
@@ -53,7 +56,11 @@ impl DeviceSysctl {
     fn read(device: &str) -> Self {
         let number = |name: &str| -> Option<i64> {
             // the kernel's default applies where it has no such setting
-            std::fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{device}/{name}")).ok()?.trim().parse().ok()
+            std::fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{device}/{name}"))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
         };
         Self {
             hop_limit: number("hop_limit").and_then(|limit| limit.try_into().ok()).unwrap_or(64),
@@ -114,6 +121,9 @@ impl World {
 
     /// The 802.1Q devices on top of a link, with their VLAN ids.
     pub fn vlans(&self, parent: u32) -> impl Iterator<Item = (u16, &Link)> {
-        self.links.values().filter(move |link| link.parent == Some(parent)).filter_map(|link| Some((link.vlan?, link)))
+        self.links
+            .values()
+            .filter(move |link| link.parent == Some(parent))
+            .filter_map(|link| Some((link.vlan?, link)))
     }
 }

@@ -145,7 +145,8 @@ mod tests {
 
     #[test]
     fn written_attributes_are_read_back() {
-        let request = Request::new(26, FLAG_DUMP, &[10; 5]).attribute(1, b"abc").attribute(0x8002, &[]).finish(7);
+        let request =
+            Request::new(26, FLAG_DUMP, &[10; 5]).attribute(1, b"abc").attribute(0x8002, &[]).finish(7);
         assert_eq!(request.len(), 16 + 8 + 8 + 4);
         assert_eq!(read_u32(&request), Some(request.len() as u32));
         let found: Vec<_> = Attributes::new(&request[24..]).collect();

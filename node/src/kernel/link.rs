@@ -89,7 +89,8 @@ fn decode_kind(bytes: &[u8], link: &mut Link) {
     if link.kind == "vlan"
         && let Some(settings) = Attributes::new(bytes).find(2)
     {
-        let protocol = Attributes::new(settings).find(5).and_then(|b| b.first_chunk().map(|b| u16::from_be_bytes(*b)));
+        let protocol =
+            Attributes::new(settings).find(5).and_then(|b| b.first_chunk().map(|b| u16::from_be_bytes(*b)));
         if protocol.is_none_or(|protocol| protocol == 0x8100) {
             link.vlan = Attributes::new(settings).find(1).and_then(read_u16);
         }

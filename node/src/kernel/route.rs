@@ -118,7 +118,15 @@ impl RouteMessage<'_> {
     pub fn path_key(&self, key: &mut Vec<u8>) {
         let fixed = self.payload;
         // family, source length, TOS, protocol, scope, type, "on link": the other flags tell of the moment
-        key.extend_from_slice(&[fixed[0], fixed[2], fixed[3], fixed[5], fixed[6], fixed[7], fixed[8] & RTNH_F_ONLINK]);
+        key.extend_from_slice(&[
+            fixed[0],
+            fixed[2],
+            fixed[3],
+            fixed[5],
+            fixed[6],
+            fixed[7],
+            fixed[8] & RTNH_F_ONLINK,
+        ]);
         for (kind, value) in Attributes::new(&fixed[FIXED..]) {
             match kind {
                 RTA_DST | RTA_PRIORITY | RTA_TABLE | RTA_CACHEINFO | RTA_PREF | RTA_EXPIRES => {}

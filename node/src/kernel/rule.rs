@@ -27,7 +27,8 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
     let (mut table, mut priority, mut vrf) = (u32::from(fixed[4]), 0, false);
     let flags = read_u32(&fixed[8..])?;
     // destination or source prefix, TOS, action, inverted
-    let mut plain = fixed[1] == 0 && fixed[2] == 0 && fixed[3] == 0 && fixed[7] == ACTION_TO_TABLE && flags & INVERT == 0;
+    let mut plain =
+        fixed[1] == 0 && fixed[2] == 0 && fixed[3] == 0 && fixed[7] == ACTION_TO_TABLE && flags & INVERT == 0;
     for (kind, value) in Attributes::new(&payload[12..]) {
         match kind {
             6 => priority = read_u32(value)?,

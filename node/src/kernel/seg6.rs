@@ -67,8 +67,23 @@ impl Behaviour {
     /// As `ip route` calls it.
     pub fn name(&self) -> &'static str {
         const NAMES: [&str; 17] = [
-            "unspec", "End", "End.X", "End.T", "End.DX2", "End.DX6", "End.DX4", "End.DT6", "End.DT4", "End.B6",
-            "End.B6.Encaps", "End.BM", "End.S", "End.AS", "End.AM", "End.BPF", "End.DT46",
+            "unspec",
+            "End",
+            "End.X",
+            "End.T",
+            "End.DX2",
+            "End.DX6",
+            "End.DX4",
+            "End.DT6",
+            "End.DT4",
+            "End.B6",
+            "End.B6.Encaps",
+            "End.BM",
+            "End.S",
+            "End.AS",
+            "End.AM",
+            "End.BPF",
+            "End.DT46",
         ];
         match self {
             Self::EndDx4(_) => "End.DX4",
@@ -112,7 +127,8 @@ fn decode_seg6(bytes: &[u8]) -> Option<Encap> {
     let srh = srh.get(..len)?.to_vec();
     let count = usize::from(*srh.get(4)?) + 1;
     let list = srh.get(SRH_FIXED..SRH_FIXED + 16 * count)?;
-    let segments = list.chunks_exact(16).rev().filter_map(|c| <[u8; 16]>::try_from(c).ok()).map(Ipv6Addr::from);
+    let segments =
+        list.chunks_exact(16).rev().filter_map(|c| <[u8; 16]>::try_from(c).ok()).map(Ipv6Addr::from);
     Some(Encap::Seg6 { mode, segments: segments.collect(), srh })
 }
 
@@ -146,12 +162,16 @@ pub fn tunnel_source() -> Result<Option<Ipv6Addr>, Error> {
     let family = Request::new(GENL_CONTROLLER, 0, &[CONTROLLER_GET_FAMILY, 1, 0, 0])
         .attribute(CONTROLLER_FAMILY_NAME, b"SEG6\0");
     let found = socket.request(family, |message| {
-        id = Attributes::new(message.payload.get(4..).unwrap_or_default()).find(CONTROLLER_FAMILY_ID).and_then(read_u16);
+        id = Attributes::new(message.payload.get(4..).unwrap_or_default())
+            .find(CONTROLLER_FAMILY_ID)
+            .and_then(read_u16);
     });
     let (Ok(()), Some(id)) = (found, id) else { return Ok(None) };
     let mut source = None;
     socket.request(Request::new(id, 0, &[SEG6_GET_TUNSRC, 1, 0, 0]), |message| {
-        source = Attributes::new(message.payload.get(4..).unwrap_or_default()).find(SEG6_ATTR_DST).and_then(read_address);
+        source = Attributes::new(message.payload.get(4..).unwrap_or_default())
+            .find(SEG6_ATTR_DST)
+            .and_then(read_address);
     })?;
     Ok(match source {
         Some(IpAddr::V6(source)) if !source.is_unspecified() => Some(source),
