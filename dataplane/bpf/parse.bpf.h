@@ -62,8 +62,8 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 	if (!f->port || !(f->port->flags & TL_PORT_USED))
 		return TL_PASS_NO_PORT;
 	/* Linux forwards only what was sent to this very host (PACKET_HOST). */
-	if (*(__u32 *)eth->h_dest != *(__u32 *)f->port->mac ||
-	    *(__u16 *)(eth->h_dest + 4) != *(__u16 *)(f->port->mac + 4))
+	if (*(__u32 *)data != *(__u32 *)f->port->mac ||
+	    *(__u16 *)(data + 4) != *(__u16 *)(f->port->mac + 4))
 		return TL_PASS_OTHER_DESTINATION;
 	return TL_GO_ON;
 }
@@ -74,17 +74,21 @@ TL_INLINE int tl_shorter(struct xdp_md *ctx, const struct tl_frame *f, __u32 len
 	return TL_UNLIKELY(f->l3 + len > f->end) && bpf_xdp_get_buff_len(ctx) < f->l2 + len;
 }
 
-/* 0/8, 127/8, 224/3, as source or destination. `addr` in host order. */
-TL_INLINE int tl_ipv4_special(__u32 addr)
+/* 0/8, 127/8, 224/3, as source or destination. */
+TL_INLINE int tl_ipv4_special(const __be32 *addr)
 {
-	__u32 net = addr >> 24;
+	__u8 net = *(const __u8 *)addr;
 
-	return net == 0 || net == 127 || net >= 224;
+	return (__u8)(net - 1) >= 223 || net == 127;
 }
 
-/* ::/64 (unspecified, loopback, v4-mapped), link-local and multicast. `hi` in host order. */
-TL_INLINE int tl_ipv6_special(__u64 hi)
+/* ::/64 (unspecified, loopback, v4-mapped), link-local and multicast. */
+TL_INLINE int tl_ipv6_special(const struct in6_addr *addr)
 {
+	__u64 hi = TL_BE64(addr->hi);
+
+	if (TL_LIKELY(hi >> 61 == 1)) /* 2000::/3 */
+		return 0;
 	return hi == 0 || hi >> 54 == 0xfe80 >> 6 || hi >> 56 == 0xff;
 }
 
@@ -111,7 +115,7 @@ TL_INLINE __u32 tl_parse_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 	f->l3_len = TL_BE16(ip->tot_len);
 	if (TL_UNLIKELY(f->l3_len < sizeof(*ip)) || tl_shorter(ctx, f, f->l3_len))
 		return TL_DROP_IPV4_LENGTH;
-	if (TL_UNLIKELY(tl_ipv4_special(TL_BE32(ip->saddr)) || tl_ipv4_special(TL_BE32(ip->daddr))))
+	if (TL_UNLIKELY(tl_ipv4_special(&ip->saddr) || tl_ipv4_special(&ip->daddr)))
 		return TL_PASS_IPV4_SPECIAL;
 	return TL_GO_ON;
 }
@@ -135,7 +139,7 @@ TL_INLINE __u32 tl_parse_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 	if (TL_UNLIKELY(len > 0xffff)) /* larger than any MTU; l3_len has 16 bits */
 		return TL_PASS_TOO_BIG;
 	f->l3_len = len;
-	if (TL_UNLIKELY(tl_ipv6_special(TL_BE64(ip6->saddr.hi)) || tl_ipv6_special(TL_BE64(ip6->daddr.hi))))
+	if (TL_UNLIKELY(tl_ipv6_special(&ip6->saddr) || tl_ipv6_special(&ip6->daddr)))
 		return TL_PASS_IPV6_SPECIAL;
 	return TL_GO_ON;
 }

@@ -56,8 +56,7 @@ TL_INLINE __u32 tl_end_dx4(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 	f->l3_len -= outer;
 	/* Linux does not look at the inner checksum here, and sends what follows the inner packet along. */
 	if (ip->version_ihl != 0x45 || ip->ttl <= 1 || TL_BE16(ip->tot_len) < sizeof(*ip) ||
-	    TL_BE16(ip->tot_len) > f->l3_len || tl_ipv4_special(TL_BE32(ip->saddr)) ||
-	    tl_ipv4_special(TL_BE32(ip->daddr)))
+	    TL_BE16(ip->tot_len) > f->l3_len || tl_ipv4_special(&ip->saddr) || tl_ipv4_special(&ip->daddr))
 		return TL_PASS_SEG6_INNER;
 	if (TL_UNLIKELY(port->flags & (TL_PORT_RPF_LOOSE | TL_PORT_RPF_STRICT)) &&
 	    !tl_reverse_path4(port->table4, TL_BE32(ip->saddr), port->flags & TL_PORT_RPF_STRICT, f->ifindex,

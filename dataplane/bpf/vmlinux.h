@@ -64,7 +64,7 @@ struct ethhdr {
 	__u8 h_dest[6];
 	__u8 h_source[6];
 	__be16 h_proto;
-} __attribute__((packed));
+};
 
 struct vlan_hdr {
 	__be16 h_vlan_TCI;
@@ -89,10 +89,11 @@ struct iphdr {
 	__be32 daddr;
 };
 
+/* In a frame hardly ever at a multiple of 8: the machines that BPF is compiled for here load it all the same. */
 struct in6_addr {
 	__be64 hi;
 	__be64 lo;
-} __attribute__((packed, aligned(4)));
+};
 
 struct ipv6hdr {
 	__be32 flow; /* version, traffic class, flow label */

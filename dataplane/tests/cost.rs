@@ -1,0 +1,55 @@
+//! What the program costs a packet, by the kernel's clock. Prints only: times are no test.
+//!
+//! `cargo test --release -p trieline-dataplane --test cost -- --ignored --nocapture`
+
+mod common;
+
+use common::cases::*;
+use common::packet::*;
+use common::*;
+use trieline_dataplane::{Action, Adjacency, PassReason, PortFlags};
+
+/// Each costs some 25 ms to set up.
+const CALLS: usize = 60;
+/// Fewer than a TTL: the packet stays in its buffer from run to run.
+const RUNS: u32 = 200;
+
+fn median(bench: &Bench, frame: &[u8]) -> (u32, u32) {
+    let mut times: Vec<u32> = (0..CALLS).map(|_| repeat_run(bench.dataplane.program(), frame, RUNS)).collect();
+    times.sort_unstable();
+    (times[CALLS / 2], times[CALLS / 20])
+}
+
+#[test]
+#[ignore = "prints times"]
+fn cost_of_a_packet() {
+    if skip("cost") {
+        return;
+    }
+    // The next hop is the port itself, so that each run's output is the next run's input.
+    let back = || Adjacency { destination: PORT_MAC, ..adjacency(LO) };
+    let sid = "fd00:2::1";
+    let routes = [
+        ("198.51.100.0/24", Action::Forward(back())),
+        ("203.0.113.1", Action::Pass(PassReason::Local)),
+        ("2001:db8:1::/48", Action::Forward(back())),
+        // Encapsulated, then decapsulated, and so on.
+        ("10.1.0.0/16", Action::Encaps { adjacency: back(), outer: template() }),
+        (sid, Action::EndDx4 { adjacency: Some(back()) }),
+    ];
+    for home in homes() {
+        let mut bench = Bench::new(home, &routes);
+        for (what, packet) in [
+            ("IPv4 forward", ipv4(SOURCE4, "198.51.100.1", 255)),
+            ("IPv6 forward", ipv6(SOURCE6, "2001:db8:1::1", 255)),
+            ("encap and decap in turn", ipv4(SOURCE4, "10.1.2.3", 255)),
+            ("IPv4 local (pass)", ipv4(SOURCE4, "203.0.113.1", 255)),
+        ] {
+            let (median, low) = median(&bench, &Frame::new(packet).bytes());
+            println!("{home}: {what}: {median} ns (5 %: {low})");
+        }
+        bench.dataplane.set_port(LO, None, port(PortFlags::default())).unwrap();
+        let (median, low) = median(&bench, &Frame::new(ipv4(SOURCE4, "198.51.100.1", 255)).bytes());
+        println!("{home}: forwarding off (port, counter, pass): {median} ns (5 %: {low})");
+    }
+}
