@@ -1,17 +1,18 @@
 //! The daemon: takes the kernel's state over, follows it, answers commands.
 
-use crate::answer::{self, Cursor};
-use crate::control::{Client, Request};
+mod serve;
+
+use crate::answer::Cursor;
+use crate::control::Client;
 use crate::instance::{self, Instance};
+use crate::kernel::neigh;
 use crate::kernel::socket::{Netlink, Received};
-use crate::kernel::{family, neigh};
 use crate::mirror::Mirror;
 use crate::ports::Ports;
 use crate::publish::Publisher;
-use crate::status::{self, DeviceStatus, FamilyStatus, ImageStatus, MirrorStatus, Room, Status};
+use crate::status::MirrorStatus;
 use crate::world::Sysctl;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::json;
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -443,132 +444,6 @@ impl Daemon {
             }
         }
         self.mirror.changes.world = true;
-    }
-
-    /// Answers commands as far as that goes without waiting.
-    fn serve(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
-            if let Ok(client) = Client::new(stream) {
-                self.clients.push((client, None));
-            }
-        }
-        let mut clients = std::mem::take(&mut self.clients);
-        clients.retain_mut(|(client, cursor)| self.serve_client(client, cursor).is_ok());
-        self.clients = clients;
-    }
-
-    fn serve_client(&self, client: &mut Client, cursor: &mut Option<Cursor>) -> std::io::Result<()> {
-        client.write()?;
-        if client.has_output() {
-            return Ok(());
-        }
-        if let Some(open) = cursor {
-            if open.advance(&self.mirror, &self.publisher.ledger, client)? {
-                *cursor = None;
-            }
-            return client.write();
-        }
-        match client.request()? {
-            Some(Ok(Request::Status)) => client.answer(&self.status())?,
-            Some(Ok(Request::Explain { addresses })) => {
-                client.answer(&answer::explain(&addresses, &self.mirror, &self.publisher))?;
-            }
-            Some(Ok(request)) => match Cursor::new(&request) {
-                Ok(open) => *cursor = Some(open),
-                Err(error) => client.answer(&json!({ "error": error.to_string() }))?,
-            },
-            Some(Err(error)) => client.answer(&json!({ "error": error.to_string() }))?,
-            None => {}
-        }
-        client.write()
-    }
-
-    fn status(&self) -> Status {
-        let image = self.publisher.image_stats();
-        let counters = self.dataplane.counters().ok();
-        let world = &self.mirror.world;
-        let modes = self.dataplane.attachments().unwrap_or_default();
-        let device = |(&(ifindex, vlan), port): (&(u32, Option<u16>), &trieline_dataplane::Port)| {
-            let of = |ports: &trieline_dataplane::Counters| {
-                ports.ports.iter().find(|count| (count.ifindex, count.vlan) == (ifindex, vlan)).map(|count| {
-                    let mut counters = status::counters(&count.counts);
-                    counters.retain(|counter| counter.packets > 0);
-                    counters
-                })
-            };
-            let mode = modes.iter().find(|attachment| attachment.ifindex == ifindex);
-            DeviceStatus {
-                dev: world.name(port.ifindex),
-                ifindex: port.ifindex,
-                mode: mode.map(|attachment| attachment.mode.to_string()).unwrap_or_default(),
-                vlan,
-                flags: status::flags(port.flags),
-                counters: counters.as_ref().and_then(of).unwrap_or_default(),
-            }
-        };
-        let (paths, hosts) = self.publisher.ledger.len();
-        let mut mirror = self.counts.status;
-        mirror.prefixes_written = self.publisher.counts.prefixes;
-        mirror.tables_written = self.publisher.counts.tables;
-        mirror.full = self.publisher.counts.full;
-        let (v4, v6) = (&self.mirror.v4, &self.mirror.v6);
-        Status {
-            running: true,
-            version: env!("CARGO_PKG_VERSION").into(),
-            pid: Some(std::process::id()),
-            uptime_seconds: self.started.elapsed().as_secs_f64(),
-            namespace: self.instance.inode,
-            home: home(self.dataplane.home()).into(),
-            image: ImageStatus {
-                bytes: image.size,
-                used: image.used,
-                limbo: image.limbo,
-                peak: image.peak,
-                claimed: image.claimed,
-            },
-            devices: self.ports.iter().map(device).collect(),
-            families: vec![
-                FamilyStatus {
-                    family: "inet".into(),
-                    forwards: self.publisher.v4.is_current() && world.has_default_rules(family::INET),
-                    reason: self.reason(family::INET, &self.publisher.v4.blocked),
-                    main: v4.main.routes(),
-                    local: v4.local.routes(),
-                    prefixes: self.publisher.v4.table.as_ref().map_or(0, trieline_lpm::Table::len),
-                    neighbours: v4.neighbours.len(),
-                },
-                FamilyStatus {
-                    family: "inet6".into(),
-                    forwards: self.publisher.v6.is_current() && world.has_default_rules(family::INET6),
-                    reason: self.reason(family::INET6, &self.publisher.v6.blocked),
-                    main: v6.main.routes(),
-                    local: v6.local.routes(),
-                    prefixes: self.publisher.v6.table.as_ref().map_or(0, trieline_lpm::Table::len),
-                    neighbours: v6.neighbours.len(),
-                },
-            ],
-            paths,
-            hosts,
-            unresolved: self.publisher.ledger.unresolved(),
-            actions: Room {
-                used: self.limits.actions.min(paths as u32 + hosts as u32 + 1).into(),
-                limit: self.limits.actions.into(),
-            },
-            actions_refused: self.publisher.ledger.refused,
-            mirror,
-            overruns: self.counts.overruns,
-            resyncs: self.counts.resyncs,
-            counters: counters.as_ref().map(|counters| status::counters(&counters.total)).unwrap_or_default(),
-        }
-    }
-
-    /// Why a family's packets are left to the kernel.
-    fn reason(&self, family: u8, blocked: &Option<(String, Instant)>) -> Option<String> {
-        if let Some((error, _)) = blocked {
-            return Some(error.clone());
-        }
-        (!self.mirror.world.has_default_rules(family))
-            .then(|| "there are policy rules beside the default ones".into())
     }
 }
 

@@ -90,8 +90,8 @@ impl View<'_> {
                 .get(route.path)
                 .is_none_or(|path| path.tos != 0 || path.source_len != 0 || path.kind == kind::THROW)
         };
-        if routes.len() > 1 || routes.first().is_some_and(|route| selects_more(route)) {
-            if routes.iter().any(selects_more) {
+        if routes.len() > 1 || routes.first().is_some_and(&selects_more) {
+            if routes.iter().any(&selects_more) {
                 return Some(Decision::Kernel);
             }
             let mut usable = routes.iter().filter(|route| self.usable(route.path));

@@ -146,10 +146,13 @@ impl Ledger {
         (self.paths.iter().flatten().count(), self.hosts.len())
     }
 
-    /// Paths and neighbours whose packets wait for a neighbour's MAC address.
-    pub fn unresolved(&self) -> usize {
-        let waits = |entry: &&Entry| entry.action == Action::Pass(PassReason::Unresolved);
-        self.paths.iter().flatten().filter(waits).count() + self.hosts.values().filter(waits).count()
+    /// Paths that `counts` picks, and neighbours, whose packets wait for a MAC address.
+    pub fn unresolved(&self, counts: impl Fn(PathId) -> bool) -> usize {
+        let waits = |entry: &Entry| entry.action == Action::Pass(PassReason::Unresolved);
+        let paths = self.paths.iter().enumerate();
+        let paths =
+            paths.filter(|(path, entry)| entry.as_ref().is_some_and(waits) && counts(*path as PathId));
+        paths.count() + self.hosts.values().filter(|entry| waits(entry)).count()
     }
 
     fn refuse(&mut self, error: &Error) -> u32 {

@@ -61,7 +61,7 @@ pub struct Route {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Routes {
     One(Route),
-    Many(Box<Vec<Route>>),
+    Many(Box<[Route]>),
 }
 
 impl Routes {
@@ -80,7 +80,7 @@ impl Routes {
         match routes[..] {
             [] => None,
             [route] => Some(Self::One(route)),
-            _ => Some(Self::Many(Box::new(routes))),
+            _ => Some(Self::Many(routes.into())),
         }
     }
 }
@@ -125,7 +125,7 @@ impl<A: Ip> Table<A> {
                     let mut more = routes.to_vec();
                     more.push(route);
                     more.sort_by_key(|route| route.metric);
-                    *routes = Routes::Many(Box::new(more));
+                    *routes = Routes::Many(more.into());
                 }
                 _ => {
                     table.lengths[usize::from(prefix.len())] += 1;

@@ -1,0 +1,136 @@
+//! The daemon's side of commands: connections that never make it wait, and its state in numbers.
+
+use super::{Daemon, home};
+use crate::answer::{self, Cursor};
+use crate::control::{Client, Request};
+use crate::family::Family;
+use crate::publish::Published;
+use crate::rib::Ip;
+use crate::status::{self, DeviceStatus, FamilyStatus, ImageStatus, Room, Status};
+use serde_json::json;
+use trieline_dataplane::{Attachment, Counters, Port};
+
+impl Daemon {
+    /// Answers commands as far as that goes without waiting.
+    pub(super) fn serve(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if let Ok(client) = Client::new(stream) {
+                self.clients.push((client, None));
+            }
+        }
+        let mut clients = std::mem::take(&mut self.clients);
+        clients.retain_mut(|(client, cursor)| self.serve_client(client, cursor).is_ok());
+        self.clients = clients;
+    }
+
+    fn serve_client(&self, client: &mut Client, cursor: &mut Option<Cursor>) -> std::io::Result<()> {
+        client.write()?;
+        if client.has_output() {
+            return Ok(());
+        }
+        if let Some(open) = cursor {
+            if open.advance(&self.mirror, &self.publisher.ledger, client)? {
+                *cursor = None;
+            }
+            return client.write();
+        }
+        match client.request()? {
+            Some(Ok(Request::Status)) => client.answer(&self.status())?,
+            Some(Ok(Request::Explain { addresses })) => {
+                client.answer(&answer::explain(&addresses, &self.mirror, &self.publisher))?;
+            }
+            Some(Ok(request)) => match Cursor::new(&request) {
+                Ok(open) => *cursor = Some(open),
+                Err(error) => client.answer(&json!({ "error": error.to_string() }))?,
+            },
+            Some(Err(error)) => client.answer(&json!({ "error": error.to_string() }))?,
+            None => {}
+        }
+        client.write()
+    }
+
+    fn status(&self) -> Status {
+        let image = self.publisher.image_stats();
+        let counters = self.dataplane.counters().ok();
+        let modes = self.dataplane.attachments().unwrap_or_default();
+        let (paths, hosts) = self.publisher.ledger.len();
+        let mut mirror = self.counts.status;
+        mirror.prefixes_written = self.publisher.counts.prefixes;
+        mirror.tables_written = self.publisher.counts.tables;
+        mirror.full = self.publisher.counts.full;
+        let ports = self.ports.iter();
+        Status {
+            running: true,
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: Some(std::process::id()),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            namespace: self.instance.inode,
+            home: home(self.dataplane.home()).into(),
+            image: ImageStatus {
+                bytes: image.size,
+                used: image.used,
+                limbo: image.limbo,
+                peak: image.peak,
+                claimed: image.claimed,
+            },
+            devices: ports.map(|(key, port)| self.device(*key, port, &modes, counters.as_ref())).collect(),
+            families: vec![
+                self.family("inet", &self.mirror.v4, &self.publisher.v4),
+                self.family("inet6", &self.mirror.v6, &self.publisher.v6),
+            ],
+            paths,
+            hosts,
+            unresolved: self.publisher.ledger.unresolved(|path| {
+                let path = self.mirror.paths.get(path);
+                path.is_some_and(|path| {
+                    path.hops.iter().any(|hop| hop.gateway.is_some() || hop.encap.is_some())
+                })
+            }),
+            actions: Room { used: (paths + hosts + 1) as u64, limit: self.limits.actions.into() },
+            actions_refused: self.publisher.ledger.refused,
+            mirror,
+            overruns: self.counts.overruns,
+            resyncs: self.counts.resyncs,
+            counters: counters.as_ref().map(|counters| status::counters(&counters.total)).unwrap_or_default(),
+        }
+    }
+
+    fn device(
+        &self,
+        (ifindex, vlan): (u32, Option<u16>),
+        port: &Port,
+        modes: &[Attachment],
+        counters: Option<&Counters>,
+    ) -> DeviceStatus {
+        let mode = modes.iter().find(|attachment| attachment.ifindex == ifindex);
+        let counts = counters.iter().flat_map(|counters| &counters.ports);
+        let counts = counts.filter(|count| (count.ifindex, count.vlan) == (ifindex, vlan));
+        let mut counters: Vec<_> = counts.flat_map(|count| status::counters(&count.counts)).collect();
+        counters.retain(|counter| counter.packets > 0);
+        DeviceStatus {
+            dev: self.mirror.world.name(port.ifindex),
+            ifindex: port.ifindex,
+            mode: mode.map(|attachment| attachment.mode.to_string()).unwrap_or_default(),
+            vlan,
+            flags: status::flags(port.flags),
+            counters,
+        }
+    }
+
+    fn family<A: Ip>(&self, name: &str, family: &Family<A>, published: &Published<A>) -> FamilyStatus {
+        let plain = self.mirror.world.has_default_rules(A::NETLINK);
+        let reason = match &published.blocked {
+            Some((error, _)) => Some(error.clone()),
+            None => (!plain).then(|| "there are policy rules beside the default ones".into()),
+        };
+        FamilyStatus {
+            family: name.into(),
+            forwards: published.is_current() && plain,
+            reason,
+            main: family.main.routes(),
+            local: family.local.routes(),
+            prefixes: published.table.as_ref().map_or(0, trieline_lpm::Table::len),
+            neighbours: family.neighbours.len(),
+        }
+    }
+}
