@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The image's home in a BPF object: declares the arena or the array that mem.h reads, sized by user space before the load.
+ * The image's home in a BPF object: declares the arena or the array that mem.h reads, sized by user space
+ * before the load.
  *
  * TL_ENTER() goes first in every program that looks addresses up.
  */

@@ -10,17 +10,19 @@
 
 /* Numbers that both sides know. */
 enum tl_limits {
-	TL_INTF_VERSION = 1,	/* grows with any change of this file; pinned maps of another version are refused */
-	TL_PORTS = 65536,	/* highest ifindex + 1 */
-	TL_TAGGED = 4096,	/* tagged ports */
-	TL_COUNTER_SLOTS = 256, /* 0: packets of no port, and of ports beyond the slots; the last: of former ports */
-	TL_COUNTERS = 64,	/* room for verdicts in a slot */
-	TL_OUTER_MAX = 96,	/* IPv6 header and an SRH of three segments */
+	TL_INTF_VERSION =
+	    1,		  /* grows with any change of this file; pinned maps of another version are refused */
+	TL_PORTS = 65536, /* highest ifindex + 1 */
+	TL_TAGGED = 4096, /* tagged ports */
+	TL_COUNTER_SLOTS =
+	    256, /* 0: packets of no port, and of ports beyond the slots; the last: of former ports */
+	TL_COUNTERS = 64,  /* room for verdicts in a slot */
+	TL_OUTER_MAX = 96, /* IPv6 header and an SRH of three segments */
 };
 
 /*
- * What became of a packet, and why. The value is the index of the packet's counter; the name after FORWARD, PASS or DROP,
- * in lower case, is the label of the metric and the key in JSON. Names are unique.
+ * What became of a packet, and why. The value is the index of the packet's counter; the name after FORWARD,
+ * PASS or DROP, in lower case, is the label of the metric and the key in JSON. Names are unique.
  */
 enum tl_verdict {
 	/* Redirected to another device. */
@@ -31,30 +33,30 @@ enum tl_verdict {
 	TL_FORWARD_H_ENCAPS_IPV6,
 
 	/* Given to the kernel, untouched. */
-	TL_PASS_NO_PORT,	     /* device or VLAN not given to trieline */
-	TL_PASS_NOT_IP,		     /* another EtherType, a second tag, or a frame without a whole header */
-	TL_PASS_OTHER_DESTINATION,   /* destination MAC address is not the port's: group, or another host's */
-	TL_PASS_FORWARDING_OFF,	     /* forwarding of this family is off on the port */
-	TL_PASS_IPV4_OPTIONS,	     /* header longer than 20 bytes */
-	TL_PASS_IPV4_SPECIAL,	     /* source or destination of 0/8, 127/8 or 224/3 */
-	TL_PASS_IPV4_TTL,	     /* TTL would reach 0: the kernel answers */
-	TL_PASS_IPV6_HOP_BY_HOP,     /* hop-by-hop options */
-	TL_PASS_IPV6_SPECIAL,	     /* unspecified, loopback, v4-mapped, link-local or multicast address */
-	TL_PASS_IPV6_HOP_LIMIT,	     /* hop limit would reach 0 */
-	TL_PASS_REVERSE_PATH,	     /* source not routed (loose) or not through this port (strict) */
-	TL_PASS_NO_ROUTE,	     /* no prefix matches */
-	TL_PASS_NO_ACTION,	     /* the table's value names an action that is not set */
-	TL_PASS_LOCAL,		     /* an address of this node */
-	TL_PASS_UNREACHABLE,	     /* unreachable route: the kernel sends the ICMP error */
-	TL_PASS_PROHIBIT,	     /* prohibit route, likewise */
-	TL_PASS_UNRESOLVED,	     /* link-layer address of the next hop not known */
-	TL_PASS_UNSUPPORTED,	     /* a route only the kernel can follow */
-	TL_PASS_TOO_BIG,	     /* larger than the MTU: the kernel fragments or answers */
-	TL_PASS_NO_DEVICE,	     /* output device not given to trieline */
-	TL_PASS_NO_HEADROOM,	     /* no room in front of the frame for a new header */
-	TL_PASS_SEG6_OFF,	     /* SRv6 is off on the port */
-	TL_PASS_SEG6_HEADERS,	     /* headers other than IPv6 [SRH] IPv4, or an SRH with TLVs */
-	TL_PASS_SEG6_INNER,	     /* the inner packet needs the kernel: options, TTL, length, special address */
+	TL_PASS_NO_PORT,	   /* device or VLAN not given to trieline */
+	TL_PASS_NOT_IP,		   /* another EtherType, a second tag, or a frame without a whole header */
+	TL_PASS_OTHER_DESTINATION, /* destination MAC address is not the port's: group, or another host's */
+	TL_PASS_FORWARDING_OFF,	   /* forwarding of this family is off on the port */
+	TL_PASS_IPV4_OPTIONS,	   /* header longer than 20 bytes */
+	TL_PASS_IPV4_SPECIAL,	   /* source or destination of 0/8, 127/8 or 224/3 */
+	TL_PASS_IPV4_TTL,	   /* TTL would reach 0: the kernel answers */
+	TL_PASS_IPV6_HOP_BY_HOP,   /* hop-by-hop options */
+	TL_PASS_IPV6_SPECIAL,	   /* unspecified, loopback, v4-mapped, link-local or multicast address */
+	TL_PASS_IPV6_HOP_LIMIT,	   /* hop limit would reach 0 */
+	TL_PASS_REVERSE_PATH,	   /* source not routed (loose) or not through this port (strict) */
+	TL_PASS_NO_ROUTE,	   /* no prefix matches */
+	TL_PASS_NO_ACTION,	   /* the table's value names an action that is not set */
+	TL_PASS_LOCAL,		   /* an address of this node */
+	TL_PASS_UNREACHABLE,	   /* unreachable route: the kernel sends the ICMP error */
+	TL_PASS_PROHIBIT,	   /* prohibit route, likewise */
+	TL_PASS_UNRESOLVED,	   /* link-layer address of the next hop not known */
+	TL_PASS_UNSUPPORTED,	   /* a route only the kernel can follow */
+	TL_PASS_TOO_BIG,	   /* larger than the MTU: the kernel fragments or answers */
+	TL_PASS_NO_DEVICE,	   /* output device not given to trieline */
+	TL_PASS_NO_HEADROOM,	   /* no room in front of the frame for a new header */
+	TL_PASS_SEG6_OFF,	   /* SRv6 is off on the port */
+	TL_PASS_SEG6_HEADERS,	   /* headers other than IPv6 [SRH] IPv4, or an SRH with TLVs */
+	TL_PASS_SEG6_INNER, /* the inner packet needs the kernel: options, TTL, length, special address */
 	TL_PASS_SEG6_INNER_NO_ROUTE, /* the inner destination is not plainly forwarded by the port's table */
 
 	/* Dropped, as Linux drops it. */
@@ -91,11 +93,11 @@ struct tl_action {
 
 /* A ready-made header. Never changed while an action leads to it: a new one is written aside. */
 struct tl_adjacency {
-	__u32 ifindex;	  /* key in the device map */
-	__u16 mtu;	  /* of the IP packet that leaves, outer header included */
-	__u16 outer_len;  /* bytes of `outer`, 0 when nothing is pushed */
-	__u8 macs[12];	  /* destination, source */
-	__u32 tag;	  /* 802.1Q tag (TPID, TCI) as in the frame; 0 = untagged */
+	__u32 ifindex;	 /* key in the device map */
+	__u16 mtu;	 /* of the IP packet that leaves, outer header included */
+	__u16 outer_len; /* bytes of `outer`, 0 when nothing is pushed */
+	__u8 macs[12];	 /* destination, source */
+	__u32 tag;	 /* 802.1Q tag (TPID, TCI) as in the frame; 0 = untagged */
 	__u32 reserved[2];
 	__u8 outer[TL_OUTER_MAX];
 };

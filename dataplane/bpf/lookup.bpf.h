@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Second step: the longest match of the destination decides. Its value is the number of an action, one 64-bit word.
+ * Second step: the longest match of the destination decides. Its value is the number of an action, one 64-bit
+ * word.
  */
 #ifndef TRIELINE_LOOKUP_BPF_H
 #define TRIELINE_LOOKUP_BPF_H
@@ -15,10 +16,7 @@ TL_INLINE __u64 tl_action_word(__u32 value)
 	return word ? *word : TL_ACTION_NONE;
 }
 
-TL_INLINE __u32 tl_action_kind(__u64 word)
-{
-	return word & 0xff;
-}
+TL_INLINE __u32 tl_action_kind(__u64 word) { return word & 0xff; }
 
 /* The verdict of a TL_ACTION_VERDICT; a damaged one may not forward. */
 TL_INLINE __u32 tl_action_verdict(__u64 word)
@@ -36,8 +34,9 @@ TL_INLINE struct tl_adjacency *tl_action_adjacency(__u64 word)
 }
 
 /*
- * Reverse path (RFC 3704): whether packets to the source would leave by the port this one came in by (strict), or by any
- * (loose). Functions of their own, verified and called apart: only ports that ask for it pay.
+ * Reverse path (RFC 3704): whether packets to the source would leave by the port this one came in by
+ * (strict), or by any (loose). Functions of their own, verified and called apart: only ports that ask for it
+ * pay.
  */
 TL_INLINE int tl_reverse_path(__u32 value, __u32 strict, __u32 ifindex, __u32 tag)
 {
@@ -52,13 +51,15 @@ TL_INLINE int tl_reverse_path(__u32 value, __u32 strict, __u32 ifindex, __u32 ta
 	return adj && adj->ifindex == ifindex && adj->tag == tag;
 }
 
-__attribute__((noinline)) int tl_reverse_path4(__u32 table, __u32 source, __u32 strict, __u32 ifindex, __u32 tag)
+__attribute__((noinline)) int tl_reverse_path4(__u32 table, __u32 source, __u32 strict, __u32 ifindex,
+					       __u32 tag)
 {
 	TL_ENTER();
 	return tl_reverse_path(tl_lookup4(0, table, source), strict, ifindex, tag);
 }
 
-__attribute__((noinline)) int tl_reverse_path6(struct xdp_md *ctx, __u32 table, __u32 l2, __u32 strict, __u32 tag)
+__attribute__((noinline)) int tl_reverse_path6(struct xdp_md *ctx, __u32 table, __u32 l2, __u32 strict,
+					       __u32 tag)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ipv6hdr *ip6 = data + (l2 == 18 ? 18 : 14);

@@ -2,7 +2,8 @@
 /*
  * The XDP program: the journey of a packet, one step a header file.
  *
- *   link -> port -> IPv4 | IPv6 -> reverse path -> longest match -> action -> forward | End.DX4 | H.Encaps | pass | drop
+ *   link -> port -> IPv4 | IPv6 -> reverse path -> longest match -> action -> forward | End.DX4 | H.Encaps |
+ * pass | drop
  *
  * One lookup of the destination decides; everything it leads to was made ready by user space.
  */
@@ -26,8 +27,8 @@ TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 	if (verdict != TL_GO_ON)
 		return verdict;
 	if (TL_UNLIKELY(f->port->flags & TL_RPF) &&
-	    !tl_reverse_path4(f->port->table4, TL_BE32(ip->saddr), f->port->flags & TL_PORT_RPF_STRICT, f->ifindex,
-			      f->tag))
+	    !tl_reverse_path4(f->port->table4, TL_BE32(ip->saddr), f->port->flags & TL_PORT_RPF_STRICT,
+			      f->ifindex, f->tag))
 		return TL_PASS_REVERSE_PATH;
 	value = tl_lookup4(0, f->port->table4, TL_BE32(ip->daddr));
 	if (!value)

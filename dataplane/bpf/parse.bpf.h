@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * First step of a packet's journey: which port it came in by, and whether its headers are what Linux would accept.
+ * First step of a packet's journey: which port it came in by, and whether its headers are what Linux would
+ * accept.
  *
- * Every check here has its twin in the kernel (ip_rcv_core, ip6_rcv_core, ip_route_input_slow, ip6_forward). Where the
- * kernel would drop silently or answer, the packet is passed, so that the kernel's own counters and ICMP stay right.
+ * Every check here has its twin in the kernel (ip_rcv_core, ip6_rcv_core, ip_route_input_slow, ip6_forward).
+ * Where the kernel would drop silently or answer, the packet is passed, so that the kernel's own counters and
+ * ICMP stay right.
  */
 #ifndef TRIELINE_PARSE_BPF_H
 #define TRIELINE_PARSE_BPF_H
@@ -62,13 +64,13 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 	if (!f->port || !(f->port->flags & TL_PORT_USED))
 		return TL_PASS_NO_PORT;
 	/* Linux forwards only what was sent to this very host (PACKET_HOST). */
-	if (*(__u32 *)data != *(__u32 *)f->port->mac ||
-	    *(__u16 *)(data + 4) != *(__u16 *)(f->port->mac + 4))
+	if (*(__u32 *)data != *(__u32 *)f->port->mac || *(__u16 *)(data + 4) != *(__u16 *)(f->port->mac + 4))
 		return TL_PASS_OTHER_DESTINATION;
 	return TL_GO_ON;
 }
 
-/* Whether the frame holds fewer than `len` bytes from l3 on. Only a frame of several buffers needs the call. */
+/* Whether the frame holds fewer than `len` bytes from l3 on. Only a frame of several buffers needs the call.
+ */
 TL_INLINE int tl_shorter(struct xdp_md *ctx, const struct tl_frame *f, __u32 len)
 {
 	return TL_UNLIKELY(f->l3 + len > f->end) && bpf_xdp_get_buff_len(ctx) < f->l2 + len;

@@ -30,11 +30,12 @@ TL_INLINE void tl_write_link(void *data, const struct tl_adjacency *adj, __be16 
 }
 
 /*
- * Removes `removed` bytes after the link header (adds, if negative), writes the link header anew, with or without tag, and
- * finds l3 again. Fails only when bytes are to be added and there is no room for them; then nothing has changed.
+ * Removes `removed` bytes after the link header (adds, if negative), writes the link header anew, with or
+ * without tag, and finds l3 again. Fails only when bytes are to be added and there is no room for them; then
+ * nothing has changed.
  */
-TL_INLINE __u32 tl_reframe(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj, int removed,
-			   __be16 proto)
+TL_INLINE __u32 tl_reframe(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj,
+			   int removed, __be16 proto)
 {
 	__u32 l2 = adj->tag ? 18 : 14;
 	int delta = (int)f->l2 + removed - (int)l2;
@@ -44,7 +45,8 @@ TL_INLINE __u32 tl_reframe(struct xdp_md *ctx, struct tl_frame *f, const struct 
 		return TL_PASS_NO_HEADROOM;
 	data = (void *)(long)ctx->data;
 	f->end = (void *)(long)ctx->data_end;
-	if (data + 14 + sizeof(struct iphdr) > f->end) /* for the verifier: what remains was checked to be an IP packet */
+	if (data + 14 + sizeof(struct iphdr) >
+	    f->end) /* for the verifier: what remains was checked to be an IP packet */
 		return TL_PASS_NO_HEADROOM;
 	tl_write_link(data, adj, proto);
 	f->l3 = data + l2;

@@ -8,10 +8,11 @@
 #include "rewrite.bpf.h"
 
 /*
- * Bytes of the outer headers of an IPv6 packet that carries IPv4, with or without an SRH. Else a verdict in *verdict.
+ * Bytes of the outer headers of an IPv6 packet that carries IPv4, with or without an SRH. Else a verdict in
+ * *verdict.
  *
- * Linux ignores an SRH it finds invalid and decapsulates all the same, checks an HMAC, walks other extension headers: all
- * that is left to it.
+ * Linux ignores an SRH it finds invalid and decapsulates all the same, checks an HMAC, walks other extension
+ * headers: all that is left to it.
  */
 TL_INLINE __u32 tl_outer_bytes(const struct tl_frame *f, __u32 *verdict)
 {
@@ -35,7 +36,8 @@ TL_INLINE __u32 tl_outer_bytes(const struct tl_frame *f, __u32 *verdict)
 	return sizeof(*ip6) + (srh->hdrlen + 1) * 8;
 }
 
-/* End.DX4: removes the outer headers and forwards the IPv4 packet. The outer hop limit does not matter, as in Linux. */
+/* End.DX4: removes the outer headers and forwards the IPv4 packet. The outer hop limit does not matter, as in
+ * Linux. */
 TL_INLINE __u32 tl_end_dx4(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 {
 	const struct tl_port *port = f->port;
@@ -86,10 +88,12 @@ TL_INLINE __u32 tl_end_dx4(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 /*
  * H.Encaps: pushes the adjacency's ready-made outer header and fills in what depends on the packet.
  *
- * As Linux: the inner packet stays as it came, TTL included. Over IPv4 the outer class and flow label are the template's (0) and
- * so is the hop limit; over IPv6 they are the inner ones, the hop limit less the hop to here.
+ * As Linux: the inner packet stays as it came, TTL included. Over IPv4 the outer class and flow label are the
+ * template's (0) and so is the hop limit; over IPv6 they are the inner ones, the hop limit less the hop to
+ * here.
  */
-TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj, __u8 inner)
+TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj,
+			    __u8 inner)
 {
 	__u32 outer = adj->outer_len, flow = 0, verdict, i;
 	const struct ipv6hdr *ip6 = f->l3;

@@ -89,7 +89,8 @@ struct iphdr {
 	__be32 daddr;
 };
 
-/* In a frame hardly ever at a multiple of 8: the machines that BPF is compiled for here load it all the same. */
+/* In a frame hardly ever at a multiple of 8: the machines that BPF is compiled for here load it all the same.
+ */
 struct in6_addr {
 	__be64 hi;
 	__be64 lo;

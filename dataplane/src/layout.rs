@@ -7,7 +7,8 @@
     unused,
     clippy::all,
     clippy::undocumented_unsafe_blocks,
-    clippy::unwrap_used
+    clippy::unwrap_used,
+    clippy::expect_used
 )]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/node.skel.rs"));

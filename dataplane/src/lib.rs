@@ -5,7 +5,9 @@
 //! (`bpf/node.bpf.c`) walks all three without locks while one process, the owner of the [`Dataplane`], changes them.
 //! Everything is pinned, so that forwarding goes on without the process and a new one takes it over.
 
+mod actions;
 mod counters;
+mod dataplane;
 mod error;
 mod fib;
 mod grace;
@@ -18,11 +20,12 @@ mod ports;
 mod probe;
 mod sys;
 
+pub use actions::Actions;
 pub use counters::{Counters, Kind, PortCount, VERDICTS, Verdict, VerdictCount};
+pub use dataplane::{AttachMode, Attachment, Dataplane, Options};
 pub use error::{Error, Result};
-pub use fib::{Action, Actions, Adjacency, DropReason, PassReason};
+pub use fib::{Action, Adjacency, DropReason, PassReason};
 pub use grace::ReaderGrace;
-pub use load::{AttachMode, Attachment, Dataplane, Options};
 pub use memory::{Home, ImageMemory};
 pub use pins::{View, detach_all, open_readonly};
 pub use ports::{Port, PortFlags};

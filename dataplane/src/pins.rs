@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::counters::{self, Counters};
+use crate::dataplane::{AttachMode, Attachment};
 use crate::error::{Error, Result};
 use crate::fib::{Action, Records};
 use crate::layout::{tl_action, tl_adjacency, tl_instance, tl_limits, tl_port};
-use crate::load::{AttachMode, Attachment};
 use crate::memory::{Home, ImageMap, ImageMemory, Mapping};
 use crate::ports::{PORTS, Port, PortKey, Ports};
 use crate::sys::{self, MapShape};

@@ -1,6 +1,7 @@
 //! What the program costs a packet, by the kernel's clock. Prints only: times are no test.
 //!
 //! `cargo test --release -p trieline-dataplane --test cost -- --ignored --nocapture`
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -15,7 +16,8 @@ const CALLS: usize = 60;
 const RUNS: u32 = 200;
 
 fn median(bench: &Bench, frame: &[u8]) -> (u32, u32) {
-    let mut times: Vec<u32> = (0..CALLS).map(|_| repeat_run(bench.dataplane.program(), frame, RUNS)).collect();
+    let mut times: Vec<u32> =
+        (0..CALLS).map(|_| repeat_run(bench.dataplane.program(), frame, RUNS)).collect();
     times.sort_unstable();
     (times[CALLS / 2], times[CALLS / 20])
 }

@@ -1,4 +1,5 @@
 //! Golden packets: frame in, verdict, frame out, counter, for both homes.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

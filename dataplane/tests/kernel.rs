@@ -1,4 +1,5 @@
 //! The same bytes as Linux: the golden packets through the kernel's own forwarding and seg6, then through XDP, compared.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! The structs both sides share have the same layout in the BPF object's BTF, in the generated Rust types and in `trieline-lpm`.
+#![allow(clippy::unwrap_used)]
 
 use std::mem::{offset_of, size_of};
 

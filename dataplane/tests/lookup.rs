@@ -1,4 +1,5 @@
 //! The lookup inside the XDP program gives the oracle's answer, in both homes, before and after updates.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

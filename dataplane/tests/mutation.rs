@@ -1,4 +1,5 @@
 //! Mutated frames cannot hurt: every one of 10^5 ends with one verdict, never aborts, and what is passed is unchanged.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Pins, restarts, attaching, and what is said when something is wrong.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -178,7 +179,7 @@ fn attached_devices() {
     line.within("n", || {
         let mut node = Dataplane::open(&options).unwrap();
         node.attach(n0, "n0", AttachMode::Native).unwrap();
-        sh(&format!("ip link del n0"));
+        sh("ip link del n0");
         assert!(node.attachments().unwrap().is_empty());
         drop(node);
         let mut node = Dataplane::open(&options).unwrap();

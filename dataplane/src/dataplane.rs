@@ -1,0 +1,383 @@
+//! The owner's handle on the dataplane: opens or takes over an instance, attaches it to devices.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::libbpf_sys;
+
+use crate::actions::Actions;
+use crate::counters::Counters;
+use crate::error::{Error, Result};
+use crate::grace::ReaderGrace;
+use crate::layout::tl_instance;
+use crate::load::{PROGRAM, load};
+use crate::memory::{Home, ImageMap, ImageMemory};
+use crate::pins;
+use crate::ports::{PORTS, Port, Ports};
+use crate::probe::probe;
+use crate::sys;
+
+/// What to make or take over.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Directory of this instance's pins in a BPF file system; made when missing.
+    pub pins: PathBuf,
+    /// Home of the image; `None`: the arena where the kernel has one. Taken over from pinned maps.
+    pub home: Option<Home>,
+    /// Size of the image, a power of two. An arena takes memory only as it fills; an array takes it all.
+    pub image_bytes: u64,
+    /// Prefix tables there can be.
+    pub tables: u32,
+    /// Actions there can be. A restart needs the old and the new ones at once.
+    pub actions: u32,
+    /// Adjacencies there can be, likewise.
+    pub adjacencies: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            pins: "/sys/fs/bpf/trieline".into(),
+            home: None,
+            image_bytes: 256 << 20,
+            tables: 1024,
+            actions: 65536,
+            adjacencies: 65536,
+        }
+    }
+}
+
+/// How the program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AttachMode {
+    /// In the driver.
+    Native,
+    /// In the stack, for drivers without XDP: works everywhere, gains little.
+    Generic,
+}
+
+impl std::fmt::Display for AttachMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            AttachMode::Native => "native",
+            AttachMode::Generic => "generic",
+        })
+    }
+}
+
+/// A device the program is attached to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Attachment {
+    /// The device.
+    pub ifindex: u32,
+    /// How.
+    pub mode: AttachMode,
+}
+
+/// The loaded dataplane and its maps. Dropping it leaves everything pinned and forwarding.
+///
+/// Device numbers are those of the network namespace of the thread that calls.
+#[derive(Debug)]
+pub struct Dataplane {
+    pins: PathBuf,
+    reopened: bool,
+    image: ImageMap,
+    tables: u32,
+    actions: Actions,
+    grace: ReaderGrace,
+    ports: Ports,
+    devices: OwnedFd,
+    counters: OwnedFd,
+    program: OwnedFd,
+    /// Held until drop: only one owner at a time.
+    _lock: OwnedFd,
+}
+
+impl Dataplane {
+    /// Makes the maps, or takes over what is pinned, and loads this build's program against them. Devices that are attached
+    /// already get the new program at once, without missing a packet.
+    ///
+    /// Pins left by a network namespace that is gone (its inode number given to a new one) are removed. Options that differ
+    /// from what is pinned are an error that says which.
+    pub fn open(options: &Options) -> Result<Self> {
+        let pin_dir = options.pins.as_path();
+        let lock = pins::own(pin_dir)?;
+        let netns =
+            sys::netns_cookie().map_err(|e| Error::kernel("asking for the network namespace's cookie", e))?;
+        let pinned = match pins::instance(pin_dir)? {
+            Some(instance) if instance.netns == netns => Some(instance),
+            Some(_) => {
+                tracing::info!(pins = %pin_dir.display(), "removing the pins of a network namespace that is gone");
+                clear(pin_dir)?;
+                None
+            }
+            // Whoever pinned these did not get to the end.
+            None => {
+                clear(pin_dir)?;
+                None
+            }
+        };
+        let image = match pinned {
+            Some(instance) => adopt_image(options, &instance)?,
+            None => create_image(options)?,
+        };
+        let (maps, program) = load(options, &image, pinned.is_some())?;
+        if pinned.is_none() {
+            let fail = |e| Error::kernel("pinning the maps", e);
+            sys::pin(image.fd(), &pin_dir.join(pins::IMAGE)).map_err(fail)?;
+            for (name, fd) in &maps {
+                sys::pin(fd.as_fd(), &pin_dir.join(name)).map_err(fail)?;
+            }
+            pins::pin_instance(
+                pin_dir,
+                tl_instance {
+                    version: pins::VERSION,
+                    home: pins::home_number(image.home()),
+                    image_bytes: image.bytes(),
+                    netns,
+                    tables: options.tables,
+                    reserved: 0,
+                },
+            )?;
+        }
+        let grace = ReaderGrace::new()?;
+        let [actions, adjacencies, ports, tagged, devices, counters] = maps.map(|(_, fd)| fd);
+        let dataplane = Self {
+            pins: options.pins.clone(),
+            reopened: pinned.is_some(),
+            tables: options.tables,
+            actions: Actions::new(pins::records(&actions, &adjacencies)?, grace.clone()),
+            grace,
+            ports: pins::ports(&ports, tagged)?,
+            devices,
+            counters,
+            program,
+            image,
+            _lock: lock,
+        };
+        dataplane.update_links()?;
+        Ok(dataplane)
+    }
+
+    /// Gives the pinned links this build's program; removes those whose device is gone.
+    fn update_links(&self) -> Result<()> {
+        for (path, link, device) in pins::links(&self.pins)? {
+            match device {
+                Some(ifindex) => sys::link_update(link.as_fd(), self.program.as_fd())
+                    .map_err(|e| Error::kernel(format!("giving device {ifindex} the new program"), e))?,
+                None => fs::remove_file(&path)
+                    .map_err(|e| Error::kernel(format!("removing {}", path.display()), e))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Home of the image.
+    pub fn home(&self) -> Home {
+        self.image.home()
+    }
+
+    /// Whether the maps were pinned already: the image then holds the tables of the owner before.
+    pub fn reopened(&self) -> bool {
+        self.reopened
+    }
+
+    /// Prefix tables there can be.
+    pub fn tables(&self) -> u32 {
+        self.tables
+    }
+
+    /// Size of the image.
+    pub fn image_bytes(&self) -> u64 {
+        self.image.bytes()
+    }
+
+    /// The image's bytes, for [`trieline_lpm::Image::create`] or, after a reopening, `open`.
+    pub fn memory(&self) -> ImageMemory {
+        self.image.memory()
+    }
+
+    /// Grace periods of the XDP program.
+    pub fn grace(&self) -> ReaderGrace {
+        self.grace.clone()
+    }
+
+    /// What the values in the tables stand for.
+    pub fn actions(&mut self) -> &mut Actions {
+        &mut self.actions
+    }
+
+    /// The program, for BPF_PROG_TEST_RUN.
+    pub fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
+    /// Attaches the program to a device. `name` is for messages. Nothing changes when it is attached that way already.
+    ///
+    /// Fails with [`Error::NoNativeXdp`], [`Error::DeviceBusy`] (and who has it), [`Error::NoDevice`].
+    pub fn attach(&mut self, ifindex: u32, name: &str, mode: AttachMode) -> Result<()> {
+        check_ifindex(ifindex)?;
+        match self.attachments()?.iter().find(|a| a.ifindex == ifindex) {
+            Some(attachment) if attachment.mode == mode => return Ok(()),
+            Some(_) => drop(self.detach(ifindex)?),
+            None => {}
+        }
+        let flags = match mode {
+            AttachMode::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
+            AttachMode::Generic => libbpf_sys::XDP_FLAGS_SKB_MODE,
+        };
+        let link = sys::link_xdp(self.program.as_fd(), ifindex, flags)
+            .map_err(|error| attach_error(ifindex, name, error))?;
+        let path = pins::link_path(&self.pins, ifindex);
+        // A link to a device that is gone may still be pinned under its number.
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::kernel(format!("removing {}", path.display()), e));
+            }
+            _ => {}
+        }
+        sys::pin(link.as_fd(), &path).map_err(|e| Error::kernel(format!("pinning the link of {name}"), e))
+    }
+
+    /// Takes the program off a device; false when it was not on it.
+    pub fn detach(&mut self, ifindex: u32) -> Result<bool> {
+        let path = pins::link_path(&self.pins, ifindex);
+        let fail = |e| Error::kernel(format!("detaching from device {ifindex}"), e);
+        let Some(link) = sys::get(&path).map_err(fail)? else { return Ok(false) };
+        let attached = sys::link_device(link.as_fd()).map_err(fail)?.is_some();
+        if attached {
+            sys::link_detach(link.as_fd()).map_err(fail)?;
+        }
+        fs::remove_file(&path).map_err(fail)?;
+        Ok(attached)
+    }
+
+    /// Devices the program is attached to.
+    pub fn attachments(&self) -> Result<Vec<Attachment>> {
+        pins::attachments(&self.pins)
+    }
+
+    /// Handles the packets that come in by a device, untagged (`vlan` `None`) or with that tag. A table number that has no table
+    /// matches nothing.
+    pub fn set_port(&mut self, ifindex: u32, vlan: Option<u16>, port: Port) -> Result<()> {
+        self.ports.set((ifindex, vlan), &port, self.counters.as_fd())
+    }
+
+    /// Leaves such packets to the kernel.
+    pub fn clear_port(&mut self, ifindex: u32, vlan: Option<u16>) -> Result<()> {
+        check_ifindex(ifindex)?;
+        self.ports.clear((ifindex, vlan))
+    }
+
+    /// Ports: device, VLAN and settings.
+    pub fn ports(&self) -> Result<Vec<(u32, Option<u16>, Port)>> {
+        pins::list_ports(&self.ports)
+    }
+
+    /// Lets packets leave by a device of this network namespace. The kernel forgets it when the device goes.
+    pub fn set_device(&mut self, ifindex: u32) -> Result<()> {
+        check_ifindex(ifindex)?;
+        let key = ifindex.to_ne_bytes();
+        sys::map_update(self.devices.as_fd(), &key, &key).map_err(|error| match error.raw_os_error() {
+            Some(libc::EINVAL | libc::ENODEV) => Error::NoDevice { device: format!("device {ifindex}") },
+            _ => Error::kernel(format!("opening device {ifindex} for output"), error),
+        })
+    }
+
+    /// Lets packets no longer leave by a device: they are passed to the kernel.
+    pub fn clear_device(&mut self, ifindex: u32) -> Result<()> {
+        check_ifindex(ifindex)?;
+        sys::map_delete(self.devices.as_fd(), &ifindex.to_ne_bytes())
+            .map(drop)
+            .map_err(|e| Error::kernel(format!("closing device {ifindex} for output"), e))
+    }
+
+    /// Packets counted.
+    pub fn counters(&self) -> Result<Counters> {
+        pins::read_counters(&self.counters, &self.ports)
+    }
+}
+
+fn check_ifindex(ifindex: u32) -> Result<()> {
+    if ifindex == 0 || ifindex >= PORTS { Err(Error::Ifindex { ifindex, max: PORTS - 1 }) } else { Ok(()) }
+}
+
+/// Removes the pins of a directory, but not the directory, which is locked.
+fn clear(pin_dir: &Path) -> Result<()> {
+    let fail = |e| Error::kernel(format!("removing old pins in {}", pin_dir.display()), e);
+    for entry in fs::read_dir(pin_dir).map_err(fail)? {
+        fs::remove_file(entry.map_err(fail)?.path()).map_err(fail)?;
+    }
+    Ok(())
+}
+
+fn create_image(options: &Options) -> Result<ImageMap> {
+    if options.tables == 0 || options.actions < 2 || options.adjacencies == 0 {
+        return Err(Error::Argument("tables and adjacencies must be at least 1, actions at least 2".into()));
+    }
+    if let Some(home) = options.home {
+        return ImageMap::create(home, options.image_bytes);
+    }
+    let arena = match probe().arena {
+        Ok(()) => return ImageMap::create(Home::Arena, options.image_bytes),
+        Err(reason) => reason,
+    };
+    ImageMap::create(Home::Array, options.image_bytes.min(Home::Array.max_bytes())).map_err(|error| {
+        match error {
+            Error::Permission { .. } => error,
+            error => Error::NoHome { arena, array: error.to_string() },
+        }
+    })
+}
+
+fn adopt_image(options: &Options, instance: &tl_instance) -> Result<ImageMap> {
+    let differs = |map: &str, what: String| Error::Pins { map: map.into(), what, path: options.pins.clone() };
+    if options.home.is_some_and(|home| home != pins::home_of(instance)) {
+        return Err(differs(pins::IMAGE, format!("is in an {}, not as asked", pins::home_of(instance))));
+    }
+    // Without an arena the array is as large as it can be.
+    let wanted = options.image_bytes.min(pins::home_of(instance).max_bytes());
+    if instance.image_bytes != wanted {
+        return Err(differs(pins::IMAGE, format!("has {} bytes, not {wanted}", instance.image_bytes)));
+    }
+    if instance.tables != options.tables {
+        return Err(differs(
+            pins::IMAGE,
+            format!("was made for {} tables, not {}", instance.tables, options.tables),
+        ));
+    }
+    let fd =
+        pins::open(&options.pins, pins::IMAGE)?.ok_or_else(|| differs(pins::IMAGE, "is missing".into()))?;
+    ImageMap::adopt(fd)?.ok_or_else(|| differs(pins::IMAGE, "is of another kind".into()))
+}
+
+fn attach_error(ifindex: u32, name: &str, error: io::Error) -> Error {
+    let device = name.to_owned();
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP) => Error::NoNativeXdp { device },
+        Some(libc::EBUSY | libc::EEXIST) => Error::DeviceBusy { device, owner: owner_of(ifindex) },
+        Some(libc::ENODEV) => Error::NoDevice { device },
+        Some(libc::EINVAL) if !sys::device_exists(ifindex) => Error::NoDevice { device },
+        Some(libc::EINVAL | libc::E2BIG) => Error::kernel(
+            format!("attaching to {name} (its driver may want a smaller MTU, other queues or no LRO)"),
+            error,
+        ),
+        _ => Error::kernel(format!("attaching to {name}"), error),
+    }
+}
+
+/// Who has a device's XDP hook.
+fn owner_of(ifindex: u32) -> String {
+    let Ok(Some((id, _))) = sys::xdp_query(ifindex) else {
+        return "a program the kernel does not tell".into();
+    };
+    match sys::program_name(id) {
+        Ok(name) if name == PROGRAM => {
+            format!("another trieline (program {id}); its owner must detach first")
+        }
+        Ok(name) => format!("program `{name}` (id {id})"),
+        Err(_) => format!("program {id}"),
+    }
+}
