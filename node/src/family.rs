@@ -1,8 +1,10 @@
 //! One address family of the node: both tables the default rules ask, the neighbours, and what they decide together.
 //!
-//! The kernel asks table local, then table main. The image holds their union, in which the longest prefix wins, so a
-//! route of main under a prefix of local must not be in it. Beside the routes stand host entries: a neighbour on a link
-//! whose prefix is on-link gets a prefix of its own, because a packet to it needs that neighbour's MAC address.
+//! The image holds the union of both tables, in which the longest prefix wins. That is what the kernel does in IPv4 as long as
+//! no policy rule was ever made (both tables are one trie then); IPv6, and IPv4 afterwards, ask table local first. So a
+//! route of main under a prefix of local is left out for IPv6 and left to the kernel for IPv4. Beside the routes stand
+//! host entries: a neighbour on a link whose prefix is on-link gets a prefix of its own, because a packet to it needs that
+//! neighbour's MAC address.
 
 use crate::kernel::route::kind;
 use crate::path::{PathId, Paths};
@@ -117,10 +119,15 @@ impl<A: Ip> Family<A> {
         let mut local = self.local.covering(prefix);
         let routes = match local.next() {
             Some((found, routes)) if found == prefix => routes,
-            Some(_) => return None,
+            Some(_) => return self.hidden(self.main.get(&prefix), view),
             None => self.main.get(&prefix),
         };
         view.best(routes, Self::ties_open(&prefix))
+    }
+
+    /// What routes of main decide under a prefix of local.
+    fn hidden(&self, routes: &[Route], view: View<'_>) -> Option<Decision<A>> {
+        if A::WIDTH == 32 { view.best::<A>(routes, false).map(|_| Decision::Kernel) } else { None }
     }
 
     /// The decision for one address by the tables alone, with the prefix that makes it.
@@ -177,7 +184,15 @@ impl<A: Ip> Family<A> {
             while let Some((own, _)) = local.next_if(|(own, _)| *own <= prefix) {
                 covered = covered.max(Some(own.last()));
             }
-            if covered.is_some_and(|last| prefix.addr() <= last) || is_host(&prefix) {
+            if is_host(&prefix) {
+                continue;
+            }
+            if covered.is_some_and(|last| prefix.addr() <= last) {
+                if self.local.get(&prefix).is_empty()
+                    && let Some(decision) = self.hidden(routes, view)
+                {
+                    each(prefix, decision);
+                }
                 continue;
             }
             if let [route] = routes
