@@ -370,8 +370,9 @@ fn attach_error(ifindex: u32, name: &str, error: io::Error) -> Error {
 
 /// Who has a device's XDP hook.
 fn owner_of(ifindex: u32) -> String {
-    let Ok(Some((id, _))) = sys::xdp_query(ifindex) else {
-        return "a program the kernel does not tell".into();
+    let id = match sys::xdp_query(ifindex) {
+        Ok(state) if state.program != 0 => state.program,
+        _ => return "a program the kernel does not tell".into(),
     };
     match sys::program_name(id) {
         Ok(name) if name == PROGRAM => {

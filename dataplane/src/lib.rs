@@ -29,4 +29,4 @@ pub use grace::ReaderGrace;
 pub use memory::{Home, ImageMemory};
 pub use pins::{View, detach_all, open_readonly};
 pub use ports::{Port, PortFlags};
-pub use probe::{Probe, probe};
+pub use probe::{Probe, probe, takes_redirects};

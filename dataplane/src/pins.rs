@@ -74,7 +74,7 @@ pub(crate) fn attachments(pins: &Path) -> Result<Vec<Attachment>> {
         .into_iter()
         .filter_map(|(_, _, device)| device)
         .map(|ifindex| {
-            let generic = matches!(sys::xdp_query(ifindex), Ok(Some((_, true))));
+            let generic = sys::xdp_query(ifindex).is_ok_and(|state| state.generic);
             Attachment { ifindex, mode: if generic { AttachMode::Generic } else { AttachMode::Native } }
         })
         .collect())

@@ -8,6 +8,8 @@ use crate::sys::{self, MapShape};
 /// Size of the image's home that is tried.
 const TRIAL_BYTES: u64 = 1 << 16;
 const DEVMAP: u32 = 14;
+/// `NETDEV_XDP_ACT_NDO_XMIT`
+const NDO_XMIT: u64 = 4;
 
 /// What can be used here.
 #[derive(Clone, Debug)]
@@ -44,6 +46,22 @@ pub fn probe() -> Probe {
         redirect: sys::map_create("probe", redirect, None).map(drop).map_err(|e| e.to_string()),
         missing_capabilities: missing_capabilities(),
     }
+}
+
+/// Whether a device takes frames that native XDP redirects to it. One that does not loses them, uncounted; in generic mode every
+/// device takes them. `None`: this kernel does not tell (before Linux 6.3), or there is no such device.
+///
+/// It can change: a veth takes them only while its peer has an XDP program or GRO.
+pub fn takes_redirects(ifindex: u32) -> Option<bool> {
+    let features = sys::xdp_query(ifindex).ok()?.features;
+    (features != 0 || tells_features()).then_some(features & NDO_XMIT != 0)
+}
+
+/// Whether this is Linux 6.3 or newer.
+fn tells_features() -> bool {
+    let release = rustix::system::uname();
+    let mut numbers = release.release().to_str().unwrap_or_default().split('.').map(|n| n.parse::<u32>());
+    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (6, 3))
 }
 
 fn try_home(home: Home) -> std::result::Result<(), String> {

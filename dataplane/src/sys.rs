@@ -172,16 +172,29 @@ pub(crate) fn link_device(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     Ok((ifindex != 0).then_some(ifindex))
 }
 
-/// The XDP program on a device: its id and whether it is in generic mode.
-pub(crate) fn xdp_query(ifindex: u32) -> io::Result<Option<(u32, bool)>> {
+/// What the kernel tells of a device's XDP.
+pub(crate) struct XdpState {
+    /// Id of the program on it; 0 = none.
+    pub(crate) program: u32,
+    /// Whether that is in generic mode.
+    pub(crate) generic: bool,
+    /// `enum netdev_xdp_act`; 0 also before Linux 6.3.
+    pub(crate) features: u64,
+}
+
+/// Asks for a device's XDP.
+pub(crate) fn xdp_query(ifindex: u32) -> io::Result<XdpState> {
     let mut options = sys::bpf_xdp_query_opts {
         sz: size_of::<sys::bpf_xdp_query_opts>() as sys::size_t,
         ..Default::default()
     };
     // SAFETY: options live through the call.
     check(unsafe { sys::bpf_xdp_query(ifindex as i32, 0, &mut options) })?;
-    let generic = u32::from(options.attach_mode) == sys::XDP_ATTACHED_SKB;
-    Ok((options.prog_id != 0).then_some((options.prog_id, generic)))
+    Ok(XdpState {
+        program: options.prog_id,
+        generic: u32::from(options.attach_mode) == sys::XDP_ATTACHED_SKB,
+        features: options.feature_flags,
+    })
 }
 
 /// Name of a program.

@@ -155,6 +155,41 @@ fn headroom(bench: &Bench) -> &'static str {
     "no_headroom"
 }
 
+/// Frames of several buffers: the program sees only the first, and must not lose the rest.
+fn jumbo(bench: &Bench) {
+    let large = |destination| ipv4_of(SOURCE4, destination, 64, 8000);
+    let (plain, over) = (large("198.18.0.1"), large("198.19.0.1"));
+    let v6 = ipv6_of(SOURCE6, "2001:db8:9::1", 64, 8000);
+    let frame = |p: &[u8]| Frame::new(p.to_vec()).bytes();
+    check(bench, &sends("jumbo", frame(&plain), "ipv4", sent(&[], &hop(&plain))));
+    check(bench, &sends("jumbo IPv6", frame(&v6), "ipv6", sent(&[], &hop(&v6))));
+    check(
+        bench,
+        &sends("jumbo, encapsulated", frame(&over), "h_encaps_ipv4", sent(&[], &encapsulated(&over))),
+    );
+    let decap = outer(SOURCE6, "fd00:a::9", 4, 64, &plain);
+    check(bench, &sends("jumbo, decapsulated", frame(&decap), "end_dx4", sent(&[], &hop(&plain))));
+    let longer = edit_ipv4(plain, |p| p[3] += 1);
+    check(bench, &case("jumbo with too large a total length", frame(&longer), "ipv4_length"));
+}
+
+#[test]
+fn jumbo_frames() {
+    if skip("jumbo frames") {
+        return;
+    }
+    let adjacency = || trieline_dataplane::Adjacency { mtu: 9000, ..adjacency(LO) };
+    let routes = [
+        ("198.18.0.0/16", Action::Forward(adjacency())),
+        ("198.19.0.0/16", Action::Encaps { adjacency: adjacency(), outer: template() }),
+        ("2001:db8:9::/48", Action::Forward(adjacency())),
+        ("fd00:a::9", Action::EndDx4 { adjacency: Some(adjacency()) }),
+    ];
+    for home in homes() {
+        jumbo(&Bench::new(home, &routes));
+    }
+}
+
 #[test]
 fn golden_packets() {
     if skip("golden packets") {

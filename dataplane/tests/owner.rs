@@ -204,6 +204,54 @@ fn program_of(ifindex: u32) -> u32 {
     id
 }
 
+/// A veth whose peer has neither XDP nor GRO loses what is redirected to it, and says so beforehand.
+#[test]
+fn devices_that_take_redirects() {
+    if skip("redirect targets") {
+        return;
+    }
+    let line = Line::new();
+    let fs = BpfFs::mount();
+    let taken = || line.within("n", || trieline_dataplane::takes_redirects(ifindex("n1")));
+    let before = taken();
+    line.within("b", || {
+        let mut receiver = Dataplane::open(&options(&fs, homes()[0])).unwrap();
+        receiver.attach(ifindex("b0"), "b0", AttachMode::Native).unwrap();
+        assert_ne!(taken(), Some(false));
+        // A kernel that tells, tells the difference.
+        assert_eq!(before.is_some(), taken() == Some(true));
+        assert_ne!(before, Some(true));
+    });
+    assert_eq!(trieline_dataplane::takes_redirects(60_000), None);
+}
+
+/// Root without capabilities is told which are missing.
+#[test]
+fn missing_capabilities_are_named() {
+    if skip("capabilities") {
+        return;
+    }
+    let fs = BpfFs::mount();
+    let good = options(&fs, homes()[0]);
+    std::thread::spawn(move || {
+        let none = rustix::thread::CapabilitySet::empty();
+        let sets = rustix::thread::CapabilitySets { effective: none, permitted: none, inheritable: none };
+        rustix::thread::set_capabilities(None, sets).unwrap();
+        match Dataplane::open(&good) {
+            Err(error @ Error::Permission { .. }) => {
+                let text = error.to_string();
+                for capability in ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"] {
+                    assert!(text.contains(capability), "{text}");
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(trieline_dataplane::probe().missing_capabilities.len(), 3);
+    })
+    .join()
+    .unwrap();
+}
+
 #[test]
 fn wrong_options() {
     if skip("options") {
