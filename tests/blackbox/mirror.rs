@@ -184,7 +184,27 @@ fn ours(namespace: &Namespace, addresses: &[String]) -> Vec<Verdict> {
     let routes: Vec<Value> =
         serde_json::from_str(&answer.stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {answer:?}"));
     assert_eq!(routes.len(), addresses.len(), "one answer per address");
-    routes.iter().map(verdict).collect()
+    routes.iter().map(|route| checked(route, verdict(route))).collect()
+}
+
+/// The verdict, if what XDP does fits it: the image that packets meet, not only the daemon's idea of it.
+fn checked(route: &Value, verdict: Verdict) -> Verdict {
+    // Neighbours that answer; others stay unresolved, and packets to them are passed.
+    let known = ["10.0.0.2", "10.1.0.2", "10.2.0.2", "fd00:1::2", "fd00:2::2"];
+    let next_hop = match verdict.split(' ').nth(1) {
+        Some("") => text(&route["dst"]),
+        gateway => gateway.unwrap_or_default(),
+    };
+    let resolved = known.contains(&next_hop);
+    let fits = text(&route["source"]) == "image+daemon"
+        && match (verdict.as_str(), text(&route["action"])) {
+            ("blackhole", action) => action == "drop",
+            (_, "forward") => {
+                resolved && route["out"] == route["dev"] && text(&route["lladdr"]).starts_with("02:")
+            }
+            (_, action) => action == "pass" && !resolved,
+        };
+    if fits { verdict } else { format!("{verdict}, but XDP: {route}") }
 }
 
 /// Addresses that differ, with both answers.
@@ -215,7 +235,10 @@ fn assert_mirrored(namespace: &Namespace, family: Family, addresses: &[String]) 
 }
 
 fn addresses(family: Family, rng: &mut Rng, count: usize) -> Vec<String> {
-    let mut set: BTreeSet<String> = (0..count).map(|_| family.text(family.address(rng))).collect();
+    let mut set = BTreeSet::new();
+    while set.len() < count {
+        set.insert(family.text(family.address(rng)));
+    }
     // The node's own world as well: local, broadcast, neighbours, nothing at all.
     let known: &[&str] = match family {
         Family::V4 => {
@@ -240,6 +263,12 @@ fn random_changes(family: Family, seed: u64) {
     let _daemon = Daemon::start(&bed.node, DEVICES);
     let asked = addresses(family, &mut rng, ADDRESSES);
     assert_mirrored(&bed.node, family, &asked);
+    // A comparison of nothing with nothing would prove nothing.
+    let kinds: BTreeSet<Verdict> = kernel(&bed.node, family, &asked).into_iter().collect();
+    for kind in ["blackhole", "unreachable", "prohibit", "none", "local", "unicast  dev n1"] {
+        assert!(kinds.contains(kind), "no address is {kind}: {kinds:?}");
+    }
+    assert!(kinds.len() >= 12, "too few next hops in use: {kinds:?}");
     // (2) half of them under its eyes: the events
     bed.node.ip_batch(&[family.option(), "-force"], &changes(family, &mut rng, CHANGES / 2));
     assert_mirrored(&bed.node, family, &asked);
