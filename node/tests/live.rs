@@ -39,7 +39,9 @@ impl Bed {
         let namespace = name.clone();
         in_thread(move || {
             enter_namespace(&namespace).unwrap();
-            for setting in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+            // And IPv6 addresses stay when a link goes down: without them soon nothing is left.
+            for setting in ["ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv6/conf/all/keep_addr_on_down"]
+            {
                 std::fs::write(format!("/proc/sys/net/{setting}"), "1").unwrap();
             }
         });
@@ -142,8 +144,14 @@ impl Tested for u128 {
         "via fe80::9 dev n1",
         "via fe80::9 dev n2",
     ];
-    const ADDRESSES: &'static [&'static str] =
-        &["fd00:1::9/64 nodad", "fd64:0:1::1/48 nodad", "fd64:0:1::5/128 nodad", "fd64::1/16 nodad"];
+    const ADDRESSES: &'static [&'static str] = &[
+        "fd00:0::1/64 nodad",
+        "fd00:1::1/64 nodad",
+        "fd00:1::9/64 nodad",
+        "fd64:0:1::1/48 nodad",
+        "fd64:0:1::5/128 nodad",
+        "fd64::1/16 nodad",
+    ];
     fn random(rng: &mut Rng) -> Self {
         let high = rng.below(4) << 16 | rng.below(4);
         let hosts = [4, 1 << 16][rng.below(2)];
@@ -388,7 +396,7 @@ fn random_changes<A: Tested>(tag: &str, seed: u64) {
             "{compared} answers agree: {forwarded} forwarded, {passed} left to the kernel; {} routes at last, {doubts} dumps",
             A::of(&mirror).main.routes()
         );
-        assert!(passed * 4 < compared && forwarded * 4 > compared, "this proves too little");
+        assert!(passed * 4 < compared && forwarded * 8 > compared, "this proves too little");
     });
 }
 

@@ -131,7 +131,7 @@ impl RouteMessage<'_> {
             match kind {
                 RTA_DST | RTA_PRIORITY | RTA_TABLE | RTA_CACHEINFO | RTA_PREF | RTA_EXPIRES => {}
                 RTA_MULTIPATH => {
-                    key.extend_from_slice(&[value.len() as u8, kind as u8]);
+                    key.extend_from_slice(&((value.len() as u32) << 16 | u32::from(kind)).to_ne_bytes());
                     let start = key.len();
                     key.extend_from_slice(value);
                     // the flags of each next hop: only "on link" is lasting
@@ -143,7 +143,7 @@ impl RouteMessage<'_> {
                     }
                 }
                 _ => {
-                    key.extend_from_slice(&[value.len() as u8, kind as u8]);
+                    key.extend_from_slice(&((value.len() as u32) << 16 | u32::from(kind)).to_ne_bytes());
                     key.extend_from_slice(value);
                 }
             }

@@ -1,1 +1,159 @@
+//! Route messages as Linux 6.18 wrote them for the `ip route` commands beside them; integers are little-endian.
 
+use super::*;
+use crate::path::Paths;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u32> = hex.chars().filter_map(|c| c.to_digit(16)).collect();
+    digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
+}
+
+fn one(hex: &str) -> (u8, u32, Path) {
+    let payload = bytes(hex);
+    let route = decode(&payload).unwrap();
+    (route.prefix_len, route.metric, route.path())
+}
+
+const GATEWAY: &str = "02100000 fe030001 00000000 0800 0f00 fe000000 0800 0100 0a090000 0800 0600 4d000000
+    0c00 0800 0800 0200 78050000 0800 0500 0a010002 0800 0400 03000000";
+
+/// `ip route add 10.9.0.0/16 via 10.1.0.2 metric 77 mtu 1400`
+#[test]
+fn gateway_metric_mtu() {
+    let (len, metric, path) = one(GATEWAY);
+    assert_eq!((len, metric, path.kind, path.protocol, path.mtu), (16, 77, kind::UNICAST, 3, 1400));
+    let hop = Hop { ifindex: 3, gateway: "10.1.0.2".parse().ok(), onlink: false, weight: 1, encap: None };
+    assert_eq!(path.hops, [hop]);
+    let payload = bytes(GATEWAY);
+    let route = decode(&payload).unwrap();
+    assert_eq!((route.family, route.table, route.destination), (2, 254, &[10, 9, 0, 0][..]));
+}
+
+/// `ip route add 10.10.0.0/16 nexthop via 10.1.0.2 weight 2 nexthop via 10.1.0.3`
+#[test]
+fn multipath() {
+    let (_, _, path) = one("02100000 fe030001 00000000 0800 0f00 fe000000 0800 0100 0a0a0000
+        2400 0900 1000 00 01 03000000 0800 0500 0a010002 1000 00 00 03000000 0800 0500 0a010003");
+    let hops: Vec<_> =
+        path.hops.iter().map(|hop| (hop.gateway.unwrap().to_string(), hop.weight, hop.ifindex)).collect();
+    assert_eq!(hops, [("10.1.0.2".to_owned(), 2, 3), ("10.1.0.3".to_owned(), 1, 3)]);
+}
+
+/// `ip route add 10.11.0.0/16 via inet6 fe80::9 dev n0`
+#[test]
+fn gateway_of_the_other_family() {
+    let (_, _, path) = one("02100000 fe030001 00000000 0800 0f00 fe000000 0800 0100 0a0b0000
+        1600 1200 0a00 fe800000000000000000000000000009 0000 0800 0400 03000000");
+    assert_eq!(path.hops[0].gateway, "fe80::9".parse().ok());
+}
+
+/// `ip route add 10.12.0.0/16 encap seg6 mode encap segs fd00:1::c dev n0`
+#[test]
+fn seg6_encap() {
+    let (_, _, path) =
+        one("02100000 fe03fd01 00000000 0800 0f00 fe000000 0800 0100 0a0c0000 0800 0400 03000000
+        2400 1600 2000 0100 01000000 00020400 00000000 fd00000100000000000000000000000c 0600 1500 0500 0000");
+    let Some(Encap::Seg6 { mode, srh, segments }) = &path.hops[0].encap else { panic!("{path:?}") };
+    assert_eq!((*mode, &segments[..]), (seg6::Mode::Encap, &["fd00:1::c".parse::<Ipv6Addr>().unwrap()][..]));
+    assert_eq!((srh.len(), &srh[..8]), (24, &[0, 2, 4, 0, 0, 0, 0, 0][..]));
+}
+
+/// `ip -6 route add fd00:f::/64 encap seg6 mode inline segs fd00:1::c,fd00:1::d dev n0`: visited in the order given, written the
+/// other way round, the packet's own destination last.
+#[test]
+fn segments_in_the_order_of_visit() {
+    let (_, _, path) =
+        one("0a400000 fe030001 00000000 0800 0f00 fe000000 1400 0100 fd00000f000000000000000000000000
+        0800 0600 00040000 0800 0400 03000000 4400 1600 4000 0100 00000000 00060402 02000000
+        00000000000000000000000000000000 fd00000100000000000000000000000d fd00000100000000000000000000000c
+        0600 1500 0500 0000");
+    let Some(Encap::Seg6 { segments, mode: seg6::Mode::Inline, .. }) = &path.hops[0].encap else {
+        panic!("{path:?}")
+    };
+    let names: Vec<_> = segments.iter().map(Ipv6Addr::to_string).collect();
+    assert_eq!(names, ["fd00:1::c", "fd00:1::d", "::"]);
+}
+
+const END_DX4: &str =
+    "0a400000 fe030001 00000000 0800 0f00 fe000000 1400 0100 fd00000d000000000000000000000000
+    0800 0600 00040000 0800 0400 03000000 1400 1600 0800 0100 06000000 0800 0400 0a010002 0600 1500 0700 0000
+    2400 0c00 0000000000000000 00000000 00000000 00000000 00000000 0000000000000000 0500 1400 00 000000";
+
+/// `ip -6 route add fd00:d::/64 encap seg6local action End.DX4 nh4 10.1.0.2 dev n0`; and with `count`, which is the kernel's to do.
+#[test]
+fn end_dx4() {
+    let (_, metric, path) = one(END_DX4);
+    let behaviour = seg6::Behaviour::EndDx4(Ipv4Addr::new(10, 1, 0, 2));
+    assert_eq!((metric, &path.hops[0].encap), (1024, &Some(Encap::Seg6Local(behaviour))));
+    let (_, _, counted) =
+        one("0a400000 fe030001 00000000 0800 0f00 fe000000 1400 0100 fd00000e000000000000000000000000
+        0800 0600 00040000 0800 0400 03000000 3c00 1600 0800 0100 06000000 0800 0400 0a010002
+        2800 0a80 0c00 0200 0000000000000000 0c00 0300 0000000000000000 0c00 0400 0000000000000000
+        0600 1500 0700 0000");
+    assert_eq!(counted.hops[0].encap, Some(Encap::Seg6Local(seg6::Behaviour::Other(6))));
+}
+
+/// `ip route add 10.13.0.0/16 via 172.16.0.1 dev n0 onlink`, `ip route add blackhole 10.14.0.0/16`, and an own address
+#[test]
+fn other_kinds() {
+    let (_, _, onlink) = one("02100000 fe030001 04000000 0800 0f00 fe000000 0800 0100 0a0d0000
+        0800 0500 ac100001 0800 0400 03000000");
+    assert!(onlink.hops[0].onlink);
+    let (_, _, blackhole) = one("02100000 fe030006 00000000 0800 0f00 fe000000 0800 0100 0a0e0000");
+    assert_eq!((blackhole.kind, blackhole.hops.len()), (kind::BLACKHOLE, 0));
+    let (len, _, own) =
+        one("02200000 ff02fe02 00000000 0800 0f00 ff000000 0800 0100 0a010001 0800 0700 0a010001
+        0800 0400 03000000");
+    assert_eq!((len, own.kind, own.preferred), (32, kind::LOCAL, "10.1.0.1".parse().ok()));
+}
+
+/// What changes by itself (link flags of the moment, timers) and the prefix itself make no new path.
+#[test]
+fn paths_are_recognised() {
+    let mut paths = Paths::default();
+    let mut intern = |payload: &[u8]| paths.intern(&decode(payload).unwrap());
+    let plain = bytes(GATEWAY);
+    let first = intern(&plain);
+    let mut changed = plain.clone();
+    changed[1] = 24; // prefix length
+    changed[8] |= 16; // link down
+    changed[26] = 99; // the prefix
+    changed[32] = 78; // the metric
+    assert_eq!(intern(&changed), first);
+    let mut other = plain.clone();
+    other[55] = 3; // the gateway
+    assert_ne!(intern(&other), first);
+    let mut timer = bytes(END_DX4);
+    let end_dx4 = intern(&timer);
+    let len = timer.len();
+    timer[len - 20] = 9; // in the cache information
+    assert_eq!(intern(&timer), end_dx4);
+    assert_eq!(paths.len(), 3);
+    assert_eq!(paths.sweep(|id| id == first), [first + 1, end_dx4]);
+    assert_eq!(paths.intern(&decode(&plain).unwrap()), first);
+}
+
+/// Cut anywhere, a message is refused or read in part, never beyond its end.
+#[test]
+fn cut_messages() {
+    for whole in [bytes(GATEWAY), bytes(END_DX4)] {
+        for len in 0..whole.len() {
+            if let Some(route) = decode(&whole[..len]) {
+                let mut key = Vec::new();
+                route.path_key(&mut key);
+                assert!(route.path().hops.len() <= 1);
+            }
+        }
+        for at in 0..whole.len() {
+            for value in [0, 1, 4, 5, 8, 255] {
+                let mut damaged = whole.clone();
+                damaged[at] = value;
+                if let Some(route) = decode(&damaged) {
+                    route.path_key(&mut Vec::new());
+                    let _ = route.path();
+                }
+            }
+        }
+    }
+}
