@@ -62,7 +62,7 @@ pub fn ip_batch(args: &[&str], lines: impl Iterator<Item = String>, context: &Co
 fn cannot_start(program: &str, args: &[&str], error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound => Error::NoCommand(program.into()),
-        _ => Error::Io { what: format!("starting `{program} {}`", args.join(" ")), source: error },
+        _ => Error::Io { what: format!("starting `{program} {}`", args.join(" ")), cause: error },
     }
 }
 

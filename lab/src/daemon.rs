@@ -35,7 +35,7 @@ impl Product {
         let product = Product { trieline: beside("trieline"), trielined: beside("trielined") };
         for program in [&product.trieline, &product.trielined] {
             if !program.is_file() {
-                return Err(Error::NoCommand(program.display().to_string()));
+                return Err(Error::NoProduct(program.clone()));
             }
         }
         Ok(product)

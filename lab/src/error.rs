@@ -1,4 +1,5 @@
-//! What can go wrong in an experiment, each with what was being done.
+//! What can go wrong in an experiment, each with what was being done. An error's text holds its cause, so none is named as
+//! `source`: callers that print the chain would say it twice.
 
 use std::{io, path::PathBuf};
 
@@ -6,12 +7,12 @@ use std::{io, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A system call failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {cause}")]
     Io {
         /// What was being done.
         what: String,
         /// The system's answer.
-        source: io::Error,
+        cause: io::Error,
     },
     /// A command of the system failed.
     #[error("`{command}` failed{}: {stderr}", code.map(|c| format!(" with exit code {c}")).unwrap_or_default())]
@@ -27,12 +28,12 @@ pub enum Error {
     #[error("`{0}` is not installed (Debian: packages iproute2, ethtool)")]
     NoCommand(String),
     /// The kernel or libbpf refused something.
-    #[error("{what}: {source}")]
+    #[error("{what}: {cause}")]
     Bpf {
         /// What was being done.
         what: String,
         /// libbpf's error.
-        source: libbpf_rs::Error,
+        cause: libbpf_rs::Error,
     },
     /// The lab's own BPF object lacks something: a defect of the build.
     #[error("the compiled object `{object}` has no {part}")]
@@ -80,6 +81,9 @@ pub enum Error {
         checked: u64,
     },
     /// A table file could not be used.
+    #[error("{0}")]
+    Import(trieline_lpm::io::ImportError),
+    /// A table file or data directory holds nothing to use.
     #[error("{}: {why}", path.display())]
     Table {
         /// The file.
@@ -87,6 +91,9 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// A program of the product is not where this one is.
+    #[error("{} is missing: it belongs beside this program", .0.display())]
+    NoProduct(PathBuf),
     /// The product's table did not take the prefixes.
     #[error("building the image: {0}")]
     Image(String),
@@ -105,18 +112,18 @@ pub(crate) trait During<T> {
 
 impl<T> During<T> for io::Result<T> {
     fn during(self, what: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|source| Error::Io { what: what(), source })
+        self.map_err(|cause| Error::Io { what: what(), cause })
     }
 }
 
 impl<T> During<T> for rustix::io::Result<T> {
     fn during(self, what: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|errno| Error::Io { what: what(), source: errno.into() })
+        self.map_err(|errno| Error::Io { what: what(), cause: errno.into() })
     }
 }
 
 impl<T> During<T> for std::result::Result<T, libbpf_rs::Error> {
     fn during(self, what: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|source| Error::Bpf { what: what(), source })
+        self.map_err(|cause| Error::Bpf { what: what(), cause })
     }
 }

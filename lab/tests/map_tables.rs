@@ -63,7 +63,7 @@ fn a_bad_file_is_named_with_the_line_and_what_it_says() {
     let interrupt = AtomicBool::new(false);
     let error = map_tables::run(&options(file.path()), &Context { progress: &Quiet, interrupt: &interrupt })
         .unwrap_err();
-    assert!(matches!(error, Error::Table { .. }));
+    assert!(matches!(error, Error::Import(_)));
     let text = error.to_string();
     assert!(text.contains(file.path().to_str().unwrap()) && text.contains("10.0.0.0/33"), "{text}");
 }

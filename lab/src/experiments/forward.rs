@@ -171,7 +171,6 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let load_s = rounded(load.elapsed().as_secs_f64(), 2);
     context.progress.phase("destinations", 0);
     let (generator, paths) = traffic::generator(&options.tables, options.seed)?;
-    let cpu = netns::pin_to_last_cpu()?;
     let sinks = Sinks::attach(&topology)?;
     let mut bench = Bench { topology: &topology, generator: &generator, sinks, context };
     let mut mirror = None;
@@ -183,6 +182,8 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
         }
         None => None,
     };
+    // Not before the daemon runs: it would inherit both.
+    let cpu = netns::measure_here()?;
     let mut planes = vec![Plane::Kernel, Plane::KernelTcSink];
     if daemon.is_some() {
         planes.push(Plane::Xdp);

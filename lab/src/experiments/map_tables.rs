@@ -146,7 +146,7 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let began = Instant::now();
     let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 9 });
     let machine = Machine::here(options.command.clone(), options.seed);
-    let cpu = netns::pin_to_last_cpu()?;
+    let cpu = netns::measure_here()?;
     let mut bench = Bench {
         context,
         rounds,

@@ -56,7 +56,7 @@ impl Tables {
                     routes.prefixes.v6.into_iter().map(|(prefix, _)| prefix).collect(),
                 ),
                 // The first form is the documented one: its complaint helps more.
-                Err(_) => return Err(Error::Table { path: path.to_owned(), why: error.to_string() }),
+                Err(_) => return Err(Error::Import(error)),
             },
         };
         v4.sort_unstable();
