@@ -96,7 +96,9 @@ fn story(outcome: &forward::Outcome) -> String {
                 let routes = own["routes"].as_u64().map(|n| format!(" of {n} routes")).unwrap_or_default();
                 let _ = writeln!(text, "          by its own account: {}{routes}", phases.join(", "));
             }
-            if let (Some(used), Some(limit)) = (status["image"]["used"].as_u64(), status["image"]["bytes"].as_u64()) {
+            if let (Some(used), Some(limit)) =
+                (status["image"]["used"].as_u64(), status["image"]["bytes"].as_u64())
+            {
                 let home = status["home"].as_str().unwrap_or("memory");
                 let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
                 let _ = writeln!(text, "image     {:.1} MiB of {:.0} MiB, {home}", mib(used), mib(limit));
@@ -104,7 +106,11 @@ fn story(outcome: &forward::Outcome) -> String {
         }
     }
     text.push('\n');
-    let mut rows = vec![["path", "through", "Mpps", "ns", "against the kernel", "tc sink", "delivered"].map(String::from).to_vec()];
+    let mut rows = vec![
+        ["path", "through", "Mpps", "ns", "against the kernel", "tc sink", "delivered"]
+            .map(String::from)
+            .to_vec(),
+    ];
     for row in &outcome.rows {
         let faster = |ratio: Option<f64>| match (row.plane, ratio) {
             (Plane::Xdp, Some(ratio)) => format!("{ratio:.1}x"),

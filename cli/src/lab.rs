@@ -96,8 +96,10 @@ pub fn run(args: &LabArgs, output: &Output) -> anyhow::Result<ExitCode> {
 
 fn list(output: &Output) -> anyhow::Result<ExitCode> {
     if output.json {
-        let list: Vec<_> =
-            LIST.iter().map(|(name, purpose)| serde_json::json!({ "name": name, "purpose": purpose })).collect();
+        let list: Vec<_> = LIST
+            .iter()
+            .map(|(name, purpose)| serde_json::json!({ "name": name, "purpose": purpose }))
+            .collect();
         output.document(&list)?;
     } else {
         let lines: String = LIST.iter().map(|(name, purpose)| format!("{name:<12} {purpose}\n")).collect();
@@ -128,7 +130,8 @@ fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let bars = Bars::new();
     let context = Context { progress: &bars, interrupt: &interrupt };
     // A unique beginning of the name will do, as with other words.
-    let names: Vec<_> = LIST.iter().map(|(name, _)| *name).filter(|name| name.starts_with(&args.name)).collect();
+    let names: Vec<_> =
+        LIST.iter().map(|(name, _)| *name).filter(|name| name.starts_with(&args.name)).collect();
     let [name] = names[..] else { bail!(Error::NoExperiment(args.name.clone())) };
     let quit = |error: Error| finish_error(error, &interrupt);
     if name == "forward" {
@@ -228,7 +231,11 @@ fn save<P: Serialize, R: Serialize>(
     Ok(())
 }
 
-fn show<P: Serialize, R: Serialize>(output: &Output, outcome: &Document<P, R>, text: String) -> anyhow::Result<()> {
+fn show<P: Serialize, R: Serialize>(
+    output: &Output,
+    outcome: &Document<P, R>,
+    text: String,
+) -> anyhow::Result<()> {
     if output.json {
         output.document(outcome)?;
     } else {
@@ -342,15 +349,22 @@ fn map_tables_table(outcome: &map_tables::Outcome) -> String {
 /// Columns as wide as their widest cell: the first `left` flush left but numbers, the others flush right.
 pub(crate) fn aligned(rows: &[Vec<String>], left: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |c: usize| rows.iter().filter_map(|row| row.get(c)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |c: usize| {
+        rows.iter().filter_map(|row| row.get(c)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
         for (c, cell) in row.iter().enumerate() {
             let pad = widths[c];
-            let number = cell.bytes().next().is_some_and(|b| b.is_ascii_digit()) && cell.bytes().all(|b| b.is_ascii_digit());
-            let _ = if c < left && !number { write!(line, "{cell:<pad$}  ") } else { write!(line, "{cell:>pad$}  ") };
+            let number = cell.bytes().next().is_some_and(|b| b.is_ascii_digit())
+                && cell.bytes().all(|b| b.is_ascii_digit());
+            let _ = if c < left && !number {
+                write!(line, "{cell:<pad$}  ")
+            } else {
+                write!(line, "{cell:>pad$}  ")
+            };
         }
         text.push_str(line.trim_end());
         text.push('\n');
