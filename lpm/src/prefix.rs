@@ -15,6 +15,8 @@ pub trait Address: Copy + Ord + fmt::Debug + Send + Sync + 'static {
     const ZERO: Self;
     /// The `bits` bits that begin `at` bits from the left, as a number. Bits past the end are 0. `bits` ≤ 24.
     fn bits_at(self, at: u8, bits: u8) -> usize;
+    /// The 64 bits that begin `at` bits from the left, those past the end 0.
+    fn word_at(self, at: u8) -> u64;
     /// Clears every bit from `len` on.
     fn masked(self, len: u8) -> Self;
     /// Sets every bit from `len` on.
@@ -41,6 +43,11 @@ macro_rules! address {
                     return 0;
                 }
                 ((self << at) >> (<$int>::BITS - u32::from(bits))) as usize
+            }
+            #[inline]
+            fn word_at(self, at: u8) -> u64 {
+                let left = (self as u128) << (128 - <$int>::BITS);
+                (left.checked_shl(at.into()).unwrap_or(0) >> 64) as u64
             }
             #[inline]
             fn masked(self, len: u8) -> Self {

@@ -44,5 +44,12 @@ const __u64 tl_test_layout[] = {
 	TL_NODE8,
 	offsetof(struct tl_node8, starts),
 	offsetof(struct tl_node8, ref),
+	TL_SKIP,
+	TL_SKIP_MAX,
+	sizeof(struct tl_skip),
+	offsetof(struct tl_skip, bits),
+	offsetof(struct tl_skip, len),
+	offsetof(struct tl_skip, next),
+	offsetof(struct tl_skip, otherwise),
 };
 const __u32 tl_test_layout_len = sizeof(tl_test_layout) / sizeof(tl_test_layout[0]);

@@ -39,6 +39,13 @@ fn rust_and_c_agree_on_the_layout() {
         NODE8.id.into(),
         NODE8.starts.into(),
         NODE8.refs.into(),
+        SKIP.into(),
+        SKIP_MAX.into(),
+        size_of::<Skip>() as u64,
+        offset_of!(Skip, bits) as u64,
+        offset_of!(Skip, len) as u64,
+        offset_of!(Skip, next) as u64,
+        offset_of!(Skip, otherwise) as u64,
     ];
     assert_eq!(common::Header::get().layout(), rust);
 }

@@ -79,6 +79,7 @@ struct tl_table {
 enum tl_node_kind {
 	TL_NODE6 = 0, /* struct tl_node6: six key bits */
 	TL_NODE8 = 1, /* struct tl_node8: eight key bits */
+	TL_SKIP = 2,  /* struct tl_skip: 1 to TL_SKIP_MAX key bits that only one way leads through */
 };
 
 struct tl_node6 {
@@ -93,7 +94,17 @@ struct tl_node8 {
 	__u32 ref[];
 };
 
-/* After the root, key bits are consumed by nodes of one kind a family: IPv4 by node6, IPv6 by node8. */
+/* Stands for a chain of nodes with one child each: the next `len` key bits are `bits` (left-aligned) or the answer is `otherwise`. */
+#define TL_SKIP_MAX 56
+struct tl_skip {
+	__u64 bits;
+	__u32 len;
+	__u32 next;	 /* ref */
+	__u32 otherwise; /* a value or 0 */
+	__u32 reserved;
+};
+
+/* After the root, IPv4 has node6 only, IPv6 node8 and skips. Neither takes more steps than these. */
 #define TL_V4_STEPS_MAX 6  /* ceil(32 / 6): a root of 0 bits */
 #define TL_V6_STEPS_MAX 16 /* 128 / 8: a root of 0 bits */
 
@@ -101,5 +112,6 @@ _Static_assert(sizeof(struct tl_image) == 64, "image header");
 _Static_assert(sizeof(struct tl_table) == 64, "table header");
 _Static_assert(sizeof(struct tl_node6) == 8, "node6 header");
 _Static_assert(sizeof(struct tl_node8) == 40, "node8 header");
+_Static_assert(sizeof(struct tl_skip) == 24, "skip");
 
 #endif

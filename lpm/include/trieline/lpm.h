@@ -71,13 +71,27 @@ static inline __attribute__((always_inline)) __u32 tl_lookup6_in(tl_base_t base,
 	hi = hi << bits | lo >> 1 >> (63 - bits);
 	lo <<= bits;
 	for (i = 0; i < TL_V6_STEPS_MAX && ref & TL_REF_NODE; i++) {
-		__u32 node = (ref & TL_REF_OFFSET) << 3, slot = hi >> 56, word64 = slot >> 6;
-		__u64 starts = tl_load64(base, node + 8 + 8 * word64);
-		__u32 run = tl_load8(base, node + word64) + tl_popcount(starts << (63 - (slot & 63)));
+		__u32 node = (ref & TL_REF_OFFSET) << 3;
 
-		ref = tl_load32(base, node + sizeof(struct tl_node8) - 4 + 4 * run);
-		hi = hi << 8 | lo >> 56;
-		lo <<= 8;
+		if (__builtin_expect((ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT == TL_SKIP, 0)) {
+			__u32 len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & 63;
+
+			if ((hi ^ tl_load64(base, node)) >> 1 >> (63 - len)) {
+				ref = tl_load32(base, node + __builtin_offsetof(struct tl_skip, otherwise));
+				break;
+			}
+			ref = tl_load32(base, node + __builtin_offsetof(struct tl_skip, next));
+			hi = hi << len | lo >> 1 >> (63 - len);
+			lo <<= len;
+		} else {
+			__u32 slot = hi >> 56, word64 = slot >> 6;
+			__u64 starts = tl_load64(base, node + 8 + 8 * word64);
+			__u32 run = tl_load8(base, node + word64) + tl_popcount(starts << (63 - (slot & 63)));
+
+			ref = tl_load32(base, node + sizeof(struct tl_node8) - 4 + 4 * run);
+			hi = hi << 8 | lo >> 56;
+			lo <<= 8;
+		}
 	}
 	if (ref & TL_REF_NODE)
 		return 0;

@@ -3,13 +3,17 @@
 //! [`Builder::subtree`] builds all that lies under a root slot or below; [`Builder::edit`] changes what is there with as few new
 //! nodes as one published word allows.
 
-use super::layout::{Kind, REF_NODE, REF_OFFSET, UNIT};
-use super::lookup::{load, starts};
+use super::Error;
+use super::layout::{
+    Kind, NODE8, REF_NODE, REF_OFFSET, SKIP, SKIP_MAX, SKIP_MIN, Skip, UNIT, kind_of, node_ref,
+};
+use super::lookup::{load, load64, starts};
 use super::space::{Block, Space};
-use super::{Error, walk};
+use super::walk::{self, SKIP_UNITS};
 use crate::table::Shadow;
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Builds nodes of one table and remembers them, so that they can be given back if the memory runs out midway.
@@ -83,6 +87,9 @@ impl<'a, G: Grace> Builder<'a, G> {
             let entry = self.subtree(&shadow.inside(outer), depth, shadow.default(prefix.addr(), depth))?;
             return Ok(Swing { word, entry });
         }
+        if kind_of(old) == SKIP {
+            return self.edit_skip(shadow, prefix, word, depth);
+        }
         let node = (old & REF_OFFSET) * UNIT;
         let mut slots = [0u32; 256];
         let slots = &mut slots[..1 << stride];
@@ -112,6 +119,36 @@ impl<'a, G: Grace> Builder<'a, G> {
         Ok(Swing { word, entry: self.node(slots)? })
     }
 
+    /// [`Builder::edit`] where `word` leads to a skip.
+    fn edit_skip<A: Address>(
+        &mut self,
+        shadow: &Shadow<A>,
+        prefix: Prefix<A>,
+        word: usize,
+        depth: u8,
+    ) -> Result<Swing, Error> {
+        let old = load(self.words, word as u32 * 4);
+        let at = (old & REF_OFFSET) * UNIT;
+        let field = |field: usize| load(self.words, at + field as u32);
+        let end = depth + field(offset_of!(Skip, len)) as u8;
+        let otherwise = field(offset_of!(Skip, otherwise));
+        let differing = prefix.addr().word_at(depth) ^ load64(self.words, at);
+        if prefix.len() >= end && differing >> (64 - (end - depth)) == 0 {
+            let next = (at as usize + offset_of!(Skip, next)) / 4;
+            let swing = self.edit(shadow, prefix, next, end)?;
+            if swing.word != next || swing.entry != otherwise {
+                return Ok(swing);
+            }
+            // Nothing is left behind the skip.
+            self.replaced.push(Block { at: old & REF_OFFSET, units: SKIP_UNITS });
+            return Ok(Swing { word, entry: otherwise });
+        }
+        self.replace(old);
+        let outer = Prefix::truncated(prefix.addr(), depth);
+        let entry = self.subtree(&shadow.inside(outer), depth, shadow.default(prefix.addr(), depth))?;
+        Ok(Swing { word, entry })
+    }
+
     /// Writes a node's refs slot by slot; returns the number of its runs.
     fn expand(&self, node: u32, slots: &mut [u32]) -> u32 {
         let mut run = 0u32;
@@ -137,14 +174,44 @@ impl<'a, G: Grace> Builder<'a, G> {
         while let Some(((_, value), rest)) = entries.split_first().filter(|((p, _), _)| p.len() <= depth) {
             (default, entries) = (*value, rest);
         }
-        if entries.is_empty() {
-            return Ok(default);
+        let ([(first, _), ..], [.., (last, _)]) = (entries, entries) else { return Ok(default) };
+        if self.kind == NODE8 {
+            // All go the same way for as long as the first and the last do and none ends.
+            let same = first.addr().common_bits(last.addr());
+            if same >= depth + SKIP_MIN {
+                let shortest = entries.iter().map(|(prefix, _)| prefix.len()).min().unwrap_or(depth);
+                let end = same.min(shortest).min(depth + SKIP_MAX);
+                if end >= depth + SKIP_MIN {
+                    return self.skip(entries, depth, end, default);
+                }
+            }
         }
         let mut slots = [0u32; 256];
         let slots = &mut slots[..1 << self.kind.stride];
         slots.fill(default);
         self.paint(entries, depth, slots)?;
         self.node(slots)
+    }
+
+    /// A skip from `depth` to `end`, the bits that all `entries` share, and what is behind it.
+    fn skip<A: Address>(
+        &mut self,
+        entries: &[(Prefix<A>, u32)],
+        depth: u8,
+        end: u8,
+        default: u32,
+    ) -> Result<u32, Error> {
+        let next = self.subtree(entries, end, default)?;
+        if next == default {
+            return Ok(default);
+        }
+        let block = self.allocate(SKIP_UNITS)?;
+        let bits = entries[0].0.addr().masked(end).word_at(depth);
+        let words = [bits as u32, (bits >> 32) as u32, u32::from(end - depth), next, default, 0];
+        for (word, value) in words.into_iter().enumerate() {
+            self.words[(block.at * UNIT / 4) as usize + word].store(value, Ordering::Relaxed);
+        }
+        Ok(node_ref(SKIP, block.at))
     }
 
     /// Paints sorted `entries` over the slots of a node at `depth`, building its children.
@@ -207,6 +274,6 @@ impl<'a, G: Grace> Builder<'a, G> {
         for (run, &entry) in refs[..runs].iter().enumerate() {
             put(self.kind.refs as usize / 4 + run, entry);
         }
-        Ok(self.kind.to(block.at))
+        Ok(node_ref(self.kind.id, block.at))
     }
 }

@@ -72,7 +72,7 @@ const _: () = {
     assert!(offset_of!(TableHeader, key_family) == 4 && offset_of!(TableHeader, prefixes) == 8);
 };
 
-/// A node kind: how many key bits it consumes and where its parts lie. (`struct tl_node6`, `struct tl_node8`.)
+/// A kind of bitmap node: how many key bits it consumes and where its parts lie. (`struct tl_node6`, `struct tl_node8`.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
     /// The number in a ref's kind bits.
@@ -90,8 +90,41 @@ pub const NODE6: Kind = Kind { id: 0, stride: 6, starts: 0, refs: 8 };
 /// `TL_NODE8`.
 pub const NODE8: Kind = Kind { id: 1, stride: 8, starts: 8, refs: 40 };
 
+/// `TL_SKIP`.
+pub const SKIP: u32 = 2;
+/// `TL_SKIP_MAX`, bits.
+pub const SKIP_MAX: u8 = 56;
+/// A chain this long, in bits, becomes a skip; a shorter one is two nodes at the most.
+pub const SKIP_MIN: u8 = 16;
+
+/// `struct tl_skip`.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Skip {
+    /// Key bits that lead to `next`, left-aligned, as two words: low, high.
+    pub bits: [u32; 2],
+    /// How many.
+    pub len: u32,
+    /// Ref.
+    pub next: u32,
+    /// Value for all other keys; 0 = none.
+    pub otherwise: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Bits 30..29 of a ref to a node.
+pub const fn kind_of(entry: u32) -> u32 {
+    (entry & !REF_NODE) >> REF_KIND_SHIFT
+}
+
+/// The ref to a node of kind `id` at `unit`.
+pub const fn node_ref(id: u32, unit: u32) -> u32 {
+    REF_NODE | id << REF_KIND_SHIFT | unit
+}
+
 impl Kind {
-    /// The kind of every node below the root of a table of this family.
+    /// The kind of the bitmap nodes of a table of this family.
     pub const fn of_family(family: u8) -> Self {
         if family == 4 { NODE6 } else { NODE8 }
     }
@@ -99,11 +132,6 @@ impl Kind {
     /// Size of a node of `runs` runs, in [`UNIT`]s.
     pub const fn units(self, runs: u32) -> u32 {
         (self.refs + 4 * runs).div_ceil(UNIT)
-    }
-
-    /// The ref to a node of this kind at `unit`.
-    pub const fn to(self, unit: u32) -> u32 {
-        REF_NODE | self.id << REF_KIND_SHIFT | unit
     }
 
     /// 64-bit words of `starts`.

@@ -1,7 +1,7 @@
 //! Lookups in user space: the Rust twin of `include/trieline/lpm.h`.
 
 use super::Error;
-use super::layout::{self, ImageHeader, Kind, TableHeader};
+use super::layout::{self, ImageHeader, Kind, Skip, TableHeader};
 use crate::Address;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -57,15 +57,30 @@ impl<'a> Reader<'a> {
         let kind = Kind::of_family(A::FAMILY);
         let mut depth = bits;
         let mut entry = self.load(root.wrapping_add(4 * addr.bits_at(0, bits.min(24)) as u32));
-        while entry & layout::REF_NODE != 0 {
-            if depth >= A::WIDTH {
-                return None; // only a damaged image has a node below the last bit
+        // No sound table takes more steps than key bits by strides.
+        for _ in 0..A::WIDTH.div_ceil(kind.stride) {
+            if entry & layout::REF_NODE == 0 {
+                break;
             }
             let node = (entry & layout::REF_OFFSET) * layout::UNIT;
-            let slot = addr.bits_at(depth, kind.stride) as u32;
-            let run = run_of(self.words, node, kind, slot);
-            entry = self.load(node.wrapping_add(kind.refs).wrapping_add(run.wrapping_mul(4)));
-            depth += kind.stride;
+            if A::FAMILY == 6 && layout::kind_of(entry) == layout::SKIP {
+                let field = |at: usize| self.load(node.wrapping_add(at as u32));
+                let len = field(offset_of!(Skip, len)) & 63;
+                if (addr.word_at(depth) ^ load64(self.words, node)) >> 1 >> (63 - len) != 0 {
+                    entry = field(offset_of!(Skip, otherwise));
+                    break;
+                }
+                entry = field(offset_of!(Skip, next));
+                depth = depth.saturating_add(len as u8);
+            } else {
+                let slot = addr.bits_at(depth, kind.stride) as u32;
+                let run = run_of(self.words, node, kind, slot);
+                entry = self.load(node.wrapping_add(kind.refs).wrapping_add(run.wrapping_mul(4)));
+                depth = depth.saturating_add(kind.stride);
+            }
+        }
+        if entry & layout::REF_NODE != 0 {
+            return None; // only in a damaged image
         }
         if entry == 0 {
             entry =
@@ -101,6 +116,11 @@ pub(super) fn run_of(words: &[AtomicU32], node: u32, kind: Kind, slot: u32) -> u
 /// The `word`-th 64 bits of a node's run starts.
 #[inline]
 pub(super) fn starts(words: &[AtomicU32], node: u32, kind: Kind, word: u32) -> u64 {
-    let at = node.wrapping_add(kind.starts + 8 * word);
+    load64(words, node.wrapping_add(kind.starts + 8 * word))
+}
+
+/// Loads the 64 bits at byte offset `at`.
+#[inline]
+pub(super) fn load64(words: &[AtomicU32], at: u32) -> u64 {
     u64::from(load(words, at)) | u64::from(load(words, at.wrapping_add(4))) << 32
 }

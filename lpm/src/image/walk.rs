@@ -1,13 +1,18 @@
 //! Walks over the blocks of a table: to retire what is replaced, and to find what an earlier writer's tables occupy.
 
 use super::Error;
-use super::layout::{CHUNK, DIR_BITS, Kind, LINE, REF_KIND_SHIFT, REF_NODE, REF_OFFSET, TableHeader, UNIT};
+use super::layout::{
+    CHUNK, DIR_BITS, Kind, LINE, REF_NODE, REF_OFFSET, SKIP, SKIP_MAX, Skip, TableHeader, UNIT, kind_of,
+};
 use super::lookup::{load, starts};
 use super::space::Block;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU32;
+
+/// Size of a skip in units.
+pub(crate) const SKIP_UNITS: u32 = size_of::<Skip>() as u32 / UNIT;
 
 /// Runs of the node at byte offset `at`.
 fn runs(words: &[AtomicU32], at: u32, kind: Kind) -> u32 {
@@ -27,6 +32,10 @@ pub(crate) fn own_nodes(words: &[AtomicU32], entry: u32, kind: Kind, visit: &mut
     }
     let unit = entry & REF_OFFSET;
     let at = unit * UNIT;
+    if kind_of(entry) == SKIP {
+        own_nodes(words, load(words, at + offset_of!(Skip, next) as u32), kind, visit);
+        return visit(Block { at: unit, units: SKIP_UNITS });
+    }
     let runs = runs(words, at, kind);
     for run in 0..runs {
         own_nodes(words, load(words, at + kind.refs + 4 * run), kind, visit);
@@ -98,7 +107,8 @@ impl Walk<'_> {
         }
         let damaged = |what, at| Err(Error::Damaged { what, at });
         let at = u64::from(entry & REF_OFFSET) * u64::from(UNIT);
-        if (entry & !REF_NODE) >> REF_KIND_SHIFT != self.kind.id {
+        let is_skip = kind_of(entry) == SKIP && self.key_bits == 128;
+        if kind_of(entry) != self.kind.id && !is_skip {
             return damaged("node kind in the ref", found);
         }
         if depth >= self.key_bits {
@@ -107,17 +117,26 @@ impl Walk<'_> {
         if at < u64::from(LINE) || at + u64::from(self.kind.refs) > self.size {
             return damaged("offset outside the image in the ref", found);
         }
+        self.left = match self.left.checked_sub(1) {
+            Some(left) => left,
+            None => return damaged("more nodes than fit: a cycle through the ref", found),
+        };
         let at = at as u32;
+        if is_skip {
+            let len = load(self.words, at + offset_of!(Skip, len) as u32);
+            let next = at + offset_of!(Skip, next) as u32;
+            if len == 0 || len > SKIP_MAX.into() || load(self.words, next + 4) & REF_NODE != 0 {
+                return damaged("skip", at);
+            }
+            self.mark(at, size_of::<Skip>() as u32);
+            return self.entry(load(self.words, next), depth + len as u8, next);
+        }
         let runs = runs(self.words, at, self.kind);
         if starts(self.words, at, self.kind, 0) & 1 == 0
             || u64::from(at) + u64::from(self.kind.refs) + 4 * u64::from(runs) > self.size
         {
             return damaged("run bitmap", at);
         }
-        self.left = match self.left.checked_sub(1) {
-            Some(left) => left,
-            None => return damaged("more nodes than fit: a cycle through the ref", found),
-        };
         self.mark(at, self.kind.units(runs) * UNIT);
         for run in 0..runs {
             let found = at + self.kind.refs + 4 * run;
