@@ -42,12 +42,33 @@ impl<A: Ip> Default for FamilyChanges<A> {
     }
 }
 
+impl<A: Ip> FamilyChanges<A> {
+    /// More changed prefixes than this are not compared one by one.
+    const FEW: usize = 64;
+
+    fn may_move(&self, address: A) -> bool {
+        self.all
+            || self.prefixes.len() > Self::FEW
+            || self.prefixes.iter().any(|prefix| prefix.contains(address))
+    }
+}
+
 impl Changes {
     /// Whether there is anything to publish.
     pub fn any(&self) -> bool {
         let family =
             !self.v4.prefixes.is_empty() || self.v4.all || !self.v6.prefixes.is_empty() || self.v6.all;
         family || !self.neighbours.is_empty() || self.world || self.addresses
+    }
+
+    /// Whether the way to `address` may have changed.
+    pub fn may_move(&self, address: IpAddr) -> bool {
+        let neighbours = self.neighbours.iter().any(|(changed, _)| changed.is_ipv4() == address.is_ipv4());
+        neighbours
+            || match address {
+                IpAddr::V4(addr) => self.v4.may_move(addr.into()),
+                IpAddr::V6(addr) => self.v6.may_move(addr.into()),
+            }
     }
 
     fn everything(&mut self) {

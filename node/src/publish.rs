@@ -9,6 +9,7 @@ use crate::kernel::route;
 use crate::kernel::socket::Netlink;
 use crate::ledger::Ledger;
 use crate::mirror::{FamilyChanges, Mirror};
+use crate::path::PathId;
 use crate::resolve::Resolver;
 use crate::rib::Ip;
 use std::cell::RefCell;
@@ -53,22 +54,25 @@ impl<A: Ip> Published<A> {
 #[derive(Debug)]
 struct Sources {
     socket: Netlink,
-    known: HashMap<Ipv6Addr, Option<(u32, Ipv6Addr)>>,
+    /// By destination: the path it takes, and what was chosen.
+    known: HashMap<Ipv6Addr, (PathId, Option<(u32, Ipv6Addr)>)>,
 }
 
 impl Sources {
-    fn get(&mut self, destination: Ipv6Addr) -> Option<(u32, Ipv6Addr)> {
-        let socket = &mut self.socket;
-        *self.known.entry(destination).or_insert_with(|| {
-            let mut chosen = None;
-            // An error is an answer too: unreachable.
-            let _ = socket.request(route::source_for(&destination.into()), |message| {
-                if let Some((device, IpAddr::V6(source))) = route::decode_source(message.payload) {
-                    chosen = Some((device, source));
-                }
-            });
-            chosen
-        })
+    fn get(&mut self, destination: Ipv6Addr, path: PathId) -> Option<(u32, Ipv6Addr)> {
+        match self.known.get(&destination) {
+            Some((known, chosen)) if *known == path => return *chosen,
+            _ => {}
+        }
+        let mut chosen = None;
+        // An error is an answer too: unreachable.
+        let _ = self.socket.request(route::source_for(&destination.into()), |message| {
+            if let Some((device, IpAddr::V6(source))) = route::decode_source(message.payload) {
+                chosen = Some((device, source));
+            }
+        });
+        self.known.insert(destination, (path, chosen));
+        chosen
     }
 }
 
@@ -173,13 +177,13 @@ impl Publisher {
         let routes_changed = |touched: bool, all: bool| touched || all;
         let changed4 = routes_changed(!changes.v4.prefixes.is_empty(), changes.v4.all);
         let changed6 = routes_changed(!changes.v6.prefixes.is_empty(), changes.v6.all);
-        if changed6 || changes.addresses || changes.world {
+        if changes.addresses || changes.world {
             self.sources.borrow_mut().known.clear();
         }
         let (world, sources) = (&mirror.world, &self.sources);
         let alive4 = |link| world.alive(family::INET, link);
         let alive6 = |link| world.alive(family::INET6, link);
-        let source = |destination| sources.borrow_mut().get(destination);
+        let source = |destination, path| sources.borrow_mut().get(destination, path);
         let resolver = Resolver {
             world,
             v4: &mirror.v4,
@@ -194,7 +198,7 @@ impl Publisher {
         if all || changed4 || changed6 || !changes.neighbours.is_empty() {
             let concerned = |id| {
                 let Some(path) = mirror.paths.get(id) else { return false };
-                all || Resolver::depends_on_routes(path)
+                all || Resolver::depends_on(path).is_some_and(|address| changes.may_move(address))
                     || path.hops.iter().any(|hop| {
                         hop.gateway
                             .is_some_and(|gateway| changes.neighbours.contains(&(gateway, hop.ifindex)))
@@ -245,6 +249,7 @@ impl Publisher {
         for gone in mirror.paths.sweep(|id| used.get(id as usize).is_some_and(|used| *used)) {
             self.ledger.release_path(actions, gone);
         }
+        self.sources.borrow_mut().known.clear();
         self.swept = mirror.paths.len();
     }
 }

@@ -36,8 +36,8 @@ pub struct Resolver<'a> {
     pub view4: View<'a>,
     /// How to look at the routes.
     pub view6: View<'a>,
-    /// Output device and source address that the kernel would choose towards an address.
-    pub source: &'a dyn Fn(Ipv6Addr) -> Option<(u32, Ipv6Addr)>,
+    /// Output device and source address that the kernel would choose towards an address, which takes this path.
+    pub source: &'a dyn Fn(Ipv6Addr, PathId) -> Option<(u32, Ipv6Addr)>,
 }
 
 impl std::fmt::Debug for Resolver<'_> {
@@ -67,9 +67,13 @@ impl Resolver<'_> {
         self.adjacency(link, addr.ip(), 0).map_or_else(Action::Pass, Action::Forward)
     }
 
-    /// Whether a path's action depends on routes beside its own.
-    pub fn depends_on_routes(path: &Path) -> bool {
-        path.hops.iter().any(|hop| hop.encap.is_some())
+    /// The address whose route decides beside the path's own: a segment, or the next hop of a decapsulated packet.
+    pub fn depends_on(path: &Path) -> Option<IpAddr> {
+        path.hops.iter().find_map(|hop| match &hop.encap {
+            Some(Encap::Seg6 { segments, .. }) => segments.first().map(|segment| IpAddr::V6(*segment)),
+            Some(Encap::Seg6Local(Behaviour::EndDx4(next_hop))) => Some(IpAddr::V4(*next_hop)),
+            _ => None,
+        })
     }
 
     fn forwarding(&self, path: &Path) -> Resolved<Action> {
@@ -135,18 +139,18 @@ impl Resolver<'_> {
         if !plain || !forwards || !self.world.has_default_rules(family::INET6) {
             return Err(PassReason::Unsupported);
         }
-        let source = match self.world.sysctl.tunnel_source {
-            Some(source) => source,
-            // The kernel prefers an address of the route's device; it is asked by destination, so the two must agree.
-            None => (self.source)(*segment)
-                .filter(|(device, _)| *device == hop.ifindex)
-                .map(|(_, source)| source)
-                .ok_or(PassReason::Unsupported)?,
-        };
         let (_, Decision::Path(outer)) =
             self.v6.lookup((*segment).into(), self.view6).ok_or(PassReason::Unsupported)?
         else {
             return Err(PassReason::Unsupported);
+        };
+        let source = match self.world.sysctl.tunnel_source {
+            Some(source) => source,
+            // The kernel prefers an address of the route's device; it is asked by destination, so the two must agree.
+            None => (self.source)(*segment, outer)
+                .filter(|(device, _)| *device == hop.ifindex)
+                .map(|(_, source)| source)
+                .ok_or(PassReason::Unsupported)?,
         };
         let outer = self.view6.paths.get(outer).filter(|path| path.kind == kind::UNICAST);
         let outer = outer.ok_or(PassReason::Unsupported)?;

@@ -1,6 +1,8 @@
 //! The mirror against the running kernel: random changes of routes, addresses, links and neighbours, then the kernel's answers
 //! beside ours. No BPF here: what is decided, not what is forwarded.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::{Command, Stdio};
