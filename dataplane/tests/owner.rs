@@ -341,8 +341,9 @@ fn grace_period_waits_for_running_programs() {
         std::thread::spawn(move || {
             let mut packets = 0u64;
             while !stop.load(Ordering::Relaxed) {
-                repeat_run(&program, &frame, 10_000);
-                packets += 10_000;
+                // One by one: repeated runs would patch the kernel's text, which not every emulator survives.
+                test_run(&program, &frame);
+                packets += 1;
             }
             packets
         })
