@@ -99,6 +99,7 @@ struct Signals {
     cli: Cli,
     queue: VecDeque<i32>,
     received: std::sync::Arc<std::sync::Mutex<VecDeque<i32>>>,
+    reloading: bool,
 }
 
 impl Signals {
@@ -116,7 +117,7 @@ impl Signals {
                 let _ = std::io::Write::write(&mut &write, &[0]);
             }
         })?;
-        Ok(Self { pipe, cli, queue: VecDeque::new(), received })
+        Ok(Self { pipe, cli, queue: VecDeque::new(), received, reloading: false })
     }
 }
 
@@ -126,6 +127,10 @@ impl Outside for Signals {
     }
 
     fn command(&mut self) -> Option<Command> {
+        if std::mem::take(&mut self.reloading) {
+            // The daemon asks again once the last command is done.
+            let _ = sd_notify::notify(&[NotifyState::Ready]);
+        }
         let mut bytes = [0; 64];
         while self.pipe.read(&mut bytes).is_ok_and(|len| len == bytes.len()) {}
         self.queue.append(&mut self.received.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
@@ -135,6 +140,7 @@ impl Outside for Signals {
                 let reloaded = self.cli.settle();
                 // Nobody may listen.
                 let _ = sd_notify::notify(&[NotifyState::Reloading]);
+                self.reloading = true;
                 match reloaded {
                     Ok(config) => Some(Command::Devices(config.devices)),
                     Err(error) => {

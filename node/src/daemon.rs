@@ -406,6 +406,9 @@ impl Daemon {
             self.mirror.world.sysctl = sysctl;
             self.mirror.changes.world = true;
         }
+        if self.mirror.stale.is_empty() {
+            return;
+        }
         let gateways: std::collections::HashSet<(IpAddr, u32)> = self
             .mirror
             .paths
