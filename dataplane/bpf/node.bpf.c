@@ -104,6 +104,7 @@ struct tl_types {
 	struct tl_instance instance;
 	struct tl_image image;
 	struct tl_table table;
+	struct tl_skip skip;
 };
 
 int tl_types(const struct tl_types *types, const struct tl_node6 *node6, const struct tl_node8 *node8)

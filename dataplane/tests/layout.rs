@@ -50,7 +50,7 @@ fn structs_of_intf_h() {
 /// `image.h` has its Rust twin in `trieline-lpm`, which knows no BPF.
 #[test]
 fn structs_of_image_h() {
-    use trieline_lpm::image::layout::{ImageHeader, NODE6, NODE8, TableHeader};
+    use trieline_lpm::image::layout::{ImageHeader, NODE6, NODE8, Skip, TableHeader};
     let btf = Btf::from_path(object()).unwrap();
     let compare = |name: &str, size: usize, ours: &[(&str, usize)]| {
         let (btf_size, members) = members(&btf, name);
