@@ -91,7 +91,8 @@ struct tl_action {
 	__u32 adjacency; /* index of a struct tl_adjacency */
 };
 
-/* A ready-made header. Never changed while an action leads to it: a new one is written aside. */
+/* A ready-made header, copied word by word. Never changed while an action leads to it: a new one is written
+ * aside. */
 struct tl_adjacency {
 	__u32 ifindex;	 /* key in the device map */
 	__u16 mtu;	 /* of the IP packet that leaves, outer header included */
@@ -100,7 +101,7 @@ struct tl_adjacency {
 	__u32 tag;	 /* 802.1Q tag (TPID, TCI) as in the frame; 0 = untagged */
 	__u32 reserved[2];
 	__u8 outer[TL_OUTER_MAX];
-};
+} __attribute__((aligned(8)));
 
 /* `flags` of a port. */
 enum tl_port_flags {
