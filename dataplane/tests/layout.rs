@@ -66,6 +66,7 @@ fn structs_of_image_h() {
     compare("tl_image", size_of::<ImageHeader>(), header);
     let table = fields!(TableHeader { fallback, key_family, root_bits, key_bits, prefixes, root_bytes });
     compare("tl_table", size_of::<TableHeader>(), table);
+    compare("tl_skip", size_of::<Skip>(), fields!(Skip { bits, len, next, otherwise }));
     compare(
         "tl_node6",
         NODE6.refs as usize,
