@@ -1,5 +1,6 @@
 //! `trieline node`: what the daemon does, and how to end what it left.
 
+use crate::names::Names;
 use crate::output::Output;
 use clap::Subcommand;
 use std::fmt::Write;
@@ -60,10 +61,11 @@ fn pinned(instance: &Instance) -> anyhow::Result<Status> {
     let _ = Reader::new(memory.words())?;
     let ports = view.ports()?;
     let modes = view.attachments()?;
+    let mut names = Names::default();
     let device = |attachment: &trieline_dataplane::Attachment| {
         let port = ports.iter().find(|(ifindex, vlan, _)| *ifindex == attachment.ifindex && vlan.is_none());
         DeviceStatus {
-            dev: attachment.ifindex.to_string(),
+            dev: names.get(attachment.ifindex),
             ifindex: attachment.ifindex,
             mode: attachment.mode.to_string(),
             flags: port.map(|(_, _, port)| status::flags(port.flags)).unwrap_or_default(),

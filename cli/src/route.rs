@@ -1,10 +1,10 @@
 //! `trieline route`: the mirrored routes, and what happens to packets to an address.
 
+use crate::names::Names;
 use crate::output::{List, Output};
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
-use std::collections::HashMap;
 use std::io::BufRead;
 use std::net::IpAddr;
 use std::path::Path;
@@ -139,23 +139,6 @@ fn addresses(args: &GetArgs) -> anyhow::Result<Vec<IpAddr>> {
         }
     }
     Ok(addresses)
-}
-
-/// Device names by number, asked for once.
-#[derive(Debug, Default)]
-struct Names(HashMap<u32, String>);
-
-impl Names {
-    fn get(&mut self, ifindex: u32) -> String {
-        let ask = || rustix::net::netdevice::index_to_name_inlined(socket()?, ifindex).ok();
-        let socket_name = || ask().map(|name| name.as_str().to_owned());
-        self.0.entry(ifindex).or_insert_with(|| socket_name().unwrap_or_else(|| ifindex.to_string())).clone()
-    }
-}
-
-fn socket() -> Option<std::os::fd::OwnedFd> {
-    use rustix::net::{AddressFamily, SocketType, socket};
-    socket(AddressFamily::INET, SocketType::DGRAM, None).ok()
 }
 
 /// What the image says for each address, in the daemon's words where there is one.

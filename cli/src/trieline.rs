@@ -2,6 +2,7 @@
 
 mod demo;
 mod lab;
+mod names;
 mod node;
 mod output;
 mod progress;

@@ -170,7 +170,13 @@ impl Mirrored<'_> {
                 object.insert("dev".into(), self.mirror.world.name(*link).into());
                 object.insert("neighbour".into(), true.into());
             }
-            None => {}
+            // The kernel decides; probably by the first of these.
+            None => {
+                let routes = family.local.get(&prefix).first().or_else(|| family.main.get(&prefix).first());
+                if let Some(route) = routes {
+                    describe(*route, self.mirror, &mut object);
+                }
+            }
         }
         object
     }

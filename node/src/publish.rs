@@ -101,6 +101,8 @@ pub struct Publisher {
     sources: RefCell<Sources>,
     /// Paths after the last clearing out.
     swept: usize,
+    /// Since when there are more next hops than actions; their routes are left to the kernel.
+    pressed: Option<Instant>,
     inherited: bool,
 }
 
@@ -147,6 +149,7 @@ impl Publisher {
             counts: Counts::default(),
             sources: RefCell::new(Sources { socket: Netlink::route()?, known: HashMap::new() }),
             swept: 0,
+            pressed: None,
             inherited: dataplane.reopened(),
         })
     }
@@ -164,6 +167,9 @@ impl Publisher {
 
     /// Whether an attempt to write a table that did not fit is due again.
     pub fn retry_due(&self) -> (bool, bool) {
+        if self.pressed.is_some_and(|at| at.elapsed() > RETRY) {
+            return (true, true);
+        }
         let due = |blocked: &Option<(String, Instant)>| {
             blocked.as_ref().is_some_and(|(_, at)| at.elapsed() > RETRY)
         };
@@ -172,6 +178,7 @@ impl Publisher {
 
     /// Makes packets meet the mirrored state. `devices` are those that packets may leave by.
     pub fn publish(&mut self, mirror: &mut Mirror, actions: &mut Actions, devices: &BTreeSet<u32>) {
+        let refused = self.ledger.refused;
         let changes = std::mem::take(&mut mirror.changes);
         (mirror.changes.v4.doubt, mirror.changes.v6.doubt) = (changes.v4.doubt, changes.v6.doubt);
         let routes_changed = |touched: bool, all: bool| touched || all;
@@ -224,13 +231,23 @@ impl Publisher {
                 IpAddr::V6(addr) => value(table6, u128::from(*addr)) == Some(id),
             });
         }
+        if self.ledger.refused > refused {
+            self.pressed.get_or_insert_with(Instant::now);
+        }
         if self.inherited && self.v4.is_current() && self.v6.is_current() {
             let released = actions.release_inherited();
             tracing::debug!(released, "actions of the daemon before");
             self.inherited = false;
         }
         // A full table still says what an earlier state decided, by numbers that must keep their meaning.
-        if mirror.paths.len() > 2 * self.swept + 1024 && self.v4.is_current() && self.v6.is_current() {
+        if !self.v4.is_current() || !self.v6.is_current() {
+            return;
+        }
+        if self.pressed.is_some_and(|at| at.elapsed() > RETRY) {
+            self.pressed = None;
+            self.sweep(mirror, actions);
+            (mirror.changes.v4.all, mirror.changes.v6.all) = (true, true);
+        } else if mirror.paths.len() > 2 * self.swept + 1024 {
             self.sweep(mirror, actions);
         }
     }

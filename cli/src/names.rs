@@ -1,0 +1,21 @@
+//! Names of devices, for what is told without a daemon.
+
+use std::collections::HashMap;
+
+/// Device names by number, asked for once.
+#[derive(Debug, Default)]
+pub struct Names(HashMap<u32, String>);
+
+impl Names {
+    /// The name of a device of this network namespace, or its number when it has none.
+    pub fn get(&mut self, ifindex: u32) -> String {
+        let ask = || rustix::net::netdevice::index_to_name_inlined(socket()?, ifindex).ok();
+        let socket_name = || ask().map(|name| name.as_str().to_owned());
+        self.0.entry(ifindex).or_insert_with(|| socket_name().unwrap_or_else(|| ifindex.to_string())).clone()
+    }
+}
+
+fn socket() -> Option<std::os::fd::OwnedFd> {
+    use rustix::net::{AddressFamily, SocketType, socket};
+    socket(AddressFamily::INET, SocketType::DGRAM, None).ok()
+}
