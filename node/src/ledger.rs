@@ -24,6 +24,8 @@ pub struct Ledger {
     kernel: u32,
     /// Times that an action could not be written because the dataplane's room was used up.
     pub refused: u64,
+    /// Times that an action was written anew because what it depends on had changed.
+    pub rewritten: u64,
 }
 
 impl Ledger {
@@ -31,7 +33,7 @@ impl Ledger {
     pub fn new(actions: &mut Actions) -> Result<Self, Error> {
         let kernel = actions.alloc()?;
         actions.set(kernel, &Action::Pass(PassReason::Unsupported))?;
-        Ok(Self { paths: Vec::new(), hosts: KeyMap::default(), kernel, refused: 0 })
+        Ok(Self { paths: Vec::new(), hosts: KeyMap::default(), kernel, refused: 0, rewritten: 0 })
     }
 
     /// The number of "the kernel decides".
@@ -88,7 +90,7 @@ impl Ledger {
             if let Some(entry) = entry
                 && concerned(path)
             {
-                write(actions, entry, resolve(path), &mut self.refused);
+                self.rewritten += u64::from(write(actions, entry, resolve(path), &mut self.refused));
             }
         }
     }
@@ -101,7 +103,7 @@ impl Ledger {
         resolve: impl Fn(&(IpAddr, u32)) -> Action,
     ) {
         for (host, entry) in self.hosts.iter_mut().filter(|(host, _)| concerned(host)) {
-            write(actions, entry, resolve(host), &mut self.refused);
+            self.rewritten += u64::from(write(actions, entry, resolve(host), &mut self.refused));
         }
     }
 
@@ -179,10 +181,10 @@ fn enter(actions: &mut Actions, action: Action) -> Result<Entry, Error> {
     }
 }
 
-/// Writes `action` where it differs. Without room for it the packets are the kernel's: the old action is wrong by now.
-fn write(actions: &mut Actions, entry: &mut Entry, action: Action, refused: &mut u64) {
+/// Writes `action` where it differs; whether it did. Without room for it the packets are the kernel's: the old action is wrong by now.
+fn write(actions: &mut Actions, entry: &mut Entry, action: Action, refused: &mut u64) -> bool {
     if entry.action == action {
-        return;
+        return false;
     }
     let action = match actions.set(entry.id, &action) {
         Ok(()) => action,
@@ -195,4 +197,5 @@ fn write(actions: &mut Actions, entry: &mut Entry, action: Action, refused: &mut
         }
     };
     entry.action = action;
+    true
 }
