@@ -30,6 +30,8 @@ fn cost_of_a_packet() {
     }
     // The next hop is the port itself, so that each run's output is the next run's input.
     let back = || Adjacency { destination: PORT_MAC, ..adjacency(LO) };
+    let nowhere = || Adjacency { ifindex: 77, ..adjacency(LO) };
+    let inner = ipv4(SOURCE4, "198.51.100.1", 64);
     let sid = "fd00:2::1";
     let routes = [
         ("198.51.100.0/24", Action::Forward(back())),
@@ -38,6 +40,11 @@ fn cost_of_a_packet() {
         // Encapsulated, then decapsulated, and so on.
         ("10.1.0.0/16", Action::Encaps { adjacency: back(), outer: template() }),
         (sid, Action::EndDx4 { adjacency: Some(back()) }),
+        // All but the rewriting: the device is not there.
+        ("198.18.1.0/24", Action::Forward(nowhere())),
+        ("198.18.2.0/24", Action::Encaps { adjacency: nowhere(), outer: template() }),
+        ("2001:db8:7::/48", Action::Forward(nowhere())),
+        ("fd00:3::1", Action::EndDx4 { adjacency: Some(nowhere()) }),
     ];
     for home in homes() {
         let mut bench = Bench::new(home, &routes);
@@ -45,6 +52,12 @@ fn cost_of_a_packet() {
             ("IPv4 forward", ipv4(SOURCE4, "198.51.100.1", 255)),
             ("IPv6 forward", ipv6(SOURCE6, "2001:db8:1::1", 255)),
             ("encap and decap in turn", ipv4(SOURCE4, "10.1.2.3", 255)),
+            ("no device: IPv4", ipv4(SOURCE4, "198.18.1.1", 64)),
+            ("no device: encap", ipv4(SOURCE4, "198.18.2.1", 64)),
+            ("no device: IPv6", ipv6(SOURCE6, "2001:db8:7::1", 64)),
+            ("no device: decap", outer(SOURCE6, "fd00:3::1", 4, 64, &inner)),
+            ("no device: decap SRH", outer(SOURCE6, "fd00:3::1", 43, 64, &srh(4, 0, &["fd00:3::1"], &inner))),
+            ("IPv6 no route", ipv6(SOURCE6, "fd00:4::1", 64)),
             ("IPv4 local (pass)", ipv4(SOURCE4, "203.0.113.1", 255)),
         ] {
             let (median, low) = median(&bench, &Frame::new(packet).bytes());
