@@ -88,9 +88,9 @@ impl View<'_> {
     /// What the routes of one prefix decide, best first; `None`: the kernel would go on with a shorter prefix.
     fn best<A>(&self, routes: &[Route], ties_open: bool) -> Option<Decision<A>> {
         let selects_more = |route: &Route| {
-            self.paths
-                .get(route.path)
-                .is_none_or(|path| path.tos != 0 || path.source_len != 0 || path.kind == kind::THROW)
+            self.paths.get(route.path).is_none_or(|path| {
+                path.tos != 0 || path.source_len != 0 || path.expires || path.kind == kind::THROW
+            })
         };
         if routes.len() > 1 || routes.first().is_some_and(&selects_more) {
             if routes.iter().any(&selects_more) {

@@ -175,6 +175,7 @@ fn prefix<A: Tested>(rng: &mut Rng) -> String {
 /// Random lines for `ip -batch`.
 fn changes<A: Tested>(rng: &mut Rng, given: &mut Vec<String>, count: usize) -> String {
     let ipv4 = A::WIDTH == 32;
+    let nexthops = if ipv4 { 40 } else { 60 };
     let mut lines = String::new();
     for _ in 0..count {
         let key = if !given.is_empty() && rng.below(2) == 0 {
@@ -192,7 +193,7 @@ fn changes<A: Tested>(rng: &mut Rng, given: &mut Vec<String>, count: usize) -> S
             .map_or_else(|_| Prefix::host(A::random(rng)).to_string(), |small| small.to_string());
         let plain = A::GATEWAYS[rng.below(3)].trim_start_matches("via ");
         let near = A::GATEWAYS[rng.below(3)].trim_start_matches("via ");
-        let line = match rng.below(if ipv4 { 47 } else { 43 }) {
+        let line = match rng.below(if ipv4 { 50 } else { 46 }) {
             0..=6 => format!("route del {key}"),
             7..=13 => format!("route replace {key} {gateway}"),
             14..=19 => format!("route add {key} {gateway}"),
@@ -235,9 +236,13 @@ fn changes<A: Tested>(rng: &mut Rng, given: &mut Vec<String>, count: usize) -> S
             ),
             41 => format!("route replace {key} {gateway} mtu 1400"),
             42 => format!("route add throw {small}"),
-            43 => format!("route prepend {key} {gateway}"),
-            44 => format!("route add {small} tos 0x10 {gateway}"),
-            45 => format!("route replace {key} {gateway} src 10.64.1.1"),
+            43 => format!("nexthop replace id {} via {near} dev n1", nexthops + rng.below(3)),
+            44 if rng.below(2) == 0 => format!("nexthop del id {}", nexthops + rng.below(3)),
+            44 => format!("nexthop replace id {} blackhole", nexthops + rng.below(3)),
+            45 => format!("route replace {key} nhid {}", nexthops + rng.below(3)),
+            46 => format!("route prepend {key} {gateway}"),
+            47 => format!("route add {small} tos 0x10 {gateway}"),
+            48 => format!("route replace {key} {gateway} src 10.64.1.1"),
             _ => format!("route change {key} {gateway}"),
         };
         lines += &line;

@@ -129,7 +129,9 @@ impl RouteMessage<'_> {
         ]);
         for (kind, value) in Attributes::new(&fixed[FIXED..]) {
             match kind {
-                RTA_DST | RTA_PRIORITY | RTA_TABLE | RTA_CACHEINFO | RTA_PREF | RTA_EXPIRES => {}
+                RTA_DST | RTA_PRIORITY | RTA_TABLE | RTA_PREF | RTA_EXPIRES => {}
+                // timers; of them only whether there is an end
+                RTA_CACHEINFO => key.push(expires(value).into()),
                 RTA_MULTIPATH => {
                     key.extend_from_slice(&((value.len() as u32) << 16 | u32::from(kind)).to_ne_bytes());
                     let start = key.len();
@@ -192,6 +194,8 @@ pub struct Path {
     pub mtu: u32,
     /// Id of the next hop object.
     pub nexthop: Option<u32>,
+    /// The route ends at some time (router advertisements); the kernel stops using it before it says so.
+    pub expires: bool,
     /// The ways out; one unless multipath, none for a route that does not forward.
     pub hops: Vec<Hop>,
 }
@@ -210,6 +214,7 @@ pub fn decode_path(payload: &[u8]) -> Path {
         preferred: None,
         mtu: 0,
         nexthop: None,
+        expires: false,
         hops: Vec::new(),
     };
     let attributes = Attributes::new(payload.get(FIXED..).unwrap_or_default());
@@ -218,6 +223,7 @@ pub fn decode_path(payload: &[u8]) -> Path {
             RTA_PREFSRC => path.preferred = read_address(value),
             RTA_METRICS => path.mtu = Attributes::new(value).find(RTAX_MTU).and_then(read_u32).unwrap_or(0),
             RTA_NH_ID => path.nexthop = read_u32(value),
+            RTA_CACHEINFO => path.expires = expires(value),
             RTA_MULTIPATH => path.hops = decode_multipath(value),
             _ => {}
         }
@@ -230,6 +236,11 @@ pub fn decode_path(payload: &[u8]) -> Path {
         }
     }
     path
+}
+
+/// `rta_expires` of `struct rta_cacheinfo`.
+fn expires(cacheinfo: &[u8]) -> bool {
+    cacheinfo.get(8..).and_then(read_u32).is_some_and(|left| left != 0)
 }
 
 fn decode_hop(attributes: Attributes<'_>, ifindex: u32, flags: u8, weight: u16) -> Hop {

@@ -127,10 +127,13 @@ fn paths_are_recognised() {
     let mut timer = bytes(END_DX4);
     let end_dx4 = intern(&timer);
     let len = timer.len();
-    timer[len - 20] = 9; // in the cache information
+    timer[len - 36] = 9; // last use
     assert_eq!(intern(&timer), end_dx4);
-    assert_eq!(paths.len(), 3);
-    assert_eq!(paths.sweep(|id| id == first), [first + 1, end_dx4]);
+    timer[len - 32] = 9; // expires: another matter
+    let expiring = intern(&timer);
+    assert!(paths.get(expiring).unwrap().expires && !paths.get(end_dx4).unwrap().expires);
+    assert_eq!(paths.len(), 4);
+    assert_eq!(paths.sweep(|id| id == first), [first + 1, end_dx4, expiring]);
     assert_eq!(paths.intern(&decode(&plain).unwrap()), first);
 }
 
