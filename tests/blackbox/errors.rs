@@ -83,7 +83,7 @@ fn bad_configuration_is_explained() {
     };
     // (1) a misspelt key
     let (answer, path) = check("# interfaces\ndevises = [\"eth1\"]\n");
-    answer.fails(1, &[&path, "2", "devises"]);
+    answer.fails(1, &[&path, "2", "devises", "devices"]);
     // (2) no TOML at all
     let (answer, path) = check("interfaces = [\n");
     answer.fails(1, &[&path]);
