@@ -154,3 +154,31 @@ fn the_rest_reaches_the_kernel() {
     });
     assert!(told, "no `packet too big` for a packet over the MTU");
 }
+
+/// The image's home: chosen by what the kernel has, or as told; packets do not see the difference.
+#[test]
+fn either_home_forwards() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    let has_arena = (numbers.next(), numbers.next()) >= (Some(6), Some(9));
+    // (1) what it chooses by itself
+    let daemon = Daemon::start(&bed.node, DEVICES);
+    assert_eq!(status::home(&bed.node), if has_arena { "arena" } else { "array" }, "Linux {release}");
+    drop(daemon);
+    // (2) the array, which every kernel has
+    let daemon = Daemon::start(&bed.node, &format!("{DEVICES} --home array"));
+    assert_eq!(status::home(&bed.node), "array");
+    assert_eq!(bed.send("10.50.1.1:9", "from the array", 5).counts(), (0, 5, 0));
+    drop(daemon);
+    // (3) the arena, or why not
+    if has_arena {
+        let _daemon = Daemon::start(&bed.node, &format!("{DEVICES} --home arena"));
+        assert_eq!(bed.send("10.50.1.1:9", "from the arena", 5).counts(), (0, 5, 0));
+    } else {
+        Daemon::refused(&bed.node, &format!("{DEVICES} --home arena")).fails(1, &["arena", "6.9"]);
+    }
+}

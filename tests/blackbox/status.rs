@@ -28,3 +28,8 @@ pub fn overruns(namespace: &Namespace) -> u64 {
 pub fn full(namespace: &Namespace) -> u64 {
     number(&daemon::status(namespace)["mirror"]["full"])
 }
+
+/// Where the image lives: `arena` or `array`.
+pub fn home(namespace: &Namespace) -> String {
+    daemon::status(namespace)["home"].as_str().unwrap_or_default().to_owned()
+}
