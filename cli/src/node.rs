@@ -30,17 +30,20 @@ pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn show_status(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
+/// What a daemon tells of itself; `None` without one.
+fn told(instance: &Instance) -> anyhow::Result<Option<serde_json::Value>> {
     let mut told = None;
     match control::ask(&instance.socket(), &Request::Status, |line| {
         told = Some(line);
         false
     }) {
-        Ok(()) => {}
-        Err(control::Error::NotRunning { .. }) => {}
-        Err(error) => return Err(error.into()),
+        Ok(()) | Err(control::Error::NotRunning { .. }) => Ok(told),
+        Err(error) => Err(error.into()),
     }
-    let status = match told {
+}
+
+fn show_status(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
+    let status = match told(instance)? {
         Some(line) => serde_json::from_value(line)?,
         None => pinned(instance)?,
     };
@@ -83,6 +86,11 @@ fn pinned(instance: &Instance) -> anyhow::Result<Status> {
 }
 
 fn detach(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
+    if let Some(pid) = told(instance)?.and_then(|status| status.get("pid")?.as_u64()) {
+        eprintln!(
+            "trieline: trielined (process {pid}) still runs, from now on without devices; stop it or start it anew"
+        );
+    }
     match detach_all(&instance.pins()) {
         Ok(devices) if !output.json => output.text(&format!("detached from {devices} devices"))?,
         Ok(devices) => output.document(&serde_json::json!({ "detached": devices }))?,

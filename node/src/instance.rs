@@ -137,11 +137,27 @@ pub fn ensure_bpffs() -> Result<(), Error> {
         return Ok(());
     }
     let namespace = |process: &str| fs::metadata(format!("/proc/{process}/ns/mnt")).map(|meta| meta.ino());
-    if let (Ok(ours), Ok(system)) = (namespace("self"), namespace("1"))
-        && ours != system
-    {
+    let apart = match (namespace("self"), namespace("1")) {
+        (Ok(ours), Ok(system)) => ours != system,
+        // In a container the system's may be out of sight.
+        _ => false,
+    };
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    if apart || is_netns_exec(&mounts) {
         return Err(Error::Hidden);
     }
     rustix::mount::mount("bpf", BPFFS, "bpf", rustix::mount::MountFlags::empty(), None)
         .map_err(|errno| Error::Mount { source: errno.into() })
+}
+
+/// Whether /sys is the one that `ip netns exec` mounts over the system's: its source is the namespace's name.
+fn is_netns_exec(mountinfo: &str) -> bool {
+    let source = |line: &str| {
+        let (mount, rest) = line.split_once(" - ")?;
+        let words: Vec<&str> = rest.split(' ').collect();
+        let is_sys = mount.split(' ').nth(4) == Some("/sys") && words.first() == Some(&"sysfs");
+        is_sys.then(|| words.get(1).map(|source| (*source).to_owned())).flatten()
+    };
+    let name = mountinfo.lines().filter_map(source).next_back();
+    name.is_some_and(|name| Path::new(NAMESPACES).join(name).exists())
 }
