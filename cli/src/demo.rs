@@ -123,7 +123,7 @@ fn story(outcome: &forward::Outcome) -> String {
             format!("{:.0}", row.ns),
             faster(row.ratio),
             faster(row.ratio_tc),
-            delivered(row.delivered),
+            delivered(row),
         ]);
     }
     text.push_str(&aligned(&rows, 2));

@@ -141,7 +141,7 @@ fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
             Err(error) => return quit(error),
         };
         bars.finish();
-        save(args, &outcome, &[("forward", "Forwarding, time a frame", forward::bars(&outcome))], &bars)?;
+        save(args, &outcome, &[("forward", "Forwarding, time a frame", forward::lines(&outcome))], &bars)?;
         show(output, &outcome, forward_table(&outcome))?;
     } else {
         let options = map_tables::Options {
@@ -157,8 +157,8 @@ fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
             Err(error) => return quit(error),
         };
         bars.finish();
-        let packets = map_tables::bars(&outcome, Mode::Packet);
-        let loops = map_tables::bars(&outcome, Mode::Loop);
+        let packets = map_tables::lines(&outcome, Mode::Packet);
+        let loops = map_tables::lines(&outcome, Mode::Loop);
         let pictures = [
             ("map-tables-packet", "Longest-prefix match, a whole XDP program a packet", packets),
             ("map-tables-loop", "Longest-prefix match, independent lookups in a loop", loops),
@@ -214,7 +214,7 @@ pub(crate) fn command_line() -> String {
 fn save<P: Serialize, R: Serialize>(
     args: &RunArgs,
     outcome: &Document<P, R>,
-    pictures: &[(&str, &str, Vec<plot::Bar>)],
+    pictures: &[(&str, &str, Vec<plot::Line>)],
     bars: &Bars,
 ) -> anyhow::Result<()> {
     if !args.save {
@@ -224,7 +224,8 @@ fn save<P: Serialize, R: Serialize>(
     let path = outcome.save(&directory).context("saving the result")?;
     bars.say(&format!("wrote {}", path.display()));
     for (name, title, list) in pictures {
-        let svg = plot::bars(title, "nanoseconds, median with minimum and maximum", &outcome.caption(), list);
+        let svg =
+            plot::picture(title, "nanoseconds, median with minimum and maximum", &outcome.caption(), list)?;
         let path = save_picture(&directory, name, &svg)?;
         bars.say(&format!("wrote {}", path.display()));
     }
@@ -269,7 +270,7 @@ pub(crate) fn forward_table(outcome: &forward::Outcome) -> String {
             format!("{:.1}", row.ns_net),
             ratio(row.ratio),
             ratio(row.ratio_tc),
-            delivered(row.delivered),
+            delivered(row),
         ]);
     }
     let p = &outcome.parameters;
@@ -309,9 +310,12 @@ pub(crate) fn source(source: Source) -> &'static str {
     }
 }
 
-/// All frames, or the share that arrived.
-pub(crate) fn delivered(share: f64) -> String {
-    if share == 1.0 { "all".into() } else { format!("{:.3} %", share * 100.0) }
+/// All frames, or how many are missing.
+pub(crate) fn delivered(row: &forward::Row) -> String {
+    match row.frames.saturating_sub(row.delivered) {
+        0 => "all".into(),
+        short => format!("{short} short"),
+    }
 }
 
 fn map_tables_table(outcome: &map_tables::Outcome) -> String {

@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     error::{During, Error, Result},
+    measure::monotonic_ns,
     netns::Netns,
 };
 
@@ -150,10 +151,4 @@ impl Drop for Daemon {
             tracing::warn!(%error, "trielined not taken down cleanly");
         }
     }
-}
-
-/// CLOCK_MONOTONIC, the clock of BPF programs.
-pub(crate) fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

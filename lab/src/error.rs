@@ -97,6 +97,25 @@ pub enum Error {
     /// The product's table did not take the prefixes.
     #[error("building the image: {0}")]
     Image(String),
+    /// A picture could not be drawn.
+    #[error("drawing the picture: {0}")]
+    Picture(String),
+    /// The program's readings of the clock do not lie between its caller's.
+    #[error(
+        "timing {what}: called at {called}, first packet at {first}, last at {last}, returned at {returned} ns: not in this order"
+    )]
+    Clock {
+        /// What was timed.
+        what: String,
+        /// The caller's reading before.
+        called: u64,
+        /// The program's at the first packet.
+        first: u64,
+        /// The program's at the last.
+        last: u64,
+        /// The caller's after.
+        returned: u64,
+    },
     /// Nothing to send to: every address drawn from the table lies in a network that this topology or the standards use.
     #[error("the table has no {0} prefix that traffic can be sent to")]
     NoDestinations(&'static str),

@@ -7,6 +7,7 @@ use libbpf_rs::{Object, ProgramInput};
 use crate::{
     error::{During, Result},
     frames::{Frame, Kind},
+    measure::{Span, monotonic_ns},
     netns::Netns,
     object::{self, Compiled, compiled, get, types},
 };
@@ -101,10 +102,14 @@ impl Generator {
             repeat: frames as u32,
             ..Default::default()
         };
-        program.test_run(input).during(|| format!("sending {frames} {:?} frames", frame.kind))?;
+        let what = || format!("sending {frames} {:?} frames", frame.kind);
+        let called = monotonic_ns();
+        program.test_run(input).during(what)?;
+        let returned = monotonic_ns();
         let run = object::read(&section)?;
-        let elapsed = get!(run, lab_run.last_ns).saturating_sub(get!(run, lab_run.first_ns));
-        Ok(Sent { frames: get!(run, lab_run.sent), elapsed: Duration::from_nanos(elapsed) })
+        let readings = [called, get!(run, lab_run.first_ns), get!(run, lab_run.last_ns), returned];
+        let elapsed = Span::new(readings, what)?.inside;
+        Ok(Sent { frames: get!(run, lab_run.sent), elapsed })
     }
 }
 

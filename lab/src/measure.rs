@@ -1,6 +1,10 @@
 //! Samples of interleaved rounds: the median is quoted, the extremes say how far to trust it.
 
+use std::time::Duration;
+
 use serde::Serialize;
+
+use crate::{Error, Result};
 
 /// One figure a round.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -67,9 +71,58 @@ pub fn rounded(value: f64, decimals: i32) -> f64 {
     (value * scale).round() / scale
 }
 
+/// A system call that ran a BPF program many times, on the monotonic clock: the caller's and the program's own readings.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// From the call to the program's first packet: the kernel prepares, and mostly sleeps.
+    pub before: Duration,
+    /// From its first packet to its last: what is measured.
+    pub inside: Duration,
+    /// From its last packet to the return.
+    pub after: Duration,
+}
+
+impl Span {
+    /// From the readings of the clock in their order; an error when they are in another one.
+    pub(crate) fn new(readings: [u64; 4], what: impl FnOnce() -> String) -> Result<Span> {
+        let [called, first, last, returned] = readings;
+        if !readings.is_sorted() {
+            return Err(Error::Clock { what: what(), called, first, last, returned });
+        }
+        Ok(Span {
+            before: Duration::from_nanos(first - called),
+            inside: Duration::from_nanos(last - first),
+            after: Duration::from_nanos(returned - last),
+        })
+    }
+
+    /// The whole call, as its caller sees it.
+    pub fn outside(&self) -> Duration {
+        self.before + self.inside + self.after
+    }
+}
+
+/// CLOCK_MONOTONIC, the clock of BPF programs, in nanoseconds.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn readings_out_of_order_are_refused() {
+        let span = Span::new([100, 120, 150, 151], String::new).unwrap();
+        assert_eq!((span.inside, span.outside()), (Duration::from_nanos(30), Duration::from_nanos(51)));
+        let error = Span::new([100, 120, 150, 149], || "empty4 of tables".into()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "timing empty4 of tables: called at 100, first packet at 120, last at 150, returned at 149 ns: not in this order"
+        );
+        assert!(Span::new([100, 0, 0, 200], String::new).is_err(), "a program that read no clock");
+    }
 
     #[test]
     fn median_min_max_and_paired_ratios() {

@@ -1,10 +1,22 @@
-//! Draws a result as bars with their spread, as SVG: one bar a row, the median as its length, minimum and maximum as a whisker.
+//! Draws a result as points with their spread, as SVG: one line a row, the median as a dot, minimum and maximum as a whisker.
 
-use std::fmt::Write;
+use std::fmt::Display;
 
-/// One bar.
+use plotters::{
+    coord::{
+        Shift,
+        combinators::BindKeyPoints,
+        ranged1d::{AsRangedCoord, Ranged, SegmentValue, ValueFormatter},
+    },
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+
+use crate::{Error, Result, measure::rounded};
+
+/// One line of the picture.
 #[derive(Clone, Debug)]
-pub struct Bar {
+pub struct Line {
     /// What it shows.
     pub label: String,
     /// The median.
@@ -13,113 +25,165 @@ pub struct Bar {
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// Which colour: bars of the same series share it.
+    /// Which colour: lines of the same series share it.
     pub series: usize,
-    /// Text behind the bar.
+    /// Text behind it.
     pub note: String,
 }
 
-const LEFT: f64 = 250.0;
-const WIDTH: f64 = 520.0;
-const RIGHT: f64 = 170.0;
-const ROW: f64 = 22.0;
-const TOP: f64 = 56.0;
-// Distinguishable with every colour vision (Okabe and Ito).
-const COLOURS: [&str; 5] = ["#999999", "#e69f00", "#0072b2", "#009e73", "#cc79a7"];
+const WIDTH: u32 = 960;
+const ROW: u32 = 24;
+const TITLE: u32 = 44;
+const FOOT: u32 = 92;
+const AXIS: u32 = 44;
+const FONT: &str = "sans-serif";
+// Without font libraries nobody knows how wide a text will be: generous for a sans-serif of 13 pixels.
+const CHARACTER: u32 = 8;
+// Distinguishable with every colour vision (Okabe and Ito); the kernel is the grey one.
+const COLOURS: [RGBColor; 4] =
+    [RGBColor(110, 110, 110), RGBColor(213, 94, 0), RGBColor(0, 114, 178), RGBColor(0, 158, 115)];
 
-/// The picture. `unit` names the axis, `source` says where and when it was measured.
-pub fn bars(title: &str, unit: &str, source: &str, bars: &[Bar]) -> String {
-    let top = bars.iter().map(|bar| bar.max).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-    let (step, ticks) = axis(top);
-    let scale = WIDTH / (step * ticks as f64);
-    let bottom = TOP + ROW * bars.len() as f64;
-    let (width, height) = (LEFT + WIDTH + RIGHT, bottom + 60.0);
+/// The picture. `unit` names the axis, `source` says where and when it was measured. The axis is logarithmic when the values
+/// span more than a decade, which `unit` is given a word about; else it begins at zero.
+pub fn picture(title: &str, unit: &str, source: &str, lines: &[Line]) -> Result<String> {
+    let least = lines.iter().map(|line| line.min).fold(f64::INFINITY, f64::min);
+    let top = lines.iter().map(|line| line.max).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     let mut svg = String::new();
-    // Writing to a String cannot fail.
-    let _ = writeln!(
-        svg,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">"#
-    );
-    let _ = writeln!(svg, r#"<rect width="100%" height="100%" fill="white"/>"#);
-    let _ = writeln!(svg, r#"<text x="12" y="24" font-size="16">{}</text>"#, escaped(title));
-    for tick in 0..=ticks {
-        let value = step * tick as f64;
-        let x = LEFT + value * scale;
-        let _ = writeln!(svg, r##"<line x1="{x:.1}" y1="{TOP}" x2="{x:.1}" y2="{bottom}" stroke="#ddd"/>"##);
-        let y = bottom + 16.0;
-        let _ = writeln!(svg, r#"<text x="{x:.1}" y="{y}" text-anchor="middle">{value}</text>"#);
+    let size = (WIDTH, TITLE + ROW * lines.len().max(1) as u32 + FOOT);
+    let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+    root.fill(&WHITE).map_err(failed)?;
+    root.draw_text(title, &(FONT, 18).into_text_style(&root), (12, 12)).map_err(failed)?;
+    let small = (FONT, 11).into_text_style(&root).color(&RGBColor(90, 90, 90));
+    // Machine on one line, command on the next.
+    for (line, text) in source.splitn(2, '\n').enumerate() {
+        root.draw_text(text, &small, (12, (size.1 - 32) as i32 + 14 * line as i32)).map_err(failed)?;
     }
-    for (row, bar) in bars.iter().enumerate() {
-        let (y, middle) = (TOP + ROW * row as f64 + 3.0, TOP + ROW * (row as f64 + 0.5));
-        let (from, to) = (LEFT + bar.min * scale, LEFT + bar.max * scale);
-        let colour = COLOURS[bar.series % COLOURS.len()];
-        let text = middle + 4.0;
-        let _ = writeln!(
-            svg,
-            r#"<text x="{}" y="{text}" text-anchor="end">{}</text>"#,
-            LEFT - 8.0,
-            escaped(&bar.label)
-        );
-        let _ = writeln!(
-            svg,
-            r#"<rect x="{LEFT}" y="{y}" width="{:.1}" height="{}" fill="{colour}"/>"#,
-            bar.value * scale,
-            ROW - 6.0
-        );
-        let _ = writeln!(
-            svg,
-            r#"<path d="M{from:.1} {middle}H{to:.1}M{from:.1} {}v8M{to:.1} {}v8" stroke="black" fill="none"/>"#,
-            middle - 4.0,
-            middle - 4.0
-        );
-        let _ = writeln!(svg, r#"<text x="{:.1}" y="{text}">{}</text>"#, to + 8.0, escaped(&bar.note));
+    if least > 0.0 && top / least > 10.0 {
+        let ticks = ticks(least, top);
+        let (from, to) = (ticks.first().copied().unwrap_or(least), ticks.last().copied().unwrap_or(top));
+        // A bar's length means nothing on such an axis: a thin line leads from the label to the point.
+        let axis = (from..to).log_scale().with_key_points(ticks);
+        draw(&root, axis, (from, 1), &format!("{unit}; logarithmic"), lines)?;
+    } else {
+        draw(&root, 0.0..top, (0.0, 8), unit, lines)?;
     }
-    let _ = writeln!(
-        svg,
-        r#"<text x="{}" y="{}" text-anchor="middle">{}</text>"#,
-        LEFT + WIDTH / 2.0,
-        bottom + 34.0,
-        escaped(unit)
-    );
-    let _ = writeln!(
-        svg,
-        r##"<text x="12" y="{}" fill="#666" font-size="10">{}</text>"##,
-        bottom + 52.0,
-        escaped(source)
-    );
-    svg.push_str("</svg>\n");
-    svg
+    root.present().map_err(failed)?;
+    drop(root);
+    Ok(svg)
 }
 
-/// A round step and how many of them reach `top`.
-fn axis(top: f64) -> (f64, usize) {
-    let decade = 10f64.powf((top / 6.0).log10().floor());
-    let step =
-        [1.0, 2.0, 5.0, 10.0].map(|m| m * decade).into_iter().find(|step| top / step <= 6.0).unwrap_or(top);
-    (step, (top / step).ceil() as usize)
+fn draw<X>(
+    root: &DrawingArea<SVGBackend, Shift>,
+    axis: X,
+    (left, stroke): (f64, u32),
+    unit: &str,
+    lines: &[Line],
+) -> Result<()>
+where
+    X: AsRangedCoord<Value = f64>,
+    X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let longest =
+        |text: fn(&Line) -> &str| lines.iter().map(|l| text(l).chars().count()).max().unwrap_or(0) as u32;
+    let rows = lines.len().max(1);
+    // The first line is the uppermost.
+    let (label, row) =
+        (|row: usize| lines.get(rows - 1 - row), |line: usize| SegmentValue::CenterOf(rows - 1 - line));
+    let mut chart = ChartBuilder::on(root)
+        .margin_left(12)
+        .margin_right(CHARACTER * longest(|line| &line.note) + 16)
+        .margin_top(TITLE)
+        .margin_bottom(FOOT - AXIS)
+        .x_label_area_size(AXIS)
+        .y_label_area_size(CHARACTER * longest(|line| &line.label))
+        .build_cartesian_2d(axis, (0..rows - 1).into_segmented())
+        .map_err(failed)?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .x_labels(16)
+        .y_labels(rows)
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(RGBColor(221, 221, 221))
+        .x_desc(unit)
+        .x_label_formatter(&|value| format!("{}", rounded(*value, 6)))
+        .axis_desc_style((FONT, 13))
+        .label_style((FONT, 13))
+        .y_label_formatter(&|at| match at {
+            SegmentValue::CenterOf(at) => label(*at).map(|line| line.label.clone()).unwrap_or_default(),
+            _ => String::new(),
+        })
+        .draw()
+        .map_err(failed)?;
+    let text = (FONT, 13).into_text_style(root).pos(Pos::new(HPos::Left, VPos::Center));
+    for (n, line) in lines.iter().enumerate() {
+        let colour = COLOURS[line.series % COLOURS.len()];
+        let at = |x| (x, row(n));
+        chart
+            .draw_series([PathElement::new([at(left), at(line.value)], colour.mix(0.4).stroke_width(stroke))])
+            .map_err(failed)?;
+        chart
+            .draw_series([ErrorBar::new_horizontal(
+                row(n),
+                line.min,
+                line.value,
+                line.max,
+                colour.filled(),
+                10,
+            )])
+            .map_err(failed)?;
+        chart
+            .draw_series([
+                EmptyElement::at(at(line.max)) + Text::new(line.note.clone(), (10, 0), text.clone())
+            ])
+            .map_err(failed)?;
+    }
+    Ok(())
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+/// 1, 2 and 5 of every decade, from the last one below `least` to the first one above `top`.
+fn ticks(least: f64, top: f64) -> Vec<f64> {
+    let decades = least.log10().floor() as i32..=top.log10().ceil() as i32;
+    let all: Vec<f64> =
+        decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade))).collect();
+    let from = all.iter().rposition(|tick| *tick <= least).unwrap_or(0);
+    let to = all.iter().position(|tick| *tick >= top).unwrap_or(all.len() - 1);
+    all[from..=to].to_vec()
+}
+
+fn failed(error: impl Display) -> Error {
+    Error::Picture(error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn line(label: &str, value: f64) -> Line {
+        let (label, note) = (label.to_owned(), format!("{value} ns"));
+        Line { label, value, min: value * 0.9, max: value * 1.1, series: 0, note }
+    }
+
     #[test]
-    fn the_axis_reaches_the_top_in_few_round_steps() {
-        for (top, expected) in [(6.0, (1.0, 6)), (7.0, (2.0, 4)), (1768.0, (500.0, 4)), (0.5, (0.1, 5))] {
-            let (step, ticks) = axis(top);
-            assert!((step - expected.0).abs() < 1e-9 && ticks == expected.1, "{top}: {step} {ticks}");
-        }
+    fn round_ticks_enclose_the_values() {
+        assert_eq!(ticks(31.0, 420.0), [20.0, 50.0, 100.0, 200.0, 500.0]);
+        assert_eq!(ticks(10.0, 1000.0), [10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0]);
+        assert_eq!(ticks(0.7, 3.0), [0.5, 1.0, 2.0, 5.0]);
     }
 
     #[test]
     fn labels_cannot_break_the_picture() {
-        let bar =
-            Bar { label: "<a&b>".into(), value: 1.0, min: 0.9, max: 1.2, series: 0, note: String::new() };
-        let svg = bars("t", "u", "s", &[bar]);
-        assert!(svg.contains("&lt;a&amp;b&gt;") && svg.ends_with("</svg>\n"));
+        let svg = picture("<title>", "ns", "here & now", &[line("<a&b>", 1.0)]).unwrap();
+        assert!(
+            svg.contains("&lt;a&amp;b&gt;") && svg.contains("here &amp; now") && svg.ends_with("</svg>\n")
+        );
+    }
+
+    #[test]
+    fn values_of_several_decades_get_a_logarithmic_axis() {
+        let lines = [line("kernel", 2000.0), line("ours", 50.0)];
+        assert!(picture("", "ns", "", &lines).unwrap().contains("ns; logarithmic"));
+        assert!(!picture("", "ns", "", &lines[..1]).unwrap().contains("logarithmic"));
+        assert!(picture("nothing measured", "ns", "", &[]).is_ok());
     }
 }

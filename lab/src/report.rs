@@ -72,11 +72,11 @@ pub struct Document<P, R> {
 }
 
 impl<P, R> Document<P, R> {
-    /// Where and when, in a line under a picture.
+    /// Where and when, and the command on a line of its own: what stands under a picture.
     pub fn caption(&self) -> String {
         let m = &self.machine;
         format!(
-            "{}, {} cores, Linux {}, commit {}, {}: {}",
+            "{}, {} cores, Linux {}, commit {}, {}\n{}",
             m.cpu, m.cores, m.kernel, m.git, m.date, m.command
         )
     }

@@ -16,7 +16,7 @@ use crate::{
     in_own_thread,
     measure::{Samples, rounded},
     netns,
-    plot::Bar,
+    plot::Line,
     report::{Document, Machine},
     sinks::{Sink, Sinks},
     tables::{Source, Tables},
@@ -125,8 +125,8 @@ pub struct Row {
     pub ratio_max: Option<f64>,
     /// Likewise against the kernel with the tc sink.
     pub ratio_tc: Option<f64>,
-    /// Frames that arrived over frames sent, all rounds: 1 when none was lost.
-    pub delivered: f64,
+    /// Frames counted at the sink, all rounds: as many as `frames` when none was lost.
+    pub delivered: u64,
     /// Frames sent, all rounds.
     pub frames: u64,
 }
@@ -134,25 +134,25 @@ pub struct Row {
 /// The experiment's document.
 pub type Outcome = Document<Parameters, Row>;
 
-/// A bar for each row.
-pub fn bars(outcome: &Outcome) -> Vec<Bar> {
-    let bar = |row: &Row| {
+/// A line of a picture for each row.
+pub fn lines(outcome: &Outcome) -> Vec<Line> {
+    let line = |row: &Row| {
         let plane = match row.plane {
             Plane::Kernel => "kernel",
             Plane::KernelTcSink => "kernel, tc sink",
             Plane::Xdp => "XDP",
         };
-        let ratio = row.ratio.map(|ratio| format!(" ({ratio}x)")).unwrap_or_default();
-        Bar {
+        let ratio = row.ratio.map(|ratio| format!(" ({ratio:.1}x)")).unwrap_or_default();
+        Line {
             label: format!("{} {plane}", row.path),
             value: row.ns,
             min: row.ns_min,
             max: row.ns_max,
             series: row.plane as usize,
-            note: format!("{} ns{ratio}", row.ns),
+            note: format!("{:.1} ns{ratio}", row.ns),
         }
     };
-    outcome.rows.iter().map(bar).collect()
+    outcome.rows.iter().map(line).collect()
 }
 
 /// Runs it; blocks until the end, and cleans up whatever happens.
@@ -393,7 +393,7 @@ impl Series {
                     ratio_min: Some(rounded(ratio.min(), 2)),
                     ratio_max: Some(rounded(ratio.max(), 2)),
                     ratio_tc: Some(rounded(own.ratio_of(tc).median(), 2)),
-                    delivered: if sent == 0 { 0.0 } else { delivered as f64 / sent as f64 },
+                    delivered,
                     frames: sent,
                 }
             };

@@ -9,6 +9,7 @@ use trieline_lpm::{HeapMemory, Image, NoReaders, Prefix, Table};
 
 use crate::{
     error::{During, Error, Result},
+    measure::{Span, monotonic_ns},
     object::{self, Compiled, compiled, get, types},
     tables::generate::Wide,
 };
@@ -125,8 +126,8 @@ impl Structure {
         Ok(Structure { which, bytes, fill_ms, family: A::FAMILY, object, _image: image_map })
     }
 
-    /// Nanoseconds a lookup over `count` lookups.
-    pub fn time(&self, mode: Mode, count: u32) -> Result<f64> {
+    /// Times `count` lookups.
+    pub fn time(&self, mode: Mode, count: u32) -> Result<Timed> {
         match mode {
             Mode::Packet => self.packets("packet", count),
             Mode::Loop => self.looped("loop", count),
@@ -134,7 +135,7 @@ impl Structure {
     }
 
     /// The same program without its lookup.
-    pub fn time_empty(&self, mode: Mode, count: u32) -> Result<f64> {
+    pub fn time_empty(&self, mode: Mode, count: u32) -> Result<Timed> {
         match mode {
             Mode::Packet => self.packets("empty", count),
             Mode::Loop => self.looped("loop_empty", count),
@@ -150,22 +151,21 @@ impl Structure {
         Ok(words.take(count as usize).collect())
     }
 
-    fn packets(&self, program: &str, count: u32) -> Result<f64> {
+    fn packets(&self, program: &str, count: u32) -> Result<Timed> {
         let mut packet = vec![0u8; 64];
         let (protocol, version) = if self.family == 4 { ([8, 0], 0x45) } else { ([0x86, 0xdd], 0x60) };
         packet[12..14].copy_from_slice(&protocol);
         packet[14] = version;
-        let (elapsed, done) = self.run(program, &packet, count, count)?;
-        // Between the first packet and the last lie `done - 1`.
-        Ok(elapsed as f64 / (done.max(2) - 1) as f64)
+        let timed = self.run(program, &packet, count, count)?;
+        // The clock is read at the start of the first packet and of the last: between them lie one less.
+        Ok(Timed { lookups: timed.lookups.max(2) - 1, ..timed })
     }
 
-    fn looped(&self, program: &str, count: u32) -> Result<f64> {
-        let (elapsed, done) = self.run(program, &[0; 64], count, 1)?;
-        Ok(elapsed as f64 / done.max(1) as f64)
+    fn looped(&self, program: &str, count: u32) -> Result<Timed> {
+        self.run(program, &[0; 64], count, 1)
     }
 
-    fn run(&self, program: &str, packet: &[u8], count: u32, repeat: u32) -> Result<(u64, u64)> {
+    fn run(&self, program: &str, packet: &[u8], count: u32, repeat: u32) -> Result<Timed> {
         let compiled = self.which.compiled();
         let section = compiled.map(&self.object, ".bss.lookups")?;
         let mut bytes = vec![0; size_of::<types::lab_lookups>()];
@@ -175,7 +175,9 @@ impl Structure {
         let name = format!("{program}{}", self.family);
         let program = compiled.program_mut(&self.object, &name)?;
         let input = ProgramInput { data_in: Some(packet), repeat, ..Default::default() };
+        let called = monotonic_ns();
         let output = program.test_run(input).during(|| format!("running {name} of {}", compiled.name))?;
+        let returned = monotonic_ns();
         let bytes = object::read(&section)?;
         let done = get!(bytes, lab_lookups.done);
         if output.return_value != XDP_DROP || done != u64::from(count) {
@@ -184,7 +186,25 @@ impl Structure {
                 part: format!("working {name}: {done} of {count} lookups, verdict {}", output.return_value),
             });
         }
-        Ok((get!(bytes, lab_lookups.last_ns).saturating_sub(get!(bytes, lab_lookups.first_ns)), done))
+        let readings =
+            [called, get!(bytes, lab_lookups.first_ns), get!(bytes, lab_lookups.last_ns), returned];
+        Ok(Timed { span: Span::new(readings, || format!("{name} of {}", compiled.name))?, lookups: done })
+    }
+}
+
+/// How long some lookups took.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed {
+    /// By the clocks of program and caller.
+    pub span: Span,
+    /// Lookups between the program's readings.
+    pub lookups: u64,
+}
+
+impl Timed {
+    /// Nanoseconds a lookup.
+    pub fn ns(&self) -> f64 {
+        self.span.inside.as_nanos() as f64 / self.lookups as f64
     }
 }
 
