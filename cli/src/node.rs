@@ -1,15 +1,15 @@
 //! `trieline node`: what the daemon does, and how to end what it left.
 
-use crate::names::Names;
+use crate::look::{Names, open};
 use crate::output::Output;
 use clap::Subcommand;
 use std::fmt::Write;
 use std::process::ExitCode;
-use trieline_dataplane::{Error, detach_all, open_readonly};
+use trieline_dataplane::{Error, detach_all};
 use trieline_lpm::{Memory, Reader};
 use trieline_node::control::{self, Request};
 use trieline_node::daemon::home;
-use trieline_node::instance::Instance;
+use trieline_node::instance::{self, Instance, is_hidden};
 use trieline_node::status::{self, Counter, DeviceStatus, ImageStatus, Status};
 
 /// The node.
@@ -57,7 +57,7 @@ fn show_status(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode>
 
 /// What can be told without a daemon.
 fn pinned(instance: &Instance) -> anyhow::Result<Status> {
-    let view = open_readonly(&instance.pins())?;
+    let view = open(instance)?;
     let counters = view.counters()?;
     let memory = view.memory();
     // A look at the header only: is there an image at all?
@@ -90,6 +90,9 @@ fn detach(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
         eprintln!(
             "trieline: trielined (process {pid}) still runs, from now on without devices; stop it or start it anew"
         );
+    }
+    if is_hidden() {
+        return Err(instance::Error::Hidden.into());
     }
     match detach_all(&instance.pins()) {
         Ok(devices) if !output.json => output.text(&format!("detached from {devices} devices"))?,

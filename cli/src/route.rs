@@ -1,6 +1,6 @@
 //! `trieline route`: the mirrored routes, and what happens to packets to an address.
 
-use crate::names::Names;
+use crate::look::{Names, open};
 use crate::output::{List, Output};
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
@@ -9,7 +9,7 @@ use std::io::BufRead;
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
-use trieline_dataplane::{View, open_readonly};
+use trieline_dataplane::View;
 use trieline_lpm::{IpPrefix, Memory, Reader};
 use trieline_node::control::{self, Request};
 use trieline_node::instance::Instance;
@@ -100,7 +100,7 @@ fn show_routes(
 
 fn get(args: &GetArgs, instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
     let addresses = addresses(args)?;
-    let view = open_readonly(&instance.pins())?;
+    let view = open(instance)?;
     let mut names = Names::default();
     let mut list = List::new(output, output.stdout())?;
     let mut all = true;

@@ -2,7 +2,7 @@
 
 mod demo;
 mod lab;
-mod names;
+mod look;
 mod node;
 mod output;
 mod progress;

@@ -46,8 +46,8 @@ pub enum Error {
     },
     /// `ip netns exec` has put another /sys over the one with the pins.
     #[error(
-        "{BPFFS} is no BPF file system in this mount namespace, which is not the system's; \
-         `ip netns exec` hides it: use `-n NAMESPACE`, or nsenter --net=/run/netns/NAMESPACE"
+        "{BPFFS} is no BPF file system in this mount namespace; `ip netns exec` hides the system's: \
+         use `-n NAMESPACE`, or nsenter --net=/run/netns/NAMESPACE"
     )]
     Hidden,
     /// It could not be mounted.
@@ -130,12 +130,8 @@ pub fn has_bpffs() -> bool {
     rustix::fs::statfs(BPFFS).is_ok_and(|stat| stat.f_type as u32 == BPF_FS_MAGIC)
 }
 
-/// Mounts a BPF file system where the pins go, when there is none. Not in a mount namespace of its own, such as `ip netns
-/// exec` makes: nobody else would see the pins there.
-pub fn ensure_bpffs() -> Result<(), Error> {
-    if has_bpffs() {
-        return Ok(());
-    }
+/// Whether this process is in a mount namespace of its own in which the pins are out of sight, as `ip netns exec` makes.
+pub fn is_hidden() -> bool {
     let namespace = |process: &str| fs::metadata(format!("/proc/{process}/ns/mnt")).map(|meta| meta.ino());
     let apart = match (namespace("self"), namespace("1")) {
         (Ok(ours), Ok(system)) => ours != system,
@@ -143,7 +139,15 @@ pub fn ensure_bpffs() -> Result<(), Error> {
         _ => false,
     };
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    if apart || is_netns_exec(&mounts) {
+    !has_bpffs() && (apart || is_netns_exec(&mounts))
+}
+
+/// Mounts a BPF file system where the pins go, when there is none. Not where nobody else would see the pins.
+pub fn ensure_bpffs() -> Result<(), Error> {
+    if has_bpffs() {
+        return Ok(());
+    }
+    if is_hidden() {
         return Err(Error::Hidden);
     }
     rustix::mount::mount("bpf", BPFFS, "bpf", rustix::mount::MountFlags::empty(), None)
@@ -160,4 +164,17 @@ fn is_netns_exec(mountinfo: &str) -> bool {
     };
     let name = mountinfo.lines().filter_map(source).next_back();
     name.is_some_and(|name| Path::new(NAMESPACES).join(name).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_itself_is_no_netns_exec() {
+        let system =
+            "23 27 0:22 / /sys rw,relatime - sysfs sysfs rw\n52 23 0:40 / /sys/fs/bpf rw - bpf bpf rw\n";
+        assert!(!is_netns_exec(system) && !is_netns_exec("") && !is_netns_exec("nonsense - \n"));
+        assert!(!is_netns_exec("55 51 0:39 / /sys rw,relatime - sysfs no-such-namespace rw\n"));
+    }
 }

@@ -1,6 +1,16 @@
-//! Names of devices, for what is told without a daemon.
+//! Looking at what a daemon pinned, with or without it.
 
 use std::collections::HashMap;
+use trieline_dataplane::{View, open_readonly};
+use trieline_node::instance::{self, Instance, is_hidden};
+
+/// Opens what is pinned.
+pub fn open(instance: &Instance) -> anyhow::Result<View> {
+    match open_readonly(&instance.pins()) {
+        Err(_) if is_hidden() => Err(instance::Error::Hidden.into()),
+        opened => Ok(opened?),
+    }
+}
 
 /// Device names by number, asked for once.
 #[derive(Debug, Default)]
