@@ -140,3 +140,68 @@ fn an_interrupted_start_can_be_repeated() {
     let _daemon = Daemon::start(&bed.node, DEVICES);
     assert_eq!(bed.send("10.50.0.1:9", "after all", 5).counts(), (0, 5, 0));
 }
+
+/// SIGHUP: devices are taken from the file anew; a file that is wrong changes nothing.
+#[test]
+fn a_reload_follows_the_file() {
+    if !root() {
+        return;
+    }
+    let (bed, _) = streamed_bed();
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let path = file.path().to_string_lossy().into_owned();
+    let reload = |daemon: &Daemon, content: &str| {
+        std::fs::write(&path, content).expect("written");
+        run(&format!("kill -HUP {}", daemon.pid())).ok();
+    };
+    std::fs::write(&path, "devices = [\"n0\"]\n").expect("written");
+    let daemon = Daemon::start(&bed.node, &format!("--config {path}"));
+    // (1) n1 is not among the devices: packets towards it are the kernel's
+    assert_eq!(bed.send("10.50.0.1:9", "one device", 5).counts(), (5, 5, 0));
+    // (2) now it is
+    reload(&daemon, "devices = [\"n0\", \"n1\"]\n");
+    assert!(
+        eventually(5.0, || bed.send("10.50.0.1:9", "two", 5).counts() == (0, 5, 0)),
+        "the new device is not used"
+    );
+    // (3) nonsense: said, and nothing else
+    reload(&daemon, "devises = []\n");
+    assert!(eventually(5.0, || daemon.log().contains("devises")), "nothing is said about the bad file");
+    assert_eq!(bed.send("10.50.0.1:9", "nonsense", 5).counts(), (0, 5, 0));
+    // (4) and gone again
+    reload(&daemon, "devices = [\"n0\"]\n");
+    assert!(
+        eventually(5.0, || bed.send("10.50.0.1:9", "one", 5).counts() == (5, 5, 0)),
+        "the device is still used"
+    );
+    assert!(!bed.node.ip("link show dev n1").contains("xdp"), "n1 still has a program");
+}
+
+/// Ctrl-C in the middle of the demo: no namespace and no daemon stays behind.
+#[test]
+fn an_interrupted_demo_cleans_up() {
+    if !root() {
+        return;
+    }
+    let program = trieline_tests::command::binary_path("trieline");
+    for seconds in ["1", "4"] {
+        let mut demo = std::process::Command::new("timeout")
+            .args(["-s", "INT", "-k", "20", seconds, &program, "demo"])
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("the demo starts");
+        // The demo is timeout's child: its namespaces carry its process id.
+        let parent = demo.id();
+        let mut child = String::new();
+        let found = eventually(2.0, || {
+            child = run(&format!("cat /proc/{parent}/task/{parent}/children")).stdout.trim().to_owned();
+            !child.is_empty()
+        });
+        assert!(found, "the demo has no process");
+        demo.wait().expect("the demo ends");
+        let left = run("ip netns list").ok();
+        assert!(!left.contains(&format!("-{child}")), "after {seconds} s namespaces are left:\n{left}");
+    }
+}

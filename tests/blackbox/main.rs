@@ -9,6 +9,7 @@ mod forward;
 mod lifecycle;
 mod mirror;
 mod neighbour;
+mod policy;
 mod srv6;
 mod status;
 mod vlan;

@@ -1,0 +1,116 @@
+//! What the administrator forbids or selects in the kernel holds in XDP too: forwarding switched off, reverse-path filters,
+//! policy rules, routes by type of service.
+
+use trieline_tests::bed::Bed;
+use trieline_tests::daemon::Daemon;
+use trieline_tests::{craft, eventually, root};
+
+const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
+
+fn routed_bed() -> Bed {
+    let bed = Bed::new();
+    bed.warm();
+    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
+    bed.node.ip("-6 route add fd50::/32 via fd00:1::2");
+    bed
+}
+
+/// Waits until packets to `to` go as expected: (passed, sink, side).
+#[track_caller]
+fn becomes(bed: &Bed, what: &str, to: &str, counts: (usize, usize, usize)) {
+    let mut last = None;
+    let equal = eventually(8.0, || {
+        last = Some(bed.send(to, what, 5).counts());
+        last == Some(counts)
+    });
+    assert!(equal, "{what}: to {to} expected {counts:?}, last seen {last:?} (passed, sink, side)");
+}
+
+/// The switch of a whole family, and of one device.
+#[test]
+fn forwarding_switched_off_is_off() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    for (key, to) in [
+        ("net.ipv4.ip_forward", "10.50.0.1:9"),
+        ("net.ipv6.conf.all.forwarding", "[fd50::1]:9"),
+        ("net.ipv4.conf.n0.forwarding", "10.50.0.1:9"),
+    ] {
+        becomes(&bed, "on", to, (0, 5, 0));
+        // (1) off: the kernel gets the packets and does not forward them
+        bed.node.sysctl(key, "0");
+        becomes(&bed, "off", to, (5, 0, 0));
+        // (2) on again. The kernel forgets routers' settings meanwhile, not routes.
+        bed.node.sysctl(key, "1");
+        becomes(&bed, "on again", to, (0, 5, 0));
+    }
+}
+
+/// [gen] sends with an address of [side]'s net: strict filters drop it, loose ones and none do not.
+#[test]
+fn reverse_path_filters_hold() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let spoofed = craft::ipv4("10.2.0.9", "10.50.0.1", b"not my address", |_| {});
+    let unrouted = craft::ipv4("192.0.2.9", "10.50.0.1", b"nobody's address", |_| {});
+    let arrives = |packet: &[u8], marker: &[u8], expected: usize, what: &str| {
+        let equal = eventually(5.0, || bed.send_ip(packet, marker).sink.len() == expected);
+        assert!(equal, "{what}: expected {expected} at the sink");
+    };
+    for (filter, spoofed_arrives, unrouted_arrives) in [("0", 1, 1), ("1", 0, 0), ("2", 1, 0), ("0", 1, 1)] {
+        bed.node.sysctl("net.ipv4.conf.n0.rp_filter", filter);
+        arrives(
+            &spoofed,
+            b"not my address",
+            spoofed_arrives,
+            &format!("rp_filter {filter}, another net's source"),
+        );
+        arrives(
+            &unrouted,
+            b"nobody's address",
+            unrouted_arrives,
+            &format!("rp_filter {filter}, a source without route"),
+        );
+    }
+}
+
+/// A policy rule sends some packets elsewhere: the family is the kernel's while it is there.
+#[test]
+fn policy_rules_are_the_kernels() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    bed.node.ip("route add 10.50.0.0/16 via 10.2.0.2 table 100");
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    becomes(&bed, "no rule", "10.50.0.1:9", (0, 5, 0));
+    bed.node.ip("rule add from 10.0.0.2 table 100");
+    becomes(&bed, "rule", "10.50.0.1:9", (5, 0, 5));
+    // The other family is not concerned.
+    becomes(&bed, "rule", "[fd50::1]:9", (0, 5, 0));
+    bed.node.ip("rule del from 10.0.0.2 table 100");
+    becomes(&bed, "no rule again", "10.50.0.1:9", (0, 5, 0));
+}
+
+/// A route for one type of service: its prefix is the kernel's, which tells the packets apart.
+#[test]
+fn routes_by_type_of_service_are_the_kernels() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    bed.node.ip("route add 10.50.7.0/24 tos 0x10 via 10.2.0.2");
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let packet =
+        |tos: u8| craft::ipv4("10.0.0.2", "10.50.7.1", b"which service", move |header| header[1] = tos);
+    assert_eq!(bed.send_ip(&packet(0x10), b"which service").counts(), (1, 0, 1));
+    assert_eq!(bed.send_ip(&packet(0), b"which service").counts(), (1, 1, 0));
+    // Beside it XDP forwards.
+    becomes(&bed, "beside", "10.50.8.1:9", (0, 5, 0));
+}
