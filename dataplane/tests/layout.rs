@@ -62,7 +62,7 @@ fn structs_of_image_h() {
     macro_rules! fields {
         ($name:ident { $($field:ident),* }) => { &[$((stringify!($field), offset_of!($name, $field))),*] };
     }
-    let header = fields!(ImageHeader { magic, version, header_bytes, size, dir, tables, generation });
+    let header = fields!(ImageHeader { magic, version, header_bytes, size, tables, generation });
     compare("tl_image", size_of::<ImageHeader>(), header);
     let table = fields!(TableHeader { fallback, key_family, root_bits, key_bits, prefixes, root_bytes });
     compare("tl_table", size_of::<TableHeader>(), table);

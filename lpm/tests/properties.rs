@@ -229,11 +229,11 @@ fn every_prefix_set_of_three_bits_ipv6() {
     }
 }
 
-/// Grows past every root size and shrinks to nothing; the memory comes back.
-#[test]
-fn a_table_that_grows_and_shrinks() {
+/// Grows past every root size and shrinks to nothing; the memory comes back. `crowd` is how many of the first bits differ: few make
+/// nodes with many runs.
+fn grow_and_shrink<A: Key>(crowd: u8, lens: std::ops::Range<u64>, largest_root: u8) {
     let memory = HeapMemory::new(64 << 20);
-    let mut twin = Twin::<u32>::new(&memory, &[]);
+    let mut twin = Twin::<A>::new(&memory, &[]);
     let before = twin.image.stats().used;
     let mut seed = 1u64;
     let mut next = || {
@@ -242,24 +242,51 @@ fn a_table_that_grows_and_shrinks() {
         seed ^= seed << 17;
         seed
     };
-    let prefixes: Vec<_> =
-        (0..20_000).map(|_| Prefix::truncated(next() as u32, 8 + (next() % 25) as u8)).collect();
+    let mut address = || {
+        let (high, low) = (next(), next());
+        A::with(high & 3, crowd, u128::from(high) << 64 | u128::from(low))
+    };
+    let prefixes: Vec<_> = (0..20_000u64)
+        .map(|n| Prefix::truncated(address(), (lens.start + n * 7 % (lens.end - lens.start)) as u8))
+        .collect();
     for (n, prefix) in prefixes.iter().enumerate() {
         twin.table.insert(&mut twin.image, *prefix, n as u32 + 1).unwrap();
     }
-    assert_eq!(twin.table.root_bits(), 16);
-    let expected: Vec<_> = (0..100_000).map(|_| next() as u32).collect();
-    for addr in &expected {
-        let value = twin.table.lookup(*addr).map(|(_, value)| value);
-        assert_eq!(twin.image.reader().lookup4(ID, *addr), value);
-        assert_eq!(u32::c_lookup(&memory, *addr), value);
+    assert_eq!(twin.table.root_bits(), largest_root);
+    let check = |twin: &Twin<A>, addr: A| {
+        let value = twin.table.lookup(addr).map(|(_, value)| value);
+        assert_eq!(twin.image.reader().lookup(ID, addr), value, "{:?}", Prefix::host(addr));
+        assert_eq!(A::c_lookup(&memory, addr), value, "{:?}", Prefix::host(addr));
+    };
+    for (n, prefix) in prefixes.iter().enumerate() {
+        check(&twin, address());
+        check(&twin, prefix.addr());
+        check(&twin, prefix.last());
+        if n % 3 == 0 {
+            twin.table.insert(&mut twin.image, *prefix, 7 + n as u32).unwrap();
+        }
     }
-    for prefix in &prefixes {
+    for (n, prefix) in prefixes.iter().enumerate() {
         twin.table.remove(&mut twin.image, prefix).unwrap();
+        check(&twin, prefix.addr());
+        check(&twin, prefixes[(n * 31 + 1) % prefixes.len()].last());
     }
     assert!(twin.table.is_empty());
     twin.image.settle();
     let after = twin.image.stats();
     assert_eq!(after.limbo, 0);
-    assert_eq!(after.used - before, (4 << 16) - (4 << 8), "all but the larger root is free again");
+    assert_eq!(after.used - before, (4 << largest_root) - (4 << 8), "all but the larger root is free again");
+}
+
+#[test]
+fn a_table_that_grows_and_shrinks_ipv4() {
+    grow_and_shrink::<u32>(6, 8..33, 16);
+    grow_and_shrink::<u32>(18, 18..33, 16);
+}
+
+#[test]
+fn a_table_that_grows_and_shrinks_ipv6() {
+    grow_and_shrink::<u128>(6, 8..129, 16);
+    grow_and_shrink::<u128>(20, 20..40, 16); // raw nodes below the root
+    grow_and_shrink::<u128>(24, 100..129, 16); // skips
 }

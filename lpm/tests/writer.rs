@@ -218,7 +218,7 @@ fn a_damaged_image_is_refused_and_walked_within_bounds() {
             memory.words()[changed[index]].store(sound[changed[index]], std::sync::atomic::Ordering::Relaxed);
         }
         // `open` counts generations in the header
-        memory.words()[6].store(sound[6], std::sync::atomic::Ordering::Relaxed);
+        memory.words()[5].store(sound[5], std::sync::atomic::Ordering::Relaxed);
     }
     assert!(refused > 100, "{refused}");
     let reader = Reader::new(memory.words()).unwrap();

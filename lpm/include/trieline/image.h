@@ -2,16 +2,16 @@
 /*
  * The bytes of a trieline image: the one description of the layout that BPF programs, C and Rust share.
  *
- * An image is a run of little-endian bytes with no pointers in it: every reference is a 32-bit offset from the
- * image's start. So the same bytes are valid in a Rust slice, a BPF arena, a memory-mapped BPF array, a shared
- * file and a snapshot.
+ * An image is a run of little-endian bytes with no pointers in it: every reference is a 32-bit offset from
+ * the image's start. So the same bytes are valid in a Rust slice, a BPF arena, a memory-mapped BPF array, a
+ * shared file and a snapshot.
  *
  *   0        struct tl_image              header
- *   dir      u32 [tables]                 directory: one word a table
+ *   64       u32 [tables]                 directory: one word a table
  *   ...      chunks of 64 KiB             tables (header + root) and nodes
  *
- * Directory word: byte offset of the table's root, a multiple of 64; the low six bits hold the number of address
- * bits that index the root (0..24). 0 = no such table. Storing this word replaces the whole table for
+ * Directory word: byte offset of the table's root, a multiple of 64; the low six bits hold the number of
+ * address bits that index the root (0..24). 0 = no such table. Storing this word replaces the whole table for
  * all addresses at once. The 64 bytes before the root are the table's header.
  *
  * Ref (a root slot or a node's slot, u32):
@@ -19,9 +19,9 @@
  *                length 0, applies)
  *   bit 31 = 1   a node: bits 30..29 kind, bits 28..0 offset in units of 8 bytes
  *
- * A writer builds new nodes aside and publishes them by one release-store of the 32-bit word that leads to them.
- * What the word led to before must stay untouched until no reader can hold it (a grace period; see `Grace` in
- * the Rust crate).
+ * A writer builds new nodes aside and publishes them by one release-store of the 32-bit word that leads to
+ * them. What the word led to before must stay untouched until no reader can hold it (a grace period; see
+ * `Grace` in the Rust crate).
  */
 #ifndef TRIELINE_IMAGE_H
 #define TRIELINE_IMAGE_H
@@ -32,7 +32,9 @@
 
 #define TL_IMAGE_MAGIC 0x4c495254u /* "TRIL" */
 #define TL_IMAGE_VERSION 1
-#define TL_CHUNK 65536u /* bytes; a writer that opens an image keeps every chunk that a table reaches into */
+#define TL_CHUNK 65536u	 /* bytes; a writer that opens an image keeps every chunk that a table reaches into  \
+			  */
+#define TL_DIRECTORY 64u /* offset of the directory */
 #define TL_NO_TABLE 0u
 #define TL_VALUE_MAX 0x7fffffffu
 
@@ -42,17 +44,16 @@ struct tl_image {
 	__u16 version;
 	__u16 header_bytes; /* sizeof(struct tl_image) */
 	__u64 size;	    /* bytes, a multiple of TL_CHUNK, at most 4 GiB */
-	__u32 dir;	    /* offset of the directory */
 	__u32 tables;	    /* slots in the directory */
 	__u32 generation;   /* of the newest writer; each writer that opens the image adds one */
-	__u32 reserved[9];
+	__u32 reserved[10];
 };
 
 /* Header of a table, in the 64 bytes before its root. */
 struct tl_table {
 	__u32 fallback;	  /* value of the prefix of length 0; 0 = none */
 	__u8 key_family;  /* 4 = IPv4, 6 = IPv6 */
-	__u8 root_bits;   /* as in the directory word */
+	__u8 root_bits;	  /* as in the directory word */
 	__u16 key_bits;	  /* 32, 128 */
 	__u32 prefixes;	  /* in the table, the one of length 0 included; informative */
 	__u32 root_bytes; /* 4 << root_bits */
@@ -70,16 +71,18 @@ struct tl_table {
 #define TL_REF_UNIT 8u
 
 /*
- * Node kinds. (The rest of this file is final; the kinds may grow, and an image of another version is refused.)
+ * Node kinds. (The rest of this file is final; the kinds may grow, and an image of another version is
+ * refused.)
  *
- * A bitmap node covers 2^stride slots as runs of equal refs: bit i of the bitmap is set where slot i starts a run;
- * bit 0 is always set; a slot that leads to a node is a run of its own. `ref[k]` is the ref of the k-th run, so slot
- * i has ref[popcount(bits 0..i) - 1].
+ * A bitmap node covers 2^stride slots as runs of equal refs: bit i of the bitmap is set where slot i starts a
+ * run; bit 0 is always set; a slot that leads to a node is a run of its own. `ref[k]` is the ref of the k-th
+ * run, so slot i has ref[popcount(bits 0..i) - 1].
  */
 enum tl_node_kind {
 	TL_NODE6 = 0, /* struct tl_node6: six key bits */
 	TL_NODE8 = 1, /* struct tl_node8: eight key bits */
 	TL_SKIP = 2,  /* struct tl_skip: 1 to TL_SKIP_MAX key bits that only one way leads through */
+	TL_RAW8 = 3,  /* u32 ref[256]: eight key bits, one ref a slot; where a node8 would have many runs */
 };
 
 struct tl_node6 {
@@ -94,7 +97,8 @@ struct tl_node8 {
 	__u32 ref[];
 };
 
-/* Stands for a chain of nodes with one child each: the next `len` key bits are `bits` (left-aligned) or the answer is `otherwise`. */
+/* Stands for a chain of nodes with one child each: the next `len` key bits are `bits` (left-aligned) or the
+ * answer is `otherwise`. */
 #define TL_SKIP_MAX 56
 struct tl_skip {
 	__u64 bits;
@@ -104,11 +108,11 @@ struct tl_skip {
 	__u32 reserved;
 };
 
-/* After the root, IPv4 has node6 only, IPv6 node8 and skips. Neither takes more steps than these. */
+/* After the root, IPv4 has node6 only, IPv6 the others. Neither takes more steps than these. */
 #define TL_V4_STEPS_MAX 6  /* ceil(32 / 6): a root of 0 bits */
 #define TL_V6_STEPS_MAX 16 /* 128 / 8: a root of 0 bits */
 
-_Static_assert(sizeof(struct tl_image) == 64, "image header");
+_Static_assert(sizeof(struct tl_image) == TL_DIRECTORY, "the directory follows the header");
 _Static_assert(sizeof(struct tl_table) == 64, "table header");
 _Static_assert(sizeof(struct tl_node6) == 8, "node6 header");
 _Static_assert(sizeof(struct tl_node8) == 40, "node8 header");

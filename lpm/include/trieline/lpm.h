@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Longest-prefix-match lookups in a trieline image (image.h), for BPF programs and native C. See mem.h for the homes.
+ * Longest-prefix-match lookups in a trieline image (image.h), for BPF programs and native C. See mem.h for
+ * the homes.
  *
- * Keys are integers in host order: an IPv4 address as __u32 (192.0.2.1 = 0xc0000201), an IPv6 address as two __u64,
- * the first eight bytes of the address in `hi`. Each lookup returns a value 1 .. 2^31-1, or 0: no prefix matches or no such
- * table. Steps are bounded (TL_V4_STEPS_MAX, TL_V6_STEPS_MAX), also in a damaged image.
+ * Keys are integers in host order: an IPv4 address as __u32 (192.0.2.1 = 0xc0000201), an IPv6 address as two
+ * __u64, the first eight bytes of the address in `hi`. Each lookup returns a value 1 .. 2^31-1, or 0: no
+ * prefix matches or no such table. Steps are bounded (TL_V4_STEPS_MAX, TL_V6_STEPS_MAX), also in a damaged
+ * image.
  */
 #ifndef TRIELINE_LPM_H
 #define TRIELINE_LPM_H
@@ -24,17 +26,18 @@ static inline __attribute__((always_inline)) __u32 tl_popcount(__u64 x)
 #endif
 }
 
-/* The directory word of table `id`, 0 when there is none. `dir` and `tables` are those of the image's header. */
+/* The directory word of table `id`, 0 when there is none. */
 static inline __attribute__((always_inline)) __u32 tl_table_word(tl_base_t base, __u32 id)
 {
 	if (id >= tl_load32(base, __builtin_offsetof(struct tl_image, tables)))
 		return TL_NO_TABLE;
-	return tl_load32(base, tl_load32(base, __builtin_offsetof(struct tl_image, dir)) + 4 * id);
+	return tl_load32(base, TL_DIRECTORY + 4 * id);
 }
 
 static inline __attribute__((always_inline)) __u32 tl_fallback(tl_base_t base, __u32 root)
 {
-	return tl_load32(base, root - sizeof(struct tl_table) + __builtin_offsetof(struct tl_table, fallback));
+	return tl_load32(base,
+			 root - sizeof(struct tl_table) + __builtin_offsetof(struct tl_table, fallback));
 }
 
 /* Longest match of an IPv4 address in the table of directory word `word`. */
@@ -60,7 +63,8 @@ static inline __attribute__((always_inline)) __u32 tl_lookup4_in(tl_base_t base,
 }
 
 /* Longest match of an IPv6 address in the table of directory word `word`. */
-static inline __attribute__((always_inline)) __u32 tl_lookup6_in(tl_base_t base, __u32 word, __u64 hi, __u64 lo)
+static inline __attribute__((always_inline)) __u32 tl_lookup6_in(tl_base_t base, __u32 word, __u64 hi,
+								 __u64 lo)
 {
 	__u32 root = word & ~TL_DIR_BITS, bits = word & TL_DIR_BITS, ref, i;
 
@@ -73,25 +77,26 @@ static inline __attribute__((always_inline)) __u32 tl_lookup6_in(tl_base_t base,
 	for (i = 0; i < TL_V6_STEPS_MAX && ref & TL_REF_NODE; i++) {
 		__u32 node = (ref & TL_REF_OFFSET) << 3;
 
-		if (__builtin_expect((ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT == TL_SKIP, 0)) {
-			__u32 len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & 63;
+		__u32 kind = (ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT, len = 8;
 
-			if ((hi ^ tl_load64(base, node)) >> 1 >> (63 - len)) {
-				ref = tl_load32(base, node + __builtin_offsetof(struct tl_skip, otherwise));
-				break;
-			}
-			ref = tl_load32(base, node + __builtin_offsetof(struct tl_skip, next));
-			hi = hi << len | lo >> 1 >> (63 - len);
-			lo <<= len;
-		} else {
+		if (__builtin_expect(kind == TL_NODE8, 1)) {
 			__u32 slot = hi >> 56, word64 = slot >> 6;
 			__u64 starts = tl_load64(base, node + 8 + 8 * word64);
 			__u32 run = tl_load8(base, node + word64) + tl_popcount(starts << (63 - (slot & 63)));
 
 			ref = tl_load32(base, node + sizeof(struct tl_node8) - 4 + 4 * run);
-			hi = hi << 8 | lo >> 56;
-			lo <<= 8;
+		} else if (kind == TL_RAW8) {
+			ref = tl_load32(base, node + (hi >> 56) * 4);
+		} else {
+			len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & 63;
+			if ((hi ^ tl_load64(base, node)) >> 1 >> (63 - len)) {
+				ref = tl_load32(base, node + __builtin_offsetof(struct tl_skip, otherwise));
+				break;
+			}
+			ref = tl_load32(base, node + __builtin_offsetof(struct tl_skip, next));
 		}
+		hi = hi << len | lo >> 1 >> (63 - len);
+		lo <<= len;
 	}
 	if (ref & TL_REF_NODE)
 		return 0;

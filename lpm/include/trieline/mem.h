@@ -2,11 +2,11 @@
 /*
  * How the lookups of lpm.h read an image, by where it lives. Define one before including lpm.h:
  *
- *   TL_HOME_ARENA   BPF arena mapped at 1 << 44 (map_extra), so that an offset is the low half of the pointer.
- *                   Needs Linux 6.9 and clang -mcpu=v4. The program must name the arena once (TL_USE_ARENA).
- *   TL_HOME_ARRAY   a global byte array `tl_image_bytes` (a memory-mapped BPF array of one element), its size a power of two
- *                   of at most 512 MiB, `tl_image_mask` = size - 1 in read-only data. Linux 5.5.
- *   neither         native C: the image starts at `tl_base_t` bytes in memory.
+ *   TL_HOME_ARENA   BPF arena mapped at 1 << 44 (map_extra), so that an offset is the low half of the
+ * pointer. Needs Linux 6.9 and clang -mcpu=v4. The program must name the arena once (TL_USE_ARENA).
+ *   TL_HOME_ARRAY   a global byte array `tl_image_bytes` (a memory-mapped BPF array of one element), its size
+ * a power of two of at most 512 MiB, `tl_image_mask` = size - 1 in read-only data. Linux 5.5. neither native
+ * C: the image starts at `tl_base_t` bytes in memory.
  *
  * The first parameter of each load is the image's base; BPF homes ignore it.
  */
@@ -20,7 +20,8 @@ typedef const void *tl_base_t;
 #if defined(TL_HOME_ARENA)
 
 #define tl_arena __attribute__((address_space(1)))
-/* `off` must be a zero-extended 32-bit offset: the JIT adds the arena's base. A page never filled reads as 0. */
+/* `off` must be a zero-extended 32-bit offset: the JIT adds the arena's base. A page never filled reads as 0.
+ */
 #define tl_load32(base, off) (*(volatile __u32 tl_arena *)(__u64)(__u32)(off))
 #define tl_load64(base, off) (*(volatile __u64 tl_arena *)(__u64)(__u32)(off))
 #define tl_load8(base, off) (*(volatile __u8 tl_arena *)(__u64)(__u32)(off))
@@ -31,13 +32,13 @@ typedef const void *tl_base_t;
 extern const volatile __u32 tl_image_mask;
 extern __u8 tl_image_bytes[];
 
-/* The mask keeps any offset, also a damaged one, inside the array; the barrier keeps clang from folding it away.
- * Alignment is masked as well, so that the last load ends inside. */
-#define TL_ARRAY_AT(type, off)                                                                                \
-	({                                                                                                    \
-		__u64 tl_o = (__u32)(off) & tl_image_mask & ~(__u32)(sizeof(type) - 1);                       \
-		asm volatile("" : "+r"(tl_o));                                                                \
-		*(volatile type *)(tl_image_bytes + tl_o);                                                    \
+/* The mask keeps any offset, also a damaged one, inside the array; the barrier keeps clang from folding it
+ * away. Alignment is masked as well, so that the last load ends inside. */
+#define TL_ARRAY_AT(type, off)                                                                               \
+	({                                                                                                   \
+		__u64 tl_o = (__u32)(off) & tl_image_mask & ~(__u32)(sizeof(type) - 1);                      \
+		asm volatile("" : "+r"(tl_o));                                                               \
+		*(volatile type *)(tl_image_bytes + tl_o);                                                   \
 	})
 #define tl_load32(base, off) TL_ARRAY_AT(__u32, off)
 #define tl_load64(base, off) TL_ARRAY_AT(__u64, off)

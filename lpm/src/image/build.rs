@@ -5,11 +5,12 @@
 
 use super::Error;
 use super::layout::{
-    Kind, NODE8, REF_NODE, REF_OFFSET, SKIP, SKIP_MAX, SKIP_MIN, Skip, UNIT, kind_of, node_ref,
+    Kind, NODE8, RAW8, RAW8_MIN, REF_NODE, REF_OFFSET, SKIP, SKIP_MAX, SKIP_MIN, Skip, UNIT, kind_of,
+    node_ref,
 };
 use super::lookup::{load, load64, starts};
 use super::space::{Block, Space};
-use super::walk::{self, SKIP_UNITS};
+use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
 use crate::table::Shadow;
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
@@ -93,7 +94,7 @@ impl<'a, G: Grace> Builder<'a, G> {
         let node = (old & REF_OFFSET) * UNIT;
         let mut slots = [0u32; 256];
         let slots = &mut slots[..1 << stride];
-        let runs = self.expand(node, slots);
+        let block = self.expand(old, slots);
         let slot = prefix.addr().bits_at(depth, stride);
         let end = depth + stride;
         if prefix.len() <= end {
@@ -106,8 +107,12 @@ impl<'a, G: Grace> Builder<'a, G> {
             slots[covered].fill(shadow.default(prefix.addr(), prefix.len()));
             self.paint(&shadow.inside(prefix), depth, slots)?;
         } else {
-            let run = super::lookup::run_of(self.words, node, self.kind, slot as u32);
-            let child = ((node + self.kind.refs) / 4 + run) as usize;
+            let child = if kind_of(old) == RAW8 {
+                node as usize / 4 + slot
+            } else {
+                let run = super::lookup::run_of(self.words, node, self.kind, slot as u32);
+                ((node + self.kind.refs) / 4 + run) as usize
+            };
             let swing = self.edit(shadow, prefix, child, end)?;
             let same_runs = slots[slot] & swing.entry & REF_NODE != 0 || slots[slot] == swing.entry;
             if swing.word != child || same_runs {
@@ -115,7 +120,7 @@ impl<'a, G: Grace> Builder<'a, G> {
             }
             slots[slot] = swing.entry;
         }
-        self.replaced.push(Block { at: old & REF_OFFSET, units: self.kind.units(runs) });
+        self.replaced.push(block);
         Ok(Swing { word, entry: self.node(slots)? })
     }
 
@@ -149,18 +154,26 @@ impl<'a, G: Grace> Builder<'a, G> {
         Ok(Swing { word, entry })
     }
 
-    /// Writes a node's refs slot by slot; returns the number of its runs.
-    fn expand(&self, node: u32, slots: &mut [u32]) -> u32 {
-        let mut run = 0u32;
-        let mut entry = 0;
+    /// Writes the refs of a bitmap or raw node slot by slot; returns the node's block.
+    fn expand(&self, entry: u32, slots: &mut [u32]) -> Block {
+        let unit = entry & REF_OFFSET;
+        let node = unit * UNIT;
+        if kind_of(entry) == RAW8 {
+            for (slot, to) in slots.iter_mut().enumerate() {
+                *to = load(self.words, node + 4 * slot as u32);
+            }
+            return Block { at: unit, units: RAW8_UNITS };
+        }
+        let mut run = 0;
+        let mut current = 0;
         for (slot, to) in slots.iter_mut().enumerate() {
             if starts(self.words, node, self.kind, slot as u32 / 64) >> (slot % 64) & 1 == 1 {
-                entry = load(self.words, node + self.kind.refs + 4 * run);
+                current = load(self.words, node + self.kind.refs + 4 * run);
                 run += 1;
             }
-            *to = entry;
+            *to = current;
         }
-        run
+        Block { at: unit, units: self.kind.units(run) }
     }
 
     /// The ref for the addresses that share their first `depth` bits with `entries`: sorted, all at least `depth` long. Addresses
@@ -258,6 +271,14 @@ impl<'a, G: Grace> Builder<'a, G> {
         }
         if runs == 1 && refs[0] & REF_NODE == 0 {
             return Ok(refs[0]);
+        }
+        if self.kind == NODE8 && runs >= RAW8_MIN {
+            let block = self.allocate(RAW8_UNITS)?;
+            let at = (block.at * UNIT / 4) as usize;
+            for (word, entry) in self.words[at..at + slots.len()].iter().zip(slots) {
+                word.store(*entry, Ordering::Relaxed);
+            }
+            return Ok(node_ref(RAW8, block.at));
         }
         let block = self.allocate(self.kind.units(runs as u32))?;
         let at = (block.at * UNIT / 4) as usize;

@@ -8,6 +8,8 @@ pub const MAGIC: u32 = 0x4c49_5254;
 pub const VERSION: u16 = 1;
 /// `TL_CHUNK`, bytes.
 pub const CHUNK: u32 = 65536;
+/// `TL_DIRECTORY`: offset of the directory, right behind the header, bytes.
+pub const DIRECTORY: u32 = 64;
 /// `TL_VALUE_MAX`: the largest value of a prefix.
 pub const VALUE_MAX: u32 = 0x7fff_ffff;
 /// `TL_DIR_BITS`: the part of a directory word that holds the number of root bits.
@@ -35,14 +37,12 @@ pub struct ImageHeader {
     pub header_bytes: u16,
     /// Size of the image, bytes.
     pub size: u64,
-    /// Offset of the directory, bytes.
-    pub dir: u32,
     /// Slots in the directory.
     pub tables: u32,
     /// Number of writers that opened this image so far.
     pub generation: u32,
     /// 0.
-    pub reserved: [u32; 9],
+    pub reserved: [u32; 10],
 }
 
 /// `struct tl_table`, in the 64 bytes before a root.
@@ -66,9 +66,9 @@ pub struct TableHeader {
 }
 
 const _: () = {
-    assert!(size_of::<ImageHeader>() == 64 && size_of::<TableHeader>() == 64);
-    assert!(offset_of!(ImageHeader, size) == 8 && offset_of!(ImageHeader, dir) == 16);
-    assert!(offset_of!(ImageHeader, tables) == 20 && offset_of!(ImageHeader, generation) == 24);
+    assert!(size_of::<ImageHeader>() == DIRECTORY as usize && size_of::<TableHeader>() == 64);
+    assert!(offset_of!(ImageHeader, size) == 8);
+    assert!(offset_of!(ImageHeader, tables) == 16 && offset_of!(ImageHeader, generation) == 20);
     assert!(offset_of!(TableHeader, key_family) == 4 && offset_of!(TableHeader, prefixes) == 8);
 };
 
@@ -94,6 +94,12 @@ pub const NODE8: Kind = Kind { id: 1, stride: 8, starts: 8, refs: 40 };
 pub const SKIP: u32 = 2;
 /// `TL_SKIP_MAX`, bits.
 pub const SKIP_MAX: u8 = 56;
+/// `TL_RAW8`.
+pub const RAW8: u32 = 3;
+/// Bytes of a raw node.
+pub const RAW8_BYTES: u32 = 1024;
+/// A node8 of at least this many runs is written as a raw node: at most twice the memory, no rank to compute.
+pub const RAW8_MIN: usize = 128;
 /// A chain this long, in bits, becomes a skip; a shorter one is two nodes at the most.
 pub const SKIP_MIN: u8 = 16;
 

@@ -63,21 +63,26 @@ impl<'a> Reader<'a> {
                 break;
             }
             let node = (entry & layout::REF_OFFSET) * layout::UNIT;
-            if A::FAMILY == 6 && layout::kind_of(entry) == layout::SKIP {
-                let field = |at: usize| self.load(node.wrapping_add(at as u32));
-                let len = field(offset_of!(Skip, len)) & 63;
-                if (addr.word_at(depth) ^ load64(self.words, node)) >> 1 >> (63 - len) != 0 {
-                    entry = field(offset_of!(Skip, otherwise));
-                    break;
+            let slot = addr.bits_at(depth, kind.stride) as u32;
+            let mut step = kind.stride;
+            match layout::kind_of(entry) {
+                layout::RAW8 if A::FAMILY == 6 => entry = self.load(node.wrapping_add(4 * slot)),
+                layout::SKIP if A::FAMILY == 6 => {
+                    let field = |at: usize| self.load(node.wrapping_add(at as u32));
+                    let len = field(offset_of!(Skip, len)) & 63;
+                    if (addr.word_at(depth) ^ load64(self.words, node)) >> 1 >> (63 - len) != 0 {
+                        entry = field(offset_of!(Skip, otherwise));
+                        break;
+                    }
+                    entry = field(offset_of!(Skip, next));
+                    step = len as u8;
                 }
-                entry = field(offset_of!(Skip, next));
-                depth = depth.saturating_add(len as u8);
-            } else {
-                let slot = addr.bits_at(depth, kind.stride) as u32;
-                let run = run_of(self.words, node, kind, slot);
-                entry = self.load(node.wrapping_add(kind.refs).wrapping_add(run.wrapping_mul(4)));
-                depth = depth.saturating_add(kind.stride);
+                _ => {
+                    let run = run_of(self.words, node, kind, slot);
+                    entry = self.load(node.wrapping_add(kind.refs).wrapping_add(run.wrapping_mul(4)));
+                }
             }
+            depth = depth.saturating_add(step);
         }
         if entry & layout::REF_NODE != 0 {
             return None; // only in a damaged image
@@ -95,7 +100,7 @@ impl<'a> Reader<'a> {
         if id >= self.load(offset_of!(ImageHeader, tables) as u32) {
             return 0;
         }
-        self.load(self.load(offset_of!(ImageHeader, dir) as u32).wrapping_add(4 * id))
+        self.load(layout::DIRECTORY.wrapping_add(id.wrapping_mul(4)))
     }
 
     #[inline]

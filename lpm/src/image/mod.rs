@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use build::Builder;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
-use layout::{CHUNK, ImageHeader, Kind, MAGIC, VERSION};
+use layout::{CHUNK, DIRECTORY, ImageHeader, Kind, MAGIC, VERSION};
 use space::Space;
 
 /// Why an image or a table could not be made or changed. Nothing has changed when one of these is returned.
@@ -108,7 +108,6 @@ pub struct Image<M, G> {
     /// Chunks of tables that an earlier writer built and that have not been replaced yet.
     adopted: BTreeMap<u32, Vec<u32>>,
     size: u64,
-    dir: u32,
     tables: u32,
     generation: u32,
 }
@@ -127,7 +126,6 @@ pub(crate) fn header(words: &[AtomicU32]) -> Result<ImageHeader, Error> {
         version: version as u16,
         header_bytes: (version >> 16) as u16,
         size: u64::from(word(at)) | u64::from(word(at + 4)) << 32,
-        dir: word(offset_of!(ImageHeader, dir)),
         tables: word(offset_of!(ImageHeader, tables)),
         generation: word(offset_of!(ImageHeader, generation)),
         ..ImageHeader::default()
@@ -139,10 +137,8 @@ pub(crate) fn header(words: &[AtomicU32]) -> Result<ImageHeader, Error> {
     if header.size > words.len() as u64 * 4 || !header.size.is_multiple_of(u64::from(CHUNK)) {
         return damaged("size", offset_of!(ImageHeader, size) as u32);
     }
-    let end = u64::from(header.dir) + 4 * u64::from(header.tables);
-    if !header.dir.is_multiple_of(4) || (header.dir as usize) < size_of::<ImageHeader>() || end > header.size
-    {
-        return damaged("directory", offset_of!(ImageHeader, dir) as u32);
+    if u64::from(DIRECTORY) + 4 * u64::from(header.tables) > header.size {
+        return damaged("number of tables", offset_of!(ImageHeader, tables) as u32);
     }
     Ok(header)
 }
@@ -152,8 +148,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
     pub fn create(memory: M, grace: G, tables: u32) -> Result<Self, Error> {
         let words = memory.words();
         let size = (words.len() as u64 * 4).min(1 << 32);
-        let dir = size_of::<ImageHeader>() as u32;
-        let reserved = u64::from(dir) + 4 * u64::from(tables);
+        let reserved = u64::from(DIRECTORY) + 4 * u64::from(tables);
         let least = (reserved + 1).next_multiple_of(u64::from(CHUNK));
         if size < least || !size.is_multiple_of(u64::from(CHUNK)) {
             return Err(Error::Size { size, tables, least });
@@ -161,10 +156,9 @@ impl<M: Memory, G: Grace> Image<M, G> {
         let header = [
             (offset_of!(ImageHeader, size), size as u32),
             (offset_of!(ImageHeader, size) + 4, (size >> 32) as u32),
-            (offset_of!(ImageHeader, dir), dir),
             (offset_of!(ImageHeader, tables), tables),
             (offset_of!(ImageHeader, generation), 1),
-            (offset_of!(ImageHeader, version), u32::from(VERSION) | dir << 16),
+            (offset_of!(ImageHeader, version), u32::from(VERSION) | DIRECTORY << 16),
             // Last: whoever sees the magic sees all.
             (offset_of!(ImageHeader, magic), MAGIC),
         ];
@@ -176,7 +170,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
             words[at / 4].store(value, Ordering::Release);
         }
         let space = Space::new(size, reserved);
-        Ok(Self { memory, grace, space, adopted: BTreeMap::new(), size, dir, tables, generation: 1 })
+        Ok(Self { memory, grace, space, adopted: BTreeMap::new(), size, tables, generation: 1 })
     }
 
     /// Takes over the image that an earlier writer left, perhaps while readers use it.
@@ -187,17 +181,17 @@ impl<M: Memory, G: Grace> Image<M, G> {
         let header = header(words)?;
         let mut adopted = BTreeMap::new();
         for id in 0..header.tables {
-            let word = lookup::load(words, header.dir + 4 * id);
+            let word = lookup::load(words, DIRECTORY + 4 * id);
             if word != 0 {
                 adopted.insert(id, walk::chunks(words, header.size, word)?);
             }
         }
-        let reserved = u64::from(header.dir) + 4 * u64::from(header.tables);
+        let reserved = u64::from(DIRECTORY) + 4 * u64::from(header.tables);
         let space = Space::of_existing(header.size, reserved, adopted.values().map(Vec::as_slice));
         let generation = header.generation.wrapping_add(1);
         words[offset_of!(ImageHeader, generation) / 4].store(generation, Ordering::Release);
-        let (size, dir, tables) = (header.size, header.dir, header.tables);
-        Ok(Self { memory, grace, space, adopted, size, dir, tables, generation })
+        let (size, tables) = (header.size, header.tables);
+        Ok(Self { memory, grace, space, adopted, size, tables, generation })
     }
 
     /// A reader of this image that the compiler keeps apart from changes.
@@ -254,7 +248,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
     /// Publishes a table by its directory word and retires what was there.
     pub(crate) fn swing_directory(&mut self, id: u32, word: u32) {
         let words = self.memory.words();
-        let old = words[(self.dir + 4 * id) as usize / 4].swap(word, Ordering::AcqRel);
+        let old = words[(DIRECTORY + 4 * id) as usize / 4].swap(word, Ordering::AcqRel);
         if let Some(chunks) = self.adopted.remove(&id) {
             self.space.retire_adopted(chunks);
         } else if old != 0 {

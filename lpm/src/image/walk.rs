@@ -2,7 +2,8 @@
 
 use super::Error;
 use super::layout::{
-    CHUNK, DIR_BITS, Kind, LINE, REF_NODE, REF_OFFSET, SKIP, SKIP_MAX, Skip, TableHeader, UNIT, kind_of,
+    CHUNK, DIR_BITS, Kind, LINE, RAW8, RAW8_BYTES, REF_NODE, REF_OFFSET, SKIP, SKIP_MAX, Skip, TableHeader,
+    UNIT, kind_of,
 };
 use super::lookup::{load, starts};
 use super::space::Block;
@@ -13,6 +14,9 @@ use core::sync::atomic::AtomicU32;
 
 /// Size of a skip in units.
 pub(crate) const SKIP_UNITS: u32 = size_of::<Skip>() as u32 / UNIT;
+
+/// Size of a raw node in units.
+pub(crate) const RAW8_UNITS: u32 = RAW8_BYTES / UNIT;
 
 /// Runs of the node at byte offset `at`.
 fn runs(words: &[AtomicU32], at: u32, kind: Kind) -> u32 {
@@ -35,6 +39,12 @@ pub(crate) fn own_nodes(words: &[AtomicU32], entry: u32, kind: Kind, visit: &mut
     if kind_of(entry) == SKIP {
         own_nodes(words, load(words, at + offset_of!(Skip, next) as u32), kind, visit);
         return visit(Block { at: unit, units: SKIP_UNITS });
+    }
+    if kind_of(entry) == RAW8 {
+        for slot in 0..256 {
+            own_nodes(words, load(words, at + 4 * slot), kind, visit);
+        }
+        return visit(Block { at: unit, units: RAW8_UNITS });
     }
     let runs = runs(words, at, kind);
     for run in 0..runs {
@@ -107,14 +117,16 @@ impl Walk<'_> {
         }
         let damaged = |what, at| Err(Error::Damaged { what, at });
         let at = u64::from(entry & REF_OFFSET) * u64::from(UNIT);
-        let is_skip = kind_of(entry) == SKIP && self.key_bits == 128;
-        if kind_of(entry) != self.kind.id && !is_skip {
+        let kind = kind_of(entry);
+        if kind != self.kind.id && (self.key_bits != 128 || (kind != SKIP && kind != RAW8)) {
             return damaged("node kind in the ref", found);
         }
         if depth >= self.key_bits {
             return damaged("a node below the last key bit: the ref", found);
         }
-        if at < u64::from(LINE) || at + u64::from(self.kind.refs) > self.size {
+        if at < u64::from(LINE)
+            || at + if kind == RAW8 { RAW8_BYTES.into() } else { u64::from(self.kind.refs) } > self.size
+        {
             return damaged("offset outside the image in the ref", found);
         }
         self.left = match self.left.checked_sub(1) {
@@ -122,7 +134,14 @@ impl Walk<'_> {
             None => return damaged("more nodes than fit: a cycle through the ref", found),
         };
         let at = at as u32;
-        if is_skip {
+        if kind == RAW8 {
+            self.mark(at, RAW8_BYTES);
+            for found in (at..at + RAW8_BYTES).step_by(4) {
+                self.entry(load(self.words, found), depth + 8, found)?;
+            }
+            return Ok(());
+        }
+        if kind == SKIP {
             let len = load(self.words, at + offset_of!(Skip, len) as u32);
             let next = at + offset_of!(Skip, next) as u32;
             if len == 0 || len > SKIP_MAX.into() || load(self.words, next + 4) & REF_NODE != 0 {
