@@ -163,7 +163,7 @@ fn is_netns_exec(mountinfo: &str) -> bool {
         is_sys.then(|| words.get(1).map(|source| (*source).to_owned())).flatten()
     };
     let name = mountinfo.lines().filter_map(source).next_back();
-    name.is_some_and(|name| Path::new(NAMESPACES).join(name).exists())
+    name.is_some_and(|name| !name.is_empty() && Path::new(NAMESPACES).join(name).exists())
 }
 
 #[cfg(test)]
