@@ -141,7 +141,12 @@ fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
             Err(error) => return quit(error),
         };
         bars.finish();
-        save(args, &outcome, &[("forward", "Forwarding, time a frame", forward::lines(&outcome))], &bars)?;
+        save(
+            args,
+            &outcome,
+            &[("forward", "Forwarding, time a frame", forward::lines(&outcome.rows))],
+            &bars,
+        )?;
         show(output, &outcome, forward_table(&outcome))?;
     } else {
         let options = map_tables::Options {
@@ -157,8 +162,8 @@ fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
             Err(error) => return quit(error),
         };
         bars.finish();
-        let packets = map_tables::lines(&outcome, Mode::Packet);
-        let loops = map_tables::lines(&outcome, Mode::Loop);
+        let packets = map_tables::lines(&outcome.rows, Mode::Packet);
+        let loops = map_tables::lines(&outcome.rows, Mode::Loop);
         let pictures = [
             ("map-tables-packet", "Longest-prefix match, a whole XDP program a packet", packets),
             ("map-tables-loop", "Longest-prefix match, independent lookups in a loop", loops),
@@ -194,12 +199,15 @@ fn forward_options(args: &RunArgs, context: &Context) -> anyhow::Result<forward:
 
 /// The error of an experiment; an interrupted one says only that.
 pub(crate) fn finish_error(error: Error, interrupt: &Arc<AtomicBool>) -> anyhow::Result<ExitCode> {
-    if interrupt.load(Ordering::Relaxed) {
+    let left = trieline_lab::netns::left().join(" ");
+    let advice = format!("network namespaces left behind (`ip netns del`): {left}");
+    match (interrupt.load(Ordering::Relaxed), left.is_empty()) {
         // Whatever failed, failed because of that.
-        tracing::debug!(%error, "interrupted");
-        bail!("interrupted; everything made for the experiment is removed");
+        (true, true) => bail!("interrupted; everything made for the experiment is removed"),
+        (true, false) => bail!("interrupted; {advice}"),
+        (false, true) => Err(error.into()),
+        (false, false) => bail!("{error}; {advice}"),
     }
-    Err(error.into())
 }
 
 /// The command line as a user would type it again, without the directories of this machine.

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Write},
+    os::unix::process::CommandExt,
     process::{Command, Stdio},
 };
 
@@ -10,10 +11,16 @@ use crate::{
     error::{During, Error, Result},
 };
 
+/// A command in a process group of its own: Ctrl-C is for us, who may need it for cleaning up just then.
+fn command(program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).process_group(0);
+    command
+}
+
 /// Runs a command to its end; its stdout.
 pub fn run(program: &str, args: &[&str]) -> Result<String> {
-    let output = Command::new(program)
-        .args(args)
+    let output = command(program, args)
         .stdin(Stdio::null())
         .output()
         .map_err(|error| cannot_start(program, args, error))?;
@@ -29,8 +36,7 @@ pub fn ip(args: &[&str]) -> Result<String> {
 pub fn ip_batch(args: &[&str], lines: impl Iterator<Item = String>, context: &Context) -> Result<()> {
     let mut all = args.to_vec();
     all.extend(["-batch", "-"]);
-    let mut child = Command::new("ip")
-        .args(&all)
+    let mut child = command("ip", &all)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

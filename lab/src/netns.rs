@@ -1,7 +1,7 @@
 //! Network namespaces made through `ip`, entered by a thread, and gone when dropped.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     os::fd::AsFd,
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -68,6 +68,16 @@ impl Drop for Netns {
             tracing::warn!(namespace = self.name, %error, "namespace not removed");
         }
     }
+}
+
+/// This process's namespaces that are still there: once an experiment is over none, unless removing one failed.
+pub fn left() -> Vec<String> {
+    let own = format!("{PREFIX}-{}-", std::process::id());
+    let there = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    there
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with(&own))
+        .collect()
 }
 
 /// The calling thread is in another namespace; dropping leaves it.

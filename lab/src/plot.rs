@@ -6,7 +6,7 @@ use plotters::{
     coord::{
         Shift,
         combinators::BindKeyPoints,
-        ranged1d::{AsRangedCoord, Ranged, SegmentValue, ValueFormatter},
+        ranged1d::{AsRangedCoord, Ranged, ValueFormatter},
     },
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
@@ -85,10 +85,10 @@ where
 {
     let longest =
         |text: fn(&Line) -> &str| lines.iter().map(|l| text(l).chars().count()).max().unwrap_or(0) as u32;
-    let rows = lines.len().max(1);
-    // The first line is the uppermost.
-    let (label, row) =
-        (|row: usize| lines.get(rows - 1 - row), |line: usize| SegmentValue::CenterOf(rows - 1 - line));
+    let rows = lines.len();
+    // The first line is the uppermost; two steps a line, so that half a line is left above and below.
+    let height = |line: usize| 2 * (rows - line) as i32;
+    let heights: Vec<i32> = (0..rows).map(height).collect();
     let mut chart = ChartBuilder::on(root)
         .margin_left(12)
         .margin_right(CHARACTER * longest(|line| &line.note) + 16)
@@ -96,7 +96,7 @@ where
         .margin_bottom(FOOT - AXIS)
         .x_label_area_size(AXIS)
         .y_label_area_size(CHARACTER * longest(|line| &line.label))
-        .build_cartesian_2d(axis, (0..rows - 1).into_segmented())
+        .build_cartesian_2d(axis, (1..2 * rows.max(1) as i32 + 1).with_key_points(heights))
         .map_err(failed)?;
     chart
         .configure_mesh()
@@ -109,22 +109,21 @@ where
         .x_label_formatter(&|value| format!("{}", rounded(*value, 6)))
         .axis_desc_style((FONT, 13))
         .label_style((FONT, 13))
-        .y_label_formatter(&|at| match at {
-            SegmentValue::CenterOf(at) => label(*at).map(|line| line.label.clone()).unwrap_or_default(),
-            _ => String::new(),
+        .y_label_formatter(&|at| {
+            lines.get(rows - (*at as usize / 2).min(rows)).map(|line| line.label.clone()).unwrap_or_default()
         })
         .draw()
         .map_err(failed)?;
     let text = (FONT, 13).into_text_style(root).pos(Pos::new(HPos::Left, VPos::Center));
     for (n, line) in lines.iter().enumerate() {
         let colour = COLOURS[line.series % COLOURS.len()];
-        let at = |x| (x, row(n));
+        let at = |x| (x, height(n));
         chart
             .draw_series([PathElement::new([at(left), at(line.value)], colour.mix(0.4).stroke_width(stroke))])
             .map_err(failed)?;
         chart
             .draw_series([ErrorBar::new_horizontal(
-                row(n),
+                height(n),
                 line.min,
                 line.value,
                 line.max,

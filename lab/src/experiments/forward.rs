@@ -1,11 +1,17 @@
 //! Experiment `forward`: IPv4, IPv6, decapsulation and encapsulation through the kernel and through XDP, interleaved in one run.
 
+mod rows;
+
 use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
 
 use serde::Serialize;
+
+pub use rows::{Plane, Row, lines};
+
+use rows::{Series, Turn};
 
 use super::traffic::{self, Path};
 use crate::{
@@ -14,9 +20,8 @@ use crate::{
     frames::Kind,
     generator::Generator,
     in_own_thread,
-    measure::{Samples, rounded},
+    measure::rounded,
     netns,
-    plot::Line,
     report::{Document, Machine},
     sinks::{Sink, Sinks},
     tables::{Source, Tables},
@@ -82,78 +87,8 @@ pub struct Mirror {
     pub status: Option<serde_json::Value>,
 }
 
-/// Who forwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Plane {
-    /// The kernel, into the XDP sink on s0.
-    Kernel,
-    /// The kernel, into a tc sink on n1's egress: without the transmit.
-    KernelTcSink,
-    /// XDP, into the XDP sink.
-    Xdp,
-}
-
-/// One path through one plane.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// `ipv4 ipv6 decap encap`, or `redirect`: the bare redirect.
-    pub path: &'static str,
-    /// `kernel kernel-tc-sink xdp`.
-    pub plane: Plane,
-    /// Length of the frames sent, without FCS.
-    pub frame_bytes: usize,
-    /// Routes in the node's kernel.
-    pub routes: u64,
-    /// Million frames a second, from the median.
-    pub mpps: f64,
-    /// Nanoseconds a frame, generator included: median of the rounds.
-    pub ns: f64,
-    /// Fastest round.
-    pub ns_min: f64,
-    /// Slowest round.
-    pub ns_max: f64,
-    /// What the generator alone takes, the same rounds.
-    pub ns_generator: f64,
-    /// Median of the rounds' differences: without the generator.
-    pub ns_net: f64,
-    /// The kernel's ns over this ns, gross: median of the rounds.
-    pub ratio: Option<f64>,
-    /// Lowest and highest of the rounds.
-    pub ratio_min: Option<f64>,
-    /// Highest.
-    pub ratio_max: Option<f64>,
-    /// Likewise against the kernel with the tc sink.
-    pub ratio_tc: Option<f64>,
-    /// Frames counted at the sink, all rounds: as many as `frames` when none was lost.
-    pub delivered: u64,
-    /// Frames sent, all rounds.
-    pub frames: u64,
-}
-
 /// The experiment's document.
 pub type Outcome = Document<Parameters, Row>;
-
-/// A line of a picture for each row.
-pub fn lines(outcome: &Outcome) -> Vec<Line> {
-    let line = |row: &Row| {
-        let plane = match row.plane {
-            Plane::Kernel => "kernel",
-            Plane::KernelTcSink => "kernel, tc sink",
-            Plane::Xdp => "XDP",
-        };
-        let ratio = row.ratio.map(|ratio| format!(" ({ratio:.1}x)")).unwrap_or_default();
-        Line {
-            label: format!("{} {plane}", row.path),
-            value: row.ns,
-            min: row.ns_min,
-            max: row.ns_max,
-            series: row.plane as usize,
-            note: format!("{:.1} ns{ratio}", row.ns),
-        }
-    };
-    outcome.rows.iter().map(line).collect()
-}
 
 /// Runs it; blocks until the end, and cleans up whatever happens.
 pub fn run(options: &Options, context: &Context) -> Result<Outcome> {
@@ -231,14 +166,6 @@ struct Bench<'t> {
     generator: &'t Generator,
     sinks: Sinks<'t>,
     context: &'t Context<'t>,
-}
-
-/// What a turn measured.
-#[derive(Clone, Copy)]
-struct Turn {
-    ns: f64,
-    sent: u64,
-    delivered: u64,
 }
 
 impl Bench<'_> {
@@ -343,72 +270,5 @@ impl Bench<'_> {
             status: daemon.status(),
         };
         Ok((daemon, mirror))
-    }
-}
-
-/// All turns by path and plane.
-struct Series {
-    paths: Vec<Path>,
-    planes: Vec<Plane>,
-    redirect: Vec<Turn>,
-    generator: Vec<Samples>,
-    turns: Vec<Vec<Vec<Turn>>>,
-}
-
-impl Series {
-    fn new(paths: &[Path], planes: &[Plane]) -> Series {
-        Series {
-            paths: paths.to_vec(),
-            planes: planes.to_vec(),
-            redirect: Vec::new(),
-            generator: vec![Samples::default(); paths.len()],
-            turns: vec![vec![Vec::new(); planes.len()]; paths.len()],
-        }
-    }
-
-    fn rows(&self, routes: u64) -> Vec<Row> {
-        let ns = |turns: &[Turn]| turns.iter().map(|turn| turn.ns).collect::<Samples>();
-        let mut rows = Vec::new();
-        let row =
-            |path, kind: Kind, plane, turns: &[Turn], generator: &Samples, kernel: &Samples, tc: &Samples| {
-                let own = ns(turns);
-                let (sent, delivered) = turns
-                    .iter()
-                    .fold((0, 0), |(sent, delivered), t| (sent + t.sent, delivered + t.delivered));
-                let net: Samples =
-                    turns.iter().zip(generator.values()).map(|(turn, gen_)| turn.ns - gen_).collect();
-                let ratio = own.ratio_of(kernel);
-                Row {
-                    path,
-                    plane,
-                    frame_bytes: kind.frame_bytes(),
-                    routes,
-                    mpps: rounded(1e3 / own.median(), 3),
-                    ns: rounded(own.median(), 1),
-                    ns_min: rounded(own.min(), 1),
-                    ns_max: rounded(own.max(), 1),
-                    ns_generator: rounded(generator.median(), 1),
-                    ns_net: rounded(net.median(), 1),
-                    ratio: Some(rounded(ratio.median(), 2)),
-                    ratio_min: Some(rounded(ratio.min(), 2)),
-                    ratio_max: Some(rounded(ratio.max(), 2)),
-                    ratio_tc: Some(rounded(own.ratio_of(tc).median(), 2)),
-                    delivered,
-                    frames: sent,
-                }
-            };
-        for (p, path) in self.paths.iter().enumerate() {
-            let (kernel, tc) = (ns(&self.turns[p][0]), ns(&self.turns[p][1]));
-            if p == 0 {
-                // The redirect does nothing but move frames: what it saves against the kernel's forwarding of the first path.
-                let turns = &self.redirect;
-                rows.push(row("redirect", Kind::Ipv4, Plane::Xdp, turns, &self.generator[p], &kernel, &tc));
-            }
-            for (q, plane) in self.planes.iter().enumerate() {
-                let turns = &self.turns[p][q];
-                rows.push(row(path.name(), path.kind(), *plane, turns, &self.generator[p], &kernel, &tc));
-            }
-        }
-        rows
     }
 }

@@ -1,0 +1,96 @@
+//! What `map-tables` says: its parameters and a row for each structure, mode and table.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::{experiments::structure::Mode, plot::Line, tables::Source};
+
+/// What was asked for, as the document says it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Parameters {
+    /// Whether it was a quick run.
+    pub quick: bool,
+    /// The file measured.
+    pub table: Option<PathBuf>,
+    /// The data directory used.
+    pub data: Option<PathBuf>,
+    /// Interleaved rounds.
+    pub rounds: usize,
+    /// Addresses drawn from each table.
+    pub addresses: usize,
+    /// CPU that looks up.
+    pub cpu: u32,
+    /// How it was timed.
+    pub clock: &'static str,
+    /// Milliseconds between a call of the empty program and its first packet, which the clock leaves out: median.
+    pub before_ms: f64,
+    /// What `ns_empty` is.
+    pub empty: &'static str,
+    /// What a value is.
+    pub values: &'static str,
+    /// What `bytes` is.
+    pub bytes: &'static str,
+}
+
+/// A structure on a table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// `bgp4 bgp6 hosts-N`, or the file's name.
+    pub table: String,
+    /// 4 or 6.
+    pub family: u8,
+    /// `trieline` or `lpm_trie`.
+    pub structure: &'static str,
+    /// `arena array`; `map` for LPM_TRIE.
+    pub home: &'static str,
+    /// `packet` or `loop`.
+    pub mode: Mode,
+    /// Which addresses: `prefix`, random hosts inside random prefixes.
+    pub traffic: &'static str,
+    /// `file` or `generated`.
+    pub source: Source,
+    /// Nanoseconds a lookup, everything included: median of the rounds.
+    pub ns: f64,
+    /// Fastest round.
+    pub ns_min: f64,
+    /// Slowest.
+    pub ns_max: f64,
+    /// The same program without the lookup.
+    pub ns_empty: f64,
+    /// LPM_TRIE's ns over this ns: median of the rounds; 1 for itself.
+    pub ratio: f64,
+    /// Lowest of the rounds.
+    pub ratio_min: f64,
+    /// Highest.
+    pub ratio_max: f64,
+    /// Memory of the table.
+    pub bytes: u64,
+    /// Prefixes in it.
+    pub prefixes: usize,
+    /// Milliseconds to fill it.
+    pub fill_ms: f64,
+    /// Answers compared with the oracle; all agreed.
+    pub checked: u64,
+    /// Lookups a round.
+    pub lookups: u32,
+    /// Rounds: as many as asked for, unless a quick run on a slow machine had no time left.
+    pub rounds: usize,
+}
+
+/// A line of a picture for each row of one mode.
+pub fn lines(rows: &[Row], mode: Mode) -> Vec<Line> {
+    let line = |row: &Row| Line {
+        label: format!("{} {} {}", row.table, row.structure, row.home),
+        value: row.ns,
+        min: row.ns_min,
+        max: row.ns_max,
+        series: match row.home {
+            "arena" => 2,
+            "array" => 3,
+            _ => 0,
+        },
+        note: format!("{:.1} ns ({:.1}x)", row.ns, row.ratio),
+    };
+    rows.iter().filter(|row| row.mode == mode).map(line).collect()
+}
