@@ -34,41 +34,26 @@ TL_INLINE struct tl_adjacency *tl_action_adjacency(__u64 word)
 }
 
 /*
- * Reverse path (RFC 3704): whether packets to the source would leave by the port this one came in by
- * (strict), or by any (loose). Functions of their own, verified and called apart: only ports that ask for it
- * pay.
+ * Reverse path of IPv4 (RFC 3704; Linux has no such setting for IPv6): whether packets to the source would
+ * leave by the port this one came in by (strict), or by any (loose). A function of its own, verified and
+ * called apart: only ports that ask for it pay.
  */
-TL_INLINE int tl_reverse_path(__u32 value, __u32 strict, __u32 ifindex, __u32 tag)
+__attribute__((noinline)) int tl_reverse_path4(__u32 table, __u32 source, __u32 strict, __u32 ifindex,
+					       __u32 tag)
 {
-	__u64 word = value ? tl_action_word(value) : TL_ACTION_NONE;
 	struct tl_adjacency *adj;
+	__u32 value;
+	__u64 word;
 
+	TL_ENTER();
+	value = tl_lookup4(0, table, source);
+	word = value ? tl_action_word(value) : TL_ACTION_NONE;
 	if (tl_action_kind(word) != TL_ACTION_FORWARD)
 		return 0;
 	if (!strict)
 		return 1;
 	adj = tl_action_adjacency(word);
 	return adj && adj->ifindex == ifindex && adj->tag == tag;
-}
-
-__attribute__((noinline)) int tl_reverse_path4(__u32 table, __u32 source, __u32 strict, __u32 ifindex,
-					       __u32 tag)
-{
-	TL_ENTER();
-	return tl_reverse_path(tl_lookup4(0, table, source), strict, ifindex, tag);
-}
-
-__attribute__((noinline)) int tl_reverse_path6(struct xdp_md *ctx, __u32 table, __u32 l2, __u32 strict,
-					       __u32 tag)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct ipv6hdr *ip6 = data + (l2 == 18 ? 18 : 14);
-
-	TL_ENTER();
-	if ((void *)(ip6 + 1) > end)
-		return 0;
-	return tl_reverse_path(tl_lookup6(0, table, TL_BE64(ip6->saddr.hi), TL_BE64(ip6->saddr.lo)), strict,
-			       ctx->ingress_ifindex, tag);
 }
 
 /* The action of an inner IPv4 destination, after decapsulation into a table. */

@@ -55,9 +55,6 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 
 	if (verdict != TL_GO_ON)
 		return verdict;
-	if (TL_UNLIKELY(f->port->flags & TL_RPF) &&
-	    !tl_reverse_path6(ctx, f->port->table6, f->l2, f->port->flags & TL_PORT_RPF_STRICT, f->tag))
-		return TL_PASS_REVERSE_PATH;
 	value = tl_lookup6(0, f->port->table6, TL_BE64(ip6->daddr.hi), TL_BE64(ip6->daddr.lo));
 	if (!value)
 		return TL_PASS_NO_ROUTE;

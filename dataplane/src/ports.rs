@@ -30,7 +30,7 @@ pub struct PortFlags {
     pub forward6: bool,
     /// SRv6 endpoints and headends are handled here.
     pub seg6: bool,
-    /// Reverse path filter, loose (RFC 3704).
+    /// Reverse path filter of IPv4, loose (RFC 3704).
     pub rpf_loose: bool,
     /// Reverse path filter, strict; the stronger of the two counts.
     pub rpf_strict: bool,

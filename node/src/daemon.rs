@@ -382,8 +382,10 @@ impl Daemon {
         if world_changed {
             self.mirror.world.sysctl = Sysctl::read(self.ports.watched(&self.mirror.world).into_iter());
         }
-        let devices = self.ports.devices(&self.mirror.world);
-        self.publisher.publish(&mut self.mirror, self.dataplane.actions(), &devices);
+        if world_changed && self.counts.status.ready_ms > 0.0 {
+            self.open_exits();
+        }
+        self.publisher.publish(&mut self.mirror, self.dataplane.actions(), self.ports.exits());
         let tables = self.tables();
         // Before the first tables are there nothing is attached; see `take_over`.
         if self.counts.status.ready_ms > 0.0 && (world_changed || before != tables) {
@@ -406,6 +408,7 @@ impl Daemon {
             self.mirror.world.sysctl = sysctl;
             self.mirror.changes.world = true;
         }
+        self.open_exits();
         if self.mirror.stale.is_empty() {
             return;
         }
@@ -425,6 +428,14 @@ impl Daemon {
         }
     }
 
+    /// Looks which devices packets may leave by at present.
+    fn open_exits(&mut self) {
+        match self.ports.open(&self.mirror.world, &mut self.dataplane) {
+            Ok(changed) => self.mirror.changes.world |= changed,
+            Err(error) => tracing::error!(%error, "devices that packets may leave by"),
+        }
+    }
+
     fn use_devices(&mut self, devices: Vec<String>) {
         let before = std::mem::replace(&mut self.ports.names, devices);
         let world = &self.mirror.world;
@@ -435,7 +446,7 @@ impl Daemon {
             None => self
                 .ports
                 .open(world, dataplane)
-                .and_then(|()| self.ports.set(world, dataplane, tables))
+                .and_then(|_| self.ports.set(world, dataplane, tables))
                 .and_then(|()| self.ports.attach(world, dataplane))
                 .map_err(Error::from),
         };

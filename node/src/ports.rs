@@ -5,7 +5,7 @@ use crate::kernel::link::Link;
 use crate::publish::{TABLE4, TABLE6};
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
-use trieline_dataplane::{AttachMode, Dataplane, Error, Port, PortFlags};
+use trieline_dataplane::{AttachMode, Dataplane, Error, Port, PortFlags, takes_redirects};
 
 /// The devices given to the daemon, by name, and what was made of them.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub struct Ports {
     mode: AttachMode,
     /// Device numbers of those that are attached.
     attached: BTreeSet<u32>,
+    /// Device numbers of those that packets may leave by.
+    exits: BTreeSet<u32>,
     ports: BTreeMap<(u32, Option<u16>), Port>,
     /// Names whose trouble has been logged.
     troubled: BTreeSet<String>,
@@ -25,7 +27,8 @@ impl Ports {
     pub fn new(names: Vec<String>, mode: AttachMode, dataplane: &Dataplane) -> Result<Self, Error> {
         let attached = dataplane.attachments()?.into_iter().map(|attachment| attachment.ifindex).collect();
         let known = dataplane.ports()?.into_iter().map(|(ifindex, vlan, port)| ((ifindex, vlan), port));
-        Ok(Self { names, mode, attached, ports: known.collect(), troubled: BTreeSet::new() })
+        let ports = known.collect();
+        Ok(Self { names, mode, attached, exits: BTreeSet::new(), ports, troubled: BTreeSet::new() })
     }
 
     /// The links of the configured names.
@@ -34,8 +37,8 @@ impl Ports {
     }
 
     /// Device numbers that packets may leave by.
-    pub fn devices(&self, world: &World) -> BTreeSet<u32> {
-        self.links(world).into_iter().map(|link| link.ifindex).collect()
+    pub fn exits(&self) -> &BTreeSet<u32> {
+        &self.exits
     }
 
     /// Names of the devices whose unannounced settings matter: the configured ones and the VLANs on top.
@@ -68,9 +71,30 @@ impl Ports {
         wanted
     }
 
-    /// Lets packets leave by the configured devices.
-    pub fn open(&self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
-        self.links(world).into_iter().try_for_each(|link| dataplane.set_device(link.ifindex))
+    /// Lets packets leave by those of the configured devices that take redirected frames, which can change at any time and is
+    /// not announced on every kernel. Returns whether it did.
+    pub fn open(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<bool, Error> {
+        let mut exits = BTreeSet::new();
+        for link in self.links(world) {
+            if self.mode == AttachMode::Generic || takes_redirects(link.ifindex) != Some(false) {
+                exits.insert(link.ifindex);
+            } else if self.exits.contains(&link.ifindex) || !self.attached.contains(&link.ifindex) {
+                tracing::warn!(
+                    dev = link.name,
+                    "takes no redirected frames (a veth does while its peer has GRO or XDP): packets to it are the kernel's"
+                );
+            }
+        }
+        for opened in exits.difference(&self.exits) {
+            dataplane.set_device(*opened)?;
+        }
+        for closed in self.exits.difference(&exits) {
+            // The kernel forgets a device that is gone by itself.
+            let _ = dataplane.clear_device(*closed);
+        }
+        let changed = exits != self.exits;
+        self.exits = exits;
+        Ok(changed)
     }
 
     /// Sets the ports where they differ. `tables` says which families' tables are as the kernel's.
@@ -95,15 +119,13 @@ impl Ports {
 
     /// Attaches to the configured devices and leaves all others. Fails at the first device that refuses.
     pub fn attach(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
-        let wanted = self.devices(world);
+        let wanted: BTreeSet<u32> = self.links(world).into_iter().map(|link| link.ifindex).collect();
         for link in self.links(world) {
             dataplane.attach(link.ifindex, &link.name, self.mode)?;
             self.attached.insert(link.ifindex);
         }
         for gone in self.attached.difference(&wanted).copied().collect::<Vec<_>>() {
             dataplane.detach(gone)?;
-            // The kernel forgets a device that is gone by itself.
-            let _ = dataplane.clear_device(gone);
             self.attached.remove(&gone);
         }
         Ok(())
@@ -115,10 +137,7 @@ impl Ports {
         let new: Vec<_> =
             self.links(world).into_iter().filter(|link| !self.attached.contains(&link.ifindex)).collect();
         for link in new {
-            let tried = dataplane
-                .set_device(link.ifindex)
-                .and_then(|()| dataplane.attach(link.ifindex, &link.name, self.mode));
-            match tried {
+            match dataplane.attach(link.ifindex, &link.name, self.mode) {
                 Ok(()) => {
                     self.attached.insert(link.ifindex);
                     self.troubled.remove(&link.name);

@@ -81,7 +81,8 @@ pub struct DeviceStatus {
     pub mode: String,
     /// VLAN id, for a VLAN device on top of an attached one.
     pub vlan: Option<u16>,
-    /// What its packets may do: `forward4`, `forward6`, `seg6`, `rpf-loose`, `rpf-strict`.
+    /// What its packets may do: `forward4`, `forward6`, `seg6`, `rpf-loose`, `rpf-strict`; `no-exit`: it takes no
+    /// redirected frames, so that packets to it are the kernel's.
     pub flags: Vec<String>,
     /// Packets by verdict; verdicts without any are left out.
     pub counters: Vec<Counter>,

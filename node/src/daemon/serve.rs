@@ -107,12 +107,16 @@ impl Daemon {
         let counts = counts.filter(|count| (count.ifindex, count.vlan) == (ifindex, vlan));
         let mut counters: Vec<_> = counts.flat_map(|count| status::counters(&count.counts)).collect();
         counters.retain(|counter| counter.packets > 0);
+        let mut flags = status::flags(port.flags);
+        if !self.ports.exits().contains(&ifindex) {
+            flags.push("no-exit".into());
+        }
         DeviceStatus {
             dev: self.mirror.world.name(port.ifindex),
             ifindex: port.ifindex,
             mode: mode.map(|attachment| attachment.mode.to_string()).unwrap_or_default(),
             vlan,
-            flags: status::flags(port.flags),
+            flags,
             counters,
         }
     }
