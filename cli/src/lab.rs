@@ -338,7 +338,7 @@ fn map_tables_table(outcome: &map_tables::Outcome) -> String {
             row.prefixes.to_string(),
             row.structure.into(),
             row.home.into(),
-            if row.mode == Mode::Packet { "packet".into() } else { "loop".into() },
+            row.mode.name().into(),
             format!("{:.1}", row.ns),
             format!("{:.1}", row.ns_min),
             format!("{:.1}", row.ns_max),

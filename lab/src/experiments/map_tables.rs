@@ -248,7 +248,9 @@ impl Bench<'_> {
             // A quick run keeps its promise on a slow machine too, and no table takes the others' time.
             let late = began.elapsed() > QUICK_MODE || self.began.elapsed() > QUICK_ALL;
             if self.quick && round > 0 && late {
-                self.context.progress.note(&format!("{name}: slow machine, fewer rounds than asked for"));
+                self.context
+                    .progress
+                    .note(&format!("{name}, {}: slow machine, fewer rounds than asked for", mode.name()));
                 break;
             }
             self.context.check()?;

@@ -24,6 +24,16 @@ pub enum Mode {
     Loop,
 }
 
+impl Mode {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Packet => "packet",
+            Mode::Loop => "loop",
+        }
+    }
+}
+
 /// Which structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
