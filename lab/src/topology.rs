@@ -20,10 +20,10 @@ use crate::{
 pub const GATEWAYS: u32 = 16;
 /// IPv4 prefix whose route has `encap seg6`.
 pub const ENCAP_PREFIX: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 0, 0), 15);
-/// The segment that the `encap seg6` route names.
-pub const ENCAP_SEGMENT: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1);
+/// The segment that the `encap seg6` route names, from the block for SIDs (RFC 9602).
+pub const ENCAP_SEGMENT: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xe, 0, 0, 0, 0, 1);
 /// The node's own SID, behaviour End.DX4.
-pub const DECAP_SID: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xd, 0, 0, 0, 0, 4);
+pub const DECAP_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 4);
 /// Outer source of what the node encapsulates.
 pub const TUNNEL_SOURCE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1);
 /// Source of every IPv4 frame.
@@ -193,7 +193,7 @@ impl Topology {
         lines.push(format!("route add 203.0.113.9/32 via {} dev n1", gateway4(0)));
         lines
             .push(format!("route add {DECAP_SID}/128 encap seg6local action End.DX4 nh4 203.0.113.9 dev n1"));
-        lines.push(format!("route add 2001:db8:e::/64 via {} dev n1", gateway6(0)));
+        lines.push(format!("route add 5f00:0:e::/64 via {} dev n1", gateway6(0)));
         let (prefix, len) = ENCAP_PREFIX;
         lines.push(format!("route add {prefix}/{len} encap seg6 mode encap segs {ENCAP_SEGMENT} dev n1"));
         lines.push(format!("sr tunsrc set {TUNNEL_SOURCE}"));

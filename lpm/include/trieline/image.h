@@ -32,7 +32,8 @@
 
 #define TL_IMAGE_MAGIC 0x4c495254u /* "TRIL" */
 #define TL_IMAGE_VERSION 1
-#define TL_CHUNK 65536u	 /* bytes; a writer that opens an image keeps every chunk that a table reaches into  \
+#define TL_CHUNK                                                                                             \
+	65536u		 /* bytes; a writer that opens an image keeps every chunk that a table reaches into  \
 			  */
 #define TL_DIRECTORY 64u /* offset of the directory */
 #define TL_NO_TABLE 0u
@@ -97,11 +98,13 @@ struct tl_node8 {
 	__u32 ref[];
 };
 
-/* Stands for a chain of nodes with one child each: the next `len` key bits are `bits` (left-aligned) or the
- * answer is `otherwise`. */
-#define TL_SKIP_MAX 56
+/*
+ * Stands for a chain of nodes with one child each: the next `len` key bits are `bits` (first word first, each
+ * a number whose highest bit comes first) or the answer is `otherwise`.
+ */
+#define TL_SKIP_MAX 127
 struct tl_skip {
-	__u64 bits;
+	__u64 bits[2];
 	__u32 len;
 	__u32 next;	 /* ref */
 	__u32 otherwise; /* a value or 0 */
@@ -116,6 +119,6 @@ _Static_assert(sizeof(struct tl_image) == TL_DIRECTORY, "the directory follows t
 _Static_assert(sizeof(struct tl_table) == 64, "table header");
 _Static_assert(sizeof(struct tl_node6) == 8, "node6 header");
 _Static_assert(sizeof(struct tl_node8) == 40, "node8 header");
-_Static_assert(sizeof(struct tl_skip) == 24, "skip");
+_Static_assert(sizeof(struct tl_skip) == 32, "skip");
 
 #endif

@@ -88,12 +88,23 @@ static inline __attribute__((always_inline)) __u32 tl_lookup6_in(tl_base_t base,
 		} else if (kind == TL_RAW8) {
 			ref = tl_load32(base, node + (hi >> 56) * 4);
 		} else {
-			len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & 63;
-			if ((hi ^ tl_load64(base, node)) >> 1 >> (63 - len)) {
+			__u64 differ = hi ^ tl_load64(base, node);
+
+			len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & TL_SKIP_MAX;
+			if (len < 64)
+				differ = differ >> 1 >> (63 - len);
+			else
+				differ |= (lo ^ tl_load64(base, node + 8)) >> 1 >> (127 - len);
+			if (differ) {
 				ref = tl_load32(base, node + __builtin_offsetof(struct tl_skip, otherwise));
 				break;
 			}
 			ref = tl_load32(base, node + __builtin_offsetof(struct tl_skip, next));
+			if (len >= 64) {
+				hi = lo;
+				lo = 0;
+				len -= 64;
+			}
 		}
 		hi = hi << len | lo >> 1 >> (63 - len);
 		lo <<= len;

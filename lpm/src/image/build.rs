@@ -8,7 +8,7 @@ use super::layout::{
     Kind, NODE8, RAW8, RAW8_MIN, REF_NODE, REF_OFFSET, SKIP, SKIP_MAX, SKIP_MIN, Skip, UNIT, kind_of,
     node_ref,
 };
-use super::lookup::{load, load64, starts};
+use super::lookup::{load, skip, starts};
 use super::space::{Block, Space};
 use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
 use crate::table::Shadow;
@@ -135,10 +135,10 @@ impl<'a, G: Grace> Builder<'a, G> {
         let old = load(self.words, word as u32 * 4);
         let at = (old & REF_OFFSET) * UNIT;
         let field = |field: usize| load(self.words, at + field as u32);
-        let end = depth + field(offset_of!(Skip, len)) as u8;
         let otherwise = field(offset_of!(Skip, otherwise));
-        let differing = prefix.addr().word_at(depth) ^ load64(self.words, at);
-        if prefix.len() >= end && differing >> (64 - (end - depth)) == 0 {
+        let (len, differs) = skip(self.words, at, prefix.addr(), depth);
+        let end = depth + len;
+        if prefix.len() >= end && !differs {
             let next = (at as usize + offset_of!(Skip, next)) / 4;
             let swing = self.edit(shadow, prefix, next, end)?;
             if swing.word != next || swing.entry != otherwise {
@@ -219,9 +219,11 @@ impl<'a, G: Grace> Builder<'a, G> {
             return Ok(default);
         }
         let block = self.allocate(SKIP_UNITS)?;
-        let bits = entries[0].0.addr().masked(end).word_at(depth);
-        let words = [bits as u32, (bits >> 32) as u32, u32::from(end - depth), next, default, 0];
-        for (word, value) in words.into_iter().enumerate() {
+        let addr = entries[0].0.addr().masked(end);
+        let (first, second) = (addr.word_at(depth), addr.word_at(depth + 64));
+        let bits = [first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32];
+        let words = bits.into_iter().chain([u32::from(end - depth), next, default, 0]);
+        for (word, value) in words.enumerate() {
             self.words[(block.at * UNIT / 4) as usize + word].store(value, Ordering::Relaxed);
         }
         Ok(node_ref(SKIP, block.at))

@@ -93,7 +93,7 @@ pub const NODE8: Kind = Kind { id: 1, stride: 8, starts: 8, refs: 40 };
 /// `TL_SKIP`.
 pub const SKIP: u32 = 2;
 /// `TL_SKIP_MAX`, bits.
-pub const SKIP_MAX: u8 = 56;
+pub const SKIP_MAX: u8 = 127;
 /// `TL_RAW8`.
 pub const RAW8: u32 = 3;
 /// Bytes of a raw node.
@@ -107,8 +107,8 @@ pub const SKIP_MIN: u8 = 16;
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Skip {
-    /// Key bits that lead to `next`, left-aligned, as two words: low, high.
-    pub bits: [u32; 2],
+    /// Key bits that lead to `next`, left-aligned, as two 64-bit words, each low half first.
+    pub bits: [u32; 4],
     /// How many.
     pub len: u32,
     /// Ref.

@@ -69,13 +69,13 @@ impl<'a> Reader<'a> {
                 layout::RAW8 if A::FAMILY == 6 => entry = self.load(node.wrapping_add(4 * slot)),
                 layout::SKIP if A::FAMILY == 6 => {
                     let field = |at: usize| self.load(node.wrapping_add(at as u32));
-                    let len = field(offset_of!(Skip, len)) & 63;
-                    if (addr.word_at(depth) ^ load64(self.words, node)) >> 1 >> (63 - len) != 0 {
+                    let (len, differs) = skip(self.words, node, addr, depth);
+                    if differs {
                         entry = field(offset_of!(Skip, otherwise));
                         break;
                     }
                     entry = field(offset_of!(Skip, next));
-                    step = len as u8;
+                    step = len;
                 }
                 _ => {
                     let run = run_of(self.words, node, kind, slot);
@@ -107,6 +107,19 @@ impl<'a> Reader<'a> {
     fn load(&self, at: u32) -> u32 {
         load(self.words, at)
     }
+}
+
+/// How many key bits the skip at byte offset `node` takes, and whether those of `addr` from `depth` on differ from its.
+#[inline]
+pub(super) fn skip<A: Address>(words: &[AtomicU32], node: u32, addr: A, depth: u8) -> (u8, bool) {
+    let len =
+        (load(words, node.wrapping_add(offset_of!(Skip, len) as u32)) & u32::from(layout::SKIP_MAX)) as u8;
+    let differ = addr.word_at(depth) ^ load64(words, node);
+    if len < 64 {
+        return (len, differ >> 1 >> (63 - len) != 0);
+    }
+    let second = addr.word_at(depth.saturating_add(64)) ^ load64(words, node.wrapping_add(8));
+    (len, differ != 0 || second >> 1 >> (127 - len) != 0)
 }
 
 /// Index of the run that covers `slot` of the node at byte offset `node`.
