@@ -94,7 +94,11 @@ fn detach(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
     if is_hidden() {
         return Err(instance::Error::Hidden.into());
     }
-    match detach_all(&instance.pins()) {
+    let detached = detach_all(&instance.pins());
+    if detached.is_ok() {
+        instance.forget()?;
+    }
+    match detached {
         Ok(devices) if !output.json => output.text(&format!("detached from {devices} devices"))?,
         Ok(devices) => output.document(&serde_json::json!({ "detached": devices }))?,
         // Nothing to do is no failure.

@@ -185,8 +185,8 @@ impl Daemon {
             listener.set_nonblocking(true)?;
             Ok((publisher, ports, listener))
         });
-        let undo = |dataplane: Dataplane, error: Error| {
-            drop(dataplane);
+        // Once nobody holds the dataplane any more.
+        let undo = |error: Error| {
             if fresh {
                 // The error that led here is the one to tell.
                 let _ = trieline_dataplane::detach_all(&instance.pins());
@@ -195,7 +195,10 @@ impl Daemon {
         };
         let (publisher, ports, listener) = match made {
             Ok(made) => made,
-            Err(error) => return Err(undo(dataplane, error)),
+            Err(error) => {
+                drop(dataplane);
+                return Err(undo(error));
+            }
         };
         let now = Instant::now();
         let mut daemon = Self {
@@ -219,7 +222,10 @@ impl Daemon {
         };
         match daemon.take_over() {
             Ok(()) => Ok(daemon),
-            Err(error) => Err(undo(daemon.dataplane, error)),
+            Err(error) => {
+                drop(daemon);
+                Err(undo(error))
+            }
         }
     }
 
@@ -458,6 +464,13 @@ impl Daemon {
             }
         }
         self.mirror.changes.world = true;
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Whoever asks next is told at once that no daemon runs.
+        let _ = std::fs::remove_file(self.instance.socket());
     }
 }
 

@@ -102,26 +102,52 @@ impl Instance {
         Path::new(RUN).join(self.name()).with_extension("sock")
     }
 
+    /// Its lock.
+    fn lock(&self) -> PathBuf {
+        Path::new(RUN).join(self.name()).with_extension("lock")
+    }
+
     /// Claims the instance for this process, until the returned file is closed.
     pub fn claim(&self) -> Result<File, Error> {
         fs::create_dir_all(RUN).map_err(file_error(Path::new(RUN)))?;
-        let path = Path::new(RUN).join(self.name()).with_extension("lock");
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(file_error(&path))?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let mut pid = String::new();
-            // Only for the message.
-            let _ = file.read_to_string(&mut pid);
-            return Err(Error::Running { pid: pid.trim().into() });
+        let path = self.lock();
+        loop {
+            let mut file = File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)
+                .map_err(file_error(&path))?;
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                let mut pid = String::new();
+                // Only for the message.
+                let _ = file.read_to_string(&mut pid);
+                return Err(Error::Running { pid: pid.trim().into() });
+            }
+            // `forget` may have removed it between the two: a lock that nobody else can find is none.
+            let ours = file.metadata().map_err(file_error(&path))?;
+            if !fs::metadata(&path).is_ok_and(|found| (found.dev(), found.ino()) == (ours.dev(), ours.ino())) {
+                continue;
+            }
+            file.set_len(0).and_then(|()| file.rewind()).map_err(file_error(&path))?;
+            writeln!(file, "{}", std::process::id()).map_err(file_error(&path))?;
+            return Ok(file);
         }
-        file.set_len(0).and_then(|()| file.rewind()).map_err(file_error(&path))?;
-        writeln!(file, "{}", std::process::id()).map_err(file_error(&path))?;
-        Ok(file)
+    }
+
+    /// Removes socket and lock, unless a daemon runs.
+    pub fn forget(&self) -> Result<(), Error> {
+        let Ok(_claim) = self.claim() else { return Ok(()) };
+        for path in [self.socket(), self.lock()] {
+            match fs::remove_file(&path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::File { path, source });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }
 
