@@ -317,10 +317,18 @@ fn create_image(options: &Options) -> Result<ImageMap> {
     if options.tables == 0 || options.actions < 2 || options.adjacencies == 0 {
         return Err(Error::Argument("tables and adjacencies must be at least 1, actions at least 2".into()));
     }
+    let probe = probe();
     if let Some(home) = options.home {
-        return ImageMap::create(home, options.image_bytes);
+        let available = if home == Home::Arena { probe.arena } else { probe.array };
+        return match available {
+            // Without the capabilities a trial fails too; creating says which are missing.
+            Err(reason) if probe.missing_capabilities.is_empty() => {
+                Err(Error::Argument(format!("{home} as home of the image: {reason}")))
+            }
+            _ => ImageMap::create(home, options.image_bytes),
+        };
     }
-    let arena = match probe().arena {
+    let arena = match probe.arena {
         Ok(()) => return ImageMap::create(Home::Arena, options.image_bytes),
         Err(reason) => reason,
     };

@@ -5,6 +5,7 @@
 
 mod bed;
 mod errors;
+mod exits;
 mod forward;
 mod lifecycle;
 mod mirror;
