@@ -127,7 +127,8 @@ impl Instance {
             }
             // `forget` may have removed it between the two: a lock that nobody else can find is none.
             let ours = file.metadata().map_err(file_error(&path))?;
-            if !fs::metadata(&path).is_ok_and(|found| (found.dev(), found.ino()) == (ours.dev(), ours.ino())) {
+            if !fs::metadata(&path).is_ok_and(|found| (found.dev(), found.ino()) == (ours.dev(), ours.ino()))
+            {
                 continue;
             }
             file.set_len(0).and_then(|()| file.rewind()).map_err(file_error(&path))?;
