@@ -9,6 +9,7 @@ pub mod image;
 pub mod io;
 pub mod oracle;
 mod prefix;
+mod shadow;
 mod table;
 
 pub use image::grace::{Grace, NoReaders};

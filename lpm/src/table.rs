@@ -3,11 +3,10 @@
 use crate::image::Error;
 use crate::image::build::Swing;
 use crate::image::layout::{LINE, TableHeader, UNIT, VALUE_MAX};
+use crate::shadow::Shadow;
 use crate::{Address, Grace, Image, Memory, Prefix};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::mem::offset_of;
-use core::ops::Bound::{Included, Unbounded};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// A prefix table of an [`Image`], changed prefix by prefix or as a whole.
@@ -53,48 +52,6 @@ fn root_bits<A: Address>(prefixes: usize) -> u8 {
     }
 }
 
-/// A table's prefixes in order.
-#[derive(Debug)]
-pub(crate) struct Shadow<A: Address>(BTreeMap<Prefix<A>, u32>);
-
-impl<A: Address> Shadow<A> {
-    fn set(&mut self, prefix: Prefix<A>, value: Option<u32>) -> Option<u32> {
-        match value {
-            Some(value) => self.0.insert(prefix, value),
-            None => self.0.remove(&prefix),
-        }
-    }
-
-    /// The prefixes that `outer` covers, itself included, in order.
-    fn within(&self, outer: Prefix<A>) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
-        let range = (Included(outer), Included(Prefix::host(outer.last())));
-        self.0.range(range).map(|(prefix, value)| (*prefix, *value))
-    }
-
-    /// [`Shadow::within`] as a slice to split.
-    pub fn inside(&self, outer: Prefix<A>) -> Vec<(Prefix<A>, u32)> {
-        self.within(outer).collect()
-    }
-
-    /// The longest prefix of at most `len` bits that contains `addr`.
-    fn longest(&self, addr: A, len: u8) -> Option<(Prefix<A>, u32)> {
-        let mut limit = Prefix::truncated(addr, len);
-        loop {
-            // The last prefix at or before `limit` either covers it, or nothing longer than the bits that the two share does.
-            let (prefix, value) = self.0.range((Unbounded, Included(limit))).next_back()?;
-            if prefix.covers(&limit) {
-                return Some((*prefix, *value));
-            }
-            limit = Prefix::truncated(addr, prefix.addr().common_bits(limit.addr()));
-        }
-    }
-
-    /// What the image says for `addr` where only prefixes of 1 to `len` bits count; 0 = none.
-    pub fn default(&self, addr: A, len: u8) -> u32 {
-        self.longest(addr, len).filter(|(prefix, _)| prefix.len() > 0).map_or(0, |(_, value)| value)
-    }
-}
-
 impl<A: Address> Table<A> {
     /// Makes table `id` of `image` from `prefixes` (any order; of equal prefixes the last counts), replacing what was there, also
     /// a table of an earlier writer, for all addresses at once. O(n log n), O(n) if sorted.
@@ -103,7 +60,7 @@ impl<A: Address> Table<A> {
         id: u32,
         prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
     ) -> Result<Self, Error> {
-        let mut table = Self { id, shadow: Shadow(BTreeMap::new()), root: Root::default() };
+        let mut table = Self { id, shadow: Shadow::default(), root: Root::default() };
         table.replace(image, prefixes)?;
         Ok(table)
     }
@@ -115,9 +72,9 @@ impl<A: Address> Table<A> {
         prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
     ) -> Result<(), Error> {
         image.check_table(self.id)?;
-        let shadow = Shadow(prefixes.into_iter().collect());
-        for value in shadow.0.values() {
-            check_value(*value)?;
+        let shadow: Shadow<A> = prefixes.into_iter().collect();
+        for (_, value) in shadow.iter() {
+            check_value(value)?;
         }
         let root = build_table(image, &shadow)?;
         image.swing_directory(self.id, root.at | u32::from(root.bits));
@@ -151,7 +108,7 @@ impl<A: Address> Table<A> {
 
     /// The value of exactly this prefix. O(log n).
     pub fn get(&self, prefix: &Prefix<A>) -> Option<u32> {
-        self.shadow.0.get(prefix).copied()
+        self.shadow.get(prefix)
     }
 
     /// The longest prefix that contains `addr`, and its value; from the shadow, not the image. O(k log n), k being the number of
@@ -162,12 +119,12 @@ impl<A: Address> Table<A> {
 
     /// All prefixes in order: by address, shorter first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
-        self.shadow.0.iter().map(|(prefix, value)| (*prefix, *value))
+        self.shadow.iter()
     }
 
     /// All prefixes from `from` on, in order.
     pub fn iter_from(&self, from: Prefix<A>) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
-        self.shadow.0.range((Included(from), Unbounded)).map(|(prefix, value)| (*prefix, *value))
+        self.shadow.from(from)
     }
 
     /// The prefixes that `outer` covers, itself included, in order. O(log n) to start.
@@ -177,12 +134,12 @@ impl<A: Address> Table<A> {
 
     /// Number of prefixes.
     pub fn len(&self) -> usize {
-        self.shadow.0.len()
+        self.shadow.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.shadow.0.is_empty()
+        self.shadow.len() == 0
     }
 
     /// Its id in the image's directory.
@@ -205,7 +162,7 @@ impl<A: Address> Table<A> {
         if old == value {
             return Ok(old);
         }
-        let published = if self.root.bits < root_bits::<A>(self.shadow.0.len() / 2) {
+        let published = if self.root.bits < root_bits::<A>(self.shadow.len() / 2) {
             self.regrow(image)
         } else if prefix.len() == 0 {
             let fallback = self.root.header(image.memory.words(), offset_of!(TableHeader, fallback));
@@ -219,7 +176,7 @@ impl<A: Address> Table<A> {
         match published {
             Ok(()) => {
                 let count = self.root.header(image.memory.words(), offset_of!(TableHeader, prefixes));
-                count.store(self.shadow.0.len() as u32, Ordering::Relaxed);
+                count.store(self.shadow.len() as u32, Ordering::Relaxed);
                 Ok(old)
             }
             Err(error) => {
@@ -257,7 +214,7 @@ impl<A: Address> Table<A> {
         let bits = self.root.bits;
         let first = prefix.addr().bits_at(0, bits);
         let mut cover =
-            alloc::vec![self.shadow.default(prefix.addr(), prefix.len() - 1); 1 << (bits - prefix.len())];
+            alloc::vec![self.shadow.inherited(prefix.addr(), prefix.len() - 1); 1 << (bits - prefix.len())];
         let mut long = Vec::new();
         paint(self.shadow.within(prefix), bits, first, &mut cover, &mut long);
         let mut builder = image.builder::<A>();
@@ -324,10 +281,10 @@ fn build_table<M: Memory, G: Grace, A: Address>(
     image: &mut Image<M, G>,
     shadow: &Shadow<A>,
 ) -> Result<Root, Error> {
-    let bits = root_bits::<A>(shadow.0.len());
+    let bits = root_bits::<A>(shadow.len());
     let count = 1usize << bits;
     let mut cover = alloc::vec![0; count];
-    let mut long = Vec::with_capacity(shadow.0.len());
+    let mut long = Vec::with_capacity(shadow.len());
     paint(shadow.within(Prefix::truncated(A::ZERO, 0)), bits, 0, &mut cover, &mut long);
     let mut builder = image.builder::<A>();
     let words = builder.words;
@@ -349,7 +306,7 @@ fn build_table<M: Memory, G: Grace, A: Address>(
     let header = [
         (offset_of!(TableHeader, fallback), fallback),
         (offset_of!(TableHeader, key_family), u32::from_le_bytes([A::FAMILY, bits, A::WIDTH, 0])),
-        (offset_of!(TableHeader, prefixes), shadow.0.len() as u32),
+        (offset_of!(TableHeader, prefixes), shadow.len() as u32),
         (offset_of!(TableHeader, root_bytes), 4 * count as u32),
     ];
     for word in (0..size_of::<TableHeader>()).step_by(4) {

@@ -11,7 +11,7 @@ use super::layout::{
 use super::lookup::{load, skip, starts};
 use super::space::{Block, Space};
 use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
-use crate::table::Shadow;
+use crate::shadow::Shadow;
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -85,7 +85,7 @@ impl<'a, G: Grace> Builder<'a, G> {
         if old & REF_NODE == 0 || prefix.len() <= depth {
             self.replace(old);
             let outer = Prefix::truncated(prefix.addr(), depth);
-            let entry = self.subtree(&shadow.inside(outer), depth, shadow.default(prefix.addr(), depth))?;
+            let entry = self.subtree(&shadow.inside(outer), depth, shadow.inherited(prefix.addr(), depth))?;
             return Ok(Swing { word, entry });
         }
         if kind_of(old) == SKIP {
@@ -104,7 +104,7 @@ impl<'a, G: Grace> Builder<'a, G> {
                     self.replace(entry); // a child is a run of one slot, so it comes once
                 }
             }
-            slots[covered].fill(shadow.default(prefix.addr(), prefix.len()));
+            slots[covered].fill(shadow.inherited(prefix.addr(), prefix.len()));
             self.paint(&shadow.inside(prefix), depth, slots)?;
         } else {
             let child = if kind_of(old) == RAW8 {
@@ -150,7 +150,7 @@ impl<'a, G: Grace> Builder<'a, G> {
         }
         self.replace(old);
         let outer = Prefix::truncated(prefix.addr(), depth);
-        let entry = self.subtree(&shadow.inside(outer), depth, shadow.default(prefix.addr(), depth))?;
+        let entry = self.subtree(&shadow.inside(outer), depth, shadow.inherited(prefix.addr(), depth))?;
         Ok(Swing { word, entry })
     }
 
