@@ -83,10 +83,7 @@ impl<'a, G: Grace> Builder<'a, G> {
         let old = load(self.words, word as u32 * 4);
         let stride = self.kind.stride;
         if old & REF_NODE == 0 || prefix.len() <= depth {
-            self.replace(old);
-            let outer = Prefix::truncated(prefix.addr(), depth);
-            let entry = self.subtree(&shadow.inside(outer), depth, shadow.inherited(prefix.addr(), depth))?;
-            return Ok(Swing { word, entry });
+            return self.rebuild(shadow, prefix.addr(), word, depth);
         }
         if kind_of(old) == SKIP {
             return self.edit_skip(shadow, prefix, word, depth);
@@ -124,6 +121,20 @@ impl<'a, G: Grace> Builder<'a, G> {
         Ok(Swing { word, entry: self.node(slots)? })
     }
 
+    /// Builds all that is under the word at index `word`, reached by the first `depth` bits of `addr`, anew.
+    fn rebuild<A: Address>(
+        &mut self,
+        shadow: &Shadow<A>,
+        addr: A,
+        word: usize,
+        depth: u8,
+    ) -> Result<Swing, Error> {
+        self.replace(load(self.words, word as u32 * 4));
+        let inside = shadow.inside(Prefix::truncated(addr, depth));
+        let entry = self.subtree(&inside, depth, shadow.inherited(addr, depth))?;
+        Ok(Swing { word, entry })
+    }
+
     /// [`Builder::edit`] where `word` leads to a skip.
     fn edit_skip<A: Address>(
         &mut self,
@@ -148,10 +159,7 @@ impl<'a, G: Grace> Builder<'a, G> {
             self.replaced.push(Block { at: old & REF_OFFSET, units: SKIP_UNITS });
             return Ok(Swing { word, entry: otherwise });
         }
-        self.replace(old);
-        let outer = Prefix::truncated(prefix.addr(), depth);
-        let entry = self.subtree(&shadow.inside(outer), depth, shadow.inherited(prefix.addr(), depth))?;
-        Ok(Swing { word, entry })
+        self.rebuild(shadow, prefix.addr(), word, depth)
     }
 
     /// Writes the refs of a bitmap or raw node slot by slot; returns the node's block.
