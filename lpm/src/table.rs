@@ -86,7 +86,7 @@ impl<A: Address> Table<A> {
     /// Adds a prefix or changes its value; returns the value that was there.
     ///
     /// For every single address a lookup sees the state before or after. A prefix shorter than the root's bits (8 to 18) changes up to
-    /// all root slots one after another. O(log n + prefixes it covers).
+    /// all root slots one after another; that of length 0 copies the root. O(log n + prefixes it covers).
     pub fn insert<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -97,7 +97,8 @@ impl<A: Address> Table<A> {
         self.set(image, prefix, Some(value))
     }
 
-    /// Removes a prefix; returns the value that was there. Complexity as [`Table::insert`].
+    /// Removes a prefix; returns the value that was there. Complexity as [`Table::insert`]. It may need a node too, so that a full
+    /// image can refuse it.
     pub fn remove<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -162,16 +163,15 @@ impl<A: Address> Table<A> {
         if old == value {
             return Ok(old);
         }
-        let published = if self.root.bits < root_bits::<A>(self.shadow.len() / 2) {
-            self.regrow(image)
-        } else if prefix.len() == 0 {
-            let fallback = self.root.header(image.memory.words(), offset_of!(TableHeader, fallback));
-            fallback.store(value.unwrap_or(0), Ordering::Release);
-            Ok(())
-        } else if prefix.len() < self.root.bits {
-            self.repaint(image, prefix)
-        } else {
-            self.edit(image, prefix)
+        let is_small = self.root.bits < root_bits::<A>(self.shadow.len() / 2);
+        let published = match is_small.then(|| self.regrow(image)) {
+            // Where a larger root does not fit, this one still does.
+            None | Some(Err(Error::Full { .. })) => match prefix.len() {
+                0 => self.change_fallback(image, value.unwrap_or(0)),
+                len if len < self.root.bits => self.repaint(image, prefix),
+                _ => self.edit(image, prefix),
+            },
+            Some(grown) => grown,
         };
         match published {
             Ok(()) => {
@@ -184,6 +184,29 @@ impl<A: Address> Table<A> {
                 Err(error)
             }
         }
+    }
+
+    /// A root that differs in its fallback only, published by the directory word: a lookup that found nothing sees by it whether
+    /// the fallback it then read belongs to what it had found.
+    fn change_fallback<M: Memory, G: Grace>(
+        &mut self,
+        image: &mut Image<M, G>,
+        fallback: u32,
+    ) -> Result<(), Error> {
+        let bits = self.root.bits;
+        let mut builder = image.builder::<A>();
+        let block = builder.allocate((LINE + (4 << bits)) / UNIT)?;
+        let (words, at) = (builder.words, block.at * UNIT + LINE);
+        let header = size_of::<TableHeader>() / 4;
+        let old = self.root.index(0) - header;
+        let new = at as usize / 4 - header;
+        for word in 0..header + (1 << bits) {
+            words[new + word].store(words[old + word].load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        words[new + offset_of!(TableHeader, fallback) / 4].store(fallback, Ordering::Relaxed);
+        image.swing_root(self.id, at | u32::from(bits));
+        self.root.at = at;
+        Ok(())
     }
 
     /// Twice as many prefixes as this root is meant for: build a larger one aside.

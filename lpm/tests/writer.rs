@@ -90,7 +90,7 @@ fn a_full_image_changes_nothing() {
     let mut table = Table::<u32>::create(&mut image, 0, []).unwrap();
     let mut kept = Vec::new();
     let error = loop {
-        let (prefix, value) = random(1, kept.len() as u64)[0];
+        let (prefix, value) = (random(1, kept.len() as u64)[0].0, kept.len() as u32 + 1);
         match table.insert(&mut image, prefix, value) {
             Ok(_) => kept.push((prefix, value)),
             Err(error) => break error,
@@ -109,8 +109,14 @@ fn a_full_image_changes_nothing() {
         let expected = table.lookup(prefix.addr()).map(|(_, value)| value);
         assert_eq!(image.reader().lookup4(0, prefix.addr()), expected);
     }
-    for (prefix, _) in &kept {
-        table.remove(&mut image, prefix).unwrap();
+    // To take a prefix away may need a node too; others then make room for it.
+    while !table.is_empty() {
+        let before = table.len();
+        for (prefix, _) in &kept {
+            let removed = table.remove(&mut image, prefix);
+            assert!(matches!(removed, Ok(_) | Err(Error::Full { .. })));
+        }
+        assert!(table.len() < before, "stuck at {before}");
     }
     assert!(table.is_empty());
     table.replace(&mut image, random(500, 3)).unwrap();
@@ -247,4 +253,101 @@ fn churn_does_not_grow_the_image() {
     let mut alone = Image::create(HeapMemory::new(16 << 20), NoReaders::default(), 1).unwrap();
     Table::create(&mut alone, 0, table.iter()).unwrap();
     assert!(end.used < alone.stats().used * 21 / 20, "edits leave nodes nearly as a build does");
+}
+
+/// Memory that is never reused, so that readers need no grace period.
+struct Never;
+
+impl Grace for Never {
+    fn begin(&mut self) -> u64 {
+        1
+    }
+    fn passed(&mut self) -> u64 {
+        0
+    }
+    fn wait(&mut self, _ticket: u64) {}
+}
+
+struct Threads(std::sync::Arc<HeapMemory>);
+// SAFETY: the same memory as the one shared.
+unsafe impl Memory for Threads {
+    fn words(&self) -> &[std::sync::atomic::AtomicU32] {
+        self.0.words()
+    }
+}
+
+/// While prefixes and the default route come and go, a lookup never answers what was right in no state.
+#[test]
+fn every_answer_belongs_to_a_state() {
+    let memory = std::sync::Arc::new(HeapMemory::new(256 << 20));
+    let mut image = Image::create(Threads(memory.clone()), Never, 1).unwrap();
+    // Beside the prefix that comes and goes, so that it is a change deep in the tree.
+    let others = [(p("0.0.0.0/0"), 1), (p("10.1.3.0/24"), 9), (p("10.1.3.128/25"), 8)];
+    let mut table = Table::<u32>::create(&mut image, 0, others).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let wrong = std::thread::scope(|threads| {
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                threads.spawn(|| {
+                    let reader = Reader::new(memory.words()).unwrap();
+                    let (mut wrong, mut seen) = (0u64, [0u64; 4]);
+                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                        match reader.lookup4(0, 0x0a01_0203) {
+                            // the default route alone, or a prefix over a default route or none
+                            Some(value @ 1..=3) => seen[value as usize] += 1,
+                            _ => wrong += 1,
+                        }
+                    }
+                    assert!(seen[1] > 0 && seen[2] > 0, "{seen:?}");
+                    wrong
+                })
+            })
+            .collect();
+        let covers = [p("10.0.0.0/7"), p("10.0.0.0/8"), p("10.0.0.0/15"), p("10.1.2.0/24")];
+        for (round, cover) in covers.iter().cycle().take(40_000).enumerate() {
+            // A prefix is there whenever the default route is another or none.
+            table.insert(&mut image, *cover, 2 + round as u32 % 2).unwrap();
+            if round % 3 == 0 {
+                table.remove(&mut image, &p("0.0.0.0/0")).unwrap();
+            } else {
+                table.insert(&mut image, p("0.0.0.0/0"), 7).unwrap();
+            }
+            table.insert(&mut image, p("0.0.0.0/0"), 1).unwrap();
+            table.remove(&mut image, cover).unwrap();
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        readers.into_iter().map(|reader| reader.join().unwrap()).sum::<u64>()
+    });
+    assert_eq!(wrong, 0);
+}
+
+#[test]
+fn a_larger_root_that_does_not_fit_is_done_without() {
+    let mut image = Image::create(HeapMemory::new(3 << 16), NoReaders::default(), 1).unwrap();
+    let hosts = |from: u32, to: u32| (from..to).map(|n| (Prefix::host(n << 8), n + 1));
+    let mut table = Table::create(&mut image, 0, hosts(0, 4000)).unwrap();
+    for (prefix, value) in hosts(4000, 8500) {
+        if table.insert(&mut image, prefix, value).is_err() {
+            break;
+        }
+    }
+    assert_eq!(table.root_bits(), 12);
+    assert!(table.len() > 8192 || image.stats().used > 2 << 16, "{} {:?}", table.len(), image.stats());
+}
+
+/// A new image where an old one was: readers of the old one may still be at it.
+#[test]
+fn an_image_over_an_image_waits() {
+    let memory = Rc::new(HeapMemory::new(4 << 20));
+    let mut image = Image::create(Shared(memory.clone()), NoReaders::default(), 1).unwrap();
+    Table::create(&mut image, 0, random(5000, 1)).unwrap();
+    drop(image);
+    let before = bytes(&memory);
+    let grace = Manual::default();
+    let mut image = Image::create(Shared(memory.clone()), grace.clone(), 1).unwrap();
+    assert_eq!(bytes(&memory)[32..], before[32..]);
+    assert_eq!(image.reader().table_word(0), 0);
+    assert!(image.reclaim(), "waits for a grace period");
+    grace.pass();
+    Table::create(&mut image, 0, random(5000, 2)).unwrap();
 }

@@ -52,7 +52,7 @@ struct tl_image {
 
 /* Header of a table, in the 64 bytes before its root. */
 struct tl_table {
-	__u32 fallback;	  /* value of the prefix of length 0; 0 = none */
+	__u32 fallback;	  /* value of the prefix of length 0; 0 = none; a change comes with a new root */
 	__u8 key_family;  /* 4 = IPv4, 6 = IPv6 */
 	__u8 root_bits;	  /* as in the directory word */
 	__u16 key_bits;	  /* 32, 128 */

@@ -34,14 +34,8 @@ static inline __attribute__((always_inline)) __u32 tl_table_word(tl_base_t base,
 	return tl_load32(base, TL_DIRECTORY + 4 * id);
 }
 
-static inline __attribute__((always_inline)) __u32 tl_fallback(tl_base_t base, __u32 root)
-{
-	return tl_load32(base,
-			 root - sizeof(struct tl_table) + __builtin_offsetof(struct tl_table, fallback));
-}
-
-/* Longest match of an IPv4 address in the table of directory word `word`. */
-static inline __attribute__((always_inline)) __u32 tl_lookup4_in(tl_base_t base, __u32 word, __u32 addr)
+/* Longest match of an IPv4 address among the prefixes of 1 bit and more under directory word `word`. */
+static inline __attribute__((always_inline)) __u32 tl_walk4(tl_base_t base, __u32 word, __u32 addr)
 {
 	__u32 root = word & ~TL_DIR_BITS, bits = word & TL_DIR_BITS, ref, i;
 	__u64 key = (__u64)addr << 32;
@@ -59,12 +53,11 @@ static inline __attribute__((always_inline)) __u32 tl_lookup4_in(tl_base_t base,
 	}
 	if (ref & TL_REF_NODE)
 		return 0;
-	return ref ? ref : tl_fallback(base, root);
+	return ref;
 }
 
-/* Longest match of an IPv6 address in the table of directory word `word`. */
-static inline __attribute__((always_inline)) __u32 tl_lookup6_in(tl_base_t base, __u32 word, __u64 hi,
-								 __u64 lo)
+/* Longest match of an IPv6 address among the prefixes of 1 bit and more under directory word `word`. */
+static inline __attribute__((always_inline)) __u32 tl_walk6(tl_base_t base, __u32 word, __u64 hi, __u64 lo)
 {
 	__u32 root = word & ~TL_DIR_BITS, bits = word & TL_DIR_BITS, ref, i;
 
@@ -111,19 +104,49 @@ static inline __attribute__((always_inline)) __u32 tl_lookup6_in(tl_base_t base,
 	}
 	if (ref & TL_REF_NODE)
 		return 0;
-	return ref ? ref : tl_fallback(base, root);
+	return ref;
+}
+
+/*
+ * A changed fallback comes with a root of its own: the same directory word before and after says that what a
+ * walk found (nothing) and the fallback belong together. No lookup is so slow that it meets three changes.
+ */
+#define TL_TRIES 3
+
+/* Sets *value to the fallback under directory word `word`; returns whether the table has another root by now.
+ */
+static inline __attribute__((always_inline)) int tl_take_fallback(tl_base_t base, __u32 id, __u32 word,
+								  __u32 *value)
+{
+	if (!word)
+		return 0;
+	*value = tl_load32(base, (word & ~TL_DIR_BITS) - sizeof(struct tl_table) +
+				     __builtin_offsetof(struct tl_table, fallback));
+	return tl_table_word(base, id) != word;
 }
 
 /* Longest match of an IPv4 address in table `id`. */
 static inline __attribute__((always_inline)) __u32 tl_lookup4(tl_base_t base, __u32 id, __u32 addr)
 {
-	return tl_lookup4_in(base, tl_table_word(base, id), addr);
+	__u32 word, value, tries = 0;
+
+	do {
+		word = tl_table_word(base, id);
+		value = tl_walk4(base, word, addr);
+	} while (!value && tl_take_fallback(base, id, word, &value) && ++tries < TL_TRIES);
+	return value;
 }
 
 /* Longest match of an IPv6 address in table `id`. */
 static inline __attribute__((always_inline)) __u32 tl_lookup6(tl_base_t base, __u32 id, __u64 hi, __u64 lo)
 {
-	return tl_lookup6_in(base, tl_table_word(base, id), hi, lo);
+	__u32 word, value, tries = 0;
+
+	do {
+		word = tl_table_word(base, id);
+		value = tl_walk6(base, word, hi, lo);
+	} while (!value && tl_take_fallback(base, id, word, &value) && ++tries < TL_TRIES);
+	return value;
 }
 
 #endif

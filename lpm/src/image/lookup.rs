@@ -15,6 +15,10 @@ pub struct Reader<'a> {
     words: &'a [AtomicU32],
 }
 
+/// Default routes that may change under one lookup before it takes what it finds. (A thread can be held up, so more than the C
+/// header allows.)
+const TRIES: u32 = 64;
+
 /// Loads the 32-bit word at byte offset `at`; 0 outside the image, as an arena page that was never filled.
 #[inline]
 pub(super) fn load(words: &[AtomicU32], at: u32) -> u32 {
@@ -49,10 +53,29 @@ impl<'a> Reader<'a> {
     /// Longest match of `addr` in table `id`, which must be of that family.
     #[inline]
     pub fn lookup<A: Address>(&self, id: u32, addr: A) -> Option<u32> {
-        let word = self.table_word(id);
+        let mut value = 0;
+        for _ in 0..TRIES {
+            let word = self.table_word(id);
+            value = self.walk(word, addr);
+            if value != 0 || word == 0 {
+                break;
+            }
+            // A changed fallback comes with a root of its own: the same word says that the two belong together.
+            let header = (word & !layout::DIR_BITS) - size_of::<TableHeader>() as u32;
+            value = self.load(header + offset_of!(TableHeader, fallback) as u32);
+            if self.table_word(id) == word {
+                break;
+            }
+        }
+        (value != 0).then_some(value)
+    }
+
+    /// Longest match of `addr` among the prefixes of 1 bit and more under directory word `word`; 0 = none.
+    #[inline]
+    fn walk<A: Address>(&self, word: u32, addr: A) -> u32 {
         let (root, bits) = (word & !layout::DIR_BITS, (word & layout::DIR_BITS) as u8);
         if root == 0 {
-            return None;
+            return 0;
         }
         let kind = Kind::of_family(A::FAMILY);
         let mut depth = bits;
@@ -84,14 +107,8 @@ impl<'a> Reader<'a> {
             }
             depth = depth.saturating_add(step);
         }
-        if entry & layout::REF_NODE != 0 {
-            return None; // only in a damaged image
-        }
-        if entry == 0 {
-            entry =
-                self.load(root - size_of::<TableHeader>() as u32 + offset_of!(TableHeader, fallback) as u32);
-        }
-        (entry != 0).then_some(entry)
+        // Still a node only in a damaged image.
+        if entry & layout::REF_NODE != 0 { 0 } else { entry }
     }
 
     /// The directory word of table `id`; 0 when there is no such table.

@@ -162,14 +162,19 @@ impl<M: Memory, G: Grace> Image<M, G> {
             // Last: whoever sees the magic sees all.
             (offset_of!(ImageHeader, magic), MAGIC),
         ];
-        words[0].store(0, Ordering::Release);
+        let was_image = words[0].swap(0, Ordering::AcqRel) == MAGIC;
         for word in &words[1..reserved as usize / 4] {
             word.store(0, Ordering::Relaxed);
         }
         for (at, value) in header {
             words[at / 4].store(value, Ordering::Release);
         }
-        let space = Space::new(size, reserved);
+        // What was an image may still be read: then nothing is used before a grace period has passed.
+        let space = if was_image {
+            Space::of_existing(size, reserved, core::iter::empty())
+        } else {
+            Space::new(size, reserved)
+        };
         Ok(Self { memory, grace, space, adopted: BTreeMap::new(), size, tables, generation: 1 })
     }
 
@@ -243,6 +248,13 @@ impl<M: Memory, G: Grace> Image<M, G> {
 
     pub(crate) fn check_table(&self, id: u32) -> Result<(), Error> {
         if id < self.tables { Ok(()) } else { Err(Error::NoSuchTable { id, tables: self.tables }) }
+    }
+
+    /// Publishes a copy of a table's root that leads to the same nodes, and retires the old root.
+    pub(crate) fn swing_root(&mut self, id: u32, word: u32) {
+        let words = self.memory.words();
+        let old = words[(DIRECTORY + 4 * id) as usize / 4].swap(word, Ordering::AcqRel);
+        self.space.retire(walk::table_block(old), &mut self.grace);
     }
 
     /// Publishes a table by its directory word and retires what was there.

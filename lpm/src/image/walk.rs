@@ -124,9 +124,12 @@ impl Walk<'_> {
         if depth >= self.key_bits {
             return damaged("a node below the last key bit: the ref", found);
         }
-        if at < u64::from(LINE)
-            || at + if kind == RAW8 { RAW8_BYTES.into() } else { u64::from(self.kind.refs) } > self.size
-        {
+        let least = match kind {
+            RAW8 => RAW8_BYTES,
+            SKIP => size_of::<Skip>() as u32,
+            _ => self.kind.refs,
+        };
+        if at < u64::from(LINE) || at + u64::from(least) > self.size {
             return damaged("offset outside the image in the ref", found);
         }
         self.left = match self.left.checked_sub(1) {
