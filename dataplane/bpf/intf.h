@@ -51,7 +51,7 @@ enum tl_verdict {
 	TL_PASS_PROHIBIT,	   /* prohibit route, likewise */
 	TL_PASS_UNRESOLVED,	   /* link-layer address of the next hop not known */
 	TL_PASS_UNSUPPORTED,	   /* a route only the kernel can follow */
-	TL_PASS_TOO_BIG,	   /* larger than the MTU: the kernel fragments or answers */
+	TL_PASS_TOO_BIG,	   /* larger than the MTU, or than 64 KiB: the kernel fragments or answers */
 	TL_PASS_NO_DEVICE,	   /* output device not given to trieline */
 	TL_PASS_NO_HEADROOM,	   /* no room in front of the frame for a new header */
 	TL_PASS_SEG6_OFF,	   /* SRv6 is off on the port */

@@ -29,6 +29,7 @@ struct tl_frame {
 	__u32 ifindex;
 	__be16 proto;
 	__u16 l3_len; /* of the IP packet, by its own header */
+	__u8 several; /* the packet goes on in further buffers, which are not seen here */
 };
 
 TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
@@ -38,6 +39,7 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 
 	f->end = (void *)(long)ctx->data_end;
 	f->port = 0;
+	f->several = 0;
 	if (data + sizeof(*eth) > f->end)
 		return TL_PASS_NOT_IP;
 	f->ifindex = ctx->ingress_ifindex;
@@ -71,9 +73,19 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 
 /* Whether the frame holds fewer than `len` bytes from l3 on. Only a frame of several buffers needs the call.
  */
-TL_INLINE int tl_shorter(struct xdp_md *ctx, const struct tl_frame *f, __u32 len)
+TL_INLINE int tl_shorter(struct xdp_md *ctx, struct tl_frame *f, __u32 len)
 {
-	return TL_UNLIKELY(f->l3 + len > f->end) && bpf_xdp_get_buff_len(ctx) < f->l2 + len;
+	if (TL_LIKELY(f->l3 + len <= f->end))
+		return 0;
+	f->several = 1;
+	return bpf_xdp_get_buff_len(ctx) < f->l2 + len;
+}
+
+/* Whether the frame holds more than `most` bytes from l3 on, the largest packet that a 16-bit length can
+ * mean: then a length of 0 is BIG TCP's. */
+TL_INLINE int tl_beyond_length(struct xdp_md *ctx, const struct tl_frame *f, __u32 most)
+{
+	return bpf_xdp_get_buff_len(ctx) > f->l2 + most;
 }
 
 /* 0/8, 127/8, 224/3, as source or destination. */
@@ -115,7 +127,10 @@ TL_INLINE __u32 tl_parse_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 	if (TL_UNLIKELY(sum != 0xffff))
 		return TL_DROP_IPV4_CHECKSUM;
 	f->l3_len = TL_BE16(ip->tot_len);
-	if (TL_UNLIKELY(f->l3_len < sizeof(*ip)) || tl_shorter(ctx, f, f->l3_len))
+	if (TL_UNLIKELY(f->l3_len < sizeof(*ip)))
+		return f->l3_len == 0 && tl_beyond_length(ctx, f, 0xffff) ? TL_PASS_TOO_BIG
+									  : TL_DROP_IPV4_LENGTH;
+	if (tl_shorter(ctx, f, f->l3_len))
 		return TL_DROP_IPV4_LENGTH;
 	if (TL_UNLIKELY(tl_ipv4_special(&ip->saddr) || tl_ipv4_special(&ip->daddr)))
 		return TL_PASS_IPV4_SPECIAL;
@@ -136,6 +151,8 @@ TL_INLINE __u32 tl_parse_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 	if (TL_UNLIKELY(ip6->nexthdr == IPPROTO_HOPOPTS))
 		return TL_PASS_IPV6_HOP_BY_HOP;
 	len = sizeof(*ip6) + TL_BE16(ip6->payload_len);
+	if (TL_UNLIKELY(!ip6->payload_len) && tl_beyond_length(ctx, f, sizeof(*ip6) + 0xffff))
+		return TL_PASS_TOO_BIG;
 	if (tl_shorter(ctx, f, len))
 		return TL_DROP_IPV6_LENGTH;
 	if (TL_UNLIKELY(len > 0xffff)) /* larger than any MTU; l3_len has 16 bits */

@@ -50,6 +50,7 @@ TL_INLINE __u32 tl_reframe(struct xdp_md *ctx, struct tl_frame *f, const struct 
 		return TL_PASS_NO_HEADROOM;
 	tl_write_link(data, adj, proto);
 	f->l3 = data + l2;
+	f->l2 = l2;
 	return TL_GO_ON;
 }
 

@@ -85,6 +85,14 @@ TL_INLINE __u32 tl_end_dx4(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 	return TL_FORWARD_END_DX4;
 }
 
+/* Leaves `len` bytes from l3 on, and finds l3 again. */
+TL_INLINE void tl_trim(struct xdp_md *ctx, struct tl_frame *f, __u32 len)
+{
+	bpf_xdp_adjust_tail(ctx, (int)(f->l2 + len) - (int)bpf_xdp_get_buff_len(ctx));
+	f->l3 = (void *)(long)ctx->data + f->l2;
+	f->end = (void *)(long)ctx->data_end;
+}
+
 /*
  * H.Encaps: pushes the adjacency's ready-made outer header and fills in what depends on the packet.
  *
@@ -111,13 +119,13 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 	verdict = tl_steer(adj, outer + f->l3_len);
 	if (verdict != TL_GO_ON)
 		return verdict;
-	/* Bytes after the IP packet (a short frame's padding) would travel along. */
-	if (TL_UNLIKELY(f->l3 + f->l3_len < f->end) &&
-	    bpf_xdp_adjust_tail(ctx, f->l3_len - (int)(f->end - f->l3)))
-		return TL_PASS_NO_HEADROOM;
 	verdict = tl_reframe(ctx, f, adj, -(int)outer, TL_BE16(ETH_P_IPV6));
 	if (verdict != TL_GO_ON)
 		return verdict;
+	/* Bytes after the IP packet (a short frame's padding) would travel along. Cutting them cannot fail,
+	 * making room can: it came first. */
+	if (TL_UNLIKELY(f->several || f->l3 + outer + f->l3_len < f->end))
+		tl_trim(ctx, f, outer + f->l3_len);
 	l3 = f->l3;
 	if (l3 + sizeof(struct ipv6hdr) + sizeof(struct ipv6_sr_hdr) + 16 > f->end)
 		return TL_PASS_NO_HEADROOM;

@@ -34,7 +34,8 @@ const ARENA_MAX: u64 = 1 << 32;
 pub enum Home {
     /// BPF arena (Linux 6.9): up to 4 GiB, pages are filled when first touched.
     Arena,
-    /// Memory-mapped BPF array of one element (Linux 5.5): up to 512 MiB, all of it taken at once.
+    /// Memory-mapped BPF array of one element (older than what the program needs; tested on Linux 6.1): up to 512 MiB, all of it
+    /// taken at once.
     Array,
 }
 

@@ -80,7 +80,7 @@ pub(crate) fn attachments(pins: &Path) -> Result<Vec<Attachment>> {
         .collect())
 }
 
-/// Removes every pin of a directory, links last, and the directory.
+/// Removes every pin of a directory, in no order, and the directory. A link whose pin was the last to hold it is detached.
 pub(crate) fn remove(pins: &Path) -> Result<()> {
     let fail = |error| Error::kernel(format!("removing {}", pins.display()), error);
     for entry in fs::read_dir(pins).map_err(fail)? {

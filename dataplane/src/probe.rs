@@ -71,7 +71,7 @@ fn try_home(home: Home) -> std::result::Result<(), String> {
         Err(crate::Error::Kernel { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
             Err(match home {
                 Home::Arena => "this kernel has none (Linux 6.9 or newer with CONFIG_BPF_JIT)".into(),
-                Home::Array => "this kernel has none (Linux 5.5 or newer)".into(),
+                Home::Array => "this kernel has none (trieline is tested on Linux 6.1 and newer)".into(),
             })
         }
         Err(crate::Error::Kernel { source, .. }) if source.raw_os_error() == Some(libc::ENOSYS) => {

@@ -150,6 +150,8 @@ fn headroom(bench: &Bench) -> &'static str {
             "no_headroom",
         ),
     );
+    let padded = [Frame::new(ipv4(SOURCE4, "10.1.2.3", 64)).bytes(), vec![0xee; 14]].concat();
+    check(bench, &case("nor is its padding cut then", padded, "no_headroom"));
     "no_headroom"
 }
 
@@ -158,7 +160,7 @@ fn jumbo(bench: &Bench) {
     let large = |destination| ipv4_of(SOURCE4, destination, 64, 8000);
     let (plain, over) = (large("198.18.0.1"), large("198.19.0.1"));
     let v6 = ipv6_of(SOURCE6, "2001:db8:9::1", 64, 8000);
-    let frame = |p: &[u8]| Frame::new(p.to_vec()).bytes();
+    let frame = frame_of;
     check(bench, &sends("jumbo", frame(&plain), "ipv4", sent(&[], &hop(&plain))));
     check(bench, &sends("jumbo IPv6", frame(&v6), "ipv6", sent(&[], &hop(&v6))));
     check(
@@ -169,6 +171,38 @@ fn jumbo(bench: &Bench) {
     check(bench, &sends("jumbo, decapsulated", frame(&decap), "end_dx4", sent(&[], &hop(&plain))));
     let longer = edit_ipv4(plain, |p| p[3] += 1);
     check(bench, &case("jumbo with too large a total length", frame(&longer), "ipv4_length"));
+    let padded = [frame(&over), vec![0xee; 5000]].concat();
+    check(bench, &sends("what follows is cut", padded, "h_encaps_ipv4", sent(&[], &encapsulated(&over))));
+    let short = ipv4(SOURCE4, "198.19.0.1", 64);
+    let padded = [frame(&short), vec![0xee; 8000]].concat();
+    let expected = sent(&[], &encapsulated(&short));
+    check(bench, &sends("also from the first buffer on", padded, "h_encaps_ipv4", expected));
+}
+
+/// BIG TCP: more than the length fields can say, so they say 0.
+fn beyond_the_length_field(bench: &Bench) {
+    let grown = |packet: &[u8], bytes: usize| {
+        let mut packet = packet.to_vec();
+        packet.resize(bytes, 7);
+        Frame::new(packet).bytes()
+    };
+    let v4 = edit_ipv4(ipv4(SOURCE4, "198.18.0.1", 64), |p| p[2..4].fill(0));
+    let mut v6 = ipv6(SOURCE6, "2001:db8:9::1", 64);
+    v6[4..6].fill(0);
+    check(bench, &case("IPv4 of 64 KiB", grown(&v4, 65_536), "too_big"));
+    check(bench, &case("IPv4 of more", grown(&v4, 70_000), "too_big"));
+    check(bench, &case("IPv4 that could have said it", grown(&v4, 65_535), "ipv4_length"));
+    check(bench, &case("small IPv4 without a length", grown(&v4, 46), "ipv4_length"));
+    check(bench, &case("IPv6 of more than a payload length says", grown(&v6, 65_576), "too_big"));
+    check(bench, &case("IPv6 of more", grown(&v6, 70_000), "too_big"));
+    let nothing = v6[..40].to_vec();
+    let padded = [frame_of(&nothing), vec![0; 6]].concat();
+    let expected = [sent(&[], &hop(&nothing)), vec![0; 6]].concat();
+    check(bench, &sends("IPv6 without payload", padded, "ipv6", expected));
+}
+
+fn frame_of(packet: &[u8]) -> Vec<u8> {
+    Frame::new(packet.to_vec()).bytes()
 }
 
 #[test]
@@ -184,7 +218,9 @@ fn jumbo_frames() {
         ("fd00:a::9", Action::EndDx4 { adjacency: Some(adjacency()) }),
     ];
     for home in homes() {
-        jumbo(&Bench::new(home, &routes));
+        let bench = Bench::new(home, &routes);
+        jumbo(&bench);
+        beyond_the_length_field(&bench);
     }
 }
 
