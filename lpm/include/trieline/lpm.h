@@ -109,44 +109,71 @@ static inline __attribute__((always_inline)) __u32 tl_walk6(tl_base_t base, __u3
 
 /*
  * A changed fallback comes with a root of its own: the same directory word before and after says that what a
- * walk found (nothing) and the fallback belong together. No lookup is so slow that it meets three changes.
+ * walk found (nothing) and the fallback belong together. No lookup is so slow that it meets four changes.
  */
 #define TL_TRIES 3
+#define TL_COLD static __attribute__((noinline, unused))
 
-/* Sets *value to the fallback under directory word `word`; returns whether the table has another root by now.
- */
-static inline __attribute__((always_inline)) int tl_take_fallback(tl_base_t base, __u32 id, __u32 word,
-								  __u32 *value)
+static inline __attribute__((always_inline)) __u32 tl_fallback(tl_base_t base, __u32 word)
 {
-	if (!word)
-		return 0;
-	*value = tl_load32(base, (word & ~TL_DIR_BITS) - sizeof(struct tl_table) +
-				     __builtin_offsetof(struct tl_table, fallback));
-	return tl_table_word(base, id) != word;
+	return tl_load32(base, (word & ~TL_DIR_BITS) - sizeof(struct tl_table) +
+				   __builtin_offsetof(struct tl_table, fallback));
+}
+
+/* Looks up once more, and more often while the default route changes. Apart, so that the common case stays
+ * short. */
+TL_COLD __u32 tl_again4(tl_base_t base, __u32 id, __u32 addr)
+{
+	__u32 word, value, i;
+
+	for (i = 0; i < TL_TRIES; i++) {
+		word = tl_table_word(base, id);
+		value = tl_walk4(base, word, addr);
+		if (value || !word)
+			break;
+		value = tl_fallback(base, word);
+		if (tl_table_word(base, id) == word)
+			break;
+	}
+	return value;
+}
+
+TL_COLD __u32 tl_again6(tl_base_t base, __u32 id, __u64 hi, __u64 lo)
+{
+	__u32 word, value, i;
+
+	for (i = 0; i < TL_TRIES; i++) {
+		word = tl_table_word(base, id);
+		value = tl_walk6(base, word, hi, lo);
+		if (value || !word)
+			break;
+		value = tl_fallback(base, word);
+		if (tl_table_word(base, id) == word)
+			break;
+	}
+	return value;
 }
 
 /* Longest match of an IPv4 address in table `id`. */
 static inline __attribute__((always_inline)) __u32 tl_lookup4(tl_base_t base, __u32 id, __u32 addr)
 {
-	__u32 word, value, tries = 0;
+	__u32 word = tl_table_word(base, id), value = tl_walk4(base, word, addr);
 
-	do {
-		word = tl_table_word(base, id);
-		value = tl_walk4(base, word, addr);
-	} while (!value && tl_take_fallback(base, id, word, &value) && ++tries < TL_TRIES);
-	return value;
+	if (value || !word)
+		return value;
+	value = tl_fallback(base, word);
+	return tl_table_word(base, id) == word ? value : tl_again4(base, id, addr);
 }
 
 /* Longest match of an IPv6 address in table `id`. */
 static inline __attribute__((always_inline)) __u32 tl_lookup6(tl_base_t base, __u32 id, __u64 hi, __u64 lo)
 {
-	__u32 word, value, tries = 0;
+	__u32 word = tl_table_word(base, id), value = tl_walk6(base, word, hi, lo);
 
-	do {
-		word = tl_table_word(base, id);
-		value = tl_walk6(base, word, hi, lo);
-	} while (!value && tl_take_fallback(base, id, word, &value) && ++tries < TL_TRIES);
-	return value;
+	if (value || !word)
+		return value;
+	value = tl_fallback(base, word);
+	return tl_table_word(base, id) == word ? value : tl_again6(base, id, hi, lo);
 }
 
 #endif
