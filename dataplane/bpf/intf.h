@@ -53,6 +53,7 @@ enum tl_verdict {
 	TL_PASS_UNSUPPORTED,	   /* a route only the kernel can follow */
 	TL_PASS_TOO_BIG,	   /* larger than the MTU, or than 64 KiB: the kernel fragments or answers */
 	TL_PASS_NO_DEVICE,	   /* output device not given to trieline */
+	TL_PASS_SEVERAL_BUFFERS,   /* longer than one buffer; the output device takes no such frames */
 	TL_PASS_NO_HEADROOM,	   /* no room in front of the frame for a new header */
 	TL_PASS_SEG6_OFF,	   /* SRv6 is off on the port */
 	TL_PASS_SEG6_HEADERS,	   /* headers other than IPv6 [SRH] IPv4, or an SRH with TLVs */

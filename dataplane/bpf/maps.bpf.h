@@ -47,6 +47,14 @@ struct {
 	__type(value, __u32);
 } devices SEC(".maps");
 
+/* Those of them that take frames of several buffers. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, TL_PORTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} jumbo_devices SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, TL_COUNTER_SLOTS);

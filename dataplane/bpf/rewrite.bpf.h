@@ -61,7 +61,7 @@ TL_INLINE __u32 tl_forward_ipv4(struct xdp_md *ctx, struct tl_frame *f, const st
 
 	if (TL_UNLIKELY(ip->ttl <= 1))
 		return TL_PASS_IPV4_TTL;
-	verdict = tl_steer(adj, f->l3_len);
+	verdict = tl_steer(f, adj, f->l3_len);
 	if (verdict != TL_GO_ON)
 		return verdict;
 	verdict = tl_reframe(ctx, f, adj, 0, TL_BE16(ETH_P_IP));
@@ -81,7 +81,7 @@ TL_INLINE __u32 tl_forward_ipv6(struct xdp_md *ctx, struct tl_frame *f, const st
 
 	if (TL_UNLIKELY(ip6->hop_limit <= 1))
 		return TL_PASS_IPV6_HOP_LIMIT;
-	verdict = tl_steer(adj, f->l3_len);
+	verdict = tl_steer(f, adj, f->l3_len);
 	if (verdict != TL_GO_ON)
 		return verdict;
 	verdict = tl_reframe(ctx, f, adj, 0, TL_BE16(ETH_P_IPV6));

@@ -72,7 +72,7 @@ TL_INLINE __u32 tl_end_dx4(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 	adj = tl_action_adjacency(word);
 	if (!adj)
 		return TL_PASS_NO_ACTION;
-	verdict = tl_steer(adj, f->l3_len);
+	verdict = tl_steer(f, adj, f->l3_len);
 	if (verdict != TL_GO_ON)
 		return verdict;
 	verdict = tl_reframe(ctx, f, adj, outer, TL_BE16(ETH_P_IP));
@@ -116,7 +116,7 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 		if (hop_limit <= 1)
 			return TL_PASS_IPV6_HOP_LIMIT;
 	}
-	verdict = tl_steer(adj, outer + f->l3_len);
+	verdict = tl_steer(f, adj, outer + f->l3_len);
 	if (verdict != TL_GO_ON)
 		return verdict;
 	verdict = tl_reframe(ctx, f, adj, -(int)outer, TL_BE16(ETH_P_IPV6));

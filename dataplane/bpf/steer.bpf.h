@@ -8,7 +8,7 @@
 
 #include "lookup.bpf.h"
 
-TL_INLINE __u32 tl_steer(const struct tl_adjacency *adj, __u32 len)
+TL_INLINE __u32 tl_steer(const struct tl_frame *f, const struct tl_adjacency *adj, __u32 len)
 {
 	if (TL_UNLIKELY(len > adj->mtu))
 		return TL_PASS_TOO_BIG;
@@ -16,6 +16,10 @@ TL_INLINE __u32 tl_steer(const struct tl_adjacency *adj, __u32 len)
 	 * where there is none. */
 	if (TL_UNLIKELY(bpf_redirect_map(&devices, adj->ifindex, XDP_PASS) != XDP_REDIRECT))
 		return TL_PASS_NO_DEVICE;
+	/* A device that does not take such a frame would lose it after it was counted as forwarded. */
+	if (TL_UNLIKELY(f->several) &&
+	    bpf_redirect_map(&jumbo_devices, adj->ifindex, XDP_PASS) != XDP_REDIRECT)
+		return TL_PASS_SEVERAL_BUFFERS;
 	return TL_GO_ON;
 }
 

@@ -1,5 +1,6 @@
 //! The owner's handle on the dataplane: opens or takes over an instance, attaches it to devices.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +17,7 @@ use crate::load::{PROGRAM, load};
 use crate::memory::{Home, ImageMap, ImageMemory};
 use crate::pins;
 use crate::ports::{PORTS, Port, Ports};
-use crate::probe::probe;
+use crate::probe::{probe, takes_jumbo_redirects};
 use crate::sys;
 
 /// What to make or take over.
@@ -89,6 +90,9 @@ pub struct Dataplane {
     grace: ReaderGrace,
     ports: Ports,
     devices: OwnedFd,
+    jumbo_devices: OwnedFd,
+    /// Devices given by this owner, and whether frames of several buffers may leave by them.
+    given: BTreeMap<u32, bool>,
     counters: OwnedFd,
     program: OwnedFd,
     /// Held until drop: only one owner at a time.
@@ -143,7 +147,7 @@ impl Dataplane {
             )?;
         }
         let grace = ReaderGrace::new()?;
-        let [actions, adjacencies, ports, tagged, devices, counters] = maps.map(|(_, fd)| fd);
+        let [actions, adjacencies, ports, tagged, devices, jumbo_devices, counters] = maps.map(|(_, fd)| fd);
         let dataplane = Self {
             pins: options.pins.clone(),
             reopened: pinned.is_some(),
@@ -152,6 +156,8 @@ impl Dataplane {
             grace,
             ports: pins::ports(&ports, tagged)?,
             devices,
+            jumbo_devices,
+            given: BTreeMap::new(),
             counters,
             program,
             image,
@@ -279,25 +285,69 @@ impl Dataplane {
     /// Lets packets leave by a device of this network namespace. The kernel forgets it when the device goes.
     pub fn set_device(&mut self, ifindex: u32) -> Result<()> {
         check_ifindex(ifindex)?;
-        let key = ifindex.to_ne_bytes();
-        sys::map_update(self.devices.as_fd(), &key, &key).map_err(|error| match error.raw_os_error() {
-            Some(libc::EINVAL | libc::ENODEV) => Error::NoDevice { device: format!("device {ifindex}") },
-            _ => Error::kernel(format!("opening device {ifindex} for output"), error),
-        })
+        let jumbo = takes_jumbo_redirects(ifindex);
+        self.set_jumbo(ifindex, jumbo)?;
+        open_device(&self.devices, ifindex)?;
+        self.given.insert(ifindex, jumbo);
+        Ok(())
+    }
+
+    /// Frames of several buffers leave only by devices that say they take them, which may change at any time. Asks the given
+    /// devices again; to be called now and then.
+    pub fn refresh_devices(&mut self) -> Result<()> {
+        let changed: Vec<_> = self
+            .given
+            .iter()
+            .map(|(ifindex, before)| (*ifindex, *before, takes_jumbo_redirects(*ifindex)))
+            .filter(|(_, before, now)| before != now)
+            .collect();
+        for (ifindex, _, now) in changed {
+            match self.set_jumbo(ifindex, now) {
+                // A device that is gone is the business of who gave it.
+                Err(Error::NoDevice { .. }) => {}
+                result => {
+                    result?;
+                    self.given.insert(ifindex, now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn set_jumbo(&self, ifindex: u32, takes: bool) -> Result<()> {
+        if takes {
+            open_device(&self.jumbo_devices, ifindex)
+        } else {
+            close_device(&self.jumbo_devices, ifindex)
+        }
     }
 
     /// Lets packets no longer leave by a device: they are passed to the kernel.
     pub fn clear_device(&mut self, ifindex: u32) -> Result<()> {
         check_ifindex(ifindex)?;
-        sys::map_delete(self.devices.as_fd(), &ifindex.to_ne_bytes())
-            .map(drop)
-            .map_err(|e| Error::kernel(format!("closing device {ifindex} for output"), e))
+        self.given.remove(&ifindex);
+        close_device(&self.devices, ifindex)?;
+        close_device(&self.jumbo_devices, ifindex)
     }
 
     /// Packets counted.
     pub fn counters(&self) -> Result<Counters> {
         pins::read_counters(&self.counters, &self.ports)
     }
+}
+
+fn open_device(devices: &OwnedFd, ifindex: u32) -> Result<()> {
+    let key = ifindex.to_ne_bytes();
+    sys::map_update(devices.as_fd(), &key, &key).map_err(|error| match error.raw_os_error() {
+        Some(libc::EINVAL | libc::ENODEV) => Error::NoDevice { device: format!("device {ifindex}") },
+        _ => Error::kernel(format!("opening device {ifindex} for output"), error),
+    })
+}
+
+fn close_device(devices: &OwnedFd, ifindex: u32) -> Result<()> {
+    sys::map_delete(devices.as_fd(), &ifindex.to_ne_bytes())
+        .map(drop)
+        .map_err(|e| Error::kernel(format!("closing device {ifindex} for output"), e))
 }
 
 fn check_ifindex(ifindex: u32) -> Result<()> {

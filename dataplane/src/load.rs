@@ -25,11 +25,18 @@ pub(crate) const PROGRAM: &str = "trieline";
 const LOG_LINES: usize = 40;
 
 /// The maps beside the image, in the order of [`load`]'s result.
-const MAPS: [&str; 6] =
-    [pins::ACTIONS, pins::ADJACENCIES, pins::PORT_MAP, pins::TAGGED, pins::DEVICES, pins::COUNTERS];
+const MAPS: [&str; 7] = [
+    pins::ACTIONS,
+    pins::ADJACENCIES,
+    pins::PORT_MAP,
+    pins::TAGGED,
+    pins::DEVICES,
+    pins::JUMBO_DEVICES,
+    pins::COUNTERS,
+];
 
 /// They by name.
-pub(crate) type Maps = [(&'static str, OwnedFd); 6];
+pub(crate) type Maps = [(&'static str, OwnedFd); 7];
 
 /// Loads the program against the image and the pinned maps, or makes these.
 pub(crate) fn load(options: &Options, image: &ImageMap, reopen: bool) -> Result<(Maps, OwnedFd)> {

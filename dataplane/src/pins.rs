@@ -22,6 +22,7 @@ pub(crate) const ADJACENCIES: &str = "adjacencies";
 pub(crate) const PORT_MAP: &str = "ports";
 pub(crate) const TAGGED: &str = "tagged";
 pub(crate) const DEVICES: &str = "devices";
+pub(crate) const JUMBO_DEVICES: &str = "jumbo_devices";
 pub(crate) const COUNTERS: &str = "counters";
 const LINK: &str = "link-";
 /// `f_type` of a BPF file system.

@@ -10,6 +10,8 @@ const TRIAL_BYTES: u64 = 1 << 16;
 const DEVMAP: u32 = 14;
 /// `NETDEV_XDP_ACT_NDO_XMIT`
 const NDO_XMIT: u64 = 4;
+/// `NETDEV_XDP_ACT_NDO_XMIT_SG`
+const NDO_XMIT_SG: u64 = 64;
 
 /// What can be used here.
 #[derive(Clone, Debug)]
@@ -55,6 +57,13 @@ pub fn probe() -> Probe {
 pub fn takes_redirects(ifindex: u32) -> Option<bool> {
     let features = sys::xdp_query(ifindex).ok()?.features;
     (features != 0 || tells_features()).then_some(features & NDO_XMIT != 0)
+}
+
+/// Whether a device takes such frames also when they lie in several buffers. Not before Linux 6.3, which refuses them itself.
+///
+/// In generic mode every device would; but the kernel then forwards a frame of several buffers nearly as fast.
+pub(crate) fn takes_jumbo_redirects(ifindex: u32) -> bool {
+    sys::xdp_query(ifindex).is_ok_and(|state| state.features & NDO_XMIT_SG != 0)
 }
 
 /// Whether this is Linux 6.3 or newer.
