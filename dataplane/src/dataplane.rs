@@ -1,6 +1,5 @@
 //! The owner's handle on the dataplane: opens or takes over an instance, attaches it to devices.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -91,8 +90,6 @@ pub struct Dataplane {
     ports: Ports,
     devices: OwnedFd,
     jumbo_devices: OwnedFd,
-    /// Devices given by this owner, and whether frames of several buffers may leave by them.
-    given: BTreeMap<u32, bool>,
     counters: OwnedFd,
     program: OwnedFd,
     /// Held until drop: only one owner at a time.
@@ -157,7 +154,6 @@ impl Dataplane {
             ports: pins::ports(&ports, tagged)?,
             devices,
             jumbo_devices,
-            given: BTreeMap::new(),
             counters,
             program,
             image,
@@ -283,49 +279,22 @@ impl Dataplane {
     }
 
     /// Lets packets leave by a device of this network namespace. The kernel forgets it when the device goes.
+    ///
+    /// Frames of several buffers leave only by devices that say they take them, which may change at any time: to be called again
+    /// now and then.
     pub fn set_device(&mut self, ifindex: u32) -> Result<()> {
         check_ifindex(ifindex)?;
-        let jumbo = takes_jumbo_redirects(ifindex);
-        self.set_jumbo(ifindex, jumbo)?;
-        open_device(&self.devices, ifindex)?;
-        self.given.insert(ifindex, jumbo);
-        Ok(())
-    }
-
-    /// Frames of several buffers leave only by devices that say they take them, which may change at any time. Asks the given
-    /// devices again; to be called now and then.
-    pub fn refresh_devices(&mut self) -> Result<()> {
-        let changed: Vec<_> = self
-            .given
-            .iter()
-            .map(|(ifindex, before)| (*ifindex, *before, takes_jumbo_redirects(*ifindex)))
-            .filter(|(_, before, now)| before != now)
-            .collect();
-        for (ifindex, _, now) in changed {
-            match self.set_jumbo(ifindex, now) {
-                // A device that is gone is the business of who gave it.
-                Err(Error::NoDevice { .. }) => {}
-                result => {
-                    result?;
-                    self.given.insert(ifindex, now);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn set_jumbo(&self, ifindex: u32, takes: bool) -> Result<()> {
-        if takes {
-            open_device(&self.jumbo_devices, ifindex)
+        if takes_jumbo_redirects(ifindex) {
+            open_device(&self.jumbo_devices, ifindex)?;
         } else {
-            close_device(&self.jumbo_devices, ifindex)
+            close_device(&self.jumbo_devices, ifindex)?;
         }
+        open_device(&self.devices, ifindex)
     }
 
     /// Lets packets no longer leave by a device: they are passed to the kernel.
     pub fn clear_device(&mut self, ifindex: u32) -> Result<()> {
         check_ifindex(ifindex)?;
-        self.given.remove(&ifindex);
         close_device(&self.devices, ifindex)?;
         close_device(&self.jumbo_devices, ifindex)
     }

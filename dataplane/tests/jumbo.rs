@@ -118,7 +118,7 @@ fn jumbo_frames_arrive() {
     let jumbo = packet("198.51.100.1", 8000);
     let expected = sent(&[], &hop(&jumbo));
     let arrives = |node: &mut Dataplane| {
-        line.within("n", || node.refresh_devices()).unwrap();
+        line.within("n", || node.set_device(n1)).unwrap();
         send(&jumbo);
         to.receive(PATIENCE, |frame| frame == expected).is_some()
     };
