@@ -231,7 +231,7 @@ impl Daemon {
 
     /// The first dump, tables, ports; attached last.
     fn take_over(&mut self) -> Result<(), Error> {
-        self.mirror.world.sysctl = Sysctl::read(self.ports.watched(&self.mirror.world).into_iter());
+        self.mirror.world.sysctl = self.sysctl();
         self.ports.open(&self.mirror.world, &mut self.dataplane)?;
         self.mirror.changes.v4.doubt = true;
         self.mirror.changes.v6.doubt = true;
@@ -386,7 +386,7 @@ impl Daemon {
         let begun = Instant::now();
         let (world_changed, before) = (self.mirror.changes.world, self.tables());
         if world_changed {
-            self.mirror.world.sysctl = Sysctl::read(self.ports.watched(&self.mirror.world).into_iter());
+            self.mirror.world.sysctl = self.sysctl();
         }
         if world_changed && self.counts.status.ready_ms > 0.0 {
             self.open_exits();
@@ -406,10 +406,17 @@ impl Daemon {
         }
     }
 
+    /// Settings that the kernel does not announce, as they are now.
+    fn sysctl(&self) -> Sysctl {
+        let world = &self.mirror.world;
+        let tunnels = self.mirror.paths.encapsulating().filter_map(|device| world.links.get(&device));
+        Sysctl::read(self.ports.watched(world).into_iter().chain(tunnels.map(|link| link.name.as_str())))
+    }
+
     /// Once a second: what the kernel does not announce, and neighbours that only we use.
     fn tick(&mut self) {
         self.ticked = Instant::now();
-        let sysctl = Sysctl::read(self.ports.watched(&self.mirror.world).into_iter());
+        let sysctl = self.sysctl();
         if sysctl != self.mirror.world.sysctl {
             self.mirror.world.sysctl = sysctl;
             self.mirror.changes.world = true;

@@ -1,6 +1,7 @@
 //! Paths by number: a million routes name a few hundred ways of forwarding, so each route keeps four bytes.
 
 use crate::kernel::route::{Path, RouteMessage};
+use crate::kernel::seg6::Encap;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -121,6 +122,12 @@ impl Paths {
     /// All paths.
     pub fn iter(&self) -> impl Iterator<Item = (PathId, &Path)> {
         self.slots.iter().enumerate().filter_map(|(id, slot)| Some((id as PathId, &slot.as_ref()?.path)))
+    }
+
+    /// Devices of the hops that encapsulate for SRv6; may repeat. O(paths).
+    pub fn encapsulating(&self) -> impl Iterator<Item = u32> {
+        let hops = self.iter().flat_map(|(_, path)| &path.hops);
+        hops.filter(|hop| matches!(hop.encap, Some(Encap::Seg6 { .. }))).map(|hop| hop.ifindex)
     }
 
     /// Number of paths.

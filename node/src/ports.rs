@@ -170,9 +170,10 @@ impl Ports {
 
 fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlags {
     // What belongs to a bridge, bond or VRF is not routed by the main tables.
-    let free = link.master.is_none();
+    // The kernel drops what comes in for a VLAN device that is down, though the device below is up.
+    let free = link.master.is_none() && link.is_up();
     let forwards = |family, table| {
-        free && table && world.has_default_rules(family) && world.forwards(family, link.ifindex)
+        free && table && world.obstacle(family).is_none() && world.forwards(family, link.ifindex)
     };
     let hmac = world.sysctl.devices.get(&link.name).is_some_and(|device| device.hmac_required);
     let rp_filter = world.rp_filter(link.ifindex);
@@ -183,7 +184,68 @@ fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlag
         // `seg6_enabled` is asked only for segments that are a plain local address; routes with a behaviour are followed
         // without it.
         seg6: forward6 && !hmac,
-        rpf_loose: rp_filter == 2,
+        rpf_loose: !matches!(rp_filter, 0 | 1),
         rpf_strict: rp_filter == 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::netconf::{ALL, Netconf};
+    use crate::kernel::rule::Rule;
+
+    fn world() -> World {
+        let mut world = World::default();
+        for family in [family::INET, family::INET6] {
+            for ifindex in [ALL, 7] {
+                let forwarding = Some(true);
+                world.update_netconf(&Netconf { family, ifindex, forwarding, ..Netconf::default() });
+            }
+            let rules = [(0, 255), (32766, 254)];
+            let rules =
+                rules.map(|(priority, table)| Rule { family, priority, table, plain: true, vrf: false });
+            world.rules.extend(rules);
+        }
+        world
+    }
+
+    fn link(flags: u32) -> Link {
+        let (mac, vlan, parent) = (Some([2, 0, 0, 0, 0, 1]), Some(100), Some(3));
+        let (name, kind) = ("n0.100".into(), "vlan".into());
+        Link { ifindex: 7, name, flags, mtu: 1500, mac, kind, vlan, egress_qos: false, parent, master: None }
+    }
+
+    fn allowed(world: &World, link: &Link) -> [bool; 3] {
+        let flags = flags(world, link, (true, true));
+        [flags.forward4, flags.forward6, flags.seg6]
+    }
+
+    #[test]
+    fn a_link_that_is_down_takes_nothing() {
+        assert_eq!(allowed(&world(), &link(0x1_1043)), [true; 3]);
+        assert_eq!(allowed(&world(), &link(0x1002)), [false; 3]);
+    }
+
+    #[test]
+    fn policies_leave_their_family_to_the_kernel() {
+        let mut world = world();
+        world.sysctl.policies.v4 = true;
+        assert_eq!(allowed(&world, &link(0x1_1043)), [false, true, true]);
+        world.sysctl.policies.v6 = true;
+        assert_eq!(allowed(&world, &link(0x1_1043)), [false; 3]);
+    }
+
+    #[test]
+    fn every_filter_but_one_is_loose() {
+        let mut world = world();
+        for (rp_filter, loose, strict) in
+            [(0, false, false), (1, false, true), (2, true, false), (3, true, false)]
+        {
+            let (family, rp_filter) = (family::INET, Some(rp_filter));
+            world.update_netconf(&Netconf { family, ifindex: 7, rp_filter, ..Netconf::default() });
+            let flags = flags(&world, &link(0x1_1043), (true, true));
+            assert_eq!((flags.rpf_loose, flags.rpf_strict), (loose, strict), "{rp_filter:?}");
+        }
     }
 }

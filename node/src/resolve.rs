@@ -64,7 +64,7 @@ impl Resolver<'_> {
 
     /// The action of a host entry.
     pub fn host<A: Ip>(&self, addr: A, link: u32) -> Action {
-        self.adjacency(link, addr.ip(), 0).map_or_else(Action::Pass, Action::Forward)
+        self.adjacency(A::NETLINK, link, addr.ip(), 0).map_or_else(Action::Pass, Action::Forward)
     }
 
     /// The address whose route decides beside the path's own: a segment, or the next hop of a decapsulated packet.
@@ -79,7 +79,9 @@ impl Resolver<'_> {
     fn forwarding(&self, path: &Path) -> Resolved<Action> {
         let hop = self.hop(path)?;
         match (&hop.encap, hop.gateway) {
-            (None, Some(gateway)) => self.adjacency(hop.ifindex, gateway, path.mtu).map(Action::Forward),
+            (None, Some(gateway)) => {
+                self.adjacency(path.family, hop.ifindex, gateway, path.mtu).map(Action::Forward)
+            }
             // on-link: every neighbour has a host entry of its own; the others are yet to be found
             (None, None) => Err(self.out(hop.ifindex).err().unwrap_or(PassReason::Unresolved)),
             (Some(encap), _) => self.encap(path, hop, encap),
@@ -95,6 +97,9 @@ impl Resolver<'_> {
     /// The device that frames for a link leave by, its VLAN, and the MAC address they come from.
     fn out(&self, link: u32) -> Resolved<(u32, Option<u16>, [u8; 6])> {
         let found = self.world.links.get(&link).ok_or(PassReason::Unsupported)?;
+        if found.egress_qos {
+            return Err(PassReason::Unsupported);
+        }
         let (device, vlan) = match (found.vlan, found.parent) {
             (Some(vlan), Some(parent)) => (parent, Some(vlan)),
             _ => (link, None),
@@ -106,15 +111,15 @@ impl Resolver<'_> {
         if up { Ok((device, vlan, source)) } else { Err(PassReason::Unsupported) }
     }
 
-    /// The header of frames to a neighbour.
-    fn adjacency(&self, link: u32, neighbour: IpAddr, route_mtu: u32) -> Resolved<Adjacency> {
+    /// The header of frames that take packets of a family to a neighbour.
+    fn adjacency(&self, family: u8, link: u32, neighbour: IpAddr, route_mtu: u32) -> Resolved<Adjacency> {
         let (ifindex, vlan, source) = self.out(link)?;
         let known = match neighbour {
             IpAddr::V4(addr) => self.v4.neighbours.get(&(addr.into(), link)),
             IpAddr::V6(addr) => self.v6.neighbours.get(&(addr.into(), link)),
         };
         let destination = known.and_then(|known| known.mac).ok_or(PassReason::Unresolved)?;
-        let mut mtu = self.world.links.get(&link).map_or(0, |link| link.mtu);
+        let mut mtu = self.world.mtu(family, link);
         if route_mtu != 0 {
             mtu = mtu.min(route_mtu);
         }
@@ -136,7 +141,8 @@ impl Resolver<'_> {
         let [segment] = segments else { return Err(PassReason::Unsupported) };
         let plain = srh.len() == OUTER - 40 && srh[5] & SRH_FLAG_HMAC == 0;
         let forwards = self.world.netconf(family::INET6, netconf::ALL).forwarding == Some(true);
-        if !plain || !forwards || !self.world.has_default_rules(family::INET6) {
+        let sysctl = &self.world.sysctl;
+        if !plain || !forwards || sysctl.seg6_flow_label || self.world.obstacle(family::INET6).is_some() {
             return Err(PassReason::Unsupported);
         }
         let (_, Decision::Path(outer)) =
@@ -144,25 +150,34 @@ impl Resolver<'_> {
         else {
             return Err(PassReason::Unsupported);
         };
-        let source = match self.world.sysctl.tunnel_source {
+        let outer_id = outer;
+        let outer = self.view6.paths.get(outer_id).filter(|path| path.kind == kind::UNICAST);
+        let outer = outer.ok_or(PassReason::Unsupported)?;
+        let device = sysctl.devices.get(&self.world.name(hop.ifindex)).ok_or(PassReason::Unsupported)?;
+        let source = match sysctl.tunnel_source {
             Some(source) => source,
-            // The kernel prefers an address of the route's device; it is asked by destination, so the two must agree.
-            None => (self.source)(*segment, outer)
+            // The kernel does not look at the preferred source of the outer packet's route, nor for temporary addresses.
+            None if outer.preferred.is_some() || device.temporary_source => {
+                return Err(PassReason::Unsupported);
+            }
+            // It prefers an address of the route's device; it is asked by destination, so the two must agree.
+            None => (self.source)(*segment, outer_id)
                 .filter(|(device, _)| *device == hop.ifindex)
                 .map(|(_, source)| source)
                 .ok_or(PassReason::Unsupported)?,
         };
-        let outer = self.view6.paths.get(outer).filter(|path| path.kind == kind::UNICAST);
-        let outer = outer.ok_or(PassReason::Unsupported)?;
         let next = self.hop(outer)?;
         if next.encap.is_some() {
             return Err(PassReason::Unsupported);
         }
         let gateway = next.gateway.unwrap_or(IpAddr::V6(*segment));
-        let adjacency = self.adjacency(next.ifindex, gateway, outer.mtu)?;
-        let device = self.world.sysctl.devices.get(&self.world.name(hop.ifindex));
-        // The kernel encapsulates with the device's hop limit and then forwards, which takes one off.
-        let hop_limit = device.map_or(64, |device| device.hop_limit).saturating_sub(1);
+        let adjacency = self.adjacency(family::INET6, next.ifindex, gateway, outer.mtu)?;
+        // The kernel encapsulates with the hop limit of the route, else of its device, and then forwards, which takes one off.
+        let hop_limit = match u8::try_from(path.hop_limit) {
+            Ok(0) => device.hop_limit,
+            limit => limit.ok(),
+        };
+        let hop_limit = hop_limit.ok_or(PassReason::Unsupported)?.saturating_sub(1);
         if hop_limit == 0 {
             return Err(PassReason::Unsupported);
         }
@@ -173,7 +188,7 @@ impl Resolver<'_> {
     /// End.DX4. With a next hop, the kernel looks that up in place of the inner destination; a gateway on the way to it is
     /// where the packet goes. An on-link next hop makes the kernel ask for the inner destination's neighbour instead.
     fn end_dx4(&self, next_hop: u32) -> Resolved<Action> {
-        if !self.world.has_default_rules(family::INET) {
+        if self.world.obstacle(family::INET).is_some() {
             return Err(PassReason::Unsupported);
         }
         if next_hop == 0 {
@@ -186,7 +201,7 @@ impl Resolver<'_> {
         let path = path.ok_or(PassReason::Unsupported)?;
         match self.hop(path)? {
             Hop { encap: None, gateway: Some(gateway), ifindex, .. } => {
-                let adjacency = self.adjacency(*ifindex, *gateway, path.mtu)?;
+                let adjacency = self.adjacency(family::INET, *ifindex, *gateway, path.mtu)?;
                 Ok(Action::EndDx4 { adjacency: Some(adjacency) })
             }
             _ => Err(PassReason::Unsupported),

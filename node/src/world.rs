@@ -3,8 +3,9 @@
 use crate::kernel::link::Link;
 use crate::kernel::netconf::{self, Netconf};
 use crate::kernel::rule::{self, Rule};
+use crate::kernel::xfrm::Policies;
 use crate::kernel::{family, seg6};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv6Addr;
 
 /// Links and settings.
@@ -25,6 +26,10 @@ pub struct World {
 pub struct Sysctl {
     /// `ip sr tunsrc`.
     pub tunnel_source: Option<Ipv6Addr>,
+    /// `net.ipv6.seg6_flowlabel`: outer flow labels that are not the kernel's default.
+    pub seg6_flow_label: bool,
+    /// Policies that the kernel asks before it forwards.
+    pub policies: Policies,
     /// Per device.
     pub devices: BTreeMap<String, DeviceSysctl>,
 }
@@ -32,8 +37,12 @@ pub struct Sysctl {
 /// Such settings of one device.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceSysctl {
-    /// `net.ipv6.conf.DEV.hop_limit`.
-    pub hop_limit: u8,
+    /// `net.ipv6.conf.DEV.hop_limit`; `None`: the device has no IPv6.
+    pub hop_limit: Option<u8>,
+    /// `net.ipv6.conf.DEV.mtu`, which the kernel forwards IPv6 by.
+    pub ipv6_mtu: u32,
+    /// `net.ipv6.conf.DEV.use_tempaddr` prefers temporary source addresses.
+    pub temporary_source: bool,
     /// `net.ipv6.conf.DEV.disable_ipv6`.
     pub ipv6_disabled: bool,
     /// `net.ipv6.conf.DEV.seg6_require_hmac` asks for one.
@@ -45,25 +54,31 @@ impl Sysctl {
     pub fn read<'a>(devices: impl Iterator<Item = &'a str>) -> Self {
         // A kernel without SRv6 has no source to tell.
         let tunnel_source = seg6::tunnel_source().unwrap_or_default();
+        let devices: BTreeSet<&str> = devices.collect();
         Self {
             tunnel_source,
-            devices: devices.map(|name| (name.to_owned(), DeviceSysctl::read(name))).collect(),
+            seg6_flow_label: number("seg6_flowlabel").is_some_and(|label| label != 0),
+            policies: Policies::read(),
+            devices: devices.into_iter().map(|name| (name.to_owned(), DeviceSysctl::read(name))).collect(),
         }
     }
 }
 
+/// A setting below `net.ipv6`; the kernel's default applies where it has no such setting.
+fn number(name: &str) -> Option<i64> {
+    std::fs::read_to_string(format!("/proc/sys/net/ipv6/{name}")).ok()?.trim().parse().ok()
+}
+
+/// The MTU that every IPv6 link has at least (RFC 8200 §5).
+const IPV6_MIN_MTU: u32 = 1280;
+
 impl DeviceSysctl {
     fn read(device: &str) -> Self {
-        let number = |name: &str| -> Option<i64> {
-            // the kernel's default applies where it has no such setting
-            std::fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{device}/{name}"))
-                .ok()?
-                .trim()
-                .parse()
-                .ok()
-        };
+        let number = |name: &str| number(&format!("conf/{device}/{name}"));
         Self {
-            hop_limit: number("hop_limit").and_then(|limit| limit.try_into().ok()).unwrap_or(64),
+            hop_limit: number("hop_limit").and_then(|limit| limit.try_into().ok()),
+            ipv6_mtu: number("mtu").and_then(|mtu| mtu.try_into().ok()).unwrap_or(IPV6_MIN_MTU),
+            temporary_source: number("use_tempaddr").is_some_and(|use_tempaddr| use_tempaddr >= 2),
             ipv6_disabled: number("disable_ipv6") == Some(1),
             hmac_required: number("seg6_require_hmac").is_some_and(|require| require > 0),
         }
@@ -101,6 +116,25 @@ impl World {
     pub fn has_default_rules(&self, family: u8) -> bool {
         let rules: Vec<_> = self.rules.iter().copied().filter(|rule| rule.family == family).collect();
         rule::are_default(&rules)
+    }
+
+    /// Why the family's packets are the kernel's whatever the routes say, if they are.
+    pub fn obstacle(&self, family: u8) -> Option<&'static str> {
+        if !self.has_default_rules(family) {
+            return Some("there are policy rules beside the default ones");
+        }
+        let policies = self.sysctl.policies.concern(family);
+        policies.then_some("there are IPsec policies (ip xfrm policy)")
+    }
+
+    /// The largest packet of a family that the kernel forwards to a link.
+    pub fn mtu(&self, family: u8, ifindex: u32) -> u32 {
+        let Some(link) = self.links.get(&ifindex) else { return 0 };
+        if family == family::INET {
+            return link.mtu;
+        }
+        let known = self.sysctl.devices.get(&link.name);
+        link.mtu.min(known.map_or(IPV6_MIN_MTU, |device| device.ipv6_mtu))
     }
 
     /// Whether the kernel forwards packets of a family that come in through a device.

@@ -11,6 +11,7 @@ mod lifecycle;
 mod mirror;
 mod neighbour;
 mod policy;
+mod settings;
 mod srv6;
 mod status;
 mod vlan;

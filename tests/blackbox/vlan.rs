@@ -2,7 +2,7 @@
 
 use trieline_tests::bed::Bed;
 use trieline_tests::daemon::Daemon;
-use trieline_tests::root;
+use trieline_tests::{eventually, root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
@@ -50,4 +50,16 @@ fn tagged_frames_are_forwarded() {
         assert_eq!(seen.passed.len(), 0, "{name}: passed to the kernel");
         assert_eq!(seen.sink.len(), kernel.len(), "{name}: frames at the sink");
     }
+    // (4) a VLAN device that writes priorities into its tags is the kernel's to send by
+    bed.node.ip("link set n1.200 type vlan egress-qos-map 0:5");
+    let arrives = |to: &str, passed: usize, sink: bool| {
+        eventually(8.0, || {
+            let seen = bed.send(to, "in a VLAN", 5);
+            seen.passed.len().min(5) == passed && seen.sink.is_empty() != sink
+        })
+    };
+    assert!(arrives("10.51.2.1:9", 5, true), "priorities: passed and sent on by the kernel");
+    // (5) what comes in for one that is down goes nowhere, though the device below is up
+    bed.node.ip("link set n0.100 down");
+    assert!(arrives("10.50.1.1:9", 5, false), "down");
 }

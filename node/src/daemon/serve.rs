@@ -122,14 +122,14 @@ impl Daemon {
     }
 
     fn family<A: Ip>(&self, name: &str, family: &Family<A>, published: &Published<A>) -> FamilyStatus {
-        let plain = self.mirror.world.has_default_rules(A::NETLINK);
+        let obstacle = self.mirror.world.obstacle(A::NETLINK);
         let reason = match &published.blocked {
             Some((error, _)) => Some(error.clone()),
-            None => (!plain).then(|| "there are policy rules beside the default ones".into()),
+            None => obstacle.map(Into::into),
         };
         FamilyStatus {
             family: name.into(),
-            forwards: published.is_current() && plain,
+            forwards: published.is_current() && obstacle.is_none(),
             reason,
             main: family.main.routes(),
             local: family.local.routes(),

@@ -20,6 +20,8 @@ pub struct Link {
     pub kind: String,
     /// VLAN id, for a device of kind `vlan` with protocol 802.1Q.
     pub vlan: Option<u16>,
+    /// The VLAN device has an `egress-qos-map`: the tag's priority depends on the packet.
+    pub egress_qos: bool,
     /// The device below, in the same namespace.
     pub parent: Option<u32>,
     /// The bridge, bond or VRF it belongs to.
@@ -61,6 +63,7 @@ pub fn decode(payload: &[u8]) -> Option<Link> {
         mac: None,
         kind: String::new(),
         vlan: None,
+        egress_qos: false,
         parent: None,
         master: None,
     };
@@ -93,6 +96,7 @@ fn decode_kind(bytes: &[u8], link: &mut Link) {
             Attributes::new(settings).find(5).and_then(|b| b.first_chunk().map(|b| u16::from_be_bytes(*b)));
         if protocol.is_none_or(|protocol| protocol == 0x8100) {
             link.vlan = Attributes::new(settings).find(1).and_then(read_u16);
+            link.egress_qos = Attributes::new(settings).find(3).is_some();
         }
     }
 }
@@ -100,4 +104,27 @@ fn decode_kind(bytes: &[u8], link: &mut Link) {
 /// Asks for all links.
 pub fn dump() -> Request {
     Request::new(message::GET_LINK, FLAG_DUMP, &[0; 16])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::attribute::{HEADER, Request};
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        Request::new(0, 0, &[]).attribute(kind, value).finish(0).split_off(HEADER)
+    }
+
+    #[test]
+    fn a_vlan_tells_its_priorities() {
+        let id = attribute(1, &100u16.to_ne_bytes());
+        let map = attribute(3, &attribute(1, &[6, 0, 0, 0, 5, 0, 0, 0]));
+        let decoded = |settings: &[u8]| {
+            let info = [attribute(1, b"vlan\0"), attribute(2, settings)].concat();
+            decode(&[vec![0; 16], attribute(18, &info)].concat()).unwrap()
+        };
+        let (plain, mapped) = (decoded(&id), decoded(&[id.clone(), map].concat()));
+        assert_eq!((plain.vlan, plain.egress_qos), (Some(100), false));
+        assert_eq!((mapped.vlan, mapped.egress_qos), (Some(100), true));
+    }
 }

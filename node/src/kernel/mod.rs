@@ -12,6 +12,7 @@ pub mod route;
 pub mod rule;
 pub mod seg6;
 pub mod socket;
+pub mod xfrm;
 
 /// Message types of the route family (`linux/rtnetlink.h`).
 pub mod message {

@@ -12,7 +12,7 @@ pub struct Netconf {
     pub ifindex: i32,
     /// `forwarding`.
     pub forwarding: Option<bool>,
-    /// `rp_filter` (IPv4): 0 off, 1 strict, 2 loose.
+    /// `rp_filter` (IPv4): 0 off, 1 strict, all others loose.
     pub rp_filter: Option<i32>,
     /// `ignore_routes_with_linkdown`.
     pub ignore_linkdown: Option<bool>,

@@ -26,6 +26,7 @@ const RTA_ENCAP: u16 = 22;
 const RTA_EXPIRES: u16 = 23;
 const RTA_NH_ID: u16 = 30;
 const RTAX_MTU: u16 = 2;
+const RTAX_HOPLIMIT: u16 = 10;
 const RTM_F_CLONED: u32 = 0x200;
 const RTNH_F_ONLINK: u8 = 4;
 
@@ -192,6 +193,8 @@ pub struct Path {
     pub preferred: Option<IpAddr>,
     /// MTU of the route; 0 = the device's.
     pub mtu: u32,
+    /// Hop limit of packets that are made here, such as outer headers; 0 = the device's.
+    pub hop_limit: u32,
     /// Id of the next hop object.
     pub nexthop: Option<u32>,
     /// The route ends at some time (router advertisements); the kernel stops using it before it says so.
@@ -213,6 +216,7 @@ pub fn decode_path(payload: &[u8]) -> Path {
         source_len: fixed[2],
         preferred: None,
         mtu: 0,
+        hop_limit: 0,
         nexthop: None,
         expires: false,
         hops: Vec::new(),
@@ -221,7 +225,10 @@ pub fn decode_path(payload: &[u8]) -> Path {
     for (kind, value) in attributes.clone() {
         match kind {
             RTA_PREFSRC => path.preferred = read_address(value),
-            RTA_METRICS => path.mtu = Attributes::new(value).find(RTAX_MTU).and_then(read_u32).unwrap_or(0),
+            RTA_METRICS => {
+                let metric = |kind| Attributes::new(value).find(kind).and_then(read_u32).unwrap_or(0);
+                (path.mtu, path.hop_limit) = (metric(RTAX_MTU), metric(RTAX_HOPLIMIT));
+            }
             RTA_NH_ID => path.nexthop = read_u32(value),
             RTA_CACHEINFO => path.expires = expires(value),
             RTA_MULTIPATH => path.hops = decode_multipath(value),

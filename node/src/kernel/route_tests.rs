@@ -30,6 +30,13 @@ fn gateway_metric_mtu() {
     assert_eq!((route.family, route.table, route.destination), (2, 254, &[10, 9, 0, 0][..]));
 }
 
+/// The metrics of [`GATEWAY`] with `hoplimit 20` in place of the MTU.
+#[test]
+fn hop_limit() {
+    let (_, _, path) = one(&GATEWAY.replace("0800 0200 78050000", "0800 0a00 14000000"));
+    assert_eq!((path.mtu, path.hop_limit), (0, 20));
+}
+
 /// `ip route add 10.10.0.0/16 nexthop via 10.1.0.2 weight 2 nexthop via 10.1.0.3`
 #[test]
 fn multipath() {

@@ -92,6 +92,11 @@ impl Netlink {
         Self::open(protocols::NETLINK_GENERIC)
     }
 
+    /// A socket for IPsec policies.
+    pub fn xfrm() -> Result<Self, Error> {
+        Self::open(protocols::NETLINK_XFRM)
+    }
+
     fn open(protocol: isize) -> Result<Self, Error> {
         let mut socket = Socket::new(protocol).map_err(socket_error("socket"))?;
         socket.bind(&SocketAddr::new(0, 0)).map_err(socket_error("bind"))?;

@@ -1,0 +1,198 @@
+//! Settings beside the routes that change what the kernel does with a packet: MTUs of one family, IPsec policies, what outer
+//! headers are made from. Each is set before the daemon starts or while it runs; packets fare as through the kernel alone.
+
+use trieline_tests::bed::Bed;
+use trieline_tests::daemon::{Daemon, status};
+use trieline_tests::{craft, eventually, root};
+
+const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
+const MARKER: &[u8] = b"as set";
+
+fn routed_bed() -> Bed {
+    let bed = Bed::new();
+    bed.warm();
+    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
+    bed.node.ip("-6 route add fd50::/32 via fd00:1::2");
+    bed.node.ip("-6 route add fd00:e::/32 via fd00:1::2");
+    bed
+}
+
+/// Waits until a packet goes as expected: (passed, sink, side).
+#[track_caller]
+fn becomes(bed: &Bed, what: &str, packet: &[u8], counts: (usize, usize, usize)) {
+    let mut last = None;
+    let equal = eventually(8.0, || {
+        last = Some(bed.send_ip(packet, MARKER).counts());
+        last == Some(counts)
+    });
+    assert!(equal, "{what}: expected {counts:?}, last seen {last:?} (passed, sink, side)");
+}
+
+fn hex(frames: &[Vec<u8>]) -> Vec<String> {
+    frames.iter().map(|frame| frame.iter().map(|byte| format!("{byte:02x}")).collect()).collect()
+}
+
+fn ipv4(destination: &str) -> Vec<u8> {
+    craft::ipv4("10.0.0.2", destination, MARKER, |_| {})
+}
+
+fn ipv6(destination: &str, payload: &[u8]) -> Vec<u8> {
+    craft::ipv6("fd00::2", destination, (17, &craft::udp(payload)), |_| {})
+}
+
+/// `net.ipv6.conf.DEV.mtu` is what IPv6 is forwarded by, the device's own MTU is not.
+#[test]
+fn the_mtu_of_ipv6_holds() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    bed.node.ip("sr tunsrc set fd00:1::1");
+    bed.node.ip("route add 10.60.0.0/16 encap seg6 mode encap segs fd00:e::1 dev n1");
+    let payload =
+        |len: usize| MARKER.iter().copied().chain(std::iter::repeat(0)).take(len).collect::<Vec<_>>();
+    let plain = |len: usize| ipv6("fd50::1", &payload(len - 48));
+    // 64 bytes of outer headers around it
+    let wrapped = |len: usize| craft::ipv4("10.0.0.2", "10.60.0.1", &payload(len - 64 - 28), |_| {});
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    becomes(&bed, "the device's MTU", &plain(1400), (0, 1, 0));
+    becomes(&bed, "the device's MTU, outer packet", &wrapped(1400), (0, 1, 0));
+    bed.node.sysctl("net.ipv6.conf.n1.mtu", "1300");
+    becomes(&bed, "longer than IPv6's MTU", &plain(1301), (1, 0, 0));
+    becomes(&bed, "as long as IPv6's MTU", &plain(1300), (0, 1, 0));
+    becomes(&bed, "outer packet longer than IPv6's MTU", &wrapped(1301), (1, 0, 0));
+    becomes(&bed, "outer packet as long as IPv6's MTU", &wrapped(1300), (0, 1, 0));
+    // IPv4 is not concerned, and whoever sent too much is told.
+    let long = craft::ipv4("10.0.0.2", "10.50.0.1", &payload(1400), |_| {});
+    becomes(&bed, "IPv4", &long, (0, 1, 0));
+    let told = bed.generator.run("ping -n -M do -s 1400 -c 1 -W 2 fd00:1::2");
+    assert!(told.stdout.to_lowercase().contains("too big: mtu=1300"), "{told:?}");
+    bed.node.sysctl("net.ipv6.conf.n1.mtu", "1500");
+    becomes(&bed, "the device's MTU again", &plain(1400), (0, 1, 0));
+}
+
+/// What IPsec policies block or encrypt must meet them: the family is the kernel's while there are any.
+#[test]
+fn ipsec_policies_hold() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    if bed.node.try_ip("xfrm policy count").code != 0 {
+        println!("EXPECTED SKIP: xfrm: this kernel has none");
+        return;
+    }
+    let reason = |family: usize| status(&bed.node)["families"][family]["reason"].to_string();
+    let (v4, v6) = (ipv4("10.50.0.1"), ipv6("fd50::1", MARKER));
+    let block = |dir: &str, from: &str, to: &str| {
+        format!("xfrm policy add src {from} dst {to} dir {dir} action block")
+    };
+    // (1) there before the daemon
+    bed.node.ip(&block("fwd", "10.0.0.0/24", "10.50.0.0/16"));
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    assert_eq!(bed.send_ip(&v4, MARKER).counts(), (1, 0, 0), "a blocked packet");
+    assert!(reason(0).contains("IPsec"), "{}", reason(0));
+    // The other family is not concerned.
+    becomes(&bed, "IPv6 beside a policy of IPv4", &v6, (0, 1, 0));
+    // (2) released when it is gone
+    bed.node.ip("xfrm policy flush");
+    becomes(&bed, "no policies", &v4, (0, 1, 0));
+    assert_eq!(reason(0), "null");
+    // (3) made while the daemon runs, in the other direction and family; one for local packets does no harm
+    bed.node.ip(&block("out", "fd00::/64", "fd50::/32"));
+    bed.node.ip(&block("in", "10.0.0.0/24", "10.0.0.1/32"));
+    becomes(&bed, "a blocked packet of IPv6", &v6, (1, 0, 0));
+    becomes(&bed, "IPv4 beside a policy of IPv6", &v4, (0, 1, 0));
+    bed.node.ip("xfrm policy flush");
+    becomes(&bed, "no policies of IPv6", &v6, (0, 1, 0));
+    // (4) no policy at all, but what none allows is blocked
+    if bed.node.try_ip("xfrm policy setdefault fwd block").code == 0 {
+        becomes(&bed, "blocked by default", &v4, (1, 0, 0));
+        bed.node.ip("xfrm policy setdefault fwd accept");
+        becomes(&bed, "allowed by default", &v4, (0, 1, 0));
+    }
+}
+
+/// `rp_filter` 1 is strict; every other value than 0 is loose.
+#[test]
+fn reverse_path_filters_beyond_two_are_loose() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let spoofed = craft::ipv4("10.2.0.9", "10.50.0.1", MARKER, |_| {});
+    let unrouted = craft::ipv4("192.0.2.9", "10.50.0.1", MARKER, |_| {});
+    bed.node.sysctl("net.ipv4.conf.n0.rp_filter", "3");
+    let arrived = || [&spoofed, &unrouted].map(|packet| bed.send_ip(packet, MARKER).sink.len());
+    assert_eq!(arrived(), [1, 0], "the kernel alone: another net's source, a source without route");
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    assert_eq!(arrived(), [1, 0], "with XDP: another net's source, a source without route");
+    becomes(&bed, "an honest source", &ipv4("10.50.0.1"), (0, 1, 0));
+}
+
+/// Outer headers where the route or a setting decides what is in them: XDP writes the kernel's bytes or leaves it to the
+/// kernel, also when the setting changes while the daemon runs.
+#[test]
+fn outer_headers_are_as_set() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    // (1) a preferred source, which only packets of the node itself take
+    bed.node.ip("-6 addr add fd00:99::1/128 dev lo");
+    bed.node.ip("-6 route add fd00:f::/32 via fd00:1::2 dev n1 src fd00:99::1");
+    bed.node.ip("route add 10.60.0.0/16 encap seg6 mode encap segs fd00:f::1 dev n1");
+    // (2) hop limits: of the route, of the device, of a device that is not the daemon's
+    bed.node.ip("link add d0 type veth peer name d1");
+    bed.node.ip("link set d0 up");
+    bed.node.ip("link set d1 up");
+    bed.node.ip("-6 addr add fd00:d::1/64 dev d0 nodad");
+    bed.node.sysctl("net.ipv6.conf.n1.hop_limit", "33");
+    bed.node.sysctl("net.ipv6.conf.d0.hop_limit", "44");
+    bed.node.ip("route add 10.61.0.0/16 encap seg6 mode encap segs fd00:e::1 dev n1 hoplimit 20");
+    bed.node.ip("route add 10.62.0.0/16 encap seg6 mode encap segs fd00:e::1 dev n1");
+    bed.node.ip("route add 10.63.0.0/16 encap seg6 mode encap segs fd00:e::1 dev d0");
+    // (3) and IPv6, whose flow label may be the outer packet's
+    bed.node.ip("-6 route add fd60::/32 encap seg6 mode encap segs fd00:e::1 dev n1");
+    let labelled = |destination| {
+        craft::ipv6("fd00::2", destination, (17, &craft::udp(MARKER)), |header| header[3] = 0x99)
+    };
+    let packets = [
+        ("preferred source", ipv4("10.60.0.1")),
+        ("hop limit of the route", ipv4("10.61.0.1")),
+        ("hop limit of the device", ipv4("10.62.0.1")),
+        ("hop limit of another device", ipv4("10.63.0.1")),
+        ("IPv6 with a flow label", labelled("fd60::1")),
+    ];
+    let sent = || packets.each_ref().map(|(_, packet)| bed.send_ip(packet, MARKER));
+    let label = |setting: &str| bed.node.sysctl("net.ipv6.seg6_flowlabel", setting);
+    let kernel = ["0", "1", "-1"].map(|setting| {
+        label(setting);
+        (setting, sent())
+    });
+    let hop_limits = [32, 19, 32, 43, 63];
+    assert_eq!(kernel[0].1.each_ref().map(|seen| seen.sink[0][14 + 7]), hop_limits);
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    for (setting, kernel) in &kernel {
+        label(setting);
+        let mut xdp = None;
+        // What is not announced is read once a second.
+        let equal = eventually(5.0, || {
+            let seen = sent();
+            let same = seen.iter().zip(kernel).all(|(xdp, kernel)| hex(&xdp.sink) == hex(&kernel.sink));
+            xdp = Some(seen);
+            same
+        });
+        for ((name, _), (xdp, kernel)) in packets.iter().zip(xdp.iter().flatten().zip(kernel)) {
+            assert_eq!(hex(&kernel.sink), hex(&xdp.sink), "{name}, seg6_flowlabel {setting}: kernel's left");
+        }
+        assert!(equal);
+    }
+    // (4) what XDP can do it does: with a source that is set, all of them
+    label("0");
+    bed.node.ip("sr tunsrc set fd00:1::1");
+    for ((name, packet), hop_limit) in packets.iter().zip(hop_limits) {
+        becomes(&bed, name, packet, (0, 1, 0));
+        assert_eq!(bed.send_ip(packet, MARKER).sink[0][14 + 7], hop_limit, "{name}: hop limit");
+    }
+}
