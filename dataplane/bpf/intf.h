@@ -8,12 +8,15 @@
 #ifndef TRIELINE_INTF_H
 #define TRIELINE_INTF_H
 
+#include <trieline/image.h>
+
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    1,		  /* grows with any change of this file; pinned maps of another version are refused */
-	TL_PORTS = 65536, /* highest ifindex + 1 */
-	TL_TAGGED = 4096, /* tagged ports */
+	    1, /* grows with any change of this file; pinned maps of another version are refused */
+	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
+	TL_PORTS = 65536,		  /* highest ifindex + 1 */
+	TL_TAGGED = 4096,		  /* tagged ports */
 	TL_COUNTER_SLOTS =
 	    256, /* 0: packets of no port, and of ports beyond the slots; the last: of former ports */
 	TL_COUNTERS = 64,  /* room for verdicts in a slot */
@@ -142,7 +145,7 @@ struct tl_instance {
 	__u64 image_bytes;
 	__u64 netns; /* cookie of the network namespace: unlike its inode never given to another */
 	__u32 tables;
-	__u32 reserved;
+	__u32 image_version; /* TL_INTF_IMAGE */
 };
 
 _Static_assert((int)TL_VERDICTS <= (int)TL_COUNTERS, "verdicts fit a counter slot");

@@ -139,7 +139,7 @@ impl Dataplane {
                     image_bytes: image.bytes(),
                     netns,
                     tables: options.tables,
-                    reserved: 0,
+                    image_version: pins::IMAGE_VERSION,
                 },
             )?;
         }

@@ -15,6 +15,7 @@ use crate::ports::{PORTS, Port, PortKey, Ports};
 use crate::sys::{self, MapShape};
 
 pub(crate) const VERSION: u32 = tl_limits::TL_INTF_VERSION.0;
+pub(crate) const IMAGE_VERSION: u32 = tl_limits::TL_INTF_IMAGE.0;
 pub(crate) const IMAGE: &str = "image";
 pub(crate) const INSTANCE: &str = "instance";
 pub(crate) const ACTIONS: &str = "actions";
@@ -129,6 +130,16 @@ pub(crate) fn instance(pins: &Path) -> Result<Option<tl_instance>> {
     let instance: tl_instance = unsafe { std::mem::transmute(bytes) };
     if instance.version != VERSION {
         return Err(other_version(pins));
+    }
+    if instance.image_version != IMAGE_VERSION {
+        return Err(Error::Pins {
+            map: IMAGE.into(),
+            what: format!(
+                "is of version {}, this trieline reads version {IMAGE_VERSION}",
+                instance.image_version
+            ),
+            path: pins.into(),
+        });
     }
     Ok(Some(instance))
 }

@@ -43,7 +43,7 @@ fn structs_of_intf_h() {
     same!(&btf, tl_adjacency { ifindex, mtu, outer_len, macs, tag, reserved, outer });
     same!(&btf, tl_port { flags, table4, table6, ifindex, mac, counters });
     same!(&btf, tl_tagged { ifindex, vid, reserved });
-    same!(&btf, tl_instance { version, home, image_bytes, netns, tables, reserved });
+    same!(&btf, tl_instance { version, home, image_bytes, netns, tables, image_version });
     same!(&btf, tl_counters { packets });
 }
 
@@ -85,4 +85,6 @@ fn names_of_the_verdicts() {
     assert_eq!(trieline_dataplane::VERDICTS[tl_verdict::TL_DROP_BLACKHOLE.0 as usize].name, "blackhole");
     // Forward, then pass, then drop: the program tells them apart by their order.
     assert!(trieline_dataplane::VERDICTS.is_sorted_by_key(|v| v.kind as u8));
+    let version = u32::from(trieline_lpm::image::layout::VERSION);
+    assert_eq!(tl_limits::TL_INTF_IMAGE.0, version, "the image that the program reads");
 }

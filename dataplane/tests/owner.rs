@@ -11,6 +11,7 @@ use common::cases::*;
 use common::netns::*;
 use common::packet::*;
 use common::*;
+use libbpf_rs::MapCore;
 use trieline_dataplane::{
     Action, AttachMode, Dataplane, Error, Options, PassReason, ReaderGrace, detach_all, open_readonly,
 };
@@ -193,6 +194,45 @@ fn attached_devices() {
         let node = Dataplane::open(&options).unwrap();
         assert!(!node.reopened());
         assert!(node.attachments().unwrap().is_empty());
+    });
+}
+
+/// A program that reads another image than the one that is pinned is never put on a device.
+#[test]
+fn image_of_another_version() {
+    if skip("versions") {
+        return;
+    }
+    let line = Line::new();
+    let fs = BpfFs::mount();
+    let options = options(&fs, homes()[0]);
+    line.within("n", || {
+        let n0 = ifindex("n0");
+        let mut old = Dataplane::open(&options).unwrap();
+        old.attach(n0, "n0", AttachMode::Native).unwrap();
+        drop(old);
+        let program = program_of(n0);
+        let map = libbpf_rs::MapHandle::from_pinned_path(options.pins.join("instance")).unwrap();
+        let key = 0u32.to_ne_bytes();
+        let good = map.lookup(&key, libbpf_rs::MapFlags::ANY).unwrap().unwrap();
+        let at = core::mem::offset_of!(trieline_dataplane::layout::tl_instance, image_version);
+        for version in [0u32, 2] {
+            let mut other = good.clone();
+            other[at..at + 4].copy_from_slice(&version.to_ne_bytes());
+            map.update(&key, &other, libbpf_rs::MapFlags::ANY).unwrap();
+            for error in [Dataplane::open(&options).map(drop), open_readonly(&options.pins).map(drop)]
+                .map(Result::unwrap_err)
+            {
+                assert!(matches!(&error, Error::Pins { map, .. } if map == "image"), "{error}");
+                let text = error.to_string();
+                assert!(text.contains(&format!("version {version}")) && text.contains("detach"), "{text}");
+            }
+            assert_eq!(program_of(n0), program, "goes on forwarding");
+        }
+        map.update(&key, &good, libbpf_rs::MapFlags::ANY).unwrap();
+        assert!(Dataplane::open(&options).unwrap().reopened());
+        assert_ne!(program_of(n0), program);
+        assert_eq!(detach_all(&options.pins).unwrap(), 1, "without asking for versions");
     });
 }
 
