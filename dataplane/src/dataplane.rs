@@ -101,7 +101,7 @@ impl Dataplane {
     /// already get the new program at once, without missing a packet.
     ///
     /// Pins left by a network namespace that is gone (its inode number given to a new one) are removed. Options that differ
-    /// from what is pinned are an error that says which.
+    /// from what is pinned are an error that says which. An error leaves pinned what was, and nothing that was not.
     pub fn open(options: &Options) -> Result<Self> {
         let pin_dir = options.pins.as_path();
         let lock = pins::own(pin_dir)?;
@@ -120,6 +120,19 @@ impl Dataplane {
                 None
             }
         };
+        Self::set_up(options, pinned, netns, &lock).inspect_err(|_| {
+            // All but the lock is closed again: there is a descriptor for this.
+            if pinned.is_none()
+                && let Err(error) = clear(pin_dir)
+            {
+                tracing::warn!(%error, "clearing up");
+            }
+        })
+    }
+
+    /// Opens what is pinned, or makes and pins it.
+    fn set_up(options: &Options, pinned: Option<tl_instance>, netns: u64, lock: &OwnedFd) -> Result<Self> {
+        let pin_dir = options.pins.as_path();
         let image = match pinned {
             Some(instance) => adopt_image(options, &instance)?,
             None => create_image(options)?,
@@ -157,7 +170,7 @@ impl Dataplane {
             counters,
             program,
             image,
-            _lock: lock,
+            _lock: lock.try_clone().map_err(|e| Error::kernel("keeping the lock", e))?,
         };
         dataplane.update_links()?;
         Ok(dataplane)
