@@ -7,7 +7,7 @@ use crate::control::Client;
 use crate::instance::{self, Instance};
 use crate::kernel::neigh;
 use crate::kernel::socket::{Netlink, Received};
-use crate::mirror::Mirror;
+use crate::mirror::{ATTEMPTS, Mirror};
 use crate::ports::Ports;
 use crate::publish::Publisher;
 use crate::status::MirrorStatus;
@@ -52,8 +52,8 @@ const DOUBT: Duration = Duration::from_millis(10);
 const TICK: Duration = Duration::from_secs(1);
 /// A grace period takes about this long.
 const GRACE: Duration = Duration::from_millis(20);
-/// A dump is repeated at most this often when changes interrupt it; then it is done again later.
-const ATTEMPTS: u32 = 4;
+/// While changes disturb every dump, the next one waits twice as long as the last, and at most this long.
+const UNSETTLED: Duration = Duration::from_secs(60);
 
 /// Why a daemon cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -119,11 +119,17 @@ pub struct Daemon {
     ports: Ports,
     listener: UnixListener,
     clients: Vec<(Client, Option<Cursor>)>,
+    /// No connections are taken before: the last one could not be.
+    deaf_until: Instant,
     counts: Counts,
     limits: Config,
     /// When doubted routes are asked for anew.
     resync_at: Option<Instant>,
     resynced: Instant,
+    /// Doubt is known, and a dump due for it.
+    doubting: bool,
+    /// Dumps in a row that changes disturbed.
+    disturbed: u32,
     ticked: Instant,
     waiting: bool,
 }
@@ -213,10 +219,13 @@ impl Daemon {
             ports,
             listener,
             clients: Vec::new(),
+            deaf_until: now,
             counts: Counts::default(),
             limits: config,
             resync_at: None,
             resynced: now,
+            doubting: false,
+            disturbed: 0,
             ticked: now,
             waiting: false,
         };
@@ -232,11 +241,16 @@ impl Daemon {
     /// The first dump, tables, ports; attached last.
     fn take_over(&mut self) -> Result<(), Error> {
         self.mirror.world.sysctl = self.sysctl();
-        self.ports.open(&self.mirror.world, &mut self.dataplane)?;
+        self.ports.open(&self.mirror.world, &mut self.dataplane);
         self.mirror.changes.v4.doubt = true;
         self.mirror.changes.v6.doubt = true;
-        self.resync()?;
-        self.read_changes()?;
+        for _ in 0..ATTEMPTS {
+            self.resync()?;
+            if !self.mirror.unsettled() {
+                break;
+            }
+        }
+        self.read_changes(BATCH)?;
         self.publish();
         let tables = self.tables();
         self.ports.set(&self.mirror.world, &mut self.dataplane, tables)?;
@@ -267,7 +281,7 @@ impl Daemon {
                 None => {}
             }
             self.wait(outside)?;
-            self.read_changes()?;
+            self.read_changes(BATCH)?;
             if self.resync_at.is_some_and(|at| at <= Instant::now()) {
                 self.resync()?;
             }
@@ -293,9 +307,11 @@ impl Daemon {
         let mut timeout = until.saturating_duration_since(now);
         let mut fds = vec![
             PollFd::new(&self.events, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(outside.wake(), PollFlags::IN),
         ];
+        if self.listens(now) {
+            fds.push(PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN));
+        }
         for (client, cursor) in &self.clients {
             let writes = client.has_output() || cursor.is_some();
             let flags = if writes { PollFlags::OUT } else { PollFlags::IN };
@@ -311,10 +327,10 @@ impl Daemon {
         }
     }
 
-    /// Reads queued changes: all of them, or as many as a batch may take.
-    fn read_changes(&mut self) -> Result<(), Error> {
+    /// Reads queued changes: all of them, or as many as the time allows. Whether all.
+    fn read_changes(&mut self, limit: Duration) -> Result<bool, Error> {
         let begun = Instant::now();
-        loop {
+        let all = loop {
             let (mirror, counts) = (&mut self.mirror, &mut self.counts);
             let received = self.events.changes(64, |message| {
                 counts.status.messages += 1;
@@ -331,47 +347,56 @@ impl Daemon {
                 self.mirror.changes.v6.doubt = true;
                 self.mirror.dump_world(&mut self.requests)?;
             }
-            if received == Received::All || begun.elapsed() > BATCH {
-                break;
+            if received == Received::All || begun.elapsed() > limit {
+                break received == Received::All;
             }
-        }
-        let doubt = self.mirror.changes.v4.doubt || self.mirror.changes.v6.doubt;
-        if doubt && self.resync_at.is_none() {
+        };
+        self.schedule();
+        Ok(all)
+    }
+
+    /// Sets when routes in doubt are asked for.
+    fn schedule(&mut self) {
+        if !self.doubting && (self.mirror.changes.v4.doubt || self.mirror.changes.v6.doubt) {
+            self.doubting = true;
             self.counts.status.doubts += 1;
             // Under lasting doubt, half of the time at most goes into dumps.
             let dump = Duration::from_secs_f64(self.counts.status.dump_ms / 1000.0);
-            self.resync_at = Some((begun + DOUBT).max(self.resynced + dump));
+            let at = (Instant::now() + DOUBT).max(self.resynced + dump);
+            self.resync_at = Some(self.resync_at.map_or(at, |known| known.min(at)));
         }
-        Ok(())
     }
 
-    /// Asks the kernel for the routes in doubt, then reads what changed meanwhile.
+    /// Asks the kernel for the routes in doubt. Changes queued before are older than the dump, changes read after it may be
+    /// in it or not: when there are any, routes may be missing, and it is asked again when it is calmer.
     fn resync(&mut self) -> Result<(), Error> {
         let begun = Instant::now();
-        self.resync_at = None;
         self.counts.resyncs += 1;
-        let (mirror, requests) = (&mut self.mirror, &mut self.requests);
-        let mut interrupted = 0;
-        if mirror.changes.v4.doubt {
-            interrupted += repeat(|| mirror.dump_ipv4(requests))?;
+        self.read_changes(TICK)?;
+        if self.mirror.changes.v4.doubt || self.mirror.v4.unsettled {
+            let dump = self.mirror.dump_ipv4(&mut self.requests)?;
+            self.mirror.changes.v4.doubt |= !self.read_changes(TICK)?;
+            self.mirror.adopt_ipv4(dump);
+            self.counts.status.interrupted += u64::from(self.mirror.v4.unsettled);
         }
-        if mirror.changes.v6.doubt {
-            interrupted += repeat(|| mirror.dump_ipv6(requests))?;
+        if self.mirror.changes.v6.doubt || self.mirror.v6.unsettled {
+            let dump = self.mirror.dump_ipv6(&mut self.requests)?;
+            self.mirror.changes.v6.doubt |= !self.read_changes(TICK)?;
+            self.mirror.adopt_ipv6(dump);
+            self.counts.status.interrupted += u64::from(self.mirror.v6.unsettled);
         }
-        self.counts.status.interrupted += u64::from(interrupted);
-        if interrupted >= ATTEMPTS {
-            // Still not whole: take what there is and come back when it is calmer.
-            self.resync_at = Some(Instant::now() + TICK);
-            (self.mirror.changes.v4.doubt, self.mirror.changes.v6.doubt) = (true, true);
-        }
-        self.counts.status.dump_ms = milliseconds(begun.elapsed());
+        let took = begun.elapsed();
+        self.counts.status.dump_ms = milliseconds(took);
         self.counts.status.routes = self.mirror.routes();
         let built = Instant::now();
-        self.resynced = built;
-        self.read_changes()?;
         self.publish();
         self.counts.status.build_ms = milliseconds(built.elapsed());
         self.resynced = Instant::now();
+        self.disturbed = if self.mirror.unsettled() { self.disturbed.saturating_add(1) } else { 0 };
+        let wait = (took * (1 << self.disturbed.min(16))).clamp(DOUBT, UNSETTLED);
+        self.resync_at = (self.disturbed > 0).then(|| self.resynced + wait);
+        self.doubting = false;
+        self.schedule();
         Ok(())
     }
 
@@ -422,6 +447,11 @@ impl Daemon {
             self.mirror.changes.world = true;
         }
         self.open_exits();
+        if self.mirror.world_doubt
+            && let Err(error) = self.mirror.dump_world(&mut self.requests)
+        {
+            tracing::warn!(%error, "asking for links, settings, rules and neighbours once more");
+        }
         if self.mirror.stale.is_empty() {
             return;
         }
@@ -443,10 +473,7 @@ impl Daemon {
 
     /// Looks which devices packets may leave by at present.
     fn open_exits(&mut self) {
-        match self.ports.open(&self.mirror.world, &mut self.dataplane) {
-            Ok(changed) => self.mirror.changes.world |= changed,
-            Err(error) => tracing::error!(%error, "devices that packets may leave by"),
-        }
+        self.mirror.changes.world |= self.ports.open(&self.mirror.world, &mut self.dataplane);
     }
 
     fn use_devices(&mut self, devices: Vec<String>) {
@@ -456,12 +483,11 @@ impl Daemon {
         let dataplane = &mut self.dataplane;
         let changed = match self.ports.missing(world) {
             Some(name) => Err(Error::NoDevice { name: name.into() }),
-            None => self
-                .ports
-                .open(world, dataplane)
-                .and_then(|_| self.ports.set(world, dataplane, tables))
-                .and_then(|()| self.ports.attach(world, dataplane))
-                .map_err(Error::from),
+            None => {
+                self.ports.open(world, dataplane);
+                let set = self.ports.set(world, dataplane, tables);
+                set.and_then(|()| self.ports.attach(world, dataplane)).map_err(Error::from)
+            }
         };
         match changed {
             Ok(()) => tracing::info!(devices = self.ports.names.join(" "), "reloaded"),
@@ -479,17 +505,6 @@ impl Drop for Daemon {
         // Whoever asks next is told at once that no daemon runs.
         let _ = std::fs::remove_file(self.instance.socket());
     }
-}
-
-/// Dumps again while changes interrupt the dump; how often they did.
-fn repeat(
-    mut dump: impl FnMut() -> Result<bool, crate::kernel::socket::Error>,
-) -> Result<u32, crate::kernel::socket::Error> {
-    let mut interrupted = 0;
-    while interrupted < ATTEMPTS && dump()? {
-        interrupted += 1;
-    }
-    Ok(interrupted)
 }
 
 fn milliseconds(duration: Duration) -> f64 {

@@ -41,11 +41,18 @@ pub struct Family<A: Ip> {
     pub local: Table<A>,
     /// Neighbours by address and link.
     pub neighbours: BTreeMap<(A, u32), Neighbour>,
+    /// Routes changed while the last dump was made, so that it may be wrong about others too: ask again.
+    pub unsettled: bool,
 }
 
 impl<A: Ip> Default for Family<A> {
     fn default() -> Self {
-        Self { main: Table::default(), local: Table::default(), neighbours: BTreeMap::new() }
+        Self {
+            main: Table::default(),
+            local: Table::default(),
+            neighbours: BTreeMap::new(),
+            unsettled: false,
+        }
     }
 }
 

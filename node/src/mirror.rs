@@ -6,6 +6,7 @@ use crate::kernel::{TABLE_LOCAL, TABLE_MAIN, addr, family, link, message, neigh,
 use crate::path::Paths;
 use crate::rib::{Followed, Ip, Route, Table};
 use crate::world::World;
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use trieline_lpm::Prefix;
@@ -95,7 +96,12 @@ pub struct Mirror {
     pub changes: Changes,
     /// Stale neighbours that the kernel checks only when told that they are in use.
     pub stale: BTreeSet<(IpAddr, u32)>,
+    /// Changes interrupted what the kernel told of links, settings and rules, again and again: ask once more.
+    pub world_doubt: bool,
 }
+
+/// A dump that changes interrupt is repeated at most this often at once.
+pub const ATTEMPTS: u32 = 4;
 
 impl Mirror {
     /// Follows one change.
@@ -219,48 +225,62 @@ impl Mirror {
         }
     }
 
-    /// Asks the kernel for links, settings, rules and neighbours.
+    /// Asks the kernel for links, settings, rules and neighbours. Changes can interrupt that; asked again in vain, the answer
+    /// is taken all the same and `Mirror::world_doubt` says so.
     pub fn dump_world(&mut self, socket: &mut Netlink) -> Result<(), Error> {
-        let mut links = BTreeMap::new();
-        socket.dump(link::dump(), |message| {
-            if let Some(link) = link::decode(message.payload) {
-                links.insert(link.ifindex, link);
+        let mut told = Self::default();
+        for _ in 0..ATTEMPTS {
+            told = Self::default();
+            told.world_doubt = told.hear_world(socket)?;
+            if !told.world_doubt {
+                break;
             }
-        })?;
-        self.world.links = links;
-        self.world.netconf.clear();
-        self.world.rules.clear();
-        self.v4.neighbours.clear();
-        self.v6.neighbours.clear();
-        self.stale.clear();
-        for family in [family::INET, family::INET6] {
-            let world = &mut self.world;
-            ignore_missing_family(socket.dump(netconf::dump(family), |message| {
-                if let Some(told) = netconf::decode(message.payload) {
-                    world.update_netconf(&told);
-                }
-            }))?;
-            ignore_missing_family(socket.dump(rule::dump(family), |message| {
-                world.rules.extend(rule::decode(message.payload));
-            }))?;
-            ignore_missing_family(socket.dump(neigh::dump(family), |message| self.apply(message)))?;
         }
+        told.world.sysctl = std::mem::take(&mut self.world.sysctl);
+        (self.world, self.stale, self.world_doubt) = (told.world, told.stale, told.world_doubt);
+        (self.v4.neighbours, self.v6.neighbours) = (told.v4.neighbours, told.v6.neighbours);
         self.changes.everything();
         Ok(())
     }
 
-    /// Asks the kernel for the IPv4 routes.
-    pub fn dump_ipv4(&mut self, socket: &mut Netlink) -> Result<bool, Error> {
-        let interrupted = dump_routes(socket, &mut self.v4, &mut self.paths)?;
-        (self.changes.v4.all, self.changes.v4.doubt) = (true, false);
+    /// Adds what the kernel tells of its world; whether changes interrupted it.
+    fn hear_world(&mut self, socket: &mut Netlink) -> Result<bool, Error> {
+        let mut interrupted = socket.dump(link::dump(), |message| self.apply(message))?;
+        for family in [family::INET, family::INET6] {
+            for request in [netconf::dump(family), rule::dump(family), neigh::dump(family)] {
+                interrupted |= unless_missing(socket.dump(request, |message| self.apply(message)))?;
+            }
+        }
         Ok(interrupted)
     }
 
-    /// Asks the kernel for the IPv6 routes.
-    pub fn dump_ipv6(&mut self, socket: &mut Netlink) -> Result<bool, Error> {
-        let interrupted = dump_routes(socket, &mut self.v6, &mut self.paths)?;
-        (self.changes.v6.all, self.changes.v6.doubt) = (true, false);
-        Ok(interrupted)
+    /// Asks the kernel for the IPv4 routes. To be adopted when the changes up to then were followed.
+    pub fn dump_ipv4(&mut self, socket: &mut Netlink) -> Result<Dump<u32>, Error> {
+        self.changes.v4.doubt = false;
+        dump_routes(socket, &mut self.v4, &mut self.paths)
+    }
+
+    /// Asks the kernel for the IPv6 routes. To be adopted when the changes up to then were followed.
+    pub fn dump_ipv6(&mut self, socket: &mut Netlink) -> Result<Dump<u128>, Error> {
+        self.changes.v6.doubt = false;
+        dump_routes(socket, &mut self.v6, &mut self.paths)
+    }
+
+    /// Takes the IPv4 routes of a dump over; between the two every change must have been followed.
+    pub fn adopt_ipv4(&mut self, dump: Dump<u32>) {
+        adopt(dump, &mut self.v4);
+        self.changes.v4.all = true;
+    }
+
+    /// Takes the IPv6 routes of a dump over; between the two every change must have been followed.
+    pub fn adopt_ipv6(&mut self, dump: Dump<u128>) {
+        adopt(dump, &mut self.v6);
+        self.changes.v6.all = true;
+    }
+
+    /// Whether routes changed during the last dump of a family, so that it has to be asked again.
+    pub fn unsettled(&self) -> bool {
+        self.v4.unsettled || self.v6.unsettled
     }
 
     /// Routes of both families.
@@ -276,11 +296,15 @@ fn put<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> Option<
     }
 }
 
-/// A kernel without IPv6 refuses to tell of it.
-fn ignore_missing_family(result: Result<bool, Error>) -> Result<(), Error> {
+/// A kernel without a family, or without what is asked of it, says so; that is an empty answer.
+fn unless_missing(result: Result<bool, Error>) -> Result<bool, Error> {
     match result {
-        Ok(_) | Err(Error::Refused { .. }) => Ok(()),
-        Err(error) => Err(error),
+        Err(Error::Refused { source, .. })
+            if matches!(Errno::from_io_error(&source), Some(Errno::AFNOSUPPORT | Errno::OPNOTSUPP)) =>
+        {
+            Ok(false)
+        }
+        result => result,
     }
 }
 
@@ -313,12 +337,22 @@ fn follow<A: Ip>(
     }
 }
 
-/// Dumps tables local and main. The tables change only when both were told whole.
+/// Tables local and main as a dump told them.
+#[derive(Debug)]
+pub struct Dump<A: Ip> {
+    local: Table<A>,
+    main: Table<A>,
+    interrupted: bool,
+}
+
+/// Dumps tables local and main.
 fn dump_routes<A: Ip>(
     socket: &mut Netlink,
     family: &mut Family<A>,
     paths: &mut Paths,
-) -> Result<bool, Error> {
+) -> Result<Dump<A>, Error> {
+    family.local.watch();
+    family.main.watch();
     let mut interrupted = false;
     let mut dump = |table: u32, room: usize| -> Result<Table<A>, Error> {
         let mut routes = Vec::with_capacity(room);
@@ -331,14 +365,20 @@ fn dump_routes<A: Ip>(
                 routes.push((Prefix::truncated(addr, told.prefix_len), route));
             }
         };
-        match socket.dump(route::dump(A::NETLINK, table), &mut told) {
-            Ok(cut) => interrupted |= cut,
-            Err(error) => ignore_missing_family(Err(error))?,
-        }
+        interrupted |= unless_missing(socket.dump(route::dump(A::NETLINK, table), &mut told))?;
         Ok(Table::from_dump(routes))
     };
     let local = dump(TABLE_LOCAL, 64)?;
     let main = dump(TABLE_MAIN, family.main.routes() + family.main.routes() / 8)?;
-    (family.local, family.main) = (local, main);
-    Ok(interrupted)
+    Ok(Dump { local, main, interrupted })
+}
+
+/// The dump becomes the state, whole when nothing changed meanwhile.
+fn adopt<A: Ip>(mut dump: Dump<A>, family: &mut Family<A>) {
+    family.unsettled = dump.interrupted || family.local.is_touched() || family.main.is_touched();
+    if family.unsettled {
+        dump.local.mend(&family.local);
+        dump.main.mend(&family.main);
+    }
+    (family.local, family.main) = (dump.local, dump.main);
 }

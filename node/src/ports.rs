@@ -18,8 +18,10 @@ pub struct Ports {
     /// Device numbers of those that packets may leave by.
     exits: BTreeSet<u32>,
     ports: BTreeMap<(u32, Option<u16>), Port>,
-    /// Names whose trouble has been logged.
+    /// Names of devices that could not be attached to, which has been logged.
     troubled: BTreeSet<String>,
+    /// Names of devices that packets cannot leave by, which has been logged.
+    shut: BTreeSet<String>,
 }
 
 impl Ports {
@@ -28,7 +30,8 @@ impl Ports {
         let attached = dataplane.attachments()?.into_iter().map(|attachment| attachment.ifindex).collect();
         let known = dataplane.ports()?.into_iter().map(|(ifindex, vlan, port)| ((ifindex, vlan), port));
         let ports = known.collect();
-        Ok(Self { names, mode, attached, exits: BTreeSet::new(), ports, troubled: BTreeSet::new() })
+        let (exits, troubled, shut) = Default::default();
+        Ok(Self { names, mode, attached, exits, ports, troubled, shut })
     }
 
     /// The links of the configured names.
@@ -72,21 +75,31 @@ impl Ports {
     }
 
     /// Lets packets leave by those of the configured devices that take redirected frames, which can change at any time and is
-    /// not announced on every kernel. Returns whether it did.
-    pub fn open(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<bool, Error> {
+    /// not announced on every kernel. Returns whether it did. A device that refuses does not stop the others.
+    pub fn open(&mut self, world: &World, dataplane: &mut Dataplane) -> bool {
         let mut exits = BTreeSet::new();
         for link in self.links(world) {
-            if self.mode == AttachMode::Generic || takes_redirects(link.ifindex) != Some(false) {
-                exits.insert(link.ifindex);
-            } else if self.exits.contains(&link.ifindex) || !self.attached.contains(&link.ifindex) {
-                tracing::warn!(
-                    dev = link.name,
-                    "takes no redirected frames (a veth does while its peer has GRO or XDP): packets to it are the kernel's"
-                );
+            if self.mode != AttachMode::Generic && takes_redirects(link.ifindex) == Some(false) {
+                if self.exits.contains(&link.ifindex) || !self.attached.contains(&link.ifindex) {
+                    tracing::warn!(
+                        dev = link.name,
+                        "takes no redirected frames (a veth does while its peer has GRO or XDP): packets to it are the kernel's"
+                    );
+                }
+                continue;
             }
-        }
-        for opened in exits.difference(&self.exits) {
-            dataplane.set_device(*opened)?;
+            // The kernel forgets a device that goes, also when its number comes back: so each is told each time.
+            match dataplane.set_device(link.ifindex) {
+                Ok(()) => {
+                    exits.insert(link.ifindex);
+                    self.shut.remove(&link.name);
+                }
+                Err(error) if !self.shut.contains(&link.name) => {
+                    tracing::warn!(dev = link.name, %error, "no way out: packets to it are the kernel's");
+                    self.shut.insert(link.name.clone());
+                }
+                Err(_) => {}
+            }
         }
         for closed in self.exits.difference(&exits) {
             // The kernel forgets a device that is gone by itself.
@@ -94,7 +107,7 @@ impl Ports {
         }
         let changed = exits != self.exits;
         self.exits = exits;
-        Ok(changed)
+        changed
     }
 
     /// Sets the ports where they differ. `tables` says which families' tables are as the kernel's.
@@ -117,23 +130,42 @@ impl Ports {
         Ok(())
     }
 
-    /// Attaches to the configured devices and leaves all others. Fails at the first device that refuses.
+    /// Attaches to the configured devices and leaves all others. Fails at the first device that refuses; then nothing has
+    /// changed.
     pub fn attach(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
-        let wanted: BTreeSet<u32> = self.links(world).into_iter().map(|link| link.ifindex).collect();
+        let mut new = Vec::new();
         for link in self.links(world) {
-            dataplane.attach(link.ifindex, &link.name, self.mode)?;
-            self.attached.insert(link.ifindex);
+            if let Err(error) = dataplane.attach(link.ifindex, &link.name, self.mode) {
+                for ifindex in new {
+                    // The first error is the one to tell.
+                    let _ = dataplane.detach(ifindex);
+                }
+                return Err(error);
+            }
+            if !self.attached.contains(&link.ifindex) {
+                new.push(link.ifindex);
+            }
         }
-        for gone in self.attached.difference(&wanted).copied().collect::<Vec<_>>() {
-            dataplane.detach(gone)?;
-            self.attached.remove(&gone);
+        self.attached.extend(new);
+        self.leave_others(world, dataplane)
+    }
+
+    /// Detaches from devices that are not configured, or no longer under that name.
+    fn leave_others(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
+        let wanted: BTreeSet<u32> = self.links(world).into_iter().map(|link| link.ifindex).collect();
+        for other in self.attached.difference(&wanted).copied().collect::<Vec<_>>() {
+            dataplane.detach(other)?;
+            self.attached.remove(&other);
         }
         Ok(())
     }
 
-    /// Follows links while running: a device that was made anew under a configured name is attached again. Trouble is logged
-    /// once a device.
+    /// Follows links while running: a device that was made anew under a configured name is attached again, one that lost its
+    /// name is left. Trouble is logged once a device.
     pub fn follow(&mut self, world: &World, dataplane: &mut Dataplane, tables: (bool, bool)) {
+        if let Err(error) = self.drop_gone(dataplane) {
+            tracing::error!(%error, "devices that are gone");
+        }
         let new: Vec<_> =
             self.links(world).into_iter().filter(|link| !self.attached.contains(&link.ifindex)).collect();
         for link in new {
@@ -150,16 +182,23 @@ impl Ports {
                 }
             }
         }
-        let gone: Vec<u32> =
-            self.attached.iter().copied().filter(|ifindex| !world.links.contains_key(ifindex)).collect();
-        for ifindex in gone {
-            // Removes the pin of a link whose device is gone; nothing else can be done about an error.
-            let _ = dataplane.detach(ifindex);
-            self.attached.remove(&ifindex);
+        if let Err(error) = self.leave_others(world, dataplane) {
+            tracing::error!(%error, "leaving devices");
         }
         if let Err(error) = self.set(world, dataplane, tables) {
             tracing::error!(%error, "setting ports");
         }
+    }
+
+    /// What is attached says the kernel: a device can go and another come under its number between two looks.
+    fn drop_gone(&mut self, dataplane: &mut Dataplane) -> Result<(), Error> {
+        let attached: BTreeSet<u32> =
+            dataplane.attachments()?.into_iter().map(|known| known.ifindex).collect();
+        for gone in self.attached.difference(&attached) {
+            dataplane.detach(*gone)?; // removes the pin of its link
+        }
+        self.attached = attached;
+        Ok(())
     }
 
     /// Ports as they are.

@@ -313,7 +313,6 @@ impl Writer<'_> {
                 let wanted: Vec<_> = wanted.collect();
                 self.some(table, &wanted)
             }
-            Some(_) if !changes.all && changes.prefixes.is_empty() => return,
             table => {
                 let mut wanted = Vec::with_capacity(family.main.len() + family.local.len() + 64);
                 family.decide_all(view, |prefix, decision| wanted.push((prefix, self.number(decision))));

@@ -4,7 +4,7 @@ use crate::kernel::attribute::{FLAG_APPEND, FLAG_REPLACE};
 use crate::kernel::family;
 use crate::kernel::route::{Hop, Path};
 use crate::path::{PathId, Paths};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use trieline_lpm::{Address, Prefix};
 
@@ -102,11 +102,21 @@ pub struct Table<A: Ip> {
     /// How many prefixes of each length there are.
     lengths: Vec<u32>,
     routes: usize,
+    /// Prefix and metric of the routes that changed during a dump.
+    touched: Option<BTreeSet<(Prefix<A>, u32)>>,
+    /// What the last dump did not tell although it should be there.
+    missed: BTreeSet<Prefix<A>>,
 }
 
 impl<A: Ip> Default for Table<A> {
     fn default() -> Self {
-        Self { prefixes: BTreeMap::new(), lengths: vec![0; usize::from(A::WIDTH) + 1], routes: 0 }
+        Self {
+            prefixes: BTreeMap::new(),
+            lengths: vec![0; usize::from(A::WIDTH) + 1],
+            routes: 0,
+            touched: None,
+            missed: BTreeSet::new(),
+        }
     }
 }
 
@@ -121,6 +131,10 @@ impl<A: Ip> Table<A> {
         let mut grouped: Vec<(Prefix<A>, Routes)> = Vec::with_capacity(dump.len());
         for (prefix, route) in dump {
             match grouped.last_mut() {
+                // IPv6 tells a route again when others came in front of it.
+                Some((last, routes)) if *last == prefix && routes.as_slice().contains(&route) => {
+                    table.routes -= 1;
+                }
                 Some((last, routes)) if *last == prefix => {
                     let mut more = routes.to_vec();
                     more.push(route);
@@ -185,6 +199,7 @@ impl<A: Ip> Table<A> {
 
     /// Follows a "new route" message with the flags of its header.
     pub fn add(&mut self, prefix: Prefix<A>, route: Route, flags: u16, paths: &mut Paths) -> Followed {
+        self.touch(prefix, route.metric);
         let mut routes = self.get(&prefix).to_vec();
         let followed = if A::NETLINK == family::INET {
             add_ipv4(&mut routes, route, flags, paths)
@@ -197,6 +212,7 @@ impl<A: Ip> Table<A> {
 
     /// Follows a "route is gone" message.
     pub fn remove(&mut self, prefix: Prefix<A>, route: Route, paths: &mut Paths) -> Followed {
+        self.touch(prefix, route.metric);
         let mut routes = self.get(&prefix).to_vec();
         let followed = if let Some(at) = routes.iter().position(|known| *known == route) {
             routes.remove(at);
@@ -208,6 +224,52 @@ impl<A: Ip> Table<A> {
         };
         self.put(prefix, routes);
         followed
+    }
+
+    /// From now on it remembers which routes change: a dump begins.
+    pub fn watch(&mut self) {
+        self.touched = Some(BTreeSet::new());
+    }
+
+    /// Whether routes changed since it was watched.
+    pub fn is_touched(&self) -> bool {
+        self.touched.as_ref().is_some_and(|touched| !touched.is_empty())
+    }
+
+    fn touch(&mut self, prefix: Prefix<A>, metric: u32) {
+        if let Some(touched) = &mut self.touched {
+            touched.insert((prefix, metric));
+        }
+    }
+
+    /// Makes a dump that changes disturbed as whole as can be. `before` was watched meanwhile, and followed the changes: of
+    /// the routes they touched only it knows the order of events.
+    ///
+    /// IPv6 leaves routes out of a dump when others in front of them go. What was not told is kept, once: a route that two
+    /// such dumps in a row miss is gone.
+    pub fn mend(&mut self, before: &Self) {
+        let ipv6 = A::NETLINK == family::INET6;
+        let none = BTreeSet::new();
+        let touched = before.touched.as_ref().unwrap_or(&none);
+        let mut unsure: Vec<_> = touched.iter().map(|(prefix, _)| *prefix).collect();
+        if ipv6 {
+            unsure.extend(before.prefixes.keys().filter(|prefix| !self.prefixes.contains_key(prefix)));
+        }
+        unsure.sort_unstable();
+        unsure.dedup();
+        for prefix in unsure {
+            let (changed, quiet): (Vec<Route>, Vec<Route>) =
+                before.get(&prefix).iter().partition(|route| touched.contains(&(prefix, route.metric)));
+            let mut routes = self.get(&prefix).to_vec();
+            routes.retain(|route| !touched.contains(&(prefix, route.metric)));
+            if ipv6 && routes.is_empty() && !quiet.is_empty() && !before.missed.contains(&prefix) {
+                self.missed.insert(prefix);
+                routes = quiet;
+            }
+            routes.extend(changed);
+            routes.sort_by_key(|route| route.metric);
+            self.put(prefix, routes);
+        }
     }
 
     fn put(&mut self, prefix: Prefix<A>, routes: Vec<Route>) {

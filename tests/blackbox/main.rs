@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 mod bed;
+mod churn;
 mod errors;
 mod exits;
 mod forward;

@@ -33,3 +33,8 @@ pub fn full(namespace: &Namespace) -> u64 {
 pub fn home(namespace: &Namespace) -> String {
     daemon::status(namespace)["home"].as_str().unwrap_or_default().to_owned()
 }
+
+/// How often changes disturbed a dump of the daemon's.
+pub fn disturbed(namespace: &Namespace) -> u64 {
+    number(&daemon::status(namespace)["mirror"]["interrupted"])
+}

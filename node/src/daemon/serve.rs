@@ -1,6 +1,6 @@
 //! The daemon's side of commands: connections that never make it wait, and its state in numbers.
 
-use super::{Daemon, home};
+use super::{Daemon, TICK, home};
 use crate::answer::{self, Cursor};
 use crate::control::{Client, Request};
 use crate::family::Family;
@@ -8,14 +8,31 @@ use crate::publish::Published;
 use crate::rib::Ip;
 use crate::status::{self, DeviceStatus, FamilyStatus, ImageStatus, Room, Status};
 use serde_json::json;
+use std::io::ErrorKind;
+use std::time::Instant;
 use trieline_dataplane::{Attachment, Counters, Port};
 
+/// More connections wait until some are closed.
+const CLIENTS: usize = 128;
+
 impl Daemon {
+    /// Whether connections are taken at present.
+    pub(super) fn listens(&self, now: Instant) -> bool {
+        self.clients.len() < CLIENTS && self.deaf_until <= now
+    }
+
     /// Answers commands as far as that goes without waiting.
     pub(super) fn serve(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
-            if let Ok(client) = Client::new(stream) {
-                self.clients.push((client, None));
+        while self.listens(Instant::now()) {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    if let Ok(client) = Client::new(stream) {
+                        self.clients.push((client, None));
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // No file descriptors, no memory: the connection stays queued, and asking at once would change nothing.
+                Err(_) => self.deaf_until = Instant::now() + TICK,
             }
         }
         let mut clients = std::mem::take(&mut self.clients);
