@@ -371,3 +371,68 @@ fn remove_ipv6(routes: &mut Vec<Route>, route: Route, paths: &mut Paths) -> Foll
     }
     Followed::Doubtfully
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(metric: u32, path: PathId) -> Route {
+        Route { metric, path }
+    }
+
+    fn dump(routes: &[(&str, Route)]) -> Table<u128> {
+        Table::from_dump(routes.iter().map(|(prefix, route)| (prefix.parse().unwrap(), *route)).collect())
+    }
+
+    /// A walk that starts again tells a route twice when others came in front of it.
+    #[test]
+    fn a_route_told_twice_is_one() {
+        let mut table =
+            dump(&[("2000::/16", route(7, 1)), ("2000::/16", route(7, 1)), ("2000::/16", route(9, 2))]);
+        assert_eq!(table.routes(), 2);
+        assert_eq!(table.get(&"2000::/16".parse().unwrap()), [route(7, 1), route(9, 2)]);
+        assert_eq!(
+            table.remove("2000::/16".parse().unwrap(), route(7, 1), &mut Paths::default()),
+            Followed::Exactly
+        );
+        assert_eq!(table.routes(), 1);
+    }
+
+    /// Routes that changed during a dump are as they were followed, the others as they were told; what was not told stays
+    /// for one dump.
+    #[test]
+    fn a_disturbed_dump_is_mended() {
+        let mut paths = Paths::default();
+        let prefix = |text: &str| -> Prefix<u128> { text.parse().unwrap() };
+        let mut before = dump(&[
+            ("2000::/16", route(7, 1)),
+            ("2001::/16", route(7, 1)),
+            ("2001::/16", route(9, 1)),
+            ("2002::/16", route(7, 1)),
+            ("2003::/16", route(7, 1)),
+        ]);
+        before.watch();
+        assert_eq!(before.remove(prefix("2000::/16"), route(7, 1), &mut paths), Followed::Exactly);
+        assert_eq!(before.remove(prefix("2001::/16"), route(9, 1), &mut paths), Followed::Exactly);
+        assert!(before.is_touched());
+        // told before the removals, and without 2003::/16
+        let told = [
+            ("2000::/16", route(7, 1)),
+            ("2001::/16", route(7, 3)),
+            ("2001::/16", route(9, 1)),
+            ("2002::/16", route(7, 2)),
+        ];
+        let mut table = dump(&told);
+        table.mend(&before);
+        assert!(table.get(&prefix("2000::/16")).is_empty());
+        assert_eq!(table.get(&prefix("2001::/16")), [route(7, 3)]);
+        assert_eq!(table.get(&prefix("2002::/16")), [route(7, 2)]);
+        assert_eq!(table.get(&prefix("2003::/16")), [route(7, 1)]);
+        assert_eq!(table.routes(), 3);
+        // not told a second time: gone
+        table.watch();
+        let mut again = dump(&[("2001::/16", route(7, 3)), ("2002::/16", route(7, 2))]);
+        again.mend(&table);
+        assert!(again.get(&prefix("2003::/16")).is_empty());
+    }
+}

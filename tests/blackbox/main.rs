@@ -5,6 +5,7 @@
 
 mod bed;
 mod churn;
+mod devices;
 mod errors;
 mod exits;
 mod forward;

@@ -1,0 +1,96 @@
+//! Devices that go, come back, are renamed or refuse; and more connections than the daemon takes.
+
+use std::os::unix::net::UnixStream;
+use trieline_tests::bed::Bed;
+use trieline_tests::command::run;
+use trieline_tests::daemon::{Daemon, status, trieline};
+use trieline_tests::{eventually, root};
+
+fn has_program(bed: &Bed, device: &str) -> bool {
+    bed.node.ip(&format!("link show dev {device}")).contains("xdp")
+}
+
+/// Deleted and made anew under the same number while the daemon does not look: attached again.
+#[test]
+fn a_device_made_anew_under_its_number() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    let daemon = Daemon::start(&bed.node, "--dev n0 --dev n1 --dev n2");
+    let number = bed.node.ip("-o link show n2").split(':').next().unwrap_or_default().to_owned();
+    run(&format!("kill -STOP {}", daemon.pid())).ok();
+    bed.node.ip("link del n2");
+    bed.node.ip(&format!("link add n2 index {number} type veth peer name t0 netns {}", bed.side.name()));
+    run(&format!("kill -CONT {}", daemon.pid())).ok();
+    assert!(eventually(5.0, || has_program(&bed, "n2")), "not attached again:\n{}", daemon.log());
+}
+
+/// A device that lost its configured name is left alone.
+#[test]
+fn a_renamed_device_is_left() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1");
+    bed.node.ip("link set n1 down");
+    bed.node.ip("link set n1 name other");
+    assert!(eventually(5.0, || !has_program(&bed, "other")), "it still has a program");
+    assert!(has_program(&bed, "n0"));
+}
+
+/// A reload in which one device refuses attaches to none.
+#[test]
+fn a_refused_reload_changes_nothing() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    // n2 has a program of somebody else's: that of an instance whose pins were moved away
+    let pins = format!("/sys/fs/bpf/trieline/netns-{}", bed.node.inode());
+    let moved = format!("{pins}-moved");
+    Daemon::start(&bed.node, "--dev n2").kill();
+    std::fs::rename(&pins, &moved).expect("the pins can be moved");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "devices = [\"n0\"]\n").expect("written");
+    let daemon = Daemon::start(&bed.node, &format!("--config {}", file.path().display()));
+    std::fs::write(file.path(), "devices = [\"n0\", \"n1\", \"n2\"]\n").expect("written");
+    run(&format!("kill -HUP {}", daemon.pid())).ok();
+    let said = eventually(5.0, || daemon.log().contains("not reloaded"));
+    let attached = has_program(&bed, "n1");
+    for entry in std::fs::read_dir(&moved).expect("the moved pins").flatten() {
+        std::fs::remove_file(entry.path()).expect("unpinned");
+    }
+    std::fs::remove_dir(&moved).expect("an empty directory");
+    assert!(said, "the refusal is not told:\n{}", daemon.log());
+    assert!(!attached, "n1 was attached by a reload that failed");
+}
+
+/// Connections that ask nothing, more than the daemon takes: it does not spin, and answers when they are gone.
+#[test]
+fn idle_connections_cost_nothing() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    let daemon = Daemon::start(&bed.node, "--dev n0");
+    // (1) no descriptors: the daemon may open a few more only
+    run(&format!("prlimit --pid {} --nofile=64", daemon.pid())).ok();
+    let socket = format!("/run/trieline/netns-{}.sock", bed.node.inode());
+    let idle: Vec<_> = (0..100).map(|_| UnixStream::connect(&socket).expect("queued")).collect();
+    let ticks = || -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.pid())).expect("it runs");
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        fields[11..13].iter().map(|field| field.parse::<u64>().expect("a number")).sum()
+    };
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let before = ticks();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let used = ticks() - before;
+    assert!(used < 50, "{used} of 200 ticks of CPU time");
+    // (2) they go: it answers again
+    drop(idle);
+    assert!(eventually(5.0, || trieline(&bed.node, "node status").code == 0), "no answer");
+    assert!(status(&bed.node)["running"].as_bool().unwrap_or_default());
+}
