@@ -132,7 +132,7 @@ pub struct MirrorStatus {
     pub last_batch_us: u64,
     /// The longest, µs.
     pub longest_batch_us: u64,
-    /// Dumps that a change interrupted, and that were repeated.
+    /// Dumps during which routes changed, and that were repeated.
     pub interrupted: u64,
     /// Times that a change did not fit what was known, or the kernel changed routes without a word.
     pub doubts: u64,
