@@ -1,15 +1,44 @@
 //! Looking at what a daemon pinned, with or without it.
 
+use anyhow::{anyhow, bail};
+use serde_json::Value;
 use std::collections::HashMap;
-use trieline_dataplane::{View, open_readonly};
+use std::io::ErrorKind;
+use trieline_dataplane::{Error, View, open_readonly};
+use trieline_node::control::{self, Request};
 use trieline_node::instance::{self, Instance, is_hidden};
 
 /// Opens what is pinned.
 pub fn open(instance: &Instance) -> anyhow::Result<View> {
     match open_readonly(&instance.pins()) {
         Err(_) if is_hidden() => Err(instance::Error::Hidden.into()),
+        Err(error @ Error::NotPinned { .. }) => Err(anyhow!(
+            "{error} (no trielined was started in this network namespace; another one? -n NETNS)"
+        )),
         opened => Ok(opened?),
     }
+}
+
+/// Asks the daemon; `each` gets every line of its answer until it says false. The error of there being no daemon comes back
+/// as a value, for callers that can do without one.
+pub fn ask(
+    instance: &Instance,
+    request: &Request,
+    each: impl FnMut(Value) -> bool,
+) -> anyhow::Result<Option<control::Error>> {
+    match control::ask(&instance.socket(), request, each) {
+        Ok(()) => Ok(None),
+        Err(control::Error::NotRunning { path, source }) if source.kind() == ErrorKind::PermissionDenied => {
+            bail!("asking trielined needs root: {}: {source}", path.display())
+        }
+        Err(absent @ control::Error::NotRunning { .. }) => Ok(Some(absent)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A number of things: `1 device`, `2 devices`.
+pub fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 /// Device names by number, asked for once.

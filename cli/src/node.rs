@@ -1,13 +1,13 @@
 //! `trieline node`: what the daemon does, and how to end what it left.
 
-use crate::look::{Names, open};
+use crate::look::{Names, ask, count, open};
 use crate::output::Output;
 use clap::Subcommand;
 use std::fmt::Write;
 use std::process::ExitCode;
 use trieline_dataplane::{Error, detach_all};
 use trieline_lpm::{Memory, Reader};
-use trieline_node::control::{self, Request};
+use trieline_node::control::Request;
 use trieline_node::daemon::home;
 use trieline_node::instance::{self, Instance, is_hidden};
 use trieline_node::status::{self, Counter, DeviceStatus, ImageStatus, Status};
@@ -33,13 +33,11 @@ pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
 /// What a daemon tells of itself; `None` without one.
 fn told(instance: &Instance) -> anyhow::Result<Option<serde_json::Value>> {
     let mut told = None;
-    match control::ask(&instance.socket(), &Request::Status, |line| {
+    ask(instance, &Request::Status, |line| {
         told = Some(line);
         false
-    }) {
-        Ok(()) | Err(control::Error::NotRunning { .. }) => Ok(told),
-        Err(error) => Err(error.into()),
-    }
+    })?;
+    Ok(told)
 }
 
 fn show_status(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
@@ -86,20 +84,23 @@ fn pinned(instance: &Instance) -> anyhow::Result<Status> {
 }
 
 fn detach(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
-    if let Some(pid) = told(instance)?.and_then(|status| status.get("pid")?.as_u64()) {
-        eprintln!(
-            "trieline: trielined (process {pid}) still runs, from now on without devices; stop it or start it anew"
-        );
-    }
     if is_hidden() {
         return Err(instance::Error::Hidden.into());
     }
+    let daemon = told(instance)?.and_then(|status| status.get("pid")?.as_u64());
     let detached = detach_all(&instance.pins());
     if detached.is_ok() {
         instance.forget()?;
     }
+    if let (Ok(_), Some(pid)) = (&detached, daemon) {
+        eprintln!(
+            "trieline: trielined (process {pid}) still runs, from now on without devices; stop it or start it anew"
+        );
+    }
     match detached {
-        Ok(devices) if !output.json => output.text(&format!("detached from {devices} devices"))?,
+        Ok(devices) if !output.json => {
+            output.text(&format!("detached from {}", count(devices.into(), "device", "devices")))?
+        }
         Ok(devices) => output.document(&serde_json::json!({ "detached": devices }))?,
         // Nothing to do is no failure.
         Err(Error::NotPinned { .. }) if output.json => {
@@ -140,45 +141,46 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         };
         writeln!(
             text,
-            "{} {state}: {} routes, {} local, {} prefixes, {} neighbours",
+            "{} {state}: {}, {} local, {}, {}",
             output.bold(&family.family),
-            family.main,
+            count(family.main as u64, "route", "routes"),
             family.local,
-            family.prefixes,
-            family.neighbours
+            count(family.prefixes as u64, "prefix", "prefixes"),
+            count(family.neighbours as u64, "neighbour", "neighbours")
         )?;
     }
     if status.running {
         let mirror = &status.mirror;
         writeln!(
             text,
-            "{} {} paths, {} hosts, {} unresolved; actions {} of {}",
+            "{} {}, {}, {} unresolved; actions {} of {}",
             output.bold("next hops"),
-            status.paths,
-            status.hosts,
+            count(status.paths as u64, "path", "paths"),
+            count(status.hosts as u64, "host", "hosts"),
             status.unresolved,
             status.actions.used,
             status.actions.limit
         )?;
         writeln!(
             text,
-            "{} {} routes dumped in {:.0} ms, built in {:.0} ms, ready after {:.0} ms",
+            "{} {} dumped in {:.0} ms, built in {:.0} ms, ready after {:.0} ms",
             output.bold("mirror"),
-            mirror.routes,
+            count(mirror.routes as u64, "route", "routes"),
             mirror.dump_ms,
             mirror.build_ms,
             mirror.ready_ms
         )?;
         writeln!(
             text,
-            "       {} messages in {} batches (last {} µs, longest {} µs), {} dumps, {} overruns, {} times full",
-            mirror.messages,
-            mirror.batches,
+            "       {} in {} (last {} µs, longest {} µs), {}, {}, {} full",
+            count(mirror.messages, "message", "messages"),
+            count(mirror.batches, "batch", "batches"),
             mirror.last_batch_us,
-            mirror.longest_batch_us,
-            status.resyncs,
-            status.overruns,
-            mirror.full
+            // The daemon leaves the first tables out of the longest, but not out of the last.
+            mirror.longest_batch_us.max(mirror.last_batch_us),
+            count(status.resyncs, "dump", "dumps"),
+            count(status.overruns, "overrun", "overruns"),
+            count(mirror.full, "time", "times")
         )?;
     }
     for device in &status.devices {
@@ -188,7 +190,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             "{} {}{vlan} {} [{}]",
             output.bold("dev"),
             device.dev,
-            device.mode,
+            if device.mode.is_empty() { "detached" } else { &device.mode },
             device.flags.join(" ")
         )?;
         for counter in &device.counters {

@@ -1,21 +1,23 @@
 //! `trieline route`: the mirrored routes, and what happens to packets to an address.
 
-use crate::look::{Names, open};
+use crate::look::{Names, ask, open};
 use crate::output::{List, Output};
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 use std::io::BufRead;
 use std::net::IpAddr;
-use std::path::Path;
 use std::process::ExitCode;
 use trieline_dataplane::View;
 use trieline_lpm::{IpPrefix, Memory, Reader};
-use trieline_node::control::{self, Request};
+use trieline_node::control::Request;
 use trieline_node::instance::Instance;
 use trieline_node::publish::{TABLE4, TABLE6};
 use trieline_node::show;
 
+/// Ends of the helps.
+const EXIT_CODES: &str = "It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.";
+const GET_EXIT_CODES: &str = "It needs root. Exit codes: 0 all have a route; 1 one has none, or it failed; 2 the command line is wrong.";
 /// Addresses that the daemon is asked about at once.
 const BATCH: usize = 50_000;
 /// How often image and daemon may disagree because a route is just changing.
@@ -25,20 +27,37 @@ const ATTEMPTS: u32 = 5;
 #[derive(Debug, Subcommand)]
 pub enum RouteCommand {
     /// List the routes that are mirrored from the kernel, with what XDP does for each
+    #[command(after_help = EXIT_CODES)]
     #[command(visible_alias = "list")]
     Show(ShowArgs),
     /// Say what happens to packets to an address, from the tables that packets meet
+    #[command(after_help = GET_EXIT_CODES)]
     Get(GetArgs),
 }
 
 /// What to list.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Only this prefix and what it covers
-    prefix: Option<IpPrefix>,
+    /// Only this prefix and what it covers; `default` is the default route alone
+    #[arg(value_name = "PREFIX|default", value_parser = parse_wanted)]
+    prefix: Option<Wanted>,
     /// Also the addresses that are the node's own (table local)
     #[arg(long)]
     local: bool,
+}
+
+/// Which routes to list.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Wanted {
+    Within(IpPrefix),
+    Default,
+}
+
+fn parse_wanted(text: &str) -> Result<Wanted, String> {
+    if text == "default" {
+        return Ok(Wanted::Default);
+    }
+    text.parse().map(Wanted::Within).map_err(|error: trieline_lpm::PrefixError| error.to_string())
 }
 
 /// What to look up.
@@ -70,7 +89,7 @@ pub fn run(command: &RouteCommand, family: Option<u8>, output: &Output) -> anyho
     let instance = Instance::current()?;
     match command {
         RouteCommand::Show(args) => show_routes(args, family, &instance, output),
-        RouteCommand::Get(args) => get(args, &instance, output),
+        RouteCommand::Get(args) => get(args, family, &instance, output),
     }
 }
 
@@ -80,32 +99,56 @@ fn show_routes(
     instance: &Instance,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
-    let request =
-        Request::Show { family, prefix: args.prefix.map(|prefix| prefix.to_string()), local: args.local };
+    let default = args.prefix == Some(Wanted::Default);
+    let prefixes = match args.prefix {
+        None => vec![None],
+        Some(Wanted::Within(prefix)) => {
+            let is = if matches!(prefix, IpPrefix::V4(_)) { 4 } else { 6 };
+            expect_family(family, is, &prefix).map_err(usage)?;
+            vec![Some(prefix.to_string())]
+        }
+        Some(Wanted::Default) => [(4, "0.0.0.0/0"), (6, "::/0")]
+            .into_iter()
+            .filter(|(is, _)| family.is_none_or(|family| family == *is))
+            .map(|(_, prefix)| Some(prefix.to_owned()))
+            .collect(),
+    };
     let mut list = List::new(output, output.stdout())?;
     let mut trouble = None;
-    control::ask(&instance.socket(), &request, |route| match list.push(&route, text) {
-        Ok(()) => true,
-        Err(error) => {
-            trouble = Some(error);
-            false
+    for prefix in prefixes {
+        let request = Request::Show { family, prefix, local: args.local && !default };
+        let absent = ask(instance, &request, |route| {
+            // Default routes are the first of all.
+            if default && route.get("dst").is_none_or(|dst| dst != "default") {
+                return false;
+            }
+            match list.push(&route, text) {
+                Ok(()) => true,
+                Err(error) => {
+                    trouble = Some(error);
+                    false
+                }
+            }
+        })?;
+        if let Some(error) = absent {
+            return Err(error.into());
         }
-    })?;
-    if let Some(error) = trouble {
-        return Err(error);
+        if let Some(error) = trouble {
+            return Err(error);
+        }
     }
     list.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn get(args: &GetArgs, instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
-    let addresses = addresses(args)?;
+fn get(args: &GetArgs, family: Option<u8>, instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
+    let addresses = addresses(args, family)?;
     let view = open(instance)?;
     let mut names = Names::default();
     let mut list = List::new(output, output.stdout())?;
     let mut all = true;
     for batch in addresses.chunks(BATCH) {
-        for answer in answers(batch, &view, &instance.socket(), &mut names)? {
+        for answer in answers(batch, &view, instance, &mut names)? {
             all &= answer.get("type").is_none_or(|kind| kind != "none");
             list.push(&Value::Object(answer), text)?;
         }
@@ -115,11 +158,31 @@ fn get(args: &GetArgs, instance: &Instance, output: &Output) -> anyhow::Result<E
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn addresses(args: &GetArgs) -> anyhow::Result<Vec<IpAddr>> {
+/// An error unless `what`, of family `is`, is of the family that was asked for with -4 or -6.
+fn expect_family(asked: Option<u8>, is: u8, what: &impl std::fmt::Display) -> Result<(), String> {
+    match asked {
+        Some(asked) if asked != is => Err(format!("{what} is IPv{is}; -{asked} expects IPv{asked}")),
+        _ => Ok(()),
+    }
+}
+
+/// A mistake of the command line.
+fn usage(message: String) -> clap::Error {
+    clap::Error::raw(clap::error::ErrorKind::ValueValidation, message + "\n")
+}
+
+fn family_of(address: &IpAddr) -> u8 {
+    if address.is_ipv4() { 4 } else { 6 }
+}
+
+fn addresses(args: &GetArgs, family: Option<u8>) -> anyhow::Result<Vec<IpAddr>> {
     let mut addresses = Vec::new();
     for query in &args.addresses {
         match query {
-            Query::Address(address) => addresses.push(*address),
+            Query::Address(address) => {
+                expect_family(family, family_of(address), address).map_err(usage)?;
+                addresses.push(*address);
+            }
             Query::Stdin => {
                 for (number, line) in std::io::stdin().lock().lines().enumerate() {
                     let line = line.context("standard input")?;
@@ -127,13 +190,16 @@ fn addresses(args: &GetArgs) -> anyhow::Result<Vec<IpAddr>> {
                     if text.is_empty() || text.starts_with('#') {
                         continue;
                     }
-                    let address = text.parse();
-                    addresses.push(address.map_err(|_| {
+                    let address = text.parse().map_err(|_| {
                         anyhow!(
                             "standard input, line {}: {text:?} is no address; expected one such as 192.0.2.1",
                             number + 1
                         )
-                    })?);
+                    })?;
+                    if let Err(error) = expect_family(family, family_of(&address), &address) {
+                        bail!("standard input, line {}: {error}", number + 1);
+                    }
+                    addresses.push(address);
                 }
             }
         }
@@ -147,7 +213,7 @@ fn addresses(args: &GetArgs) -> anyhow::Result<Vec<IpAddr>> {
 fn answers(
     addresses: &[IpAddr],
     view: &View,
-    socket: &Path,
+    instance: &Instance,
     names: &mut Names,
 ) -> anyhow::Result<Vec<Map<String, Value>>> {
     let memory = view.memory();
@@ -160,7 +226,7 @@ fn answers(
     let mut open: Vec<usize> = (0..addresses.len()).collect();
     for attempt in 0..ATTEMPTS {
         let asked: Vec<IpAddr> = open.iter().map(|at| addresses[*at]).collect();
-        let explained = explain(&asked, socket)?;
+        let explained = explain(&asked, instance)?;
         let mut differ = Vec::new();
         for (nth, at) in open.iter().enumerate() {
             let value = look(&addresses[*at]);
@@ -203,19 +269,15 @@ fn answers(
 }
 
 /// The daemon's explanations; `None` when there is no daemon.
-fn explain(addresses: &[IpAddr], socket: &Path) -> anyhow::Result<Option<Vec<Value>>> {
+fn explain(addresses: &[IpAddr], instance: &Instance) -> anyhow::Result<Option<Vec<Value>>> {
     let mut explained = None;
-    let asked = control::ask(socket, &Request::Explain { addresses: addresses.to_vec() }, |answer| {
+    ask(instance, &Request::Explain { addresses: addresses.to_vec() }, |answer| {
         if let Value::Array(answers) = answer {
             explained = Some(answers);
         }
         false
-    });
-    match asked {
-        Ok(()) => Ok(explained),
-        Err(control::Error::NotRunning { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    })?;
+    Ok(explained)
 }
 
 /// A route as `ip route` would print it, then what XDP does.

@@ -1,5 +1,6 @@
 //! The command `trieline`: `trieline [-j] [-4|-6] [-n NETNS] OBJECT COMMAND`.
 
+mod complaint;
 mod demo;
 mod lab;
 mod look;
@@ -12,24 +13,32 @@ use clap::{Parser, Subcommand};
 use output::Output;
 use std::process::ExitCode;
 
+/// What every help of a command ends with.
+const AFTER_HELP: &str = "\
+All commands need root, except `lab list` and `lab table`.
+Exit codes: 0 done; 1 failed, or the answer is no (`route get` without a route); 2 the command line is wrong.";
+
+/// Where the options of all commands stand in a help.
+const GLOBAL: &str = "Global options";
+
 /// Forwarding by longest-prefix match in XDP, mirrored from the kernel's routes
 #[derive(Debug, Parser)]
-#[command(name = "trieline", version, infer_subcommands = true, arg_required_else_help = true)]
+#[command(name = "trieline", version, infer_subcommands = true, arg_required_else_help = true, after_help = AFTER_HELP)]
 struct Cli {
     /// Print JSON
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
     json: bool,
     /// Indent JSON
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
     pretty: bool,
     /// Only IPv4
-    #[arg(short = '4', global = true, conflicts_with = "ipv6")]
+    #[arg(short = '4', global = true, help_heading = GLOBAL, conflicts_with = "ipv6")]
     ipv4: bool,
     /// Only IPv6
-    #[arg(short = '6', global = true)]
+    #[arg(short = '6', global = true, help_heading = GLOBAL)]
     ipv6: bool,
     /// Network namespace: a name of `ip netns`, or a path
-    #[arg(short = 'n', long = "netns", global = true, value_name = "NETNS")]
+    #[arg(short = 'n', long = "netns", global = true, help_heading = GLOBAL, value_name = "NETNS")]
     netns: Option<String>,
     #[command(subcommand)]
     object: Object,
@@ -37,13 +46,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Object {
-    /// The daemon and its devices
+    /// The daemon's state; taking XDP off its devices
     #[command(subcommand, infer_subcommands = true)]
     Node(node::NodeCommand),
-    /// Mirrored routes
+    /// Mirrored routes, and what happens to packets to an address
     #[command(subcommand, infer_subcommands = true)]
     Route(route::RouteCommand),
-    /// Experiments that measure it
+    /// Experiments that re-measure trieline's figures
     Lab(lab::LabArgs),
     /// A whole table in the kernel's routes, packets through the kernel and through XDP, and how they compare
     Demo(demo::DemoArgs),
@@ -69,8 +78,13 @@ fn main() -> ExitCode {
     match run(&Cli::parse()) {
         Ok(code) => code,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        // A command line that is found wrong only here.
+        Err(error) if error.is::<clap::Error>() => {
+            eprint!("{error}");
+            ExitCode::from(2)
+        }
         Err(error) => {
-            eprintln!("trieline: {error:#}");
+            eprintln!("trieline: {}", complaint::said(&error));
             ExitCode::FAILURE
         }
     }

@@ -1,10 +1,11 @@
 //! The daemon `trielined`: mirrors the kernel's routes into XDP until it is stopped; forwarding stays.
 
+mod complaint;
 mod config;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Parser;
-use config::{File, Home, Size};
+use config::{File, Home, Size, check_devices, check_image, parse_device, parse_next_hops};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::VecDeque;
@@ -19,12 +20,17 @@ use trieline_node::daemon::{Command, Config, Daemon, Outside};
 /// Read when no other file is named and it exists.
 const FILE: &str = "/etc/trieline/trielined.toml";
 
+/// What the help ends with.
+const AFTER_HELP: &str = "\
+SIZE is a number of bytes, or a number with K, M or G, such as 256M.
+It needs root (--check does not). Exit codes: 0 stopped, or the configuration is good; 1 failed; 2 the command line is wrong.";
+
 /// Mirror the kernel's routes into XDP. Stopping leaves forwarding on; `trieline node detach` removes it
 #[derive(Debug, Clone, Parser)]
-#[command(name = "trielined", version)]
+#[command(name = "trielined", version, after_help = AFTER_HELP)]
 struct Cli {
     /// Device to take packets from and to send them to; may be given several times
-    #[arg(long = "dev", value_name = "DEVICE")]
+    #[arg(long = "dev", value_name = "DEVICE", value_parser = parse_device)]
     devices: Vec<String>,
     /// Network namespace: a name of `ip netns`, or a path
     #[arg(short = 'n', long = "netns", value_name = "NETNS")]
@@ -38,13 +44,14 @@ struct Cli {
     /// Where the tables live [default: arena where the kernel has it]
     #[arg(long, value_enum)]
     home: Option<Home>,
-    /// Limit of the tables' memory, a power of two, such as 256M; it must hold them twice while they are rebuilt
+    /// Limit of the tables' memory, a power of two from 1M to 4G (512M with --home array); it must hold them twice while
+    /// they are rebuilt [default: 256M]
     #[arg(long, value_name = "SIZE")]
     image: Option<Size>,
-    /// Limit of distinct next hops
-    #[arg(long, value_name = "COUNT")]
+    /// Limit of distinct next hops [default: 65536]
+    #[arg(long, value_name = "COUNT", value_parser = parse_next_hops)]
     next_hops: Option<u32>,
-    /// Receive buffer for the kernel's changes
+    /// Receive buffer for the kernel's changes [default: 32M]
     #[arg(long, value_name = "SIZE")]
     receive_buffer: Option<Size>,
     /// Read the configuration, say what is wrong with it, and end
@@ -56,31 +63,27 @@ struct Cli {
 }
 
 impl Cli {
-    fn file(&self) -> anyhow::Result<File> {
-        match &self.config {
-            Some(path) => File::read(path),
-            None if Path::new(FILE).exists() => File::read(Path::new(FILE)),
-            None => Ok(File::default()),
-        }
+    /// The file to read, if any.
+    fn path(&self) -> Option<&Path> {
+        let usual = || Some(Path::new(FILE)).filter(|path| path.exists());
+        self.config.as_deref().or_else(usual)
     }
 
     /// Flags and file together.
     fn settle(&self) -> anyhow::Result<Config> {
-        let file = self.file()?;
-        let mut devices = if self.devices.is_empty() { file.devices } else { self.devices.clone() };
-        devices.dedup();
-        let home = self.home.or(file.home).map(|home| match home {
+        let file = self.path().map(File::read).transpose()?.unwrap_or_default();
+        check_devices(&self.devices).map_err(|error| anyhow!("--dev: {error}"))?;
+        let home = self.home.or(file.home);
+        let image = self.image.or(file.image()).unwrap_or(Size(256 << 20));
+        // What the file says on its own has been checked; this is flags and file together.
+        check_image(image, home).map_err(|error| anyhow!("--image and --home: {error}"))?;
+        let devices = if self.devices.is_empty() { file.devices() } else { self.devices.clone() };
+        let home = home.map(|home| match home {
             Home::Arena => trieline_dataplane::Home::Arena,
             Home::Array => trieline_dataplane::Home::Array,
         });
-        let image_bytes = self.image.or(file.image).map_or(256 << 20, |size| size.0);
-        if !image_bytes.is_power_of_two() || !(1 << 20..=1 << 32).contains(&image_bytes) {
-            bail!("image: {image_bytes} bytes; expected a power of two from 1M to 4G");
-        }
-        let actions = self.next_hops.or(file.next_hops).unwrap_or(65536);
-        if !(16..=1 << 24).contains(&actions) {
-            bail!("next hops: {actions}; expected 16 to {}", 1 << 24);
-        }
+        let image_bytes = image.0;
+        let actions = self.next_hops.or(file.next_hops()).unwrap_or(65536);
         let receive_buffer = self.receive_buffer.or(file.receive_buffer).map_or(32 << 20, |size| size.0);
         Ok(Config {
             devices,
@@ -144,7 +147,7 @@ impl Outside for Signals {
                 match reloaded {
                     Ok(config) => Some(Command::Devices(config.devices)),
                     Err(error) => {
-                        tracing::error!("not reloaded: {error:#}");
+                        tracing::error!("not reloaded: {}", complaint::said(&error));
                         None
                     }
                 }
@@ -156,11 +159,18 @@ impl Outside for Signals {
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
     let config = cli.settle()?;
-    if cli.check {
-        return Ok(());
-    }
     if config.devices.is_empty() {
-        bail!("no devices: name them with --dev, or in {FILE}");
+        let expected = "expected --dev DEVICE, or devices = [\"DEVICE\"] in the configuration file";
+        match cli.path() {
+            Some(path) => bail!("{}: no devices; {expected}", path.display()),
+            None => bail!("no devices; {expected} (there is no {FILE})"),
+        }
+    }
+    if cli.check {
+        let checked = cli.path().unwrap_or(Path::new("command line")).display();
+        let mut out = std::io::stdout().lock();
+        return std::io::Write::write_fmt(&mut out, format_args!("{checked}: ok\n"))
+            .context("standard output");
     }
     if let Some(netns) = &cli.netns {
         trieline_node::instance::enter_namespace(netns)?;
@@ -188,7 +198,7 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("trielined: {error:#}");
+            eprintln!("trielined: {}", complaint::said(&error));
             ExitCode::FAILURE
         }
     }
