@@ -107,7 +107,7 @@ fn starts_during_churn(option: &'static str, lines: &Lines) {
             );
         }
         disturbed += status::disturbed(&bed.node);
-        daemon.kill();
+        drop(daemon);
         bed.node.ip_batch(&[option], &lines.churn(19, 0)).ok();
     }
     assert!(disturbed > 0, "no dump was ever disturbed: the test proves nothing");
