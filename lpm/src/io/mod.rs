@@ -6,7 +6,7 @@ pub mod text;
 use crate::{IpPrefix, Prefix};
 use std::boxed::Box;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::string::String;
 use std::vec::Vec;
@@ -74,7 +74,16 @@ impl<T> Prefixes<T> {
 /// Calls `each` with every line of `path` (`-` is standard input) that is not blank or a comment (`#` to the line's end).
 /// A gzip file is recognised by its first bytes.
 fn for_each_line(path: &Path, mut each: impl FnMut(&str) -> Result<(), String>) -> Result<(), ImportError> {
-    let failed = |source| ImportError::Io { path: path.into(), source };
+    let failed = |source: std::io::Error| {
+        let source = match source.kind() {
+            // Nothing else ends too early: plain text may end anywhere.
+            ErrorKind::UnexpectedEof => {
+                std::io::Error::new(ErrorKind::UnexpectedEof, "the gzip file is cut short")
+            }
+            _ => source,
+        };
+        ImportError::Io { path: path.into(), source }
+    };
     let source: Box<dyn Read> = if path.as_os_str() == "-" {
         Box::new(std::io::stdin())
     } else {
@@ -93,11 +102,12 @@ fn for_each_line(path: &Path, mut each: impl FnMut(&str) -> Result<(), String>) 
         if lines.read_until(b'\n', &mut text).map_err(failed)? == 0 {
             break;
         }
-        let bad = |what| ImportError::Line {
+        let bad = |what: String| ImportError::Line {
             path: path.into(),
             line,
-            text: String::from_utf8_lossy(&text).trim_end().into(),
-            what,
+            text: shortened(String::from_utf8_lossy(&text).trim_end(), 100, 0),
+            // It quotes a word of the line, then says what was expected.
+            what: shortened(&what, 100, 100),
         };
         let content = std::str::from_utf8(&text)
             .map_err(|_| bad("not UTF-8 text; expected a text or gzip file".into()))?;
@@ -109,6 +119,16 @@ fn for_each_line(path: &Path, mut each: impl FnMut(&str) -> Result<(), String>) 
     Ok(())
 }
 
+/// The first and the last so many characters of a text, for a message.
+fn shortened(text: &str, first: usize, last: usize) -> String {
+    let characters = text.chars().count();
+    if characters <= first + last {
+        return text.into();
+    }
+    let begin = text.chars().take(first);
+    begin.chain(['…']).chain(text.chars().skip(characters - last)).collect()
+}
+
 /// Writes a table as text: `prefix value` lines, as [`text::read`] reads them.
 pub fn write_text<'a>(
     to: &mut impl Write,
@@ -118,4 +138,37 @@ pub fn write_text<'a>(
         writeln!(to, "{prefix} {value}")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    fn said(content: &[u8]) -> String {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(content).unwrap();
+        text::read(file.path()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_long_line_is_quoted_in_part() {
+        let said = said("ä".repeat(100_000).as_bytes());
+        assert!(said.chars().count() < 500 && said.contains("ä…\""), "{said}");
+        assert!(said.contains("no prefix"), "{said}");
+        assert_eq!((shortened("abc", 3, 0), shortened("abcde", 1, 2)), ("abc".into(), "a…de".into()));
+    }
+
+    #[test]
+    fn a_gzip_file_that_is_cut_short_is_called_that() {
+        let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        for number in 0..1000u32 {
+            writeln!(zip, "{}", Prefix::host(number.wrapping_mul(0x9e37_79b9))).unwrap();
+        }
+        let zip = zip.finish().unwrap();
+        for length in [zip.len() / 2, zip.len() - 4, 12] {
+            let said = said(&zip[..length]);
+            assert!(said.ends_with("the gzip file is cut short"), "{length}: {said}");
+        }
+    }
 }
