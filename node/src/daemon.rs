@@ -52,7 +52,7 @@ const DOUBT: Duration = Duration::from_millis(10);
 const TICK: Duration = Duration::from_secs(1);
 /// A grace period takes about this long.
 const GRACE: Duration = Duration::from_millis(20);
-/// While changes disturb every dump, the next one waits twice as long as the last, and at most this long.
+/// While changes disturb every dump, each waits one dump longer than the last, and at most this long.
 const UNSETTLED: Duration = Duration::from_secs(60);
 
 /// Why a daemon cannot run.
@@ -393,7 +393,7 @@ impl Daemon {
         self.counts.status.build_ms = milliseconds(built.elapsed());
         self.resynced = Instant::now();
         self.disturbed = if self.mirror.unsettled() { self.disturbed.saturating_add(1) } else { 0 };
-        let wait = (took * (1 << self.disturbed.min(16))).clamp(DOUBT, UNSETTLED);
+        let wait = took.saturating_mul(self.disturbed).clamp(DOUBT, UNSETTLED);
         self.resync_at = (self.disturbed > 0).then(|| self.resynced + wait);
         self.doubting = false;
         self.schedule();
