@@ -27,6 +27,6 @@ pub use error::{Error, Result};
 pub use fib::{Action, Adjacency, DropReason, PassReason};
 pub use grace::ReaderGrace;
 pub use memory::{Home, ImageMemory};
-pub use pins::{View, detach_all, open_readonly};
+pub use pins::{View, detach_all, open_readonly, sweep};
 pub use ports::{Port, PortFlags};
 pub use probe::{Probe, probe, takes_redirects};

@@ -108,6 +108,27 @@ pub fn detach_all(pins: &Path) -> Result<u32> {
     Ok(devices)
 }
 
+/// Removes the pins beside `pins` that nobody owns and whose devices are all gone, as those of a deleted network namespace. How
+/// many instances.
+pub fn sweep(pins: &Path) -> Result<u32> {
+    let Some(parent) = pins.parent().filter(|parent| parent.is_dir()) else { return Ok(0) };
+    let mut swept = 0;
+    for entry in fs::read_dir(parent).map_err(|e| Error::kernel(format!("reading {}", parent.display()), e))? {
+        let Ok(entry) = entry else { continue };
+        let other = entry.path();
+        // What another is just making or taking over is locked.
+        if other == pins || !other.is_dir() {
+            continue;
+        }
+        let Ok(_claim) = own(&other) else { continue };
+        if links(&other).is_ok_and(|links| links.iter().all(|(_, _, device)| device.is_none())) {
+            remove(&other)?;
+            swept += 1;
+        }
+    }
+    Ok(swept)
+}
+
 /// The instance record, if one is pinned.
 pub(crate) fn instance(pins: &Path) -> Result<Option<tl_instance>> {
     let Some(fd) = open(pins, INSTANCE)? else { return Ok(None) };

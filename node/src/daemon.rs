@@ -169,6 +169,11 @@ impl Daemon {
         let mut mirror = Mirror::default();
         mirror.dump_world(&mut requests)?;
         instance::ensure_bpffs()?;
+        match trieline_dataplane::sweep(&instance.pins()) {
+            Ok(0) => {}
+            Ok(swept) => tracing::info!(swept, "pins of network namespaces that are gone were removed"),
+            Err(error) => tracing::warn!(%error, "pins of network namespaces that are gone"),
+        }
         let options = Options {
             pins: instance.pins(),
             home: config.home,

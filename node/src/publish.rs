@@ -371,18 +371,27 @@ impl Writer<'_> {
         id: u32,
         wanted: Vec<(Prefix<A>, u32)>,
     ) -> Result<(), trieline_lpm::Error> {
-        let Some(known) = table else {
-            *table = Some(Table::create(self.image, id, wanted)?);
-            self.counts.tables += 1;
-            return Ok(());
-        };
-        let different = differences(known.iter(), wanted.iter().copied());
-        if different.len() > known.len() / 8 + 1024 {
-            known.replace(self.image, wanted)?;
-            self.counts.tables += 1;
-            return Ok(());
+        if let Some(known) = table {
+            let different = differences(known.iter(), wanted.iter().copied());
+            if different.len() <= known.len() / 8 + 1024 {
+                return self.some(known, &different);
+            }
         }
-        self.some(known, &different)
+        self.counts.tables += 1;
+        let aside = match table {
+            Some(known) => known.replace(self.image, wanted.iter().copied()),
+            None => Table::create(self.image, id, wanted.iter().copied()).map(|new| *table = Some(new)),
+        };
+        if !matches!(aside, Err(trieline_lpm::Error::Full { .. })) {
+            return aside;
+        }
+        // No room for the old one, perhaps an earlier daemon's, and the new one side by side: packets are the kernel's until
+        // the new one stands alone.
+        *table = None;
+        self.image.remove_table(id)?;
+        self.image.settle();
+        *table = Some(Table::create(self.image, id, wanted)?);
+        Ok(())
     }
 }
 

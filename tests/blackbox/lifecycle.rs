@@ -205,3 +205,52 @@ fn an_interrupted_demo_cleans_up() {
         assert!(!left.contains(&format!("-{child}")), "after {seconds} s namespaces are left:\n{left}");
     }
 }
+
+/// A table that fills more than half of the image: a restarted daemon cannot build the new one beside the old one.
+#[test]
+fn a_restart_in_a_tight_image() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    let mut lines = String::new();
+    for number in 0..30_000u32 {
+        let address = std::net::Ipv4Addr::from(0x1400_0000 + (number << 7));
+        let gateway = if number % 2 == 0 { "10.1.0.2" } else { "10.2.0.2" };
+        lines += &format!("route add {address}/26 via {gateway}\n");
+    }
+    bed.node.ip_batch(&[], &lines).ok();
+    let args = format!("{DEVICES} --image 1M");
+    let first = Daemon::start(&bed.node, &args);
+    assert_eq!(status::full(&bed.node), 0, "{}", first.log());
+    first.kill();
+    let daemon = Daemon::start(&bed.node, &args);
+    // (1) it forwards again, and status agrees
+    assert_eq!(bed.send("20.0.0.1:9", "again", 5).counts(), (0, 5, 0), "{}", daemon.log());
+    assert_eq!(status::full(&bed.node), 0);
+}
+
+/// A namespace that is deleted takes its devices along; the next daemon removes what was pinned for them.
+#[test]
+fn pins_of_a_dead_namespace_are_removed() {
+    if !root() {
+        return;
+    }
+    let pins = |bed: &Bed| format!("/sys/fs/bpf/trieline/netns-{}", bed.node.inode());
+    let gone = Bed::new();
+    Daemon::start(&gone.node, DEVICES).stop();
+    let left = pins(&gone);
+    assert!(std::path::Path::new(&left).exists());
+    let bed = Bed::new();
+    // (1) not those of a namespace that lives
+    Daemon::start(&bed.node, DEVICES).stop();
+    assert!(std::path::Path::new(&left).exists());
+    // (2) but those of one that does not
+    drop(gone);
+    let removed = eventually(10.0, || {
+        Daemon::start(&bed.node, DEVICES).stop();
+        !std::path::Path::new(&left).exists()
+    });
+    assert!(removed, "{left} is still there");
+}

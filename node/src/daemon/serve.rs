@@ -4,13 +4,14 @@ use super::{Daemon, TICK, home};
 use crate::answer::{self, Cursor};
 use crate::control::{Client, Request};
 use crate::family::Family;
+use crate::kernel::family;
 use crate::publish::Published;
 use crate::rib::Ip;
 use crate::status::{self, DeviceStatus, FamilyStatus, ImageStatus, Room, Status};
 use serde_json::json;
 use std::io::ErrorKind;
 use std::time::Instant;
-use trieline_dataplane::{Attachment, Counters, Port};
+use trieline_dataplane::{Attachment, Counters, Port, PortFlags};
 
 /// More connections wait until some are closed.
 const CLIENTS: usize = 128;
@@ -138,20 +139,24 @@ impl Daemon {
         }
     }
 
-    fn family<A: Ip>(&self, name: &str, family: &Family<A>, published: &Published<A>) -> FamilyStatus {
+    fn family<A: Ip>(&self, name: &str, routes: &Family<A>, published: &Published<A>) -> FamilyStatus {
         let obstacle = self.mirror.world.obstacle(A::NETLINK);
+        let ipv4 = A::NETLINK == family::INET;
+        let any = |flags: PortFlags| if ipv4 { flags.forward4 } else { flags.forward6 };
+        let forwards = published.is_current() && self.ports.iter().any(|(_, port)| any(port.flags));
         let reason = match &published.blocked {
             Some((error, _)) => Some(error.clone()),
-            None => obstacle.map(Into::into),
+            None if !forwards => Some(obstacle.unwrap_or("forwarding is off on every device").into()),
+            None => None,
         };
         FamilyStatus {
             family: name.into(),
-            forwards: published.is_current() && obstacle.is_none(),
+            forwards,
             reason,
-            main: family.main.routes(),
-            local: family.local.routes(),
+            main: routes.main.routes(),
+            local: routes.local.routes(),
             prefixes: published.table.as_ref().map_or(0, trieline_lpm::Table::len),
-            neighbours: family.neighbours.len(),
+            neighbours: routes.neighbours.len(),
         }
     }
 }
