@@ -113,7 +113,9 @@ pub fn detach_all(pins: &Path) -> Result<u32> {
 pub fn sweep(pins: &Path) -> Result<u32> {
     let Some(parent) = pins.parent().filter(|parent| parent.is_dir()) else { return Ok(0) };
     let mut swept = 0;
-    for entry in fs::read_dir(parent).map_err(|e| Error::kernel(format!("reading {}", parent.display()), e))? {
+    for entry in
+        fs::read_dir(parent).map_err(|e| Error::kernel(format!("reading {}", parent.display()), e))?
+    {
         let Ok(entry) = entry else { continue };
         let other = entry.path();
         // What another is just making or taking over is locked.
