@@ -108,8 +108,8 @@ pub fn detach_all(pins: &Path) -> Result<u32> {
     Ok(devices)
 }
 
-/// Removes the pins beside `pins` that nobody owns and whose devices are all gone, as those of a deleted network namespace. How
-/// many instances.
+/// Removes the pins beside `pins` that nobody owns and whose devices are all gone, as those of a deleted network namespace; also
+/// `pins` itself when it is such and of a version that this program cannot read. How many instances.
 pub fn sweep(pins: &Path) -> Result<u32> {
     let Some(parent) = pins.parent().filter(|parent| parent.is_dir()) else { return Ok(0) };
     let mut swept = 0;
@@ -118,10 +118,10 @@ pub fn sweep(pins: &Path) -> Result<u32> {
     {
         let Ok(entry) = entry else { continue };
         let other = entry.path();
-        // What another is just making or taking over is locked.
-        if other == pins || !other.is_dir() {
+        if !other.is_dir() || (other == pins && instance(&other).is_ok()) {
             continue;
         }
+        // What another is just making or taking over is locked.
         let Ok(_claim) = own(&other) else { continue };
         if links(&other).is_ok_and(|links| links.iter().all(|(_, _, device)| device.is_none())) {
             remove(&other)?;
