@@ -11,22 +11,23 @@ use trieline_lab::{
 };
 
 use crate::{
-    lab::{aligned, command_line, delivered, finish_error, plane, source},
+    lab::{aligned, command_line, delivered, finish_error, plane, prefixes, source},
     output::Output,
     progress::{Bars, interrupt_flag},
 };
 
 /// Show the main job: a table mirrored from the kernel into XDP, and packets through both
 #[derive(Args, Debug)]
+#[command(after_help = "It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.")]
 pub struct DemoArgs {
     /// Routes of this file instead of generated ones: `prefix [value]` lines, gzip or not, or the output of `ip route`
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
     /// Generated IPv4 routes
-    #[arg(long = "ipv4", value_name = "N", default_value_t = 80_000, conflicts_with = "table")]
+    #[arg(long = "ipv4", value_name = "N", default_value_t = 80_000, value_parser = prefixes, conflicts_with = "table")]
     prefixes4: usize,
     /// Generated IPv6 routes
-    #[arg(long = "ipv6", value_name = "N", default_value_t = 20_000, conflicts_with = "table")]
+    #[arg(long = "ipv6", value_name = "N", default_value_t = 20_000, value_parser = prefixes, conflicts_with = "table")]
     prefixes6: usize,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
@@ -35,6 +36,10 @@ pub struct DemoArgs {
 
 /// Runs `trieline demo`.
 pub fn run(args: &DemoArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    if args.table.is_none() && args.prefixes4 + args.prefixes6 == 0 {
+        let message = "--ipv4 0 and --ipv6 0: no routes at all; expected some of either\n";
+        return Err(clap::Error::raw(clap::error::ErrorKind::ValueValidation, message).into());
+    }
     let interrupt = interrupt_flag()?;
     let bars = Bars::new();
     let context = Context { progress: &bars, interrupt: &interrupt };

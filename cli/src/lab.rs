@@ -2,6 +2,7 @@
 
 use std::{
     fmt::Write as _,
+    ops::RangeInclusive,
     path::PathBuf,
     process::ExitCode,
     sync::{
@@ -27,12 +28,36 @@ use crate::{
     progress::{Bars, interrupt_flag},
 };
 
+/// Most prefixes of a family that are generated: within about a minute. IPv4 has hardly room for more.
+const PREFIXES_MAX: usize = 4_000_000;
+/// Most rounds: days.
+const ROUNDS_MAX: usize = 10_000;
+
+/// A number of prefixes to generate.
+pub(crate) fn prefixes(text: &str) -> Result<usize, String> {
+    within(text, 0..=PREFIXES_MAX)
+}
+
+fn rounds(text: &str) -> Result<usize, String> {
+    within(text, 1..=ROUNDS_MAX)
+}
+
+fn within(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|number| range.contains(number))
+        .ok_or_else(|| format!("expected a number from {} to {}", range.start(), range.end()))
+}
+
 /// Directory of `--save`.
 const RESULTS: &str = "results";
 
-/// Measure: experiments in network namespaces of their own
+/// Experiments that re-measure trieline's figures, in network namespaces of their own
 #[derive(Args, Debug)]
-#[command(infer_subcommands = true)]
+#[command(
+    infer_subcommands = true,
+    after_help = "Running an experiment needs root; listing and generating does not."
+)]
 pub struct LabArgs {
     #[command(subcommand)]
     command: Command,
@@ -68,17 +93,17 @@ struct RunArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Interleaved rounds [default: the experiment's]
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = rounds)]
     rounds: Option<usize>,
 }
 
 #[derive(Args, Debug)]
 struct TableArgs {
     /// IPv4 prefixes
-    #[arg(long = "ipv4", value_name = "N", default_value_t = 80_000)]
+    #[arg(long = "ipv4", value_name = "N", default_value_t = 80_000, value_parser = prefixes)]
     prefixes4: usize,
     /// IPv6 prefixes
-    #[arg(long = "ipv6", value_name = "N", default_value_t = 20_000)]
+    #[arg(long = "ipv6", value_name = "N", default_value_t = 20_000, value_parser = prefixes)]
     prefixes6: usize,
     /// Seed: the same seed makes the same table
     #[arg(long, default_value_t = 1)]
@@ -382,4 +407,18 @@ pub(crate) fn aligned(rows: &[Vec<String>], left: usize) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_cannot_be_are_mistakes() {
+        assert_eq!((prefixes("0"), rounds("1")), (Ok(0), Ok(1)));
+        assert!(rounds("0").unwrap_err().contains("from 1 to"));
+        for bad in ["x", "-1", "99999999999", "4000001", "99999999999999999999999"] {
+            assert!(prefixes(bad).unwrap_err().contains("from 0 to 4000000"), "{bad}");
+        }
+    }
 }

@@ -3,13 +3,17 @@
 use std::{
     fs::{self, File},
     os::fd::AsFd,
+    path::Path,
     sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 
 use crate::{
     command,
+    daemon::Product,
     error::{During, Result},
 };
 
@@ -80,6 +84,54 @@ pub fn left() -> Vec<String> {
         .collect()
 }
 
+/// Takes down what killed runs left: daemons, their forwarding and namespaces whose names are of our form and whose process is
+/// gone. Tells `said` of each. What cannot be removed is left as it is.
+pub fn remove_leftovers(product: Option<&Product>, said: &dyn Fn(&str)) {
+    let there = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    for name in there.map(|entry| entry.file_name().to_string_lossy().into_owned()) {
+        let Some(pid) = maker(&name) else { continue };
+        if Path::new(&format!("/proc/{pid}")).exists() {
+            continue;
+        }
+        end_daemons(&name);
+        if let Some(product) = product {
+            let trieline = product.trieline.display().to_string();
+            if let Err(error) = command::run(&trieline, &["-n", &name, "node", "detach"]) {
+                said(&format!("{name}: left by a killed run (process {pid}): {error}"));
+            }
+        }
+        match command::ip(&["netns", "del", &name]) {
+            Ok(_) => said(&format!("removed {name}, left by a killed run (process {pid})")),
+            Err(error) => {
+                said(&format!("{name}, left by a killed run (process {pid}), not removed: {error}"))
+            }
+        }
+    }
+}
+
+/// The process that made a namespace of this name; none when the name is not of our form.
+fn maker(name: &str) -> Option<u32> {
+    let mut parts = name.strip_prefix(PREFIX)?.strip_prefix('-')?.splitn(3, '-');
+    let (pid, number, role) = (parts.next()?, parts.next()?, parts.next()?);
+    number.parse::<u32>().ok().filter(|_| !role.is_empty())?;
+    pid.parse().ok()
+}
+
+/// Ends every `trielined` in a namespace. The run that started it cannot any more.
+fn end_daemons(namespace: &str) {
+    let listed = command::ip(&["netns", "pids", namespace]).unwrap_or_default();
+    for pid in listed.lines().filter_map(|line| line.trim().parse().ok()) {
+        let is_daemon =
+            || fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "trielined\n");
+        let Some(process) = Pid::from_raw(pid).filter(|_| is_daemon()) else { continue };
+        let _ = kill_process(process, Signal::TERM);
+        let until = Instant::now() + Duration::from_secs(5);
+        while is_daemon() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
 /// The calling thread is in another namespace; dropping leaves it.
 #[derive(Debug)]
 pub struct Entered {
@@ -108,4 +160,19 @@ pub fn measure_here() -> Result<u32> {
     // Of the calling thread alone, which ends with the experiment.
     rustix::process::setpriority_process(None, -20).during(|| "raising this thread's priority".into())?;
     Ok(cpus as u32 - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_our_form_have_a_maker() {
+        assert_eq!(maker("tllab-1234-0-gen"), Some(1234));
+        for other in
+            ["tllab", "tllab-1234", "tllab-1234-gen", "tllab-x-0-gen", "tllab-1-0-", "tllabs-1-0-gen", "x"]
+        {
+            assert_eq!(maker(other), None, "{other}");
+        }
+    }
 }

@@ -100,6 +100,7 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let frames = options.frames.unwrap_or(if options.quick { 400_000 } else { 1_000_000 });
     let rounds = options.rounds.unwrap_or(if options.quick { 5 } else { 12 });
     let machine = Machine::here(options.command.clone(), options.seed);
+    netns::remove_leftovers(options.product.as_ref(), &|text| context.progress.note(text));
     let topology = Topology::create(context)?;
     let load = Instant::now();
     let routes = traffic::load_routes(&topology, &options.tables, options.seed, context)?;

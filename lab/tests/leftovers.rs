@@ -1,0 +1,39 @@
+//! What a killed run left is removed by the next, and nothing else.
+
+// A helper that fails fails its test.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::{path::Path, process::Command, sync::Mutex};
+
+use trieline_lab::netns::{Netns, remove_leftovers};
+
+fn add(name: &str) {
+    assert!(Command::new("ip").args(["netns", "add", name]).status().unwrap().success());
+}
+
+fn is_there(name: &str) -> bool {
+    Path::new("/run/netns").join(name).exists()
+}
+
+#[test]
+fn namespaces_of_a_dead_run_go_and_others_stay() {
+    if !common::root_or_skip() {
+        return;
+    }
+    let mut dead = Command::new("true").spawn().unwrap();
+    let pid = dead.id();
+    dead.wait().unwrap();
+    let (ours, foreign) = (format!("tllab-{pid}-0-node"), format!("tllabx-{pid}-0-node"));
+    add(&ours);
+    add(&foreign);
+    let alive = Netns::create("alive").unwrap();
+    let said = Mutex::new(Vec::new());
+    remove_leftovers(None, &|text| said.lock().unwrap().push(text.to_owned()));
+    let left = (is_there(&ours), is_there(&foreign), is_there(alive.name()));
+    assert!(Command::new("ip").args(["netns", "del", &foreign]).status().unwrap().success());
+    assert_eq!(left, (false, true, true));
+    let said = said.into_inner().unwrap();
+    assert!(said.iter().any(|text| text.contains(&ours)), "{said:?}");
+}
