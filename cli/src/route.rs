@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::io::BufRead;
 use std::net::IpAddr;
 use std::process::ExitCode;
-use trieline_dataplane::View;
+use trieline_dataplane::{Action, View};
 use trieline_lpm::{IpPrefix, Memory, Reader};
 use trieline_node::control::Request;
 use trieline_node::instance::Instance;
@@ -222,6 +222,9 @@ fn answers(
         IpAddr::V4(addr) => reader.lookup4(TABLE4, (*addr).into()),
         IpAddr::V6(addr) => reader.lookup6(TABLE6, (*addr).into()),
     };
+    let ports = view.ports()?;
+    let forwards4 = ports.iter().any(|(_, _, port)| port.flags.forward4);
+    let forwards6 = ports.iter().any(|(_, _, port)| port.flags.forward6);
     let mut found = vec![None; addresses.len()];
     let mut open: Vec<usize> = (0..addresses.len()).collect();
     for attempt in 0..ATTEMPTS {
@@ -248,7 +251,13 @@ fn answers(
             if !answer.contains_key("source") {
                 answer.insert("source".into(), "image".into());
             }
+            let forwards = if addresses[*at].is_ipv4() { forwards4 } else { forwards6 };
             match value.map(|value| view.action(value)) {
+                // Whatever the tables say: where no port forwards this family, its packets are the kernel's.
+                Some(Some(action)) if !forwards && !matches!(action, Action::Pass(_)) => {
+                    answer.insert("action".into(), "pass".into());
+                    answer.insert("reason".into(), "forwarding_off".into());
+                }
                 Some(Some(action)) => show::action(&action, |ifindex| names.get(ifindex), &mut answer),
                 Some(None) => drop(answer.insert("action".into(), "pass".into())),
                 None => {

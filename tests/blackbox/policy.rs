@@ -2,7 +2,7 @@
 //! policy rules, routes by type of service.
 
 use trieline_tests::bed::Bed;
-use trieline_tests::daemon::Daemon;
+use trieline_tests::daemon::{Daemon, trieline};
 use trieline_tests::{craft, eventually, root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
@@ -43,6 +43,12 @@ fn forwarding_switched_off_is_off() {
         // (1) off: the kernel gets the packets and does not forward them
         bed.node.sysctl(key, "0");
         becomes(&bed, "off", to, (5, 0, 0));
+        let address = if to.starts_with('[') { "fd50::1" } else { "10.50.0.1" };
+        let says = || trieline(&bed.node, &format!("route get {address}")).stdout;
+        // Off on one device is still on for the others.
+        if !key.contains("n0") {
+            assert!(says().contains("[pass forwarding_off]"), "{}", says());
+        }
         // (2) on again. The kernel forgets routers' settings meanwhile, not routes.
         bed.node.sysctl(key, "1");
         becomes(&bed, "on again", to, (0, 5, 0));
