@@ -40,13 +40,14 @@ pub fn run(args: &DemoArgs, output: &Output) -> anyhow::Result<ExitCode> {
         let message = "--ipv4 0 and --ipv6 0: no routes at all; expected some of either\n";
         return Err(clap::Error::raw(clap::error::ErrorKind::ValueValidation, message).into());
     }
-    let interrupt = interrupt_flag()?;
-    let bars = Bars::new();
-    let context = Context { progress: &bars, interrupt: &interrupt };
     let tables = match &args.table {
         Some(file) => Tables::read(file)?,
         None => Tables::internet(args.prefixes4, args.prefixes6, args.seed),
     };
+    // Only now: until here Ctrl-C just ends it, nothing is there to clean up.
+    let interrupt = interrupt_flag()?;
+    let bars = Bars::new();
+    let context = Context { progress: &bars, interrupt: &interrupt };
     let options = forward::Options {
         quick: false,
         tables,

@@ -28,8 +28,8 @@ use crate::{
     progress::{Bars, interrupt_flag},
 };
 
-/// Most prefixes of a family that are generated: within about a minute. IPv4 has hardly room for more.
-const PREFIXES_MAX: usize = 4_000_000;
+/// Most prefixes of a family that are generated: within about a minute.
+const PREFIXES_MAX: usize = 2_000_000;
 /// Most rounds: days.
 const ROUNDS_MAX: usize = 10_000;
 
@@ -417,8 +417,8 @@ mod tests {
     fn numbers_that_cannot_be_are_mistakes() {
         assert_eq!((prefixes("0"), rounds("1")), (Ok(0), Ok(1)));
         assert!(rounds("0").unwrap_err().contains("from 1 to"));
-        for bad in ["x", "-1", "99999999999", "4000001", "99999999999999999999999"] {
-            assert!(prefixes(bad).unwrap_err().contains("from 0 to 4000000"), "{bad}");
+        for bad in ["x", "-1", "99999999999", "2000001", "99999999999999999999999"] {
+            assert!(prefixes(bad).unwrap_err().contains("from 0 to 2000000"), "{bad}");
         }
     }
 }

@@ -44,31 +44,81 @@ fn an_unknown_namespace_is_named() {
     }
     let answer = run_with(&binary_path("trieline"), &["-n", "tlbb-nosuch", "node", "status"], "");
     answer.fails(1, &["tlbb-nosuch"]);
+    assert_eq!(answer.stderr.matches("os error 2").count(), 1, "the reason is not told once: {answer:?}");
     let answer =
         run_with("timeout", &["20", &binary_path("trielined"), "-n", "tlbb-nosuch", "--dev", "x"], "");
     answer.fails(1, &["tlbb-nosuch"]);
 }
 
-/// As another user: the message says what is missing.
+/// As another user: the message says what is missing, and not that there is no daemon when there is one.
 #[test]
 fn without_root_it_says_so() {
     if !root() {
         return;
     }
+    let bed = Bed::new();
+    let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1");
     // The binaries may lie where nobody else may go.
     let directory = std::env::temp_dir().join(format!("tlbb-{}-bin", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
-    let copy = directory.join("trielined");
-    std::fs::copy(binary("trielined"), &copy).expect("a copy");
-    let copy = copy.to_string_lossy().into_owned();
+    let copy = |name: &str| {
+        let copy = directory.join(name);
+        std::fs::copy(binary(name), &copy).expect("a copy");
+        copy.to_string_lossy().into_owned()
+    };
+    let (trieline, trielined) = (copy("trieline"), copy("trielined"));
     run(&format!("chmod -R 755 {}", directory.to_string_lossy())).ok();
-    let words =
-        ["--reuid", "65534", "--regid", "65534", "--clear-groups", "timeout", "20", &copy, "--dev", "lo"];
-    let answer = run_with("setpriv", &words, "");
+    let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups timeout 20";
+    let name = bed.node.name();
+    let refused = [
+        run(&format!("{nobody} {trielined} --dev lo")),
+        run(&format!("{nobody} {trieline} -n {name} node status")),
+        run(&format!("nsenter --net=/run/netns/{name} {nobody} {trieline} route show")),
+        run(&format!("nsenter --net=/run/netns/{name} {nobody} {trieline} route get 10.2.0.2")),
+        run(&format!("nsenter --net=/run/netns/{name} {nobody} {trieline} node detach")),
+    ];
     std::fs::remove_dir_all(&directory).expect("removed");
-    answer.fails(1, &[]);
-    let told = ["root", "CAP_BPF", "CAP_NET_ADMIN"].iter().any(|word| answer.stderr.contains(word));
-    assert!(told, "the message does not say what is missing: {answer:?}");
+    for answer in refused {
+        answer.fails(1, &["root"]);
+        assert!(!answer.stderr.contains("does not run"), "{answer:?}");
+    }
+}
+
+/// `ip netns exec` hides the pins: nothing is detached, and nothing is said to be.
+#[test]
+fn a_detach_that_fails_says_nothing_else() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    let _daemon = Daemon::start(&bed.node, "--dev n0");
+    let answer = bed.node.run(&format!("{} node detach", binary_path("trieline")));
+    answer.fails(1, &["ip netns exec", "-n"]);
+    assert!(!answer.stderr.contains("without devices"), "{answer:?}");
+    let answer = trieline(&bed.node, "node detach");
+    assert!(answer.stderr.contains("without devices"), "{answer:?}");
+    assert_eq!(answer.ok().trim(), "detached from 1 device");
+    assert!(trieline(&bed.node, "node status").ok().contains("dev n0 detached"));
+}
+
+/// An address of the other family than -4 or -6 asks for is a mistake; `default` is the default route of either.
+#[test]
+fn families_are_kept_apart() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.node.ip("route add default via 10.1.0.2");
+    bed.node.ip("-6 route add default dev n1");
+    let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1");
+    trieline(&bed.node, "-6 route get 10.2.0.2").fails(2, &["10.2.0.2", "IPv6"]);
+    trieline(&bed.node, "-4 route get fd00::1").fails(2, &["fd00::1", "IPv4"]);
+    trieline(&bed.node, "-4 route show fd00::/8").fails(2, &["fd00::/8", "IPv4"]);
+    for (family, routes) in [("", 2), ("-4", 1), ("-6", 1)] {
+        let shown = trieline(&bed.node, &format!("{family} route show default")).ok();
+        let all = shown.lines().all(|line| line.starts_with("default "));
+        assert!(all && shown.lines().count() == routes, "{family} route show default: {shown}");
+    }
 }
 
 /// Configuration: wrong keys and values are errors with file, line and suggestion; `--check` starts nothing.
@@ -91,7 +141,15 @@ fn bad_configuration_is_explained() {
     let answer =
         run_with(&binary_path("trielined"), &["--check", "--config", "/nonexistent/trielined.toml"], "");
     answer.fails(1, &["/nonexistent/trielined.toml"]);
-    // (4) the sample that ships
+    // (4) values that cannot be; no devices at all
+    let (answer, path) = check("devices = [\"eth1\"]\nhome = \"array\"\nimage = \"1G\"\n");
+    answer.fails(1, &[&path, "line 3", "image", "512M"]);
+    let (answer, path) = check("generic = true\n");
+    answer.fails(1, &[&path, "no devices", "--dev"]);
+    let (answer, path) = check("devices = [\"eth1\"]\n");
+    assert_eq!(answer.ok(), format!("{path}: ok\n"));
+    run_with(&binary_path("trielined"), &["--check", "--dev", ""], "").fails(2, &["empty device name"]);
+    // (5) the sample that ships
     let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/trielined.toml");
     if std::path::Path::new(sample).exists() {
         run_with(&binary_path("trielined"), &["--check", "--config", sample], "").ok();
@@ -109,6 +167,11 @@ fn exit_codes_mean_something() {
     trieline(&namespace, "route get").fails(2, &[]);
     // No daemon here: said, not hung.
     trieline(&namespace, "route show").fails(1, &["trielined"]);
+    trieline(&namespace, "node status").fails(1, &["no trielined was started", "-n NETNS"]);
+    // Numbers that nothing sensible can be done with.
+    for words in ["lab run forward --rounds 0", "lab table --ipv4 99999999999", "demo --ipv4 0 --ipv6 0"] {
+        run(&format!("{} {words}", binary_path("trieline"))).fails(2, &["expected"]);
+    }
     let help = run_with(&binary_path("trieline"), &["--help"], "");
     assert!(help.ok().contains("route"));
     // Somebody reads one line of many and goes.
