@@ -74,6 +74,7 @@ enum Command {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.")]
 struct RunArgs {
     /// Name of the experiment (see `trieline lab list`)
     name: String,

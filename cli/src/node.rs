@@ -16,8 +16,14 @@ use trieline_node::status::{self, Counter, DeviceStatus, ImageStatus, Status};
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
     /// Show the daemon, its devices, the mirrored routes and the packet counters
+    #[command(
+        after_help = "It needs root. Exit codes: 0 done; 1 no trielined was started here, or it failed; 2 the command line is wrong."
+    )]
     Status,
     /// Take XDP off all devices of this network namespace and remove the tables; the kernel forwards alone
+    #[command(
+        after_help = "It needs root. Exit codes: 0 done, or nothing was attached; 1 failed; 2 the command line is wrong."
+    )]
     Detach,
 }
 

@@ -85,19 +85,15 @@ pub struct List<'a, W: Write> {
 
 impl<'a, W: Write> List<'a, W> {
     /// Opens the list.
-    pub fn new(output: &'a Output, mut out: W) -> anyhow::Result<Self> {
-        if output.json {
-            out.write_all(b"[")?;
-        }
-        Ok(Self { output, out, count: 0 })
+    pub fn new(output: &'a Output, out: W) -> Self {
+        Self { output, out, count: 0 }
     }
 
     /// Writes a value as JSON, or the line that `text` makes of it.
     pub fn push<T: Serialize>(&mut self, value: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
         if self.output.json {
-            if self.count > 0 {
-                self.out.write_all(b",")?;
-            }
+            // Not before the first value: what fails until then prints nothing.
+            self.out.write_all(if self.count > 0 { b"," } else { b"[" })?;
             if self.output.pretty || self.count > 0 {
                 self.out.write_all(b"\n")?;
             }
@@ -113,7 +109,7 @@ impl<'a, W: Write> List<'a, W> {
     /// Closes the list; how many values it had.
     pub fn finish(mut self) -> anyhow::Result<usize> {
         if self.output.json {
-            self.out.write_all(b"]\n")?;
+            self.out.write_all(if self.count > 0 { b"]\n" } else { b"[]\n" })?;
         }
         self.out.flush()?;
         Ok(self.count)

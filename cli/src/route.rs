@@ -113,7 +113,7 @@ fn show_routes(
             .map(|(_, prefix)| Some(prefix.to_owned()))
             .collect(),
     };
-    let mut list = List::new(output, output.stdout())?;
+    let mut list = List::new(output, output.stdout());
     let mut trouble = None;
     for prefix in prefixes {
         let request = Request::Show { family, prefix, local: args.local && !default };
@@ -145,7 +145,7 @@ fn get(args: &GetArgs, family: Option<u8>, instance: &Instance, output: &Output)
     let addresses = addresses(args, family)?;
     let view = open(instance)?;
     let mut names = Names::default();
-    let mut list = List::new(output, output.stdout())?;
+    let mut list = List::new(output, output.stdout());
     let mut all = true;
     for batch in addresses.chunks(BATCH) {
         for answer in answers(batch, &view, instance, &mut names)? {

@@ -3,7 +3,7 @@
 use crate::status;
 use std::io::Write;
 use trieline_tests::bed::Bed;
-use trieline_tests::command::{binary, binary_path, run, run_with};
+use trieline_tests::command::{binary_path, run, run_with};
 use trieline_tests::daemon::{Daemon, trieline};
 use trieline_tests::namespace::Namespace;
 use trieline_tests::root;
@@ -63,7 +63,8 @@ fn without_root_it_says_so() {
     std::fs::create_dir_all(&directory).expect("a directory");
     let copy = |name: &str| {
         let copy = directory.join(name);
-        std::fs::copy(binary(name), &copy).expect("a copy");
+        // Not by this process: a child that another test starts meanwhile would hold the copy open for writing.
+        run(&format!("cp {} {}", binary_path(name), copy.display())).ok();
         copy.to_string_lossy().into_owned()
     };
     let (trieline, trielined) = (copy("trieline"), copy("trielined"));
