@@ -47,15 +47,15 @@ fn universe<A: Address>(
     seed: u64,
     ids: &[u32],
     make: impl Fn(u128) -> A,
-    mix: impl Fn(A, A, u8) -> A,
+    mix: impl Fn(A, A, u16) -> A,
 ) -> Universe<A> {
-    let width = size_of::<A>() as u8 * 8;
+    let width = size_of::<A>() as u16 * 8;
     let mut state = seed;
     let mut wide = || u128::from(random(&mut state)) << 64 | u128::from(random(&mut state));
     let mut prefixes: Vec<(Prefix<A>, u32)> = Vec::new();
     for i in 0..PREFIXES {
         let bits = wide();
-        let len = (bits as u8 % (width + 1)).max(if i % 50 == 0 { 0 } else { 8 });
+        let len = (bits as u16 % (width + 1)).max(if i % 50 == 0 { 0 } else { 8 });
         // Half of them below an earlier one.
         let addr = match prefixes.get(bits as usize >> 8 & 0xfff) {
             Some((outer, _)) => mix(outer.addr(), make(wide()), outer.len()),
@@ -74,12 +74,12 @@ fn universe<A: Address>(
 }
 
 /// The first `len` bits of `a`, the rest of `b`.
-fn mix4(a: u32, b: u32, len: u8) -> u32 {
+fn mix4(a: u32, b: u32, len: u16) -> u32 {
     let low = u32::MAX.checked_shr(len.into()).unwrap_or(0);
     a & !low | b & low
 }
 
-fn mix6(a: u128, b: u128, len: u8) -> u128 {
+fn mix6(a: u128, b: u128, len: u16) -> u128 {
     let low = u128::MAX.checked_shr(len.into()).unwrap_or(0);
     a & !low | b & low
 }

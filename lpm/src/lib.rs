@@ -7,6 +7,7 @@ extern crate std;
 pub mod image;
 #[cfg(feature = "std")]
 pub mod io;
+mod key;
 pub mod oracle;
 mod prefix;
 mod shadow;
@@ -16,5 +17,6 @@ pub use image::grace::{Grace, NoReaders};
 pub use image::lookup::Reader;
 pub use image::memory::{HeapMemory, Memory};
 pub use image::{Error, Image, ImageStats};
+pub use key::Key;
 pub use prefix::{Address, IpPrefix, Prefix, PrefixError};
 pub use table::Table;

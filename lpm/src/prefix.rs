@@ -2,67 +2,71 @@
 
 use alloc::string::{String, ToString};
 use core::fmt;
+use core::hash::Hash;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-/// An address as an unsigned integer in host order: `u32` for IPv4 (192.0.2.1 is `0xc0000201`), `u128` for IPv6.
-pub trait Address: Copy + Ord + fmt::Debug + Send + Sync + 'static {
-    /// Width in bits: 32 or 128.
-    const WIDTH: u8;
-    /// `4` or `6`, as in the table header's `key_family`.
+/// What a table is searched for: `u32` for IPv4 and `u128` for IPv6, integers in host order (192.0.2.1 is `0xc0000201`), and
+/// [`Key`](crate::Key) for any other width.
+pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + 'static {
+    /// Width in bits, 1 ... 2048.
+    const WIDTH: u16;
+    /// `4`, `6` or, for a [`Key`](crate::Key), `0`; as in the table header's `key_family`.
     const FAMILY: u8;
     /// The address of all zero bits.
     const ZERO: Self;
     /// The `bits` bits that begin `at` bits from the left, as a number. Bits past the end are 0. `bits` ≤ 24.
-    fn bits_at(self, at: u8, bits: u8) -> usize;
+    fn bits_at(self, at: u16, bits: u16) -> usize;
     /// The 64 bits that begin `at` bits from the left, those past the end 0.
-    fn word_at(self, at: u8) -> u64;
+    fn word_at(self, at: u16) -> u64;
     /// Clears every bit from `len` on.
-    fn masked(self, len: u8) -> Self;
+    fn masked(self, len: u16) -> Self;
     /// Sets every bit from `len` on.
-    fn filled(self, len: u8) -> Self;
+    fn filled(self, len: u16) -> Self;
     /// Number of leading bits that both share.
-    fn common_bits(self, other: Self) -> u8;
+    fn common_bits(self, other: Self) -> u16;
     /// The address whose first `bits` bits are `index` and the rest 0. `bits` ≤ 24.
-    fn from_index(index: usize, bits: u8) -> Self;
+    fn from_index(index: usize, bits: u16) -> Self;
     /// Text form (dotted quad, RFC 5952).
     fn format(self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
     /// Parses the text form.
     fn parse(text: &str) -> Option<Self>;
+    /// What a prefix looks like, for messages.
+    fn example() -> String;
 }
 
 macro_rules! address {
-    ($int:ty, $family:literal, $std:ty) => {
+    ($int:ty, $family:literal, $std:ty, $example:literal) => {
         impl Address for $int {
-            const WIDTH: u8 = <$int>::BITS as u8;
+            const WIDTH: u16 = <$int>::BITS as u16;
             const FAMILY: u8 = $family;
             const ZERO: Self = 0;
             #[inline]
-            fn bits_at(self, at: u8, bits: u8) -> usize {
+            fn bits_at(self, at: u16, bits: u16) -> usize {
                 if u32::from(at) >= <$int>::BITS || bits == 0 {
                     return 0;
                 }
                 ((self << at) >> (<$int>::BITS - u32::from(bits))) as usize
             }
             #[inline]
-            fn word_at(self, at: u8) -> u64 {
+            fn word_at(self, at: u16) -> u64 {
                 let left = (self as u128) << (128 - <$int>::BITS);
                 (left.checked_shl(at.into()).unwrap_or(0) >> 64) as u64
             }
             #[inline]
-            fn masked(self, len: u8) -> Self {
+            fn masked(self, len: u16) -> Self {
                 if len == 0 { 0 } else { self & (<$int>::MAX << (Self::WIDTH - len)) }
             }
             #[inline]
-            fn filled(self, len: u8) -> Self {
+            fn filled(self, len: u16) -> Self {
                 if len >= Self::WIDTH { self } else { self | (<$int>::MAX >> len) }
             }
             #[inline]
-            fn common_bits(self, other: Self) -> u8 {
-                (self ^ other).leading_zeros() as u8
+            fn common_bits(self, other: Self) -> u16 {
+                (self ^ other).leading_zeros() as u16
             }
             #[inline]
-            fn from_index(index: usize, bits: u8) -> Self {
+            fn from_index(index: usize, bits: u16) -> Self {
                 if bits == 0 { 0 } else { (index as $int) << (Self::WIDTH - bits) }
             }
             fn format(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,11 +75,14 @@ macro_rules! address {
             fn parse(text: &str) -> Option<Self> {
                 text.parse::<$std>().ok().map(Self::from)
             }
+            fn example() -> String {
+                $example.into()
+            }
         }
     };
 }
-address!(u32, 4, Ipv4Addr);
-address!(u128, 6, Ipv6Addr);
+address!(u32, 4, Ipv4Addr, "192.0.2.0/24");
+address!(u128, 6, Ipv6Addr, "2001:db8::/32");
 
 /// Why a prefix was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -85,8 +92,8 @@ pub enum PrefixError {
     Length {
         /// The length given.
         len: u32,
-        /// 32 or 128.
-        max: u8,
+        /// The address's width.
+        max: u16,
     },
     /// Bits behind the prefix length are set.
     #[error("{text}: host bits are set; the network is {network}")]
@@ -97,12 +104,12 @@ pub enum PrefixError {
         network: String,
     },
     /// Not of the form `address` or `address/length`.
-    #[error(
-        "{text:?} is no prefix; expected ADDRESS or ADDRESS/LENGTH, such as 192.0.2.0/24 or 2001:db8::/32"
-    )]
+    #[error("{text:?} is no prefix; expected ADDRESS or ADDRESS/LENGTH, such as {example}")]
     Syntax {
         /// The text given.
         text: String,
+        /// A prefix of that family.
+        example: String,
     },
 }
 
@@ -110,12 +117,12 @@ pub enum PrefixError {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix<A> {
     addr: A,
-    len: u8,
+    len: u16,
 }
 
 impl<A: Address> Prefix<A> {
     /// The prefix of the first `len` bits of `addr`; an error when `len` is too large or later bits are set.
-    pub fn new(addr: A, len: u8) -> Result<Self, PrefixError> {
+    pub fn new(addr: A, len: u16) -> Result<Self, PrefixError> {
         if len > A::WIDTH {
             return Err(PrefixError::Length { len: len.into(), max: A::WIDTH });
         }
@@ -128,7 +135,7 @@ impl<A: Address> Prefix<A> {
     }
 
     /// The prefix of length `len` (at most the address's width) that contains `addr`.
-    pub fn truncated(addr: A, len: u8) -> Self {
+    pub fn truncated(addr: A, len: u16) -> Self {
         let len = len.min(A::WIDTH);
         Self { addr: addr.masked(len), len }
     }
@@ -150,7 +157,7 @@ impl<A: Address> Prefix<A> {
 
     /// Length in bits.
     #[allow(clippy::len_without_is_empty, reason = "a prefix length, not a container's")]
-    pub fn len(&self) -> u8 {
+    pub fn len(&self) -> u16 {
         self.len
     }
 
@@ -183,7 +190,7 @@ impl<A: Address> FromStr for Prefix<A> {
 
     /// Reads `address/length`, or `address` for a host.
     fn from_str(text: &str) -> Result<Self, PrefixError> {
-        let syntax = || PrefixError::Syntax { text: text.to_string() };
+        let syntax = || PrefixError::Syntax { text: text.to_string(), example: A::example() };
         let (addr, len) = match text.split_once('/') {
             None => (text, A::WIDTH.into()),
             Some((addr, len)) if len.bytes().all(|b| b.is_ascii_digit()) => {
@@ -192,7 +199,7 @@ impl<A: Address> FromStr for Prefix<A> {
             Some(_) => return Err(syntax()),
         };
         let addr = A::parse(addr).ok_or_else(syntax)?;
-        let len = u8::try_from(len)
+        let len = u16::try_from(len)
             .ok()
             .filter(|len| *len <= A::WIDTH)
             .ok_or(PrefixError::Length { len, max: A::WIDTH })?;

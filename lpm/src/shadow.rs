@@ -58,7 +58,7 @@ impl<A: Address> Shadow<A> {
     }
 
     /// The longest prefix of at most `len` bits that contains `addr`.
-    pub fn longest(&self, addr: A, len: u8) -> Option<(Prefix<A>, u32)> {
+    pub fn longest(&self, addr: A, len: u16) -> Option<(Prefix<A>, u32)> {
         let mut limit = Prefix::truncated(addr, len);
         loop {
             // The last prefix at or before `limit` either covers it, or nothing longer than the bits that the two share does.
@@ -71,7 +71,7 @@ impl<A: Address> Shadow<A> {
     }
 
     /// What the image says for `addr` where only prefixes of 1 to `len` bits count; 0 = none.
-    pub fn inherited(&self, addr: A, len: u8) -> u32 {
+    pub fn inherited(&self, addr: A, len: u16) -> u32 {
         self.longest(addr, len).filter(|(prefix, _)| prefix.len() > 0).map_or(0, |(_, value)| value)
     }
 }

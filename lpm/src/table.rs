@@ -26,7 +26,7 @@ struct Root {
     /// Offset of slot 0, bytes.
     at: u32,
     /// Address bits that index it.
-    bits: u8,
+    bits: u16,
     /// For each slot, the value of the longest prefix of 1 ... `bits`-1 bits that covers it; 0 = none.
     cover: Vec<u32>,
 }
@@ -43,7 +43,7 @@ impl Root {
 }
 
 /// Root bits for a table of `prefixes`: a small table must be small (1 KiB up to 64 prefixes), a large one shallow.
-fn root_bits<A: Address>(prefixes: usize) -> u8 {
+fn root_bits<A: Address>(prefixes: usize) -> u16 {
     match (A::FAMILY, prefixes) {
         (4, ..=64) | (6, ..=256) => 8,
         (4, ..=4096) => 12,
@@ -149,7 +149,7 @@ impl<A: Address> Table<A> {
     }
 
     /// Address bits that index its root.
-    pub fn root_bits(&self) -> u8 {
+    pub fn root_bits(&self) -> u16 {
         self.root.bits
     }
 
@@ -267,7 +267,7 @@ fn check_value(value: u32) -> Result<(), Error> {
 /// Paints the prefixes shorter than `bits` over `cover` (the root slots from `first` on) and collects the longer ones.
 fn paint<A: Address>(
     prefixes: impl Iterator<Item = (Prefix<A>, u32)>,
-    bits: u8,
+    bits: u16,
     first: usize,
     cover: &mut [u32],
     long: &mut Vec<(Prefix<A>, u32)>,
@@ -285,7 +285,7 @@ fn paint<A: Address>(
 /// Calls `each` with every one of `count` root slots from `first` on and the prefixes of `long` that lie in it.
 fn slots<A: Address>(
     mut long: &[(Prefix<A>, u32)],
-    bits: u8,
+    bits: u16,
     first: usize,
     count: usize,
     mut each: impl FnMut(usize, &[(Prefix<A>, u32)]) -> Result<(), Error>,
@@ -328,7 +328,10 @@ fn build_table<M: Memory, G: Grace, A: Address>(
     let fallback = shadow.longest(A::ZERO, 0).map_or(0, |(_, value)| value);
     let header = [
         (offset_of!(TableHeader, fallback), fallback),
-        (offset_of!(TableHeader, key_family), u32::from_le_bytes([A::FAMILY, bits, A::WIDTH, 0])),
+        (
+            offset_of!(TableHeader, key_family),
+            u32::from(A::FAMILY) | u32::from(bits) << 8 | u32::from(A::WIDTH) << 16,
+        ),
         (offset_of!(TableHeader, prefixes), shadow.len() as u32),
         (offset_of!(TableHeader, root_bytes), 4 * count as u32),
     ];

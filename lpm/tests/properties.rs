@@ -31,14 +31,14 @@ const ID: u32 = 3;
 trait Key: Address {
     fn c_lookup(memory: &HeapMemory, addr: Self) -> Option<u32>;
     /// An address whose first `bits` bits are `index`, the rest random.
-    fn with(index: u64, bits: u8, rest: u128) -> Self;
+    fn with(index: u64, bits: u16, rest: u128) -> Self;
 }
 
 impl Key for u32 {
     fn c_lookup(memory: &HeapMemory, addr: u32) -> Option<u32> {
         Header::get().lookup4(memory, ID, addr)
     }
-    fn with(index: u64, bits: u8, rest: u128) -> u32 {
+    fn with(index: u64, bits: u16, rest: u128) -> u32 {
         u32::from_index(index as usize, bits) | (rest as u32 & u32::MAX.checked_shr(bits.into()).unwrap_or(0))
     }
 }
@@ -47,7 +47,7 @@ impl Key for u128 {
     fn c_lookup(memory: &HeapMemory, addr: u128) -> Option<u32> {
         Header::get().lookup6(memory, ID, addr)
     }
-    fn with(index: u64, bits: u8, rest: u128) -> u128 {
+    fn with(index: u64, bits: u16, rest: u128) -> u128 {
         u128::from_index(index as usize, bits) | (rest & u128::MAX.checked_shr(bits.into()).unwrap_or(0))
     }
 }
@@ -109,7 +109,7 @@ impl<'a, A: Key> Twin<'a, A> {
     }
 }
 
-fn flip<A: Address>(addr: A, bit: u8) -> A {
+fn flip<A: Address>(addr: A, bit: u16) -> A {
     // An address that differs from `addr` in `bit` only: the other half of the prefix of `bit` bits.
     let half = Prefix::truncated(addr, bit + 1);
     let parent = Prefix::truncated(addr, bit);
@@ -171,7 +171,7 @@ proptest! {
 
 /// All prefixes of a 3-bit universe: 1 + 2 + 4 + 8.
 fn universe<A: Address>() -> Vec<Prefix<A>> {
-    (0..=3u8)
+    (0..=3u16)
         .flat_map(|len| {
             (0..1usize << len).map(move |index| Prefix::truncated(A::from_index(index, len), len))
         })
@@ -180,11 +180,11 @@ fn universe<A: Address>() -> Vec<Prefix<A>> {
 
 /// All 2^15 prefix sets of a 3-bit universe, each reached by one update from the one before (a Gray code), all 8 addresses after
 /// every update. `at` moves the universe down the key, so that it falls into the root, across a node's edge, to the end.
-fn exhaustive<A: Key>(at: u8) {
+fn exhaustive<A: Key>(at: u16) {
     let memory = HeapMemory::new(1 << 20);
     let shift = |p: &Prefix<A>| {
         let bits = p.addr().bits_at(0, 3);
-        let addr = (0..3u8).fold(A::ZERO, |addr, bit| {
+        let addr = (0..3u16).fold(A::ZERO, |addr, bit| {
             if bits >> (2 - bit) & 1 == 1 { flip_to_one(addr, at + bit) } else { addr }
         });
         Prefix::truncated(addr, p.len() + at)
@@ -205,7 +205,7 @@ fn exhaustive<A: Key>(at: u8) {
     }
 }
 
-fn flip_to_one<A: Address>(addr: A, bit: u8) -> A {
+fn flip_to_one<A: Address>(addr: A, bit: u16) -> A {
     if Prefix::truncated(addr, bit + 1).addr() == Prefix::truncated(flip(addr, bit), bit + 1).addr() {
         addr
     } else {
@@ -231,7 +231,7 @@ fn every_prefix_set_of_three_bits_ipv6() {
 
 /// Grows past every root size and shrinks to nothing; the memory comes back. `crowd` is how many of the first bits differ: few make
 /// nodes with many runs.
-fn grow_and_shrink<A: Key>(crowd: u8, lens: std::ops::Range<u64>, largest_root: u8) {
+fn grow_and_shrink<A: Key>(crowd: u16, lens: std::ops::Range<u64>, largest_root: u16) {
     let memory = HeapMemory::new(64 << 20);
     let mut twin = Twin::<A>::new(&memory, &[]);
     let before = twin.image.stats().used;
@@ -247,7 +247,7 @@ fn grow_and_shrink<A: Key>(crowd: u8, lens: std::ops::Range<u64>, largest_root: 
         A::with(high & 3, crowd, u128::from(high) << 64 | u128::from(low))
     };
     let prefixes: Vec<_> = (0..20_000u64)
-        .map(|n| Prefix::truncated(address(), (lens.start + n * 7 % (lens.end - lens.start)) as u8))
+        .map(|n| Prefix::truncated(address(), (lens.start + n * 7 % (lens.end - lens.start)) as u16))
         .collect();
     for (n, prefix) in prefixes.iter().enumerate() {
         twin.table.insert(&mut twin.image, *prefix, n as u32 + 1).unwrap();

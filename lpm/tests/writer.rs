@@ -17,7 +17,7 @@ fn random(count: u32, mut seed: u64) -> Vec<(Prefix<u32>, u32)> {
     (1..=count)
         .map(|value| {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (Prefix::truncated((seed >> 32) as u32, 8 + (seed >> 16) as u8 % 25), value)
+            (Prefix::truncated((seed >> 32) as u32, 8 + (seed >> 16) as u16 % 25), value)
         })
         .collect()
 }

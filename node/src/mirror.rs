@@ -322,7 +322,7 @@ fn follow<A: Ip>(
         _ => return,
     };
     let Some(addr) = A::from_bytes(told.destination) else { return };
-    let prefix = Prefix::truncated(addr, told.prefix_len);
+    let prefix = Prefix::truncated(addr, told.prefix_len.into());
     let route = Route { metric: told.metric, path: paths.intern(told) };
     let table = if local { &mut family.local } else { &mut family.main };
     let followed = match added {
@@ -362,7 +362,7 @@ fn dump_routes<A: Ip>(
             // Linux before 4.20 tells of every table and family.
             if told.table == table && told.family == A::NETLINK {
                 let route = Route { metric: told.metric, path: paths.intern(&told) };
-                routes.push((Prefix::truncated(addr, told.prefix_len), route));
+                routes.push((Prefix::truncated(addr, told.prefix_len.into()), route));
             }
         };
         interrupted |= unless_missing(socket.dump(route::dump(A::NETLINK, table), &mut told))?;

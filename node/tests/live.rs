@@ -169,7 +169,7 @@ impl Tested for u128 {
 
 fn prefix<A: Tested>(rng: &mut Rng) -> String {
     let len = A::LENGTHS[rng.below(A::LENGTHS.len())] as u8;
-    Prefix::truncated(A::random(rng), len).to_string()
+    Prefix::truncated(A::random(rng), len.into()).to_string()
 }
 
 /// Random lines for `ip -batch`.
@@ -187,7 +187,7 @@ fn changes<A: Tested>(rng: &mut Rng, given: &mut Vec<String>, count: usize) -> S
         };
         let (gateway, device) = (rng.pick(A::GATEWAYS), rng.pick(&["n0", "n1", "n2"]));
         // What is left to the kernel proves nothing: only small prefixes of it.
-        let small = format!("{}/{}", A::random(rng).ip(), A::WIDTH - 2 * rng.below(3) as u8);
+        let small = format!("{}/{}", A::random(rng).ip(), A::WIDTH - 2 * rng.below(3) as u16);
         let small = small
             .parse::<Prefix<A>>()
             .map_or_else(|_| Prefix::host(A::random(rng)).to_string(), |small| small.to_string());
@@ -372,7 +372,7 @@ fn compare<A: Tested>(bed: &Bed, mirror: &Mirror, addresses: &[A]) -> (Vec<Strin
     let (mut passes, mut forwards) = (0, 0);
     let mut differ = Vec::new();
     for (address, kernel) in addresses.iter().zip(kernel(bed, addresses)) {
-        let longest = |len: u8| table.get(&Prefix::truncated(*address, len)).copied();
+        let longest = |len: u16| table.get(&Prefix::truncated(*address, len)).copied();
         let found = (0..=A::WIDTH).rev().find_map(longest);
         let agrees = match ours(mirror, found) {
             Ours::Passes => {
@@ -430,7 +430,7 @@ impl Published {
         let memory = self.dataplane.memory();
         let reader = trieline_lpm::Reader::new(memory.words()).unwrap();
         for address in addresses {
-            let longest = |len: u8| table.get(&Prefix::truncated(*address, len)).copied();
+            let longest = |len: u16| table.get(&Prefix::truncated(*address, len)).copied();
             let decided = (0..=A::WIDTH).rev().find_map(longest);
             let id = reader.lookup(u32::from(A::WIDTH == 128), *address);
             let said = id.map(|id| match numbers.get(&id) {

@@ -112,7 +112,7 @@ pub fn internet<A: Wide>(count: usize, seed: u64) -> Vec<Prefix<A>> {
     }
     let mut keys: Vec<Key> = builder.prefixes.iter().map(|placed| (placed.addr, placed.len)).collect();
     keys.sort_unstable();
-    keys.into_iter().map(|(addr, len)| Prefix::truncated(A::narrow(addr), len)).collect()
+    keys.into_iter().map(|(addr, len)| Prefix::truncated(A::narrow(addr), len.into())).collect()
 }
 
 /// The kernel selftest's dense hosts: 0 … `count` − 1, each stored little-endian as the /32's address.
@@ -295,7 +295,7 @@ mod tests {
     use std::collections::HashMap;
 
     /// Share of prefixes inside a shorter one, and the number of blocks of `bits` that hold a prefix at least as long.
-    fn shape_of<A: Wide>(prefixes: &[Prefix<A>], bits: u8) -> (f64, usize) {
+    fn shape_of<A: Wide>(prefixes: &[Prefix<A>], bits: u16) -> (f64, usize) {
         let there: HashSet<Key> = prefixes.iter().map(|p| (p.addr().widen(), p.len())).collect();
         let nested = prefixes
             .iter()
@@ -311,7 +311,7 @@ mod tests {
         (nested as f64 / prefixes.len() as f64, blocks.len())
     }
 
-    fn histogram<A: Wide>(prefixes: &[Prefix<A>]) -> HashMap<u8, u32> {
+    fn histogram<A: Wide>(prefixes: &[Prefix<A>]) -> HashMap<u16, u32> {
         let mut histogram = HashMap::new();
         for prefix in prefixes {
             *histogram.entry(prefix.len()).or_default() += 1;

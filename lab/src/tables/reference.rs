@@ -9,13 +9,13 @@ use super::generate::Wide;
 
 /// Longest match by trying every length.
 pub struct Reference<A> {
-    lengths: Vec<(u8, HashMap<A, u32>)>,
+    lengths: Vec<(u16, HashMap<A, u32>)>,
 }
 
 impl<A: Wide + std::hash::Hash> Reference<A> {
     /// Of distinct prefixes with their values.
     pub fn new(prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>) -> Reference<A> {
-        let mut lengths: HashMap<u8, HashMap<A, u32>> = HashMap::new();
+        let mut lengths: HashMap<u16, HashMap<A, u32>> = HashMap::new();
         for (prefix, value) in prefixes {
             lengths.entry(prefix.len()).or_default().insert(prefix.addr(), value);
         }

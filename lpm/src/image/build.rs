@@ -78,7 +78,7 @@ impl<'a, G: Grace> Builder<'a, G> {
         shadow: &Shadow<A>,
         prefix: Prefix<A>,
         word: usize,
-        depth: u8,
+        depth: u16,
     ) -> Result<Swing, Error> {
         let old = load(self.words, word as u32 * 4);
         let stride = self.kind.stride;
@@ -127,7 +127,7 @@ impl<'a, G: Grace> Builder<'a, G> {
         shadow: &Shadow<A>,
         addr: A,
         word: usize,
-        depth: u8,
+        depth: u16,
     ) -> Result<Swing, Error> {
         self.replace(load(self.words, word as u32 * 4));
         let inside = shadow.inside(Prefix::truncated(addr, depth));
@@ -141,7 +141,7 @@ impl<'a, G: Grace> Builder<'a, G> {
         shadow: &Shadow<A>,
         prefix: Prefix<A>,
         word: usize,
-        depth: u8,
+        depth: u16,
     ) -> Result<Swing, Error> {
         let old = load(self.words, word as u32 * 4);
         let at = (old & REF_OFFSET) * UNIT;
@@ -189,7 +189,7 @@ impl<'a, G: Grace> Builder<'a, G> {
     pub fn subtree<A: Address>(
         &mut self,
         mut entries: &[(Prefix<A>, u32)],
-        depth: u8,
+        depth: u16,
         mut default: u32,
     ) -> Result<u32, Error> {
         while let Some(((_, value), rest)) = entries.split_first().filter(|((p, _), _)| p.len() <= depth) {
@@ -218,8 +218,8 @@ impl<'a, G: Grace> Builder<'a, G> {
     fn skip<A: Address>(
         &mut self,
         entries: &[(Prefix<A>, u32)],
-        depth: u8,
-        end: u8,
+        depth: u16,
+        end: u16,
         default: u32,
     ) -> Result<u32, Error> {
         let next = self.subtree(entries, end, default)?;
@@ -241,7 +241,7 @@ impl<'a, G: Grace> Builder<'a, G> {
     fn paint<A: Address>(
         &mut self,
         mut entries: &[(Prefix<A>, u32)],
-        depth: u8,
+        depth: u16,
         slots: &mut [u32],
     ) -> Result<(), Error> {
         let stride = self.kind.stride;

@@ -78,7 +78,7 @@ pub struct Kind {
     /// The number in a ref's kind bits.
     pub id: u32,
     /// Key bits it consumes.
-    pub stride: u8,
+    pub stride: u16,
     /// Offset of the first 64-bit word of `starts`, bytes.
     pub starts: u32,
     /// Offset of `ref[0]`, bytes.
@@ -93,7 +93,7 @@ pub const NODE8: Kind = Kind { id: 1, stride: 8, starts: 8, refs: 40 };
 /// `TL_SKIP`.
 pub const SKIP: u32 = 2;
 /// `TL_SKIP_MAX`, bits.
-pub const SKIP_MAX: u8 = 127;
+pub const SKIP_MAX: u16 = 127;
 /// `TL_RAW8`.
 pub const RAW8: u32 = 3;
 /// Bytes of a raw node.
@@ -101,7 +101,7 @@ pub const RAW8_BYTES: u32 = 1024;
 /// A node8 of at least this many runs is written as a raw node: at most twice the memory, no rank to compute.
 pub const RAW8_MIN: usize = 128;
 /// A chain this long, in bits, becomes a skip; a shorter one is two nodes at the most.
-pub const SKIP_MIN: u8 = 16;
+pub const SKIP_MIN: u16 = 16;
 
 /// `struct tl_skip`.
 #[repr(C)]

@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
     /// Longest match of `addr` among the prefixes of 1 bit and more under directory word `word`; 0 = none.
     #[inline]
     fn walk<A: Address>(&self, word: u32, addr: A) -> u32 {
-        let (root, bits) = (word & !layout::DIR_BITS, (word & layout::DIR_BITS) as u8);
+        let (root, bits) = (word & !layout::DIR_BITS, (word & layout::DIR_BITS) as u16);
         if root == 0 {
             return 0;
         }
@@ -89,8 +89,8 @@ impl<'a> Reader<'a> {
             let slot = addr.bits_at(depth, kind.stride) as u32;
             let mut step = kind.stride;
             match layout::kind_of(entry) {
-                layout::RAW8 if A::FAMILY == 6 => entry = self.load(node.wrapping_add(4 * slot)),
-                layout::SKIP if A::FAMILY == 6 => {
+                layout::RAW8 if A::FAMILY != 4 => entry = self.load(node.wrapping_add(4 * slot)),
+                layout::SKIP if A::FAMILY != 4 => {
                     let field = |at: usize| self.load(node.wrapping_add(at as u32));
                     let (len, differs) = skip(self.words, node, addr, depth);
                     if differs {
@@ -128,9 +128,9 @@ impl<'a> Reader<'a> {
 
 /// How many key bits the skip at byte offset `node` takes, and whether those of `addr` from `depth` on differ from its.
 #[inline]
-pub(super) fn skip<A: Address>(words: &[AtomicU32], node: u32, addr: A, depth: u8) -> (u8, bool) {
+pub(super) fn skip<A: Address>(words: &[AtomicU32], node: u32, addr: A, depth: u16) -> (u16, bool) {
     let len =
-        (load(words, node.wrapping_add(offset_of!(Skip, len) as u32)) & u32::from(layout::SKIP_MAX)) as u8;
+        (load(words, node.wrapping_add(offset_of!(Skip, len) as u32)) & u32::from(layout::SKIP_MAX)) as u16;
     let differ = addr.word_at(depth) ^ load64(words, node);
     if len < 64 {
         return (len, differ >> 1 >> (63 - len) != 0);

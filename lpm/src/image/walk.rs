@@ -70,7 +70,7 @@ fn family(words: &[AtomicU32], root: u32) -> u8 {
 
 /// The chunks that a table reaches into, every step checked: the image may be damaged.
 pub(crate) fn chunks(words: &[AtomicU32], size: u64, word: u32) -> Result<Vec<u32>, Error> {
-    let (root, bits) = (word & !DIR_BITS, (word & DIR_BITS) as u8);
+    let (root, bits) = (word & !DIR_BITS, (word & DIR_BITS) as u16);
     let damaged = |what, at| Error::Damaged { what, at };
     if root < LINE || bits > 24 || u64::from(root) + (4u64 << bits) > size {
         return Err(damaged("directory word", word));
@@ -99,7 +99,7 @@ struct Walk<'a> {
     words: &'a [AtomicU32],
     size: u64,
     kind: Kind,
-    key_bits: u8,
+    key_bits: u16,
     left: u64,
     chunks: BTreeSet<u32>,
 }
@@ -111,7 +111,7 @@ impl Walk<'_> {
     }
 
     /// Checks what the ref `entry`, found at byte offset `found` after `depth` key bits, leads to.
-    fn entry(&mut self, entry: u32, depth: u8, found: u32) -> Result<(), Error> {
+    fn entry(&mut self, entry: u32, depth: u16, found: u32) -> Result<(), Error> {
         if entry & REF_NODE == 0 {
             return Ok(());
         }
@@ -151,7 +151,7 @@ impl Walk<'_> {
                 return damaged("skip", at);
             }
             self.mark(at, size_of::<Skip>() as u32);
-            return self.entry(load(self.words, next), depth + len as u8, next);
+            return self.entry(load(self.words, next), depth + len as u16, next);
         }
         let runs = runs(self.words, at, self.kind);
         if starts(self.words, at, self.kind, 0) & 1 == 0
