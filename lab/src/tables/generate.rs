@@ -72,14 +72,14 @@ impl Hasher for Fold {
     }
 }
 
-type Key = (u128, u8);
+type Key = (u128, u16);
 
 /// A prefix and how many others it lies in.
 #[derive(Clone, Copy)]
 struct Placed {
     addr: u128,
-    len: u8,
-    depth: u8,
+    len: u16,
+    depth: u16,
 }
 
 struct Builder<'s> {
@@ -94,13 +94,13 @@ struct Builder<'s> {
     /// Where groups outside any prefix start.
     outsiders: Vec<u128>,
     /// Lengths in use so far, ascending.
-    lengths: Vec<u8>,
+    lengths: Vec<u16>,
     /// Blocks whose owners announce parts of them.
-    split: Vec<(u128, u8)>,
+    split: Vec<(u128, u16)>,
     /// Running sum of their weights.
     weights: Vec<f64>,
     /// Blocks announced in large pieces.
-    whole: Vec<(u128, u8)>,
+    whole: Vec<(u128, u16)>,
 }
 
 /// `count` distinct prefixes of the Internet's shape, in order.
@@ -112,7 +112,7 @@ pub fn internet<A: Wide>(count: usize, seed: u64) -> Vec<Prefix<A>> {
     }
     let mut keys: Vec<Key> = builder.prefixes.iter().map(|placed| (placed.addr, placed.len)).collect();
     keys.sort_unstable();
-    keys.into_iter().map(|(addr, len)| Prefix::truncated(A::narrow(addr), len.into())).collect()
+    keys.into_iter().map(|(addr, len)| Prefix::truncated(A::narrow(addr), len)).collect()
 }
 
 /// The kernel selftest's dense hosts: 0 … `count` − 1, each stored little-endian as the /32's address.
@@ -122,7 +122,7 @@ pub fn hosts(count: u32) -> Vec<Prefix<u32>> {
     hosts
 }
 
-fn mask(len: u8) -> u128 {
+fn mask(len: u16) -> u128 {
     if len == 0 { 0 } else { u128::MAX << (128 - len) }
 }
 
@@ -167,7 +167,7 @@ impl<'s> Builder<'s> {
     }
 
     /// Places `number` prefixes of one length.
-    fn place(&mut self, len: u8, number: usize) {
+    fn place(&mut self, len: u16, number: usize) {
         if number == 0 {
             return;
         }
@@ -197,19 +197,19 @@ impl<'s> Builder<'s> {
     }
 
     /// Log2 of a group's size.
-    fn group(&mut self) -> u8 {
+    fn group(&mut self) -> u16 {
         let mut at = self.random.unit() * self.shape.groups.iter().sum::<f64>();
         for (bits, share) in self.shape.groups.iter().enumerate() {
             at -= share;
             if at < 0.0 {
-                return bits as u8;
+                return bits as u16;
             }
         }
         0
     }
 
     /// A group's start inside a shorter prefix, and its depth. Prefixes that lie in none are preferred.
-    fn inside(&mut self, len: u8, group: u8) -> (u128, u8) {
+    fn inside(&mut self, len: u16, group: u16) -> (u128, u16) {
         let popular = !self.parents.is_empty() && self.random.unit() < self.shape.popular;
         let mut parent;
         loop {
@@ -230,7 +230,7 @@ impl<'s> Builder<'s> {
     }
 
     /// A group's start where no shorter prefix covers it, if such a place is found.
-    fn outside(&mut self, len: u8, group: u8) -> u128 {
+    fn outside(&mut self, len: u16, group: u16) -> u128 {
         let aligned = len - group;
         let (near, share) = self.shape.near;
         let mut start = 0;
@@ -264,7 +264,7 @@ impl<'s> Builder<'s> {
     }
 
     /// Not in space that is reserved, nor so short that it would cover some.
-    fn routable(&self, start: u128, len: u8) -> bool {
+    fn routable(&self, start: u128, len: u16) -> bool {
         self.shape.reserved.iter().all(|&(addr, bits)| {
             let shorter = bits.min(len);
             start & mask(shorter) != addr & mask(shorter)
@@ -272,7 +272,7 @@ impl<'s> Builder<'s> {
     }
 
     /// The place is taken: the next free one behind it, so that every call adds a prefix.
-    fn next_free(&mut self, start: u128, len: u8) {
+    fn next_free(&mut self, start: u128, len: u16) {
         let step = 1u128 << (128 - len);
         let mut addr = start;
         loop {

@@ -3,19 +3,19 @@
 /// What a generated table shall look like.
 pub struct Shape {
     /// Prefix length and how many of it the measured table has.
-    pub(super) histogram: &'static [(u8, u32)],
+    pub(super) histogram: &'static [(u16, u32)],
     /// From this length on, this share lies inside a shorter prefix.
-    pub(super) nested: &'static [(u8, f64)],
+    pub(super) nested: &'static [(u16, f64)],
     /// Weights of groups of 1, 2, 4, 8 … aligned neighbours.
     pub(super) groups: &'static [f64],
     /// How often a group goes to a prefix that already has one.
     pub(super) popular: f64,
     /// Space that is in use: address, length, weight.
-    pub(super) regions: &'static [(u128, u8, f64)],
+    pub(super) regions: &'static [(u128, u16, f64)],
     /// Regions consist of blocks of this length …
-    pub(super) block: u8,
+    pub(super) block: u16,
     /// … and those of 2^`sub_bits` parts.
-    pub(super) sub_bits: u8,
+    pub(super) sub_bits: u16,
     /// Standard deviation of the logarithm of a block's weight.
     pub(super) block_spread: f64,
     /// Likewise of a part's.
@@ -25,21 +25,21 @@ pub struct Shape {
     /// Share of the other parts without any prefix.
     pub(super) empty: f64,
     /// A group outside any prefix shares so many bits with an earlier one, so often.
-    pub(super) near: (u8, f64),
+    pub(super) near: (u16, f64),
     /// Never announced: special-purpose space, and the documentation prefixes that the lab itself uses.
-    pub(super) reserved: &'static [(u128, u8)],
+    pub(super) reserved: &'static [(u128, u16)],
 }
 
 impl Shape {
-    pub(super) fn nested(&self, len: u8) -> f64 {
+    pub(super) fn nested(&self, len: u16) -> f64 {
         self.nested.iter().rev().find(|(from, _)| len >= *from).map_or(0.0, |(_, share)| *share)
     }
 
     /// `count` split over the lengths as in the histogram (largest remainders), no length filling more than a quarter of its space.
-    pub(super) fn counts(&self, count: usize) -> Vec<(u8, usize)> {
+    pub(super) fn counts(&self, count: usize) -> Vec<(u16, usize)> {
         let total: u64 = self.histogram.iter().map(|(_, n)| u64::from(*n)).sum();
         let exact = |n: u32| u128::from(n) * count as u128;
-        let mut counts: Vec<(u8, usize)> =
+        let mut counts: Vec<(u16, usize)> =
             self.histogram.iter().map(|(len, n)| (*len, (exact(*n) / u128::from(total)) as usize)).collect();
         let mut by_remainder: Vec<usize> = (0..counts.len()).collect();
         by_remainder.sort_by_key(|&i| std::cmp::Reverse(exact(self.histogram[i].1) % u128::from(total)));
@@ -63,7 +63,7 @@ impl Shape {
     }
 }
 
-const fn v4(a: u8, b: u8, c: u8) -> u128 {
+const fn v4(a: u16, b: u16, c: u16) -> u128 {
     (a as u128) << 120 | (b as u128) << 112 | (c as u128) << 104
 }
 
