@@ -60,7 +60,7 @@ impl Hasher for Fold {
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
     }
-    fn write_u8(&mut self, n: u8) {
+    fn write_u16(&mut self, n: u16) {
         self.write_u64(u64::from(n));
     }
     fn write_u64(&mut self, n: u64) {
