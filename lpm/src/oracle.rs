@@ -43,6 +43,39 @@ impl<A: Address> Oracle<A> {
         self.entries.iter().filter(|(p, _)| p.contains(addr)).max_by_key(|(p, _)| p.len()).copied()
     }
 
+    /// All prefixes that contain `addr`, shortest first. O(n log n).
+    pub fn matches(&self, addr: A) -> Vec<(Prefix<A>, u32)> {
+        self.filtered(|prefix| prefix.contains(addr))
+    }
+
+    /// The prefixes that cover `inner`, itself included, shortest first. O(n log n).
+    pub fn covering(&self, inner: &Prefix<A>) -> Vec<(Prefix<A>, u32)> {
+        self.filtered(|prefix| prefix.covers(inner))
+    }
+
+    /// The prefixes that `outer` covers, itself included, in order. O(n log n).
+    pub fn covered(&self, outer: &Prefix<A>) -> Vec<(Prefix<A>, u32)> {
+        self.filtered(|prefix| outer.covers(prefix))
+    }
+
+    /// The prefixes at `from` and after it, going up. O(n log n).
+    pub fn up_from(&self, from: &Prefix<A>) -> Vec<(Prefix<A>, u32)> {
+        self.filtered(|prefix| prefix >= from)
+    }
+
+    /// The prefixes at `from` and before it, going down. O(n log n).
+    pub fn down_from(&self, from: &Prefix<A>) -> Vec<(Prefix<A>, u32)> {
+        let mut found = self.filtered(|prefix| prefix <= from);
+        found.reverse();
+        found
+    }
+
+    fn filtered(&self, keep: impl Fn(&Prefix<A>) -> bool) -> Vec<(Prefix<A>, u32)> {
+        let mut found = self.sorted();
+        found.retain(|(prefix, _)| keep(prefix));
+        found
+    }
+
     /// All prefixes in order. O(n log n).
     pub fn sorted(&self) -> Vec<(Prefix<A>, u32)> {
         let mut all = self.entries.clone();

@@ -39,6 +39,22 @@ impl<A: Address> Shadow<A> {
         self.0.range(from..).map(|(prefix, value)| (*prefix, *value))
     }
 
+    /// All prefixes before `until`, and `until` itself.
+    pub fn until(&self, until: Prefix<A>) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
+        self.0.range(..=until).map(|(prefix, value)| (*prefix, *value))
+    }
+
+    /// All prefixes of at most `len` bits that contain `addr`, shortest first.
+    pub fn matches(&self, addr: A, len: u16) -> impl Iterator<Item = (Prefix<A>, u32)> + use<A> {
+        let mut found = Vec::new();
+        let mut limit = Some(len);
+        while let Some((prefix, value)) = limit.and_then(|len| self.longest(addr, len)) {
+            found.push((prefix, value));
+            limit = prefix.len().checked_sub(1);
+        }
+        found.into_iter().rev()
+    }
+
     /// Adds, changes or removes; returns what was there.
     pub fn set(&mut self, prefix: Prefix<A>, value: Option<u32>) -> Option<u32> {
         match value {

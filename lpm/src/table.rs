@@ -128,6 +128,26 @@ impl<A: Address> Table<A> {
         self.shadow.from(from)
     }
 
+    /// All prefixes up to and with `until`, in order; `.rev()` walks down from it. O(log n) to start.
+    pub fn iter_until(&self, until: Prefix<A>) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
+        self.shadow.until(until)
+    }
+
+    /// All prefixes that contain `addr`, shortest first: the last is the answer of [`Table::lookup`].
+    pub fn matches(&self, addr: A) -> impl Iterator<Item = (Prefix<A>, u32)> + '_ {
+        self.shadow.matches(addr, A::WIDTH)
+    }
+
+    /// The prefixes that cover `prefix`, itself included, shortest first.
+    pub fn covering(&self, prefix: &Prefix<A>) -> impl Iterator<Item = (Prefix<A>, u32)> + '_ {
+        self.shadow.matches(prefix.addr(), prefix.len())
+    }
+
+    /// The prefixes that `prefix` covers, itself included, in order. O(log n) to start.
+    pub fn covered(&self, prefix: &Prefix<A>) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
+        self.shadow.within(*prefix)
+    }
+
     /// The prefixes that `outer` covers, itself included, in order. O(log n) to start.
     pub fn within(&self, outer: &Prefix<A>) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
         self.shadow.within(*outer)

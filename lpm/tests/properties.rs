@@ -105,6 +105,20 @@ impl<'a, A: Key> Twin<'a, A> {
             let within: Vec<_> =
                 self.oracle.sorted().into_iter().filter(|(inner, _)| prefix.covers(inner)).collect();
             assert_eq!(self.table.within(&prefix).collect::<Vec<_>>(), within);
+            // Around what is there, and around a neighbour that mostly is not.
+            for prefix in [prefix, Prefix::truncated(prefix.last(), prefix.len() + 1)] {
+                assert_eq!(self.table.covered(&prefix).collect::<Vec<_>>(), self.oracle.covered(&prefix));
+                assert_eq!(self.table.covering(&prefix).collect::<Vec<_>>(), self.oracle.covering(&prefix));
+                assert_eq!(
+                    self.table.matches(prefix.last()).collect::<Vec<_>>(),
+                    self.oracle.matches(prefix.last())
+                );
+                assert_eq!(self.table.iter_from(prefix).collect::<Vec<_>>(), self.oracle.up_from(&prefix));
+                assert_eq!(
+                    self.table.iter_until(prefix).rev().collect::<Vec<_>>(),
+                    self.oracle.down_from(&prefix)
+                );
+            }
         }
     }
 }
