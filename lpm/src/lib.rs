@@ -4,6 +4,7 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+pub mod classic;
 pub mod image;
 #[cfg(feature = "std")]
 pub mod io;

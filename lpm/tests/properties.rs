@@ -1,11 +1,13 @@
-//! One suite over every engine: the Rust reader, the C header and the table's own shadow must all answer as the oracle does.
+//! One suite over every engine: the Rust reader, the C header, the table's own shadow and the classic structures must all answer as
+//! the oracle does.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod common;
 
-use common::Header;
+use common::{Header, engine::Engine};
 use proptest::prelude::*;
+use trieline_lpm::classic::{Poptrie, poptrie::DIRECT_BITS};
 use trieline_lpm::oracle::Oracle;
 use trieline_lpm::{Address, HeapMemory, Image, Memory, NoReaders, Prefix, Table};
 
@@ -15,6 +17,8 @@ struct Twin<'a, A: Address> {
     image: Image<Borrowed<'a>, NoReaders>,
     table: Table<A>,
     oracle: Oracle<A>,
+    /// Structures that do not live in the image.
+    engines: Vec<Box<dyn Engine<A>>>,
 }
 
 struct Borrowed<'a>(&'a HeapMemory);
@@ -60,10 +64,20 @@ impl<'a, A: Key> Twin<'a, A> {
         for (prefix, value) in prefixes {
             oracle.insert(*prefix, *value);
         }
-        Self { memory, image, table, oracle }
+        // Few direct bits, so that short prefixes fall into nodes too; and those of the paper.
+        let poptrie = |bits| Poptrie::with_direct_bits(bits, prefixes.iter().copied()).unwrap();
+        let engines: Vec<Box<dyn Engine<A>>> = match prefixes.len() {
+            0 => vec![Box::new(poptrie(5))],
+            _ => vec![Box::new(poptrie(5)), Box::new(poptrie(DIRECT_BITS))],
+        };
+        Self { memory, image, table, oracle, engines }
     }
 
     fn set(&mut self, prefix: Prefix<A>, value: Option<u32>) {
+        let before = self.oracle.get(&prefix);
+        for engine in &mut self.engines {
+            assert_eq!(engine.set(prefix, value), before, "{}", engine.name());
+        }
         match value {
             Some(value) => {
                 let old = self.table.insert(&mut self.image, prefix, value).unwrap();
@@ -81,6 +95,9 @@ impl<'a, A: Key> Twin<'a, A> {
         assert_eq!(self.table.lookup(addr), expected, "shadow, {:?}", Prefix::host(addr));
         assert_eq!(self.image.reader().lookup(ID, addr), value, "reader, {:?}", Prefix::host(addr));
         assert_eq!(A::c_lookup(self.memory, addr), value, "C header, {:?}", Prefix::host(addr));
+        for engine in &self.engines {
+            assert_eq!(engine.lookup(addr), value, "{}, {:?}", engine.name(), Prefix::host(addr));
+        }
     }
 
     /// The first and the last address of every prefix and their neighbours outside: where answers change.
@@ -102,6 +119,9 @@ impl<'a, A: Key> Twin<'a, A> {
         assert_eq!(self.table.len(), self.oracle.len());
         for (prefix, value) in self.oracle.sorted() {
             assert_eq!(self.table.get(&prefix), Some(value));
+            for engine in &self.engines {
+                assert_eq!(engine.get(&prefix), Some(value), "{}", engine.name());
+            }
             let within: Vec<_> =
                 self.oracle.sorted().into_iter().filter(|(inner, _)| prefix.covers(inner)).collect();
             assert_eq!(self.table.within(&prefix).collect::<Vec<_>>(), within);
@@ -249,6 +269,7 @@ fn grow_and_shrink<A: Key>(crowd: u16, lens: std::ops::Range<u64>, largest_root:
     let memory = HeapMemory::new(64 << 20);
     let mut twin = Twin::<A>::new(&memory, &[]);
     let before = twin.image.stats().used;
+    let mut poptrie = Poptrie::<A>::build([]).unwrap();
     let mut seed = 1u64;
     let mut next = || {
         seed ^= seed << 13;
@@ -265,27 +286,30 @@ fn grow_and_shrink<A: Key>(crowd: u16, lens: std::ops::Range<u64>, largest_root:
         .collect();
     for (n, prefix) in prefixes.iter().enumerate() {
         twin.table.insert(&mut twin.image, *prefix, n as u32 + 1).unwrap();
+        poptrie.insert(*prefix, n as u32 + 1).unwrap();
     }
     assert_eq!(twin.table.root_bits(), largest_root);
-    let check = |twin: &Twin<A>, addr: A| {
+    let check = |twin: &Twin<A>, poptrie: &Poptrie<A>, addr: A| {
         let value = twin.table.lookup(addr).map(|(_, value)| value);
         assert_eq!(twin.image.reader().lookup(ID, addr), value, "{:?}", Prefix::host(addr));
         assert_eq!(A::c_lookup(&memory, addr), value, "{:?}", Prefix::host(addr));
+        assert_eq!(poptrie.lookup(addr), value, "poptrie, {:?}", Prefix::host(addr));
     };
     for (n, prefix) in prefixes.iter().enumerate() {
-        check(&twin, address());
-        check(&twin, prefix.addr());
-        check(&twin, prefix.last());
+        check(&twin, &poptrie, address());
+        check(&twin, &poptrie, prefix.addr());
+        check(&twin, &poptrie, prefix.last());
         if n % 3 == 0 {
             twin.table.insert(&mut twin.image, *prefix, 7 + n as u32).unwrap();
+            poptrie.insert(*prefix, 7 + n as u32).unwrap();
         }
     }
     for (n, prefix) in prefixes.iter().enumerate() {
-        twin.table.remove(&mut twin.image, prefix).unwrap();
-        check(&twin, prefix.addr());
-        check(&twin, prefixes[(n * 31 + 1) % prefixes.len()].last());
+        assert_eq!(poptrie.remove(prefix), twin.table.remove(&mut twin.image, prefix).unwrap());
+        check(&twin, &poptrie, prefix.addr());
+        check(&twin, &poptrie, prefixes[(n * 31 + 1) % prefixes.len()].last());
     }
-    assert!(twin.table.is_empty());
+    assert!(twin.table.is_empty() && poptrie.is_empty());
     twin.image.settle();
     let after = twin.image.stats();
     assert_eq!(after.limbo, 0);

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each suite uses its part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+pub mod engine;
+
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
