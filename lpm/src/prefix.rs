@@ -1,5 +1,6 @@
 //! Addresses and prefixes as integers in host order, the key of every table.
 
+use crate::shadow::Stored;
 use alloc::string::{String, ToString};
 use core::fmt;
 use core::hash::Hash;
@@ -8,7 +9,7 @@ use core::str::FromStr;
 
 /// What a table is searched for: `u32` for IPv4 and `u128` for IPv6, integers in host order (192.0.2.1 is `0xc0000201`), and
 /// [`Key`](crate::Key) for any other width.
-pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + 'static {
+pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + 'static + Stored {
     /// Width in bits, 1 ... 2048.
     const WIDTH: u16;
     /// `4`, `6` or, for a [`Key`](crate::Key), `0`; as in the table header's `key_family`.
