@@ -72,10 +72,8 @@ impl<A: Address> Table<A> {
         prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
     ) -> Result<(), Error> {
         image.check_table(self.id)?;
-        let shadow: Shadow<A> = prefixes.into_iter().collect();
-        for (_, value) in shadow.iter() {
-            check_value(value)?;
-        }
+        let checked = prefixes.into_iter().map(|item| check_value(item.1).map(|()| item));
+        let shadow: Shadow<A> = checked.collect::<Result<_, _>>()?;
         let root = build_table(image, &shadow)?;
         image.swing_directory(self.id, root.at | u32::from(root.bits));
         self.shadow = shadow;

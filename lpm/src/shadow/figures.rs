@@ -9,6 +9,7 @@ use std::hint::black_box;
 use std::path::PathBuf;
 use std::println;
 use std::string::String;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 struct Random(u64);
@@ -27,13 +28,23 @@ fn shuffle<T>(list: &mut [T]) {
     }
 }
 
+/// Processor time of this thread, seconds, to a few milliseconds; the clock where the system does not say.
+fn now() -> f64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let used = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let used = used.and_then(|line| line.split(' ').next()?.parse::<f64>().ok());
+    used.map_or_else(|| START.get_or_init(Instant::now).elapsed().as_secs_f64(), |ns| ns / 1e9)
+}
+
 /// The best of five.
 fn time<T>(mut run: impl FnMut() -> T) -> (f64, T) {
     let mut best: Option<(f64, T)> = None;
     for _ in 0..5 {
-        let start = Instant::now();
+        std::thread::yield_now(); // the system then counts up to now
+        let start = now();
         let made = run();
-        let seconds = start.elapsed().as_secs_f64();
+        std::thread::yield_now();
+        let seconds = now() - start;
         if best.as_ref().is_none_or(|(before, _)| seconds < *before) {
             best = Some((seconds, made));
         }

@@ -353,10 +353,10 @@ fn churn_does_not_grow_it() {
     let mut shadow: Shadow<u32> = live.iter().map(|prefix| (*prefix, 1)).collect();
     let mut most = 0;
     for round in 0..20 {
-        for at in 0..live.len() {
-            shadow.set(live[at], None);
-            live[at] = prefix();
-            shadow.set(live[at], Some(2));
+        for live in &mut live {
+            shadow.set(*live, None);
+            *live = prefix();
+            shadow.set(*live, Some(2));
         }
         // Idle places of the buckets come in the first round; none may be added after.
         most = if round < 2 { most.max(shadow.bytes()) } else { most };
