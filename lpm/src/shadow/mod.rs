@@ -8,7 +8,7 @@
 
 mod bucket;
 mod entry;
-#[cfg(test)]
+#[cfg(all(test, feature = "std"))]
 mod figures;
 mod iter;
 mod node;
