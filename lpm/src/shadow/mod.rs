@@ -8,7 +8,8 @@
 
 mod bucket;
 mod entry;
-#[cfg(all(test, feature = "std"))]
+#[cfg(test)]
+#[cfg(feature = "std")]
 mod figures;
 mod iter;
 mod node;
