@@ -1,22 +1,14 @@
-//! The output of `ip route` and `ip -6 route` as prefixes: what a router prints can be measured elsewhere.
+//! Routes as `ip route` prints them, and as `ip -batch` takes them: what a router holds can be measured elsewhere, and back.
 
-use super::{ImportError, Prefixes, for_each_line};
+use super::hops::Hops;
+use super::source::Source;
+use super::{Format, ImportError, PrefixList};
 use crate::{IpPrefix, Prefix};
-use std::collections::HashMap;
 use std::format;
+use std::io::Write;
 use std::path::Path;
 use std::string::String;
 use std::vec::Vec;
-
-/// Routes as `ip route` prints them, each with the number of its next hop.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IpRoutes {
-    /// The prefixes; the value is the index + 1 of the route's next hop in `next_hops`. Of several routes to one prefix the
-    /// first printed (the best metric) counts.
-    pub prefixes: Prefixes<u32>,
-    /// Each distinct next hop: the route's words that say where to (`via 192.0.2.1 dev eth0`, `blackhole`).
-    pub next_hops: Vec<String>,
-}
 
 /// Words that begin a route of another type than unicast.
 const TYPES: [&str; 9] = [
@@ -31,52 +23,156 @@ const TYPES: [&str; 9] = [
     "throw",
 ];
 
-/// Reads `path` (`-` is standard input), gzip or not, as printed by `ip route` or `ip -6 route`. A `default` is IPv6 when its next hop
-/// or the route before it is.
-pub fn read(path: &Path) -> Result<IpRoutes, ImportError> {
-    let mut routes = IpRoutes::default();
-    let mut values: HashMap<String, u32> = HashMap::new();
-    let mut seen: HashMap<IpPrefix, ()> = HashMap::new();
+/// Words that follow a destination.
+const ATTRIBUTES: [&str; 10] =
+    ["via", "dev", "nhid", "encap", "proto", "scope", "metric", "src", "table", "onlink"];
+
+/// Words that end an encapsulation.
+const AFTER_ENCAP: [&str; 8] = ["via", "dev", "nhid", "proto", "scope", "metric", "src", "pref"];
+
+/// Whether a line is one of `ip route` rather than `PREFIX [VALUE]`.
+pub(super) fn is_route(line: &str) -> bool {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let first = words.first().copied().unwrap_or_default();
+    TYPES.contains(&first)
+        || ["default", "route", "nexthop"].contains(&first)
+        || words.len() > 2 && ATTRIBUTES.contains(&words[1])
+}
+
+/// Reads `path` (`-` is standard input), packed or not: lines as `ip route` or `ip -6 route` prints them, or the `route add …` lines
+/// of `ip -batch`.
+///
+/// Where every route has an nhid, that is its value; otherwise distinct next hops (`via 192.0.2.1 dev eth0`, `blackhole`) are
+/// numbered 1, 2, … Either way `names` says in `ip route`'s words where a value leads. Of several routes to one prefix the first
+/// (the best metric) counts. A `default` without a next hop is of the family of the route before it.
+pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
+    from(Source::open(path)?)
+}
+
+/// A route whose `nexthop` lines may still follow.
+struct Route {
+    prefix: IpPrefix,
+    hop: String,
+    nhid: Option<u32>,
+}
+
+pub(super) fn from(source: Source) -> Result<PrefixList, ImportError> {
+    let mut hops = Hops::default();
+    let mut last: Option<Route> = None;
     let mut v6 = false;
-    for_each_line(path, |line| {
-        let mut words = line.split_ascii_whitespace().peekable();
-        let first = words.peek().copied().unwrap_or_default();
-        if first == "nexthop" {
-            return Ok(()); // a further hop of the multipath route above
+    source.for_each_line(|line| {
+        let mut words: Vec<&str> = line.split_ascii_whitespace().collect();
+        if words[0] == "nexthop" {
+            let route = last.as_mut().ok_or("a next hop without a route; expected a line of `ip route`")?;
+            if !route.hop.is_empty() {
+                route.hop.push(' ');
+            }
+            route.hop += &format!("nexthop {}", hop(&words[1..]));
+            return Ok(());
         }
-        let kind = if TYPES.contains(&first) { words.next() } else { None };
-        let dst = words.next().ok_or("no destination; expected a line of `ip route`")?;
-        let rest: Vec<&str> = words.collect();
+        if let Some(route) = last.take() {
+            hops.push(route.prefix, route.hop, route.nhid);
+        }
+        if words[0] == "route" {
+            let verb = words.get(1).copied().unwrap_or_default();
+            if !["add", "append", "change", "prepend", "replace"].contains(&verb) {
+                return Err(format!("{verb:?} adds no route; expected `route add PREFIX …`"));
+            }
+            words.drain(..2);
+        }
+        let kind = words.first().copied().filter(|word| TYPES.contains(word));
+        words.drain(..usize::from(kind.is_some()));
+        let dst = *words.first().ok_or("no destination; expected a line of `ip route`")?;
+        let rest = &words[1..];
         let prefix = if dst == "default" {
-            v6 = if rest.is_empty() { v6 } else { rest.iter().any(|word| word.contains(':')) };
+            v6 = is_default6(rest).unwrap_or(v6);
             if v6 { IpPrefix::V6(Prefix::truncated(0, 0)) } else { IpPrefix::V4(Prefix::truncated(0, 0)) }
         } else {
             dst.parse().map_err(|error| format!("{error}"))?
         };
         v6 = matches!(prefix, IpPrefix::V6(_));
-        if seen.insert(prefix, ()).is_some() {
-            return Ok(());
-        }
-        let mut hop = String::from(kind.unwrap_or_default());
-        for pair in rest.windows(2).filter(|pair| ["encap", "via", "dev", "nhid"].contains(&pair[0])) {
-            hop = format!("{hop} {} {}", pair[0], pair[1]);
-        }
-        let hop = String::from(hop.trim_start());
-        let next = values.len() as u32 + 1;
-        let value = *values.entry(hop.clone()).or_insert_with(|| {
-            routes.next_hops.push(hop);
-            next
-        });
-        routes.prefixes.push(prefix, value);
+        let kind = kind.filter(|kind| *kind != "unicast").unwrap_or_default();
+        let hop = String::from(format!("{kind} {}", hop(rest)).trim());
+        let nhid = match value_of(rest, "nhid") {
+            None => None,
+            Some(id) => Some(id.parse().map_err(|_| format!("nhid {id:?} is no number"))?),
+        };
+        last = Some(Route { prefix, hop, nhid });
         Ok(())
     })?;
-    Ok(routes)
+    if let Some(route) = last {
+        hops.push(route.prefix, route.hop, route.nhid);
+    }
+    Ok(hops.finish(Format::IpRoute))
+}
+
+/// Whether a default route with these attributes is one of IPv6, if they say.
+fn is_default6(rest: &[&str]) -> Option<bool> {
+    match value_of(rest, "via") {
+        // The next hop is of the other family.
+        Some("inet6") => Some(false),
+        Some("inet") => Some(true),
+        Some(via) => Some(via.contains(':')),
+        // Linux prints a preference (RFC 4191) for IPv6 only.
+        None if rest.contains(&"pref") => Some(true),
+        None if rest.is_empty() || value_of(rest, "nhid").is_some() => None,
+        None => Some(false),
+    }
+}
+
+fn value_of<'a>(words: &[&'a str], key: &str) -> Option<&'a str> {
+    words.windows(2).find(|pair| pair[0] == key).map(|pair| pair[1])
+}
+
+/// The words that say where to.
+fn hop(words: &[&str]) -> String {
+    let mut hop: Vec<&str> = Vec::new();
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        let end = match *word {
+            "encap" => words[at + 1..]
+                .iter()
+                .position(|word| AFTER_ENCAP.contains(word))
+                .map_or(words.len(), |after| at + 1 + after),
+            "via" if matches!(words.get(at + 1), Some(&("inet" | "inet6"))) => at + 3,
+            "via" | "dev" | "nhid" | "weight" => at + 2,
+            _ => {
+                at += 1;
+                continue;
+            }
+        };
+        let end = end.min(words.len());
+        hop.extend(&words[at..end]);
+        at = end;
+    }
+    hop.join(" ")
+}
+
+/// Writes prefixes as `ip -batch` takes them: `route replace PREFIX nhid VALUE`, one a line, the value being the id of a next hop
+/// object (`ip nexthop add id VALUE …`), which must be there. That is exact, and [`read`] restores it; the gateway behind a number
+/// cannot be restored from a table, so it stands in a comment where `names` has it. A prefix without a value is an error.
+pub fn write<'a>(
+    to: &mut impl Write,
+    prefixes: impl Iterator<Item = (IpPrefix, Option<u32>)> + 'a,
+    names: &std::collections::BTreeMap<u32, String>,
+) -> std::io::Result<()> {
+    for (value, name) in names {
+        // A comment ends with its line.
+        writeln!(to, "# nhid {value}: {}", name.replace(['\n', '\r'], " "))?;
+    }
+    for (prefix, value) in prefixes {
+        let Some(value) = value else {
+            let what = format!("{prefix} has no value; expected one, the id of its next hop object");
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, what));
+        };
+        writeln!(to, "route replace {prefix} nhid {value}")?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
     use std::string::ToString;
 
     #[test]
@@ -97,10 +193,10 @@ mod tests {
         .unwrap();
         let routes = read(file.path()).unwrap();
         let text: Vec<_> = routes.prefixes.v4.iter().map(|(p, v)| (p.to_string(), *v)).collect();
-        assert_eq!(text[0], ("0.0.0.0/0".into(), 1));
-        assert_eq!(text[1], ("10.0.0.0/8".into(), 1));
-        assert_eq!(routes.next_hops[text[2].1 as usize - 1], "blackhole");
-        assert_eq!(routes.next_hops[text[4].1 as usize - 1], "dev eth0");
+        assert_eq!(text[0], ("0.0.0.0/0".into(), Some(1)));
+        assert_eq!(text[1], ("10.0.0.0/8".into(), Some(1)));
+        assert_eq!(routes.names[&text[2].1.unwrap()], "blackhole");
+        assert_eq!(routes.names[&text[4].1.unwrap()], "dev eth0");
         assert_eq!(text.len(), 5);
         assert_eq!(
             routes.prefixes.v6.iter().map(|(p, _)| p.to_string()).collect::<Vec<_>>(),
@@ -108,11 +204,82 @@ mod tests {
         );
     }
 
+    fn file(content: &str) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(content.as_bytes()).unwrap();
+        file
+    }
+
+    #[test]
+    fn where_to_is_told_apart() {
+        let routes = read(
+            file(
+                "default via inet6 fe80::1 dev eth0 proto bgp metric 20\n\
+                 10.1.0.0/16 via inet6 fe80::2 dev eth0\n\
+                 10.2.0.0/16  encap seg6 mode encap segs 1 [ fd00::1 ] dev eth1 scope link\n\
+                 10.3.0.0/16  encap seg6 mode encap segs 1 [ fd00::2 ] dev eth1 scope link\n\
+                 10.4.0.0/16 proto bgp metric 20\n\
+                 \tnexthop via 192.0.2.1 dev eth0 weight 1\n\
+                 \tnexthop via 192.0.2.9 dev eth1 weight 2\n\
+                 default dev eth1 proto static metric 1024 pref medium\n",
+            )
+            .path(),
+        )
+        .unwrap();
+        let names: Vec<_> = routes.names.values().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            [
+                "via inet6 fe80::1 dev eth0",
+                "via inet6 fe80::2 dev eth0",
+                "encap seg6 mode encap segs 1 [ fd00::1 ] dev eth1",
+                "encap seg6 mode encap segs 1 [ fd00::2 ] dev eth1",
+                "nexthop via 192.0.2.1 dev eth0 weight 1 nexthop via 192.0.2.9 dev eth1 weight 2",
+                "dev eth1",
+            ]
+        );
+        assert_eq!((routes.prefixes.v4.len(), routes.prefixes.v6.len()), (5, 1));
+    }
+
+    #[test]
+    fn next_hop_objects_keep_their_ids() {
+        let text = "# nhid 7: via 192.0.2.1 dev eth0\nroute replace 10.0.0.0/8 nhid 7\nroute replace 2001:db8::/32 nhid 2147483647\n";
+        let list = read(file(text).path()).unwrap();
+        assert_eq!(list.prefixes.v4[0].1, Some(7));
+        assert_eq!(list.prefixes.v6[0].1, Some(2_147_483_647));
+        let rows = [
+            (IpPrefix::V4(list.prefixes.v4[0].0), Some(7)),
+            (IpPrefix::V6(list.prefixes.v6[0].0), Some(2_147_483_647)),
+        ];
+        let mut written = Vec::new();
+        let names = [(7, "via 192.0.2.1 dev eth0".into())].into();
+        write(&mut written, rows.into_iter(), &names).unwrap();
+        assert_eq!(String::from_utf8(written).unwrap(), text);
+        let none = [(rows[0].0, None)];
+        let error = write(&mut Vec::new(), none.into_iter(), &names).unwrap_err().to_string();
+        assert!(error.contains("10.0.0.0/8 has no value"), "{error}");
+        // As `ip route` prints them; and where only some have one, ids are not values.
+        let list = read(file("10.0.0.0/8 nhid 9 via 192.0.2.1 dev eth0\n").path()).unwrap();
+        assert_eq!(
+            (list.prefixes.v4[0].1, list.names[&9].as_str()),
+            (Some(9), "nhid 9 via 192.0.2.1 dev eth0")
+        );
+        let list = read(file("10.0.0.0/8 nhid 9 dev a\n11.0.0.0/8 dev b\n").path()).unwrap();
+        assert_eq!(list.prefixes.v4.iter().map(|row| row.1).collect::<Vec<_>>(), [Some(1), Some(2)]);
+    }
+
     #[test]
     fn a_bad_line_is_named() {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(b"10.0.0.0/8 dev a\nRTNETLINK answers: no\n").unwrap();
-        let error = read(file.path()).unwrap_err().to_string();
+        let error = read(file("10.0.0.0/8 dev a\nRTNETLINK answers: no\n").path()).unwrap_err().to_string();
         assert!(error.contains(":2: \"RTNETLINK answers: no\""), "{error}");
+        for (text, expected) in [
+            ("\tnexthop via 192.0.2.1\n", "without a route"),
+            ("route del 10.0.0.0/8\n", "adds no route"),
+            ("blackhole\n", "no destination"),
+            ("10.0.0.0/8 nhid x dev a\n", "is no number"),
+        ] {
+            let error = read(file(text).path()).unwrap_err().to_string();
+            assert!(error.contains(":1: ") && error.contains(expected), "{error}");
+        }
     }
 }

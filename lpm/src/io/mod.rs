@@ -1,18 +1,31 @@
-//! Files and importers: prefix lists as text (plain or gzip) and the output of `ip route`.
+//! Files: prefix lists as text, JSON, the output of `ip route`, MRT dumps; and snapshots, which are mapped and used at once.
+//!
+//! [`read`] tells the formats apart by their content. Nothing is applied by halves: a list is returned whole, or an error names the
+//! file, the place in it, the value found there and what was expected.
 
+mod hops;
 pub mod iproute;
+#[cfg(feature = "json")]
+pub mod json;
+#[cfg(feature = "mrt")]
+pub mod mrt;
+mod sink;
+mod source;
 pub mod text;
 
+pub use sink::Sink;
+
 use crate::{IpPrefix, Prefix};
-use std::boxed::Box;
-use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use source::Source;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::string::String;
 use std::vec::Vec;
 
 /// Why a file could not be read as prefixes.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ImportError {
     /// The file cannot be opened or read.
     #[error("{}: {source}", path.display())]
@@ -34,6 +47,53 @@ pub enum ImportError {
         /// What is wrong and what was expected.
         what: String,
     },
+    /// JSON is not what it should be.
+    #[error("{}:{line}:{column}: {what}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// Its column, from 1.
+        column: usize,
+        /// What is wrong and what was expected.
+        what: String,
+    },
+    /// A record of an MRT file is not what it should be.
+    #[error("{}: record {record} at byte {at}: {what}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Its record, from 1.
+        record: u64,
+        /// Where it begins, in the unpacked file.
+        at: u64,
+        /// What is wrong and what was expected.
+        what: String,
+    },
+    /// The file as a whole is not what it should be.
+    #[error("{}: {what}", path.display())]
+    Whole {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and what was expected.
+        what: String,
+    },
+}
+
+/// How prefixes stand in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `PREFIX [VALUE]` lines: [`text`].
+    Text,
+    /// An array of objects: `json`.
+    Json,
+    /// Lines of `ip route`: [`iproute`].
+    IpRoute,
+    /// TABLE_DUMP_V2 of RFC 6396: `mrt`.
+    Mrt,
+    /// An image with its prefixes: `snapshot`.
+    Snapshot,
 }
 
 /// Prefixes of both families with what stands beside each, in the file's order.
@@ -71,104 +131,122 @@ impl<T> Prefixes<T> {
     }
 }
 
-/// Calls `each` with every line of `path` (`-` is standard input) that is not blank or a comment (`#` to the line's end).
-/// A gzip file is recognised by its first bytes.
-fn for_each_line(path: &Path, mut each: impl FnMut(&str) -> Result<(), String>) -> Result<(), ImportError> {
-    let failed = |source: std::io::Error| {
-        let source = match source.kind() {
-            // Nothing else ends too early: plain text may end anywhere.
-            ErrorKind::UnexpectedEof => {
-                std::io::Error::new(ErrorKind::UnexpectedEof, "the gzip file is cut short")
-            }
-            _ => source,
-        };
-        ImportError::Io { path: path.into(), source }
-    };
-    let source: Box<dyn Read> = if path.as_os_str() == "-" {
-        Box::new(std::io::stdin())
-    } else {
-        Box::new(File::open(path).map_err(failed)?)
-    };
-    let mut source = BufReader::with_capacity(1 << 16, source);
-    let zipped = source.fill_buf().map_err(failed)?.starts_with(&[0x1f, 0x8b]);
-    let mut lines: Box<dyn BufRead> = if zipped {
-        Box::new(BufReader::with_capacity(1 << 16, flate2::bufread::MultiGzDecoder::new(source)))
-    } else {
-        Box::new(source)
-    };
-    let mut text = Vec::new();
-    for line in 1.. {
-        text.clear();
-        if lines.read_until(b'\n', &mut text).map_err(failed)? == 0 {
-            break;
-        }
-        let bad = |what: String| ImportError::Line {
+/// What was read from a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrefixList {
+    /// How it stood there.
+    pub format: Format,
+    /// The prefixes in the file's order; `None` where no value stood beside one. Where a prefix stands twice, the last counts.
+    pub prefixes: Prefixes<Option<u32>>,
+    /// What values stand for, where the file has words for them: a country code, a next hop.
+    pub names: BTreeMap<u32, String>,
+    /// Entries of the file that say nothing about unicast forwarding (MRT: multicast, other address families).
+    pub skipped: u64,
+}
+
+impl PrefixList {
+    /// An empty list.
+    pub fn new(format: Format) -> Self {
+        Self { format, prefixes: Prefixes::default(), names: BTreeMap::new(), skipped: 0 }
+    }
+}
+
+/// What an MRT dump's values are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MrtValue {
+    /// The number of the distinct next hop, in the order they appear.
+    #[default]
+    NextHop,
+    /// The number of the distinct origin AS (the last of the AS path), in the order they appear.
+    Origin,
+    /// The multi-exit discriminator itself, where `mrt::write` keeps values.
+    Med,
+}
+
+/// How to read a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadOptions {
+    /// The format; `None`: told by the content.
+    pub format: Option<Format>,
+    /// What an MRT dump's values are made of.
+    pub mrt_value: MrtValue,
+    /// The peer whose routes of an MRT dump are taken; `None`: of each prefix the first entry.
+    pub mrt_peer: Option<IpAddr>,
+}
+
+/// Reads `path` (`-` is standard input), packed by gzip (with feature `mrt` also bzip2) or not. O(file).
+pub fn read(path: &Path, options: &ReadOptions) -> Result<PrefixList, ImportError> {
+    let source = Source::open(path)?;
+    match options.format.unwrap_or_else(|| detect(source.head())) {
+        Format::Text => text::from(source),
+        Format::IpRoute => iproute::from(source),
+        #[cfg(feature = "json")]
+        Format::Json => json::from(source),
+        #[cfg(feature = "mrt")]
+        Format::Mrt => mrt::from(source, options),
+        #[allow(unreachable_patterns, reason = "which formats are left depends on the features")]
+        other => Err(ImportError::Whole {
             path: path.into(),
-            line,
-            text: shortened(String::from_utf8_lossy(&text).trim_end(), 100, 0),
-            // It quotes a word of the line, then says what was expected.
-            what: shortened(&what, 100, 100),
-        };
-        let content = std::str::from_utf8(&text)
-            .map_err(|_| bad("not UTF-8 text; expected a text or gzip file".into()))?;
-        let content = content.split('#').next().unwrap_or_default().trim();
-        if !content.is_empty() {
-            each(content).map_err(bad)?;
-        }
+            what: std::format!("looks like {}, which this program was built without", name(other)),
+        }),
     }
-    Ok(())
 }
 
-/// The first and the last so many characters of a text, for a message.
-fn shortened(text: &str, first: usize, last: usize) -> String {
-    let characters = text.chars().count();
-    if characters <= first + last {
-        return text.into();
+fn name(format: Format) -> &'static str {
+    match format {
+        Format::Text => "text",
+        Format::Json => "JSON (feature `json`)",
+        Format::IpRoute => "the output of `ip route`",
+        Format::Mrt => "an MRT dump (feature `mrt`)",
+        Format::Snapshot => "a snapshot (feature `snapshot`)",
     }
-    let begin = text.chars().take(first);
-    begin.chain(['…']).chain(text.chars().skip(characters - last)).collect()
 }
 
-/// Writes a table as text: `prefix value` lines, as [`text::read`] reads them.
-pub fn write_text<'a>(
-    to: &mut impl Write,
-    prefixes: impl Iterator<Item = (IpPrefix, u32)> + 'a,
-) -> std::io::Result<()> {
-    for (prefix, value) in prefixes {
-        writeln!(to, "{prefix} {value}")?;
+/// Tells the format by the first bytes of the unpacked file.
+pub fn detect(head: &[u8]) -> Format {
+    if head.starts_with(&crate::image::layout::MAGIC.to_le_bytes()) {
+        return Format::Snapshot;
     }
-    Ok(())
+    // RFC 6396, section 2: a 32-bit time, then type and subtype, 16 bits each; both are small, so that one byte of each is 0,
+    // which no text has.
+    if let [_, _, _, _, 0, 9..=64, 0, _, ..] = head {
+        return Format::Mrt;
+    }
+    match head.trim_ascii_start().first() {
+        Some(b'[' | b'{') => return Format::Json,
+        None => return Format::Text,
+        _ => {}
+    }
+    let text = String::from_utf8_lossy(head);
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    match lines.into_iter().find(|line| !line.is_empty()) {
+        Some(line) if iproute::is_route(line) => Format::IpRoute,
+        _ => Format::Text,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::string::ToString;
-
-    fn said(content: &[u8]) -> String {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(content).unwrap();
-        text::read(file.path()).unwrap_err().to_string()
-    }
 
     #[test]
-    fn a_long_line_is_quoted_in_part() {
-        let said = said("ä".repeat(100_000).as_bytes());
-        assert!(said.chars().count() < 500 && said.contains("ä…\""), "{said}");
-        assert!(said.contains("no prefix"), "{said}");
-        assert_eq!((shortened("abc", 3, 0), shortened("abcde", 1, 2)), ("abc".into(), "a…de".into()));
-    }
-
-    #[test]
-    fn a_gzip_file_that_is_cut_short_is_called_that() {
-        let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        for number in 0..1000u32 {
-            writeln!(zip, "{}", Prefix::host(number.wrapping_mul(0x9e37_79b9))).unwrap();
-        }
-        let zip = zip.finish().unwrap();
-        for length in [zip.len() / 2, zip.len() - 4, 12] {
-            let said = said(&zip[..length]);
-            assert!(said.ends_with("the gzip file is cut short"), "{length}: {said}");
+    fn formats_by_content() {
+        for (head, format) in [
+            ("", Format::Text),
+            ("# list\n10.0.0.0/8\n", Format::Text),
+            ("10.0.0.0/8 7\n", Format::Text),
+            ("10.0.0.0/8 4 5\n", Format::Text),
+            ("10.0.0.0/8 dev\n", Format::Text),
+            ("10.0.0.0/8 dev eth0\n", Format::IpRoute),
+            ("default via 192.0.2.1 dev eth0\n", Format::IpRoute),
+            ("blackhole 10.0.0.0/8\n", Format::IpRoute),
+            ("# saved\nroute replace 10.0.0.0/8 nhid 7\n", Format::IpRoute),
+            ("203.0.113.0/24 proto static\n\tnexthop via 192.0.2.1", Format::IpRoute),
+            ("\n [{\"dst\":\"10.0.0.0/8\"}]", Format::Json),
+            ("TRIL\u{1}", Format::Snapshot),
+            ("\u{5f}\u{6e}\u{6a}\u{6a}\0\u{d}\0\u{1}", Format::Mrt),
+        ] {
+            assert_eq!(detect(head.as_bytes()), format, "{head:?}");
         }
     }
 }

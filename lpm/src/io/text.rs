@@ -1,30 +1,27 @@
 //! Prefix lists as text: one `PREFIX [VALUE]` a line, plain or gzip.
 
-use super::{ImportError, Prefixes, for_each_line};
+use super::source::Source;
+use super::{Format, ImportError, PrefixList};
 use crate::IpPrefix;
 use crate::image::layout::VALUE_MAX;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::format;
+use std::io::Write;
 use std::path::Path;
 use std::string::String;
 use std::vec::Vec;
 
-/// A prefix list: each prefix with the value that stood beside it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TextTable {
-    /// The prefixes; `None` where the line had no value.
-    pub prefixes: Prefixes<Option<u32>>,
-    /// Where the second column holds words (such as country codes) instead of numbers: the word of value 1, of value 2, ...
-    pub labels: Vec<String>,
+/// Reads `path` (`-` is standard input), packed or not: an address or a prefix a line, then optionally a value from 1 to 2^31-1
+/// or a word; `#` begins a comment. Words get the values 1, 2, ... in the order they appear; numbers and words do not mix.
+pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
+    from(Source::open(path)?)
 }
 
-/// Reads `path` (`-` is standard input), gzip or not: an address or a prefix a line, then optionally a value from 1 to 2^31-1
-/// or a word; `#` begins a comment. Words get the values 1, 2, ... in the order they appear; numbers and words do not mix.
-pub fn read(path: &Path) -> Result<TextTable, ImportError> {
-    let mut table = TextTable::default();
+pub(super) fn from(source: Source) -> Result<PrefixList, ImportError> {
+    let mut list = PrefixList::new(Format::Text);
     let mut values: HashMap<String, u32> = HashMap::new();
     let mut numbers = false;
-    for_each_line(path, |line| {
+    source.for_each_line(|line| {
         let mut columns = line.split_ascii_whitespace();
         let prefix: IpPrefix =
             columns.next().unwrap_or_default().parse().map_err(|error| format!("{error}"))?;
@@ -35,10 +32,10 @@ pub fn read(path: &Path) -> Result<TextTable, ImportError> {
                     numbers = true;
                     Some(value)
                 }
-                Err(_) if !numbers && !column.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
+                Err(_) if !numbers && is_word(column) => {
                     let next = values.len() as u32 + 1;
                     Some(*values.entry(column.into()).or_insert_with(|| {
-                        table.labels.push(column.into());
+                        list.names.insert(next, column.into());
                         next
                     }))
                 }
@@ -51,16 +48,47 @@ pub fn read(path: &Path) -> Result<TextTable, ImportError> {
         if let Some(more) = columns.next() {
             return Err(format!("{more:?} after the value; expected PREFIX [VALUE]"));
         }
-        table.prefixes.push(prefix, value);
+        list.prefixes.push(prefix, value);
         Ok(())
     })?;
-    Ok(table)
+    Ok(list)
+}
+
+/// Whether `text` can stand as a word in the second column.
+fn is_word(text: &str) -> bool {
+    let begins = |c: char| c.is_ascii_digit() || c == '-' || c == '+';
+    !text.is_empty()
+        && !text.starts_with(begins)
+        && !text.contains(|c: char| c.is_ascii_whitespace() || c == '#')
+}
+
+/// Writes prefixes as [`read`] reads them. Where each value has a name of one word, the words stand in the second column (and may
+/// come back with other numbers); pass no names to write numbers.
+pub fn write<'a>(
+    to: &mut impl Write,
+    prefixes: impl Iterator<Item = (IpPrefix, Option<u32>)> + Clone + 'a,
+    names: &BTreeMap<u32, String>,
+) -> std::io::Result<()> {
+    let mut words: Vec<&str> = names.values().map(String::as_str).collect();
+    words.sort_unstable();
+    words.dedup();
+    let is_named = |value: Option<u32>| value.is_some_and(|value| names.contains_key(&value));
+    let are_words = words.len() == names.len()
+        && names.values().all(|name| is_word(name))
+        && prefixes.clone().all(|(_, value)| is_named(value));
+    for (prefix, value) in prefixes {
+        match (value, value.and_then(|value| names.get(&value)).filter(|_| are_words)) {
+            (None, _) => writeln!(to, "{prefix}")?,
+            (Some(_), Some(name)) => writeln!(to, "{prefix} {name}")?,
+            (Some(value), None) => writeln!(to, "{prefix} {value}")?,
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
     use std::string::ToString;
 
     fn file(content: &[u8]) -> tempfile::NamedTempFile {
@@ -80,8 +108,30 @@ mod tests {
         zip.write_all(text).unwrap();
         assert_eq!(read(file(&zip.finish().unwrap()).path()).unwrap(), plain);
         let words = read(file(b"10.0.0.0/8 ad\n11.0.0.0/8 de\n12.0.0.0/8 ad\n").path()).unwrap();
-        assert_eq!(words.labels, ["ad", "de"]);
+        assert_eq!(words.names.values().collect::<Vec<_>>(), ["ad", "de"]);
         assert_eq!(words.prefixes.v4.iter().map(|e| e.1).collect::<Vec<_>>(), [Some(1), Some(2), Some(1)]);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for text in
+            ["10.0.0.0/8 7\n192.0.2.1/32\n2001:db8::/32 2147483647\n", "10.0.0.0/8 ad\n11.0.0.0/8 de\n"]
+        {
+            let list = read(file(text.as_bytes()).path()).unwrap();
+            let rows = || {
+                let v4 = list.prefixes.v4.iter().map(|(prefix, value)| (IpPrefix::V4(*prefix), *value));
+                v4.chain(list.prefixes.v6.iter().map(|(prefix, value)| (IpPrefix::V6(*prefix), *value)))
+            };
+            let mut written = Vec::new();
+            write(&mut written, rows(), &list.names).unwrap();
+            assert_eq!(String::from_utf8(written.clone()).unwrap(), text);
+            assert_eq!(read(file(&written).path()).unwrap(), list);
+            // A name that would not be read back as one word: numbers.
+            let names = BTreeMap::from([(1, "via 192.0.2.1".into()), (2, "x".into()), (7, "y".into())]);
+            written.clear();
+            write(&mut written, rows(), &names).unwrap();
+            assert!(!String::from_utf8(written).unwrap().contains(['v', 'x', 'y']));
+        }
     }
 
     #[test]

@@ -1,0 +1,169 @@
+//! Where an exporter's bytes go: a file that appears whole or not at all, or standard output.
+
+use flate2::write::GzEncoder;
+use std::boxed::Box;
+use std::format;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// A file being written beside its place, which [`Sink::finish`] moves there; dropped before that, it is gone.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("table.txt.gz");
+/// use std::io::Write;
+/// use trieline_lpm::io::Sink;
+/// let mut sink = Sink::create(&path)?;
+/// writeln!(sink, "192.0.2.0/24 7")?;
+/// assert!(!path.exists());
+/// sink.finish()?;
+/// assert!(path.exists());
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Sink {
+    inner: Inner,
+}
+
+#[derive(Debug)]
+enum Inner {
+    Stdout(BufWriter<io::Stdout>),
+    File(Box<Pending>),
+    Done,
+}
+
+#[derive(Debug)]
+struct Pending {
+    file: Packed,
+    temporary: PathBuf,
+    path: PathBuf,
+}
+
+#[derive(Debug)]
+enum Packed {
+    Plain(BufWriter<File>),
+    Gzip(GzEncoder<BufWriter<File>>),
+}
+
+impl Sink {
+    /// Begins to write `path`: `-` is standard output; a name that ends in `.gz` is packed by gzip.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        if path.as_os_str() == "-" {
+            return Ok(Self { inner: Inner::Stdout(BufWriter::with_capacity(1 << 16, io::stdout())) });
+        }
+        // A link stays a link: what it names is replaced.
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+        let Some(name) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "no file name"));
+        };
+        let is_special = fs::metadata(&path).is_ok_and(|at| !at.is_file() && !at.is_dir());
+        let (temporary, file) = if is_special {
+            // A device or a pipe cannot be replaced.
+            (path.clone(), OpenOptions::new().write(true).open(&path)?)
+        } else {
+            let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
+            let file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
+            (temporary, file)
+        };
+        let file = BufWriter::with_capacity(1 << 16, file);
+        let file = if name.ends_with(".gz") {
+            Packed::Gzip(GzEncoder::new(file, flate2::Compression::default()))
+        } else {
+            Packed::Plain(file)
+        };
+        Ok(Self { inner: Inner::File(Box::new(Pending { file, temporary, path })) })
+    }
+
+    /// Writes the rest, waits until the file is on the disk, and puts it in its place.
+    pub fn finish(mut self) -> io::Result<()> {
+        match std::mem::replace(&mut self.inner, Inner::Done) {
+            Inner::Stdout(mut out) => out.flush(),
+            Inner::File(pending) => {
+                let Pending { file, temporary, path } = *pending;
+                let finished = match file {
+                    Packed::Plain(file) => Ok(file),
+                    Packed::Gzip(file) => file.finish(),
+                };
+                let written = finished.and_then(|file| {
+                    let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+                    if temporary == path {
+                        return Ok(());
+                    }
+                    file.sync_all()?;
+                    fs::rename(&temporary, &path)
+                });
+                if written.is_err() && temporary != path {
+                    let _ = fs::remove_file(&temporary);
+                }
+                written
+            }
+            Inner::Done => Ok(()),
+        }
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.inner {
+            Inner::Stdout(out) => out.write(bytes),
+            Inner::File(pending) => match &mut pending.file {
+                Packed::Plain(file) => file.write(bytes),
+                Packed::Gzip(file) => file.write(bytes),
+            },
+            Inner::Done => Ok(0),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.inner {
+            Inner::Stdout(out) => out.flush(),
+            Inner::File(pending) => match &mut pending.file {
+                Packed::Plain(file) => file.flush(),
+                Packed::Gzip(file) => file.flush(),
+            },
+            Inner::Done => Ok(()),
+        }
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        if let Inner::File(pending) = &self.inner
+            && pending.temporary != pending.path
+        {
+            let _ = fs::remove_file(&pending.temporary);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_appears_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("table");
+        let mut sink = Sink::create(&path).unwrap();
+        sink.write_all(b"half").unwrap();
+        drop(sink);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        let mut sink = Sink::create(&path).unwrap();
+        sink.write_all(b"whole").unwrap();
+        sink.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+        std::os::unix::fs::symlink(&path, directory.path().join("link")).unwrap();
+        let mut sink = Sink::create(&directory.path().join("link")).unwrap();
+        sink.write_all(b"other").unwrap();
+        sink.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"other");
+        assert!(fs::symlink_metadata(directory.path().join("link")).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+        assert!(Sink::create(Path::new("/no/such/directory/file")).is_err());
+        let mut sink = Sink::create(Path::new("/dev/null")).unwrap();
+        sink.write_all(b"gone").unwrap();
+        sink.finish().unwrap();
+    }
+}
