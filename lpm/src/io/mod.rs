@@ -186,7 +186,7 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<PrefixList, ImportErro
         Format::Mrt => mrt::from(source, options),
         #[allow(unreachable_patterns, reason = "which formats are left depends on the features")]
         other => Err(ImportError::Whole {
-            path: path.into(),
+            path: source.path().into(),
             what: std::format!("looks like {}, which this program was built without", name(other)),
         }),
     }
