@@ -107,7 +107,7 @@ fn measure<A: Address>(name: &str, mut list: Vec<(Prefix<A>, u32)>) {
     println!("  grown one by one: {:.0} ns a prefix, {} bytes", ns(grow, few.len()), grown.bytes());
 }
 
-fn full_table() -> Option<text::TextTable> {
+fn full_table() -> Option<crate::io::PrefixList> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/bgp-table.txt.gz");
     path.exists().then(|| text::read(&path).unwrap())
 }
