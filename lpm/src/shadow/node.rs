@@ -202,7 +202,7 @@ impl<A: Address, const BUCKET: usize> Node<A, BUCKET> {
         node
     }
 
-    /// As many bits as give each slot `FILL` entries, but only so many that a quarter of the slots is used.
+    /// As many bits as give each slot `FILL` entries, but only so many that an eighth of the slots is used.
     fn choose_bits(entries: &[A::Entry], depth: u16) -> u16 {
         let least = BITS_MIN.min(A::WIDTH - depth);
         let most = ((entries.len() / Self::FILL).max(1).ilog2() as u16).clamp(least, BITS_MAX);
@@ -214,7 +214,7 @@ impl<A: Address, const BUCKET: usize> Node<A, BUCKET> {
             parting[usize::from((same - depth).min(BITS_MAX))] += 1;
         }
         let used = |bits: u16| 1 + parting[..usize::from(bits)].iter().sum::<usize>();
-        (least..=most).rev().find(|bits| used(*bits) * 4 >= 1 << bits).unwrap_or(least)
+        (least..=most).rev().find(|bits| used(*bits) * 8 >= 1 << bits).unwrap_or(least)
     }
 
     /// The bits that a prefix shares with this node, if it is not of those that the node is for.
