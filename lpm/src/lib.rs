@@ -9,6 +9,7 @@ pub mod image;
 #[cfg(feature = "std")]
 pub mod io;
 mod key;
+pub mod ops;
 pub mod oracle;
 mod prefix;
 mod shadow;
