@@ -15,9 +15,10 @@ mod prefix;
 mod shadow;
 mod table;
 
-pub use image::grace::{Grace, NoReaders};
+pub use image::grace::{Both, Grace, NoReaders};
 pub use image::lookup::Reader;
 pub use image::memory::{HeapMemory, Memory};
+pub use image::readers::{Epochs, Pinned, Readers, ThreadReader};
 pub use image::{Error, Image, ImageStats};
 pub use key::Key;
 pub use prefix::{Address, IpPrefix, Prefix, PrefixError};

@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads an image whose header has been checked.
-    pub(super) fn checked(words: &'a [AtomicU32]) -> Self {
+    pub(crate) fn checked(words: &'a [AtomicU32]) -> Self {
         Self { words }
     }
 
@@ -61,8 +61,8 @@ impl<'a> Reader<'a> {
                 break;
             }
             // A changed fallback comes with a root of its own: the same word says that the two belong together.
-            let header = (word & !layout::DIR_BITS) - size_of::<TableHeader>() as u32;
-            value = self.load(header + offset_of!(TableHeader, fallback) as u32);
+            let header = (word & !layout::DIR_BITS).wrapping_sub(size_of::<TableHeader>() as u32);
+            value = self.load(header.wrapping_add(offset_of!(TableHeader, fallback) as u32));
             if self.table_word(id) == word {
                 break;
             }

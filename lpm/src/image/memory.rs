@@ -1,6 +1,7 @@
 //! Where an image's bytes live, seen by its writer and by readers in user space.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -33,5 +34,12 @@ unsafe impl Memory for HeapMemory {
     fn words(&self) -> &[AtomicU32] {
         // SAFETY: an AtomicU64 has the size of two AtomicU32 and a stricter alignment; all access is by 32-bit atomics.
         unsafe { core::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() * 2) }
+    }
+}
+
+// SAFETY: the memory of the value that all clones share, which does not move and lives as long as any of them.
+unsafe impl<M: Memory + ?Sized> Memory for Arc<M> {
+    fn words(&self) -> &[AtomicU32] {
+        (**self).words()
     }
 }

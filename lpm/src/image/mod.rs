@@ -1,11 +1,16 @@
 //! The flat image: its layout, its one writer, and what readers may do meanwhile.
 
 pub(crate) mod build;
+pub(crate) mod epoch;
 pub mod grace;
 pub mod layout;
 pub mod lookup;
 pub mod memory;
+#[cfg(all(test, loom))]
+pub(crate) mod model;
+pub mod readers;
 pub(crate) mod space;
+pub(crate) mod sync;
 pub(crate) mod walk;
 
 use crate::{Address, Grace, Memory, Reader};
@@ -53,6 +58,12 @@ pub enum Error {
     Value {
         /// The value given.
         value: u32,
+    },
+    /// As many readers as there are slots are registered already.
+    #[error("all {slots} reader slots are taken")]
+    NoSlot {
+        /// Slots in all.
+        slots: usize,
     },
     /// The memory holds something else.
     #[error("no trieline image: it begins with {found:#010x}, expected {MAGIC:#010x}")]
@@ -112,6 +123,11 @@ pub struct Image<M, G> {
     generation: u32,
 }
 
+/// The smallest image of `tables` tables, bytes.
+pub(crate) fn least_size(tables: u32) -> u64 {
+    (u64::from(DIRECTORY) + 4 * u64::from(tables) + 1).next_multiple_of(u64::from(CHUNK))
+}
+
 /// Reads and checks the header of the image in `words`.
 pub(crate) fn header(words: &[AtomicU32]) -> Result<ImageHeader, Error> {
     let word = |at: usize| lookup::load(words, at as u32);
@@ -149,7 +165,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
         let words = memory.words();
         let size = (words.len() as u64 * 4).min(1 << 32);
         let reserved = u64::from(DIRECTORY) + 4 * u64::from(tables);
-        let least = (reserved + 1).next_multiple_of(u64::from(CHUNK));
+        let least = least_size(tables);
         if size < least || !size.is_multiple_of(u64::from(CHUNK)) {
             return Err(Error::Size { size, tables, least });
         }

@@ -9,6 +9,8 @@ pub mod iproute;
 pub mod json;
 #[cfg(feature = "mrt")]
 pub mod mrt;
+#[cfg(all(feature = "shm", target_os = "linux"))]
+pub mod shared;
 mod sink;
 mod source;
 pub mod text;
