@@ -3,9 +3,9 @@
 //! The writer counts *epochs*. A reader owns one [`Slot`] and *pins*: it stores the epoch that it finds into its slot, and 0
 //! when it has finished. Readers never wait, never retry and write nothing else.
 //!
-//! 1. The writer unlinks nodes, passes a full fence, stores epoch *t* and holds the nodes as ticket *t* ([`Writer::begin`]).
+//! 1. The writer unlinks nodes, passes a full fence, stores epoch *t* and holds the nodes as ticket *t*.
 //! 2. A reader loads the epoch, stores it into its slot, passes a full fence, reads the image, and stores 0 (release).
-//! 3. The ticket has passed once the writer has seen each slot at 0 or at *t* or later ([`Writer::passed`]).
+//! 3. The ticket has passed once the writer has seen each slot at 0 or at *t* or later.
 //!
 //! Why nothing is reused too early. One of the two fences comes first. If the writer's does, the reader sees all that was
 //! unlinked before it and cannot find those nodes. If the reader's does, the writer, looking after its fence, sees the slot as

@@ -1,7 +1,7 @@
 //! The flat image: its layout, its one writer, and what readers may do meanwhile.
 
 pub(crate) mod build;
-pub(crate) mod epoch;
+pub mod epoch;
 pub mod grace;
 pub mod layout;
 pub mod lookup;

@@ -65,6 +65,7 @@ impl Notes<'_> {
     pub fn stop(&self) -> &AtomicU32 {
         &self.0[2]
     }
+    #[cfg(feature = "shm")]
     pub fn pinned(&self) -> &AtomicU32 {
         &self.0[3]
     }

@@ -110,7 +110,7 @@ fn a_reader_that_stays_pinned_stops_reclamation_only() {
     let mut random = Random(1);
     let mut updates = 0u32;
     let (refused, error) = loop {
-        let prefix = Prefix::truncated((random.below(500) as u32) << 20 | 64, 28);
+        let prefix = Prefix::truncated(((random.below(500) as u32) << 20) | 64, 28);
         match table.insert(&mut image, prefix, 1000 + updates) {
             Ok(_) => updates += 1,
             Err(error) => break (prefix, error),
@@ -153,7 +153,7 @@ fn a_change_waits_for_a_reader_that_ends_in_time() {
         let begin = Instant::now();
         let mut updates = 0;
         while begin.elapsed() < Duration::from_millis(300) {
-            table.insert(&mut image, Prefix::truncated(updates % 500 << 20, 26), 1 + updates).unwrap();
+            table.insert(&mut image, Prefix::truncated((updates % 500) << 20, 26), 1 + updates).unwrap();
             updates += 1;
         }
         assert!(updates > 1000);

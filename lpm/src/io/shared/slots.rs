@@ -23,7 +23,8 @@ pub const SLOTS: u32 = 256;
 pub const SECTION: usize = 65536;
 
 /// The header of a readers' file, little-endian. Two sections of [`SECTION`] bytes follow each other: this and zeros, which readers
-/// map read-only, and `slots` times [`Slot`].
+/// map read-only, and `slots` times
+/// [`Slot`](crate::image::epoch::Slot).
 #[repr(C)]
 #[derive(Debug)]
 pub struct BoardHeader {
