@@ -2,6 +2,7 @@
 //! --test-threads 1`, beside the shared data directory.
 
 use super::Shadow;
+use super::node::Slot;
 use crate::io::text;
 use crate::{Address, Prefix};
 use alloc::vec::Vec;
@@ -36,10 +37,10 @@ fn now() -> f64 {
     used.map_or_else(|| START.get_or_init(Instant::now).elapsed().as_secs_f64(), |ns| ns / 1e9)
 }
 
-/// The best of five.
+/// The best of three.
 fn time<T>(mut run: impl FnMut() -> T) -> (f64, T) {
     let mut best: Option<(f64, T)> = None;
-    for _ in 0..5 {
+    for _ in 0..3 {
         std::thread::yield_now(); // the system then counts up to now
         let start = now();
         let made = run();
@@ -104,7 +105,24 @@ fn measure<A: Address>(name: &str, mut list: Vec<(Prefix<A>, u32)>) {
         ns(longest, few.len()),
         ns(walk, count)
     );
+    println!("  nodes above a prefix: {:?}", depths(&shadow));
     println!("  grown one by one: {:.0} ns a prefix, {} bytes", ns(grow, few.len()), grown.bytes());
+}
+
+/// How many entries of buckets have 0, 1, 2, ... nodes above them.
+fn depths<A: Address>(shadow: &Shadow<A>) -> Vec<usize> {
+    fn add<A: Address, const BUCKET: usize>(slot: &Slot<A, BUCKET>, depth: usize, counts: &mut Vec<usize>) {
+        if counts.len() <= depth {
+            counts.push(0);
+        }
+        match slot {
+            Slot::Bucket(bucket) => counts[depth] += bucket.entries().len(),
+            Slot::Node(node) => node.slots.iter().for_each(|slot| add(slot, depth + 1, counts)),
+        }
+    }
+    let mut counts = Vec::new();
+    add(&shadow.root, 0, &mut counts);
+    counts
 }
 
 fn full_table() -> Option<crate::io::PrefixList> {

@@ -3,7 +3,7 @@
 //! A burst trie. Few prefixes are one sorted bucket; many are a node, whose 2^bits slots lead to buckets and further nodes, and which
 //! holds the prefixes that end inside its bits itself. Each node is built for the entries it has and built anew when it has four
 //! times as many or an eighth, so that no run of changes makes it large, deep or slow; bits that all share are passed over.
-//! Below, n is the number of prefixes, w the address's width and d the number of nodes on the way: 1 or 2 for IPv4, up to 5 for
+//! Below, n is the number of prefixes, w the address's width and d the number of nodes on the way: 1 for IPv4, 2 to 6 for
 //! IPv6, at most w (prefixes nested bit by bit).
 
 mod bucket;

@@ -7,12 +7,12 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-/// Bits of a node at most: 2^18 slots of 21 bytes for millions of prefixes.
+/// Bits of a node at most, for millions of prefixes. A slot takes 21 bytes.
 const BITS_MAX: u16 = 18;
 /// Bits of a node at least, unless the next node or the address's end is nearer.
 const BITS_MIN: u16 = 4;
-/// A node is built anew when it holds so many times as many prefixes as when it was built, and with fewer slots when one half of
-/// this square: what building costs is spread over at least half as many changes.
+/// A node is built anew, with more or fewer slots, when it holds so many times as many prefixes as when it was built, or one part
+/// in half the square of it: what building costs is spread over at least half as many changes.
 const GROWTH: usize = 4;
 
 /// All prefixes of a table that begin with the same bits and are at least as long: few as a list, many as a node.
