@@ -12,6 +12,8 @@ pub mod mrt;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub mod shared;
 mod sink;
+#[cfg(feature = "snapshot")]
+pub mod snapshot;
 mod source;
 pub mod text;
 
@@ -73,6 +75,10 @@ pub enum ImportError {
         /// What is wrong and what was expected.
         what: String,
     },
+    /// A snapshot cannot be read.
+    #[cfg(feature = "snapshot")]
+    #[error(transparent)]
+    Snapshot(#[from] snapshot::SnapshotError),
     /// The file as a whole is not what it should be.
     #[error("{}: {what}", path.display())]
     Whole {
@@ -186,6 +192,8 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<PrefixList, ImportErro
         Format::Json => json::from(source),
         #[cfg(feature = "mrt")]
         Format::Mrt => mrt::from(source, options),
+        #[cfg(feature = "snapshot")]
+        Format::Snapshot => snapshot::from(source),
         #[allow(unreachable_patterns, reason = "which formats are left depends on the features")]
         other => Err(ImportError::Whole {
             path: source.path().into(),

@@ -50,6 +50,15 @@ enum Packed {
 impl Sink {
     /// Begins to write `path`: `-` is standard output; a name that ends in `.gz` is packed by gzip.
     pub fn create(path: &Path) -> io::Result<Self> {
+        Self::open(path, path.extension().is_some_and(|extension| extension == "gz"))
+    }
+
+    /// As [`Sink::create`], but never packed: a file that is to be mapped.
+    pub fn create_plain(path: &Path) -> io::Result<Self> {
+        Self::open(path, false)
+    }
+
+    fn open(path: &Path, is_packed: bool) -> io::Result<Self> {
         if path.as_os_str() == "-" {
             return Ok(Self { inner: Inner::Stdout(BufWriter::with_capacity(1 << 16, io::stdout())) });
         }
@@ -68,7 +77,7 @@ impl Sink {
             (temporary, file)
         };
         let file = BufWriter::with_capacity(1 << 16, file);
-        let file = if name.ends_with(".gz") {
+        let file = if is_packed {
             Packed::Gzip(GzEncoder::new(file, flate2::Compression::default()))
         } else {
             Packed::Plain(file)

@@ -1,0 +1,92 @@
+//! The bytes of a snapshot: mapped from a file, or on the heap. All reads are atomic, for another process could write to the file.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use memmap2::{MmapOptions, MmapRaw};
+use std::boxed::Box;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::vec::Vec;
+
+/// Bytes that begin at a multiple of 4 and are read as little-endian words.
+#[derive(Debug)]
+pub(super) struct Bytes {
+    memory: Memory,
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Mapped(MmapRaw),
+    Heap(Box<[AtomicU32]>),
+}
+
+impl Bytes {
+    /// Maps a whole file read-only.
+    pub fn map(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let at = file.metadata()?;
+        if !at.is_file() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a file; expected one that can be mapped",
+            ));
+        }
+        let len = usize::try_from(at.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        if len < 4 {
+            return Ok(Self::copy(&[]));
+        }
+        let map = MmapOptions::new().len(len).map_raw_read_only(&file)?;
+        Ok(Self { memory: Memory::Mapped(map), len })
+    }
+
+    /// A copy on the heap.
+    pub fn copy(bytes: &[u8]) -> Self {
+        let word = |four: &[u8]| {
+            let mut word = [0; 4];
+            word[..four.len()].copy_from_slice(four);
+            AtomicU32::new(u32::from_le_bytes(word))
+        };
+        let words: Vec<AtomicU32> = bytes.chunks(4).map(word).collect();
+        Self { memory: Memory::Heap(words.into_boxed_slice()), len: bytes.len() }
+    }
+
+    /// Whole words.
+    pub fn words(&self) -> &[AtomicU32] {
+        match &self.memory {
+            // SAFETY: the mapping is that long, page-aligned, readable, and stays until `self` is dropped; it is private to nobody,
+            // so that only atomic loads touch it. Atomic 32-bit loads need no permission to write on any supported machine.
+            Memory::Mapped(map) => unsafe {
+                core::slice::from_raw_parts(map.as_ptr().cast::<AtomicU32>(), self.len / 4)
+            },
+            Memory::Heap(words) => &words[..self.len / 4],
+        }
+    }
+
+    /// All bytes, also those behind the last whole word.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The word at `at`, a multiple of 4; 0 outside.
+    pub fn u32(&self, at: usize) -> u32 {
+        self.words().get(at / 4).map_or(0, |word| u32::from_le(word.load(Ordering::Relaxed)))
+    }
+
+    /// The 64-bit word at `at`, a multiple of 4.
+    pub fn u64(&self, at: usize) -> u64 {
+        u64::from(self.u32(at)) | u64::from(self.u32(at + 4)) << 32
+    }
+
+    /// Copies from `at` on, which may be odd; zeros from outside.
+    pub fn copy_to(&self, at: usize, to: &mut [u8]) {
+        let mut word = self.u32(at).to_le_bytes();
+        for (nth, byte) in to.iter_mut().enumerate() {
+            let at = at + nth;
+            if nth > 0 && at.is_multiple_of(4) {
+                word = self.u32(at).to_le_bytes();
+            }
+            *byte = word[at % 4];
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Snapshots: an image in a file, mapped and used at once, with the prefixes it was made from.
+//!
+//! An image holds what lookups need; what its tables were made from stands behind it, so that they can be listed, compared and
+//! changed again. All numbers are little-endian, offsets are bytes.
+//!
+//! ```c
+//! // 0                the image: header.size bytes, a multiple of 64 KiB (include/trieline/image.h)
+//! // header.size      struct tl_snapshot: here begins the section; what follows has its offset from here
+//! // 64               struct tl_snapshot_table [tables], by ascending id
+//! // ...              the entries of each table
+//! // names_at         names, by ascending value, one after the other; then zeros up to a multiple of 8
+//!
+//! struct tl_snapshot {
+//!     __u32 magic;          // "TRIS", 0x53495254
+//!     __u16 version;        // 1
+//!     __u16 header_bytes;   // 64
+//!     __u64 bytes;          // of the section, a multiple of 8; it ends the file
+//!     __u64 names_at;
+//!     __u32 tables;
+//!     __u32 names;
+//!     __u32 image_crc;      // CRC-32C of the image's bytes
+//!     __u32 crc;            // CRC-32C of the section, this field taken as 0
+//!     __u32 reserved[6];
+//! };
+//!
+//! struct tl_snapshot_table {
+//!     __u32 id;             // in the image's directory
+//!     __u8 family;          // 4 = IPv4, 6 = IPv6, 0 = other keys
+//!     __u8 reserved0;
+//!     __u16 key_bits;       // 32, 128, or 1 .. 2048
+//!     __u64 entries;
+//!     __u64 at;             // of the first entry
+//!     __u32 entry_bytes;    // key bytes + 6
+//!     __u32 reserved1;
+//! };
+//!
+//! // An entry, packed; entries ascend by key, then by length, and none occurs twice:
+//! //     __u8 key[(key_bits + 7) / 8];  in network order, bits behind the length 0
+//! //     __u16 length;                  bits of the prefix
+//! //     __u32 value;                   1 .. 2^31-1
+//! //
+//! // A name, packed: what a value stands for (a next hop, a country):
+//! //     __u32 value; __u32 bytes; __u8 text[bytes];   UTF-8
+//! ```
+//!
+//! **What is checked.** [`Snapshot::open`] walks the whole image and compares both checksums. A CRC-32C finds every change within 32
+//! bits in a row and, in files up to 256 MiB, every two flipped bits; anything else by chance (bad disks, cut and mixed files) with
+//! probability 1 − 2^−32. It is no proof against intent: whoever can write the file can make it say anything, but not lead a lookup
+//! outside it or make it run on.
+//!
+//! **Whoever replaces a snapshot must do so by renaming** ([`Builder::save`] does): a file that is cut short while it is mapped ends the
+//! processes that touch the missing part (SIGBUS), and one that is overwritten changes under its readers.
+
+mod build;
+mod contents;
+mod crc;
+mod map;
+
+pub use build::{Builder, Saved};
+pub use contents::{Contents, Entries, Stored, TableInfo};
+
+use super::source::{Source, failed};
+use super::{Format, ImportError, PrefixList};
+use crate::image::{self, layout};
+use crate::{Error, Reader};
+use contents::Section;
+use core::sync::atomic::AtomicU32;
+use map::Bytes;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::string::String;
+use std::vec::Vec;
+
+/// The section's first bytes: "TRIS".
+pub const MAGIC: u32 = 0x5349_5254;
+/// The section's version.
+pub const VERSION: u16 = 1;
+/// Bytes of `struct tl_snapshot`.
+const HEADER_BYTES: usize = 64;
+/// Bytes of `struct tl_snapshot_table`.
+const TABLE_BYTES: usize = 32;
+/// Bytes of an entry beside its key.
+const ENTRY_MORE: usize = 6;
+
+/// Why a snapshot cannot be saved or opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// The system refuses.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        source: std::io::Error,
+    },
+    /// The image cannot be made or is none.
+    #[error("{}: {source}", path.display())]
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Error,
+    },
+    /// The section is not what it should be.
+    #[error("{}: damaged snapshot: {what} at byte {at}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+        /// Where, in the file.
+        at: u64,
+    },
+    /// The section is of another version.
+    #[error("{}: snapshot version {found}, this program reads version {VERSION}", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u16,
+    },
+    /// The file is an image without the prefixes it was made from.
+    #[error("{}: an image alone, without the prefixes it was made from; expected a snapshot", path.display())]
+    NoPrefixes {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is no such table.
+    #[error("{}: no table {id} with keys of {key_bits} bits", path.display())]
+    NoTable {
+        /// The file.
+        path: PathBuf,
+        /// The id asked for.
+        id: u32,
+        /// Width of the keys asked for.
+        key_bits: u16,
+    },
+}
+
+/// A snapshot that is open for lookups, in memory that this process maps from its file.
+///
+/// ```
+/// use trieline_lpm::io::snapshot::{Builder, Snapshot};
+/// use trieline_lpm::{HeapMemory, Image, NoReaders, Table};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("table.img");
+/// let mut builder = Builder::new();
+/// builder.table::<u32>(0, [("192.0.2.0/24".parse()?, 7), ("192.0.2.128/25".parse()?, 8)])?;
+/// builder.save(&path)?;
+///
+/// let snapshot = Snapshot::open(&path)?;
+/// assert_eq!(snapshot.reader().lookup4(0, 0xc000_02c8), Some(8)); // 192.0.2.200
+///
+/// // The prefixes, and a table that can be changed again.
+/// let contents = snapshot.contents()?;
+/// let entries = contents.entries::<u32>(0)?;
+/// assert_eq!(entries.longest(0xc000_02c8), Some(("192.0.2.128/25".parse()?, 8)));
+/// let mut image = Image::create(HeapMemory::new(1 << 20), NoReaders::default(), 1)?;
+/// let mut table = Table::<u32>::create(&mut image, 0, entries.iter())?;
+/// table.remove(&mut image, &"192.0.2.128/25".parse()?)?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Snapshot {
+    path: PathBuf,
+    bytes: Bytes,
+    image_bytes: usize,
+}
+
+impl Snapshot {
+    /// Maps `path` read-only and checks all of it: the image step by step, both checksums, and that prefixes are sound and ascend.
+    /// O(file), no memory beside the mapping. A bare image (without a section) is walked, too.
+    pub fn open(path: &Path) -> Result<Self, SnapshotError> {
+        let snapshot = Self::open_unverified(path)?;
+        snapshot.verify()?;
+        Ok(snapshot)
+    }
+
+    /// Maps `path` read-only and looks at its headers only: O(1). Lookups stay inside the file and end, whatever its bytes are, but
+    /// may give wrong answers where it is damaged. For who wrote the file himself.
+    pub fn open_unverified(path: &Path) -> Result<Self, SnapshotError> {
+        let bytes = Bytes::map(path).map_err(|source| SnapshotError::Io { path: path.into(), source })?;
+        Self::of(path, bytes)
+    }
+
+    /// A snapshot that was read to the heap, such as one from standard input; `path` is for messages. Unverified.
+    pub fn from_bytes(path: &Path, bytes: &[u8]) -> Result<Self, SnapshotError> {
+        Self::of(path, Bytes::copy(bytes))
+    }
+
+    fn of(path: &Path, bytes: Bytes) -> Result<Self, SnapshotError> {
+        let header = image::header(bytes.words());
+        let header = header.map_err(|source| SnapshotError::Image { path: path.into(), source })?;
+        Ok(Self { path: path.into(), bytes, image_bytes: header.size as usize })
+    }
+
+    /// Checks all of the file, as [`Snapshot::open`] does.
+    pub fn verify(&self) -> Result<(), SnapshotError> {
+        check_image(self.words())
+            .map_err(|source| SnapshotError::Image { path: self.path.clone(), source })?;
+        match self.section()? {
+            Some(section) => section.verify(),
+            None => Ok(()),
+        }
+    }
+
+    /// Looks addresses up. Table ids are those it was built with.
+    pub fn reader(&self) -> Reader<'_> {
+        Reader::checked(self.words())
+    }
+
+    /// The image's words.
+    pub fn words(&self) -> &[AtomicU32] {
+        &self.bytes.words()[..self.image_bytes / 4]
+    }
+
+    /// Bytes of the image.
+    pub fn image_bytes(&self) -> u64 {
+        self.image_bytes as u64
+    }
+
+    /// Bytes of the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// The file's name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file has the prefixes that the image was made from.
+    pub fn has_prefixes(&self) -> bool {
+        self.bytes.len() >= self.image_bytes + HEADER_BYTES && self.bytes.u32(self.image_bytes) == MAGIC
+    }
+
+    /// The prefixes and names. O(tables + names).
+    pub fn contents(&self) -> Result<Contents<'_>, SnapshotError> {
+        let section = self.section()?;
+        section.ok_or_else(|| SnapshotError::NoPrefixes { path: self.path.clone() })?.contents()
+    }
+
+    /// The ids of the tables in the image's directory, and the width of their roots' index in bits.
+    pub fn directory(&self) -> impl Iterator<Item = (u32, u16)> + '_ {
+        let reader = self.reader();
+        let tables = self.bytes.u32(core::mem::offset_of!(layout::ImageHeader, tables));
+        let words = (0..tables).map(move |id| (id, reader.table_word(id)));
+        words.filter(|(_, word)| *word != 0).map(|(id, word)| (id, (word & layout::DIR_BITS) as u16))
+    }
+
+    fn section(&self) -> Result<Option<Section<'_>>, SnapshotError> {
+        if self.has_prefixes() {
+            Section::new(&self.path, &self.bytes, self.image_bytes).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// All IPv4 and IPv6 prefixes of the file, as from any other. Several tables of a family are laid over one another.
+    pub fn to_list(&self) -> Result<PrefixList, SnapshotError> {
+        let contents = self.contents()?;
+        let mut list = PrefixList::new(Format::Snapshot);
+        for table in contents.tables() {
+            match table.family {
+                4 => {
+                    let entries = contents.entries::<u32>(table.id)?;
+                    list.prefixes.v4.extend(entries.iter().map(|(prefix, value)| (prefix, Some(value))));
+                }
+                6 => {
+                    let entries = contents.entries::<u128>(table.id)?;
+                    list.prefixes.v6.extend(entries.iter().map(|(prefix, value)| (prefix, Some(value))));
+                }
+                _ => list.skipped += table.entries,
+            }
+        }
+        list.names = contents.names().clone();
+        Ok(list)
+    }
+}
+
+/// Walks every table of an image.
+fn check_image(words: &[AtomicU32]) -> Result<(), Error> {
+    let header = image::header(words)?;
+    let reader = Reader::checked(words);
+    let tables = (0..header.tables).map(|id| reader.table_word(id)).filter(|word| *word != 0);
+    tables.into_iter().try_for_each(|word| image::walk::chunks(words, header.size, word).map(|_| ()))
+}
+
+/// Reads a snapshot's prefixes; a mapped file's where it lies, another's from the heap.
+pub(super) fn from(source: Source) -> Result<PrefixList, ImportError> {
+    let path = source.path().to_path_buf();
+    let snapshot = match Snapshot::open(&path) {
+        Ok(snapshot) => snapshot,
+        // Standard input, a pipe, a packed file.
+        Err(SnapshotError::Io { .. } | SnapshotError::Image { source: Error::NotAnImage { .. }, .. }) => {
+            let mut bytes = Vec::new();
+            source.reader().read_to_end(&mut bytes).map_err(|source| failed(&path, source))?;
+            let snapshot = Snapshot::from_bytes(&path, &bytes)?;
+            snapshot.verify()?;
+            snapshot
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok(snapshot.to_list()?)
+}
+
+/// Saves a list's prefixes, IPv4 as table 0 and IPv6 as table 1, with its names. Those without a value get 1.
+pub fn save_list(path: &Path, list: &PrefixList) -> Result<Saved, SnapshotError> {
+    let mut builder = Builder::new();
+    let failed = |source| SnapshotError::Image { path: path.into(), source };
+    let value = |value: Option<u32>| value.unwrap_or(1);
+    builder
+        .table(0, list.prefixes.v4.iter().map(|(prefix, with)| (*prefix, value(*with))))
+        .map_err(failed)?;
+    builder
+        .table(1, list.prefixes.v6.iter().map(|(prefix, with)| (*prefix, value(*with))))
+        .map_err(failed)?;
+    for (value, name) in &list.names {
+        builder.name(*value, name);
+    }
+    builder.save(path)
+}
+
+#[cfg(test)]
+mod tests;
