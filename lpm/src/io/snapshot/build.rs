@@ -34,6 +34,9 @@ pub struct Saved {
     pub prefixes: u64,
 }
 
+type Heap = Image<HeapMemory, NoReaders>;
+type Create = fn(&Packed, u32, &mut Heap) -> Result<(), Error>;
+
 /// A table's prefixes as the section holds them, and how to make the table of them.
 #[derive(Debug)]
 struct Packed {
@@ -41,7 +44,7 @@ struct Packed {
     key_bits: u16,
     count: usize,
     entries: Vec<u8>,
-    create: fn(&Packed, u32, &mut Image<HeapMemory, NoReaders>) -> Result<(), Error>,
+    create: Create,
 }
 
 impl Packed {
@@ -79,11 +82,7 @@ impl Packed {
 }
 
 /// Makes the table of packed entries.
-fn create<A: Stored>(
-    packed: &Packed,
-    id: u32,
-    image: &mut Image<HeapMemory, NoReaders>,
-) -> Result<(), Error> {
+fn create<A: Stored>(packed: &Packed, id: u32, image: &mut Heap) -> Result<(), Error> {
     let key_bytes = packed.key_bytes();
     let prefixes = packed.entries.chunks_exact(key_bytes + ENTRY_MORE).map(|entry| {
         let (key, more) = entry.split_at(key_bytes);
@@ -130,7 +129,7 @@ impl Builder {
     }
 
     /// An image of all tables.
-    fn image(&self) -> Result<Image<HeapMemory, NoReaders>, Error> {
+    fn image(&self) -> Result<Heap, Error> {
         let guess =
             self.tables.values().map(|table| (table.count * (8 + 4 * table.key_bytes()) + (1 << 14)) as u64);
         let mut chunks = guess.sum::<u64>().div_ceil(CHUNK.into()).max(1) + 16;
@@ -151,7 +150,7 @@ impl Builder {
         Ok(first)
     }
 
-    fn build(&self, chunks: u64) -> Result<Image<HeapMemory, NoReaders>, Error> {
+    fn build(&self, chunks: u64) -> Result<Heap, Error> {
         let tables = self.tables.last_key_value().map_or(1, |(id, _)| id + 1);
         let memory = HeapMemory::new(chunks as usize * CHUNK as usize);
         let mut image = Image::create(memory, NoReaders::default(), tables)?;
@@ -161,7 +160,7 @@ impl Builder {
         Ok(image)
     }
 
-    fn write(&self, image: &Image<HeapMemory, NoReaders>, to: &mut impl Write) -> std::io::Result<Saved> {
+    fn write(&self, image: &Heap, to: &mut impl Write) -> std::io::Result<Saved> {
         let words = image.memory.words();
         let mut crc = Crc::new();
         let mut chunk = Vec::with_capacity(CHUNK as usize);
