@@ -9,6 +9,7 @@ pub mod image;
 #[cfg(feature = "std")]
 pub mod io;
 mod key;
+pub mod map;
 pub mod ops;
 pub mod oracle;
 mod prefix;
@@ -21,5 +22,6 @@ pub use image::memory::{HeapMemory, Memory};
 pub use image::readers::{Epochs, Pinned, Readers, ThreadReader};
 pub use image::{Error, Image, ImageStats};
 pub use key::Key;
+pub use map::{IpMap, Ipv4Map, Ipv6Map, Map};
 pub use prefix::{Address, IpPrefix, Prefix, PrefixError};
 pub use table::Table;
