@@ -2,8 +2,9 @@
 
 use std::{
     fmt::Write as _,
+    fs,
     ops::RangeInclusive,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::{
         Arc,
@@ -17,9 +18,10 @@ use serde::Serialize;
 use trieline_lab::{
     Context, Error,
     daemon::Product,
-    experiments::{LIST, forward, map_tables, structure::Mode},
+    experiments::{LIST, forward, map_tables, structure::Mode, structures},
     plot,
     report::{Document, save_picture},
+    scatter,
     tables::{Source, Tables},
 };
 
@@ -74,11 +76,13 @@ enum Command {
 }
 
 #[derive(Args, Debug)]
-#[command(after_help = "It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.")]
+#[command(
+    after_help = "It needs root (structures does not). Exit codes: 0 done; 1 failed; 2 the command line is wrong."
+)]
 struct RunArgs {
     /// Name of the experiment (see `trieline lab list`)
     name: String,
-    /// End within 40 s: fewer rounds, smaller tables
+    /// End within 40 s (structures: a minute): fewer rounds, smaller tables
     #[arg(long)]
     quick: bool,
     /// Use the prefixes of this file: `prefix [value]` lines, gzip or not, or the output of `ip route`
@@ -87,7 +91,10 @@ struct RunArgs {
     /// Directory that holds bgp-table.txt.gz [default: ../shared/data where that lies there, else tables are generated]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Also write results/NAME.json and a picture
+    /// Measure only the tables whose name contains this (structures)
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Also write results/NAME.json and pictures (structures: and the tables of docs/structure.md)
     #[arg(long)]
     save: bool,
     /// Seed of everything random
@@ -174,6 +181,11 @@ fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
             &bars,
         )?;
         show(output, &outcome, forward_table(&outcome))?;
+    } else if name == "structures" {
+        return run_structures(args, output, &context, &bars).or_else(|error| match error.downcast() {
+            Ok(error) => quit(error),
+            Err(other) => Err(other),
+        });
     } else {
         let options = map_tables::Options {
             quick: args.quick,
@@ -198,6 +210,102 @@ fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
         show(output, &outcome, map_tables_table(&outcome))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn run_structures(
+    args: &RunArgs,
+    output: &Output,
+    context: &Context,
+    bars: &Bars,
+) -> anyhow::Result<ExitCode> {
+    let options = structures::Options {
+        quick: args.quick,
+        only: args.only.clone(),
+        data: args.data.clone(),
+        seed: args.seed,
+        command: command_line(),
+        rounds: args.rounds,
+    };
+    let outcome = structures::run(&options, context)?;
+    bars.finish();
+    save(args, &outcome, &[], bars)?;
+    if args.save {
+        let directory = Path::new(RESULTS);
+        for family in structures::Family::ALL {
+            let panels = structures::panels(&outcome.rows, family);
+            if panels.is_empty() {
+                continue;
+            }
+            let title = format!("Memory and time of a lookup (prefix traffic), {}", family.title());
+            let svg = scatter::picture(&title, &outcome.caption(), &panels)?;
+            let path = save_picture(directory, &format!("structures-{}", family.name()), &svg)?;
+            bars.say(&format!("wrote {}", path.display()));
+        }
+        let path = directory.join("structures.md");
+        fs::write(&path, structures::markdown(&outcome))
+            .with_context(|| format!("writing {}", path.display()))?;
+        bars.say(&format!("wrote {}", path.display()));
+    }
+    show(output, &outcome, structures_table(&outcome))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn structures_table(outcome: &structures::Outcome) -> String {
+    let mut rows = vec![
+        [
+            "table",
+            "structure",
+            "MiB",
+            "build ms",
+            "prefix",
+            "min",
+            "max",
+            "rand",
+            "dependent",
+            "arithmetic",
+            "lines",
+            "pages",
+            "steps",
+        ]
+        .map(String::from)
+        .to_vec(),
+    ];
+    for row in &outcome.rows {
+        let mut cells = vec![row.table.to_owned(), row.structure.to_owned()];
+        match (&row.measured, &row.refused) {
+            (Some(m), _) => cells.extend([
+                format!("{:.2}", m.bytes as f64 / f64::from(1 << 20)),
+                format!("{:.1}", m.build_ms),
+                format!("{:.1}", m.prefix.ns),
+                format!("{:.1}", m.prefix.min),
+                format!("{:.1}", m.prefix.max),
+                format!("{:.1}", m.rand.ns),
+                format!("{:.1}", m.dependent.ns),
+                format!("{:.1}", m.arithmetic.ns),
+                format!("{:.2}/{}", m.lines, m.lines_max),
+                format!("{:.2}/{}", m.pages, m.pages_max),
+                m.steps_max.to_string(),
+            ]),
+            (None, why) => {
+                let text = why.as_deref().unwrap_or("refused");
+                cells.push(format!("- {}", text.split(':').next().unwrap_or(text)));
+            }
+        }
+        rows.push(cells);
+    }
+    let p = &outcome.parameters;
+    let checked = outcome.rows.iter().filter_map(|row| row.measured.as_ref()).map(|m| m.checked).max();
+    let mut text = aligned(&rows, 2);
+    let _ = writeln!(
+        text,
+        "\n{} rounds of {} lookups; ns a lookup: prefix = independent, random addresses inside random prefixes (median, min, max),\n\
+         rand = uniformly random addresses, dependent = each waits for the one before, arithmetic = prefix without the popcount\n\
+         instruction; lines and pages touched: mean/most; {} answers of each compared with the reference: all agree.",
+        p.rounds,
+        p.queries,
+        checked.unwrap_or(0)
+    );
+    text
 }
 
 fn forward_options(args: &RunArgs, context: &Context) -> anyhow::Result<forward::Options> {

@@ -49,6 +49,9 @@ pub enum Error {
     /// An experiment of that name does not exist.
     #[error("no experiment `{0}`: `trieline lab list` shows them")]
     NoExperiment(String),
+    /// Of an experiment's cases none was left to measure.
+    #[error("no table of this experiment has `{0}` in its name, or none was there to measure")]
+    NoCase(String),
     /// The caller's flag was raised (Ctrl-C).
     #[error("interrupted")]
     Interrupted,

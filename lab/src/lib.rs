@@ -16,6 +16,7 @@ pub mod netns;
 mod object;
 pub mod plot;
 pub mod report;
+pub mod scatter;
 pub mod sinks;
 pub mod tables;
 pub mod topology;

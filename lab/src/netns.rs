@@ -153,13 +153,24 @@ fn switch(to: impl AsFd) -> rustix::io::Result<()> {
 /// Keeps the calling thread on one CPU, the last (interrupts and daemons tend to be on the first), and lets hardly anybody
 /// interrupt it: other programs' time would count as ours. Returns the CPU.
 pub fn measure_here() -> Result<u32> {
+    let cpu = pin_here()?;
+    insist_here()?;
+    Ok(cpu)
+}
+
+/// Keeps the calling thread on the last CPU; which one.
+pub(crate) fn pin_here() -> Result<u32> {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
     let mut set = CpuSet::new();
     set.set(cpus - 1);
     sched_setaffinity(None, &set).during(|| format!("pinning to CPU {}", cpus - 1))?;
-    // Of the calling thread alone, which ends with the experiment.
-    rustix::process::setpriority_process(None, -20).during(|| "raising this thread's priority".into())?;
     Ok(cpus as u32 - 1)
+}
+
+/// Gives the calling thread precedence; needs root.
+pub(crate) fn insist_here() -> Result<()> {
+    // Of the calling thread alone, which ends with the experiment.
+    rustix::process::setpriority_process(None, -20).during(|| "raising this thread's priority".into())
 }
 
 #[cfg(test)]

@@ -3,10 +3,15 @@
 pub mod forward;
 pub mod map_tables;
 pub mod structure;
+pub mod structures;
 pub mod traffic;
 
 /// Name and purpose of each.
-pub const LIST: [(&str, &str); 2] = [
+pub const LIST: [(&str, &str); 3] = [
     ("map-tables", "LPM_TRIE against trieline on the same tables, per packet and in a loop"),
+    (
+        "structures",
+        "every candidate for the image's structure on every kind of table: memory, time, lines touched",
+    ),
     ("forward", "IPv4, IPv6, decapsulation and encapsulation through the kernel and through XDP"),
 ];

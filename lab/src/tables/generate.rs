@@ -6,7 +6,7 @@
 //! have thousands), or in unannounced space, in a block drawn by weights that spread over some orders of magnitude.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     hash::{BuildHasherDefault, Hasher},
 };
 
@@ -95,6 +95,9 @@ struct Builder<'s> {
     outsiders: Vec<u128>,
     /// Lengths in use so far, ascending.
     lengths: Vec<u16>,
+    /// Of the length being placed: behind this place none is free before that one. Where a block is full, groups meet the same
+    /// taken places again and again.
+    onward: HashMap<u128, u128, BuildHasherDefault<Fold>>,
     /// Blocks whose owners announce parts of them.
     split: Vec<(u128, u16)>,
     /// Running sum of their weights.
@@ -159,6 +162,7 @@ impl<'s> Builder<'s> {
             shorter: 0,
             parents: Vec::new(),
             lengths: Vec::new(),
+            onward: HashMap::default(),
             outsiders: Vec::new(),
             split,
             weights,
@@ -172,6 +176,7 @@ impl<'s> Builder<'s> {
             return;
         }
         self.shorter = self.prefixes.len();
+        self.onward.clear();
         let until = self.shorter + number;
         let nested = self.shape.nested(len);
         while self.prefixes.len() < until {
@@ -246,9 +251,10 @@ impl<'s> Builder<'s> {
                 self.split[self.weights.partition_point(|sum| *sum <= at).min(self.split.len() - 1)]
             };
             start = (base | (self.random.wide() & !mask(bits))) & mask(aligned);
-            let covered =
-                self.lengths.iter().any(|shorter| self.there.contains(&(start & mask(*shorter), *shorter)));
-            if !covered && self.routable(start, aligned) && !self.there.contains(&(start, len)) {
+            // One look at the place itself before a look at each length: in a full block it is mostly taken.
+            let free = self.routable(start, aligned) && !self.there.contains(&(start, len));
+            let covered = |shorter: &u16| self.there.contains(&(start & mask(*shorter), *shorter));
+            if free && !self.lengths.iter().any(covered) {
                 if aligned > near {
                     self.outsiders.push(start);
                 }
@@ -275,14 +281,19 @@ impl<'s> Builder<'s> {
     fn next_free(&mut self, start: u128, len: u16) {
         let step = 1u128 << (128 - len);
         let mut addr = start;
+        let mut passed = Vec::new();
         loop {
-            addr = addr.wrapping_add(step);
+            passed.push(addr);
+            addr = self.onward.get(&addr).copied().unwrap_or(addr.wrapping_add(step));
             if !self.shape.regions.iter().any(|&(base, bits, _)| addr & mask(bits) == base) {
                 let (base, ..) = self.shape.regions[self.random.below(self.shape.regions.len())];
                 addr = base & mask(len);
+                // Another time chance may choose another region.
+                passed.clear();
             }
             if self.routable(addr, len) && self.there.insert((addr, len)) {
                 self.prefixes.push(Placed { addr, len, depth: 0 });
+                self.onward.extend(passed.into_iter().map(|place| (place, addr)));
                 return;
             }
         }
@@ -292,7 +303,6 @@ impl<'s> Builder<'s> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashMap;
 
     /// Share of prefixes inside a shorter one, and the number of blocks of `bits` that hold a prefix at least as long.
     fn shape_of<A: Wide>(prefixes: &[Prefix<A>], bits: u16) -> (f64, usize) {

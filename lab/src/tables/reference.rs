@@ -3,16 +3,14 @@
 
 use std::collections::HashMap;
 
-use trieline_lpm::Prefix;
-
-use super::generate::Wide;
+use trieline_lpm::{Address, Prefix};
 
 /// Longest match by trying every length.
 pub struct Reference<A> {
     lengths: Vec<(u16, HashMap<A, u32>)>,
 }
 
-impl<A: Wide + std::hash::Hash> Reference<A> {
+impl<A: Address> Reference<A> {
     /// Of distinct prefixes with their values.
     pub fn new(prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>) -> Reference<A> {
         let mut lengths: HashMap<u16, HashMap<A, u32>> = HashMap::new();
