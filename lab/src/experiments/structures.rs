@@ -90,6 +90,8 @@ pub fn run(options: &Options, context: &Context) -> Result<Outcome> {
 }
 
 fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
+    // Before the pinning, or the machine would have one core.
+    let machine = Machine::here(options.command.clone(), options.seed);
     let cpu = netns::pin_here()?;
     if netns::insist_here().is_err() {
         context.progress.note("not root: other programs may run on this CPU meanwhile");
@@ -106,7 +108,6 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
         seed: options.seed,
         rows: Vec::new(),
     };
-    let machine = Machine::here(options.command.clone(), options.seed);
     bench.standard(data.as_deref())?;
     if bench.rows.is_empty() {
         return Err(Error::NoCase(options.only.clone().unwrap_or_default()));

@@ -261,18 +261,23 @@ fn with_popcount<'a, A: Address, E: Lookup<'a, A>>(
 #[inline(always)]
 fn run<'a, A: Address, E: Lookup<'a, A>>(view: &E::View, queries: &Queries<A>, order: Order) -> u32 {
     let addresses = &queries.addresses[..];
+    let mut sum = 0u32;
+    // Plain loops: what is not inlined here is not compiled for the instruction.
     match (order, &queries.tables[..]) {
         (Order::Independent, []) => {
-            addresses.iter().fold(0, |sum: u32, address| sum.wrapping_add(E::get(view, 0, *address)))
+            for address in addresses {
+                sum = sum.wrapping_add(E::get(view, 0, *address));
+            }
         }
-        (Order::Independent, tables) => tables
-            .iter()
-            .zip(addresses)
-            .fold(0, |sum: u32, (table, address)| sum.wrapping_add(E::get(view, *table, *address))),
+        (Order::Independent, tables) => {
+            for (table, address) in tables.iter().zip(addresses) {
+                sum = sum.wrapping_add(E::get(view, *table, *address));
+            }
+        }
         (Order::Dependent, tables) => {
             // Always 0, which nobody tells the compiler.
             let nothing = std::hint::black_box(0);
-            let (mut sum, mut answer) = (0u32, 0);
+            let mut answer = 0;
             for n in 0..addresses.len() {
                 let n = n + (answer & nothing) as usize;
                 let (Some(address), table) = (addresses.get(n), tables.get(n).copied().unwrap_or(0)) else {
@@ -281,9 +286,9 @@ fn run<'a, A: Address, E: Lookup<'a, A>>(view: &E::View, queries: &Queries<A>, o
                 answer = E::get(view, table, *address);
                 sum = sum.wrapping_add(answer);
             }
-            sum
         }
     }
+    sum
 }
 
 /// A structure or why there is none.
