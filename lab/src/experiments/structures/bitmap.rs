@@ -77,7 +77,7 @@ impl<const STRIDE: u16> Bitmap<STRIDE> {
         for (at, entry) in (at + head(STRIDE)..).step_by(4).zip(&refs) {
             space.put32(at, *entry);
         }
-        let node = NODE | at / UNIT;
+        let node = NODE | (at / UNIT);
         if let (Some(found), Some((prefix, _))) = (found, entries.first())
             && depth == Hash40::BITS
         {

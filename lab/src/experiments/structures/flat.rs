@@ -24,7 +24,7 @@ fn array<A: Address>(
 ) -> Result<u32, Refused> {
     let at = space.block(4 << stride, 64)?;
     let slots = descend(spread(entries, depth, stride, cover), |inside, cover| {
-        Ok(NODE | array(space, inside, (depth + stride, STRIDE), cover)? / UNIT)
+        Ok(NODE | (array(space, inside, (depth + stride, STRIDE), cover)? / UNIT))
     })?;
     for (at, slot) in (at..).step_by(4).zip(slots) {
         space.put32(at, slot);

@@ -119,7 +119,7 @@ fn tree<A: Address>(space: &mut Space, entries: &[Entry<A>], depth: u16, cover: 
         let bytes = keys + 4 * runs.len();
         let at = space.node(bytes)?;
         leaf(space, window, at, &runs, keys);
-        return Ok(NODE | at / UNIT);
+        return Ok(NODE | (at / UNIT));
     }
     // Leaves, then lines above until one is enough; each level in one block.
     let size = window.leaf_bytes();
@@ -140,7 +140,7 @@ fn tree<A: Address>(space: &mut Space, entries: &[Entry<A>], depth: u16, cover: 
         firsts = firsts.chunks(window.keys + 1).map(|group| group[0]).collect();
         (below, stride, levels) = (at, 64, levels + 1);
     }
-    Ok(NODE | levels << LEVELS_SHIFT | below / UNIT)
+    Ok(NODE | levels << LEVELS_SHIFT | (below / UNIT))
 }
 
 fn leaf(space: &mut Space, window: &Window, at: u32, runs: &[(u64, u32)], keys: usize) {

@@ -72,7 +72,7 @@ impl<A: Address> Candidate<A> for Poptrie {
         let slots = descend(spread(entries, 0, ROOT, 0), |inside, cover| {
             let at = space.block(NODE_BYTES as usize, UNIT as usize)?;
             poptrie.fill(space, at, inside, ROOT, cover)?;
-            Ok(NODE | at / UNIT)
+            Ok(NODE | (at / UNIT))
         })?;
         for (at, slot) in (root..).step_by(4).zip(slots) {
             space.put32(at, slot);

@@ -181,9 +181,12 @@ pub fn queries<A: Drawn>(
     queries
 }
 
+/// Rules of both families.
+type Rules = (Vec<Entry<u32>>, Vec<Entry<u128>>);
+
 /// The lines of a compressed file of two columns: prefix or address, and a word that stands for the value. Both families; equal
 /// words are equal values, numbered in the order of their first appearance.
-pub fn rules(path: &Path) -> Result<(Vec<Entry<u32>>, Vec<Entry<u128>>)> {
+pub fn rules(path: &Path) -> Result<Rules> {
     let mut text = String::new();
     let file = File::open(path).during(|| format!("opening {}", path.display()))?;
     MultiGzDecoder::new(file).read_to_string(&mut text).during(|| format!("reading {}", path.display()))?;
