@@ -42,7 +42,7 @@ const HEAD: i32 = 44;
 const FOOT: i32 = 60;
 /// Around a panel's plot: left, right, above, below.
 const LEFT: i32 = 62;
-const RIGHT: i32 = 16;
+const RIGHT: i32 = 34;
 const ABOVE: i32 = 28;
 const BELOW: i32 = 42;
 const FONT: &str = "sans-serif";
@@ -127,7 +127,11 @@ fn draw(root: &Area, panel: &Panel, (left, top): (i32, i32)) -> Result<()> {
     text(root, "memory", ((room.0 + room.2) / 2, room.3 + 26), 11, GREY, HPos::Center)?;
     text(root, "ns", (left + 12, (room.1 + room.3) / 2), 11, GREY, HPos::Left)?;
     let places: Vec<(i32, i32)> = points.iter().map(|p| (x.at(p.bytes), y.at(p.ns))).collect();
-    let mut taken: Vec<Room> = places.iter().map(|(x, y)| (x - 5, y - 5, x + 5, y + 5)).collect();
+    let mut taken: Vec<Room> = Vec::new();
+    for (point, (x, middle)) in points.iter().zip(&places) {
+        taken.push((x - 5, middle - 5, x + 5, middle + 5));
+        taken.push((x - 2, y.at(point.most), x + 2, y.at(point.least)));
+    }
     for (point, place) in points.iter().zip(&places) {
         let colour = if point.ours { OURS } else { OTHER };
         line(root, (place.0, y.at(point.least)), (place.0, y.at(point.most)), colour)?;
