@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod figures;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 mod files;
 mod memory;
