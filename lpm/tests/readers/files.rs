@@ -77,6 +77,27 @@ fn every_slot_can_be_taken_once() {
 }
 
 #[test]
+fn a_reader_can_write_its_slots_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path());
+    let _reader = SharedReader::open(&path).unwrap();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    // Address, permissions, offset, device, inode, path.
+    let mut ours: Vec<_> = maps
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|fields| {
+            fields.last().is_some_and(|path| path.starts_with(directory.path().to_str().unwrap()))
+        })
+        .map(|fields| (fields[1], fields[2], fields[5].ends_with(".readers")))
+        .collect();
+    let mut expected = [("r--s", "00000000", false), ("r--s", "00000000", true), ("rw-s", "00010000", true)];
+    ours.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(ours, expected);
+}
+
+#[test]
 fn each_slot_holds_the_grace_period() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("slots");
