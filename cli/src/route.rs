@@ -70,12 +70,12 @@ pub struct GetArgs {
 
 /// An address, or the wish to read them.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Query {
+pub(crate) enum Query {
     Address(IpAddr),
     Stdin,
 }
 
-fn parse_query(text: &str) -> Result<Query, String> {
+pub(crate) fn parse_query(text: &str) -> Result<Query, String> {
     if text == "-" {
         return Ok(Query::Stdin);
     }
@@ -142,7 +142,7 @@ fn show_routes(
 }
 
 fn get(args: &GetArgs, family: Option<u8>, instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
-    let addresses = addresses(args, family)?;
+    let addresses = addresses(&args.addresses, family)?;
     let view = open(instance)?;
     let mut names = Names::default();
     let mut list = List::new(output, output.stdout());
@@ -159,7 +159,7 @@ fn get(args: &GetArgs, family: Option<u8>, instance: &Instance, output: &Output)
 }
 
 /// An error unless `what`, of family `is`, is of the family that was asked for with -4 or -6.
-fn expect_family(asked: Option<u8>, is: u8, what: &impl std::fmt::Display) -> Result<(), String> {
+pub(crate) fn expect_family(asked: Option<u8>, is: u8, what: &impl std::fmt::Display) -> Result<(), String> {
     match asked {
         Some(asked) if asked != is => Err(format!("{what} is IPv{is}; -{asked} expects IPv{asked}")),
         _ => Ok(()),
@@ -167,7 +167,7 @@ fn expect_family(asked: Option<u8>, is: u8, what: &impl std::fmt::Display) -> Re
 }
 
 /// A mistake of the command line.
-fn usage(message: String) -> clap::Error {
+pub(crate) fn usage(message: String) -> clap::Error {
     clap::Error::raw(clap::error::ErrorKind::ValueValidation, message + "\n")
 }
 
@@ -175,9 +175,10 @@ fn family_of(address: &IpAddr) -> u8 {
     if address.is_ipv4() { 4 } else { 6 }
 }
 
-fn addresses(args: &GetArgs, family: Option<u8>) -> anyhow::Result<Vec<IpAddr>> {
+/// The addresses asked about, those on standard input included.
+pub(crate) fn addresses(queries: &[Query], family: Option<u8>) -> anyhow::Result<Vec<IpAddr>> {
     let mut addresses = Vec::new();
-    for query in &args.addresses {
+    for query in queries {
         match query {
             Query::Address(address) => {
                 expect_family(family, family_of(address), address).map_err(usage)?;

@@ -8,6 +8,7 @@ mod node;
 mod output;
 mod progress;
 mod route;
+mod table;
 
 use clap::{Parser, Subcommand};
 use output::Output;
@@ -15,8 +16,9 @@ use std::process::ExitCode;
 
 /// What every help of a command ends with.
 const AFTER_HELP: &str = "\
-All commands need root, except `lab list` and `lab table`.
-Exit codes: 0 done; 1 failed, or the answer is no (`route get` without a route); 2 the command line is wrong.";
+All commands need root, except `table`, `lab list` and `lab table`.
+Exit codes: 0 done; 1 failed, or the answer is no (`route get` without a route, `table diff` with differences);
+2 the command line is wrong.";
 
 /// Where the options of all commands stand in a help.
 const GLOBAL: &str = "Global options";
@@ -52,6 +54,9 @@ enum Object {
     /// Mirrored routes, and what happens to packets to an address
     #[command(subcommand, infer_subcommands = true)]
     Route(route::RouteCommand),
+    /// Prefix tables in files: prefix lists, `ip route`, MRT dumps, images
+    #[command(subcommand, infer_subcommands = true)]
+    Table(table::TableCommand),
     /// Experiments that re-measure trieline's figures
     Lab(lab::LabArgs),
     /// A whole table in the kernel's routes, packets through the kernel and through XDP, and how they compare
@@ -63,12 +68,11 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     if let Some(netns) = &cli.netns {
         trieline_node::instance::enter_namespace(netns)?;
     }
+    let family = if cli.ipv4 { Some(4) } else { cli.ipv6.then_some(6) };
     match &cli.object {
         Object::Node(command) => node::run(command, &output),
-        Object::Route(command) => {
-            let family = if cli.ipv4 { Some(4) } else { cli.ipv6.then_some(6) };
-            route::run(command, family, &output)
-        }
+        Object::Route(command) => route::run(command, family, &output),
+        Object::Table(command) => table::run(command, family, &output),
         Object::Lab(args) => lab::run(args, &output),
         Object::Demo(args) => demo::run(args, &output),
     }

@@ -16,4 +16,5 @@ mod policy;
 mod settings;
 mod srv6;
 mod status;
+mod table;
 mod vlan;

@@ -64,6 +64,7 @@ use super::{Format, ImportError, PrefixList};
 use crate::image::{self, layout};
 use crate::{Error, Reader};
 use contents::Section;
+use core::mem::offset_of;
 use core::sync::atomic::AtomicU32;
 use map::Bytes;
 use std::io::Read;
@@ -136,6 +137,21 @@ pub enum SnapshotError {
         /// Width of the keys asked for.
         key_bits: u16,
     },
+}
+
+/// A table of an image, as its header describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Root {
+    /// Id in the directory.
+    pub id: u32,
+    /// 4, 6 or 0.
+    pub family: u8,
+    /// Width of the keys.
+    pub key_bits: u16,
+    /// Key bits that index the root.
+    pub root_bits: u16,
+    /// Prefixes in the table.
+    pub prefixes: u32,
 }
 
 /// A snapshot that is open for lookups, in memory that this process maps from its file.
@@ -243,12 +259,22 @@ impl Snapshot {
         section.ok_or_else(|| SnapshotError::NoPrefixes { path: self.path.clone() })?.contents()
     }
 
-    /// The ids of the tables in the image's directory, and the width of their roots' index in bits.
-    pub fn directory(&self) -> impl Iterator<Item = (u32, u16)> + '_ {
+    /// The tables in the image's directory, as the headers of their roots describe them.
+    pub fn directory(&self) -> impl Iterator<Item = Root> + '_ {
         let reader = self.reader();
-        let tables = self.bytes.u32(core::mem::offset_of!(layout::ImageHeader, tables));
+        let tables = self.bytes.u32(offset_of!(layout::ImageHeader, tables));
         let words = (0..tables).map(move |id| (id, reader.table_word(id)));
-        words.filter(|(_, word)| *word != 0).map(|(id, word)| (id, (word & layout::DIR_BITS) as u16))
+        words.filter(|(_, word)| *word != 0).map(|(id, word)| {
+            let header = ((word & !layout::DIR_BITS) as usize).saturating_sub(layout::LINE as usize);
+            let kind = self.bytes.u32(header + offset_of!(layout::TableHeader, key_family));
+            Root {
+                id,
+                family: kind as u8,
+                key_bits: (kind >> 16) as u16,
+                root_bits: (word & layout::DIR_BITS) as u16,
+                prefixes: self.bytes.u32(header + offset_of!(layout::TableHeader, prefixes)),
+            }
+        })
     }
 
     fn section(&self) -> Result<Option<Section<'_>>, SnapshotError> {

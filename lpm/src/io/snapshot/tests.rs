@@ -237,7 +237,9 @@ fn an_image_alone() {
     let image = &whole[..whole.len() / 65536 * 65536];
     let snapshot = opened(image).unwrap();
     assert_eq!(snapshot.reader().lookup4(0, 0xc000_0201), Some(5));
-    assert_eq!(snapshot.directory().map(|(id, _)| id).collect::<Vec<_>>(), [0, 1]);
+    let roots: Vec<_> =
+        snapshot.directory().map(|root| (root.id, root.family, root.key_bits, root.prefixes)).collect();
+    assert_eq!(roots, [(0, 4, 32, 5), (1, 6, 128, 1)]);
     let error = snapshot.to_list().unwrap_err().to_string();
     assert!(error.contains("without the prefixes"), "{error}");
     assert!(opened(b"").is_err() && opened(b"TRI").is_err() && opened(&image[..65532]).is_err());

@@ -1,0 +1,369 @@
+//! `trieline table`: prefix tables in files, whatever their format; no daemon and no root needed.
+
+mod compare;
+mod input;
+mod inspect;
+mod print;
+
+use crate::output::Output;
+use crate::progress::Bars;
+use crate::route::{Query, addresses, expect_family, parse_query, usage};
+use anyhow::{anyhow, bail};
+use clap::{Args, Subcommand};
+use input::{ReadArgs, Table, covering, is_stdin};
+use print::{Row, WriteArgs};
+use serde_json::json;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+use trieline_lab::Progress;
+use trieline_lpm::io::snapshot::Snapshot;
+use trieline_lpm::{IpPrefix, Prefix, ops};
+
+/// Tables of an image that this command makes; those of the daemon have the same numbers.
+const TABLE4: u32 = 0;
+const TABLE6: u32 = 1;
+
+const FILES: &str = "\
+A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that
+`table build` made; packed by gzip or bzip2 or not; `-` is standard input. FORMAT: text, json, iproute, mrt, image.";
+
+/// What values that files have words for become.
+const BUILD_HELP: &str = "\
+Later files count where prefixes are the same. Values are numbers from 1 to 2147483647. Words (country codes, next hops, origins)
+are numbered, and the image keeps what the numbers mean. Prefixes without a value get 1.
+
+A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that
+`table build` made; packed by gzip or bzip2 or not; `-` is standard input. FORMAT: text, json, iproute, mrt, image.";
+
+/// Tables in files.
+#[derive(Debug, Subcommand)]
+pub enum TableCommand {
+    /// Make an image of prefix lists: a file that is mapped and looked up in at once
+    #[command(after_help = BUILD_HELP)]
+    Build(BuildArgs),
+    /// Longest match of addresses; exit code 1 when one has none
+    #[command(after_help = FILES)]
+    Get(GetArgs),
+    /// Print a table in order, or write it in another format
+    #[command(after_help = FILES)]
+    Show(ShowArgs),
+    /// Prefixes by length, values, and the image's size
+    #[command(after_help = FILES)]
+    Stat(FileArgs),
+    /// Check an image: safe to walk, undamaged, and answering as its prefixes say
+    Verify(VerifyArgs),
+    /// Differences between two tables: + new, - gone, ~ other value; exit code 1 when there are any
+    #[command(after_help = FILES)]
+    Diff(DiffArgs),
+    /// The fewest prefixes with the same answer for every address
+    #[command(after_help = FILES)]
+    Aggregate(AggregateArgs),
+    /// The prefixes that cover a prefix or an address, shortest first; exit code 1 when there is none
+    #[command(after_help = FILES)]
+    Covering(RelatedArgs),
+    /// The prefixes that a prefix covers, in order; exit code 1 when there is none
+    #[command(after_help = FILES)]
+    Covered(RelatedArgs),
+}
+
+/// What to build.
+#[derive(Debug, Args)]
+pub struct BuildArgs {
+    /// Prefix lists
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The image
+    #[arg(short, long, value_name = "IMAGE")]
+    output: PathBuf,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+/// What to look up.
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    /// The table
+    file: PathBuf,
+    /// Addresses; `-` reads them from standard input, one a line
+    #[arg(required = true, value_name = "ADDRESS|-", value_parser = parse_query)]
+    addresses: Vec<Query>,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+/// What to print.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// The table
+    file: PathBuf,
+    /// Only this prefix and what it covers
+    prefix: Option<IpPrefix>,
+    #[command(flatten)]
+    write: WriteArgs,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+/// A file.
+#[derive(Debug, Args)]
+pub struct FileArgs {
+    /// The table
+    file: PathBuf,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+/// An image.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// The image
+    file: PathBuf,
+}
+
+/// What to compare.
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The old table
+    old: PathBuf,
+    /// The new table
+    new: PathBuf,
+    /// Compare answers to addresses instead of prefixes: the stretches where they differ
+    #[arg(long)]
+    forwarding: bool,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+/// What to aggregate.
+#[derive(Debug, Args)]
+pub struct AggregateArgs {
+    /// The table
+    file: PathBuf,
+    #[command(flatten)]
+    write: WriteArgs,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+/// Prefixes around one.
+#[derive(Debug, Args)]
+pub struct RelatedArgs {
+    /// The table
+    file: PathBuf,
+    /// A prefix, or an address
+    prefix: IpPrefix,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+/// Runs a `table` command. `family` is 4 or 6 when only one is asked for.
+pub fn run(command: &TableCommand, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
+    match command {
+        TableCommand::Build(args) => build(args, family, output),
+        TableCommand::Get(args) => get(args, family, output),
+        TableCommand::Show(args) => show(args, family, output),
+        TableCommand::Stat(args) => inspect::stat(&args.file, &args.read, family, output),
+        TableCommand::Verify(args) => inspect::verify(&args.file, output),
+        TableCommand::Diff(args) => {
+            if is_stdin(&args.old) && is_stdin(&args.new) {
+                return Err(usage("both tables from standard input; expected at most one".into()).into());
+            }
+            let old = Table::read(&args.old, &args.read, family)?;
+            let new = Table::read(&args.new, &args.read, family)?;
+            Ok(no_if(compare::diff(&old, new, args.forwarding, output)? > 0))
+        }
+        TableCommand::Aggregate(args) => aggregate(args, family, output),
+        TableCommand::Covering(args) => related(args, family, output, true),
+        TableCommand::Covered(args) => related(args, family, output, false),
+    }
+}
+
+/// "The answer is no."
+fn no_if(no: bool) -> ExitCode {
+    if no { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn build(args: &BuildArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
+    if args.files.iter().filter(|file| is_stdin(file)).count() > 1 {
+        return Err(usage("standard input twice; expected it once".into()).into());
+    }
+    let bars = Bars::new();
+    let begin = Instant::now();
+    let mut table: Option<Table> = None;
+    for file in &args.files {
+        bars.phase(&format!("reading {}", file.display()), 0);
+        let read = Table::read(file, &args.read, family)?;
+        match &mut table {
+            None => table = Some(read),
+            Some(table) => table.lay(read).map_err(|error| anyhow!("{}: {error}", file.display()))?,
+        }
+    }
+    let Some(table) = table else { bail!("no files") };
+    let read = begin.elapsed();
+    bars.phase("building the image", 0);
+    let begin = Instant::now();
+    let saved = print::image(&table, &table.names, &args.output)?;
+    let built = begin.elapsed();
+    bars.finish();
+    let ms = |time: std::time::Duration| time.as_millis() as u64;
+    if is_stdin(&args.output) {
+        // The image itself is what was asked for.
+    } else if output.json {
+        output.document(&json!({
+            "file": args.output.to_string_lossy(), "ipv4": table.v4.len(), "ipv6": table.v6.len(),
+            "skipped": table.skipped, "image_bytes": saved.image_bytes, "file_bytes": saved.file_bytes,
+            "read_ms": ms(read), "build_ms": ms(built), "names": table.names,
+        }))?;
+    } else {
+        let names = if table.names.is_empty() {
+            String::new()
+        } else {
+            format!("; {} values have names (`table stat`)", table.names.len())
+        };
+        let skipped =
+            if table.skipped > 0 { format!("; {} entries skipped", table.skipped) } else { String::new() };
+        output.text(&format!(
+            "{}: {} IPv4 and {} IPv6 prefixes{names}{skipped}; image {}, file {}; read in {} ms, built and saved in {} ms",
+            args.output.display(),
+            table.v4.len(),
+            table.v6.len(),
+            inspect::mebibytes(saved.image_bytes),
+            inspect::mebibytes(saved.file_bytes),
+            ms(read),
+            ms(built)
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn get(args: &GetArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
+    if is_stdin(&args.file) && args.addresses.contains(&Query::Stdin) {
+        return Err(usage("table and addresses from standard input; expected one of them".into()).into());
+    }
+    let addresses = addresses(&args.addresses, family)?;
+    let rows: Vec<Row> = match inspect::image(&args.file)? {
+        Some(image) => {
+            image.verify()?;
+            addresses.iter().map(|addr| in_image(&image, *addr)).collect::<anyhow::Result<_>>()?
+        }
+        None => {
+            let table = Table::read(&args.file, &args.read, family)?;
+            addresses.iter().map(|addr| in_table(&table, *addr)).collect()
+        }
+    };
+    let none = rows.iter().any(|row| row.kind.is_some());
+    print::list(rows.into_iter(), output)?;
+    Ok(no_if(none))
+}
+
+/// The answer of an image: the value by its lookup, the prefix from what it was made of.
+fn in_image(image: &Snapshot, addr: IpAddr) -> anyhow::Result<Row> {
+    let family = if addr.is_ipv4() { 4 } else { 6 };
+    let Some(root) = image.directory().find(|root| root.family == family) else { return Ok(nothing(addr)) };
+    let value = match addr {
+        IpAddr::V4(addr) => image.reader().lookup4(root.id, addr.into()),
+        IpAddr::V6(addr) => image.reader().lookup6(root.id, addr.into()),
+    };
+    let Some(value) = value else { return Ok(nothing(addr)) };
+    if !image.has_prefixes() {
+        return Ok(Row { value: Some(value), kind: None, ..nothing(addr) });
+    }
+    let contents = image.contents()?;
+    let found = match addr {
+        IpAddr::V4(addr) => {
+            contents.entries::<u32>(root.id)?.longest(addr.into()).map(|row| (IpPrefix::V4(row.0), row.1))
+        }
+        IpAddr::V6(addr) => {
+            contents.entries::<u128>(root.id)?.longest(addr.into()).map(|row| (IpPrefix::V6(row.0), row.1))
+        }
+    };
+    match found {
+        Some((prefix, expected)) if expected == value => {
+            let name = contents.names().get(&value).cloned();
+            Ok(Row {
+                prefix: Some(prefix.to_string()),
+                value: Some(value),
+                kind: None,
+                name,
+                ..nothing(addr)
+            })
+        }
+        _ => bail!(
+            "{}: the image answers {addr} by {value}, its prefixes do not: `trieline table verify` says more",
+            image.path().display()
+        ),
+    }
+}
+
+fn in_table(table: &Table, addr: IpAddr) -> Row {
+    let found = match addr {
+        IpAddr::V4(addr) => {
+            covering(&table.v4, Prefix::host(addr.into())).last().map(|row| (IpPrefix::V4(row.0), row.1))
+        }
+        IpAddr::V6(addr) => {
+            covering(&table.v6, Prefix::host(addr.into())).last().map(|row| (IpPrefix::V6(row.0), row.1))
+        }
+    };
+    match found {
+        None => nothing(addr),
+        Some((prefix, value)) => Row {
+            prefix: Some(prefix.to_string()),
+            kind: None,
+            value: table.has_values.then_some(value),
+            name: table.names.get(&value).cloned(),
+            ..nothing(addr)
+        },
+    }
+}
+
+fn nothing(addr: IpAddr) -> Row {
+    Row { dst: addr.to_string(), prefix: None, kind: Some("none"), value: None, name: None }
+}
+
+/// An error unless a prefix is of the family asked for.
+fn check_family(family: Option<u8>, prefix: &IpPrefix) -> anyhow::Result<()> {
+    let is = if matches!(prefix, IpPrefix::V4(_)) { 4 } else { 6 };
+    Ok(expect_family(family, is, prefix).map_err(usage)?)
+}
+
+fn show(args: &ShowArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
+    if let Some(prefix) = &args.prefix {
+        check_family(family, prefix)?;
+    }
+    let mut table = Table::read(&args.file, &args.read, family)?;
+    if let Some(prefix) = args.prefix {
+        table.narrow(prefix);
+    }
+    print::table(&table, &args.write, output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn aggregate(args: &AggregateArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
+    let mut table = Table::read(&args.file, &args.read, family)?;
+    let before = (table.v4.len(), table.v6.len());
+    table.v4 = ops::aggregate(std::mem::take(&mut table.v4));
+    table.v6 = ops::aggregate(std::mem::take(&mut table.v6));
+    print::table(&table, &args.write, output)?;
+    eprintln!("IPv4 {} -> {}, IPv6 {} -> {} prefixes", before.0, table.v4.len(), before.1, table.v6.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn related(args: &RelatedArgs, family: Option<u8>, output: &Output, above: bool) -> anyhow::Result<ExitCode> {
+    check_family(family, &args.prefix)?;
+    let mut table = Table::read(&args.file, &args.read, family)?;
+    match args.prefix {
+        _ if !above => table.narrow(args.prefix),
+        IpPrefix::V4(prefix) => {
+            table.v4 = covering(&table.v4, prefix);
+            table.v6.clear();
+        }
+        IpPrefix::V6(prefix) => {
+            table.v6 = covering(&table.v6, prefix);
+            table.v4.clear();
+        }
+    }
+    let rows = table.rows().map(|(prefix, value)| Row::new(prefix, value, &table.names));
+    Ok(no_if(print::list(rows, output)? == 0))
+}

@@ -1,0 +1,238 @@
+//! Tables read from files of any format, sorted, each prefix once.
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use trieline_lpm::io::{self, Format, MrtValue, PrefixList, ReadOptions};
+use trieline_lpm::{Address, IpPrefix, Prefix};
+
+/// Names of the formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FormatName {
+    /// `PREFIX [VALUE]` lines
+    Text,
+    /// `[{"dst": "192.0.2.0/24", "value": 7}, …]`; read also from `ip -j route`
+    Json,
+    /// `ip route` lines; written as `route replace PREFIX nhid VALUE` for `ip -batch`
+    Iproute,
+    /// A routing table of RouteViews or RIS (RFC 6396, TABLE_DUMP_V2)
+    Mrt,
+    /// An image with its prefixes, as `table build` makes it
+    Image,
+}
+
+impl FormatName {
+    /// The library's name.
+    pub fn format(self) -> Format {
+        match self {
+            Self::Text => Format::Text,
+            Self::Json => Format::Json,
+            Self::Iproute => Format::IpRoute,
+            Self::Mrt => Format::Mrt,
+            Self::Image => Format::Snapshot,
+        }
+    }
+}
+
+/// What values of an MRT dump are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MrtValueName {
+    /// The number of the next hop
+    Nexthop,
+    /// The number of the origin AS
+    Origin,
+    /// The multi-exit discriminator itself, where `table show --format mrt` keeps values
+    Med,
+}
+
+/// How files are read.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct ReadArgs {
+    /// The files' format [default: told by the content]
+    #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
+    from: Option<FormatName>,
+    /// What values of an MRT dump are made of: nexthop, origin or med
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "nexthop", hide_possible_values = true)]
+    mrt_value: MrtValueName,
+    /// The peer whose routes of an MRT dump are taken [default: each prefix's first]
+    #[arg(long, value_name = "ADDRESS")]
+    mrt_peer: Option<IpAddr>,
+}
+
+impl ReadArgs {
+    fn options(&self) -> ReadOptions {
+        ReadOptions {
+            format: self.from.map(FormatName::format),
+            mrt_value: match self.mrt_value {
+                MrtValueName::Nexthop => MrtValue::NextHop,
+                MrtValueName::Origin => MrtValue::Origin,
+                MrtValueName::Med => MrtValue::Med,
+            },
+            mrt_peer: self.mrt_peer,
+        }
+    }
+}
+
+/// The prefixes of a family, in order.
+pub type Rows<A> = Vec<(Prefix<A>, u32)>;
+
+/// A table of both families.
+#[derive(Debug, Clone)]
+pub struct Table {
+    /// IPv4.
+    pub v4: Rows<u32>,
+    /// IPv6.
+    pub v6: Rows<u128>,
+    /// What values stand for.
+    pub names: BTreeMap<u32, String>,
+    /// Whether the file had values; if not, all are 1.
+    pub has_values: bool,
+    /// Entries passed over.
+    pub skipped: u64,
+}
+
+impl Table {
+    /// Reads a file; only `family` if one is given.
+    pub fn read(path: &Path, args: &ReadArgs, family: Option<u8>) -> anyhow::Result<Self> {
+        let mut list = io::read(path, &args.options())?;
+        if family == Some(6) {
+            list.prefixes.v4.clear();
+        }
+        if family == Some(4) {
+            list.prefixes.v6.clear();
+        }
+        Self::of(list).with_context(|| path.display().to_string())
+    }
+
+    fn of(list: PrefixList) -> anyhow::Result<Self> {
+        let prefixes = &list.prefixes;
+        let values = || prefixes.v4.iter().map(|row| row.1).chain(prefixes.v6.iter().map(|row| row.1));
+        let with = values().filter(Option::is_some).count();
+        let all = prefixes.len();
+        if with != 0 && with != all {
+            let without = prefixes.v4.iter().find(|row| row.1.is_none()).map(|row| IpPrefix::V4(row.0));
+            let without =
+                without.or(prefixes.v6.iter().find(|row| row.1.is_none()).map(|row| IpPrefix::V6(row.0)));
+            let first = without.map(|prefix| prefix.to_string()).unwrap_or_default();
+            bail!(
+                "{with} prefixes have a value and {} have none (the first is {first}); expected all or none",
+                all - with
+            );
+        }
+        Ok(Self {
+            v4: sorted(list.prefixes.v4),
+            v6: sorted(list.prefixes.v6),
+            names: list.names,
+            has_values: with > 0,
+            skipped: list.skipped,
+        })
+    }
+
+    /// Number of prefixes.
+    pub fn len(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+
+    /// All prefixes in order, IPv4 first; without values where the file had none.
+    pub fn rows(&self) -> impl Iterator<Item = (IpPrefix, Option<u32>)> + Clone + '_ {
+        let value = |value: u32| self.has_values.then_some(value);
+        let v4 = self.v4.iter().map(move |row| (IpPrefix::V4(row.0), value(row.1)));
+        v4.chain(self.v6.iter().map(move |row| (IpPrefix::V6(row.0), value(row.1))))
+    }
+
+    /// Keeps the prefixes that `outer` covers.
+    pub fn narrow(&mut self, outer: IpPrefix) {
+        match outer {
+            IpPrefix::V4(outer) => {
+                self.v4.retain(|row| outer.covers(&row.0));
+                self.v6.clear();
+            }
+            IpPrefix::V6(outer) => {
+                self.v6.retain(|row| outer.covers(&row.0));
+                self.v4.clear();
+            }
+        }
+    }
+
+    /// Lays another table over this one. Names are what counts where both have them: a value that means something else there gets
+    /// another number.
+    pub fn lay(&mut self, mut other: Self) -> anyhow::Result<()> {
+        if self.len() > 0 && other.len() > 0 {
+            if self.has_values != other.has_values {
+                bail!("one file has values, another has none; expected all or none");
+            }
+            if self.names.is_empty() != other.names.is_empty() && self.has_values {
+                bail!("values are numbers in one file and names in another; expected one of both");
+            }
+        }
+        other.renumber(&self.names);
+        self.has_values |= other.has_values;
+        self.skipped += other.skipped;
+        self.names.append(&mut other.names);
+        let lay4 = std::mem::take(&mut self.v4).into_iter().chain(other.v4);
+        self.v4 = sorted(lay4.map(|(prefix, value)| (prefix, Some(value))).collect());
+        let lay6 = std::mem::take(&mut self.v6).into_iter().chain(other.v6);
+        self.v6 = sorted(lay6.map(|(prefix, value)| (prefix, Some(value))).collect());
+        Ok(())
+    }
+
+    /// Gives values the numbers that `names` has for the same names, and new ones to names it lacks.
+    pub fn renumber(&mut self, names: &BTreeMap<u32, String>) {
+        if self.names.is_empty() || names.is_empty() {
+            return;
+        }
+        let numbers: HashMap<&str, u32> = names.iter().map(|(value, name)| (name.as_str(), *value)).collect();
+        let mut next = names.last_key_value().map_or(0, |(value, _)| *value);
+        let mut changed = BTreeMap::new();
+        let mut renamed = BTreeMap::new();
+        for (value, name) in &self.names {
+            let number = numbers.get(name.as_str()).copied().unwrap_or_else(|| {
+                next += 1;
+                next
+            });
+            changed.insert(*value, number);
+            renamed.insert(number, name.clone());
+        }
+        let number = |value: &mut u32| {
+            if let Some(number) = changed.get(value) {
+                *value = *number;
+            }
+        };
+        self.v4.iter_mut().for_each(|row| number(&mut row.1));
+        self.v6.iter_mut().for_each(|row| number(&mut row.1));
+        self.names = renamed;
+    }
+}
+
+/// In order; of equal prefixes the last counts.
+fn sorted<A: Address>(rows: Vec<(Prefix<A>, Option<u32>)>) -> Rows<A> {
+    let mut rows: Rows<A> = rows.into_iter().map(|(prefix, value)| (prefix, value.unwrap_or(1))).collect();
+    if !rows.is_sorted_by(|one, next| one.0 < next.0) {
+        rows.sort_by_key(|row| row.0);
+        rows.dedup_by(|next, kept| {
+            let is_same = next.0 == kept.0;
+            if is_same {
+                kept.1 = next.1;
+            }
+            is_same
+        });
+    }
+    rows
+}
+
+/// The prefixes that cover `prefix`, itself included, shortest first. O(k log n).
+pub fn covering<A: Address>(rows: &[(Prefix<A>, u32)], prefix: Prefix<A>) -> Vec<(Prefix<A>, u32)> {
+    let lengths = 0..=prefix.len();
+    let found = lengths.filter_map(|len| {
+        let at = rows.binary_search_by_key(&Prefix::truncated(prefix.addr(), len), |row| row.0).ok()?;
+        rows.get(at).copied()
+    });
+    found.collect()
+}
+
+/// A path for messages and for files.
+pub fn is_stdin(path: &Path) -> bool {
+    path == PathBuf::from("-")
+}

@@ -1,0 +1,208 @@
+//! What a table consists of, and whether an image is sound and says what its prefixes say.
+
+use super::input::{ReadArgs, Table, is_stdin};
+use crate::output::Output;
+use anyhow::bail;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+use trieline_lpm::io::snapshot::{Snapshot, SnapshotError, Stored};
+use trieline_lpm::io::{Format, detect};
+use trieline_lpm::{Address, Prefix, ops};
+
+/// Values that people see; JSON has all.
+const SHOWN: usize = 10;
+
+/// Maps a file if it is an image; `None` if it is something else.
+pub fn image(path: &Path) -> anyhow::Result<Option<Snapshot>> {
+    if is_stdin(path) {
+        return Ok(None);
+    }
+    // Packed images and other formats are read as a list.
+    let mut head = Vec::new();
+    let file = std::fs::File::open(path).map_err(|source| SnapshotError::Io { path: path.into(), source })?;
+    if !file.metadata().is_ok_and(|at| at.is_file()) {
+        return Ok(None);
+    }
+    file.take(64).read_to_end(&mut head).map_err(|source| SnapshotError::Io { path: path.into(), source })?;
+    Ok(if detect(&head) == Format::Snapshot { Some(Snapshot::open_unverified(path)?) } else { None })
+}
+
+/// `table stat`.
+pub fn stat(path: &Path, args: &ReadArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
+    let image = image(path)?;
+    if let Some(image) = &image {
+        image.verify()?;
+    }
+    let table = match &image {
+        Some(image) if !image.has_prefixes() => None,
+        _ => Some(Table::read(path, args, family)?),
+    };
+    let mut document = Map::new();
+    let mut text = String::new();
+    if let Some(table) = &table {
+        document.insert("ipv4".into(), table.v4.len().into());
+        document.insert("ipv6".into(), table.v6.len().into());
+        let _ = writeln!(text, "prefixes  {} IPv4, {} IPv6", table.v4.len(), table.v6.len());
+        if table.skipped > 0 {
+            document.insert("skipped".into(), table.skipped.into());
+            let _ = writeln!(text, "skipped   {} entries that are no unicast prefixes", table.skipped);
+        }
+        for (name, key, lengths) in
+            [("IPv4", "lengths4", lengths(&table.v4)), ("IPv6", "lengths6", lengths(&table.v6))]
+        {
+            if !lengths.is_empty() {
+                let words: Vec<String> =
+                    lengths.iter().map(|(len, count)| format!("/{len} {count}")).collect();
+                let _ = writeln!(text, "{name}      {}", words.join("  "));
+            }
+            let lengths = lengths.iter().map(|(len, count)| (len.to_string(), Value::from(*count)));
+            document.insert(key.into(), lengths.collect::<Map<_, _>>().into());
+        }
+        if table.has_values {
+            let mut values: BTreeMap<u32, u64> = BTreeMap::new();
+            let all = table.v4.iter().map(|row| row.1).chain(table.v6.iter().map(|row| row.1));
+            all.for_each(|value| *values.entry(value).or_default() += 1);
+            let mut values: Vec<_> = values.into_iter().collect();
+            values.sort_by_key(|(value, count)| (u64::MAX - count, *value));
+            let _ = writeln!(text, "values    {}", values.len());
+            for (value, count) in values.iter().take(SHOWN) {
+                let name = table.names.get(value).map(|name| format!("  {name}")).unwrap_or_default();
+                let _ = writeln!(text, "          {value}: {count} prefixes{name}");
+            }
+            if values.len() > SHOWN {
+                let _ = writeln!(text, "          … {} more (-j shows all)", values.len() - SHOWN);
+            }
+            let rows = values.iter().map(|(value, count)| {
+                let mut row = json!({ "value": value, "prefixes": count });
+                if let Some(name) = table.names.get(value) {
+                    row["name"] = name.as_str().into();
+                }
+                row
+            });
+            document.insert("values".into(), rows.collect());
+        }
+    }
+    if let Some(image) = &image {
+        let roots: Vec<Value> = image
+            .directory()
+            .map(|root| {
+                let _ = writeln!(
+                    text,
+                    "table {}   {} prefixes, keys of {} bits, root of {} bits",
+                    root.id, root.prefixes, root.key_bits, root.root_bits
+                );
+                json!({
+                    "id": root.id, "family": root.family, "key_bits": root.key_bits,
+                    "root_bits": root.root_bits, "prefixes": root.prefixes,
+                })
+            })
+            .collect();
+        let _ = writeln!(
+            text,
+            "image     {}, file {}",
+            mebibytes(image.image_bytes()),
+            mebibytes(image.file_bytes())
+        );
+        document.insert("image_bytes".into(), image.image_bytes().into());
+        document.insert("file_bytes".into(), image.file_bytes().into());
+        document.insert("tables".into(), roots.into());
+    }
+    if output.json {
+        output.document(&document)?
+    } else {
+        output.text(&text)?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Bytes for people.
+pub fn mebibytes(bytes: u64) -> String {
+    if bytes < 1 << 20 {
+        format!("{} KiB", bytes.div_ceil(1024))
+    } else {
+        format!("{:.1} MiB", bytes as f64 / 1048576.0)
+    }
+}
+
+fn lengths<A: Address>(rows: &[(Prefix<A>, u32)]) -> BTreeMap<u16, u64> {
+    let mut lengths = BTreeMap::new();
+    rows.iter().for_each(|(prefix, _)| *lengths.entry(prefix.len()).or_default() += 1);
+    lengths
+}
+
+/// `table verify`.
+pub fn verify(path: &Path, output: &Output) -> anyhow::Result<ExitCode> {
+    let begin = Instant::now();
+    let Some(image) = image(path)? else {
+        bail!("{}: no image; expected a file that `trieline table build` made", path.display());
+    };
+    image.verify()?;
+    let walked = begin.elapsed();
+    let (mut prefixes, mut addresses) = (0, 0);
+    let mut others = 0;
+    if image.has_prefixes() {
+        let contents = image.contents()?;
+        for table in contents.tables() {
+            prefixes += table.entries;
+            addresses += match table.family {
+                4 => answers::<u32>(&image, table.id)?,
+                6 => answers::<u128>(&image, table.id)?,
+                _ => {
+                    others += 1;
+                    0
+                }
+            };
+        }
+    }
+    let ms = |time: std::time::Duration| (time.as_secs_f64() * 1e5).round() / 100.0;
+    if output.json {
+        output.document(&json!({
+            "verified": true, "tables": image.directory().count(), "prefixes": prefixes, "addresses": addresses,
+            "tables_not_compared": others, "image_bytes": image.image_bytes(), "file_bytes": image.file_bytes(),
+            "open_verify_ms": ms(walked), "ms": ms(begin.elapsed()),
+        }))?;
+    } else if image.has_prefixes() {
+        let other =
+            if others > 0 { format!("; {others} tables of other keys not compared") } else { String::new() };
+        output.text(&format!(
+            "{}: sound; {prefixes} prefixes, {addresses} addresses answered as they say{other} (opened and verified in {:.1} ms)",
+            path.display(),
+            ms(walked),
+        ))?;
+    } else {
+        output.text(&format!(
+            "{}: sound; an image alone: there are no prefixes to compare its answers with",
+            path.display()
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Looks up the first and the last address of every stretch with one answer, and compares.
+fn answers<A: Stored>(image: &Snapshot, id: u32) -> anyhow::Result<u64> {
+    let contents = image.contents()?;
+    let reader = image.reader();
+    let mut count = 0;
+    for region in ops::regions(contents.entries::<A>(id)?.iter()) {
+        for addr in [region.first, region.last] {
+            let found = reader.lookup(id, addr);
+            if found != region.value {
+                let word = |value: Option<u32>| value.map_or("nothing".to_owned(), |value| value.to_string());
+                bail!(
+                    "{}: table {id}: {} is answered by {}, expected {} as its prefixes say",
+                    image.path().display(),
+                    Prefix::host(addr),
+                    word(found),
+                    word(region.value)
+                );
+            }
+            count += 1;
+        }
+    }
+    Ok(count)
+}
