@@ -59,7 +59,7 @@ fn measure<K: Address>(family: &str, prefixes: Vec<Prefix<K>>) -> Result<(), Box
     let same: u64 =
         addrs.iter().filter_map(|addr| map.lookup_prefix(*addr)).map(|(_, value)| u64::from(*value)).sum();
     each("lookup_prefix", begin.elapsed(), n);
-    if found != same || found != values.iter().flatten().map(|value| u64::from(**value)).sum() {
+    if found != same || found != values.iter().flatten().map(|value| u64::from(**value)).sum::<u64>() {
         return Err("the ways to look up disagree".into());
     }
     let begin = Instant::now();

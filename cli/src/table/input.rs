@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use trieline_lpm::io::{self, Format, MrtValue, PrefixList, ReadOptions};
 use trieline_lpm::{Address, IpPrefix, Prefix};
 
@@ -232,7 +232,7 @@ pub fn covering<A: Address>(rows: &[(Prefix<A>, u32)], prefix: Prefix<A>) -> Vec
     found.collect()
 }
 
-/// A path for messages and for files.
+/// Whether a file is standard input or output.
 pub fn is_stdin(path: &Path) -> bool {
-    path == PathBuf::from("-")
+    path.as_os_str() == "-"
 }
