@@ -19,6 +19,11 @@
  *                length 0, applies)
  *   bit 31 = 1   a node: bits 30..29 kind, bits 28..0 offset in units of 8 bytes
  *
+ * A table with a palette has it right behind the root: 256 values, of which [0] is 0.
+ *
+ * No node begins in the last TL_GUARD bytes of an image: whoever has checked that a node's offset lies before
+ * them may read all of the node.
+ *
  * A writer builds new nodes aside and publishes them by one release-store of the 32-bit word that leads to
  * them. What the word led to before must stay untouched until no reader can hold it (a grace period; see
  * `Grace` in the Rust crate).
@@ -31,13 +36,14 @@
 #endif
 
 #define TL_IMAGE_MAGIC 0x4c495254u /* "TRIL" */
-#define TL_IMAGE_VERSION 1
+#define TL_IMAGE_VERSION 2
 #define TL_CHUNK                                                                                             \
 	65536u		 /* bytes; a writer that opens an image keeps every chunk that a table reaches into  \
 			  */
 #define TL_DIRECTORY 64u /* offset of the directory */
 #define TL_NO_TABLE 0u
 #define TL_VALUE_MAX 0x7fffffffu
+#define TL_GUARD 2048u
 
 /* Header, at offset 0. Written once by whoever creates the image, except `generation`. */
 struct tl_image {
@@ -53,12 +59,13 @@ struct tl_image {
 /* Header of a table, in the 64 bytes before its root. */
 struct tl_table {
 	__u32 fallback;	  /* value of the prefix of length 0; 0 = none; a change comes with a new root */
-	__u8 key_family;  /* 4 = IPv4, 6 = IPv6 */
+	__u8 key_family;  /* 4 = IPv4, 6 = IPv6, 0 = other keys */
 	__u8 root_bits;	  /* as in the directory word */
-	__u16 key_bits;	  /* 32, 128 */
+	__u16 key_bits;	  /* 1 .. 2048; 32 and 128 for the families 4 and 6 */
 	__u32 prefixes;	  /* in the table, the one of length 0 included; informative */
 	__u32 root_bytes; /* 4 << root_bits */
-	__u32 reserved[12];
+	__u32 palette;	  /* entries behind the root: 0 or TL_PALETTE */
+	__u32 reserved[11];
 };
 
 /* Directory word. */
@@ -78,17 +85,57 @@ struct tl_table {
  * A bitmap node covers 2^stride slots as runs of equal refs: bit i of the bitmap is set where slot i starts a
  * run; bit 0 is always set; a slot that leads to a node is a run of its own. `ref[k]` is the ref of the k-th
  * run, so slot i has ref[popcount(bits 0..i) - 1].
+ *
+ * Tables of IPv4 have these kinds.
  */
-enum tl_node_kind {
+enum tl_kind4 {
 	TL_NODE6 = 0, /* struct tl_node6: six key bits */
-	TL_NODE8 = 1, /* struct tl_node8: eight key bits */
-	TL_SKIP = 2,  /* struct tl_skip: 1 to TL_SKIP_MAX key bits that only one way leads through */
-	TL_RAW8 = 3,  /* u32 ref[256]: eight key bits, one ref a slot; where a node8 would have many runs */
+	TL_LEAF6 = 1, /* struct tl_leaf6: six key bits, values only, as indices into the palette */
+	TL_RANGES = 2, /* struct tl_ranges: the next sixteen key bits, values only, nothing behind them */
+	TL_HOSTS = 3, /* struct tl_host[16]: the next sixteen key bits, nothing behind them */
 };
 
 struct tl_node6 {
 	__u64 starts;
 	__u32 ref[];
+};
+
+#define TL_PALETTE 256u
+struct tl_leaf6 {
+	__u64 starts;
+	__u8 index[]; /* as `ref` of a node6, each an index into the palette */
+};
+
+/*
+ * Up to nine runs of the next sixteen key bits: where each but the first starts, in descending order, 0 where
+ * there is none; and their values in the same order, that of the first run last. So the value of key bits k
+ * is value[number of starts above k].
+ */
+#define TL_RANGES_STARTS 8
+struct tl_ranges {
+	__u16 start[TL_RANGES_STARTS];
+	__u32 value[];
+};
+
+/*
+ * Up to sixteen single keys that differ in four of the next sixteen key bits: those that begin 2w bits
+ * further are the index, w being the low three bits of the ref (the node is aligned to 64 bytes). An entry
+ * whose `check` is not the sixteen key bits does not count, and then the value is
+ * host[0].half | host[1].half << 16. An unused entry has a check whose own index is another.
+ */
+struct tl_host {
+	__u32 value;
+	__u16 check;
+	__u16 half;
+};
+#define TL_HOSTS_BITS 4
+#define TL_HOSTS_WINDOW 7u /* of the ref */
+
+/* Tables of other keys have these kinds. */
+enum tl_kind {
+	TL_NODE8 = 1, /* struct tl_node8: eight key bits */
+	TL_SKIP = 2,  /* struct tl_skip: 1 to TL_SKIP_MAX key bits that only one way leads through */
+	TL_RAW8 = 3,  /* u32 ref[256]: eight key bits, one ref a slot; where a node8 would have many runs */
 };
 
 struct tl_node8 {
@@ -111,14 +158,17 @@ struct tl_skip {
 	__u32 reserved;
 };
 
-/* After the root, IPv4 has node6 only, IPv6 the others. Neither takes more steps than these. */
-#define TL_V4_STEPS_MAX 6  /* ceil(32 / 6): a root of 0 bits */
-#define TL_V6_STEPS_MAX 16 /* 128 / 8: a root of 0 bits */
+/* No lookup takes more steps than these. */
+#define TL_V4_STEPS_MAX 6		    /* ceil(32 / 6): a root of 0 bits */
+#define TL_V6_STEPS_MAX 16		    /* 128 / 8: a root of 0 bits */
+#define TL_KEY_STEPS_MAX(bits) ((bits + 7) / 8) /* keys of that width, at most 256 */
 
 _Static_assert(sizeof(struct tl_image) == TL_DIRECTORY, "the directory follows the header");
 _Static_assert(sizeof(struct tl_table) == 64, "table header");
 _Static_assert(sizeof(struct tl_node6) == 8, "node6 header");
 _Static_assert(sizeof(struct tl_node8) == 40, "node8 header");
 _Static_assert(sizeof(struct tl_skip) == 32, "skip");
+_Static_assert(sizeof(struct tl_ranges) == 16, "ranges header");
+_Static_assert(sizeof(struct tl_host) == 8, "host");
 
 #endif

@@ -34,6 +34,35 @@ static inline __attribute__((always_inline)) __u32 tl_table_word(tl_base_t base,
 	return tl_load32(base, TL_DIRECTORY + 4 * id);
 }
 
+/* How many of the starts in `pair` (two of tl_ranges' words, 16 bits each) lie above key bits whose complement
+ * to 0xffff is `rest`, in both halves: bits 16 and 48 of the sum. */
+static inline __attribute__((always_inline)) __u64 tl_above(__u64 pair, __u64 rest)
+{
+	const __u64 low = 0x0000ffff0000ffffull, carry = 0x0001000000010000ull;
+
+	return (((pair & low) + rest) & carry) + (((pair >> 16 & low) + rest) & carry);
+}
+
+/* The value that the node6-sized end of a walk gives for the 16 key bits `bits`: tl_ranges or tl_host[16]. */
+static inline __attribute__((always_inline)) __u32 tl_tail4(tl_base_t base, __u32 ref, __u32 bits)
+{
+	__u32 node = (ref & TL_REF_OFFSET) << 3;
+
+	if ((ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT == TL_RANGES) {
+		__u64 rest = 0x0000ffff0000ffffull - (bits | (__u64)bits << 32);
+		__u64 sum = (tl_above(tl_load64(base, node), rest) + tl_above(tl_load64(base, node + 8), rest)) >> 16;
+
+		return tl_load32(base, node + sizeof(struct tl_ranges) + 4 * ((sum + (sum >> 32)) & 15));
+	} else {
+		__u32 window = 2 * (ref & TL_HOSTS_WINDOW), hosts = node & ~(8 * TL_HOSTS_WINDOW);
+		__u64 host = tl_load64(base, hosts + sizeof(struct tl_host) * ((bits << window & 0xffff) >> 12));
+
+		if ((host >> 32 & 0xffff) == bits)
+			return (__u32)host;
+		return tl_load64(base, hosts) >> 48 | (tl_load64(base, hosts + 8) >> 48) << 16;
+	}
+}
+
 /* Longest match of an IPv4 address among the prefixes of 1 bit and more under directory word `word`. */
 static inline __attribute__((always_inline)) __u32 tl_walk4(tl_base_t base, __u32 word, __u32 addr)
 {
@@ -45,10 +74,20 @@ static inline __attribute__((always_inline)) __u32 tl_walk4(tl_base_t base, __u3
 	ref = tl_load32(base, root + (((__u64)addr << bits) >> 32) * 4);
 	key <<= bits;
 	for (i = 0; i < TL_V4_STEPS_MAX && ref & TL_REF_NODE; i++) {
-		__u32 node = (ref & TL_REF_OFFSET) << 3;
-		__u64 starts = tl_load64(base, node);
+		__u32 node = (ref & TL_REF_OFFSET) << 3, kind = (ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT;
+		__u64 starts;
 
-		ref = tl_load32(base, node + 4 + 4 * tl_popcount(starts << (63 - (key >> 58))));
+		if (__builtin_expect(kind > TL_LEAF6, 0)) {
+			ref = tl_tail4(base, ref, key >> 48);
+			break;
+		}
+		starts = tl_load64(base, node) << (63 - (key >> 58));
+		if (kind == TL_LEAF6) {
+			ref = tl_load8(base, node + sizeof(struct tl_leaf6) - 1 + tl_popcount(starts));
+			ref = tl_load32(base, root + (4u << bits) + 4 * ref);
+			break;
+		}
+		ref = tl_load32(base, node + sizeof(struct tl_node6) - 4 + 4 * tl_popcount(starts));
 		key <<= 6;
 	}
 	if (ref & TL_REF_NODE)

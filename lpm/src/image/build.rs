@@ -1,34 +1,56 @@
 //! Turns sorted prefixes into nodes, aside: nothing that it writes can be found by a reader before the caller publishes it.
-//!
-//! [`Builder::subtree`] builds all that lies under a root slot or below; [`Builder::edit`] changes what is there with as few new
-//! nodes as one published word allows.
 
 use super::Error;
+use super::edit::Piece;
 use super::layout::{
-    Kind, NODE8, RAW8, RAW8_MIN, REF_NODE, REF_OFFSET, SKIP, SKIP_MAX, SKIP_MIN, Skip, UNIT, kind_of,
-    node_ref,
+    HOSTS, HOSTS_BITS, HOSTS_BYTES, HOSTS_WINDOW, Kind, LEAF6, LINE, NODE6, NODE8, RANGES, RANGES_BITS,
+    RANGES_STARTS, RANGES_VALUES, RAW8, RAW8_MIN, SKIP, SKIP_MAX, SKIP_MIN, UNIT, node_ref,
 };
-use super::lookup::{load, skip, starts};
+use super::palette::Palette;
+use super::runs::{Runs, packed};
 use super::space::{Block, Space};
 use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
-use crate::shadow::Shadow;
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
-use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Buffers that every update needs, kept by the image so that none is made anew.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    built: Vec<Block>,
+    replaced: Vec<Block>,
+    /// The node being changed, the same with changes, and the next.
+    runs: [Runs; 3],
+    pieces: Vec<Piece>,
+}
+
+impl Scratch {
+    pub fn new() -> Self {
+        Self { built: Vec::new(), replaced: Vec::new(), runs: [Runs::new(), Runs::new(), Runs::new()], pieces: Vec::new() }
+    }
+}
 
 /// Builds nodes of one table and remembers them, so that they can be given back if the memory runs out midway.
 pub(crate) struct Builder<'a, G> {
+    pub runs: &'a mut [Runs; 3],
+    pub pieces: &'a mut Vec<Piece>,
+    pub nodes: Nodes<'a, G>,
+}
+
+/// Writes single nodes.
+pub(crate) struct Nodes<'a, G> {
     pub words: &'a [AtomicU32],
     space: &'a mut Space,
     grace: &'a mut G,
-    kind: Kind,
-    built: Vec<Block>,
+    pub kind: Kind,
+    pub palette: Option<&'a Palette>,
+    built: &'a mut Vec<Block>,
     /// Blocks that the published words will make unreachable.
-    replaced: Vec<Block>,
+    pub replaced: &'a mut Vec<Block>,
 }
 
 /// A word to publish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Swing {
     /// Its index in the image.
     pub word: usize,
@@ -37,21 +59,25 @@ pub(crate) struct Swing {
 }
 
 impl<'a, G: Grace> Builder<'a, G> {
-    pub fn new(words: &'a [AtomicU32], space: &'a mut Space, grace: &'a mut G, kind: Kind) -> Self {
-        Self { words, space, grace, kind, built: Vec::new(), replaced: Vec::new() }
-    }
-
-    /// A block of `units` that is given back by [`Builder::abandon`].
-    pub fn allocate(&mut self, units: u32) -> Result<Block, Error> {
-        let block = self.space.allocate(units, self.grace)?;
-        self.built.push(block);
-        Ok(block)
+    pub fn new(
+        words: &'a [AtomicU32],
+        space: &'a mut Space,
+        grace: &'a mut G,
+        kind: Kind,
+        palette: Option<&'a Palette>,
+        scratch: &'a mut Scratch,
+    ) -> Self {
+        let Scratch { built, replaced, runs, pieces } = scratch;
+        built.clear();
+        replaced.clear();
+        pieces.clear();
+        Self { runs, pieces, nodes: Nodes { words, space, grace, kind, palette, built, replaced } }
     }
 
     /// Frees all that was built, as it will not be published; hands the reason back.
     pub fn abandon(self, why: Error) -> Error {
-        for block in self.built {
-            self.space.free(block);
+        for block in self.nodes.built.drain(..) {
+            self.nodes.space.free(block);
         }
         why
     }
@@ -59,129 +85,11 @@ impl<'a, G: Grace> Builder<'a, G> {
     /// Publishes what was built, word by word, then retires what those words led to and no longer do.
     pub fn publish(self, swings: &[Swing]) {
         for swing in swings {
-            self.words[swing.word].store(swing.entry, Ordering::Release);
+            self.nodes.words[swing.word].store(swing.entry, Ordering::Release);
         }
-        for block in self.replaced {
-            self.space.retire(block, self.grace);
+        for block in self.nodes.replaced.drain(..) {
+            self.nodes.space.retire(block, self.nodes.grace);
         }
-    }
-
-    /// Marks all that `entry` leads to as replaced.
-    pub fn replace(&mut self, entry: u32) {
-        walk::own_nodes(self.words, entry, self.kind, &mut |block| self.replaced.push(block));
-    }
-
-    /// Brings the part of the image under the word at index `word` (a root slot or a node's, reached by the first `depth` bits of
-    /// `prefix`'s address) in line with `shadow`, in which `prefix` has been added, changed or removed.
-    pub fn edit<A: Address>(
-        &mut self,
-        shadow: &Shadow<A>,
-        prefix: Prefix<A>,
-        word: usize,
-        depth: u16,
-    ) -> Result<Swing, Error> {
-        let old = load(self.words, word as u32 * 4);
-        let stride = self.kind.stride;
-        if old & REF_NODE == 0 || prefix.len() <= depth {
-            return self.rebuild(shadow, prefix.addr(), word, depth);
-        }
-        if kind_of(old) == SKIP {
-            return self.edit_skip(shadow, prefix, word, depth);
-        }
-        let node = (old & REF_OFFSET) * UNIT;
-        let mut slots = [0u32; 256];
-        let slots = &mut slots[..1 << stride];
-        let block = self.expand(old, slots);
-        let slot = prefix.addr().bits_at(depth, stride);
-        let end = depth + stride;
-        if prefix.len() <= end {
-            let covered = slot..slot + (1 << (end - prefix.len()));
-            for &entry in &slots[covered.clone()] {
-                if entry & REF_NODE != 0 {
-                    self.replace(entry); // a child is a run of one slot, so it comes once
-                }
-            }
-            slots[covered].fill(shadow.inherited(prefix.addr(), prefix.len()));
-            self.paint(&shadow.inside(prefix), depth, slots)?;
-        } else {
-            let child = if kind_of(old) == RAW8 {
-                node as usize / 4 + slot
-            } else {
-                let run = super::lookup::run_of(self.words, node, self.kind, slot as u32);
-                ((node + self.kind.refs) / 4 + run) as usize
-            };
-            let swing = self.edit(shadow, prefix, child, end)?;
-            let same_runs = slots[slot] & swing.entry & REF_NODE != 0 || slots[slot] == swing.entry;
-            if swing.word != child || same_runs {
-                return Ok(swing);
-            }
-            slots[slot] = swing.entry;
-        }
-        self.replaced.push(block);
-        Ok(Swing { word, entry: self.node(slots)? })
-    }
-
-    /// Builds all that is under the word at index `word`, reached by the first `depth` bits of `addr`, anew.
-    fn rebuild<A: Address>(
-        &mut self,
-        shadow: &Shadow<A>,
-        addr: A,
-        word: usize,
-        depth: u16,
-    ) -> Result<Swing, Error> {
-        self.replace(load(self.words, word as u32 * 4));
-        let inside = shadow.inside(Prefix::truncated(addr, depth));
-        let entry = self.subtree(&inside, depth, shadow.inherited(addr, depth))?;
-        Ok(Swing { word, entry })
-    }
-
-    /// [`Builder::edit`] where `word` leads to a skip.
-    fn edit_skip<A: Address>(
-        &mut self,
-        shadow: &Shadow<A>,
-        prefix: Prefix<A>,
-        word: usize,
-        depth: u16,
-    ) -> Result<Swing, Error> {
-        let old = load(self.words, word as u32 * 4);
-        let at = (old & REF_OFFSET) * UNIT;
-        let field = |field: usize| load(self.words, at + field as u32);
-        let otherwise = field(offset_of!(Skip, otherwise));
-        let (len, differs) = skip(self.words, at, prefix.addr(), depth);
-        let end = depth + len;
-        if prefix.len() >= end && !differs {
-            let next = (at as usize + offset_of!(Skip, next)) / 4;
-            let swing = self.edit(shadow, prefix, next, end)?;
-            if swing.word != next || swing.entry != otherwise {
-                return Ok(swing);
-            }
-            // Nothing is left behind the skip.
-            self.replaced.push(Block { at: old & REF_OFFSET, units: SKIP_UNITS });
-            return Ok(Swing { word, entry: otherwise });
-        }
-        self.rebuild(shadow, prefix.addr(), word, depth)
-    }
-
-    /// Writes the refs of a bitmap or raw node slot by slot; returns the node's block.
-    fn expand(&self, entry: u32, slots: &mut [u32]) -> Block {
-        let unit = entry & REF_OFFSET;
-        let node = unit * UNIT;
-        if kind_of(entry) == RAW8 {
-            for (slot, to) in slots.iter_mut().enumerate() {
-                *to = load(self.words, node + 4 * slot as u32);
-            }
-            return Block { at: unit, units: RAW8_UNITS };
-        }
-        let mut run = 0;
-        let mut current = 0;
-        for (slot, to) in slots.iter_mut().enumerate() {
-            if starts(self.words, node, self.kind, slot as u32 / 64) >> (slot % 64) & 1 == 1 {
-                current = load(self.words, node + self.kind.refs + 4 * run);
-                run += 1;
-            }
-            *to = current;
-        }
-        Block { at: unit, units: self.kind.units(run) }
     }
 
     /// The ref for the addresses that share their first `depth` bits with `entries`: sorted, all at least `depth` long. Addresses
@@ -196,55 +104,44 @@ impl<'a, G: Grace> Builder<'a, G> {
             (default, entries) = (*value, rest);
         }
         let ([(first, _), ..], [.., (last, _)]) = (entries, entries) else { return Ok(default) };
-        if self.kind == NODE8 {
-            // All go the same way for as long as the first and the last do and none ends.
-            let same = first.addr().common_bits(last.addr());
-            if same >= depth + SKIP_MIN {
-                let shortest = entries.iter().map(|(prefix, _)| prefix.len()).min().unwrap_or(depth);
-                let end = same.min(shortest).min(depth + SKIP_MAX);
-                if end >= depth + SKIP_MIN {
-                    return self.skip(entries, depth, end, default);
+        if self.nodes.kind == NODE6 {
+            if entries.len() <= FEW && needs_tail(entries, depth) {
+                if let Some(ranges) = Ranges::of(entries, depth, default) {
+                    return self.nodes.ranges(&ranges);
+                }
+                if depth + RANGES_BITS >= A::WIDTH {
+                    if let Some(window) = hosts_window(entries, depth) {
+                        return self.nodes.hosts(entries, depth, window, default);
+                    }
                 }
             }
+            let mut slots = [default; 1 << NODE6.stride];
+            self.paint(entries, depth, &mut slots)?;
+            return self.slots(&slots);
         }
-        let mut slots = [0u32; 256];
-        let slots = &mut slots[..1 << self.kind.stride];
-        slots.fill(default);
-        self.paint(entries, depth, slots)?;
-        self.node(slots)
-    }
-
-    /// A skip from `depth` to `end`, the bits that all `entries` share, and what is behind it.
-    fn skip<A: Address>(
-        &mut self,
-        entries: &[(Prefix<A>, u32)],
-        depth: u16,
-        end: u16,
-        default: u32,
-    ) -> Result<u32, Error> {
-        let next = self.subtree(entries, end, default)?;
-        if next == default {
-            return Ok(default);
+        // All go the same way for as long as the first and the last do and none ends.
+        let same = first.addr().common_bits(last.addr());
+        if same >= depth + SKIP_MIN {
+            let shortest = entries.iter().map(|(prefix, _)| prefix.len()).min().unwrap_or(depth);
+            let end = same.min(shortest).min(depth + SKIP_MAX);
+            if end >= depth + SKIP_MIN {
+                let next = self.subtree(entries, end, default)?;
+                return self.nodes.skip(first.addr(), depth, end, next, default);
+            }
         }
-        let block = self.allocate(SKIP_UNITS)?;
-        let addr = entries[0].0.addr().masked(end);
-        let (first, second) = (addr.word_at(depth), addr.word_at(depth + 64));
-        let bits = [first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32];
-        let words = bits.into_iter().chain([u32::from(end - depth), next, default, 0]);
-        for (word, value) in words.enumerate() {
-            self.words[(block.at * UNIT / 4) as usize + word].store(value, Ordering::Relaxed);
-        }
-        Ok(node_ref(SKIP, block.at))
+        let mut slots = [default; 1 << NODE8.stride];
+        self.paint(entries, depth, &mut slots)?;
+        self.slots(&slots)
     }
 
     /// Paints sorted `entries` over the slots of a node at `depth`, building its children.
-    fn paint<A: Address>(
+    pub fn paint<A: Address>(
         &mut self,
         mut entries: &[(Prefix<A>, u32)],
         depth: u16,
         slots: &mut [u32],
     ) -> Result<(), Error> {
-        let stride = self.kind.stride;
+        let stride = self.nodes.kind.stride;
         let end = depth + stride; // may pass the last bit: the missing key bits are 0, here and in the lookup
         while let Some(((prefix, value), rest)) = entries.split_first() {
             let slot = prefix.addr().bits_at(depth, stride);
@@ -264,47 +161,227 @@ impl<'a, G: Grace> Builder<'a, G> {
     }
 
     /// A node of these slots, or their value when all have the same.
-    fn node(&mut self, slots: &[u32]) -> Result<u32, Error> {
-        let mut refs = [0u32; 256];
-        let mut starts = [0u64; 4];
-        let mut before = 0u32;
-        let mut runs = 0usize;
-        for (slot, &entry) in slots.iter().enumerate() {
-            if slot % 64 == 0 {
-                before |= (runs as u32) << (8 * (slot / 64));
-            }
-            if slot == 0 || entry != refs[runs - 1] || entry & REF_NODE != 0 {
-                starts[slot / 64] |= 1 << (slot % 64);
-                refs[runs] = entry;
-                runs += 1;
-            }
+    pub fn slots(&mut self, slots: &[u32]) -> Result<u32, Error> {
+        let [_, _, runs] = &mut *self.runs;
+        runs.of_slots(slots);
+        self.nodes.bitmap(runs)
+    }
+}
+
+/// Whether a bitmap of `entries` would have nodes below it, and sixteen bits from `depth` on tell them apart.
+fn needs_tail<A: Address>(entries: &[(Prefix<A>, u32)], depth: u16) -> bool {
+    let deepest = entries.iter().map(|(prefix, _)| prefix.len()).max().unwrap_or(depth);
+    deepest > depth + NODE6.stride && deepest <= depth + RANGES_BITS
+}
+
+/// A crowd larger than this gets a bitmap node, so that an update beneath it has less to build anew.
+const FEW: usize = 32;
+
+impl<G: Grace> Nodes<'_, G> {
+    /// A block of `units` that is given back by [`Builder::abandon`].
+    pub fn allocate(&mut self, units: u32) -> Result<Block, Error> {
+        let block = self.space.allocate(units, self.grace)?;
+        self.built.push(block);
+        Ok(block)
+    }
+
+    /// Marks all that `entry` leads to as replaced.
+    pub fn replace(&mut self, entry: u32) {
+        walk::own_nodes(self.words, entry, self.kind, &mut |block| self.replaced.push(block));
+    }
+
+    fn put(&self, block: Block, word: usize, value: u32) {
+        self.words[(block.at * UNIT / 4) as usize + word].store(value, Ordering::Relaxed);
+    }
+
+    /// A node of these runs, or their value when there is one run only.
+    pub fn bitmap(&mut self, runs: &mut Runs) -> Result<u32, Error> {
+        if let Some(value) = runs.single(self.palette) {
+            return Ok(value);
         }
-        if runs == 1 && refs[0] & REF_NODE == 0 {
-            return Ok(refs[0]);
+        if let Some(palette) = self.palette {
+            if runs.encode(palette) {
+                return self.leaf(runs);
+            }
+            runs.decode(palette);
         }
-        if self.kind == NODE8 && runs >= RAW8_MIN {
+        if self.kind == NODE8 && runs.len() >= RAW8_MIN {
             let block = self.allocate(RAW8_UNITS)?;
-            let at = (block.at * UNIT / 4) as usize;
-            for (word, entry) in self.words[at..at + slots.len()].iter().zip(slots) {
-                word.store(*entry, Ordering::Relaxed);
+            for slot in 0..1 << NODE8.stride {
+                self.put(block, slot, runs.refs()[runs.at(slot)]);
             }
             return Ok(node_ref(RAW8, block.at));
         }
-        let block = self.allocate(self.kind.units(runs as u32))?;
-        let at = (block.at * UNIT / 4) as usize;
-        let put = |word: usize, value: u32| self.words[at + word].store(value, Ordering::Relaxed);
+        let block = self.allocate(self.kind.units(runs.len() as u32))?;
         let first = self.kind.starts as usize / 4;
         if first > 0 {
-            put(0, before);
-            put(1, 0);
+            let mut count = 0;
+            let mut before = [0; 4];
+            for (bits, before) in runs.starts().iter().zip(&mut before) {
+                *before = count as u8;
+                count += bits.count_ones();
+            }
+            self.put(block, 0, u32::from_le_bytes(before));
+            self.put(block, 1, 0);
         }
-        for (word, &bits) in starts[..self.kind.words() as usize].iter().enumerate() {
-            put(first + 2 * word, bits as u32);
-            put(first + 2 * word + 1, (bits >> 32) as u32);
+        for (word, &bits) in runs.starts()[..self.kind.words() as usize].iter().enumerate() {
+            self.put(block, first + 2 * word, bits as u32);
+            self.put(block, first + 2 * word + 1, (bits >> 32) as u32);
         }
-        for (run, &entry) in refs[..runs].iter().enumerate() {
-            put(self.kind.refs as usize / 4 + run, entry);
+        for (run, &entry) in runs.refs().iter().enumerate() {
+            self.put(block, self.kind.refs as usize / 4 + run, entry);
         }
         Ok(node_ref(self.kind.id, block.at))
     }
+
+    /// A leaf6 of runs that are codes.
+    fn leaf(&mut self, runs: &Runs) -> Result<u32, Error> {
+        let block = self.allocate(walk::leaf_units(runs.len() as u32))?;
+        let [bits, ..] = *runs.starts();
+        self.put(block, 0, bits as u32);
+        self.put(block, 1, (bits >> 32) as u32);
+        for (word, codes) in runs.refs().chunks(4).enumerate() {
+            self.put(block, 2 + word, packed(codes));
+        }
+        Ok(node_ref(LEAF6, block.at))
+    }
+
+    fn ranges(&mut self, ranges: &Ranges) -> Result<u32, Error> {
+        let (starts, values) = (&ranges.starts[..ranges.len], &ranges.values[..ranges.len]);
+        if let ([_], [value]) = (starts, values) {
+            return Ok(*value);
+        }
+        let block = self.allocate((RANGES_VALUES + 4 * values.len() as u32).div_ceil(UNIT))?;
+        let mut descending = [0u16; RANGES_STARTS];
+        descending.iter_mut().zip(starts[1..].iter().rev()).for_each(|(to, start)| *to = *start as u16);
+        for (word, pair) in descending.chunks(2).enumerate() {
+            self.put(block, word, u32::from(pair[0]) | u32::from(pair[1]) << 16);
+        }
+        for (word, value) in values.iter().rev().enumerate() {
+            self.put(block, RANGES_VALUES as usize / 4 + word, *value);
+        }
+        Ok(node_ref(RANGES, block.at))
+    }
+
+    fn hosts<A: Address>(
+        &mut self,
+        entries: &[(Prefix<A>, u32)],
+        depth: u16,
+        window: u32,
+        default: u32,
+    ) -> Result<u32, Error> {
+        let block = self.allocate(HOSTS_BYTES / UNIT)?;
+        debug_assert!((block.at * UNIT).is_multiple_of(LINE));
+        let half = |slot: usize| match slot {
+            0 => default & 0xffff,
+            1 => default >> 16,
+            _ => 0,
+        };
+        for slot in 0..1usize << HOSTS_BITS {
+            // No key with this index has the index's complement in its window.
+            let check = (!slot & 15) << 12 >> (2 * window);
+            self.put(block, 2 * slot, 0);
+            self.put(block, 2 * slot + 1, check as u32 | half(slot) << 16);
+        }
+        for (prefix, value) in entries {
+            let check = prefix.addr().bits_at(depth, RANGES_BITS);
+            let slot = host_slot(check, window);
+            self.put(block, 2 * slot, *value);
+            self.put(block, 2 * slot + 1, check as u32 | half(slot) << 16);
+        }
+        Ok(node_ref(HOSTS, block.at | window))
+    }
+
+    /// A skip of the bits of `addr` from `depth` to `end`, with `next` behind it.
+    fn skip<A: Address>(
+        &mut self,
+        addr: A,
+        depth: u16,
+        end: u16,
+        next: u32,
+        default: u32,
+    ) -> Result<u32, Error> {
+        if next == default {
+            return Ok(default);
+        }
+        let block = self.allocate(SKIP_UNITS)?;
+        let addr = addr.masked(end);
+        let (first, second) = (addr.word_at(depth), addr.word_at(depth + 64));
+        let bits = [first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32];
+        let words = bits.into_iter().chain([u32::from(end - depth), next, default, 0]);
+        for (word, value) in words.enumerate() {
+            self.put(block, word, value);
+        }
+        Ok(node_ref(SKIP, block.at))
+    }
+}
+
+/// The runs of a ranges node, ascending.
+struct Ranges {
+    starts: [u32; RANGES_STARTS + 1],
+    values: [u32; RANGES_STARTS + 1],
+    len: usize,
+}
+
+impl Ranges {
+    /// The runs that sorted `entries` make of the sixteen bits from `depth` on, which none outlasts; None if they are too many.
+    fn of<A: Address>(entries: &[(Prefix<A>, u32)], depth: u16, default: u32) -> Option<Self> {
+        let mut ranges = Self { starts: [0; RANGES_STARTS + 1], values: [0; RANGES_STARTS + 1], len: 0 };
+        ranges.push(0, default)?;
+        // The prefixes that are open at the place reached, each with its end and value.
+        let mut open: Vec<(u32, u32)> = Vec::new();
+        for (prefix, value) in entries {
+            let start = prefix.addr().bits_at(depth, RANGES_BITS) as u32;
+            ranges.close(&mut open, start, default)?;
+            ranges.push(start, *value)?;
+            open.push((start + (1 << (RANGES_BITS + depth - prefix.len())), *value));
+        }
+        ranges.close(&mut open, 1 << RANGES_BITS, default)?;
+        Some(ranges)
+    }
+
+    /// Ends the open prefixes that reach no farther than `until`.
+    fn close(&mut self, open: &mut Vec<(u32, u32)>, until: u32, default: u32) -> Option<()> {
+        while let Some((end, _)) = open.pop_if(|(end, _)| *end <= until) {
+            self.push(end, open.last().map_or(default, |(_, value)| *value))?;
+        }
+        Some(())
+    }
+
+    /// From `start` on the value is `value`.
+    fn push(&mut self, start: u32, value: u32) -> Option<()> {
+        if start >> RANGES_BITS != 0 {
+            return Some(()); // behind the last key
+        }
+        if self.len > 0 && self.starts[self.len - 1] == start {
+            self.len -= 1;
+        }
+        if self.len > 0 && self.values[self.len - 1] == value {
+            return Some(());
+        }
+        *self.starts.get_mut(self.len)? = start;
+        self.values[self.len] = value;
+        self.len += 1;
+        Some(())
+    }
+}
+
+fn host_slot(bits: usize, window: u32) -> usize {
+    (bits << (2 * window) & 0xffff) >> (16 - HOSTS_BITS)
+}
+
+/// The window that tells `entries` apart, if all are single keys and one does.
+fn hosts_window<A: Address>(entries: &[(Prefix<A>, u32)], depth: u16) -> Option<u32> {
+    if entries.len() > 1 << HOSTS_BITS || entries.iter().any(|(prefix, _)| prefix.len() < A::WIDTH) {
+        return None;
+    }
+    (0..HOSTS_WINDOW).find(|window| {
+        let mut seen = 0u16;
+        entries.iter().all(|(prefix, _)| {
+            let slot = 1 << host_slot(prefix.addr().bits_at(depth, RANGES_BITS), *window);
+            let is_new = seen & slot == 0;
+            seen |= slot;
+            is_new
+        })
+    })
 }

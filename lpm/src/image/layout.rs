@@ -5,7 +5,7 @@ use core::mem::{offset_of, size_of};
 /// `TL_IMAGE_MAGIC`: "TRIL".
 pub const MAGIC: u32 = 0x4c49_5254;
 /// `TL_IMAGE_VERSION`.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// `TL_CHUNK`, bytes.
 pub const CHUNK: u32 = 65536;
 /// `TL_DIRECTORY`: offset of the directory, right behind the header, bytes.
@@ -22,6 +22,8 @@ pub const REF_KIND_SHIFT: u32 = 29;
 pub const REF_OFFSET: u32 = 0x1fff_ffff;
 /// `TL_REF_UNIT`: bytes an offset in a ref counts in; also what the writer allocates in.
 pub const UNIT: u32 = 8;
+/// `TL_GUARD`: no node begins in that many last bytes of an image.
+pub const GUARD: u32 = 2048;
 /// A cache line, bytes: roots are aligned to it, and a node that fits one does not straddle two.
 pub const LINE: u32 = 64;
 
@@ -51,18 +53,20 @@ pub struct ImageHeader {
 pub struct TableHeader {
     /// Value of the prefix of length 0; 0 = none.
     pub fallback: u32,
-    /// 4 or 6.
+    /// 4, 6 or 0: [`crate::Address::FAMILY`].
     pub key_family: u8,
     /// Address bits that index the root.
     pub root_bits: u8,
-    /// 32 or 128.
+    /// Width of the keys.
     pub key_bits: u16,
     /// Prefixes in the table.
     pub prefixes: u32,
     /// `4 << root_bits`.
     pub root_bytes: u32,
+    /// Entries of the palette behind the root: 0 or [`PALETTE`].
+    pub palette: u32,
     /// 0.
-    pub reserved: [u32; 12],
+    pub reserved: [u32; 11],
 }
 
 const _: () = {
@@ -89,6 +93,27 @@ pub struct Kind {
 pub const NODE6: Kind = Kind { id: 0, stride: 6, starts: 0, refs: 8 };
 /// `TL_NODE8`.
 pub const NODE8: Kind = Kind { id: 1, stride: 8, starts: 8, refs: 40 };
+
+/// `TL_LEAF6`: a [`NODE6`] of values, each one byte.
+pub const LEAF6: u32 = 1;
+/// `TL_PALETTE`: values in a palette; the first is 0.
+pub const PALETTE: usize = 256;
+/// `TL_RANGES`.
+pub const RANGES: u32 = 2;
+/// `TL_RANGES_STARTS`.
+pub const RANGES_STARTS: usize = 8;
+/// Bytes before a ranges node's values.
+pub const RANGES_VALUES: u32 = 2 * RANGES_STARTS as u32;
+/// Key bits that a ranges or hosts node covers: all that are left, or all that any prefix here looks at.
+pub const RANGES_BITS: u16 = 16;
+/// `TL_HOSTS`.
+pub const HOSTS: u32 = 3;
+/// `TL_HOSTS_BITS`: key bits that index a hosts node.
+pub const HOSTS_BITS: u16 = 4;
+/// `TL_HOSTS_WINDOW`: the part of a ref to a hosts node that says where those bits begin, in steps of two.
+pub const HOSTS_WINDOW: u32 = 7;
+/// Bytes of a hosts node.
+pub const HOSTS_BYTES: u32 = 128;
 
 /// `TL_SKIP`.
 pub const SKIP: u32 = 2;

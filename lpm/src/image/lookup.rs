@@ -2,9 +2,10 @@
 
 use super::Error;
 use super::layout::{self, ImageHeader, Kind, Skip, TableHeader};
+use super::words::{self, load, load64};
 use crate::Address;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::AtomicU32;
 
 /// Looks addresses up in an image, also while its writer changes it. Copy it freely.
 ///
@@ -12,30 +13,27 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// writer in another process it is right only as long as a grace period covers it; see [`crate::Grace`].
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
-    words: &'a [AtomicU32],
+    pub(super) words: &'a [AtomicU32],
+    /// The first unit at which no node may begin, so that what lies before it can be read without a further look at the end.
+    pub(super) end: u32,
+    /// Whether the processor counts bits by itself.
+    pub(super) popcnt: bool,
 }
 
 /// Default routes that may change under one lookup before it takes what it finds. (A thread can be held up, so more than the C
 /// header allows.)
 const TRIES: u32 = 64;
 
-/// Loads the 32-bit word at byte offset `at`; 0 outside the image, as an arena page that was never filled.
-#[inline]
-pub(super) fn load(words: &[AtomicU32], at: u32) -> u32 {
-    words.get(at as usize / 4).map_or(0, |word| word.load(Ordering::Acquire))
-}
-
 impl<'a> Reader<'a> {
     /// A reader of the image in `words`; an error when there is none or one of another version.
     pub fn new(words: &'a [AtomicU32]) -> Result<Self, Error> {
-        let header = super::header(words)?;
-        debug_assert_eq!(header.magic, layout::MAGIC);
-        Ok(Self { words })
+        super::header(words)?;
+        Ok(Self::checked(words))
     }
 
     /// Reads an image whose header has been checked.
     pub(crate) fn checked(words: &'a [AtomicU32]) -> Self {
-        Self { words }
+        Self { words, end: words::end(words), popcnt: words::has_popcnt() }
     }
 
     /// Longest match of an IPv4 address in table `id`: O(1), at most six nodes. None: no prefix or no such table.
@@ -50,9 +48,26 @@ impl<'a> Reader<'a> {
         self.lookup(id, addr)
     }
 
-    /// Longest match of `addr` in table `id`, which must be of that family.
+    /// Longest match of `addr` in table `id`, which must be of that family and width. At most one node for eight key bits.
     #[inline]
     pub fn lookup<A: Address>(&self, id: u32, addr: A) -> Option<u32> {
+        let word = self.table_word(id);
+        let value = self.walk(word, addr);
+        // Both loads hit lines that the walk has just read, and so cost less than a branch that depends on the address.
+        let fallback = self.fallback(word);
+        let value = if value != 0 { value } else { fallback };
+        if self.table_word(id) != word {
+            return self.again(id, addr);
+        }
+        (value != 0).then_some(value)
+    }
+
+    /// Looks up once more, while the table is replaced or its default route changes.
+    ///
+    /// A changed fallback comes with a root of its own: the same directory word before and after says that what a walk found
+    /// (nothing) and the fallback belong together.
+    #[cold]
+    pub(super) fn again<A: Address>(&self, id: u32, addr: A) -> Option<u32> {
         let mut value = 0;
         for _ in 0..TRIES {
             let word = self.table_word(id);
@@ -60,14 +75,19 @@ impl<'a> Reader<'a> {
             if value != 0 || word == 0 {
                 break;
             }
-            // A changed fallback comes with a root of its own: the same word says that the two belong together.
-            let header = (word & !layout::DIR_BITS).wrapping_sub(size_of::<TableHeader>() as u32);
-            value = self.load(header.wrapping_add(offset_of!(TableHeader, fallback) as u32));
+            value = self.fallback(word);
             if self.table_word(id) == word {
                 break;
             }
         }
         (value != 0).then_some(value)
+    }
+
+    /// The value of the prefix of length 0 of the table of directory word `word`; 0 = none.
+    #[inline]
+    pub(super) fn fallback(&self, word: u32) -> u32 {
+        let header = (word & !layout::DIR_BITS).wrapping_sub(size_of::<TableHeader>() as u32);
+        load(self.words, header.wrapping_add(offset_of!(TableHeader, fallback) as u32)) & layout::VALUE_MAX
     }
 
     /// Longest match of `addr` among the prefixes of 1 bit and more under directory word `word`; 0 = none.
@@ -77,53 +97,131 @@ impl<'a> Reader<'a> {
         if root == 0 {
             return 0;
         }
-        let kind = Kind::of_family(A::FAMILY);
-        let mut depth = bits;
-        let mut entry = self.load(root.wrapping_add(4 * addr.bits_at(0, bits.min(24)) as u32));
-        // No sound table takes more steps than key bits by strides.
-        for _ in 0..A::WIDTH.div_ceil(kind.stride) {
-            if entry & layout::REF_NODE == 0 {
-                break;
-            }
-            let node = (entry & layout::REF_OFFSET) * layout::UNIT;
-            let slot = addr.bits_at(depth, kind.stride) as u32;
-            let mut step = kind.stride;
-            match layout::kind_of(entry) {
-                layout::RAW8 if A::FAMILY != 4 => entry = self.load(node.wrapping_add(4 * slot)),
-                layout::SKIP if A::FAMILY != 4 => {
-                    let field = |at: usize| self.load(node.wrapping_add(at as u32));
-                    let (len, differs) = skip(self.words, node, addr, depth);
-                    if differs {
-                        entry = field(offset_of!(Skip, otherwise));
-                        break;
-                    }
-                    entry = field(offset_of!(Skip, next));
-                    step = len;
-                }
-                _ => {
-                    let run = run_of(self.words, node, kind, slot);
-                    entry = self.load(node.wrapping_add(kind.refs).wrapping_add(run.wrapping_mul(4)));
-                }
-            }
-            depth = depth.saturating_add(step);
+        let entry = load(self.words, root.wrapping_add(4 * addr.bits_at(0, bits.min(24)) as u32));
+        if A::FAMILY == 4 {
+            self.walk4(word, entry, addr.word_at(0) << (bits & 31))
+        } else {
+            self.walk8(entry, addr, bits)
         }
-        // Still a node only in a damaged image.
-        if entry & layout::REF_NODE != 0 { 0 } else { entry }
+    }
+
+    /// Walks on from `entry` of an IPv4 table; `key` holds the address bits that are left, first bit highest.
+    #[inline]
+    pub(super) fn walk4(&self, word: u32, mut entry: u32, mut key: u64) -> u32 {
+        for _ in 0..=u32::WIDTH.div_ceil(layout::NODE6.stride) {
+            if entry & layout::REF_NODE == 0 {
+                return entry;
+            }
+            let unit = entry & layout::REF_OFFSET;
+            if unit >= self.end {
+                return 0;
+            }
+            let kind = layout::kind_of(entry);
+            if kind > layout::LEAF6 {
+                return self.tail4(entry, (key >> 48) as u32) & layout::VALUE_MAX;
+            }
+            // SAFETY: `unit` lies before `end`, and no bitmap of 64 runs is longer than the guard behind it.
+            unsafe {
+                let node = unit as usize * 2;
+                let starts = words::near64(self.words, node) << (63 - (key >> 58));
+                let run = words::count_ones(starts, self.popcnt) as usize;
+                if kind == layout::LEAF6 {
+                    let byte = 7 + run;
+                    let code = words::near(self.words, node + byte / 4) >> (8 * (byte % 4)) & 0xff;
+                    return load(self.words, palette_at(word).wrapping_add(4 * code)) & layout::VALUE_MAX;
+                }
+                entry = words::near(self.words, node + 1 + run);
+            }
+            key <<= layout::NODE6.stride;
+        }
+        0 // a node below the last key bit: a damaged image
+    }
+
+    /// What a ranges or hosts node says for the sixteen key bits `bits`.
+    #[inline]
+    fn tail4(&self, entry: u32, bits: u32) -> u32 {
+        let node = (entry & layout::REF_OFFSET) as usize * 2;
+        // SAFETY: the caller has checked that the node begins before the guard, which is longer than these nodes.
+        unsafe {
+            if layout::kind_of(entry) == layout::RANGES {
+                let rest = 0x0000_ffff_0000_ffff - (u64::from(bits) | u64::from(bits) << 32);
+                let (one, two) = (words::near64(self.words, node), words::near64(self.words, node + 2));
+                let sum = (above(one, rest) + above(two, rest)) >> 16;
+                let value = (sum + (sum >> 32)) as usize & 15;
+                return words::near(self.words, node + layout::RANGES_VALUES as usize / 4 + value);
+            }
+            let hosts = node & !(layout::HOSTS_WINDOW as usize * 2);
+            let window = 2 * (entry & layout::HOSTS_WINDOW);
+            let host = words::near64(self.words, hosts + 2 * ((bits << window & 0xffff) >> 12) as usize);
+            if (host >> 32) as u32 & 0xffff == bits {
+                return host as u32;
+            }
+            words::near(self.words, hosts + 1) >> 16 | words::near(self.words, hosts + 3) & 0xffff_0000
+        }
+    }
+
+    /// Walks on from `entry`, reached by the first `depth` bits of `addr`, in a table that is not of IPv4.
+    #[inline]
+    pub(super) fn walk8<A: Address>(&self, mut entry: u32, addr: A, mut depth: u16) -> u32 {
+        for _ in 0..=A::WIDTH.div_ceil(layout::NODE8.stride) {
+            if entry & layout::REF_NODE == 0 {
+                return entry;
+            }
+            let unit = entry & layout::REF_OFFSET;
+            if unit >= self.end {
+                return 0;
+            }
+            let node = unit as usize * 2;
+            // SAFETY: `unit` lies before `end`, and no node of these kinds is longer than the guard behind it.
+            unsafe {
+                if layout::kind_of(entry) == layout::SKIP {
+                    let (len, differs) = skip(self.words, unit * layout::UNIT, addr, depth);
+                    if differs {
+                        let otherwise = words::near(self.words, node + offset_of!(Skip, otherwise) / 4);
+                        return otherwise & layout::VALUE_MAX;
+                    }
+                    entry = words::near(self.words, node + offset_of!(Skip, next) / 4);
+                    depth = depth.saturating_add(len);
+                    continue;
+                }
+                let slot = addr.bits_at(depth, layout::NODE8.stride);
+                if layout::kind_of(entry) == layout::RAW8 {
+                    entry = words::near(self.words, node + slot);
+                } else {
+                    let starts = words::near64(self.words, node + 2 + 2 * (slot / 64));
+                    let before = words::near(self.words, node) >> (8 * (slot / 64)) & 0xff;
+                    let run = before + words::count_ones(starts << (63 - slot % 64), self.popcnt);
+                    entry = words::near(self.words, node + 9 + run as usize);
+                }
+            }
+            depth = depth.saturating_add(layout::NODE8.stride);
+        }
+        0
     }
 
     /// The directory word of table `id`; 0 when there is no such table.
     #[inline]
     pub fn table_word(&self, id: u32) -> u32 {
-        if id >= self.load(offset_of!(ImageHeader, tables) as u32) {
+        if id >= load(self.words, offset_of!(ImageHeader, tables) as u32) {
             return 0;
         }
-        self.load(layout::DIRECTORY.wrapping_add(id.wrapping_mul(4)))
+        load(self.words, layout::DIRECTORY.wrapping_add(id.wrapping_mul(4)))
     }
+}
 
-    #[inline]
-    fn load(&self, at: u32) -> u32 {
-        load(self.words, at)
-    }
+/// How many of the starts in `pair` (four of a ranges node's) lie above the key bits whose complement to 0xffff is `rest`, in
+/// both halves: bits 16 and 48 of the sum.
+#[inline]
+fn above(pair: u64, rest: u64) -> u64 {
+    const LOW: u64 = 0x0000_ffff_0000_ffff;
+    const CARRY: u64 = 0x0001_0000_0001_0000;
+    (((pair & LOW) + rest) & CARRY) + (((pair >> 16 & LOW) + rest) & CARRY)
+}
+
+/// Offset of the palette of the table of directory word `word`, bytes.
+#[inline]
+pub(super) fn palette_at(word: u32) -> u32 {
+    (word & !layout::DIR_BITS).wrapping_add(4u32.wrapping_shl(word & layout::DIR_BITS))
 }
 
 /// How many key bits the skip at byte offset `node` takes, and whether those of `addr` from `depth` on differ from its.
@@ -139,7 +237,7 @@ pub(super) fn skip<A: Address>(words: &[AtomicU32], node: u32, addr: A, depth: u
     (len, differ != 0 || second >> 1 >> (127 - len) != 0)
 }
 
-/// Index of the run that covers `slot` of the node at byte offset `node`.
+/// Index of the run that covers `slot` of the bitmap node at byte offset `node`.
 #[inline]
 pub(super) fn run_of(words: &[AtomicU32], node: u32, kind: Kind, slot: u32) -> u32 {
     let (word, bit) = (slot / 64, slot % 64);
@@ -152,10 +250,4 @@ pub(super) fn run_of(words: &[AtomicU32], node: u32, kind: Kind, slot: u32) -> u
 #[inline]
 pub(super) fn starts(words: &[AtomicU32], node: u32, kind: Kind, word: u32) -> u64 {
     load64(words, node.wrapping_add(kind.starts + 8 * word))
-}
-
-/// Loads the 64 bits at byte offset `at`.
-#[inline]
-pub(super) fn load64(words: &[AtomicU32], at: u32) -> u64 {
-    u64::from(load(words, at)) | u64::from(load(words, at.wrapping_add(4))) << 32
 }

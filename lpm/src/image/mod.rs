@@ -1,6 +1,8 @@
 //! The flat image: its layout, its one writer, and what readers may do meanwhile.
 
+pub(crate) mod batch;
 pub(crate) mod build;
+pub(crate) mod edit;
 pub mod epoch;
 pub mod grace;
 pub mod layout;
@@ -8,15 +10,20 @@ pub mod lookup;
 pub mod memory;
 #[cfg(all(test, loom))]
 pub(crate) mod model;
+pub(crate) mod palette;
 pub mod readers;
+pub(crate) mod runs;
 pub(crate) mod space;
 pub(crate) mod sync;
+pub mod verify;
 pub(crate) mod walk;
+pub(crate) mod words;
 
 use crate::{Address, Grace, Memory, Reader};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use build::Builder;
+use build::{Builder, Scratch};
+use palette::Palette;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 use layout::{CHUNK, DIRECTORY, ImageHeader, Kind, MAGIC, VERSION};
@@ -116,6 +123,7 @@ pub struct Image<M, G> {
     pub(crate) memory: M,
     pub(crate) grace: G,
     pub(crate) space: Space,
+    scratch: Scratch,
     /// Chunks of tables that an earlier writer built and that have not been replaced yet.
     adopted: BTreeMap<u32, Vec<u32>>,
     size: u64,
@@ -130,7 +138,7 @@ pub(crate) fn least_size(tables: u32) -> u64 {
 
 /// Reads and checks the header of the image in `words`.
 pub(crate) fn header(words: &[AtomicU32]) -> Result<ImageHeader, Error> {
-    let word = |at: usize| lookup::load(words, at as u32);
+    let word = |at: usize| words::load(words, at as u32);
     let magic = word(offset_of!(ImageHeader, magic));
     if magic != MAGIC {
         return Err(Error::NotAnImage { found: magic });
@@ -191,7 +199,8 @@ impl<M: Memory, G: Grace> Image<M, G> {
         } else {
             Space::new(size, reserved)
         };
-        Ok(Self { memory, grace, space, adopted: BTreeMap::new(), size, tables, generation: 1 })
+        let scratch = Scratch::new();
+        Ok(Self { memory, grace, space, scratch, adopted: BTreeMap::new(), size, tables, generation: 1 })
     }
 
     /// Takes over the image that an earlier writer left, perhaps while readers use it.
@@ -200,19 +209,19 @@ impl<M: Memory, G: Grace> Image<M, G> {
     pub fn open(memory: M, grace: G) -> Result<Self, Error> {
         let words = memory.words();
         let header = header(words)?;
-        let mut adopted = BTreeMap::new();
-        for id in 0..header.tables {
-            let word = lookup::load(words, DIRECTORY + 4 * id);
-            if word != 0 {
-                adopted.insert(id, walk::chunks(words, header.size, word)?);
-            }
-        }
+        let adopted: BTreeMap<_, _> = verify::chunks(words, header.size, header.tables)?.into_iter().collect();
         let reserved = u64::from(DIRECTORY) + 4 * u64::from(header.tables);
         let space = Space::of_existing(header.size, reserved, adopted.values().map(Vec::as_slice));
         let generation = header.generation.wrapping_add(1);
         words[offset_of!(ImageHeader, generation) / 4].store(generation, Ordering::Release);
         let (size, tables) = (header.size, header.tables);
-        Ok(Self { memory, grace, space, adopted, size, tables, generation })
+        let scratch = Scratch::new();
+        Ok(Self { memory, grace, space, scratch, adopted, size, tables, generation })
+    }
+
+    /// The memory that the image is in.
+    pub fn memory(&self) -> &M {
+        &self.memory
     }
 
     /// A reader of this image that the compiler keeps apart from changes.
@@ -257,20 +266,20 @@ impl<M: Memory, G: Grace> Image<M, G> {
     }
 
     /// A builder of nodes for a table of `A`.
-    pub(crate) fn builder<A: Address>(&mut self) -> Builder<'_, G> {
+    pub(crate) fn builder<'a, A: Address>(&'a mut self, palette: Option<&'a Palette>) -> Builder<'a, G> {
         let kind = Kind::of_family(A::FAMILY);
-        Builder::new(self.memory.words(), &mut self.space, &mut self.grace, kind)
+        let words = self.memory.words();
+        Builder::new(words, &mut self.space, &mut self.grace, kind, palette, &mut self.scratch)
     }
 
     pub(crate) fn check_table(&self, id: u32) -> Result<(), Error> {
         if id < self.tables { Ok(()) } else { Err(Error::NoSuchTable { id, tables: self.tables }) }
     }
 
-    /// Publishes a copy of a table's root that leads to the same nodes, and retires the old root.
-    pub(crate) fn swing_root(&mut self, id: u32, word: u32) {
-        let words = self.memory.words();
-        let old = words[(DIRECTORY + 4 * id) as usize / 4].swap(word, Ordering::AcqRel);
-        self.space.retire(walk::table_block(old), &mut self.grace);
+    /// Publishes a copy of a table's root that leads to the same nodes, and retires the old root's block.
+    pub(crate) fn swing_root(&mut self, id: u32, word: u32, old: space::Block) {
+        self.memory.words()[(DIRECTORY + 4 * id) as usize / 4].store(word, Ordering::Release);
+        self.space.retire(old, &mut self.grace);
     }
 
     /// Publishes a table by its directory word and retires what was there.

@@ -7,15 +7,15 @@
 //! image finds out what is in use by walking its tables.
 
 use super::Error;
-use super::layout::{CHUNK, LINE, UNIT};
+use super::layout::{CHUNK, GUARD, LINE, UNIT};
 use crate::Grace;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 const LINE_UNITS: u32 = LINE / UNIT;
 const CHUNK_UNITS: u32 = CHUNK / UNIT;
-/// Retired units that make the writer ask for a grace period by itself.
-const BATCH_UNITS: u32 = 1 << 17;
+/// Retired units that make the writer ask for a grace period by itself and look whether an earlier one is over.
+const BATCH_UNITS: u32 = 1 << 13;
 
 /// A run of units in the image: a node or a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,12 +26,14 @@ pub(crate) struct Block {
     pub units: u32,
 }
 
-/// Something that waits for a grace period.
-#[derive(Debug)]
-enum Retired {
-    Block(Block),
-    /// Chunks of a table that an earlier writer built.
-    Chunks(Vec<u32>),
+/// What waits for one grace period.
+#[derive(Debug, Default)]
+struct Batch {
+    blocks: Vec<Block>,
+    /// Chunks of tables that an earlier writer built.
+    chunks: Vec<u32>,
+    /// Something outside the image waits as well; see [`Space::mark`].
+    marked: bool,
 }
 
 /// The allocator of one image.
@@ -43,9 +45,12 @@ pub(crate) struct Space {
     /// The chunk being cut: next unit and end.
     next: u32,
     end: u32,
-    pending: Vec<Retired>,
+    pending: Batch,
     pending_units: u32,
-    limbo: VecDeque<(u64, Vec<Retired>)>,
+    /// Batches by the ticket of their grace period, oldest first.
+    limbo: VecDeque<(u64, Batch)>,
+    /// Batches whose grace period is over so far.
+    freed_batches: u64,
     used_units: u64,
     limbo_units: u64,
     peak_units: u64,
@@ -91,7 +96,7 @@ impl Space {
         for &chunk in &others {
             space.chunks[chunk as usize] = 1;
         }
-        space.pending.push(Retired::Chunks(others));
+        space.pending.chunks = others;
         space
     }
 
@@ -99,15 +104,16 @@ impl Space {
         let mut chunks = alloc::vec![FREE; (size / u64::from(CHUNK)) as usize];
         let first = reserved.div_ceil(u64::from(CHUNK)) as usize;
         chunks[..first].fill(OWNED);
-        let end = (first as u64 * u64::from(CHUNK) / u64::from(UNIT)) as u32;
+        let end = (first as u64 * u64::from(CHUNK) / u64::from(UNIT)).min(Self::last_unit(size));
         Self {
             chunks,
             free: FreeLists::new(),
-            next: end,
-            end,
-            pending: Vec::new(),
+            next: end as u32,
+            end: end as u32,
+            pending: Batch::default(),
             pending_units: 0,
             limbo: VecDeque::new(),
+            freed_batches: 0,
             used_units: 0,
             limbo_units: 0,
             peak_units: 0,
@@ -115,10 +121,14 @@ impl Space {
         }
     }
 
+    /// The first unit of the guard at the end of an image of `size` bytes.
+    fn last_unit(size: u64) -> u64 {
+        (size - u64::from(GUARD)) / u64::from(UNIT)
+    }
+
     /// A block of `units`, aligned to a line when it is longer than one and never across two when it is not.
     pub fn allocate(&mut self, units: u32, grace: &mut impl Grace) -> Result<Block, Error> {
-        self.reclaim(grace);
-        if let Some(block) = self.try_allocate(units) {
+        if let Some(block) = self.try_allocate(units, grace) {
             return Ok(block);
         }
         // Everything retired becomes free when its grace periods are over: worth the wait before giving up.
@@ -128,19 +138,19 @@ impl Space {
             self.reclaim(grace);
         }
         self.join();
-        self.try_allocate(units).ok_or(Error::Full {
+        self.try_allocate(units, grace).ok_or(Error::Full {
             needed: u64::from(units * UNIT),
             size: self.chunks.len() as u64 * u64::from(CHUNK),
         })
     }
 
-    fn try_allocate(&mut self, units: u32) -> Option<Block> {
+    fn try_allocate(&mut self, units: u32, grace: &mut impl Grace) -> Option<Block> {
         let at = if units >= CHUNK_UNITS {
             self.take_chunks(units)?
         } else {
             match self.free.take(units).or_else(|| self.cut(units)) {
                 Some(at) => at,
-                None => self.fresh(units)?,
+                None => self.fresh(units, grace)?,
             }
         };
         self.used_units += u64::from(units);
@@ -162,7 +172,12 @@ impl Space {
     }
 
     /// Cuts from a chunk that is free, unless so much lies free in claimed ones that joining it is worth more.
-    fn fresh(&mut self, units: u32) -> Option<u32> {
+    fn fresh(&mut self, units: u32, grace: &mut impl Grace) -> Option<u32> {
+        if !self.limbo.is_empty() && self.reclaim(grace) {
+            if let Some(at) = self.free.take(units) {
+                return Some(at);
+            }
+        }
         if self.unjoined_units > self.used_units / 4 {
             self.join();
             if let Some(at) = self.free.take(units) {
@@ -172,7 +187,9 @@ impl Space {
         let chunk = self.chunks.iter().position(|state| *state == FREE)? as u32;
         self.free.put(self.next, self.end - self.next);
         self.chunks[chunk as usize] = OWNED;
-        (self.next, self.end) = (chunk * CHUNK_UNITS, (chunk + 1) * CHUNK_UNITS);
+        let guard = Self::last_unit(self.chunks.len() as u64 * u64::from(CHUNK));
+        self.next = chunk * CHUNK_UNITS;
+        self.end = u64::from(self.next + CHUNK_UNITS).min(guard) as u32;
         self.cut(units)
     }
 
@@ -200,7 +217,9 @@ impl Space {
     /// Whole chunks in a row for a large root; the rest of the last is cut next.
     fn take_chunks(&mut self, units: u32) -> Option<u32> {
         let count = units.div_ceil(CHUNK_UNITS) as usize;
-        let first = self.chunks.windows(count).position(|run| run.iter().all(|state| *state == FREE))?;
+        // The last chunk holds the guard, so that a root does not end in it.
+        let chunks = &self.chunks[..self.chunks.len() - 1];
+        let first = chunks.windows(count).position(|run| run.iter().all(|state| *state == FREE))?;
         self.chunks[first..first + count].fill(OWNED);
         let at = first as u32 * CHUNK_UNITS;
         let (rest, rest_end) = (at + units, at + count as u32 * CHUNK_UNITS);
@@ -234,53 +253,68 @@ impl Space {
         self.used_units -= u64::from(block.units);
         self.limbo_units += u64::from(block.units);
         self.pending_units += block.units;
-        self.pending.push(Retired::Block(block));
+        self.pending.blocks.push(block);
         if self.pending_units >= BATCH_UNITS {
             self.begin(grace);
+            self.reclaim(grace);
         }
     }
 
     /// Takes back the chunks of a table that an earlier writer built; see [`Space::of_existing`].
     pub fn retire_adopted(&mut self, chunks: Vec<u32>) {
-        self.pending.push(Retired::Chunks(chunks));
+        self.pending.chunks.extend(chunks);
+    }
+
+    /// Lets something outside the image wait for readers that run now: it may go when [`Space::is_over`] says so of the mark
+    /// returned.
+    pub fn mark(&mut self) -> u64 {
+        self.pending.marked = true;
+        self.freed_batches + self.limbo.len() as u64
+    }
+
+    /// Whether all readers that ran when `mark` was made have finished.
+    pub fn is_over(&self, mark: u64) -> bool {
+        self.freed_batches > mark
     }
 
     /// Asks for a grace period for all that was retired since the last.
     pub fn begin(&mut self, grace: &mut impl Grace) {
-        if !self.pending.is_empty() {
+        if self.is_pending() {
             self.pending_units = 0;
             self.limbo.push_back((grace.begin(), core::mem::take(&mut self.pending)));
         }
     }
 
-    /// Frees what a passed grace period allows.
-    pub fn reclaim(&mut self, grace: &mut impl Grace) {
+    fn is_pending(&self) -> bool {
+        !self.pending.blocks.is_empty() || !self.pending.chunks.is_empty() || self.pending.marked
+    }
+
+    /// Frees what a passed grace period allows; returns whether that was anything.
+    pub fn reclaim(&mut self, grace: &mut impl Grace) -> bool {
         if self.limbo.is_empty() {
-            return;
+            return false;
         }
         let passed = grace.passed();
+        let before = self.freed_batches;
         while self.limbo.front().is_some_and(|(ticket, _)| *ticket <= passed) {
-            for retired in self.limbo.pop_front().map_or_else(Vec::new, |(_, batch)| batch) {
-                match retired {
-                    Retired::Block(block) => {
-                        self.limbo_units -= u64::from(block.units);
-                        self.release(block);
-                    }
-                    Retired::Chunks(chunks) => {
-                        for chunk in chunks {
-                            if self.chunks[chunk as usize] != OWNED {
-                                self.chunks[chunk as usize] -= 1;
-                            }
-                        }
-                    }
+            let Some((_, batch)) = self.limbo.pop_front() else { break };
+            self.freed_batches += 1;
+            for block in batch.blocks {
+                self.limbo_units -= u64::from(block.units);
+                self.release(block);
+            }
+            for chunk in batch.chunks {
+                if self.chunks[chunk as usize] != OWNED {
+                    self.chunks[chunk as usize] -= 1;
                 }
             }
         }
+        self.freed_batches > before
     }
 
     /// Whether something waits for a grace period.
     pub fn waiting(&self) -> bool {
-        !self.pending.is_empty() || !self.limbo.is_empty()
+        self.is_pending() || !self.limbo.is_empty()
     }
 
     /// Blocks until nothing waits any more.

@@ -1,0 +1,302 @@
+//! Changes what is there with as few new nodes as possible: only those whose runs change, each published by the word that leads
+//! to it.
+
+use super::Error;
+use super::build::{Builder, Swing};
+use super::layout::{HOSTS, Kind, NODE6, NODE8, RANGES, RAW8, RAW8_MIN, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
+use super::lookup::{run_of, skip};
+use super::space::Block;
+use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
+use super::words::load;
+use crate::shadow::Shadow;
+use crate::{Address, Grace, Prefix};
+use alloc::vec::Vec;
+use core::mem::offset_of;
+use core::ops::Range;
+
+/// Slots of a bitmap node that get another ref.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece {
+    from: u16,
+    to: u16,
+    entry: u32,
+}
+
+impl<G: Grace> Builder<'_, G> {
+    /// Brings the part of the image under the word at index `word` in line with `shadow`, in which the sorted prefixes `changed`
+    /// have been added, changed or removed. The word is a root slot or a node's, reached by the first `depth` bits that all of
+    /// them share.
+    ///
+    /// Adds what is to be stored to `swings`, `word` itself included.
+    pub fn edit<A: Address>(
+        &mut self,
+        shadow: &Shadow<A>,
+        changed: &[Prefix<A>],
+        word: usize,
+        depth: u16,
+        swings: &mut Vec<Swing>,
+    ) -> Result<(), Error> {
+        if let Some(entry) = self.change(shadow, changed, word, depth, swings)? {
+            swings.push(Swing { word, entry });
+        }
+        Ok(())
+    }
+
+    /// As [`Builder::edit`], but returns what `word` itself is to hold, if not what it does.
+    fn change<A: Address>(
+        &mut self,
+        shadow: &Shadow<A>,
+        changed: &[Prefix<A>],
+        word: usize,
+        depth: u16,
+        swings: &mut Vec<Swing>,
+    ) -> Result<Option<u32>, Error> {
+        let Some(first) = changed.first() else { return Ok(None) };
+        let old = self.entry(word);
+        // The first is not always the shortest, but no other contains `depth` bits or fewer unless it does.
+        if old & REF_NODE == 0 || first.len() <= depth {
+            return self.anew(shadow, first.addr(), word, depth);
+        }
+        match (self.nodes.kind, kind_of(old)) {
+            (NODE6, RANGES | HOSTS) => self.anew(shadow, first.addr(), word, depth),
+            (NODE8, SKIP) => self.change_skip(shadow, changed, word, depth, swings),
+            (NODE8, RAW8) => self.change_raw(shadow, changed, word, depth, swings),
+            (kind, _) => {
+                let mark = self.pieces.len();
+                let changed = self.change_bitmap(shadow, changed, old, depth, swings, kind);
+                let entry = changed.and_then(|()| self.splice(old, mark, swings));
+                self.pieces.truncate(mark);
+                entry
+            }
+        }
+    }
+
+    /// Builds all that is under `word` anew.
+    fn anew<A: Address>(
+        &mut self,
+        shadow: &Shadow<A>,
+        addr: A,
+        word: usize,
+        depth: u16,
+    ) -> Result<Option<u32>, Error> {
+        let old = self.entry(word);
+        self.nodes.replace(old);
+        let entry = self.slot(shadow, addr, depth)?;
+        Ok((entry != old).then_some(entry))
+    }
+
+    /// The ref for the addresses that share the first `depth` bits of `addr`, built anew.
+    fn slot<A: Address>(&mut self, shadow: &Shadow<A>, addr: A, depth: u16) -> Result<u32, Error> {
+        let inside = shadow.inside(Prefix::truncated(addr, depth));
+        self.subtree(&inside, depth, shadow.inherited(addr, depth))
+    }
+
+    /// Finds the pieces of the bitmap node `old` that change.
+    fn change_bitmap<A: Address>(
+        &mut self,
+        shadow: &Shadow<A>,
+        mut changed: &[Prefix<A>],
+        old: u32,
+        depth: u16,
+        swings: &mut Vec<Swing>,
+        kind: Kind,
+    ) -> Result<(), Error> {
+        let end = depth + kind.stride;
+        let node = (old & REF_OFFSET) * UNIT;
+        while let Some(first) = changed.first() {
+            let slot = first.addr().bits_at(depth, kind.stride);
+            let within = |prefix: &&Prefix<A>| {
+                if first.len() <= end {
+                    first.covers(prefix)
+                } else {
+                    prefix.len() > end && prefix.addr().bits_at(depth, kind.stride) == slot
+                }
+            };
+            let (together, rest) = changed.split_at(changed.iter().take_while(within).count());
+            changed = rest;
+            if first.len() <= end {
+                self.repaint(shadow, *first, old, depth, slot..slot + (1 << (end - first.len())))?;
+                continue;
+            }
+            let child = ((node + kind.refs) / 4 + run_of(self.nodes.words, node, kind, slot as u32)) as usize;
+            let entry = if kind_of(old) == kind.id && self.entry(child) & REF_NODE != 0 {
+                self.change(shadow, together, child, end, swings)?
+            } else {
+                Some(self.slot(shadow, first.addr(), end)?)
+            };
+            if let Some(entry) = entry {
+                self.piece(slot..slot + 1, entry);
+            }
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, slots: Range<usize>, entry: u32) {
+        self.pieces.push(Piece { from: slots.start as u16, to: slots.end as u16, entry });
+    }
+
+    /// Finds the pieces that the `slots` of the bitmap node `old` become, which `prefix` covers.
+    fn repaint<A: Address>(
+        &mut self,
+        shadow: &Shadow<A>,
+        prefix: Prefix<A>,
+        old: u32,
+        depth: u16,
+        slots: Range<usize>,
+    ) -> Result<(), Error> {
+        let value = shadow.inherited(prefix.addr(), prefix.len());
+        let inside = shadow.inside(prefix);
+        let [runs, ..] = &mut *self.runs;
+        runs.read(self.nodes.words, old, self.nodes.kind);
+        if !runs.is_coded() {
+            for run in runs.at(slots.start)..=runs.at(slots.end - 1) {
+                self.nodes.replace(runs.refs()[run]);
+            }
+        }
+        if inside.iter().all(|(inner, _)| *inner == prefix) {
+            self.piece(slots, value);
+            return Ok(());
+        }
+        let mut painted = [value; 1 << NODE8.stride];
+        self.paint(&inside, depth, &mut painted)?;
+        let mut from = slots.start;
+        for slot in slots.clone() {
+            let is_last = slot + 1 == slots.end;
+            if is_last || painted[slot + 1] != painted[slot] || painted[slot] & REF_NODE != 0 {
+                self.piece(from..slot + 1, painted[slot]);
+                from = slot + 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the pieces from `mark` on into the bitmap node `old`: into its own words where its runs stay as they are, else into a
+    /// new node, whose ref it returns.
+    fn splice(&mut self, old: u32, mark: usize, swings: &mut Vec<Swing>) -> Result<Option<u32>, Error> {
+        let Self { runs, nodes, pieces } = self;
+        let pieces = &pieces[mark..];
+        if pieces.is_empty() {
+            return Ok(None);
+        }
+        let kind = nodes.kind;
+        let [runs, with, out] = &mut **runs;
+        runs.read(nodes.words, old, kind);
+        let runs_before = runs.len() as u32;
+        let refs = ((old & REF_OFFSET) * UNIT + kind.refs) / 4;
+        if !runs.is_coded() && pieces.iter().all(|piece| runs.is_node(piece.from.into()) && piece.entry & REF_NODE != 0) {
+            // Children only: each has a word of its own.
+            swings.extend(pieces.iter().map(|piece| Swing {
+                word: refs as usize + runs.at(piece.from.into()),
+                entry: piece.entry,
+            }));
+            return Ok(None);
+        }
+        let mut codes = nodes.palette.filter(|_| runs.is_coded());
+        if let Some(palette) = codes
+            && pieces.iter().any(|piece| piece.entry & REF_NODE != 0 || palette.code(piece.entry).is_none())
+        {
+            runs.decode(palette);
+            codes = None;
+        }
+        let encoded = |entry: u32| codes.and_then(|palette| palette.code(entry)).map_or(entry, u32::from);
+        with.copy(runs);
+        for piece in pieces {
+            with.splice(piece.from.into(), piece.to.into(), 1 << kind.stride, encoded(piece.entry), out);
+            core::mem::swap(with, out);
+        }
+        if runs.is_coded() == (kind_of(old) == super::layout::LEAF6 && kind == NODE6)
+            && runs.in_place(with, refs, swings)
+        {
+            return Ok(None);
+        }
+        let units = walk::bitmap_units(old, kind, runs_before);
+        nodes.replaced.push(Block { at: old & REF_OFFSET, units });
+        nodes.bitmap(with).map(Some)
+    }
+
+    /// [`Builder::change`] where `word` leads to a skip.
+    fn change_skip<A: Address>(
+        &mut self,
+        shadow: &Shadow<A>,
+        changed: &[Prefix<A>],
+        word: usize,
+        depth: u16,
+        swings: &mut Vec<Swing>,
+    ) -> Result<Option<u32>, Error> {
+        let old = self.entry(word);
+        let at = (old & REF_OFFSET) * UNIT;
+        let mut end = depth;
+        let is_behind = changed.iter().all(|prefix| {
+            let (len, differs) = skip(self.nodes.words, at, prefix.addr(), depth);
+            end = depth + len;
+            prefix.len() >= end && !differs
+        });
+        if !is_behind {
+            return self.anew(shadow, changed[0].addr(), word, depth);
+        }
+        let next = (at as usize + offset_of!(Skip, next)) / 4;
+        let Some(entry) = self.change(shadow, changed, next, end, swings)? else { return Ok(None) };
+        if entry != load(self.nodes.words, at + offset_of!(Skip, otherwise) as u32) {
+            swings.push(Swing { word: next, entry });
+            return Ok(None);
+        }
+        // Nothing is left behind the skip.
+        self.nodes.replaced.push(Block { at: old & REF_OFFSET, units: SKIP_UNITS });
+        Ok(Some(entry))
+    }
+
+    /// [`Builder::change`] where `word` leads to a raw node: a prefix in one slot changes that word only.
+    fn change_raw<A: Address>(
+        &mut self,
+        shadow: &Shadow<A>,
+        changed: &[Prefix<A>],
+        word: usize,
+        depth: u16,
+        swings: &mut Vec<Swing>,
+    ) -> Result<Option<u32>, Error> {
+        let end = depth + NODE8.stride;
+        if changed.iter().any(|prefix| prefix.len() < end) {
+            return self.anew(shadow, changed[0].addr(), word, depth);
+        }
+        let unit = self.entry(word) & REF_OFFSET;
+        let first = (unit * UNIT / 4) as usize;
+        let slot = |prefix: &Prefix<A>| prefix.addr().bits_at(depth, NODE8.stride);
+        let mark = swings.len();
+        let mut has_fewer = false;
+        for together in changed.chunk_by(|one, two| slot(one) == slot(two)) {
+            let child = first + slot(&together[0]);
+            if let Some(entry) = self.change(shadow, together, child, end, swings)? {
+                has_fewer |= entry & REF_NODE == 0;
+                swings.push(Swing { word: child, entry });
+            }
+        }
+        if !has_fewer {
+            return Ok(None);
+        }
+        // With few runs left a bitmap is smaller. Its words are those that this node would have got.
+        let mut slots: Vec<u32> = (first..first + 256).map(|word| self.entry(word)).collect();
+        let is_own = |swing: &Swing| (first..first + 256).contains(&swing.word);
+        for swing in swings[mark..].iter().filter(|swing| is_own(swing)) {
+            slots[swing.word - first] = swing.entry;
+        }
+        let [_, _, runs] = &mut *self.runs;
+        runs.of_slots(&slots);
+        if runs.len() >= RAW8_MIN / 2 {
+            return Ok(None);
+        }
+        let mut kept = mark;
+        for at in mark..swings.len() {
+            if !is_own(&swings[at]) {
+                swings.swap(kept, at);
+                kept += 1;
+            }
+        }
+        swings.truncate(kept);
+        self.nodes.replaced.push(Block { at: unit, units: RAW8_UNITS });
+        self.nodes.bitmap(runs).map(Some)
+    }
+
+    fn entry(&self, word: usize) -> u32 {
+        load(self.nodes.words, word as u32 * 4)
+    }
+}

@@ -1,0 +1,297 @@
+//! Checks an image that may be damaged or hostile, step by step, before it is trusted.
+
+use super::layout::{
+    CHUNK, DIR_BITS, DIRECTORY, GUARD, HOSTS, HOSTS_BYTES, HOSTS_WINDOW, Kind, LEAF6, LINE, NODE6, NODE8,
+    PALETTE, RANGES, RANGES_VALUES, RAW8, RAW8_BYTES, REF_NODE, REF_OFFSET, SKIP, SKIP_MAX, Skip, TableHeader,
+    UNIT, kind_of,
+};
+use super::lookup::starts;
+use super::walk::{self, leaf_units, runs};
+use super::words::load;
+use super::{Error, header};
+use alloc::vec::Vec;
+use core::mem::offset_of;
+use core::sync::atomic::AtomicU32;
+
+/// What [`verify`] found in a sound image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Size of the image, bytes.
+    pub size: u64,
+    /// Slots in the directory.
+    pub slots: u32,
+    /// Writers that have opened the image so far.
+    pub generation: u32,
+    /// Its tables by id.
+    pub tables: Vec<TableReport>,
+}
+
+/// A table of a sound image.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableReport {
+    /// Its slot in the directory.
+    pub id: u32,
+    /// 4, 6 or 0: [`crate::Address::FAMILY`].
+    pub family: u8,
+    /// Width of the keys.
+    pub key_bits: u16,
+    /// Address bits that index the root.
+    pub root_bits: u16,
+    /// Prefixes, as the table's header says.
+    pub prefixes: u32,
+    /// Value of the prefix of length 0; 0 = none.
+    pub fallback: u32,
+    /// Bytes of header, root and palette.
+    pub root_bytes: u64,
+    /// Bytes of the nodes.
+    pub node_bytes: u64,
+    /// Number of nodes by the kinds' names in `image.h`, without the ones that do not occur.
+    pub nodes: Vec<(&'static str, u32)>,
+    /// Most nodes that a lookup visits.
+    pub steps: u32,
+}
+
+/// Checks the whole image in `words`: header, directory, and every node of every table. O(bytes), and one bit of memory for
+/// eight bytes of the image.
+///
+/// A sound image has no offset outside itself, no cycle, no block that two others share bytes with, and no node below the last
+/// key bit. Whether it gives the right answers only its prefixes can tell. No writer may change it meanwhile.
+pub fn verify(words: &[AtomicU32]) -> Result<Report, Error> {
+    let header = header(words)?;
+    let mut check = Check::new(words, header.size, header.tables);
+    let mut report =
+        Report { size: header.size, slots: header.tables, generation: header.generation, tables: Vec::new() };
+    for id in 0..header.tables {
+        let word = load(words, DIRECTORY + 4 * id);
+        if word != 0 {
+            let table = check.table(word, DIRECTORY + 4 * id)?;
+            report.tables.push(TableReport { id, ..table });
+        }
+    }
+    Ok(report)
+}
+
+/// The chunks that each table of the image reaches into, by id; the image is checked.
+pub(super) fn chunks(words: &[AtomicU32], size: u64, tables: u32) -> Result<Vec<(u32, Vec<u32>)>, Error> {
+    let mut check = Check::new(words, size, tables);
+    let mut all = Vec::new();
+    for id in 0..tables {
+        let word = load(words, DIRECTORY + 4 * id);
+        if word != 0 {
+            check.table(word, DIRECTORY + 4 * id)?;
+            let mut chunks = core::mem::take(&mut check.chunks);
+            chunks.sort_unstable();
+            chunks.dedup();
+            all.push((id, chunks));
+        }
+    }
+    Ok(all)
+}
+
+struct Check<'a> {
+    words: &'a [AtomicU32],
+    size: u64,
+    /// One bit a unit: some block holds it.
+    taken: Vec<u64>,
+    kind: Kind,
+    key_bits: u16,
+    has_palette: bool,
+    table: TableReport,
+    counts: [u32; 4],
+    /// Chunks of the table being checked, some more than once.
+    chunks: Vec<u32>,
+}
+
+const NAMES4: [&str; 4] = ["node6", "leaf6", "ranges", "hosts"];
+const NAMES: [&str; 4] = ["", "node8", "skip", "raw8"];
+
+fn damaged<T>(what: &'static str, at: u32) -> Result<T, Error> {
+    Err(Error::Damaged { what, at })
+}
+
+impl<'a> Check<'a> {
+    fn new(words: &'a [AtomicU32], size: u64, tables: u32) -> Self {
+        let mut check = Self {
+            words,
+            size,
+            taken: alloc::vec![0; (size / u64::from(UNIT)).div_ceil(64) as usize],
+            kind: NODE6,
+            key_bits: 0,
+            has_palette: false,
+            table: TableReport::default(),
+            counts: [0; 4],
+            chunks: Vec::new(),
+        };
+        let directory = u64::from(DIRECTORY) + 4 * u64::from(tables);
+        for unit in 0..directory.div_ceil(u64::from(UNIT)) {
+            check.taken[unit as usize / 64] |= 1 << (unit % 64);
+        }
+        check
+    }
+
+    /// Checks the table of directory word `word`, found at byte offset `found`.
+    fn table(&mut self, word: u32, found: u32) -> Result<TableReport, Error> {
+        let (root, bits) = (word & !DIR_BITS, (word & DIR_BITS) as u16);
+        if root < DIRECTORY + LINE || bits > 24 || u64::from(root) + (4u64 << bits) > self.size {
+            return damaged("directory word", found);
+        }
+        let at = root - size_of::<TableHeader>() as u32;
+        let field = |field: usize| load(self.words, at + field as u32);
+        let [family, root_bits, low, high] =
+            field(offset_of!(TableHeader, key_family)).to_le_bytes();
+        let key_bits = u16::from_le_bytes([low, high]);
+        let width_fits = match family {
+            4 => key_bits == 32,
+            6 => key_bits == 128,
+            0 => (1..=2048).contains(&key_bits),
+            _ => false,
+        };
+        let palette = field(offset_of!(TableHeader, palette));
+        if !width_fits
+            || u16::from(root_bits) != bits
+            || (palette != 0 && (palette != PALETTE as u32 || family != 4))
+            || field(offset_of!(TableHeader, fallback)) & REF_NODE != 0
+        {
+            return damaged("table header", at);
+        }
+        self.kind = Kind::of_family(family);
+        self.key_bits = key_bits;
+        self.has_palette = palette != 0;
+        self.counts = [0; 4];
+        let block = walk::table_block(root, bits, self.has_palette);
+        self.table = TableReport {
+            family,
+            key_bits,
+            root_bits: bits,
+            prefixes: field(offset_of!(TableHeader, prefixes)),
+            fallback: field(offset_of!(TableHeader, fallback)),
+            root_bytes: u64::from(block.units) * u64::from(UNIT),
+            ..TableReport::default()
+        };
+        self.take(at, u64::from(block.units) * u64::from(UNIT), found)?;
+        for slot in 0..1u32 << bits {
+            self.entry(root + 4 * slot, bits, 0)?;
+        }
+        if self.has_palette {
+            for entry in (root + (4 << bits)..).step_by(4).take(PALETTE) {
+                self.value(load(self.words, entry), entry)?;
+            }
+        }
+        let names = if family == 4 { NAMES4 } else { NAMES };
+        self.table.nodes = names.into_iter().zip(self.counts).filter(|(_, count)| *count > 0).collect();
+        Ok(core::mem::take(&mut self.table))
+    }
+
+    fn value(&self, value: u32, at: u32) -> Result<(), Error> {
+        if value & REF_NODE == 0 { Ok(()) } else { damaged("a node where a value belongs", at) }
+    }
+
+    /// Takes `bytes` from byte offset `at` for a block that the word at `found` leads to.
+    fn take(&mut self, at: u32, bytes: u64, found: u32) -> Result<(), Error> {
+        let end = u64::from(at) + bytes;
+        if end > self.size {
+            return damaged("a block that ends outside the image: the ref", found);
+        }
+        for unit in at / UNIT..end.div_ceil(u64::from(UNIT)) as u32 {
+            let (word, bit) = (unit as usize / 64, 1 << (unit % 64));
+            if self.taken[word] & bit != 0 {
+                return damaged("a block that another shares (or a cycle): the ref", found);
+            }
+            self.taken[word] |= bit;
+        }
+        self.chunks.extend(at / CHUNK..=((end - 1) / u64::from(CHUNK)) as u32);
+        Ok(())
+    }
+
+    /// Checks what the ref at byte offset `found`, reached by `depth` key bits and `steps` nodes, leads to.
+    fn entry(&mut self, found: u32, depth: u16, steps: u32) -> Result<(), Error> {
+        let entry = load(self.words, found);
+        if entry & REF_NODE == 0 {
+            return Ok(());
+        }
+        if depth >= self.key_bits {
+            return damaged("a node below the last key bit: the ref", found);
+        }
+        let (kind, is_v4) = (kind_of(entry), self.kind == NODE6);
+        let unit = entry & REF_OFFSET;
+        let at = u64::from(unit) * u64::from(UNIT);
+        if at < u64::from(LINE) || at >= self.size - u64::from(GUARD) {
+            return damaged("offset outside the image in the ref", found);
+        }
+        let at = at as u32;
+        let steps = steps + 1;
+        self.table.steps = self.table.steps.max(steps);
+        self.counts[kind as usize] += 1;
+        let bytes = match (is_v4, kind) {
+            (true, RANGES) => self.ranges(at)?,
+            (true, HOSTS) => return self.hosts(at & !(HOSTS_WINDOW * UNIT), depth, found),
+            (true, LEAF6) if !self.has_palette => return damaged("a leaf6 without a palette: the ref", found),
+            (false, SKIP) => size_of::<Skip>() as u32,
+            (false, RAW8) => RAW8_BYTES,
+            (false, 0) => return damaged("node kind in the ref", found),
+            _ => self.bitmap(at, kind)?,
+        };
+        self.take(at, bytes.into(), found)?;
+        self.table.node_bytes += u64::from(bytes.next_multiple_of(UNIT));
+        match (is_v4, kind) {
+            (true, LEAF6 | RANGES) => Ok(()),
+            (false, SKIP) => self.skip(at, depth, steps),
+            (false, RAW8) => {
+                (at..at + RAW8_BYTES).step_by(4).try_for_each(|slot| self.entry(slot, depth + 8, steps))
+            }
+            _ => {
+                let depth = depth + self.kind.stride;
+                let refs = at + self.kind.refs..at + bytes;
+                refs.step_by(4).try_for_each(|slot| self.entry(slot, depth, steps))
+            }
+        }
+    }
+
+    /// Bytes of the bitmap node at `at`.
+    fn bitmap(&self, at: u32, kind: u32) -> Result<u32, Error> {
+        let runs = runs(self.words, at, self.kind);
+        let mut counted = 0u32;
+        for word in 0..self.kind.words() {
+            if self.kind == NODE8 && load(self.words, at).to_le_bytes()[word as usize] != counted as u8 {
+                return damaged("run counts", at);
+            }
+            counted += starts(self.words, at, self.kind, word).count_ones();
+        }
+        if starts(self.words, at, self.kind, 0) & 1 == 0 {
+            return damaged("run bitmap", at);
+        }
+        let is_leaf = self.kind == NODE6 && kind == LEAF6;
+        Ok(if is_leaf { leaf_units(runs) * UNIT } else { self.kind.refs + 4 * runs })
+    }
+
+    /// Bytes of the ranges node at `at`.
+    fn ranges(&self, at: u32) -> Result<u32, Error> {
+        let starts: Vec<u32> = walk::ranges_starts(self.words, at).collect();
+        if !starts.windows(2).all(|pair| pair[0] > pair[1] || pair[1] == 0) {
+            return damaged("range starts", at);
+        }
+        let bytes = RANGES_VALUES + 4 * walk::ranges_values(self.words, at);
+        (at + RANGES_VALUES..at + bytes).step_by(4).try_for_each(|value| self.value(load(self.words, value), value))?;
+        Ok(bytes)
+    }
+
+    fn hosts(&mut self, at: u32, depth: u16, found: u32) -> Result<(), Error> {
+        if depth + 16 < self.key_bits {
+            return damaged("a hosts node above the last sixteen key bits: the ref", found);
+        }
+        self.take(at, HOSTS_BYTES.into(), found)?;
+        self.table.node_bytes += u64::from(HOSTS_BYTES);
+        (at..at + HOSTS_BYTES).step_by(8).try_for_each(|value| self.value(load(self.words, value), value))
+    }
+
+    fn skip(&mut self, at: u32, depth: u16, steps: u32) -> Result<(), Error> {
+        let field = |field: usize| load(self.words, at + field as u32);
+        let len = field(offset_of!(Skip, len));
+        if len == 0 || len > SKIP_MAX.into() || field(offset_of!(Skip, otherwise)) & REF_NODE != 0 {
+            return damaged("skip", at);
+        }
+        self.entry(at + offset_of!(Skip, next) as u32, depth + len as u16, steps)
+    }
+}

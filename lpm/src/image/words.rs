@@ -1,0 +1,87 @@
+//! How an image's words are read: checked where an offset comes from anywhere, unchecked inside a node whose beginning was checked.
+
+use super::layout::{GUARD, UNIT};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+#[cfg(target_endian = "big")]
+compile_error!("an image is little-endian and read in place");
+
+/// Loads the 32-bit word at byte offset `at`; 0 outside the image, as an arena page that was never filled.
+#[inline]
+pub(super) fn load(words: &[AtomicU32], at: u32) -> u32 {
+    words.get(at as usize / 4).map_or(0, |word| word.load(Ordering::Acquire))
+}
+
+/// Loads the 64 bits at byte offset `at`.
+#[inline]
+pub(super) fn load64(words: &[AtomicU32], at: u32) -> u64 {
+    u64::from(load(words, at)) | u64::from(load(words, at.wrapping_add(4))) << 32
+}
+
+/// The first unit of the guard, at which and behind which no node begins.
+pub(super) fn end(words: &[AtomicU32]) -> u32 {
+    (words.len().saturating_sub(GUARD as usize / 4) / (UNIT as usize / 4)) as u32
+}
+
+/// Loads the 32-bit word at index `at`.
+///
+/// # Safety
+///
+/// `at` is less than the number of words: it lies in a node that begins before [`end`].
+#[inline]
+pub(super) unsafe fn near(words: &[AtomicU32], at: usize) -> u32 {
+    debug_assert!(at < words.len());
+    // SAFETY: the caller's promise.
+    unsafe { words.get_unchecked(at) }.load(Ordering::Acquire)
+}
+
+/// Loads the 64 bits at word index `at`, an even number.
+///
+/// # Safety
+///
+/// As [`near`], for both words. An image begins at a multiple of eight bytes ([`crate::Memory`]).
+#[inline]
+pub(super) unsafe fn near64(words: &[AtomicU32], at: usize) -> u64 {
+    if cfg!(miri) {
+        // Miri knows no atomic access of two sizes to the same bytes. Nothing is stored to these two words while a reader may
+        // load them, so that their halves belong together.
+        // SAFETY: the caller's promise.
+        return unsafe { u64::from(near(words, at)) | u64::from(near(words, at + 1)) << 32 };
+    }
+    debug_assert!(at + 1 < words.len() && at.is_multiple_of(2));
+    // SAFETY: inside by the caller's promise, aligned because the image is and `at` is even.
+    unsafe { &*words.as_ptr().add(at).cast::<AtomicU64>() }.load(Ordering::Acquire)
+}
+
+/// Number of set bits, by the instruction where `popcnt` says that the processor has it.
+#[inline]
+pub(super) fn count_ones(bits: u64, popcnt: bool) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(target_feature = "popcnt"), not(miri)))]
+    if popcnt {
+        // Inline assembly, because a function with a target feature of its own could not be inlined into a caller without.
+        let count: u64;
+        // SAFETY: the processor has the instruction, which reads and writes registers only.
+        unsafe {
+            core::arch::asm!("popcnt {}, {}", out(reg) count, in(reg) bits, options(pure, nomem, nostack));
+        }
+        return count as u32;
+    }
+    let _ = popcnt;
+    bits.count_ones()
+}
+
+/// Whether [`count_ones`] may use the instruction. Asks the processor once.
+pub(super) fn has_popcnt() -> bool {
+    const UNKNOWN: u8 = 2;
+    static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known != UNKNOWN {
+        return known == 1;
+    }
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    let has = core::arch::x86_64::__cpuid(1).ecx & 1 << 23 != 0;
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let has = false;
+    KNOWN.store(has.into(), Ordering::Relaxed);
+    has
+}
