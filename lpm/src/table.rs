@@ -34,7 +34,8 @@ impl<A: Address> Table<A> {
         id: u32,
         prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
     ) -> Result<Self, Error> {
-        let mut table = Self { id, shadow: Shadow::default(), root: Root::default(), uncoded: 0, swings: Vec::new() };
+        let mut table =
+            Self { id, shadow: Shadow::default(), root: Root::default(), uncoded: 0, swings: Vec::new() };
         table.replace(image, prefixes)?;
         Ok(table)
     }

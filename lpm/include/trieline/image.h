@@ -89,10 +89,10 @@ struct tl_table {
  * Tables of IPv4 have these kinds.
  */
 enum tl_kind4 {
-	TL_NODE6 = 0, /* struct tl_node6: six key bits */
-	TL_LEAF6 = 1, /* struct tl_leaf6: six key bits, values only, as indices into the palette */
+	TL_NODE6 = 0,  /* struct tl_node6: six key bits */
+	TL_LEAF6 = 1,  /* struct tl_leaf6: six key bits, values only, as indices into the palette */
 	TL_RANGES = 2, /* struct tl_ranges: the next sixteen key bits, values only, nothing behind them */
-	TL_HOSTS = 3, /* struct tl_host[16]: the next sixteen key bits, nothing behind them */
+	TL_HOSTS = 3,  /* struct tl_host[16]: the next sixteen key bits, nothing behind them */
 };
 
 struct tl_node6 {
@@ -159,8 +159,8 @@ struct tl_skip {
 };
 
 /* No lookup takes more steps than these. */
-#define TL_V4_STEPS_MAX 6		    /* ceil(32 / 6): a root of 0 bits */
-#define TL_V6_STEPS_MAX 16		    /* 128 / 8: a root of 0 bits */
+#define TL_V4_STEPS_MAX 6			/* ceil(32 / 6): a root of 0 bits */
+#define TL_V6_STEPS_MAX 16			/* 128 / 8: a root of 0 bits */
 #define TL_KEY_STEPS_MAX(bits) ((bits + 7) / 8) /* keys of that width, at most 256 */
 
 _Static_assert(sizeof(struct tl_image) == TL_DIRECTORY, "the directory follows the header");

@@ -34,8 +34,8 @@ static inline __attribute__((always_inline)) __u32 tl_table_word(tl_base_t base,
 	return tl_load32(base, TL_DIRECTORY + 4 * id);
 }
 
-/* How many of the starts in `pair` (two of tl_ranges' words, 16 bits each) lie above key bits whose complement
- * to 0xffff is `rest`, in both halves: bits 16 and 48 of the sum. */
+/* How many of the starts in `pair` (two of tl_ranges' words, 16 bits each) lie above key bits whose
+ * complement to 0xffff is `rest`, in both halves: bits 16 and 48 of the sum. */
 static inline __attribute__((always_inline)) __u64 tl_above(__u64 pair, __u64 rest)
 {
 	const __u64 low = 0x0000ffff0000ffffull, carry = 0x0001000000010000ull;
@@ -50,12 +50,14 @@ static inline __attribute__((always_inline)) __u32 tl_tail4(tl_base_t base, __u3
 
 	if ((ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT == TL_RANGES) {
 		__u64 rest = 0x0000ffff0000ffffull - (bits | (__u64)bits << 32);
-		__u64 sum = (tl_above(tl_load64(base, node), rest) + tl_above(tl_load64(base, node + 8), rest)) >> 16;
+		__u64 sum =
+		    (tl_above(tl_load64(base, node), rest) + tl_above(tl_load64(base, node + 8), rest)) >> 16;
 
 		return tl_load32(base, node + sizeof(struct tl_ranges) + 4 * ((sum + (sum >> 32)) & 15));
 	} else {
 		__u32 window = 2 * (ref & TL_HOSTS_WINDOW), hosts = node & ~(8 * TL_HOSTS_WINDOW);
-		__u64 host = tl_load64(base, hosts + sizeof(struct tl_host) * ((bits << window & 0xffff) >> 12));
+		__u64 host =
+		    tl_load64(base, hosts + sizeof(struct tl_host) * ((bits << window & 0xffff) >> 12));
 
 		if ((host >> 32 & 0xffff) == bits)
 			return (__u32)host;

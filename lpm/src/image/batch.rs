@@ -158,7 +158,8 @@ impl Reader<'_> {
                 let is_leaf = layout::kind_of(entries[i]) == LEAF6;
                 let code = if is_leaf { found[i] } else { 0 };
                 // SAFETY: `batch` has checked that a palette behind the root lies in the image, and a code is less than 256.
-                let value = unsafe { self.words.get_unchecked(palette + code as usize) }.load(Ordering::Relaxed);
+                let value =
+                    unsafe { self.words.get_unchecked(palette + code as usize) }.load(Ordering::Relaxed);
                 found[i] = if is_leaf { value & VALUE_MAX } else { found[i] };
             }
         }

@@ -26,7 +26,12 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     pub fn new() -> Self {
-        Self { built: Vec::new(), replaced: Vec::new(), runs: [Runs::new(), Runs::new(), Runs::new()], pieces: Vec::new() }
+        Self {
+            built: Vec::new(),
+            replaced: Vec::new(),
+            runs: [Runs::new(), Runs::new(), Runs::new()],
+            pieces: Vec::new(),
+        }
     }
 }
 
@@ -109,10 +114,10 @@ impl<'a, G: Grace> Builder<'a, G> {
                 if let Some(ranges) = Ranges::of(entries, depth, default) {
                     return self.nodes.ranges(&ranges);
                 }
-                if depth + RANGES_BITS >= A::WIDTH {
-                    if let Some(window) = hosts_window(entries, depth) {
-                        return self.nodes.hosts(entries, depth, window, default);
-                    }
+                if depth + RANGES_BITS >= A::WIDTH
+                    && let Some(window) = hosts_window(entries, depth)
+                {
+                    return self.nodes.hosts(entries, depth, window, default);
                 }
             }
             let mut slots = [default; 1 << NODE6.stride];

@@ -3,7 +3,9 @@
 
 use super::Error;
 use super::build::{Builder, Swing};
-use super::layout::{HOSTS, Kind, NODE6, NODE8, RANGES, RAW8, RAW8_MIN, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
+use super::layout::{
+    HOSTS, Kind, NODE6, NODE8, RANGES, RAW8, RAW8_MIN, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of,
+};
 use super::lookup::{run_of, skip};
 use super::space::Block;
 use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
@@ -183,12 +185,16 @@ impl<G: Grace> Builder<'_, G> {
         runs.read(nodes.words, old, kind);
         let runs_before = runs.len() as u32;
         let refs = ((old & REF_OFFSET) * UNIT + kind.refs) / 4;
-        if !runs.is_coded() && pieces.iter().all(|piece| runs.is_node(piece.from.into()) && piece.entry & REF_NODE != 0) {
+        if !runs.is_coded()
+            && pieces.iter().all(|piece| runs.is_node(piece.from.into()) && piece.entry & REF_NODE != 0)
+        {
             // Children only: each has a word of its own.
-            swings.extend(pieces.iter().map(|piece| Swing {
-                word: refs as usize + runs.at(piece.from.into()),
-                entry: piece.entry,
-            }));
+            swings.extend(
+                pieces.iter().map(|piece| Swing {
+                    word: refs as usize + runs.at(piece.from.into()),
+                    entry: piece.entry,
+                }),
+            );
             return Ok(None);
         }
         let mut codes = nodes.palette.filter(|_| runs.is_coded());

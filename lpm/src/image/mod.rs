@@ -23,10 +23,10 @@ use crate::{Address, Grace, Memory, Reader};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use build::{Builder, Scratch};
-use palette::Palette;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 use layout::{CHUNK, DIRECTORY, ImageHeader, Kind, MAGIC, VERSION};
+use palette::Palette;
 use space::Space;
 
 /// Why an image or a table could not be made or changed. Nothing has changed when one of these is returned.
@@ -209,7 +209,8 @@ impl<M: Memory, G: Grace> Image<M, G> {
     pub fn open(memory: M, grace: G) -> Result<Self, Error> {
         let words = memory.words();
         let header = header(words)?;
-        let adopted: BTreeMap<_, _> = verify::chunks(words, header.size, header.tables)?.into_iter().collect();
+        let adopted: BTreeMap<_, _> =
+            verify::chunks(words, header.size, header.tables)?.into_iter().collect();
         let reserved = u64::from(DIRECTORY) + 4 * u64::from(header.tables);
         let space = Space::of_existing(header.size, reserved, adopted.values().map(Vec::as_slice));
         let generation = header.generation.wrapping_add(1);

@@ -173,10 +173,10 @@ impl Space {
 
     /// Cuts from a chunk that is free, unless so much lies free in claimed ones that joining it is worth more.
     fn fresh(&mut self, units: u32, grace: &mut impl Grace) -> Option<u32> {
-        if !self.limbo.is_empty() && self.reclaim(grace) {
-            if let Some(at) = self.free.take(units) {
-                return Some(at);
-            }
+        if self.reclaim(grace)
+            && let Some(at) = self.free.take(units)
+        {
+            return Some(at);
         }
         if self.unjoined_units > self.used_units / 4 {
             self.join();

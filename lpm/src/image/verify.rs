@@ -2,8 +2,8 @@
 
 use super::layout::{
     CHUNK, DIR_BITS, DIRECTORY, GUARD, HOSTS, HOSTS_BYTES, HOSTS_WINDOW, Kind, LEAF6, LINE, NODE6, NODE8,
-    PALETTE, RANGES, RANGES_VALUES, RAW8, RAW8_BYTES, REF_NODE, REF_OFFSET, SKIP, SKIP_MAX, Skip, TableHeader,
-    UNIT, kind_of,
+    PALETTE, RANGES, RANGES_VALUES, RAW8, RAW8_BYTES, REF_NODE, REF_OFFSET, SKIP, SKIP_MAX, Skip,
+    TableHeader, UNIT, kind_of,
 };
 use super::lookup::starts;
 use super::walk::{self, leaf_units, runs};
@@ -139,8 +139,7 @@ impl<'a> Check<'a> {
         }
         let at = root - size_of::<TableHeader>() as u32;
         let field = |field: usize| load(self.words, at + field as u32);
-        let [family, root_bits, low, high] =
-            field(offset_of!(TableHeader, key_family)).to_le_bytes();
+        let [family, root_bits, low, high] = field(offset_of!(TableHeader, key_family)).to_le_bytes();
         let key_bits = u16::from_le_bytes([low, high]);
         let width_fits = match family {
             4 => key_bits == 32,
@@ -227,7 +226,9 @@ impl<'a> Check<'a> {
         let bytes = match (is_v4, kind) {
             (true, RANGES) => self.ranges(at)?,
             (true, HOSTS) => return self.hosts(at & !(HOSTS_WINDOW * UNIT), depth, found),
-            (true, LEAF6) if !self.has_palette => return damaged("a leaf6 without a palette: the ref", found),
+            (true, LEAF6) if !self.has_palette => {
+                return damaged("a leaf6 without a palette: the ref", found);
+            }
             (false, SKIP) => size_of::<Skip>() as u32,
             (false, RAW8) => RAW8_BYTES,
             (false, 0) => return damaged("node kind in the ref", found),
@@ -273,7 +274,9 @@ impl<'a> Check<'a> {
             return damaged("range starts", at);
         }
         let bytes = RANGES_VALUES + 4 * walk::ranges_values(self.words, at);
-        (at + RANGES_VALUES..at + bytes).step_by(4).try_for_each(|value| self.value(load(self.words, value), value))?;
+        (at + RANGES_VALUES..at + bytes)
+            .step_by(4)
+            .try_for_each(|value| self.value(load(self.words, value), value))?;
         Ok(bytes)
     }
 

@@ -106,7 +106,11 @@ impl<A: Address> Table<A> {
         done: &[Change<A>],
     ) -> Result<Published, Error> {
         self.rebuild_or(image, false, |table, image| {
-            if prefix.len() >= table.root.bits { table.edit(image, prefix) } else { table.publish(image, done) }
+            if prefix.len() >= table.root.bits {
+                table.edit(image, prefix)
+            } else {
+                table.publish(image, done)
+            }
         })
     }
 

@@ -201,4 +201,3 @@ fn slots<A: Address>(
     }
     Ok(())
 }
-

@@ -1,0 +1,247 @@
+//! Long random streams of changes over every key width: after each batch the image is sound, the lookups (one by one, in batches,
+//! portable and not) say what the prefixes say, and it has not grown.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use trieline_lpm::image::verify::verify;
+use trieline_lpm::{Address, HeapMemory, Image, Key, Memory, NoReaders, Prefix, Table};
+
+/// A small generator, so that a failure can be repeated from its seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// An address near `base`: the first bits are the base's, how many is random, so that prefixes crowd and nest.
+    fn address<A: Address>(&mut self, base: A) -> A {
+        let from = self.below(u64::from(A::WIDTH) + 1) as u16;
+        let mut addr = base.masked(from);
+        for at in from..A::WIDTH {
+            if self.next() & 1 == 1 {
+                // The bit alone: all from it on, without those behind it.
+                addr = addr.filled(at).masked(at + 1);
+            }
+        }
+        addr
+    }
+
+    fn prefix<A: Address>(&mut self, bases: &[A], lens: &[u16]) -> Prefix<A> {
+        let base = bases[self.below(bases.len() as u64) as usize];
+        let len = match self.below(4) {
+            0 => self.below(u64::from(A::WIDTH) + 1) as u16,
+            1 => A::WIDTH,
+            _ => lens[self.below(lens.len() as u64) as usize],
+        };
+        Prefix::truncated(self.address(base), len)
+    }
+}
+
+struct Shape<'a, A> {
+    bases: &'a [A],
+    lens: &'a [u16],
+    prefixes: usize,
+    values: u64,
+    rounds: usize,
+    checks: usize,
+}
+
+fn check<A: Address>(
+    image: &Image<HeapMemory, NoReaders>,
+    table: &Table<A>,
+    model: &BTreeMap<Prefix<A>, u32>,
+    shape: &Shape<'_, A>,
+    random: &mut Random,
+) {
+    let report = verify(image.memory().words()).unwrap();
+    assert_eq!(report.tables[0].prefixes as usize, model.len());
+    assert_eq!(table.len(), model.len());
+    let mut addrs: Vec<A> = Vec::with_capacity(shape.checks);
+    for at in 0..shape.checks {
+        let near = random.prefix(shape.bases, shape.lens);
+        addrs.push(match at % 3 {
+            0 => near.addr(),
+            1 => near.last(),
+            _ => random.address(near.addr()),
+        });
+    }
+    let answer = |addr: &A| {
+        (0..=A::WIDTH).rev().find_map(|len| model.get(&Prefix::truncated(*addr, len)).copied()).unwrap_or(0)
+    };
+    let want: Vec<u32> = addrs.iter().map(answer).collect();
+    let (mut batch, mut portable) = (vec![0; addrs.len()], vec![0; addrs.len()]);
+    image.reader().lookup_batch(1, &addrs, &mut batch);
+    image.reader().lookup_batch_portable(1, &addrs, &mut portable);
+    for (at, addr) in addrs.iter().enumerate() {
+        let one = image.reader().lookup(1, *addr).unwrap_or(0);
+        let shadow = table.lookup(*addr).map_or(0, |(_, value)| value);
+        assert_eq!(
+            (one, batch[at], portable[at], shadow),
+            (want[at], want[at], want[at], want[at]),
+            "{addr:?}"
+        );
+    }
+}
+
+fn stream<A: Address>(seed: u64, shape: Shape<'_, A>) {
+    let mut random = Random(seed);
+    let mut image = Image::create(HeapMemory::new(64 << 20), NoReaders::default(), 2).unwrap();
+    let mut model: BTreeMap<Prefix<A>, u32> = BTreeMap::new();
+    let value = |random: &mut Random| random.below(shape.values) as u32 * 7919 + 1;
+    while model.len() < shape.prefixes {
+        let prefix = random.prefix(shape.bases, shape.lens);
+        if prefix.len() > 0 {
+            model.insert(prefix, value(&mut random));
+        }
+    }
+    let mut table = Table::create(&mut image, 1, model.clone()).unwrap();
+    check(&image, &table, &model, &shape, &mut random);
+    let mut sizes = Vec::new();
+    for round in 0..shape.rounds {
+        let mut changes = Vec::new();
+        for _ in 0..1 + random.below(300) {
+            let known = random.below(2) == 0;
+            let prefix = if known {
+                let from = random.prefix(shape.bases, shape.lens);
+                model.range(from..).next().map_or(from, |(prefix, _)| *prefix)
+            } else {
+                random.prefix(shape.bases, shape.lens)
+            };
+            let keep = random.below(100) < if model.len() > shape.prefixes { 35 } else { 65 };
+            changes.push((prefix, keep.then(|| value(&mut random))));
+        }
+        if round % 3 == 0 {
+            for (prefix, value) in &changes {
+                match value {
+                    Some(value) => model.insert(*prefix, *value),
+                    None => model.remove(prefix),
+                };
+            }
+            table.apply(&mut image, changes).unwrap();
+        } else {
+            for (prefix, value) in changes {
+                let old = match value {
+                    Some(value) => table.insert(&mut image, prefix, value).unwrap(),
+                    None => table.remove(&mut image, &prefix).unwrap(),
+                };
+                let known = match value {
+                    Some(value) => model.insert(prefix, value),
+                    None => model.remove(&prefix),
+                };
+                assert_eq!(old, known);
+            }
+        }
+        check(&image, &table, &model, &shape, &mut random);
+        sizes.push(image.stats().used);
+    }
+    // An image built anew from the same prefixes says how much there is to hold.
+    let mut fresh = Image::create(HeapMemory::new(64 << 20), NoReaders::default(), 2).unwrap();
+    Table::create(&mut fresh, 1, model).unwrap();
+    let (used, least) = (image.stats().used, fresh.stats().used);
+    assert!(
+        used <= 2 * least + (64 << 10),
+        "{used} bytes after the stream, {least} built anew; on the way {sizes:?}"
+    );
+}
+
+const V4: [u32; 5] = [0x0a00_0000, 0xc000_0200, 0xc633_6400, 0x0a01_0203, 0xffff_ffff];
+const V6: [u128; 4] =
+    [0x2001_0db8 << 96, 0x2001_0db8_0001_0002_0003_0004_0005_0006, 0x2a00 << 112, u128::MAX];
+
+#[test]
+fn ipv4_few_values() {
+    stream(
+        1,
+        Shape {
+            bases: &V4,
+            lens: &[24, 22, 16, 20, 23, 26, 30],
+            prefixes: 6000,
+            values: 40,
+            rounds: 60,
+            checks: 4000,
+        },
+    );
+}
+
+#[test]
+fn ipv4_more_values_than_codes() {
+    stream(
+        2,
+        Shape { bases: &V4, lens: &[24, 22, 16], prefixes: 5000, values: 400, rounds: 40, checks: 3000 },
+    );
+    stream(
+        3,
+        Shape { bases: &V4, lens: &[24, 22, 16], prefixes: 5000, values: 256, rounds: 60, checks: 3000 },
+    );
+}
+
+#[test]
+fn ipv4_distinct_values_and_hosts() {
+    stream(
+        4,
+        Shape { bases: &V4, lens: &[32, 24, 28], prefixes: 9000, values: 1 << 18, rounds: 40, checks: 3000 },
+    );
+    stream(5, Shape { bases: &V4, lens: &[32], prefixes: 300, values: 1 << 18, rounds: 60, checks: 1000 });
+}
+
+#[test]
+fn ipv6() {
+    stream(
+        6,
+        Shape {
+            bases: &V6,
+            lens: &[48, 32, 40, 44, 64, 56],
+            prefixes: 5000,
+            values: 50,
+            rounds: 40,
+            checks: 2000,
+        },
+    );
+    stream(
+        7,
+        Shape { bases: &V6, lens: &[128, 127, 64], prefixes: 300, values: 1 << 18, rounds: 60, checks: 1000 },
+    );
+}
+
+#[test]
+fn other_widths() {
+    type Endpoint = Key<48, 6>;
+    let bases = [Endpoint::new([192, 0, 2, 1, 0, 80]), Endpoint::new([10, 0, 0, 0, 0, 0])];
+    stream(
+        8,
+        Shape { bases: &bases, lens: &[48, 32, 24], prefixes: 2000, values: 1000, rounds: 30, checks: 1500 },
+    );
+    let bases = [Key::<1, 1>::new([0x80])];
+    stream(9, Shape { bases: &bases, lens: &[1], prefixes: 2, values: 3, rounds: 20, checks: 10 });
+    let bases = [Key::<13, 2>::new([0xaa, 0xa8]), Key::ZERO];
+    stream(
+        10,
+        Shape { bases: &bases, lens: &[13, 12, 9], prefixes: 700, values: 20, rounds: 40, checks: 1500 },
+    );
+    let bases = [Key::<144, 18>::new([7; 18])];
+    stream(
+        11,
+        Shape { bases: &bases, lens: &[144, 128, 64], prefixes: 2000, values: 1000, rounds: 20, checks: 500 },
+    );
+    let bases = [Key::<2048, 256>::new([0x5a; 256]), Key::ZERO];
+    stream(
+        12,
+        Shape {
+            bases: &bases,
+            lens: &[2048, 1024, 100],
+            prefixes: 300,
+            values: 1000,
+            rounds: 10,
+            checks: 100,
+        },
+    );
+}
