@@ -215,7 +215,8 @@ impl Snapshot {
 
     /// Checks all of the file, as [`Snapshot::open`] does.
     pub fn verify(&self) -> Result<(), SnapshotError> {
-        check_image(self.words())
+        image::verify::verify(self.words())
+            .map(|_| ())
             .map_err(|source| SnapshotError::Image { path: self.path.clone(), source })?;
         match self.section()? {
             Some(section) => section.verify(),
@@ -305,14 +306,6 @@ impl Snapshot {
         list.names = contents.names().clone();
         Ok(list)
     }
-}
-
-/// Walks every table of an image.
-fn check_image(words: &[AtomicU32]) -> Result<(), Error> {
-    let header = image::header(words)?;
-    let reader = Reader::checked(words);
-    let tables = (0..header.tables).map(|id| reader.table_word(id)).filter(|word| *word != 0);
-    tables.into_iter().try_for_each(|word| image::walk::chunks(words, header.size, word).map(|_| ()))
 }
 
 /// Reads a snapshot's prefixes; a mapped file's where it lies, another's from the heap.
