@@ -18,9 +18,9 @@ use serde::Serialize;
 use trieline_lab::{
     Context, Error,
     daemon::Product,
-    experiments::{LIST, forward, map_tables, structure::Mode, structures},
+    experiments::{LIST, engines, forward, map_tables, structure::Mode, structures},
     plot,
-    report::{Document, save_picture},
+    report::{Document, Machine, save_picture},
     scatter,
     tables::{Source, Tables},
 };
@@ -82,7 +82,7 @@ enum Command {
 struct RunArgs {
     /// Name of the experiment (see `trieline lab list`)
     name: String,
-    /// End within 40 s (structures: a minute): fewer rounds, smaller tables
+    /// End within 40 s (structures, engines: a minute): fewer and shorter rounds, smaller tables
     #[arg(long)]
     quick: bool,
     /// Use the prefixes of this file: `prefix [value]` lines, gzip or not, or the output of `ip route`
@@ -186,6 +186,23 @@ fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
             Ok(error) => quit(error),
             Err(other) => Err(other),
         });
+    } else if name == engines::NAME {
+        let options = engines::Options {
+            quick: args.quick,
+            table: args.table.clone(),
+            data: args.data.clone(),
+            seed: args.seed,
+            command: command_line(),
+            rounds: args.rounds,
+            addresses: None,
+        };
+        let outcome = match engines::run(&options, &context) {
+            Ok(outcome) => outcome,
+            Err(error) => return quit(error),
+        };
+        bars.finish();
+        save_engines(args, &outcome, &bars)?;
+        show_text(output, &outcome, outcome.experiment, &outcome.machine, crate::engines::text(&outcome))?;
     } else {
         let options = map_tables::Options {
             quick: args.quick,
@@ -374,18 +391,41 @@ fn save<P: Serialize, R: Serialize>(
     Ok(())
 }
 
+fn save_engines(args: &RunArgs, outcome: &engines::Outcome, bars: &Bars) -> anyhow::Result<()> {
+    if !args.save {
+        return Ok(());
+    }
+    let directory = PathBuf::from(RESULTS);
+    let path = outcome.save(&directory).context("saving the result")?;
+    bars.say(&format!("wrote {}", path.display()));
+    for (name, svg) in crate::engines::pictures(outcome)? {
+        let path = save_picture(&directory, &name, &svg)?;
+        bars.say(&format!("wrote {}", path.display()));
+    }
+    Ok(())
+}
+
 fn show<P: Serialize, R: Serialize>(
     output: &Output,
     outcome: &Document<P, R>,
     text: String,
 ) -> anyhow::Result<()> {
+    show_text(output, outcome, outcome.experiment, &outcome.machine, text)
+}
+
+fn show_text(
+    output: &Output,
+    document: &impl Serialize,
+    experiment: &str,
+    m: &Machine,
+    text: String,
+) -> anyhow::Result<()> {
     if output.json {
-        output.document(outcome)?;
+        output.document(document)?;
     } else {
-        let m = &outcome.machine;
         let head = format!(
-            "{}: {}, {} cores, Linux {}, commit {}, {}, seed {}\n\n",
-            outcome.experiment, m.cpu, m.cores, m.kernel, m.git, m.date, m.seed
+            "{experiment}: {}, {} cores, Linux {}, commit {}, {}, seed {}\n\n",
+            m.cpu, m.cores, m.kernel, m.git, m.date, m.seed
         );
         output.text(&(head + &text))?;
     }

@@ -2,6 +2,7 @@
 
 mod complaint;
 mod demo;
+mod engines;
 mod lab;
 mod look;
 mod node;
@@ -13,6 +14,10 @@ mod table;
 use clap::{Parser, Subcommand};
 use output::Output;
 use std::process::ExitCode;
+
+/// `lab run engines` says what each structure holds.
+#[global_allocator]
+static ALLOCATOR: trieline_lab::heap::Counting = trieline_lab::heap::Counting;
 
 /// What every help of a command ends with.
 const AFTER_HELP: &str = "\

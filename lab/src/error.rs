@@ -83,6 +83,31 @@ pub enum Error {
         /// How many were compared.
         checked: u64,
     },
+    /// The sum of a round's answers is not that of the answers that were compared.
+    #[error("{structure}: the answers of {what} in table {table} sum to {got}, expected {expected}")]
+    Sum {
+        /// Whose answers.
+        structure: String,
+        /// In which table.
+        table: String,
+        /// Which traffic, and how it was looked up.
+        what: String,
+        /// Their sum.
+        got: u64,
+        /// The sum of the right ones.
+        expected: u64,
+    },
+    /// A structure did not take a change.
+    #[error("{structure} refuses {count} changes that it should take")]
+    Refused {
+        /// Which.
+        structure: String,
+        /// How many.
+        count: usize,
+    },
+    /// The reference and the sweep that the sums come from disagree: a defect of the lab.
+    #[error("the lab's two ways to find the right answers disagree in table {0}")]
+    References(String),
     /// A table file could not be used.
     #[error("{0}")]
     Import(trieline_lpm::io::ImportError),

@@ -5,12 +5,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub mod bars;
 mod command;
 pub mod daemon;
 mod error;
 pub mod experiments;
 pub mod frames;
 pub mod generator;
+pub mod heap;
 pub mod measure;
 pub mod netns;
 mod object;

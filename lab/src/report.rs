@@ -56,6 +56,16 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// Where and when, and the command on a line of its own.
+    pub fn caption(&self) -> String {
+        format!(
+            "{}, {} cores, Linux {}, commit {}, {}\n{}",
+            self.cpu, self.cores, self.kernel, self.git, self.date, self.command
+        )
+    }
+}
+
 /// An experiment's result. The field names are an interface: `version` grows when one changes its meaning.
 #[derive(Clone, Debug, Serialize)]
 pub struct Document<P, R> {
@@ -74,26 +84,27 @@ pub struct Document<P, R> {
 impl<P, R> Document<P, R> {
     /// Where and when, and the command on a line of its own: what stands under a picture.
     pub fn caption(&self) -> String {
-        let m = &self.machine;
-        format!(
-            "{}, {} cores, Linux {}, commit {}, {}\n{}",
-            m.cpu, m.cores, m.kernel, m.git, m.date, m.command
-        )
+        self.machine.caption()
     }
 }
 
 impl<P: Serialize, R: Serialize> Document<P, R> {
     /// Writes `directory/NAME.json`; its path.
     pub fn save(&self, directory: &Path) -> Result<PathBuf> {
-        fs::create_dir_all(directory).during(|| format!("making {}", directory.display()))?;
-        let path = directory.join(format!("{}.json", self.experiment));
-        let mut text = serde_json::to_string_pretty(self)
-            .map_err(std::io::Error::other)
-            .during(|| "serialising the result".into())?;
-        text.push('\n');
-        fs::write(&path, text).during(|| format!("writing {}", path.display()))?;
-        Ok(path)
+        save(directory, self.experiment, self)
     }
+}
+
+/// Writes a document as `directory/NAME.json`; its path.
+pub(crate) fn save(directory: &Path, name: &str, document: &impl Serialize) -> Result<PathBuf> {
+    fs::create_dir_all(directory).during(|| format!("making {}", directory.display()))?;
+    let path = directory.join(format!("{name}.json"));
+    let mut text = serde_json::to_string_pretty(document)
+        .map_err(std::io::Error::other)
+        .during(|| "serialising the result".into())?;
+    text.push('\n');
+    fs::write(&path, text).during(|| format!("writing {}", path.display()))?;
+    Ok(path)
 }
 
 /// Writes a picture beside the results.

@@ -1,5 +1,6 @@
 //! The experiments by name.
 
+pub mod engines;
 pub mod forward;
 pub mod map_tables;
 pub mod structure;
@@ -7,7 +8,8 @@ pub mod structures;
 pub mod traffic;
 
 /// Name and purpose of each.
-pub const LIST: [(&str, &str); 3] = [
+pub const LIST: [(&str, &str); 4] = [
+    ("engines", "trieline's tables in user space against Poptrie, DPDK's FIBs, DIR-24-8 and Rust crates"),
     ("map-tables", "LPM_TRIE against trieline on the same tables, per packet and in a loop"),
     (
         "structures",

@@ -21,6 +21,8 @@ pub trait Wide: Address {
     fn widen(self) -> u128;
     /// Back.
     fn narrow(wide: u128) -> Self;
+    /// Itself, all its bits mixed with those of `by`: an address that cannot be known before `by`.
+    fn stirred(self, by: u32) -> Self;
     /// The Internet's shape for this family.
     fn shape() -> &'static Shape;
 }
@@ -31,6 +33,10 @@ impl Wide for u32 {
     }
     fn narrow(wide: u128) -> Self {
         (wide >> 96) as u32
+    }
+    #[inline]
+    fn stirred(self, by: u32) -> u32 {
+        self ^ by
     }
     fn shape() -> &'static Shape {
         &super::shape::INTERNET4
@@ -43,6 +49,12 @@ impl Wide for u128 {
     }
     fn narrow(wide: u128) -> Self {
         wide
+    }
+    // All four words, so that no part of a long key can be looked at early.
+    #[inline]
+    fn stirred(self, by: u32) -> u128 {
+        let twice = u64::from(by) << 32 | u64::from(by);
+        self ^ (u128::from(twice) << 64 | u128::from(twice))
     }
     fn shape() -> &'static Shape {
         &super::shape::INTERNET6
