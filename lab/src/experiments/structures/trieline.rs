@@ -5,7 +5,7 @@ use std::{mem::offset_of, sync::Arc, time::Instant};
 
 use trieline_lpm::{
     Address, HeapMemory, Image, Memory, NoReaders, Reader, Table,
-    image::layout::{self, Kind, Skip, TableHeader},
+    image::layout::{self, Skip, TableHeader},
 };
 
 use super::{
@@ -14,22 +14,10 @@ use super::{
     spread::Entry,
 };
 
-/// Memory that the image and whoever counts both read.
-#[derive(Clone, Debug)]
-struct Shared(Arc<HeapMemory>);
-
-// SAFETY: the words are those of the one HeapMemory behind the counter, which keeps every promise of the trait and stays where it is
-// while a clone lives.
-unsafe impl Memory for Shared {
-    fn words(&self) -> &[std::sync::atomic::AtomicU32] {
-        self.0.words()
-    }
-}
-
 /// One image with all tables of a case.
 pub struct Trieline {
-    memory: Shared,
-    image: Image<Shared, NoReaders>,
+    memory: Arc<HeapMemory>,
+    image: Image<Arc<HeapMemory>, NoReaders>,
 }
 
 impl Trieline {
@@ -42,7 +30,7 @@ impl Trieline {
         // Too small is tried again: how large an image gets is known when it is built.
         let mut size = (prefixes as u64 * 16 + sets.len() as u64 * 2048 + (4 << 20)).next_power_of_two();
         loop {
-            let memory = Shared(Arc::new(HeapMemory::new(size.min(limit) as usize)));
+            let memory = Arc::new(HeapMemory::new(size.min(limit) as usize));
             let failed = |error: trieline_lpm::image::Error| Refused::Unfit(error.to_string());
             let mut image =
                 Image::create(memory.clone(), NoReaders::default(), sets.len() as u32).map_err(failed)?;
@@ -85,7 +73,7 @@ impl<'a, A: Address> Lookup<'a, A> for Trieline {
     }
 }
 
-/// The walk of `lpm.h`, with every load told. The header and the directory, which all lookups share, are not counted.
+/// The walk of `lpm.h`, with every load told. The image's header and its directory, which all lookups share, are not counted.
 struct Walk<'w, T> {
     words: &'w [std::sync::atomic::AtomicU32],
     /// Of the image's first byte in its page: what is counted are the machine's lines and pages.
@@ -105,19 +93,63 @@ impl<T: Touch> Walk<'_, T> {
 
     fn table<A: Address>(&mut self, word: u32, address: A) -> u32 {
         let (root, bits) = (word & !layout::DIR_BITS, (word & layout::DIR_BITS) as u16);
-        let mut entry = self.load(root + 4 * address.bits_at(0, bits) as u32);
-        let mut depth = bits;
-        let kind = Kind::of_family(A::FAMILY);
+        let fallback = root - size_of::<TableHeader>() as u32 + offset_of!(TableHeader, fallback) as u32;
+        // Every lookup loads it, whether it counts or not.
+        let fallback = self.load(fallback);
+        let entry = self.load(root + 4 * address.bits_at(0, bits) as u32);
+        let value =
+            if A::FAMILY == 4 { self.ipv4(word, entry, address, bits) } else { self.wide(entry, address, bits) };
+        if value != 0 { value } else { fallback }
+    }
+
+    fn ipv4<A: Address>(&mut self, word: u32, mut entry: u32, address: A, mut depth: u16) -> u32 {
         while entry & layout::REF_NODE != 0 {
             self.touch.step();
             let node = (entry & layout::REF_OFFSET) * layout::UNIT;
-            let slot = address.bits_at(depth, kind.stride) as u32;
             match layout::kind_of(entry) {
-                layout::RAW8 if A::FAMILY != 4 => {
-                    entry = self.load(node + 4 * slot);
-                    depth += 8;
+                layout::RANGES => {
+                    let key = address.bits_at(depth, layout::RANGES_BITS) as u32;
+                    let starts = [self.load64(node), self.load64(node + 8)];
+                    let lanes = starts.iter().flat_map(|pair| (0..4).map(move |lane| (pair >> (16 * lane)) as u16));
+                    let above = lanes.filter(|start| u32::from(*start) > key).count() as u32;
+                    return self.load(node + layout::RANGES_VALUES + 4 * above);
                 }
-                layout::SKIP if A::FAMILY != 4 => {
+                layout::HOSTS => {
+                    let key = address.bits_at(depth, layout::RANGES_BITS) as u32;
+                    let window = entry & layout::HOSTS_WINDOW;
+                    let hosts = node - window * layout::UNIT;
+                    let index = (key << (2 * window) & 0xffff) >> (16 - layout::HOSTS_BITS);
+                    let host = self.load64(hosts + 8 * index);
+                    if (host >> 32) as u32 & 0xffff == key {
+                        return host as u32;
+                    }
+                    return self.load(hosts + 4) >> 16 | self.load(hosts + 12) & 0xffff_0000;
+                }
+                kind => {
+                    let slot = address.bits_at(depth, layout::NODE6.stride);
+                    let run = (self.load64(node) << (63 - slot)).count_ones() - 1;
+                    let refs = node + layout::NODE6.refs;
+                    if kind == layout::LEAF6 {
+                        let code = self.load((refs + run) & !3) >> (8 * (run & 3)) & 0xff;
+                        let palette = (word & !layout::DIR_BITS) + (4 << (word & layout::DIR_BITS));
+                        return self.load(palette + 4 * code);
+                    }
+                    entry = self.load(refs + 4 * run);
+                    depth += layout::NODE6.stride;
+                }
+            }
+        }
+        entry
+    }
+
+    fn wide<A: Address>(&mut self, mut entry: u32, address: A, mut depth: u16) -> u32 {
+        while entry & layout::REF_NODE != 0 {
+            self.touch.step();
+            let node = (entry & layout::REF_OFFSET) * layout::UNIT;
+            let slot = address.bits_at(depth, layout::NODE8.stride) as u32;
+            match layout::kind_of(entry) {
+                layout::RAW8 => entry = self.load(node + 4 * slot),
+                layout::SKIP => {
                     let len = self.load(node + offset_of!(Skip, len) as u32) as u16;
                     let same = (0..len).step_by(64).all(|from| {
                         let bits = self.load64(node + u32::from(from / 8));
@@ -125,25 +157,21 @@ impl<T: Touch> Walk<'_, T> {
                         (bits ^ address.word_at(depth + from)) >> (64 - left) == 0
                     });
                     if !same {
-                        entry = self.load(node + offset_of!(Skip, otherwise) as u32);
-                        break;
+                        return self.load(node + offset_of!(Skip, otherwise) as u32);
                     }
                     entry = self.load(node + offset_of!(Skip, next) as u32);
                     depth += len;
+                    continue;
                 }
                 _ => {
-                    let starts = self.load64(node + kind.starts + 8 * (slot / 64));
-                    let before =
-                        if kind.stride == 6 { 0 } else { self.load(node) >> (8 * (slot / 64)) & 0xff };
-                    let run = before + (starts << (63 - slot % 64)).count_ones();
-                    entry = self.load(node + kind.refs - 4 + 4 * run);
-                    depth += kind.stride;
+                    let starts = self.load64(node + layout::NODE8.starts + 8 * (slot / 64));
+                    let before = self.load(node) >> (8 * (slot / 64)) & 0xff;
+                    let run = before + (starts << (63 - slot % 64)).count_ones() - 1;
+                    entry = self.load(node + layout::NODE8.refs + 4 * run);
                 }
             }
+            depth += layout::NODE8.stride;
         }
-        if entry != 0 {
-            return entry;
-        }
-        self.load(root - size_of::<TableHeader>() as u32 + offset_of!(TableHeader, fallback) as u32)
+        entry
     }
 }
