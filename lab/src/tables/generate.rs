@@ -86,6 +86,9 @@ impl Hasher for Fold {
 
 type Key = (u128, u16);
 
+/// What a look at one bit tells about all shorter prefixes: most tries meet space that is taken.
+const BLOCK: u16 = 24;
+
 /// A prefix and how many others it lies in.
 #[derive(Clone, Copy)]
 struct Placed {
@@ -105,7 +108,9 @@ struct Builder<'s> {
     parents: Vec<Placed>,
     /// Where groups outside any prefix start.
     outsiders: Vec<u128>,
-    /// Lengths in use so far, ascending.
+    /// Blocks of [`BLOCK`] bits inside prefixes of at most so many bits, one bit each.
+    covered: Vec<u64>,
+    /// Longer lengths in use so far, ascending.
     lengths: Vec<u16>,
     /// Of the length being placed: behind this place none is free before that one. Where a block is full, groups meet the same
     /// taken places again and again.
@@ -135,6 +140,11 @@ pub fn hosts(count: u32) -> Vec<Prefix<u32>> {
     let mut hosts: Vec<_> = (0..count).map(|i| Prefix::host(i.swap_bytes())).collect();
     hosts.sort_unstable_by_key(|prefix| prefix.addr());
     hosts
+}
+
+/// Number of the block of [`BLOCK`] bits that holds an address.
+fn block(addr: u128) -> usize {
+    (addr >> (128 - BLOCK)) as usize
 }
 
 fn mask(len: u16) -> u128 {
@@ -173,6 +183,7 @@ impl<'s> Builder<'s> {
             prefixes: Vec::with_capacity(count),
             shorter: 0,
             parents: Vec::new(),
+            covered: vec![0; 1 << (BLOCK - 6)],
             lengths: Vec::new(),
             onward: HashMap::default(),
             outsiders: Vec::new(),
@@ -210,7 +221,23 @@ impl<'s> Builder<'s> {
                 self.next_free(start, len);
             }
         }
-        self.lengths.push(len);
+        if len > BLOCK {
+            self.lengths.push(len);
+            return;
+        }
+        for placed in &self.prefixes[self.shorter..] {
+            let first = block(placed.addr);
+            for block in first..first + (1 << (BLOCK - len)) {
+                self.covered[block / 64] |= 1 << (block % 64);
+            }
+        }
+    }
+
+    /// Whether a shorter prefix, of a length that is placed already, contains `addr`.
+    fn is_covered(&self, addr: u128) -> bool {
+        let block = block(addr);
+        self.covered[block / 64] >> (block % 64) & 1 == 1
+            || self.lengths.iter().any(|len| self.there.contains(&(addr & mask(*len), *len)))
     }
 
     /// Log2 of a group's size.
@@ -263,10 +290,9 @@ impl<'s> Builder<'s> {
                 self.split[self.weights.partition_point(|sum| *sum <= at).min(self.split.len() - 1)]
             };
             start = (base | (self.random.wide() & !mask(bits))) & mask(aligned);
-            // One look at the place itself before a look at each length: in a full block it is mostly taken.
-            let free = self.routable(start, aligned) && !self.there.contains(&(start, len));
-            let covered = |shorter: &u16| self.there.contains(&(start & mask(*shorter), *shorter));
-            if free && !self.lengths.iter().any(covered) {
+            // The cheapest question first: in a full block most places are taken.
+            if !self.is_covered(start) && self.routable(start, aligned) && !self.there.contains(&(start, len))
+            {
                 if aligned > near {
                     self.outsiders.push(start);
                 }

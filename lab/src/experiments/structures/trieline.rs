@@ -97,8 +97,11 @@ impl<T: Touch> Walk<'_, T> {
         // Every lookup loads it, whether it counts or not.
         let fallback = self.load(fallback);
         let entry = self.load(root + 4 * address.bits_at(0, bits) as u32);
-        let value =
-            if A::FAMILY == 4 { self.ipv4(word, entry, address, bits) } else { self.wide(entry, address, bits) };
+        let value = if A::FAMILY == 4 {
+            self.ipv4(word, entry, address, bits)
+        } else {
+            self.wide(entry, address, bits)
+        };
         if value != 0 { value } else { fallback }
     }
 
@@ -110,7 +113,8 @@ impl<T: Touch> Walk<'_, T> {
                 layout::RANGES => {
                     let key = address.bits_at(depth, layout::RANGES_BITS) as u32;
                     let starts = [self.load64(node), self.load64(node + 8)];
-                    let lanes = starts.iter().flat_map(|pair| (0..4).map(move |lane| (pair >> (16 * lane)) as u16));
+                    let lanes =
+                        starts.iter().flat_map(|pair| (0..4).map(move |lane| (pair >> (16 * lane)) as u16));
                     let above = lanes.filter(|start| u32::from(*start) > key).count() as u32;
                     return self.load(node + layout::RANGES_VALUES + 4 * above);
                 }
