@@ -26,15 +26,15 @@ const TABLE4: u32 = 0;
 const TABLE6: u32 = 1;
 
 const FILES: &str = "\
-A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that
+A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that \
 `table build` made; packed by gzip or bzip2 or not; `-` is standard input. FORMAT: text, json, iproute, mrt, image.";
 
 /// What values that files have words for become.
 const BUILD_HELP: &str = "\
-Later files count where prefixes are the same. Values are numbers from 1 to 2147483647. Words (country codes, next hops, origins)
+Later files count where prefixes are the same. Values are numbers from 1 to 2147483647. Words (country codes, next hops, origins) \
 are numbered, and the image keeps what the numbers mean. Prefixes without a value get 1.
 
-A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that
+A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that \
 `table build` made; packed by gzip or bzip2 or not; `-` is standard input. FORMAT: text, json, iproute, mrt, image.";
 
 /// Tables in files.

@@ -22,7 +22,7 @@ use std::vec::Vec;
 ///
 /// A collector's dump has for each prefix one entry a peer; the first, or that of `options.mrt_peer`, is taken. `names` says what the
 /// values stand for: next hops (`192.0.2.1`) or origins (`AS64500`), numbered 1, 2, … as they appear. O(file); entries of all peers
-/// are parsed.
+/// are parsed. A router's own routes, without either, are `no-next-hop` and `no-origin`.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<PrefixList, ImportError> {
     from(Source::open(path)?, options)
 }
@@ -134,7 +134,11 @@ impl Dump<'_> {
 
     fn value(&mut self, attributes: &Attributes) -> Result<u32, String> {
         let name = match self.options.mrt_value {
-            MrtValue::NextHop => next_hop(attributes).ok_or("no next hop")?.to_string(),
+            MrtValue::NextHop => match next_hop(attributes) {
+                Some(hop) => hop.to_string(),
+                // Routers dump their own networks, too.
+                None => "no-next-hop".into(),
+            },
             MrtValue::Origin => match attributes.effective_as_path().and_then(|path| path.get_origin_opt()) {
                 Some(origin) => format!("AS{origin}"),
                 // A route of the peer's own AS.
@@ -382,6 +386,21 @@ mod tests {
             error.contains("record 2 at byte") && error.contains("203.0.112.0/22: no multi-exit"),
             "{error}"
         );
+    }
+
+    /// As BIRD dumps a static route: no next hop, an empty AS path.
+    #[test]
+    fn a_route_without_next_hop() {
+        let mut bytes = two_peers();
+        let start = bytes.len();
+        bytes.extend([0x5f, 0x6e, 0x6a, 0x6a, 0, 13, 0, 2, 0, 0, 0, 0]);
+        bytes.extend([0, 0, 0, 2, 0, 0, 1, 0, 0, 0x5f, 0x6e, 0x6a, 0x6a, 0, 7, 0x40, 1, 1, 0, 0x40, 2, 0]);
+        bytes[start + 11] = (bytes.len() - start - 12) as u8;
+        let list = read(file(&bytes).path(), &ReadOptions::default()).unwrap();
+        assert_eq!(list.prefixes.v4[1], ("0.0.0.0/0".parse().unwrap(), Some(2)));
+        assert_eq!(list.names[&2], "no-next-hop");
+        let options = ReadOptions { mrt_value: MrtValue::Origin, ..ReadOptions::default() };
+        assert_eq!(read(file(&bytes).path(), &options).unwrap().names[&2], "no-origin");
     }
 
     #[test]
