@@ -10,6 +10,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
+use trieline_lpm::image::verify::TableReport;
 use trieline_lpm::io::snapshot::{Snapshot, SnapshotError, Stored};
 use trieline_lpm::io::{Format, detect};
 use trieline_lpm::{Address, Prefix, ops};
@@ -35,9 +36,7 @@ pub fn image(path: &Path) -> anyhow::Result<Option<Snapshot>> {
 /// `table stat`.
 pub fn stat(path: &Path, args: &ReadArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
     let image = image(path)?;
-    if let Some(image) = &image {
-        image.verify()?;
-    }
+    let report = image.as_ref().map(Snapshot::verify).transpose()?;
     let table = match &image {
         Some(image) if !image.has_prefixes() => None,
         _ => Some(Table::read(path, args, family)?),
@@ -87,30 +86,13 @@ pub fn stat(path: &Path, args: &ReadArgs, family: Option<u8>, output: &Output) -
             document.insert("values".into(), rows.collect());
         }
     }
-    if let Some(image) = &image {
-        let roots: Vec<Value> = image
-            .directory()
-            .map(|root| {
-                let _ = writeln!(
-                    text,
-                    "table {}   {} prefixes, keys of {} bits, root of {} bits",
-                    root.id, root.prefixes, root.key_bits, root.root_bits
-                );
-                json!({
-                    "id": root.id, "family": root.family, "key_bits": root.key_bits,
-                    "root_bits": root.root_bits, "prefixes": root.prefixes,
-                })
-            })
-            .collect();
-        let _ = writeln!(
-            text,
-            "image     {}, file {}",
-            mebibytes(image.image_bytes()),
-            mebibytes(image.file_bytes())
-        );
-        document.insert("image_bytes".into(), image.image_bytes().into());
-        document.insert("file_bytes".into(), image.file_bytes().into());
-        document.insert("tables".into(), roots.into());
+    if let (Some(image), Some(report)) = (&image, report) {
+        let tables: Vec<Value> = report.tables.iter().map(|table| describe(table, &mut text)).collect();
+        let (image, file) = (image.image_bytes(), image.file_bytes());
+        let _ = writeln!(text, "image     {}, file {}", mebibytes(image), mebibytes(file));
+        document.insert("image_bytes".into(), image.into());
+        document.insert("file_bytes".into(), file.into());
+        document.insert("tables".into(), tables.into());
     }
     if output.json {
         output.document(&document)?
@@ -118,6 +100,29 @@ pub fn stat(path: &Path, args: &ReadArgs, family: Option<u8>, output: &Output) -
         output.text(&text)?
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a table in an image consists of: for JSON, and as a line of `text`.
+fn describe(table: &TableReport, text: &mut String) -> Value {
+    let kinds: Vec<String> = table.nodes.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let kinds = if kinds.is_empty() { "none".into() } else { kinds.join(", ") };
+    let _ = writeln!(
+        text,
+        "table {}   {} prefixes, keys of {} bits; root of {} bits, {}; nodes {}: {kinds}; at most {} a lookup",
+        table.id,
+        table.prefixes,
+        table.key_bits,
+        table.root_bits,
+        mebibytes(table.root_bytes),
+        mebibytes(table.node_bytes),
+        table.steps
+    );
+    let nodes = table.nodes.iter().map(|(kind, count)| ((*kind).to_owned(), Value::from(*count)));
+    json!({
+        "id": table.id, "family": table.family, "key_bits": table.key_bits, "prefixes": table.prefixes,
+        "root_bits": table.root_bits, "root_bytes": table.root_bytes, "node_bytes": table.node_bytes,
+        "nodes": nodes.collect::<Map<_, _>>(), "steps": table.steps,
+    })
 }
 
 /// Bytes for people.

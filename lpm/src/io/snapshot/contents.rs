@@ -4,6 +4,7 @@ use super::crc::Crc;
 use super::map::Bytes;
 use super::{ENTRY_MORE, HEADER_BYTES, SnapshotError, TABLE_BYTES, VERSION};
 use crate::image::layout::VALUE_MAX;
+use crate::image::verify::{Report, TableReport};
 use crate::{Address, Key, Prefix};
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
@@ -142,8 +143,8 @@ impl<'a> Section<'a> {
         SnapshotError::Damaged { path: self.path.into(), what, at: at as u64 }
     }
 
-    /// Compares both checksums and checks every entry.
-    pub fn verify(&self) -> Result<(), SnapshotError> {
+    /// Compares both checksums, the tables with those of the image, and checks every entry.
+    pub fn verify(&self, image: &Report) -> Result<(), SnapshotError> {
         for (what, from, to, said_at, field) in [
             ("image", 0, self.start, self.start + 32, None),
             ("section", self.start, self.bytes.len(), self.start + 36, Some(self.start + 36)),
@@ -154,7 +155,17 @@ impl<'a> Section<'a> {
                 return Err(self.damaged(what, from));
             }
         }
-        self.tables.iter().try_for_each(|table| self.verify_table(table))?;
+        for (nth, table) in self.tables.iter().enumerate() {
+            let is_it = |built: &TableReport| {
+                (built.id, built.family, built.key_bits) == (table.id, table.family, table.key_bits)
+                    && u64::from(built.prefixes) == table.entries
+            };
+            if !image.tables.iter().any(is_it) {
+                let what = format!("table {} is not in the image as it is described", table.id);
+                return Err(self.damaged(what, self.start + HEADER_BYTES + TABLE_BYTES * nth));
+            }
+            self.verify_table(table)?;
+        }
         self.names().map(|_| ())
     }
 

@@ -61,6 +61,7 @@ pub use contents::{Contents, Entries, Stored, TableInfo};
 
 use super::source::{Source, failed};
 use super::{Format, ImportError, PrefixList};
+use crate::image::verify::{Report, verify};
 use crate::image::{self, layout};
 use crate::{Error, Reader};
 use contents::Section;
@@ -213,15 +214,14 @@ impl Snapshot {
         Ok(Self { path: path.into(), bytes, image_bytes: header.size as usize })
     }
 
-    /// Checks all of the file, as [`Snapshot::open`] does.
-    pub fn verify(&self) -> Result<(), SnapshotError> {
-        image::verify::verify(self.words())
-            .map(|_| ())
+    /// Checks all of the file, as [`Snapshot::open`] does, and that the section describes the image's tables. What the image consists of.
+    pub fn verify(&self) -> Result<Report, SnapshotError> {
+        let report = verify(self.words())
             .map_err(|source| SnapshotError::Image { path: self.path.clone(), source })?;
-        match self.section()? {
-            Some(section) => section.verify(),
-            None => Ok(()),
+        if let Some(section) = self.section()? {
+            section.verify(&report)?;
         }
+        Ok(report)
     }
 
     /// Looks addresses up. Table ids are those it was built with.
