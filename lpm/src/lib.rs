@@ -17,7 +17,7 @@ mod shadow;
 mod table;
 
 pub use image::grace::{Both, Grace, NoReaders};
-pub use image::lookup::Reader;
+pub use image::lookup::{Reader, TableReader};
 pub use image::memory::{HeapMemory, Memory};
 pub use image::readers::{Epochs, Pinned, Readers, ThreadReader};
 pub use image::{Error, Image, ImageStats};

@@ -2,7 +2,7 @@
 //! time, and what lies between is arithmetic on whole arrays.
 
 use super::layout::{self, LEAF6, NODE8, RAW8, REF_NODE, REF_OFFSET, SKIP, VALUE_MAX};
-use super::lookup::{Reader, palette_at};
+use super::lookup::{Reader, TableReader};
 use super::words::{near, near64};
 use crate::Address;
 use core::sync::atomic::Ordering;
@@ -67,51 +67,48 @@ impl Reader<'_> {
 
     #[inline(always)]
     fn batch<A: Address>(&self, id: u32, addrs: &[A], values: &mut [u32]) {
-        let word = self.table_word(id);
-        let (root, bits) = (word & !layout::DIR_BITS, word & layout::DIR_BITS);
-        let end = u64::from(root) + (4 << bits) + 4 * layout::PALETTE as u64;
-        if root == 0 || bits > 24 || end > self.words.len() as u64 * 4 {
-            return self.one_by_one(id, addrs, values);
-        }
+        let Some(table) = self.table::<A>(id) else { return values.fill(0) };
         let size = if A::FAMILY == 4 { CHUNK4 } else { CHUNK };
-        let mut chunks = addrs.chunks_exact(size).zip(values.chunks_exact_mut(size));
-        for (addrs, values) in &mut chunks {
-            if A::FAMILY == 4 {
-                self.chunk4(word, addrs, values);
-            } else {
-                self.chunk8(word, addrs, values);
+        for (addrs, values) in addrs.chunks(size).zip(values.chunks_mut(size)) {
+            if addrs.len() < size {
+                table.one_by_one(addrs, values);
+                continue;
             }
-            self.fall_back(id, word, addrs, values);
+            if A::FAMILY == 4 {
+                table.chunk4(addrs, values);
+            } else {
+                table.chunk8(addrs, values);
+            }
+            table.fall_back(addrs, values);
         }
-        let rest = addrs.len() - addrs.len() % size;
-        self.one_by_one(id, &addrs[rest..], &mut values[rest..]);
     }
+}
 
-    fn one_by_one<A: Address>(&self, id: u32, addrs: &[A], values: &mut [u32]) {
+impl<A: Address> TableReader<'_, A> {
+    fn one_by_one(&self, addrs: &[A], values: &mut [u32]) {
         for (addr, value) in addrs.iter().zip(values) {
-            *value = self.lookup(id, *addr).unwrap_or(0);
+            *value = self.lookup(*addr).unwrap_or(0);
         }
     }
 
     /// Gives the table's fallback to those that found nothing, if it is still the same table that they looked in.
     #[inline(always)]
-    fn fall_back<A: Address>(&self, id: u32, word: u32, addrs: &[A], values: &mut [u32]) {
-        let fallback = self.fallback(word);
+    fn fall_back(&self, addrs: &[A], values: &mut [u32]) {
+        let fallback = self.fallback();
         values.iter_mut().for_each(|value| *value = if *value == 0 { fallback } else { *value });
-        if self.table_word(id) != word {
-            self.one_by_one(id, addrs, values);
+        if !self.is_current() {
+            self.one_by_one(addrs, values);
         }
     }
 
-    /// The roots' refs of a chunk of addresses.
+    /// The root's refs of a chunk of addresses.
     #[inline(always)]
-    fn roots<A: Address, const N: usize>(&self, word: u32, addrs: &[A]) -> [u32; N] {
-        let (root, bits) = (word & !layout::DIR_BITS, (word & layout::DIR_BITS) as u16);
+    fn roots<const N: usize>(&self, addrs: &[A]) -> [u32; N] {
         let mut entries = [0; N];
         for (entry, addr) in entries.iter_mut().zip(addrs) {
-            // SAFETY: `batch` has checked that the whole root lies in the image, and an index of `bits` bits is in the root.
-            let word = unsafe { self.words.get_unchecked(root as usize / 4 + addr.bits_at(0, bits)) };
-            *entry = word.load(Ordering::Relaxed);
+            let slot = if self.bits == 0 { 0 } else { addr.word_at(0) >> (64 - self.bits) } as usize;
+            // SAFETY: the root has a word for each number of `bits` bits.
+            *entry = unsafe { self.root.get_unchecked(slot) }.load(Ordering::Relaxed);
         }
         core::sync::atomic::fence(Ordering::Acquire);
         entries
@@ -119,20 +116,21 @@ impl Reader<'_> {
 
     /// IPv4: the root and one bitmap node for all, which is all that nearly every address takes; the others walk on alone.
     #[inline(always)]
-    fn chunk4<A: Address>(&self, word: u32, addrs: &[A], values: &mut [u32]) {
+    fn chunk4(&self, addrs: &[A], values: &mut [u32]) {
         const N: usize = CHUNK4;
-        let bits = word & layout::DIR_BITS;
-        let entries: [u32; N] = self.roots(word, addrs);
+        let Reader { words, end, .. } = self.reader;
+        let bits = self.bits;
+        let entries: [u32; N] = self.roots(addrs);
         let (mut node, mut starts, mut at, mut found) = ([0u32; N], [0u64; N], [0u32; N], [0u32; N]);
         for i in 0..N {
             // Whoever has no bitmap node looks at the image's first words and forgets what it finds.
             let is_bitmap = entries[i] & REF_NODE != 0 && layout::kind_of(entries[i]) <= LEAF6;
             let unit = entries[i] & REF_OFFSET;
-            node[i] = if is_bitmap && unit < self.end { unit * 2 } else { 0 };
+            node[i] = if is_bitmap && unit < end { unit * 2 } else { 0 };
         }
         for i in 0..N {
             // SAFETY: a node before `end`, or the image's header.
-            starts[i] = unsafe { near64(self.words, node[i] as usize) };
+            starts[i] = unsafe { near64(words, node[i] as usize) };
         }
         for i in 0..N {
             let slot = ((addrs[i].word_at(0) << bits) >> 58) as u32;
@@ -144,7 +142,7 @@ impl Reader<'_> {
         }
         for i in 0..N {
             // SAFETY: as above: no bitmap node of IPv4 is longer than the guard.
-            found[i] = unsafe { near(self.words, at[i] as usize / 4) };
+            found[i] = unsafe { near(words, at[i] as usize / 4) };
         }
         let mut is_leaf_any = 0;
         for i in 0..N {
@@ -153,13 +151,10 @@ impl Reader<'_> {
             is_leaf_any |= u32::from(is_leaf);
         }
         if is_leaf_any != 0 {
-            let palette = palette_at(word) as usize / 4;
             for i in 0..N {
                 let is_leaf = layout::kind_of(entries[i]) == LEAF6;
                 let code = if is_leaf { found[i] } else { 0 };
-                // SAFETY: `batch` has checked that a palette behind the root lies in the image, and a code is less than 256.
-                let value =
-                    unsafe { self.words.get_unchecked(palette + code as usize) }.load(Ordering::Relaxed);
+                let value = self.palette[code as usize & 0xff].load(Ordering::Relaxed);
                 found[i] = if is_leaf { value & VALUE_MAX } else { found[i] };
             }
         }
@@ -173,16 +168,17 @@ impl Reader<'_> {
         while left != 0 {
             let i = left.trailing_zeros() as usize;
             left &= left - 1;
-            values[i] = self.walk4(word, entries[i], addrs[i].word_at(0) << bits);
+            values[i] = self.walk(entries[i], addrs[i]);
         }
     }
 
     /// Other keys: all addresses of the chunk go down together, a node each, until none is left.
     #[inline(always)]
-    fn chunk8<A: Address>(&self, word: u32, addrs: &[A], values: &mut [u32]) {
+    fn chunk8(&self, addrs: &[A], values: &mut [u32]) {
         const N: usize = CHUNK;
-        let mut depth = (word & layout::DIR_BITS) as u16;
-        let mut entries: [u32; N] = self.roots(word, addrs);
+        let Reader { words, end, .. } = self.reader;
+        let mut depth = self.bits as u16;
+        let mut entries: [u32; N] = self.roots(addrs);
         let (mut node, mut starts, mut slot) = ([0u32; N], [0u64; N], [0u32; N]);
         let (mut before, mut at) = ([0u32; N], [0u32; N]);
         for _ in 0..A::WIDTH.div_ceil(NODE8.stride) {
@@ -191,7 +187,7 @@ impl Reader<'_> {
                 let is_node = entries[i] & REF_NODE != 0;
                 let is_skip = is_node && layout::kind_of(entries[i]) == SKIP;
                 let unit = entries[i] & REF_OFFSET;
-                node[i] = if is_node && !is_skip && unit < self.end { unit * 2 } else { 0 };
+                node[i] = if is_node && !is_skip && unit < end { unit * 2 } else { 0 };
                 nodes |= u32::from(is_node) << i;
                 skips |= u32::from(is_skip) << i;
             }
@@ -202,8 +198,8 @@ impl Reader<'_> {
                 slot[i] = (addrs[i].word_at(depth) >> 56) as u32;
                 // SAFETY: a node before `end`, or the image's header; neither is longer than the guard.
                 unsafe {
-                    starts[i] = near64(self.words, (node[i] + 2 + 2 * (slot[i] / 64)) as usize);
-                    before[i] = near(self.words, node[i] as usize);
+                    starts[i] = near64(words, (node[i] + 2 + 2 * (slot[i] / 64)) as usize);
+                    before[i] = near(words, node[i] as usize);
                 }
             }
             for i in 0..N {
@@ -215,7 +211,7 @@ impl Reader<'_> {
             let was_node = nodes;
             for i in 0..N {
                 // SAFETY: as above: the run counts of a damaged node add up to less than the guard is long.
-                let found = unsafe { near(self.words, at[i] as usize) };
+                let found = unsafe { near(words, at[i] as usize) };
                 let is_node = was_node >> i & 1 != 0;
                 let is_lost = node[i] == 0; // an offset outside the image
                 entries[i] = match (is_node, is_lost) {
@@ -229,7 +225,7 @@ impl Reader<'_> {
             while skips != 0 {
                 let i = skips.trailing_zeros() as usize;
                 skips &= skips - 1;
-                entries[i] = self.walk8(entries[i], addrs[i], depth - NODE8.stride);
+                entries[i] = self.reader.walk8(entries[i], addrs[i], depth - NODE8.stride);
             }
         }
         for (value, entry) in values.iter_mut().zip(entries) {

@@ -4,8 +4,9 @@ use super::Error;
 use super::layout::{self, ImageHeader, Kind, Skip, TableHeader};
 use super::words::{self, load, load64};
 use crate::Address;
+use core::marker::PhantomData;
 use core::mem::offset_of;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Looks addresses up in an image, also while its writer changes it. Copy it freely.
 ///
@@ -16,6 +17,8 @@ pub struct Reader<'a> {
     pub(super) words: &'a [AtomicU32],
     /// The first unit at which no node may begin, so that what lies before it can be read without a further look at the end.
     pub(super) end: u32,
+    /// Slots in the directory.
+    tables: u32,
     /// Whether the processor counts bits by itself.
     pub(super) popcnt: bool,
 }
@@ -33,33 +36,57 @@ impl<'a> Reader<'a> {
 
     /// Reads an image whose header has been checked.
     pub(crate) fn checked(words: &'a [AtomicU32]) -> Self {
-        Self { words, end: words::end(words), popcnt: words::has_popcnt() }
+        let tables = load(words, offset_of!(ImageHeader, tables) as u32);
+        Self { words, end: words::end(words), tables, popcnt: words::has_popcnt() }
     }
 
     /// Longest match of an IPv4 address in table `id`: O(1), at most six nodes. None: no prefix or no such table.
-    #[inline]
+    #[inline(always)]
     pub fn lookup4(&self, id: u32, addr: u32) -> Option<u32> {
         self.lookup(id, addr)
     }
 
     /// Longest match of an IPv6 address in table `id`: O(1), at most sixteen nodes. None: no prefix or no such table.
-    #[inline]
+    #[inline(always)]
     pub fn lookup6(&self, id: u32, addr: u128) -> Option<u32> {
         self.lookup(id, addr)
     }
 
     /// Longest match of `addr` in table `id`, which must be of that family and width. At most one node for eight key bits.
+    /// Who looks up often takes [`Reader::table`] once.
     #[inline]
     pub fn lookup<A: Address>(&self, id: u32, addr: A) -> Option<u32> {
-        let word = self.table_word(id);
-        let value = self.walk(word, addr);
-        // Both loads hit lines that the walk has just read, and so cost less than a branch that depends on the address.
-        let fallback = self.fallback(word);
-        let value = if value != 0 { value } else { fallback };
-        if self.table_word(id) != word {
-            return self.again(id, addr);
+        self.table(id)?.lookup(addr)
+    }
+
+    /// Table `id`, which must be of that family and width, for lookups one after another. None: no such table.
+    ///
+    /// It gives the answers that [`Reader::lookup`] gives, also after the table has been replaced, only then more slowly.
+    #[inline]
+    pub fn table<A: Address>(&self, id: u32) -> Option<TableReader<'a, A>> {
+        if id >= self.tables {
+            return None;
         }
-        (value != 0).then_some(value)
+        let slot = self.words.get((layout::DIRECTORY / 4) as usize + id as usize)?;
+        let word = slot.load(Ordering::Acquire);
+        let (root, bits) = ((word & !layout::DIR_BITS) as usize / 4, word & layout::DIR_BITS);
+        // Some memory always lies behind a root: the guard at least, which is longer than a palette.
+        let palette = root + (1usize << (bits & 31));
+        if root < size_of::<TableHeader>() / 4 || bits > 24 || palette + layout::PALETTE > self.words.len() {
+            return None;
+        }
+        let header = root - size_of::<TableHeader>() / 4;
+        Some(TableReader {
+            reader: *self,
+            slot,
+            word,
+            id,
+            fallback: &self.words[header + offset_of!(TableHeader, fallback) / 4],
+            root: &self.words[root..palette],
+            palette: self.words[palette..].first_chunk()?,
+            bits,
+            addresses: PhantomData,
+        })
     }
 
     /// Looks up once more, while the table is replaced or its default route changes.
@@ -67,47 +94,26 @@ impl<'a> Reader<'a> {
     /// A changed fallback comes with a root of its own: the same directory word before and after says that what a walk found
     /// (nothing) and the fallback belong together.
     #[cold]
-    pub(super) fn again<A: Address>(&self, id: u32, addr: A) -> Option<u32> {
+    #[inline(never)]
+    fn again<A: Address>(&self, id: u32, addr: A) -> Option<u32> {
         let mut value = 0;
         for _ in 0..TRIES {
-            let word = self.table_word(id);
-            value = self.walk(word, addr);
-            if value != 0 || word == 0 {
+            let table = self.table::<A>(id)?;
+            value = table.find(addr);
+            if value != 0 {
                 break;
             }
-            value = self.fallback(word);
-            if self.table_word(id) == word {
+            value = table.fallback();
+            if table.is_current() {
                 break;
             }
         }
         (value != 0).then_some(value)
     }
 
-    /// The value of the prefix of length 0 of the table of directory word `word`; 0 = none.
-    #[inline]
-    pub(super) fn fallback(&self, word: u32) -> u32 {
-        let header = (word & !layout::DIR_BITS).wrapping_sub(size_of::<TableHeader>() as u32);
-        load(self.words, header.wrapping_add(offset_of!(TableHeader, fallback) as u32)) & layout::VALUE_MAX
-    }
-
-    /// Longest match of `addr` among the prefixes of 1 bit and more under directory word `word`; 0 = none.
-    #[inline]
-    fn walk<A: Address>(&self, word: u32, addr: A) -> u32 {
-        let (root, bits) = (word & !layout::DIR_BITS, (word & layout::DIR_BITS) as u16);
-        if root == 0 {
-            return 0;
-        }
-        let entry = load(self.words, root.wrapping_add(4 * addr.bits_at(0, bits.min(24)) as u32));
-        if A::FAMILY == 4 {
-            self.walk4(word, entry, addr.word_at(0) << (bits & 31))
-        } else {
-            self.walk8(entry, addr, bits)
-        }
-    }
-
     /// Walks on from `entry` of an IPv4 table; `key` holds the address bits that are left, first bit highest.
-    #[inline]
-    pub(super) fn walk4(&self, word: u32, mut entry: u32, mut key: u64) -> u32 {
+    #[inline(never)]
+    fn walk4(&self, palette: &Palette, mut entry: u32, mut key: u64) -> u32 {
         for _ in 0..=u32::WIDTH.div_ceil(layout::NODE6.stride) {
             if entry & layout::REF_NODE == 0 {
                 return entry;
@@ -126,9 +132,8 @@ impl<'a> Reader<'a> {
                 let starts = words::near64(self.words, node) << (63 - (key >> 58));
                 let run = words::count_ones(starts, self.popcnt) as usize;
                 if kind == layout::LEAF6 {
-                    let byte = 7 + run;
-                    let code = words::near(self.words, node + byte / 4) >> (8 * (byte % 4)) & 0xff;
-                    return load(self.words, palette_at(word).wrapping_add(4 * code)) & layout::VALUE_MAX;
+                    let code = words::near8(self.words, node * 4 + 7 + run);
+                    return palette[usize::from(code)].load(Ordering::Acquire) & layout::VALUE_MAX;
                 }
                 entry = words::near(self.words, node + 1 + run);
             }
@@ -200,12 +205,109 @@ impl<'a> Reader<'a> {
     }
 
     /// The directory word of table `id`; 0 when there is no such table.
-    #[inline]
+    #[inline(always)]
     pub fn table_word(&self, id: u32) -> u32 {
-        if id >= load(self.words, offset_of!(ImageHeader, tables) as u32) {
+        if id >= self.tables {
             return 0;
         }
         load(self.words, layout::DIRECTORY.wrapping_add(id.wrapping_mul(4)))
+    }
+}
+
+/// The values of a table's codes.
+type Palette = [AtomicU32; layout::PALETTE];
+
+/// Looks addresses up in one table of an image: what [`Reader::lookup`] finds out for every lookup is known here.
+#[derive(Debug, Clone, Copy)]
+pub struct TableReader<'a, A> {
+    pub(super) reader: Reader<'a>,
+    /// The table's word in the directory, and what it was.
+    slot: &'a AtomicU32,
+    word: u32,
+    pub(super) id: u32,
+    fallback: &'a AtomicU32,
+    pub(super) root: &'a [AtomicU32],
+    pub(super) palette: &'a Palette,
+    pub(super) bits: u32,
+    addresses: PhantomData<A>,
+}
+
+impl<A: Address> TableReader<'_, A> {
+    /// Longest match of `addr`. At most one node for eight key bits; None: no prefix.
+    #[inline(always)]
+    pub fn lookup(&self, addr: A) -> Option<u32> {
+        let value = self.find(addr);
+        // Both words are in the nearest cache, and cost less than a branch that depends on the address.
+        let fallback = self.fallback();
+        let value = if value != 0 { value } else { fallback };
+        if !self.is_current() {
+            return self.reader.again(self.id, addr);
+        }
+        (value != 0).then_some(value)
+    }
+
+    /// Longest match among the prefixes of 1 bit and more; 0 = none.
+    #[inline(always)]
+    fn find(&self, addr: A) -> u32 {
+        let first = addr.word_at(0);
+        let entry = if self.bits == 0 { 0 } else { first >> (64 - self.bits) } as usize;
+        // SAFETY: the root has a word for each number of `bits` bits.
+        let entry = unsafe { self.root.get_unchecked(entry) }.load(Ordering::Acquire);
+        if entry & layout::REF_NODE == 0 {
+            return entry;
+        }
+        if A::FAMILY == 4 {
+            self.find4(entry, first << self.bits)
+        } else {
+            self.reader.walk8(entry, addr, self.bits as u16)
+        }
+    }
+
+    /// IPv4 below the root in few instructions, so that many lookups overlap: one bitmap node, which is where nearly every
+    /// lookup ends.
+    #[inline(always)]
+    fn find4(&self, entry: u32, key: u64) -> u32 {
+        let Reader { words, end, popcnt, .. } = self.reader;
+        let (unit, kind) = (entry & layout::REF_OFFSET, layout::kind_of(entry));
+        if unit >= end || kind > layout::LEAF6 {
+            return self.reader.walk4(self.palette, entry, key);
+        }
+        // SAFETY: `unit` lies before `end`, and no bitmap of 64 runs is longer than the guard behind it.
+        unsafe {
+            let node = unit as usize * 2;
+            let starts = words::near64(words, node) << (63 - (key >> 58));
+            let run = words::count_ones(starts, popcnt) as usize;
+            if kind == layout::LEAF6 {
+                let code = words::near8(words, node * 4 + 7 + run);
+                return self.palette[usize::from(code)].load(Ordering::Acquire) & layout::VALUE_MAX;
+            }
+            let found = words::near(words, node + 1 + run);
+            if found & layout::REF_NODE == 0 {
+                return found;
+            }
+            self.reader.walk4(self.palette, found, key << layout::NODE6.stride)
+        }
+    }
+
+    /// [`TableReader::find`] from the root's `entry` on, for the few that a batch leaves over.
+    pub(super) fn walk(&self, entry: u32, addr: A) -> u32 {
+        if A::FAMILY == 4 {
+            self.reader.walk4(self.palette, entry, addr.word_at(0) << self.bits)
+        } else {
+            self.reader.walk8(entry, addr, self.bits as u16)
+        }
+    }
+
+    /// The value of the prefix of length 0; 0 = none.
+    #[inline(always)]
+    pub(super) fn fallback(&self) -> u32 {
+        self.fallback.load(Ordering::Acquire) & layout::VALUE_MAX
+    }
+
+    /// Whether the table has not been replaced since.
+    #[inline(always)]
+    pub(super) fn is_current(&self) -> bool {
+        self.slot.load(Ordering::Acquire) == self.word
     }
 }
 
@@ -216,12 +318,6 @@ fn above(pair: u64, rest: u64) -> u64 {
     const LOW: u64 = 0x0000_ffff_0000_ffff;
     const CARRY: u64 = 0x0001_0000_0001_0000;
     (((pair & LOW) + rest) & CARRY) + (((pair >> 16 & LOW) + rest) & CARRY)
-}
-
-/// Offset of the palette of the table of directory word `word`, bytes.
-#[inline]
-pub(super) fn palette_at(word: u32) -> u32 {
-    (word & !layout::DIR_BITS).wrapping_add(4u32.wrapping_shl(word & layout::DIR_BITS))
 }
 
 /// How many key bits the skip at byte offset `node` takes, and whether those of `addr` from `depth` on differ from its.

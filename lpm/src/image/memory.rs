@@ -1,9 +1,9 @@
 //! Where an image's bytes live, seen by its writer and by readers in user space.
 
-use alloc::boxed::Box;
+use alloc::alloc::Layout;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
 
 /// The bytes of an image as words that other threads, processes and BPF programs read meanwhile.
 ///
@@ -17,23 +17,82 @@ pub unsafe trait Memory {
 }
 
 /// An image on the heap, for tables that only this process reads.
+///
+/// Aligned to a page, a large one to a huge page, which the kernel is asked for (Linux, feature `std`): lookups in a large table
+/// wait for address translation otherwise. Pages that nothing was stored to take no memory.
 #[derive(Debug)]
-pub struct HeapMemory(Box<[AtomicU64]>);
+pub struct HeapMemory {
+    block: NonNull<u8>,
+    layout: Layout,
+    /// Where the image begins in the block.
+    skip: usize,
+    words: usize,
+}
+
+const PAGE: usize = 4096;
+const HUGE_PAGE: usize = 2 << 20;
 
 impl HeapMemory {
     /// Zeroed memory of `bytes`, rounded up to a whole 64-bit word.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such memory.
     pub fn new(bytes: usize) -> Self {
-        let mut words = Vec::new();
-        words.resize_with(bytes.div_ceil(8), || AtomicU64::new(0));
-        Self(words.into_boxed_slice())
+        let bytes = bytes.next_multiple_of(8);
+        let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
+        // Aligned by hand: an allocator that is asked for alignment clears the memory itself, and so touches all of it.
+        let Ok(layout) = Layout::from_size_align(bytes + align, 8) else {
+            panic!("{bytes} bytes are more than an address space holds")
+        };
+        // SAFETY: the layout's size is not 0.
+        let Some(block) = NonNull::new(unsafe { alloc::alloc::alloc_zeroed(layout) }) else {
+            alloc::alloc::handle_alloc_error(layout)
+        };
+        let skip = block.as_ptr().align_offset(align);
+        let memory = Self { block, layout, skip, words: bytes / 4 };
+        memory.ask_for_huge_pages();
+        memory
+    }
+
+    fn start(&self) -> NonNull<u8> {
+        // SAFETY: the block is `align` longer than the image, and `skip` less than that.
+        unsafe { self.block.add(self.skip) }
+    }
+
+    fn ask_for_huge_pages(&self) {
+        #[cfg(all(feature = "std", target_os = "linux", not(miri)))]
+        {
+            unsafe extern "C" {
+                fn madvise(at: *mut u8, bytes: usize, advice: i32) -> i32;
+            }
+            const MADV_HUGEPAGE: i32 = 14;
+            let whole = self.words * 4 / HUGE_PAGE * HUGE_PAGE;
+            if whole > 0 {
+                // SAFETY: advice about memory of our own. A kernel without huge pages refuses, which changes nothing.
+                let _ = unsafe { madvise(self.start().as_ptr(), whole, MADV_HUGEPAGE) };
+            }
+        }
     }
 }
 
-// SAFETY: the box's memory does not move with the box, is aligned to 8 and zeroed.
+impl Drop for HeapMemory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and nobody else frees it.
+        unsafe { alloc::alloc::dealloc(self.block.as_ptr(), self.layout) }
+    }
+}
+
+// SAFETY: the block belongs to this value alone, and all access to it is atomic.
+unsafe impl Send for HeapMemory {}
+// SAFETY: as above.
+unsafe impl Sync for HeapMemory {}
+
+// SAFETY: the block does not move with the value, is aligned to 8 and zeroed.
 unsafe impl Memory for HeapMemory {
     fn words(&self) -> &[AtomicU32] {
-        // SAFETY: an AtomicU64 has the size of two AtomicU32 and a stricter alignment; all access is by 32-bit atomics.
-        unsafe { core::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() * 2) }
+        // SAFETY: `words` words from `start` on lie in the block, zeroed; all access is by atomics.
+        unsafe { core::slice::from_raw_parts(self.start().as_ptr().cast(), self.words) }
     }
 }
 

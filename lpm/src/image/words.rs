@@ -7,13 +7,13 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 compile_error!("an image is little-endian and read in place");
 
 /// Loads the 32-bit word at byte offset `at`; 0 outside the image, as an arena page that was never filled.
-#[inline]
+#[inline(always)]
 pub(super) fn load(words: &[AtomicU32], at: u32) -> u32 {
     words.get(at as usize / 4).map_or(0, |word| word.load(Ordering::Acquire))
 }
 
 /// Loads the 64 bits at byte offset `at`.
-#[inline]
+#[inline(always)]
 pub(super) fn load64(words: &[AtomicU32], at: u32) -> u64 {
     u64::from(load(words, at)) | u64::from(load(words, at.wrapping_add(4))) << 32
 }
@@ -28,7 +28,7 @@ pub(super) fn end(words: &[AtomicU32]) -> u32 {
 /// # Safety
 ///
 /// `at` is less than the number of words: it lies in a node that begins before [`end`].
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn near(words: &[AtomicU32], at: usize) -> u32 {
     debug_assert!(at < words.len());
     // SAFETY: the caller's promise.
@@ -40,7 +40,7 @@ pub(super) unsafe fn near(words: &[AtomicU32], at: usize) -> u32 {
 /// # Safety
 ///
 /// As [`near`], for both words. An image begins at a multiple of eight bytes ([`crate::Memory`]).
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn near64(words: &[AtomicU32], at: usize) -> u64 {
     if cfg!(miri) {
         // Miri knows no atomic access of two sizes to the same bytes. Nothing is stored to these two words while a reader may
@@ -53,8 +53,24 @@ pub(super) unsafe fn near64(words: &[AtomicU32], at: usize) -> u64 {
     unsafe { &*words.as_ptr().add(at).cast::<AtomicU64>() }.load(Ordering::Acquire)
 }
 
+/// Loads the byte at byte offset `at`.
+///
+/// # Safety
+///
+/// As [`near`], for the word that the byte lies in.
+#[inline(always)]
+pub(super) unsafe fn near8(words: &[AtomicU32], at: usize) -> u8 {
+    if cfg!(miri) {
+        // SAFETY: the caller's promise.
+        return (unsafe { near(words, at / 4) } >> (8 * (at % 4))) as u8;
+    }
+    debug_assert!(at / 4 < words.len());
+    // SAFETY: inside by the caller's promise. A writer stores the whole word, the processor a byte of which is loaded whole.
+    unsafe { &*words.as_ptr().cast::<AtomicU8>().add(at) }.load(Ordering::Acquire)
+}
+
 /// Number of set bits, by the instruction where `popcnt` says that the processor has it.
-#[inline]
+#[inline(always)]
 pub(super) fn count_ones(bits: u64, popcnt: bool) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(target_feature = "popcnt"), not(miri)))]
     if popcnt {
