@@ -106,9 +106,7 @@ impl<A: Address> TableReader<'_, A> {
     fn roots<const N: usize>(&self, addrs: &[A]) -> [u32; N] {
         let mut entries = [0; N];
         for (entry, addr) in entries.iter_mut().zip(addrs) {
-            let slot = if self.bits == 0 { 0 } else { addr.word_at(0) >> (64 - self.bits) } as usize;
-            // SAFETY: the root has a word for each number of `bits` bits.
-            *entry = unsafe { self.root.get_unchecked(slot) }.load(Ordering::Relaxed);
+            *entry = self.root(*addr).load(Ordering::Relaxed);
         }
         core::sync::atomic::fence(Ordering::Acquire);
         entries

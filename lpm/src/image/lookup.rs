@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
     /// (nothing) and the fallback belong together.
     #[cold]
     #[inline(never)]
-    fn again<A: Address>(&self, id: u32, addr: A) -> Option<u32> {
+    fn again<A: Address>(self, id: u32, addr: A) -> Option<u32> {
         let mut value = 0;
         for _ in 0..TRIES {
             let table = self.table::<A>(id)?;
@@ -111,9 +111,10 @@ impl<'a> Reader<'a> {
         (value != 0).then_some(value)
     }
 
+    // By value: whose address is taken, that the loop around a lookup keeps in memory.
     /// Walks on from `entry` of an IPv4 table; `key` holds the address bits that are left, first bit highest.
     #[inline(never)]
-    fn walk4(&self, palette: &Palette, mut entry: u32, mut key: u64) -> u32 {
+    fn walk4(self, palette: &Palette, mut entry: u32, mut key: u64) -> u32 {
         for _ in 0..=u32::WIDTH.div_ceil(layout::NODE6.stride) {
             if entry & layout::REF_NODE == 0 {
                 return entry;
@@ -226,7 +227,7 @@ pub struct TableReader<'a, A> {
     word: u32,
     pub(super) id: u32,
     fallback: &'a AtomicU32,
-    pub(super) root: &'a [AtomicU32],
+    root: &'a [AtomicU32],
     pub(super) palette: &'a Palette,
     pub(super) bits: u32,
     addresses: PhantomData<A>,
@@ -250,9 +251,7 @@ impl<A: Address> TableReader<'_, A> {
     #[inline(always)]
     fn find(&self, addr: A) -> u32 {
         let first = addr.word_at(0);
-        let entry = if self.bits == 0 { 0 } else { first >> (64 - self.bits) } as usize;
-        // SAFETY: the root has a word for each number of `bits` bits.
-        let entry = unsafe { self.root.get_unchecked(entry) }.load(Ordering::Acquire);
+        let entry = self.root(addr).load(Ordering::Acquire);
         if entry & layout::REF_NODE == 0 {
             return entry;
         }
@@ -261,6 +260,15 @@ impl<A: Address> TableReader<'_, A> {
         } else {
             self.reader.walk8(entry, addr, self.bits as u16)
         }
+    }
+
+    /// The root's word for `addr`.
+    #[inline(always)]
+    pub(super) fn root(&self, addr: A) -> &AtomicU32 {
+        // In two steps, as a root of 0 bits takes a shift by 64.
+        let slot = addr.word_at(0) >> 1 >> (63 - self.bits);
+        // SAFETY: the root has a word for each number of `bits` bits.
+        unsafe { self.root.get_unchecked(slot as usize) }
     }
 
     /// IPv4 below the root in few instructions, so that many lookups overlap: one bitmap node, which is where nearly every

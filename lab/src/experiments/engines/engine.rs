@@ -41,6 +41,18 @@ pub type Change<A> = (Prefix<A>, Option<u32>);
 
 /// A structure that Rust code searches.
 pub trait Engine<A: Wide> {
+    /// [`single`] lookups.
+    #[inline(always)]
+    fn single(&self, addrs: &[A]) -> u64 {
+        single(|addr| self.lookup(addr), addrs)
+    }
+
+    /// [`dependent`] lookups.
+    #[inline(always)]
+    fn dependent(&self, addrs: &[A]) -> u64 {
+        dependent(|addr| self.lookup(addr), addrs)
+    }
+
     /// Whether [`Engine::lookup_batch`] is more than a loop.
     const BATCHES: bool = false;
     /// Whether it can be changed.
@@ -177,29 +189,36 @@ fn pass_with_bit_instructions<A: Wide, E: Engine<A>>(engine: &E, mode: Mode, add
 
 #[inline(always)]
 fn pass<A: Wide, E: Engine<A>>(engine: &E, mode: Mode, addrs: &[A]) -> u64 {
-    let mut sum = 0u64;
     match mode {
-        Mode::Single => {
-            for addr in addrs {
-                sum += u64::from(engine.lookup(*addr));
-            }
-        }
+        Mode::Single => engine.single(addrs),
         Mode::Batch => {
             let mut values = [0; BATCH];
+            let mut sum = 0;
             for addrs in addrs.chunks_exact(BATCH) {
                 engine.lookup_batch(addrs, &mut values);
                 sum += values.iter().map(|value| u64::from(*value)).sum::<u64>();
             }
+            sum
         }
-        Mode::Dependent => {
-            // Nobody tells the compiler that this is zero, so the next address cannot be known before the answer.
-            let none = black_box(0u32);
-            let mut answer = 0;
-            for addr in addrs {
-                answer = engine.lookup(addr.stirred(answer & none));
-                sum += u64::from(answer);
-            }
-        }
+        Mode::Dependent => engine.dependent(addrs),
+    }
+}
+
+/// The sum of the answers of independent lookups.
+#[inline(always)]
+pub(super) fn single<A: Wide>(lookup: impl Fn(A) -> u32, addrs: &[A]) -> u64 {
+    addrs.iter().map(|addr| u64::from(lookup(*addr))).sum()
+}
+
+/// The sum of the answers of lookups each of which waits for the one before.
+#[inline(always)]
+pub(super) fn dependent<A: Wide>(lookup: impl Fn(A) -> u32, addrs: &[A]) -> u64 {
+    // Nobody tells the compiler that this is zero, so the next address cannot be known before the answer.
+    let none = black_box(0u32);
+    let (mut answer, mut sum) = (0, 0);
+    for addr in addrs {
+        answer = lookup(addr.stirred(answer & none));
+        sum += u64::from(answer);
     }
     sum
 }

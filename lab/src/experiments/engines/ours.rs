@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use trieline_lpm::{Epochs, HeapMemory, Image, Prefix, Table};
 
-use super::engine::{BATCH, Change, Engine, ReadWhile};
+use super::engine::{BATCH, Change, Engine, ReadWhile, dependent, single};
 use crate::{Error, Result, tables::generate::Wide};
 
 /// Bytes of the image for a prefix: several times what one takes, so that it never has to wait for memory.
@@ -39,6 +39,18 @@ impl<A: Wide> Engine<A> for Ours<A> {
     #[inline(always)]
     fn lookup(&self, addr: A) -> u32 {
         self.image.reader().lookup(ID, addr).unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn single(&self, addrs: &[A]) -> u64 {
+        let Some(table) = self.image.reader().table::<A>(ID) else { return 0 };
+        single(|addr| table.lookup(addr).unwrap_or(0), addrs)
+    }
+
+    #[inline(always)]
+    fn dependent(&self, addrs: &[A]) -> u64 {
+        let Some(table) = self.image.reader().table::<A>(ID) else { return 0 };
+        dependent(|addr| table.lookup(addr).unwrap_or(0), addrs)
     }
 
     fn lookup_batch(&self, addrs: &[A], values: &mut [u32]) {
