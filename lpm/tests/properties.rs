@@ -7,7 +7,9 @@ mod common;
 
 use common::{Header, engine::Engine};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use trieline_lpm::classic::{Poptrie, poptrie::DIRECT_BITS};
+use trieline_lpm::image::verify::verify;
 use trieline_lpm::oracle::Oracle;
 use trieline_lpm::{Address, HeapMemory, Image, Memory, NoReaders, Prefix, Table};
 
@@ -213,8 +215,9 @@ fn universe<A: Address>() -> Vec<Prefix<A>> {
 }
 
 /// All 2^15 prefix sets of a 3-bit universe, each reached by one update from the one before (a Gray code), all 8 addresses after
-/// every update. `at` moves the universe down the key, so that it falls into the root, across a node's edge, to the end.
-fn exhaustive<A: Key>(at: u16) {
+/// every update, and the image sound. `at` moves the universe down the key, so that it falls into the root, across a node's edge, to
+/// the end. `others` stay: more prefixes make other kinds of nodes. Returns the kinds that occurred.
+fn exhaustive<A: Key>(at: u16, others: &[(Prefix<A>, u32)]) -> BTreeSet<&'static str> {
     let memory = HeapMemory::new(1 << 20);
     let shift = |p: &Prefix<A>| {
         let bits = p.addr().bits_at(0, 3);
@@ -224,7 +227,8 @@ fn exhaustive<A: Key>(at: u16) {
         Prefix::truncated(addr, p.len() + at)
     };
     let universe: Vec<Prefix<A>> = universe::<A>().iter().map(shift).collect();
-    let mut twin = Twin::<A>::new(&memory, &[]);
+    let mut twin = Twin::<A>::new(&memory, others);
+    let mut kinds = BTreeSet::new();
     let mut set = 0u32;
     for step in 1u32..=1 << 15 {
         let gray = (step & 0x7fff) ^ (step & 0x7fff) >> 1;
@@ -232,11 +236,16 @@ fn exhaustive<A: Key>(at: u16) {
         set = gray;
         let value = (gray >> changed & 1 == 1).then_some(changed as u32 + 1);
         twin.set(universe[changed], value);
+        let report = verify(memory.words()).unwrap();
+        kinds.extend(report.tables[0].nodes.iter().map(|(kind, _)| *kind));
+        assert_eq!(report.tables[0].prefixes, gray.count_ones() + others.len() as u32);
         for host in &universe[7..] {
             twin.check(host.addr());
             twin.check(host.last());
         }
     }
+    assert_eq!(set, 0, "the last of the Gray code is the empty set");
+    kinds
 }
 
 fn flip_to_one<A: Address>(addr: A, bit: u16) -> A {
@@ -251,16 +260,35 @@ fn flip_to_one<A: Address>(addr: A, bit: u16) -> A {
 
 #[test]
 fn every_prefix_set_of_three_bits_ipv4() {
-    for at in [0, 6, 12, 29] {
-        exhaustive::<u32>(at);
+    let mut kinds = BTreeSet::new();
+    for at in [0, 6, 12, 16, 22, 29] {
+        kinds.append(&mut exhaustive::<u32>(at, &[]));
     }
+    // Twelve hosts in the same /16 are too many for ranges; one of them is inside the universe.
+    let hosts: Vec<_> = (0..12).map(|n| (Prefix::host(n * 0x0777), n + 20)).collect();
+    kinds.append(&mut exhaustive::<u32>(24, &hosts));
+    assert_eq!(kinds, BTreeSet::from(["hosts", "node6", "ranges"]));
+}
+
+/// As above, in a table of so many prefixes that it has a palette.
+#[test]
+fn every_prefix_set_of_three_bits_ipv4_with_a_palette() {
+    let others: Vec<_> = (0..4200u32).map(|n| (Prefix::truncated(n << 12, 24), n % 9 + 20)).collect();
+    let kinds = exhaustive::<u32>(17, &others);
+    assert!(kinds.contains("leaf6"), "{kinds:?}");
 }
 
 #[test]
 fn every_prefix_set_of_three_bits_ipv6() {
+    let mut kinds = BTreeSet::new();
     for at in [0, 6, 14, 125] {
-        exhaustive::<u128>(at);
+        kinds.append(&mut exhaustive::<u128>(at, &[]));
     }
+    // More than half of the node's slots are taken by others, inside the universe and beside it.
+    let others: Vec<_> =
+        (0..200u128).map(|n| (Prefix::truncated((n + 30) << 112, 16), n as u32 + 20)).collect();
+    kinds.append(&mut exhaustive::<u128>(9, &others));
+    assert_eq!(kinds, BTreeSet::from(["node8", "raw8", "skip"]));
 }
 
 /// Grows past every root size and shrinks to nothing; the memory comes back. `crowd` is how many of the first bits differ: few make

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 pub mod engine;
+pub mod sample;
 
 use std::path::PathBuf;
 use std::process::Command;
