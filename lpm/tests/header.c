@@ -3,11 +3,14 @@
 #include <stddef.h>
 #include "trieline/lpm.h"
 
-__u32 tl_test_lookup4(const void *image, __u32 id, __u32 addr) { return tl_lookup4(image, id, addr); }
-
-__u32 tl_test_lookup6(const void *image, __u32 id, __u64 hi, __u64 lo)
+__u32 tl_test_lookup4(const void *image, __u64 size, __u32 id, __u32 addr)
 {
-	return tl_lookup6(image, id, hi, lo);
+	return tl_lookup4((struct tl_view){image, size}, id, addr);
+}
+
+__u32 tl_test_lookup6(const void *image, __u64 size, __u32 id, __u64 hi, __u64 lo)
+{
+	return tl_lookup6((struct tl_view){image, size}, id, hi, lo);
 }
 
 /* Layout facts in the order header.rs expects them. */

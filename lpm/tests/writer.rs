@@ -351,3 +351,17 @@ fn an_image_over_an_image_waits() {
     grace.pass();
     Table::create(&mut image, 0, random(5000, 2)).unwrap();
 }
+
+/// Pairs of words are read at once, so that an image must not begin between two.
+#[test]
+fn an_image_that_is_not_aligned_is_refused() {
+    let image = Image::create(HeapMemory::new(2 << 16), NoReaders::default(), 1).unwrap();
+    let sound = image.memory().words();
+    let moved = HeapMemory::new(3 << 16);
+    let moved = &moved.words()[1..];
+    for (from, to) in sound.iter().zip(moved) {
+        to.store(from.load(std::sync::atomic::Ordering::Relaxed), std::sync::atomic::Ordering::Relaxed);
+    }
+    assert_eq!(Reader::new(moved).unwrap_err(), trieline_lpm::Error::Unaligned);
+    assert!(Reader::new(&sound[..]).is_ok());
+}

@@ -90,7 +90,7 @@ static inline __attribute__((always_inline)) __u32 tl_walk4(tl_base_t base, __u3
 		__u64 starts = tl_load64(base, node) << (63 - (key >> 58));
 		__u32 code = tl_load8(base, node + sizeof(struct tl_leaf6) - 1 + tl_popcount(starts));
 
-		__u32 value = root + (4u << bits) + 4 * code;
+		__u32 value = root + (__u32)(4ull << bits) + 4 * code;
 
 		/* A verifier does not see, as a compiler does, that this is aligned. */
 		asm volatile("" : "+r"(value));

@@ -5,8 +5,9 @@
  *   TL_HOME_ARENA   BPF arena mapped at 1 << 44 (map_extra), so that an offset is the low half of the
  * pointer. Needs Linux 6.9 and clang -mcpu=v4. The program must name the arena once (TL_USE_ARENA).
  *   TL_HOME_ARRAY   a global byte array `tl_image_bytes` (a memory-mapped BPF array of one element), its size
- * a power of two of at most 512 MiB, `tl_image_mask` = size - 1 in read-only data. Linux 5.5. neither native
- * C: the image starts at `tl_base_t` bytes in memory.
+ * a power of two of at most 512 MiB, `tl_image_mask` = size - 1 in read-only data. Linux 5.5.
+ *   neither         native C: `struct tl_view` says where the image is and how long its memory is. Loads past
+ * its end give 0, so that a lookup in a damaged image stays inside; begin it at a multiple of 8 bytes.
  *
  * The first parameter of each load is the image's base; BPF homes ignore it.
  */
@@ -15,9 +16,9 @@
 
 #include "image.h"
 
-typedef const void *tl_base_t;
-
 #if defined(TL_HOME_ARENA)
+
+typedef const void *tl_base_t;
 
 #define tl_arena __attribute__((address_space(1)))
 /* `off` must be a zero-extended 32-bit offset: the JIT adds the arena's base. A page never filled reads as 0.
@@ -29,6 +30,7 @@ typedef const void *tl_base_t;
 
 #elif defined(TL_HOME_ARRAY)
 
+typedef const void *tl_base_t;
 extern const volatile __u32 tl_image_mask;
 extern __u8 tl_image_bytes[];
 
@@ -46,9 +48,23 @@ extern __u8 tl_image_bytes[];
 
 #else
 
-#define tl_load32(base, off) (*(const volatile __u32 *)((const char *)(base) + (__u32)(off)))
-#define tl_load64(base, off) (*(const volatile __u64 *)((const char *)(base) + (__u32)(off)))
-#define tl_load8(base, off) (*(const volatile __u8 *)((const char *)(base) + (__u32)(off)))
+/* The memory of an image; `size` bytes can be read, whatever the image's header says. */
+struct tl_view {
+	const void *base;
+	__u64 size;
+};
+typedef struct tl_view tl_base_t;
+
+#define TL_VIEW_LOAD(name, type)                                                                             \
+	static inline __attribute__((always_inline)) type name(tl_base_t view, __u32 off)                    \
+	{                                                                                                    \
+		if (off + (__u64)sizeof(type) > view.size)                                                   \
+			return 0;                                                                            \
+		return *(const volatile type *)((const char *)view.base + off);                              \
+	}
+TL_VIEW_LOAD(tl_load32, __u32)
+TL_VIEW_LOAD(tl_load64, __u64)
+TL_VIEW_LOAD(tl_load8, __u8)
 
 #endif
 #endif

@@ -28,9 +28,13 @@ pub struct Reader<'a> {
 const TRIES: u32 = 64;
 
 impl<'a> Reader<'a> {
-    /// A reader of the image in `words`; an error when there is none or one of another version.
+    /// A reader of the image in `words`; an error when there is none or one of another version, or when it does not begin at a
+    /// multiple of eight bytes, as all [`crate::Memory`] does.
     pub fn new(words: &'a [AtomicU32]) -> Result<Self, Error> {
         super::header(words)?;
+        if !words.as_ptr().addr().is_multiple_of(8) {
+            return Err(Error::Unaligned);
+        }
         Ok(Self::checked(words))
     }
 

@@ -84,6 +84,9 @@ pub enum Error {
         /// Its version.
         found: u16,
     },
+    /// The image is where it cannot be read in place.
+    #[error("the image does not begin at a multiple of 8 bytes in memory")]
+    Unaligned,
     /// The image contradicts itself.
     #[error("damaged image: {what} at byte {at}")]
     Damaged {

@@ -10,8 +10,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 use trieline_lpm::{HeapMemory, Memory};
 
-type Lookup4 = unsafe extern "C" fn(*const u8, u32, u32) -> u32;
-type Lookup6 = unsafe extern "C" fn(*const u8, u32, u64, u64) -> u32;
+type Lookup4 = unsafe extern "C" fn(*const u8, u64, u32, u32) -> u32;
+type Lookup6 = unsafe extern "C" fn(*const u8, u64, u32, u64, u64) -> u32;
 
 /// `include/trieline/lpm.h`, compiled for this machine.
 pub struct Header {
@@ -58,15 +58,16 @@ impl Header {
     }
 
     pub fn lookup4(&self, memory: &HeapMemory, id: u32, addr: u32) -> Option<u32> {
-        // SAFETY: a sound image is walked inside its bounds.
-        let value = unsafe { (self.lookup4)(memory.words().as_ptr().cast(), id, addr) };
+        let words = memory.words();
+        // SAFETY: the header reads so many bytes from there, no more.
+        let value = unsafe { (self.lookup4)(words.as_ptr().cast(), words.len() as u64 * 4, id, addr) };
         (value != 0).then_some(value)
     }
 
     pub fn lookup6(&self, memory: &HeapMemory, id: u32, addr: u128) -> Option<u32> {
+        let (words, high, low) = (memory.words(), (addr >> 64) as u64, addr as u64);
         // SAFETY: as above.
-        let value =
-            unsafe { (self.lookup6)(memory.words().as_ptr().cast(), id, (addr >> 64) as u64, addr as u64) };
+        let value = unsafe { (self.lookup6)(words.as_ptr().cast(), words.len() as u64 * 4, id, high, low) };
         (value != 0).then_some(value)
     }
 

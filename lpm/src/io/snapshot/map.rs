@@ -1,14 +1,13 @@
 //! The bytes of a snapshot: mapped from a file, or on the heap. All reads are atomic, for another process could write to the file.
 
+use crate::{HeapMemory, Memory as _};
 use core::sync::atomic::{AtomicU32, Ordering};
 use memmap2::{MmapOptions, MmapRaw};
-use std::boxed::Box;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::vec::Vec;
 
-/// Bytes that begin at a multiple of 4 and are read as little-endian words.
+/// Bytes that begin at a multiple of 8 and are read as little-endian words.
 #[derive(Debug)]
 pub(super) struct Bytes {
     memory: Memory,
@@ -18,7 +17,7 @@ pub(super) struct Bytes {
 #[derive(Debug)]
 enum Memory {
     Mapped(MmapRaw),
-    Heap(Box<[AtomicU32]>),
+    Heap(HeapMemory),
 }
 
 impl Bytes {
@@ -42,13 +41,13 @@ impl Bytes {
 
     /// A copy on the heap.
     pub fn copy(bytes: &[u8]) -> Self {
-        let word = |four: &[u8]| {
-            let mut word = [0; 4];
-            word[..four.len()].copy_from_slice(four);
-            AtomicU32::new(u32::from_le_bytes(word))
-        };
-        let words: Vec<AtomicU32> = bytes.chunks(4).map(word).collect();
-        Self { memory: Memory::Heap(words.into_boxed_slice()), len: bytes.len() }
+        let memory = HeapMemory::new(bytes.len());
+        for (word, four) in memory.words().iter().zip(bytes.chunks(4)) {
+            let mut value = [0; 4];
+            value[..four.len()].copy_from_slice(four);
+            word.store(u32::from_le_bytes(value), Ordering::Relaxed);
+        }
+        Self { memory: Memory::Heap(memory), len: bytes.len() }
     }
 
     /// Whole words.
@@ -59,7 +58,7 @@ impl Bytes {
             Memory::Mapped(map) => unsafe {
                 core::slice::from_raw_parts(map.as_ptr().cast::<AtomicU32>(), self.len / 4)
             },
-            Memory::Heap(words) => &words[..self.len / 4],
+            Memory::Heap(memory) => &memory.words()[..self.len / 4],
         }
     }
 

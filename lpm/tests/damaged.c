@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* Damages an image again and again and looks addresses up in it, for a build with sanitizers (damaged.rs).
+ * damaged IMAGE ROUNDS: prints how many lookups ended. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "trieline/lpm.h"
+
+static __u64 seed = 0x9e3779b97f4a7c15;
+
+static __u64 next(void)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return seed * 0x2545f4914f6cdd1d;
+}
+
+int main(int argc, char **argv)
+{
+	static const __u32 sizes[] = {0, 4, 8, 63, 64, 100, 4096, 65536};
+	__u64 rounds = argc == 3 ? strtoull(argv[2], NULL, 10) : 0, ended = 0, found = 0;
+	FILE *file = argc == 3 ? fopen(argv[1], "rb") : NULL;
+	__u32 size, count = 0, *sound, *used, *whole;
+
+	if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) < 65536)
+		return 2;
+	rewind(file);
+	sound = malloc(size);
+	used = malloc(size);
+	whole = malloc(size);
+	if (!sound || !used || !whole || fread(sound, 1, size, file) != size)
+		return 2;
+	fclose(file);
+	for (__u32 at = 0; at < size / 4; at++)
+		if (sound[at])
+			used[count++] = at;
+	memcpy(whole, sound, size);
+	for (__u64 round = 0; round < rounds; round++) {
+		/* Sometimes memory that ends before the image does; exactly as long as said, so that a read
+		 * past it is seen. */
+		__u32 bytes = next() % 16 ? size : sizes[next() % 8], changes = 1 + next() % 6, changed[6];
+		__u32 *image;
+
+		image = whole;
+		for (__u32 i = 0; i < changes; i++) {
+			__u32 at = used[next() % count], how = next() % 4;
+
+			changed[i] = at;
+			image[at] = how == 0   ? sound[at] ^ 1u << next() % 32
+				    : how == 1 ? sound[used[next() % count]]
+				    : how == 2 ? (sound[at] & 0xe0000000) | (next() & 0x1fffffff)
+					       : (__u32)next();
+		}
+		if (bytes != size) {
+			image = malloc(bytes);
+			if (!image)
+				return 2;
+			memcpy(image, whole, bytes);
+		}
+		struct tl_view view = {image, bytes};
+
+		for (__u32 i = 0; i < 24; i++) {
+			/* Half of the addresses begin as the tables' prefixes do: with a small number. */
+			__u64 high = i & 1 ? next() : next() >> 12, low = next();
+			__u32 id = next() % 5;
+
+			found += !!tl_lookup4(view, id, high >> 32);
+			found += !!tl_lookup6(view, id, high, low);
+			ended += 2;
+		}
+		if (image != whole)
+			free(image);
+		for (__u32 i = 0; i < changes; i++)
+			whole[changed[i]] = sound[changed[i]];
+	}
+	free(whole);
+	free(sound);
+	free(used);
+	printf("%llu lookups in %llu damaged images ended, %llu of them with a value\n",
+	       (unsigned long long)ended, (unsigned long long)rounds, (unsigned long long)found);
+	return found == 0;
+}
