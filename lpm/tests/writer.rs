@@ -363,5 +363,5 @@ fn an_image_that_is_not_aligned_is_refused() {
         to.store(from.load(std::sync::atomic::Ordering::Relaxed), std::sync::atomic::Ordering::Relaxed);
     }
     assert_eq!(Reader::new(moved).unwrap_err(), trieline_lpm::Error::Unaligned);
-    assert!(Reader::new(&sound[..]).is_ok());
+    assert!(Reader::new(sound).is_ok());
 }
