@@ -324,7 +324,7 @@ impl Bench<'_> {
         if prefixes.len() < 2 {
             return Ok(());
         }
-        let withdrawals = if self.quick { 20_000 } else { 100_000 };
+        let withdrawals = if self.quick { 20_000 } else { 50_000 };
         let addrs = &stream.addrs[..stream.addrs.len().min(1 << 16)];
         let mut all: Vec<(usize, Way, Samples, f64, f64)> = Vec::new();
         self.context.progress.phase(&format!("{name}: changes"), (self.rounds * subjects.len()) as u64);
@@ -347,7 +347,7 @@ impl Bench<'_> {
                         // What a rival cannot do says something about it, not about the run.
                         Err(Error::Refused { count, .. }) if built.name != OURS => {
                             broken[at] = true;
-                            self.refused(built.name, name, count);
+                            self.refused(built.name, name, count, round);
                             None
                         }
                         rate => rate?,
@@ -369,7 +369,6 @@ impl Bench<'_> {
                 self.context.progress.advance(1);
             }
         }
-        all.retain(|(subject, ..)| !broken[*subject]);
         all.sort_by_key(|(subject, ..)| *subject);
         for (at, way, rates, lookups, seconds) in all {
             let built = &mut subjects[at];
@@ -392,19 +391,22 @@ impl Bench<'_> {
                 bytes: 0,
                 checked: 0,
             };
-            if way == Way::Single {
-                self.times(&mut row, built, prefixes, &changes, addrs)?;
-            }
-            compare(name, built, stream, values)?;
             row.bytes = built.subject.bytes();
-            row.checked = SAMPLE.min(stream.addrs.len()) as u64;
+            // One that refused changes holds something else, and its rounds before that count.
+            if !broken[at] {
+                if way == Way::Single {
+                    self.times(&mut row, built, prefixes, &changes, addrs)?;
+                }
+                compare(name, built, stream, values)?;
+                row.checked = SAMPLE.min(stream.addrs.len()) as u64;
+            }
             self.updates.push(row);
         }
         Ok(())
     }
 
-    fn refused(&mut self, engine: &'static str, table: &str, count: usize) {
-        let why = format!("it refuses {count} of the changes, so none are timed");
+    fn refused(&mut self, engine: &'static str, table: &str, count: usize, round: usize) {
+        let why = format!("changes of round {} and later: it refuses {count} of them", round + 1);
         self.context.progress.note(&format!("{table}: {engine}: {why}"));
         self.skipped.push(Skip { engine, table: table.to_owned(), values: "64", why });
     }

@@ -3,7 +3,7 @@
 
 use trieline_lpm::Prefix;
 
-use super::engine::{Change, Engine};
+use super::engine::{Change, Engine, Search};
 
 /// An entry: a value, or, with the top bit set, the number of a second array.
 pub trait Entry: Copy + Default + Send {
@@ -95,10 +95,7 @@ impl<E: Entry> Dir24<E> {
     }
 }
 
-impl<E: Entry> Engine<u32> for Dir24<E> {
-    const BATCHES: bool = true;
-    const UPDATES: bool = false;
-
+impl<E: Entry> Search<u32> for Dir24<E> {
     #[inline(always)]
     fn lookup(&self, addr: u32) -> u32 {
         // SAFETY: 24 bits index 2^24 entries; a group's number was given when its 256 entries were added.
@@ -112,6 +109,19 @@ impl<E: Entry> Engine<u32> for Dir24<E> {
                 }
             }
         }
+    }
+}
+
+impl<E: Entry> Engine<u32> for Dir24<E> {
+    const BATCHES: bool = true;
+    const UPDATES: bool = false;
+    type Reader<'a>
+        = &'a Self
+    where
+        Self: 'a;
+
+    fn search(&self) -> &Self {
+        self
     }
 
     fn change(&mut self, _: Change<u32>) -> bool {

@@ -39,24 +39,8 @@ impl Mode {
 /// A change: this value, or (None) no such prefix.
 pub type Change<A> = (Prefix<A>, Option<u32>);
 
-/// A structure that Rust code searches.
-pub trait Engine<A: Wide> {
-    /// [`single`] lookups.
-    #[inline(always)]
-    fn single(&self, addrs: &[A]) -> u64 {
-        single(|addr| self.lookup(addr), addrs)
-    }
-
-    /// [`dependent`] lookups.
-    #[inline(always)]
-    fn dependent(&self, addrs: &[A]) -> u64 {
-        dependent(|addr| self.lookup(addr), addrs)
-    }
-
-    /// Whether [`Engine::lookup_batch`] is more than a loop.
-    const BATCHES: bool = false;
-    /// Whether it can be changed.
-    const UPDATES: bool = true;
+/// What the loops call.
+pub trait Search<A: Wide> {
     /// Longest match; 0 = none.
     fn lookup(&self, addr: A) -> u32;
     /// Longest matches of a batch.
@@ -65,6 +49,31 @@ pub trait Engine<A: Wide> {
             *value = self.lookup(*addr);
         }
     }
+}
+
+impl<A: Wide, S: Search<A>> Search<A> for &S {
+    #[inline(always)]
+    fn lookup(&self, addr: A) -> u32 {
+        (**self).lookup(addr)
+    }
+    #[inline(always)]
+    fn lookup_batch(&self, addrs: &[A], values: &mut [u32]) {
+        (**self).lookup_batch(addrs, values);
+    }
+}
+
+/// A structure that Rust code searches.
+pub trait Engine<A: Wide> {
+    /// Whether its [`Search::lookup_batch`] is more than a loop.
+    const BATCHES: bool = false;
+    /// Whether it can be changed.
+    const UPDATES: bool = true;
+    /// What a caller holds while it looks up.
+    type Reader<'a>: Search<A>
+    where
+        Self: 'a;
+    /// Takes one, once for many lookups.
+    fn search(&self) -> Self::Reader<'_>;
     /// Makes a change; whether it was done.
     fn change(&mut self, change: Change<A>) -> bool;
     /// Bytes of what a lookup reads.
@@ -136,18 +145,18 @@ impl<A: Wide, E: Engine<A>> Subject<A> for Native<E> {
             && is_x86_feature_detected!("lzcnt")
         {
             // SAFETY: the CPU has these instructions.
-            return unsafe { pass_with_bit_instructions(&self.0, mode, addrs) };
+            return unsafe { pass_with_bit_instructions(&self.0.search(), mode, addrs) };
         }
-        pass(&self.0, mode, addrs)
+        pass(&self.0.search(), mode, addrs)
     }
 
     fn answers(&self, stream: &Stream<A>, values: &mut [u32]) {
-        let half = values.len() / 2;
+        let (reader, half) = (self.0.search(), values.len() / 2);
         for (addr, value) in stream.addrs.iter().zip(values.iter_mut()).take(half) {
-            *value = self.0.lookup(*addr);
+            *value = reader.lookup(*addr);
         }
         for (addrs, values) in stream.addrs[half..].chunks(BATCH).zip(values[half..].chunks_mut(BATCH)) {
-            self.0.lookup_batch(&addrs[..values.len()], values);
+            reader.lookup_batch(&addrs[..values.len()], values);
         }
     }
 
@@ -183,42 +192,35 @@ impl<A: Wide, E: Engine<A>> Subject<A> for Native<E> {
 /// [`pass`] for CPUs that count bits by an instruction: what is inlined into it is compiled for them too, of every structure alike.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "popcnt,bmi1,bmi2,lzcnt")]
-fn pass_with_bit_instructions<A: Wide, E: Engine<A>>(engine: &E, mode: Mode, addrs: &[A]) -> u64 {
+fn pass_with_bit_instructions<A: Wide>(engine: &impl Search<A>, mode: Mode, addrs: &[A]) -> u64 {
     pass(engine, mode, addrs)
 }
 
 #[inline(always)]
-fn pass<A: Wide, E: Engine<A>>(engine: &E, mode: Mode, addrs: &[A]) -> u64 {
+fn pass<A: Wide>(engine: &impl Search<A>, mode: Mode, addrs: &[A]) -> u64 {
+    let mut sum = 0u64;
     match mode {
-        Mode::Single => engine.single(addrs),
+        Mode::Single => {
+            for addr in addrs {
+                sum += u64::from(engine.lookup(*addr));
+            }
+        }
         Mode::Batch => {
             let mut values = [0; BATCH];
-            let mut sum = 0;
             for addrs in addrs.chunks_exact(BATCH) {
                 engine.lookup_batch(addrs, &mut values);
                 sum += values.iter().map(|value| u64::from(*value)).sum::<u64>();
             }
-            sum
         }
-        Mode::Dependent => engine.dependent(addrs),
-    }
-}
-
-/// The sum of the answers of independent lookups.
-#[inline(always)]
-pub(super) fn single<A: Wide>(lookup: impl Fn(A) -> u32, addrs: &[A]) -> u64 {
-    addrs.iter().map(|addr| u64::from(lookup(*addr))).sum()
-}
-
-/// The sum of the answers of lookups each of which waits for the one before.
-#[inline(always)]
-pub(super) fn dependent<A: Wide>(lookup: impl Fn(A) -> u32, addrs: &[A]) -> u64 {
-    // Nobody tells the compiler that this is zero, so the next address cannot be known before the answer.
-    let none = black_box(0u32);
-    let (mut answer, mut sum) = (0, 0);
-    for addr in addrs {
-        answer = lookup(addr.stirred(answer & none));
-        sum += u64::from(answer);
+        Mode::Dependent => {
+            // Nobody tells the compiler that this is zero, so the next address cannot be known before the answer.
+            let none = black_box(0u32);
+            let mut answer = 0;
+            for addr in addrs {
+                answer = engine.lookup(addr.stirred(answer & none));
+                sum += u64::from(answer);
+            }
+        }
     }
     sum
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use trieline_lpm::{Epochs, HeapMemory, Image, Prefix, Table};
+use trieline_lpm::{Epochs, HeapMemory, Image, Prefix, Reader, Table, TableReader};
 
-use super::engine::{BATCH, Change, Engine, ReadWhile, dependent, single};
+use super::engine::{BATCH, Change, Engine, ReadWhile, Search};
 use crate::{Error, Result, tables::generate::Wide};
 
 /// Bytes of the image for a prefix: several times what one takes, so that it never has to wait for memory.
@@ -33,28 +33,35 @@ fn failed(error: trieline_lpm::Error) -> Error {
     Error::Image(error.to_string())
 }
 
-impl<A: Wide> Engine<A> for Ours<A> {
-    const BATCHES: bool = true;
+/// What a caller takes once for many lookups.
+pub struct Taken<'a, A: Wide> {
+    reader: Reader<'a>,
+    /// None if there were no such table.
+    table: Option<TableReader<'a, A>>,
+}
 
+impl<A: Wide> Search<A> for Taken<'_, A> {
     #[inline(always)]
     fn lookup(&self, addr: A) -> u32 {
-        self.image.reader().lookup(ID, addr).unwrap_or(0)
+        self.table.as_ref().and_then(|table| table.lookup(addr)).unwrap_or(0)
     }
 
     #[inline(always)]
-    fn single(&self, addrs: &[A]) -> u64 {
-        let Some(table) = self.image.reader().table::<A>(ID) else { return 0 };
-        single(|addr| table.lookup(addr).unwrap_or(0), addrs)
-    }
-
-    #[inline(always)]
-    fn dependent(&self, addrs: &[A]) -> u64 {
-        let Some(table) = self.image.reader().table::<A>(ID) else { return 0 };
-        dependent(|addr| table.lookup(addr).unwrap_or(0), addrs)
-    }
-
     fn lookup_batch(&self, addrs: &[A], values: &mut [u32]) {
-        self.image.reader().lookup_batch(ID, addrs, values);
+        self.reader.lookup_batch(ID, addrs, values);
+    }
+}
+
+impl<A: Wide> Engine<A> for Ours<A> {
+    const BATCHES: bool = true;
+    type Reader<'a>
+        = Taken<'a, A>
+    where
+        Self: 'a;
+
+    fn search(&self) -> Taken<'_, A> {
+        let reader = self.image.reader();
+        Taken { reader, table: reader.table(ID) }
     }
 
     fn apply(&mut self, changes: &[Change<A>]) -> Option<bool> {

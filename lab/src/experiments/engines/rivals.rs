@@ -10,13 +10,24 @@ use iptrie::{
 use prefix_trie::PrefixMap;
 use trieline_lpm::{Address, Prefix, classic::Poptrie};
 
-use super::engine::{Change, Engine};
+use super::engine::{Change, Engine, Search};
 use crate::tables::generate::Wide;
 
-impl<A: Wide> Engine<A> for Poptrie<A> {
+impl<A: Wide> Search<A> for Poptrie<A> {
     #[inline(always)]
     fn lookup(&self, addr: A) -> u32 {
         Poptrie::lookup(self, addr).unwrap_or(0)
+    }
+}
+
+impl<A: Wide> Engine<A> for Poptrie<A> {
+    type Reader<'a>
+        = &'a Self
+    where
+        Self: 'a;
+
+    fn search(&self) -> &Self {
+        self
     }
 
     fn change(&mut self, (prefix, value): Change<A>) -> bool {
@@ -51,13 +62,27 @@ fn key<A: Address>(prefix: &Prefix<A>) -> (A, u8) {
     (prefix.addr(), prefix.len() as u8)
 }
 
-impl<A: Wide> Engine<A> for PrefixTrie<A>
+impl<A: Wide> Search<A> for PrefixTrie<A>
 where
     (A, u8): prefix_trie::Prefix,
 {
     #[inline(always)]
     fn lookup(&self, addr: A) -> u32 {
         self.0.get_lpm(&(addr, A::WIDTH as u8)).map_or(0, |(_, value)| *value)
+    }
+}
+
+impl<A: Wide> Engine<A> for PrefixTrie<A>
+where
+    (A, u8): prefix_trie::Prefix,
+{
+    type Reader<'a>
+        = &'a Self
+    where
+        Self: 'a;
+
+    fn search(&self) -> &Self {
+        self
     }
 
     fn change(&mut self, (prefix, value): Change<A>) -> bool {
@@ -131,10 +156,21 @@ impl<A: Standard> Treebitmap<A> {
     }
 }
 
-impl<A: Standard> Engine<A> for Treebitmap<A> {
+impl<A: Standard> Search<A> for Treebitmap<A> {
     #[inline(always)]
     fn lookup(&self, addr: A) -> u32 {
         self.0.longest_match(addr.ip()).map_or(0, |(.., value)| *value)
+    }
+}
+
+impl<A: Standard> Engine<A> for Treebitmap<A> {
+    type Reader<'a>
+        = &'a Self
+    where
+        Self: 'a;
+
+    fn search(&self) -> &Self {
+        self
     }
 
     fn change(&mut self, (prefix, value): Change<A>) -> bool {
@@ -198,13 +234,23 @@ impl<A: Standard> IptrieLc<A> {
     }
 }
 
-impl<A: Standard> Engine<A> for Iptrie<A> {
-    // Prefixes that are withdrawn and announced again get lost in it (0.11.2); see the test.
-    const UPDATES: bool = false;
-
+impl<A: Standard> Search<A> for Iptrie<A> {
     #[inline(always)]
     fn lookup(&self, addr: A) -> u32 {
         *self.map.lookup(&addr.ip()).1
+    }
+}
+
+impl<A: Standard> Engine<A> for Iptrie<A> {
+    // Prefixes that are withdrawn and announced again get lost in it (0.11.2); see the test.
+    const UPDATES: bool = false;
+    type Reader<'a>
+        = &'a Self
+    where
+        Self: 'a;
+
+    fn search(&self) -> &Self {
+        self
     }
 
     fn change(&mut self, _: Change<A>) -> bool {
@@ -216,12 +262,22 @@ impl<A: Standard> Engine<A> for Iptrie<A> {
     }
 }
 
-impl<A: Standard> Engine<A> for IptrieLc<A> {
-    const UPDATES: bool = false;
-
+impl<A: Standard> Search<A> for IptrieLc<A> {
     #[inline(always)]
     fn lookup(&self, addr: A) -> u32 {
         *self.map.lookup(&addr.ip()).1
+    }
+}
+
+impl<A: Standard> Engine<A> for IptrieLc<A> {
+    const UPDATES: bool = false;
+    type Reader<'a>
+        = &'a Self
+    where
+        Self: 'a;
+
+    fn search(&self) -> &Self {
+        self
     }
 
     fn change(&mut self, _: Change<A>) -> bool {
