@@ -9,7 +9,7 @@ use super::{
 
 /// Sections and tables in Markdown.
 pub fn markdown(outcome: &Outcome) -> String {
-    let mut text = String::new();
+    let mut text = summary(&outcome.rows);
     for family in Family::ALL {
         let rows: Vec<&Row> = outcome.rows.iter().filter(|row| row.family == family).collect();
         if rows.is_empty() {
@@ -20,6 +20,45 @@ pub fn markdown(outcome: &Outcome) -> String {
             table(&mut text, case);
         }
     }
+    text
+}
+
+/// A line a table: trieline, and the best of the others by each measure.
+fn summary(rows: &[Row]) -> String {
+    let mut text = String::from(
+        "| table | trieline: MiB | prefix ns | dependent ns | smallest other: MiB | fastest other: prefix ns (MiB) | dependent ns (MiB) |\n\
+         |---|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for case in rows.chunk_by(|one, two| one.table == two.table) {
+        let measured =
+            |row: &Row| Some((row.structure, row.measured.clone()?)).filter(|(name, _)| *name != "trieline");
+        let others: Vec<(&str, Measured)> = case.iter().filter_map(measured).collect();
+        let least =
+            |by: fn(&Measured) -> f64| others.iter().min_by(|(_, one), (_, two)| by(one).total_cmp(&by(two)));
+        let ours = case.iter().find(|row| row.structure == "trieline").and_then(|row| row.measured.as_ref());
+        let (Some(ours), Some(small), Some(fast), Some(soon)) =
+            (ours, least(|m| m.bytes as f64), least(|m| m.prefix.ns), least(|m| m.dependent.ns))
+        else {
+            continue;
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.1} | {:.1} | {} {} | {} {:.1} ({}) | {} {:.1} ({}) |",
+            case[0].table,
+            mebibytes(ours.bytes),
+            ours.prefix.ns,
+            ours.dependent.ns,
+            small.0,
+            mebibytes(small.1.bytes),
+            fast.0,
+            fast.1.prefix.ns,
+            mebibytes(fast.1.bytes),
+            soon.0,
+            soon.1.dependent.ns,
+            mebibytes(soon.1.bytes)
+        );
+    }
+    text.push('\n');
     text
 }
 

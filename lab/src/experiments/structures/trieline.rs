@@ -73,7 +73,8 @@ impl<'a, A: Address> Lookup<'a, A> for Trieline {
     }
 }
 
-/// The walk of `lpm.h`, with every load told. The image's header and its directory, which all lookups share, are not counted.
+/// The walk of the product's reader, with every load told. The image's header and its directory, which all lookups share, are
+/// not counted.
 struct Walk<'w, T> {
     words: &'w [std::sync::atomic::AtomicU32],
     /// Of the image's first byte in its page: what is counted are the machine's lines and pages.
