@@ -1,7 +1,9 @@
 //! The flat memory that every candidate is built into and walked in: little-endian words at offsets, and who is told of each
 //! load, so that lines and pages are counted by the very code that is timed.
 
-use std::fmt;
+use std::{fmt, sync::atomic::Ordering};
+
+use trieline_lpm::{HeapMemory, Memory};
 
 /// Why a structure does not hold a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,22 +100,23 @@ impl Space {
     pub fn freeze(self) -> Frozen {
         let unused: usize = self.holes.iter().enumerate().map(|(units, list)| units * 8 * list.len()).sum();
         let used = (self.bytes.len() - unused) as u64;
-        let mut bytes: Vec<u8> = Vec::with_capacity(self.bytes.len() + PAGE);
-        let start = bytes.as_ptr().align_offset(PAGE).min(PAGE);
-        bytes.resize(start, 0);
-        bytes.extend_from_slice(&self.bytes);
-        Frozen { bytes, start, used }
+        let memory = HeapMemory::new(self.bytes.len().max(1));
+        for (word, bytes) in memory.words().iter().zip(self.bytes.chunks(4)) {
+            let mut four = [0; 4];
+            four[..bytes.len()].copy_from_slice(bytes);
+            word.store(u32::from_le_bytes(four), Ordering::Relaxed);
+        }
+        Frozen { memory, used }
     }
 }
 
 /// A page.
 pub const PAGE: usize = 4096;
 
-/// A finished structure's memory. It begins on a page.
+/// A finished structure's memory: the same as an image's, from the beginning of a page on and with the same huge pages.
 #[derive(Debug)]
 pub struct Frozen {
-    bytes: Vec<u8>,
-    start: usize,
+    memory: HeapMemory,
     /// Bytes in use, without holes.
     pub used: u64,
 }
@@ -121,7 +124,9 @@ pub struct Frozen {
 impl Frozen {
     /// All of it.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes[self.start..]
+        let words = self.memory.words();
+        // SAFETY: four bytes a word, alive as long as `self`; nothing is stored to them any more.
+        unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::{mem::offset_of, sync::Arc, time::Instant};
 
 use trieline_lpm::{
-    Address, HeapMemory, Image, Memory, NoReaders, Reader, Table,
+    Address, HeapMemory, Image, Memory, NoReaders, Table, TableReader,
     image::layout::{self, Skip, TableHeader},
 };
 
@@ -54,15 +54,16 @@ impl Trieline {
 }
 
 impl<'a, A: Address> Lookup<'a, A> for Trieline {
-    type View = Reader<'a>;
+    type View = Vec<TableReader<'a, A>>;
 
-    fn view(&'a self) -> Reader<'a> {
-        self.image.reader()
+    fn view(&'a self) -> Self::View {
+        let reader = self.image.reader();
+        (0..self.image.stats().tables).filter_map(|id| reader.table(id)).collect()
     }
 
     #[inline(always)]
-    fn get(reader: &Reader<'a>, table: u32, address: A) -> u32 {
-        reader.lookup(table, address).unwrap_or(0)
+    fn get(tables: &Self::View, table: u32, address: A) -> u32 {
+        tables.get(table as usize).and_then(|of| of.lookup(address)).unwrap_or(0)
     }
 
     fn traced<T: Touch>(&'a self, table: u32, address: A, touch: &mut T) -> u32 {
