@@ -300,8 +300,9 @@ impl Bench<'_> {
                 Err(_) => None,
                 Ok(engine) => {
                     let touched = [&inside, &anywhere].map(|queries| engine.touched(queries, CHECKED));
-                    let figures = series.next().unwrap_or_default().map(|samples| Figure::new(&samples));
-                    let [prefix, rand, dependent, arithmetic] = figures;
+                    let samples = series.next().unwrap_or_default();
+                    let rounds = samples[0].len();
+                    let [prefix, rand, dependent, arithmetic] = samples.map(|series| Figure::new(&series));
                     Some(Measured {
                         bytes: engine.bytes(),
                         build_ms: rounded(engine.build_ms(), 1),
@@ -315,6 +316,7 @@ impl Bench<'_> {
                         pages_max: touched[0].pages_max.max(touched[1].pages_max),
                         steps_max: touched[0].steps_max.max(touched[1].steps_max),
                         checked,
+                        rounds,
                     })
                 }
             };
@@ -380,10 +382,10 @@ impl Bench<'_> {
         let mut all: Vec<[Samples; 4]> = engines.iter().map(|_| Default::default()).collect();
         let turns = self.rounds * SERIES.len() * engines.len();
         self.context.progress.phase(&format!("{table}: rounds"), turns as u64);
-        let until = if self.quick { QUICK_UNTIL } else { FULL_UNTIL };
+        let (least, until) = if self.quick { (1, QUICK_UNTIL) } else { (2, FULL_UNTIL) };
         for round in 0..self.rounds {
             // A run keeps its promise on a slow machine too.
-            if round > 0 && self.began.elapsed().as_secs_f64() > until {
+            if round >= least && self.began.elapsed().as_secs_f64() > until {
                 self.context
                     .progress
                     .note(&format!("{table}: fewer rounds than asked for, this machine is slow"));

@@ -135,6 +135,8 @@ pub struct Measured {
     pub steps_max: usize,
     /// Answers compared with the reference; all agreed.
     pub checked: u64,
+    /// Rounds: as many as asked for, unless a slow machine had no time left.
+    pub rounds: usize,
 }
 
 /// A panel of a picture for each table of a family: memory against time.

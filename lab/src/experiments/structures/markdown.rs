@@ -63,7 +63,8 @@ fn summary(rows: &[Row]) -> String {
 }
 
 fn table(text: &mut String, case: &[&Row]) {
-    let _ = writeln!(text, "**{}**\n", title(case[0]));
+    let rounds = case.iter().find_map(|row| row.measured.as_ref()).map_or(0, |measured| measured.rounds);
+    let _ = writeln!(text, "**{}**, {rounds} rounds\n", title(case[0]));
     text.push_str(
         "| structure | MiB | build ms | prefix ns | rand ns | dependent ns | no popcount ns | lines | pages | steps |\n\
          |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
