@@ -209,9 +209,9 @@ impl Fib {
         }
         let mut groups = groups(prefixes) + 64;
         if A::FAMILY == 6 {
-            // It reserves more tables than it then uses, by its own count of those that a prefix may need: a full table takes 4
-            // times as many, and changes to it more.
-            groups *= 5;
+            // It reserves more tables than it then uses, by its own count of those that a prefix may need: a full table takes
+            // about 6 times as many, and changes to it more and more.
+            groups *= 8;
         }
         // Its RIB takes a node for each branch beside one for each route.
         let nodes = prefixes.len() + branches(prefixes) + 1024;
