@@ -13,6 +13,7 @@ mod updates;
 
 use std::{
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -56,6 +57,9 @@ pub struct Options {
 
 /// Runs it; blocks until the end. Root is needed for DPDK's huge pages only, which are reserved while it runs.
 pub fn run(options: &Options, context: &Context) -> Result<Outcome> {
+    // Two at a time would measure each other, and each put back what the other reserved.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     heap::huge_pages(true);
     let pages = dpdk::reserve_pages();
     let outcome = run_here(options, context);
