@@ -95,11 +95,6 @@ impl<A: Address> Table<A> {
         self.shadow.within(*prefix)
     }
 
-    /// The prefixes that `outer` covers, itself included, in order. O(log n) to start.
-    pub fn within(&self, outer: &Prefix<A>) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
-        self.shadow.within(*outer)
-    }
-
     /// Number of prefixes.
     pub fn len(&self) -> usize {
         self.shadow.len()

@@ -183,7 +183,7 @@ impl<G: Grace> Builder<'_, G> {
         let kind = nodes.kind;
         let [runs, with, out] = &mut **runs;
         runs.read(nodes.words, old, kind);
-        let runs_before = runs.len() as u32;
+        let (was_coded, runs_before) = (runs.is_coded(), runs.len() as u32);
         let refs = ((old & REF_OFFSET) * UNIT + kind.refs) / 4;
         if !runs.is_coded()
             && pieces.iter().all(|piece| runs.is_node(piece.from.into()) && piece.entry & REF_NODE != 0)
@@ -210,9 +210,7 @@ impl<G: Grace> Builder<'_, G> {
             with.splice(piece.from.into(), piece.to.into(), 1 << kind.stride, encoded(piece.entry), out);
             core::mem::swap(with, out);
         }
-        if runs.is_coded() == (kind_of(old) == super::layout::LEAF6 && kind == NODE6)
-            && runs.in_place(with, refs, swings)
-        {
+        if runs.is_coded() == was_coded && runs.in_place(with, refs, swings) {
             return Ok(None);
         }
         let units = walk::bitmap_units(old, kind, runs_before);

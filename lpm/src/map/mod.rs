@@ -238,8 +238,13 @@ impl<K: Address, V> Map<K, V> {
     pub fn lookup_batch<'a>(&'a self, addrs: &[K], values: &mut [Option<&'a V>]) {
         assert_eq!(addrs.len(), values.len(), "addresses and values");
         let reader = self.image.reader();
-        for (addr, value) in addrs.iter().zip(values) {
-            *value = reader.lookup(ID, *addr).and_then(|number| self.values.get(number));
+        let mut numbers = [0; 64];
+        for (addrs, values) in addrs.chunks(numbers.len()).zip(values.chunks_mut(numbers.len())) {
+            let numbers = &mut numbers[..addrs.len()];
+            reader.lookup_batch(ID, addrs, numbers);
+            for (number, value) in numbers.iter().zip(values) {
+                *value = if *number == 0 { None } else { self.values.get(*number) };
+            }
         }
     }
 
