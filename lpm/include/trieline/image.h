@@ -43,6 +43,7 @@
 #define TL_DIRECTORY 64u /* offset of the directory */
 #define TL_NO_TABLE 0u
 #define TL_VALUE_MAX 0x7fffffffu
+#define TL_REPLACED 0x80000000u
 #define TL_GUARD 2048u
 
 /* Header, at offset 0. Written once by whoever creates the image, except `generation`. */
@@ -58,7 +59,8 @@ struct tl_image {
 
 /* Header of a table, in the 64 bytes before its root. */
 struct tl_table {
-	__u32 fallback;	  /* value of the prefix of length 0; 0 = none; a change comes with a new root */
+	__u32 fallback;	  /* value of the prefix of length 0; 0 = none; a change comes with a new root, and
+			     then the old one gets TL_REPLACED here, before anything below it changes */
 	__u8 key_family;  /* 4 = IPv4, 6 = IPv6, 0 = other keys */
 	__u8 root_bits;	  /* as in the directory word */
 	__u16 key_bits;	  /* 1 .. 2048; 32 and 128 for the families 4 and 6 */

@@ -155,8 +155,8 @@ static inline __attribute__((always_inline)) __u32 tl_walk6(tl_base_t base, __u3
 }
 
 /*
- * A changed fallback comes with a root of its own: the same directory word before and after says that what a
- * walk found (nothing) and the fallback belong together. No lookup is so slow that it meets four changes.
+ * A changed fallback comes with a root of its own: what a walk found (nothing) and the fallback belong together
+ * unless the root is marked as replaced by then. No lookup is so slow that it meets four changes.
  */
 #define TL_TRIES 3
 #define TL_COLD static __attribute__((noinline, unused))
@@ -179,10 +179,10 @@ TL_COLD __u32 tl_again4(tl_base_t base, __u32 id, __u32 addr)
 		if (value || !word)
 			break;
 		value = tl_fallback(base, word);
-		if (tl_table_word(base, id) == word)
+		if (!(value & TL_REPLACED))
 			break;
 	}
-	return value;
+	return value & TL_VALUE_MAX;
 }
 
 TL_COLD __u32 tl_again6(tl_base_t base, __u32 id, __u64 hi, __u64 lo)
@@ -195,10 +195,10 @@ TL_COLD __u32 tl_again6(tl_base_t base, __u32 id, __u64 hi, __u64 lo)
 		if (value || !word)
 			break;
 		value = tl_fallback(base, word);
-		if (tl_table_word(base, id) == word)
+		if (!(value & TL_REPLACED))
 			break;
 	}
-	return value;
+	return value & TL_VALUE_MAX;
 }
 
 /* Longest match of an IPv4 address in table `id`. */
@@ -209,7 +209,7 @@ static inline __attribute__((always_inline)) __u32 tl_lookup4(tl_base_t base, __
 	if (value || !word)
 		return value;
 	value = tl_fallback(base, word);
-	return tl_table_word(base, id) == word ? value : tl_again4(base, id, addr);
+	return value & TL_REPLACED ? tl_again4(base, id, addr) : value;
 }
 
 /* Longest match of an IPv6 address in table `id`. */
@@ -220,7 +220,7 @@ static inline __attribute__((always_inline)) __u32 tl_lookup6(tl_base_t base, __
 	if (value || !word)
 		return value;
 	value = tl_fallback(base, word);
-	return tl_table_word(base, id) == word ? value : tl_again6(base, id, hi, lo);
+	return value & TL_REPLACED ? tl_again6(base, id, hi, lo) : value;
 }
 
 #endif

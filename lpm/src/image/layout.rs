@@ -12,6 +12,8 @@ pub const CHUNK: u32 = 65536;
 pub const DIRECTORY: u32 = 64;
 /// `TL_VALUE_MAX`: the largest value of a prefix.
 pub const VALUE_MAX: u32 = 0x7fff_ffff;
+/// `TL_REPLACED`: set in the fallback of a root that is a table's no more.
+pub const REPLACED: u32 = 1 << 31;
 /// `TL_DIR_BITS`: the part of a directory word that holds the number of root bits.
 pub const DIR_BITS: u32 = 63;
 /// `TL_REF_NODE`: set in a ref that leads to a node.
@@ -51,7 +53,7 @@ pub struct ImageHeader {
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy)]
 pub struct TableHeader {
-    /// Value of the prefix of length 0; 0 = none.
+    /// Value of the prefix of length 0; 0 = none. With [`REPLACED`] when the directory no longer leads here.
     pub fallback: u32,
     /// 4, 6 or 0: [`crate::Address::FAMILY`].
     pub key_family: u8,

@@ -2,7 +2,7 @@
 
 use super::Error;
 use super::layout::{self, ImageHeader, Kind, Skip, TableHeader};
-use super::words::{self, load, load64};
+use super::words::{self, load, load64, near, near8, near64};
 use crate::Address;
 use core::marker::PhantomData;
 use core::mem::offset_of;
@@ -71,80 +71,23 @@ impl<'a> Reader<'a> {
         if id >= self.tables {
             return None;
         }
-        let slot = self.words.get((layout::DIRECTORY / 4) as usize + id as usize)?;
-        let word = slot.load(Ordering::Acquire);
+        let word = self.words.get((layout::DIRECTORY / 4) as usize + id as usize)?.load(Ordering::Acquire);
         let (root, bits) = ((word & !layout::DIR_BITS) as usize / 4, word & layout::DIR_BITS);
         // Some memory always lies behind a root: the guard at least, which is longer than a palette.
         let palette = root + (1usize << (bits & 31));
         if root < size_of::<TableHeader>() / 4 || bits > 24 || palette + layout::PALETTE > self.words.len() {
             return None;
         }
-        let header = root - size_of::<TableHeader>() / 4;
         Some(TableReader {
             reader: *self,
-            slot,
-            word,
+            // Without the instruction all go the long way.
+            near_end: if self.popcnt { self.end.saturating_mul(layout::UNIT) } else { 0 },
             id,
-            fallback: &self.words[header + offset_of!(TableHeader, fallback) / 4],
             root: &self.words[root..palette],
             palette: self.words[palette..].first_chunk()?,
             bits,
             addresses: PhantomData,
         })
-    }
-
-    /// Looks up once more, while the table is replaced or its default route changes.
-    ///
-    /// A changed fallback comes with a root of its own: the same directory word before and after says that what a walk found
-    /// (nothing) and the fallback belong together.
-    #[cold]
-    #[inline(never)]
-    fn again<A: Address>(self, id: u32, addr: A) -> Option<u32> {
-        let mut value = 0;
-        for _ in 0..TRIES {
-            let table = self.table::<A>(id)?;
-            value = table.find(addr);
-            if value != 0 {
-                break;
-            }
-            value = table.fallback();
-            if table.is_current() {
-                break;
-            }
-        }
-        (value != 0).then_some(value)
-    }
-
-    // By value: whose address is taken, that the loop around a lookup keeps in memory.
-    /// Walks on from `entry` of an IPv4 table; `key` holds the address bits that are left, first bit highest.
-    #[inline(never)]
-    fn walk4(self, palette: &Palette, mut entry: u32, mut key: u64) -> u32 {
-        for _ in 0..=u32::WIDTH.div_ceil(layout::NODE6.stride) {
-            if entry & layout::REF_NODE == 0 {
-                return entry;
-            }
-            let unit = entry & layout::REF_OFFSET;
-            if unit >= self.end {
-                return 0;
-            }
-            let kind = layout::kind_of(entry);
-            if kind > layout::LEAF6 {
-                return self.tail4(entry, (key >> 48) as u32) & layout::VALUE_MAX;
-            }
-            // SAFETY: `unit` lies before `end`, and no bitmap of 64 runs is longer than the guard behind it.
-            unsafe {
-                let node = unit as usize * 2;
-                let starts = words::near64(self.words, node) << (63 - (key >> 58));
-                let run = words::count_ones(starts, self.popcnt) as usize;
-                if kind == layout::LEAF6 {
-                    let code = words::near8(self.words, node * 4 + 7 + run);
-                    return palette[usize::from(code)].load(Ordering::Acquire) & layout::VALUE_MAX;
-                }
-                entry = words::near(self.words, node + 1 + run);
-            }
-            key <<= layout::NODE6.stride;
-        }
-        0 // a node below the last key bit: a damaged image
     }
 
     /// What a ranges or hosts node says for the sixteen key bits `bits`.
@@ -155,18 +98,18 @@ impl<'a> Reader<'a> {
         unsafe {
             if layout::kind_of(entry) == layout::RANGES {
                 let rest = 0x0000_ffff_0000_ffff - (u64::from(bits) | u64::from(bits) << 32);
-                let (one, two) = (words::near64(self.words, node), words::near64(self.words, node + 2));
+                let (one, two) = (near64(self.words, node), near64(self.words, node + 2));
                 let sum = (above(one, rest) + above(two, rest)) >> 16;
                 let value = (sum + (sum >> 32)) as usize & 15;
-                return words::near(self.words, node + layout::RANGES_VALUES as usize / 4 + value);
+                return near(self.words, node + layout::RANGES_VALUES as usize / 4 + value);
             }
             let hosts = node & !(layout::HOSTS_WINDOW as usize * 2);
             let window = 2 * (entry & layout::HOSTS_WINDOW);
-            let host = words::near64(self.words, hosts + 2 * ((bits << window & 0xffff) >> 12) as usize);
+            let host = near64(self.words, hosts + 2 * ((bits << window & 0xffff) >> 12) as usize);
             if (host >> 32) as u32 & 0xffff == bits {
                 return host as u32;
             }
-            words::near(self.words, hosts + 1) >> 16 | words::near(self.words, hosts + 3) & 0xffff_0000
+            near(self.words, hosts + 1) >> 16 | near(self.words, hosts + 3) & 0xffff_0000
         }
     }
 
@@ -187,21 +130,21 @@ impl<'a> Reader<'a> {
                 if layout::kind_of(entry) == layout::SKIP {
                     let (len, differs) = skip(self.words, unit * layout::UNIT, addr, depth);
                     if differs {
-                        let otherwise = words::near(self.words, node + offset_of!(Skip, otherwise) / 4);
+                        let otherwise = near(self.words, node + offset_of!(Skip, otherwise) / 4);
                         return otherwise & layout::VALUE_MAX;
                     }
-                    entry = words::near(self.words, node + offset_of!(Skip, next) / 4);
+                    entry = near(self.words, node + offset_of!(Skip, next) / 4);
                     depth = depth.saturating_add(len);
                     continue;
                 }
                 let slot = addr.bits_at(depth, layout::NODE8.stride);
                 if layout::kind_of(entry) == layout::RAW8 {
-                    entry = words::near(self.words, node + slot);
+                    entry = near(self.words, node + slot);
                 } else {
-                    let starts = words::near64(self.words, node + 2 + 2 * (slot / 64));
-                    let before = words::near(self.words, node) >> (8 * (slot / 64)) & 0xff;
+                    let starts = near64(self.words, node + 2 + 2 * (slot / 64));
+                    let before = near(self.words, node) >> (8 * (slot / 64)) & 0xff;
                     let run = before + words::count_ones(starts << (63 - slot % 64), self.popcnt);
-                    entry = words::near(self.words, node + 9 + run as usize);
+                    entry = near(self.words, node + 9 + run as usize);
                 }
             }
             depth = depth.saturating_add(layout::NODE8.stride);
@@ -226,11 +169,10 @@ type Palette = [AtomicU32; layout::PALETTE];
 #[derive(Debug, Clone, Copy)]
 pub struct TableReader<'a, A> {
     pub(super) reader: Reader<'a>,
-    /// The table's word in the directory, and what it was.
-    slot: &'a AtomicU32,
-    word: u32,
+    /// The byte offset before which a bitmap node must begin to be looked at the short way.
+    pub(super) near_end: u32,
     pub(super) id: u32,
-    fallback: &'a AtomicU32,
+    /// Behind it lies the palette, and before it the table's header.
     root: &'a [AtomicU32],
     pub(super) palette: &'a Palette,
     pub(super) bits: u32,
@@ -242,85 +184,148 @@ impl<A: Address> TableReader<'_, A> {
     #[inline(always)]
     pub fn lookup(&self, addr: A) -> Option<u32> {
         let value = self.find(addr);
-        // Both words are in the nearest cache, and cost less than a branch that depends on the address.
         let fallback = self.fallback();
-        let value = if value != 0 { value } else { fallback };
-        if !self.is_current() {
-            return self.reader.again(self.id, addr);
+        if fallback & layout::REPLACED != 0 {
+            return again(self.reader.words, self.id, addr);
         }
+        // It is in the nearest cache, and costs less than a branch that depends on the address.
+        let value = core::hint::select_unpredictable(value != 0, value, fallback);
         (value != 0).then_some(value)
     }
 
     /// Longest match among the prefixes of 1 bit and more; 0 = none.
     #[inline(always)]
     fn find(&self, addr: A) -> u32 {
-        let first = addr.word_at(0);
-        let entry = self.root(addr).load(Ordering::Acquire);
-        if entry & layout::REF_NODE == 0 {
-            return entry;
-        }
         if A::FAMILY == 4 {
-            self.find4(entry, first << self.bits)
-        } else {
-            self.reader.walk8(entry, addr, self.bits as u16)
+            return self.find4((addr.word_at(0) >> 32) as u32);
         }
+        let entry = self.root(addr).load(Ordering::Acquire);
+        if entry & layout::REF_NODE == 0 { entry } else { self.reader.walk8(entry, addr, self.bits as u16) }
     }
 
     /// The root's word for `addr`.
     #[inline(always)]
     pub(super) fn root(&self, addr: A) -> &AtomicU32 {
         // In two steps, as a root of 0 bits takes a shift by 64.
-        let slot = addr.word_at(0) >> 1 >> (63 - self.bits);
-        // SAFETY: the root has a word for each number of `bits` bits.
-        unsafe { self.root.get_unchecked(slot as usize) }
+        self.slot((addr.word_at(0) >> 1 >> (63 - self.bits)) as usize)
     }
 
-    /// IPv4 below the root in few instructions, so that many lookups overlap: one bitmap node, which is where nearly every
-    /// lookup ends.
+    /// A word of the root, by the address's first bits.
     #[inline(always)]
-    fn find4(&self, entry: u32, key: u64) -> u32 {
-        let Reader { words, end, popcnt, .. } = self.reader;
-        let (unit, kind) = (entry & layout::REF_OFFSET, layout::kind_of(entry));
-        if unit >= end || kind > layout::LEAF6 {
-            return self.reader.walk4(self.palette, entry, key);
+    pub(super) fn slot(&self, slot: usize) -> &AtomicU32 {
+        debug_assert!(slot < self.root.len());
+        // SAFETY: the root has a word for each number of `bits` bits, and no caller takes more of an address.
+        unsafe { self.root.get_unchecked(slot) }
+    }
+
+    /// IPv4 in few instructions, so that many lookups overlap: the root and one bitmap node, which is where nearly every lookup
+    /// ends.
+    #[inline(always)]
+    fn find4(&self, addr: u32) -> u32 {
+        // In 64 bits, as a root of 0 bits takes a shift by 32.
+        let slot = (u64::from(addr) >> (32 - self.bits)) as usize;
+        let mut entry = self.slot(slot).load(Ordering::Acquire);
+        if entry & layout::REF_NODE == 0 {
+            return entry;
+        }
+        let (words, node, mut depth) = (self.reader.words, entry << 3, self.bits);
+        if node < self.near_end {
+            // SAFETY: the node begins before the guard, and none that begins there is longer than that. The processor has the
+            // instruction.
+            unsafe {
+                let node = words.get_unchecked(node as usize / 4..);
+                // A shift takes no more than six bits: the slot's.
+                let starts = near64(node, 0).wrapping_shl(!(addr >> (26 - depth)));
+                let run = words::popcount(starts);
+                let kind = entry >> layout::REF_KIND_SHIFT;
+                if kind == LEAF6_REF {
+                    let code = near8(node, 7 + run);
+                    return self.palette[usize::from(code)].load(Ordering::Acquire);
+                }
+                if kind == NODE6_REF {
+                    entry = near(node, 1 + run);
+                    if entry & layout::REF_NODE == 0 {
+                        return entry;
+                    }
+                    depth += u32::from(layout::NODE6.stride);
+                }
+            }
+        }
+        walk4(words, self.palette, entry, addr, depth)
+    }
+
+    /// [`TableReader::find4`] from the root's `entry` on, for the few that a batch leaves over.
+    pub(super) fn walk4(&self, entry: u32, addr: u32) -> u32 {
+        walk4(self.reader.words, self.palette, entry, addr, self.bits)
+    }
+
+    /// The value of the prefix of length 0, 0 = none; with [`layout::REPLACED`] when another table is there.
+    #[inline(always)]
+    pub(super) fn fallback(&self) -> u32 {
+        const AT: usize = (size_of::<TableHeader>() - offset_of!(TableHeader, fallback)) / 4;
+        // SAFETY: `Reader::table` has seen that a header lies before the root.
+        unsafe { &*self.root.as_ptr().sub(AT) }.load(Ordering::Acquire)
+    }
+}
+
+/// The highest three bits of a ref to a node6.
+const NODE6_REF: u32 = layout::node_ref(layout::NODE6.id, 0) >> layout::REF_KIND_SHIFT;
+/// The highest three bits of a ref to a leaf6.
+const LEAF6_REF: u32 = layout::node_ref(layout::LEAF6, 0) >> layout::REF_KIND_SHIFT;
+
+/// Looks up once more, while the table is replaced or its default route changes.
+///
+/// A changed fallback comes with a root of its own: what a walk found (nothing) and the fallback belong together unless the
+/// root is marked as replaced by then.
+#[cold]
+#[inline(never)]
+fn again<A: Address>(words: &[AtomicU32], id: u32, addr: A) -> Option<u32> {
+    let reader = Reader::checked(words);
+    let mut value = 0;
+    for _ in 0..TRIES {
+        let table = reader.table::<A>(id)?;
+        let (found, fallback) = (table.find(addr), table.fallback());
+        value = if found != 0 { found } else { fallback & layout::VALUE_MAX };
+        if fallback & layout::REPLACED == 0 {
+            break;
+        }
+    }
+    (value != 0).then_some(value)
+}
+
+// Cold, and with few plain arguments, so that the loop around a lookup keeps what it needs in registers.
+/// Walks on from `entry` of an IPv4 table, reached by the first `depth` bits of `addr`.
+#[cold]
+#[inline(never)]
+fn walk4(words: &[AtomicU32], palette: &Palette, mut entry: u32, addr: u32, depth: u32) -> u32 {
+    let reader = Reader::checked(words);
+    let mut key = u64::from(addr) << 32 << depth;
+    for _ in 0..=u32::WIDTH.div_ceil(layout::NODE6.stride) {
+        if entry & layout::REF_NODE == 0 {
+            return entry;
+        }
+        let unit = entry & layout::REF_OFFSET;
+        if unit >= reader.end {
+            return 0;
+        }
+        let kind = layout::kind_of(entry);
+        if kind > layout::LEAF6 {
+            return reader.tail4(entry, (key >> 48) as u32) & layout::VALUE_MAX;
         }
         // SAFETY: `unit` lies before `end`, and no bitmap of 64 runs is longer than the guard behind it.
         unsafe {
             let node = unit as usize * 2;
-            let starts = words::near64(words, node) << (63 - (key >> 58));
-            let run = words::count_ones(starts, popcnt) as usize;
+            let starts = near64(words, node) << (63 - (key >> 58));
+            let run = words::count_ones(starts, reader.popcnt) as usize;
             if kind == layout::LEAF6 {
-                let code = words::near8(words, node * 4 + 7 + run);
-                return self.palette[usize::from(code)].load(Ordering::Acquire) & layout::VALUE_MAX;
+                let code = near8(words, node * 4 + 7 + run);
+                return palette[usize::from(code)].load(Ordering::Acquire) & layout::VALUE_MAX;
             }
-            let found = words::near(words, node + 1 + run);
-            if found & layout::REF_NODE == 0 {
-                return found;
-            }
-            self.reader.walk4(self.palette, found, key << layout::NODE6.stride)
+            entry = near(words, node + 1 + run);
         }
+        key <<= layout::NODE6.stride;
     }
-
-    /// [`TableReader::find`] from the root's `entry` on, for the few that a batch leaves over.
-    pub(super) fn walk(&self, entry: u32, addr: A) -> u32 {
-        if A::FAMILY == 4 {
-            self.reader.walk4(self.palette, entry, addr.word_at(0) << self.bits)
-        } else {
-            self.reader.walk8(entry, addr, self.bits as u16)
-        }
-    }
-
-    /// The value of the prefix of length 0; 0 = none.
-    #[inline(always)]
-    pub(super) fn fallback(&self) -> u32 {
-        self.fallback.load(Ordering::Acquire) & layout::VALUE_MAX
-    }
-
-    /// Whether the table has not been replaced since.
-    #[inline(always)]
-    pub(super) fn is_current(&self) -> bool {
-        self.slot.load(Ordering::Acquire) == self.word
-    }
+    0 // a node below the last key bit: a damaged image
 }
 
 /// How many of the starts in `pair` (four of a ranges node's) lie above the key bits whose complement to 0xffff is `rest`, in

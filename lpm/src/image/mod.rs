@@ -23,9 +23,9 @@ use crate::{Address, Grace, Memory, Reader};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use build::{Builder, Scratch};
-use core::mem::offset_of;
+use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicU32, Ordering};
-use layout::{CHUNK, DIRECTORY, ImageHeader, Kind, MAGIC, VERSION};
+use layout::{CHUNK, DIR_BITS, DIRECTORY, ImageHeader, Kind, MAGIC, REPLACED, TableHeader, VERSION};
 use palette::Palette;
 use space::Space;
 
@@ -282,7 +282,9 @@ impl<M: Memory, G: Grace> Image<M, G> {
 
     /// Publishes a copy of a table's root that leads to the same nodes, and retires the old root's block.
     pub(crate) fn swing_root(&mut self, id: u32, word: u32, old: space::Block) {
-        self.memory.words()[(DIRECTORY + 4 * id) as usize / 4].store(word, Ordering::Release);
+        let words = self.memory.words();
+        let before = words[(DIRECTORY + 4 * id) as usize / 4].swap(word, Ordering::AcqRel);
+        mark_replaced(words, before);
         self.space.retire(old, &mut self.grace);
     }
 
@@ -290,6 +292,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
     pub(crate) fn swing_directory(&mut self, id: u32, word: u32) {
         let words = self.memory.words();
         let old = words[(DIRECTORY + 4 * id) as usize / 4].swap(word, Ordering::AcqRel);
+        mark_replaced(words, old);
         if let Some(chunks) = self.adopted.remove(&id) {
             self.space.retire_adopted(chunks);
         } else if old != 0 {
@@ -297,5 +300,14 @@ impl<M: Memory, G: Grace> Image<M, G> {
             walk::own_table(words, old, &mut |block| space.retire(block, grace));
         }
         self.space.begin(&mut self.grace);
+    }
+}
+
+/// Tells those who still hold the table of directory word `old`, after another has been published and before anything below it
+/// changes.
+fn mark_replaced(words: &[AtomicU32], old: u32) {
+    if old != 0 {
+        let header = ((old & !DIR_BITS) as usize - size_of::<TableHeader>()) / 4;
+        words[header + offset_of!(TableHeader, fallback) / 4].fetch_or(REPLACED, Ordering::Release);
     }
 }

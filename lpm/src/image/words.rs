@@ -72,21 +72,34 @@ pub(super) unsafe fn near8(words: &[AtomicU32], at: usize) -> u8 {
 /// Number of set bits, by the instruction where `popcnt` says that the processor has it.
 #[inline(always)]
 pub(super) fn count_ones(bits: u64, popcnt: bool) -> u32 {
+    // SAFETY: the processor has the instruction.
+    if popcnt { unsafe { popcount(bits) as u32 } } else { bits.count_ones() }
+}
+
+/// Number of set bits, without asking.
+///
+/// # Safety
+///
+/// [`has_popcnt`] says that the processor has the instruction.
+#[inline(always)]
+pub(super) unsafe fn popcount(bits: u64) -> usize {
     #[cfg(all(target_arch = "x86_64", not(target_feature = "popcnt"), not(miri)))]
-    if popcnt {
+    {
         // Inline assembly, because a function with a target feature of its own could not be inlined into a caller without.
         let count: u64;
         // SAFETY: the processor has the instruction, which reads and writes registers only.
         unsafe {
             core::arch::asm!("popcnt {}, {}", out(reg) count, in(reg) bits, options(pure, nomem, nostack));
         }
-        return count as u32;
+        count as usize
     }
-    let _ = popcnt;
-    bits.count_ones()
+    #[cfg(not(all(target_arch = "x86_64", not(target_feature = "popcnt"), not(miri))))]
+    {
+        bits.count_ones() as usize
+    }
 }
 
-/// Whether [`count_ones`] may use the instruction. Asks the processor once.
+/// Whether [`popcount`] may be used. Asks the processor once.
 pub(super) fn has_popcnt() -> bool {
     const UNKNOWN: u8 = 2;
     static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -97,7 +110,7 @@ pub(super) fn has_popcnt() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     let has = core::arch::x86_64::__cpuid(1).ecx & 1 << 23 != 0;
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let has = false;
+    let has = true;
     KNOWN.store(has.into(), Ordering::Relaxed);
     has
 }
