@@ -1,0 +1,200 @@
+//! Small tables of every kind through the unsafe code, also with damage, and readers beside a writer: little enough to be run by
+//! miri (`./dev miri`), which sees what no answer tells: loads outside the memory, data races, promises to the compiler broken.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[allow(dead_code, reason = "each suite uses its part")]
+#[path = "common/sample.rs"]
+mod sample;
+
+use sample::{Exact, Random, Sample};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use trieline_lpm::image::verify::verify;
+use trieline_lpm::{Epochs, HeapMemory, Image, Key, Memory, NoReaders, Prefix, Table};
+
+const ID: u32 = 1;
+/// More than the stages of a batch take at once, and some that are left.
+const ADDRS: usize = 75;
+/// As many as the stages of a batch of IPv4 take.
+const BATCH: usize = 32;
+
+/// Prefixes of at least `len` bits that share their first `shared` ones, and values below `values`.
+struct Shape {
+    shared: u16,
+    len: u16,
+    count: usize,
+    values: u64,
+}
+
+impl Shape {
+    /// Of the image. Miri looks at a whole image wherever a reference to it is made, so that it must be small.
+    fn chunks(&self) -> usize {
+        if self.count > 1000 { 16 } else { 2 }
+    }
+
+    fn prefix<A: Sample>(&self, random: &mut Random) -> Prefix<A> {
+        let base = A::ZERO.join(1, A::random(&mut Random(7)));
+        let addr = base.join(self.shared, A::random(random));
+        Prefix::truncated(addr, self.len + random.below(u64::from(A::WIDTH - self.len) + 1) as u16)
+    }
+
+    fn value(&self, random: &mut Random) -> u32 {
+        random.below(self.values) as u32 + 1
+    }
+
+    /// Builds, changes, looks up, damages; returns the kinds of nodes that there were.
+    fn run<A: Sample>(&self) -> BTreeSet<&'static str> {
+        let random = &mut Random(1);
+        let mut model = BTreeMap::new();
+        while model.len() < self.count {
+            model.insert(self.prefix::<A>(random), self.value(random));
+        }
+        let mut image = Image::create(HeapMemory::new(self.chunks() << 16), NoReaders::default(), 2).unwrap();
+        let mut table = Table::create(&mut image, ID, model.clone()).unwrap();
+        self.check(&image, &model, random);
+        for _ in 0..8 {
+            let (prefix, value) = (self.prefix(random), self.value(random));
+            assert_eq!(table.insert(&mut image, prefix, value).unwrap(), model.insert(prefix, value));
+            let known = model.range(self.prefix(random)..).next().map(|(prefix, _)| *prefix);
+            if let Some(prefix) = known {
+                assert_eq!(table.remove(&mut image, &prefix).unwrap(), model.remove(&prefix));
+            }
+            image.reclaim();
+        }
+        let many: Vec<_> = (0..6).map(|_| (self.prefix(random), Some(self.value(random)))).collect();
+        let many = many.into_iter().chain([(Prefix::truncated(A::ZERO, 0), Some(3))]);
+        table.apply(&mut image, many.clone()).unwrap();
+        model.extend(many.filter_map(|(prefix, value)| Some((prefix, value?))));
+        self.check(&image, &model, random);
+        let report = verify(image.memory().words()).unwrap();
+        let kinds = report.tables[0].nodes.iter().filter(|(_, count)| *count > 0).map(|(kind, _)| *kind);
+        self.damage::<A>(&image, random);
+        kinds.collect()
+    }
+
+    fn addrs<A: Sample>(&self, random: &mut Random) -> Vec<A> {
+        let near = |prefix: Prefix<A>, random: &mut Random| match random.below(3) {
+            0 => prefix.addr(),
+            1 => prefix.last(),
+            _ => A::random(random),
+        };
+        (0..ADDRS).map(|_| near(self.prefix(random), random)).collect()
+    }
+
+    /// All ways to look up give the exact answers.
+    fn check<A: Sample>(
+        &self,
+        image: &Image<HeapMemory, NoReaders>,
+        model: &BTreeMap<Prefix<A>, u32>,
+        random: &mut Random,
+    ) {
+        let exact = Exact::new(model.iter().map(|(prefix, value)| (*prefix, *value)).collect());
+        let mut addrs = self.addrs(random);
+        addrs.extend(model.keys().take(ADDRS).map(Prefix::addr));
+        let mut values = vec![0; addrs.len()];
+        let reader = image.reader();
+        let table = reader.table(ID).unwrap();
+        reader.lookup_batch(ID, &addrs, &mut values);
+        for (addr, value) in addrs.iter().zip(values) {
+            let one = [reader.lookup(ID, *addr), table.lookup(*addr)].map(|value| value.unwrap_or(0));
+            assert_eq!([one[0], one[1], value], [exact.lookup(*addr); 3], "{addr:?}");
+        }
+    }
+
+    /// Whatever an image says, nobody reads outside it.
+    fn damage<A: Sample>(&self, image: &Image<HeapMemory, NoReaders>, random: &mut Random) {
+        let words = image.memory().words();
+        let claimed = image.stats().claimed as usize / 4;
+        let used: Vec<usize> = (0..claimed).filter(|at| words[*at].load(Ordering::Relaxed) != 0).collect();
+        let mut values = [0; ADDRS];
+        for _ in 0..10 {
+            for _ in 0..used.len() / 50 {
+                let at = used[random.below(used.len() as u64) as usize];
+                // The last units before the guard, and what lies behind them, are what damage is worst for.
+                let last = words.len() as u32 / 2 - random.below(600) as u32;
+                let kind = (random.below(8) as u32) << 29;
+                words[at].store(
+                    if random.below(2) == 0 { kind | last } else { random.next() as u32 },
+                    Ordering::Relaxed,
+                );
+            }
+            let addrs = self.addrs::<A>(random);
+            let reader = image.reader();
+            reader.lookup_batch(ID, &addrs, &mut values);
+            for addr in addrs {
+                let _ = reader.lookup(ID, addr);
+            }
+        }
+    }
+}
+
+#[test]
+fn tables_of_every_kind() {
+    let mut kinds = BTreeSet::new();
+    let (few, distinct) = (9, 1 << 30);
+    // As many as it takes for a palette, which are too many for miri.
+    if !cfg!(miri) {
+        kinds.extend(Shape { shared: 4, len: 17, count: 4100, values: few }.run::<u32>());
+    }
+    kinds.extend(Shape { shared: 20, len: 22, count: 60, values: distinct }.run::<u32>());
+    kinds.extend(Shape { shared: 15, len: 32, count: 40, values: distinct }.run::<u32>());
+    kinds.extend(Shape { shared: 70, len: 74, count: 60, values: few }.run::<u128>());
+    kinds.extend(Shape { shared: 120, len: 128, count: 200, values: distinct }.run::<u128>());
+    kinds.extend(Shape { shared: 4, len: 7, count: 40, values: few }.run::<Key<13, 2>>());
+    kinds.extend(Shape { shared: 100, len: 120, count: 40, values: few }.run::<Key<144, 18>>());
+    let all = ["hosts", "leaf6", "node6", "node8", "ranges", "raw8", "skip"];
+    let expected = all.iter().filter(|kind| !(cfg!(miri) && **kind == "leaf6"));
+    assert!(kinds.iter().eq(expected), "{kinds:?}");
+}
+
+#[test]
+fn readers_beside_a_writer() {
+    let (memory, epochs) = (Arc::new(HeapMemory::new(1 << 16)), Epochs::new(2));
+    let mut image = Image::create(memory, epochs, 2).unwrap();
+    // Its prefixes' values all have the same last bits, in whatever state it is.
+    let prefix = |n: u32| Prefix::truncated(n << 12, 22 + n as u16 % 7);
+    let mut table = Table::create(&mut image, ID, (0..20).map(|n| (prefix(n), n << 8 | 1))).unwrap();
+    let (readers, begin, done) = (image.readers(), Barrier::new(3), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for seed in 1..3 {
+            let (mut reader, begin, done) = (readers.register().unwrap(), &begin, &done);
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                let (mut values, mut found) = ([0; BATCH], 0);
+                begin.wait();
+                while !done.load(Ordering::Relaxed) || found == 0 {
+                    let pinned = reader.pin();
+                    let addrs: Vec<u32> =
+                        (0..BATCH).map(|_| (random.below(20) << 12 | random.below(16)) as u32).collect();
+                    pinned.reader().lookup_batch(ID, &addrs, &mut values);
+                    for (addr, batch) in addrs.iter().zip(values) {
+                        for value in [batch, pinned.lookup4(ID, *addr).unwrap_or(0)] {
+                            let is_right = value & 0xff == 1 && value >> 8 & 31 == addr >> 12;
+                            assert!(value == 0 || is_right, "{addr:#x}: {value:#x}");
+                            found += u32::from(value != 0);
+                        }
+                    }
+                }
+            });
+        }
+        begin.wait();
+        let mut random = Random(3);
+        for round in 0..45u32 {
+            let n = random.below(20) as u32;
+            match round % 3 {
+                0 => table.remove(&mut image, &prefix(n)).unwrap(),
+                _ => table.insert(&mut image, prefix(n), round << 16 | n << 8 | 1).unwrap(),
+            };
+            if round % 20 == 19 {
+                let all = (0..20).map(|n| (prefix(n), round << 16 | n << 8 | 1));
+                table.replace(&mut image, all).unwrap();
+            }
+            image.reclaim();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    image.settle();
+    assert_eq!(image.stats().limbo, 0);
+}
