@@ -255,6 +255,7 @@ impl<A: Address> TableReader<'_, A> {
     }
 
     /// [`TableReader::find4`] from the root's `entry` on, for the few that a batch leaves over.
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     pub(super) fn walk4(&self, entry: u32, addr: u32) -> u32 {
         walk4(self.reader.words, self.palette, entry, addr, self.bits)
     }
