@@ -7,7 +7,7 @@ use super::layout::{
     RANGES_STARTS, RANGES_VALUES, RAW8, RAW8_MIN, SKIP, SKIP_MAX, SKIP_MIN, UNIT, node_ref,
 };
 use super::palette::Palette;
-use super::runs::{Runs, packed};
+use super::runs::Runs;
 use super::space::{Block, Space};
 use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
 use crate::{Address, Grace, Prefix};
@@ -245,8 +245,8 @@ impl<G: Grace> Nodes<'_, G> {
         let [bits, ..] = *runs.starts();
         self.put(block, 0, bits as u32);
         self.put(block, 1, (bits >> 32) as u32);
-        for (word, codes) in runs.refs().chunks(4).enumerate() {
-            self.put(block, 2 + word, packed(codes));
+        for (word, codes) in runs.code_words().enumerate() {
+            self.put(block, 2 + word, codes);
         }
         Ok(node_ref(LEAF6, block.at))
     }

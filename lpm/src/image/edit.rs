@@ -10,7 +10,7 @@ use super::lookup::{run_of, skip};
 use super::space::Block;
 use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
 use super::words::load;
-use crate::shadow::Shadow;
+use crate::shadow::{Change, Shadow};
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -19,21 +19,21 @@ use core::ops::Range;
 /// Slots of a bitmap node that get another ref.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
-    from: u16,
-    to: u16,
-    entry: u32,
+    pub from: u16,
+    pub to: u16,
+    pub entry: u32,
 }
 
 impl<G: Grace> Builder<'_, G> {
-    /// Brings the part of the image under the word at index `word` in line with `shadow`, in which the sorted prefixes `changed`
-    /// have been added, changed or removed. The word is a root slot or a node's, reached by the first `depth` bits that all of
+    /// Brings the part of the image under the word at index `word` in line with `shadow`, in which the sorted changes `changed`
+    /// have been made. The word is a root slot or a node's, reached by the first `depth` bits that all of
     /// them share.
     ///
     /// Adds what is to be stored to `swings`, `word` itself included.
     pub fn edit<A: Address>(
         &mut self,
         shadow: &Shadow<A>,
-        changed: &[Prefix<A>],
+        changed: &[Change<A>],
         word: usize,
         depth: u16,
         swings: &mut Vec<Swing>,
@@ -48,7 +48,7 @@ impl<G: Grace> Builder<'_, G> {
     fn change<A: Address>(
         &mut self,
         shadow: &Shadow<A>,
-        changed: &[Prefix<A>],
+        changed: &[Change<A>],
         word: usize,
         depth: u16,
         swings: &mut Vec<Swing>,
@@ -56,14 +56,26 @@ impl<G: Grace> Builder<'_, G> {
         let Some(first) = changed.first() else { return Ok(None) };
         let old = self.entry(word);
         // The first is not always the shortest, but no other contains `depth` bits or fewer unless it does.
-        if old & REF_NODE == 0 || first.len() <= depth {
-            return self.anew(shadow, first.addr(), word, depth);
+        if first.prefix.len() <= depth && changed.len() == 1 {
+            return self.fill_entry(shadow, first, old, depth, swings);
+        }
+        if old & REF_NODE == 0 || first.prefix.len() <= depth {
+            return self.anew(shadow, first.prefix.addr(), word, depth);
         }
         match (self.nodes.kind, kind_of(old)) {
-            (NODE6, RANGES | HOSTS) => self.anew(shadow, first.addr(), word, depth),
+            (NODE6, RANGES | HOSTS) => self.anew(shadow, first.prefix.addr(), word, depth),
             (NODE8, SKIP) => self.change_skip(shadow, changed, word, depth, swings),
             (NODE8, RAW8) => self.change_raw(shadow, changed, word, depth, swings),
             (kind, _) => {
+                let end = depth + kind.stride;
+                if let [only] = changed
+                    && only.prefix.len() <= end
+                    && !only.is_bare
+                {
+                    let slot = only.prefix.addr().bits_at(depth, kind.stride);
+                    let slots = slot..slot + (1 << (end - only.prefix.len()));
+                    return self.fill_node(shadow, only, old, depth, slots, swings);
+                }
                 let mark = self.pieces.len();
                 let changed = self.change_bitmap(shadow, changed, old, depth, swings, kind);
                 let entry = changed.and_then(|()| self.splice(old, mark, swings));
@@ -73,8 +85,9 @@ impl<G: Grace> Builder<'_, G> {
         }
     }
 
-    /// Builds all that is under `word` anew.
-    fn anew<A: Address>(
+    /// Builds all that is under `word` anew, which the first `depth` bits of `addr` lead to; returns what it is to hold, if not what it
+    /// does.
+    pub fn anew<A: Address>(
         &mut self,
         shadow: &Shadow<A>,
         addr: A,
@@ -88,7 +101,7 @@ impl<G: Grace> Builder<'_, G> {
     }
 
     /// The ref for the addresses that share the first `depth` bits of `addr`, built anew.
-    fn slot<A: Address>(&mut self, shadow: &Shadow<A>, addr: A, depth: u16) -> Result<u32, Error> {
+    pub fn slot<A: Address>(&mut self, shadow: &Shadow<A>, addr: A, depth: u16) -> Result<u32, Error> {
         let inside = shadow.inside(Prefix::truncated(addr, depth));
         self.subtree(&inside, depth, shadow.inherited(addr, depth))
     }
@@ -97,7 +110,7 @@ impl<G: Grace> Builder<'_, G> {
     fn change_bitmap<A: Address>(
         &mut self,
         shadow: &Shadow<A>,
-        mut changed: &[Prefix<A>],
+        mut changed: &[Change<A>],
         old: u32,
         depth: u16,
         swings: &mut Vec<Swing>,
@@ -106,25 +119,31 @@ impl<G: Grace> Builder<'_, G> {
         let end = depth + kind.stride;
         let node = (old & REF_OFFSET) * UNIT;
         while let Some(first) = changed.first() {
-            let slot = first.addr().bits_at(depth, kind.stride);
-            let within = |prefix: &&Prefix<A>| {
-                if first.len() <= end {
-                    first.covers(prefix)
+            let prefix = first.prefix;
+            let slot = prefix.addr().bits_at(depth, kind.stride);
+            let within = |change: &&Change<A>| {
+                if prefix.len() <= end {
+                    prefix.covers(&change.prefix)
                 } else {
-                    prefix.len() > end && prefix.addr().bits_at(depth, kind.stride) == slot
+                    change.prefix.len() > end && change.prefix.addr().bits_at(depth, kind.stride) == slot
                 }
             };
             let (together, rest) = changed.split_at(changed.iter().take_while(within).count());
             changed = rest;
-            if first.len() <= end {
-                self.repaint(shadow, *first, old, depth, slot..slot + (1 << (end - first.len())))?;
+            if prefix.len() <= end {
+                let slots = slot..slot + (1 << (end - prefix.len()));
+                if together.len() == 1 && first.is_bare {
+                    self.piece(slots, first.after());
+                } else {
+                    self.repaint(shadow, prefix, old, depth, slots)?;
+                }
                 continue;
             }
             let child = ((node + kind.refs) / 4 + run_of(self.nodes.words, node, kind, slot as u32)) as usize;
             let entry = if kind_of(old) == kind.id && self.entry(child) & REF_NODE != 0 {
                 self.change(shadow, together, child, end, swings)?
             } else {
-                Some(self.slot(shadow, first.addr(), end)?)
+                Some(self.slot(shadow, prefix.addr(), end)?)
             };
             if let Some(entry) = entry {
                 self.piece(slot..slot + 1, entry);
@@ -133,7 +152,7 @@ impl<G: Grace> Builder<'_, G> {
         Ok(())
     }
 
-    fn piece(&mut self, slots: Range<usize>, entry: u32) {
+    pub fn piece(&mut self, slots: Range<usize>, entry: u32) {
         self.pieces.push(Piece { from: slots.start as u16, to: slots.end as u16, entry });
     }
 
@@ -181,7 +200,7 @@ impl<G: Grace> Builder<'_, G> {
             return Ok(None);
         }
         let kind = nodes.kind;
-        let [runs, with, out] = &mut **runs;
+        let [runs, with, spare] = &mut **runs;
         runs.read(nodes.words, old, kind);
         let (was_coded, runs_before) = (runs.is_coded(), runs.len() as u32);
         let refs = ((old & REF_OFFSET) * UNIT + kind.refs) / 4;
@@ -205,10 +224,11 @@ impl<G: Grace> Builder<'_, G> {
             codes = None;
         }
         let encoded = |entry: u32| codes.and_then(|palette| palette.code(entry)).map_or(entry, u32::from);
-        with.copy(runs);
-        for piece in pieces {
-            with.splice(piece.from.into(), piece.to.into(), 1 << kind.stride, encoded(piece.entry), out);
-            core::mem::swap(with, out);
+        let (mut with, mut spare) = (with, spare);
+        for (at, piece) in pieces.iter().enumerate() {
+            let before = if at == 0 { &*runs } else { &*with };
+            before.splice(piece.from.into(), piece.to.into(), 1 << kind.stride, encoded(piece.entry), spare);
+            core::mem::swap(&mut with, &mut spare);
         }
         if runs.is_coded() == was_coded && runs.in_place(with, refs, swings) {
             return Ok(None);
@@ -222,7 +242,7 @@ impl<G: Grace> Builder<'_, G> {
     fn change_skip<A: Address>(
         &mut self,
         shadow: &Shadow<A>,
-        changed: &[Prefix<A>],
+        changed: &[Change<A>],
         word: usize,
         depth: u16,
         swings: &mut Vec<Swing>,
@@ -230,13 +250,13 @@ impl<G: Grace> Builder<'_, G> {
         let old = self.entry(word);
         let at = (old & REF_OFFSET) * UNIT;
         let mut end = depth;
-        let is_behind = changed.iter().all(|prefix| {
+        let is_behind = changed.iter().all(|Change { prefix, .. }| {
             let (len, differs) = skip(self.nodes.words, at, prefix.addr(), depth);
             end = depth + len;
             prefix.len() >= end && !differs
         });
         if !is_behind {
-            return self.anew(shadow, changed[0].addr(), word, depth);
+            return self.anew(shadow, changed[0].prefix.addr(), word, depth);
         }
         let next = (at as usize + offset_of!(Skip, next)) / 4;
         let Some(entry) = self.change(shadow, changed, next, end, swings)? else { return Ok(None) };
@@ -253,18 +273,26 @@ impl<G: Grace> Builder<'_, G> {
     fn change_raw<A: Address>(
         &mut self,
         shadow: &Shadow<A>,
-        changed: &[Prefix<A>],
+        changed: &[Change<A>],
         word: usize,
         depth: u16,
         swings: &mut Vec<Swing>,
     ) -> Result<Option<u32>, Error> {
         let end = depth + NODE8.stride;
-        if changed.iter().any(|prefix| prefix.len() < end) {
-            return self.anew(shadow, changed[0].addr(), word, depth);
+        if let [only] = changed
+            && only.prefix.len() < end
+        {
+            let first = ((self.entry(word) & REF_OFFSET) * UNIT / 4) as usize
+                + only.prefix.addr().bits_at(depth, NODE8.stride);
+            self.fill_words(shadow, only, first, end, |_| true, swings)?;
+            return Ok(None);
+        }
+        if changed.iter().any(|change| change.prefix.len() < end) {
+            return self.anew(shadow, changed[0].prefix.addr(), word, depth);
         }
         let unit = self.entry(word) & REF_OFFSET;
         let first = (unit * UNIT / 4) as usize;
-        let slot = |prefix: &Prefix<A>| prefix.addr().bits_at(depth, NODE8.stride);
+        let slot = |change: &Change<A>| change.prefix.addr().bits_at(depth, NODE8.stride);
         let mark = swings.len();
         let mut has_fewer = false;
         for together in changed.chunk_by(|one, two| slot(one) == slot(two)) {
@@ -300,7 +328,7 @@ impl<G: Grace> Builder<'_, G> {
         self.nodes.bitmap(runs).map(Some)
     }
 
-    fn entry(&self, word: usize) -> u32 {
+    pub fn entry(&self, word: usize) -> u32 {
         load(self.nodes.words, word as u32 * 4)
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod batch;
 pub(crate) mod build;
 pub(crate) mod edit;
 pub mod epoch;
+pub(crate) mod fill;
 pub mod grace;
 pub mod layout;
 pub mod lookup;

@@ -1,10 +1,13 @@
 //! A bitmap node as the writer works on it: where runs start and what each holds.
 
 use super::build::Swing;
+use super::edit::Piece;
 use super::layout::{Kind, LEAF6, NODE6, REF_NODE, REF_OFFSET, UNIT, kind_of};
 use super::lookup::starts;
 use super::palette::Palette;
+use super::words::{count_ones, has_popcnt};
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The runs of a node of up to 256 slots.
@@ -12,16 +15,18 @@ use core::sync::atomic::{AtomicU32, Ordering};
 pub(crate) struct Runs {
     /// Bit i of word i / 64: slot i starts a run.
     starts: [u64; 4],
+    /// What each run holds, unless that is ...
     refs: [u32; 256],
+    /// ... a code of a palette.
+    codes: [u8; 64],
     len: usize,
-    /// The refs are codes of a palette.
     is_coded: bool,
 }
 
 impl Runs {
     /// No runs yet.
     pub fn new() -> Self {
-        Self { starts: [0; 4], refs: [0; 256], len: 0, is_coded: false }
+        Self { starts: [0; 4], refs: [0; 256], codes: [0; 64], len: 0, is_coded: false }
     }
 
     /// Forgets all runs.
@@ -36,16 +41,61 @@ impl Runs {
         self.len
     }
 
-    /// What each run holds.
+    /// What each run holds, if not codes.
     pub fn refs(&self) -> &[u32] {
         &self.refs[..self.len]
     }
 
+    /// The codes as words of the image.
+    pub fn code_words(&self) -> impl Iterator<Item = u32> + '_ {
+        let (words, _) = self.codes.as_chunks();
+        words[..self.len.div_ceil(4)].iter().map(|codes| u32::from_le_bytes(*codes))
+    }
+
+    /// Clears what is left of the last word of codes.
+    fn pad(&mut self) {
+        self.codes[self.len..self.len.next_multiple_of(4)].fill(0);
+    }
+
+    /// What a run holds.
+    fn get(&self, run: usize) -> u32 {
+        if self.is_coded { self.codes[run].into() } else { self.refs[run] }
+    }
+
+    fn add(&mut self, entry: u32) {
+        if self.is_coded {
+            self.codes[self.len] = entry as u8;
+        } else {
+            self.refs[self.len] = entry;
+        }
+        self.len += 1;
+    }
+
+    /// Adds what the runs `from` of `other` hold.
+    fn add_all(&mut self, other: &Runs, from: Range<usize>) {
+        let to = self.len..self.len + from.len();
+        self.len = to.end;
+        if self.is_coded {
+            self.codes[to].copy_from_slice(&other.codes[from]);
+        } else {
+            self.refs[to].copy_from_slice(&other.refs[from]);
+        }
+    }
+
+    /// Whether a run holds `entry`.
+    pub fn contains(&self, entry: u32) -> bool {
+        if self.is_coded {
+            self.codes[..self.len].contains(&(entry as u8))
+        } else {
+            self.refs().contains(&entry)
+        }
+    }
+
     /// The value of all slots, if they share one.
     pub fn single(&self, palette: Option<&Palette>) -> Option<u32> {
-        match (self.refs(), palette) {
-            ([code], Some(palette)) if self.is_coded => Some(palette.value(*code as u8)),
-            ([entry], _) if *entry & REF_NODE == 0 => Some(*entry),
+        match (self.len, palette) {
+            (1, Some(palette)) if self.is_coded => Some(palette.value(self.codes[0])),
+            (1, _) => Some(self.refs[0]).filter(|entry| entry & REF_NODE == 0),
             _ => None,
         }
     }
@@ -53,20 +103,19 @@ impl Runs {
     /// Index of the run that `slot` lies in.
     pub fn at(&self, slot: usize) -> usize {
         let inside = self.starts[slot / 64] << (63 - slot % 64);
-        self.before(slot / 64) + inside.count_ones() as usize - 1
+        self.before(slot / 64) + ones(inside) - 1
     }
 
     /// Runs that start before word `word`.
     fn before(&self, word: usize) -> usize {
-        self.starts[..word].iter().map(|bits| bits.count_ones() as usize).sum()
+        self.starts[..word].iter().map(|bits| ones(*bits)).sum()
     }
 
     /// Adds a run from `slot`, behind all others; it joins the last one if both hold the same value.
     pub fn push(&mut self, slot: usize, entry: u32) {
-        if self.len == 0 || entry & REF_NODE != 0 || entry != self.refs[self.len - 1] {
+        if self.len == 0 || entry & REF_NODE != 0 || entry != self.get(self.len - 1) {
             self.starts[slot / 64] |= 1 << (slot % 64);
-            self.refs[self.len] = entry;
-            self.len += 1;
+            self.add(entry);
         }
     }
 
@@ -89,9 +138,9 @@ impl Runs {
         self.is_coded = kind == NODE6 && kind_of(entry) == LEAF6;
         let at = ((node + kind.refs) / 4) as usize;
         if self.is_coded {
-            for (word, refs) in words[at..at + self.len.div_ceil(4)].iter().zip(self.refs.chunks_mut(4)) {
-                let bytes = word.load(Ordering::Relaxed).to_le_bytes();
-                refs.iter_mut().zip(bytes).for_each(|(entry, byte)| *entry = byte.into());
+            let words = &words[at..at + self.len.div_ceil(4)];
+            for (codes, word) in self.codes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+                *codes = word.load(Ordering::Relaxed).to_le_bytes();
             }
         } else {
             for (entry, word) in self.refs[..self.len].iter_mut().zip(&words[at..at + self.len]) {
@@ -105,30 +154,68 @@ impl Runs {
         out.is_coded = self.is_coded;
         // Runs before: those that start before `from`.
         let left = if from == 0 { 0 } else { self.at(from - 1) + 1 };
-        out.refs[..left].copy_from_slice(&self.refs[..left]);
-        out.len = left;
+        out.len = 0;
+        out.add_all(self, 0..left);
         for word in 0..4 {
             out.starts[word] = self.starts[word] & below(word, from);
         }
         out.push(from, entry);
         if to < slots {
             let right = self.at(to);
-            out.push(to, self.refs[right]);
-            let rest = &self.refs[right + 1..self.len];
-            out.refs[out.len..out.len + rest.len()].copy_from_slice(rest);
-            out.len += rest.len();
+            out.push(to, self.get(right));
+            out.add_all(self, right + 1..self.len);
             for word in 0..4 {
                 out.starts[word] |= self.starts[word] & !below(word, to + 1);
             }
         }
+        if out.is_coded {
+            out.pad();
+        }
     }
 
-    /// Takes over the runs of another.
-    pub fn copy(&mut self, from: &Runs) {
-        self.starts = from.starts;
-        self.refs[..from.len].copy_from_slice(from.refs());
-        self.len = from.len;
-        self.is_coded = from.is_coded;
+    /// Makes these runs what `old` is with `to` in those of its `slots` that hold the value `from`, but for the ascending `pieces`.
+    /// `count` is the node's number of slots.
+    pub fn fill(
+        &mut self,
+        old: &Runs,
+        slots: Range<usize>,
+        from: u32,
+        to: u32,
+        pieces: &[Piece],
+        count: usize,
+    ) {
+        self.clear();
+        self.is_coded = old.is_coded;
+        let mut pieces = pieces.iter().peekable();
+        for (run, span) in Spans::new(old.starts, count).enumerate() {
+            let (entry, start, end) = (old.get(run), span.start, span.end);
+            let inside = start.max(slots.start)..end.min(slots.end);
+            if inside.is_empty() || (entry != from && entry & REF_NODE == 0) {
+                self.push(start, entry);
+                continue;
+            }
+            if start < inside.start {
+                self.push(start, entry);
+            }
+            let all = if entry == from { to } else { entry };
+            let mut at = inside.start;
+            while let Some(piece) = pieces.next_if(|piece| usize::from(piece.from) < inside.end) {
+                if at < piece.from.into() {
+                    self.push(at, all);
+                }
+                self.push(piece.from.into(), piece.entry);
+                at = piece.to.into();
+            }
+            if at < inside.end {
+                self.push(at, all);
+            }
+            if inside.end < end {
+                self.push(inside.end, entry);
+            }
+        }
+        if self.is_coded {
+            self.pad();
+        }
     }
 
     /// Whether `slot` leads to a node.
@@ -139,14 +226,23 @@ impl Runs {
     /// Where `new` has the same runs and only their refs differ: adds the words to store to `swings`, the refs beginning at word
     /// index `refs`. Returns whether that is so.
     pub fn in_place(&self, new: &Runs, refs: u32, swings: &mut Vec<Swing>) -> bool {
-        if (self.starts, self.is_coded) != (new.starts, new.is_coded) {
+        let is_same = self.starts.iter().zip(&new.starts).all(|(old, new)| old == new);
+        if !is_same || self.is_coded != new.is_coded {
             return false;
         }
-        let of_word = if self.is_coded { 4 } else { 1 };
-        let pairs = self.refs().chunks(of_word).zip(new.refs().chunks(of_word));
-        for (word, (_, new)) in pairs.enumerate().filter(|(_, (old, new))| old != new) {
-            let entry = if self.is_coded { packed(new) } else { new[0] };
-            swings.push(Swing { word: refs as usize + word, entry });
+        let refs = refs as usize;
+        if self.is_coded {
+            for (word, (old, entry)) in self.code_words().zip(new.code_words()).enumerate() {
+                if old != entry {
+                    swings.push(Swing { word: refs + word, entry });
+                }
+            }
+        } else {
+            for (run, (old, &entry)) in self.refs().iter().zip(new.refs()).enumerate() {
+                if *old != entry {
+                    swings.push(Swing { word: refs + run, entry });
+                }
+            }
         }
         true
     }
@@ -166,33 +262,69 @@ impl Runs {
         if self.is_coded {
             return true;
         }
-        let mut codes = [0u32; 64];
-        if self.len > codes.len() {
+        if self.len > self.codes.len() {
             return false;
         }
-        for (code, entry) in codes.iter_mut().zip(self.refs()) {
-            if entry & REF_NODE != 0 {
-                return false;
-            }
+        for (code, entry) in self.codes.iter_mut().zip(&self.refs[..self.len]) {
             let Some(found) = palette.code(*entry) else { return false };
-            *code = found.into();
+            *code = found;
         }
-        self.refs[..self.len].copy_from_slice(&codes[..self.len]);
         self.is_coded = true;
+        self.pad();
         true
     }
 
     /// Makes values of the codes.
     pub fn decode(&mut self, palette: &Palette) {
         if core::mem::take(&mut self.is_coded) {
-            self.refs[..self.len].iter_mut().for_each(|entry| *entry = palette.value(*entry as u8));
+            let codes = &self.codes[..self.len];
+            self.refs.iter_mut().zip(codes).for_each(|(entry, code)| *entry = palette.value(*code));
         }
     }
 }
 
-/// Up to four codes as a word of the image.
-pub(super) fn packed(codes: &[u32]) -> u32 {
-    codes.iter().rev().fold(0, |word, code| word << 8 | code)
+/// The slots of each run.
+pub(super) struct Spans {
+    starts: [u64; 4],
+    /// Start of the run to come.
+    next: usize,
+    /// Slots of the node.
+    count: usize,
+}
+
+impl Spans {
+    /// Of a node of `count` slots.
+    pub fn new(starts: [u64; 4], count: usize) -> Self {
+        let mut spans = Self { starts, next: 0, count };
+        spans.next = spans.start();
+        spans
+    }
+
+    /// Takes out the first start.
+    fn start(&mut self) -> usize {
+        let Some(word) = (self.next / 64..self.count / 64).find(|word| self.starts[*word] != 0) else {
+            return self.count;
+        };
+        let bits = self.starts[word];
+        self.starts[word] = bits & (bits - 1);
+        word * 64 + bits.trailing_zeros() as usize
+    }
+}
+
+impl Iterator for Spans {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let start = self.next;
+        (start < self.count).then(|| {
+            self.next = self.start();
+            start..self.next
+        })
+    }
+}
+
+fn ones(bits: u64) -> usize {
+    count_ones(bits, has_popcnt()) as usize
 }
 
 /// The bits of word `word` of a bitmap that stand for slots before `slot`.

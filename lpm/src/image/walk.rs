@@ -41,6 +41,19 @@ pub(super) fn ranges_values(words: &[AtomicU32], at: u32) -> u32 {
     1 + ranges_starts(words, at).filter(|start| *start != 0).count() as u32
 }
 
+/// Visits the values of the ranges node, or the default of the hosts node, that `entry` leads to.
+pub(super) fn node_values(words: &[AtomicU32], entry: u32, mut visit: impl FnMut(u32)) {
+    if kind_of(entry) == HOSTS {
+        let at = (entry & REF_OFFSET & !HOSTS_WINDOW) * UNIT;
+        visit(load(words, at + 4) >> 16 | load(words, at + 12) >> 16 << 16);
+    } else {
+        let at = (entry & REF_OFFSET) * UNIT;
+        for value in 0..ranges_values(words, at) {
+            visit(load(words, at + RANGES_VALUES + 4 * value));
+        }
+    }
+}
+
 /// The block of a table whose root is at byte offset `root`: header, root, palette.
 pub(crate) fn table_block(root: u32, bits: u16, has_palette: bool) -> Block {
     let palette = if has_palette { 4 * PALETTE as u32 } else { 0 };

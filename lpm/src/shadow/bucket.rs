@@ -1,5 +1,6 @@
 //! A short sorted list of entries: all of a small table, or what lies under one slot of a node.
 
+use super::Found;
 use super::entry::Entry;
 use crate::{Address, Prefix};
 use alloc::boxed::Box;
@@ -41,6 +42,12 @@ impl<A: Address> Bucket<A> {
         &self.0[..len]
     }
 
+    /// Loads where a search begins.
+    pub fn touch(&self) -> usize {
+        let middle = self.0.get(self.0.len() / 2);
+        usize::from(self.is_full()) + middle.map_or(0, |entry| usize::from(entry.len()))
+    }
+
     pub fn get(&self, prefix: &Prefix<A>) -> Option<u32> {
         let key = A::Entry::key(prefix);
         self.find(&key).ok().map(|at| self.0[at].value())
@@ -57,18 +64,17 @@ impl<A: Address> Bucket<A> {
     }
 
     /// Adds, changes or removes; returns what was there. O(log n + n/8) for the move.
-    pub fn set(&mut self, prefix: &Prefix<A>, value: Option<u32>) -> Option<u32> {
-        match (self.find(&A::Entry::key(prefix)), value) {
-            (Ok(at), Some(value)) => {
-                let old = self.0[at].value();
-                self.0[at] = A::Entry::new(prefix, value);
-                Some(old)
-            }
-            (Ok(at), None) => {
-                let old = self.0[at].value();
-                self.remove(at);
-                Some(old)
-            }
+    pub fn set(&mut self, prefix: &Prefix<A>, value: Option<u32>) -> Found {
+        let found = self.find(&A::Entry::key(prefix));
+        let (Ok(at) | Err(at)) = found;
+        let old = found.ok().map(|at| self.0[at].value());
+        let next = self.0.get(at + usize::from(found.is_ok()));
+        let is_bare = next.is_none_or(|next| next.is_free() || !prefix.contains(next.addr()));
+        let needs_above = value.is_none() || (old.is_none() && !is_bare);
+        let above = if needs_above { self.above(at, prefix.addr()) } else { None };
+        match (found, value) {
+            (Ok(at), Some(value)) => self.0[at] = A::Entry::new(prefix, value),
+            (Ok(at), None) => self.remove(at),
             (Err(at), Some(value)) => {
                 if self.is_full() {
                     self.resize(self.0.len() + Self::STEP);
@@ -76,9 +82,25 @@ impl<A: Address> Bucket<A> {
                 let behind = self.0.len() - 1;
                 self.0.copy_within(at..behind, at + 1);
                 self.0[at] = A::Entry::new(prefix, value);
-                None
             }
-            (Err(_), None) => None,
+            (Err(_), None) => {}
+        }
+        Found { old, above, is_bare }
+    }
+
+    /// The value of the longest of the entries before `at`, of one bit or more, that covers `addr`, which none of them lies behind.
+    fn above(&self, at: usize, addr: A) -> Option<u32> {
+        const NEAR: usize = 16;
+        let mut entries = &self.0[..at];
+        loop {
+            let (far, near) = entries.split_at(entries.len().saturating_sub(NEAR));
+            if let Some(above) = near.iter().rev().find(|entry| entry.covers(addr)) {
+                return (above.len() > 0).then(|| above.value());
+            }
+            // Nothing longer covers it than the bits that it shares with one before it.
+            let same = far.last()?.addr().common_bits(addr);
+            let limit = A::Entry::key(&Prefix::truncated(addr, same));
+            entries = &far[..count(far, |entry: &A::Entry| entry.compare(&limit) != Ordering::Greater)];
         }
     }
 

@@ -26,6 +26,8 @@ pub trait Entry<A>: Copy + Debug + Send + Sync + 'static {
     fn len(&self) -> u16;
     fn value(&self) -> u32;
     fn key(prefix: &Prefix<A>) -> Self::Key;
+    /// Whether `addr` lies in its prefix.
+    fn covers(&self, addr: A) -> bool;
     fn compare(&self, key: &Self::Key) -> Ordering;
     fn order(&self, other: &Self) -> Ordering;
 }
@@ -76,6 +78,11 @@ impl Entry<u32> for Packed {
     #[inline]
     fn key(prefix: &Prefix<u32>) -> u64 {
         u64::from(prefix.addr()) << 6 | u64::from(prefix.len())
+    }
+    #[inline]
+    fn covers(&self, addr: u32) -> bool {
+        let marked = self.0 >> 31;
+        (marked ^ u64::from(addr) << 1) >> marked.trailing_zeros() >> 1 == 0
     }
     #[inline]
     fn compare(&self, key: &u64) -> Ordering {
@@ -138,6 +145,10 @@ impl Entry<u128> for Halves {
         (prefix.addr(), prefix.len())
     }
     #[inline]
+    fn covers(&self, addr: u128) -> bool {
+        self.addr().common_bits(addr) >= self.len
+    }
+    #[inline]
     fn compare(&self, key: &(u128, u16)) -> Ordering {
         (self.addr(), self.len).cmp(key)
     }
@@ -188,6 +199,10 @@ impl<A: Address> Entry<A> for Plain<A> {
     }
     fn key(prefix: &Prefix<A>) -> Prefix<A> {
         *prefix
+    }
+    #[inline]
+    fn covers(&self, addr: A) -> bool {
+        self.addr.common_bits(addr) >= self.len
     }
     #[inline]
     fn compare(&self, key: &Prefix<A>) -> Ordering {

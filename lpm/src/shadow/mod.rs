@@ -32,6 +32,39 @@ pub(crate) struct Shadow<A: Address, const BUCKET: usize = 4096> {
     len: usize,
 }
 
+/// A change of one prefix, and what it means for the addresses that the prefix covers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change<A: Address> {
+    pub prefix: Prefix<A>,
+    pub old: Option<u32>,
+    pub new: Option<u32>,
+    /// The value of the longest other prefix of 1 bit or more that covers it; 0 = none. Not looked for if a bare prefix is new or has
+    /// another value.
+    above: u32,
+    /// No other prefix lies inside. False also where that was not looked for.
+    pub is_bare: bool,
+}
+
+impl<A: Address> Change<A> {
+    /// What the addresses had that no prefix inside covers; 0 = none.
+    pub fn before(&self) -> u32 {
+        self.old.unwrap_or(self.above)
+    }
+
+    /// What they have now.
+    pub fn after(&self) -> u32 {
+        self.new.unwrap_or(self.above)
+    }
+}
+
+/// What [`Slot::set`] comes upon.
+struct Found {
+    old: Option<u32>,
+    /// [`Change::above`], if a prefix from this slot on is it.
+    above: Option<u32>,
+    is_bare: bool,
+}
+
 impl<A: Address, const BUCKET: usize> Default for Shadow<A, BUCKET> {
     fn default() -> Self {
         Self { root: Slot::Bucket(Bucket::new(&[])), len: 0 }
@@ -53,13 +86,13 @@ fn new_entry<A: Address>(prefix: &Prefix<A>, value: u32) -> A::Entry {
     A::Entry::new(prefix, value)
 }
 
-#[allow(dead_code, reason = "the table takes up what it needs; the tests use all")]
 impl<A: Address, const BUCKET: usize> Shadow<A, BUCKET> {
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Heap memory, bytes: what is allocated, used or not. O(slots).
+    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.root.bytes()
     }
@@ -78,16 +111,29 @@ impl<A: Address, const BUCKET: usize> Shadow<A, BUCKET> {
         }
     }
 
-    /// Adds, changes or removes; returns what was there. O(d + log n), and O(n) once in n/2 changes at least.
+    /// Adds, changes or removes; returns what was there.
     pub fn set(&mut self, prefix: Prefix<A>, value: Option<u32>) -> Option<u32> {
+        self.change(prefix, value).old
+    }
+
+    /// Adds, changes or removes; says what that means. O(d + log n), and O(n) once in n/2 changes at least.
+    pub fn change(&mut self, prefix: Prefix<A>, value: Option<u32>) -> Change<A> {
         debug_assert!(
             value.is_none_or(|value| value != 0 && value >> 31 == 0),
             "a value that a table refuses"
         );
-        let old = self.root.set(&prefix, value);
+        let Found { old, above, is_bare } = self.root.set(&prefix, value);
         self.len += usize::from(value.is_some() && old.is_none());
         self.len -= usize::from(value.is_none() && old.is_some());
-        old
+        Change { prefix, old, new: value, above: above.unwrap_or(0), is_bare }
+    }
+
+    /// Loads what a change of `prefix` will look at first, so that the loads of several are waited for at once.
+    pub fn touch(&self, prefix: &Prefix<A>) -> usize {
+        match &self.root {
+            Slot::Bucket(_) => 0,
+            Slot::Node(node) => node.slot(prefix.addr()).map_or(0, |slot| node.slots[slot].touch()),
+        }
     }
 
     /// All prefixes in order.
@@ -113,12 +159,6 @@ impl<A: Address, const BUCKET: usize> Shadow<A, BUCKET> {
     /// [`Shadow::within`] as a slice to split.
     pub fn inside(&self, outer: Prefix<A>) -> Vec<(Prefix<A>, u32)> {
         self.within(outer).collect()
-    }
-
-    /// [`Shadow::inside`] into a vector that is used again.
-    pub fn inside_into(&self, outer: Prefix<A>, prefixes: &mut Vec<(Prefix<A>, u32)>) {
-        prefixes.clear();
-        prefixes.extend(self.within(outer));
     }
 
     /// The longest prefix of at most `len` bits that contains `addr`. O(d + k log n), k being the prefixes lengths tried in a bucket.

@@ -1,5 +1,6 @@
 //! A node of the shadow: its short prefixes as a heap, and what lies under each of its slots.
 
+use super::Found;
 use super::bucket::Bucket;
 use super::entry::Entry;
 use crate::{Address, Prefix};
@@ -69,31 +70,40 @@ impl<A: Address, const BUCKET: usize> Slot<A, BUCKET> {
     }
 
     /// Adds, changes or removes; returns what was there.
-    pub fn set(&mut self, prefix: &Prefix<A>, value: Option<u32>) -> Option<u32> {
+    pub fn set(&mut self, prefix: &Prefix<A>, value: Option<u32>) -> Found {
         match self {
             Self::Bucket(bucket) => {
                 let is_at_limit = value.is_some() && bucket.places() >= Self::LIMIT && bucket.is_full();
-                let old = bucket.set(prefix, value);
-                if is_at_limit && old.is_none() {
+                let found = bucket.set(prefix, value);
+                if is_at_limit && found.old.is_none() {
                     let entries = bucket.entries().to_vec();
                     *self = Self::build(&entries);
                 }
-                old
+                found
             }
-            Self::Node(node) => match (node.outside(prefix), value) {
-                (Some(_), None) => None,
-                (Some(same), Some(value)) => {
-                    self.part(same, prefix, value);
-                    None
+            Self::Node(node) => match node.outside(prefix) {
+                Some(same) => {
+                    if let Some(value) = value {
+                        self.part(same, prefix, value);
+                    }
+                    Found { old: None, above: None, is_bare: false }
                 }
-                (None, _) => {
-                    let old = node.set(prefix, value);
-                    if old.is_some() != value.is_some() {
+                None => {
+                    let found = node.set(prefix, value);
+                    if found.old.is_some() != value.is_some() {
                         self.keep_shape();
                     }
-                    old
+                    found
                 }
             },
+        }
+    }
+
+    /// Loads what is looked at first.
+    pub fn touch(&self) -> usize {
+        match self {
+            Self::Bucket(bucket) => bucket.touch(),
+            Self::Node(node) => usize::from(node.depth),
         }
     }
 
@@ -133,6 +143,7 @@ impl<A: Address, const BUCKET: usize> Slot<A, BUCKET> {
     }
 
     /// Memory behind it, bytes.
+    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         match self {
             Self::Bucket(bucket) => bucket.places() * size_of::<A::Entry>(),
@@ -253,6 +264,12 @@ impl<A: Address, const BUCKET: usize> Node<A, BUCKET> {
         (0..=most).rev().find(|len| self.values[1 << len | slot >> (self.bits - len)] != 0)
     }
 
+    /// The value of the longest own prefix of one bit or more that covers `slot` and is shorter than `len`.
+    fn above(&self, slot: usize, len: u16) -> Option<u32> {
+        let longest = self.covering(slot, len.min(self.bits).checked_sub(1)?)?;
+        (self.depth + longest > 0).then(|| self.values[1 << longest | slot >> (self.bits - longest)])
+    }
+
     pub fn get(&self, prefix: &Prefix<A>) -> Result<Option<u32>, &Slot<A, BUCKET>> {
         let slot = match (self.outside(prefix), self.slot(prefix.addr())) {
             (None, Ok(slot)) => slot,
@@ -263,22 +280,25 @@ impl<A: Address, const BUCKET: usize> Node<A, BUCKET> {
     }
 
     /// [`Slot::set`] for a prefix that belongs here.
-    fn set(&mut self, prefix: &Prefix<A>, value: Option<u32>) -> Option<u32> {
+    fn set(&mut self, prefix: &Prefix<A>, value: Option<u32>) -> Found {
         let slot = prefix.addr().bits_at(self.depth, self.bits);
         let len = prefix.len() - self.depth;
-        let old = if len < self.bits {
-            self.set_own(slot, len, value)
+        let mut found = if len < self.bits {
+            Found { old: self.set_own(slot, len, value), above: None, is_bare: false }
         } else {
             let below = &mut self.slots[slot];
             let was_empty = below.is_empty();
-            let old = below.set(prefix, value);
+            let found = below.set(prefix, value);
             self.used += usize::from(was_empty && value.is_some());
             self.used -= usize::from(!was_empty && value.is_none() && below.is_empty());
-            old
+            found
         };
-        self.count += usize::from(value.is_some() && old.is_none());
-        self.count -= usize::from(value.is_none() && old.is_some());
-        old
+        if found.above.is_none() && (value.is_none() || (found.old.is_none() && !found.is_bare)) {
+            found.above = self.above(slot, len);
+        }
+        self.count += usize::from(value.is_some() && found.old.is_none());
+        self.count -= usize::from(value.is_none() && found.old.is_some());
+        found
     }
 
     fn set_own(&mut self, slot: usize, len: u16, value: Option<u32>) -> Option<u32> {

@@ -75,7 +75,20 @@ impl<A: Address, const BUCKET: usize> Twin<A, BUCKET> {
             Some(value) => self.model.insert(prefix, value),
             None => self.model.remove(&prefix),
         };
-        assert_eq!(self.shadow.set(prefix, value), expected, "{prefix}");
+        let above = self.matches(prefix.addr(), prefix.len());
+        let above = above.into_iter().rfind(|(above, _)| above.len() > 0 && *above != prefix);
+        let above = above.map_or(0, |(_, value)| value);
+        let change = self.shadow.change(prefix, value);
+        assert_eq!(change.old, expected, "{prefix}");
+        let inside =
+            self.model.range(prefix..=Prefix::host(prefix.last())).filter(|(inside, _)| **inside != prefix);
+        assert!(!change.is_bare || inside.count() == 0, "{prefix}");
+        if expected.is_some() || value.is_some() {
+            assert_eq!(change.after(), value.unwrap_or(above), "{prefix}");
+        }
+        if expected.is_some() || (value.is_some() && !change.is_bare) {
+            assert_eq!(change.before(), expected.unwrap_or(above), "{prefix}");
+        }
         assert_eq!(self.shadow.len(), self.model.len());
         assert_eq!(self.shadow.get(&prefix), value);
     }
@@ -105,9 +118,6 @@ impl<A: Address, const BUCKET: usize> Twin<A, BUCKET> {
             let expected = || model.range(outer..=Prefix::host(outer.last())).map(item);
             assert!(shadow.within(outer).eq(expected()), "{outer}");
             assert!(shadow.within(outer).rev().eq(expected().rev()), "{outer}");
-            let mut buffer = alloc::vec![(prefix, 1)];
-            shadow.inside_into(outer, &mut buffer);
-            assert_eq!(buffer, shadow.inside(outer));
         }
         for prefix in [prefix, Prefix::host(addr)] {
             assert!(shadow.from(prefix).take(40).eq(model.range(prefix..).map(item).take(40)));

@@ -2,17 +2,18 @@
 
 use super::Table;
 use super::check_value;
-use super::root::{Root, root_bits};
+use super::root::{Root, root_bits, slots_of};
 use crate::image::Error;
 use crate::image::layout::{LINE, TableHeader, UNIT};
+use crate::shadow::Change;
 use crate::{Address, Grace, Image, Memory, Prefix};
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::hint::black_box;
 use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 
-/// A prefix whose value changes, from the first to the second.
-type Change<A> = (Prefix<A>, Option<u32>, Option<u32>);
+/// Changes whose first loads are made at once.
+const AHEAD: usize = 16;
 
 /// How changes reached the readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,26 +60,24 @@ impl<A: Address> Table<A> {
         image: &mut Image<M, G>,
         changes: impl IntoIterator<Item = (Prefix<A>, Option<u32>)>,
     ) -> Result<usize, Error> {
-        let changes: Vec<_> = changes.into_iter().collect();
+        let mut changes: Vec<_> = changes.into_iter().collect();
         changes.iter().filter_map(|(_, value)| *value).try_for_each(check_value)?;
+        // Each prefix before those that it covers, and the last of equal ones first.
+        changes.reverse();
+        changes.sort_by_key(|(prefix, _)| *prefix);
+        changes.dedup_by_key(|(prefix, _)| *prefix);
         let mut done: Vec<Change<A>> = Vec::with_capacity(changes.len());
-        for (prefix, value) in changes {
-            let old = self.shadow.set(prefix, value);
-            if old != value {
-                done.push((prefix, old, value));
-            }
+        for some in changes.chunks(AHEAD) {
+            self.touch(image, some.iter().map(|(prefix, _)| prefix));
+            let changes = some.iter().map(|(prefix, value)| self.shadow.change(*prefix, *value));
+            done.extend(changes.filter(|change| change.old != change.new));
         }
-        self.acquire(image, &done);
-        let is_much = done.len() > self.shadow.len() / 8 + 64;
-        let published = match done[..] {
-            [] => return Ok(0),
-            [(prefix, ..)] => self.change_one(image, prefix, &done),
-            _ => self.rebuild_or(image, is_much, |table, image| table.publish(image, &done)),
-        };
-        self.conclude(image, &done, published)?;
-        // A prefix that came up twice counts once.
-        done.sort_unstable_by_key(|(prefix, ..)| *prefix);
-        done.dedup_by_key(|(prefix, ..)| *prefix);
+        if !done.is_empty() {
+            self.acquire(image, &done);
+            let is_much = done.len() > self.shadow.len() / 8 + 64;
+            let published = self.rebuild_or(image, is_much, |table, image| table.publish(image, &done));
+            self.conclude(image, &done, published)?;
+        }
         Ok(done.len())
     }
 
@@ -88,30 +87,28 @@ impl<A: Address> Table<A> {
         prefix: Prefix<A>,
         value: Option<u32>,
     ) -> Result<Option<u32>, Error> {
-        let old = self.shadow.set(prefix, value);
-        if old == value {
-            return Ok(old);
+        self.touch(image, core::iter::once(&prefix));
+        let change = self.shadow.change(prefix, value);
+        if change.old != change.new {
+            let done = [change];
+            self.acquire(image, &done);
+            let published = self.rebuild_or(image, false, |table, image| table.publish(image, &done));
+            self.conclude(image, &done, published)?;
         }
-        let done = [(prefix, old, value)];
-        self.acquire(image, &done);
-        let published = self.change_one(image, prefix, &done);
-        self.conclude(image, &done, published)?;
-        Ok(old)
+        Ok(change.old)
     }
 
-    fn change_one<M: Memory, G: Grace>(
-        &mut self,
-        image: &mut Image<M, G>,
-        prefix: Prefix<A>,
-        done: &[Change<A>],
-    ) -> Result<Published, Error> {
-        self.rebuild_or(image, false, |table, image| {
-            if prefix.len() >= table.root.bits {
-                table.edit(image, prefix)
-            } else {
-                table.publish(image, done)
-            }
-        })
+    /// Loads what changes of `prefixes` will look at first, in the shadow and in the image, so that it is waited for once.
+    fn touch<'a, M: Memory, G: Grace>(
+        &self,
+        image: &Image<M, G>,
+        prefixes: impl Iterator<Item = &'a Prefix<A>>,
+    ) {
+        let words = image.memory.words();
+        let touched = prefixes.fold((0, 0), |(shadow, image), prefix| {
+            (shadow ^ self.shadow.touch(prefix), image ^ self.root.touch(words, prefix))
+        });
+        black_box(touched);
     }
 
     /// Builds the table anew where that is due (or `is_much` is to change), else does as `otherwise` says.
@@ -140,68 +137,54 @@ impl<A: Address> Table<A> {
         otherwise(self, image).map(|()| Published::Words)
     }
 
-    /// Changes what lies under the one root slot that a prefix of at least as many bits as the root's falls into.
-    fn edit<M: Memory, G: Grace>(&mut self, image: &mut Image<M, G>, prefix: Prefix<A>) -> Result<(), Error> {
-        let Root { bits, palette, .. } = &self.root;
-        let word = self.root.index(prefix.addr().bits_at(0, *bits));
-        let mut builder = image.builder::<A>(palette.as_deref());
-        let mut swings = core::mem::take(&mut self.swings);
-        swings.clear();
-        let edited = match builder.edit(&self.shadow, &[prefix], word, *bits, &mut swings) {
-            Ok(()) => {
-                builder.publish(&swings);
-                Ok(())
-            }
-            Err(error) => Err(builder.abandon(error)),
-        };
-        self.swings = swings;
-        edited
-    }
-
-    /// Builds what `changes`, which the shadow has already, make of the image, then publishes it word by word.
+    /// Builds what the sorted `changes`, which the shadow has already, make of the image, then publishes it word by word.
     fn publish<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
         changes: &[Change<A>],
     ) -> Result<(), Error> {
-        let Root { bits, palette, .. } = &self.root;
-        let bits = *bits;
-        let mut builder = image.builder::<A>(palette.as_deref());
-        let mut prefixes: Vec<Prefix<A>> = changes.iter().map(|(prefix, ..)| *prefix).collect();
-        prefixes.sort_unstable();
-        prefixes.dedup();
-        let (mut swings, mut covers) = (Vec::new(), Vec::new());
+        let Self { shadow, root, swings, .. } = self;
+        let mut builder = image.builder::<A>(root.palette.as_deref());
+        swings.clear();
+        let (of_fallback, others) = changes.split_at(usize::from(changes[0].prefix.len() == 0));
+        let mut copy = None;
         let mut build = || {
-            let is_fallback = prefixes.first().is_some_and(|prefix| prefix.len() == 0);
-            let root = if is_fallback { Some(builder.nodes.allocate(self.root.units())?) } else { None };
-            // Sorted order names a short prefix before those it covers, whose slots it repaints as well.
-            let mut last: Option<Prefix<A>> = None;
-            for prefix in prefixes.iter().filter(|prefix| (1..bits).contains(&prefix.len())) {
-                if !last.is_some_and(|last| last.covers(prefix)) {
-                    self.root.repaint(&mut builder, &self.shadow, *prefix, &mut swings, &mut covers)?;
-                    last = Some(*prefix);
+            if !of_fallback.is_empty() {
+                copy = Some(builder.nodes.allocate(root.units())?);
+            }
+            let mut rest = others;
+            while let Some(first) = rest.first() {
+                // Those that it covers, or that share its root slot.
+                let shared = Prefix::truncated(first.prefix.addr(), root.bits.min(first.prefix.len()));
+                let together = rest.iter().take_while(|change| shared.covers(&change.prefix)).count();
+                let (together, behind) = rest.split_at(together);
+                rest = behind;
+                let slots = slots_of(&shared, root.bits);
+                match together {
+                    [only] if only.before() == only.after() => (),
+                    _ if shared.len() == root.bits => {
+                        builder.edit(shadow, together, root.index(slots.start), root.bits, swings)?;
+                    }
+                    [only] => {
+                        let is_meant = |slot| root.is_cover(slots.start + slot, shared.len());
+                        let first = root.index(slots.start);
+                        builder.fill_words(shadow, only, first, root.bits, is_meant, swings)?;
+                    }
+                    _ => root.repaint(&mut builder, shadow, together, slots, swings)?,
                 }
             }
-            let repainted: BTreeSet<usize> = swings.iter().map(|swing| swing.word).collect();
-            let slot = |prefix: &Prefix<A>| prefix.addr().bits_at(0, bits);
-            prefixes.retain(|prefix| prefix.len() >= bits);
-            for together in prefixes.chunk_by(|one, two| slot(one) == slot(two)) {
-                let word = self.root.index(slot(&together[0]));
-                if !repainted.contains(&word) {
-                    builder.edit(&self.shadow, together, word, bits, &mut swings)?;
-                }
-            }
-            Ok(root)
+            Ok(())
         };
-        let root = match build() {
-            Ok(root) => root,
-            Err(error) => return Err(builder.abandon(error)),
-        };
-        builder.publish(&swings);
-        for (first, cover) in covers {
-            self.root.cover[first..first + cover.len()].copy_from_slice(&cover);
+        if let Err(error) = build() {
+            return Err(builder.abandon(error));
         }
-        if let Some(block) = root {
+        builder.publish(swings);
+        let bits = root.bits;
+        others
+            .iter()
+            .filter(|change| change.prefix.len() < bits)
+            .for_each(|change| root.note(shadow, change));
+        if let Some(block) = copy {
             let fallback = self.shadow.get(&Prefix::truncated(A::ZERO, 0)).unwrap_or(0);
             self.root.change_fallback(image, self.id, block.at * UNIT + LINE, fallback);
         }
@@ -211,7 +194,9 @@ impl<A: Address> Table<A> {
     /// Counts the values that `changes` bring.
     fn acquire<M: Memory, G: Grace>(&mut self, image: &Image<M, G>, changes: &[Change<A>]) {
         if let Some(palette) = &mut self.root.palette {
-            for value in changes.iter().filter(|change| change.0.len() > 0).filter_map(|change| change.2) {
+            for value in
+                changes.iter().filter(|change| change.prefix.len() > 0).filter_map(|change| change.new)
+            {
                 palette.acquire(image.memory.words(), &image.space, value);
                 self.uncoded += usize::from(palette.is_full());
             }
@@ -227,15 +212,15 @@ impl<A: Address> Table<A> {
     ) -> Result<(), Error> {
         let is_done = published.is_ok();
         if !is_done {
-            for (prefix, old, _) in changes.iter().rev() {
-                self.shadow.set(*prefix, *old);
+            for change in changes {
+                self.shadow.set(change.prefix, change.old);
             }
         }
         // A palette made anew has counted what is there now.
         let palette = self.root.palette.as_mut().filter(|_| published != Ok(Published::Whole));
         if let Some(palette) = palette {
-            let gone = |change: &Change<A>| if is_done { change.1 } else { change.2 };
-            for value in changes.iter().filter(|change| change.0.len() > 0).filter_map(gone) {
+            let gone = |change: &Change<A>| if is_done { change.old } else { change.new };
+            for value in changes.iter().filter(|change| change.prefix.len() > 0).filter_map(gone) {
                 palette.release(&mut image.space, value);
             }
         }

@@ -2,10 +2,10 @@
 
 use crate::image::Error;
 use crate::image::build::{Builder, Swing};
-use crate::image::layout::{DIR_BITS, LINE, PALETTE, TableHeader, UNIT};
+use crate::image::layout::{DIR_BITS, LINE, PALETTE, REF_NODE, REF_OFFSET, TableHeader, UNIT};
 use crate::image::palette::Palette;
 use crate::image::walk::table_block;
-use crate::shadow::Shadow;
+use crate::shadow::{Change, Shadow};
 use crate::{Address, Grace, Image, Memory, Prefix};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,8 +20,8 @@ pub(super) struct Root {
     pub at: u32,
     /// Address bits that index it.
     pub bits: u16,
-    /// For each slot, the value of the longest prefix of 1 ... `bits`-1 bits that covers it; 0 = none.
-    pub cover: Vec<u32>,
+    /// For each slot, the length of the longest prefix shorter than `bits` that covers it; 0 = none but that of length 0.
+    cover: Vec<u8>,
     pub palette: Option<Box<Palette>>,
 }
 
@@ -49,6 +49,13 @@ impl Root {
         &words[(self.at as usize - size_of::<TableHeader>() + field) / 4]
     }
 
+    /// Loads what a change of `prefix` will look at first, so that the loads of several are waited for at once.
+    pub fn touch<A: Address>(&self, words: &[AtomicU32], prefix: &Prefix<A>) -> u32 {
+        let entry = words[self.index(prefix.addr().bits_at(0, self.bits))].load(Ordering::Relaxed);
+        let node = if entry & REF_NODE == 0 { 0 } else { (entry & REF_OFFSET) * UNIT / 4 };
+        words[node as usize].load(Ordering::Relaxed)
+    }
+
     fn block(&self) -> crate::image::space::Block {
         table_block(self.at, self.bits, self.palette.is_some())
     }
@@ -62,21 +69,33 @@ impl Root {
         let bits = root_bits::<A>(shadow.len());
         let count = 1usize << bits;
         let has_palette = A::FAMILY == 4 && shadow.len() > PALETTE_MIN;
-        let values = || shadow.iter().filter(|(prefix, _)| prefix.len() > 0).map(|(_, value)| value);
-        let mut palette = has_palette.then(|| Palette::of(values())).flatten().map(Box::new);
-        let mut cover = alloc::vec![0; count];
+        let painted = || shadow.iter().filter(|(prefix, _)| prefix.len() > 0).map(|(_, value)| value);
+        let mut palette = has_palette.then(|| Palette::of(painted())).flatten().map(Box::new);
+        let (mut cover, mut values) = (alloc::vec![0; count], alloc::vec![0; count]);
         let mut long = Vec::with_capacity(shadow.len());
-        paint(shadow.iter(), bits, 0, &mut cover, &mut long);
+        for (prefix, value) in shadow.iter() {
+            if prefix.len() >= bits {
+                long.push((prefix, value));
+            } else if prefix.len() > 0 {
+                // Sorted order paints a covering prefix before those it covers.
+                let slots = slots_of(&prefix, bits);
+                cover[slots.clone()].fill(prefix.len() as u8);
+                values[slots].fill(value);
+            }
+        }
 
         let mut builder = image.builder::<A>(palette.as_deref());
         let mut build = || {
             let units = table_block(LINE, bits, builder.nodes.palette.is_some()).units;
             let at = builder.nodes.allocate(units)?.at * UNIT + LINE;
-            slots(&long, bits, 0..count, |slot, inside| {
-                let entry = builder.subtree(inside, bits, cover[slot])?;
+            let mut long = &long[..];
+            for (slot, value) in values.iter().enumerate() {
+                let is_inside = |(prefix, _): &&(Prefix<A>, u32)| prefix.addr().bits_at(0, bits) == slot;
+                let (inside, behind) = long.split_at(long.iter().take_while(is_inside).count());
+                let entry = builder.subtree(inside, bits, *value)?;
                 builder.nodes.words[at as usize / 4 + slot].store(entry, Ordering::Relaxed);
-                Ok(())
-            })?;
+                long = behind;
+            }
             Ok(at)
         };
         let at = match build() {
@@ -138,66 +157,60 @@ impl Root {
         self.block().units
     }
 
-    /// Builds the root slots anew whose longest short prefix has changed with `prefix`, which is shorter than the root's bits.
-    /// Adds what `cover` shall be from the first slot on to `covers`.
+    /// Brings `slots` in line with `changes`, which the first of them covers all.
     pub fn repaint<A: Address, G: Grace>(
         &self,
         builder: &mut Builder<'_, G>,
         shadow: &Shadow<A>,
-        prefix: Prefix<A>,
+        changes: &[Change<A>],
+        slots: Range<usize>,
         swings: &mut Vec<Swing>,
-        covers: &mut Vec<(usize, Vec<u32>)>,
     ) -> Result<(), Error> {
         let bits = self.bits;
-        let first = prefix.addr().bits_at(0, bits);
-        let mut cover =
-            alloc::vec![shadow.inherited(prefix.addr(), prefix.len() - 1); 1 << (bits - prefix.len())];
-        let mut long = Vec::new();
-        paint(shadow.within(prefix), bits, first, &mut cover, &mut long);
-        slots(&long, bits, first..first + cover.len(), |slot, inside| {
-            let cover = cover[slot - first];
-            if cover != self.cover[slot] {
-                let word = self.index(slot);
-                builder.nodes.replace(builder.nodes.words[word].load(Ordering::Relaxed));
-                swings.push(Swing { word, entry: builder.subtree(inside, bits, cover)? });
+        let mut is_anew = alloc::vec![false; slots.len()];
+        for change in changes.iter().filter(|change| change.prefix.len() < bits) {
+            for slot in slots_of(&change.prefix, bits) {
+                is_anew[slot - slots.start] |= self.is_cover(slot, change.prefix.len());
             }
-            Ok(())
-        })?;
-        covers.push((first, cover));
+        }
+        for slot in slots.clone().filter(|slot| is_anew[slot - slots.start]) {
+            let word = self.index(slot);
+            if let Some(entry) = builder.anew(shadow, A::from_index(slot, bits), word, bits)? {
+                swings.push(Swing { word, entry });
+            }
+        }
+        let slot = |change: &Change<A>| change.prefix.addr().bits_at(0, bits);
+        let long: Vec<_> = changes.iter().filter(|change| change.prefix.len() >= bits).copied().collect();
+        for together in long.chunk_by(|one, two| slot(one) == slot(two)) {
+            let slot = slot(&together[0]);
+            if !is_anew[slot - slots.start] {
+                builder.edit(shadow, together, self.index(slot), bits, swings)?;
+            }
+        }
         Ok(())
     }
-}
 
-/// Paints the prefixes shorter than `bits` over `cover` (the root slots from `first` on) and collects the longer ones.
-fn paint<A: Address>(
-    prefixes: impl Iterator<Item = (Prefix<A>, u32)>,
-    bits: u16,
-    first: usize,
-    cover: &mut [u32],
-    long: &mut Vec<(Prefix<A>, u32)>,
-) {
-    for (prefix, value) in prefixes {
-        if prefix.len() >= bits {
-            long.push((prefix, value));
-        } else if prefix.len() > 0 {
-            let slot = prefix.addr().bits_at(0, bits) - first;
-            cover[slot..slot + (1 << (bits - prefix.len()))].fill(value);
+    /// Whether a prefix of `len` bits, fewer than the root's, is the longest such that covers `slot`, or would be.
+    pub fn is_cover(&self, slot: usize, len: u16) -> bool {
+        u16::from(self.cover[slot]) <= len
+    }
+
+    /// Brings what [`Root::is_cover`] says in line with a change of a prefix shorter than the root's bits.
+    pub fn note<A: Address>(&mut self, shadow: &Shadow<A>, change: &Change<A>) {
+        let (prefix, len) = (change.prefix, change.prefix.len() as u8);
+        let slots = &mut self.cover[slots_of(&prefix, self.bits)];
+        if change.new.is_some() {
+            slots.iter_mut().for_each(|cover| *cover = len.max(*cover));
+        } else {
+            let above = prefix.len().checked_sub(1).and_then(|most| shadow.longest(prefix.addr(), most));
+            let above = above.map_or(0, |(above, _)| above.len() as u8);
+            slots.iter_mut().filter(|cover| **cover == len).for_each(|cover| *cover = above);
         }
     }
 }
 
-/// Calls `each` with every one of the root slots `range` and the prefixes of `long` that lie in it.
-fn slots<A: Address>(
-    mut long: &[(Prefix<A>, u32)],
-    bits: u16,
-    range: Range<usize>,
-    mut each: impl FnMut(usize, &[(Prefix<A>, u32)]) -> Result<(), Error>,
-) -> Result<(), Error> {
-    for slot in range {
-        let (inside, behind) =
-            long.split_at(long.iter().take_while(|(p, _)| p.addr().bits_at(0, bits) == slot).count());
-        each(slot, inside)?;
-        long = behind;
-    }
-    Ok(())
+/// The slots of a root of `bits` bits that `prefix`, which is not longer, covers.
+pub(super) fn slots_of<A: Address>(prefix: &Prefix<A>, bits: u16) -> Range<usize> {
+    let first = prefix.addr().bits_at(0, bits);
+    first..first + (1 << (bits - prefix.len()))
 }

@@ -1,0 +1,330 @@
+//! Gives another value to the addresses that a prefix covers and no other prefix inside it does, wherever the image says so: the
+//! nodes below stay, but for those whose runs change.
+
+use super::Error;
+use super::build::{Builder, Swing};
+use super::layout::{LEAF6, NODE6, NODE8, RAW8, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
+use super::lookup::{skip, starts};
+use super::runs::Spans;
+use super::space::Block;
+use super::walk::{self, SKIP_UNITS};
+use super::words::load;
+use crate::shadow::{Change, Shadow};
+use crate::{Address, Grace, Prefix};
+use alloc::vec::Vec;
+use core::mem::offset_of;
+use core::ops::Range;
+
+/// One prefix whose addresses change their value.
+pub(crate) struct Fill<'a, A: Address> {
+    shadow: &'a Shadow<A>,
+    from: u32,
+    to: u32,
+    /// The outermost prefixes inside whose value is `from` as well: what they cover keeps it. Those behind the place reached.
+    kept: &'a [Prefix<A>],
+}
+
+/// How much of a prefix keeps its value.
+#[derive(PartialEq, Eq)]
+enum Kept {
+    Nothing,
+    Part,
+    Whole,
+}
+
+/// The outermost prefixes inside that of `change` which have the value that it takes from others.
+fn kept<A: Address>(shadow: &Shadow<A>, change: &Change<A>) -> Vec<Prefix<A>> {
+    let mut kept: Vec<Prefix<A>> = Vec::new();
+    if change.before() != 0 {
+        for (prefix, value) in shadow.within(change.prefix) {
+            let is_outer = || kept.last().is_none_or(|last| !last.covers(&prefix));
+            if value == change.before() && prefix != change.prefix && is_outer() {
+                kept.push(prefix);
+            }
+        }
+    }
+    kept
+}
+
+/// The first address of a node's slot. Key bits behind the last are 0.
+fn child<A: Address>(addr: A, depth: u16, stride: u16, slot: usize) -> A {
+    let bits = stride.min(A::WIDTH - depth);
+    addr.with_bits(depth, bits, slot >> (stride - bits))
+}
+
+impl<A: Address> Fill<'_, A> {
+    /// How much of `prefix` keeps its value. Asked in the order of addresses.
+    fn kept(&mut self, prefix: Prefix<A>) -> Kept {
+        while let Some((first, rest)) = self.kept.split_first() {
+            if first.last() >= prefix.addr() {
+                return match first {
+                    first if first.covers(&prefix) => Kept::Whole,
+                    first if prefix.covers(first) => Kept::Part,
+                    _ => Kept::Nothing,
+                };
+            }
+            self.kept = rest;
+        }
+        Kept::Nothing
+    }
+}
+
+impl<G: Grace> Builder<'_, G> {
+    /// Brings the words from index `first` on that `change` covers in line with it, each reached by `depth` bits; only those whose
+    /// number, counted from there, `is_meant`.
+    pub fn fill_words<A: Address>(
+        &mut self,
+        shadow: &Shadow<A>,
+        change: &Change<A>,
+        first: usize,
+        depth: u16,
+        is_meant: impl Fn(usize) -> bool,
+        swings: &mut Vec<Swing>,
+    ) -> Result<(), Error> {
+        let slots = 0..1 << (depth - change.prefix.len());
+        if change.is_bare {
+            swings.extend(slots.map(|slot| Swing { word: first + slot, entry: change.after() }));
+            return Ok(());
+        }
+        let kept = kept(shadow, change);
+        let mut fill = Fill { shadow, from: change.before(), to: change.after(), kept: &kept };
+        let prefix = change.prefix;
+        for slot in slots.filter(|slot| is_meant(*slot)) {
+            let word = first + slot;
+            let entry = self.entry(word);
+            // Most need no look at what keeps its value.
+            if entry & REF_NODE == 0 && entry != fill.from {
+                continue;
+            }
+            let addr = child(prefix.addr(), prefix.len(), depth - prefix.len(), slot);
+            if let Some(entry) = self.fill(&mut fill, entry, addr, depth, swings)? {
+                swings.push(Swing { word, entry });
+            }
+        }
+        Ok(())
+    }
+
+    /// What `entry`, reached by the first `depth` bits of `addr`, becomes by `change`, which covers all of it; None if it stays.
+    pub fn fill_entry<A: Address>(
+        &mut self,
+        shadow: &Shadow<A>,
+        change: &Change<A>,
+        entry: u32,
+        depth: u16,
+        swings: &mut Vec<Swing>,
+    ) -> Result<Option<u32>, Error> {
+        if change.is_bare {
+            return Ok((entry != change.after()).then_some(change.after()));
+        }
+        let kept = kept(shadow, change);
+        let mut fill = Fill { shadow, from: change.before(), to: change.after(), kept: &kept };
+        self.fill(&mut fill, entry, change.prefix.addr(), depth, swings)
+    }
+
+    /// What the bitmap node `entry` at `depth` becomes by `change`, which covers some of its `slots`; None if it stays.
+    pub fn fill_node<A: Address>(
+        &mut self,
+        shadow: &Shadow<A>,
+        change: &Change<A>,
+        entry: u32,
+        depth: u16,
+        slots: Range<usize>,
+        swings: &mut Vec<Swing>,
+    ) -> Result<Option<u32>, Error> {
+        let kept = kept(shadow, change);
+        let mut fill = Fill { shadow, from: change.before(), to: change.after(), kept: &kept };
+        self.fill_slots(&mut fill, entry, change.prefix.addr().masked(depth), depth, slots, swings)
+    }
+
+    fn fill<A: Address>(
+        &mut self,
+        fill: &mut Fill<'_, A>,
+        entry: u32,
+        addr: A,
+        depth: u16,
+        swings: &mut Vec<Swing>,
+    ) -> Result<Option<u32>, Error> {
+        if entry & REF_NODE == 0 && entry != fill.from {
+            return Ok(None);
+        }
+        let kept = fill.kept(Prefix::truncated(addr, depth));
+        if kept == Kept::Whole {
+            return Ok(None);
+        }
+        if entry & REF_NODE == 0 {
+            let has_part = kept == Kept::Part;
+            return if has_part { self.slot(fill.shadow, addr, depth).map(Some) } else { Ok(Some(fill.to)) };
+        }
+        match (self.nodes.kind, kind_of(entry)) {
+            (NODE8, SKIP) => self.fill_skip(fill, entry, addr, depth, swings),
+            (NODE8, RAW8) => {
+                let end = depth + NODE8.stride;
+                let first = ((entry & REF_OFFSET) * UNIT / 4) as usize;
+                for slot in 0..1 << NODE8.stride {
+                    let word = first + slot;
+                    let below = child(addr, depth, NODE8.stride, slot);
+                    if let Some(entry) = self.fill(fill, self.entry(word), below, end, swings)? {
+                        swings.push(Swing { word, entry });
+                    }
+                }
+                Ok(None)
+            }
+            (NODE6, LEAF6) => self.fill_slots(fill, entry, addr, depth, 0..1 << NODE6.stride, swings),
+            (kind, id) if id == kind.id => {
+                self.fill_slots(fill, entry, addr, depth, 0..1 << kind.stride, swings)
+            }
+            _ => {
+                let mut has_from = false;
+                walk::node_values(self.nodes.words, entry, |value| has_from |= value == fill.from);
+                if !has_from {
+                    return Ok(None);
+                }
+                self.nodes.replace(entry);
+                self.slot(fill.shadow, addr, depth).map(Some)
+            }
+        }
+    }
+
+    fn fill_slots<A: Address>(
+        &mut self,
+        fill: &mut Fill<'_, A>,
+        old: u32,
+        addr: A,
+        depth: u16,
+        slots: Range<usize>,
+        swings: &mut Vec<Swing>,
+    ) -> Result<Option<u32>, Error> {
+        let mark = self.pieces.len();
+        let entry = self.fill_exceptions(fill, old, addr, depth, &slots, swings);
+        let entry = entry.and_then(|()| self.fill_runs(fill, old, slots, mark, swings));
+        self.pieces.truncate(mark);
+        entry
+    }
+
+    /// Finds the pieces of a bitmap node that get another ref than all others: children, and what keeps its value.
+    fn fill_exceptions<A: Address>(
+        &mut self,
+        fill: &mut Fill<'_, A>,
+        old: u32,
+        addr: A,
+        depth: u16,
+        slots: &Range<usize>,
+        swings: &mut Vec<Swing>,
+    ) -> Result<(), Error> {
+        let kind = self.nodes.kind;
+        let is_leaf = kind == NODE6 && kind_of(old) == LEAF6;
+        if is_leaf && fill.kept.is_empty() {
+            return Ok(());
+        }
+        let node = (old & REF_OFFSET) * UNIT;
+        let end = depth + kind.stride;
+        let mut bits = [0; 4];
+        for word in 0..kind.words() {
+            bits[word as usize] = starts(self.nodes.words, node, kind, word);
+        }
+        for (run, span) in Spans::new(bits, 1 << kind.stride).enumerate() {
+            let run = run as u32;
+            let entry = if is_leaf {
+                let codes = load(self.nodes.words, (node + kind.refs + run) & !3);
+                let code = (codes >> (8 * (run % 4))) as u8;
+                self.nodes.palette.map_or(0, |palette| palette.value(code))
+            } else {
+                load(self.nodes.words, node + kind.refs + 4 * run)
+            };
+            if entry & REF_NODE == 0 && (entry != fill.from || fill.kept.is_empty()) {
+                continue;
+            }
+            for slot in span.start.max(slots.start)..span.end.min(slots.end) {
+                let below = child(addr, depth, kind.stride, slot);
+                let entry = if entry & REF_NODE != 0 {
+                    self.fill(fill, entry, below, end, swings)?
+                } else {
+                    match fill.kept(Prefix::truncated(below, end)) {
+                        Kept::Nothing => None,
+                        Kept::Whole => Some(entry),
+                        Kept::Part => Some(self.slot(fill.shadow, below, end)?),
+                    }
+                };
+                if let Some(entry) = entry {
+                    self.piece(slot..slot + 1, entry);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives all other `slots` of a bitmap node that have the one value the other.
+    fn fill_runs<A: Address>(
+        &mut self,
+        fill: &Fill<'_, A>,
+        old: u32,
+        slots: Range<usize>,
+        mark: usize,
+        swings: &mut Vec<Swing>,
+    ) -> Result<Option<u32>, Error> {
+        let Self { runs, nodes, pieces } = self;
+        let kind = nodes.kind;
+        let [runs, _, with] = &mut **runs;
+        runs.read(nodes.words, old, kind);
+        let was_coded = runs.is_coded();
+        let units = walk::bitmap_units(old, kind, runs.len() as u32);
+        let mut codes = nodes.palette.filter(|_| was_coded);
+        let has_code = |value: u32| codes.is_none_or(|palette| palette.code(value).is_some());
+        if (pieces.len() > mark || !has_code(fill.to))
+            && let Some(palette) = codes.take()
+        {
+            runs.decode(palette);
+        }
+        let code = |value: u32| codes.map_or(Some(value), |palette| palette.code(value).map(u32::from));
+        let Some(from) = code(fill.from) else { return Ok(None) };
+        let to = code(fill.to).unwrap_or(0);
+        if pieces.len() == mark && !runs.contains(from) {
+            return Ok(None);
+        }
+        with.fill(runs, slots, from, to, &pieces[mark..], 1 << kind.stride);
+        if runs.is_coded() == was_coded
+            && runs.in_place(with, ((old & REF_OFFSET) * UNIT + kind.refs) / 4, swings)
+        {
+            return Ok(None);
+        }
+        nodes.replaced.push(Block { at: old & REF_OFFSET, units });
+        nodes.bitmap(with).map(Some)
+    }
+
+    fn fill_skip<A: Address>(
+        &mut self,
+        fill: &mut Fill<'_, A>,
+        old: u32,
+        addr: A,
+        depth: u16,
+        swings: &mut Vec<Swing>,
+    ) -> Result<Option<u32>, Error> {
+        // All prefixes below it go its way; other addresses have what it says for them.
+        let below =
+            fill.shadow.within(Prefix::truncated(addr, depth)).find(|(prefix, _)| prefix.len() > depth);
+        let at = (old & REF_OFFSET) * UNIT;
+        let next = at + offset_of!(Skip, next) as u32;
+        let otherwise = at + offset_of!(Skip, otherwise) as u32;
+        let old_next = load(self.nodes.words, next);
+        let mut new = [old_next, load(self.nodes.words, otherwise)];
+        if let Some((prefix, _)) = below {
+            let (len, _) = skip(self.nodes.words, at, prefix.addr(), depth);
+            let end = depth + len;
+            new[0] = self.fill(fill, old_next, prefix.addr().masked(end), end, swings)?.unwrap_or(old_next);
+        }
+        if new[1] == fill.from {
+            new[1] = fill.to;
+        }
+        if new[0] == new[1] {
+            // Nothing is left behind the skip.
+            self.nodes.replaced.push(Block { at: old & REF_OFFSET, units: SKIP_UNITS });
+            return Ok(Some(new[1]));
+        }
+        for (at, entry) in [next, otherwise].into_iter().zip(new) {
+            if load(self.nodes.words, at) != entry {
+                swings.push(Swing { word: at as usize / 4, entry });
+            }
+        }
+        Ok(None)
+    }
+}
