@@ -106,7 +106,7 @@ struct tl_types {
 
 int tl_types(const struct tl_types *types, const struct tl_node6 *node6, const struct tl_node8 *node8)
 {
-	return types->verdict + (int)node6->starts + node8->before[0];
+	return types->verdict + (int)node6->starts + (int)node8->starts[0];
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

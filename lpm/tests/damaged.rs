@@ -15,13 +15,18 @@ const ROUNDS: u32 = 200_000;
 fn image() -> Vec<u8> {
     let mut image = Image::create(HeapMemory::new(32 << 16), NoReaders::default(), 4).unwrap();
     let spread = |n: u32| n.wrapping_mul(0x9e37_79b9) >> 12;
-    // With a palette (node6 and leaf6); all values distinct (ranges and hosts); skips, nodes and raw nodes of IPv6.
+    // With a palette (node6 and leaf6); all values distinct (ranges and hosts); all kinds of IPv6.
     let many = (0..4500).map(|n| (Prefix::truncated(spread(n) << 8, 22 + n as u16 % 6), n % 40 + 1));
     Table::create(&mut image, 0, many.collect::<std::collections::BTreeMap<_, _>>()).unwrap();
     let hosts = (0..600).map(|n| (Prefix::truncated(spread(n) >> 4, 32 - n as u16 % 3), n + 1));
     Table::create(&mut image, 1, hosts.collect::<std::collections::BTreeMap<_, _>>()).unwrap();
     let long =
         (0..300u128).map(|n| (Prefix::truncated(n << 104 | n << 40, 64 + n as u16 % 60), n as u32 + 1));
+    let close = (0..300u128).map(|n| {
+        let (block, at) = (n / 12, n % 12 % (1 + n / 12));
+        (Prefix::truncated(1 << 127 | block << 112 | at << 84 | n << 70, 45 + n as u16 % 14), n as u32 + 1)
+    });
+    let long = long.chain(close);
     Table::create(&mut image, 2, long.collect::<std::collections::BTreeMap<_, _>>()).unwrap();
     let short = (0..250u128).map(|n| (Prefix::truncated(n << 108, 20 + n as u16 % 9), n as u32 % 7 + 1));
     Table::create(&mut image, 3, short.collect::<std::collections::BTreeMap<_, _>>()).unwrap();

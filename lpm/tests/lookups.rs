@@ -7,7 +7,7 @@ mod common;
 
 use common::Header;
 use common::sample::{Exact, Random, Sample};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use trieline_lpm::image::verify::verify;
 use trieline_lpm::oracle::Oracle;
@@ -75,8 +75,12 @@ impl<A: Sample> Case<A> {
         }
     }
 
-    /// Builds, looks up, changes, looks up; returns how many addresses were looked up.
-    fn run(mut self, c_lookup: fn(&HeapMemory, A) -> Option<u32>) -> usize {
+    /// Builds, looks up, changes, looks up; returns how many addresses were looked up. Adds the kinds of nodes to `kinds`.
+    fn run(
+        mut self,
+        c_lookup: fn(&HeapMemory, A) -> Option<u32>,
+        kinds: &mut BTreeSet<&'static str>,
+    ) -> usize {
         let mut model: BTreeMap<Prefix<A>, u32> = BTreeMap::new();
         // A narrow key has fewer prefixes than asked for.
         for _ in 0..self.shape.prefixes {
@@ -110,7 +114,8 @@ impl<A: Sample> Case<A> {
                 };
                 table.apply(&mut image, changes.into_iter().chain([(all, fallback)])).unwrap();
             }
-            verify(image.memory().words()).unwrap();
+            let report = verify(image.memory().words()).unwrap();
+            kinds.extend(report.tables[0].nodes.iter().map(|(kind, _)| *kind));
             let exact = Exact::new(model.iter().map(|(prefix, value)| (*prefix, *value)).collect());
             for _ in 0..self.shape.lookups / 4 / BATCH {
                 self.batch(&image, &exact, c_lookup);
@@ -159,8 +164,12 @@ fn shapes(lookups: usize, most: usize) -> [Shape; 5] {
 fn width<A: Sample>(lookups: usize, most: usize, c_lookup: fn(&HeapMemory, A) -> Option<u32>) -> usize {
     let begin = Instant::now();
     let each = shapes(lookups, most).into_iter().enumerate();
-    let done = each.map(|(at, shape)| Case::<A>::new(at as u64 + 1, shape).run(c_lookup)).sum();
-    println!("{:>4} bits: {done} lookups in {:.1?}", A::WIDTH, begin.elapsed());
+    let mut kinds = BTreeSet::new();
+    let done = each.map(|(at, shape)| Case::<A>::new(at as u64 + 1, shape).run(c_lookup, &mut kinds)).sum();
+    println!("{:>4} bits: {done} lookups in {:.1?}, {kinds:?}", A::WIDTH, begin.elapsed());
+    if A::FAMILY != 4 && A::WIDTH >= 48 {
+        assert!(["node8", "ranges32", "skip"].iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
+    }
     done
 }
 

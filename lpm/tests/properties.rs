@@ -290,11 +290,25 @@ fn every_prefix_set_of_three_bits_ipv6() {
     for at in [0, 6, 14, 125] {
         kinds.append(&mut exhaustive::<u128>(at, &[]));
     }
-    // More than half of the node's slots are taken by others, inside the universe and beside it.
-    let others: Vec<_> =
-        (0..200u128).map(|n| (Prefix::truncated((n + 30) << 112, 16), n as u32 + 20)).collect();
-    kinds.append(&mut exhaustive::<u128>(9, &others));
-    assert_eq!(kinds, BTreeSet::from(["node8", "raw8", "skip"]));
+    // Some of the node's slots are taken by others, and more than half, inside the universe and beside it.
+    for count in [40, 200] {
+        let others: Vec<_> =
+            (0..count).map(|n| (Prefix::truncated((n + 30) << 112, 16), n as u32 + 20)).collect();
+        kinds.append(&mut exhaustive::<u128>(9, &others));
+    }
+    // So many runs of the same 32 key bits that one ranges32 is above others, some with nodes behind them; the universe
+    // covers all of them, is beside them, and at the key's end.
+    for at in [29, 37, 125] {
+        let base = if at == 125 { 104 } else { 40 };
+        let others: Vec<_> = (1..12u128)
+            .map(|n| {
+                let len = (base - 3 + 7 * (n as u16 % 3)).min(128);
+                (Prefix::truncated(n << (128 - base + 3) | n << (128 - base - 9), len), n as u32 + 20)
+            })
+            .collect();
+        kinds.append(&mut exhaustive::<u128>(at, &others));
+    }
+    assert_eq!(kinds, BTreeSet::from(["node8", "ranges32", "raw8", "skip"]));
 }
 
 /// Grows past every root size and shrinks to nothing; the memory comes back. `crowd` is how many of the first bits differ: few make

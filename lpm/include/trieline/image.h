@@ -36,7 +36,7 @@
 #endif
 
 #define TL_IMAGE_MAGIC 0x4c495254u /* "TRIL" */
-#define TL_IMAGE_VERSION 2
+#define TL_IMAGE_VERSION 3
 #define TL_CHUNK                                                                                             \
 	65536u		 /* bytes; a writer that opens an image keeps every chunk that a table reaches into  \
 			  */
@@ -135,15 +135,34 @@ struct tl_host {
 
 /* Tables of other keys have these kinds. */
 enum tl_kind {
-	TL_NODE8 = 1, /* struct tl_node8: eight key bits */
-	TL_SKIP = 2,  /* struct tl_skip: 1 to TL_SKIP_MAX key bits that only one way leads through */
-	TL_RAW8 = 3,  /* u32 ref[256]: eight key bits, one ref a slot; where a node8 would have many runs */
+	TL_RANGES32 = 0, /* struct tl_ranges32: the next 32 key bits */
+	TL_NODE8 = 1,	 /* struct tl_node8: eight key bits */
+	TL_SKIP = 2,	 /* struct tl_skip: 1 to TL_SKIP_MAX key bits that only one way leads through */
+	TL_RAW8 = 3, /* u32 ref[256]: eight key bits, one ref a slot; where a node8 would have many runs */
 };
 
+/*
+ * As tl_ranges, for the next 32 key bits, those past the key's end being 0: the ref of key bits k is
+ * ref[number of starts above k]. A ref may lead to a node; then its run is one slot. With eight runs it is
+ * one cache line.
+ *
+ * Where there are more runs, two levels hold up to 64. The upper one has its starts in ascending order, so
+ * that start[0] is less than the last, and those that there are not come first. Its refs are values or lead
+ * to a ranges32 of the lower level, which has the runs of that part and looks at the same 32 key bits.
+ */
+#define TL_RANGES32_STARTS 7
+struct tl_ranges32 {
+	__u32 start[TL_RANGES32_STARTS];
+	__u32 ref[];
+};
+
+/*
+ * Each word of `starts` has the bitmap of 56 slots in its low bits (the last word of 32), and in its top
+ * eight bits how many runs start before them: one load tells a slot's run.
+ */
+#define TL_NODE8_SLOTS 56
 struct tl_node8 {
-	__u8 before[4]; /* runs that start before 64-bit word j of `starts`; the first is 0 */
-	__u32 reserved;
-	__u64 starts[4];
+	__u64 starts[5];
 	__u32 ref[];
 };
 
@@ -171,6 +190,7 @@ _Static_assert(sizeof(struct tl_node6) == 8, "node6 header");
 _Static_assert(sizeof(struct tl_node8) == 40, "node8 header");
 _Static_assert(sizeof(struct tl_skip) == 32, "skip");
 _Static_assert(sizeof(struct tl_ranges) == 16, "ranges header");
+_Static_assert(sizeof(struct tl_ranges32) == 28, "ranges32 header");
 _Static_assert(sizeof(struct tl_host) == 8, "host");
 
 #endif

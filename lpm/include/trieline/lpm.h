@@ -103,6 +103,29 @@ static inline __attribute__((always_inline)) __u32 tl_walk4(tl_base_t base, __u3
 	return ref;
 }
 
+/* How many of the starts in `pair` (two of tl_ranges32's) lie above key bits `bits`: from those `bits`
+ * borrows. */
+static inline __attribute__((always_inline)) __u32 tl_above32(__u64 pair, __u64 bits)
+{
+	__u64 low = bits - (__u32)pair, high = bits - (pair >> 32);
+
+	/* A compiler would branch instead, and a verifier follow each way. */
+	asm volatile("" : "+r"(low), "+r"(high));
+	return (low >> 63) + (high >> 63);
+}
+
+/* The ref of a tl_ranges32 for the 32 key bits `bits`. *len: how many of them are done with. */
+static inline __attribute__((always_inline)) __u32 tl_ranges32(tl_base_t base, __u32 node, __u64 bits,
+							       __u32 *len)
+{
+	__u64 first = tl_load64(base, node), last = tl_load32(base, node + 24);
+	__u32 above = tl_above32(first, bits) + tl_above32(tl_load64(base, node + 8), bits) +
+		      tl_above32(tl_load64(base, node + 16), bits) + tl_above32(last, bits);
+
+	*len = tl_above32((__u32)first, last) << 5;
+	return tl_load32(base, node + sizeof(struct tl_ranges32) + 4 * above);
+}
+
 /* Longest match of an IPv6 address among the prefixes of 1 bit and more under directory word `word`. */
 static inline __attribute__((always_inline)) __u32 tl_walk6(tl_base_t base, __u32 word, __u64 hi, __u64 lo)
 {
@@ -120,11 +143,15 @@ static inline __attribute__((always_inline)) __u32 tl_walk6(tl_base_t base, __u3
 		__u32 kind = (ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT, len = 8;
 
 		if (__builtin_expect(kind == TL_NODE8, 1)) {
-			__u32 slot = hi >> 56, word64 = slot >> 6;
-			__u64 starts = tl_load64(base, node + 8 + 8 * word64);
-			__u32 run = tl_load8(base, node + word64) + tl_popcount(starts << (63 - (slot & 63)));
+			/* Of 0..255 that is the quotient by TL_NODE8_SLOTS. BPF divides slowly. */
+			__u32 slot = hi >> 56, word64 = slot * 1171 >> 16;
+			__u64 starts = tl_load64(base, node + 8 * word64);
+			__u32 run = (starts >> TL_NODE8_SLOTS) +
+				    tl_popcount(starts << (63 - (slot - TL_NODE8_SLOTS * word64)));
 
 			ref = tl_load32(base, node + sizeof(struct tl_node8) - 4 + 4 * run);
+		} else if (kind == TL_RANGES32) {
+			ref = tl_ranges32(base, node, hi >> 32, &len);
 		} else if (kind == TL_RAW8) {
 			ref = tl_load32(base, node + (hi >> 56) * 4);
 		} else {

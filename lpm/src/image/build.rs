@@ -4,10 +4,12 @@ use super::Error;
 use super::edit::Piece;
 use super::layout::{
     HOSTS, HOSTS_BITS, HOSTS_BYTES, HOSTS_WINDOW, Kind, LEAF6, LINE, NODE6, NODE8, RANGES, RANGES_BITS,
-    RANGES_STARTS, RANGES_VALUES, RAW8, RAW8_MIN, SKIP, SKIP_MAX, SKIP_MIN, UNIT, node_ref,
+    RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, RANGES32_STARTS,
+    RAW8, RAW8_MIN, REF_NODE, SKIP, SKIP_MAX, SKIP_MIN, UNIT, node_ref,
 };
 use super::palette::Palette;
-use super::runs::Runs;
+use super::ranges::{Longer, Ranges, Run, descending};
+use super::runs::{Runs, counted};
 use super::space::{Block, Space};
 use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
 use crate::{Address, Grace, Prefix};
@@ -111,8 +113,10 @@ impl<'a, G: Grace> Builder<'a, G> {
         let ([(first, _), ..], [.., (last, _)]) = (entries, entries) else { return Ok(default) };
         if self.nodes.kind == NODE6 {
             if entries.len() <= FEW && needs_tail(entries, depth) {
-                if let Some(ranges) = Ranges::of(entries, depth, default) {
-                    return self.nodes.ranges(&ranges);
+                if let Some(ranges) =
+                    Ranges::of(entries, depth, RANGES_BITS, RANGES_STARTS + 1, default, &mut Vec::new())
+                {
+                    return self.nodes.ranges(ranges.runs());
                 }
                 if depth + RANGES_BITS >= A::WIDTH
                     && let Some(window) = hosts_window(entries, depth)
@@ -126,17 +130,51 @@ impl<'a, G: Grace> Builder<'a, G> {
         }
         // All go the same way for as long as the first and the last do and none ends.
         let same = first.addr().common_bits(last.addr());
-        if same >= depth + SKIP_MIN {
+        let is_lone = entries.len() == 1;
+        let mut end = depth;
+        if is_lone || same >= depth + SKIP_MIN {
             let shortest = entries.iter().map(|(prefix, _)| prefix.len()).min().unwrap_or(depth);
-            let end = same.min(shortest).min(depth + SKIP_MAX);
-            if end >= depth + SKIP_MIN {
-                let next = self.subtree(entries, end, default)?;
-                return self.nodes.skip(first.addr(), depth, end, next, default);
-            }
+            end = same.min(shortest).min(depth + SKIP_MAX);
+        }
+        if !is_lone
+            && end < depth + RANGES32_BITS
+            && entries.len() <= FEW
+            && let Some(ranges) = self.ranges32(entries, depth, default)?
+        {
+            return self.nodes.ranges32(ranges.runs());
+        }
+        if is_lone || end >= depth + SKIP_MIN {
+            let next = self.subtree(entries, end, default)?;
+            return self.nodes.skip(first.addr(), depth, end, next, default);
         }
         let mut slots = [default; 1 << NODE8.stride];
         self.paint(entries, depth, &mut slots)?;
         self.slots(&slots)
+    }
+
+    /// The runs of ranges32 nodes at `depth` with the nodes behind them built, if they are few enough.
+    fn ranges32<A: Address>(
+        &mut self,
+        entries: &[(Prefix<A>, u32)],
+        depth: u16,
+        default: u32,
+    ) -> Result<Option<Ranges>, Error> {
+        // Two nodes, one above the other, only where a node8 would have others below it.
+        let is_deep = entries.iter().any(|(prefix, _)| prefix.len() > depth + NODE8.stride);
+        let most = if is_deep { RANGES32_RUNS * RANGES32_RUNS } else { RANGES32_RUNS };
+        let mut longer = Vec::new();
+        let Some(ranges) = Ranges::of(entries, depth, RANGES32_BITS, most, default, &mut longer) else {
+            return Ok(None);
+        };
+        let mut built = Ranges::new(most);
+        for Run { start, entry } in ranges.runs() {
+            let entry = match longer.get((entry & !REF_NODE) as usize).filter(|_| entry & REF_NODE != 0) {
+                Some(Longer { entries, cover }) => self.subtree(entries, depth + RANGES32_BITS, *cover)?,
+                None => *entry,
+            };
+            built.push(*start, entry);
+        }
+        Ok(Some(built))
     }
 
     /// Paints sorted `entries` over the slots of a node at `depth`, building its children.
@@ -218,20 +256,11 @@ impl<G: Grace> Nodes<'_, G> {
             return Ok(node_ref(RAW8, block.at));
         }
         let block = self.allocate(self.kind.units(runs.len() as u32))?;
-        let first = self.kind.starts as usize / 4;
-        if first > 0 {
-            let mut count = 0;
-            let mut before = [0; 4];
-            for (bits, before) in runs.starts().iter().zip(&mut before) {
-                *before = count as u8;
-                count += bits.count_ones();
-            }
-            self.put(block, 0, u32::from_le_bytes(before));
-            self.put(block, 1, 0);
-        }
-        for (word, &bits) in runs.starts()[..self.kind.words() as usize].iter().enumerate() {
-            self.put(block, first + 2 * word, bits as u32);
-            self.put(block, first + 2 * word + 1, (bits >> 32) as u32);
+        let counted = counted(runs.starts());
+        let starts = if self.kind == NODE8 { &counted[..] } else { &runs.starts()[..1] };
+        for (word, &bits) in starts.iter().enumerate() {
+            self.put(block, 2 * word, bits as u32);
+            self.put(block, 2 * word + 1, (bits >> 32) as u32);
         }
         for (run, &entry) in runs.refs().iter().enumerate() {
             self.put(block, self.kind.refs as usize / 4 + run, entry);
@@ -251,21 +280,45 @@ impl<G: Grace> Nodes<'_, G> {
         Ok(node_ref(LEAF6, block.at))
     }
 
-    fn ranges(&mut self, ranges: &Ranges) -> Result<u32, Error> {
-        let (starts, values) = (&ranges.starts[..ranges.len], &ranges.values[..ranges.len]);
-        if let ([_], [value]) = (starts, values) {
-            return Ok(*value);
+    fn ranges(&mut self, runs: &[Run]) -> Result<u32, Error> {
+        if let [run] = runs {
+            return Ok(run.entry);
         }
-        let block = self.allocate((RANGES_VALUES + 4 * values.len() as u32).div_ceil(UNIT))?;
-        let mut descending = [0u16; RANGES_STARTS];
-        descending.iter_mut().zip(starts[1..].iter().rev()).for_each(|(to, start)| *to = *start as u16);
-        for (word, pair) in descending.chunks(2).enumerate() {
-            self.put(block, word, u32::from(pair[0]) | u32::from(pair[1]) << 16);
+        let block = self.allocate((RANGES_VALUES + 4 * runs.len() as u32).div_ceil(UNIT))?;
+        for (word, pair) in descending::<RANGES_STARTS>(runs).chunks(2).enumerate() {
+            self.put(block, word, pair[0] | pair[1] << 16);
         }
-        for (word, value) in values.iter().rev().enumerate() {
-            self.put(block, RANGES_VALUES as usize / 4 + word, *value);
+        for (word, run) in runs.iter().rev().enumerate() {
+            self.put(block, RANGES_VALUES as usize / 4 + word, run.entry);
         }
         Ok(node_ref(RANGES, block.at))
+    }
+
+    /// One ranges32 of these runs, or several below another.
+    fn ranges32(&mut self, runs: &[Run]) -> Result<u32, Error> {
+        if let [run] = runs {
+            return Ok(run.entry);
+        }
+        if runs.len() <= RANGES32_RUNS {
+            return self.ranges32_of(runs, descending(runs));
+        }
+        let count = runs.len().div_ceil(RANGES32_RUNS);
+        let mut parts = Vec::with_capacity(count);
+        for part in 0..count {
+            let runs = &runs[part * runs.len() / count..(part + 1) * runs.len() / count];
+            parts.push(Run { start: runs[0].start, entry: self.ranges32(runs)? });
+        }
+        let mut starts = descending(&parts);
+        starts.reverse();
+        self.ranges32_of(&parts, starts)
+    }
+
+    fn ranges32_of(&mut self, runs: &[Run], starts: [u32; RANGES32_STARTS]) -> Result<u32, Error> {
+        let block = self.allocate((RANGES32_REFS + 4 * runs.len() as u32).div_ceil(UNIT))?;
+        for (word, value) in starts.into_iter().chain(runs.iter().rev().map(|run| run.entry)).enumerate() {
+            self.put(block, word, value);
+        }
+        Ok(node_ref(RANGES32, block.at))
     }
 
     fn hosts<A: Address>(
@@ -318,56 +371,6 @@ impl<G: Grace> Nodes<'_, G> {
             self.put(block, word, value);
         }
         Ok(node_ref(SKIP, block.at))
-    }
-}
-
-/// The runs of a ranges node, ascending.
-struct Ranges {
-    starts: [u32; RANGES_STARTS + 1],
-    values: [u32; RANGES_STARTS + 1],
-    len: usize,
-}
-
-impl Ranges {
-    /// The runs that sorted `entries` make of the sixteen bits from `depth` on, which none outlasts; None if they are too many.
-    fn of<A: Address>(entries: &[(Prefix<A>, u32)], depth: u16, default: u32) -> Option<Self> {
-        let mut ranges = Self { starts: [0; RANGES_STARTS + 1], values: [0; RANGES_STARTS + 1], len: 0 };
-        ranges.push(0, default)?;
-        // The prefixes that are open at the place reached, each with its end and value.
-        let mut open: Vec<(u32, u32)> = Vec::new();
-        for (prefix, value) in entries {
-            let start = prefix.addr().bits_at(depth, RANGES_BITS) as u32;
-            ranges.close(&mut open, start, default)?;
-            ranges.push(start, *value)?;
-            open.push((start + (1 << (RANGES_BITS + depth - prefix.len())), *value));
-        }
-        ranges.close(&mut open, 1 << RANGES_BITS, default)?;
-        Some(ranges)
-    }
-
-    /// Ends the open prefixes that reach no farther than `until`.
-    fn close(&mut self, open: &mut Vec<(u32, u32)>, until: u32, default: u32) -> Option<()> {
-        while let Some((end, _)) = open.pop_if(|(end, _)| *end <= until) {
-            self.push(end, open.last().map_or(default, |(_, value)| *value))?;
-        }
-        Some(())
-    }
-
-    /// From `start` on the value is `value`.
-    fn push(&mut self, start: u32, value: u32) -> Option<()> {
-        if start >> RANGES_BITS != 0 {
-            return Some(()); // behind the last key
-        }
-        if self.len > 0 && self.starts[self.len - 1] == start {
-            self.len -= 1;
-        }
-        if self.len > 0 && self.values[self.len - 1] == value {
-            return Some(());
-        }
-        *self.starts.get_mut(self.len)? = start;
-        self.values[self.len] = value;
-        self.len += 1;
-        Some(())
     }
 }
 

@@ -4,7 +4,8 @@
 use super::Error;
 use super::build::{Builder, Swing};
 use super::layout::{
-    HOSTS, Kind, NODE6, NODE8, RANGES, RAW8, RAW8_MIN, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of,
+    HOSTS, Kind, NODE6, NODE8, RANGES, RANGES32, RAW8, RAW8_MIN, REF_NODE, REF_OFFSET, SKIP, SKIP_MIN, Skip,
+    UNIT, kind_of,
 };
 use super::lookup::{run_of, skip};
 use super::space::Block;
@@ -63,7 +64,9 @@ impl<G: Grace> Builder<'_, G> {
             return self.anew(shadow, first.prefix.addr(), word, depth);
         }
         match (self.nodes.kind, kind_of(old)) {
-            (NODE6, RANGES | HOSTS) => self.anew(shadow, first.prefix.addr(), word, depth),
+            (NODE6, RANGES | HOSTS) | (NODE8, RANGES32) => {
+                self.anew(shadow, first.prefix.addr(), word, depth)
+            }
             (NODE8, SKIP) => self.change_skip(shadow, changed, word, depth, swings),
             (NODE8, RAW8) => self.change_raw(shadow, changed, word, depth, swings),
             (kind, _) => {
@@ -255,7 +258,8 @@ impl<G: Grace> Builder<'_, G> {
             end = depth + len;
             prefix.len() >= end && !differs
         });
-        if !is_behind {
+        // A short one is for a lone prefix only: a chain of them would be longer than a lookup walks.
+        if !is_behind || end < depth + SKIP_MIN {
             return self.anew(shadow, changed[0].prefix.addr(), word, depth);
         }
         let next = (at as usize + offset_of!(Skip, next)) / 4;

@@ -4,8 +4,8 @@
 use super::Error;
 use super::build::{Builder, Swing};
 use super::layout::{LEAF6, NODE6, NODE8, RAW8, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
-use super::lookup::{skip, starts};
-use super::runs::Spans;
+use super::lookup::skip;
+use super::runs::{Spans, starts};
 use super::space::Block;
 use super::walk::{self, SKIP_UNITS};
 use super::words::load;
@@ -174,9 +174,7 @@ impl<G: Grace> Builder<'_, G> {
                 self.fill_slots(fill, entry, addr, depth, 0..1 << kind.stride, swings)
             }
             _ => {
-                let mut has_from = false;
-                walk::node_values(self.nodes.words, entry, |value| has_from |= value == fill.from);
-                if !has_from {
+                if !walk::may_hold(self.nodes.words, self.nodes.kind, entry, fill.from) {
                     return Ok(None);
                 }
                 self.nodes.replace(entry);
@@ -218,11 +216,8 @@ impl<G: Grace> Builder<'_, G> {
         }
         let node = (old & REF_OFFSET) * UNIT;
         let end = depth + kind.stride;
-        let mut bits = [0; 4];
-        for word in 0..kind.words() {
-            bits[word as usize] = starts(self.nodes.words, node, kind, word);
-        }
-        for (run, span) in Spans::new(bits, 1 << kind.stride).enumerate() {
+        let starts = starts(self.nodes.words, node, kind);
+        for (run, span) in Spans::new(starts, 1 << kind.stride).enumerate() {
             let run = run as u32;
             let entry = if is_leaf {
                 let codes = load(self.nodes.words, (node + kind.refs + run) & !3);

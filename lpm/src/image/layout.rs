@@ -5,7 +5,7 @@ use core::mem::{offset_of, size_of};
 /// `TL_IMAGE_MAGIC`: "TRIL".
 pub const MAGIC: u32 = 0x4c49_5254;
 /// `TL_IMAGE_VERSION`.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// `TL_CHUNK`, bytes.
 pub const CHUNK: u32 = 65536;
 /// `TL_DIRECTORY`: offset of the directory, right behind the header, bytes.
@@ -78,23 +78,23 @@ const _: () = {
     assert!(offset_of!(TableHeader, key_family) == 4 && offset_of!(TableHeader, prefixes) == 8);
 };
 
-/// A kind of bitmap node: how many key bits it consumes and where its parts lie. (`struct tl_node6`, `struct tl_node8`.)
+/// A kind of bitmap node: how many key bits it consumes and how long its bitmap is. (`struct tl_node6`, `struct tl_node8`.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
     /// The number in a ref's kind bits.
     pub id: u32,
     /// Key bits it consumes.
     pub stride: u16,
-    /// Offset of the first 64-bit word of `starts`, bytes.
-    pub starts: u32,
-    /// Offset of `ref[0]`, bytes.
+    /// Offset of `ref[0]`, behind the 64-bit words of `starts`, bytes.
     pub refs: u32,
 }
 
 /// `TL_NODE6`.
-pub const NODE6: Kind = Kind { id: 0, stride: 6, starts: 0, refs: 8 };
+pub const NODE6: Kind = Kind { id: 0, stride: 6, refs: 8 };
 /// `TL_NODE8`.
-pub const NODE8: Kind = Kind { id: 1, stride: 8, starts: 8, refs: 40 };
+pub const NODE8: Kind = Kind { id: 1, stride: 8, refs: 40 };
+/// `TL_NODE8_SLOTS`: slots that each word of a node8's `starts` stands for, in its low bits; the rest counts runs.
+pub const NODE8_SLOTS: u32 = 56;
 
 /// `TL_LEAF6`: a [`NODE6`] of values, each one byte.
 pub const LEAF6: u32 = 1;
@@ -117,6 +117,17 @@ pub const HOSTS_WINDOW: u32 = 7;
 /// Bytes of a hosts node.
 pub const HOSTS_BYTES: u32 = 128;
 
+/// `TL_RANGES32`.
+pub const RANGES32: u32 = 0;
+/// `TL_RANGES32_STARTS`.
+pub const RANGES32_STARTS: usize = 7;
+/// Runs of a ranges32 node.
+pub const RANGES32_RUNS: usize = RANGES32_STARTS + 1;
+/// Bytes before the refs of a ranges32 node.
+pub const RANGES32_REFS: u32 = 4 * RANGES32_STARTS as u32;
+/// Key bits that a ranges32 node consumes.
+pub const RANGES32_BITS: u16 = 32;
+
 /// `TL_SKIP`.
 pub const SKIP: u32 = 2;
 /// `TL_SKIP_MAX`, bits.
@@ -127,7 +138,7 @@ pub const RAW8: u32 = 3;
 pub const RAW8_BYTES: u32 = 1024;
 /// A node8 of at least this many runs is written as a raw node: at most twice the memory, no rank to compute.
 pub const RAW8_MIN: usize = 128;
-/// A chain this long, in bits, becomes a skip; a shorter one is two nodes at the most.
+/// A chain this long, in bits, becomes a skip, whatever is behind it; a shorter one does for a lone prefix.
 pub const SKIP_MIN: u16 = 16;
 
 /// `struct tl_skip`.
@@ -169,6 +180,22 @@ impl Kind {
 
     /// 64-bit words of `starts`.
     pub const fn words(self) -> u32 {
-        (1u32 << self.stride) / 64
+        self.refs / 8
     }
 }
+
+/// Which word of a node8's `starts` stands for `slot`, and which bit of it.
+#[inline(always)]
+pub const fn node8_part(slot: u32) -> (u32, u32) {
+    // Divided by 56; exact up to 255.
+    let part = (slot * 1171) >> 16;
+    (part, slot - NODE8_SLOTS * part)
+}
+
+const _: () = {
+    let mut slot = 0;
+    while slot < 256 {
+        assert!(node8_part(slot).0 == slot / NODE8_SLOTS);
+        slot += 1;
+    }
+};

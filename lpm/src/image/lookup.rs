@@ -1,7 +1,7 @@
 //! Lookups in user space: the Rust twin of `include/trieline/lpm.h`.
 
 use super::Error;
-use super::layout::{self, ImageHeader, Kind, Skip, TableHeader};
+use super::layout::{self, ImageHeader, Kind, RANGES32_STARTS, Skip, TableHeader};
 use super::words::{self, load, load64, near, near8, near64};
 use crate::Address;
 use core::marker::PhantomData;
@@ -116,6 +116,8 @@ impl<'a> Reader<'a> {
     /// Walks on from `entry`, reached by the first `depth` bits of `addr`, in a table that is not of IPv4.
     #[inline]
     pub(super) fn walk8<A: Address>(&self, mut entry: u32, addr: A, mut depth: u16) -> u32 {
+        // The key bits that come next, and how many of them are the address's.
+        let (mut key, mut known) = (addr.word_at(depth), 64);
         for _ in 0..=A::WIDTH.div_ceil(layout::NODE8.stride) {
             if entry & layout::REF_NODE == 0 {
                 return entry;
@@ -124,30 +126,47 @@ impl<'a> Reader<'a> {
             if unit >= self.end {
                 return 0;
             }
-            let node = unit as usize * 2;
             // SAFETY: `unit` lies before `end`, and no node of these kinds is longer than the guard behind it.
-            unsafe {
-                if layout::kind_of(entry) == layout::SKIP {
-                    let (len, differs) = skip(self.words, unit * layout::UNIT, addr, depth);
-                    if differs {
-                        let otherwise = near(self.words, node + offset_of!(Skip, otherwise) / 4);
-                        return otherwise & layout::VALUE_MAX;
+            let taken = unsafe {
+                let node = self.words.get_unchecked(unit as usize * 2..);
+                match layout::kind_of(entry) {
+                    layout::RANGES32 => {
+                        let above: usize = (0..RANGES32_STARTS)
+                            .map(|start| usize::from(near(node, start) > (key >> 32) as u32))
+                            .sum();
+                        entry = near(node, RANGES32_STARTS + above);
+                        let is_leaf = near(node, 0) > near(node, RANGES32_STARTS - 1);
+                        u16::from(is_leaf) * layout::RANGES32_BITS
                     }
-                    entry = near(self.words, node + offset_of!(Skip, next) / 4);
-                    depth = depth.saturating_add(len);
-                    continue;
+                    layout::RAW8 => {
+                        entry = near(node, (key >> 56) as usize);
+                        layout::NODE8.stride
+                    }
+                    layout::SKIP => {
+                        let (len, differs) = skip(self.words, unit * layout::UNIT, addr, depth);
+                        if differs {
+                            return near(node, offset_of!(Skip, otherwise) / 4) & layout::VALUE_MAX;
+                        }
+                        entry = near(node, offset_of!(Skip, next) / 4);
+                        len
+                    }
+                    _ => {
+                        let (part, bit) = layout::node8_part((key >> 56) as u32);
+                        let starts = near64(node, 2 * part as usize);
+                        let behind = words::count_ones(starts << (63 - bit), self.popcnt) as usize;
+                        let run = (starts >> layout::NODE8_SLOTS) as usize + behind;
+                        entry = near(node, layout::NODE8.refs as usize / 4 - 1 + run);
+                        layout::NODE8.stride
+                    }
                 }
-                let slot = addr.bits_at(depth, layout::NODE8.stride);
-                if layout::kind_of(entry) == layout::RAW8 {
-                    entry = near(self.words, node + slot);
-                } else {
-                    let starts = near64(self.words, node + 2 + 2 * (slot / 64));
-                    let before = near(self.words, node) >> (8 * (slot / 64)) & 0xff;
-                    let run = before + words::count_ones(starts << (63 - slot % 64), self.popcnt);
-                    entry = near(self.words, node + 9 + run as usize);
-                }
+            };
+            depth = depth.saturating_add(taken);
+            if taken + layout::RANGES32_BITS <= known {
+                key <<= taken;
+                known -= taken;
+            } else {
+                (key, known) = (addr.word_at(depth), 64);
             }
-            depth = depth.saturating_add(layout::NODE8.stride);
         }
         0
     }
@@ -354,14 +373,10 @@ pub(super) fn skip<A: Address>(words: &[AtomicU32], node: u32, addr: A, depth: u
 /// Index of the run that covers `slot` of the bitmap node at byte offset `node`.
 #[inline]
 pub(super) fn run_of(words: &[AtomicU32], node: u32, kind: Kind, slot: u32) -> u32 {
-    let (word, bit) = (slot / 64, slot % 64);
-    let starts = starts(words, node, kind, word);
-    let before = if kind.stride == 6 { 0 } else { load(words, node) >> (8 * word) & 0xff };
-    (before + (starts << (63 - bit)).count_ones()).wrapping_sub(1)
-}
-
-/// The `word`-th 64 bits of a node's run starts.
-#[inline]
-pub(super) fn starts(words: &[AtomicU32], node: u32, kind: Kind, word: u32) -> u64 {
-    load64(words, node.wrapping_add(kind.starts + 8 * word))
+    if kind.stride == 6 {
+        return (load64(words, node) << (63 - slot)).count_ones().wrapping_sub(1);
+    }
+    let starts = load64(words, node.wrapping_add(8 * (slot / layout::NODE8_SLOTS)));
+    let inside = (starts << (63 - slot % layout::NODE8_SLOTS)).count_ones();
+    ((starts >> layout::NODE8_SLOTS) as u32 + inside).wrapping_sub(1)
 }

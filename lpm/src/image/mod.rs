@@ -12,8 +12,9 @@ pub mod memory;
 #[cfg(all(test, loom))]
 pub(crate) mod model;
 pub(crate) mod palette;
+pub(crate) mod ranges;
 pub mod readers;
-pub(crate) mod runs;
+mod runs;
 pub(crate) mod space;
 pub(crate) mod sync;
 pub mod verify;

@@ -2,10 +2,9 @@
 
 use super::build::Swing;
 use super::edit::Piece;
-use super::layout::{Kind, LEAF6, NODE6, REF_NODE, REF_OFFSET, UNIT, kind_of};
-use super::lookup::starts;
+use super::layout::{Kind, LEAF6, NODE6, NODE8_SLOTS, REF_NODE, REF_OFFSET, UNIT, kind_of};
 use super::palette::Palette;
-use super::words::{count_ones, has_popcnt};
+use super::words::{count_ones, has_popcnt, load64};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -130,10 +129,7 @@ impl Runs {
     /// Reads the bitmap node that `entry` leads to; a leaf6's codes stay codes.
     pub fn read(&mut self, words: &[AtomicU32], entry: u32, kind: Kind) {
         let node = (entry & REF_OFFSET) * UNIT;
-        self.starts = [0; 4];
-        for word in 0..kind.words() {
-            self.starts[word as usize] = starts(words, node, kind, word);
-        }
+        self.starts = starts(words, node, kind);
         self.len = self.before(4);
         self.is_coded = kind == NODE6 && kind_of(entry) == LEAF6;
         let at = ((node + kind.refs) / 4) as usize;
@@ -281,6 +277,38 @@ impl Runs {
             self.refs.iter_mut().zip(codes).for_each(|(entry, code)| *entry = palette.value(*code));
         }
     }
+}
+
+/// The bitmap of the node at byte offset `at`.
+pub(super) fn starts(words: &[AtomicU32], at: u32, kind: Kind) -> [u64; 4] {
+    let mut starts = [0; 4];
+    if kind == NODE6 {
+        starts[0] = load64(words, at);
+        return starts;
+    }
+    for word in 0..kind.words() {
+        let bits = load64(words, at + 8 * word) & ((1 << NODE8_SLOTS) - 1);
+        let (first, shift) = ((word * NODE8_SLOTS / 64) as usize, word * NODE8_SLOTS % 64);
+        starts[first] |= bits << shift;
+        if let Some(next) = starts.get_mut(first + 1) {
+            *next |= bits >> 1 >> (63 - shift);
+        }
+    }
+    starts
+}
+
+/// The words that a node8 has for this bitmap.
+pub(super) fn counted(starts: &[u64; 4]) -> [u64; 5] {
+    let mut count = 0u32;
+    core::array::from_fn(|word| {
+        let slot = word as u32 * NODE8_SLOTS;
+        let (first, shift) = ((slot / 64) as usize, slot % 64);
+        let next = starts.get(first + 1).map_or(0, |next| next << 1 << (63 - shift));
+        let bits = (starts[first] >> shift | next) & ((1 << NODE8_SLOTS) - 1);
+        let before = u64::from(count) << NODE8_SLOTS;
+        count += bits.count_ones();
+        before | bits
+    })
 }
 
 /// The slots of each run.

@@ -2,15 +2,16 @@
 
 use super::layout::{
     CHUNK, DIR_BITS, DIRECTORY, GUARD, HOSTS, HOSTS_BYTES, HOSTS_WINDOW, Kind, LEAF6, LINE, NODE6, NODE8,
-    PALETTE, RANGES, RANGES_VALUES, RAW8, RAW8_BYTES, REF_NODE, REF_OFFSET, SKIP, SKIP_MAX, Skip,
-    TableHeader, UNIT, kind_of,
+    PALETTE, RANGES, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, RAW8, RAW8_BYTES, REF_NODE,
+    REF_OFFSET, SKIP, SKIP_MAX, Skip, TableHeader, UNIT, kind_of,
 };
-use super::lookup::starts;
+use super::runs::{counted, starts};
 use super::walk::{self, leaf_units, runs};
-use super::words::load;
+use super::words::{load, load64};
 use super::{Error, header};
 use alloc::vec::Vec;
 use core::mem::offset_of;
+use core::ops::Range;
 use core::sync::atomic::AtomicU32;
 
 /// What [`verify`] found in a sound image.
@@ -105,7 +106,7 @@ struct Check<'a> {
 }
 
 const NAMES4: [&str; 4] = ["node6", "leaf6", "ranges", "hosts"];
-const NAMES: [&str; 4] = ["", "node8", "skip", "raw8"];
+const NAMES: [&str; 4] = ["ranges32", "node8", "skip", "raw8"];
 
 fn damaged<T>(what: &'static str, at: u32) -> Result<T, Error> {
     Err(Error::Damaged { what, at })
@@ -206,6 +207,17 @@ impl<'a> Check<'a> {
 
     /// Checks what the ref at byte offset `found`, reached by `depth` key bits and `steps` nodes, leads to.
     fn entry(&mut self, found: u32, depth: u16, steps: u32) -> Result<(), Error> {
+        self.entry_in(found, depth, steps, None)
+    }
+
+    /// As [`Check::entry`]; `part` are the slots that a ranges32 node above leaves to this one.
+    fn entry_in(
+        &mut self,
+        found: u32,
+        depth: u16,
+        steps: u32,
+        part: Option<Range<u64>>,
+    ) -> Result<(), Error> {
         let entry = load(self.words, found);
         if entry & REF_NODE == 0 {
             return Ok(());
@@ -221,6 +233,9 @@ impl<'a> Check<'a> {
         }
         let at = at as u32;
         let steps = steps + 1;
+        if steps > self.key_bits.div_ceil(self.kind.stride).into() {
+            return damaged("more nodes than a lookup visits: the ref", found);
+        }
         self.table.steps = self.table.steps.max(steps);
         self.counts[kind as usize] += 1;
         let bytes = match (is_v4, kind) {
@@ -231,7 +246,7 @@ impl<'a> Check<'a> {
             }
             (false, SKIP) => size_of::<Skip>() as u32,
             (false, RAW8) => RAW8_BYTES,
-            (false, 0) => return damaged("node kind in the ref", found),
+            (false, RANGES32) => walk::ranges32_bytes(self.words, at),
             _ => self.bitmap(at, kind)?,
         };
         self.take(at, bytes.into(), found)?;
@@ -242,6 +257,7 @@ impl<'a> Check<'a> {
             (false, RAW8) => {
                 (at..at + RAW8_BYTES).step_by(4).try_for_each(|slot| self.entry(slot, depth + 8, steps))
             }
+            (false, RANGES32) => self.ranges32(at, depth, steps, part),
             _ => {
                 let depth = depth + self.kind.stride;
                 let refs = at + self.kind.refs..at + bytes;
@@ -253,15 +269,14 @@ impl<'a> Check<'a> {
     /// Bytes of the bitmap node at `at`.
     fn bitmap(&self, at: u32, kind: u32) -> Result<u32, Error> {
         let runs = runs(self.words, at, self.kind);
-        let mut counted = 0u32;
-        for word in 0..self.kind.words() {
-            if self.kind == NODE8 && load(self.words, at).to_le_bytes()[word as usize] != counted as u8 {
-                return damaged("run counts", at);
-            }
-            counted += starts(self.words, at, self.kind, word).count_ones();
-        }
-        if starts(self.words, at, self.kind, 0) & 1 == 0 {
+        let starts = starts(self.words, at, self.kind);
+        if starts[0] & 1 == 0 {
             return damaged("run bitmap", at);
+        }
+        if self.kind == NODE8
+            && counted(&starts).into_iter().ne((at..).step_by(8).take(5).map(|at| load64(self.words, at)))
+        {
+            return damaged("run counts", at);
         }
         let is_leaf = self.kind == NODE6 && kind == LEAF6;
         Ok(if is_leaf { leaf_units(runs) * UNIT } else { self.kind.refs + 4 * runs })
@@ -278,6 +293,40 @@ impl<'a> Check<'a> {
             .step_by(4)
             .try_for_each(|value| self.value(load(self.words, value), value))?;
         Ok(bytes)
+    }
+
+    /// Checks the ranges32 node at `at`, which is for the slots `part` if another is above it.
+    fn ranges32(&mut self, at: u32, depth: u16, steps: u32, part: Option<Range<u64>>) -> Result<(), Error> {
+        let (starts, is_leaf) = walk::ranges32_starts(self.words, at);
+        if part.is_some() && !is_leaf {
+            return damaged("a third ranges32 for the same key bits", at);
+        }
+        if starts[0] == 0 {
+            return damaged("a ranges32 of one run", at);
+        }
+        let Range { start: first, mut end } = part.unwrap_or(0..1 << RANGES32_BITS);
+        let refs = (at + RANGES32_REFS..at + walk::ranges32_bytes(self.words, at)).step_by(4);
+        for (run, found) in refs.enumerate() {
+            // The first run, which is the last here, has no start of its own.
+            let start = starts.get(run).map_or(0, |start| u64::from(*start)).max(first);
+            if start >= end || (start == first && starts.get(run).is_some_and(|start| *start != 0)) {
+                return damaged("range starts", at);
+            }
+            let entry = load(self.words, found);
+            if !is_leaf {
+                if entry & REF_NODE != 0 && kind_of(entry) != RANGES32 {
+                    return damaged("node kind below a ranges32 in the ref", found);
+                }
+                self.entry_in(found, depth, steps, Some(start..end))?;
+            } else {
+                if entry & REF_NODE != 0 && end - start != 1 {
+                    return damaged("a node for more than one slot of a ranges32: the ref", found);
+                }
+                self.entry(found, depth + RANGES32_BITS, steps)?;
+            }
+            end = start;
+        }
+        Ok(())
     }
 
     fn hosts(&mut self, at: u32, depth: u16, found: u32) -> Result<(), Error> {

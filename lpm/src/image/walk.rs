@@ -1,10 +1,11 @@
 //! Walks over the blocks of a table that this process wrote: to retire what is replaced.
 
 use super::layout::{
-    DIR_BITS, HOSTS, HOSTS_BYTES, HOSTS_WINDOW, Kind, LEAF6, LINE, NODE6, PALETTE, RANGES, RANGES_STARTS,
-    RANGES_VALUES, RAW8, RAW8_BYTES, REF_NODE, REF_OFFSET, SKIP, Skip, TableHeader, UNIT, kind_of,
+    DIR_BITS, HOSTS, HOSTS_BYTES, HOSTS_WINDOW, Kind, LEAF6, LINE, NODE6, NODE8, PALETTE, RANGES,
+    RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_REFS, RANGES32_STARTS, RAW8, RAW8_BYTES, REF_NODE,
+    REF_OFFSET, SKIP, Skip, TableHeader, UNIT, kind_of,
 };
-use super::lookup::starts;
+use super::runs::starts;
 use super::space::Block;
 use super::words::load;
 use core::mem::offset_of;
@@ -28,7 +29,7 @@ pub(crate) const fn bitmap_units(entry: u32, kind: Kind, runs: u32) -> u32 {
 
 /// Runs of the bitmap node at byte offset `at`.
 pub(super) fn runs(words: &[AtomicU32], at: u32, kind: Kind) -> u32 {
-    (0..kind.words()).map(|word| starts(words, at, kind, word).count_ones()).sum()
+    starts(words, at, kind).iter().map(|bits| bits.count_ones()).sum()
 }
 
 /// The starts of the ranges node at byte offset `at`, in the order they have there.
@@ -41,17 +42,39 @@ pub(super) fn ranges_values(words: &[AtomicU32], at: u32) -> u32 {
     1 + ranges_starts(words, at).filter(|start| *start != 0).count() as u32
 }
 
-/// Visits the values of the ranges node, or the default of the hosts node, that `entry` leads to.
-pub(super) fn node_values(words: &[AtomicU32], entry: u32, mut visit: impl FnMut(u32)) {
-    if kind_of(entry) == HOSTS {
-        let at = (entry & REF_OFFSET & !HOSTS_WINDOW) * UNIT;
-        visit(load(words, at + 4) >> 16 | load(words, at + 12) >> 16 << 16);
-    } else {
-        let at = (entry & REF_OFFSET) * UNIT;
-        for value in 0..ranges_values(words, at) {
-            visit(load(words, at + RANGES_VALUES + 4 * value));
+/// Whether a slot that `entry`, a node or a value, covers may have `value` as no prefix inside it gives it.
+pub(super) fn may_hold(words: &[AtomicU32], kind: Kind, entry: u32, value: u32) -> bool {
+    let at = (entry & REF_OFFSET) * UNIT;
+    match (kind, kind_of(entry)) {
+        _ if entry & REF_NODE == 0 => entry == value,
+        (NODE6, HOSTS) => {
+            let at = (entry & REF_OFFSET & !HOSTS_WINDOW) * UNIT;
+            load(words, at + 4) >> 16 | load(words, at + 12) >> 16 << 16 == value
         }
+        (NODE6, RANGES) => {
+            (0..ranges_values(words, at)).any(|run| load(words, at + RANGES_VALUES + 4 * run) == value)
+        }
+        (NODE8, RANGES32) => (RANGES32_REFS..ranges32_bytes(words, at))
+            .step_by(4)
+            .any(|run| may_hold(words, kind, load(words, at + run), value)),
+        _ => true,
     }
+}
+
+/// The starts of the ranges32 node at byte offset `at`, in descending order, and whether it is a leaf.
+pub(super) fn ranges32_starts(words: &[AtomicU32], at: u32) -> ([u32; RANGES32_STARTS], bool) {
+    let mut starts = core::array::from_fn(|start| load(words, at + 4 * start as u32));
+    let is_leaf = starts[0] > starts[RANGES32_STARTS - 1];
+    if !is_leaf {
+        starts.reverse();
+    }
+    (starts, is_leaf)
+}
+
+/// Bytes of the ranges32 node at byte offset `at`.
+pub(super) fn ranges32_bytes(words: &[AtomicU32], at: u32) -> u32 {
+    let starts = ranges32_starts(words, at).0.iter().filter(|start| **start != 0).count() as u32;
+    RANGES32_REFS + 4 * (1 + starts)
 }
 
 /// The block of a table whose root is at byte offset `root`: header, root, palette.
@@ -85,6 +108,13 @@ pub(crate) fn own_nodes(words: &[AtomicU32], entry: u32, kind: Kind, visit: &mut
                 own_nodes(words, load(words, at + 4 * slot), kind, visit);
             }
             RAW8_UNITS
+        }
+        (NODE8, RANGES32) => {
+            let bytes = ranges32_bytes(words, at);
+            for entry in (at + RANGES32_REFS..at + bytes).step_by(4) {
+                own_nodes(words, load(words, entry), kind, visit);
+            }
+            bytes.div_ceil(UNIT)
         }
         _ => {
             let runs = runs(words, at, kind);

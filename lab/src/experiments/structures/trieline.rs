@@ -154,6 +154,18 @@ impl<T: Touch> Walk<'_, T> {
             let node = (entry & layout::REF_OFFSET) * layout::UNIT;
             let slot = address.bits_at(depth, layout::NODE8.stride) as u32;
             match layout::kind_of(entry) {
+                layout::RANGES32 => {
+                    let key = (address.word_at(depth) >> layout::RANGES32_BITS) as u32;
+                    let starts: Vec<u32> = (0..layout::RANGES32_STARTS as u32)
+                        .map(|start| self.load(node + 4 * start))
+                        .collect();
+                    let above = starts.iter().filter(|start| **start > key).count() as u32;
+                    entry = self.load(node + layout::RANGES32_REFS + 4 * above);
+                    if starts.first() > starts.last() {
+                        depth += layout::RANGES32_BITS;
+                    }
+                    continue;
+                }
                 layout::RAW8 => entry = self.load(node + 4 * slot),
                 layout::SKIP => {
                     let len = self.load(node + offset_of!(Skip, len) as u32) as u16;
@@ -170,9 +182,9 @@ impl<T: Touch> Walk<'_, T> {
                     continue;
                 }
                 _ => {
-                    let starts = self.load64(node + layout::NODE8.starts + 8 * (slot / 64));
-                    let before = self.load(node) >> (8 * (slot / 64)) & 0xff;
-                    let run = before + (starts << (63 - slot % 64)).count_ones() - 1;
+                    let starts = self.load64(node + 8 * (slot / layout::NODE8_SLOTS));
+                    let inside = (starts << (63 - slot % layout::NODE8_SLOTS)).count_ones();
+                    let run = (starts >> layout::NODE8_SLOTS) as u32 + inside - 1;
                     entry = self.load(node + layout::NODE8.refs + 4 * run);
                 }
             }

@@ -19,9 +19,15 @@ impl Reader<'_> {
         assert_eq!(addrs.len(), values.len(), "an answer for each address");
         let Some(table) = self.table::<A>(id) else { return values.fill(0) };
         #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-        if A::FAMILY == 4 && avx512::is_there() {
-            // SAFETY: the processor has what it takes.
-            return unsafe { avx512::batch4(&table, addrs, values) };
+        if avx512::is_there() {
+            // SAFETY: the processor has what they take.
+            return unsafe {
+                if A::FAMILY == 4 {
+                    avx512::batch4(&table, addrs, values);
+                } else {
+                    avx512::batch8(&table, addrs, values);
+                }
+            };
         }
         table.one_by_one(addrs, values);
     }
