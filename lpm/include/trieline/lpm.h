@@ -182,8 +182,8 @@ static inline __attribute__((always_inline)) __u32 tl_walk6(tl_base_t base, __u3
 }
 
 /*
- * A changed fallback comes with a root of its own: what a walk found (nothing) and the fallback belong together
- * unless the root is marked as replaced by then. No lookup is so slow that it meets four changes.
+ * A changed fallback comes with a root of its own: what a walk found (nothing) and the fallback belong
+ * together unless the root is marked as replaced by then. No lookup is so slow that it meets four changes.
  */
 #define TL_TRIES 3
 #define TL_COLD static __attribute__((noinline, unused))

@@ -256,8 +256,13 @@ impl<G: Grace> Nodes<'_, G> {
             return Ok(node_ref(RAW8, block.at));
         }
         let block = self.allocate(self.kind.units(runs.len() as u32))?;
-        let counted = counted(runs.starts());
-        let starts = if self.kind == NODE8 { &counted[..] } else { &runs.starts()[..1] };
+        let counted_starts;
+        let starts = if self.kind == NODE8 {
+            counted_starts = counted(runs.starts());
+            &counted_starts[..]
+        } else {
+            &runs.starts()[..1]
+        };
         for (word, &bits) in starts.iter().enumerate() {
             self.put(block, 2 * word, bits as u32);
             self.put(block, 2 * word + 1, (bits >> 32) as u32);
@@ -295,7 +300,7 @@ impl<G: Grace> Nodes<'_, G> {
     }
 
     /// One ranges32 of these runs, or several below another.
-    fn ranges32(&mut self, runs: &[Run]) -> Result<u32, Error> {
+    pub(super) fn ranges32(&mut self, runs: &[Run]) -> Result<u32, Error> {
         if let [run] = runs {
             return Ok(run.entry);
         }

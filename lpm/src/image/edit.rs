@@ -4,10 +4,11 @@
 use super::Error;
 use super::build::{Builder, Swing};
 use super::layout::{
-    HOSTS, Kind, NODE6, NODE8, RANGES, RANGES32, RAW8, RAW8_MIN, REF_NODE, REF_OFFSET, SKIP, SKIP_MIN, Skip,
-    UNIT, kind_of,
+    HOSTS, Kind, NODE6, NODE8, RANGES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, RAW8, RAW8_MIN,
+    REF_NODE, REF_OFFSET, SKIP, SKIP_MIN, Skip, UNIT, kind_of,
 };
 use super::lookup::{run_of, skip};
+use super::ranges::{Ranges, Run};
 use super::space::Block;
 use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
 use super::words::load;
@@ -64,6 +65,18 @@ impl<G: Grace> Builder<'_, G> {
             return self.anew(shadow, first.prefix.addr(), word, depth);
         }
         match (self.nodes.kind, kind_of(old)) {
+            (NODE8, RANGES32)
+                if changed.len() == 1
+                    && first.is_bare
+                    && first.prefix.len() <= depth + RANGES32_BITS
+                    && let Some(swing) = self.change_ranges32(first, word, depth)? =>
+            {
+                if swing.word == word {
+                    return Ok(Some(swing.entry));
+                }
+                swings.push(swing);
+                Ok(None)
+            }
             (NODE6, RANGES | HOSTS) | (NODE8, RANGES32) => {
                 self.anew(shadow, first.prefix.addr(), word, depth)
             }
@@ -86,6 +99,54 @@ impl<G: Grace> Builder<'_, G> {
                 entry
             }
         }
+    }
+
+    /// Writes the one ranges32 anew whose runs `change`, a prefix with no other inside, alters; returns the word that leads to it.
+    /// None: one node is not enough.
+    fn change_ranges32<A: Address>(
+        &mut self,
+        change: &Change<A>,
+        mut word: usize,
+        depth: u16,
+    ) -> Result<Option<Swing>, Error> {
+        let end = depth + RANGES32_BITS;
+        let slots = change.prefix.addr().word_at(depth) >> 32;
+        let slots = slots..slots + (1 << (end - change.prefix.len()));
+        let (mut from, mut to) = (0, 1 << RANGES32_BITS);
+        // The second time at a node of the lower level.
+        for _ in 0..2 {
+            let node = (self.entry(word) & REF_OFFSET) * UNIT;
+            let refs = (node + RANGES32_REFS) as usize / 4;
+            let (starts, is_leaf) = walk::ranges32_starts(self.nodes.words, node);
+            if !is_leaf {
+                let run = |slot: u64| starts.iter().filter(|start| u64::from(**start) > slot).count();
+                let above = run(slots.start);
+                word = refs + above;
+                if run(slots.end - 1) != above || self.entry(word) & REF_NODE == 0 {
+                    return Ok(None);
+                }
+                from = starts.get(above).map_or(from, |start| u64::from(*start));
+                to = above.checked_sub(1).map_or(to, |next| u64::from(starts[next]));
+                continue;
+            }
+            let count = starts.iter().filter(|start| **start != 0).count();
+            let old = (0..=count).rev().map(|run| Run {
+                start: starts.get(run).map_or(0, |start| u64::from(*start)).max(from),
+                entry: self.entry(refs + run),
+            });
+            let Some(ranges) = Ranges::painted(old, to, slots, change.after(), RANGES32_RUNS) else {
+                return Ok(None);
+            };
+            // A lower one that ends may let the upper one end.
+            if (from, to) != (0, 1 << RANGES32_BITS) && ranges.runs().len() == 1 {
+                return Ok(None);
+            }
+            let bytes = RANGES32_REFS + 4 * (count as u32 + 1);
+            let entry = self.nodes.ranges32(ranges.runs())?;
+            self.nodes.replaced.push(Block { at: node / UNIT, units: bytes.div_ceil(UNIT) });
+            return Ok(Some(Swing { word, entry }));
+        }
+        Ok(None)
     }
 
     /// Builds all that is under `word` anew, which the first `depth` bits of `addr` lead to; returns what it is to hold, if not what it

@@ -3,6 +3,7 @@
 use super::layout::REF_NODE;
 use crate::{Address, Prefix};
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// Runs of equal refs, ascending.
 pub(super) struct Ranges {
@@ -87,6 +88,29 @@ impl Ranges {
         }
         self.runs.push(Run { start, entry });
         Some(())
+    }
+
+    /// The ascending runs `old`, which reach to `end`, with `entry` in `slots`; None if they are more than `most`.
+    pub fn painted(
+        old: impl Iterator<Item = Run> + Clone,
+        end: u64,
+        slots: Range<u64>,
+        entry: u32,
+        most: usize,
+    ) -> Option<Self> {
+        let mut ranges = Self::new(most);
+        for run in old.clone().take_while(|run| run.start < slots.start) {
+            ranges.push(run.start, run.entry)?;
+        }
+        ranges.push(slots.start, entry)?;
+        if slots.end < end {
+            let across = old.clone().take_while(|run| run.start <= slots.end).last()?;
+            ranges.push(slots.end, across.entry)?;
+            for run in old.skip_while(|run| run.start <= slots.end) {
+                ranges.push(run.start, run.entry)?;
+            }
+        }
+        Some(ranges)
     }
 
     /// The runs.
