@@ -106,6 +106,11 @@ impl<'a, W: Write> List<'a, W> {
         Ok(())
     }
 
+    /// Shows what was pushed.
+    pub fn flush(&mut self) -> anyhow::Result<()> {
+        Ok(self.out.flush()?)
+    }
+
     /// Closes the list; how many values it had.
     pub fn finish(mut self) -> anyhow::Result<usize> {
         if self.output.json {

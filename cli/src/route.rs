@@ -1,11 +1,10 @@
 //! `trieline route`: the mirrored routes, and what happens to packets to an address.
 
+use crate::addresses::Addresses;
 use crate::look::{Names, ask, open};
 use crate::output::{List, Output};
-use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
-use std::io::BufRead;
 use std::net::IpAddr;
 use std::process::ExitCode;
 use trieline_dataplane::{Action, View};
@@ -142,16 +141,19 @@ fn show_routes(
 }
 
 fn get(args: &GetArgs, family: Option<u8>, instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
-    let addresses = addresses(&args.addresses, family)?;
+    let mut addresses = Addresses::new(&args.addresses, family);
+    let mut batch = addresses.batch(BATCH)?;
     let view = open(instance)?;
     let mut names = Names::default();
     let mut list = List::new(output, output.stdout());
     let mut all = true;
-    for batch in addresses.chunks(BATCH) {
-        for answer in answers(batch, &view, instance, &mut names)? {
+    while !batch.is_empty() {
+        for answer in answers(&batch, &view, instance, &mut names)? {
             all &= answer.get("type").is_none_or(|kind| kind != "none");
             list.push(&Value::Object(answer), text)?;
         }
+        list.flush()?;
+        batch = addresses.batch(BATCH)?;
     }
     list.finish()?;
     // "The answer is no": some address has no route.
@@ -171,41 +173,8 @@ pub(crate) fn usage(message: String) -> clap::Error {
     clap::Error::raw(clap::error::ErrorKind::ValueValidation, message + "\n")
 }
 
-fn family_of(address: &IpAddr) -> u8 {
+pub(crate) fn family_of(address: &IpAddr) -> u8 {
     if address.is_ipv4() { 4 } else { 6 }
-}
-
-/// The addresses asked about, those on standard input included.
-pub(crate) fn addresses(queries: &[Query], family: Option<u8>) -> anyhow::Result<Vec<IpAddr>> {
-    let mut addresses = Vec::new();
-    for query in queries {
-        match query {
-            Query::Address(address) => {
-                expect_family(family, family_of(address), address).map_err(usage)?;
-                addresses.push(*address);
-            }
-            Query::Stdin => {
-                for (number, line) in std::io::stdin().lock().lines().enumerate() {
-                    let line = line.context("standard input")?;
-                    let text = line.trim();
-                    if text.is_empty() || text.starts_with('#') {
-                        continue;
-                    }
-                    let address = text.parse().map_err(|_| {
-                        anyhow!(
-                            "standard input, line {}: {text:?} is no address; expected one such as 192.0.2.1",
-                            number + 1
-                        )
-                    })?;
-                    if let Err(error) = expect_family(family, family_of(&address), &address) {
-                        bail!("standard input, line {}: {error}", number + 1);
-                    }
-                    addresses.push(address);
-                }
-            }
-        }
-    }
-    Ok(addresses)
 }
 
 /// What the image says for each address, in the daemon's words where there is one.

@@ -5,9 +5,10 @@ mod input;
 mod inspect;
 mod print;
 
-use crate::output::Output;
+use crate::addresses::Addresses;
+use crate::output::{List, Output};
 use crate::progress::Bars;
-use crate::route::{Query, addresses, expect_family, parse_query, usage};
+use crate::route::{Query, expect_family, parse_query, usage};
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 use input::{ReadArgs, Table, covering, is_stdin};
@@ -24,6 +25,8 @@ use trieline_lpm::{IpPrefix, Prefix, ops};
 /// Tables of an image that this command makes; those of the daemon have the same numbers.
 const TABLE4: u32 = 0;
 const TABLE6: u32 = 1;
+/// Addresses that are answered before the answers are shown.
+const BATCH: usize = 4096;
 
 const FILES: &str = "\
 A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that \
@@ -77,6 +80,9 @@ pub struct BuildArgs {
     /// The image
     #[arg(short, long, value_name = "IMAGE")]
     output: PathBuf,
+    /// Also build an image without any prefix
+    #[arg(long)]
+    allow_empty: bool,
     #[command(flatten)]
     read: ReadArgs,
 }
@@ -201,6 +207,9 @@ fn build(args: &BuildArgs, family: Option<u8>, output: &Output) -> anyhow::Resul
         }
     }
     let Some(table) = table else { bail!("no files") };
+    if table.len() == 0 && !args.allow_empty {
+        bail!("no prefix in what was read; expected at least one (--allow-empty builds an empty image)");
+    }
     let read = begin.elapsed();
     bars.phase("building the image", 0);
     let begin = Instant::now();
@@ -242,19 +251,32 @@ fn get(args: &GetArgs, family: Option<u8>, output: &Output) -> anyhow::Result<Ex
     if is_stdin(&args.file) && args.addresses.contains(&Query::Stdin) {
         return Err(usage("table and addresses from standard input; expected one of them".into()).into());
     }
-    let addresses = addresses(&args.addresses, family)?;
-    let rows: Vec<Row> = match inspect::image(&args.file)? {
+    let mut addresses = Addresses::new(&args.addresses, family);
+    let mut batch = addresses.batch(BATCH)?;
+    let image = inspect::image(&args.file)?;
+    let table = match &image {
         Some(image) => {
             image.verify()?;
-            addresses.iter().map(|addr| in_image(&image, *addr)).collect::<anyhow::Result<_>>()?
+            None
         }
-        None => {
-            let table = Table::read(&args.file, &args.read, family)?;
-            addresses.iter().map(|addr| in_table(&table, *addr)).collect()
-        }
+        None => Some(Table::read(&args.file, &args.read, family)?),
     };
-    let none = rows.iter().any(|row| row.kind.is_some());
-    print::list(rows.into_iter(), output)?;
+    let mut list = List::new(output, output.stdout());
+    let mut none = false;
+    while !batch.is_empty() {
+        for addr in batch {
+            let row = match (&image, &table) {
+                (Some(image), _) => in_image(image, addr)?,
+                (None, Some(table)) => in_table(table, addr),
+                (None, None) => nothing(addr),
+            };
+            none |= row.kind.is_some();
+            list.push(&row, Row::text)?;
+        }
+        list.flush()?;
+        batch = addresses.batch(BATCH)?;
+    }
+    list.finish()?;
     Ok(no_if(none))
 }
 

@@ -1,5 +1,6 @@
 //! The command `trieline`: `trieline [-j] [-4|-6] [-n NETNS] OBJECT COMMAND`.
 
+mod addresses;
 mod complaint;
 mod demo;
 mod engines;

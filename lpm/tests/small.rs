@@ -17,8 +17,8 @@ use trieline_lpm::{Epochs, HeapMemory, Image, Key, Memory, NoReaders, Prefix, Ta
 const ID: u32 = 1;
 /// More than the stages of a batch take at once, and some that are left.
 const ADDRS: usize = 75;
-/// As many as the stages of a batch of IPv4 take.
-const BATCH: usize = 32;
+/// As many as the stages of a batch take.
+const BATCH: usize = 64;
 
 /// Prefixes of at least `len` bits that share their first `shared` ones, and values below `values`.
 struct Shape {

@@ -245,3 +245,45 @@ fn other_widths() {
         },
     );
 }
+
+/// A raw8 whose prefixes go one by one becomes smaller and goes with the last: nothing is left behind where a shorter prefix then comes.
+#[test]
+fn a_raw_node_that_empties_is_given_back() {
+    let memory = HeapMemory::new(4 << 20);
+    let mut image = Image::create(memory, NoReaders::default(), 1).unwrap();
+    let inside = (0..128u128).map(|slot| Prefix::new(0x20 << 120 | slot << 113, 15).unwrap());
+    let mut table: Table<u128> = Table::create(&mut image, 0, []).unwrap();
+    let empty = image.stats().used;
+    for _ in 0..3 {
+        for (nth, prefix) in inside.clone().enumerate() {
+            table.insert(&mut image, prefix, 1 + nth as u32 % 2).unwrap();
+        }
+        let report = verify(image.memory().words()).unwrap();
+        assert_eq!(report.tables[0].nodes.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), ["raw8"]);
+        for prefix in inside.clone() {
+            table.remove(&mut image, &prefix).unwrap();
+        }
+        let cover = Prefix::new(0x20 << 120, 8).unwrap();
+        table.insert(&mut image, cover, 7).unwrap();
+        assert_eq!(image.reader().lookup6(0, 0x20ff << 112), Some(7));
+        table.remove(&mut image, &cover).unwrap();
+        image.settle();
+        verify(image.memory().words()).unwrap();
+        assert_eq!(image.stats().used, empty);
+    }
+}
+
+/// Who asks a table with keys of another width or family gets nothing.
+#[test]
+fn a_table_of_other_keys_answers_nothing() {
+    let mut image = Image::create(HeapMemory::new(1 << 20), NoReaders::default(), 2).unwrap();
+    Table::<u32>::create(&mut image, 0, [(Prefix::truncated(0, 1), 5)]).unwrap();
+    Table::<u128>::create(&mut image, 1, [(Prefix::truncated(0, 1), 6)]).unwrap();
+    let reader = image.reader();
+    assert_eq!((reader.lookup4(0, 1), reader.lookup6(1, 1)), (Some(5), Some(6)));
+    assert_eq!((reader.lookup6(0, 1), reader.lookup4(1, 1)), (None, None));
+    assert!(reader.table::<Key<48, 6>>(0).is_none());
+    let mut values = [9; 70];
+    reader.lookup_batch(0, &[1u128; 70], &mut values);
+    assert_eq!(values, [0; 70]);
+}

@@ -2,6 +2,7 @@
 
 use super::input::{Rows, Table};
 use crate::output::{List, Output};
+use anyhow::bail;
 use serde::Serialize;
 use std::io::Write;
 use trieline_lpm::ops::{self, Change};
@@ -65,10 +66,13 @@ struct Names<'a> {
 
 /// Prints the differences; how many there are.
 pub fn diff(old: &Table, mut new: Table, forwarding: bool, output: &Output) -> anyhow::Result<usize> {
+    let has_values = old.has_values && new.has_values;
+    if has_values && old.names.is_empty() != new.names.is_empty() {
+        bail!("values are numbers in one file and names in another; expected one of both");
+    }
     // Where both have names, the same name is the same value.
     new.renumber(&old.names);
     let mut old = old.clone();
-    let has_values = old.has_values && new.has_values;
     if !has_values {
         // Values that only one has say nothing about the other.
         for rows in [&mut old.v4, &mut new.v4] {

@@ -349,8 +349,9 @@ impl<G: Grace> Builder<'_, G> {
         {
             let first = ((self.entry(word) & REF_OFFSET) * UNIT / 4) as usize
                 + only.prefix.addr().bits_at(depth, NODE8.stride);
+            let mark = swings.len();
             self.fill_words(shadow, only, first, end, |_| true, swings)?;
-            return Ok(None);
+            return self.thin_raw(self.entry(word), mark, swings);
         }
         if changed.iter().any(|change| change.prefix.len() < end) {
             return self.anew(shadow, changed[0].prefix.addr(), word, depth);
@@ -367,10 +368,15 @@ impl<G: Grace> Builder<'_, G> {
                 swings.push(Swing { word: child, entry });
             }
         }
-        if !has_fewer {
-            return Ok(None);
-        }
-        // With few runs left a bitmap is smaller. Its words are those that this node would have got.
+        if has_fewer { self.thin_raw(self.entry(word), mark, swings) } else { Ok(None) }
+    }
+
+    /// What takes the place of the raw node that `old` leads to, of whose words those in `swings` from `mark` on change: a bitmap
+    /// where few runs are left, as it is smaller, and nothing where one is; None if the node stays.
+    pub fn thin_raw(&mut self, old: u32, mark: usize, swings: &mut Vec<Swing>) -> Result<Option<u32>, Error> {
+        let unit = old & REF_OFFSET;
+        let first = (unit * UNIT / 4) as usize;
+        // The bitmap's words are those that this node would have got.
         let mut slots: Vec<u32> = (first..first + 256).map(|word| self.entry(word)).collect();
         let is_own = |swing: &Swing| (first..first + 256).contains(&swing.word);
         for swing in swings[mark..].iter().filter(|swing| is_own(swing)) {

@@ -83,6 +83,8 @@ impl<G: Grace> Builder<'_, G> {
     ) -> Result<(), Error> {
         let slots = 0..1 << (depth - change.prefix.len());
         if change.is_bare {
+            // Without a prefix inside there is no node, and all slots are meant.
+            debug_assert!(slots.clone().all(|slot| self.entry(first + slot) & REF_NODE == 0));
             swings.extend(slots.map(|slot| Swing { word: first + slot, entry: change.after() }));
             return Ok(());
         }
@@ -114,6 +116,7 @@ impl<G: Grace> Builder<'_, G> {
         swings: &mut Vec<Swing>,
     ) -> Result<Option<u32>, Error> {
         if change.is_bare {
+            debug_assert!(entry & REF_NODE == 0);
             return Ok((entry != change.after()).then_some(change.after()));
         }
         let kept = kept(shadow, change);
@@ -160,6 +163,7 @@ impl<G: Grace> Builder<'_, G> {
             (NODE8, RAW8) => {
                 let end = depth + NODE8.stride;
                 let first = ((entry & REF_OFFSET) * UNIT / 4) as usize;
+                let (old, mark) = (entry, swings.len());
                 for slot in 0..1 << NODE8.stride {
                     let word = first + slot;
                     let below = child(addr, depth, NODE8.stride, slot);
@@ -167,7 +171,7 @@ impl<G: Grace> Builder<'_, G> {
                         swings.push(Swing { word, entry });
                     }
                 }
-                Ok(None)
+                if swings.len() > mark { self.thin_raw(old, mark, swings) } else { Ok(None) }
             }
             (NODE6, LEAF6) => self.fill_slots(fill, entry, addr, depth, 0..1 << NODE6.stride, swings),
             (kind, id) if id == kind.id => {

@@ -138,7 +138,7 @@ pub const RAW8: u32 = 3;
 pub const RAW8_BYTES: u32 = 1024;
 /// A node8 of at least this many runs is written as a raw node: at most twice the memory, no rank to compute.
 pub const RAW8_MIN: usize = 128;
-/// A chain this long, in bits, becomes a skip, whatever is behind it; a shorter one does for a lone prefix.
+/// A chain this long, in bits, becomes a skip where ranges do not fit; a shorter one does for a lone prefix.
 pub const SKIP_MIN: u16 = 16;
 
 /// `struct tl_skip`.

@@ -10,7 +10,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Looks addresses up in an image, also while its writer changes it. Copy it freely.
 ///
-/// A reader never reads outside its memory and ends after a bounded number of steps, whatever the bytes are. Beside a
+/// A reader never reads outside its memory and ends after a bounded number of steps, whatever the bytes are; in an image that
+/// [`verify`](crate::image::verify) would refuse it may find any number. Beside a
 /// writer in another process it is right only as long as a grace period covers it; see [`crate::Grace`].
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
@@ -22,6 +23,9 @@ pub struct Reader<'a> {
     /// Whether the processor counts bits by itself.
     pub(super) popcnt: bool,
 }
+
+/// Words of a table's header.
+const HEADER: usize = size_of::<TableHeader>() / 4;
 
 /// Default routes that may change under one lookup before it takes what it finds. (A thread can be held up, so more than the C
 /// header allows.)
@@ -44,26 +48,26 @@ impl<'a> Reader<'a> {
         Self { words, end: words::end(words), tables, popcnt: words::has_popcnt() }
     }
 
-    /// Longest match of an IPv4 address in table `id`: O(1), at most six nodes. None: no prefix or no such table.
+    /// Longest match of an IPv4 address in table `id`: O(1), at most six nodes. None: no prefix or no such table of IPv4.
     #[inline(always)]
     pub fn lookup4(&self, id: u32, addr: u32) -> Option<u32> {
         self.lookup(id, addr)
     }
 
-    /// Longest match of an IPv6 address in table `id`: O(1), at most sixteen nodes. None: no prefix or no such table.
+    /// Longest match of an IPv6 address in table `id`: O(1), at most sixteen nodes. None: no prefix or no such table of IPv6.
     #[inline(always)]
     pub fn lookup6(&self, id: u32, addr: u128) -> Option<u32> {
         self.lookup(id, addr)
     }
 
-    /// Longest match of `addr` in table `id`, which must be of that family and width. At most one node for eight key bits.
+    /// Longest match of `addr` in table `id`. At most one node for eight key bits. None: no prefix, or no such table of these keys.
     /// Who looks up often takes [`Reader::table`] once.
     #[inline]
     pub fn lookup<A: Address>(&self, id: u32, addr: A) -> Option<u32> {
         self.table(id)?.lookup(addr)
     }
 
-    /// Table `id`, which must be of that family and width, for lookups one after another. None: no such table.
+    /// Table `id` for lookups one after another. None: no such table, or one of another family or width.
     ///
     /// It gives the answers that [`Reader::lookup`] gives, also after the table has been replaced, only then more slowly.
     #[inline]
@@ -75,7 +79,12 @@ impl<'a> Reader<'a> {
         let (root, bits) = ((word & !layout::DIR_BITS) as usize / 4, word & layout::DIR_BITS);
         // Some memory always lies behind a root: the guard at least, which is longer than a palette.
         let palette = root + (1usize << (bits & 31));
-        if root < size_of::<TableHeader>() / 4 || bits > 24 || palette + layout::PALETTE > self.words.len() {
+        if root < HEADER || bits > 24 || palette + layout::PALETTE > self.words.len() {
+            return None;
+        }
+        let root = &self.words[root - HEADER..palette];
+        let kind = root[offset_of!(TableHeader, key_family) / 4].load(Ordering::Relaxed);
+        if kind as u8 != A::FAMILY || kind >> 16 != u32::from(A::WIDTH) {
             return None;
         }
         Some(TableReader {
@@ -83,7 +92,7 @@ impl<'a> Reader<'a> {
             // Without the instruction all go the long way.
             near_end: if self.popcnt { self.end.saturating_mul(layout::UNIT) } else { 0 },
             id,
-            root: &self.words[root..palette],
+            root,
             palette: self.words[palette..].first_chunk()?,
             bits,
             addresses: PhantomData,
@@ -188,10 +197,10 @@ type Palette = [AtomicU32; layout::PALETTE];
 #[derive(Debug, Clone, Copy)]
 pub struct TableReader<'a, A> {
     pub(super) reader: Reader<'a>,
-    /// The byte offset before which a bitmap node must begin to be looked at the short way.
+    /// The byte offset before which a node must begin to be looked at the short way.
     pub(super) near_end: u32,
     pub(super) id: u32,
-    /// Behind it lies the palette, and before it the table's header.
+    /// The table's header and the root's words.
     root: &'a [AtomicU32],
     pub(super) palette: &'a Palette,
     pub(super) bits: u32,
@@ -232,9 +241,9 @@ impl<A: Address> TableReader<'_, A> {
     /// A word of the root, by the address's first bits.
     #[inline(always)]
     pub(super) fn slot(&self, slot: usize) -> &AtomicU32 {
-        debug_assert!(slot < self.root.len());
+        debug_assert!(HEADER + slot < self.root.len());
         // SAFETY: the root has a word for each number of `bits` bits, and no caller takes more of an address.
-        unsafe { self.root.get_unchecked(slot) }
+        unsafe { self.root.get_unchecked(HEADER + slot) }
     }
 
     /// IPv4 in few instructions, so that many lookups overlap: the root and one bitmap node, which is where nearly every lookup
@@ -282,9 +291,8 @@ impl<A: Address> TableReader<'_, A> {
     /// The value of the prefix of length 0, 0 = none; with [`layout::REPLACED`] when another table is there.
     #[inline(always)]
     pub(super) fn fallback(&self) -> u32 {
-        const AT: usize = (size_of::<TableHeader>() - offset_of!(TableHeader, fallback)) / 4;
-        // SAFETY: `Reader::table` has seen that a header lies before the root.
-        unsafe { &*self.root.as_ptr().sub(AT) }.load(Ordering::Acquire)
+        // SAFETY: `Reader::table` has taken a header and the root.
+        unsafe { self.root.get_unchecked(offset_of!(TableHeader, fallback) / 4) }.load(Ordering::Acquire)
     }
 }
 

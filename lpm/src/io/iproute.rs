@@ -35,7 +35,8 @@ pub(super) fn is_route(line: &str) -> bool {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let first = words.first().copied().unwrap_or_default();
     TYPES.contains(&first)
-        || ["default", "route", "nexthop"].contains(&first)
+        || ["route", "nexthop"].contains(&first)
+        || first == "default" && words.get(1).is_none_or(|word| ATTRIBUTES.contains(word))
         || words.len() > 2 && ATTRIBUTES.contains(&words[1])
 }
 

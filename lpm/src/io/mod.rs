@@ -249,6 +249,7 @@ mod tests {
             ("10.0.0.0/8 dev\n", Format::Text),
             ("10.0.0.0/8 dev eth0\n", Format::IpRoute),
             ("default via 192.0.2.1 dev eth0\n", Format::IpRoute),
+            ("default 5\n", Format::Text),
             ("blackhole 10.0.0.0/8\n", Format::IpRoute),
             ("# saved\nroute replace 10.0.0.0/8 nhid 7\n", Format::IpRoute),
             ("203.0.113.0/24 proto static\n\tnexthop via 192.0.2.1", Format::IpRoute),

@@ -45,7 +45,7 @@ impl<A: Address> Bucket<A> {
     /// Loads where a search begins.
     pub fn touch(&self) -> usize {
         let middle = self.0.get(self.0.len() / 2);
-        usize::from(self.is_full()) + middle.map_or(0, |entry| usize::from(entry.len()))
+        usize::from(self.is_full()) + middle.map_or(0, |entry| usize::from(entry.is_free()))
     }
 
     pub fn get(&self, prefix: &Prefix<A>) -> Option<u32> {

@@ -28,7 +28,8 @@ impl<A: Address> Table<A> {
     /// Adds a prefix or changes its value; returns the value that was there.
     ///
     /// For every single address a lookup sees the state before or after. A prefix shorter than the root's bits (8 to 18) changes up to
-    /// all root slots one after another; that of length 0 copies the root. O(log n + prefixes it covers).
+    /// all root slots one after another; that of length 0 copies the root. O(log n + prefixes below the
+    /// node that is built anew), most often none; at worst those that it covers or that share its last node.
     pub fn insert<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -54,7 +55,7 @@ impl<A: Address> Table<A> {
     ///
     /// All of them or, on an error, none; nothing of it is published before all of it is built. Lookups see address after address
     /// change, each from the state before to the state after. O(k log k) beside what k single changes cost, and less for those
-    /// that lie together; more than an eighth of the table is built as a whole.
+    /// that lie together; more than an eighth of the table is built as a whole, and so is it when the prefix of length 0 and others change.
     pub fn apply<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -74,7 +75,9 @@ impl<A: Address> Table<A> {
         }
         if !done.is_empty() {
             self.acquire(image, &done);
-            let is_much = done.len() > self.shadow.len() / 8 + 64;
+            // The fallback and the words change one after the other: together only with a new root.
+            let has_fallback = done.len() > 1 && done.iter().any(|change| change.prefix.len() == 0);
+            let is_much = has_fallback || done.len() > self.shadow.len() / 8 + 64;
             let published = self.rebuild_or(image, is_much, |table, image| table.publish(image, &done));
             self.conclude(image, &done, published)?;
         }

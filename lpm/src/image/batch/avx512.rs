@@ -16,13 +16,16 @@ const CHUNK: usize = PARTS * LANES;
 const PARTS: usize = 4;
 const LANES: usize = 16;
 
-/// Whether the processor has what [`batch4`] takes.
+/// Whether the processor has what [`batch4`] and [`batch8`] take.
 pub(super) fn is_there() -> bool {
     std::is_x86_feature_detected!("avx512f")
         && std::is_x86_feature_detected!("avx512bw")
         && std::is_x86_feature_detected!("avx512dq")
         && std::is_x86_feature_detected!("avx512vl")
         && std::is_x86_feature_detected!("avx512vpopcntdq")
+        && std::is_x86_feature_detected!("popcnt")
+        && std::is_x86_feature_detected!("bmi1")
+        && std::is_x86_feature_detected!("bmi2")
 }
 
 /// One 32-bit number for each address.
@@ -275,7 +278,7 @@ fn chunk8<A: Address>(table: &TableReader<'_, A>, addrs: &[A], values: &mut [u32
 ///
 /// The node and what follows it are eight words at least.
 #[inline]
-#[target_feature(enable = "avx512f,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn starts_above(node: &[AtomicU32], key: u32) -> usize {
     let above: u32;
     // SAFETY: reads what the caller says; starts do not change, and the eighth word is not looked at.

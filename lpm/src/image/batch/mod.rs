@@ -1,4 +1,4 @@
-//! Many lookups at once, in stages, so that the processor waits for many loads at a time.
+//! Many lookups at once: with AVX-512 in stages, so that the processor waits for many loads at a time.
 
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod avx512;

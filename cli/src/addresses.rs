@@ -1,0 +1,97 @@
+//! The addresses that a command is asked about: its arguments, and standard input line by line as it comes.
+
+use crate::route::{Query, expect_family, family_of};
+use anyhow::{Context, anyhow, bail};
+use std::io::{BufRead, BufReader, Read, StdinLock, stdin};
+use std::net::IpAddr;
+
+/// Bytes of a line; no address with spaces around it has more.
+const LINE: u64 = 1024;
+
+/// Hands out addresses as they are there.
+pub struct Addresses<'a> {
+    queries: std::slice::Iter<'a, Query>,
+    family: Option<u8>,
+    stdin: Option<BufReader<StdinLock<'static>>>,
+    number: usize,
+    failed: Option<anyhow::Error>,
+}
+
+impl<'a> Addresses<'a> {
+    /// All of `family`, if that is given.
+    pub fn new(queries: &'a [Query], family: Option<u8>) -> Self {
+        Self { queries: queries.iter(), family, stdin: None, number: 0, failed: None }
+    }
+
+    /// The next ones, up to `most`, fewer where standard input has no more for the moment; none at the end. What comes before a bad one is
+    /// handed out first.
+    pub fn batch(&mut self, most: usize) -> anyhow::Result<Vec<IpAddr>> {
+        let mut found = Vec::new();
+        while found.len() < most && self.failed.is_none() {
+            let is_dry = self.stdin.as_ref().is_some_and(|stdin| stdin.buffer().is_empty());
+            if is_dry && !found.is_empty() {
+                break;
+            }
+            match self.next() {
+                Ok(Some(address)) => found.push(address),
+                Ok(None) => break,
+                Err(error) => self.failed = Some(error),
+            }
+        }
+        match self.failed.take() {
+            Some(error) if found.is_empty() => Err(error),
+            failed => {
+                self.failed = failed;
+                Ok(found)
+            }
+        }
+    }
+
+    fn next(&mut self) -> anyhow::Result<Option<IpAddr>> {
+        loop {
+            if self.stdin.is_some() {
+                match self.line()? {
+                    Some(address) => return Ok(Some(address)),
+                    None => self.stdin = None,
+                }
+            }
+            match self.queries.next() {
+                Some(Query::Address(address)) => {
+                    expect_family(self.family, family_of(address), address).map_err(crate::route::usage)?;
+                    return Ok(Some(*address));
+                }
+                Some(Query::Stdin) => self.stdin = Some(BufReader::new(stdin().lock())),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The address of the next line that has one.
+    fn line(&mut self) -> anyhow::Result<Option<IpAddr>> {
+        let Some(stdin) = &mut self.stdin else { return Ok(None) };
+        loop {
+            let mut line = Vec::new();
+            stdin.take(LINE).read_until(b'\n', &mut line).context("standard input")?;
+            if line.is_empty() {
+                return Ok(None);
+            }
+            self.number += 1;
+            let text = String::from_utf8_lossy(&line);
+            let text = text.trim();
+            if text.is_empty() || text.starts_with('#') {
+                continue;
+            }
+            let address = text.parse().map_err(|_| {
+                let shown: String = text.chars().take(100).collect();
+                anyhow!(
+                    "standard input, line {}: {shown:?} is no address; expected one such as 192.0.2.1",
+                    self.number
+                )
+            })?;
+            if let Err(error) = expect_family(self.family, family_of(&address), &address) {
+                bail!("standard input, line {}: {error}", self.number);
+            }
+            return Ok(Some(address));
+        }
+    }
+}
