@@ -63,7 +63,12 @@ impl<'a, A: Address> Lookup<'a, A> for Trieline {
 
     #[inline(always)]
     fn get(tables: &Self::View, table: u32, address: A) -> u32 {
-        tables.get(table as usize).and_then(|of| of.lookup(address)).unwrap_or(0)
+        // A closure would be a function without the caller's instructions, and a call.
+        let Some(of) = tables.get(table as usize) else { return 0 };
+        match of.lookup(address) {
+            Some(value) => value,
+            None => 0,
+        }
     }
 
     fn traced<T: Touch>(&'a self, table: u32, address: A, touch: &mut T) -> u32 {
