@@ -209,3 +209,26 @@ fn the_full_table() {
     assert!(table(&["verify", &image]).ok().contains("1062046 prefixes"));
     table(&["diff", &real.to_string_lossy(), &image]).ok();
 }
+
+/// The same number may stand for a word in one file: such tables cannot be compared.
+#[test]
+fn words_are_not_compared_with_numbers() {
+    let files = Files::new();
+    let words = files.write("words", "10.0.0.0/8 us\n");
+    let numbers = files.write("numbers", "10.0.0.0/8 1\n");
+    for mode in [&[][..], &["--forwarding"]] {
+        table(&[&["diff", &words, &numbers], mode].concat()).fails(1, &["expected one of both"]);
+    }
+}
+
+/// A list without prefixes (an interrupted download) does not replace an image unless that is meant.
+#[test]
+fn an_empty_list_replaces_nothing() {
+    let files = Files::new();
+    let (list, empty, image) =
+        (files.write("list", "10.0.0.0/8 7\n"), files.write("empty", "# none\n"), files.path("image"));
+    table(&["build", &list, "-o", &image]).ok();
+    table(&["build", &empty, "-o", &image]).fails(1, &["--allow-empty"]);
+    assert!(table(&["get", &image, "10.0.0.1"]).ok().contains('7'));
+    table(&["build", &empty, "-o", &image, "--allow-empty"]).ok();
+}

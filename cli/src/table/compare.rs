@@ -67,7 +67,7 @@ struct Names<'a> {
 /// Prints the differences; how many there are.
 pub fn diff(old: &Table, mut new: Table, forwarding: bool, output: &Output) -> anyhow::Result<usize> {
     let has_values = old.has_values && new.has_values;
-    if has_values && old.names.is_empty() != new.names.is_empty() {
+    if has_values && old.has_words() != new.has_words() {
         bail!("values are numbers in one file and names in another; expected one of both");
     }
     // Where both have names, the same name is the same value.

@@ -178,6 +178,11 @@ impl Table {
         Ok(())
     }
 
+    /// Whether values are words that were numbered here. A next hop's number is its value, whatever words stand beside it.
+    pub fn has_words(&self) -> bool {
+        self.names.iter().any(|(value, name)| !name.contains(&format!("nhid {value}")))
+    }
+
     /// Gives values the numbers that `names` has for the same names, and new ones to names it lacks.
     pub fn renumber(&mut self, names: &BTreeMap<u32, String>) {
         if self.names.is_empty() || names.is_empty() {
