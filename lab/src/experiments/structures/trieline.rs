@@ -65,10 +65,7 @@ impl<'a, A: Address> Lookup<'a, A> for Trieline {
     fn get(tables: &Self::View, table: u32, address: A) -> u32 {
         // A closure would be a function without the caller's instructions, and a call.
         let Some(of) = tables.get(table as usize) else { return 0 };
-        match of.lookup(address) {
-            Some(value) => value,
-            None => 0,
-        }
+        of.lookup(address).unwrap_or(0)
     }
 
     fn traced<T: Touch>(&'a self, table: u32, address: A, touch: &mut T) -> u32 {
