@@ -5,7 +5,7 @@ use anyhow::{Context, anyhow, bail};
 use std::io::{BufRead, BufReader, Read, StdinLock, stdin};
 use std::net::IpAddr;
 
-/// Bytes of a line; no address with spaces around it has more.
+/// Most bytes of a line.
 const LINE: u64 = 1024;
 
 /// Hands out addresses as they are there.
@@ -76,6 +76,9 @@ impl<'a> Addresses<'a> {
                 return Ok(None);
             }
             self.number += 1;
+            if line.len() as u64 == LINE && line.last() != Some(&b'\n') {
+                bail!("standard input, line {}: over {LINE} bytes; expected an address a line", self.number);
+            }
             let text = String::from_utf8_lossy(&line);
             let text = text.trim();
             if text.is_empty() || text.starts_with('#') {

@@ -251,30 +251,30 @@ fn get(args: &GetArgs, family: Option<u8>, output: &Output) -> anyhow::Result<Ex
     if is_stdin(&args.file) && args.addresses.contains(&Query::Stdin) {
         return Err(usage("table and addresses from standard input; expected one of them".into()).into());
     }
-    let mut addresses = Addresses::new(&args.addresses, family);
-    let mut batch = addresses.batch(BATCH)?;
-    let image = inspect::image(&args.file)?;
-    let table = match &image {
+    let answer: Box<dyn Fn(IpAddr) -> anyhow::Result<Row>> = match inspect::image(&args.file)? {
         Some(image) => {
             image.verify()?;
-            None
+            Box::new(move |addr| in_image(&image, addr))
         }
-        None => Some(Table::read(&args.file, &args.read, family)?),
+        None => {
+            let table = Table::read(&args.file, &args.read, family)?;
+            Box::new(move |addr| Ok(in_table(&table, addr)))
+        }
     };
+    let mut addresses = Addresses::new(&args.addresses, family);
     let mut list = List::new(output, output.stdout());
     let mut none = false;
-    while !batch.is_empty() {
+    loop {
+        let batch = addresses.batch(BATCH)?;
+        if batch.is_empty() {
+            break;
+        }
         for addr in batch {
-            let row = match (&image, &table) {
-                (Some(image), _) => in_image(image, addr)?,
-                (None, Some(table)) => in_table(table, addr),
-                (None, None) => nothing(addr),
-            };
+            let row = answer(addr)?;
             none |= row.kind.is_some();
             list.push(&row, Row::text)?;
         }
         list.flush()?;
-        batch = addresses.batch(BATCH)?;
     }
     list.finish()?;
     Ok(no_if(none))

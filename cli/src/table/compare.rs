@@ -2,7 +2,6 @@
 
 use super::input::{Rows, Table};
 use crate::output::{List, Output};
-use anyhow::bail;
 use serde::Serialize;
 use std::io::Write;
 use trieline_lpm::ops::{self, Change};
@@ -67,9 +66,7 @@ struct Names<'a> {
 /// Prints the differences; how many there are.
 pub fn diff(old: &Table, mut new: Table, forwarding: bool, output: &Output) -> anyhow::Result<usize> {
     let has_values = old.has_values && new.has_values;
-    if has_values && old.has_words() != new.has_words() {
-        bail!("values are numbers in one file and names in another; expected one of both");
-    }
+    old.expect_alike(&new)?;
     // Where both have names, the same name is the same value.
     new.renumber(&old.names);
     let mut old = old.clone();

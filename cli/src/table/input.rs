@@ -159,14 +159,10 @@ impl Table {
     /// Lays another table over this one. Names are what counts where both have them: a value that means something else there gets
     /// another number.
     pub fn lay(&mut self, mut other: Self) -> anyhow::Result<()> {
-        if self.len() > 0 && other.len() > 0 {
-            if self.has_values != other.has_values {
-                bail!("one file has values, another has none; expected all or none");
-            }
-            if self.names.is_empty() != other.names.is_empty() && self.has_values {
-                bail!("values are numbers in one file and names in another; expected one of both");
-            }
+        if self.len() > 0 && other.len() > 0 && self.has_values != other.has_values {
+            bail!("one file has values, another has none; expected all or none");
         }
+        self.expect_alike(&other)?;
         other.renumber(&self.names);
         self.has_values |= other.has_values;
         self.skipped += other.skipped;
@@ -178,9 +174,23 @@ impl Table {
         Ok(())
     }
 
-    /// Whether values are words that were numbered here. A next hop's number is its value, whatever words stand beside it.
-    pub fn has_words(&self) -> bool {
-        self.names.iter().any(|(value, name)| !name.contains(&format!("nhid {value}")))
+    /// An error if the values of one are words, which were numbered here, and those of the other numbers.
+    pub fn expect_alike(&self, other: &Self) -> anyhow::Result<()> {
+        let alike = self.has_words() == other.has_words();
+        if self.len() > 0 && other.len() > 0 && self.has_values && other.has_values && !alike {
+            bail!("values are numbers in one file and names in another; expected one of both");
+        }
+        Ok(())
+    }
+
+    /// Whether values are words. The number of a next hop object is its value, whatever words stand beside it.
+    fn has_words(&self) -> bool {
+        let is_id = |value: u32, name: &str| {
+            let words = name.split_whitespace();
+            let mut pairs = words.clone().zip(words.skip(1));
+            pairs.any(|(word, id)| word == "nhid" && id.parse() == Ok(value))
+        };
+        self.names.iter().any(|(value, name)| !is_id(*value, name))
     }
 
     /// Gives values the numbers that `names` has for the same names, and new ones to names it lacks.

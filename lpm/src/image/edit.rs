@@ -334,7 +334,7 @@ impl<G: Grace> Builder<'_, G> {
         Ok(Some(entry))
     }
 
-    /// [`Builder::change`] where `word` leads to a raw node: a prefix in one slot changes that word only.
+    /// [`Builder::change`] where `word` leads to a raw node: a prefix changes the words of its slots only.
     fn change_raw<A: Address>(
         &mut self,
         shadow: &Shadow<A>,

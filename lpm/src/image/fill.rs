@@ -173,8 +173,7 @@ impl<G: Grace> Builder<'_, G> {
                 }
                 if swings.len() > mark { self.thin_raw(old, mark, swings) } else { Ok(None) }
             }
-            (NODE6, LEAF6) => self.fill_slots(fill, entry, addr, depth, 0..1 << NODE6.stride, swings),
-            (kind, id) if id == kind.id => {
+            (kind, id) if id == kind.id || (kind, id) == (NODE6, LEAF6) => {
                 self.fill_slots(fill, entry, addr, depth, 0..1 << kind.stride, swings)
             }
             _ => {

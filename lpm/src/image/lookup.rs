@@ -384,7 +384,8 @@ pub(super) fn run_of(words: &[AtomicU32], node: u32, kind: Kind, slot: u32) -> u
     if kind.stride == 6 {
         return (load64(words, node) << (63 - slot)).count_ones().wrapping_sub(1);
     }
-    let starts = load64(words, node.wrapping_add(8 * (slot / layout::NODE8_SLOTS)));
-    let inside = (starts << (63 - slot % layout::NODE8_SLOTS)).count_ones();
+    let (part, bit) = layout::node8_part(slot);
+    let starts = load64(words, node.wrapping_add(8 * part));
+    let inside = (starts << (63 - bit)).count_ones();
     ((starts >> layout::NODE8_SLOTS) as u32 + inside).wrapping_sub(1)
 }

@@ -63,7 +63,7 @@ impl<A: Address> Bucket<A> {
         }
     }
 
-    /// Adds, changes or removes; returns what was there. O(log n + n/8) for the move.
+    /// Adds, changes or removes; returns what there was and is around it. O(log n + n/8) for the move.
     pub fn set(&mut self, prefix: &Prefix<A>, value: Option<u32>) -> Found {
         let found = self.find(&A::Entry::key(prefix));
         let (Ok(at) | Err(at)) = found;

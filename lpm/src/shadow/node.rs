@@ -69,7 +69,7 @@ impl<A: Address, const BUCKET: usize> Slot<A, BUCKET> {
         }
     }
 
-    /// Adds, changes or removes; returns what was there.
+    /// Adds, changes or removes; returns what there was and is around it.
     pub fn set(&mut self, prefix: &Prefix<A>, value: Option<u32>) -> Found {
         match self {
             Self::Bucket(bucket) => {
