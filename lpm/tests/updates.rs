@@ -35,20 +35,24 @@ impl Random {
         addr
     }
 
-    fn prefix<A: Address>(&mut self, bases: &[A], lens: &[u16]) -> Prefix<A> {
+    fn prefix<A: Address>(&mut self, shape: &Shape<'_, A>) -> Prefix<A> {
+        let Shape { bases, lens, .. } = shape;
         let base = bases[self.below(bases.len() as u64) as usize];
         let len = match self.below(4) {
             0 => self.below(u64::from(A::WIDTH) + 1) as u16,
             1 => A::WIDTH,
             _ => lens[self.below(lens.len() as u64) as usize],
         };
-        Prefix::truncated(self.address(base), len)
+        let addr = if self.below(10) < shape.exact { base } else { self.address(base) };
+        Prefix::truncated(addr, len)
     }
 }
 
 struct Shape<'a, A> {
     bases: &'a [A],
     lens: &'a [u16],
+    /// Of ten prefixes so many hold a base itself.
+    exact: u64,
     prefixes: usize,
     values: u64,
     rounds: usize,
@@ -67,12 +71,19 @@ fn check<A: Address>(
     assert_eq!(table.len(), model.len());
     let mut addrs: Vec<A> = Vec::with_capacity(shape.checks);
     for at in 0..shape.checks {
-        let near = random.prefix(shape.bases, shape.lens);
+        let near = random.prefix(shape);
         addrs.push(match at % 3 {
             0 => near.addr(),
             1 => near.last(),
             _ => random.address(near.addr()),
         });
+    }
+    // And what the edges of some prefixes have beside them: the other address of the last bit.
+    for prefix in model.keys().step_by(model.len() / 64 + 1) {
+        for edge in [prefix.addr(), prefix.last()] {
+            let even = edge.masked(A::WIDTH - 1);
+            addrs.extend([even, even.filled(A::WIDTH - 1)]);
+        }
     }
     let answer = |addr: &A| {
         (0..=A::WIDTH).rev().find_map(|len| model.get(&Prefix::truncated(*addr, len)).copied()).unwrap_or(0)
@@ -93,28 +104,29 @@ fn check<A: Address>(
 }
 
 fn stream<A: Address>(seed: u64, shape: Shape<'_, A>) {
+    let shape = &shape;
     let mut random = Random(seed);
     let mut image = Image::create(HeapMemory::new(64 << 20), NoReaders::default(), 2).unwrap();
     let mut model: BTreeMap<Prefix<A>, u32> = BTreeMap::new();
     let value = |random: &mut Random| random.below(shape.values) as u32 * 7919 + 1;
     while model.len() < shape.prefixes {
-        let prefix = random.prefix(shape.bases, shape.lens);
+        let prefix = random.prefix(shape);
         if prefix.len() > 0 {
             model.insert(prefix, value(&mut random));
         }
     }
     let mut table = Table::create(&mut image, 1, model.clone()).unwrap();
-    check(&image, &table, &model, &shape, &mut random);
+    check(&image, &table, &model, shape, &mut random);
     let mut sizes = Vec::new();
     for round in 0..shape.rounds {
         let mut changes = Vec::new();
-        for _ in 0..1 + random.below(300) {
+        for _ in 0..1 + random.below(300.min(shape.prefixes as u64)) {
             let known = random.below(2) == 0;
             let prefix = if known {
-                let from = random.prefix(shape.bases, shape.lens);
+                let from = random.prefix(shape);
                 model.range(from..).next().map_or(from, |(prefix, _)| *prefix)
             } else {
-                random.prefix(shape.bases, shape.lens)
+                random.prefix(shape)
             };
             let keep = random.below(100) < if model.len() > shape.prefixes { 35 } else { 65 };
             changes.push((prefix, keep.then(|| value(&mut random))));
@@ -140,7 +152,7 @@ fn stream<A: Address>(seed: u64, shape: Shape<'_, A>) {
                 assert_eq!(old, known);
             }
         }
-        check(&image, &table, &model, &shape, &mut random);
+        check(&image, &table, &model, shape, &mut random);
         sizes.push(image.stats().used);
     }
     // An image built anew from the same prefixes says how much there is to hold.
@@ -164,6 +176,7 @@ fn ipv4_few_values() {
         Shape {
             bases: &V4,
             lens: &[24, 22, 16, 20, 23, 26, 30],
+            exact: 0,
             prefixes: 6000,
             values: 40,
             rounds: 60,
@@ -176,11 +189,27 @@ fn ipv4_few_values() {
 fn ipv4_more_values_than_codes() {
     stream(
         2,
-        Shape { bases: &V4, lens: &[24, 22, 16], prefixes: 5000, values: 400, rounds: 40, checks: 3000 },
+        Shape {
+            bases: &V4,
+            lens: &[24, 22, 16],
+            exact: 0,
+            prefixes: 5000,
+            values: 400,
+            rounds: 40,
+            checks: 3000,
+        },
     );
     stream(
         3,
-        Shape { bases: &V4, lens: &[24, 22, 16], prefixes: 5000, values: 256, rounds: 60, checks: 3000 },
+        Shape {
+            bases: &V4,
+            lens: &[24, 22, 16],
+            exact: 0,
+            prefixes: 5000,
+            values: 256,
+            rounds: 60,
+            checks: 3000,
+        },
     );
 }
 
@@ -188,9 +217,20 @@ fn ipv4_more_values_than_codes() {
 fn ipv4_distinct_values_and_hosts() {
     stream(
         4,
-        Shape { bases: &V4, lens: &[32, 24, 28], prefixes: 9000, values: 1 << 18, rounds: 40, checks: 3000 },
+        Shape {
+            bases: &V4,
+            lens: &[32, 24, 28],
+            exact: 0,
+            prefixes: 9000,
+            values: 1 << 18,
+            rounds: 40,
+            checks: 3000,
+        },
     );
-    stream(5, Shape { bases: &V4, lens: &[32], prefixes: 300, values: 1 << 18, rounds: 60, checks: 1000 });
+    stream(
+        5,
+        Shape { bases: &V4, lens: &[32], exact: 0, prefixes: 300, values: 1 << 18, rounds: 60, checks: 1000 },
+    );
 }
 
 #[test]
@@ -200,6 +240,7 @@ fn ipv6() {
         Shape {
             bases: &V6,
             lens: &[48, 32, 40, 44, 64, 56],
+            exact: 0,
             prefixes: 5000,
             values: 50,
             rounds: 40,
@@ -208,7 +249,15 @@ fn ipv6() {
     );
     stream(
         7,
-        Shape { bases: &V6, lens: &[128, 127, 64], prefixes: 300, values: 1 << 18, rounds: 60, checks: 1000 },
+        Shape {
+            bases: &V6,
+            lens: &[128, 127, 64],
+            exact: 0,
+            prefixes: 300,
+            values: 1 << 18,
+            rounds: 60,
+            checks: 1000,
+        },
     );
 }
 
@@ -218,19 +267,43 @@ fn other_widths() {
     let bases = [Endpoint::new([192, 0, 2, 1, 0, 80]), Endpoint::new([10, 0, 0, 0, 0, 0])];
     stream(
         8,
-        Shape { bases: &bases, lens: &[48, 32, 24], prefixes: 2000, values: 1000, rounds: 30, checks: 1500 },
+        Shape {
+            bases: &bases,
+            lens: &[48, 32, 24],
+            exact: 0,
+            prefixes: 2000,
+            values: 1000,
+            rounds: 30,
+            checks: 1500,
+        },
     );
     let bases = [Key::<1, 1>::new([0x80])];
-    stream(9, Shape { bases: &bases, lens: &[1], prefixes: 2, values: 3, rounds: 20, checks: 10 });
+    stream(9, Shape { bases: &bases, lens: &[1], exact: 0, prefixes: 2, values: 3, rounds: 20, checks: 10 });
     let bases = [Key::<13, 2>::new([0xaa, 0xa8]), Key::ZERO];
     stream(
         10,
-        Shape { bases: &bases, lens: &[13, 12, 9], prefixes: 700, values: 20, rounds: 40, checks: 1500 },
+        Shape {
+            bases: &bases,
+            lens: &[13, 12, 9],
+            exact: 0,
+            prefixes: 700,
+            values: 20,
+            rounds: 40,
+            checks: 1500,
+        },
     );
     let bases = [Key::<144, 18>::new([7; 18])];
     stream(
         11,
-        Shape { bases: &bases, lens: &[144, 128, 64], prefixes: 2000, values: 1000, rounds: 20, checks: 500 },
+        Shape {
+            bases: &bases,
+            lens: &[144, 128, 64],
+            exact: 0,
+            prefixes: 2000,
+            values: 1000,
+            rounds: 20,
+            checks: 500,
+        },
     );
     let bases = [Key::<2048, 256>::new([0x5a; 256]), Key::ZERO];
     stream(
@@ -238,12 +311,59 @@ fn other_widths() {
         Shape {
             bases: &bases,
             lens: &[2048, 1024, 100],
+            exact: 0,
             prefixes: 300,
             values: 1000,
             rounds: 10,
             checks: 100,
         },
     );
+}
+
+/// Of two values, many prefixes say what those around them say: the image has no trace of them until the outer one goes.
+#[test]
+fn values_that_repeat() {
+    for seed in 1..=100 {
+        let prefixes = 2 + seed as usize % 6;
+        let lens = [84, 127, 64, 33];
+        stream(
+            seed,
+            Shape { bases: &V6[1..2], lens: &lens, exact: 6, prefixes, values: 2, rounds: 40, checks: 40 },
+        );
+        stream(
+            seed,
+            Shape {
+                bases: &V4[3..4],
+                lens: &[31, 24],
+                exact: 6,
+                prefixes,
+                values: 2,
+                rounds: 40,
+                checks: 40,
+            },
+        );
+        let base = [Key::<300, 38>::ZERO];
+        let lens = [299, 200, 160, 30];
+        stream(
+            seed,
+            Shape { bases: &base, lens: &lens, exact: 6, prefixes, values: 2, rounds: 40, checks: 40 },
+        );
+    }
+}
+
+/// A prefix that says what the one around it says leaves no trace in the image, until the outer one goes.
+#[test]
+fn a_prefix_without_effect_gets_one() {
+    let mut image = Image::create(HeapMemory::new(1 << 20), NoReaders::default(), 1).unwrap();
+    let mut table: Table<u128> = Table::create(&mut image, 0, []).unwrap();
+    let prefix = |len| Prefix::truncated(V6[1], len);
+    for (len, value) in [(84, 1), (128, 2), (127, 1)] {
+        table.insert(&mut image, prefix(len), value).unwrap();
+    }
+    let answers = |image: &Image<_, _>| [0, 1, 2].map(|bits| image.reader().lookup6(0, V6[1] ^ bits));
+    assert_eq!(answers(&image), [Some(2), Some(1), Some(1)]);
+    table.remove(&mut image, &prefix(84)).unwrap();
+    assert_eq!(answers(&image), [Some(2), Some(1), None]);
 }
 
 /// A raw8 whose prefixes go one by one becomes smaller and goes with the last: nothing is left behind where a shorter prefix then comes.

@@ -8,12 +8,13 @@ use super::lookup::skip;
 use super::runs::{Spans, starts};
 use super::space::Block;
 use super::walk::{self, SKIP_UNITS};
-use super::words::load;
+use super::words::{load, load64};
 use crate::shadow::{Change, Shadow};
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use core::ops::Range;
+use core::sync::atomic::AtomicU32;
 
 /// One prefix whose addresses change their value.
 pub(crate) struct Fill<'a, A: Address> {
@@ -50,6 +51,19 @@ fn kept<A: Address>(shadow: &Shadow<A>, change: &Change<A>) -> Vec<Prefix<A>> {
 fn child<A: Address>(addr: A, depth: u16, stride: u16, slot: usize) -> A {
     let bits = stride.min(A::WIDTH - depth);
     addr.with_bits(depth, bits, slot >> (stride - bits))
+}
+
+/// `addr`, of `depth` bits, with the bits of the skip at byte offset `at`, and how many it has then.
+fn skip_path<A: Address>(words: &[AtomicU32], at: u32, addr: A, depth: u16) -> (A, u16) {
+    const PART: u16 = 16;
+    let end = depth + skip(words, at, addr, depth).0;
+    let bits = u128::from(load64(words, at)) << 64 | u128::from(load64(words, at + 8));
+    let path = (depth..end).step_by(PART.into()).fold(addr, |path, start| {
+        let part = bits << (start - depth) >> (128 - PART);
+        let len = PART.min(end - start);
+        path.with_bits(start, len, part as usize >> (PART - len))
+    });
+    (path, end)
 }
 
 impl<A: Address> Fill<'_, A> {
@@ -297,18 +311,21 @@ impl<G: Grace> Builder<'_, G> {
         depth: u16,
         swings: &mut Vec<Swing>,
     ) -> Result<Option<u32>, Error> {
-        // All prefixes below it go its way; other addresses have what it says for them.
-        let below =
-            fill.shadow.within(Prefix::truncated(addr, depth)).find(|(prefix, _)| prefix.len() > depth);
         let at = (old & REF_OFFSET) * UNIT;
         let next = at + offset_of!(Skip, next) as u32;
         let otherwise = at + offset_of!(Skip, otherwise) as u32;
         let old_next = load(self.nodes.words, next);
         let mut new = [old_next, load(self.nodes.words, otherwise)];
-        if let Some((prefix, _)) = below {
-            let (len, _) = skip(self.nodes.words, at, prefix.addr(), depth);
-            let end = depth + len;
-            new[0] = self.fill(fill, old_next, prefix.addr().masked(end), end, swings)?.unwrap_or(old_next);
+        let (path, end) = skip_path(self.nodes.words, at, addr, depth);
+        let (all, behind) = (Prefix::truncated(addr, depth), Prefix::truncated(path, end));
+        // Prefixes that keep the value of all other keys were nothing to this node, and are something now.
+        let mut inside = fill.kept.iter().take_while(|prefix| all.covers(prefix));
+        if new[1] == fill.from && inside.any(|prefix| !behind.covers(prefix)) {
+            self.nodes.replace(old);
+            return self.slot(fill.shadow, addr, depth).map(Some);
+        }
+        if let Some(entry) = self.fill(fill, old_next, path, end, swings)? {
+            new[0] = entry;
         }
         if new[1] == fill.from {
             new[1] = fill.to;
