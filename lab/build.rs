@@ -11,11 +11,9 @@ fn main() {
     println!("cargo:rerun-if-env-changed=CLANG");
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-changed=../lpm/include");
-    println!("cargo:rerun-if-changed=../dataplane/bpf/home.bpf.h");
 
     let compile = |source: &str, object: &str, args: &[&str]| {
-        let mut all =
-            vec!["-I../lpm/include", "-I../dataplane/bpf", "-Wall", "-Werror", "-fdebug-compilation-dir=."];
+        let mut all = vec!["-I../lpm/include", "-Wall", "-Werror", "-fdebug-compilation-dir=."];
         all.extend(args);
         let built = SkeletonBuilder::new()
             .source(format!("bpf/{source}.bpf.c"))

@@ -45,8 +45,7 @@ __attribute__((noinline)) int tl_reverse_path4(__u32 table, __u32 source, __u32 
 	__u32 value;
 	__u64 word;
 
-	TL_ENTER();
-	value = tl_lookup4(0, table, source);
+	value = tl_lookup4(TL_IMAGE, table, source);
 	word = value ? tl_action_word(value) : TL_ACTION_NONE;
 	if (tl_action_kind(word) != TL_ACTION_FORWARD)
 		return 0;
@@ -61,8 +60,7 @@ __attribute__((noinline)) __u64 tl_inner_action(__u32 table, __u32 destination)
 {
 	__u32 value;
 
-	TL_ENTER();
-	value = tl_lookup4(0, table, destination);
+	value = tl_lookup4(TL_IMAGE, table, destination);
 	return value ? tl_action_word(value) : TL_ACTION_NONE;
 }
 

@@ -5,7 +5,7 @@
 #ifndef TRIELINE_MAPS_BPF_H
 #define TRIELINE_MAPS_BPF_H
 
-#include "home.bpf.h"
+#include <trieline/bpf.h>
 #include "intf.h"
 
 struct {

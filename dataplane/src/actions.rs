@@ -7,8 +7,8 @@ use trieline_lpm::Grace;
 
 use crate::error::{Error, Result};
 use crate::fib::{Action, Adjacency, Records, check_outer, pack, record, record_of};
-use crate::grace::ReaderGrace;
 use crate::layout::tl_action_kind;
+use trieline_bpf::ReaderGrace;
 
 /// What waits for a grace period.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Actions {
     pub fn alloc(&mut self) -> Result<u32> {
         self.reclaim();
         while self.free_actions.is_empty() && self.wait_for_one() {}
-        let full = Error::Full { what: "action", capacity: self.capacity() };
+        let full = Error::Bpf(trieline_bpf::Error::Full { what: "action", capacity: self.capacity() });
         let id = self.free_actions.pop().ok_or(full)?;
         self.allocated[id as usize] = true;
         self.used += 1;
@@ -74,7 +74,7 @@ impl Actions {
     /// Makes `id` mean `action`, for all routes with that value at once.
     pub fn set(&mut self, id: u32, action: &Action) -> Result<()> {
         if !self.allocated.get(id as usize).is_some_and(|a| *a) {
-            return Err(Error::Argument(format!("action {id} is not allocated")));
+            return Err(Error::argument(format!("action {id} is not allocated")));
         }
         let word = match action {
             Action::Pass(reason) => pack(tl_action_kind::TL_ACTION_VERDICT, reason.verdict(), 0),
@@ -164,13 +164,16 @@ impl Actions {
     /// Writes a record where no action leads to.
     fn new_record(&mut self, adjacency: &Adjacency, outer: &[u8]) -> Result<u32> {
         if adjacency.vlan.is_some_and(|vid| !(1..=4094).contains(&vid)) {
-            return Err(Error::Argument(format!("VLAN {:?}: must be 1 to 4094", adjacency.vlan)));
+            return Err(Error::argument(format!("VLAN {:?}: must be 1 to 4094", adjacency.vlan)));
         }
         if self.free_records.is_empty() {
             self.reclaim();
         }
         while self.free_records.is_empty() && self.wait_for_one() {}
-        let full = Error::Full { what: "adjacency", capacity: self.records.adjacency_count };
+        let full = Error::Bpf(trieline_bpf::Error::Full {
+            what: "adjacency",
+            capacity: self.records.adjacency_count,
+        });
         let index = self.free_records.pop().ok_or(full)?;
         self.records.write(index, &record(adjacency, outer));
         Ok(index)

@@ -10,14 +10,14 @@ use libbpf_rs::libbpf_sys;
 use crate::actions::Actions;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
-use crate::grace::ReaderGrace;
 use crate::layout::tl_instance;
 use crate::load::{PROGRAM, load};
-use crate::memory::{Home, ImageMap, ImageMemory};
 use crate::pins;
 use crate::ports::{PORTS, Port, Ports};
-use crate::probe::{probe, takes_jumbo_redirects};
+use crate::probe::takes_jumbo_redirects;
 use crate::sys;
+use trieline_bpf::ReaderGrace;
+use trieline_bpf::{Home, ImageMap, ImageMemory};
 
 /// What to make or take over.
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ impl Dataplane {
     /// from what is pinned are an error that says which. An error leaves pinned what was, and nothing that was not.
     pub fn open(options: &Options) -> Result<Self> {
         let pin_dir = options.pins.as_path();
-        let lock = pins::own(pin_dir)?;
+        let lock = trieline_bpf::pins::own(pin_dir)?;
         let netns =
             sys::netns_cookie().map_err(|e| Error::kernel("asking for the network namespace's cookie", e))?;
         let pinned = match pins::instance(pin_dir)? {
@@ -347,29 +347,9 @@ fn clear(pin_dir: &Path) -> Result<()> {
 
 fn create_image(options: &Options) -> Result<ImageMap> {
     if options.tables == 0 || options.actions < 2 || options.adjacencies == 0 {
-        return Err(Error::Argument("tables and adjacencies must be at least 1, actions at least 2".into()));
+        return Err(Error::argument("tables and adjacencies must be at least 1, actions at least 2"));
     }
-    let probe = probe();
-    if let Some(home) = options.home {
-        let available = if home == Home::Arena { probe.arena } else { probe.array };
-        return match available {
-            // Without the capabilities a trial fails too; creating says which are missing.
-            Err(reason) if probe.missing_capabilities.is_empty() => {
-                Err(Error::Argument(format!("{home} as home of the image: {reason}")))
-            }
-            _ => ImageMap::create(home, options.image_bytes),
-        };
-    }
-    let arena = match probe.arena {
-        Ok(()) => return ImageMap::create(Home::Arena, options.image_bytes),
-        Err(reason) => reason,
-    };
-    ImageMap::create(Home::Array, options.image_bytes.min(Home::Array.max_bytes())).map_err(|error| {
-        match error {
-            Error::Permission { .. } => error,
-            error => Error::NoHome { arena, array: error.to_string() },
-        }
-    })
+    Ok(ImageMap::choose(options.home, options.image_bytes)?)
 }
 
 fn adopt_image(options: &Options, instance: &tl_instance) -> Result<ImageMap> {

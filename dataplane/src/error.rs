@@ -10,34 +10,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The process may not use BPF.
-    #[error("{operation}: not permitted; missing {missing} (run as root, or grant it)")]
-    Permission {
-        /// What was tried.
-        operation: String,
-        /// Capabilities or kernel settings that are missing.
-        missing: String,
-    },
-    /// A system call failed.
-    #[error("{operation}: {source}")]
-    Kernel {
-        /// What was tried.
-        operation: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// The directory of the pins is not in a BPF file system.
-    #[error("{} is not in a BPF file system: mount -t bpf bpf /sys/fs/bpf", path.display())]
-    NotBpffs {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// Another process owns the pins.
-    #[error("{} is in use by another process", path.display())]
-    InUse {
-        /// The directory.
-        path: PathBuf,
-    },
+    /// What homes, pins, maps and their memory have in common with other programs' tables.
+    #[error(transparent)]
+    Bpf(#[from] trieline_bpf::Error),
     /// What is pinned was made by another version or with other options.
     #[error("pinned `{map}` in {}: {what}; `trieline node detach` removes it (forwarding falls back to the kernel)", path.display())]
     Pins {
@@ -53,14 +28,6 @@ pub enum Error {
     NotPinned {
         /// The directory.
         path: PathBuf,
-    },
-    /// Neither home can hold the image.
-    #[error("no home for the image: as a BPF arena: {arena}; as a memory-mapped array: {array}")]
-    NoHome {
-        /// Why not an arena.
-        arena: String,
-        /// Why not an array.
-        array: String,
     },
     /// The kernel refused the program.
     #[error("the kernel refused the XDP program: {source}\n{log}")]
@@ -100,33 +67,15 @@ pub enum Error {
         /// The highest possible.
         max: u32,
     },
-    /// A map is full.
-    #[error("no room for another {what}: all {capacity} are in use")]
-    Full {
-        /// Of what.
-        what: &'static str,
-        /// How many fit.
-        capacity: u32,
-    },
-    /// A value out of range.
-    #[error("{0}")]
-    Argument(String),
 }
 
 impl Error {
-    /// The last system call's failure. EPERM becomes [`Error::Permission`].
+    /// The last system call's failure.
     pub(crate) fn kernel(operation: impl Into<String>, source: io::Error) -> Self {
-        let operation = operation.into();
-        let missing = crate::probe::missing_capabilities();
-        match source.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) if !missing.is_empty() => {
-                Error::Permission { operation, missing: missing.join(", ") }
-            }
-            Some(libc::EPERM) if crate::probe::bpf_is_locked_down() => Error::Permission {
-                operation,
-                missing: "kernel.unprivileged_bpf_disabled or lockdown permits no BPF".into(),
-            },
-            _ => Error::Kernel { operation, source },
-        }
+        trieline_bpf::Error::kernel(operation, source).into()
+    }
+
+    pub(crate) fn argument(text: impl Into<String>) -> Self {
+        trieline_bpf::Error::Argument(text.into()).into()
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::counters::VERDICTS;
 use crate::error::{Error, Result};
 use crate::layout::{tl_action, tl_action_kind, tl_adjacency, tl_verdict};
-use crate::memory::Mapping;
+use trieline_bpf::Mapping;
 
 /// EtherType of an 802.1Q tag, as in the frame.
 const TPID: [u8; 2] = [0x81, 0x00];
@@ -260,6 +260,6 @@ pub(crate) fn check_outer(outer: &[u8]) -> Result<()> {
     if fits {
         Ok(())
     } else {
-        Err(Error::Argument("outer header: must be IPv6 and an SRH of one segment, 64 bytes".into()))
+        Err(Error::argument("outer header: must be IPv6 and an SRH of one segment, 64 bytes"))
     }
 }

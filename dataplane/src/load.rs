@@ -8,9 +8,9 @@ use libbpf_rs::{MapCore, ObjectBuilder, OpenObject, PrintLevel, set_print};
 
 use crate::dataplane::Options;
 use crate::error::{Error, Result};
-use crate::memory::{Home, ImageMap};
 use crate::pins;
 use crate::sys;
+use trieline_bpf::{Home, ImageMap};
 
 /// The program for each home, aligned as ELF wants it.
 #[repr(align(8))]
@@ -55,25 +55,22 @@ pub(crate) fn load(options: &Options, image: &ImageMap, reopen: bool) -> Result<
     let mut maps = Vec::new();
     for name in MAPS {
         let map = object.maps().find(|m| m.name() == name);
-        let fd = map.ok_or_else(|| Error::Argument(format!("the BPF object has no map `{name}`")))?;
+        let fd = map.ok_or_else(|| Error::argument(format!("the BPF object has no map `{name}`")))?;
         maps.push((name, fd.as_fd().try_clone_to_owned().map_err(fail)?));
     }
     let program = object.progs().find(|p| p.name() == PROGRAM);
     let program =
-        program.ok_or_else(|| Error::Argument(format!("the BPF object has no program `{PROGRAM}`")))?;
+        program.ok_or_else(|| Error::argument(format!("the BPF object has no program `{PROGRAM}`")))?;
     let program = program.as_fd().try_clone_to_owned().map_err(fail)?;
     match Maps::try_from(maps) {
         Ok(maps) => Ok((maps, program)),
-        Err(_) => Err(Error::Argument("the BPF object lacks maps".into())),
+        Err(_) => Err(Error::argument("the BPF object lacks maps")),
     }
 }
 
 /// Sizes the maps that are to be made, or puts the pinned ones in their place.
 fn size_maps(options: &Options, object: &mut OpenObject, reopen: bool) -> Result<()> {
-    let fail = |e: libbpf_rs::Error| Error::Kernel {
-        operation: "sizing the maps".into(),
-        source: io::Error::other(e),
-    };
+    let fail = |e: libbpf_rs::Error| Error::kernel("sizing the maps", io::Error::other(e));
     for mut map in object.maps_mut() {
         let Some(name) = map.name().to_str().filter(|n| MAPS.contains(n)).map(str::to_owned) else {
             continue;
@@ -156,7 +153,7 @@ fn load_error(error: libbpf_rs::Error, log: &Log) -> Error {
         (None, libbpf_rs::ErrorKind::PermissionDenied) => io::Error::from_raw_os_error(libc::EPERM),
         (None, _) => io::Error::other(error.to_string()),
     };
-    if source.raw_os_error() == Some(libc::EPERM) && !crate::probe::missing_capabilities().is_empty() {
+    if source.raw_os_error() == Some(libc::EPERM) && !trieline_bpf::probe::missing_capabilities().is_empty() {
         return Error::kernel("loading the XDP program", source);
     }
     Error::Load { log: log.tail(), source }

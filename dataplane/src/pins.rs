@@ -1,7 +1,6 @@
 //! What is pinned where: the names in an instance's directory, opening them again, and removing them.
 
 use std::fs;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -10,9 +9,9 @@ use crate::dataplane::{AttachMode, Attachment};
 use crate::error::{Error, Result};
 use crate::fib::{Action, Records};
 use crate::layout::{tl_action, tl_adjacency, tl_instance, tl_limits, tl_port};
-use crate::memory::{Home, ImageMap, ImageMemory, Mapping};
 use crate::ports::{PORTS, Port, PortKey, Ports};
 use crate::sys::{self, MapShape};
+use trieline_bpf::{Home, ImageMap, ImageMemory, Mapping};
 
 pub(crate) const VERSION: u32 = tl_limits::TL_INTF_VERSION.0;
 pub(crate) const IMAGE_VERSION: u32 = tl_limits::TL_INTF_IMAGE.0;
@@ -26,14 +25,7 @@ pub(crate) const DEVICES: &str = "devices";
 pub(crate) const JUMBO_DEVICES: &str = "jumbo_devices";
 pub(crate) const COUNTERS: &str = "counters";
 const LINK: &str = "link-";
-/// `f_type` of a BPF file system.
-const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 const ARRAY: u32 = 2;
-
-/// Whether `path` is in a BPF file system.
-pub(crate) fn is_bpffs(path: &Path) -> bool {
-    rustix::fs::statfs(path).is_ok_and(|fs| fs.f_type as u64 == BPF_FS_MAGIC)
-}
 
 pub(crate) fn link_path(pins: &Path, ifindex: u32) -> PathBuf {
     pins.join(format!("{LINK}{ifindex}"))
@@ -122,7 +114,7 @@ pub fn sweep(pins: &Path) -> Result<u32> {
             continue;
         }
         // What another is just making or taking over is locked.
-        let Ok(_claim) = own(&other) else { continue };
+        let Ok(_claim) = trieline_bpf::pins::own(&other) else { continue };
         if links(&other).is_ok_and(|links| links.iter().all(|(_, _, device)| device.is_none())) {
             remove(&other)?;
             swept += 1;
@@ -311,25 +303,4 @@ pub(crate) fn read_counters(fd: &OwnedFd, ports: &Ports) -> Result<Counters> {
 
 pub(crate) fn list_ports(ports: &Ports) -> Result<Vec<(u32, Option<u16>, Port)>> {
     Ok(ports.all()?.into_iter().map(|((ifindex, vlan), port, _)| (ifindex, vlan, port)).collect())
-}
-
-/// Makes the directory of an instance and takes the lock on it that its owner holds.
-pub(crate) fn own(pins: &Path) -> Result<OwnedFd> {
-    let fail = |what: &str, e: io::Error| Error::kernel(format!("{what} {}", pins.display()), e);
-    if !pins.exists() {
-        // Parents too, so look at the nearest one there is.
-        let existing = pins.ancestors().find(|p| p.exists()).unwrap_or(pins);
-        if !is_bpffs(existing) {
-            return Err(Error::NotBpffs { path: pins.into() });
-        }
-        fs::create_dir_all(pins).map_err(|e| fail("making", e))?;
-    } else if !is_bpffs(pins) {
-        return Err(Error::NotBpffs { path: pins.into() });
-    }
-    let directory: OwnedFd = fs::File::open(pins).map_err(|e| fail("opening", e))?.into();
-    match rustix::fs::flock(&directory, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(directory),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: pins.into() }),
-        Err(e) => Err(fail("locking", e.into())),
-    }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::counters;
 use crate::error::{Error, Result};
 use crate::layout::{tl_limits, tl_port, tl_port_flags, tl_tagged};
-use crate::memory::Mapping;
+use trieline_bpf::Mapping;
 
 use crate::sys;
 
@@ -151,9 +151,7 @@ impl Ports {
             })
             .collect();
         let mut key: Option<Vec<u8>> = None;
-        while let Some(next) =
-            sys::map_next_key(self.tagged.as_fd(), key.as_deref(), size_of::<tl_tagged>()).map_err(fail)?
-        {
+        while let Some(next) = sys::map_next_key(self.tagged.as_fd(), key.as_deref()).map_err(fail)? {
             let mut bytes: Bytes = [0; _];
             if sys::map_lookup(self.tagged.as_fd(), &next, &mut bytes).map_err(fail)?
                 && let Some((port, slot)) = decode(bytes)
@@ -173,7 +171,7 @@ impl Ports {
             return Err(Error::Ifindex { ifindex, max: PORTS - 1 });
         }
         if vlan.is_some_and(|vid| !(1..=4094).contains(&vid)) {
-            return Err(Error::Argument(format!("VLAN {vlan:?}: must be 1 to 4094")));
+            return Err(Error::argument(format!("VLAN {vlan:?}: must be 1 to 4094")));
         }
         let all = self.all()?;
         let slot = match all.iter().find(|(k, ..)| *k == key) {

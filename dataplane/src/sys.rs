@@ -1,142 +1,11 @@
-//! The bpf(2) calls that libbpf-rs has no form for that fits: everything by file descriptor and path.
+//! The bpf(2) calls on XDP links and programs that libbpf-rs has no form for that fits, beside those on maps.
 
-use std::ffi::{CString, c_void};
 use std::io;
-use std::mem::{size_of, zeroed};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys as sys;
-
-/// libbpf's convention: negative is -errno.
-fn check(ret: i32) -> io::Result<i32> {
-    if ret < 0 { Err(io::Error::from_raw_os_error(-ret)) } else { Ok(ret) }
-}
-
-fn own(ret: i32) -> io::Result<OwnedFd> {
-    // SAFETY: a non-negative return of these calls is a new file descriptor that nobody else owns.
-    check(ret).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn c_path(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
-}
-
-/// Shape of a map.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MapShape {
-    pub(crate) kind: u32,
-    pub(crate) key: u32,
-    pub(crate) value: u32,
-    pub(crate) entries: u32,
-    pub(crate) flags: u32,
-    /// Address of an arena.
-    pub(crate) extra: u64,
-}
-
-/// Creates a map. `inner` is the template of a map of maps.
-pub(crate) fn map_create(name: &str, shape: MapShape, inner: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
-    let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let options = sys::bpf_map_create_opts {
-        sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
-        map_flags: shape.flags,
-        map_extra: shape.extra,
-        inner_map_fd: inner.map_or(0, |fd| fd.as_raw_fd() as u32),
-        ..Default::default()
-    };
-    // SAFETY: name and options live through the call.
-    own(unsafe {
-        sys::bpf_map_create(shape.kind, name.as_ptr(), shape.key, shape.value, shape.entries, &options)
-    })
-}
-
-fn object_info<T: Copy>(fd: BorrowedFd<'_>) -> io::Result<T> {
-    // SAFETY: T is one of the kernel's bpf_*_info structs, for which all zeros is valid.
-    let mut info: T = unsafe { zeroed() };
-    let mut len = size_of::<T>() as u32;
-    // SAFETY: `info` has `len` bytes.
-    check(unsafe {
-        sys::bpf_obj_get_info_by_fd(fd.as_raw_fd(), (&raw mut info).cast::<c_void>(), &mut len)
-    })?;
-    Ok(info)
-}
-
-/// Shape of an existing map.
-pub(crate) fn map_shape(fd: BorrowedFd<'_>) -> io::Result<MapShape> {
-    let info: sys::bpf_map_info = object_info(fd)?;
-    Ok(MapShape {
-        kind: info.type_,
-        key: info.key_size,
-        value: info.value_size,
-        entries: info.max_entries,
-        flags: info.map_flags,
-        extra: info.map_extra,
-    })
-}
-
-/// Stores an element. `key` and `value` must have the map's sizes (per-CPU maps: of all CPUs).
-pub(crate) fn map_update(fd: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
-    // SAFETY: the callers pass slices of the map's sizes.
-    check(unsafe { sys::bpf_map_update_elem(fd.as_raw_fd(), key.as_ptr().cast(), value.as_ptr().cast(), 0) })
-        .map(drop)
-}
-
-/// Reads an element into `value`; false when there is none.
-pub(crate) fn map_lookup(fd: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
-    // SAFETY: the callers pass slices of the map's sizes.
-    let ret =
-        unsafe { sys::bpf_map_lookup_elem(fd.as_raw_fd(), key.as_ptr().cast(), value.as_mut_ptr().cast()) };
-    match check(ret) {
-        Ok(_) => Ok(true),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// Deletes an element; false when there was none.
-pub(crate) fn map_delete(fd: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
-    // SAFETY: the callers pass a key of the map's size.
-    match check(unsafe { sys::bpf_map_delete_elem(fd.as_raw_fd(), key.as_ptr().cast()) }) {
-        Ok(_) => Ok(true),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// The key after `key` (the first for `None`); `None` at the end.
-pub(crate) fn map_next_key(
-    fd: BorrowedFd<'_>,
-    key: Option<&[u8]>,
-    len: usize,
-) -> io::Result<Option<Vec<u8>>> {
-    let mut next = vec![0; len];
-    let from = key.map_or(std::ptr::null(), |k| k.as_ptr());
-    // SAFETY: key and next have the map's key size.
-    match check(unsafe { sys::bpf_map_get_next_key(fd.as_raw_fd(), from.cast(), next.as_mut_ptr().cast()) }) {
-        Ok(_) => Ok(Some(next)),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Pins an object.
-pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    let path = c_path(path)?;
-    // SAFETY: the path is a C string.
-    check(unsafe { sys::bpf_obj_pin(fd.as_raw_fd(), path.as_ptr()) }).map(drop)
-}
-
-/// Opens a pinned object; `None` when nothing is pinned there.
-pub(crate) fn get(path: &Path) -> io::Result<Option<OwnedFd>> {
-    let path = c_path(path)?;
-    // SAFETY: the path is a C string.
-    match own(unsafe { sys::bpf_obj_get(path.as_ptr()) }) {
-        Ok(fd) => Ok(Some(fd)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
+pub(crate) use trieline_bpf::sys::*;
 
 /// Attaches an XDP program to a device by a link.
 pub(crate) fn link_xdp(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> io::Result<OwnedFd> {
@@ -145,8 +14,8 @@ pub(crate) fn link_xdp(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> io:
         flags,
         ..Default::default()
     };
-    // SAFETY: options live through the call.
-    own(unsafe { sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, sys::BPF_XDP, &options) })
+    // SAFETY: options live through the call, which returns a new descriptor.
+    unsafe { own(sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, sys::BPF_XDP, &options)) }
 }
 
 /// Replaces a link's program.
@@ -163,7 +32,8 @@ pub(crate) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Device of an XDP link; `None` when its device is gone or it is another kind of link.
 pub(crate) fn link_device(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
-    let info: sys::bpf_link_info = object_info(link)?;
+    // SAFETY: the struct for links.
+    let info: sys::bpf_link_info = unsafe { object_info(link) }?;
     if info.type_ != sys::BPF_LINK_TYPE_XDP {
         return Ok(None);
     }
@@ -199,9 +69,10 @@ pub(crate) fn xdp_query(ifindex: u32) -> io::Result<XdpState> {
 
 /// Name of a program.
 pub(crate) fn program_name(id: u32) -> io::Result<String> {
-    // SAFETY: a plain call.
-    let fd = own(unsafe { sys::bpf_prog_get_fd_by_id(id) })?;
-    let info: sys::bpf_prog_info = object_info(std::os::fd::AsFd::as_fd(&fd))?;
+    // SAFETY: the call returns a new descriptor.
+    let fd = unsafe { own(sys::bpf_prog_get_fd_by_id(id)) }?;
+    // SAFETY: the struct for programs.
+    let info: sys::bpf_prog_info = unsafe { object_info(std::os::fd::AsFd::as_fd(&fd)) }?;
     Ok(info.name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect())
 }
 

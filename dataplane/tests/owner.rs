@@ -12,6 +12,7 @@ use common::netns::*;
 use common::packet::*;
 use common::*;
 use libbpf_rs::MapCore;
+use trieline_bpf as bpf;
 use trieline_dataplane::{
     Action, AttachMode, Dataplane, Error, Options, PassReason, ReaderGrace, detach_all, open_readonly,
 };
@@ -46,7 +47,10 @@ fn restart_keeps_forwarding() {
         first.set_port(LO, Some(9), port(ALL)).unwrap();
         first.set_device(LO).unwrap();
         assert_eq!(test_run(first.program(), &frame).0, XDP_REDIRECT);
-        assert!(matches!(Dataplane::open(&options), Err(Error::InUse { .. })), "one owner at a time");
+        assert!(
+            matches!(Dataplane::open(&options), Err(Error::Bpf(bpf::Error::InUse { .. }))),
+            "one owner at a time"
+        );
         let (program, counted) = (first.program().try_clone_to_owned().unwrap(), first.counters().unwrap());
         drop(first);
         assert_eq!(test_run(&program, &frame).0, XDP_REDIRECT, "without an owner");
@@ -278,7 +282,7 @@ fn missing_capabilities_are_named() {
         let sets = rustix::thread::CapabilitySets { effective: none, permitted: none, inheritable: none };
         rustix::thread::set_capabilities(None, sets).unwrap();
         match Dataplane::open(&good) {
-            Err(error @ Error::Permission { .. }) => {
+            Err(error @ Error::Bpf(bpf::Error::Permission { .. })) => {
                 let text = error.to_string();
                 for capability in ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"] {
                     assert!(text.contains(capability), "{text}");
@@ -303,13 +307,16 @@ fn wrong_options() {
     let outside = std::env::temp_dir().join("tldp-not-bpffs");
     assert!(matches!(
         Dataplane::open(&Options { pins: outside, ..good.clone() }),
-        Err(Error::NotBpffs { .. })
+        Err(Error::Bpf(bpf::Error::NotBpffs { .. }))
     ));
     for image_bytes in [0, 4096, 3 << 20, home.max_bytes() * 2] {
         let wrong = Options { image_bytes, ..good.clone() };
-        assert!(matches!(Dataplane::open(&wrong), Err(Error::Argument(_))), "{image_bytes}");
+        assert!(matches!(Dataplane::open(&wrong), Err(Error::Bpf(bpf::Error::Argument(_)))), "{image_bytes}");
     }
-    assert!(matches!(Dataplane::open(&Options { actions: 0, ..good.clone() }), Err(Error::Argument(_))));
+    assert!(matches!(
+        Dataplane::open(&Options { actions: 0, ..good.clone() }),
+        Err(Error::Bpf(bpf::Error::Argument(_)))
+    ));
     // What was begun and not finished does not hinder.
     assert!(!Dataplane::open(&good).unwrap().reopened());
 }
@@ -326,13 +333,13 @@ fn actions_are_reused_only_after_a_grace_period() {
     assert_eq!((actions.capacity(), actions.used()), (3, 0));
     let ids: Vec<u32> = (0..3).map(|_| actions.alloc().unwrap()).collect();
     assert_eq!(ids, [1, 2, 3], "0 means no route");
-    assert!(matches!(actions.alloc(), Err(Error::Full { what: "action", .. })));
+    assert!(matches!(actions.alloc(), Err(Error::Bpf(bpf::Error::Full { what: "action", .. }))));
     for id in &ids {
         actions.set(*id, &Action::Forward(adjacency(LO))).unwrap();
     }
     // Every record is in use: a changed neighbour needs one aside.
     let other = Action::Forward(trieline_dataplane::Adjacency { mtu: 9000, ..adjacency(LO) });
-    assert!(matches!(actions.set(1, &other), Err(Error::Full { what: "adjacency", .. })));
+    assert!(matches!(actions.set(1, &other), Err(Error::Bpf(bpf::Error::Full { what: "adjacency", .. }))));
     assert_eq!(actions.get(1), Some(Action::Forward(adjacency(LO))), "and the old one stays");
     actions.set(2, &Action::Pass(PassReason::Unresolved)).unwrap();
     let began = Instant::now();
@@ -344,15 +351,18 @@ fn actions_are_reused_only_after_a_grace_period() {
     assert_eq!(actions.used(), 2);
     assert_eq!(actions.alloc().unwrap(), 3);
     assert_eq!(actions.get(3), None);
-    assert!(matches!(actions.set(77, &Action::Pass(PassReason::Local)), Err(Error::Argument(_))));
+    assert!(matches!(
+        actions.set(77, &Action::Pass(PassReason::Local)),
+        Err(Error::Bpf(bpf::Error::Argument(_)))
+    ));
     let outer = vec![0u8; 64];
     assert!(matches!(
         actions.set(3, &Action::Encaps { adjacency: adjacency(LO), outer }),
-        Err(Error::Argument(_))
+        Err(Error::Bpf(bpf::Error::Argument(_)))
     ));
     for vlan in [0, 4095] {
         let tagged = trieline_dataplane::Adjacency { vlan: Some(vlan), ..adjacency(LO) };
-        assert!(matches!(actions.set(3, &Action::Forward(tagged)), Err(Error::Argument(_))));
+        assert!(matches!(actions.set(3, &Action::Forward(tagged)), Err(Error::Bpf(bpf::Error::Argument(_)))));
     }
 }
 

@@ -31,8 +31,6 @@ struct {
 	__type(value, __u32);
 } trie6 SEC(".maps");
 
-#define USE_IMAGE()
-
 static __always_inline __u32 lookup4(__u32 address)
 {
 	struct bpf_lpm_trie_key4 key = {.prefixlen = 32};
@@ -56,15 +54,14 @@ static __always_inline __u32 lookup6(__u64 hi, __u64 lo)
 
 #else
 
-#include "home.bpf.h"
-#define USE_IMAGE() TL_ENTER()
+#include <trieline/bpf.h>
 
 /* The table under test is the image's first. */
-static __always_inline __u32 lookup4(__u32 address) { return tl_lookup4(0, 0, bpf_ntohl(address)); }
+static __always_inline __u32 lookup4(__u32 address) { return tl_lookup4(TL_IMAGE, 0, bpf_ntohl(address)); }
 
 static __always_inline __u32 lookup6(__u64 hi, __u64 lo)
 {
-	return tl_lookup6(0, 0, bpf_be64_to_cpu(hi), bpf_be64_to_cpu(lo));
+	return tl_lookup6(TL_IMAGE, 0, bpf_be64_to_cpu(hi), bpf_be64_to_cpu(lo));
 }
 
 #endif
@@ -118,18 +115,10 @@ static __always_inline int packet6_with(struct xdp_md *ctx, int look)
 }
 
 SEC("xdp")
-int packet4(struct xdp_md *ctx)
-{
-	USE_IMAGE();
-	return packet4_with(ctx, 1);
-}
+int packet4(struct xdp_md *ctx) { return packet4_with(ctx, 1); }
 
 SEC("xdp")
-int packet6(struct xdp_md *ctx)
-{
-	USE_IMAGE();
-	return packet6_with(ctx, 1);
-}
+int packet6(struct xdp_md *ctx) { return packet6_with(ctx, 1); }
 
 SEC("xdp")
 int empty4(struct xdp_md *ctx) { return packet4_with(ctx, 0); }
@@ -194,7 +183,6 @@ static long answer_step6(__u64 i, void *unused)
 		struct lab_loop loop = {.from = lookups.done};                                               \
 		long done;                                                                                   \
                                                                                                              \
-		USE_IMAGE();                                                                                 \
 		lookups.first_ns = bpf_ktime_get_ns();                                                       \
 		done = bpf_loop(lookups.limit, step, &loop, 0);                                              \
 		lookups.last_ns = bpf_ktime_get_ns();                                                        \

@@ -155,11 +155,11 @@ impl Daemon {
                 if missing.is_empty() {
                     return Err(error.into());
                 }
-                return Err(trieline_dataplane::Error::Permission {
+                let permission = trieline_bpf::Error::Permission {
                     operation: error.to_string(),
                     missing: missing.join(", "),
-                }
-                .into());
+                };
+                return Err(trieline_dataplane::Error::from(permission).into());
             }
             Err(error) => return Err(error.into()),
         };

@@ -8,10 +8,11 @@ use std::process::Command;
 const FLOORS: &[(&str, u32)] = &[
     ("trieline-lpm", 1),
     ("trieline-trace", 1),
-    ("trieline-dataplane", 2),
-    ("trieline-node", 3),
+    ("trieline-bpf", 2),
+    ("trieline-dataplane", 3),
+    ("trieline-node", 4),
     ("trieline-lab", 3),
-    ("trieline-cli", 4),
+    ("trieline-cli", 5),
 ];
 
 /// Workspace members that are no box: nobody may depend on them, and they see trieline only from outside.
@@ -22,7 +23,7 @@ const FACE: &str = "trieline-cli";
 const FACE_ONLY: &[&str] = &["anyhow", "clap", "indicatif", "toml", "tracing-subscriber", "sd-notify"];
 
 /// Boxes that may talk to BPF themselves.
-const BPF_BOXES: &[&str] = &["trieline-dataplane", "trieline-trace", "trieline-lab"];
+const BPF_BOXES: &[&str] = &["trieline-bpf", "trieline-dataplane", "trieline-trace", "trieline-lab"];
 
 struct Edge {
     name: String,

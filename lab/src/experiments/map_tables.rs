@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use trieline_dataplane::Home;
+use trieline_bpf::Home;
 use trieline_lpm::Prefix;
 
 pub use document::{Parameters, Row, lines};

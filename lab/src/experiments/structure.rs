@@ -4,7 +4,7 @@ use std::{fs, os::fd::AsRawFd, time::Instant};
 
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use serde::Serialize;
-use trieline_dataplane::memory::{Home, ImageMap};
+use trieline_bpf::{Home, ImageMap};
 use trieline_lpm::{HeapMemory, Image, NoReaders, Prefix, Table};
 
 use crate::{

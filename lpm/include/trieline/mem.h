@@ -3,7 +3,7 @@
  * How the lookups of lpm.h read an image, by where it lives. Define one before including lpm.h:
  *
  *   TL_HOME_ARENA   BPF arena mapped at 1 << 44 (map_extra), so that an offset is the low half of the
- * pointer. Needs Linux 6.9 and clang -mcpu=v4. The program must name the arena once (TL_USE_ARENA).
+ * pointer. Needs Linux 6.9 and clang -mcpu=v4. The program must name the arena (bpf.h does).
  *   TL_HOME_ARRAY   a global byte array `tl_image_bytes` (a memory-mapped BPF array of one element), its size
  * a power of two of at most 512 MiB, `tl_image_mask` = size - 1 in read-only data. Linux 5.5.
  *   neither         native C: `struct tl_view` says where the image is and how long its memory is. Loads past
@@ -26,7 +26,6 @@ typedef const void *tl_base_t;
 #define tl_load32(base, off) (*(volatile __u32 tl_arena *)(__u64)(__u32)(off))
 #define tl_load64(base, off) (*(volatile __u64 tl_arena *)(__u64)(__u32)(off))
 #define tl_load8(base, off) (*(volatile __u8 tl_arena *)(__u64)(__u32)(off))
-#define TL_USE_ARENA(map) asm volatile("" ::"r"(&(map)))
 
 #elif defined(TL_HOME_ARRAY)
 

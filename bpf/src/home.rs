@@ -1,11 +1,11 @@
 //! Homes of the image: a BPF arena or a memory-mapped BPF array, created, opened and mapped.
 //!
-//! Also for other users of the same headers (benchmarks): [`ImageMap::create`] makes a home, [`ImageMap::place`] gives it to an
-//! opened object that includes `bpf/home.bpf.h`.
+//! [`ImageMap::create`] makes a home, [`ImageMap::place`] gives it to an opened object that includes `trieline/bpf.h`.
 
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -15,6 +15,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use trieline_lpm::Memory;
 
 use crate::error::{Error, Result};
+use crate::probe::missing_capabilities;
 use crate::sys::{self, MapShape};
 
 const ARENA: u32 = 33;
@@ -60,7 +61,7 @@ impl fmt::Display for Home {
 
 /// Memory of a BPF map in this process.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     at: NonNull<u8>,
     bytes: usize,
 }
@@ -73,7 +74,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `bytes` of a memory-mapped array.
-    pub(crate) fn of_array(fd: BorrowedFd<'_>, bytes: u64) -> io::Result<Self> {
+    pub fn of_array(fd: BorrowedFd<'_>, bytes: u64) -> io::Result<Self> {
         let bytes = usize::try_from(bytes.next_multiple_of(PAGE)).map_err(io::Error::other)?;
         // SAFETY: the kernel chooses a free address.
         let at = unsafe {
@@ -97,7 +98,7 @@ impl Mapping {
     }
 
     /// The first `count` 64-bit words.
-    pub(crate) fn words64(&self, count: usize) -> &[AtomicU64] {
+    pub fn words64(&self, count: usize) -> &[AtomicU64] {
         assert!(count * 8 <= self.bytes);
         // SAFETY: mapped until drop, page-aligned, long enough; these words are only accessed atomically.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), count) }
@@ -189,8 +190,39 @@ impl ImageMap {
         }
     }
 
+    /// A new home: as `home` says, or an arena where the kernel has one and else an array, then of at most 512 MiB.
+    pub fn choose(home: Option<Home>, bytes: u64) -> Result<Self> {
+        let chosen = home.unwrap_or(Home::Arena);
+        let reason = match chosen.probe() {
+            Err(reason) if missing_capabilities().is_empty() => reason,
+            // Without the capabilities a trial fails too; creating says which are missing.
+            _ => return Self::create(chosen, bytes),
+        };
+        if home.is_some() {
+            return Err(Error::Argument(format!("{chosen} as home of the image: {reason}")));
+        }
+        Self::create(Home::Array, bytes.min(Home::Array.max_bytes())).map_err(|error| match error {
+            Error::Permission { .. } => error,
+            error => Error::NoHome { arena: reason, array: error.to_string() },
+        })
+    }
+
+    /// Maps the home that is pinned at `path`: to give it to a program while another process, or nobody, changes its tables.
+    pub fn pinned(path: &Path) -> Result<Self> {
+        let fail = |error| Error::kernel(format!("opening the pin {}", path.display()), error);
+        let fd = sys::get(path).map_err(fail)?.ok_or_else(|| Error::NotPinned { path: path.into() })?;
+        let shape = sys::map_shape(fd.as_fd()).map_err(fail)?;
+        Self::adopt(fd)?.ok_or_else(|| Error::Pinned {
+            path: path.into(),
+            what: format!(
+                "a map of type {} with {} elements of {} bytes",
+                shape.kind, shape.entries, shape.value
+            ),
+        })
+    }
+
     /// Maps an existing home. `None` when the map is neither.
-    pub(crate) fn adopt(fd: OwnedFd) -> Result<Option<Self>> {
+    pub fn adopt(fd: OwnedFd) -> Result<Option<Self>> {
         let shape = sys::map_shape(fd.as_fd()).map_err(|e| Error::kernel("reading the image's map", e))?;
         let failed = |e: io::Error| match e.raw_os_error() {
             Some(libc::EEXIST) => Error::Argument(format!(
@@ -233,7 +265,7 @@ impl ImageMap {
         self.memory.clone()
     }
 
-    /// Makes an opened object that includes `bpf/home.bpf.h`, compiled for this home, use this map.
+    /// Makes an opened object that includes `trieline/bpf.h`, compiled for this home, use this map.
     pub fn place(&self, object: &mut OpenObject) -> Result<()> {
         let fail = |e: libbpf_rs::Error| Error::Kernel {
             operation: "placing the image".into(),
@@ -249,13 +281,13 @@ impl ImageMap {
                     map.reuse_fd(self.fd()).map_err(fail)?;
                     placed = true;
                 }
-                (Home::Array, Some(".bss.image")) => {
+                (Home::Array, Some(".bss.tl_tables")) => {
                     // First the size, so that libbpf's own mapping of the section has it too; it is never touched.
                     map.set_value_size(shape.value).map_err(fail)?;
                     map.reuse_fd(self.fd()).map_err(fail)?;
                     placed = true;
                 }
-                (Home::Array, Some(".rodata.image")) => {
+                (Home::Array, Some(".rodata.tl_mask")) => {
                     map.set_initial_value(&(shape.value - 1).to_ne_bytes()).map_err(fail)?;
                 }
                 _ => {}

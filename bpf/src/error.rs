@@ -1,0 +1,95 @@
+//! What can go wrong between user space and BPF maps, each with what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Failure of an operation on homes, pins or tables. What there was before is as it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The process may not use BPF.
+    #[error("{operation}: not permitted; missing {missing} (run as root, or grant it)")]
+    Permission {
+        /// What was tried.
+        operation: String,
+        /// Capabilities or kernel settings that are missing.
+        missing: String,
+    },
+    /// A system call failed.
+    #[error("{operation}: {source}")]
+    Kernel {
+        /// What was tried.
+        operation: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The directory of the pins is not in a BPF file system.
+    #[error("{} is not in a BPF file system: mount -t bpf bpf /sys/fs/bpf", path.display())]
+    NotBpffs {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Another process owns the pins.
+    #[error("{} is in use by another process", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Nothing is pinned there.
+    #[error("{}: nothing is pinned there; expected the tables that another call has pinned", path.display())]
+    NotPinned {
+        /// The pin.
+        path: PathBuf,
+    },
+    /// What is pinned there is no image's home.
+    #[error("{}: {what}; expected the pinned home of trieline tables", path.display())]
+    Pinned {
+        /// The pin.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
+    /// Neither home can hold the image.
+    #[error("no home for the image: as a BPF arena: {arena}; as a memory-mapped array: {array}")]
+    NoHome {
+        /// Why not an arena.
+        arena: String,
+        /// Why not an array.
+        array: String,
+    },
+    /// A map is full.
+    #[error("no room for another {what}: all {capacity} are in use")]
+    Full {
+        /// Of what.
+        what: &'static str,
+        /// How many fit.
+        capacity: u32,
+    },
+    /// The image, or one of its tables.
+    #[error(transparent)]
+    Image(#[from] trieline_lpm::Error),
+    /// A value out of range.
+    #[error("{0}")]
+    Argument(String),
+}
+
+impl Error {
+    /// The last system call's failure. EPERM becomes [`Error::Permission`].
+    pub fn kernel(operation: impl Into<String>, source: io::Error) -> Self {
+        let operation = operation.into();
+        let missing = crate::probe::missing_capabilities();
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) if !missing.is_empty() => {
+                Error::Permission { operation, missing: missing.join(", ") }
+            }
+            Some(libc::EPERM) if crate::probe::bpf_is_locked_down() => Error::Permission {
+                operation,
+                missing: "kernel.unprivileged_bpf_disabled or lockdown permits no BPF".into(),
+            },
+            _ => Error::Kernel { operation, source },
+        }
+    }
+}

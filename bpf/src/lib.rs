@@ -1,0 +1,17 @@
+#![doc = include_str!("../README.md")]
+
+mod error;
+mod grace;
+mod home;
+#[doc(hidden)] // for the dataplane
+pub mod pins;
+#[doc(hidden)] // for the dataplane
+pub mod probe;
+#[doc(hidden)] // for the dataplane
+pub mod sys;
+mod tables;
+
+pub use error::{Error, Result};
+pub use grace::ReaderGrace;
+pub use home::{Home, ImageMap, ImageMemory, Mapping};
+pub use tables::{Options, Tables};

@@ -1,0 +1,37 @@
+//! Directories of pins: in a BPF file system, each locked by the one process that changes what is pinned there.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// `f_type` of a BPF file system.
+const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+
+/// Whether `path` is in a BPF file system.
+pub fn is_bpffs(path: &Path) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|fs| fs.f_type as u64 == BPF_FS_MAGIC)
+}
+
+/// Makes a directory for pins and takes the lock on it that its owner holds, as long as the descriptor is open.
+pub fn own(pins: &Path) -> Result<OwnedFd> {
+    let fail = |what: &str, e: io::Error| Error::kernel(format!("{what} {}", pins.display()), e);
+    if !pins.exists() {
+        // Parents too, so look at the nearest one there is.
+        let existing = pins.ancestors().find(|p| p.exists()).unwrap_or(pins);
+        if !is_bpffs(existing) {
+            return Err(Error::NotBpffs { path: pins.into() });
+        }
+        fs::create_dir_all(pins).map_err(|e| fail("making", e))?;
+    } else if !is_bpffs(pins) {
+        return Err(Error::NotBpffs { path: pins.into() });
+    }
+    let directory: OwnedFd = fs::File::open(pins).map_err(|e| fail("opening", e))?.into();
+    match rustix::fs::flock(&directory, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(directory),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: pins.into() }),
+        Err(e) => Err(fail("locking", e.into())),
+    }
+}

@@ -1,0 +1,207 @@
+//! The bpf(2) calls on maps and pins that libbpf-rs has no form for that fits: everything by file descriptor and path.
+
+use std::ffi::{CString, c_void};
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use libbpf_rs::libbpf_sys as sys;
+
+/// The result of a call by libbpf's convention: negative is -errno.
+pub fn check(ret: i32) -> io::Result<i32> {
+    if ret < 0 { Err(io::Error::from_raw_os_error(-ret)) } else { Ok(ret) }
+}
+
+/// The file descriptor that a call returned.
+///
+/// # Safety
+///
+/// If not negative, `ret` is a new descriptor that nobody else owns.
+pub unsafe fn own(ret: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the caller promises it.
+    check(ret).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
+}
+
+/// Shape of a map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapShape {
+    /// `enum bpf_map_type`.
+    pub kind: u32,
+    /// Bytes of a key.
+    pub key: u32,
+    /// Bytes of a value.
+    pub value: u32,
+    /// Elements there can be.
+    pub entries: u32,
+    /// `BPF_F_*`.
+    pub flags: u32,
+    /// Address of an arena.
+    pub extra: u64,
+}
+
+/// Creates a map. `inner` is the template of a map of maps.
+pub fn map_create(name: &str, shape: MapShape, inner: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
+    let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let options = sys::bpf_map_create_opts {
+        sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
+        map_flags: shape.flags,
+        map_extra: shape.extra,
+        inner_map_fd: inner.map_or(0, |fd| fd.as_raw_fd() as u32),
+        ..Default::default()
+    };
+    // SAFETY: name and options live through the call, which returns a new descriptor.
+    unsafe {
+        own(sys::bpf_map_create(shape.kind, name.as_ptr(), shape.key, shape.value, shape.entries, &options))
+    }
+}
+
+/// What the kernel tells of a map, program or link.
+///
+/// # Safety
+///
+/// `T` is the kernel's bpf_*_info of that kind of object (all zeros are valid for each).
+pub unsafe fn object_info<T: Copy>(fd: BorrowedFd<'_>) -> io::Result<T> {
+    // SAFETY: the caller promises that zeros are valid.
+    let mut info: T = unsafe { zeroed() };
+    let mut len = size_of::<T>() as u32;
+    // SAFETY: `info` has `len` bytes.
+    check(unsafe {
+        sys::bpf_obj_get_info_by_fd(fd.as_raw_fd(), (&raw mut info).cast::<c_void>(), &mut len)
+    })?;
+    Ok(info)
+}
+
+/// Shape of an existing map.
+pub fn map_shape(fd: BorrowedFd<'_>) -> io::Result<MapShape> {
+    // SAFETY: the struct for maps; of another object the kernel would say EINVAL or fill what they share.
+    let info: sys::bpf_map_info = unsafe { object_info(fd) }?;
+    Ok(MapShape {
+        kind: info.type_,
+        key: info.key_size,
+        value: info.value_size,
+        entries: info.max_entries,
+        flags: info.map_flags,
+        extra: info.map_extra,
+    })
+}
+
+/// Number of a map.
+pub fn map_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: the struct for maps.
+    let info: sys::bpf_map_info = unsafe { object_info(fd) }?;
+    Ok(info.id)
+}
+
+/// Numbers of the maps that a program uses.
+pub fn program_maps(fd: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    // SAFETY: the struct for programs.
+    let info: sys::bpf_prog_info = unsafe { object_info(fd) }?;
+    let mut ids = vec![0u32; info.nr_map_ids as usize];
+    // SAFETY: zeros are valid.
+    let mut info: sys::bpf_prog_info = unsafe { zeroed() };
+    info.nr_map_ids = ids.len() as u32;
+    info.map_ids = ids.as_mut_ptr() as u64;
+    let mut len = size_of::<sys::bpf_prog_info>() as u32;
+    // SAFETY: `info` has `len` bytes and names `ids`, which has as many elements as it says.
+    check(unsafe {
+        sys::bpf_obj_get_info_by_fd(fd.as_raw_fd(), (&raw mut info).cast::<c_void>(), &mut len)
+    })?;
+    ids.truncate(info.nr_map_ids as usize);
+    Ok(ids)
+}
+
+/// Bytes of a map's key, and of its value as user space sees it: per-CPU maps have one for each CPU, each a multiple of 8.
+fn element(fd: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
+    const PER_CPU: [u32; 4] = [
+        sys::BPF_MAP_TYPE_PERCPU_HASH,
+        sys::BPF_MAP_TYPE_PERCPU_ARRAY,
+        sys::BPF_MAP_TYPE_LRU_PERCPU_HASH,
+        sys::BPF_MAP_TYPE_PERCPU_CGROUP_STORAGE,
+    ];
+    let shape = map_shape(fd)?;
+    let value = shape.value as usize;
+    let cpus = libbpf_rs::num_possible_cpus().map_err(io::Error::other)?;
+    let value = if PER_CPU.contains(&shape.kind) { value.next_multiple_of(8) * cpus } else { value };
+    Ok((shape.key as usize, value))
+}
+
+fn expect(what: &str, is: usize, must: usize) -> io::Result<()> {
+    if is == must {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{is} bytes of {what}, the map has {must}")))
+}
+
+/// Stores an element. `key` and `value` must have the map's sizes (per-CPU maps: of all CPUs).
+pub fn map_update(fd: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
+    let sizes = element(fd)?;
+    expect("key", key.len(), sizes.0)?;
+    expect("value", value.len(), sizes.1)?;
+    // SAFETY: both have the map's sizes.
+    check(unsafe { sys::bpf_map_update_elem(fd.as_raw_fd(), key.as_ptr().cast(), value.as_ptr().cast(), 0) })
+        .map(drop)
+}
+
+/// Reads an element into `value`; false when there is none.
+pub fn map_lookup(fd: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
+    let sizes = element(fd)?;
+    expect("key", key.len(), sizes.0)?;
+    expect("value", value.len(), sizes.1)?;
+    // SAFETY: both have the map's sizes.
+    let ret =
+        unsafe { sys::bpf_map_lookup_elem(fd.as_raw_fd(), key.as_ptr().cast(), value.as_mut_ptr().cast()) };
+    match check(ret) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes an element; false when there was none.
+pub fn map_delete(fd: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
+    expect("key", key.len(), element(fd)?.0)?;
+    // SAFETY: the key has the map's size.
+    match check(unsafe { sys::bpf_map_delete_elem(fd.as_raw_fd(), key.as_ptr().cast()) }) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The key after `key` (the first for `None`); `None` at the end.
+pub fn map_next_key(fd: BorrowedFd<'_>, key: Option<&[u8]>) -> io::Result<Option<Vec<u8>>> {
+    let len = element(fd)?.0;
+    expect("key", key.map_or(len, <[u8]>::len), len)?;
+    let mut next = vec![0; len];
+    let from = key.map_or(std::ptr::null(), |k| k.as_ptr());
+    // SAFETY: key and next have the map's key size.
+    match check(unsafe { sys::bpf_map_get_next_key(fd.as_raw_fd(), from.cast(), next.as_mut_ptr().cast()) }) {
+        Ok(_) => Ok(Some(next)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Pins an object.
+pub fn pin(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: the path is a C string.
+    check(unsafe { sys::bpf_obj_pin(fd.as_raw_fd(), path.as_ptr()) }).map(drop)
+}
+
+/// Opens a pinned object; `None` when nothing is pinned there.
+pub fn get(path: &Path) -> io::Result<Option<OwnedFd>> {
+    let path = c_path(path)?;
+    // SAFETY: the path is a C string, and the call returns a new descriptor.
+    match unsafe { own(sys::bpf_obj_get(path.as_ptr())) } {
+        Ok(fd) => Ok(Some(fd)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,150 @@
+//! Tables for anybody's BPF program: one image in a BPF map, its one writer, and the pin that outlives it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use libbpf_rs::libbpf_sys::BPF_PROG_TYPE_SYSCALL;
+use libbpf_rs::{Object, OpenObject};
+use trieline_lpm::{Image, Reader};
+
+use crate::error::{Error, Result};
+use crate::grace::ReaderGrace;
+use crate::home::{Home, ImageMap, ImageMemory};
+use crate::{pins, sys};
+
+/// Name of the pin in its directory.
+const PIN: &str = "image";
+
+/// What to make.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the tables live; `None`: in an arena where the kernel has one, else in an array.
+    pub home: Option<Home>,
+    /// Size of all tables together, bytes: a power of two from 64 KiB. An arena takes memory only as it fills, up to 4 GiB; an array
+    /// takes all of it at once and has at most 512 MiB.
+    pub bytes: u64,
+    /// Tables there can be, with the ids 0 ... `tables`-1.
+    pub tables: u32,
+}
+
+impl Default for Options {
+    /// 64 MiB, 64 tables: room for a full Internet table several times over.
+    fn default() -> Self {
+        Self { home: None, bytes: 64 << 20, tables: 64 }
+    }
+}
+
+/// The tables in one BPF map, and the right to change them.
+///
+/// One process at a time has it for pinned tables; for others it is this value. Fill a table with
+/// [`trieline_lpm::Table::create`] on [`Tables::image`]; programs see each change at once.
+#[derive(Debug)]
+pub struct Tables {
+    map: ImageMap,
+    image: Image<ImageMemory, ReaderGrace>,
+    /// Of the pin's directory.
+    lock: Option<OwnedFd>,
+}
+
+impl Tables {
+    /// New tables, all of them empty. They go with this value and the programs that use them, unless they are pinned.
+    pub fn create(options: &Options) -> Result<Self> {
+        let map = ImageMap::choose(options.home, options.bytes)?;
+        let image = Image::create(map.memory(), ReaderGrace::new()?, options.tables)?;
+        Ok(Self { map, image, lock: None })
+    }
+
+    /// Pins them in `directory` of a BPF file system, made if missing: then they stay, as programs see them, when this process ends.
+    pub fn pin(&mut self, directory: &Path) -> Result<()> {
+        let lock = pins::own(directory)?;
+        let path = directory.join(PIN);
+        sys::pin(self.map.fd(), &path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                Error::Pinned { path, what: "something is pinned there already".into() }
+            }
+            _ => Error::kernel(format!("pinning {}", path.display()), error),
+        })?;
+        self.lock = Some(lock);
+        Ok(())
+    }
+
+    /// Takes over what is pinned in `directory`; [`Error::InUse`] while another process has it.
+    ///
+    /// Programs go on with the tables as they are. An image holds answers, not prefixes: before a table can be changed here, fill it
+    /// anew with [`trieline_lpm::Table::create`], which replaces what was there for all addresses at once. So the memory must hold both.
+    pub fn open(directory: &Path) -> Result<Self> {
+        let path = directory.join(PIN);
+        // Before the directory would be made.
+        if !path.exists() {
+            return Err(Error::NotPinned { path });
+        }
+        let lock = pins::own(directory)?;
+        let map = ImageMap::pinned(&path)?;
+        let image = Image::open(map.memory(), ReaderGrace::new()?)?;
+        Ok(Self { map, image, lock: Some(lock) })
+    }
+
+    /// Removes the pin of `directory`, and the directory if nothing else is in it. Programs that use the tables keep them.
+    pub fn unpin(directory: &Path) -> Result<()> {
+        let path = directory.join(PIN);
+        std::fs::remove_file(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::NotPinned { path },
+            _ => Error::kernel(format!("removing {}", path.display()), error),
+        })?;
+        let _ = std::fs::remove_dir(directory);
+        Ok(())
+    }
+
+    /// The writer, for [`trieline_lpm::Table`].
+    pub fn image(&mut self) -> &mut Image<ImageMemory, ReaderGrace> {
+        &mut self.image
+    }
+
+    /// Looks up as programs do.
+    pub fn reader(&self) -> Reader<'_> {
+        self.image.reader()
+    }
+
+    /// The map.
+    pub fn map(&self) -> &ImageMap {
+        &self.map
+    }
+
+    /// Which kind of home it is: which of its two compilations a program is to be loaded from.
+    pub fn home(&self) -> Home {
+        self.map.home()
+    }
+
+    /// Whether the tables are pinned by this value.
+    pub fn is_pinned(&self) -> bool {
+        self.lock.is_some()
+    }
+
+    /// Loads an object that includes `trieline/bpf.h`, compiled for [`Tables::home`], with these tables as its own.
+    ///
+    /// A sleepable program (`SEC("syscall")`, `SEC("….s/…")`) that uses them is refused: grace periods do not wait for it, so that it
+    /// could find memory used for something else.
+    pub fn load(&self, mut object: OpenObject) -> Result<Object> {
+        self.map.place(&mut object)?;
+        let object = object.load().map_err(|error| Error::Kernel {
+            operation: "loading the BPF object".into(),
+            source: io::Error::other(error),
+        })?;
+        let fail = |error| Error::kernel("asking what a program uses", error);
+        let own = sys::map_id(self.map.fd()).map_err(fail)?;
+        for program in object.progs() {
+            let section = program.section().to_string_lossy();
+            let kind = section.split('/').next().unwrap_or_default();
+            let is_sleepable = kind.ends_with(".s") || program.prog_type() as u32 == BPF_PROG_TYPE_SYSCALL;
+            if is_sleepable && sys::program_maps(program.as_fd()).map_err(fail)?.contains(&own) {
+                return Err(Error::Argument(format!(
+                    "program `{}` ({section}) is sleepable and looks tables up; grace periods do not wait for it: expected \
+                     programs that cannot sleep",
+                    program.name().to_string_lossy()
+                )));
+            }
+        }
+        Ok(object)
+    }
+}
