@@ -1,5 +1,6 @@
 //! Addresses and prefixes as integers in host order, the key of every table.
 
+use crate::image::layout::VALUE_MAX;
 use crate::shadow::Stored;
 use alloc::string::{String, ToString};
 use core::fmt;
@@ -162,6 +163,19 @@ impl<A: Address> Prefix<A> {
         self.len
     }
 
+    /// `value` with the length of this prefix in its low bits, for readers that want to know both (`tl_match4` of the C header,
+    /// [`Prefix::split_length`]): 6 bits for IPv4, 8 for IPv6, up to 12. None if `value` is 0 or does not fit above them.
+    pub fn with_length(&self, value: u32) -> Option<u32> {
+        let bits = length_bits(A::WIDTH);
+        (1..=VALUE_MAX >> bits).contains(&value).then(|| value << bits | u32::from(self.len()))
+    }
+
+    /// What [`Prefix::with_length`] has put together: the value and the length.
+    pub fn split_length(value: u32) -> (u32, u16) {
+        let bits = length_bits(A::WIDTH);
+        (value >> bits, (value & ((1 << bits) - 1)) as u16)
+    }
+
     /// Whether `addr` lies inside.
     pub fn contains(&self, addr: A) -> bool {
         addr.masked(self.len) == self.addr
@@ -178,6 +192,11 @@ impl<A: Address> fmt::Display for Prefix<A> {
         self.addr.format(f)?;
         write!(f, "/{}", self.len)
     }
+}
+
+/// `TL_LENGTH_BITS`: bits that hold 0 ... `width`.
+fn length_bits(width: u16) -> u32 {
+    width.ilog2() + 1
 }
 
 impl<A: Address> fmt::Debug for Prefix<A> {

@@ -59,6 +59,10 @@ int main(int argc, char **argv)
 			memcpy(image, whole, bytes);
 		}
 		struct tl_view view = {image, bytes};
+		__u64 key[TL_WIDE_WORDS(2048)];
+
+		for (__u32 i = 0; i < TL_WIDE_WORDS(2048); i++)
+			key[i] = next();
 
 		for (__u32 i = 0; i < 24; i++) {
 			/* Half of the addresses begin as the tables' prefixes do: with a small number. */
@@ -67,7 +71,9 @@ int main(int argc, char **argv)
 
 			found += !!tl_lookup4(view, id, high >> 32);
 			found += !!tl_lookup6(view, id, high, low);
-			ended += 2;
+			found += !!tl_lookup(view, id, 48, high, low);
+			found += !!tl_lookup_wide(view, id, 2048, key);
+			ended += 4;
 		}
 		if (image != whole)
 			free(image);

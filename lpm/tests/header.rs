@@ -6,6 +6,7 @@ mod common;
 
 use std::mem::{offset_of, size_of};
 use trieline_lpm::image::layout::*;
+use trieline_lpm::{Address, HeapMemory, Image, Key, NoReaders, Prefix, Table};
 
 #[test]
 fn rust_and_c_agree_on_the_layout() {
@@ -64,4 +65,46 @@ fn rust_and_c_agree_on_the_layout() {
         offset_of!(Skip, otherwise) as u64,
     ];
     assert_eq!(common::Header::get().layout(), rust);
+}
+
+#[test]
+fn tables_of_other_keys_answer_nothing() {
+    let mut image = Image::create(HeapMemory::new(1 << 20), NoReaders::default(), 8).unwrap();
+    fn all<A: Address>() -> [(Prefix<A>, u32); 2] {
+        [(Prefix::truncated(A::ZERO, 0), 5), (Prefix::truncated(A::ZERO, 1), 6)]
+    }
+    Table::<u32>::create(&mut image, 0, all()).unwrap();
+    Table::<u128>::create(&mut image, 1, all()).unwrap();
+    let header = common::Header::get();
+    assert_eq!(header.lookup4(image.memory(), 0, 0), Some(6));
+    assert_eq!(header.lookup6(image.memory(), 1, 1 << 127), Some(5));
+    assert_eq!(header.others(image.memory(), 0, 32), 0);
+    assert_eq!(header.others(image.memory(), 1, 128), 0);
+    // A key of 32 bits is no IPv4 address.
+    Table::<Key<32, 4>>::create(&mut image, 2, all()).unwrap();
+    assert_eq!(header.lookup(image.memory(), 2, Key::<32, 4>::ZERO), Some(6));
+    assert_eq!(header.lookup4(image.memory(), 2, 0), None);
+    assert_eq!(header.lookup(image.memory(), 0, Key::<32, 4>::ZERO), None);
+}
+
+#[test]
+fn values_that_carry_the_length() {
+    let mut image = Image::create(HeapMemory::new(1 << 20), NoReaders::default(), 8).unwrap();
+    for len in 0..=32 {
+        let prefix = Prefix::<u32>::truncated(0, len);
+        let value = prefix.with_length((1 << 25) - 1).unwrap();
+        assert_eq!(Prefix::<u32>::split_length(value), ((1 << 25) - 1, len));
+        Table::create(&mut image, 0, [(prefix, value)]).unwrap();
+        let matched = common::Header::get().matched(image.memory(), 0, 32);
+        assert_eq!(matched, ((1 << 25) - 1, len));
+    }
+    let prefix = Prefix::<u128>::truncated(0, 128);
+    Table::create(&mut image, 1, [(prefix, prefix.with_length(77).unwrap())]).unwrap();
+    assert_eq!(common::Header::get().matched(image.memory(), 1, 128), (77, 128));
+    assert_eq!(prefix.with_length(1 << 23), None);
+    assert_eq!(prefix.with_length(0), None);
+    // As many bits as 2048 takes.
+    let wide = Prefix::truncated(Key::<2048, 256>::ZERO, 2048);
+    let value = wide.with_length(1 << 18).unwrap();
+    assert_eq!(Prefix::<Key<2048, 256>>::split_length(value), (1 << 18, 2048));
 }

@@ -17,9 +17,13 @@
 
 #if defined(TL_HOME_ARENA)
 
+/* Numbers of the kernel's interface, for those whose <linux/bpf.h> is older than arenas. */
+#define TL_MAP_TYPE_ARENA 33
+#define TL_MAP_MMAPABLE (1u << 10)
+
 struct {
-	__uint(type, BPF_MAP_TYPE_ARENA);
-	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(type, TL_MAP_TYPE_ARENA);
+	__uint(map_flags, TL_MAP_MMAPABLE);
 	__uint(max_entries, 1); /* pages */
 } tl_tables SEC(".maps");
 

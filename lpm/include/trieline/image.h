@@ -184,6 +184,9 @@ struct tl_skip {
 #define TL_V6_STEPS_MAX 16			/* 128 / 8: a root of 0 bits */
 #define TL_KEY_STEPS_MAX(bits) ((bits + 7) / 8) /* keys of that width, at most 256 */
 
+/* Bits that hold the length of a prefix, 0 .. key_bits, in the values of tables whose values carry it. */
+#define TL_LENGTH_BITS(key_bits) (32 - __builtin_clz(key_bits))
+
 _Static_assert(sizeof(struct tl_image) == TL_DIRECTORY, "the directory follows the header");
 _Static_assert(sizeof(struct tl_table) == 64, "table header");
 _Static_assert(sizeof(struct tl_node6) == 8, "node6 header");

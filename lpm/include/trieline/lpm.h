@@ -1,253 +1,258 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Longest-prefix-match lookups in a trieline image (image.h), for BPF programs and native C. See mem.h for
- * the homes.
+ * Longest-prefix-match lookups in a trieline image (image.h), for BPF programs and native C. Where the image
+ * is: mem.h; BPF programs include bpf.h, which includes this, and pass TL_IMAGE as `base`.
  *
- * Keys are integers in host order: an IPv4 address as __u32 (192.0.2.1 = 0xc0000201), an IPv6 address as two
- * __u64, the first eight bytes of the address in `hi`. Each lookup returns a value 1 .. 2^31-1, or 0: no
- * prefix matches or no such table. Steps are bounded (TL_V4_STEPS_MAX, TL_V6_STEPS_MAX), also in a damaged
- * image.
+ *   tl_lookup4(base, id, addr)             IPv4: addr in host order (192.0.2.1 = 0xc0000201)
+ *   tl_lookup6(base, id, hi, lo)           IPv6: two numbers in host order, the first eight bytes in `hi`
+ *   tl_lookup(base, id, bits, hi, lo)      keys of 1 to 128 bits, from the highest bit of `hi` on
+ *   tl_lookup_wide(base, id, bits, key)    keys of 1 to 2048 bits in memory, in network order
+ *   tl_lookup4_n, tl_lookup6_n             several at once
+ *
+ * Each returns a value 1 .. 2^31-1, or 0: no prefix matches, or there is no table `id`, or it is one of other
+ * keys. `bits` is a constant. tl_match4 and tl_match6 tell the prefix's length too, for tables whose values
+ * carry it.
+ *
+ * For the verifier: no helper is called, nothing but the image and `key` is read, every loop has a constant
+ * bound, also in a damaged image. The common ways are inlined; what a lookup does when the default route
+ * changes beside it is a function of its own, verified once.
  */
 #ifndef TRIELINE_LPM_H
 #define TRIELINE_LPM_H
 
-#include "mem.h"
+#include "walk.h"
 
-/* Number of set bits. BPF has no instruction for it. */
-static inline __attribute__((always_inline)) __u32 tl_popcount(__u64 x)
-{
+#define TL_INLINE static inline __attribute__((always_inline))
+
+/* Functions of their own. In BPF they are global and have no parameter `base`, which says nothing there: so a
+ * verifier looks at each once and not wherever it is called. */
 #ifdef __bpf__
-	x -= x >> 1 & 0x5555555555555555ull;
-	x = (x & 0x3333333333333333ull) + (x >> 2 & 0x3333333333333333ull);
-	x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0full;
-	return x * 0x0101010101010101ull >> 56;
+#define TL_APART(name, ...) __attribute__((noinline, weak)) __u32 name(__VA_ARGS__)
+#define TL_APART_BASE const tl_base_t base = 0
+#define TL_CALL(name, base, ...) name(__VA_ARGS__)
 #else
-	return __builtin_popcountll(x);
+#define TL_APART(name, ...) static inline __u32 name(tl_base_t base, __VA_ARGS__)
+#define TL_APART_BASE
+#define TL_CALL(name, base, ...) name(base, __VA_ARGS__)
 #endif
-}
+
+#ifdef __clang__
+#define TL_UNROLL _Pragma("unroll")
+#else
+#define TL_UNROLL _Pragma("GCC unroll 8")
+#endif
 
 /* The directory word of table `id`, 0 when there is none. */
-static inline __attribute__((always_inline)) __u32 tl_table_word(tl_base_t base, __u32 id)
+TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 {
 	if (id >= tl_load32(base, __builtin_offsetof(struct tl_image, tables)))
 		return TL_NO_TABLE;
 	return tl_load32(base, TL_DIRECTORY + 4 * id);
 }
 
-/* How many of the starts in `pair` (two of tl_ranges' words, 16 bits each) lie above key bits whose
- * complement to 0xffff is `rest`, in both halves: bits 16 and 48 of the sum. */
-static inline __attribute__((always_inline)) __u64 tl_above(__u64 pair, __u64 rest)
-{
-	const __u64 low = 0x0000ffff0000ffffull, carry = 0x0001000000010000ull;
+/* A field of the header of the table of directory word `word`. */
+#define TL_TABLE_FIELD(base, word, field)                                                                    \
+	tl_load32(base, ((word) & ~TL_DIR_BITS) - (__u32)sizeof(struct tl_table) +                           \
+			    (__u32) __builtin_offsetof(struct tl_table, field))
 
-	return (((pair & low) + rest) & carry) + (((pair >> 16 & low) + rest) & carry);
-}
-
-/* The value that the node6-sized end of a walk gives for the 16 key bits `bits`: tl_ranges or tl_host[16]. */
-static inline __attribute__((always_inline)) __u32 tl_tail4(tl_base_t base, __u32 ref, __u32 bits)
-{
-	__u32 node = (ref & TL_REF_OFFSET) << 3;
-
-	if ((ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT == TL_RANGES) {
-		__u64 rest = 0x0000ffff0000ffffull - (bits | (__u64)bits << 32);
-		__u64 sum =
-		    (tl_above(tl_load64(base, node), rest) + tl_above(tl_load64(base, node + 8), rest)) >> 16;
-
-		return tl_load32(base, node + sizeof(struct tl_ranges) + 4 * ((sum + (sum >> 32)) & 15));
-	} else {
-		__u32 window = 2 * (ref & TL_HOSTS_WINDOW), hosts = node & ~(8 * TL_HOSTS_WINDOW);
-		__u64 host =
-		    tl_load64(base, hosts + sizeof(struct tl_host) * ((bits << window & 0xffff) >> 12));
-
-		if ((host >> 32 & 0xffff) == bits)
-			return (__u32)host;
-		return tl_load64(base, hosts) >> 48 | (tl_load64(base, hosts + 8) >> 48) << 16;
-	}
-}
-
-/* Longest match of an IPv4 address among the prefixes of 1 bit and more under directory word `word`. */
-static inline __attribute__((always_inline)) __u32 tl_walk4(tl_base_t base, __u32 word, __u32 addr)
-{
-	__u32 root = word & ~TL_DIR_BITS, bits = word & TL_DIR_BITS, ref, i;
-	__u64 key = (__u64)addr << 32;
-
-	if (!root)
-		return 0;
-	ref = tl_load32(base, root + (((__u64)addr << bits) >> 32) * 4);
-	key <<= bits;
-	/* Above all else node6: a verifier that follows every way through the loop has one to follow. */
-	for (i = 0; i < TL_V4_STEPS_MAX && (ref & (TL_REF_NODE | TL_REF_KIND)) == TL_REF_NODE; i++) {
-		__u32 node = (ref & TL_REF_OFFSET) << 3;
-		__u64 starts = tl_load64(base, node) << (63 - (key >> 58));
-
-		ref = tl_load32(base, node + sizeof(struct tl_node6) - 4 + 4 * tl_popcount(starts));
-		key <<= 6;
-	}
-	if (!(ref & TL_REF_NODE))
-		return ref;
-	if ((ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT == TL_LEAF6) {
-		__u32 node = (ref & TL_REF_OFFSET) << 3;
-		__u64 starts = tl_load64(base, node) << (63 - (key >> 58));
-		__u32 code = tl_load8(base, node + sizeof(struct tl_leaf6) - 1 + tl_popcount(starts));
-
-		__u32 value = root + (__u32)(4ull << bits) + 4 * code;
-
-		/* A verifier does not see, as a compiler does, that this is aligned. */
-		asm volatile("" : "+r"(value));
-		ref = tl_load32(base, value);
-	} else {
-		ref = tl_tail4(base, ref, key >> 48);
-	}
-	if (ref & TL_REF_NODE)
-		return 0;
-	return ref;
-}
-
-/* How many of the starts in `pair` (two of tl_ranges32's) lie above key bits `bits`: from those `bits`
- * borrows. */
-static inline __attribute__((always_inline)) __u32 tl_above32(__u64 pair, __u64 bits)
-{
-	__u64 low = bits - (__u32)pair, high = bits - (pair >> 32);
-
-	/* A compiler would branch instead, and a verifier follow each way. */
-	asm volatile("" : "+r"(low), "+r"(high));
-	return (low >> 63) + (high >> 63);
-}
-
-/* The ref of a tl_ranges32 for the 32 key bits `bits`. *len: how many of them are done with. */
-static inline __attribute__((always_inline)) __u32 tl_ranges32(tl_base_t base, __u32 node, __u64 bits,
-							       __u32 *len)
-{
-	__u64 first = tl_load64(base, node), last = tl_load32(base, node + 24);
-	__u32 above = tl_above32(first, bits) + tl_above32(tl_load64(base, node + 8), bits) +
-		      tl_above32(tl_load64(base, node + 16), bits) + tl_above32(last, bits);
-
-	*len = tl_above32((__u32)first, last) << 5;
-	return tl_load32(base, node + sizeof(struct tl_ranges32) + 4 * above);
-}
-
-/* Longest match of an IPv6 address among the prefixes of 1 bit and more under directory word `word`. */
-static inline __attribute__((always_inline)) __u32 tl_walk6(tl_base_t base, __u32 word, __u64 hi, __u64 lo)
-{
-	__u32 root = word & ~TL_DIR_BITS, bits = word & TL_DIR_BITS, ref, i;
-
-	if (!root)
-		return 0;
-	/* bits <= 24, so that the two shifts below stay under 64 also for bits = 0 */
-	ref = tl_load32(base, root + (hi >> 1 >> (63 - bits)) * 4);
-	hi = hi << bits | lo >> 1 >> (63 - bits);
-	lo <<= bits;
-	for (i = 0; i < TL_V6_STEPS_MAX && ref & TL_REF_NODE; i++) {
-		__u32 node = (ref & TL_REF_OFFSET) << 3;
-
-		__u32 kind = (ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT, len = 8;
-
-		if (__builtin_expect(kind == TL_NODE8, 1)) {
-			/* Of 0..255 that is the quotient by TL_NODE8_SLOTS. BPF divides slowly. */
-			__u32 slot = hi >> 56, word64 = slot * 1171 >> 16;
-			__u64 starts = tl_load64(base, node + 8 * word64);
-			__u32 run = (starts >> TL_NODE8_SLOTS) +
-				    tl_popcount(starts << (63 - (slot - TL_NODE8_SLOTS * word64)));
-
-			ref = tl_load32(base, node + sizeof(struct tl_node8) - 4 + 4 * run);
-		} else if (kind == TL_RANGES32) {
-			ref = tl_ranges32(base, node, hi >> 32, &len);
-		} else if (kind == TL_RAW8) {
-			ref = tl_load32(base, node + (hi >> 56) * 4);
-		} else {
-			__u64 differ = hi ^ tl_load64(base, node);
-
-			len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & TL_SKIP_MAX;
-			if (len < 64)
-				differ = differ >> 1 >> (63 - len);
-			else
-				differ |= (lo ^ tl_load64(base, node + 8)) >> 1 >> (127 - len);
-			if (differ) {
-				ref = tl_load32(base, node + __builtin_offsetof(struct tl_skip, otherwise));
-				break;
-			}
-			ref = tl_load32(base, node + __builtin_offsetof(struct tl_skip, next));
-			if (len >= 64) {
-				hi = lo;
-				lo = 0;
-				len -= 64;
-			}
-		}
-		hi = hi << len | lo >> 1 >> (63 - len);
-		lo <<= len;
-	}
-	if (ref & TL_REF_NODE)
-		return 0;
-	return ref;
-}
+/* Whether a table has keys of this family and width: key_family and key_bits, root_bits between them. */
+#define TL_HAS_KEYS(base, word, family, bits)                                                                \
+	((TL_TABLE_FIELD(base, word, key_family) & 0xffff00ff) == ((bits) << 16 | (family)))
 
 /*
  * A changed fallback comes with a root of its own: what a walk found (nothing) and the fallback belong
- * together unless the root is marked as replaced by then. No lookup is so slow that it meets four changes.
+ * together unless the root is marked as replaced by then, and then the lookup is done again. No lookup is so
+ * slow that it meets four changes.
  */
 #define TL_TRIES 3
-#define TL_COLD static __attribute__((noinline, unused))
 
-static inline __attribute__((always_inline)) __u32 tl_fallback(tl_base_t base, __u32 word)
+/* The answer for the table of directory word `word`, or TL_REPLACED. `walk` is what its nodes say. */
+#define TL_ANSWER(base, word, family, bits, walk)                                                            \
+	({                                                                                                   \
+		__u32 tl_value = 0;                                                                          \
+                                                                                                             \
+		if ((word) && TL_HAS_KEYS(base, word, family, bits)) {                                       \
+			tl_value = (walk);                                                                   \
+			if (!tl_value)                                                                       \
+				tl_value = TL_TABLE_FIELD(base, word, fallback);                             \
+		}                                                                                            \
+		tl_value;                                                                                    \
+	})
+
+/* The same with the table looked up, and again while it is being replaced. */
+#define TL_AGAIN(base, id, word, answer)                                                                     \
+	({                                                                                                   \
+		__u32 tl_found = 0, tl_try;                                                                  \
+                                                                                                             \
+		for (tl_try = 0; tl_try < TL_TRIES; tl_try++) {                                              \
+			word = tl_table_word(base, id);                                                      \
+			tl_found = (answer);                                                                 \
+			if (!(tl_found & TL_REPLACED))                                                       \
+				break;                                                                       \
+		}                                                                                            \
+		tl_found & TL_VALUE_MAX;                                                                     \
+	})
+
+TL_INLINE __u32 tl_answer4(tl_base_t base, __u32 word, __u32 addr)
 {
-	return tl_load32(base, (word & ~TL_DIR_BITS) - sizeof(struct tl_table) +
-				   __builtin_offsetof(struct tl_table, fallback));
+	return TL_ANSWER(base, word, 4, 32u, tl_walk4(base, word, tl_root4(base, word, addr), addr));
 }
 
-/* Looks up once more, and more often while the default route changes. Apart, so that the common case stays
- * short. */
-TL_COLD __u32 tl_again4(tl_base_t base, __u32 id, __u32 addr)
+TL_APART(tl_again4, __u32 id, __u32 addr)
 {
-	__u32 word, value, i;
+	TL_APART_BASE;
+	__u32 word;
 
-	for (i = 0; i < TL_TRIES; i++) {
-		word = tl_table_word(base, id);
-		value = tl_walk4(base, word, addr);
-		if (value || !word)
-			break;
-		value = tl_fallback(base, word);
-		if (!(value & TL_REPLACED))
-			break;
-	}
-	return value & TL_VALUE_MAX;
-}
-
-TL_COLD __u32 tl_again6(tl_base_t base, __u32 id, __u64 hi, __u64 lo)
-{
-	__u32 word, value, i;
-
-	for (i = 0; i < TL_TRIES; i++) {
-		word = tl_table_word(base, id);
-		value = tl_walk6(base, word, hi, lo);
-		if (value || !word)
-			break;
-		value = tl_fallback(base, word);
-		if (!(value & TL_REPLACED))
-			break;
-	}
-	return value & TL_VALUE_MAX;
+	return TL_AGAIN(base, id, word, tl_answer4(base, word, addr));
 }
 
 /* Longest match of an IPv4 address in table `id`. */
-static inline __attribute__((always_inline)) __u32 tl_lookup4(tl_base_t base, __u32 id, __u32 addr)
+TL_INLINE __u32 tl_lookup4(tl_base_t base, __u32 id, __u32 addr)
 {
-	__u32 word = tl_table_word(base, id), value = tl_walk4(base, word, addr);
+	__u32 value = tl_answer4(base, tl_table_word(base, id), addr);
 
-	if (value || !word)
-		return value;
-	value = tl_fallback(base, word);
-	return value & TL_REPLACED ? tl_again4(base, id, addr) : value;
+	return value & TL_REPLACED ? TL_CALL(tl_again4, base, id, addr) : value;
+}
+
+TL_INLINE __u32 tl_answer6(tl_base_t base, __u32 word, __u64 hi, __u64 lo)
+{
+	return TL_ANSWER(base, word, 6, 128u,
+			 tl_walk(base, word, tl_root(base, word, hi), hi, lo, TL_V6_STEPS_MAX));
+}
+
+TL_APART(tl_again6, __u32 id, __u64 hi, __u64 lo)
+{
+	TL_APART_BASE;
+	__u32 word;
+
+	return TL_AGAIN(base, id, word, tl_answer6(base, word, hi, lo));
 }
 
 /* Longest match of an IPv6 address in table `id`. */
-static inline __attribute__((always_inline)) __u32 tl_lookup6(tl_base_t base, __u32 id, __u64 hi, __u64 lo)
+TL_INLINE __u32 tl_lookup6(tl_base_t base, __u32 id, __u64 hi, __u64 lo)
 {
-	__u32 word = tl_table_word(base, id), value = tl_walk6(base, word, hi, lo);
+	__u32 value = tl_answer6(base, tl_table_word(base, id), hi, lo);
 
-	if (value || !word)
-		return value;
-	value = tl_fallback(base, word);
-	return value & TL_REPLACED ? tl_again6(base, id, hi, lo) : value;
+	return value & TL_REPLACED ? TL_CALL(tl_again6, base, id, hi, lo) : value;
+}
+
+/* Longest match of a key of `bits` bits, 1 to 128, in table `id` of such keys (IPv4 and IPv6 have their own
+ * functions). What lies behind them in `hi` and `lo` does not count. */
+TL_INLINE __u32 tl_lookup(tl_base_t base, __u32 id, __u32 bits, __u64 hi, __u64 lo)
+{
+	__u32 word;
+
+	hi &= bits < 64 ? ~(~0ull >> bits) : ~0ull;
+	lo &= bits <= 64 ? 0 : ~(~0ull >> 1 >> (bits - 65));
+	return TL_AGAIN(
+	    base, id, word,
+	    TL_ANSWER(base, word, 0, bits,
+		      tl_walk(base, word, tl_root(base, word, hi), hi, lo, TL_KEY_STEPS_MAX(bits))));
+}
+
+/* A key in memory: `__u64 key[TL_WIDE_WORDS(bits)] = {}`, then its bytes in network order from the first on.
+ */
+#define TL_WIDE_WORDS(bits) (((bits) + 63) / 64 + 2)
+
+/* Longest match of a key of `bits` bits, 1 to 2048, in table `id` of such keys. Bits behind them are 0. */
+TL_INLINE __u32 tl_lookup_wide(tl_base_t base, __u32 id, __u32 bits, const __u64 *key)
+{
+	__u32 word;
+
+	return TL_AGAIN(base, id, word,
+			TL_ANSWER(base, word, 0, bits,
+				  tl_walk_wide(base, word, tl_root(base, word, __builtin_bswap64(key[0])),
+					       key, TL_WIDE_WORDS(bits) - 2, TL_KEY_STEPS_MAX(bits))));
+}
+
+/*
+ * Several lookups, of source and destination, of outer and inner header: `n` is a constant, 2 to 8. The first
+ * loads of all are made before the first is waited for; the rest of each is one function for all, so that the
+ * program stays small. `value` may be what `id` was.
+ */
+TL_APART(tl_finish4, __u32 id, __u32 word, __u32 ref, __u32 addr)
+{
+	TL_APART_BASE;
+	__u32 value = TL_ANSWER(base, word, 4, 32u, tl_walk4(base, word, ref, addr));
+
+	return value & TL_REPLACED ? TL_CALL(tl_again4, base, id, addr) : value;
+}
+
+TL_INLINE void tl_lookup4_n(tl_base_t base, const __u32 *id, const __u32 *addr, __u32 *value, __u32 n)
+{
+	__u32 word[8], ref[8], i;
+
+	TL_UNROLL
+	for (i = 0; i < n; i++)
+		word[i] = tl_table_word(base, id[i]);
+	TL_UNROLL
+	for (i = 0; i < n; i++)
+		ref[i] = tl_root4(base, word[i], addr[i]);
+	TL_UNROLL
+	for (i = 0; i < n; i++)
+		tl_touch(base, ref[i]);
+	TL_UNROLL
+	for (i = 0; i < n; i++)
+		value[i] = TL_CALL(tl_finish4, base, id[i], word[i], ref[i], addr[i]);
+}
+
+/* An IPv6 address: two numbers in host order. */
+struct tl_key6 {
+	__u64 hi, lo;
+};
+
+TL_APART(tl_finish6, __u32 id, __u32 word, __u32 ref, __u64 hi, __u64 lo)
+{
+	TL_APART_BASE;
+	__u32 value = TL_ANSWER(base, word, 6, 128u, tl_walk(base, word, ref, hi, lo, TL_V6_STEPS_MAX));
+
+	return value & TL_REPLACED ? TL_CALL(tl_again6, base, id, hi, lo) : value;
+}
+
+/* As tl_lookup4_n. */
+TL_INLINE void tl_lookup6_n(tl_base_t base, const __u32 *id, const struct tl_key6 *addr, __u32 *value,
+			    __u32 n)
+{
+	__u32 word[8], ref[8], i;
+
+	TL_UNROLL
+	for (i = 0; i < n; i++)
+		word[i] = tl_table_word(base, id[i]);
+	TL_UNROLL
+	for (i = 0; i < n; i++)
+		ref[i] = tl_root(base, word[i], addr[i].hi);
+	TL_UNROLL
+	for (i = 0; i < n; i++)
+		tl_touch(base, ref[i]);
+	TL_UNROLL
+	for (i = 0; i < n; i++)
+		value[i] = TL_CALL(tl_finish6, base, id[i], word[i], ref[i], addr[i].hi, addr[i].lo);
+}
+
+/*
+ * A value and the length of its prefix. For tables that were filled with `Prefix::with_length` (Rust) or
+ * TRIELINE_LENGTHS (C): their values hold the length in the low bits, 6 for IPv4, 8 for IPv6, which leaves 25
+ * or 23 for the value. In other tables they mean nothing.
+ */
+struct tl_match {
+	__u32 value; /* 0: no prefix matches */
+	__u32 len;
+};
+
+/* A value that a lookup of a key of `bits` bits gave, taken apart. */
+TL_INLINE struct tl_match tl_match_of(__u32 value, __u32 bits)
+{
+	return (struct tl_match){value >> TL_LENGTH_BITS(bits), value & ((1u << TL_LENGTH_BITS(bits)) - 1)};
+}
+
+TL_INLINE struct tl_match tl_match4(tl_base_t base, __u32 id, __u32 addr)
+{
+	return tl_match_of(tl_lookup4(base, id, addr), 32);
+}
+
+TL_INLINE struct tl_match tl_match6(tl_base_t base, __u32 id, __u64 hi, __u64 lo)
+{
+	return tl_match_of(tl_lookup6(base, id, hi, lo), 128);
 }
 
 #endif

@@ -33,12 +33,14 @@ typedef const void *tl_base_t;
 extern const volatile __u32 tl_image_mask;
 extern __u8 tl_image_bytes[];
 
-/* The mask keeps any offset, also a damaged one, inside the array; the barrier keeps clang from folding it
- * away. Alignment is masked as well, so that the last load ends inside. */
+/* The mask keeps any offset, also a damaged one, inside the array; alignment is masked as well, so that the
+ * last load ends inside. The barrier keeps clang, which may know that an offset is aligned, from leaving that
+ * to a verifier that does not. */
 #define TL_ARRAY_AT(type, off)                                                                               \
 	({                                                                                                   \
-		__u64 tl_o = (__u32)(off) & tl_image_mask & ~(__u32)(sizeof(type) - 1);                      \
+		__u64 tl_o = (__u32)(off);                                                                   \
 		asm volatile("" : "+r"(tl_o));                                                               \
+		tl_o &= tl_image_mask & ~(__u32)(sizeof(type) - 1);                                          \
 		*(volatile type *)(tl_image_bytes + tl_o);                                                   \
 	})
 #define tl_load32(base, off) TL_ARRAY_AT(__u32, off)

@@ -8,16 +8,21 @@ pub mod sample;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
-use trieline_lpm::{HeapMemory, Memory};
+use trieline_lpm::{HeapMemory, Key, Memory};
 
 type Lookup4 = unsafe extern "C" fn(*const u8, u64, u32, u32) -> u32;
 type Lookup6 = unsafe extern "C" fn(*const u8, u64, u32, u64, u64) -> u32;
+
+type Lookup = unsafe extern "C" fn(*const u8, u64, u32, u32, *const u8) -> u32;
+type Others = unsafe extern "C" fn(*const u8, u64, u32, u32) -> u32;
+type Match = unsafe extern "C" fn(*const u8, u64, u32, u32) -> u64;
 
 /// `include/trieline/lpm.h`, compiled for this machine.
 pub struct Header {
     library: libloading::Library,
     lookup4: Lookup4,
     lookup6: Lookup6,
+    lookup: Lookup,
 }
 
 impl Header {
@@ -52,7 +57,8 @@ impl Header {
                 let library = libloading::Library::new(&object).unwrap();
                 let lookup4 = *library.get::<Lookup4>(b"tl_test_lookup4").unwrap();
                 let lookup6 = *library.get::<Lookup6>(b"tl_test_lookup6").unwrap();
-                Header { library, lookup4, lookup6 }
+                let lookup = *library.get::<Lookup>(b"tl_test_lookup").unwrap();
+                Header { library, lookup4, lookup6, lookup }
             }
         })
     }
@@ -69,6 +75,42 @@ impl Header {
         // SAFETY: as above.
         let value = unsafe { (self.lookup6)(words.as_ptr().cast(), words.len() as u64 * 4, id, high, low) };
         (value != 0).then_some(value)
+    }
+
+    /// For keys that are neither IPv4 nor IPv6 addresses.
+    pub fn lookup<const BITS: u16, const BYTES: usize>(
+        &self,
+        memory: &HeapMemory,
+        id: u32,
+        key: Key<BITS, BYTES>,
+    ) -> Option<u32> {
+        let (words, bytes) = (memory.words(), key.bytes().as_ptr());
+        // SAFETY: as above, and of the key it reads the bytes that `BITS` bits have.
+        let value = unsafe {
+            (self.lookup)(words.as_ptr().cast(), words.len() as u64 * 4, id, u32::from(BITS), bytes)
+        };
+        (value != 0).then_some(value)
+    }
+
+    /// What any lookup of keys that do not have `bits` bits finds in table `id`.
+    pub fn others(&self, memory: &HeapMemory, id: u32, bits: u16) -> u32 {
+        let words = memory.words();
+        // SAFETY: the function has this type, and reads so many bytes from there.
+        unsafe {
+            let others = self.library.get::<Others>(b"tl_test_others").unwrap();
+            others(words.as_ptr().cast(), words.len() as u64 * 4, id, bits.into())
+        }
+    }
+
+    /// The value and the prefix length for address 0 of a table whose values carry it.
+    pub fn matched(&self, memory: &HeapMemory, id: u32, bits: u16) -> (u32, u16) {
+        let words = memory.words();
+        // SAFETY: as above.
+        let matched = unsafe {
+            let matched = self.library.get::<Match>(b"tl_test_match").unwrap();
+            matched(words.as_ptr().cast(), words.len() as u64 * 4, id, bits.into())
+        };
+        ((matched >> 32) as u32, matched as u16)
     }
 
     /// The facts of `tl_test_layout`.
