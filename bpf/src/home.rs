@@ -245,6 +245,20 @@ impl ImageMap {
         Ok(Some(Self { fd, home, bytes, memory: ImageMemory(Arc::new(mapping)) }))
     }
 
+    /// Bytes of it that are in memory.
+    pub fn resident(&self) -> io::Result<u64> {
+        let pages = (self.bytes / PAGE) as usize;
+        let mut states = vec![0u8; pages];
+        // SAFETY: the range is mapped, and `states` has a byte for each of its pages.
+        let ret = unsafe {
+            libc::mincore(self.memory.0.at.as_ptr().cast(), self.bytes as usize, states.as_mut_ptr())
+        };
+        if ret < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(states.iter().filter(|state| **state & 1 == 1).count() as u64 * PAGE)
+    }
+
     /// The map.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

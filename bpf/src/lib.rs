@@ -3,6 +3,7 @@
 mod error;
 mod grace;
 mod home;
+mod pages;
 #[doc(hidden)] // for the dataplane
 pub mod pins;
 #[doc(hidden)] // for the dataplane

@@ -11,6 +11,7 @@ use trieline_lpm::{Image, Reader};
 use crate::error::{Error, Result};
 use crate::grace::ReaderGrace;
 use crate::home::{Home, ImageMap, ImageMemory};
+use crate::pages::Pages;
 use crate::{pins, sys};
 
 /// Name of the pin in its directory.
@@ -43,6 +44,7 @@ impl Default for Options {
 pub struct Tables {
     map: ImageMap,
     image: Image<ImageMemory, ReaderGrace>,
+    pages: Option<Pages>,
     /// Of the pin's directory.
     lock: Option<OwnedFd>,
 }
@@ -52,7 +54,7 @@ impl Tables {
     pub fn create(options: &Options) -> Result<Self> {
         let map = ImageMap::choose(options.home, options.bytes)?;
         let image = Image::create(map.memory(), ReaderGrace::new()?, options.tables)?;
-        Ok(Self { map, image, lock: None })
+        Ok(Self { map, image, pages: None, lock: None })
     }
 
     /// Pins them in `directory` of a BPF file system, made if missing: then they stay, as programs see them, when this process ends.
@@ -82,7 +84,7 @@ impl Tables {
         let lock = pins::own(directory)?;
         let map = ImageMap::pinned(&path)?;
         let image = Image::open(map.memory(), ReaderGrace::new()?)?;
-        Ok(Self { map, image, lock: Some(lock) })
+        Ok(Self { map, image, pages: None, lock: Some(lock) })
     }
 
     /// Removes the pin of `directory`, and the directory if nothing else is in it. Programs that use the tables keep them.
@@ -99,6 +101,29 @@ impl Tables {
     /// The writer, for [`trieline_lpm::Table`].
     pub fn image(&mut self) -> &mut Image<ImageMemory, ReaderGrace> {
         &mut self.image
+    }
+
+    /// Removes a table, for all addresses at once, beside others that stay. Its memory is used for other tables after a grace period,
+    /// which this does not wait for; [`Tables::give_back`] returns it to the kernel.
+    pub fn remove(&mut self, id: u32) -> Result<()> {
+        Ok(self.image.remove_table(id)?)
+    }
+
+    /// Waits for a grace period, then gives what no table uses any more back to the kernel, 1 MiB at a time; how many bytes. An array keeps
+    /// its memory: 0. Before tables are dropped for good it makes freeing them a matter of many short calls, not of a long one.
+    pub fn give_back(&mut self) -> Result<u64> {
+        self.image.settle();
+        if self.home() == Home::Array {
+            return Ok(0);
+        }
+        let mut pages = match self.pages.take() {
+            Some(pages) => pages,
+            None => Pages::load(&self.map)?,
+        };
+        let ranges = self.image.take_unused();
+        pages.give_back(&ranges)?;
+        self.pages = Some(pages);
+        Ok(ranges.iter().map(|range| range.end - range.start).sum())
     }
 
     /// Looks up as programs do.

@@ -4,10 +4,14 @@
 #[path = "../../../lpm/tests/common/sample.rs"]
 pub mod sample;
 
-use std::os::fd::AsFd;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, OpenObject, ProgramInput};
-use trieline_bpf::{Home, Options, Tables};
+use libbpf_rs::{
+    MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, ProgramInput, libbpf_sys,
+};
+use trieline_bpf::{Home, ImageMap, Options, Tables};
 
 /// Keys a run, as in `programs/lookups.bpf.c`.
 pub const KEYS: usize = 1024;
@@ -35,6 +39,49 @@ pub fn skip(what: &str) -> bool {
     true
 }
 
+/// A BPF file system of this test's own, unmounted at the end.
+pub struct BpfFs(PathBuf);
+
+impl BpfFs {
+    pub fn mount() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tlbpf-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        let none: Option<&std::ffi::CStr> = None;
+        rustix::mount::mount("bpf", &path, "bpf", rustix::mount::MountFlags::empty(), none).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for BpfFs {
+    fn drop(&mut self) {
+        rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH).ok();
+        fs::remove_dir(&self.0).ok();
+    }
+}
+
+/// Pins a hash map.
+pub fn pin_hash(path: &Path) {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
+        ..Default::default()
+    };
+    MapHandle::create(MapType::Hash, Some("other"), 4, 4, 8, &options).unwrap().pin(path).unwrap();
+}
+
+/// Makes the image in `map` one of version 2.
+pub fn damage_version(map: &ImageMap) {
+    let words = map.memory();
+    let words = trieline_lpm::Memory::words(&words);
+    let version = words[1].load(Ordering::Relaxed);
+    words[1].store(version & 0xffff_0000 | 2, Ordering::Relaxed);
+}
+
 /// Homes of this kernel. The arena may be missing (Linux 6.1), the array may not.
 pub fn homes() -> Vec<Home> {
     assert_eq!(Home::Array.probe(), Ok(()));
@@ -60,6 +107,24 @@ pub fn open(home: Home) -> OpenObject {
     ObjectBuilder::default().open_memory(bytes).unwrap()
 }
 
+/// `programs/asleep.bpf.c`: a program that may sleep.
+pub fn open_sleepable(home: Home) -> OpenObject {
+    let bytes: &[u8] = match home {
+        Home::Arena => object!("asleep_arena"),
+        Home::Array => object!("asleep_array"),
+    };
+    ObjectBuilder::default().open_memory(bytes).unwrap()
+}
+
+/// `programs/load.bpf.c`: readers that know what they may find.
+pub fn open_load(home: Home) -> OpenObject {
+    let bytes: &[u8] = match home {
+        Home::Arena => object!("load_arena"),
+        Home::Array => object!("load_array"),
+    };
+    ObjectBuilder::default().open_memory(bytes).unwrap()
+}
+
 /// Stores all of a section's bytes.
 pub fn store(object: &Object, section: &str, bytes: &[u8]) {
     let map = object.maps().find(|map| map.name() == section).unwrap();
@@ -80,7 +145,6 @@ pub fn run(object: &Object, program: &str, id: u32, keys: &[Vec<u8>]) -> Vec<(u3
     let input = ProgramInput { data_in: Some(&[0; 64]), repeat: 1, ..Default::default() };
     assert_eq!(code.test_run(input).unwrap().return_value, 1, "{program} did not work through all keys");
     let map = object.maps().find(|map| map.name() == ".bss.answers").unwrap();
-    assert!(map.as_fd().try_clone_to_owned().is_ok());
     let bytes = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
     let word = |bytes: &[u8]| u32::from_ne_bytes(bytes.try_into().unwrap());
     bytes.chunks_exact(8).map(|pair| (word(&pair[..4]), word(&pair[4..]))).collect()

@@ -26,6 +26,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use build::{Builder, Scratch};
 use core::mem::{offset_of, size_of};
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 use layout::{CHUNK, DIR_BITS, DIRECTORY, ImageHeader, Kind, MAGIC, REPLACED, TableHeader, VERSION};
 use palette::Palette;
@@ -262,6 +263,27 @@ impl<M: Memory, G: Grace> Image<M, G> {
     /// Blocks until all that was replaced is usable again.
     pub fn settle(&mut self) {
         self.space.settle(&mut self.grace);
+    }
+
+    /// Memory that held something and is free now, as byte ranges of whole 64 KiB: its owner may give the pages back, which read as
+    /// zero from then on. Each range is told once. O(free blocks); call it after much was removed and [`Image::settle`].
+    pub fn take_unused(&mut self) -> Vec<Range<u64>> {
+        self.space.take_unused()
+    }
+
+    /// Fills every block with `word` once its grace period is over, so that a reader that still holds it is found out. For tests.
+    #[cfg(feature = "poison")]
+    pub fn poison(&mut self, word: u32)
+    where
+        M: Clone + Send + Sync + 'static,
+    {
+        let memory = self.memory.clone();
+        let fill = move |block: space::Block| {
+            let (first, count) = (block.at * layout::UNIT / 4, block.units * layout::UNIT / 4);
+            let words = &memory.words()[first as usize..(first + count) as usize];
+            words.iter().for_each(|place| place.store(word, Ordering::Relaxed));
+        };
+        self.space.on_release.0 = Some(alloc::boxed::Box::new(fill));
     }
 
     /// Removes table `id`, for all addresses at once. A [`crate::Table`] of that id must not be used any more.

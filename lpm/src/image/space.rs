@@ -11,6 +11,7 @@ use super::layout::{CHUNK, GUARD, LINE, UNIT};
 use crate::Grace;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 const LINE_UNITS: u32 = LINE / UNIT;
 const CHUNK_UNITS: u32 = CHUNK / UNIT;
@@ -41,6 +42,8 @@ struct Batch {
 pub(crate) struct Space {
     /// For each chunk: how many tables of earlier writers reach into it, or [`OWNED`] or [`FREE`].
     chunks: Vec<u32>,
+    /// For each chunk: whether anything was stored to it since its pages were given back.
+    touched: Vec<bool>,
     free: FreeLists,
     /// The chunk being cut: next unit and end.
     next: u32,
@@ -56,6 +59,21 @@ pub(crate) struct Space {
     peak_units: u64,
     /// Units freed since free blocks were last joined.
     unjoined_units: u64,
+    /// Told of every block that is free again.
+    #[cfg(feature = "poison")]
+    pub on_release: OnRelease,
+}
+
+/// What tests do with a block that must not be read any more.
+#[cfg(feature = "poison")]
+#[derive(Default)]
+pub(crate) struct OnRelease(pub Option<alloc::boxed::Box<dyn FnMut(Block) + Send + Sync>>);
+
+#[cfg(feature = "poison")]
+impl core::fmt::Debug for OnRelease {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("OnRelease")
+    }
 }
 
 const FREE: u32 = 0;
@@ -91,6 +109,8 @@ impl Space {
                 *state += 1;
             }
         }
+        // Whoever wrote here before may have stored anywhere.
+        space.touched.fill(true);
         let others: Vec<u32> =
             (0..space.chunks.len() as u32).filter(|&chunk| space.chunks[chunk as usize] == FREE).collect();
         for &chunk in &others {
@@ -106,6 +126,7 @@ impl Space {
         chunks[..first].fill(OWNED);
         let end = (first as u64 * u64::from(CHUNK) / u64::from(UNIT)).min(Self::last_unit(size));
         Self {
+            touched: alloc::vec![false; chunks.len()],
             chunks,
             free: FreeLists::new(),
             next: end as u32,
@@ -118,6 +139,8 @@ impl Space {
             limbo_units: 0,
             peak_units: 0,
             unjoined_units: 0,
+            #[cfg(feature = "poison")]
+            on_release: OnRelease::default(),
         }
     }
 
@@ -187,6 +210,7 @@ impl Space {
         let chunk = self.chunks.iter().position(|state| *state == FREE)? as u32;
         self.free.put(self.next, self.end - self.next);
         self.chunks[chunk as usize] = OWNED;
+        self.touched[chunk as usize] = true;
         let guard = Self::last_unit(self.chunks.len() as u64 * u64::from(CHUNK));
         self.next = chunk * CHUNK_UNITS;
         self.end = u64::from(self.next + CHUNK_UNITS).min(guard) as u32;
@@ -221,6 +245,7 @@ impl Space {
         let chunks = &self.chunks[..self.chunks.len() - 1];
         let first = chunks.windows(count).position(|run| run.iter().all(|state| *state == FREE))?;
         self.chunks[first..first + count].fill(OWNED);
+        self.touched[first..first + count].fill(true);
         let at = first as u32 * CHUNK_UNITS;
         let (rest, rest_end) = (at + units, at + count as u32 * CHUNK_UNITS);
         if rest_end - rest > self.end - self.next {
@@ -239,6 +264,10 @@ impl Space {
     }
 
     fn release(&mut self, block: Block) {
+        #[cfg(feature = "poison")]
+        if let Some(on_release) = &mut self.on_release.0 {
+            on_release(block);
+        }
         // The whole chunks of a large root are free at once; its last, shared with other blocks, is not.
         let whole = block.units / CHUNK_UNITS;
         let first = (block.at / CHUNK_UNITS) as usize;
@@ -310,6 +339,24 @@ impl Space {
             }
         }
         self.freed_batches > before
+    }
+
+    /// Runs of whole free chunks whose pages hold something, as byte ranges: it is for the caller to give them back.
+    pub fn take_unused(&mut self) -> Vec<Range<u64>> {
+        self.join();
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for (chunk, state) in self.chunks.iter().enumerate() {
+            if *state != FREE || !self.touched[chunk] {
+                continue;
+            }
+            self.touched[chunk] = false;
+            let start = chunk as u64 * u64::from(CHUNK);
+            match ranges.last_mut() {
+                Some(last) if last.end == start => last.end += u64::from(CHUNK),
+                _ => ranges.push(start..start + u64::from(CHUNK)),
+            }
+        }
+        ranges
     }
 
     /// Whether something waits for a grace period.

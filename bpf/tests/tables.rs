@@ -1,0 +1,158 @@
+//! Tables made, filled, removed beside live ones, grown to the home's limit, pinned, taken over; and what is refused, by which error.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{BpfFs, KEYS, homes, open, run, skip, tables};
+use trieline_bpf::{Error, Home, ImageMap, Options, Tables};
+use trieline_lpm::{Prefix, Table};
+
+fn hosts(from: u32, count: u32) -> impl Iterator<Item = (Prefix<u32>, u32)> {
+    (from..from + count).map(|n| (Prefix::host(n.wrapping_mul(2_654_435_761)), n + 1))
+}
+
+#[test]
+fn a_removed_table_gives_its_pages_back() {
+    if skip("pages") {
+        return;
+    }
+    for home in homes() {
+        let mut tables = tables(home, 64 << 20);
+        let object = tables.load(open(home)).unwrap();
+        let mut small: Table<u32> = Table::create(tables.image(), 0, hosts(7, 20_000)).unwrap();
+        let before = tables.image().stats().used;
+        let mut claimed = Vec::new();
+        for round in 0..4 {
+            Table::<u32>::create(tables.image(), 1, hosts(0, 400_000)).unwrap();
+            claimed.push(tables.image().stats().claimed);
+            let full = tables.map().resident().unwrap();
+            tables.remove(1).unwrap();
+            let given = tables.give_back().unwrap();
+            assert_eq!(tables.image().stats().used, before, "round {round}");
+            match home {
+                Home::Arena => {
+                    assert!(given > 2 << 20, "{given} bytes given back");
+                    let left = tables.map().resident().unwrap();
+                    assert!(left < before + (2 << 20), "{left} bytes of {before} used are resident");
+                    assert!(
+                        full >= left + given,
+                        "{full} bytes were resident, {left} are, {given} given back"
+                    );
+                }
+                Home::Array => assert_eq!(given, 0),
+            }
+            // The neighbour is as it was, also when it changes.
+            small.insert(tables.image(), Prefix::host(round), 9).unwrap();
+            small.remove(tables.image(), &Prefix::host(round)).unwrap();
+            let keys: Vec<Vec<u8>> =
+                hosts(7, KEYS as u32).map(|(prefix, _)| prefix.addr().to_be_bytes().into()).collect();
+            let answers = run(&object, "lookup4", 0, &keys);
+            assert!(answers.iter().zip(hosts(7, KEYS as u32)).all(|(got, (_, value))| got.0 == value));
+            assert!(run(&object, "lookup4", 1, &keys).iter().all(|got| got.0 == 0));
+        }
+        assert!(claimed.iter().all(|bytes| *bytes <= claimed[0] + (1 << 20)), "{claimed:?}");
+    }
+}
+
+#[test]
+fn tables_grow_to_the_limit_and_not_beyond() {
+    if skip("growth") {
+        return;
+    }
+    for home in homes() {
+        let mut tables = tables(home, 4 << 20);
+        let mut table: Table<u32> = Table::create(tables.image(), 0, []).unwrap();
+        let mut added = 0;
+        let error = loop {
+            let (prefix, value) = hosts(added, 1).next().unwrap();
+            match table.insert(tables.image(), prefix, value) {
+                Ok(_) => added += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, trieline_lpm::Error::Full { size: 0x40_0000, .. }), "{error}");
+        assert!(added > 50_000, "{added}");
+        let reader = tables.reader();
+        for (prefix, value) in hosts(0, added) {
+            assert_eq!(reader.lookup4(0, prefix.addr()), Some(value));
+        }
+    }
+    // The largest there can be; of an arena only what is touched is taken.
+    let largest = Tables::create(&Options { home: None, bytes: 4 << 30, tables: 4 }).unwrap();
+    assert_eq!(largest.map().bytes(), largest.home().max_bytes());
+}
+
+#[test]
+fn pinned_tables_outlive_their_process_and_are_taken_over() {
+    if skip("pins") {
+        return;
+    }
+    for home in homes() {
+        let fs = BpfFs::mount();
+        let directory = fs.path().join("acl");
+        assert!(matches!(Tables::open(&directory), Err(Error::NotPinned { .. })));
+        let mut tables = tables(home, 8 << 20);
+        assert!(matches!(tables.pin(&std::env::temp_dir().join("no-bpffs")), Err(Error::NotBpffs { .. })));
+        let object = tables.load(open(home)).unwrap();
+        Table::<u32>::create(tables.image(), 0, hosts(0, 1000)).unwrap();
+        tables.pin(&directory).unwrap();
+        assert!(matches!(Tables::open(&directory), Err(Error::InUse { .. })));
+        drop(tables);
+        let keys: Vec<Vec<u8>> =
+            hosts(0, KEYS as u32).map(|(prefix, _)| prefix.addr().to_be_bytes().into()).collect();
+        let all = |answers: Vec<(u32, u32)>| answers.iter().zip(1..1001).all(|(got, want)| got.0 == want);
+        assert!(all(run(&object, "lookup4", 0, &keys)), "without an owner");
+        let mut second = Tables::open(&directory).unwrap();
+        assert!(all(run(&object, "lookup4", 0, &keys)), "after taking over");
+        // The same value for all: one word of the directory later.
+        let others = hosts(0, 2000).map(|(prefix, _)| (prefix, 5));
+        let mut table: Table<u32> = Table::create(second.image(), 0, others).unwrap();
+        assert!(run(&object, "lookup4", 0, &keys).iter().all(|got| got.0 == 5));
+        table.insert(second.image(), hosts(3, 1).next().unwrap().0, 6).unwrap();
+        assert_eq!(run(&object, "lookup4", 0, &keys)[3].0, 6);
+        drop(second);
+        // Another program, another process: only the pin.
+        let map = ImageMap::pinned(&directory.join("image")).unwrap();
+        assert_eq!((map.home(), map.bytes()), (home, 8 << 20));
+        Tables::unpin(&directory).unwrap();
+        assert!(matches!(Tables::unpin(&directory), Err(Error::NotPinned { .. })));
+        assert!(!directory.exists());
+    }
+}
+
+#[test]
+fn what_is_refused_says_why() {
+    if skip("errors") {
+        return;
+    }
+    for home in homes() {
+        for bytes in [0, 4096, 100_000, home.max_bytes() * 2] {
+            let error = Tables::create(&Options { home: Some(home), bytes, tables: 4 }).unwrap_err();
+            assert!(error.to_string().contains(&bytes.to_string()), "{error}");
+        }
+        let mut tables = tables(home, 1 << 20);
+        let error = Table::<u32>::create(tables.image(), 16, []).unwrap_err();
+        assert!(error.to_string().contains("there is no table 16"), "{error}");
+        assert!(tables.remove(99).unwrap_err().to_string().contains("there is no table 99"));
+        // An object of the other home, and one without tables.
+        let other = if home == Home::Arena { Home::Array } else { Home::Arena };
+        let error = tables.load(open(other)).unwrap_err().to_string();
+        assert!(error.contains(&home.to_string()), "{error}");
+        // A program that may sleep.
+        let error = tables.load(common::open_sleepable(home)).unwrap_err().to_string();
+        assert!(error.contains("`asleep`") && error.contains("sleepable"), "{error}");
+        // What is pinned is something else, or an image of another version.
+        let fs = BpfFs::mount();
+        let directory = fs.path().join("other");
+        std::fs::create_dir(&directory).unwrap();
+        common::pin_hash(&directory.join("image"));
+        let error = Tables::open(&directory).unwrap_err();
+        assert!(matches!(error, Error::Pinned { .. }) && error.to_string().contains("type 1"), "{error}");
+        let older = fs.path().join("older");
+        tables.pin(&older).unwrap();
+        common::damage_version(tables.map());
+        drop(tables);
+        let error = Tables::open(&older).unwrap_err().to_string();
+        assert!(error.contains("image version 2, this program reads version 3"), "{error}");
+    }
+}
