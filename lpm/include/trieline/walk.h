@@ -10,12 +10,12 @@
 
 #include "mem.h"
 
-/* 0, but no verifier knows. What this is added to is as unknown on one way through a program as on another,
- * so that a verifier which comes to a place by many ways follows one of them. */
-static inline __attribute__((always_inline)) __u32 tl_zero(tl_base_t base)
-{
-	return tl_load32(base, __builtin_offsetof(struct tl_image, reserved));
-}
+/*
+ * A bit of every directory word that is always 0, but no verifier knows. Of what is shifted by it a verifier
+ * knows nothing any more: where many ways through a program meet, it then follows one of them, as none knows
+ * more than another.
+ */
+static inline __attribute__((always_inline)) __u32 tl_never(__u32 word) { return word >> 5 & 1; }
 
 /* Number of set bits. BPF has no instruction for it. */
 static inline __attribute__((always_inline)) __u32 tl_popcount(__u64 x)
@@ -72,7 +72,8 @@ static inline __attribute__((always_inline)) __u32 tl_root4(tl_base_t base, __u3
 /* From there: the longest match among the prefixes of 1 bit and more. */
 static inline __attribute__((always_inline)) __u32 tl_walk4(tl_base_t base, __u32 word, __u32 ref, __u32 addr)
 {
-	__u32 root = word & ~TL_DIR_BITS, bits = word & TL_DIR_BITS, six = 6 + tl_zero(base), i;
+	__u32 root = word & ~TL_DIR_BITS, bits = word & TL_DIR_BITS, i;
+	__u32 six = 6 + tl_never(word);
 	__u64 key = (__u64)addr << 32 << bits;
 
 	/* Above all else node6: a verifier that follows every way through the loop has one to follow. */
@@ -177,7 +178,7 @@ static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32
 static inline __attribute__((always_inline)) __u32 tl_walk(tl_base_t base, __u32 word, __u32 ref, __u64 hi,
 							   __u64 lo, __u32 steps)
 {
-	__u32 len = word & TL_DIR_BITS, zero = tl_zero(base), i;
+	__u32 len = word & TL_DIR_BITS, never = tl_never(word), i;
 
 	for (i = 0; i < steps && ref & TL_REF_NODE; i++) {
 		hi = hi << len | lo >> 1 >> (63 - len);
@@ -190,7 +191,7 @@ static inline __attribute__((always_inline)) __u32 tl_walk(tl_base_t base, __u32
 			lo = 0;
 			len -= 64;
 		}
-		len += zero;
+		len <<= never;
 	}
 	return ref & TL_REF_NODE ? 0 : ref;
 }
@@ -202,7 +203,7 @@ static inline __attribute__((always_inline)) __u32 tl_walk(tl_base_t base, __u32
 static inline __attribute__((always_inline)) __u32 tl_walk_wide(tl_base_t base, __u32 word, __u32 ref,
 								const __u64 *key, __u32 words, __u32 steps)
 {
-	__u32 zero = tl_zero(base);
+	__u32 never = tl_never(word);
 	__u32 depth = word & TL_DIR_BITS, len, i;
 
 	for (i = 0; i < steps && ref & TL_REF_NODE; i++) {
@@ -218,7 +219,7 @@ static inline __attribute__((always_inline)) __u32 tl_walk_wide(tl_base_t base, 
 			      second << shift | third >> 1 >> (63 - shift), &len);
 		if (len == TL_STOP)
 			break;
-		depth = (depth + len + zero) & 4095;
+		depth = (depth + len) << never & 4095;
 	}
 	return ref & TL_REF_NODE ? 0 : ref;
 }
