@@ -9,6 +9,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("trieline-lpm", 1),
     ("trieline-trace", 1),
     ("trieline-bpf", 2),
+    ("trieline-capi", 3),
     ("trieline-dataplane", 3),
     ("trieline-node", 4),
     ("trieline-lab", 3),
