@@ -14,6 +14,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("trieline-node", 4),
     ("trieline-lab", 3),
     ("trieline-cli", 5),
+    ("trieline-acl", 4),
 ];
 
 /// Workspace members that are no box: nobody may depend on them, and they see trieline only from outside.
@@ -24,7 +25,8 @@ const FACE: &str = "trieline-cli";
 const FACE_ONLY: &[&str] = &["anyhow", "clap", "indicatif", "toml", "tracing-subscriber", "sd-notify"];
 
 /// Boxes that may talk to BPF themselves.
-const BPF_BOXES: &[&str] = &["trieline-bpf", "trieline-dataplane", "trieline-trace", "trieline-lab"];
+const BPF_BOXES: &[&str] =
+    &["trieline-bpf", "trieline-dataplane", "trieline-trace", "trieline-lab", "trieline-acl"];
 
 struct Edge {
     name: String,

@@ -18,7 +18,7 @@
 #if defined(TL_HOME_ARENA)
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARENA);
+	__uint(type, 33); /* BPF_MAP_TYPE_ARENA: headers older than Linux 6.9 have no name for it */
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1); /* pages */
 } tl_tables SEC(".maps");
