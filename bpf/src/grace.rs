@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use trieline_lpm::Grace;
@@ -39,14 +39,19 @@ impl Shared {
     }
 }
 
-/// Ends the thread when the last [`ReaderGrace`] is dropped.
+/// Ends the thread when the last [`ReaderGrace`] is dropped, and waits for that: nothing of it outlives a library that is unloaded.
 #[derive(Debug)]
-struct Owner(Arc<Shared>);
+struct Owner {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.0.lock().closed = true;
-        self.0.changed.notify_all();
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+        // It does not panic, and if it did, that is told already.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
@@ -67,11 +72,11 @@ impl ReaderGrace {
         period(&outer, &inners[0]).map_err(fail)?;
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
-        thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("grace".into())
             .spawn(move || run(&theirs, &outer, &inners))
             .map_err(fail)?;
-        Ok(Self(Arc::new(Owner(shared))))
+        Ok(Self(Arc::new(Owner { shared, thread: Some(thread) })))
     }
 }
 
@@ -111,7 +116,7 @@ fn run(shared: &Shared, outer: &OwnedFd, inners: &[OwnedFd; 2]) {
 
 impl Grace for ReaderGrace {
     fn begin(&mut self) -> u64 {
-        let shared = &self.0.0;
+        let shared = &self.0.shared;
         let mut tickets = shared.lock();
         // The thread may be inside a period that began before this call, so that one does not count.
         tickets.asked += 1;
@@ -122,11 +127,11 @@ impl Grace for ReaderGrace {
     }
 
     fn passed(&mut self) -> u64 {
-        self.0.0.lock().passed
+        self.0.shared.lock().passed
     }
 
     fn wait(&mut self, ticket: u64) {
-        let shared = &self.0.0;
+        let shared = &self.0.shared;
         let mut tickets = shared.lock();
         // A ticket that was never given out would never pass.
         while tickets.passed < ticket.min(tickets.asked) {

@@ -3,6 +3,7 @@
 mod error;
 mod grace;
 mod home;
+mod lpm_trie;
 mod pages;
 #[doc(hidden)] // for the dataplane
 pub mod pins;
@@ -11,8 +12,11 @@ pub mod probe;
 #[doc(hidden)] // for the dataplane
 pub mod sys;
 mod tables;
+mod value;
 
 pub use error::{Error, Result};
 pub use grace::ReaderGrace;
 pub use home::{Home, ImageMap, ImageMemory, Mapping};
+pub use lpm_trie::{Entries, LpmTrie, Reading};
 pub use tables::{Options, Tables};
+pub use value::ValueType;

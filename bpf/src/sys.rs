@@ -1,9 +1,9 @@
 //! The bpf(2) calls on maps and pins that libbpf-rs has no form for that fits: everything by file descriptor and path.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -204,4 +204,81 @@ pub fn get(path: &Path) -> io::Result<Option<OwnedFd>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Opens the map of a number; `None` when there is none.
+pub fn map_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
+    // SAFETY: the call returns a new descriptor.
+    match unsafe { own(sys::bpf_map_get_fd_by_id(id)) } {
+        Ok(fd) => Ok(Some(fd)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Name of a type of map, as bpftool has it.
+pub fn map_kind(kind: u32) -> String {
+    // SAFETY: the answer is null or a string that stays.
+    let name = unsafe { sys::libbpf_bpf_map_type_str(kind).as_ref().map(|name| CStr::from_ptr(name)) };
+    name.map_or_else(|| format!("type {kind}"), |name| name.to_string_lossy().into_owned())
+}
+
+/// A map's number, name, BTF and the type of its values in it (0: none).
+pub fn map_names(fd: BorrowedFd<'_>) -> io::Result<(u32, String, u32, u32)> {
+    // SAFETY: the struct for maps.
+    let info: sys::bpf_map_info = unsafe { object_info(fd) }?;
+    let name = info.name.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
+    let name = String::from_utf8(name).unwrap_or_default();
+    Ok((info.id, name, info.btf_id, info.btf_value_type_id))
+}
+
+/// Reads up to `count` elements behind `from` (`None`: the first) into `keys` and `values`. How many, and where to go on; `None` at the
+/// end. Some types of map have no such call: EINVAL or ENOTSUPP.
+pub fn map_lookup_batch(
+    fd: BorrowedFd<'_>,
+    from: Option<&[u8]>,
+    count: u32,
+    keys: &mut Vec<u8>,
+    values: &mut Vec<u8>,
+) -> io::Result<(usize, Option<Vec<u8>>)> {
+    let (key, value) = element(fd)?;
+    expect("place to go on at", from.map_or(key, <[u8]>::len), key)?;
+    keys.resize(count as usize * key, 0);
+    values.resize(count as usize * value, 0);
+    let mut next = vec![0u8; key];
+    let mut read = count;
+    // SAFETY: keys and values have room for `count` elements, `from` and `next` have a key's size, which such maps use for the place.
+    let ret = unsafe {
+        sys::bpf_map_lookup_batch(
+            fd.as_raw_fd(),
+            from.map_or(std::ptr::null_mut(), |from| from.as_ptr().cast_mut().cast()),
+            next.as_mut_ptr().cast(),
+            keys.as_mut_ptr().cast(),
+            values.as_mut_ptr().cast(),
+            &mut read,
+            std::ptr::null(),
+        )
+    };
+    match check(ret) {
+        Ok(_) => Ok((read as usize, Some(next))),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok((read as usize, None)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The bytes of a BTF that the kernel has.
+pub fn btf_bytes(id: u32) -> io::Result<Vec<u8>> {
+    // SAFETY: the call returns a new descriptor.
+    let fd = unsafe { own(sys::bpf_btf_get_fd_by_id(id)) }?;
+    // SAFETY: the struct for BTF; zeros are valid.
+    let known: sys::bpf_btf_info = unsafe { object_info(fd.as_fd()) }?;
+    let mut bytes = vec![0u8; known.btf_size as usize];
+    let mut info =
+        sys::bpf_btf_info { btf: bytes.as_mut_ptr() as u64, btf_size: known.btf_size, ..Default::default() };
+    let mut len = size_of::<sys::bpf_btf_info>() as u32;
+    // SAFETY: `info` has `len` bytes and names `bytes`, which is as long as it says.
+    check(unsafe {
+        sys::bpf_obj_get_info_by_fd(fd.as_raw_fd(), (&raw mut info).cast::<c_void>(), &mut len)
+    })?;
+    Ok(bytes)
 }

@@ -3,6 +3,7 @@
 mod compare;
 mod input;
 mod inspect;
+mod map;
 mod print;
 
 use crate::addresses::Addresses;
@@ -11,7 +12,7 @@ use crate::progress::Bars;
 use crate::route::{Query, expect_family, parse_query, usage};
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
-use input::{ReadArgs, Table, covering, is_stdin};
+use input::{FormatName, ReadArgs, Table, covering, is_stdin};
 use print::{Row, WriteArgs};
 use serde_json::json;
 use std::net::IpAddr;
@@ -30,7 +31,17 @@ const BATCH: usize = 4096;
 
 const FILES: &str = "\
 A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that \
-`table build` made; packed by gzip or bzip2 or not; `-` is standard input. FORMAT: text, json, iproute, mrt, image.";
+`table build` made; packed by gzip or bzip2 or not; `-` is standard input. FORMAT: text, json, iproute, mrt, image.
+
+map:PATH and map:id:N are BPF maps of type LPM_TRIE, pinned or by number (root).";
+
+/// What an LPM trie's entries become.
+const IMPORT_HELP: &str = "\
+Maps have keys of IPv4 or IPv6, the prefix length first, then the address in network order. Values become numbers from 1 to 2147483647: \
+those of 4 bytes, and integers of any size by the map's BTF, are kept if all of them are in that range. Otherwise, and for structs, they are \
+numbered, and their names are what BTF says of them ({port=80,flags=1}) or their bytes.
+
+Every `table` command takes map:PATH or map:id:N where it takes a FILE: `table diff map:/sys/fs/bpf/acl acl.img`.";
 
 /// What values that files have words for become.
 const BUILD_HELP: &str = "\
@@ -46,6 +57,9 @@ pub enum TableCommand {
     /// Make an image of prefix lists: a file that is mapped and looked up in at once
     #[command(after_help = BUILD_HELP)]
     Build(BuildArgs),
+    /// Read BPF maps of type LPM_TRIE into an image, or a file of another format
+    #[command(after_help = IMPORT_HELP)]
+    Import(ImportArgs),
     /// Longest match of addresses; exit code 1 when one has none
     #[command(after_help = FILES)]
     Get(GetArgs),
@@ -85,6 +99,23 @@ pub struct BuildArgs {
     allow_empty: bool,
     #[command(flatten)]
     read: ReadArgs,
+}
+
+/// What to import.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// The map: where it is pinned, or its number; several are laid over each other, say one of IPv4 and one of IPv6
+    #[arg(long = "map", required = true, value_name = "PATH|id:N")]
+    maps: Vec<String>,
+    /// The image
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Write it as: text, json, iproute, mrt or image
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "image", hide_possible_values = true)]
+    format: FormatName,
+    /// Also import maps without any prefix
+    #[arg(long)]
+    allow_empty: bool,
 }
 
 /// What to look up.
@@ -168,6 +199,7 @@ pub struct RelatedArgs {
 pub fn run(command: &TableCommand, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
     match command {
         TableCommand::Build(args) => build(args, family, output),
+        TableCommand::Import(args) => import(args, family, output),
         TableCommand::Get(args) => get(args, family, output),
         TableCommand::Show(args) => show(args, family, output),
         TableCommand::Stat(args) => inspect::stat(&args.file, &args.read, family, output),
@@ -191,25 +223,51 @@ fn no_if(no: bool) -> ExitCode {
     if no { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn build(args: &BuildArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
-    if args.files.iter().filter(|file| is_stdin(file)).count() > 1 {
-        return Err(usage("standard input twice; expected it once".into()).into());
-    }
-    let bars = Bars::new();
-    let begin = Instant::now();
+/// Reads files one over the other; an error when there is no prefix and there should be.
+fn read_all(
+    files: &[PathBuf],
+    args: &ReadArgs,
+    family: Option<u8>,
+    allow_empty: bool,
+    bars: &Bars,
+) -> anyhow::Result<Table> {
     let mut table: Option<Table> = None;
-    for file in &args.files {
+    for file in files {
         bars.phase(&format!("reading {}", file.display()), 0);
-        let read = Table::read(file, &args.read, family)?;
+        let read = Table::read(file, args, family)?;
         match &mut table {
             None => table = Some(read),
             Some(table) => table.lay(read).map_err(|error| anyhow!("{}: {error}", file.display()))?,
         }
     }
     let Some(table) = table else { bail!("no files") };
-    if table.len() == 0 && !args.allow_empty {
+    if table.len() == 0 && !allow_empty {
         bail!("no prefix in what was read; expected at least one (--allow-empty builds an empty image)");
     }
+    Ok(table)
+}
+
+fn import(args: &ImportArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
+    let files: Vec<PathBuf> = args.maps.iter().map(|name| map::path(name)).collect();
+    let read = ReadArgs::default();
+    if args.format == FormatName::Image {
+        let allow_empty = args.allow_empty;
+        return build(&BuildArgs { files, output: args.output.clone(), allow_empty, read }, family, output);
+    }
+    let bars = Bars::new();
+    let table = read_all(&files, &read, family, args.allow_empty, &bars)?;
+    bars.finish();
+    print::table(&table, &WriteArgs::file(args.format, &args.output), output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn build(args: &BuildArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
+    if args.files.iter().filter(|file| is_stdin(file)).count() > 1 {
+        return Err(usage("standard input twice; expected it once".into()).into());
+    }
+    let bars = Bars::new();
+    let begin = Instant::now();
+    let table = read_all(&args.files, &args.read, family, args.allow_empty, &bars)?;
     let read = begin.elapsed();
     bars.phase("building the image", 0);
     let begin = Instant::now();

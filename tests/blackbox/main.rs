@@ -10,6 +10,7 @@ mod errors;
 mod exits;
 mod forward;
 mod lifecycle;
+mod lpm_trie;
 mod mirror;
 mod neighbour;
 mod policy;

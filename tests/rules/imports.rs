@@ -9,10 +9,12 @@ const FLOORS: &[(&str, u32)] = &[
     ("trieline-lpm", 1),
     ("trieline-trace", 1),
     ("trieline-bpf", 2),
+    ("trieline-capi", 3),
     ("trieline-dataplane", 3),
     ("trieline-node", 4),
     ("trieline-lab", 3),
     ("trieline-cli", 5),
+    ("trieline-acl", 4),
 ];
 
 /// Workspace members that are no box: nobody may depend on them, and they see trieline only from outside.
@@ -23,7 +25,8 @@ const FACE: &str = "trieline-cli";
 const FACE_ONLY: &[&str] = &["anyhow", "clap", "indicatif", "toml", "tracing-subscriber", "sd-notify"];
 
 /// Boxes that may talk to BPF themselves.
-const BPF_BOXES: &[&str] = &["trieline-bpf", "trieline-dataplane", "trieline-trace", "trieline-lab"];
+const BPF_BOXES: &[&str] =
+    &["trieline-bpf", "trieline-dataplane", "trieline-trace", "trieline-lab", "trieline-acl"];
 
 struct Edge {
     name: String,

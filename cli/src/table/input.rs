@@ -1,5 +1,6 @@
 //! Tables read from files of any format, sorted, each prefix once.
 
+use super::map;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use std::collections::{BTreeMap, HashMap};
@@ -61,6 +62,13 @@ pub struct ReadArgs {
     mrt_peer: Option<IpAddr>,
 }
 
+impl Default for ReadArgs {
+    /// As told by the content.
+    fn default() -> Self {
+        Self { from: None, mrt_value: MrtValueName::Nexthop, mrt_peer: None }
+    }
+}
+
 impl ReadArgs {
     fn options(&self) -> ReadOptions {
         ReadOptions {
@@ -94,9 +102,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// Reads a file; only `family` if one is given.
+    /// Reads a file, or a BPF map if it is the name of one; only `family` if one is given.
     pub fn read(path: &Path, args: &ReadArgs, family: Option<u8>) -> anyhow::Result<Self> {
-        let mut list = io::read(path, &args.options())?;
+        let mut list = match map::named(path) {
+            Some(name) => map::read(name)?,
+            None => io::read(path, &args.options())?,
+        };
         if family == Some(6) {
             list.prefixes.v4.clear();
         }

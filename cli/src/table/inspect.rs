@@ -1,6 +1,7 @@
 //! What a table consists of, and whether an image is sound and says what its prefixes say.
 
 use super::input::{ReadArgs, Table, is_stdin};
+use super::map;
 use crate::output::Output;
 use anyhow::bail;
 use serde_json::{Map, Value, json};
@@ -20,7 +21,7 @@ const SHOWN: usize = 10;
 
 /// Maps a file if it is an image; `None` if it is something else.
 pub fn image(path: &Path) -> anyhow::Result<Option<Snapshot>> {
-    if is_stdin(path) {
+    if is_stdin(path) || map::named(path).is_some() {
         return Ok(None);
     }
     // Packed images and other formats are read as a list.

@@ -77,6 +77,13 @@ pub struct WriteArgs {
     numeric: bool,
 }
 
+impl WriteArgs {
+    /// To a file, in a format.
+    pub fn file(format: FormatName, output: &Path) -> Self {
+        Self { format: Some(format), output: Some(output.into()), numeric: false }
+    }
+}
+
 /// Writes a table as asked for.
 pub fn table(table: &Table, args: &WriteArgs, output: &Output) -> anyhow::Result<()> {
     let none = BTreeMap::new();

@@ -1,0 +1,262 @@
+//! `struct trieline`: tables made, opened, pinned and closed, and what a loader needs to know of their map.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+use trieline_bpf::{Home, Options, Tables};
+
+use crate::error::{CError, Error, Result, answer, number};
+use crate::kinds::AnyTable;
+
+/// `struct trieline`. The lock makes calls from several threads wait for each other; a panic poisons it.
+pub struct Handle(Mutex<State>);
+
+/// What a handle holds.
+pub struct State {
+    /// The image and its map.
+    pub tables: Tables,
+    /// The tables that this process has filled.
+    pub filled: BTreeMap<u32, Box<dyn AnyTable>>,
+}
+
+/// `struct trieline_options`.
+#[repr(C)]
+pub struct COptions {
+    home: u32,
+    tables: u32,
+    bytes: u64,
+}
+
+/// `struct trieline_stats`.
+#[repr(C)]
+pub struct CStats {
+    bytes: u64,
+    used: u64,
+    waiting: u64,
+    peak: u64,
+    claimed: u64,
+    tables: u32,
+    tables_used: u32,
+}
+
+const ANY: u32 = 0;
+const ARENA: u32 = 1;
+const ARRAY: u32 = 2;
+
+fn handle(tables: Tables) -> *mut Handle {
+    Box::into_raw(Box::new(Handle(Mutex::new(State { tables, filled: BTreeMap::new() }))))
+}
+
+/// The handle that C holds, to itself.
+///
+/// # Safety
+///
+/// `handle` is null or one that is not closed.
+pub unsafe fn state<'a>(handle: *mut Handle) -> Result<MutexGuard<'a, State>> {
+    // SAFETY: the caller promises it.
+    let handle = unsafe { handle.as_ref() }.ok_or_else(|| Error::null("t"))?;
+    handle.0.lock().map_err(|_| Error::Bug("an earlier call has failed half way; close these tables".into()))
+}
+
+/// A path from C.
+///
+/// # Safety
+///
+/// `text` is null or a string.
+pub unsafe fn path(what: &str, text: *const c_char) -> Result<PathBuf> {
+    if text.is_null() {
+        return Err(Error::null(what));
+    }
+    // SAFETY: the caller promises it.
+    let text = unsafe { CStr::from_ptr(text) };
+    Ok(Path::new(OsStr::from_bytes(text.to_bytes())).into())
+}
+
+/// `trieline_create`.
+///
+/// # Safety
+///
+/// As the header says, for every function of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trieline_create(options: *const COptions, error: *mut CError) -> *mut Handle {
+    let work = || {
+        let mut wanted = Options::default();
+        // SAFETY: null or options.
+        if let Some(options) = unsafe { options.as_ref() } {
+            wanted.home = match options.home {
+                ANY => None,
+                ARENA => Some(Home::Arena),
+                ARRAY => Some(Home::Array),
+                other => {
+                    return Err(Error::Argument(format!(
+                        "home {other}; expected TRIELINE_ANY, TRIELINE_ARENA or TRIELINE_ARRAY"
+                    )));
+                }
+            };
+            wanted.bytes = if options.bytes == 0 { wanted.bytes } else { options.bytes };
+            wanted.tables = if options.tables == 0 { wanted.tables } else { options.tables };
+        }
+        Ok(handle(Tables::create(&wanted)?))
+    };
+    // SAFETY: the caller promises it.
+    unsafe { answer(error, work) }.unwrap_or(std::ptr::null_mut())
+}
+
+/// `trieline_open`.
+///
+/// # Safety
+///
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trieline_open(directory: *const c_char, error: *mut CError) -> *mut Handle {
+    // SAFETY: the caller promises it.
+    unsafe { answer(error, || Ok(handle(Tables::open(&path("directory", directory)?)?))) }
+        .unwrap_or(std::ptr::null_mut())
+}
+
+/// `trieline_close`.
+///
+/// # Safety
+///
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trieline_close(handle: *mut Handle) {
+    if !handle.is_null() {
+        // SAFETY: the caller gives back what `handle` made; nothing is there to tell a failure to.
+        let _ = unsafe {
+            number(std::ptr::null_mut(), || {
+                drop(Box::from_raw(handle));
+                Ok(0)
+            })
+        };
+    }
+}
+
+/// `trieline_pin`.
+///
+/// # Safety
+///
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trieline_pin(
+    handle: *mut Handle,
+    directory: *const c_char,
+    error: *mut CError,
+) -> c_int {
+    // SAFETY: the caller promises it.
+    unsafe {
+        number(error, || {
+            state(handle)?.tables.pin(&path("directory", directory)?)?;
+            Ok(0)
+        })
+    }
+}
+
+/// `trieline_unpin`.
+///
+/// # Safety
+///
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trieline_unpin(directory: *const c_char, error: *mut CError) -> c_int {
+    // SAFETY: the caller promises it.
+    unsafe {
+        number(error, || {
+            Tables::unpin(&path("directory", directory)?)?;
+            Ok(0)
+        })
+    }
+}
+
+/// `trieline_map_fd`.
+///
+/// # Safety
+///
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trieline_map_fd(handle: *mut Handle) -> c_int {
+    // SAFETY: the caller promises it.
+    unsafe { number(std::ptr::null_mut(), || Ok(state(handle)?.tables.map().fd().as_raw_fd())) }
+}
+
+/// `trieline_home`.
+///
+/// # Safety
+///
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trieline_home(handle: *mut Handle) -> c_int {
+    let home = |home| if home == Home::Arena { ARENA as c_int } else { ARRAY as c_int };
+    // SAFETY: the caller promises it.
+    unsafe { number(std::ptr::null_mut(), || Ok(home(state(handle)?.tables.home()))) }
+}
+
+/// `trieline_map_bytes`.
+///
+/// # Safety
+///
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trieline_map_bytes(handle: *mut Handle) -> u64 {
+    // SAFETY: the caller promises it.
+    unsafe { answer(std::ptr::null_mut(), || Ok(state(handle)?.tables.map().bytes())) }.unwrap_or(0)
+}
+
+/// `trieline_stats`.
+///
+/// # Safety
+///
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trieline_stats(
+    handle: *mut Handle,
+    stats: *mut CStats,
+    error: *mut CError,
+) -> c_int {
+    let work = || {
+        // SAFETY: the caller promises it.
+        let mut state = unsafe { state(handle) }?;
+        if stats.is_null() {
+            return Err(Error::null("stats"));
+        }
+        let is = state.tables.image().stats();
+        let (tables, tables_used) = (is.tables, is.tables_used);
+        let (used, waiting, peak, claimed) = (is.used, is.limbo, is.peak, is.claimed);
+        // SAFETY: the caller promises that it can be written.
+        unsafe { stats.write(CStats { bytes: is.size, used, waiting, peak, claimed, tables, tables_used }) };
+        Ok(0)
+    };
+    // SAFETY: the caller promises it.
+    unsafe { number(error, work) }
+}
+
+/// `trieline_reclaim`.
+///
+/// # Safety
+///
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trieline_reclaim(handle: *mut Handle, error: *mut CError) -> c_int {
+    // SAFETY: the caller promises it.
+    unsafe { number(error, || Ok(state(handle)?.tables.image().reclaim().into())) }
+}
+
+/// `trieline_settle`.
+///
+/// # Safety
+///
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trieline_settle(handle: *mut Handle, error: *mut CError) -> c_int {
+    // SAFETY: the caller promises it.
+    unsafe {
+        number(error, || {
+            state(handle)?.tables.image().settle();
+            Ok(0)
+        })
+    }
+}

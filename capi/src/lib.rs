@@ -1,0 +1,8 @@
+#![doc = include_str!("../README.md")]
+
+mod entry;
+mod error;
+mod handle;
+mod kinds;
+mod load;
+mod table;

@@ -1,0 +1,74 @@
+//! `trieline/libbpf.h` with the libbpf that libbpf-rs has built: objects are given the tables, or refused with the reason.
+
+// What fails here fails the test.
+#![allow(clippy::unwrap_used)]
+
+// Linked only so that the library is built before this test.
+use trieline as _;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use trieline_bpf::Home;
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+#[track_caller]
+fn ok(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{command:?}\n{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Where the build script of libbpf-sys left a static libbpf and its headers.
+fn libbpf(deps: &Path) -> PathBuf {
+    let build = deps.parent().unwrap().join("build");
+    let folders = std::fs::read_dir(build).unwrap().map(|entry| entry.unwrap().path().join("out"));
+    let mut built: Vec<PathBuf> = folders.filter(|out| out.join("libbpf.a").exists()).collect();
+    built.sort_by_key(|out| out.join("libbpf.a").metadata().and_then(|file| file.modified()).unwrap());
+    built.pop().unwrap()
+}
+
+#[test]
+fn objects_are_placed_or_refused() {
+    let deps = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+    let (libbpf, at) = (libbpf(&deps), tempfile::tempdir().unwrap());
+    let file = |name: &str| at.path().join(name);
+    let headers = [
+        format!("-I{HERE}/include"),
+        format!("-I{HERE}/../lpm/include"),
+        format!("-I{}", libbpf.join("include").display()),
+    ];
+    let machine = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let compile = |to: &str, args: &[&str]| {
+        let mut clang = Command::new("clang-19");
+        clang.args(["-target", "bpf", "-g", "-O2", "-Wall", "-Werror", &machine]).args(&headers).args(args);
+        ok(clang.arg("-c").arg(format!("{HERE}/tests/c/place.bpf.c")).arg("-o").arg(file(to)));
+    };
+    for (home, args) in
+        [("arena", ["-mcpu=v4", "-DTL_HOME_ARENA"]), ("array", ["-mcpu=v3", "-DTL_HOME_ARRAY"])]
+    {
+        compile(home, &args);
+        compile(&format!("{home}.sleepable"), &[args[0], args[1], "-DSLEEPABLE"]);
+    }
+    std::os::unix::fs::symlink(deps.join("libtrieline.so"), file("libtrieline.so.0")).unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-Wall", "-Wextra", "-Werror", "-std=gnu11"])
+        .args(&headers)
+        .arg(format!("{HERE}/tests/c/place.c"));
+    gcc.arg("-o").arg(file("place")).arg(file("libtrieline.so.0")).arg(libbpf.join("libbpf.a"));
+    ok(gcc.args(["-lelf", "-lz"]));
+    // SAFETY: a plain call.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIP: needs root (BPF)");
+        return;
+    }
+    for (home, name, other) in [(Home::Arena, "arena", "array"), (Home::Array, "array", "arena")] {
+        if home.probe().is_ok() {
+            let mut run = Command::new(file("place"));
+            run.arg(name).arg(file(name)).arg(file(&format!("{name}.sleepable"))).arg(file(other));
+            assert_eq!(ok(run.env("LD_LIBRARY_PATH", at.path())), "ok\n");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Compiles the program for both homes of the tables; the loader takes the one that they are in.
+
+use std::env::{consts::ARCH, var};
+
+use libbpf_cargo::SkeletonBuilder;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=acl.bpf.c");
+    println!("cargo::rerun-if-changed=../../lpm/include");
+    for (home, define, cpu) in
+        [("arena", "-DTL_HOME_ARENA", "-mcpu=v4"), ("array", "-DTL_HOME_ARRAY", "-mcpu=v3")]
+    {
+        SkeletonBuilder::new()
+            .source("acl.bpf.c")
+            .obj(format!("{}/acl.{home}.bpf.o", var("OUT_DIR")?))
+            .clang(var("CLANG").unwrap_or_else(|_| "clang-19".into()))
+            .clang_args([define, cpu, "-I../../lpm/include", &format!("-I/usr/include/{ARCH}-linux-gnu")])
+            .build()
+            .map_err(|error| format!("{error:#}"))?;
+    }
+    Ok(())
+}
