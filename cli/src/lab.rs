@@ -91,7 +91,7 @@ struct RunArgs {
     /// Directory that holds bgp-table.txt.gz [default: ../shared/data where that lies there, else tables are generated]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Measure only the tables whose name contains this (structures)
+    /// Measure only the tables whose name contains this (structures, map-tables)
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// Also write results/NAME.json and pictures (structures: and the tables of docs/structure.md)
@@ -207,6 +207,7 @@ fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
         let options = map_tables::Options {
             quick: args.quick,
             table: args.table.clone(),
+            only: args.only.clone(),
             data: args.data.clone(),
             seed: args.seed,
             command: command_line(),

@@ -14,6 +14,7 @@ fn options(table: &std::path::Path) -> Options {
     Options {
         quick: true,
         table: Some(table.to_owned()),
+        only: None,
         data: None,
         seed: 3,
         command: "test".into(),

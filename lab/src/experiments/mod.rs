@@ -1,5 +1,6 @@
 //! The experiments by name.
 
+pub mod contest;
 pub mod engines;
 pub mod forward;
 pub mod map_tables;
