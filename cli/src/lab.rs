@@ -18,7 +18,7 @@ use serde::Serialize;
 use trieline_lab::{
     Context, Error,
     daemon::Product,
-    experiments::{LIST, engines, forward, map_tables, structure::Mode, structures},
+    experiments::{LIST, engines, forward, map_free, map_ops, map_tables, structure::Mode, structures},
     plot,
     report::{Document, Machine, save_picture},
     scatter,
@@ -26,6 +26,7 @@ use trieline_lab::{
 };
 
 use crate::{
+    maps,
     output::Output,
     progress::{Bars, interrupt_flag},
 };
@@ -203,6 +204,36 @@ fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
         bars.finish();
         save_engines(args, &outcome, &bars)?;
         show_text(output, &outcome, outcome.experiment, &outcome.machine, crate::engines::text(&outcome))?;
+    } else if name == "map-ops" {
+        let options = map_ops::Options {
+            quick: args.quick,
+            entries: None,
+            seed: args.seed,
+            command: command_line(),
+            rounds: args.rounds,
+        };
+        let outcome = match map_ops::run(&options, &context) {
+            Ok(outcome) => outcome,
+            Err(error) => return quit(error),
+        };
+        bars.finish();
+        save(args, &outcome, &[], &bars)?;
+        show(output, &outcome, maps::operations(&outcome))?;
+    } else if name == "map-free" {
+        let options = map_free::Options {
+            quick: args.quick,
+            sizes: None,
+            seed: args.seed,
+            command: command_line(),
+            rounds: args.rounds,
+        };
+        let outcome = match map_free::run(&options, &context) {
+            Ok(outcome) => outcome,
+            Err(error) => return quit(error),
+        };
+        bars.finish();
+        save(args, &outcome, &[], &bars)?;
+        show(output, &outcome, maps::frees(&outcome))?;
     } else {
         let options = map_tables::Options {
             quick: args.quick,
@@ -225,7 +256,7 @@ fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
             ("map-tables-loop", "Longest-prefix match, independent lookups in a loop", loops),
         ];
         save(args, &outcome, &pictures, &bars)?;
-        show(output, &outcome, map_tables_table(&outcome))?;
+        show(output, &outcome, maps::tables(&outcome))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -499,38 +530,6 @@ pub(crate) fn delivered(row: &forward::Row) -> String {
         0 => "all".into(),
         short => format!("{short} short"),
     }
-}
-
-fn map_tables_table(outcome: &map_tables::Outcome) -> String {
-    let mut rows = vec![
-        ["table", "prefixes", "structure", "home", "mode", "ns", "min", "max", "empty", "ratio", "MiB"]
-            .map(String::from)
-            .to_vec(),
-    ];
-    for row in &outcome.rows {
-        rows.push(vec![
-            row.table.clone(),
-            row.prefixes.to_string(),
-            row.structure.into(),
-            row.home.into(),
-            row.mode.name().into(),
-            format!("{:.1}", row.ns),
-            format!("{:.1}", row.ns_min),
-            format!("{:.1}", row.ns_max),
-            format!("{:.1}", row.ns_empty),
-            format!("{:.1}x", row.ratio),
-            format!("{:.1}", row.bytes as f64 / (1 << 20) as f64),
-        ]);
-    }
-    let p = &outcome.parameters;
-    let mut text = aligned(&rows, 5);
-    let checked = outcome.rows.iter().map(|row| row.checked).max().unwrap_or(0);
-    let _ = writeln!(
-        text,
-        "\n{} rounds; random hosts inside random prefixes; up to {checked} answers of each compared with the oracle: all agree.",
-        p.rounds
-    );
-    text
 }
 
 /// Columns as wide as their widest cell: the first `left` flush left but numbers, the others flush right.

@@ -17,6 +17,7 @@ pub mod measure;
 pub mod netns;
 mod object;
 pub mod plot;
+pub mod published;
 pub mod report;
 pub mod scatter;
 pub mod sinks;
