@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub mod bars;
 mod command;
+pub mod curve;
 pub mod daemon;
+mod draw;
 mod error;
 pub mod experiments;
 pub mod frames;

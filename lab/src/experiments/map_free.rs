@@ -13,7 +13,7 @@ use trieline_dataplane::{Home, ReaderGrace, memory::ImageMap};
 use trieline_lpm::Prefix;
 
 pub use cost::{Case, Cost};
-pub use document::{Parameters, Row};
+pub use document::{Parameters, Row, stalls, times};
 pub use held::{Held, What};
 
 use super::structure::{Which, failed, image_bytes};

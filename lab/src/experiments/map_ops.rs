@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use trieline_dataplane::{Home, ReaderGrace};
 
-pub use document::{Parameters, Row};
+pub use document::{Parameters, Row, lines};
 
 use self::subject::{Live, Op, Place, Subject, Trie};
 use super::{

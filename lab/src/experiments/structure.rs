@@ -182,7 +182,7 @@ impl Structure {
     }
 
     /// Gives the programs the addresses that they look up, over and over when they are fewer than [`ADDRESSES`].
-    fn look_up<A: Looked>(&self, addresses: &[A]) -> Result<()> {
+    pub fn look_up<A: Looked>(&self, addresses: &[A]) -> Result<()> {
         let all = addresses.iter().cycle().take(if addresses.is_empty() { 0 } else { ADDRESSES });
         let bytes: Vec<u8> = all.flat_map(|key| network_order(*key).into_iter().take(A::SLOT)).collect();
         object::write(&self.which.compiled().map(&self.object, ".bss.addresses")?, &bytes)

@@ -20,6 +20,7 @@ use std::{path::PathBuf, time::Instant};
 
 use trieline_lpm::{Address, Prefix};
 
+pub use bench::{Recorder, Touched, touched_by_trieline};
 pub use document::{Family, Figure, Measured, Parameters, Row, panels};
 pub use markdown::markdown;
 

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::What;
+use crate::curve::{Curve, Point, Stroke};
 
 /// What was asked for, as the document says it.
 #[derive(Clone, Debug, Serialize)]
@@ -60,4 +61,56 @@ pub struct Row {
     pub bytes: Option<u64>,
     /// Rounds that count.
     pub rounds: usize,
+}
+
+/// The kinds of freeing in a picture: structure, home, what, its colour.
+const KINDS: [(&str, &str, What, usize); 5] = [
+    ("lpm_trie", "map", What::Map, 0),
+    ("trieline", "arena", What::Map, 1),
+    ("trieline", "arena", What::Table, 1),
+    ("trieline", "array", What::Map, 2),
+    ("trieline", "array", What::Table, 2),
+];
+
+fn by_kind(rows: &[Row], point: impl Fn(&Row) -> Point) -> Vec<Curve> {
+    let curve = |(structure, home, what, series): (&str, &str, What, usize)| {
+        let of = |row: &&Row| (row.structure, row.home, row.what) == (structure, home, what);
+        Curve {
+            label: format!("{structure} {home}{}", if what == What::Table { ", one table" } else { "" }),
+            points: rows.iter().filter(of).map(&point).collect(),
+            series,
+            stroke: if what == What::Table { Stroke::Thin } else { Stroke::Solid },
+        }
+    };
+    KINDS.into_iter().map(curve).collect()
+}
+
+/// Curves of the CPU time, beside what was published.
+pub fn times(rows: &[Row]) -> Vec<Curve> {
+    let mut curves = by_kind(rows, |row| Point {
+        x: row.entries as f64,
+        y: row.cpu_ms,
+        least: row.cpu_ms_min,
+        most: row.cpu_ms_max,
+    });
+    let published = rows.iter().filter_map(|row| {
+        row.published_ms.map(|ms| Point { x: row.entries as f64, y: ms, least: ms, most: ms })
+    });
+    curves.push(Curve {
+        label: "lpm_trie, published".into(),
+        points: published.collect(),
+        series: 4,
+        stroke: Stroke::Dotted,
+    });
+    curves
+}
+
+/// Curves of the longest stalls.
+pub fn stalls(rows: &[Row]) -> Vec<Curve> {
+    by_kind(rows, |row| Point {
+        x: row.entries as f64,
+        y: row.stall_ms,
+        least: row.stall_ms,
+        most: row.stall_ms_max,
+    })
 }

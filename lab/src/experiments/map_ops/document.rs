@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::plot::Line;
+
 /// What was asked for, as the document says it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
@@ -57,4 +59,40 @@ pub struct Row {
     pub checked: u64,
     /// Rounds.
     pub rounds: usize,
+}
+
+/// A line of a picture for each row, by operation, what was published first.
+pub fn lines(rows: &[Row]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for op in ["lookup", "update", "delete", "free"] {
+        let of: Vec<&Row> = rows.iter().filter(|row| row.op == op).collect();
+        if let Some(ns) = of.iter().find_map(|row| row.published_ns) {
+            let note = format!("{} ns", short(ns));
+            lines.push(Line {
+                label: format!("{op} lpm_trie, published"),
+                value: ns,
+                min: ns,
+                max: ns,
+                series: 1,
+                note,
+            });
+        }
+        lines.extend(of.iter().map(|row| Line {
+            label: format!("{op} {} {}, {}", row.structure, row.home, row.place),
+            value: row.ns,
+            min: row.ns_min,
+            max: row.ns_max,
+            series: match row.home {
+                "arena" => 2,
+                "array" => 3,
+                _ => 0,
+            },
+            note: format!("{} ns", short(row.ns)),
+        }));
+    }
+    lines
+}
+
+fn short(ns: f64) -> String {
+    if ns < 100.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
 }
