@@ -86,8 +86,8 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
             quick: options.quick,
             rounds,
             tables: "/32, dense keys, as the kernel's bench has them",
-            cpu: "this process's time, and that of all kernel threads until they are quiet, less theirs in the same time without a \
-                  freeing",
+            cpu: "this process's time, and that of the kernel's workers for the queue in which it frees maps (events_unbound) until they are \
+                  quiet, less theirs in the same time without a freeing",
             stall: "longest time between two readings of the clock by a thread of its own on each CPU, in another freeing",
             live: LIVE,
             discarded: bench.discarded,

@@ -25,9 +25,9 @@ pub struct Cost {
     pub own: Duration,
     /// Of that the mapping's and the file descriptor's end, by the clock.
     pub unmap: Option<Duration>,
-    /// Of the kernel's threads, others' work included.
+    /// Of the kernel's workers for maps, what else they do included.
     pub kernel: Duration,
-    /// Of the kernel's threads in the same time without a freeing.
+    /// Of those in the same time without a freeing.
     pub idle: Duration,
 }
 
@@ -73,7 +73,7 @@ impl Case<'_> {
         let left = self.free(held)?;
         let own = process_time().saturating_sub(began);
         let Some(ran) = until_quiet(&before, OFTEN, context)? else { return Ok(None) };
-        let idle = idle(ran.watched)?;
+        let idle = idle(ran.watched, OFTEN, context)?;
         self.check(&left.rest)?;
         Ok(idle.map(|idle| Cost { own, unmap: left.unmap, kernel: ran.cpu, idle }))
     }

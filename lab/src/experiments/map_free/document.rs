@@ -3,7 +3,10 @@
 use serde::Serialize;
 
 use super::What;
-use crate::curve::{Curve, Point, Stroke};
+use crate::{
+    curve::{Curve, Point, Stroke},
+    measure::Samples,
+};
 
 /// What was asked for, as the document says it.
 #[derive(Clone, Debug, Serialize)]
@@ -105,12 +108,26 @@ pub fn times(rows: &[Row]) -> Vec<Curve> {
     curves
 }
 
-/// Curves of the longest stalls.
+/// Curves of the longest stalls, beside those of a machine on which nothing is freed.
 pub fn stalls(rows: &[Row]) -> Vec<Curve> {
-    by_kind(rows, |row| Point {
+    let mut curves = by_kind(rows, |row| Point {
         x: row.entries as f64,
         y: row.stall_ms,
         least: row.stall_ms,
         most: row.stall_ms_max,
-    })
+    });
+    let mut sizes: Vec<usize> = rows.iter().map(|row| row.entries).collect();
+    sizes.dedup();
+    let idle = |size: usize| {
+        let of: Samples =
+            rows.iter().filter(|row| row.entries == size).map(|row| row.idle_stall_ms).collect();
+        Point { x: size as f64, y: of.median(), least: of.min(), most: of.max() }
+    };
+    curves.push(Curve {
+        label: "nothing freed".into(),
+        points: sizes.into_iter().map(idle).collect(),
+        series: 3,
+        stroke: Stroke::Dotted,
+    });
+    curves
 }

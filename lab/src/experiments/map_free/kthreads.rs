@@ -1,4 +1,4 @@
-//! CPU time of the kernel's own threads: who frees a map does not wait for it, a worker of the kernel does the work.
+//! CPU time of the kernel's workers that free maps: who lets a map go does not wait for it.
 
 use std::{
     collections::HashMap,
@@ -14,12 +14,25 @@ const KTHREADD: u32 = 2;
 const LEAST: Duration = Duration::from_millis(200);
 /// Longer than that nothing is waited for.
 const MOST: Duration = Duration::from_secs(60);
-/// Share of the time that the kernel's threads together may run on a machine called quiet.
+/// Share of the time that they may run for a queue that is called quiet.
 const QUIET: f64 = 0.15;
 
-/// Nanoseconds on a CPU of every kernel thread so far, by process number.
+/// The kernel's work queue in which it frees maps (`bpf_map_free_in_work` in kernel/bpf/syscall.c). A worker is named after the queue that
+/// it last worked for.
+const QUEUE: &str = "events_unbound";
+
+/// A kernel thread.
+#[derive(Clone, Copy, Debug)]
+struct Thread {
+    /// Nanoseconds on a CPU so far.
+    ran: u64,
+    /// Whether it last worked for [`QUEUE`].
+    frees: bool,
+}
+
+/// The kernel's threads by process number.
 #[derive(Clone, Debug)]
-pub struct Snapshot(HashMap<u32, u64>);
+pub struct Snapshot(HashMap<u32, Thread>);
 
 impl Snapshot {
     /// Now.
@@ -29,26 +42,32 @@ impl Snapshot {
         Ok(Snapshot(numbers.filter_map(|pid| Some((pid, kernel_thread(pid)?))).collect()))
     }
 
-    /// What all have run since an earlier one. None when one of them has ended: its time is lost.
-    pub fn since(&self, before: &Snapshot) -> Option<Duration> {
-        let ended = before.0.keys().any(|pid| !self.0.contains_key(pid));
-        let ran = |(pid, now): (&u32, &u64)| now.saturating_sub(before.0.get(pid).copied().unwrap_or(0));
+    /// What those that work for the queue have run since an earlier one. None when one of them has ended: its time is lost.
+    fn since(&self, before: &Snapshot) -> Option<Duration> {
+        let ended = before.0.iter().any(|(pid, thread)| thread.frees && !self.0.contains_key(pid));
+        let ran = |(pid, now): (&u32, &Thread)| {
+            let then = before.0.get(pid);
+            let frees = now.frees || then.is_some_and(|then| then.frees);
+            if frees { now.ran.saturating_sub(then.map_or(0, |then| then.ran)) } else { 0 }
+        };
         (!ended).then(|| Duration::from_nanos(self.0.iter().map(ran).sum()))
     }
 }
 
-/// Its time on a CPU, if it is a kernel thread.
-fn kernel_thread(pid: u32) -> Option<u64> {
+/// What is known of a process, if it is a kernel thread.
+fn kernel_thread(pid: u32) -> Option<Thread> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name in parentheses, which may hold anything: state, parent.
-    let parent: u32 = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+    let (name, rest) = stat.rsplit_once(')')?;
+    let parent: u32 = rest.split_whitespace().nth(1)?.parse().ok()?;
     if parent != KTHREADD {
         return None;
     }
-    fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?.split_whitespace().next()?.parse().ok()
+    let times = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    Some(Thread { ran: times.split_whitespace().next()?.parse().ok()?, frees: name.ends_with(QUEUE) })
 }
 
-/// What the kernel's threads ran, and for how long they were watched.
+/// What the kernel's threads ran for the queue, and for how long they were watched.
 #[derive(Clone, Copy, Debug)]
 pub struct Ran {
     /// Their CPU time.
@@ -57,31 +76,45 @@ pub struct Ran {
     pub watched: Duration,
 }
 
-/// Waits until the kernel's threads are quiet, looking every `period`. None when one has ended or they never were.
-pub fn until_quiet(before: &Snapshot, period: Duration, context: &Context) -> Result<Option<Ran>> {
+/// Looks every `period` until `enough` says so of the time since the beginning and the share of the last period that the threads ran
+/// for. None when one of them has ended, or it takes more than [`MOST`].
+fn watch(
+    before: &Snapshot,
+    period: Duration,
+    context: &Context,
+    mut enough: impl FnMut(Duration, f64) -> bool,
+) -> Result<Option<Ran>> {
     let began = Instant::now();
-    let (mut last, mut looked, mut quiet) = (Duration::ZERO, began, 0);
+    let (mut cpu, mut last, mut looked) = (Duration::ZERO, before.clone(), began);
     while began.elapsed() < MOST {
         context.check()?;
         thread::sleep(period);
-        let Some(cpu) = Snapshot::take()?.since(before) else { return Ok(None) };
-        let share = (cpu - last).as_secs_f64() / looked.elapsed().as_secs_f64();
-        (last, looked) = (cpu, Instant::now());
-        quiet = if share < QUIET { quiet + 1 } else { 0 };
-        if quiet >= 2 && began.elapsed() >= LEAST {
+        let now = Snapshot::take()?;
+        let Some(ran) = now.since(&last) else { return Ok(None) };
+        let share = ran.as_secs_f64() / looked.elapsed().as_secs_f64();
+        cpu += ran;
+        (last, looked) = (now, Instant::now());
+        if enough(began.elapsed(), share) {
             return Ok(Some(Ran { cpu, watched: began.elapsed() }));
         }
     }
     Ok(None)
 }
 
+/// Waits until the queue is quiet.
+pub fn until_quiet(before: &Snapshot, period: Duration, context: &Context) -> Result<Option<Ran>> {
+    let mut quiet = 0;
+    watch(before, period, context, |elapsed, share| {
+        quiet = if share < QUIET { quiet + 1 } else { 0 };
+        quiet >= 2 && elapsed >= LEAST
+    })
+}
+
 /// What they run in `watched` when nothing is freed: watched for at most a second, and in proportion.
-pub fn idle(watched: Duration) -> Result<Option<Duration>> {
-    let before = Snapshot::take()?;
-    let began = Instant::now();
-    thread::sleep(watched.min(Duration::from_secs(1)));
-    let ran = Snapshot::take()?.since(&before);
-    Ok(ran.map(|ran| ran.mul_f64(watched.as_secs_f64() / began.elapsed().as_secs_f64())))
+pub fn idle(watched: Duration, period: Duration, context: &Context) -> Result<Option<Duration>> {
+    let until = watched.min(Duration::from_secs(1));
+    let ran = watch(&Snapshot::take()?, period, context, |elapsed, _| elapsed >= until)?;
+    Ok(ran.map(|ran| ran.cpu.mul_f64(watched.as_secs_f64() / ran.watched.as_secs_f64())))
 }
 
 #[cfg(test)]
@@ -90,15 +123,18 @@ mod tests {
 
     #[test]
     fn ended_threads_spoil_a_reading_and_new_ones_count() {
-        let snapshot = |of: &[(u32, u64)]| Snapshot(of.iter().copied().collect());
-        let before = snapshot(&[(10, 5), (11, 100)]);
-        let ran = snapshot(&[(10, 7), (11, 100), (12, 30)]).since(&before);
-        assert_eq!(ran, Some(Duration::from_nanos(32)));
-        assert_eq!(snapshot(&[(10, 7)]).since(&before), None);
+        let snapshot = |of: &[(u32, u64, bool)]| {
+            Snapshot(of.iter().map(|&(pid, ran, frees)| (pid, Thread { ran, frees })).collect())
+        };
+        let before = snapshot(&[(10, 5, true), (11, 100, false), (13, 1, false)]);
+        // The first worked for the queue and then for another one, the second never did, the third is new.
+        let now = snapshot(&[(10, 7, false), (11, 900, false), (12, 30, true)]);
+        assert_eq!(now.since(&before), Some(Duration::from_nanos(32)));
+        assert_eq!(snapshot(&[(11, 100, false)]).since(&before), None);
     }
 
     #[test]
     fn this_process_is_no_kernel_thread() {
-        assert_eq!(kernel_thread(std::process::id()), None);
+        assert!(kernel_thread(std::process::id()).is_none());
     }
 }

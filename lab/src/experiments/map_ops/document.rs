@@ -67,14 +67,13 @@ pub fn lines(rows: &[Row]) -> Vec<Line> {
     for op in ["lookup", "update", "delete", "free"] {
         let of: Vec<&Row> = rows.iter().filter(|row| row.op == op).collect();
         if let Some(ns) = of.iter().find_map(|row| row.published_ns) {
-            let note = format!("{} ns", short(ns));
             lines.push(Line {
                 label: format!("{op} lpm_trie, published"),
                 value: ns,
                 min: ns,
                 max: ns,
                 series: 1,
-                note,
+                note: short(ns),
             });
         }
         lines.extend(of.iter().map(|row| Line {
@@ -87,12 +86,16 @@ pub fn lines(rows: &[Row]) -> Vec<Line> {
                 "array" => 3,
                 _ => 0,
             },
-            note: format!("{} ns", short(row.ns)),
+            note: short(row.ns),
         }));
     }
     lines
 }
 
 fn short(ns: f64) -> String {
-    if ns < 100.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
+    match ns {
+        ns if ns < 100.0 => format!("{ns:.1} ns"),
+        ns if ns < 1e5 => format!("{ns:.0} ns"),
+        ns => format!("{:.2} ms", ns / 1e6),
+    }
 }
