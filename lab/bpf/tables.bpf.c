@@ -158,7 +158,7 @@ static __always_inline int packet48_with(struct xdp_md *ctx, int look)
 	if (PROTOCOL(frame) != bpf_htons(0x0800) || *(volatile __u8 *)(frame + ETH) != 0x45)
 		return XDP_ABORTED;
 	endpoint = *(volatile __u32 *)(frame + ETH + 16);
-	endpoint |= (__u64)*(volatile __u16 *)(frame + ETH + 22) << 32;
+	endpoint |= (__u64) * (volatile __u16 *)(frame + ETH + 22) << 32;
 	lookups.sum += look ? lookup48(endpoint) : endpoint;
 	return XDP_DROP;
 }

@@ -15,7 +15,6 @@ pub use document::{Order, Parameters, Row, times, touched};
 use self::{counters::Counters, trie::Trie};
 use super::{
     contest::{Contest, Quick},
-    map_free::numbered,
     structure::{Mode, Structure, Which},
     structures::{Recorder, Touched, touched_by_trieline},
 };
@@ -26,7 +25,10 @@ use crate::{
     measure::rounded,
     netns, published,
     report::{Document, Machine},
-    tables::{Random, kinds::Entry},
+    tables::{
+        Random,
+        kinds::{Entry, numbered},
+    },
 };
 
 /// Points of a quick run.

@@ -10,7 +10,6 @@ mod stall;
 use std::time::{Duration, Instant};
 
 use trieline_dataplane::{Home, ReaderGrace, memory::ImageMap};
-use trieline_lpm::Prefix;
 
 pub use cost::{Case, Cost};
 pub use document::{Parameters, Row, stalls, times};
@@ -22,7 +21,7 @@ use crate::{
     measure::{Samples, rounded},
     published,
     report::{Document, Machine},
-    tables::kinds::Entry,
+    tables::kinds::{Entry, numbered},
 };
 
 /// Sizes of a run.
@@ -94,11 +93,6 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
         },
         rows: bench.rows,
     })
-}
-
-/// The kernel selftest's dense hosts in the order of their numbers, as its bench fills the trie; the n-th has the value n + 1.
-pub fn numbered(count: usize) -> Vec<Entry<u32>> {
-    (0..count as u32).map(|n| (Prefix::host(n.swap_bytes()), n + 1)).collect()
 }
 
 struct Bench<'c> {

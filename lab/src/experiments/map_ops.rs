@@ -12,7 +12,7 @@ pub use document::{Parameters, Row, lines};
 
 use self::subject::{Live, Op, Place, Subject, Trie};
 use super::{
-    map_free::{Case, Held, What, numbered},
+    map_free::{Case, Held, What},
     structure::{Which, failed, image_bytes},
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     measure::{Samples, rounded},
     netns, published,
     report::{Document, Machine},
-    tables::kinds::Entry,
+    tables::kinds::{Entry, numbered},
 };
 
 /// Entries of the article's table.

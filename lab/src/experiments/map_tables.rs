@@ -36,7 +36,7 @@ pub const FULL: (usize, usize) = (901_899, 160_147);
 /// A quick run begins no further round of one mode on one table after this time.
 const QUICK_MODE: Duration = Duration::from_secs(6);
 /// Nor another table.
-const QUICK_TABLES: Duration = Duration::from_secs(18);
+const QUICK_TABLES: Duration = Duration::from_secs(22);
 /// Nor any round that is not a mode's first, this long after its beginning.
 const QUICK_ALL: Duration = Duration::from_secs(28);
 

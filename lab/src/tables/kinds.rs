@@ -83,6 +83,11 @@ impl Values {
     }
 }
 
+/// The kernel selftest's dense hosts in the order of their numbers, as its bench fills the trie; the n-th has the value n + 1.
+pub fn numbered(count: usize) -> Vec<Entry<u32>> {
+    (0..count as u32).map(|n| (Prefix::host(n.swap_bytes()), n + 1)).collect()
+}
+
 /// `count` random hosts.
 pub fn random_hosts(count: usize, random: &mut Random) -> Vec<Prefix<u32>> {
     let mut hosts: Vec<u32> = Vec::new();

@@ -66,8 +66,10 @@ enum Rest {
 impl Case<'_> {
     /// The CPU time of freeing `held`. None when the reading is spoilt by a kernel thread that ended.
     pub fn cost(&self, held: Held, context: &Context) -> Result<Option<Cost>> {
-        // What earlier readings left to be freed has gone by then.
-        thread::sleep(SELDOM);
+        // What was left to be freed, by earlier readings or another program, has gone by then.
+        if until_quiet(&Snapshot::take()?, OFTEN, context)?.is_none() {
+            return Ok(None);
+        }
         let before = Snapshot::take()?;
         let began = process_time();
         let left = self.free(held)?;
