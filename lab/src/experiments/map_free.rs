@@ -21,7 +21,7 @@ use crate::{
     measure::{Samples, rounded},
     published,
     report::{Document, Machine},
-    tables::kinds::{Entry, numbered},
+    tables::kinds::numbered,
 };
 
 /// Sizes of a run.
