@@ -66,9 +66,14 @@ impl Contest<'_> {
         self.context.check()?;
         self.context.progress.phase(&format!("{name}: filling"), 0);
         let mut structures = vec![Structure::lpm_trie(entries, addresses)?];
-        let size = image_bytes(entries)?;
+        let size = image_bytes(entries, 0)?;
         for &home in homes {
             self.context.check()?;
+            if size > home.max_bytes() {
+                let note = format!("{name}: {} MiB are too large for an {home}", size >> 20);
+                self.context.progress.note(&note);
+                continue;
+            }
             match Structure::trieline(home, size, entries, addresses) {
                 Ok(structure) => structures.push(structure),
                 // An older kernel has no arena: measure what it has.

@@ -28,6 +28,8 @@ use crate::{
 const SIZES: [usize; 5] = [10_000, 100_000, 1_000_000, 4_000_000, 10_000_000];
 /// Entries of the table that stays.
 const LIVE: usize = 10_000;
+/// More than it takes.
+const LIVE_BYTES: u64 = 1 << 20;
 /// Most entries: the memory of an LPM_TRIE of so many is 6 GiB.
 pub const MOST: usize = 50_000_000;
 /// Readings of one freeing before it is given up.
@@ -119,9 +121,13 @@ impl Bench<'_> {
         let progress = self.context.progress;
         progress.phase(&format!("{size} entries: making the table"), 0);
         let (entries, live) = (numbered(size), numbered(LIVE));
-        let bytes = image_bytes(&entries)?;
+        let bytes = image_bytes(&entries, LIVE_BYTES)?;
         let mut cases = vec![(Which::LpmTrie, What::Map)];
         for home in homes(self.context) {
+            if bytes > home.max_bytes() {
+                progress.note(&format!("{size} entries: {} MiB are too large for an {home}", bytes >> 20));
+                continue;
+            }
             cases.extend([What::Map, What::Table].map(|what| (Which::Trieline(home), what)));
         }
         let mut series: Vec<Series> = cases.iter().map(|_| Series::default()).collect();
@@ -134,9 +140,7 @@ impl Bench<'_> {
             for ((which, what), series) in cases.iter().zip(&mut series) {
                 let live = if *what == What::Table { &live[..] } else { &[] };
                 let case = Case { what: *what, gone: &entries, live };
-                // Room for the other table.
-                let bytes = if *what == What::Table { bytes + (1 << 20) } else { bytes };
-                self.round(*which, bytes.next_power_of_two(), &case, series)?;
+                self.round(*which, bytes, &case, series)?;
                 progress.advance(1);
             }
         }

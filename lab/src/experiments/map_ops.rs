@@ -68,7 +68,7 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let cpu = netns::measure_here()?;
     let (source, published) = published::operations()?;
     let entries = numbered(count);
-    let size = image_bytes(&entries)?;
+    let size = image_bytes(&entries, 0)?;
     context.progress.phase("filling", 0);
     let mut subjects: Vec<Box<dyn Subject + '_>> = vec![Box::new(Trie::new(&entries)?)];
     for home in [Home::Arena, Home::Array] {

@@ -315,13 +315,14 @@ pub fn fill_trie<A: Looked>(map: &impl MapCore, entries: &[Entry<A>]) -> Result<
     Ok(())
 }
 
-/// The size of home that a table needs: measured in ordinary memory first, so that none is too small or far too large.
-pub fn image_bytes<A: Address>(entries: &[Entry<A>]) -> Result<u64> {
+/// The size of home that a table needs beside `others` bytes: measured in ordinary memory first, so that none is too small or far too
+/// large.
+pub fn image_bytes<A: Address>(entries: &[Entry<A>], others: u64) -> Result<u64> {
     let generous = (entries.len() as u64 * 64 + (8 << 20)).next_power_of_two().min(1 << 32);
     let mut image =
         Image::create(HeapMemory::new(generous as usize), NoReaders::default(), 1).map_err(failed)?;
     Table::create(&mut image, 0, entries.iter().copied()).map_err(failed)?;
-    Ok((image.stats().claimed + (1 << 18)).next_power_of_two())
+    Ok((image.stats().claimed + (1 << 18) + others).next_power_of_two())
 }
 
 /// What the kernel charges for a map.
