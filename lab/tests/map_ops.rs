@@ -43,7 +43,7 @@ fn every_operation_of_every_structure() {
         assert!(row.stddev >= 0.0 && row.rounds == 2 && row.operations > 0, "{row:?}");
         // Filled, and in every round after each change.
         assert!(row.checked >= 1000 * (1 + 2 * 2), "{row:?}");
-        assert!(row.published_ns.is_some_and(|ns| ns > 100.0), "{row:?}");
+        assert!(row.published_ns.is_none(), "of another number of entries: {row:?}");
     }
 }
 

@@ -105,7 +105,7 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     };
     let rows = cases.iter().zip(&series).map(|((n, op, place), (ns, operations))| {
         let mops: Samples = ns.values().iter().map(|ns| 1e3 / ns).collect();
-        let published = published.iter().find(|of| of.name == op.name());
+        let published = published.iter().find(|of| of.name == op.name() && count == ENTRIES);
         Row {
             structure: subjects[*n].which().name(),
             home: subjects[*n].which().home(),

@@ -47,7 +47,7 @@ pub struct Row {
     pub ns_min: f64,
     /// Slowest.
     pub ns_max: f64,
-    /// What was published for LPM_TRIE.
+    /// What was published for LPM_TRIE; null unless there are as many entries.
     pub published_ns: Option<f64>,
     /// Its million a second.
     pub published_mops: Option<f64>,
