@@ -18,7 +18,7 @@ use serde::Serialize;
 use trieline_lab::{
     Context, Error,
     daemon::Product,
-    experiments::{LIST, engines, forward, map_tables, structure::Mode, structures},
+    experiments::{LIST, engines, forward, map_tables, structures},
     plot,
     report::{Document, Machine, save_picture},
     scatter,
@@ -26,12 +26,15 @@ use trieline_lab::{
 };
 
 use crate::{
+    maps,
     output::Output,
     progress::{Bars, interrupt_flag},
 };
 
 /// Most prefixes of a family that are generated: within about a minute.
 const PREFIXES_MAX: usize = 2_000_000;
+/// Most entries of a table of hosts: some GiB in an LPM_TRIE.
+const ENTRIES_MAX: usize = 10_000_000;
 /// Most rounds: days.
 const ROUNDS_MAX: usize = 10_000;
 
@@ -42,6 +45,10 @@ pub(crate) fn prefixes(text: &str) -> Result<usize, String> {
 
 fn rounds(text: &str) -> Result<usize, String> {
     within(text, 1..=ROUNDS_MAX)
+}
+
+fn entries(text: &str) -> Result<usize, String> {
+    within(text, 1..=ENTRIES_MAX)
 }
 
 fn within(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
@@ -79,30 +86,33 @@ enum Command {
 #[command(
     after_help = "It needs root (structures does not). Exit codes: 0 done; 1 failed; 2 the command line is wrong."
 )]
-struct RunArgs {
+pub(crate) struct RunArgs {
     /// Name of the experiment (see `trieline lab list`)
-    name: String,
+    pub(crate) name: String,
     /// End within 40 s (structures, engines: a minute): fewer and shorter rounds, smaller tables
     #[arg(long)]
-    quick: bool,
+    pub(crate) quick: bool,
     /// Use the prefixes of this file: `prefix [value]` lines, gzip or not, or the output of `ip route`
     #[arg(long, value_name = "FILE")]
-    table: Option<PathBuf>,
+    pub(crate) table: Option<PathBuf>,
     /// Directory that holds bgp-table.txt.gz [default: ../shared/data where that lies there, else tables are generated]
     #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// Measure only the tables whose name contains this (structures)
+    pub(crate) data: Option<PathBuf>,
+    /// Measure only the tables whose name contains this (structures, map-tables)
     #[arg(long, value_name = "NAME")]
-    only: Option<String>,
+    pub(crate) only: Option<String>,
+    /// Entries of the tables, several with commas between [default: the experiment's] (map-curve, map-free, map-ops)
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = entries)]
+    pub(crate) entries: Vec<usize>,
     /// Also write results/NAME.json and pictures (structures: and the tables of docs/structure.md)
     #[arg(long)]
-    save: bool,
+    pub(crate) save: bool,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub(crate) seed: u64,
     /// Interleaved rounds [default: the experiment's]
     #[arg(long, value_name = "N", value_parser = rounds)]
-    rounds: Option<usize>,
+    pub(crate) rounds: Option<usize>,
 }
 
 #[derive(Args, Debug)]
@@ -166,75 +176,44 @@ fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let names: Vec<_> =
         LIST.iter().map(|(name, _)| *name).filter(|name| name.starts_with(&args.name)).collect();
     let [name] = names[..] else { bail!(Error::NoExperiment(args.name.clone())) };
-    let quit = |error: Error| finish_error(error, &interrupt);
-    if name == "forward" {
-        let options = forward_options(args, &context)?;
-        let outcome = match forward::run(&options, &context) {
-            Ok(outcome) => outcome,
-            Err(error) => return quit(error),
-        };
-        bars.finish();
-        save(
-            args,
-            &outcome,
-            &[("forward", "Forwarding, time a frame", forward::lines(&outcome.rows))],
-            &bars,
-        )?;
-        show(output, &outcome, forward_table(&outcome))?;
-    } else if name == "structures" {
-        return run_structures(args, output, &context, &bars).or_else(|error| match error.downcast() {
-            Ok(error) => quit(error),
-            Err(other) => Err(other),
-        });
-    } else if name == engines::NAME {
-        let options = engines::Options {
-            quick: args.quick,
-            table: args.table.clone(),
-            data: args.data.clone(),
-            seed: args.seed,
-            command: command_line(),
-            rounds: args.rounds,
-            addresses: None,
-        };
-        let outcome = match engines::run(&options, &context) {
-            Ok(outcome) => outcome,
-            Err(error) => return quit(error),
-        };
-        bars.finish();
-        save_engines(args, &outcome, &bars)?;
-        show_text(output, &outcome, outcome.experiment, &outcome.machine, crate::engines::text(&outcome))?;
-    } else {
-        let options = map_tables::Options {
-            quick: args.quick,
-            table: args.table.clone(),
-            data: args.data.clone(),
-            seed: args.seed,
-            command: command_line(),
-            rounds: args.rounds,
-        };
-        let outcome = match map_tables::run(&options, &context) {
-            Ok(outcome) => outcome,
-            Err(error) => return quit(error),
-        };
-        bars.finish();
-        let packets = map_tables::lines(&outcome.rows, Mode::Packet);
-        let loops = map_tables::lines(&outcome.rows, Mode::Loop);
-        let pictures = [
-            ("map-tables-packet", "Longest-prefix match, a whole XDP program a packet", packets),
-            ("map-tables-loop", "Longest-prefix match, independent lookups in a loop", loops),
-        ];
-        save(args, &outcome, &pictures, &bars)?;
-        show(output, &outcome, map_tables_table(&outcome))?;
+    let done = match name {
+        "forward" => run_forward(args, output, &context, &bars),
+        "structures" => run_structures(args, output, &context, &bars),
+        engines::NAME => run_engines(args, output, &context, &bars),
+        _ => maps::run(name, args, output, &context, &bars),
+    };
+    match done.map_err(anyhow::Error::downcast) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(Ok(error)) => finish_error(error, &interrupt),
+        Err(Err(other)) => Err(other),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
-fn run_structures(
-    args: &RunArgs,
-    output: &Output,
-    context: &Context,
-    bars: &Bars,
-) -> anyhow::Result<ExitCode> {
+fn run_forward(args: &RunArgs, output: &Output, context: &Context, bars: &Bars) -> anyhow::Result<()> {
+    let outcome = forward::run(&forward_options(args, context)?, context)?;
+    bars.finish();
+    let lines = forward::lines(&outcome.rows);
+    save(args, &outcome, &[("forward", "Forwarding, time a frame", lines)], bars)?;
+    show(output, &outcome, forward_table(&outcome))
+}
+
+fn run_engines(args: &RunArgs, output: &Output, context: &Context, bars: &Bars) -> anyhow::Result<()> {
+    let options = engines::Options {
+        quick: args.quick,
+        table: args.table.clone(),
+        data: args.data.clone(),
+        seed: args.seed,
+        command: command_line(),
+        rounds: args.rounds,
+        addresses: None,
+    };
+    let outcome = engines::run(&options, context)?;
+    bars.finish();
+    keep(args, bars, |directory| outcome.save(directory), || crate::engines::pictures(&outcome))?;
+    show_text(output, &outcome, outcome.experiment, &outcome.machine, crate::engines::text(&outcome))
+}
+
+fn run_structures(args: &RunArgs, output: &Output, context: &Context, bars: &Bars) -> anyhow::Result<()> {
     let options = structures::Options {
         quick: args.quick,
         only: args.only.clone(),
@@ -245,26 +224,29 @@ fn run_structures(
     };
     let outcome = structures::run(&options, context)?;
     bars.finish();
-    save(args, &outcome, &[], bars)?;
+    keep(
+        args,
+        bars,
+        |directory| outcome.save(directory),
+        || {
+            let panels =
+                structures::Family::ALL.map(|family| (family, structures::panels(&outcome.rows, family)));
+            let drawn =
+                panels.into_iter().filter(|(_, panels)| !panels.is_empty()).map(|(family, panels)| {
+                    let title = format!("Memory and time of a lookup (prefix traffic), {}", family.title());
+                    let svg = scatter::picture(&title, &outcome.caption(), &panels)?;
+                    Ok((format!("structures-{}", family.name()), svg))
+                });
+            drawn.collect()
+        },
+    )?;
     if args.save {
-        let directory = Path::new(RESULTS);
-        for family in structures::Family::ALL {
-            let panels = structures::panels(&outcome.rows, family);
-            if panels.is_empty() {
-                continue;
-            }
-            let title = format!("Memory and time of a lookup (prefix traffic), {}", family.title());
-            let svg = scatter::picture(&title, &outcome.caption(), &panels)?;
-            let path = save_picture(directory, &format!("structures-{}", family.name()), &svg)?;
-            bars.say(&format!("wrote {}", path.display()));
-        }
-        let path = directory.join("structures.md");
+        let path = Path::new(RESULTS).join("structures.md");
         fs::write(&path, structures::markdown(&outcome))
             .with_context(|| format!("writing {}", path.display()))?;
         bars.say(&format!("wrote {}", path.display()));
     }
-    show(output, &outcome, structures_table(&outcome))?;
-    Ok(ExitCode::SUCCESS)
+    show(output, &outcome, structures_table(&outcome))
 }
 
 fn structures_table(outcome: &structures::Outcome) -> String {
@@ -370,42 +352,41 @@ pub(crate) fn command_line() -> String {
     words.join(" ")
 }
 
-fn save<P: Serialize, R: Serialize>(
+/// With `--save`: the document and bars of times.
+pub(crate) fn save<P: Serialize, R: Serialize>(
     args: &RunArgs,
     outcome: &Document<P, R>,
     pictures: &[(&str, &str, Vec<plot::Line>)],
     bars: &Bars,
 ) -> anyhow::Result<()> {
+    let unit = "nanoseconds, median with minimum and maximum";
+    let draw = |(name, title, list): &(&str, &str, Vec<plot::Line>)| {
+        Ok(((*name).to_owned(), plot::picture(title, unit, &outcome.caption(), list)?))
+    };
+    keep(args, bars, |directory| outcome.save(directory), || pictures.iter().map(draw).collect())
+}
+
+/// With `--save`: a document, and its pictures by name.
+pub(crate) fn keep(
+    args: &RunArgs,
+    bars: &Bars,
+    document: impl FnOnce(&Path) -> trieline_lab::Result<PathBuf>,
+    pictures: impl FnOnce() -> trieline_lab::Result<Vec<(String, String)>>,
+) -> anyhow::Result<()> {
     if !args.save {
         return Ok(());
     }
-    let directory = PathBuf::from(RESULTS);
-    let path = outcome.save(&directory).context("saving the result")?;
+    let directory = Path::new(RESULTS);
+    let path = document(directory).context("saving the result")?;
     bars.say(&format!("wrote {}", path.display()));
-    for (name, title, list) in pictures {
-        let svg =
-            plot::picture(title, "nanoseconds, median with minimum and maximum", &outcome.caption(), list)?;
-        let path = save_picture(&directory, name, &svg)?;
+    for (name, svg) in pictures()? {
+        let path = save_picture(directory, &name, &svg)?;
         bars.say(&format!("wrote {}", path.display()));
     }
     Ok(())
 }
 
-fn save_engines(args: &RunArgs, outcome: &engines::Outcome, bars: &Bars) -> anyhow::Result<()> {
-    if !args.save {
-        return Ok(());
-    }
-    let directory = PathBuf::from(RESULTS);
-    let path = outcome.save(&directory).context("saving the result")?;
-    bars.say(&format!("wrote {}", path.display()));
-    for (name, svg) in crate::engines::pictures(outcome)? {
-        let path = save_picture(&directory, &name, &svg)?;
-        bars.say(&format!("wrote {}", path.display()));
-    }
-    Ok(())
-}
-
-fn show<P: Serialize, R: Serialize>(
+pub(crate) fn show<P: Serialize, R: Serialize>(
     output: &Output,
     outcome: &Document<P, R>,
     text: String,
@@ -500,38 +481,6 @@ pub(crate) fn delivered(row: &forward::Row) -> String {
     }
 }
 
-fn map_tables_table(outcome: &map_tables::Outcome) -> String {
-    let mut rows = vec![
-        ["table", "prefixes", "structure", "home", "mode", "ns", "min", "max", "empty", "ratio", "MiB"]
-            .map(String::from)
-            .to_vec(),
-    ];
-    for row in &outcome.rows {
-        rows.push(vec![
-            row.table.clone(),
-            row.prefixes.to_string(),
-            row.structure.into(),
-            row.home.into(),
-            row.mode.name().into(),
-            format!("{:.1}", row.ns),
-            format!("{:.1}", row.ns_min),
-            format!("{:.1}", row.ns_max),
-            format!("{:.1}", row.ns_empty),
-            format!("{:.1}x", row.ratio),
-            format!("{:.1}", row.bytes as f64 / (1 << 20) as f64),
-        ]);
-    }
-    let p = &outcome.parameters;
-    let mut text = aligned(&rows, 5);
-    let checked = outcome.rows.iter().map(|row| row.checked).max().unwrap_or(0);
-    let _ = writeln!(
-        text,
-        "\n{} rounds; random hosts inside random prefixes; up to {checked} answers of each compared with the oracle: all agree.",
-        p.rounds
-    );
-    text
-}
-
 /// Columns as wide as their widest cell: the first `left` flush left but numbers, the others flush right.
 pub(crate) fn aligned(rows: &[Vec<String>], left: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -566,6 +515,7 @@ mod tests {
     fn numbers_that_cannot_be_are_mistakes() {
         assert_eq!((prefixes("0"), rounds("1")), (Ok(0), Ok(1)));
         assert!(rounds("0").unwrap_err().contains("from 1 to"));
+        assert!(entries("0").is_err() && entries("10000001").is_err() && entries("10000000").is_ok());
         for bad in ["x", "-1", "99999999999", "2000001", "99999999999999999999999"] {
             assert!(prefixes(bad).unwrap_err().contains("from 0 to 2000000"), "{bad}");
         }

@@ -6,6 +6,7 @@ mod demo;
 mod engines;
 mod lab;
 mod look;
+mod maps;
 mod node;
 mod output;
 mod progress;

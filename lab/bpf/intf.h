@@ -36,7 +36,8 @@ struct lab_lookups {
 	__u64 limit;	/* lookups of this run */
 	__u64 first_ns; /* monotonic clock at the first */
 	__u64 last_ns;	/* and at the last */
-	__u64 sum;	/* of all values found: keeps the work from being optimised away */
+	__u64 sum;	/* of all values found: keeps the work from being optimised away; or keys changed */
+	__u64 value;	/* that updates write */
 };
 
 #endif

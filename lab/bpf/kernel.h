@@ -28,6 +28,7 @@ enum bpf_map_type {
 };
 
 enum {
+	BPF_EXIST = 2,
 	BPF_F_NO_PREALLOC = 1,
 	BPF_F_MMAPABLE = 1 << 10,
 };
@@ -60,6 +61,11 @@ struct bpf_lpm_trie_key6 {
 	__u32 prefixlen;
 	__u8 address[16];
 };
+
+struct bpf_lpm_trie_key48 {
+	__u32 prefixlen;
+	__u8 bytes[6];
+} __attribute__((packed)); /* without bytes behind the key: they would count as key */
 
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>

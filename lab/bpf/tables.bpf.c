@@ -3,10 +3,13 @@
  * Lookups to be timed, compiled once per structure: a trieline image in either home, or
  * BPF_MAP_TYPE_LPM_TRIE.
  *
- *   packetN  a whole XDP program a packet: take the next address, write it into the packet, parse the
- * headers, look the destination up emptyN   the same without the lookup loopN    independent lookups in a
- * loop inside one program loop_emptyN  the same without the lookup answerN  each address's answer into
- * `answers`, for the comparison with the oracle
+ * N is 4 or 6 for the addresses of an IP version, 48 for an IPv4 address and a port:
+ * packetN: a whole XDP program a packet: take the next key, write it into the packet, parse the headers, look
+ * it up.
+ * loopN: independent lookups in a loop inside one program.
+ * emptyN and loop_emptyN: the same without the lookup.
+ * answerN: each key's answer into `answers`, for the comparison with the oracle.
+ * update4 and delete4: the other operations, where BPF programs have them: LPM_TRIE.
  */
 #include "addresses.bpf.h"
 
@@ -31,6 +34,14 @@ struct {
 	__type(value, __u32);
 } trie6 SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct bpf_lpm_trie_key48);
+	__type(value, __u32);
+} trie48 SEC(".maps");
+
 static __always_inline __u32 lookup4(__u32 address)
 {
 	struct bpf_lpm_trie_key4 key = {.prefixlen = 32};
@@ -52,6 +63,16 @@ static __always_inline __u32 lookup6(__u64 hi, __u64 lo)
 	return value ? *value : 0;
 }
 
+static __always_inline __u32 lookup48(__u64 endpoint)
+{
+	struct bpf_lpm_trie_key48 key = {.prefixlen = 48};
+	__u32 *value;
+
+	__builtin_memcpy(key.bytes, &endpoint, 6);
+	value = bpf_map_lookup_elem(&trie48, &key);
+	return value ? *value : 0;
+}
+
 #else
 
 #include <trieline/bpf.h>
@@ -62,6 +83,11 @@ static __always_inline __u32 lookup4(__u32 address) { return tl_lookup4(TL_IMAGE
 static __always_inline __u32 lookup6(__u64 hi, __u64 lo)
 {
 	return tl_lookup6(TL_IMAGE, 0, bpf_be64_to_cpu(hi), bpf_be64_to_cpu(lo));
+}
+
+static __always_inline __u32 lookup48(__u64 endpoint)
+{
+	return tl_lookup(TL_IMAGE, 0, 48, bpf_be64_to_cpu(endpoint), 0);
 }
 
 #endif
@@ -114,6 +140,25 @@ static __always_inline int packet6_with(struct xdp_md *ctx, int look)
 	return XDP_DROP;
 }
 
+/* An address and the port behind it, as a firewall's rules for UDP have them. */
+static __always_inline int packet48_with(struct xdp_md *ctx, int look)
+{
+	void *frame = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u64 n = begin(), endpoint;
+
+	if (frame + ETH + 28 > end)
+		return XDP_ABORTED;
+	endpoint = address48(n);
+	*(volatile __u32 *)(frame + ETH + 16) = endpoint;
+	*(volatile __u16 *)(frame + ETH + 22) = endpoint >> 32;
+	if (PROTOCOL(frame) != bpf_htons(0x0800) || *(volatile __u8 *)(frame + ETH) != 0x45)
+		return XDP_ABORTED;
+	endpoint = *(volatile __u32 *)(frame + ETH + 16);
+	endpoint |= (__u64) * (volatile __u16 *)(frame + ETH + 22) << 32;
+	lookups.sum += look ? lookup48(endpoint) : endpoint;
+	return XDP_DROP;
+}
+
 SEC("xdp")
 int packet4(struct xdp_md *ctx) { return packet4_with(ctx, 1); }
 
@@ -121,10 +166,16 @@ SEC("xdp")
 int packet6(struct xdp_md *ctx) { return packet6_with(ctx, 1); }
 
 SEC("xdp")
+int packet48(struct xdp_md *ctx) { return packet48_with(ctx, 1); }
+
+SEC("xdp")
 int empty4(struct xdp_md *ctx) { return packet4_with(ctx, 0); }
 
 SEC("xdp")
 int empty6(struct xdp_md *ctx) { return packet6_with(ctx, 0); }
+
+SEC("xdp")
+int empty48(struct xdp_md *ctx) { return packet48_with(ctx, 0); }
 
 struct lab_loop {
 	__u64 from;
@@ -146,6 +197,12 @@ static long step6(__u64 i, struct lab_loop *loop)
 	return 0;
 }
 
+static long step48(__u64 i, struct lab_loop *loop)
+{
+	loop->sum += lookup48(address48(loop->from + i));
+	return 0;
+}
+
 static long step_empty4(__u64 i, struct lab_loop *loop)
 {
 	loop->sum += address4(loop->from + i);
@@ -158,6 +215,12 @@ static long step_empty6(__u64 i, struct lab_loop *loop)
 
 	address6(loop->from + i, &hi, &lo);
 	loop->sum += hi + lo;
+	return 0;
+}
+
+static long step_empty48(__u64 i, struct lab_loop *loop)
+{
+	loop->sum += address48(loop->from + i);
 	return 0;
 }
 
@@ -175,6 +238,37 @@ static long answer_step6(__u64 i, void *unused)
 	answers[i & (LAB_ADDRESSES - 1)] = lookup6(hi, lo);
 	return 0;
 }
+
+static long answer_step48(__u64 i, void *unused)
+{
+	answers[i & (LAB_ADDRESSES - 1)] = lookup48(address48(i));
+	return 0;
+}
+
+#if defined(LAB_LPM_TRIE)
+
+/* As the kernel's own bench: of keys that are there. The sum counts those that the map took. */
+static long step_update4(__u64 i, struct lab_loop *loop)
+{
+	struct bpf_lpm_trie_key4 key = {.prefixlen = 32};
+	__u32 address = address4(loop->from + i), value = lookups.value;
+
+	__builtin_memcpy(key.address, &address, 4);
+	loop->sum += !bpf_map_update_elem(&trie4, &key, &value, BPF_EXIST);
+	return 0;
+}
+
+static long step_delete4(__u64 i, struct lab_loop *loop)
+{
+	struct bpf_lpm_trie_key4 key = {.prefixlen = 32};
+	__u32 address = address4(loop->from + i);
+
+	__builtin_memcpy(key.address, &address, 4);
+	loop->sum += !bpf_map_delete_elem(&trie4, &key);
+	return 0;
+}
+
+#endif
 
 /* One call works through `limit` lookups: bpf_loop is not limited in time, as may_goto is. */
 #define LOOP(name, step)                                                                                     \
@@ -194,9 +288,16 @@ static long answer_step6(__u64 i, void *unused)
 
 LOOP(loop4, step4)
 LOOP(loop6, step6)
+LOOP(loop48, step48)
 LOOP(loop_empty4, step_empty4)
 LOOP(loop_empty6, step_empty6)
+LOOP(loop_empty48, step_empty48)
 LOOP(answer4, answer_step4)
 LOOP(answer6, answer_step6)
+LOOP(answer48, answer_step48)
+#if defined(LAB_LPM_TRIE)
+LOOP(update4, step_update4)
+LOOP(delete4, step_delete4)
+#endif
 
 char _license[] SEC("license") = "Dual BSD/GPL";

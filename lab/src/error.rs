@@ -105,6 +105,23 @@ pub enum Error {
         /// How many.
         count: usize,
     },
+    /// A number outside what an experiment can do.
+    #[error("{value} {what}: expected {least} to {most}")]
+    Size {
+        /// Of what.
+        what: &'static str,
+        /// The number given.
+        value: usize,
+        /// Smallest.
+        least: usize,
+        /// Largest.
+        most: usize,
+    },
+    /// The kernel's threads cannot be told from others' work.
+    #[error(
+        "the kernel's threads were not quiet in {0} tries: what freeing costs cannot be read on a machine so busy"
+    )]
+    Busy(usize),
     /// The reference and the sweep that the sums come from disagree: a defect of the lab.
     #[error("the lab's two ways to find the right answers disagree in table {0}")]
     References(String),

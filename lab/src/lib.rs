@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub mod bars;
 mod command;
+pub mod curve;
 pub mod daemon;
+mod draw;
 mod error;
 pub mod experiments;
 pub mod frames;
@@ -17,6 +19,7 @@ pub mod measure;
 pub mod netns;
 mod object;
 pub mod plot;
+pub mod published;
 pub mod report;
 pub mod scatter;
 pub mod sinks;

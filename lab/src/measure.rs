@@ -16,6 +16,11 @@ impl Samples {
         self.0.push(value);
     }
 
+    /// Adds another's figures.
+    pub fn extend(&mut self, other: &Samples) {
+        self.0.extend(&other.0);
+    }
+
     /// The figures in the order of the rounds.
     pub fn values(&self) -> &[f64] {
         &self.0
@@ -51,6 +56,16 @@ impl Samples {
     /// The largest.
     pub fn max(&self) -> f64 {
         self.0.iter().copied().fold(f64::NAN, f64::max)
+    }
+
+    /// The standard deviation of the sample, 0 for fewer than two.
+    pub fn deviation(&self) -> f64 {
+        let count = self.0.len() as f64;
+        if count < 2.0 {
+            return 0.0;
+        }
+        let mean = self.0.iter().sum::<f64>() / count;
+        (self.0.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0)).sqrt()
     }
 
     /// Round by round, another's figure over this one's: noise that hits a whole round cancels out.
@@ -137,6 +152,7 @@ mod tests {
         assert_eq!((ours.median(), ours.min(), ours.max()), (20.0, 10.0, 30.0));
         assert_eq!(ours.ratio_of(&kernel).median(), 4.0);
         assert_eq!([1.0, 2.0].into_iter().collect::<Samples>().median(), 1.5);
+        assert_eq!((ours.deviation(), Samples::default().deviation()), (10.0, 0.0));
         assert!(Samples::default().median().is_nan());
         assert_eq!(rounded(1.23456, 2), 1.23);
     }

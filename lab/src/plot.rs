@@ -140,11 +140,12 @@ where
     Ok(())
 }
 
-/// 1, 2 and 5 of every decade, from the last one below `least` to the first one above `top`.
+/// 1, 2 and 5 of every decade, of many decades 1 alone: from the last one below `least` to the first one above `top`.
 fn ticks(least: f64, top: f64) -> Vec<f64> {
     let decades = least.log10().floor() as i32..=top.log10().ceil() as i32;
+    let steps: &[f64] = if top / least > 1e4 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let all: Vec<f64> =
-        decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade))).collect();
+        decades.flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade))).collect();
     let from = all.iter().rposition(|tick| *tick <= least).unwrap_or(0);
     let to = all.iter().position(|tick| *tick >= top).unwrap_or(all.len() - 1);
     all[from..=to].to_vec()
@@ -168,6 +169,7 @@ mod tests {
         assert_eq!(ticks(31.0, 420.0), [20.0, 50.0, 100.0, 200.0, 500.0]);
         assert_eq!(ticks(10.0, 1000.0), [10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0]);
         assert_eq!(ticks(0.7, 3.0), [0.5, 1.0, 2.0, 5.0]);
+        assert_eq!(ticks(20.0, 900_000.0), [10.0, 100.0, 1000.0, 10_000.0, 100_000.0, 1_000_000.0]);
     }
 
     #[test]

@@ -1,14 +1,11 @@
 //! Draws memory against time, a panel for each table, every point named beside it: what the choice of a structure weighs.
 
-use std::fmt::Display;
+use plotters::{prelude::*, style::text_anchor::HPos};
 
-use plotters::{
-    coord::Shift,
-    prelude::*,
-    style::text_anchor::{HPos, Pos, VPos},
+use crate::{
+    Result,
+    draw::{Area, Axis, FAINT, GREY, failed, line, text},
 };
-
-use crate::{Error, Result};
 
 /// One table's picture.
 #[derive(Clone, Debug)]
@@ -45,16 +42,12 @@ const LEFT: i32 = 62;
 const RIGHT: i32 = 34;
 const ABOVE: i32 = 28;
 const BELOW: i32 = 42;
-const FONT: &str = "sans-serif";
 const TEXT: i32 = 12;
 // Without font libraries nobody knows how wide a text will be: generous for a sans-serif of 12 pixels.
 const CHARACTER: i32 = 7;
 const OURS: RGBColor = RGBColor(213, 94, 0);
 const OTHER: RGBColor = RGBColor(0, 90, 150);
-const FAINT: RGBColor = RGBColor(226, 226, 226);
-const GREY: RGBColor = RGBColor(90, 90, 90);
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// Left, top, right, bottom.
 type Room = (i32, i32, i32, i32);
 
@@ -76,32 +69,6 @@ pub fn picture(title: &str, source: &str, panels: &[Panel]) -> Result<String> {
     root.present().map_err(failed)?;
     drop(root);
     Ok(svg)
-}
-
-/// Where a value lies between two others on a logarithmic axis of pixels.
-struct Axis {
-    from: f64,
-    to: f64,
-    start: i32,
-    end: i32,
-}
-
-impl Axis {
-    /// Wide enough for the values, with some room on either side.
-    fn around(values: impl Iterator<Item = f64> + Clone, room: f64, start: i32, end: i32) -> Axis {
-        let least = values.clone().fold(f64::INFINITY, f64::min).max(f64::MIN_POSITIVE);
-        let most = values.fold(least, f64::max);
-        Axis { from: least / room, to: most * room, start, end }
-    }
-
-    fn at(&self, value: f64) -> i32 {
-        let share = (value / self.from).ln() / (self.to / self.from).ln();
-        self.start + (share * f64::from(self.end - self.start)).round() as i32
-    }
-
-    fn holds(&self, value: f64) -> bool {
-        (self.from..=self.to).contains(&value)
-    }
 }
 
 fn draw(root: &Area, panel: &Panel, (left, top): (i32, i32)) -> Result<()> {
@@ -182,19 +149,6 @@ fn size(power: i32) -> String {
     }
 }
 
-fn text(root: &Area, what: &str, at: (i32, i32), size: u32, colour: RGBColor, side: HPos) -> Result<()> {
-    let style = (FONT, size).into_text_style(root).color(&colour).pos(Pos::new(side, VPos::Center));
-    root.draw_text(what, &style, at).map_err(failed)
-}
-
-fn line(root: &Area, from: (i32, i32), to: (i32, i32), colour: RGBColor) -> Result<()> {
-    root.draw(&PathElement::new([from, to], colour)).map_err(failed)
-}
-
-fn failed(error: impl Display) -> Error {
-    Error::Picture(error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,12 +166,6 @@ mod tests {
             assert!(label.0 >= 0 && label.1 >= 0 && label.2 <= 400 && label.3 <= 300);
             taken.push(label);
         }
-    }
-
-    #[test]
-    fn axes_are_logarithmic() {
-        let axis = Axis::around([1.0, 100.0].into_iter(), 10.0, 0, 400);
-        assert_eq!((axis.at(0.1), axis.at(10.0), axis.at(1000.0)), (0, 200, 400));
     }
 
     #[test]

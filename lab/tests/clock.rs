@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use trieline_lab::{
-    experiments::structure::{Mode, Structure, Timed, Which},
+    experiments::structure::{Mode, Structure, Timed},
     netns,
     tables::generate,
 };
@@ -24,8 +24,8 @@ fn both_clocks_agree_about_further_packets() {
         return;
     }
     netns::measure_here().unwrap();
-    let addresses = vec![0; 4096];
-    let structure = Structure::fill(Which::LpmTrie, &generate::hosts(16), &addresses).unwrap();
+    let entries: Vec<_> = generate::hosts(16).into_iter().zip(1..).collect();
+    let structure = Structure::lpm_trie(&entries, &[0]).unwrap();
     let (few, many) = (shortest(&structure, 1 << 20), shortest(&structure, 1 << 24));
     let further = (many.span.outside().as_secs_f64() - few.span.outside().as_secs_f64()) * 1e9
         / (many.lookups - few.lookups) as f64;

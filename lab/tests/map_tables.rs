@@ -14,6 +14,7 @@ fn options(table: &std::path::Path) -> Options {
     Options {
         quick: true,
         table: Some(table.to_owned()),
+        only: None,
         data: None,
         seed: 3,
         command: "test".into(),
@@ -51,6 +52,24 @@ fn a_thousand_prefixes_of_both_families() {
             assert_eq!(row.ratio, 1.0);
         }
     }
+}
+
+#[test]
+fn endpoints_of_an_address_and_a_port() {
+    if !common::root_or_skip() {
+        return;
+    }
+    let interrupt = AtomicBool::new(false);
+    let only = |name: &str| Options { table: None, only: Some(name.into()), ..options("".as_ref()) };
+    let context = Context { progress: &Quiet, interrupt: &interrupt };
+    let outcome = map_tables::run(&only("ipport"), &context).unwrap();
+    assert!(outcome.rows.len() >= 4, "{:?}", outcome.rows);
+    for row in &outcome.rows {
+        assert_eq!((row.table.as_str(), row.family, row.source), ("ipport-10000", 0, Source::Generated));
+        assert!(row.checked >= 1 << 17 && row.prefixes > 10_000, "{row:?}");
+    }
+    let error = map_tables::run(&only("no such table"), &context).unwrap_err();
+    assert!(matches!(&error, Error::NoCase(name) if name == "no such table"), "{error}");
 }
 
 #[test]

@@ -4,7 +4,6 @@
 mod document;
 
 use std::{
-    hash::Hash,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -14,7 +13,10 @@ use trieline_lpm::Prefix;
 
 pub use document::{Parameters, Row, lines};
 
-use super::structure::{Mode, Structure, Which};
+use super::{
+    contest::{Contest, Quick},
+    structure::{Looked, Mode},
+};
 use crate::{
     Context, Error, Result,
     generator::ADDRESSES,
@@ -23,10 +25,8 @@ use crate::{
     netns,
     report::{Document, Machine},
     tables::{
-        Random, Source, Tables,
-        destinations::random_host,
-        generate::{self, Wide},
-        reference::Reference,
+        Random, Source, Tables, generate,
+        kinds::{self, COUNTRIES, Entry, THREATS, Values},
         source::{BGP_FILE, data_directory},
     },
 };
@@ -35,7 +35,9 @@ use crate::{
 pub const FULL: (usize, usize) = (901_899, 160_147);
 /// A quick run begins no further round of one mode on one table after this time.
 const QUICK_MODE: Duration = Duration::from_secs(6);
-/// Nor any that is not a mode's first, this long after its beginning.
+/// Nor another table.
+const QUICK_TABLES: Duration = Duration::from_secs(22);
+/// Nor any round that is not a mode's first, this long after its beginning.
 const QUICK_ALL: Duration = Duration::from_secs(28);
 
 /// What to run.
@@ -45,6 +47,8 @@ pub struct Options {
     pub quick: bool,
     /// Measure this file instead of the standard tables.
     pub table: Option<PathBuf>,
+    /// Measure only tables whose name contains this.
+    pub only: Option<String>,
     /// Where the standard tables are read.
     pub data: Option<PathBuf>,
     /// Seed of everything random.
@@ -68,13 +72,12 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 9 });
     let machine = Machine::here(options.command.clone(), options.seed);
     let cpu = netns::measure_here()?;
+    let quick = options.quick.then_some(Quick { began, mode: QUICK_MODE, all: QUICK_ALL });
     let mut bench = Bench {
-        context,
-        rounds,
-        quick: options.quick,
-        began,
+        contest: Contest { context, rounds, quick },
+        only: options.only.as_deref(),
+        seed: options.seed,
         rows: Vec::new(),
-        random: Random::new(options.seed),
         before_ms: Samples::default(),
     };
     let mut data = None;
@@ -86,11 +89,10 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
         bench.both(&name, &name, &tables)?;
     } else {
         data = data_directory(options.data.as_deref())?;
-        bench.both("bgp4", "bgp6", &internet(data.as_deref(), options.seed, context)?)?;
-        let sizes: &[u32] = if options.quick { &[10_000] } else { &[10_000, 100_000, 1_000_000] };
-        for &size in sizes {
-            bench.table(&format!("hosts-{size}"), &generate::hosts(size), Source::Generated)?;
-        }
+        bench.standard(data.as_deref())?;
+    }
+    if bench.rows.is_empty() {
+        return Err(Error::NoCase(options.only.clone().unwrap_or_default()));
     }
     Ok(Document {
         experiment: "map-tables",
@@ -106,7 +108,7 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
             clock: "monotonic clock at the first and the last lookup of a turn; what each call into the kernel costs is not in it",
             before_ms: rounded(bench.before_ms.median(), 1),
             empty: "the same program without the lookup: next address into the packet, headers parsed",
-            values: "all distinct",
+            values: "all distinct; of a table whose name ends in -64 one of 64 at random",
             bytes: "trieline: tables and nodes in the image; lpm_trie: what the kernel charges (memlock in fdinfo: its inner nodes \
                     are not in it)",
         },
@@ -129,173 +131,145 @@ pub fn internet(data: Option<&Path>, seed: u64, context: &Context) -> Result<Tab
 }
 
 struct Bench<'c> {
-    context: &'c Context<'c>,
-    rounds: usize,
-    quick: bool,
-    began: Instant,
+    contest: Contest<'c>,
+    only: Option<&'c str>,
+    seed: u64,
     rows: Vec<Row>,
-    random: Random,
     before_ms: Samples,
 }
 
-/// What one structure took, by round.
-#[derive(Default)]
-struct Series {
-    ns: Samples,
-    lookups: u32,
-}
-
 impl Bench<'_> {
+    /// Whether a table is asked for.
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_none_or(|part| name.contains(part))
+    }
+
     fn both(&mut self, name4: &str, name6: &str, tables: &Tables) -> Result<()> {
         if !tables.v4.is_empty() {
-            self.table(name4, &tables.v4, tables.source)?;
+            self.table(name4, &tables.v4, Values::Distinct, tables.source)?;
         }
         if !tables.v6.is_empty() {
-            self.table(name6, &tables.v6, tables.source)?;
+            self.table(name6, &tables.v6, Values::Distinct, tables.source)?;
         }
         Ok(())
     }
 
-    fn table<A: Wide + Hash>(&mut self, name: &str, prefixes: &[Prefix<A>], source: Source) -> Result<()> {
-        let context = self.context;
-        context.check()?;
-        context.progress.phase(&format!("{name}: filling"), 0);
-        let addresses: Vec<A> = (0..ADDRESSES).map(|_| random_host(prefixes, &mut self.random)).collect();
-        let bytes = network_order(&addresses);
-        let mut structures = vec![Structure::fill(Which::LpmTrie, prefixes, &bytes)?];
-        for home in [Home::Arena, Home::Array] {
-            context.check()?;
-            match Structure::fill(Which::Trieline(home), prefixes, &bytes) {
-                Ok(structure) => structures.push(structure),
-                // An older kernel has no arena: measure what it has.
-                Err(error) if home == Home::Arena => {
-                    context.progress.note(&format!("{name}: no arena here ({error})"))
-                }
-                Err(error) => return Err(error),
+    /// The tables that come with the experiment; a quick run takes the first of each kind that it has time for.
+    fn standard(&mut self, data: Option<&Path>) -> Result<()> {
+        let full = self.contest.quick.is_none();
+        self.made("hosts-10000", |_| generate::hosts(10_000))?;
+        if ["bgp4", "bgp4-64", "bgp6"].iter().any(|name| self.wants(name)) {
+            let internet = internet(data, self.seed, self.contest.context)?;
+            self.both("bgp4", "bgp6", &internet)?;
+            self.table("bgp4-64", &internet.v4, Values::NextHops, internet.source)?;
+        }
+        self.rules(data)?;
+        if full {
+            for size in [100_000, 1_000_000, 10_000_000] {
+                self.made(&format!("hosts-{size}"), |_| generate::hosts(size))?;
             }
-        }
-        context.progress.phase(&format!("{name}: comparing answers"), 0);
-        self.check(name, prefixes, &addresses, &structures)?;
-        context.progress.phase(&format!("{name}: rounds"), (self.rounds * 2 * (structures.len() + 1)) as u64);
-        for mode in [Mode::Packet, Mode::Loop] {
-            self.measure(name, mode, prefixes.len(), A::FAMILY, source, &structures)?;
+            self.made("random-hosts-1000000", |random| kinds::random_hosts(1_000_000, random))?;
+            self.made("ipport-1000000", |random| kinds::endpoints4(1_000_000, random))?;
+        } else {
+            self.made("ipport-10000", |random| kinds::endpoints4(10_000, random))?;
         }
         Ok(())
     }
 
-    /// How many answers are compared: all, but the slow rival's not in a quick run.
-    fn checks(&self, which: Which) -> u64 {
-        let rival = which == Which::LpmTrie && self.quick;
-        (if rival { ADDRESSES / 8 } else { ADDRESSES }) as u64
-    }
-
-    /// Compares every structure's answers.
-    fn check<A: Wide + Hash>(
-        &self,
-        name: &str,
-        prefixes: &[Prefix<A>],
-        addresses: &[A],
-        structures: &[Structure],
-    ) -> Result<()> {
-        let reference = Reference::new(prefixes.iter().zip(1u32..).map(|(prefix, value)| (*prefix, value)));
-        let expected: Vec<u32> = addresses.iter().map(|address| reference.lookup(*address)).collect();
-        for structure in structures {
-            self.context.check()?;
-            let count = self.checks(structure.which) as usize;
-            let answers = structure.answers(count as u32)?;
-            let expected = &expected[..count];
-            let differing = answers.iter().zip(expected).filter(|(got, expected)| got != expected).count();
-            if differing == 0 && answers.len() == count {
+    /// Real rules, where they lie.
+    fn rules(&mut self, data: Option<&Path>) -> Result<()> {
+        for (file, v4, v6) in [(THREATS, "threat", None), (COUNTRIES, "country4", Some("country6"))] {
+            // A quick run has time for the smaller one.
+            let skipped = self.contest.quick.is_some() && v6.is_some() && self.only.is_none();
+            if skipped || ![Some(v4), v6].into_iter().flatten().any(|name| self.wants(name)) {
                 continue;
             }
-            let at = answers.iter().zip(expected).position(|(got, expected)| got != expected).unwrap_or(0);
-            return Err(Error::Mismatch {
-                structure: format!("{} ({})", structure.which.name(), structure.which.home()),
-                table: name.to_owned(),
-                address: Prefix::host(addresses[at]).to_string(),
-                got: answers.get(at).copied().unwrap_or(0),
-                expected: expected[at],
-                differing: differing as u64,
-                checked: expected.len() as u64,
-            });
+            let Some(path) = data.map(|data| data.join(file)).filter(|path| path.is_file()) else {
+                self.contest.context.progress.note(&format!("no {file} in the data directory: left out"));
+                continue;
+            };
+            let (rules4, rules6) = kinds::rules(&path)?;
+            self.table(v4, &prefixes(&rules4), Values::Distinct, Source::File)?;
+            if let Some(v6) = v6 {
+                self.table(v6, &prefixes(&rules6), Values::Distinct, Source::File)?;
+            }
         }
         Ok(())
     }
 
-    fn measure(
+    /// A table whose prefixes are made only when it is asked for.
+    fn made<A: Looked>(
         &mut self,
         name: &str,
-        mode: Mode,
-        prefixes: usize,
-        family: u8,
-        source: Source,
-        structures: &[Structure],
+        make: impl FnOnce(&mut Random) -> Vec<Prefix<A>>,
     ) -> Result<()> {
-        // At least a million lookups a turn; more for the fast structures, so that turns last about as long.
-        let million = ADDRESSES as u32;
-        let lookups = |which| match which {
-            Some(Which::LpmTrie) => million,
-            _ if self.quick => 2 * million,
-            _ => 4 * million,
-        };
-        let mut empty = Samples::default();
-        let mut series: Vec<Series> = structures
-            .iter()
-            .map(|s| Series { ns: Samples::default(), lookups: lookups(Some(s.which)) })
-            .collect();
-        let began = Instant::now();
-        for round in 0..self.rounds {
-            // A quick run keeps its promise on a slow machine too, and no table takes the others' time.
-            let late = began.elapsed() > QUICK_MODE || self.began.elapsed() > QUICK_ALL;
-            if self.quick && round > 0 && late {
-                self.context
-                    .progress
-                    .note(&format!("{name}, {}: slow machine, fewer rounds than asked for", mode.name()));
-                break;
-            }
-            self.context.check()?;
-            let timed = structures[0].time_empty(mode, lookups(None))?;
-            empty.push(timed.ns());
-            if mode == Mode::Packet {
-                self.before_ms.push(timed.span.before.as_secs_f64() * 1e3);
-            }
-            self.context.progress.advance(1);
-            for (structure, series) in structures.iter().zip(&mut series) {
-                self.context.check()?;
-                series.ns.push(structure.time(mode, series.lookups)?.ns());
-                self.context.progress.advance(1);
-            }
+        if !self.wants(name) {
+            return Ok(());
         }
-        for (structure, own) in structures.iter().zip(&series) {
-            let ratio = own.ns.ratio_of(&series[0].ns);
-            self.rows.push(Row {
-                table: name.to_owned(),
-                family,
-                structure: structure.which.name(),
-                home: structure.which.home(),
-                mode,
-                traffic: "prefix",
-                source,
-                ns: rounded(own.ns.median(), 2),
-                ns_min: rounded(own.ns.min(), 2),
-                ns_max: rounded(own.ns.max(), 2),
-                ns_empty: rounded(empty.median(), 2),
-                ratio: rounded(ratio.median(), 2),
-                ratio_min: rounded(ratio.min(), 2),
-                ratio_max: rounded(ratio.max(), 2),
-                bytes: structure.bytes,
-                prefixes,
-                fill_ms: rounded(structure.fill_ms, 1),
-                checked: self.checks(structure.which),
-                lookups: own.lookups,
-                rounds: own.ns.len(),
-            });
+        self.contest.context.check()?;
+        self.contest.context.progress.phase(&format!("{name}: generating"), 0);
+        let prefixes = make(&mut Random::new(self.seed));
+        self.table(name, &prefixes, Values::Distinct, Source::Generated)
+    }
+
+    fn table<A: Looked>(
+        &mut self,
+        name: &str,
+        prefixes: &[Prefix<A>],
+        values: Values,
+        source: Source,
+    ) -> Result<()> {
+        if prefixes.is_empty() || !self.wants(name) {
+            return Ok(());
+        }
+        if self.contest.quick.is_some_and(|quick| quick.began.elapsed() > QUICK_TABLES) {
+            self.contest.context.progress.note(&format!("{name}: left out, this machine is slow"));
+            return Ok(());
+        }
+        let mut random = Random::new(self.seed);
+        let entries = values.of(prefixes, &mut random);
+        let inside = |random: &mut Random| A::inside(&prefixes[random.below(prefixes.len())], random);
+        let addresses: Vec<A> = (0..ADDRESSES).map(|_| inside(&mut random)).collect();
+        let contest = self.contest;
+        let structures = contest.fill(name, &[Home::Arena, Home::Array], &entries, &addresses)?;
+        contest.check(name, &entries, &addresses, &structures)?;
+        let steps = contest.rounds * 2 * (structures.len() + 1);
+        contest.context.progress.phase(&format!("{name}: rounds"), steps as u64);
+        for mode in [Mode::Packet, Mode::Loop] {
+            let rounds = contest.rounds(name, mode, &structures)?;
+            if mode == Mode::Packet {
+                self.before_ms.extend(&rounds.before_ms);
+            }
+            self.rows.extend(structures.iter().zip(&rounds.series).map(|(structure, own)| {
+                let ratio = own.ns.ratio_of(&rounds.series[0].ns);
+                Row {
+                    table: name.to_owned(),
+                    family: A::FAMILY,
+                    structure: structure.which.name(),
+                    home: structure.which.home(),
+                    mode,
+                    traffic: "prefix",
+                    source,
+                    ns: rounded(own.ns.median(), 2),
+                    ns_min: rounded(own.ns.min(), 2),
+                    ns_max: rounded(own.ns.max(), 2),
+                    ns_empty: rounded(rounds.empty.median(), 2),
+                    ratio: rounded(ratio.median(), 2),
+                    ratio_min: rounded(ratio.min(), 2),
+                    ratio_max: rounded(ratio.max(), 2),
+                    bytes: structure.bytes,
+                    prefixes: prefixes.len(),
+                    fill_ms: rounded(structure.fill_ms, 1),
+                    checked: contest.checks(structure.which) as u64,
+                    lookups: own.lookups,
+                    rounds: own.ns.len(),
+                }
+            }));
         }
         Ok(())
     }
 }
 
-fn network_order<A: Wide>(addresses: &[A]) -> Vec<u8> {
-    let width = usize::from(A::WIDTH / 8);
-    addresses.iter().flat_map(|address| address.widen().to_be_bytes().into_iter().take(width)).collect()
+fn prefixes<A: Copy>(entries: &[Entry<A>]) -> Vec<Prefix<A>> {
+    entries.iter().map(|(prefix, _)| *prefix).collect()
 }

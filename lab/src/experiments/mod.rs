@@ -1,15 +1,25 @@
 //! The experiments by name.
 
+pub mod contest;
 pub mod engines;
 pub mod forward;
+pub mod map_curve;
+pub mod map_free;
+pub mod map_ops;
 pub mod map_tables;
 pub mod structure;
 pub mod structures;
 pub mod traffic;
 
 /// Name and purpose of each.
-pub const LIST: [(&str, &str); 4] = [
+pub const LIST: [(&str, &str); 7] = [
     ("engines", "trieline's tables in user space against Poptrie, DPDK's FIBs, DIR-24-8 and Rust crates"),
+    ("map-curve", "lookups in LPM_TRIE and trieline by the number of entries, beside the published curve"),
+    (
+        "map-free",
+        "CPU time and longest stall of freeing LPM_TRIE and trieline, whole and a table beside a live one",
+    ),
+    ("map-ops", "lookup, update, delete and free of LPM_TRIE and trieline beside the published figures"),
     ("map-tables", "LPM_TRIE against trieline on the same tables, per packet and in a loop"),
     (
         "structures",

@@ -2,16 +2,17 @@
 
 use std::{fs, os::fd::AsRawFd, time::Instant};
 
-use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
+use libbpf_rs::{Map, MapCore, MapFlags, Object, ProgramInput};
 use serde::Serialize;
 use trieline_bpf::{Home, ImageMap};
-use trieline_lpm::{HeapMemory, Image, NoReaders, Prefix, Table};
+use trieline_lpm::{Address, HeapMemory, Image, NoReaders, Prefix, Table};
 
 use crate::{
     error::{During, Error, Result},
+    generator::ADDRESSES,
     measure::{Span, monotonic_ns},
     object::{self, Compiled, compiled, get, types},
-    tables::generate::Wide,
+    tables::kinds::{Drawn, Endpoint4, Entry},
 };
 
 /// Programs look up as whole packets or in a loop of their own.
@@ -70,6 +71,40 @@ impl Which {
     }
 }
 
+/// A key that the programs of tables.bpf.c know.
+pub trait Looked: Drawn {
+    /// How their names end.
+    const PROGRAMS: &'static str;
+    /// Bytes of one in their list of addresses.
+    const SLOT: usize;
+}
+
+impl Looked for u32 {
+    const PROGRAMS: &'static str = "4";
+    const SLOT: usize = 4;
+}
+
+impl Looked for u128 {
+    const PROGRAMS: &'static str = "6";
+    const SLOT: usize = 16;
+}
+
+impl Looked for Endpoint4 {
+    const PROGRAMS: &'static str = "48";
+    const SLOT: usize = 8;
+}
+
+/// The first sixteen bytes of a key in network order, then zeros.
+fn network_order<A: Address>(key: A) -> [u8; 16] {
+    (u128::from(key.word_at(0)) << 64 | u128::from(key.word_at(64))).to_be_bytes()
+}
+
+/// A key as LPM_TRIE has it: the prefix length in host order, then the bytes.
+pub fn trie_key<A: Looked>(prefix: &Prefix<A>) -> impl Iterator<Item = u8> + use<A> {
+    let bytes = network_order(prefix.addr()).into_iter().take(usize::from(A::WIDTH / 8));
+    u32::from(prefix.len()).to_ne_bytes().into_iter().chain(bytes)
+}
+
 /// A filled structure with its programs.
 pub struct Structure {
     /// Which.
@@ -78,62 +113,79 @@ pub struct Structure {
     pub bytes: u64,
     /// How long filling took, in milliseconds.
     pub fill_ms: f64,
-    family: u8,
+    /// How the names of the programs in use end.
+    programs: &'static str,
     object: Object,
-    /// The image's map must outlive the programs' use of it.
+    /// The image that [`Structure::trieline`] made; it must outlive the programs' use of it.
     _image: Option<ImageMap>,
 }
 
 impl Structure {
-    /// Makes one, fills it with `prefixes` (the value of the n-th is n + 1) and gives its programs `addresses` (network order).
-    pub fn fill<A: Wide>(which: Which, prefixes: &[Prefix<A>], addresses: &[u8]) -> Result<Structure> {
+    /// An LPM_TRIE with `entries`, whose programs look `addresses` up.
+    pub fn lpm_trie<A: Looked>(entries: &[Entry<A>], addresses: &[A]) -> Result<Structure> {
+        let which = Which::LpmTrie;
         let compiled = which.compiled();
         let mut open = compiled.open()?;
-        let valued = || prefixes.iter().zip(1u32..).map(|(prefix, value)| (*prefix, value));
-        let mut image_map = None;
-        let mut fill_ms = 0.0;
-        let mut bytes = 0;
-        match which {
-            Which::Trieline(home) => {
-                let map = ImageMap::create(home, image_bytes(prefixes)?).map_err(failed)?;
-                map.place(&mut open).map_err(failed)?;
-                // No program runs yet, so nobody reads.
-                let mut image = Image::create(map.memory(), NoReaders::default(), 1).map_err(failed)?;
-                let began = Instant::now();
-                Table::create(&mut image, 0, valued()).map_err(failed)?;
-                fill_ms = began.elapsed().as_secs_f64() * 1e3;
-                bytes = image.stats().used;
-                image_map = Some(map);
-            }
-            Which::LpmTrie => {
-                for mut map in open.maps_mut() {
-                    if map.name() == trie_name(A::FAMILY) {
-                        let count = prefixes.len().max(1) as u32;
-                        map.set_max_entries(count).during(|| "sizing the LPM_TRIE".into())?;
-                    }
-                }
+        for mut map in open.maps_mut() {
+            if map.name() == trie_name::<A>().as_str() {
+                map.set_max_entries(entries.len().max(1) as u32).during(|| "sizing the LPM_TRIE".into())?;
             }
         }
         let object = compiled.load(open)?;
-        if which == Which::LpmTrie {
-            let map = compiled.map(&object, trie_name(A::FAMILY))?;
-            let began = Instant::now();
-            let (mut keys, mut values) = (Vec::new(), Vec::new());
-            for (prefix, value) in valued() {
-                keys.extend(u32::from(prefix.len()).to_ne_bytes());
-                let wide = prefix.addr().widen().to_be_bytes();
-                keys.extend(&wide[..usize::from(A::WIDTH / 8)]);
-                values.extend(value.to_ne_bytes());
-            }
-            if !prefixes.is_empty() {
-                map.update_batch(&keys, &values, prefixes.len() as u32, MapFlags::ANY, MapFlags::ANY)
-                    .during(|| format!("filling the LPM_TRIE with {} prefixes", prefixes.len()))?;
-            }
-            fill_ms = began.elapsed().as_secs_f64() * 1e3;
-            bytes = charged(&map);
-        }
-        object::write(&compiled.map(&object, ".bss.addresses")?, addresses)?;
-        Ok(Structure { which, bytes, fill_ms, family: A::FAMILY, object, _image: image_map })
+        let mut structure =
+            Structure { which, bytes: 0, fill_ms: 0.0, programs: A::PROGRAMS, object, _image: None };
+        let began = Instant::now();
+        let map = structure.trie()?;
+        fill_trie(&map, entries)?;
+        let (bytes, fill_ms) = (charged(&map), began.elapsed().as_secs_f64() * 1e3);
+        (structure.bytes, structure.fill_ms) = (bytes, fill_ms);
+        structure.look_up(addresses)?;
+        Ok(structure)
+    }
+
+    /// A trieline image in `home`, of `size` bytes, with `entries` as its first table.
+    pub fn trieline<A: Looked>(
+        home: Home,
+        size: u64,
+        entries: &[Entry<A>],
+        addresses: &[A],
+    ) -> Result<Structure> {
+        let map = ImageMap::create(home, size).map_err(failed)?;
+        // No program runs yet, so nobody reads.
+        let mut image = Image::create(map.memory(), NoReaders::default(), 1).map_err(failed)?;
+        let began = Instant::now();
+        Table::create(&mut image, 0, entries.iter().copied()).map_err(failed)?;
+        let fill_ms = began.elapsed().as_secs_f64() * 1e3;
+        let mut structure = Structure::over(&map, addresses)?;
+        structure.bytes = image.stats().used;
+        structure.fill_ms = fill_ms;
+        structure._image = Some(map);
+        Ok(structure)
+    }
+
+    /// The programs over an image that the caller fills and changes.
+    pub fn over<A: Looked>(map: &ImageMap, addresses: &[A]) -> Result<Structure> {
+        let which = Which::Trieline(map.home());
+        let compiled = which.compiled();
+        let mut open = compiled.open()?;
+        map.place(&mut open).map_err(failed)?;
+        let object = compiled.load(open)?;
+        let structure =
+            Structure { which, bytes: 0, fill_ms: 0.0, programs: A::PROGRAMS, object, _image: None };
+        structure.look_up(addresses)?;
+        Ok(structure)
+    }
+
+    /// The LPM_TRIE in use; an error where there is none.
+    pub fn trie(&self) -> Result<Map<'_>> {
+        self.which.compiled().map(&self.object, &format!("trie{}", self.programs))
+    }
+
+    /// Gives the programs the addresses that they look up, over and over when they are fewer than [`ADDRESSES`].
+    pub fn look_up<A: Looked>(&self, addresses: &[A]) -> Result<()> {
+        let all = addresses.iter().cycle().take(if addresses.is_empty() { 0 } else { ADDRESSES });
+        let bytes: Vec<u8> = all.flat_map(|key| network_order(*key).into_iter().take(A::SLOT)).collect();
+        object::write(&self.which.compiled().map(&self.object, ".bss.addresses")?, &bytes)
     }
 
     /// Times `count` lookups.
@@ -161,28 +213,49 @@ impl Structure {
         Ok(words.take(count as usize).collect())
     }
 
+    /// Times one change, by the LPM_TRIE's programs, of each of the first `count` addresses: `update`, which gives them `value`, or
+    /// `delete`. An error unless the map takes every one.
+    pub fn change(&self, program: &str, count: u32, value: u32) -> Result<Timed> {
+        let (timed, taken) = self.run(program, &[0; 64], (count, 1), value)?;
+        if taken == u64::from(count) {
+            return Ok(timed);
+        }
+        Err(Error::Refused { structure: self.which.name().into(), count: count as usize - taken as usize })
+    }
+
     fn packets(&self, program: &str, count: u32) -> Result<Timed> {
         let mut packet = vec![0u8; 64];
-        let (protocol, version) = if self.family == 4 { ([8, 0], 0x45) } else { ([0x86, 0xdd], 0x60) };
+        let (protocol, version) = if self.programs == "6" { ([0x86, 0xdd], 0x60) } else { ([8, 0], 0x45) };
         packet[12..14].copy_from_slice(&protocol);
         packet[14] = version;
-        let timed = self.run(program, &packet, count, count)?;
+        let (timed, _) = self.run(program, &packet, (count, count), 0)?;
         // The clock is read at the start of the first packet and of the last: between them lie one less.
         Ok(Timed { lookups: timed.lookups.max(2) - 1, ..timed })
     }
 
     fn looped(&self, program: &str, count: u32) -> Result<Timed> {
-        self.run(program, &[0; 64], count, 1)
+        Ok(self.run(program, &[0; 64], (count, 1), 0)?.0)
     }
 
-    fn run(&self, program: &str, packet: &[u8], count: u32, repeat: u32) -> Result<Timed> {
+    /// Runs a program `repeat` times for `count` lookups or changes; the time, and the sum of what it found.
+    fn run(
+        &self,
+        program: &str,
+        packet: &[u8],
+        (count, repeat): (u32, u32),
+        value: u32,
+    ) -> Result<(Timed, u64)> {
         let compiled = self.which.compiled();
         let section = compiled.map(&self.object, ".bss.lookups")?;
         let mut bytes = vec![0; size_of::<types::lab_lookups>()];
-        let limit = std::mem::offset_of!(types::lab_lookups, limit);
-        bytes[limit..limit + 8].copy_from_slice(&u64::from(count).to_ne_bytes());
+        for (at, word) in [
+            (std::mem::offset_of!(types::lab_lookups, limit), count),
+            (std::mem::offset_of!(types::lab_lookups, value), value),
+        ] {
+            bytes[at..at + 8].copy_from_slice(&u64::from(word).to_ne_bytes());
+        }
         object::write(&section, &bytes)?;
-        let name = format!("{program}{}", self.family);
+        let name = format!("{program}{}", self.programs);
         let program = compiled.program_mut(&self.object, &name)?;
         let input = ProgramInput { data_in: Some(packet), repeat, ..Default::default() };
         let called = monotonic_ns();
@@ -198,7 +271,8 @@ impl Structure {
         }
         let readings =
             [called, get!(bytes, lab_lookups.first_ns), get!(bytes, lab_lookups.last_ns), returned];
-        Ok(Timed { span: Span::new(readings, || format!("{name} of {}", compiled.name))?, lookups: done })
+        let span = Span::new(readings, || format!("{name} of {}", compiled.name))?;
+        Ok((Timed { span, lookups: done }, get!(bytes, lab_lookups.sum)))
     }
 }
 
@@ -220,24 +294,35 @@ impl Timed {
 
 const XDP_DROP: u32 = 1;
 
-fn failed(error: impl std::error::Error) -> Error {
-    // The cause says what the kernel refused.
+/// An error of the product's, with what the kernel refused.
+pub(crate) fn failed(error: impl std::error::Error) -> Error {
     let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
     Error::Image(format!("{error}{cause}"))
 }
 
-fn trie_name(family: u8) -> &'static str {
-    if family == 4 { "trie4" } else { "trie6" }
+fn trie_name<A: Looked>() -> String {
+    format!("trie{}", A::PROGRAMS)
 }
 
-/// The size of home that a table needs: measured in ordinary memory first, so that none is too small or far too large.
-fn image_bytes<A: Wide>(prefixes: &[Prefix<A>]) -> Result<u64> {
-    let generous = (prefixes.len() as u64 * 64 + (8 << 20)).next_power_of_two();
+/// Fills an LPM_TRIE by batches, in the order of `entries`.
+pub fn fill_trie<A: Looked>(map: &impl MapCore, entries: &[Entry<A>]) -> Result<()> {
+    for part in entries.chunks(1 << 20) {
+        let keys: Vec<u8> = part.iter().flat_map(|(prefix, _)| trie_key(prefix)).collect();
+        let values: Vec<u8> = part.iter().flat_map(|(_, value)| value.to_ne_bytes()).collect();
+        map.update_batch(&keys, &values, part.len() as u32, MapFlags::ANY, MapFlags::ANY)
+            .during(|| format!("filling the LPM_TRIE with {} prefixes", entries.len()))?;
+    }
+    Ok(())
+}
+
+/// The size of home that a table needs beside `others` bytes: measured in ordinary memory first, so that none is too small or far too
+/// large.
+pub fn image_bytes<A: Address>(entries: &[Entry<A>], others: u64) -> Result<u64> {
+    let generous = (entries.len() as u64 * 64 + (8 << 20)).next_power_of_two().min(1 << 32);
     let mut image =
         Image::create(HeapMemory::new(generous as usize), NoReaders::default(), 1).map_err(failed)?;
-    Table::create(&mut image, 0, prefixes.iter().zip(1u32..).map(|(prefix, value)| (*prefix, value)))
-        .map_err(failed)?;
-    Ok((image.stats().claimed + (1 << 18)).next_power_of_two())
+    Table::create(&mut image, 0, entries.iter().copied()).map_err(failed)?;
+    Ok((image.stats().claimed + (1 << 18) + others).next_power_of_two())
 }
 
 /// What the kernel charges for a map.

@@ -20,14 +20,13 @@ use std::{path::PathBuf, time::Instant};
 
 use trieline_lpm::{Address, Prefix};
 
+pub use bench::{Recorder, Touched, touched_by_trieline};
 pub use document::{Family, Figure, Measured, Parameters, Row, panels};
 pub use markdown::markdown;
 
 use self::{
     bench::{Engine, Order, Queries, build_all, has_popcount},
     space::{Refused, Space, Touch},
-    spread::Entry,
-    tables::{Drawn, Values},
 };
 use crate::{
     Context, Error, Result,
@@ -37,6 +36,7 @@ use crate::{
     tables::{
         Random,
         generate::{self, hosts},
+        kinds::{self, COUNTRIES, Drawn, Entry, THREATS, Values},
         reference::Reference,
         source::data_directory,
     },
@@ -77,9 +77,6 @@ const LIMIT: u64 = 2 << 30;
 /// A quick run begins no case but the smallest after so many seconds, a full one no further round of a case.
 const QUICK_UNTIL: f64 = 35.0;
 const FULL_UNTIL: f64 = 400.0;
-/// Names of the files with real rules in a data directory.
-const THREATS: &str = "threat-hosts.txt.gz";
-const COUNTRIES: &str = "country-prefixes.txt.gz";
 
 /// Runs it; blocks until the end. It needs no root, but without it other programs disturb more.
 pub fn run(options: &Options, context: &Context) -> Result<Outcome> {
@@ -196,7 +193,7 @@ impl Bench<'_> {
         }
         if full {
             self.made("random-hosts-1M", Values::Distinct, |bench| {
-                tables::random_hosts(1_000_000, &mut bench.random())
+                kinds::random_hosts(1_000_000, &mut bench.random())
             })?;
         }
         self.rules(data)?;
@@ -207,10 +204,10 @@ impl Bench<'_> {
         }
         if full {
             self.made("endpoints-48", Values::Distinct, |bench| {
-                tables::endpoints4(1_000_000, &mut bench.random())
+                kinds::endpoints4(1_000_000, &mut bench.random())
             })?;
             self.made("endpoints-144", Values::Distinct, |bench| {
-                tables::endpoints6(1_000_000, &mut bench.random())
+                kinds::endpoints6(1_000_000, &mut bench.random())
             })?;
         }
         Ok(())
@@ -226,7 +223,7 @@ impl Bench<'_> {
                 self.context.progress.note(&format!("no {file} in the data directory: left out"));
                 continue;
             };
-            let (entries4, entries6) = tables::rules(&path)?;
+            let (entries4, entries6) = kinds::rules(&path)?;
             for (name, entries) in [(v4, Some(entries4)), (v6, None)] {
                 if let Some(entries) = entries.filter(|entries| self.wants(name) && !entries.is_empty()) {
                     self.case(Family::Ipv4, name, "file", vec![entries])?;
@@ -410,7 +407,7 @@ const CHECKED: usize = 1 << 17;
 
 #[cfg(test)]
 mod tests {
-    use super::{tables::Endpoint6, *};
+    use super::{kinds::Endpoint6, *};
     use std::sync::atomic::AtomicBool;
 
     /// Prefixes that nest, touch and overlap, some of one value; and addresses at and beside every edge.
@@ -505,7 +502,7 @@ mod tests {
 
     #[test]
     fn endpoints_are_distinct_sorted_and_of_all_kinds() {
-        let all = tables::endpoints6(2000, &mut Random::new(1));
+        let all = kinds::endpoints6(2000, &mut Random::new(1));
         assert!(all.windows(2).all(|pair| pair[0] < pair[1]) && all.len() >= 2000);
         let hosts = all.iter().filter(|prefix| prefix.len() == Endpoint6::WIDTH).count();
         assert!((2000..2150).contains(&hosts), "{hosts}");

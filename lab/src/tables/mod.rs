@@ -2,6 +2,7 @@
 
 pub mod destinations;
 pub mod generate;
+pub mod kinds;
 mod random;
 pub mod reference;
 mod shape;

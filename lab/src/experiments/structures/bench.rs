@@ -116,11 +116,60 @@ pub struct Touched {
     pub steps_max: usize,
 }
 
+/// What one lookup touches.
 #[derive(Default)]
-struct Recorder {
+pub struct Recorder {
     lines: Vec<u32>,
     pages: Vec<u32>,
     steps: usize,
+}
+
+impl Recorder {
+    /// A node of so many bytes is read.
+    pub fn node(&mut self, at: u32, bytes: u32) {
+        self.step();
+        self.load(at, bytes);
+    }
+
+    /// Distinct lines so far.
+    pub fn lines(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Nodes so far.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+}
+
+impl Touched {
+    /// Counts one of `count` lookups in, and makes the recorder ready for the next.
+    pub fn add(&mut self, recorder: &mut Recorder, count: usize) {
+        self.lines += recorder.lines.len() as f64 / count as f64;
+        self.pages += recorder.pages.len() as f64 / count as f64;
+        self.lines_max = self.lines_max.max(recorder.lines.len());
+        self.pages_max = self.pages_max.max(recorder.pages.len());
+        self.steps_max = self.steps_max.max(recorder.steps);
+        recorder.lines.clear();
+        recorder.pages.clear();
+        recorder.steps = 0;
+    }
+}
+
+/// What lookups of `addresses` in a trieline image of one table touch; an error unless their answers are `expected`.
+pub fn touched_by_trieline<A: Address>(
+    entries: &[Entry<A>],
+    addresses: &[A],
+    expected: &[u32],
+) -> crate::Result<Touched> {
+    let built = Trieline::build(&[entries.to_vec()], 1 << 32)
+        .map_err(|refused| crate::Error::Image(format!("in ordinary memory: {refused}")))?;
+    let engine = Named { name: Trieline::NAME, built };
+    let queries = Queries { addresses: addresses.to_vec(), tables: Vec::new() };
+    match engine.check(&queries, expected) {
+        None => Ok(engine.touched(&queries, addresses.len())),
+        Some(_) => Err(crate::Error::References(format!("of {} entries (walk of the image)", entries.len()))),
+    }
 }
 
 impl Touch for Recorder {
@@ -191,14 +240,7 @@ impl<A: Address, E: for<'a> Lookup<'a, A>> Engine<A> for Named<E> {
         for n in 0..count {
             let (table, address) = queries.at(n);
             self.built.engine.traced(table, address, &mut recorder);
-            touched.lines += recorder.lines.len() as f64 / count as f64;
-            touched.pages += recorder.pages.len() as f64 / count as f64;
-            touched.lines_max = touched.lines_max.max(recorder.lines.len());
-            touched.pages_max = touched.pages_max.max(recorder.pages.len());
-            touched.steps_max = touched.steps_max.max(recorder.steps);
-            recorder.lines.clear();
-            recorder.pages.clear();
-            recorder.steps = 0;
+            touched.add(&mut recorder, count);
         }
         touched
     }

@@ -1,11 +1,9 @@
 //! What all builders share: sorted prefixes spread over the slots of a node, and the size of an adaptive root.
 
-use trieline_lpm::{Address, Prefix};
+use trieline_lpm::Address;
 
 use super::space::Refused;
-
-/// A prefix and its value.
-pub type Entry<A> = (Prefix<A>, u32);
+pub use crate::tables::kinds::Entry;
 
 /// In a ref or root slot: the rest leads to a node.
 pub const NODE: u32 = 1 << 31;

@@ -1,0 +1,199 @@
+//! Experiment `map-curve`: lookups in LPM_TRIE and trieline by the number of entries, at the points of the published curve, and the cache
+//! lines and pages that a lookup touches.
+
+mod counters;
+mod document;
+mod trie;
+
+use std::time::{Duration, Instant};
+
+use trieline_bpf::Home;
+
+pub use counters::Misses;
+pub use document::{Order, Parameters, Row, times, touched};
+
+use self::{counters::Counters, trie::Trie};
+use super::{
+    contest::{Contest, Quick},
+    structure::{Mode, Structure, Which},
+    structures::{Recorder, Touched, touched_by_trieline},
+};
+use crate::{
+    Context, Error, Result,
+    generator::ADDRESSES,
+    in_own_thread,
+    measure::rounded,
+    netns, published,
+    report::{Document, Machine},
+    tables::{
+        Random,
+        kinds::{Entry, numbered},
+    },
+};
+
+/// Points of a quick run.
+const QUICK_POINTS: [usize; 6] = [1, 10, 100, 1000, 10_000, 100_000];
+/// A quick run begins no further round of one mode of one point after this time.
+const QUICK_MODE: Duration = Duration::from_secs(1);
+/// Nor any round that is not a mode's first, nor another point, this long after its beginning.
+const QUICK_ALL: Duration = Duration::from_secs(22);
+/// Most entries.
+const MOST: usize = 10_000_000;
+/// Addresses whose walks are counted.
+const WALKS: usize = 1 << 17;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Ends within 40 s, with fewer points and rounds, without the array.
+    pub quick: bool,
+    /// Entries to measure instead of the published points.
+    pub points: Option<Vec<usize>>,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// The command line, for the document.
+    pub command: String,
+    /// Rounds; by default 2 (quick) or 5.
+    pub rounds: Option<usize>,
+}
+
+/// The experiment's document.
+pub type Outcome = Document<Parameters, Row>;
+
+/// Runs it; blocks until the end.
+pub fn run(options: &Options, context: &Context) -> Result<Outcome> {
+    in_own_thread(|| run_here(options, context))
+}
+
+fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
+    let began = Instant::now();
+    let (source, curve) = published::curve()?;
+    let rounds = options.rounds.unwrap_or(if options.quick { 2 } else { 5 });
+    let points = match &options.points {
+        Some(points) => points.clone(),
+        None if options.quick => QUICK_POINTS.to_vec(),
+        None => curve.iter().map(|point| point.entries as usize).collect(),
+    };
+    if let Some(point) = points.iter().find(|point| !(1..=MOST).contains(*point)) {
+        return Err(Error::Size { what: "entries", value: *point, least: 1, most: MOST });
+    }
+    let machine = Machine::here(options.command.clone(), options.seed);
+    let cpu = netns::measure_here()?;
+    let counters = Counters::open();
+    let quick = options.quick.then_some(Quick { began, mode: QUICK_MODE, all: QUICK_ALL });
+    let mut bench = Bench {
+        contest: Contest { context, rounds, quick },
+        homes: if options.quick { &[Home::Arena] } else { &[Home::Arena, Home::Array] },
+        counters: counters.as_ref().ok(),
+        random: Random::new(options.seed),
+        rows: Vec::new(),
+    };
+    for &entries in &points {
+        if options.quick && !bench.rows.is_empty() && began.elapsed() > QUICK_ALL {
+            context.progress.note(&format!("{entries} entries: left out, this machine is slow"));
+            continue;
+        }
+        let published = curve.iter().find(|point| point.entries as usize == entries).map(|point| point.ns);
+        bench.point(entries, published)?;
+    }
+    Ok(Document {
+        experiment: "map-curve",
+        version: 1,
+        machine,
+        parameters: Parameters {
+            quick: options.quick,
+            rounds,
+            cpu,
+            tables: "/32, dense keys: 0 to entries - 1, each stored little-endian, as the kernel's bench has them",
+            clock: "monotonic clock at the first and the last lookup of a turn",
+            lines: "distinct cache lines of 64 bytes and pages of 4 KiB, by a walk of the structure. trieline: of the image, root included, \
+                    without its header and directory, which all lookups share. lpm_trie: of the nodes that the kernel's source makes of \
+                    the same entries in the same order, a line each, pages as in an ideal slab that is filled in the order of allocation",
+            no_counters: counters.as_ref().err().cloned(),
+            published: source,
+        },
+        rows: bench.rows,
+    })
+}
+
+struct Bench<'c> {
+    contest: Contest<'c>,
+    homes: &'static [Home],
+    counters: Option<&'c Counters>,
+    random: Random,
+    rows: Vec<Row>,
+}
+
+impl Bench<'_> {
+    fn point(&mut self, entries: usize, published_ns: Option<f64>) -> Result<()> {
+        let table = numbered(entries);
+        let sequence: Vec<u32> = table.iter().map(|(prefix, _)| prefix.addr()).collect();
+        let random: Vec<u32> = (0..ADDRESSES).map(|_| sequence[self.random.below(sequence.len())]).collect();
+        let name = format!("{entries} entries");
+        let structures = self.contest.fill(&name, self.homes, &table, &sequence)?;
+        // The n-th host has the value n + 1.
+        let walked = &random[..WALKS.min(random.len())];
+        let expected: Vec<u32> = walked.iter().map(|address| address.swap_bytes() + 1).collect();
+        let by_trie = touched_by_trie(&table, walked, &expected)?;
+        let by_trieline = touched_by_trieline(&table, walked, &expected)?;
+        for (order, addresses) in [(Order::Sequence, &sequence), (Order::Random, &random)] {
+            for structure in &structures {
+                structure.look_up(addresses)?;
+            }
+            self.contest.check(&name, &table, addresses, &structures)?;
+            let steps = self.contest.rounds * (structures.len() + 1) * 2;
+            self.contest.context.progress.phase(&format!("{name}, {}: rounds", order.name()), steps as u64);
+            for mode in [Mode::Packet, Mode::Loop] {
+                let rounds = self.contest.rounds(&name, mode, &structures)?;
+                for (structure, own) in structures.iter().zip(&rounds.series) {
+                    let touched = if structure.which == Which::LpmTrie { by_trie } else { by_trieline };
+                    self.rows.push(Row {
+                        entries,
+                        structure: structure.which.name(),
+                        home: structure.which.home(),
+                        mode,
+                        order,
+                        ns: rounded(own.ns.median(), 2),
+                        ns_min: rounded(own.ns.min(), 2),
+                        ns_max: rounded(own.ns.max(), 2),
+                        ns_empty: rounded(rounds.empty.median(), 2),
+                        published_ns,
+                        ratio: rounded(own.ns.ratio_of(&rounds.series[0].ns).median(), 2),
+                        lines: rounded(touched.lines, 2),
+                        lines_max: touched.lines_max,
+                        pages: rounded(touched.pages, 2),
+                        pages_max: touched.pages_max,
+                        counters: self.misses(structure, mode, own.lookups)?,
+                        bytes: structure.bytes,
+                        checked: self.contest.checks(structure.which) as u64,
+                        lookups: own.lookups,
+                        rounds: own.ns.len(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the processor counts in a turn of its own.
+    fn misses(&self, structure: &Structure, mode: Mode, lookups: u32) -> Result<Option<Misses>> {
+        match self.counters {
+            Some(counters) => counters.around(u64::from(lookups), || structure.time(mode, lookups)),
+            None => Ok(None),
+        }
+    }
+}
+
+/// What lookups of `addresses` in an LPM_TRIE touch; an error unless their answers are `expected`.
+fn touched_by_trie(entries: &[Entry<u32>], addresses: &[u32], expected: &[u32]) -> Result<Touched> {
+    let trie = Trie::new(entries);
+    let mut touched = Touched::default();
+    let mut recorder = Recorder::default();
+    for (address, expected) in addresses.iter().zip(expected) {
+        if trie.lookup(*address, &mut recorder) != *expected {
+            return Err(Error::References(format!("of {} entries (model of LPM_TRIE)", entries.len())));
+        }
+        touched.add(&mut recorder, addresses.len());
+    }
+    Ok(touched)
+}

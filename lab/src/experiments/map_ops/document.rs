@@ -1,0 +1,101 @@
+//! What `map-ops` says: its parameters and a row for each operation on each structure.
+
+use serde::Serialize;
+
+use crate::plot::Line;
+
+/// What was asked for, as the document says it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Parameters {
+    /// Whether it was a quick run.
+    pub quick: bool,
+    /// Entries of the table.
+    pub entries: usize,
+    /// Interleaved rounds.
+    pub rounds: usize,
+    /// CPU that works.
+    pub cpu: u32,
+    /// Which keys, in which order.
+    pub keys: &'static str,
+    /// What `place` means.
+    pub places: &'static str,
+    /// How it was timed.
+    pub clock: &'static str,
+    /// Where the published figures are from.
+    pub published: &'static str,
+}
+
+/// An operation on a structure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// `trieline` or `lpm_trie`.
+    pub structure: &'static str,
+    /// `arena array`; `map` for LPM_TRIE.
+    pub home: &'static str,
+    /// Who does it: `bpf`, `user`, or, what frees, `kernel`.
+    #[serde(rename = "where")]
+    pub place: &'static str,
+    /// `lookup update delete free`.
+    pub op: &'static str,
+    /// Million operations a second: 1000 / `ns`.
+    pub mops: f64,
+    /// Standard deviation of the rounds' `mops`.
+    pub stddev: f64,
+    /// Nanoseconds each: median of the rounds.
+    pub ns: f64,
+    /// Fastest round.
+    pub ns_min: f64,
+    /// Slowest.
+    pub ns_max: f64,
+    /// What was published for LPM_TRIE; null unless there are as many entries.
+    pub published_ns: Option<f64>,
+    /// Its million a second.
+    pub published_mops: Option<f64>,
+    /// LPM_TRIE's ns of the same operation, in BPF (free: in the kernel), over this ns.
+    pub ratio: f64,
+    /// Operations a round.
+    pub operations: usize,
+    /// Answers that were compared after or during the rounds; all agreed.
+    pub checked: u64,
+    /// Rounds.
+    pub rounds: usize,
+}
+
+/// A line of a picture for each row, by operation, what was published first.
+pub fn lines(rows: &[Row]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for op in ["lookup", "update", "delete", "free"] {
+        let of: Vec<&Row> = rows.iter().filter(|row| row.op == op).collect();
+        if let Some(ns) = of.iter().find_map(|row| row.published_ns) {
+            lines.push(Line {
+                label: format!("{op} lpm_trie, published"),
+                value: ns,
+                min: ns,
+                max: ns,
+                series: 1,
+                note: short(ns),
+            });
+        }
+        lines.extend(of.iter().map(|row| Line {
+            label: format!("{op} {} {}, {}", row.structure, row.home, row.place),
+            value: row.ns,
+            min: row.ns_min,
+            max: row.ns_max,
+            series: match row.home {
+                "arena" => 2,
+                "array" => 3,
+                _ => 0,
+            },
+            note: short(row.ns),
+        }));
+    }
+    lines
+}
+
+fn short(ns: f64) -> String {
+    match ns {
+        ns if ns < 100.0 => format!("{ns:.1} ns"),
+        ns if ns < 1e5 => format!("{ns:.0} ns"),
+        ns => format!("{:.2} ms", ns / 1e6),
+    }
+}
