@@ -174,8 +174,20 @@ fn short(value: f64) -> String {
 
 /// `map-tables`.
 fn tables(outcome: &map_tables::Outcome) -> String {
-    let words =
-        ["table", "prefixes", "structure", "home", "mode", "ns", "min", "max", "empty", "ratio", "MiB"];
+    let words = [
+        "table",
+        "prefixes",
+        "structure",
+        "home",
+        "mode",
+        "ns",
+        "min",
+        "max",
+        "empty",
+        "ratio",
+        "net",
+        "MiB",
+    ];
     let mut rows = vec![heading(words)];
     for row in &outcome.rows {
         rows.push(vec![
@@ -189,6 +201,7 @@ fn tables(outcome: &map_tables::Outcome) -> String {
             format!("{:.1}", row.ns_max),
             format!("{:.1}", row.ns_empty),
             format!("{:.1}x", row.ratio),
+            row.ratio_net.map(|net| format!("{net:.1}x")).unwrap_or_default(),
             format!("{:.1}", row.bytes as f64 / (1 << 20) as f64),
         ]);
     }
@@ -196,7 +209,8 @@ fn tables(outcome: &map_tables::Outcome) -> String {
     let checked = outcome.rows.iter().map(|row| row.checked).max().unwrap_or(0);
     let _ = writeln!(
         text,
-        "\n{} rounds; random hosts inside random prefixes; up to {checked} answers of each compared with the oracle: all agree.",
+        "\n{} rounds; random hosts inside random prefixes; up to {checked} answers of each compared with the oracle: all agree.\n\
+         net: the ratio without what the empty program takes.",
         outcome.parameters.rounds
     );
     text

@@ -40,6 +40,8 @@ const QUICK_TABLES: Duration = Duration::from_secs(22);
 /// Nor any round that is not a mode's first, this long after its beginning.
 const QUICK_ALL: Duration = Duration::from_secs(28);
 
+const MODES: [Mode; 6] = [Mode::Packet, Mode::Loop, Mode::Batch1, Mode::Batch2, Mode::Batch4, Mode::Batch8];
+
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -233,15 +235,22 @@ impl Bench<'_> {
         let contest = self.contest;
         let structures = contest.fill(name, &[Home::Arena, Home::Array], &entries, &addresses)?;
         contest.check(name, &entries, &addresses, &structures)?;
-        let steps = contest.rounds * 2 * (structures.len() + 1);
+        let modes: &[Mode] = match A::FAMILY {
+            // Several at once are looked up of addresses, and not in a hurry.
+            4 | 6 if contest.quick.is_none() => &MODES,
+            _ => &MODES[..2],
+        };
+        let steps = contest.rounds * modes.len() * (structures.len() + 1);
         contest.context.progress.phase(&format!("{name}: rounds"), steps as u64);
-        for mode in [Mode::Packet, Mode::Loop] {
+        for &mode in modes {
             let rounds = contest.rounds(name, mode, &structures)?;
             if mode == Mode::Packet {
                 self.before_ms.extend(&rounds.before_ms);
             }
             self.rows.extend(structures.iter().zip(&rounds.series).map(|(structure, own)| {
                 let ratio = own.ns.ratio_of(&rounds.series[0].ns);
+                let empty = rounds.empty.median();
+                let net = (rounds.series[0].ns.median() - empty) / (own.ns.median() - empty);
                 Row {
                     table: name.to_owned(),
                     family: A::FAMILY,
@@ -257,6 +266,7 @@ impl Bench<'_> {
                     ratio: rounded(ratio.median(), 2),
                     ratio_min: rounded(ratio.min(), 2),
                     ratio_max: rounded(ratio.max(), 2),
+                    ratio_net: (own.ns.median() > empty).then(|| rounded(net, 2)),
                     bytes: structure.bytes,
                     prefixes: prefixes.len(),
                     fill_ms: rounded(structure.fill_ms, 1),

@@ -23,6 +23,14 @@ pub enum Mode {
     Packet,
     /// Independent lookups in a loop inside one program.
     Loop,
+    /// So many at once in such a loop, each batch dependent on the one before; one of them: each lookup on the one before.
+    Batch1,
+    /// Two at once.
+    Batch2,
+    /// Four.
+    Batch4,
+    /// Eight.
+    Batch8,
 }
 
 impl Mode {
@@ -31,6 +39,10 @@ impl Mode {
         match self {
             Mode::Packet => "packet",
             Mode::Loop => "loop",
+            Mode::Batch1 => "batch1",
+            Mode::Batch2 => "batch2",
+            Mode::Batch4 => "batch4",
+            Mode::Batch8 => "batch8",
         }
     }
 }
@@ -193,6 +205,7 @@ impl Structure {
         match mode {
             Mode::Packet => self.packets("packet", count),
             Mode::Loop => self.looped("loop", count),
+            _ => self.looped(&format!("{}_", mode.name()), count),
         }
     }
 
@@ -200,7 +213,7 @@ impl Structure {
     pub fn time_empty(&self, mode: Mode, count: u32) -> Result<Timed> {
         match mode {
             Mode::Packet => self.packets("empty", count),
-            Mode::Loop => self.looped("loop_empty", count),
+            _ => self.looped("loop_empty", count),
         }
     }
 

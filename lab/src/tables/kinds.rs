@@ -128,7 +128,7 @@ fn endpoints<A: generate::Wide, K: Address>(
     all
 }
 
-/// IPv4 endpoints; see [`endpoints`].
+/// IPv4 endpoints: addresses and ports.
 pub fn endpoints4(count: usize, random: &mut Random) -> Vec<Prefix<Endpoint4>> {
     endpoints(count, random, |address: u32, port| {
         let [a, b, c, d] = address.to_be_bytes();
@@ -137,7 +137,7 @@ pub fn endpoints4(count: usize, random: &mut Random) -> Vec<Prefix<Endpoint4>> {
     })
 }
 
-/// IPv6 endpoints; see [`endpoints`].
+/// IPv6 endpoints: addresses and ports.
 pub fn endpoints6(count: usize, random: &mut Random) -> Vec<Prefix<Endpoint6>> {
     endpoints(count, random, |address: u128, port| {
         let (address, port) = (address.to_be_bytes(), port.to_be_bytes());

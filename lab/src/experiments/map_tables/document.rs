@@ -44,7 +44,7 @@ pub struct Row {
     pub structure: &'static str,
     /// `arena array`; `map` for LPM_TRIE.
     pub home: &'static str,
-    /// `packet` or `loop`.
+    /// `packet`, `loop`, or `batch1 batch2 batch4 batch8`.
     pub mode: Mode,
     /// Which addresses: `prefix`, random hosts inside random prefixes.
     pub traffic: &'static str,
@@ -64,6 +64,8 @@ pub struct Row {
     pub ratio_min: f64,
     /// Highest.
     pub ratio_max: f64,
+    /// LPM_TRIE's median over this one, each less the empty program's; none where this is not above it.
+    pub ratio_net: Option<f64>,
     /// Memory of the table.
     pub bytes: u64,
     /// Prefixes in it.
