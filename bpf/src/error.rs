@@ -44,6 +44,12 @@ pub enum Error {
         /// The pin.
         path: PathBuf,
     },
+    /// Something is pinned there already.
+    #[error("{}: something is pinned there already", path.display())]
+    PinExists {
+        /// The pin.
+        path: PathBuf,
+    },
     /// What is pinned there is no image's home.
     #[error("{}: {what}; expected the pinned home of trieline tables", path.display())]
     Pinned {

@@ -4,13 +4,14 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use libbpf_rs::{MapType, OpenObject};
+use libbpf_rs::libbpf_sys::{BPF_F_SLEEPABLE, BPF_PROG_TYPE_SYSCALL};
+use libbpf_rs::{MapType, Object, OpenObject};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use trieline_lpm::Memory;
 
@@ -211,6 +212,9 @@ impl ImageMap {
     pub fn pinned(path: &Path) -> Result<Self> {
         let fail = |error| Error::kernel(format!("opening the pin {}", path.display()), error);
         let fd = sys::get(path).map_err(fail)?.ok_or_else(|| Error::NotPinned { path: path.into() })?;
+        if !sys::is_map(fd.as_fd()) {
+            return Err(Error::Pinned { path: path.into(), what: "no map, but a program or a link".into() });
+        }
         let shape = sys::map_shape(fd.as_fd()).map_err(fail)?;
         Self::adopt(fd)?.ok_or_else(|| Error::Pinned {
             path: path.into(),
@@ -236,7 +240,7 @@ impl ImageMap {
                 let bytes = u64::from(shape.entries) * PAGE;
                 (Home::Arena, bytes, Mapping::of_arena(fd.as_fd(), bytes, shape.extra).map_err(failed)?)
             }
-            ARRAY if shape.entries == 1 => {
+            ARRAY if shape.entries == 1 && shape.flags & MMAPABLE != 0 => {
                 let bytes = u64::from(shape.value);
                 (Home::Array, bytes, Mapping::of_array(fd.as_fd(), bytes).map_err(failed)?)
             }
@@ -289,7 +293,7 @@ impl ImageMap {
         let mut placed = false;
         for mut map in object.maps_mut() {
             match (self.home, map.name().to_str()) {
-                (Home::Arena, _) if map.map_type() == MapType::Arena => {
+                (Home::Arena, Some("tl_tables")) if map.map_type() == MapType::Arena => {
                     map.set_max_entries(shape.entries).map_err(fail)?;
                     map.set_map_extra(shape.extra).map_err(fail)?;
                     map.reuse_fd(self.fd()).map_err(fail)?;
@@ -312,5 +316,29 @@ impl ImageMap {
         } else {
             Err(Error::Argument(format!("the BPF object has no place for an image in an {}", self.home)))
         }
+    }
+
+    /// Refuses a loaded object in which a sleepable program uses this map: grace periods do not wait for it.
+    ///
+    /// Known by its section, its type or its flag. What a program hands to a work queue (`bpf_wq`) sleeps too and is not seen here.
+    pub fn check(&self, object: &Object) -> Result<()> {
+        let fail = |error| Error::kernel("asking what a program uses", error);
+        let own = sys::map_id(self.fd()).map_err(fail)?;
+        for program in object.progs() {
+            let section = program.section().to_string_lossy();
+            let is_sleepable = section.split('/').next().is_some_and(|kind| kind.ends_with(".s"))
+                || program.prog_type() as u32 == BPF_PROG_TYPE_SYSCALL
+                || program.flags() & BPF_F_SLEEPABLE != 0;
+            // One that was left out of the load has no descriptor.
+            let is_loaded = program.as_fd().as_raw_fd() >= 0;
+            if is_sleepable && is_loaded && sys::program_maps(program.as_fd()).map_err(fail)?.contains(&own) {
+                return Err(Error::Argument(format!(
+                    "program `{}` ({section}) is sleepable and looks tables up; grace periods do not wait for it: expected \
+                     programs that cannot sleep",
+                    program.name().to_string_lossy()
+                )));
+            }
+        }
+        Ok(())
     }
 }

@@ -175,7 +175,7 @@ impl LpmTrie {
                 sys::map_lookup_batch(self.fd.as_fd(), from.as_deref(), BATCH, &mut keys, &mut values)?;
             all.keys.extend_from_slice(&keys[..read * all.key]);
             all.values.extend_from_slice(&values[..read * all.value]);
-            if next.is_none() {
+            if next.is_none() || self.is_too_many(&all) {
                 return Ok(all);
             }
             from = next;
@@ -192,8 +192,17 @@ impl LpmTrie {
                 all.keys.extend_from_slice(&at);
                 all.values.extend_from_slice(&value);
             }
+            if self.is_too_many(&all) {
+                break;
+            }
             key = sys::map_next_key(self.fd.as_fd(), Some(&at))?;
         }
         Ok(all)
+    }
+
+    /// The kernel starts from the first entry again when the one that it should go on from is gone: a map that loses entries all the time
+    /// would never be read to its end.
+    fn is_too_many(&self, all: &Entries) -> bool {
+        all.keys.len() > 2 * self.shape.entries as usize * all.key
     }
 }

@@ -30,8 +30,16 @@ pub fn own(pins: &Path) -> Result<OwnedFd> {
     }
     let directory: OwnedFd = fs::File::open(pins).map_err(|e| fail("opening", e))?.into();
     match rustix::fs::flock(&directory, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(directory),
+        // Removed and made again meanwhile, it would be another's lock.
+        Ok(()) if is_at(&directory, pins) => Ok(directory),
+        Ok(()) => Err(Error::InUse { path: pins.into() }),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: pins.into() }),
         Err(e) => Err(fail("locking", e.into())),
     }
+}
+
+fn is_at(directory: &OwnedFd, path: &Path) -> bool {
+    let same =
+        |one: &rustix::fs::Stat, two: &rustix::fs::Stat| (one.st_dev, one.st_ino) == (two.st_dev, two.st_ino);
+    matches!((rustix::fs::fstat(directory), rustix::fs::stat(path)), (Ok(one), Ok(two)) if same(&one, &two))
 }

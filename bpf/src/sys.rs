@@ -91,6 +91,12 @@ pub fn map_shape(fd: BorrowedFd<'_>) -> io::Result<MapShape> {
     })
 }
 
+/// Whether the descriptor is one of a map.
+pub fn is_map(fd: BorrowedFd<'_>) -> bool {
+    std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+        .is_ok_and(|target| target.as_os_str() == "anon_inode:bpf-map")
+}
+
 /// Number of a map.
 pub fn map_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: the struct for maps.

@@ -1,10 +1,9 @@
 //! Tables for anybody's BPF program: one image in a BPF map, its one writer, and the pin that outlives it.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use libbpf_rs::libbpf_sys::BPF_PROG_TYPE_SYSCALL;
 use libbpf_rs::{Object, OpenObject};
 use trieline_lpm::{Image, Reader};
 
@@ -58,13 +57,19 @@ impl Tables {
     }
 
     /// Pins them in `directory` of a BPF file system, made if missing: then they stay, as programs see them, when this process ends.
+    ///
+    /// Tables have one pin: that of a second directory would let somebody else become their writer there.
     pub fn pin(&mut self, directory: &Path) -> Result<()> {
+        if self.lock.is_some() {
+            return Err(Error::Argument(format!(
+                "{}: these tables are pinned already; expected one pin",
+                directory.display()
+            )));
+        }
         let lock = pins::own(directory)?;
         let path = directory.join(PIN);
         sys::pin(self.map.fd(), &path).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => {
-                Error::Pinned { path, what: "something is pinned there already".into() }
-            }
+            io::ErrorKind::AlreadyExists => Error::PinExists { path },
             _ => Error::kernel(format!("pinning {}", path.display()), error),
         })?;
         self.lock = Some(lock);
@@ -87,7 +92,8 @@ impl Tables {
         Ok(Self { map, image, pages: None, lock: Some(lock) })
     }
 
-    /// Removes the pin of `directory`, and the directory if nothing else is in it. Programs that use the tables keep them.
+    /// Removes the pin of `directory`, and the directory if nothing else is in it, also while a process has the tables. It and programs that
+    /// use them keep them.
     pub fn unpin(directory: &Path) -> Result<()> {
         let path = directory.join(PIN);
         std::fs::remove_file(&path).map_err(|error| match error.kind() {
@@ -156,20 +162,7 @@ impl Tables {
             operation: "loading the BPF object".into(),
             source: io::Error::other(error),
         })?;
-        let fail = |error| Error::kernel("asking what a program uses", error);
-        let own = sys::map_id(self.map.fd()).map_err(fail)?;
-        for program in object.progs() {
-            let section = program.section().to_string_lossy();
-            let kind = section.split('/').next().unwrap_or_default();
-            let is_sleepable = kind.ends_with(".s") || program.prog_type() as u32 == BPF_PROG_TYPE_SYSCALL;
-            if is_sleepable && sys::program_maps(program.as_fd()).map_err(fail)?.contains(&own) {
-                return Err(Error::Argument(format!(
-                    "program `{}` ({section}) is sleepable and looks tables up; grace periods do not wait for it: expected \
-                     programs that cannot sleep",
-                    program.name().to_string_lossy()
-                )));
-            }
-        }
+        self.map.check(&object)?;
         Ok(object)
     }
 }

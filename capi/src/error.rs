@@ -53,6 +53,8 @@ impl Error {
                 Bpf::Kernel { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
                 Bpf::InUse { .. } => libc::EBUSY,
                 Bpf::NotPinned { .. } => libc::ENOENT,
+                Bpf::PinExists { .. } => libc::EEXIST,
+                Bpf::Pinned { .. } => libc::EBADMSG,
                 Bpf::NoHome { .. } => libc::EOPNOTSUPP,
                 Bpf::Full { .. } | Bpf::Image(Image::Full { .. }) => libc::ENOSPC,
                 Bpf::Image(Image::NoSuchTable { .. }) => libc::ENOENT,

@@ -245,6 +245,21 @@ pub unsafe extern "C" fn trieline_reclaim(handle: *mut Handle, error: *mut CErro
     unsafe { number(error, || Ok(state(handle)?.tables.image().reclaim().into())) }
 }
 
+/// `trieline_give_back`.
+///
+/// # Safety
+///
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trieline_give_back(handle: *mut Handle, error: *mut CError) -> i64 {
+    // SAFETY: the caller promises it.
+    let given = unsafe { answer(error, || Ok(state(handle)?.tables.give_back()?)) };
+    match given {
+        Ok(bytes) => bytes as i64,
+        Err(code) => code.into(),
+    }
+}
+
 /// `trieline_settle`.
 ///
 /// # Safety

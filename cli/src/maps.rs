@@ -199,7 +199,7 @@ fn tables(outcome: &map_tables::Outcome) -> String {
             format!("{:.1}", row.ns),
             format!("{:.1}", row.ns_min),
             format!("{:.1}", row.ns_max),
-            format!("{:.1}", row.ns_empty),
+            row.ns_empty.map(|ns| format!("{ns:.1}")).unwrap_or_default(),
             format!("{:.1}x", row.ratio),
             row.ratio_net.map(|net| format!("{net:.1}x")).unwrap_or_default(),
             format!("{:.1}", row.bytes as f64 / (1 << 20) as f64),

@@ -67,7 +67,8 @@ static inline int trieline_place(struct trieline *t, struct bpf_object *object, 
 	{
 		const char *name = bpf_map__name(map);
 
-		if (home == TRIELINE_ARENA && (int)bpf_map__type(map) == TRIELINE_MAP_TYPE_ARENA) {
+		if (home == TRIELINE_ARENA && (int)bpf_map__type(map) == TRIELINE_MAP_TYPE_ARENA &&
+		    !strcmp(name, "tl_tables")) {
 			failed = failed ? failed : bpf_map__set_max_entries(map, info.max_entries);
 			failed = failed ? failed : bpf_map__set_map_extra(map, info.map_extra);
 			failed = failed ? failed : bpf_map__reuse_fd(map, fd);
@@ -133,6 +134,7 @@ static inline int trieline_check(struct trieline *t, struct bpf_object *object, 
 		int uses;
 
 		if (bpf_program__type(program) != BPF_PROG_TYPE_SYSCALL &&
+		    !(bpf_program__flags(program) & BPF_F_SLEEPABLE) &&
 		    (kind < 2 || strncmp(section + kind - 2, ".s", 2)))
 			continue;
 		uses = bpf_program__fd(program) < 0 ? 0 : trieline_uses(bpf_program__fd(program), info.id);

@@ -27,8 +27,8 @@
  *
  * Threads: a handle can be used by several at once; calls wait for each other. Programs and the kernel are
  * never waited for, except by trieline_settle, by trieline_close and by changes of a map that is full while
- * replaced memory waits: some tens of milliseconds. A process that has an arena open must not fork without
- * exec.
+ * replaced memory waits: some tens of milliseconds. A process that has tables open must not fork without
+ * exec: the child has neither the thread that waits for programs nor, of an arena, the memory.
  *
  * BPF programs find, for every address, the table before a change or after it. Sleepable BPF programs are not
  * waited for and must not look up.
@@ -125,6 +125,14 @@ int trieline_reclaim(struct trieline *t, struct trieline_error *error);
 
 /* Waits until all replaced memory is usable. */
 int trieline_settle(struct trieline *t, struct trieline_error *error);
+
+/* Waits for that, then gives the whole chunks of 64 KiB that no table uses back to the kernel, 1 MiB a call:
+ * how many bytes; tables in an array keep their memory: 0. Negative: errno. Call it after much was removed.
+ */
+int64_t trieline_give_back(struct trieline *t, struct trieline_error *error);
+
+/* Programs that want the prefix's length too (tl_match4 and tl_match6 of lpm.h) need it in the values: give
+ * the calls below those of tl_with_length(value, len, 32 or 128), which is in lpm.h. */
 
 /* --- one table ----------------------------------------------------------------------------------------- */
 

@@ -92,14 +92,15 @@ impl Contest<'_> {
         if rival { ADDRESSES / 8 } else { ADDRESSES }
     }
 
-    /// Compares every structure's answers for `addresses`, which its programs look up over and over, with the oracle's.
+    /// Compares every structure's answers for `addresses`, which its programs look up over and over, with the oracle's; the sum of
+    /// the answers of one turn through all that the programs have.
     pub fn check<A: Looked>(
         &self,
         name: &str,
         entries: &[Entry<A>],
         addresses: &[A],
         structures: &[Structure],
-    ) -> Result<()> {
+    ) -> Result<u64> {
         self.context.progress.phase(&format!("{name}: comparing answers"), 0);
         let reference = Reference::new(entries.iter().copied());
         let expected: Vec<u32> = addresses.iter().map(|address| reference.lookup(*address)).collect();
@@ -107,11 +108,11 @@ impl Contest<'_> {
             self.context.check()?;
             compare(name, structure, self.checks(structure.which), addresses, &expected)?;
         }
-        Ok(())
+        Ok(expected.iter().cycle().take(ADDRESSES).map(|answer| u64::from(*answer)).sum())
     }
 
-    /// Times all in interleaved rounds.
-    pub fn rounds(&self, name: &str, mode: Mode, structures: &[Structure]) -> Result<Rounds> {
+    /// Times all in interleaved rounds. What each turn found must come to `sum` for every turn through the addresses.
+    pub fn rounds(&self, name: &str, mode: Mode, structures: &[Structure], sum: u64) -> Result<Rounds> {
         // At least a million lookups a turn; more for the fast structures, so that turns last about as long.
         let million = ADDRESSES as u32;
         let lookups = |which| match which {
@@ -140,7 +141,18 @@ impl Contest<'_> {
             self.context.progress.advance(1);
             for (structure, series) in structures.iter().zip(&mut all.series) {
                 self.context.check()?;
-                series.ns.push(structure.time(mode, series.lookups)?.ns());
+                let timed = structure.time(mode, series.lookups)?;
+                let expected = sum * u64::from(series.lookups / ADDRESSES as u32);
+                if timed.sum != expected {
+                    return Err(Error::Sum {
+                        structure: format!("{} ({})", structure.which.name(), structure.which.home()),
+                        table: name.to_owned(),
+                        what: mode.name().to_owned(),
+                        got: timed.sum,
+                        expected,
+                    });
+                }
+                series.ns.push(timed.ns());
                 self.context.progress.advance(1);
             }
         }

@@ -140,11 +140,11 @@ impl Bench<'_> {
             for structure in &structures {
                 structure.look_up(addresses)?;
             }
-            self.contest.check(&name, &table, addresses, &structures)?;
+            let sum = self.contest.check(&name, &table, addresses, &structures)?;
             let steps = self.contest.rounds * (structures.len() + 1) * 2;
             self.contest.context.progress.phase(&format!("{name}, {}: rounds", order.name()), steps as u64);
             for mode in [Mode::Packet, Mode::Loop] {
-                let rounds = self.contest.rounds(&name, mode, &structures)?;
+                let rounds = self.contest.rounds(&name, mode, &structures, sum)?;
                 for (structure, own) in structures.iter().zip(&rounds.series) {
                     let touched = if structure.which == Which::LpmTrie { by_trie } else { by_trieline };
                     self.rows.push(Row {

@@ -234,7 +234,7 @@ impl Bench<'_> {
         let addresses: Vec<A> = (0..ADDRESSES).map(|_| inside(&mut random)).collect();
         let contest = self.contest;
         let structures = contest.fill(name, &[Home::Arena, Home::Array], &entries, &addresses)?;
-        contest.check(name, &entries, &addresses, &structures)?;
+        let sum = contest.check(name, &entries, &addresses, &structures)?;
         let modes: &[Mode] = match A::FAMILY {
             // Several at once are looked up of addresses, and not in a hurry.
             4 | 6 if contest.quick.is_none() => &MODES,
@@ -243,7 +243,8 @@ impl Bench<'_> {
         let steps = contest.rounds * modes.len() * (structures.len() + 1);
         contest.context.progress.phase(&format!("{name}: rounds"), steps as u64);
         for &mode in modes {
-            let rounds = contest.rounds(name, mode, &structures)?;
+            let has_empty = matches!(mode, Mode::Packet | Mode::Loop);
+            let rounds = contest.rounds(name, mode, &structures, sum)?;
             if mode == Mode::Packet {
                 self.before_ms.extend(&rounds.before_ms);
             }
@@ -262,11 +263,11 @@ impl Bench<'_> {
                     ns: rounded(own.ns.median(), 2),
                     ns_min: rounded(own.ns.min(), 2),
                     ns_max: rounded(own.ns.max(), 2),
-                    ns_empty: rounded(rounds.empty.median(), 2),
+                    ns_empty: has_empty.then(|| rounded(empty, 2)),
                     ratio: rounded(ratio.median(), 2),
                     ratio_min: rounded(ratio.min(), 2),
                     ratio_max: rounded(ratio.max(), 2),
-                    ratio_net: (own.ns.median() > empty).then(|| rounded(net, 2)),
+                    ratio_net: (has_empty && own.ns.median() > empty).then(|| rounded(net, 2)),
                     bytes: structure.bytes,
                     prefixes: prefixes.len(),
                     fill_ms: rounded(structure.fill_ms, 1),

@@ -229,11 +229,14 @@ impl Structure {
     /// Times one change, by the LPM_TRIE's programs, of each of the first `count` addresses: `update`, which gives them `value`, or
     /// `delete`. An error unless the map takes every one.
     pub fn change(&self, program: &str, count: u32, value: u32) -> Result<Timed> {
-        let (timed, taken) = self.run(program, &[0; 64], (count, 1), value)?;
-        if taken == u64::from(count) {
+        let timed = self.run(program, &[0; 64], (count, 1), value)?;
+        if timed.sum == u64::from(count) {
             return Ok(timed);
         }
-        Err(Error::Refused { structure: self.which.name().into(), count: count as usize - taken as usize })
+        Err(Error::Refused {
+            structure: self.which.name().into(),
+            count: count as usize - timed.sum as usize,
+        })
     }
 
     fn packets(&self, program: &str, count: u32) -> Result<Timed> {
@@ -241,23 +244,17 @@ impl Structure {
         let (protocol, version) = if self.programs == "6" { ([0x86, 0xdd], 0x60) } else { ([8, 0], 0x45) };
         packet[12..14].copy_from_slice(&protocol);
         packet[14] = version;
-        let (timed, _) = self.run(program, &packet, (count, count), 0)?;
+        let timed = self.run(program, &packet, (count, count), 0)?;
         // The clock is read at the start of the first packet and of the last: between them lie one less.
         Ok(Timed { lookups: timed.lookups.max(2) - 1, ..timed })
     }
 
     fn looped(&self, program: &str, count: u32) -> Result<Timed> {
-        Ok(self.run(program, &[0; 64], (count, 1), 0)?.0)
+        self.run(program, &[0; 64], (count, 1), 0)
     }
 
-    /// Runs a program `repeat` times for `count` lookups or changes; the time, and the sum of what it found.
-    fn run(
-        &self,
-        program: &str,
-        packet: &[u8],
-        (count, repeat): (u32, u32),
-        value: u32,
-    ) -> Result<(Timed, u64)> {
+    /// Runs a program `repeat` times for `count` lookups or changes.
+    fn run(&self, program: &str, packet: &[u8], (count, repeat): (u32, u32), value: u32) -> Result<Timed> {
         let compiled = self.which.compiled();
         let section = compiled.map(&self.object, ".bss.lookups")?;
         let mut bytes = vec![0; size_of::<types::lab_lookups>()];
@@ -285,7 +282,7 @@ impl Structure {
         let readings =
             [called, get!(bytes, lab_lookups.first_ns), get!(bytes, lab_lookups.last_ns), returned];
         let span = Span::new(readings, || format!("{name} of {}", compiled.name))?;
-        Ok((Timed { span, lookups: done }, get!(bytes, lab_lookups.sum)))
+        Ok(Timed { span, lookups: done, sum: get!(bytes, lab_lookups.sum) })
     }
 }
 
@@ -296,6 +293,8 @@ pub struct Timed {
     pub span: Span,
     /// Lookups between the program's readings.
     pub lookups: u64,
+    /// The sum of all answers, or of the changes that were made.
+    pub sum: u64,
 }
 
 impl Timed {

@@ -73,8 +73,12 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
                                                                                                              \
 		if ((word) && TL_HAS_KEYS(base, word, family, bits)) {                                       \
 			tl_value = (walk);                                                                   \
-			if (!tl_value)                                                                       \
-				tl_value = TL_TABLE_FIELD(base, word, fallback);                             \
+			if (!tl_value) {                                                                     \
+				/* Added to the address, so that no CPU loads the fallback before the walk.  \
+				 */                                                                          \
+				asm volatile("" : "+r"(tl_value));                                           \
+				tl_value = TL_TABLE_FIELD(base, (word) + tl_value, fallback);                \
+			}                                                                                    \
 		}                                                                                            \
 		tl_value;                                                                                    \
 	})
@@ -230,10 +234,15 @@ TL_INLINE void tl_lookup6_n(tl_base_t base, const __u32 *id, const struct tl_key
 }
 
 /*
- * A value and the length of its prefix. For tables that were filled with `Prefix::with_length` (Rust) or
- * TRIELINE_LENGTHS (C): their values hold the length in the low bits, 6 for IPv4, 8 for IPv6, which leaves 25
+ * A value and the length of its prefix. For tables that were filled with values of `Prefix::with_length`
+ * (Rust) or tl_with_length (C): they hold the length in the low bits, 6 for IPv4, 8 for IPv6, which leaves 25
  * or 23 for the value. In other tables they mean nothing.
  */
+TL_INLINE __u32 tl_with_length(__u32 value, __u32 len, __u32 bits)
+{
+	return value << TL_LENGTH_BITS(bits) | len;
+}
+
 struct tl_match {
 	__u32 value; /* 0: no prefix matches */
 	__u32 len;

@@ -191,7 +191,7 @@ static inline __attribute__((always_inline)) __u32 tl_walk(tl_base_t base, __u32
 			lo = 0;
 			len -= 64;
 		}
-		len <<= never;
+		len = len << never & 63;
 	}
 	return ref & TL_REF_NODE ? 0 : ref;
 }

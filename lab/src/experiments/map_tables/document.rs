@@ -56,15 +56,15 @@ pub struct Row {
     pub ns_min: f64,
     /// Slowest.
     pub ns_max: f64,
-    /// The same program without the lookup.
-    pub ns_empty: f64,
+    /// The same program without the lookup; none for batches.
+    pub ns_empty: Option<f64>,
     /// LPM_TRIE's ns over this ns: median of the rounds; 1 for itself.
     pub ratio: f64,
     /// Lowest of the rounds.
     pub ratio_min: f64,
     /// Highest.
     pub ratio_max: f64,
-    /// LPM_TRIE's median over this one, each less the empty program's; none where this is not above it.
+    /// LPM_TRIE's median over this one, each less the empty program's; none where this is not above it, and for batches.
     pub ratio_net: Option<f64>,
     /// Memory of the table.
     pub bytes: u64,
