@@ -92,6 +92,37 @@ static __always_inline __u32 lookup48(__u64 endpoint)
 
 #endif
 
+/* How a packet's lookup goes on. */
+enum look {
+	EMPTY,	/* it is left out */
+	VALUE,	/* its answer is the value */
+	STRUCT, /* the value is an index into an array of structs; an LPM_TRIE has them in its nodes */
+};
+
+#if defined(LAB_LPM_TRIE)
+#define STRUCT_OF(index) (index)
+#else
+struct lab_struct {
+	__u32 value;
+	__u32 more[3];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LAB_ADDRESSES);
+	__type(key, __u32);
+	__type(value, struct lab_struct);
+} structs SEC(".maps");
+
+static __always_inline __u32 struct_of(__u32 index)
+{
+	struct lab_struct *entry = bpf_map_lookup_elem(&structs, &index);
+
+	return entry ? entry->value : 0;
+}
+#define STRUCT_OF(index) struct_of(index)
+#endif
+
 static __always_inline __u64 begin(void)
 {
 	__u64 n = lookups.done++;
@@ -106,7 +137,7 @@ static __always_inline __u64 begin(void)
 #define ETH 14
 #define PROTOCOL(frame) (*(volatile __u16 *)((frame) + 12))
 
-static __always_inline int packet4_with(struct xdp_md *ctx, int look)
+static __always_inline int packet4_with(struct xdp_md *ctx, enum look look)
 {
 	void *frame = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u64 n = begin();
@@ -118,11 +149,13 @@ static __always_inline int packet4_with(struct xdp_md *ctx, int look)
 	if (PROTOCOL(frame) != bpf_htons(0x0800) || *(volatile __u8 *)(frame + ETH) != 0x45)
 		return XDP_ABORTED;
 	destination = *(volatile __u32 *)(frame + ETH + 16);
-	lookups.sum += look ? lookup4(destination) : destination;
+	lookups.sum += look == EMPTY   ? destination
+		       : look == VALUE ? lookup4(destination)
+				       : STRUCT_OF(lookup4(destination));
 	return XDP_DROP;
 }
 
-static __always_inline int packet6_with(struct xdp_md *ctx, int look)
+static __always_inline int packet6_with(struct xdp_md *ctx, enum look look)
 {
 	void *frame = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u64 n = begin(), hi, lo;
@@ -136,7 +169,7 @@ static __always_inline int packet6_with(struct xdp_md *ctx, int look)
 		return XDP_ABORTED;
 	hi = *(volatile __u64 *)(frame + ETH + 24);
 	lo = *(volatile __u64 *)(frame + ETH + 32);
-	lookups.sum += look ? lookup6(hi, lo) : hi + lo;
+	lookups.sum += look == EMPTY ? hi + lo : look == VALUE ? lookup6(hi, lo) : STRUCT_OF(lookup6(hi, lo));
 	return XDP_DROP;
 }
 
@@ -160,19 +193,25 @@ static __always_inline int packet48_with(struct xdp_md *ctx, int look)
 }
 
 SEC("xdp")
-int packet4(struct xdp_md *ctx) { return packet4_with(ctx, 1); }
+int packet4(struct xdp_md *ctx) { return packet4_with(ctx, VALUE); }
 
 SEC("xdp")
-int packet6(struct xdp_md *ctx) { return packet6_with(ctx, 1); }
+int struct4(struct xdp_md *ctx) { return packet4_with(ctx, STRUCT); }
+
+SEC("xdp")
+int packet6(struct xdp_md *ctx) { return packet6_with(ctx, VALUE); }
+
+SEC("xdp")
+int struct6(struct xdp_md *ctx) { return packet6_with(ctx, STRUCT); }
 
 SEC("xdp")
 int packet48(struct xdp_md *ctx) { return packet48_with(ctx, 1); }
 
 SEC("xdp")
-int empty4(struct xdp_md *ctx) { return packet4_with(ctx, 0); }
+int empty4(struct xdp_md *ctx) { return packet4_with(ctx, EMPTY); }
 
 SEC("xdp")
-int empty6(struct xdp_md *ctx) { return packet6_with(ctx, 0); }
+int empty6(struct xdp_md *ctx) { return packet6_with(ctx, EMPTY); }
 
 SEC("xdp")
 int empty48(struct xdp_md *ctx) { return packet48_with(ctx, 0); }

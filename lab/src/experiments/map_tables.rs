@@ -15,7 +15,7 @@ pub use document::{Parameters, Row, lines};
 
 use super::{
     contest::{Contest, Quick},
-    structure::{Looked, Mode},
+    structure::{Looked, Mode, Structure},
 };
 use crate::{
     Context, Error, Result,
@@ -40,7 +40,8 @@ const QUICK_TABLES: Duration = Duration::from_secs(22);
 /// Nor any round that is not a mode's first, this long after its beginning.
 const QUICK_ALL: Duration = Duration::from_secs(28);
 
-const MODES: [Mode; 6] = [Mode::Packet, Mode::Loop, Mode::Batch1, Mode::Batch2, Mode::Batch4, Mode::Batch8];
+const MODES: [Mode; 7] =
+    [Mode::Packet, Mode::Loop, Mode::Batch1, Mode::Batch2, Mode::Batch4, Mode::Batch8, Mode::Struct];
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -237,13 +238,17 @@ impl Bench<'_> {
         let sum = contest.check(name, &entries, &addresses, &structures)?;
         let modes: &[Mode] = match A::FAMILY {
             // Several at once are looked up of addresses, and not in a hurry.
-            4 | 6 if contest.quick.is_none() => &MODES,
+            4 | 6 if contest.quick.is_none() && entries.len() < ADDRESSES => &MODES,
+            4 | 6 if contest.quick.is_none() => &MODES[..6],
             _ => &MODES[..2],
         };
+        if modes.contains(&Mode::Struct) {
+            structures.iter().try_for_each(Structure::fill_structs)?;
+        }
         let steps = contest.rounds * modes.len() * (structures.len() + 1);
         contest.context.progress.phase(&format!("{name}: rounds"), steps as u64);
         for &mode in modes {
-            let has_empty = matches!(mode, Mode::Packet | Mode::Loop);
+            let has_empty = matches!(mode, Mode::Packet | Mode::Struct | Mode::Loop);
             let rounds = contest.rounds(name, mode, &structures, sum)?;
             if mode == Mode::Packet {
                 self.before_ms.extend(&rounds.before_ms);

@@ -21,6 +21,8 @@ use crate::{
 pub enum Mode {
     /// A whole XDP program for each packet.
     Packet,
+    /// The same, the value being an index into the program's own array of structs (16 bytes), whose element is read too.
+    Struct,
     /// Independent lookups in a loop inside one program.
     Loop,
     /// So many at once in such a loop, each batch dependent on the one before; one of them: each lookup on the one before.
@@ -38,6 +40,7 @@ impl Mode {
     pub fn name(self) -> &'static str {
         match self {
             Mode::Packet => "packet",
+            Mode::Struct => "struct",
             Mode::Loop => "loop",
             Mode::Batch1 => "batch1",
             Mode::Batch2 => "batch2",
@@ -200,10 +203,24 @@ impl Structure {
         object::write(&self.which.compiled().map(&self.object, ".bss.addresses")?, &bytes)
     }
 
+    /// Fills the array that [`Mode::Struct`] reads: each element holds its own number. An LPM_TRIE has no need of one.
+    pub fn fill_structs(&self) -> Result<()> {
+        if self.which == Which::LpmTrie {
+            return Ok(());
+        }
+        let count = ADDRESSES as u32;
+        let keys: Vec<u8> = (0..count).flat_map(u32::to_ne_bytes).collect();
+        let values: Vec<u8> = (0..count).flat_map(|n| [n, 0, 0, 0].map(u32::to_ne_bytes)).flatten().collect();
+        let map = self.which.compiled().map(&self.object, "structs")?;
+        map.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY)
+            .during(|| "filling the array of structs".into())
+    }
+
     /// Times `count` lookups.
     pub fn time(&self, mode: Mode, count: u32) -> Result<Timed> {
         match mode {
             Mode::Packet => self.packets("packet", count),
+            Mode::Struct => self.packets("struct", count),
             Mode::Loop => self.looped("loop", count),
             _ => self.looped(&format!("{}_", mode.name()), count),
         }
@@ -212,7 +229,7 @@ impl Structure {
     /// The same program without its lookup.
     pub fn time_empty(&self, mode: Mode, count: u32) -> Result<Timed> {
         match mode {
-            Mode::Packet => self.packets("empty", count),
+            Mode::Packet | Mode::Struct => self.packets("empty", count),
             _ => self.looped("loop_empty", count),
         }
     }
