@@ -31,7 +31,7 @@ struct Changing<A: Address> {
     all: Vec<(Prefix<A>, A, [u32; 2])>,
 }
 
-impl<A: Address + JoinLow> Changing<A> {
+impl<A: Address> Changing<A> {
     /// `count` prefixes of some lengths below the cover, every other one absent at first. `few`: values from 255.
     fn new<M: Memory, G: Grace>(
         image: &mut Image<M, G>,
@@ -43,14 +43,10 @@ impl<A: Address + JoinLow> Changing<A> {
         let cover = Prefix::truncated(A::ZERO.filled(0), 6);
         let all: Vec<_> = (0..count)
             .map(|n| {
-                // A counter behind the cover's bits, upside down, so that neighbours lie in different nodes and in the same.
+                // A counter behind the cover's six bits, upside down: neighbours lie in different nodes and in the same.
+                let counter = usize::from((n as u16).reverse_bits());
+                let addr = A::from_index(0x3f << 16 | counter, 22);
                 let bits = lens[n as usize % lens.len()];
-                let mut addr = cover.addr();
-                for bit in 0..16 {
-                    if n >> bit & 1 == 1 {
-                        addr = addr.filled(6 + bit).masked(7 + bit).join_low(addr);
-                    }
-                }
                 let value = if few { [1 + n % 100, 101 + n % 100] } else { [2 * n + 2, 2 * n + 3] };
                 (Prefix::truncated(addr, bits), addr, value)
             })
@@ -68,21 +64,6 @@ impl<A: Address + JoinLow> Changing<A> {
             one => self.table.insert(image, prefix, values[one as usize - 1]).map(drop),
         }
         .unwrap();
-    }
-}
-
-/// Bits of two addresses together.
-trait JoinLow {
-    fn join_low(self, other: Self) -> Self;
-}
-impl JoinLow for u32 {
-    fn join_low(self, other: Self) -> Self {
-        self | other
-    }
-}
-impl JoinLow for u128 {
-    fn join_low(self, other: Self) -> Self {
-        self | other
     }
 }
 
