@@ -35,7 +35,7 @@ impl<A: Address> Table<A> {
         prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
     ) -> Result<Self, Error> {
         let mut table =
-            Self { id, shadow: Shadow::default(), root: Root::default(), uncoded: 0, swings: Vec::new() };
+            Self { id, shadow: Shadow::default(), root: Root::NONE, uncoded: 0, swings: Vec::new() };
         table.replace(image, prefixes)?;
         Ok(table)
     }

@@ -140,7 +140,7 @@ fn tables_of_every_kind() {
         kinds.extend(Shape { shared: 4, len: 17, count: 4100, values: few }.run::<u32>());
     }
     kinds.extend(Shape { shared: 20, len: 22, count: 60, values: distinct }.run::<u32>());
-    kinds.extend(Shape { shared: 15, len: 32, count: 40, values: distinct }.run::<u32>());
+    kinds.extend(Shape { shared: 12, len: 32, count: 60, values: distinct }.run::<u32>());
     kinds.extend(Shape { shared: 70, len: 74, count: 60, values: few }.run::<u128>());
     kinds.extend(Shape { shared: 120, len: 128, count: 200, values: distinct }.run::<u128>());
     kinds.extend(Shape { shared: 4, len: 7, count: 40, values: few }.run::<Key<13, 2>>());

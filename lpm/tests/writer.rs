@@ -276,13 +276,23 @@ unsafe impl Memory for Threads {
     }
 }
 
+/// Ends readers, also when their writer panics.
+struct Done<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 /// While prefixes and the default route come and go, a lookup never answers what was right in no state.
 #[test]
 fn every_answer_belongs_to_a_state() {
     let memory = std::sync::Arc::new(HeapMemory::new(256 << 20));
     let mut image = Image::create(Threads(memory.clone()), Never, 1).unwrap();
-    // Beside the prefix that comes and goes, so that it is a change deep in the tree.
-    let others = [(p("0.0.0.0/0"), 1), (p("10.1.3.0/24"), 9), (p("10.1.3.128/25"), 8)];
+    // Beside the prefix that comes and goes, so that it is a change deep in the tree; none longer, so that the root, of which each
+    // change of the default route takes another, is a small one.
+    let others = [(p("0.0.0.0/0"), 1), (p("10.1.3.0/24"), 9), (p("10.1.4.0/23"), 8)];
     let mut table = Table::<u32>::create(&mut image, 0, others).unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
     let wrong = std::thread::scope(|threads| {
@@ -303,6 +313,7 @@ fn every_answer_belongs_to_a_state() {
                 })
             })
             .collect();
+        let writing = Done(&done);
         let covers = [p("10.0.0.0/7"), p("10.0.0.0/8"), p("10.0.0.0/15"), p("10.1.2.0/24")];
         for (round, cover) in covers.iter().cycle().take(40_000).enumerate() {
             // A prefix is there whenever the default route is another or none.
@@ -315,14 +326,14 @@ fn every_answer_belongs_to_a_state() {
             table.insert(&mut image, p("0.0.0.0/0"), 1).unwrap();
             table.remove(&mut image, cover).unwrap();
         }
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        drop(writing);
         readers.into_iter().map(|reader| reader.join().unwrap()).sum::<u64>()
     });
     assert_eq!(wrong, 0);
 }
 
 #[test]
-fn a_larger_root_that_does_not_fit_is_done_without() {
+fn a_larger_root_that_does_not_fit_iswriting_without() {
     let mut image = Image::create(HeapMemory::new(3 << 16), NoReaders::default(), 1).unwrap();
     let hosts = |from: u32, to: u32| (from..to).map(|n| (Prefix::host(n << 8), n + 1));
     let mut table = Table::create(&mut image, 0, hosts(0, 4000)).unwrap();
@@ -364,4 +375,74 @@ fn an_image_that_is_not_aligned_is_refused() {
     }
     assert_eq!(Reader::new(moved).unwrap_err(), trieline_lpm::Error::Unaligned);
     assert!(Reader::new(sound).is_ok());
+}
+
+/// A large table has chunks of its own: all of them come back at once, after the grace period and not before, while another table
+/// stays as it is.
+#[test]
+fn a_large_table_is_freed_beside_live_ones() {
+    let grace = Manual::default();
+    let mut image = Image::create(HeapMemory::new(16 << 20), grace.clone(), 3).unwrap();
+    let small = Table::create(&mut image, 0, random(200, 3)).unwrap();
+    let live = Table::create(&mut image, 1, random(50_000, 4)).unwrap();
+    let empty = image.stats();
+    for round in 0..5 {
+        let mut large = Table::create(&mut image, 2, random(100_000, round)).unwrap();
+        // Its nodes are replaced here and there, and it gets a default route, a block of its own.
+        for (prefix, value) in random(3_000, round + 100) {
+            large.insert(&mut image, prefix, value).unwrap();
+        }
+        large.insert(&mut image, p("0.0.0.0/0"), 7).unwrap();
+        image.remove_table(2).unwrap();
+        let removed = image.stats();
+        assert!(removed.limbo > 1 << 20 && removed.used == empty.used, "{removed:?}");
+        assert!(image.reclaim() && image.stats().limbo == removed.limbo, "nobody has passed");
+        grace.pass();
+        image.reclaim();
+        let after = image.stats();
+        assert_eq!((after.limbo, after.used, after.claimed), (0, empty.used, empty.claimed), "round {round}");
+        let free: u64 = image.take_unused().iter().map(|range| range.end - range.start).sum();
+        assert!(free > 1 << 20, "{free}");
+    }
+    for (id, table) in [(0, &small), (1, &live)] {
+        for (prefix, _) in table.iter() {
+            let value = table.lookup(prefix.last()).map(|(_, value)| value);
+            assert_eq!(image.reader().lookup(id, prefix.last()), value);
+        }
+    }
+    trieline_lpm::image::verify::verify(image.memory().words()).unwrap();
+}
+
+#[test]
+fn a_large_table_that_does_not_fit_leaves_nothing() {
+    let mut image = Image::create(HeapMemory::new(20 << 16), NoReaders::default(), 2).unwrap();
+    let table = Table::create(&mut image, 0, random(5_000, 1)).unwrap();
+    let before = image.stats();
+    for _ in 0..3 {
+        assert!(matches!(Table::create(&mut image, 1, random(200_000, 2)), Err(Error::Full { .. })));
+        let after = image.stats();
+        assert_eq!((after.used, after.limbo, after.claimed), (before.used, before.limbo, before.claimed));
+    }
+    Table::create(&mut image, 1, random(4_500, 2)).expect("as much room as before");
+    for (prefix, _) in table.iter() {
+        let value = table.lookup(prefix.addr()).map(|(_, value)| value);
+        assert_eq!(image.reader().lookup(0, prefix.addr()), value);
+    }
+}
+
+#[test]
+fn a_small_table_of_hosts_has_a_larger_root() {
+    let mut image = Image::create(HeapMemory::new(4 << 16), NoReaders::default(), 3).unwrap();
+    let networks = ["10.0.0.0/8", "192.0.2.0/24"].map(|text| (p(text), 1));
+    let mut table = Table::create(&mut image, 0, networks).unwrap();
+    assert_eq!(table.root_bits(), 8);
+    let before = image.stats().used;
+    table.insert(&mut image, p("192.0.2.1/32"), 2).unwrap();
+    assert_eq!(table.root_bits(), 10);
+    table.remove(&mut image, &p("192.0.2.1/32")).unwrap();
+    image.settle();
+    assert_eq!(table.root_bits(), 10, "it stays");
+    assert!(image.stats().used < before + (4 << 10), "the first root is free again");
+    assert_eq!(Table::create(&mut image, 1, [(p("192.0.2.1"), 1)]).unwrap().root_bits(), 10);
+    assert_eq!(Table::create(&mut image, 2, random(65, 1)).unwrap().root_bits(), 12);
 }

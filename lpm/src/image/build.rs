@@ -10,7 +10,7 @@ use super::layout::{
 use super::palette::Palette;
 use super::ranges::{Longer, Ranges, Run, descending};
 use super::runs::{Runs, counted};
-use super::space::{Block, Space};
+use super::space::{Block, PoolId, Space};
 use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
@@ -48,6 +48,7 @@ pub(crate) struct Builder<'a, G> {
 pub(crate) struct Nodes<'a, G> {
     pub words: &'a [AtomicU32],
     space: &'a mut Space,
+    pool: PoolId,
     grace: &'a mut G,
     pub kind: Kind,
     pub palette: Option<&'a Palette>,
@@ -69,6 +70,7 @@ impl<'a, G: Grace> Builder<'a, G> {
     pub fn new(
         words: &'a [AtomicU32],
         space: &'a mut Space,
+        pool: PoolId,
         grace: &'a mut G,
         kind: Kind,
         palette: Option<&'a Palette>,
@@ -78,7 +80,7 @@ impl<'a, G: Grace> Builder<'a, G> {
         built.clear();
         replaced.clear();
         pieces.clear();
-        Self { runs, pieces, nodes: Nodes { words, space, grace, kind, palette, built, replaced } }
+        Self { runs, pieces, nodes: Nodes { words, space, pool, grace, kind, palette, built, replaced } }
     }
 
     /// Frees all that was built, as it will not be published; hands the reason back.
@@ -223,7 +225,7 @@ const FEW: usize = 32;
 impl<G: Grace> Nodes<'_, G> {
     /// A block of `units` that is given back by [`Builder::abandon`].
     pub fn allocate(&mut self, units: u32) -> Result<Block, Error> {
-        let block = self.space.allocate(units, self.grace)?;
+        let block = self.space.allocate(self.pool, units, self.grace)?;
         self.built.push(block);
         Ok(block)
     }

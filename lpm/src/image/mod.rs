@@ -30,7 +30,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 use layout::{CHUNK, DIR_BITS, DIRECTORY, ImageHeader, Kind, MAGIC, REPLACED, TableHeader, VERSION};
 use palette::Palette;
-use space::Space;
+use space::{PoolId, Space};
 
 /// Why an image or a table could not be made or changed. Nothing has changed when one of these is returned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -286,18 +286,23 @@ impl<M: Memory, G: Grace> Image<M, G> {
         self.space.on_release.0 = Some(alloc::boxed::Box::new(fill));
     }
 
-    /// Removes table `id`, for all addresses at once. A [`crate::Table`] of that id must not be used any more.
+    /// Removes table `id`, for all addresses at once. O(1) now and O(chunks) after the grace period for a large table, O(nodes) for one that
+    /// had at most 4096 prefixes when it was built. A [`crate::Table`] of that id must not be used any more.
     pub fn remove_table(&mut self, id: u32) -> Result<(), Error> {
         self.check_table(id)?;
         self.swing_directory(id, 0);
         Ok(())
     }
 
-    /// A builder of nodes for a table of `A`.
-    pub(crate) fn builder<'a, A: Address>(&'a mut self, palette: Option<&'a Palette>) -> Builder<'a, G> {
+    /// A builder of nodes in `pool` for a table of `A`.
+    pub(crate) fn builder<'a, A: Address>(
+        &'a mut self,
+        pool: PoolId,
+        palette: Option<&'a Palette>,
+    ) -> Builder<'a, G> {
         let kind = Kind::of_family(A::FAMILY);
         let words = self.memory.words();
-        Builder::new(words, &mut self.space, &mut self.grace, kind, palette, &mut self.scratch)
+        Builder::new(words, &mut self.space, pool, &mut self.grace, kind, palette, &mut self.scratch)
     }
 
     pub(crate) fn check_table(&self, id: u32) -> Result<(), Error> {
@@ -321,7 +326,10 @@ impl<M: Memory, G: Grace> Image<M, G> {
             self.space.retire_adopted(chunks);
         } else if old != 0 {
             let (space, grace) = (&mut self.space, &mut self.grace);
-            walk::own_table(words, old, &mut |block| space.retire(block, grace));
+            match space.owner(walk::root_block(words, old)) {
+                PoolId::SHARED => walk::own_table(words, old, &mut |block| space.retire(block, grace)),
+                own => space.retire_pool(own),
+            }
         }
         self.space.begin(&mut self.grace);
     }

@@ -3,8 +3,9 @@
 //! Two sizes of thing: *blocks* of 8-byte units (nodes, small roots), cut from chunks of 64 KiB and kept in free lists by
 //! size; and *runs* of whole chunks (large roots). A free block serves a smaller request by being cut. When much of the
 //! claimed memory lies free, or all of it is claimed, neighbouring free blocks are joined and whole free chunks go back: so a
-//! stream of updates does not spread over ever more memory. Nothing here is stored in the image: a writer that opens an
-//! image finds out what is in use by walking its tables.
+//! stream of updates does not spread over ever more memory. A large table cuts from a *pool* of chunks of its own, so that all
+//! of it is freed by its chunks, without a walk of its nodes; small ones share a pool. Nothing here is stored in the image: a
+//! writer that opens an image finds out what is in use by walking its tables.
 
 use super::Error;
 use super::layout::{CHUNK, GUARD, LINE, UNIT};
@@ -27,10 +28,73 @@ pub(crate) struct Block {
     pub units: u32,
 }
 
+/// Whose chunks a block is cut from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PoolId(u32);
+
+impl PoolId {
+    /// The pool of all tables that have none of their own.
+    pub const SHARED: Self = Self(0);
+}
+
+/// What a chunk of 64 KiB is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chunk {
+    Free,
+    /// Cut by this pool.
+    Of(PoolId),
+    /// So many tables of earlier writers reach into it.
+    Adopted(u32),
+}
+
+/// Blocks that are cut from chunks of one owner.
+#[derive(Debug)]
+struct Pool {
+    free: FreeLists,
+    /// The chunk being cut: next unit and end.
+    next: u32,
+    end: u32,
+    used_units: u64,
+    /// Units freed since free blocks were last joined.
+    unjoined_units: u64,
+}
+
+impl Pool {
+    fn new() -> Self {
+        Self { free: FreeLists::new(), next: 0, end: 0, used_units: 0, unjoined_units: 0 }
+    }
+
+    /// Cuts from the current chunk.
+    fn cut(&mut self, units: u32) -> Option<u32> {
+        let in_line = self.next % LINE_UNITS;
+        let hole = if in_line != 0 && in_line + units > LINE_UNITS { LINE_UNITS - in_line } else { 0 };
+        if self.next + hole + units > self.end {
+            return None;
+        }
+        self.free.put(self.next, hole);
+        let at = self.next + hole;
+        self.next = at + units;
+        Some(at)
+    }
+
+    /// Cuts the units from `next` to `end` from now on, and keeps what was left before as a free block; or the other way round, if that
+    /// is longer.
+    fn cut_next(&mut self, next: u32, end: u32) {
+        if end - next > self.end - self.next {
+            self.free.put(self.next, self.end - self.next);
+            (self.next, self.end) = (next, end);
+        } else {
+            self.free.put(next, end - next);
+        }
+    }
+}
+
 /// What waits for one grace period.
 #[derive(Debug, Default)]
 struct Batch {
     blocks: Vec<Block>,
+    /// All chunks of these, with the units in use.
+    pools: Vec<(PoolId, u64)>,
     /// Chunks of tables that an earlier writer built.
     chunks: Vec<u32>,
     /// Something outside the image waits as well; see [`Space::mark`].
@@ -40,14 +104,13 @@ struct Batch {
 /// The allocator of one image.
 #[derive(Debug)]
 pub(crate) struct Space {
-    /// For each chunk: how many tables of earlier writers reach into it, or [`OWNED`] or [`FREE`].
-    chunks: Vec<u32>,
+    chunks: Vec<Chunk>,
     /// For each chunk: whether anything was stored to it since its pages were given back.
     touched: Vec<bool>,
-    free: FreeLists,
-    /// The chunk being cut: next unit and end.
-    next: u32,
-    end: u32,
+    /// By number.
+    pools: Vec<Pool>,
+    /// Numbers that no table has.
+    spare: Vec<PoolId>,
     pending: Batch,
     pending_units: u32,
     /// Batches by the ticket of their grace period, oldest first.
@@ -57,8 +120,6 @@ pub(crate) struct Space {
     used_units: u64,
     limbo_units: u64,
     peak_units: u64,
-    /// Units freed since free blocks were last joined.
-    unjoined_units: u64,
     /// Told of every block that is free again.
     #[cfg(feature = "poison")]
     pub on_release: OnRelease,
@@ -76,9 +137,6 @@ impl core::fmt::Debug for OnRelease {
     }
 }
 
-const FREE: u32 = 0;
-const OWNED: u32 = u32::MAX;
-
 /// What a [`Space`] holds, bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
@@ -93,7 +151,8 @@ impl Space {
     pub fn new(size: u64, reserved: u64) -> Self {
         let mut space = Self::behind(size, reserved);
         // What the header leaves of its last chunk is cut first.
-        space.next = (reserved.next_multiple_of(u64::from(LINE)) / u64::from(UNIT)) as u32;
+        space.pool(PoolId::SHARED).next =
+            (reserved.next_multiple_of(u64::from(LINE)) / u64::from(UNIT)) as u32;
         space
     }
 
@@ -105,32 +164,35 @@ impl Space {
         let mut space = Self::behind(size, reserved);
         for &chunk in adopted.flatten() {
             let state = &mut space.chunks[chunk as usize];
-            if *state != OWNED {
-                *state += 1;
+            match *state {
+                Chunk::Free => *state = Chunk::Adopted(1),
+                Chunk::Adopted(tables) => *state = Chunk::Adopted(tables + 1),
+                Chunk::Of(_) => {} // the header's
             }
         }
         // Whoever wrote here before may have stored anywhere.
         space.touched.fill(true);
-        let others: Vec<u32> =
-            (0..space.chunks.len() as u32).filter(|&chunk| space.chunks[chunk as usize] == FREE).collect();
+        let others: Vec<u32> = (0..space.chunks.len() as u32)
+            .filter(|&chunk| space.chunks[chunk as usize] == Chunk::Free)
+            .collect();
         for &chunk in &others {
-            space.chunks[chunk as usize] = 1;
+            space.chunks[chunk as usize] = Chunk::Adopted(1);
         }
         space.pending.chunks = others;
         space
     }
 
     fn behind(size: u64, reserved: u64) -> Self {
-        let mut chunks = alloc::vec![FREE; (size / u64::from(CHUNK)) as usize];
+        let mut chunks = alloc::vec![Chunk::Free; (size / u64::from(CHUNK)) as usize];
         let first = reserved.div_ceil(u64::from(CHUNK)) as usize;
-        chunks[..first].fill(OWNED);
+        chunks[..first].fill(Chunk::Of(PoolId::SHARED));
         let end = (first as u64 * u64::from(CHUNK) / u64::from(UNIT)).min(Self::last_unit(size));
+        let shared = Pool { next: end as u32, end: end as u32, ..Pool::new() };
         Self {
             touched: alloc::vec![false; chunks.len()],
             chunks,
-            free: FreeLists::new(),
-            next: end as u32,
-            end: end as u32,
+            pools: alloc::vec![shared],
+            spare: Vec::new(),
             pending: Batch::default(),
             pending_units: 0,
             limbo: VecDeque::new(),
@@ -138,9 +200,28 @@ impl Space {
             used_units: 0,
             limbo_units: 0,
             peak_units: 0,
-            unjoined_units: 0,
             #[cfg(feature = "poison")]
             on_release: OnRelease::default(),
+        }
+    }
+
+    /// A pool of a table's own, for [`Space::retire_pool`] or [`Space::discard`].
+    pub fn new_pool(&mut self) -> PoolId {
+        self.spare.pop().unwrap_or_else(|| {
+            self.pools.push(Pool::new());
+            PoolId(self.pools.len() as u32 - 1)
+        })
+    }
+
+    fn pool(&mut self, id: PoolId) -> &mut Pool {
+        &mut self.pools[id.0 as usize]
+    }
+
+    /// The pool that `block` was cut from.
+    pub fn owner(&self, block: Block) -> PoolId {
+        match self.chunks[(block.at / CHUNK_UNITS) as usize] {
+            Chunk::Of(pool) => pool,
+            Chunk::Free | Chunk::Adopted(_) => PoolId::SHARED,
         }
     }
 
@@ -149,78 +230,72 @@ impl Space {
         (size - u64::from(GUARD)) / u64::from(UNIT)
     }
 
-    /// A block of `units`, aligned to a line when it is longer than one and never across two when it is not.
-    pub fn allocate(&mut self, units: u32, grace: &mut impl Grace) -> Result<Block, Error> {
-        if let Some(block) = self.try_allocate(units, grace) {
+    /// A block of `units` of `pool`, aligned to a line when it is longer than one and never across two when it is not.
+    pub fn allocate(&mut self, pool: PoolId, units: u32, grace: &mut impl Grace) -> Result<Block, Error> {
+        if let Some(block) = self.try_allocate(pool, units, grace) {
             return Ok(block);
         }
         // Everything retired becomes free when its grace periods are over: worth the wait before giving up.
-        self.begin(grace);
-        if let Some((ticket, _)) = self.limbo.back() {
-            grace.wait(*ticket);
-            self.reclaim(grace);
-        }
-        self.join();
-        self.try_allocate(units, grace).ok_or(Error::Full {
+        self.settle(grace);
+        self.join_all();
+        self.try_allocate(pool, units, grace).ok_or(Error::Full {
             needed: u64::from(units * UNIT),
             size: self.chunks.len() as u64 * u64::from(CHUNK),
         })
     }
 
-    fn try_allocate(&mut self, units: u32, grace: &mut impl Grace) -> Option<Block> {
+    fn try_allocate(&mut self, id: PoolId, units: u32, grace: &mut impl Grace) -> Option<Block> {
+        let pool = self.pool(id);
         let at = if units >= CHUNK_UNITS {
-            self.take_chunks(units)?
+            self.take_chunks(id, units)?
         } else {
-            match self.free.take(units).or_else(|| self.cut(units)) {
+            match pool.free.take(units).or_else(|| pool.cut(units)) {
                 Some(at) => at,
-                None => self.fresh(units, grace)?,
+                None => self.fresh(id, units, grace)?,
             }
         };
+        self.pool(id).used_units += u64::from(units);
         self.used_units += u64::from(units);
         self.peak_units = self.peak_units.max(self.used_units + self.limbo_units);
         Some(Block { at, units })
     }
 
-    /// Cuts from the current chunk.
-    fn cut(&mut self, units: u32) -> Option<u32> {
-        let in_line = self.next % LINE_UNITS;
-        let hole = if in_line != 0 && in_line + units > LINE_UNITS { LINE_UNITS - in_line } else { 0 };
-        if self.next + hole + units > self.end {
-            return None;
-        }
-        self.free.put(self.next, hole);
-        let at = self.next + hole;
-        self.next = at + units;
-        Some(at)
-    }
-
-    /// Cuts from a chunk that is free, unless so much lies free in claimed ones that joining it is worth more.
-    fn fresh(&mut self, units: u32, grace: &mut impl Grace) -> Option<u32> {
+    /// Cuts from a chunk that is free, unless so much lies free in the pool's own that joining it is worth more.
+    fn fresh(&mut self, id: PoolId, units: u32, grace: &mut impl Grace) -> Option<u32> {
         if self.reclaim(grace)
-            && let Some(at) = self.free.take(units)
+            && let Some(at) = self.pool(id).free.take(units)
         {
             return Some(at);
         }
-        if self.unjoined_units > self.used_units / 4 {
-            self.join();
-            if let Some(at) = self.free.take(units) {
+        let pool = self.pool(id);
+        if pool.unjoined_units > pool.used_units / 4 {
+            self.join(id);
+            if let Some(at) = self.pool(id).free.take(units) {
                 return Some(at);
             }
         }
-        let chunk = self.chunks.iter().position(|state| *state == FREE)? as u32;
-        self.free.put(self.next, self.end - self.next);
-        self.chunks[chunk as usize] = OWNED;
+        let chunk = self.chunks.iter().position(|state| *state == Chunk::Free)? as u32;
+        self.chunks[chunk as usize] = Chunk::Of(id);
         self.touched[chunk as usize] = true;
         let guard = Self::last_unit(self.chunks.len() as u64 * u64::from(CHUNK));
-        self.next = chunk * CHUNK_UNITS;
-        self.end = u64::from(self.next + CHUNK_UNITS).min(guard) as u32;
-        self.cut(units)
+        let pool = self.pool(id);
+        pool.free.put(pool.next, pool.end - pool.next);
+        pool.next = chunk * CHUNK_UNITS;
+        pool.end = u64::from(pool.next + CHUNK_UNITS).min(guard) as u32;
+        pool.cut(units)
     }
 
-    /// Joins neighbouring free blocks and gives whole free chunks back.
-    fn join(&mut self) {
-        self.unjoined_units = 0;
-        let mut blocks = self.free.drain();
+    fn join_all(&mut self) {
+        for id in 0..self.pools.len() as u32 {
+            self.join(PoolId(id));
+        }
+    }
+
+    /// Joins neighbouring free blocks of a pool and gives whole free chunks back.
+    fn join(&mut self, id: PoolId) {
+        let pool = &mut self.pools[id.0 as usize];
+        pool.unjoined_units = 0;
+        let mut blocks = pool.free.drain();
         blocks.sort_unstable_by_key(|block| block.at);
         let mut blocks = blocks.into_iter().peekable();
         while let Some(Block { mut at, mut units }) = blocks.next() {
@@ -230,35 +305,31 @@ impl Space {
             let end = at + units;
             let (first, last) = (at.div_ceil(CHUNK_UNITS), end / CHUNK_UNITS);
             if first < last {
-                self.chunks[first as usize..last as usize].fill(FREE);
-                self.free.put(at, first * CHUNK_UNITS - at);
+                self.chunks[first as usize..last as usize].fill(Chunk::Free);
+                pool.free.put(at, first * CHUNK_UNITS - at);
                 at = last * CHUNK_UNITS;
             }
-            self.free.put(at, end - at);
+            pool.free.put(at, end - at);
         }
     }
 
     /// Whole chunks in a row for a large root; the rest of the last is cut next.
-    fn take_chunks(&mut self, units: u32) -> Option<u32> {
+    fn take_chunks(&mut self, id: PoolId, units: u32) -> Option<u32> {
         let count = units.div_ceil(CHUNK_UNITS) as usize;
         // The last chunk holds the guard, so that a root does not end in it.
         let chunks = &self.chunks[..self.chunks.len() - 1];
-        let first = chunks.windows(count).position(|run| run.iter().all(|state| *state == FREE))?;
-        self.chunks[first..first + count].fill(OWNED);
+        let first = chunks.windows(count).position(|run| run.iter().all(|state| *state == Chunk::Free))?;
+        self.chunks[first..first + count].fill(Chunk::Of(id));
         self.touched[first..first + count].fill(true);
         let at = first as u32 * CHUNK_UNITS;
-        let (rest, rest_end) = (at + units, at + count as u32 * CHUNK_UNITS);
-        if rest_end - rest > self.end - self.next {
-            self.free.put(self.next, self.end - self.next);
-            (self.next, self.end) = (rest, rest_end);
-        } else {
-            self.free.put(rest, rest_end - rest);
-        }
+        self.pool(id).cut_next(at + units, at + count as u32 * CHUNK_UNITS);
         Some(at)
     }
 
     /// Gives back a block that no reader has ever seen.
     pub fn free(&mut self, block: Block) {
+        let owner = self.owner(block);
+        self.pool(owner).used_units -= u64::from(block.units);
         self.used_units -= u64::from(block.units);
         self.release(block);
     }
@@ -268,17 +339,50 @@ impl Space {
         if let Some(on_release) = &mut self.on_release.0 {
             on_release(block);
         }
+        let owner = self.owner(block);
         // The whole chunks of a large root are free at once; its last, shared with other blocks, is not.
         let whole = block.units / CHUNK_UNITS;
         let first = (block.at / CHUNK_UNITS) as usize;
-        self.chunks[first..first + whole as usize].fill(FREE);
+        self.chunks[first..first + whole as usize].fill(Chunk::Free);
         let (at, units) = (block.at + whole * CHUNK_UNITS, block.units % CHUNK_UNITS);
-        self.free.put(at, units);
-        self.unjoined_units += u64::from(units);
+        let pool = self.pool(owner);
+        pool.free.put(at, units);
+        pool.unjoined_units += u64::from(units);
+    }
+
+    /// Gives back all chunks of a pool of which no reader has ever seen a block. O(chunks).
+    pub fn discard(&mut self, id: PoolId) {
+        self.used_units -= self.pool(id).used_units;
+        self.release_pool(id);
+    }
+
+    fn release_pool(&mut self, id: PoolId) {
+        *self.pool(id) = Pool::new();
+        self.spare.push(id);
+        for (_chunk, state) in
+            self.chunks.iter_mut().enumerate().filter(|(_, state)| **state == Chunk::Of(id))
+        {
+            *state = Chunk::Free;
+            #[cfg(feature = "poison")]
+            if let Some(on_release) = &mut self.on_release.0 {
+                on_release(Block { at: _chunk as u32 * CHUNK_UNITS, units: CHUNK_UNITS });
+            }
+        }
+    }
+
+    /// Takes back all blocks of a pool, which readers may still hold; nothing may be allocated from it any more. O(1) now, O(chunks)
+    /// after the grace period.
+    pub fn retire_pool(&mut self, id: PoolId) {
+        let used = core::mem::take(&mut self.pool(id).used_units);
+        self.used_units -= used;
+        self.limbo_units += used;
+        self.pending.pools.push((id, used));
     }
 
     /// Takes back a block that readers may still hold.
     pub fn retire(&mut self, block: Block, grace: &mut impl Grace) {
+        let owner = self.owner(block);
+        self.pool(owner).used_units -= u64::from(block.units);
         self.used_units -= u64::from(block.units);
         self.limbo_units += u64::from(block.units);
         self.pending_units += block.units;
@@ -315,7 +419,8 @@ impl Space {
     }
 
     fn is_pending(&self) -> bool {
-        !self.pending.blocks.is_empty() || !self.pending.chunks.is_empty() || self.pending.marked
+        let Batch { blocks, pools, chunks, marked } = &self.pending;
+        !blocks.is_empty() || !pools.is_empty() || !chunks.is_empty() || *marked
     }
 
     /// Frees what a passed grace period allows; returns whether that was anything.
@@ -332,10 +437,17 @@ impl Space {
                 self.limbo_units -= u64::from(block.units);
                 self.release(block);
             }
+            for (pool, units) in batch.pools {
+                self.limbo_units -= units;
+                self.release_pool(pool);
+            }
             for chunk in batch.chunks {
-                if self.chunks[chunk as usize] != OWNED {
-                    self.chunks[chunk as usize] -= 1;
-                }
+                let state = &mut self.chunks[chunk as usize];
+                *state = match *state {
+                    Chunk::Adopted(1) => Chunk::Free,
+                    Chunk::Adopted(tables) => Chunk::Adopted(tables - 1),
+                    other => other, // the header's
+                };
             }
         }
         self.freed_batches > before
@@ -343,10 +455,10 @@ impl Space {
 
     /// Runs of whole free chunks whose pages hold something, as byte ranges: it is for the caller to give them back.
     pub fn take_unused(&mut self) -> Vec<Range<u64>> {
-        self.join();
+        self.join_all();
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for (chunk, state) in self.chunks.iter().enumerate() {
-            if *state != FREE || !self.touched[chunk] {
+            if *state != Chunk::Free || !self.touched[chunk] {
                 continue;
             }
             self.touched[chunk] = false;
@@ -378,7 +490,8 @@ impl Space {
         Usage {
             used: self.used_units * unit,
             limbo: self.limbo_units * unit,
-            claimed: self.chunks.iter().filter(|state| **state != FREE).count() as u64 * u64::from(CHUNK),
+            claimed: self.chunks.iter().filter(|state| **state != Chunk::Free).count() as u64
+                * u64::from(CHUNK),
             peak: self.peak_units * unit,
         }
     }

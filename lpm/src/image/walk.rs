@@ -127,6 +127,13 @@ pub(crate) fn own_nodes(words: &[AtomicU32], entry: u32, kind: Kind, visit: &mut
     visit(Block { at: unit, units });
 }
 
+/// The block of the table of directory word `word`.
+pub(crate) fn root_block(words: &[AtomicU32], word: u32) -> Block {
+    let root = word & !DIR_BITS;
+    let has_palette = header(words, root, offset_of!(TableHeader, palette)) != 0;
+    table_block(root, (word & DIR_BITS) as u16, has_palette)
+}
+
 /// Visits every block of the table of directory word `word`.
 pub(crate) fn own_table(words: &[AtomicU32], word: u32, visit: &mut impl FnMut(Block)) {
     let (root, bits) = (word & !DIR_BITS, (word & DIR_BITS) as u16);
@@ -135,5 +142,5 @@ pub(crate) fn own_table(words: &[AtomicU32], word: u32, visit: &mut impl FnMut(B
     for slot in 0..1u32 << bits {
         own_nodes(words, load(words, root + 4 * slot), kind, visit);
     }
-    visit(table_block(root, bits, header(words, root, offset_of!(TableHeader, palette)) != 0));
+    visit(root_block(words, word));
 }

@@ -2,7 +2,7 @@
 
 use super::Table;
 use super::check_value;
-use super::root::{Root, root_bits, slots_of};
+use super::root::{HOSTS_FROM, Root, root_bits, slots_of};
 use crate::image::Error;
 use crate::image::layout::{LINE, TableHeader, UNIT};
 use crate::shadow::Change;
@@ -27,7 +27,7 @@ enum Published {
 impl<A: Address> Table<A> {
     /// Adds a prefix or changes its value; returns the value that was there.
     ///
-    /// For every single address a lookup sees the state before or after. A prefix shorter than the root's bits (8 to 18) changes up to
+    /// For every single address a lookup sees the state before or after. A prefix shorter than the root's bits (8 to 20) changes up to
     /// all root slots one after another; that of length 0 copies the root. O(log n + prefixes below the
     /// node that is built anew), most often none; at worst those that it covers or that share its last node.
     pub fn insert<M: Memory, G: Grace>(
@@ -78,7 +78,8 @@ impl<A: Address> Table<A> {
             // The fallback and the words change one after the other: together only with a new root.
             let has_fallback = done.len() > 1 && done.iter().any(|change| change.prefix.len() == 0);
             let is_much = has_fallback || done.len() > self.shadow.len() / 8 + 64;
-            let published = self.rebuild_or(image, is_much, |table, image| table.publish(image, &done));
+            let published =
+                self.rebuild_or(image, &done, is_much, |table, image| table.publish(image, &done));
             self.conclude(image, &done, published)?;
         }
         Ok(done.len())
@@ -95,7 +96,7 @@ impl<A: Address> Table<A> {
         if change.old != change.new {
             let done = [change];
             self.acquire(image, &done);
-            let published = self.rebuild_or(image, false, |table, image| table.publish(image, &done));
+            let published = self.rebuild_or(image, &done, false, |table, image| table.publish(image, &done));
             self.conclude(image, &done, published)?;
         }
         Ok(change.old)
@@ -116,15 +117,17 @@ impl<A: Address> Table<A> {
 
     /// Builds the table anew where that is due (or `is_much` is to change), else does as `otherwise` says.
     ///
-    /// Due: twice as many prefixes as this root is meant for; a palette that has had no code for some values, for as many changes
+    /// Due: twice as many prefixes as this root is meant for, or the first deep one of a small table; a palette that has had no code for some values, for as many changes
     /// as there are prefixes.
     fn rebuild_or<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
+        changes: &[Change<A>],
         is_much: bool,
         otherwise: impl FnOnce(&mut Self, &mut Image<M, G>) -> Result<(), Error>,
     ) -> Result<Published, Error> {
-        let is_outgrown = self.root.bits < root_bits::<A>(self.shadow.len() / 2);
+        let is_deep = changes.iter().any(|change| change.new.is_some() && change.prefix.len() > HOSTS_FROM);
+        let is_outgrown = self.root.bits < root_bits::<A>(self.shadow.len() / 2, is_deep);
         if is_much || is_outgrown || self.uncoded > self.shadow.len() {
             self.uncoded = 0;
             match Root::build(image, self.id, &self.shadow) {
@@ -147,7 +150,7 @@ impl<A: Address> Table<A> {
         changes: &[Change<A>],
     ) -> Result<(), Error> {
         let Self { shadow, root, swings, .. } = self;
-        let mut builder = image.builder::<A>(root.palette.as_deref());
+        let mut builder = image.builder::<A>(root.pool, root.palette.as_deref());
         swings.clear();
         let (of_fallback, others) = changes.split_at(usize::from(changes[0].prefix.len() == 0));
         let mut copy = None;

@@ -2,8 +2,9 @@
 
 use crate::image::Error;
 use crate::image::build::{Builder, Swing};
-use crate::image::layout::{DIR_BITS, LINE, PALETTE, REF_NODE, REF_OFFSET, TableHeader, UNIT};
+use crate::image::layout::{DIR_BITS, LINE, PALETTE, RANGES_BITS, REF_NODE, REF_OFFSET, TableHeader, UNIT};
 use crate::image::palette::Palette;
+use crate::image::space::PoolId;
 use crate::image::walk::table_block;
 use crate::shadow::{Change, Shadow};
 use crate::{Address, Grace, Image, Memory, Prefix};
@@ -14,31 +15,45 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Where a table is in the image.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Root {
     /// Offset of slot 0, bytes.
     pub at: u32,
     /// Address bits that index it.
     pub bits: u16,
+    /// What its nodes are cut from.
+    pub pool: PoolId,
     /// For each slot, the length of the longest prefix shorter than `bits` that covers it; 0 = none but that of length 0.
     cover: Vec<u8>,
     pub palette: Option<Box<Palette>>,
 }
 
-/// Root bits for a table of `prefixes`: a small table must be small (1 KiB up to 64 prefixes), a large one shallow.
-pub(super) fn root_bits<A: Address>(prefixes: usize) -> u16 {
+/// Root bits for a table of `prefixes`: a small table must be small (1 KiB up to 64 prefixes), a large one shallow. Of a small one in
+/// which some are longer than [`HOSTS_FROM`] it is 4 KiB, which spares those a node.
+pub(super) fn root_bits<A: Address>(prefixes: usize, is_deep: bool) -> u16 {
     match (A::FAMILY, prefixes) {
+        (4, ..=64) if is_deep => 10,
         (4, ..=64) | (0 | 6, ..=256) => 8,
         (4, ..=4096) => 12,
         (4, ..=200_000) | (0 | 6, _) => 16,
-        _ => 18,
+        (_, ..=2_000_000) => 18,
+        _ => 20,
     }
 }
+
+/// The longest prefix whose key bits behind a root of 8 bits one node tells apart.
+pub(super) const HOSTS_FROM: u16 = 8 + RANGES_BITS;
 
 /// A table of fewer prefixes saves nothing by a palette.
 const PALETTE_MIN: usize = 4096;
 
+/// A table of more prefixes has chunks of its own.
+const OWN_MIN: usize = 4096;
+
 impl Root {
+    /// What a table has before it is built.
+    pub const NONE: Self = Self { at: 0, bits: 0, pool: PoolId::SHARED, cover: Vec::new(), palette: None };
+
     /// Index of a slot's word in the image.
     pub fn index(&self, slot: usize) -> usize {
         self.at as usize / 4 + slot
@@ -66,7 +81,8 @@ impl Root {
         id: u32,
         shadow: &Shadow<A>,
     ) -> Result<Self, Error> {
-        let bits = root_bits::<A>(shadow.len());
+        let is_deep = || shadow.iter().any(|(prefix, _)| prefix.len() > HOSTS_FROM);
+        let bits = root_bits::<A>(shadow.len(), shadow.len() <= 64 && is_deep());
         let count = 1usize << bits;
         let has_palette = A::FAMILY == 4 && shadow.len() > PALETTE_MIN;
         let painted = || shadow.iter().filter(|(prefix, _)| prefix.len() > 0).map(|(_, value)| value);
@@ -84,7 +100,9 @@ impl Root {
             }
         }
 
-        let mut builder = image.builder::<A>(palette.as_deref());
+        // A large table is freed by its chunks; a small one would leave most of a chunk empty.
+        let pool = if shadow.len() > OWN_MIN { image.space.new_pool() } else { PoolId::SHARED };
+        let mut builder = image.builder::<A>(pool, palette.as_deref());
         let mut build = || {
             let units = table_block(LINE, bits, builder.nodes.palette.is_some()).units;
             let at = builder.nodes.allocate(units)?.at * UNIT + LINE;
@@ -100,13 +118,19 @@ impl Root {
         };
         let at = match build() {
             Ok(at) => at,
-            Err(error) => return Err(builder.abandon(error)),
+            Err(error) => {
+                let error = builder.abandon(error);
+                if pool != PoolId::SHARED {
+                    image.space.discard(pool);
+                }
+                return Err(error);
+            }
         };
         let words = image.memory.words();
         if let Some(palette) = &mut palette {
             palette.place(words, at as usize / 4 + count);
         }
-        let root = Self { at, bits, cover, palette };
+        let root = Self { at, bits, pool, cover, palette };
         let fallback = shadow.get(&Prefix::truncated(A::ZERO, 0)).unwrap_or(0);
         let header = [
             (offset_of!(TableHeader, fallback), fallback),
