@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Readers beside a writer, who says before each change what a key's answer was and what it will be, and after it
- * what it is: an answer must be one that stood there between a look before the lookup and one after it.
+ * Readers beside a writer, who says before each change what a key's answer was and what it will be, and after
+ * it what it is: an answer must be one that stood there between a look before the lookup and one after it.
  */
 #include <linux/types.h>
 #include <linux/bpf.h>
 #include <trieline/bpf.h>
 
-#define KEYS   4096
+#define KEYS 4096
 #define STATES (1 << 18)
-#define WIDE   160
+#define WIDE 160
 
 /* Tables by how they are looked up. */
 enum { ONE, TWO, SIX, WHOLE, LONG };
@@ -30,7 +30,7 @@ struct {
 	__type(value, __u64);
 } states SEC(".maps");
 #define BEFORE(state) ((state) >> 24 & 0xffffff)
-#define AFTER(state)  ((state) & 0xffffff)
+#define AFTER(state) ((state) & 0xffffff)
 
 /* Written by one CPU. */
 struct counts {
