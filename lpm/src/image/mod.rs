@@ -69,6 +69,22 @@ pub enum Error {
         /// The value given.
         value: u32,
     },
+    /// A table for keys of so many bits cannot be made of keys of this type.
+    #[error("keys of {bits} bits do not fit into a table for keys of {most}")]
+    KeyBits {
+        /// Bits asked for.
+        bits: u16,
+        /// Bits of the type.
+        most: u16,
+    },
+    /// A prefix is longer than the table's keys.
+    #[error("a prefix of {len} bits in a table for keys of {key_bits}")]
+    TooLong {
+        /// Length of the prefix.
+        len: u16,
+        /// Width of the table's keys.
+        key_bits: u16,
+    },
     /// As many readers as there are slots are registered already.
     #[error("all {slots} reader slots are taken")]
     NoSlot {
