@@ -69,9 +69,8 @@ struct trieline_options {
 	uint64_t bytes;	 /* of all together: a power of two from 64 KiB; default 64 MiB */
 };
 
-/* What a table is searched for. Keys of TRIELINE_KEY have 32, 48, 64, 96, 128, 144, 160, 256, 320, 512, 1024
- * or 2048 bits. For another width take the next of these, with zero bits behind each key, here and in
- * programs: prefixes are counted from the front, so that answers are the same. */
+/* What a table is searched for: addresses, or keys of 1 to 2048 bits, a key of `bits` bits being (bits + 7) /
+ * 8 bytes. */
 #define TRIELINE_IPV4 (4u << 16 | 32u)
 #define TRIELINE_IPV6 (6u << 16 | 128u)
 #define TRIELINE_KEY(bits) ((uint32_t)(bits))
@@ -192,7 +191,8 @@ struct trieline_loaded {
  * (# begins a comment), JSON with "dst" (also of `ip -j route`) or `ip route` lines, packed by gzip or not;
  * `-` is standard input. A prefix without a value gets `value`; words get the numbers 1, 2, ... in the order
  * they appear. A bad file changes nothing: the text names file, line, what stands there and what was
- * expected. -ENOSPC can leave the table of IPv4 new and that of IPv6 old. *loaded may be NULL. */
+ * expected. -ENOSPC can leave the table of IPv4 new and that of IPv6 old: then the text says so. *loaded may
+ * be NULL. */
 int trieline_load_file(struct trieline *t, const char *file, uint32_t ipv4, uint32_t ipv6, uint32_t value,
 		       struct trieline_loaded *loaded, struct trieline_error *error);
 

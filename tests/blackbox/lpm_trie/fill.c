@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * Loads the maps of an object, pins each as DIRECTORY/NAME, prints `NAME ID`, and stores what standard input
- * says, a line an entry: `NAME ADDRESS LENGTH VALUE`, the value in hexadecimal, byte by byte, and so an address
- * that is none. usage: fill OBJECT DIRECTORY
+ * says, a line an entry: `NAME ADDRESS LENGTH VALUE`, the value in hexadecimal, byte by byte, and so an
+ * address that is none. usage: fill OBJECT DIRECTORY
  */
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
