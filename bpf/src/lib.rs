@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+#[doc(hidden)] // for libtrieline
+pub mod deferred;
 mod error;
 mod grace;
 mod home;

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use trieline_bpf::deferred::{self, bpf_insn};
 use trieline_bpf::{Home, Options, Tables};
 
 use crate::error::{CError, Error, Result, answer, number};
@@ -179,6 +180,32 @@ pub unsafe extern "C" fn trieline_unpin(directory: *const c_char, error: *mut CE
             Ok(0)
         })
     }
+}
+
+/// `trieline_stays_awake`.
+///
+/// # Safety
+///
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trieline_stays_awake(
+    instructions: *const bpf_insn,
+    count: usize,
+    error: *mut CError,
+) -> c_int {
+    let work = || {
+        if instructions.is_null() {
+            return Err(Error::null("instructions"));
+        }
+        // SAFETY: the caller promises so many.
+        let instructions = unsafe { std::slice::from_raw_parts(instructions, count) };
+        match deferred::deferring(instructions)? {
+            Some(function) => Err(Error::Argument(format!("calls {function}, whose callback may sleep,"))),
+            None => Ok(0),
+        }
+    };
+    // SAFETY: the caller promises it.
+    unsafe { number(error, work) }
 }
 
 /// `trieline_map_fd`.

@@ -4,8 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use trieline_lpm::image::layout;
+use trieline_lpm::image::verify::verify;
 use trieline_lpm::{Error, Grace, HeapMemory, Image, Memory, NoReaders, Prefix, Reader, Table};
 
 fn p(text: &str) -> Prefix<u32> {
@@ -364,4 +367,29 @@ fn an_image_that_is_not_aligned_is_refused() {
     }
     assert_eq!(Reader::new(moved).unwrap_err(), trieline_lpm::Error::Unaligned);
     assert!(Reader::new(sound).is_ok());
+}
+
+/// Pages that could not be given back are offered again, as far as they are free then.
+#[test]
+fn unused_memory_is_offered_again() {
+    let mut image = Image::create(HeapMemory::new(8 << 20), NoReaders::default(), 2).unwrap();
+    Table::<u32>::create(&mut image, 0, random(100_000, 3)).unwrap();
+    image.remove_table(0).unwrap();
+    image.settle();
+    let ranges = image.take_unused();
+    let sum = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+    assert!(sum(&ranges) > 1 << 20);
+    assert_eq!(image.take_unused(), []);
+    image.offer_unused(&ranges);
+    assert_eq!(image.take_unused(), ranges);
+    image.offer_unused(&ranges);
+    Table::<u32>::create(&mut image, 1, random(50_000, 4)).unwrap();
+    let left = image.take_unused();
+    assert!(!left.is_empty() && sum(&left) < sum(&ranges));
+    // None of it is in use.
+    for range in &left {
+        let words = &image.memory().words()[range.start as usize / 4..range.end as usize / 4];
+        words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+    verify(image.memory().words()).unwrap();
 }

@@ -108,7 +108,8 @@ struct trieline *trieline_open(const char *directory, struct trieline_error *err
 /* Pins them in `directory` of a BPF file system, made if missing: then they stay when this process ends. */
 int trieline_pin(struct trieline *t, const char *directory, struct trieline_error *error);
 
-/* Removes the pin of `directory`, and the directory if it is empty then. Programs keep the tables. */
+/* Removes the pin of `directory`, and the directory if it is empty then; -EBUSY while a process, also this
+ * one, has the tables open. Programs keep them. */
 int trieline_unpin(const char *directory, struct trieline_error *error);
 
 /* Ends the handle; NULL is allowed. Nobody may use it meanwhile. Pinned tables stay, and programs keep
@@ -198,6 +199,10 @@ int trieline_load_file(struct trieline *t, const char *file, uint32_t ipv4, uint
 
 /* --- for the loader (trieline/libbpf.h uses them) --------------------------------------------------------
  */
+
+/* 0 if a loaded program of these `count` instructions (bpf_program__insns) hands no callback to a work queue
+ * or a task, where it may sleep; else -EINVAL, and the text says by what it does so. */
+int trieline_stays_awake(const void *instructions, size_t count, struct trieline_error *error);
 
 /* The map's descriptor; it is the handle's: do not close it. */
 int trieline_map_fd(struct trieline *t);

@@ -287,6 +287,11 @@ impl<M: Memory, G: Grace> Image<M, G> {
         self.space.take_unused()
     }
 
+    /// Takes back ranges of [`Image::take_unused`] whose pages could not be given back: what is still free of them is told again.
+    pub fn offer_unused(&mut self, ranges: &[Range<u64>]) {
+        self.space.offer_unused(ranges);
+    }
+
     /// Fills every block with `word` once its grace period is over, so that a reader that still holds it is found out. For tests.
     #[cfg(feature = "poison")]
     pub fn poison(&mut self, word: u32)
