@@ -141,9 +141,17 @@ static inline int trieline_check(struct trieline *t, struct bpf_object *object, 
 		if (uses < 0)
 			return trieline_fail(error, uses, "asking what program `%s` uses: %s",
 					     bpf_program__name(program), strerror(-uses));
-		if (!uses || (!sleeps && !trieline_stays_awake(bpf_program__insns(program),
-							       bpf_program__insn_cnt(program), &why)))
+		if (!uses)
 			continue;
+		if (!sleeps) {
+			int failed = trieline_stays_awake(bpf_program__insns(program),
+							  bpf_program__insn_cnt(program), &why);
+
+			if (!failed)
+				continue;
+			if (failed != -EINVAL)
+				return trieline_fail(error, failed, "%s", why.text);
+		}
 		return trieline_fail(error, -EINVAL,
 				     "program `%s` (%s) %s and looks tables up; grace periods do "
 				     "not wait for it: expected programs that cannot sleep",
