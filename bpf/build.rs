@@ -10,10 +10,12 @@ use std::{
 use libbpf_cargo::SkeletonBuilder;
 
 /// Source, whether the home is an array, object.
-const OBJECTS: [(&str, bool, &str); 7] = [
+const OBJECTS: [(&str, bool, &str); 9] = [
     ("bpf/pages.bpf.c", false, "pages"),
     ("tests/programs/asleep.bpf.c", false, "asleep_arena"),
     ("tests/programs/asleep.bpf.c", true, "asleep_array"),
+    ("tests/programs/deferred.bpf.c", false, "deferred_arena"),
+    ("tests/programs/deferred.bpf.c", true, "deferred_array"),
     ("tests/programs/load.bpf.c", false, "load_arena"),
     ("tests/programs/load.bpf.c", true, "load_array"),
     ("tests/programs/lookups.bpf.c", false, "lookups_arena"),

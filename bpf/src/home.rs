@@ -15,6 +15,7 @@ use libbpf_rs::{MapType, Object, OpenObject};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use trieline_lpm::Memory;
 
+use crate::deferred;
 use crate::error::{Error, Result};
 use crate::probe::missing_capabilities;
 use crate::sys::{self, MapShape};
@@ -318,9 +319,10 @@ impl ImageMap {
         }
     }
 
-    /// Refuses a loaded object in which a sleepable program uses this map: grace periods do not wait for it.
+    /// Refuses a loaded object in which a program uses this map and may sleep: grace periods do not wait for it.
     ///
-    /// Known by its section, its type or its flag. What a program hands to a work queue (`bpf_wq`) sleeps too and is not seen here.
+    /// Known by its section, its type or its flag; and a program that hands a callback to a work queue or to a task (`bpf_wq`,
+    /// `bpf_task_work`), by the kernel function that it calls.
     pub fn check(&self, object: &Object) -> Result<()> {
         let fail = |error| Error::kernel("asking what a program uses", error);
         let own = sys::map_id(self.fd()).map_err(fail)?;
@@ -331,13 +333,19 @@ impl ImageMap {
                 || program.flags() & BPF_F_SLEEPABLE != 0;
             // One that was left out of the load has no descriptor.
             let is_loaded = program.as_fd().as_raw_fd() >= 0;
-            if is_sleepable && is_loaded && sys::program_maps(program.as_fd()).map_err(fail)?.contains(&own) {
-                return Err(Error::Argument(format!(
-                    "program `{}` ({section}) is sleepable and looks tables up; grace periods do not wait for it: expected \
-                     programs that cannot sleep",
-                    program.name().to_string_lossy()
-                )));
+            if !is_loaded || !sys::program_maps(program.as_fd()).map_err(fail)?.contains(&own) {
+                continue;
             }
+            let why = match deferred::deferring(program.insns())? {
+                _ if is_sleepable => "is sleepable".into(),
+                Some(function) => format!("calls {function}, whose callback may sleep,"),
+                None => continue,
+            };
+            return Err(Error::Argument(format!(
+                "program `{}` ({section}) {why} and looks tables up; grace periods do not wait for it: expected \
+                 programs that cannot sleep",
+                program.name().to_string_lossy()
+            )));
         }
         Ok(())
     }

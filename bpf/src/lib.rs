@@ -1,8 +1,11 @@
 #![doc = include_str!("../README.md")]
 
+#[doc(hidden)] // for libtrieline
+pub mod deferred;
 mod error;
 mod grace;
 mod home;
+mod key;
 mod lpm_trie;
 mod pages;
 #[doc(hidden)] // for the dataplane
@@ -17,6 +20,7 @@ mod value;
 pub use error::{Error, Result};
 pub use grace::ReaderGrace;
 pub use home::{Home, ImageMap, ImageMemory, Mapping};
+pub use key::KeyType;
 pub use lpm_trie::{Entries, LpmTrie, Reading};
 pub use tables::{Options, Tables};
 pub use value::ValueType;

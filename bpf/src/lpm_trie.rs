@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::key::KeyType;
 use crate::sys::{self, MapShape};
 use crate::value::ValueType;
 
@@ -23,6 +24,7 @@ pub struct LpmTrie {
     fd: OwnedFd,
     shape: MapShape,
     name: String,
+    keys: Option<KeyType>,
     values: ValueType,
 }
 
@@ -114,8 +116,9 @@ impl LpmTrie {
                 sys::map_kind(shape.kind)
             )));
         }
-        let (_, name, btf, value) = sys::map_names(fd.as_fd()).map_err(fail)?;
-        Ok(Self { values: ValueType::of(btf, value), fd, shape, name })
+        let names = sys::map_names(fd.as_fd()).map_err(fail)?;
+        let keys = KeyType::of(names.btf, names.key, shape.key as usize);
+        Ok(Self { values: ValueType::of(names.btf, names.value), keys, fd, shape, name: names.name })
     }
 
     /// Width of its keys, bits.
@@ -126,6 +129,11 @@ impl LpmTrie {
     /// The map's name; may be empty.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What its keys are made of; `None` where the map says nothing about them.
+    pub fn keys(&self) -> Option<&KeyType> {
+        self.keys.as_ref()
     }
 
     /// What its values are.

@@ -229,13 +229,25 @@ pub fn map_kind(kind: u32) -> String {
     name.map_or_else(|| format!("type {kind}"), |name| name.to_string_lossy().into_owned())
 }
 
-/// A map's number, name, BTF and the type of its values in it (0: none).
-pub fn map_names(fd: BorrowedFd<'_>) -> io::Result<(u32, String, u32, u32)> {
+/// What a map's creator has said about it.
+pub struct MapNames {
+    /// The map's name; may be empty.
+    pub name: String,
+    /// Number of its BTF; 0: none.
+    pub btf: u32,
+    /// The type of its keys there; 0: none.
+    pub key: u32,
+    /// The type of its values.
+    pub value: u32,
+}
+
+/// A map's name and types.
+pub fn map_names(fd: BorrowedFd<'_>) -> io::Result<MapNames> {
     // SAFETY: the struct for maps.
     let info: sys::bpf_map_info = unsafe { object_info(fd) }?;
     let name = info.name.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
     let name = String::from_utf8(name).unwrap_or_default();
-    Ok((info.id, name, info.btf_id, info.btf_value_type_id))
+    Ok(MapNames { name, btf: info.btf_id, key: info.btf_key_type_id, value: info.btf_value_type_id })
 }
 
 /// Reads up to `count` elements behind `from` (`None`: the first) into `keys` and `values`. How many, and where to go on; `None` at the

@@ -92,10 +92,15 @@ impl Tables {
         Ok(Self { map, image, pages: None, lock: Some(lock) })
     }
 
-    /// Removes the pin of `directory`, and the directory if nothing else is in it, also while a process has the tables. It and programs that
-    /// use them keep them.
+    /// Removes the pin of `directory`, and the directory if nothing else is in it; [`Error::InUse`] while a process, also this one, has
+    /// the tables open. Programs that use them keep them.
     pub fn unpin(directory: &Path) -> Result<()> {
         let path = directory.join(PIN);
+        // Before the directory would be made.
+        if !path.exists() {
+            return Err(Error::NotPinned { path });
+        }
+        let _lock = pins::own(directory)?;
         std::fs::remove_file(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::NotPinned { path },
             _ => Error::kernel(format!("removing {}", path.display()), error),
@@ -128,8 +133,12 @@ impl Tables {
             None => Pages::load(&self.map)?,
         };
         let ranges = self.image.take_unused();
-        pages.give_back(&ranges)?;
+        let given = pages.give_back(&ranges);
         self.pages = Some(pages);
+        if given.is_err() {
+            self.image.offer_unused(&ranges);
+        }
+        given?;
         Ok(ranges.iter().map(|range| range.end - range.start).sum())
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
 
-use libbpf_rs::btf::types::{Array, Enum, Int, IntEncoding, MemberAttr, Struct};
+use libbpf_rs::btf::types::{Array, Composite, Enum, Int, IntEncoding, MemberAttr, Struct};
 use libbpf_rs::btf::{Btf, BtfType, HasSize, TypeId};
 
 use crate::sys;
@@ -55,7 +55,8 @@ impl ValueType {
     }
 }
 
-fn load(id: u32) -> Option<Btf<'static>> {
+/// A BTF that the kernel has; `None` if it cannot be read.
+pub(crate) fn load(id: u32) -> Option<Btf<'static>> {
     let bytes = sys::btf_bytes(id).ok()?;
     // libbpf-rs reads BTF from files.
     let memory = rustix::fs::memfd_create("btf", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
@@ -88,7 +89,8 @@ fn part(value: &[u8], at: usize, len: usize) -> &[u8] {
     at.checked_add(len).and_then(|end| value.get(at..end)).unwrap_or_default()
 }
 
-fn size(kind: BtfType<'_>) -> Option<usize> {
+/// Bytes of a type; `None` for those that no map's keys or values have.
+pub(crate) fn size(kind: BtfType<'_>) -> Option<usize> {
     let kind = kind.skip_mods_and_typedefs();
     let of_array = |array: Array<'_>| Some(array.capacity() * size(array.contained_type())?);
     let sized = |kind| -> Option<usize> {
@@ -100,7 +102,7 @@ fn size(kind: BtfType<'_>) -> Option<usize> {
     Array::try_from(kind)
         .ok()
         .and_then(of_array)
-        .or_else(|| Struct::try_from(kind).ok().map(|kind| kind.size()))
+        .or_else(|| Composite::try_from(kind).ok().map(|kind| kind.size()))
         .or_else(|| sized(kind))
 }
 

@@ -9,31 +9,48 @@ use common::sample::{Exact, Random, Sample};
 use common::{KEYS, homes, open, run, skip, tables};
 use libbpf_rs::Object;
 use trieline_bpf::Tables;
-use trieline_lpm::{Key, Prefix, Table};
+use trieline_lpm::{Address, Key, Prefix, Table};
 
 const PREFIXES: usize = 4000;
 const ROUNDS: usize = 6;
 
-/// Keys in network order.
+/// Keys in network order, and the type that their tables are of.
 trait Bytes: Sample {
+    type Stored: Address;
     fn network(self) -> Vec<u8>;
+    fn stored(prefix: Prefix<Self>) -> Prefix<Self::Stored>;
 }
 
 impl Bytes for u32 {
+    type Stored = Self;
     fn network(self) -> Vec<u8> {
         self.to_be_bytes().into()
+    }
+    fn stored(prefix: Prefix<Self>) -> Prefix<Self> {
+        prefix
     }
 }
 
 impl Bytes for u128 {
+    type Stored = Self;
     fn network(self) -> Vec<u8> {
         self.to_be_bytes().into()
+    }
+    fn stored(prefix: Prefix<Self>) -> Prefix<Self> {
+        prefix
     }
 }
 
 impl<const BITS: u16, const BYTES: usize> Bytes for Key<BITS, BYTES> {
+    /// The widest: tables of all other widths are narrow ones.
+    type Stored = Key<2048, 256>;
     fn network(self) -> Vec<u8> {
         self.bytes().to_vec()
+    }
+    fn stored(prefix: Prefix<Self>) -> Prefix<Self::Stored> {
+        let mut bytes = [0; 256];
+        bytes[..BYTES].copy_from_slice(prefix.addr().bytes());
+        Prefix::new(Key::new(bytes), prefix.len()).unwrap()
     }
 }
 
@@ -67,7 +84,8 @@ fn check<A: Bytes>(tables: &mut Tables, object: &Object, id: u32, programs: &[&s
         known.push(prefix.addr());
         model.insert(prefix, value(&mut random, &prefix));
     }
-    let mut table = Table::create(tables.image(), id, model.clone()).unwrap();
+    let stored = model.iter().map(|(prefix, value)| (A::stored(*prefix), *value));
+    let mut table = Table::create_narrow(tables.image(), id, A::WIDTH, stored).unwrap();
     let mut asked = 0;
     for round in 0..ROUNDS {
         if round > 0 {
@@ -83,11 +101,11 @@ fn check<A: Bytes>(tables: &mut Tables, object: &Object, id: u32, programs: &[&s
                 match value {
                     Some(value) => {
                         model.insert(prefix, value);
-                        table.insert(tables.image(), prefix, value).unwrap();
+                        table.insert(tables.image(), A::stored(prefix), value).unwrap();
                     }
                     None => {
                         model.remove(&prefix);
-                        table.remove(tables.image(), &prefix).unwrap();
+                        table.remove(tables.image(), &A::stored(prefix)).unwrap();
                     }
                 }
             }
@@ -136,12 +154,14 @@ fn programs_agree_with_the_oracle() {
             check::<Key<2048, 256>>(&mut tables, &object, 5, &["lookup2048"], false),
             check::<u32>(&mut tables, &object, 6, &["match4"], true),
             check::<u128>(&mut tables, &object, 7, &["match6"], true),
+            check::<Key<47, 6>>(&mut tables, &object, 8, &["lookup47"], false),
+            check::<Key<331, 42>>(&mut tables, &object, 9, &["lookup331"], false),
         ];
         println!("{home}: {} answers", asked.iter().sum::<usize>());
         // Tables that there are not, and tables of other keys.
         let keys = vec![vec![0; 256]; KEYS];
         for (program, table) in [
-            ("lookup4", 8),
+            ("lookup4", 12),
             ("lookup4", 16),
             ("lookup4", u32::MAX),
             ("lookup4", 1),
@@ -149,6 +169,8 @@ fn programs_agree_with_the_oracle() {
             ("lookup6", 5),
             ("lookup48", 0),
             ("lookup48", 4),
+            ("lookup48", 8),
+            ("lookup47", 3),
             ("lookup144", 5),
             ("lookup2048", 1),
         ] {

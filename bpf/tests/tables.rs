@@ -4,6 +4,8 @@
 mod common;
 
 use common::{BpfFs, KEYS, homes, open, run, skip, tables};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Func;
 use trieline_bpf::{Error, Home, ImageMap, Options, Tables};
 use trieline_lpm::{Prefix, Table};
 
@@ -115,6 +117,10 @@ fn pinned_tables_outlive_their_process_and_are_taken_over() {
         // Another program, another process: only the pin.
         let map = ImageMap::pinned(&directory.join("image")).unwrap();
         assert_eq!((map.home(), map.bytes()), (home, 8 << 20));
+        drop(map);
+        let third = Tables::open(&directory).unwrap();
+        assert!(matches!(Tables::unpin(&directory), Err(Error::InUse { .. })));
+        drop(third);
         Tables::unpin(&directory).unwrap();
         assert!(matches!(Tables::unpin(&directory), Err(Error::NotPinned { .. })));
         assert!(!directory.exists());
@@ -142,6 +148,14 @@ fn what_is_refused_says_why() {
         // A program that may sleep.
         let error = tables.load(common::open_sleepable(home)).unwrap_err().to_string();
         assert!(error.contains("`asleep`") && error.contains("sleepable"), "{error}");
+        // A callback that may, where the kernel has such.
+        let kernel = Btf::from_vmlinux().unwrap();
+        if kernel.type_by_name::<Func<'_>>("bpf_wq_set_callback_impl").is_some() {
+            let error = tables.load(common::open_deferred(home)).unwrap_err().to_string();
+            assert!(error.contains("`deferred` (tc) calls bpf_wq_set_callback_impl"), "{error}");
+        } else {
+            println!("SKIP: this kernel has no bpf_wq");
+        }
         // What is pinned is something else, or an image of another version.
         let fs = BpfFs::mount();
         let directory = fs.path().join("other");

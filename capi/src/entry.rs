@@ -1,6 +1,7 @@
 //! Prefixes as C passes them: key bytes in network order, a length in bits, a value.
 
-use trieline_lpm::{Address, Key, Prefix};
+use trieline_lpm::io::KeyPrefix;
+use trieline_lpm::{Address, Key, Prefix, PrefixError};
 
 use crate::error::{Error, Result};
 
@@ -15,57 +16,95 @@ pub struct CEntry {
 
 /// What a table is searched for, as bytes.
 pub trait CKey: Address {
-    /// The key in the bytes at `from`.
+    /// The key of `bits` bits, `WIDTH` or less, in the bytes at `from`.
     ///
     /// # Safety
     ///
-    /// As many bytes as `WIDTH` takes can be read there.
-    unsafe fn read(from: *const u8) -> Self;
+    /// As many bytes as `bits` take can be read there.
+    unsafe fn read(from: *const u8, bits: u16) -> Self;
+
+    /// The prefix of its first `length` bits.
+    ///
+    /// # Safety
+    ///
+    /// As for [`CKey::read`].
+    unsafe fn prefix(
+        from: *const u8,
+        bits: u16,
+        length: u16,
+    ) -> std::result::Result<Prefix<Self>, PrefixError> {
+        // SAFETY: the caller promises it.
+        Prefix::new(unsafe { Self::read(from, bits) }, length)
+    }
 }
 
 impl CKey for u32 {
-    unsafe fn read(from: *const u8) -> Self {
+    unsafe fn read(from: *const u8, _: u16) -> Self {
         // SAFETY: the caller promises four bytes.
         u32::from_be_bytes(unsafe { from.cast::<[u8; 4]>().read() })
     }
 }
 
 impl CKey for u128 {
-    unsafe fn read(from: *const u8) -> Self {
+    unsafe fn read(from: *const u8, _: u16) -> Self {
         // SAFETY: the caller promises sixteen bytes.
         u128::from_be_bytes(unsafe { from.cast::<[u8; 16]>().read() })
     }
 }
 
 impl<const BITS: u16, const BYTES: usize> CKey for Key<BITS, BYTES> {
-    unsafe fn read(from: *const u8) -> Self {
-        // SAFETY: the caller promises BYTES bytes.
-        Self::new(unsafe { from.cast::<[u8; BYTES]>().read() })
+    unsafe fn read(from: *const u8, bits: u16) -> Self {
+        let mut key = [0; BYTES];
+        let bytes = usize::from(bits).div_ceil(8).min(BYTES);
+        // SAFETY: the caller promises so many bytes.
+        key[..bytes].copy_from_slice(unsafe { std::slice::from_raw_parts(from, bytes) });
+        Self::new(key)
+    }
+
+    unsafe fn prefix(
+        from: *const u8,
+        bits: u16,
+        length: u16,
+    ) -> std::result::Result<Prefix<Self>, PrefixError> {
+        // SAFETY: the caller promises so many bytes.
+        let key = unsafe { std::slice::from_raw_parts(from, usize::from(bits).div_ceil(8)) };
+        // By way of the very bytes, so that an error shows them.
+        KeyPrefix::new(key, length).map(|prefix| prefix.prefix())
     }
 }
 
-/// The prefix of `length` bits of the key at `key`; `what` names it in errors.
+/// The prefix of `length` bits of the key of `bits` bits at `key`; `what` names it in errors.
 ///
 /// # Safety
 ///
 /// `key` is null or as [`CKey::read`] asks.
-pub unsafe fn prefix<A: CKey>(what: &dyn Fn() -> String, key: *const u8, length: u32) -> Result<Prefix<A>> {
+pub unsafe fn prefix<A: CKey>(
+    what: &dyn Fn() -> String,
+    bits: u16,
+    key: *const u8,
+    length: u32,
+) -> Result<Prefix<A>> {
     if key.is_null() {
         return Err(Error::null(&format!("{}key", what())));
     }
-    // A length past 16 bits is too long for any key, and so is this one.
-    let length = length.min(u16::MAX.into()) as u16;
-    // SAFETY: the caller promises it.
-    Prefix::new(unsafe { A::read(key) }, length)
-        .map_err(|error| Error::Argument(format!("{}{error}", what())))
+    let prefix = match u16::try_from(length) {
+        // SAFETY: the caller promises it.
+        Ok(length) if length <= bits => unsafe { A::prefix(key, bits, length) },
+        _ => Err(PrefixError::Length { len: length, max: bits }),
+    };
+    prefix.map_err(|error| Error::Argument(format!("{}{error}", what())))
 }
 
 /// `count` entries from C, as prefixes.
 ///
 /// # Safety
 ///
-/// `entries` is null or has `count` entries, each with a key of `A`'s bytes or null.
-pub unsafe fn prefixes<A: CKey>(entries: *const CEntry, count: usize) -> Result<Vec<(Prefix<A>, u32)>> {
+/// `entries` is null or has `count` entries, each with a key of `bits` bits or null.
+pub unsafe fn prefixes<A: CKey>(
+    bits: u16,
+    entries: *const CEntry,
+    count: usize,
+) -> Result<Vec<(Prefix<A>, u32)>> {
     if count == 0 {
         return Ok(Vec::new());
     }
@@ -76,7 +115,7 @@ pub unsafe fn prefixes<A: CKey>(entries: *const CEntry, count: usize) -> Result<
     let entries = unsafe { std::slice::from_raw_parts(entries, count) };
     let of = |(at, entry): (usize, &CEntry)| {
         // SAFETY: the caller promises it of each key.
-        let prefix = unsafe { prefix(&|| format!("entry {at}: "), entry.key, entry.length) }?;
+        let prefix = unsafe { prefix(&|| format!("entry {at}: "), bits, entry.key, entry.length) }?;
         Ok((prefix, entry.value))
     };
     entries.iter().enumerate().map(of).collect()

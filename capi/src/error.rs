@@ -18,6 +18,16 @@ pub enum Error {
     /// A file of prefixes.
     #[error(transparent)]
     File(#[from] ImportError),
+    /// Of two tables that were to be replaced, the second could not be.
+    #[error("table {ipv4} has the new list of IPv4, table {ipv6} keeps what it had of IPv6: {error}")]
+    Half {
+        /// The table that is new.
+        ipv4: u32,
+        /// The one that is not.
+        ipv6: u32,
+        /// Why.
+        error: Box<Error>,
+    },
     /// Something else than what the header asks for.
     #[error("{0}")]
     Argument(String),
@@ -65,6 +75,7 @@ impl Error {
             },
             Error::File(ImportError::Io { source, .. }) => source.raw_os_error().unwrap_or(libc::EIO),
             Error::File(_) => libc::EBADMSG,
+            Error::Half { error, .. } => error.code(),
             Error::Argument(_) => libc::EINVAL,
             Error::NoTable(_) => libc::ENOENT,
             Error::Exists(_) => libc::EEXIST,

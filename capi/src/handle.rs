@@ -5,8 +5,9 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
+use trieline_bpf::deferred::{self, bpf_insn};
 use trieline_bpf::{Home, Options, Tables};
 
 use crate::error::{CError, Error, Result, answer, number};
@@ -51,15 +52,24 @@ fn handle(tables: Tables) -> *mut Handle {
     Box::into_raw(Box::new(Handle(Mutex::new(State { tables, filled: BTreeMap::new() }))))
 }
 
-/// The handle that C holds, to itself.
+/// Does `work` with what a handle holds, to itself; a failure is told as [`answer`] does, and is a negative errno.
 ///
 /// # Safety
 ///
-/// `handle` is null or one that is not closed.
-pub unsafe fn state<'a>(handle: *mut Handle) -> Result<MutexGuard<'a, State>> {
+/// As for [`answer`]; `handle` is null or one that is not closed.
+pub unsafe fn call<T: From<c_int>>(
+    handle: *mut Handle,
+    error: *mut CError,
+    work: impl FnOnce(&mut State) -> Result<T>,
+) -> T {
+    let work = || {
+        // SAFETY: the caller promises it.
+        let handle = unsafe { handle.as_ref() }.ok_or_else(|| Error::null("t"))?;
+        let poisoned = |_| Error::Bug("an earlier call has failed half way; close these tables".into());
+        work(&mut *handle.0.lock().map_err(poisoned)?)
+    };
     // SAFETY: the caller promises it.
-    let handle = unsafe { handle.as_ref() }.ok_or_else(|| Error::null("t"))?;
-    handle.0.lock().map_err(|_| Error::Bug("an earlier call has failed half way; close these tables".into()))
+    unsafe { answer(error, work) }.unwrap_or_else(T::from)
 }
 
 /// A path from C.
@@ -149,8 +159,8 @@ pub unsafe extern "C" fn trieline_pin(
 ) -> c_int {
     // SAFETY: the caller promises it.
     unsafe {
-        number(error, || {
-            state(handle)?.tables.pin(&path("directory", directory)?)?;
+        call(handle, error, |state| {
+            state.tables.pin(&path("directory", directory)?)?;
             Ok(0)
         })
     }
@@ -172,6 +182,32 @@ pub unsafe extern "C" fn trieline_unpin(directory: *const c_char, error: *mut CE
     }
 }
 
+/// `trieline_stays_awake`.
+///
+/// # Safety
+///
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trieline_stays_awake(
+    instructions: *const bpf_insn,
+    count: usize,
+    error: *mut CError,
+) -> c_int {
+    let work = || {
+        if instructions.is_null() {
+            return Err(Error::null("instructions"));
+        }
+        // SAFETY: the caller promises so many.
+        let instructions = unsafe { std::slice::from_raw_parts(instructions, count) };
+        match deferred::deferring(instructions)? {
+            Some(function) => Err(Error::Argument(format!("calls {function}, whose callback may sleep,"))),
+            None => Ok(0),
+        }
+    };
+    // SAFETY: the caller promises it.
+    unsafe { number(error, work) }
+}
+
 /// `trieline_map_fd`.
 ///
 /// # Safety
@@ -180,7 +216,7 @@ pub unsafe extern "C" fn trieline_unpin(directory: *const c_char, error: *mut CE
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_map_fd(handle: *mut Handle) -> c_int {
     // SAFETY: the caller promises it.
-    unsafe { number(std::ptr::null_mut(), || Ok(state(handle)?.tables.map().fd().as_raw_fd())) }
+    unsafe { call(handle, std::ptr::null_mut(), |state| Ok(state.tables.map().fd().as_raw_fd())) }
 }
 
 /// `trieline_home`.
@@ -192,7 +228,7 @@ pub unsafe extern "C" fn trieline_map_fd(handle: *mut Handle) -> c_int {
 pub unsafe extern "C" fn trieline_home(handle: *mut Handle) -> c_int {
     let home = |home| if home == Home::Arena { ARENA as c_int } else { ARRAY as c_int };
     // SAFETY: the caller promises it.
-    unsafe { number(std::ptr::null_mut(), || Ok(home(state(handle)?.tables.home()))) }
+    unsafe { call(handle, std::ptr::null_mut(), |state| Ok(home(state.tables.home()))) }
 }
 
 /// `trieline_map_bytes`.
@@ -203,7 +239,7 @@ pub unsafe extern "C" fn trieline_home(handle: *mut Handle) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_map_bytes(handle: *mut Handle) -> u64 {
     // SAFETY: the caller promises it.
-    unsafe { answer(std::ptr::null_mut(), || Ok(state(handle)?.tables.map().bytes())) }.unwrap_or(0)
+    unsafe { call(handle, std::ptr::null_mut(), |state| Ok(state.tables.map().bytes() as i64)) }.max(0) as u64
 }
 
 /// `trieline_stats`.
@@ -217,9 +253,7 @@ pub unsafe extern "C" fn trieline_stats(
     stats: *mut CStats,
     error: *mut CError,
 ) -> c_int {
-    let work = || {
-        // SAFETY: the caller promises it.
-        let mut state = unsafe { state(handle) }?;
+    let work = |state: &mut State| {
         if stats.is_null() {
             return Err(Error::null("stats"));
         }
@@ -231,7 +265,7 @@ pub unsafe extern "C" fn trieline_stats(
         Ok(0)
     };
     // SAFETY: the caller promises it.
-    unsafe { number(error, work) }
+    unsafe { call(handle, error, work) }
 }
 
 /// `trieline_reclaim`.
@@ -242,7 +276,7 @@ pub unsafe extern "C" fn trieline_stats(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_reclaim(handle: *mut Handle, error: *mut CError) -> c_int {
     // SAFETY: the caller promises it.
-    unsafe { number(error, || Ok(state(handle)?.tables.image().reclaim().into())) }
+    unsafe { call(handle, error, |state| Ok(state.tables.image().reclaim().into())) }
 }
 
 /// `trieline_give_back`.
@@ -253,11 +287,7 @@ pub unsafe extern "C" fn trieline_reclaim(handle: *mut Handle, error: *mut CErro
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_give_back(handle: *mut Handle, error: *mut CError) -> i64 {
     // SAFETY: the caller promises it.
-    let given = unsafe { answer(error, || Ok(state(handle)?.tables.give_back()?)) };
-    match given {
-        Ok(bytes) => bytes as i64,
-        Err(code) => code.into(),
-    }
+    unsafe { call(handle, error, |state| Ok(state.tables.give_back()? as i64)) }
 }
 
 /// `trieline_settle`.
@@ -269,8 +299,8 @@ pub unsafe extern "C" fn trieline_give_back(handle: *mut Handle, error: *mut CEr
 pub unsafe extern "C" fn trieline_settle(handle: *mut Handle, error: *mut CError) -> c_int {
     // SAFETY: the caller promises it.
     unsafe {
-        number(error, || {
-            state(handle)?.tables.image().settle();
+        call(handle, error, |state| {
+            state.tables.image().settle();
             Ok(0)
         })
     }

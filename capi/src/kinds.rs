@@ -1,7 +1,7 @@
 //! Tables of any kind of key behind one trait: in Rust the kind is a type, in C a number.
 
 use trieline_bpf::{ImageMemory, ReaderGrace};
-use trieline_lpm::{Image, Key, Prefix, Reader, Table};
+use trieline_lpm::{Image, Prefix, Reader, Table, with_key};
 
 use crate::entry::{CEntry, CKey, prefix, prefixes};
 use crate::error::{Error, Result};
@@ -18,6 +18,11 @@ impl Kind {
     pub const IPV4: Kind = Kind(4 << 16 | 32);
     /// `TRIELINE_IPV6`.
     pub const IPV6: Kind = Kind(6 << 16 | 128);
+
+    /// Width of its keys.
+    fn bits(self) -> u16 {
+        self.0 as u16
+    }
 }
 
 impl std::fmt::Display for Kind {
@@ -67,14 +72,14 @@ impl<A: CKey> AnyTable for Table<A> {
 
     unsafe fn apply(&mut self, image: &mut Writer, entries: *const CEntry, count: usize) -> Result<usize> {
         // SAFETY: the caller promises it.
-        let changes = unsafe { prefixes::<A>(entries, count) }?;
+        let changes = unsafe { prefixes::<A>(self.key_bits(), entries, count) }?;
         let change = |(prefix, value): (Prefix<A>, u32)| (prefix, (value != 0).then_some(value));
         Ok(Table::apply(self, image, changes.into_iter().map(change))?)
     }
 
     unsafe fn set(&mut self, image: &mut Writer, key: *const u8, length: u32, value: u32) -> Result<u32> {
         // SAFETY: the caller promises it.
-        let prefix = unsafe { prefix::<A>(&String::new, key, length) }?;
+        let prefix = unsafe { prefix::<A>(&String::new, self.key_bits(), key, length) }?;
         let before = match value {
             0 => self.remove(image, &prefix),
             value => self.insert(image, prefix, value),
@@ -84,91 +89,79 @@ impl<A: CKey> AnyTable for Table<A> {
 
     unsafe fn get(&self, key: *const u8, length: u32) -> Result<u32> {
         // SAFETY: the caller promises it.
-        let prefix = unsafe { prefix::<A>(&String::new, key, length) }?;
+        let prefix = unsafe { prefix::<A>(&String::new, self.key_bits(), key, length) }?;
         Ok(Table::get(self, &prefix).unwrap_or(0))
     }
 
     unsafe fn longest(&self, key: *const u8) -> Option<(u32, u16)> {
         // SAFETY: the caller promises it.
-        let (prefix, value) = self.lookup(unsafe { A::read(key) })?;
+        let (prefix, value) = self.lookup(unsafe { A::read(key, self.key_bits()) })?;
         Some((value, prefix.len()))
     }
 }
 
 unsafe fn make<A: CKey>(
+    kind: Kind,
     image: &mut Writer,
     id: u32,
     entries: *const CEntry,
     count: usize,
 ) -> Result<Box<dyn AnyTable>> {
     // SAFETY: the caller promises it.
-    let prefixes = unsafe { prefixes::<A>(entries, count) }?;
-    Ok(Box::new(Table::<A>::create(image, id, prefixes)?))
+    let prefixes = unsafe { prefixes::<A>(kind.bits(), entries, count) }?;
+    Ok(Box::new(Table::<A>::create_narrow(image, id, kind.bits(), prefixes)?))
 }
 
-unsafe fn find<A: CKey>(reader: Reader<'_>, id: u32, key: *const u8) -> u32 {
+/// Makes table `id`, replacing what is there.
+///
+/// # Safety
+///
+/// As [`prefixes`] asks.
+pub unsafe fn create(
+    kind: Kind,
+    image: &mut Writer,
+    id: u32,
+    entries: *const CEntry,
+    count: usize,
+) -> Result<Box<dyn AnyTable>> {
     // SAFETY: the caller promises it.
-    reader.lookup(id, unsafe { A::read(key) }).unwrap_or(0)
+    unsafe {
+        match kind {
+            Kind::IPV4 => make::<u32>(kind, image, id, entries, count),
+            Kind::IPV6 => make::<u128>(kind, image, id, entries, count),
+            Kind(bits) => with_key!(bits, K => make::<K>(kind, image, id, entries, count))
+                .unwrap_or_else(|| Err(no_kind(kind))),
+        }
+    }
 }
 
-macro_rules! kinds {
-    ($($bits:literal)*) => {
-        /// Widths of `TRIELINE_KEY`.
-        const WIDTHS: &[u32] = &[$($bits),*];
-
-        /// Makes table `id`, replacing what is there.
-        ///
-        /// # Safety
-        ///
-        /// As [`prefixes`] asks.
-        pub unsafe fn create(
-            kind: Kind,
-            image: &mut Writer,
-            id: u32,
-            entries: *const CEntry,
-            count: usize,
-        ) -> Result<Box<dyn AnyTable>> {
-            // SAFETY: the caller promises it.
-            unsafe {
-                match kind {
-                    Kind::IPV4 => make::<u32>(image, id, entries, count),
-                    Kind::IPV6 => make::<u128>(image, id, entries, count),
-                    $(Kind($bits) => make::<Key<$bits, { $bits / 8 }>>(image, id, entries, count),)*
-                    Kind(other) => Err(no_kind(other)),
-                }
+/// Looks up in the image as programs do; 0: nothing.
+///
+/// # Safety
+///
+/// `key` has as many bytes as the kind says.
+pub unsafe fn lookup(kind: Kind, reader: Reader<'_>, id: u32, key: *const u8) -> Result<u32> {
+    // SAFETY: the caller promises it.
+    let found = unsafe {
+        match kind {
+            Kind::IPV4 => find::<u32>(kind, reader, id, key),
+            Kind::IPV6 => find::<u128>(kind, reader, id, key),
+            Kind(bits) => {
+                with_key!(bits, K => find::<K>(kind, reader, id, key)).ok_or_else(|| no_kind(kind))?
             }
         }
-
-        /// Looks up in the image as programs do; 0: nothing.
-        ///
-        /// # Safety
-        ///
-        /// `key` has as many bytes as the kind says.
-        pub unsafe fn lookup(kind: Kind, reader: Reader<'_>, id: u32, key: *const u8) -> Result<u32> {
-            // SAFETY: the caller promises it.
-            Ok(unsafe {
-                match kind {
-                    Kind::IPV4 => find::<u32>(reader, id, key),
-                    Kind::IPV6 => find::<u128>(reader, id, key),
-                    $(Kind($bits) => find::<Key<$bits, { $bits / 8 }>>(reader, id, key),)*
-                    Kind(other) => return Err(no_kind(other)),
-                }
-            })
-        }
     };
+    Ok(found.unwrap_or(0))
 }
-// Each width takes 130 KiB of code and two seconds to compile; a key between two of them is padded by its owner.
-kinds! { 32 48 64 96 128 144 160 256 320 512 1024 2048 }
 
-fn no_kind(kind: u32) -> Error {
-    let wider = WIDTHS.iter().find(|bits| (1..=**bits).contains(&kind));
-    Error::Argument(match wider {
-        Some(bits) => format!(
-            "keys of {kind} bits; expected TRIELINE_IPV4, TRIELINE_IPV6 or TRIELINE_KEY of {WIDTHS:?} bits: take {bits}, with zero \
-             bits behind each key"
-        ),
-        None => format!(
-            "{kind:#x} is no kind of key; expected TRIELINE_IPV4, TRIELINE_IPV6 or TRIELINE_KEY of {WIDTHS:?} bits"
-        ),
-    })
+unsafe fn find<A: CKey>(kind: Kind, reader: Reader<'_>, id: u32, key: *const u8) -> Option<u32> {
+    // SAFETY: the caller promises it.
+    reader.lookup_narrow(id, kind.bits(), unsafe { A::read(key, kind.bits()) })
+}
+
+fn no_kind(kind: Kind) -> Error {
+    Error::Argument(format!(
+        "{:#x} is no kind of key; expected TRIELINE_IPV4, TRIELINE_IPV6 or TRIELINE_KEY of 1 to 2048 bits",
+        kind.0
+    ))
 }

@@ -1,4 +1,4 @@
-//! A file of prefixes read into tables: whole, or not at all.
+//! A file of prefixes read into tables: each table whole, or not at all.
 
 use std::ffi::{c_char, c_int};
 
@@ -7,8 +7,8 @@ use trieline_lpm::io::{self, ReadOptions};
 use trieline_lpm::{Prefix, Table};
 
 use crate::entry::CKey;
-use crate::error::{CError, Error, Result, number};
-use crate::handle::{Handle, State, path, state};
+use crate::error::{CError, Error, Result};
+use crate::handle::{Handle, State, call, path};
 use crate::kinds::Kind;
 
 /// `struct trieline_loaded`.
@@ -51,9 +51,9 @@ pub unsafe extern "C" fn trieline_load_file(
     loaded: *mut CLoaded,
     error: *mut CError,
 ) -> c_int {
-    let work = || {
+    let work = |state: &mut State| {
         // SAFETY: the caller promises it.
-        let (mut state, file) = unsafe { (state(handle)?, path("file", file)?) };
+        let file = unsafe { path("file", file) }?;
         if !(1..=VALUE_MAX).contains(&value) {
             return Err(trieline_lpm::Error::Value { value }.into());
         }
@@ -67,8 +67,11 @@ pub unsafe extern "C" fn trieline_load_file(
         }
         let list = io::read(&file, &ReadOptions::default())?.prefixes;
         let counts = CLoaded { ipv4: list.v4.len() as u64, ipv6: list.v6.len() as u64 };
-        fill(&mut state, ipv4, value, list.v4)?;
-        fill(&mut state, ipv6, value, list.v6)?;
+        fill(state, ipv4, value, list.v4)?;
+        let of_ipv6 = fill(state, ipv6, value, list.v6);
+        of_ipv6.map_err(|error| {
+            if ipv4 == NO_TABLE { error } else { Error::Half { ipv4, ipv6, error: error.into() } }
+        })?;
         if !loaded.is_null() {
             // SAFETY: the caller promises that it can be written.
             unsafe { loaded.write(counts) };
@@ -76,5 +79,5 @@ pub unsafe extern "C" fn trieline_load_file(
         Ok(0)
     };
     // SAFETY: the caller promises it.
-    unsafe { number(error, work) }
+    unsafe { call(handle, error, work) }
 }

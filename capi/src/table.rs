@@ -8,8 +8,8 @@ use trieline_lpm::Memory;
 use trieline_lpm::image::layout::{DIR_BITS, TableHeader};
 
 use crate::entry::CEntry;
-use crate::error::{CError, Error, Result, answer, number};
-use crate::handle::{Handle, State, state};
+use crate::error::{CError, Error, Result, number};
+use crate::handle::{Handle, State, call};
 use crate::kinds::{self, AnyTable, Kind, Writer};
 
 impl State {
@@ -81,9 +81,7 @@ pub unsafe extern "C" fn trieline_table_create(
     kind: u32,
     error: *mut CError,
 ) -> c_int {
-    let work = || {
-        // SAFETY: the caller promises it.
-        let mut state = unsafe { state(handle) }?;
+    let work = |state: &mut State| {
         if let Ok(is) = state.kind(id) {
             return Err(Error::Exists(format!(
                 "table {id} ({is}) is there already: trieline_replace fills it anew, trieline_table_remove removes it"
@@ -93,7 +91,7 @@ pub unsafe extern "C" fn trieline_table_create(
         unsafe { state.replace(id, Kind(kind), std::ptr::null(), 0) }.map(|()| 0)
     };
     // SAFETY: the caller promises it.
-    unsafe { number(error, work) }
+    unsafe { call(handle, error, work) }
 }
 
 /// `trieline_table_remove`.
@@ -103,16 +101,14 @@ pub unsafe extern "C" fn trieline_table_create(
 /// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_table_remove(handle: *mut Handle, id: u32, error: *mut CError) -> c_int {
-    let work = || {
-        // SAFETY: the caller promises it.
-        let mut state = unsafe { state(handle) }?;
+    let work = |state: &mut State| {
         state.kind(id)?;
         state.tables.image().remove_table(id)?;
         state.filled.remove(&id);
         Ok(0)
     };
     // SAFETY: the caller promises it.
-    unsafe { number(error, work) }
+    unsafe { call(handle, error, work) }
 }
 
 /// `trieline_replace`.
@@ -130,7 +126,7 @@ pub unsafe extern "C" fn trieline_replace(
     error: *mut CError,
 ) -> c_int {
     // SAFETY: the caller promises it.
-    unsafe { number(error, || state(handle)?.replace(id, Kind(kind), entries, count).map(|()| 0)) }
+    unsafe { call(handle, error, |state| state.replace(id, Kind(kind), entries, count).map(|()| 0)) }
 }
 
 /// `trieline_apply`.
@@ -146,15 +142,13 @@ pub unsafe extern "C" fn trieline_apply(
     count: usize,
     error: *mut CError,
 ) -> i64 {
-    let work = || {
-        // SAFETY: the caller promises it.
-        let mut state = unsafe { state(handle) }?;
+    let work = |state: &mut State| {
         let (table, image) = state.table(id)?;
         // SAFETY: the caller promises it.
         Ok(unsafe { table.apply(image, entries, count) }? as i64)
     };
     // SAFETY: the caller promises it.
-    unsafe { answer(error, work) }.unwrap_or_else(i64::from)
+    unsafe { call(handle, error, work) }
 }
 
 /// Changes one prefix; 0 removes it. Returns whether it was there.
@@ -166,15 +160,13 @@ unsafe fn set(
     value: u32,
     error: *mut CError,
 ) -> c_int {
-    let work = || {
-        // SAFETY: the caller promises it.
-        let mut state = unsafe { state(handle) }?;
+    let work = |state: &mut State| {
         let (table, image) = state.table(id)?;
         // SAFETY: the caller promises it.
         Ok((unsafe { table.set(image, key, length, value) }? != 0).into())
     };
     // SAFETY: the caller promises it.
-    unsafe { number(error, work) }
+    unsafe { call(handle, error, work) }
 }
 
 /// `trieline_insert`.
@@ -239,9 +231,7 @@ pub unsafe extern "C" fn trieline_get(
     value: *mut u32,
     error: *mut CError,
 ) -> c_int {
-    let work = || {
-        // SAFETY: the caller promises it.
-        let mut state = unsafe { state(handle) }?;
+    let work = |state: &mut State| {
         let (table, _) = state.table(id)?;
         // SAFETY: the caller promises it.
         let found = unsafe { table.get(key, length) }?;
@@ -250,7 +240,7 @@ pub unsafe extern "C" fn trieline_get(
         Ok((found != 0).into())
     };
     // SAFETY: the caller promises it.
-    unsafe { number(error, work) }
+    unsafe { call(handle, error, work) }
 }
 
 /// `trieline_lookup`.
@@ -266,9 +256,7 @@ pub unsafe extern "C" fn trieline_lookup(
     value: *mut u32,
     error: *mut CError,
 ) -> c_int {
-    let work = || {
-        // SAFETY: the caller promises it.
-        let mut state = unsafe { state(handle) }?;
+    let work = |state: &mut State| {
         let kind = state.kind(id)?;
         if key.is_null() {
             return Err(Error::null("key"));
@@ -280,7 +268,7 @@ pub unsafe extern "C" fn trieline_lookup(
         Ok((found != 0).into())
     };
     // SAFETY: the caller promises it.
-    unsafe { number(error, work) }
+    unsafe { call(handle, error, work) }
 }
 
 /// `trieline_match`.
@@ -297,9 +285,7 @@ pub unsafe extern "C" fn trieline_match(
     length: *mut u32,
     error: *mut CError,
 ) -> c_int {
-    let work = || {
-        // SAFETY: the caller promises it.
-        let mut state = unsafe { state(handle) }?;
+    let work = |state: &mut State| {
         let (table, _) = state.table(id)?;
         if key.is_null() {
             return Err(Error::null("key"));
@@ -315,7 +301,7 @@ pub unsafe extern "C" fn trieline_match(
         Ok(found.is_some().into())
     };
     // SAFETY: the caller promises it.
-    unsafe { number(error, work) }
+    unsafe { call(handle, error, work) }
 }
 
 /// `trieline_count`.
@@ -326,5 +312,5 @@ pub unsafe extern "C" fn trieline_match(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_count(handle: *mut Handle, id: u32, error: *mut CError) -> i64 {
     // SAFETY: the caller promises it.
-    unsafe { answer(error, || Ok(state(handle)?.table(id)?.0.len() as i64)) }.unwrap_or_else(i64::from)
+    unsafe { call(handle, error, |state| Ok(state.table(id)?.0.len() as i64)) }
 }

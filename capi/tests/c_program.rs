@@ -49,13 +49,15 @@ fn can_use_bpf() -> bool {
 
 /// Runs the program in every home with these words before it.
 fn run(before: &[&str], program: &Path, library: &Path, homes: &[&str], pins: Option<&str>) {
-    let (good, bad) = (library.join("good"), library.join("bad"));
+    let (good, bad, big) = (library.join("good"), library.join("bad"), library.join("big"));
+    let many: String = (0..5000).map(|host| format!("2001:db8::{host:x}\n")).collect();
+    std::fs::write(&big, format!("192.0.2.0/24\n{many}")).unwrap();
     std::fs::write(&good, "192.0.2.0/24 # a list\n10.0.0.1\n2001:db8::/32\n").unwrap();
     std::fs::write(&bad, "192.0.2.0/24\n10.0.0.1/33\n").unwrap();
     for home in homes {
         let words: Vec<&str> = before.iter().copied().chain([program.to_str().unwrap()]).collect();
         let mut command = Command::new(words[0]);
-        command.args(&words[1..]).args([home, pins.unwrap_or("-")]).arg(&good).arg(&bad);
+        command.args(&words[1..]).args([home, pins.unwrap_or("-")]).arg(&good).arg(&bad).arg(&big);
         assert_eq!(ok(command.env("LD_LIBRARY_PATH", library).output().unwrap()), "ok\n");
     }
 }

@@ -41,16 +41,18 @@ fn objects_are_placed_or_refused() {
         format!("-I{}", libbpf.join("include").display()),
     ];
     let machine = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
-    let compile = |to: &str, args: &[&str]| {
+    let compile = |to: &str, source: &str, args: &[&str]| {
         let mut clang = Command::new("clang-19");
         clang.args(["-target", "bpf", "-g", "-O2", "-Wall", "-Werror", &machine]).args(&headers).args(args);
-        ok(clang.arg("-c").arg(format!("{HERE}/tests/c/place.bpf.c")).arg("-o").arg(file(to)));
+        ok(clang.arg("-c").arg(format!("{HERE}/{source}")).arg("-o").arg(file(to)));
     };
     for (home, args) in
         [("arena", ["-mcpu=v4", "-DTL_HOME_ARENA"]), ("array", ["-mcpu=v3", "-DTL_HOME_ARRAY"])]
     {
-        compile(home, &args);
-        compile(&format!("{home}.sleepable"), &[args[0], args[1], "-DSLEEPABLE"]);
+        let (place, deferred) = ("tests/c/place.bpf.c", "../bpf/tests/programs/deferred.bpf.c");
+        compile(home, place, &args);
+        compile(&format!("{home}.sleepable"), place, &[args[0], args[1], "-DSLEEPABLE"]);
+        compile(&format!("{home}.deferred"), deferred, &args);
     }
     std::os::unix::fs::symlink(deps.join("libtrieline.so"), file("libtrieline.so.0")).unwrap();
     let mut gcc = Command::new("gcc");
@@ -68,6 +70,7 @@ fn objects_are_placed_or_refused() {
         if home.probe().is_ok() {
             let mut run = Command::new(file("place"));
             run.arg(name).arg(file(name)).arg(file(&format!("{name}.sleepable"))).arg(file(other));
+            run.arg(file(&format!("{name}.deferred")));
             assert_eq!(ok(run.env("LD_LIBRARY_PATH", at.path())), "ok\n");
         }
     }

@@ -1,31 +1,69 @@
 //! The addresses that a command is asked about: its arguments, and standard input line by line as it comes.
 
-use crate::route::{Query, expect_family, family_of};
+use crate::route::{expect_family, family_of};
 use anyhow::{Context, anyhow, bail};
+use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read, StdinLock, stdin};
 use std::net::IpAddr;
 
 /// Most bytes of a line.
 const LINE: u64 = 1024;
 
+/// What can be looked up in a table.
+pub trait Asked: Clone + Display {
+    /// What it looks like, for messages.
+    const EXAMPLE: &'static str;
+    /// Reads it.
+    fn parse(text: &str) -> Option<Self>;
+    /// 4, 6, or 0 for what is no address.
+    fn family(&self) -> u8;
+}
+
+impl Asked for IpAddr {
+    const EXAMPLE: &'static str = "192.0.2.1 or 2001:db8::1";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn family(&self) -> u8 {
+        family_of(self)
+    }
+}
+
+/// An address, or the wish to read them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Query<T = IpAddr> {
+    Address(T),
+    Stdin,
+}
+
+/// An argument.
+pub fn parse_query<T: Asked>(text: &str) -> Result<Query<T>, String> {
+    if text == "-" {
+        return Ok(Query::Stdin);
+    }
+    T::parse(text).map(Query::Address).ok_or_else(|| format!("expected an address, such as {}", T::EXAMPLE))
+}
+
 /// Hands out addresses as they are there.
-pub struct Addresses<'a> {
-    queries: std::slice::Iter<'a, Query>,
+pub struct Addresses<'a, T> {
+    queries: std::slice::Iter<'a, Query<T>>,
     family: Option<u8>,
     stdin: Option<BufReader<StdinLock<'static>>>,
     number: usize,
     failed: Option<anyhow::Error>,
 }
 
-impl<'a> Addresses<'a> {
+impl<'a, T: Asked> Addresses<'a, T> {
     /// All of `family`, if that is given.
-    pub fn new(queries: &'a [Query], family: Option<u8>) -> Self {
+    pub fn new(queries: &'a [Query<T>], family: Option<u8>) -> Self {
         Self { queries: queries.iter(), family, stdin: None, number: 0, failed: None }
     }
 
     /// The next ones, up to `most`, fewer where standard input has no more for the moment; none at the end. What comes before a bad one is
     /// handed out first.
-    pub fn batch(&mut self, most: usize) -> anyhow::Result<Vec<IpAddr>> {
+    pub fn batch(&mut self, most: usize) -> anyhow::Result<Vec<T>> {
         let mut found = Vec::new();
         while found.len() < most && self.failed.is_none() {
             let is_dry = self.stdin.as_ref().is_some_and(|stdin| stdin.buffer().is_empty());
@@ -47,7 +85,7 @@ impl<'a> Addresses<'a> {
         }
     }
 
-    fn next(&mut self) -> anyhow::Result<Option<IpAddr>> {
+    fn next(&mut self) -> anyhow::Result<Option<T>> {
         loop {
             if self.stdin.is_some() {
                 match self.line()? {
@@ -57,8 +95,8 @@ impl<'a> Addresses<'a> {
             }
             match self.queries.next() {
                 Some(Query::Address(address)) => {
-                    expect_family(self.family, family_of(address), address).map_err(crate::route::usage)?;
-                    return Ok(Some(*address));
+                    expect_family(self.family, address.family(), address).map_err(crate::route::usage)?;
+                    return Ok(Some(address.clone()));
                 }
                 Some(Query::Stdin) => self.stdin = Some(BufReader::new(stdin().lock())),
                 None => return Ok(None),
@@ -67,7 +105,7 @@ impl<'a> Addresses<'a> {
     }
 
     /// The address of the next line that has one.
-    fn line(&mut self) -> anyhow::Result<Option<IpAddr>> {
+    fn line(&mut self) -> anyhow::Result<Option<T>> {
         let Some(stdin) = &mut self.stdin else { return Ok(None) };
         loop {
             let mut line = Vec::new();
@@ -84,14 +122,14 @@ impl<'a> Addresses<'a> {
             if text.is_empty() || text.starts_with('#') {
                 continue;
             }
-            let address = text.parse().map_err(|_| {
+            let address = T::parse(text).ok_or_else(|| {
                 let shown: String = text.chars().take(100).collect();
                 anyhow!(
                     "standard input, line {}: {shown:?} is no address; expected one such as 192.0.2.1",
                     self.number
                 )
             })?;
-            if let Err(error) = expect_family(self.family, family_of(&address), &address) {
+            if let Err(error) = expect_family(self.family, address.family(), &address) {
                 bail!("standard input, line {}: {error}", self.number);
             }
             return Ok(Some(address));

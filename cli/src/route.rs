@@ -1,6 +1,6 @@
 //! `trieline route`: the mirrored routes, and what happens to packets to an address.
 
-use crate::addresses::Addresses;
+use crate::addresses::{Addresses, Query, parse_query};
 use crate::look::{Names, ask, open};
 use crate::output::{List, Output};
 use clap::{Args, Subcommand};
@@ -63,24 +63,8 @@ fn parse_wanted(text: &str) -> Result<Wanted, String> {
 #[derive(Debug, Args)]
 pub struct GetArgs {
     /// Addresses; `-` reads them from standard input, one a line
-    #[arg(required = true, value_name = "ADDRESS|-", value_parser = parse_query)]
+    #[arg(required = true, value_name = "ADDRESS|-", value_parser = parse_query::<IpAddr>)]
     addresses: Vec<Query>,
-}
-
-/// An address, or the wish to read them.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Query {
-    Address(IpAddr),
-    Stdin,
-}
-
-pub(crate) fn parse_query(text: &str) -> Result<Query, String> {
-    if text == "-" {
-        return Ok(Query::Stdin);
-    }
-    text.parse()
-        .map(Query::Address)
-        .map_err(|_| "expected an address, such as 192.0.2.1 or 2001:db8::1".into())
 }
 
 /// Runs a `route` command. `family` is 4 or 6 when only one is asked for.
@@ -160,9 +144,10 @@ fn get(args: &GetArgs, family: Option<u8>, instance: &Instance, output: &Output)
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// An error unless `what`, of family `is`, is of the family that was asked for with -4 or -6.
+/// An error unless `what`, of family `is` (0: no address), is of the family that was asked for with -4 or -6.
 pub(crate) fn expect_family(asked: Option<u8>, is: u8, what: &impl std::fmt::Display) -> Result<(), String> {
     match asked {
+        Some(asked) if is == 0 => Err(format!("{what} is no address; -{asked} expects IPv{asked}")),
         Some(asked) if asked != is => Err(format!("{what} is IPv{is}; -{asked} expects IPv{asked}")),
         _ => Ok(()),
     }

@@ -1,43 +1,50 @@
 //! `trieline table`: prefix tables in files, whatever their format; no daemon and no root needed.
 
 mod compare;
+mod get;
 mod input;
 mod inspect;
 mod map;
+mod prefix;
 mod print;
 
-use crate::addresses::Addresses;
-use crate::output::{List, Output};
+use crate::addresses::{Query, parse_query};
+use crate::output::Output;
 use crate::progress::Bars;
-use crate::route::{Query, expect_family, parse_query, usage};
+use crate::route::{expect_family, usage};
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
-use input::{FormatName, ReadArgs, Table, covering, is_stdin};
+use input::{FormatName, KeyArgs, ReadArgs, Rows, Table, is_stdin, typed};
+use prefix::{AnyAddress, AnyPrefix};
 use print::{Row, WriteArgs};
 use serde_json::json;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use trieline_lab::Progress;
-use trieline_lpm::io::snapshot::Snapshot;
-use trieline_lpm::{IpPrefix, Prefix, ops};
+use trieline_lpm::io::KeyPrefix;
+use trieline_lpm::{ops, with_key};
 
 /// Tables of an image that this command makes; those of the daemon have the same numbers.
 const TABLE4: u32 = 0;
 const TABLE6: u32 = 1;
-/// Addresses that are answered before the answers are shown.
-const BATCH: usize = 4096;
+/// Of other keys: the first, the others behind it.
+const TABLE_KEYS: u32 = 2;
 
 const FILES: &str = "\
 A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that \
 `table build` made; packed by gzip or bzip2 or not; `-` is standard input. FORMAT: text, json, iproute, mrt, image.
 
-map:PATH and map:id:N are BPF maps of type LPM_TRIE, pinned or by number (root).";
+map:PATH and map:id:N are BPF maps of type LPM_TRIE, pinned or by number (root). Prefixes of keys that are no addresses are hexadecimal digits, \
+two a byte: c00002010050/48.";
 
 /// What an LPM trie's entries become.
 const IMPORT_HELP: &str = "\
-Maps have keys of IPv4 or IPv6, the prefix length first, then the address in network order. Values become numbers from 1 to 2147483647: \
+Keys of any width to 2048 bits are read: the prefix length, then 1 to 256 bytes in network order. Those of 32 and 128 bits are IPv4 and IPv6 \
+addresses, unless the map's BTF says that they are made of several parts; -4 and -6 take them for addresses, --key BITS takes them for other keys. \
+Other keys are shown and asked for as hexadecimal digits, two a byte: c00002010050/48. What keys were taken for is said on standard error.
+
+Values become numbers from 1 to 2147483647: \
 those of 4 bytes, and integers of any size by the map's BTF, are kept if all of them are in that range. Otherwise, and for structs, they are \
 numbered, and their names are what BTF says of them ({port=80,flags=1}) or their bytes.
 
@@ -116,6 +123,8 @@ pub struct ImportArgs {
     /// Also import maps without any prefix
     #[arg(long)]
     allow_empty: bool,
+    #[command(flatten)]
+    key: KeyArgs,
 }
 
 /// What to look up.
@@ -123,9 +132,9 @@ pub struct ImportArgs {
 pub struct GetArgs {
     /// The table
     file: PathBuf,
-    /// Addresses; `-` reads them from standard input, one a line
-    #[arg(required = true, value_name = "ADDRESS|-", value_parser = parse_query)]
-    addresses: Vec<Query>,
+    /// Addresses or keys; `-` reads them from standard input, one a line
+    #[arg(required = true, value_name = "ADDRESS|-", value_parser = parse_query::<AnyAddress>)]
+    addresses: Vec<Query<AnyAddress>>,
     #[command(flatten)]
     read: ReadArgs,
 }
@@ -136,7 +145,7 @@ pub struct ShowArgs {
     /// The table
     file: PathBuf,
     /// Only this prefix and what it covers
-    prefix: Option<IpPrefix>,
+    prefix: Option<AnyPrefix>,
     #[command(flatten)]
     write: WriteArgs,
     #[command(flatten)]
@@ -190,7 +199,7 @@ pub struct RelatedArgs {
     /// The table
     file: PathBuf,
     /// A prefix, or an address
-    prefix: IpPrefix,
+    prefix: AnyPrefix,
     #[command(flatten)]
     read: ReadArgs,
 }
@@ -200,7 +209,7 @@ pub fn run(command: &TableCommand, family: Option<u8>, output: &Output) -> anyho
     match command {
         TableCommand::Build(args) => build(args, family, output),
         TableCommand::Import(args) => import(args, family, output),
-        TableCommand::Get(args) => get(args, family, output),
+        TableCommand::Get(args) => get::get(args, family, output),
         TableCommand::Show(args) => show(args, family, output),
         TableCommand::Stat(args) => inspect::stat(&args.file, &args.read, family, output),
         TableCommand::Verify(args) => inspect::verify(&args.file, output),
@@ -249,7 +258,7 @@ fn read_all(
 
 fn import(args: &ImportArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
     let files: Vec<PathBuf> = args.maps.iter().map(|name| map::path(name)).collect();
-    let read = ReadArgs::default();
+    let read = ReadArgs::of(args.key);
     if args.format == FormatName::Image {
         let allow_empty = args.allow_empty;
         return build(&BuildArgs { files, output: args.output.clone(), allow_empty, read }, family, output);
@@ -280,7 +289,7 @@ fn build(args: &BuildArgs, family: Option<u8>, output: &Output) -> anyhow::Resul
     } else if output.json {
         output.document(&json!({
             "file": args.output.to_string_lossy(), "ipv4": table.v4.len(), "ipv6": table.v6.len(),
-            "skipped": table.skipped, "image_bytes": saved.image_bytes, "file_bytes": saved.file_bytes,
+            "keys": inspect::keys(&table), "skipped": table.skipped, "image_bytes": saved.image_bytes, "file_bytes": saved.file_bytes,
             "read_ms": ms(read), "build_ms": ms(built), "names": table.names,
         }))?;
     } else {
@@ -292,10 +301,9 @@ fn build(args: &BuildArgs, family: Option<u8>, output: &Output) -> anyhow::Resul
         let skipped =
             if table.skipped > 0 { format!("; {} entries skipped", table.skipped) } else { String::new() };
         output.text(&format!(
-            "{}: {} IPv4 and {} IPv6 prefixes{names}{skipped}; image {}, file {}; read in {} ms, built and saved in {} ms",
+            "{}: {} prefixes{names}{skipped}; image {}, file {}; read in {} ms, built and saved in {} ms",
             args.output.display(),
-            table.v4.len(),
-            table.v6.len(),
+            inspect::counts(&table),
             inspect::mebibytes(saved.image_bytes),
             inspect::mebibytes(saved.file_bytes),
             ms(read),
@@ -305,107 +313,9 @@ fn build(args: &BuildArgs, family: Option<u8>, output: &Output) -> anyhow::Resul
     Ok(ExitCode::SUCCESS)
 }
 
-fn get(args: &GetArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
-    if is_stdin(&args.file) && args.addresses.contains(&Query::Stdin) {
-        return Err(usage("table and addresses from standard input; expected one of them".into()).into());
-    }
-    let answer: Box<dyn Fn(IpAddr) -> anyhow::Result<Row>> = match inspect::image(&args.file)? {
-        Some(image) => {
-            image.verify()?;
-            Box::new(move |addr| in_image(&image, addr))
-        }
-        None => {
-            let table = Table::read(&args.file, &args.read, family)?;
-            Box::new(move |addr| Ok(in_table(&table, addr)))
-        }
-    };
-    let mut addresses = Addresses::new(&args.addresses, family);
-    let mut list = List::new(output, output.stdout());
-    let mut none = false;
-    loop {
-        let batch = addresses.batch(BATCH)?;
-        if batch.is_empty() {
-            break;
-        }
-        for addr in batch {
-            let row = answer(addr)?;
-            none |= row.kind.is_some();
-            list.push(&row, Row::text)?;
-        }
-        list.flush()?;
-    }
-    list.finish()?;
-    Ok(no_if(none))
-}
-
-/// The answer of an image: the value by its lookup, the prefix from what it was made of.
-fn in_image(image: &Snapshot, addr: IpAddr) -> anyhow::Result<Row> {
-    let family = if addr.is_ipv4() { 4 } else { 6 };
-    let Some(root) = image.directory().find(|root| root.family == family) else { return Ok(nothing(addr)) };
-    let value = match addr {
-        IpAddr::V4(addr) => image.reader().lookup4(root.id, addr.into()),
-        IpAddr::V6(addr) => image.reader().lookup6(root.id, addr.into()),
-    };
-    let Some(value) = value else { return Ok(nothing(addr)) };
-    if !image.has_prefixes() {
-        return Ok(Row { value: Some(value), kind: None, ..nothing(addr) });
-    }
-    let contents = image.contents()?;
-    let found = match addr {
-        IpAddr::V4(addr) => {
-            contents.entries::<u32>(root.id)?.longest(addr.into()).map(|row| (IpPrefix::V4(row.0), row.1))
-        }
-        IpAddr::V6(addr) => {
-            contents.entries::<u128>(root.id)?.longest(addr.into()).map(|row| (IpPrefix::V6(row.0), row.1))
-        }
-    };
-    match found {
-        Some((prefix, expected)) if expected == value => {
-            let name = contents.names().get(&value).cloned();
-            Ok(Row {
-                prefix: Some(prefix.to_string()),
-                value: Some(value),
-                kind: None,
-                name,
-                ..nothing(addr)
-            })
-        }
-        _ => bail!(
-            "{}: the image answers {addr} by {value}, its prefixes do not: `trieline table verify` says more",
-            image.path().display()
-        ),
-    }
-}
-
-fn in_table(table: &Table, addr: IpAddr) -> Row {
-    let found = match addr {
-        IpAddr::V4(addr) => {
-            covering(&table.v4, Prefix::host(addr.into())).last().map(|row| (IpPrefix::V4(row.0), row.1))
-        }
-        IpAddr::V6(addr) => {
-            covering(&table.v6, Prefix::host(addr.into())).last().map(|row| (IpPrefix::V6(row.0), row.1))
-        }
-    };
-    match found {
-        None => nothing(addr),
-        Some((prefix, value)) => Row {
-            prefix: Some(prefix.to_string()),
-            kind: None,
-            value: table.has_values.then_some(value),
-            name: table.names.get(&value).cloned(),
-            ..nothing(addr)
-        },
-    }
-}
-
-fn nothing(addr: IpAddr) -> Row {
-    Row { dst: addr.to_string(), prefix: None, kind: Some("none"), value: None, name: None }
-}
-
 /// An error unless a prefix is of the family asked for.
-fn check_family(family: Option<u8>, prefix: &IpPrefix) -> anyhow::Result<()> {
-    let is = if matches!(prefix, IpPrefix::V4(_)) { 4 } else { 6 };
-    Ok(expect_family(family, is, prefix).map_err(usage)?)
+fn check_family(family: Option<u8>, prefix: &AnyPrefix) -> anyhow::Result<()> {
+    Ok(expect_family(family, prefix.family(), prefix).map_err(usage)?)
 }
 
 fn show(args: &ShowArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
@@ -413,7 +323,8 @@ fn show(args: &ShowArgs, family: Option<u8>, output: &Output) -> anyhow::Result<
         check_family(family, prefix)?;
     }
     let mut table = Table::read(&args.file, &args.read, family)?;
-    if let Some(prefix) = args.prefix {
+    if let Some(prefix) = &args.prefix {
+        table.expect_keys(prefix, &args.file)?;
         table.narrow(prefix);
     }
     print::table(&table, &args.write, output)?;
@@ -423,27 +334,33 @@ fn show(args: &ShowArgs, family: Option<u8>, output: &Output) -> anyhow::Result<
 fn aggregate(args: &AggregateArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
     let mut table = Table::read(&args.file, &args.read, family)?;
     let before = (table.v4.len(), table.v6.len());
+    let mut of_keys = String::new();
     table.v4 = ops::aggregate(std::mem::take(&mut table.v4));
     table.v6 = ops::aggregate(std::mem::take(&mut table.v6));
+    for (bits, rows) in &mut table.keys {
+        let fewest = with_key!(*bits, K => {
+            let rows: Rows<K> = typed(rows);
+            let fewest = ops::aggregate(rows).into_iter();
+            fewest.map(|(prefix, value)| (KeyPrefix::of(&prefix, *bits), value)).collect()
+        });
+        let before = std::mem::replace(rows, fewest.unwrap_or_default()).len();
+        of_keys += &format!(", {bits} bits {before} -> {}", rows.len());
+    }
     print::table(&table, &args.write, output)?;
-    eprintln!("IPv4 {} -> {}, IPv6 {} -> {} prefixes", before.0, table.v4.len(), before.1, table.v6.len());
+    let (v4, v6) = (table.v4.len(), table.v6.len());
+    eprintln!("IPv4 {} -> {v4}, IPv6 {} -> {v6}{of_keys} prefixes", before.0, before.1);
     Ok(ExitCode::SUCCESS)
 }
 
 fn related(args: &RelatedArgs, family: Option<u8>, output: &Output, above: bool) -> anyhow::Result<ExitCode> {
     check_family(family, &args.prefix)?;
     let mut table = Table::read(&args.file, &args.read, family)?;
-    match args.prefix {
-        _ if !above => table.narrow(args.prefix),
-        IpPrefix::V4(prefix) => {
-            table.v4 = covering(&table.v4, prefix);
-            table.v6.clear();
-        }
-        IpPrefix::V6(prefix) => {
-            table.v6 = covering(&table.v6, prefix);
-            table.v4.clear();
-        }
+    table.expect_keys(&args.prefix, &args.file)?;
+    if above {
+        table.widen(&args.prefix);
+    } else {
+        table.narrow(&args.prefix);
     }
-    let rows = table.rows().map(|(prefix, value)| Row::new(prefix, value, &table.names));
+    let rows = table.rows().map(|(prefix, value)| Row::new(&prefix, value, &table.names));
     Ok(no_if(print::list(rows, output)? == 0))
 }

@@ -54,7 +54,7 @@ int main(int count, char **args)
 	puts("attached");
 	while (!sigwait(&signals, &got) && got == SIGHUP)
 		if (read_list(t, args[2]))
-			warnx("%s; the list stays as it was", error.text);
+			warnx("%s; what is not said to be new stays as it was", error.text);
 	printf("dropped %llu IPv4 and %llu IPv6 packets\n", dropped(object, 0), dropped(object, 1));
 	return 0;
 }

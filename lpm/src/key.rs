@@ -32,6 +32,33 @@ impl<const BITS: u16, const BYTES: usize> Key<BITS, BYTES> {
     }
 }
 
+/// Does something with the narrowest of six [`Key`] types that keys of `bits` bits (1 ... 2048) fit into, for widths that are known at
+/// run time only; `None` for any other number. Together with [`Table::create_narrow`](crate::Table::create_narrow) every width is at
+/// hand, and the code of six.
+///
+/// ```
+/// use trieline_lpm::with_key;
+/// assert_eq!(with_key!(48, K => size_of::<K>()), Some(8));
+/// assert_eq!(with_key!(2048, K => size_of::<K>()), Some(256));
+/// assert_eq!(with_key!(2049, K => size_of::<K>()), None);
+/// ```
+#[macro_export]
+macro_rules! with_key {
+    ($bits:expr, $key:ident => $do:expr) => {
+        $crate::with_key!($bits, $key => $do, 1..=64 => 64 8, 65..=128 => 128 16, 129..=256 => 256 32,
+            257..=512 => 512 64, 513..=1024 => 1024 128, 1025..=2048 => 2048 256)
+    };
+    ($bits:expr, $key:ident => $do:expr, $($widths:pat_param => $most:literal $bytes:literal),*) => {
+        match $bits {
+            $($widths => Some({
+                type $key = $crate::Key<$most, $bytes>;
+                $do
+            }),)*
+            _ => None,
+        }
+    };
+}
+
 impl<const BITS: u16, const BYTES: usize> fmt::Debug for Key<BITS, BYTES> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.format(f)

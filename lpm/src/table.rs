@@ -18,6 +18,8 @@ use root::Root;
 #[derive(Debug)]
 pub struct Table<A: Address> {
     id: u32,
+    /// Width of its keys for readers: that of `A`, or less.
+    key_bits: u16,
     shadow: Shadow<A>,
     root: Root,
     /// Changes since the palette ran out of codes.
@@ -34,8 +36,38 @@ impl<A: Address> Table<A> {
         id: u32,
         prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
     ) -> Result<Self, Error> {
-        let mut table =
-            Self { id, shadow: Shadow::default(), root: Root::NONE, uncoded: 0, swings: Vec::new() };
+        Self::create_narrow(image, id, A::WIDTH, prefixes)
+    }
+
+    /// As [`Table::create`], a table of keys of `key_bits` bits, which stand in the first bits of [`Key`](crate::Key)s of the wider
+    /// type `A`: so that few types do for any width ([`with_key!`](crate::with_key) chooses one). No prefix may be longer. To readers it is
+    /// a table of keys of `key_bits` bits, the same bytes as one of a type of just that width: programs ask it with that width, and
+    /// [`Reader::table_narrow`](crate::Reader::table_narrow) in Rust.
+    ///
+    /// ```
+    /// use trieline_lpm::{HeapMemory, Image, Key, NoReaders, Prefix, Table};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut image = Image::create(HeapMemory::new(1 << 20), NoReaders::default(), 1)?;
+    /// let web = Key::<64, 8>::new([192, 0, 2, 1, 0, 80, 0, 0]); // IPv4 address and port: 48 bits
+    /// let mut endpoints = Table::create_narrow(&mut image, 0, 48, [(Prefix::truncated(web, 24), 7)])?;
+    /// endpoints.insert(&mut image, Prefix::truncated(web, 48), 8)?;
+    /// assert!(endpoints.insert(&mut image, Prefix::truncated(web, 49), 9).is_err());
+    /// assert_eq!(image.reader().lookup(0, Key::<48, 6>::new([192, 0, 2, 1, 0, 80])), Some(8));
+    /// assert_eq!(image.reader().lookup_narrow(0, 48, web), Some(8));
+    /// # Ok(()) }
+    /// ```
+    pub fn create_narrow<M: Memory, G: Grace>(
+        image: &mut Image<M, G>,
+        id: u32,
+        key_bits: u16,
+        prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
+    ) -> Result<Self, Error> {
+        let is_narrow = A::FAMILY == 0 && (1..A::WIDTH).contains(&key_bits);
+        if key_bits != A::WIDTH && !is_narrow {
+            return Err(Error::KeyBits { bits: key_bits, most: A::WIDTH });
+        }
+        let (shadow, root) = (Shadow::default(), Root::NONE);
+        let mut table = Self { id, key_bits, shadow, root, uncoded: 0, swings: Vec::new() };
         table.replace(image, prefixes)?;
         Ok(table)
     }
@@ -47,9 +79,13 @@ impl<A: Address> Table<A> {
         prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
     ) -> Result<(), Error> {
         image.check_table(self.id)?;
-        let checked = prefixes.into_iter().map(|item| check_value(item.1).map(|()| item));
-        let shadow: Shadow<A> = checked.collect::<Result<_, _>>()?;
-        self.root = Root::build(image, self.id, &shadow)?;
+        let check = |item: (Prefix<A>, u32)| {
+            check_value(item.1)?;
+            self.check_length(&item.0)?;
+            Ok(item)
+        };
+        let shadow: Shadow<A> = prefixes.into_iter().map(check).collect::<Result<_, _>>()?;
+        self.root = Root::build(image, self.id, self.key_bits, &shadow)?;
         self.shadow = shadow;
         Ok(())
     }
@@ -110,9 +146,19 @@ impl<A: Address> Table<A> {
         self.id
     }
 
+    /// Width of its keys.
+    pub fn key_bits(&self) -> u16 {
+        self.key_bits
+    }
+
     /// Address bits that index its root.
     pub fn root_bits(&self) -> u16 {
         self.root.bits
+    }
+
+    fn check_length(&self, prefix: &Prefix<A>) -> Result<(), Error> {
+        let (len, key_bits) = (prefix.len(), self.key_bits);
+        if len <= key_bits { Ok(()) } else { Err(Error::TooLong { len, key_bits }) }
     }
 }
 

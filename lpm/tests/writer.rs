@@ -4,8 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use trieline_lpm::image::layout;
+use trieline_lpm::image::verify::verify;
 use trieline_lpm::{Error, Grace, HeapMemory, Image, Memory, NoReaders, Prefix, Reader, Table};
 
 fn p(text: &str) -> Prefix<u32> {
@@ -445,4 +448,29 @@ fn a_small_table_of_hosts_has_a_larger_root() {
     assert!(image.stats().used < before + (4 << 10), "the first root is free again");
     assert_eq!(Table::create(&mut image, 1, [(p("192.0.2.1"), 1)]).unwrap().root_bits(), 10);
     assert_eq!(Table::create(&mut image, 2, random(65, 1)).unwrap().root_bits(), 12);
+}
+
+/// Pages that could not be given back are offered again, as far as they are free then.
+#[test]
+fn unused_memory_is_offered_again() {
+    let mut image = Image::create(HeapMemory::new(8 << 20), NoReaders::default(), 2).unwrap();
+    Table::<u32>::create(&mut image, 0, random(100_000, 3)).unwrap();
+    image.remove_table(0).unwrap();
+    image.settle();
+    let ranges = image.take_unused();
+    let sum = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+    assert!(sum(&ranges) > 1 << 20);
+    assert_eq!(image.take_unused(), []);
+    image.offer_unused(&ranges);
+    assert_eq!(image.take_unused(), ranges);
+    image.offer_unused(&ranges);
+    Table::<u32>::create(&mut image, 1, random(50_000, 4)).unwrap();
+    let left = image.take_unused();
+    assert!(!left.is_empty() && sum(&left) < sum(&ranges));
+    // None of it is in use.
+    for range in &left {
+        let words = &image.memory().words()[range.start as usize / 4..range.end as usize / 4];
+        words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+    verify(image.memory().words()).unwrap();
 }

@@ -120,6 +120,117 @@ fn a_map_is_read_and_imported() {
     assert_eq!((diff.code, diff.stdout.as_str()), (1, "~ 10.0.0.0/8 8 -> 7\n+ 10.1.0.0/16 2147483647\n"));
 }
 
+const KEYS: &str = "\
+endpoint 000000000000 0 01000000
+endpoint c00002010000 24 07000000
+endpoint c00002010050 48 08000000
+endpoint c000020101bb 48 09000000
+endpoint6 20010db8000000000000000000000001ffff 128 50000100020000000102030405060000
+endpoint6 20010db80000000000000000000000010050 144 bb010200010000000102030405060000
+odd 010203 24 01000000
+odd 010000 9 02000000
+ports 00500000 16 03000000
+ports 00501f90 32 04000000
+pair 20010db8000000000000000000000000 32 05000000
+in4 10.0.0.0 8 06000000
+in6 2001:db8:: 32 07000000
+";
+
+/// Keys that are no addresses: any width, shown as hexadecimal digits.
+#[test]
+fn keys_of_any_width() {
+    let Some(maps) = Maps::new(KEYS) else { return };
+    // (1) address and port
+    let shown = table(&["show", &maps.map("endpoint")]);
+    assert!(shown.stderr.contains("keys of 48 bits (prefixlen, saddr[4], dport[2])"), "{shown:?}");
+    assert_eq!(shown.ok(), "000000000000/0 1\nc00002000000/24 7\nc00002010050/48 8\nc000020101bb/48 9\n");
+    let image = maps.imported("endpoint");
+    for file in [&image, &maps.map("endpoint")] {
+        assert_eq!(
+            table(&["get", file, "c00002010050", "0xc00002010051", "0a0000010050"]).ok(),
+            "c00002010050 in c00002010050/48 8\nc00002010051 in c00002000000/24 7\n0a0000010050 in 000000000000/0 1\n"
+        );
+        assert_eq!(
+            table(&["covering", file, "c00002010000/40"]).ok(),
+            "000000000000/0 1\nc00002000000/24 7\n"
+        );
+        assert_eq!(table(&["covered", file, "c00002010000/40"]).ok(), "c00002010050/48 8\n");
+        assert_eq!(table(&["show", file, "c00002010000/32"]).ok(), "c00002010050/48 8\nc000020101bb/48 9\n");
+        table(&["get", file, "c000020100"])
+            .fails(1, &["c000020100/40 has 40 bits; expected keys of 48 bits"]);
+        table(&["-4", "show", file, "c00002010000/32"]).fails(2, &["is no address; -4 expects IPv4"]);
+        let stat = table(&["-j", "stat", file]).json();
+        assert_eq!(
+            (&stat["keys"]["48"], &stat["lengths_48"]["48"], &stat["ipv4"]),
+            (&4.into(), &2.into(), &0.into())
+        );
+    }
+    let stat = table(&["stat", &maps.map("endpoint")]).ok();
+    assert!(
+        stat.contains(
+            "0 IPv6 and 4 48-bit\nkey       prefixlen, saddr[4], dport[2]\n48 bits   /0 1  /24 1  /48 2\n"
+        ),
+        "{stat}"
+    );
+    // (2) text and back; a difference is told; packed and piped images
+    let list = maps.file("list.txt");
+    table(&["import", "--map", &maps.map("endpoint"), "-o", &list, "--format", "text"]).ok();
+    assert_eq!(table(&["diff", "--key", "48", &list, &image]).ok(), "");
+    std::fs::write(&list, "c00002010050/48 5\n0a0000000000/8 5\n000000000000/0 1\n").expect("written");
+    let diff = table(&["diff", "--key", "48", &image, &list]);
+    assert_eq!(
+        (diff.code, diff.stdout.as_str()),
+        (1, "+ 0a0000000000/8 5\n- c00002000000/24 7\n~ c00002010050/48 8 -> 5\n- c000020101bb/48 9\n")
+    );
+    let forwarding = table(&["diff", "--forwarding", "--key", "48", &image, &list]).stdout;
+    assert!(
+        forwarding.contains("~ c00002010050/48 8 -> 5\n")
+            && forwarding.contains("~ c00002010051/48 7 -> 1\n"),
+        "{forwarding}"
+    );
+    table(&["show", "--key", "40", &list])
+        .fails(1, &["list.txt:1:", "no key of 40 bits; expected 10 hexadecimal digits"]);
+    table(&["import", "--map", &maps.map("endpoint"), "-o", &list, "--format", "mrt"])
+        .fails(1, &["keys of 48 bits"]);
+    run(&format!("gzip -k {image}")).ok();
+    assert_eq!(table(&["diff", &format!("{image}.gz"), &image]).ok(), "");
+    // (3) wider, with values that are structs; narrower
+    let image = maps.imported("endpoint6");
+    assert!(table(&["get", &image, "20010db80000000000000000000000010050"]).ok().contains("/144 {port=443,"));
+    assert!(table(&["get", &image, "20010db80000000000000000000000010051"]).ok().contains("/128 {port=80,"));
+    assert_eq!(
+        table(&["get", &maps.imported("odd"), "010203", "017f00", "018000"]).stdout,
+        "010203 in 010203/24 1\n017f00 in 010000/9 2\nnone 018000\n"
+    );
+    // (4) as wide as an address: what the BTF says, and what the user says
+    for (name, said, shown) in [
+        ("in4", "IPv4 addresses (prefixlen, addr[4])", "10.0.0.0/8 6\n"),
+        ("in6", "IPv6 addresses (prefixlen, addr[16])", "2001:db8::/32 7\n"),
+        ("ports", "keys of 32 bits (prefixlen, sport[2], dport[2])", "00500000/16 3\n00501f90/32 4\n"),
+        ("pair", "keys of 128 bits (prefixlen, from[8], to[8])", "20010db8000000000000000000000000/32 5\n"),
+    ] {
+        let answer = table(&["show", &maps.map(name)]);
+        assert!(answer.stderr.contains(said), "{answer:?}");
+        assert_eq!(answer.ok(), shown);
+        maps.imported(name);
+    }
+    assert_eq!(table(&["-6", "show", &maps.map("pair")]).ok(), "2001:db8::/32 5\n");
+    assert_eq!(table(&["-4", "show", &maps.map("ports")]).ok(), "0.80.0.0/16 3\n0.80.31.144/32 4\n");
+    assert_eq!(table(&["show", "--key", "32", &maps.map("in4")]).ok(), "0a000000/8 6\n");
+    table(&["show", "--key", "48", &maps.map("in4")]).fails(1, &["keys of 32 bits; --key expects 48"]);
+    table(&["show", "--key", "2049", &maps.map("in4")]).fails(2, &["2049 is not in 1..=2048"]);
+    // (5) several maps in one image
+    let all = maps.file("all.img");
+    let maps_of = |names: &[&str]| {
+        names.iter().flat_map(|name| ["--map".to_owned(), maps.map(name)]).collect::<Vec<_>>()
+    };
+    let args = maps_of(&["in4", "endpoint", "odd", "in6"]);
+    let args: Vec<&str> = ["import", "-o", &all].into_iter().chain(args.iter().map(String::as_str)).collect();
+    assert!(table(&args).ok().contains("1 IPv4 and 1 IPv6 and 2 24-bit and 4 48-bit prefixes"));
+    assert!(table(&["verify", &all]).ok().contains("sound; 8 prefixes"));
+    assert_eq!(table(&["diff", &maps.map("odd"), &all]).stdout.lines().count(), 6);
+}
+
 /// More than one batch.
 #[test]
 fn many_entries() {
@@ -140,7 +251,6 @@ fn what_is_no_trie_is_told() {
     let import = |map: &str| table(&["import", "--map", map, "-o", &out]);
     import(&format!("{}/other", maps.pins)).fails(1, &["a map of type hash", "expected lpm_trie"]);
     import(&format!("id:{}", maps.ids["other"])).fails(1, &["a map of type hash"]);
-    import(&format!("{}/odd", maps.pins)).fails(1, &["keys of 64 bits", "IPv4 (32) or IPv6 (128)"]);
     import(&format!("{}/none", maps.pins)).fails(1, &["none: No such file"]);
     import(&maps.pins).fails(1, &["a directory", "expected a pinned LPM trie"]);
     import(&maps.file("fill")).fails(1, &["a file that is no pin"]);

@@ -4,9 +4,12 @@
 #[path = "../../../lpm/tests/common/sample.rs"]
 pub mod sample;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+mod bpffs;
+#[allow(unused_imports, reason = "each test file uses a part")]
+pub use bpffs::{BpfFs, homes, skip};
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use libbpf_rs::{
     MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, ProgramInput, libbpf_sys,
@@ -29,42 +32,6 @@ macro_rules! object {
     }};
 }
 
-/// Why the tests of this file cannot run here. TRIELINE_NO_SKIP=1 makes that a failure.
-pub fn skip(what: &str) -> bool {
-    if rustix::process::geteuid().is_root() {
-        return false;
-    }
-    assert!(std::env::var_os("TRIELINE_NO_SKIP").is_none(), "{what} may not be skipped, and needs root");
-    println!("SKIP: {what}: needs root");
-    true
-}
-
-/// A BPF file system of this test's own, unmounted at the end.
-pub struct BpfFs(PathBuf);
-
-impl BpfFs {
-    pub fn mount() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("tlbpf-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        let none: Option<&std::ffi::CStr> = None;
-        rustix::mount::mount("bpf", &path, "bpf", rustix::mount::MountFlags::empty(), none).unwrap();
-        Self(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for BpfFs {
-    fn drop(&mut self) {
-        rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH).ok();
-        fs::remove_dir(&self.0).ok();
-    }
-}
-
 /// Pins a hash map.
 pub fn pin_hash(path: &Path) {
     let options = libbpf_sys::bpf_map_create_opts {
@@ -82,48 +49,39 @@ pub fn damage_version(map: &ImageMap) {
     words[1].store(version & 0xffff_0000 | 2, Ordering::Relaxed);
 }
 
-/// Homes of this kernel. The arena may be missing (Linux 6.1), the array may not.
-pub fn homes() -> Vec<Home> {
-    assert_eq!(Home::Array.probe(), Ok(()));
-    match Home::Arena.probe() {
-        Ok(()) => vec![Home::Array, Home::Arena],
-        Err(reason) => {
-            println!("SKIP: arena: {reason}");
-            vec![Home::Array]
-        }
-    }
-}
-
 pub fn tables(home: Home, bytes: u64) -> Tables {
     Tables::create(&Options { home: Some(home), bytes, tables: 16 }).unwrap()
 }
 
-/// `programs/lookups.bpf.c` for a home, not yet loaded.
-pub fn open(home: Home) -> OpenObject {
-    let bytes: &[u8] = match home {
-        Home::Arena => object!("lookups_arena"),
-        Home::Array => object!("lookups_array"),
+/// An opener of a program for a home, not yet loaded.
+macro_rules! opener {
+    ($(#[$doc:meta])* $open:ident, $arena:literal, $array:literal) => {
+        $(#[$doc])*
+        pub fn $open(home: Home) -> OpenObject {
+            let bytes: &[u8] = match home {
+                Home::Arena => object!($arena),
+                Home::Array => object!($array),
+            };
+            ObjectBuilder::default().open_memory(bytes).unwrap()
+        }
     };
-    ObjectBuilder::default().open_memory(bytes).unwrap()
 }
-
-/// `programs/asleep.bpf.c`: a program that may sleep.
-pub fn open_sleepable(home: Home) -> OpenObject {
-    let bytes: &[u8] = match home {
-        Home::Arena => object!("asleep_arena"),
-        Home::Array => object!("asleep_array"),
-    };
-    ObjectBuilder::default().open_memory(bytes).unwrap()
-}
-
-/// `programs/load.bpf.c`: readers that know what they may find.
-pub fn open_load(home: Home) -> OpenObject {
-    let bytes: &[u8] = match home {
-        Home::Arena => object!("load_arena"),
-        Home::Array => object!("load_array"),
-    };
-    ObjectBuilder::default().open_memory(bytes).unwrap()
-}
+opener!(
+    /// `programs/lookups.bpf.c`: every lookup.
+    open, "lookups_arena", "lookups_array"
+);
+opener!(
+    /// `programs/asleep.bpf.c`: a program that may sleep.
+    open_sleepable, "asleep_arena", "asleep_array"
+);
+opener!(
+    /// `programs/deferred.bpf.c`: one that cannot, with a callback that may.
+    open_deferred, "deferred_arena", "deferred_array"
+);
+opener!(
+    /// `programs/load.bpf.c`: readers that know what they may find.
+    open_load, "load_arena", "load_array"
+);
 
 /// Stores all of a section's bytes.
 pub fn store(object: &Object, section: &str, bytes: &[u8]) {

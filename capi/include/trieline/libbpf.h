@@ -113,9 +113,9 @@ static inline int trieline_uses(int program, __u32 id)
 	return 0;
 }
 
-/* Refuses a loaded object in which a sleepable program uses the tables: memory is reused without waiting for
- * it, so that it could find other things there. Call it before programs are attached. Returns 0 or a negative
- * errno. */
+/* Refuses a loaded object in which a program uses the tables and is sleepable, or hands a callback to a work
+ * queue or a task, which may sleep: memory is reused without waiting for it, so that it could find other
+ * things there. Call it before programs are attached. Returns 0 or a negative errno. */
 static inline int trieline_check(struct trieline *t, struct bpf_object *object, struct trieline_error *error)
 {
 	struct bpf_program *program;
@@ -131,22 +131,31 @@ static inline int trieline_check(struct trieline *t, struct bpf_object *object, 
 	{
 		const char *section = bpf_program__section_name(program);
 		size_t kind = strcspn(section, "/");
-		int uses;
+		struct trieline_error why = {0, "is sleepable"};
+		int uses, sleeps;
 
-		if (bpf_program__type(program) != BPF_PROG_TYPE_SYSCALL &&
-		    !(bpf_program__flags(program) & BPF_F_SLEEPABLE) &&
-		    (kind < 2 || strncmp(section + kind - 2, ".s", 2)))
-			continue;
+		sleeps = bpf_program__type(program) == BPF_PROG_TYPE_SYSCALL ||
+			 bpf_program__flags(program) & BPF_F_SLEEPABLE ||
+			 (kind >= 2 && !strncmp(section + kind - 2, ".s", 2));
 		uses = bpf_program__fd(program) < 0 ? 0 : trieline_uses(bpf_program__fd(program), info.id);
 		if (uses < 0)
 			return trieline_fail(error, uses, "asking what program `%s` uses: %s",
 					     bpf_program__name(program), strerror(-uses));
-		if (uses)
-			return trieline_fail(
-			    error, -EINVAL,
-			    "program `%s` (%s) is sleepable and looks tables up; grace periods do "
-			    "not wait for it: expected programs that cannot sleep",
-			    bpf_program__name(program), section);
+		if (!uses)
+			continue;
+		if (!sleeps) {
+			int failed = trieline_stays_awake(bpf_program__insns(program),
+							  bpf_program__insn_cnt(program), &why);
+
+			if (!failed)
+				continue;
+			if (failed != -EINVAL)
+				return trieline_fail(error, failed, "%s", why.text);
+		}
+		return trieline_fail(error, -EINVAL,
+				     "program `%s` (%s) %s and looks tables up; grace periods do "
+				     "not wait for it: expected programs that cannot sleep",
+				     bpf_program__name(program), section, why.text);
 	}
 	return 0;
 }

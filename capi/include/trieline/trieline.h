@@ -69,9 +69,8 @@ struct trieline_options {
 	uint64_t bytes;	 /* of all together: a power of two from 64 KiB; default 64 MiB */
 };
 
-/* What a table is searched for. Keys of TRIELINE_KEY have 32, 48, 64, 96, 128, 144, 160, 256, 320, 512, 1024
- * or 2048 bits. For another width take the next of these, with zero bits behind each key, here and in
- * programs: prefixes are counted from the front, so that answers are the same. */
+/* What a table is searched for: addresses, or keys of 1 to 2048 bits, a key of `bits` bits being (bits + 7) /
+ * 8 bytes. */
 #define TRIELINE_IPV4 (4u << 16 | 32u)
 #define TRIELINE_IPV6 (6u << 16 | 128u)
 #define TRIELINE_KEY(bits) ((uint32_t)(bits))
@@ -109,7 +108,8 @@ struct trieline *trieline_open(const char *directory, struct trieline_error *err
 /* Pins them in `directory` of a BPF file system, made if missing: then they stay when this process ends. */
 int trieline_pin(struct trieline *t, const char *directory, struct trieline_error *error);
 
-/* Removes the pin of `directory`, and the directory if it is empty then. Programs keep the tables. */
+/* Removes the pin of `directory`, and the directory if it is empty then; -EBUSY while a process, also this
+ * one, has the tables open. Programs keep them. */
 int trieline_unpin(const char *directory, struct trieline_error *error);
 
 /* Ends the handle; NULL is allowed. Nobody may use it meanwhile. Pinned tables stay, and programs keep
@@ -192,12 +192,17 @@ struct trieline_loaded {
  * (# begins a comment), JSON with "dst" (also of `ip -j route`) or `ip route` lines, packed by gzip or not;
  * `-` is standard input. A prefix without a value gets `value`; words get the numbers 1, 2, ... in the order
  * they appear. A bad file changes nothing: the text names file, line, what stands there and what was
- * expected. -ENOSPC can leave the table of IPv4 new and that of IPv6 old. *loaded may be NULL. */
+ * expected. -ENOSPC can leave the table of IPv4 new and that of IPv6 old: then the text says so. *loaded may
+ * be NULL. */
 int trieline_load_file(struct trieline *t, const char *file, uint32_t ipv4, uint32_t ipv6, uint32_t value,
 		       struct trieline_loaded *loaded, struct trieline_error *error);
 
 /* --- for the loader (trieline/libbpf.h uses them) --------------------------------------------------------
  */
+
+/* 0 if a loaded program of these `count` instructions (bpf_program__insns) hands no callback to a work queue
+ * or a task, where it may sleep; else -EINVAL, and the text says by what it does so. */
+int trieline_stays_awake(const void *instructions, size_t count, struct trieline_error *error);
 
 /* The map's descriptor; it is the handle's: do not close it. */
 int trieline_map_fd(struct trieline *t);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * trieline/libbpf.h: a program placed, loaded and run; one that sleeps, one of the other home and nothing at
- * all refused. usage: place arena|array OBJECT SLEEPABLE OTHER
+ * trieline/libbpf.h: a program placed, loaded and run; one that sleeps, one with a callback that may, one of
+ * the other home and nothing at all refused. usage: place arena|array OBJECT SLEEPABLE OTHER DEFERRED
  */
 #include <stdlib.h>
 #include <trieline/libbpf.h>
@@ -32,10 +32,10 @@ int main(int count, char **args)
 {
 	const unsigned char net[4] = {192, 0, 2, 0}, half[4] = {192, 0, 2, 128};
 	struct trieline_options options = {TRIELINE_ANY, 0, 0};
-	struct bpf_object *object, *sleepable, *other;
+	struct bpf_object *object, *sleepable, *deferred, *other;
 	struct trieline *t;
 
-	if (count != 5)
+	if (count != 6)
 		return 2;
 	options.home = strcmp(args[1], "arena") ? TRIELINE_ARRAY : TRIELINE_ARENA;
 	t = trieline_create(&options, &error);
@@ -49,6 +49,11 @@ int main(int count, char **args)
 	sleepable = bpf_object__open(args[3]);
 	EXPECT(sleepable && trieline_load_object(t, sleepable, &error) == -EINVAL && error.code == -EINVAL);
 	EXPECT(strstr(error.text, "`sleeps` (syscall) is sleepable"));
+	deferred = bpf_object__open(args[5]);
+	EXPECT(deferred && trieline_load_object(t, deferred, &error) == -EINVAL);
+	/* Before Linux 6.10 there is no such function, and the load fails. */
+	EXPECT(strstr(error.text, "`deferred` (tc) calls bpf_wq_set_callback_impl") ||
+	       strstr(error.text, "loading"));
 	other = bpf_object__open(args[4]);
 	EXPECT(other && trieline_load_object(t, other, &error) == -EINVAL);
 	EXPECT(strstr(error.text, "has no place for tables in an"));
@@ -56,6 +61,7 @@ int main(int count, char **args)
 	EXPECT(trieline_check(t, NULL, &error) == -EINVAL && trieline_place(NULL, object, NULL) == -EINVAL);
 
 	bpf_object__close(other);
+	bpf_object__close(deferred);
 	bpf_object__close(sleepable);
 	bpf_object__close(object);
 	trieline_close(t);

@@ -1,11 +1,13 @@
 //! Where two tables differ: in their prefixes, or in their answers to addresses.
 
-use super::input::{Rows, Table};
+use super::input::{Rows, Table, typed};
 use crate::output::{List, Output};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io::Write;
+use trieline_lpm::io::KeyPrefix;
 use trieline_lpm::ops::{self, Change};
-use trieline_lpm::{Address, Prefix};
+use trieline_lpm::{Address, Prefix, with_key};
 
 /// A difference.
 #[derive(Debug, Serialize)]
@@ -72,17 +74,21 @@ pub fn diff(old: &Table, mut new: Table, forwarding: bool, output: &Output) -> a
     let mut old = old.clone();
     if !has_values {
         // Values that only one has say nothing about the other.
-        for rows in [&mut old.v4, &mut new.v4] {
-            rows.iter_mut().for_each(|row| row.1 = 1);
-        }
-        for rows in [&mut old.v6, &mut new.v6] {
-            rows.iter_mut().for_each(|row| row.1 = 1);
-        }
+        old.values_mut().chain(new.values_mut()).for_each(|value| *value = 1);
     }
     let names = Names { old: &old, new: &new, has_values };
     let mut list = List::new(output, output.stdout());
-    family(&old.v4, &new.v4, forwarding, &names, &mut list)?;
-    family(&old.v6, &new.v6, forwarding, &names, &mut list)?;
+    family(&old.v4, &new.v4, forwarding, &names, Prefix::to_string, &mut list)?;
+    family(&old.v6, &new.v6, forwarding, &names, Prefix::to_string, &mut list)?;
+    let widths: BTreeSet<u16> = old.keys.keys().chain(new.keys.keys()).copied().collect();
+    for bits in widths {
+        let done = with_key!(bits, K => {
+            let rows = |table: &Table| -> Rows<K> { table.keys.get(&bits).map_or(Vec::new(), |rows| typed(rows)) };
+            let show = |prefix: &Prefix<K>| KeyPrefix::of(prefix, bits).to_string();
+            family(&rows(&old), &rows(&new), forwarding, &names, show, &mut list)
+        });
+        done.transpose()?;
+    }
     list.finish()
 }
 
@@ -91,11 +97,12 @@ fn family<A: Address, W: Write>(
     new: &Rows<A>,
     forwarding: bool,
     names: &Names<'_>,
+    show: impl Fn(&Prefix<A>) -> String,
     list: &mut List<'_, W>,
 ) -> anyhow::Result<()> {
     let (old, new) = (old.iter().copied(), new.iter().copied());
     let mut push = |prefix: Prefix<A>, from, to| {
-        list.push(&Difference::new(prefix.to_string(), from, to, names), Difference::text)
+        list.push(&Difference::new(show(&prefix), from, to, names), Difference::text)
     };
     if forwarding {
         for region in ops::compare(old, new).filter(|region| region.value.0 != region.value.1) {

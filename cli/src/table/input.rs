@@ -1,13 +1,15 @@
 //! Tables read from files of any format, sorted, each prefix once.
 
 use super::map;
+use super::prefix::AnyPrefix;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::Path;
-use trieline_lpm::io::{self, Format, MrtValue, PrefixList, ReadOptions};
-use trieline_lpm::{Address, IpPrefix, Prefix};
+use trieline_lpm::io::{self, Format, KeyPrefix, MrtValue, PrefixList, ReadOptions};
+use trieline_lpm::{Address, IpPrefix, Key, Prefix};
 
 /// Names of the formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -60,16 +62,27 @@ pub struct ReadArgs {
     /// The peer whose routes of an MRT dump are taken [default: each prefix's first]
     #[arg(long, value_name = "ADDRESS")]
     mrt_peer: Option<IpAddr>,
+    #[command(flatten)]
+    key: KeyArgs,
 }
 
-impl Default for ReadArgs {
-    /// As told by the content.
-    fn default() -> Self {
-        Self { from: None, mrt_value: MrtValueName::Nexthop, mrt_peer: None }
-    }
+/// What a map's keys are, where the map does not say it or says it wrong.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct KeyArgs {
+    /// Maps and text have keys of so many bits, no addresses; `-4` and `-6`: addresses
+    #[arg(long = "key", value_name = "BITS", value_parser = clap::value_parser!(u16).range(KEY_BITS))]
+    pub bits: Option<u16>,
 }
+
+/// Widths of keys.
+const KEY_BITS: RangeInclusive<i64> = 1..=2048;
 
 impl ReadArgs {
+    /// As told by the content.
+    pub fn of(key: KeyArgs) -> Self {
+        Self { from: None, mrt_value: MrtValueName::Nexthop, mrt_peer: None, key }
+    }
+
     fn options(&self) -> ReadOptions {
         ReadOptions {
             format: self.from.map(FormatName::format),
@@ -79,6 +92,7 @@ impl ReadArgs {
                 MrtValueName::Med => MrtValue::Med,
             },
             mrt_peer: self.mrt_peer,
+            key_bits: self.key.bits,
         }
     }
 }
@@ -86,13 +100,18 @@ impl ReadArgs {
 /// The prefixes of a family, in order.
 pub type Rows<A> = Vec<(Prefix<A>, u32)>;
 
-/// A table of both families.
+/// Prefixes of keys of one width, in order.
+pub type KeyRows = Vec<(KeyPrefix, u32)>;
+
+/// A table of both families, and of other keys.
 #[derive(Debug, Clone)]
 pub struct Table {
     /// IPv4.
     pub v4: Rows<u32>,
     /// IPv6.
     pub v6: Rows<u128>,
+    /// Other keys, by their width in bits.
+    pub keys: BTreeMap<u16, KeyRows>,
     /// What values stand for.
     pub names: BTreeMap<u32, String>,
     /// Whether the file had values; if not, all are 1.
@@ -105,7 +124,7 @@ impl Table {
     /// Reads a file, or a BPF map if it is the name of one; only `family` if one is given.
     pub fn read(path: &Path, args: &ReadArgs, family: Option<u8>) -> anyhow::Result<Self> {
         let mut list = match map::named(path) {
-            Some(name) => map::read(name)?,
+            Some(name) => map::read(name, args.key.bits, family)?,
             None => io::read(path, &args.options())?,
         };
         if family == Some(6) {
@@ -114,19 +133,24 @@ impl Table {
         if family == Some(4) {
             list.prefixes.v6.clear();
         }
+        if family.is_some() {
+            list.keys.clear();
+        }
         Self::of(list).with_context(|| path.display().to_string())
     }
 
     fn of(list: PrefixList) -> anyhow::Result<Self> {
-        let prefixes = &list.prefixes;
-        let values = || prefixes.v4.iter().map(|row| row.1).chain(prefixes.v6.iter().map(|row| row.1));
-        let with = values().filter(Option::is_some).count();
-        let all = prefixes.len();
+        let rows = || {
+            let v4 = list.prefixes.v4.iter().map(|row| (AnyPrefix::Ip(IpPrefix::V4(row.0)), row.1));
+            let v6 = list.prefixes.v6.iter().map(|row| (AnyPrefix::Ip(IpPrefix::V6(row.0)), row.1));
+            let keys = list.keys.values().flatten();
+            v4.chain(v6).chain(keys.map(|row| (AnyPrefix::Key(row.0.clone()), row.1)))
+        };
+        let with = rows().filter(|row| row.1.is_some()).count();
+        let all = rows().count();
         if with != 0 && with != all {
-            let without = prefixes.v4.iter().find(|row| row.1.is_none()).map(|row| IpPrefix::V4(row.0));
-            let without =
-                without.or(prefixes.v6.iter().find(|row| row.1.is_none()).map(|row| IpPrefix::V6(row.0)));
-            let first = without.map(|prefix| prefix.to_string()).unwrap_or_default();
+            let without = rows().find(|row| row.1.is_none());
+            let first = without.map(|row| row.0.to_string()).unwrap_or_default();
             bail!(
                 "{with} prefixes have a value and {} have none (the first is {first}); expected all or none",
                 all - with
@@ -135,6 +159,7 @@ impl Table {
         Ok(Self {
             v4: sorted(list.prefixes.v4),
             v6: sorted(list.prefixes.v6),
+            keys: list.keys.into_iter().map(|(bits, rows)| (bits, sorted(rows))).collect(),
             names: list.names,
             has_values: with > 0,
             skipped: list.skipped,
@@ -143,27 +168,85 @@ impl Table {
 
     /// Number of prefixes.
     pub fn len(&self) -> usize {
-        self.v4.len() + self.v6.len()
+        self.v4.len() + self.v6.len() + self.keys.values().map(Vec::len).sum::<usize>()
     }
 
-    /// All prefixes in order, IPv4 first; without values where the file had none.
-    pub fn rows(&self) -> impl Iterator<Item = (IpPrefix, Option<u32>)> + Clone + '_ {
-        let value = |value: u32| self.has_values.then_some(value);
-        let v4 = self.v4.iter().map(move |row| (IpPrefix::V4(row.0), value(row.1)));
-        v4.chain(self.v6.iter().map(move |row| (IpPrefix::V6(row.0), value(row.1))))
+    /// All prefixes of addresses in order, IPv4 first; without values where the file had none.
+    pub fn ip_rows(&self) -> impl Iterator<Item = (IpPrefix, Option<u32>)> + Clone + '_ {
+        let v4 = self.v4.iter().map(|row| (IpPrefix::V4(row.0), self.shown(row.1)));
+        v4.chain(self.v6.iter().map(|row| (IpPrefix::V6(row.0), self.shown(row.1))))
+    }
+
+    /// All prefixes in order, IPv4, IPv6, then other keys.
+    pub fn rows(&self) -> impl Iterator<Item = (AnyPrefix, Option<u32>)> + Clone + '_ {
+        let keys = self.keys.values().flatten();
+        let keys = keys.map(|row| (AnyPrefix::Key(row.0.clone()), self.shown(row.1)));
+        self.ip_rows().map(|row| (AnyPrefix::Ip(row.0), row.1)).chain(keys)
+    }
+
+    fn shown(&self, value: u32) -> Option<u32> {
+        self.has_values.then_some(value)
+    }
+
+    /// The values of all prefixes.
+    pub fn values(&self) -> impl Iterator<Item = u32> + '_ {
+        let keys = self.keys.values().flatten().map(|row| row.1);
+        self.v4.iter().map(|row| row.1).chain(self.v6.iter().map(|row| row.1)).chain(keys)
+    }
+
+    /// The same, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut u32> {
+        let keys = self.keys.values_mut().flatten().map(|row| &mut row.1);
+        self.v4.iter_mut().map(|row| &mut row.1).chain(self.v6.iter_mut().map(|row| &mut row.1)).chain(keys)
     }
 
     /// Keeps the prefixes that `outer` covers.
-    pub fn narrow(&mut self, outer: IpPrefix) {
+    pub fn narrow(&mut self, outer: &AnyPrefix) {
+        self.only(outer.family());
         match outer {
-            IpPrefix::V4(outer) => {
-                self.v4.retain(|row| outer.covers(&row.0));
-                self.v6.clear();
+            AnyPrefix::Ip(IpPrefix::V4(outer)) => self.v4.retain(|row| outer.covers(&row.0)),
+            AnyPrefix::Ip(IpPrefix::V6(outer)) => self.v6.retain(|row| outer.covers(&row.0)),
+            AnyPrefix::Key(outer) => {
+                self.keys.values_mut().for_each(|rows| rows.retain(|row| outer.covers(&row.0)));
             }
-            IpPrefix::V6(outer) => {
-                self.v6.retain(|row| outer.covers(&row.0));
-                self.v4.clear();
+        }
+    }
+
+    /// Keeps the prefixes that cover `inner`.
+    pub fn widen(&mut self, inner: &AnyPrefix) {
+        self.only(inner.family());
+        match inner {
+            AnyPrefix::Ip(IpPrefix::V4(inner)) => self.v4 = covering(&self.v4, *inner),
+            AnyPrefix::Ip(IpPrefix::V6(inner)) => self.v6 = covering(&self.v6, *inner),
+            AnyPrefix::Key(inner) => {
+                self.keys.values_mut().for_each(|rows| *rows = covering_keys(rows, inner))
             }
+        }
+    }
+
+    /// Widths of its keys that are no addresses.
+    pub fn widths(&self) -> Vec<u16> {
+        self.keys.keys().copied().collect()
+    }
+
+    /// An error if `prefix` is of keys as none of this table's is.
+    pub fn expect_keys(&self, prefix: &AnyPrefix, path: &Path) -> anyhow::Result<()> {
+        match prefix {
+            AnyPrefix::Key(key) => expect_width(key, &self.widths(), path),
+            AnyPrefix::Ip(_) => Ok(()),
+        }
+    }
+
+    /// Keeps what is of a family, 0 for other keys.
+    fn only(&mut self, family: u8) {
+        if family != 4 {
+            self.v4.clear();
+        }
+        if family != 6 {
+            self.v6.clear();
+        }
+        if family != 0 {
+            self.keys.clear();
         }
     }
 
@@ -182,6 +265,11 @@ impl Table {
         self.v4 = sorted(lay4.map(|(prefix, value)| (prefix, Some(value))).collect());
         let lay6 = std::mem::take(&mut self.v6).into_iter().chain(other.v6);
         self.v6 = sorted(lay6.map(|(prefix, value)| (prefix, Some(value))).collect());
+        for (bits, over) in other.keys {
+            let rows = self.keys.entry(bits).or_default();
+            let lay = std::mem::take(rows).into_iter().chain(over);
+            *rows = sorted(lay.map(|(prefix, value)| (prefix, Some(value))).collect());
+        }
         Ok(())
     }
 
@@ -226,17 +314,16 @@ impl Table {
                 *value = *number;
             }
         };
-        self.v4.iter_mut().for_each(|row| number(&mut row.1));
-        self.v6.iter_mut().for_each(|row| number(&mut row.1));
+        self.values_mut().for_each(number);
         self.names = renamed;
     }
 }
 
 /// In order; of equal prefixes the last counts.
-fn sorted<A: Address>(rows: Vec<(Prefix<A>, Option<u32>)>) -> Rows<A> {
-    let mut rows: Rows<A> = rows.into_iter().map(|(prefix, value)| (prefix, value.unwrap_or(1))).collect();
+fn sorted<P: Ord>(rows: Vec<(P, Option<u32>)>) -> Vec<(P, u32)> {
+    let mut rows: Vec<_> = rows.into_iter().map(|(prefix, value)| (prefix, value.unwrap_or(1))).collect();
     if !rows.is_sorted_by(|one, next| one.0 < next.0) {
-        rows.sort_by_key(|row| row.0);
+        rows.sort_by(|one, two| one.0.cmp(&two.0));
         rows.dedup_by(|next, kept| {
             let is_same = next.0 == kept.0;
             if is_same {
@@ -254,6 +341,37 @@ pub fn covering<A: Address>(rows: &[(Prefix<A>, u32)], prefix: Prefix<A>) -> Vec
     let found = lengths.filter_map(|len| {
         let at = rows.binary_search_by_key(&Prefix::truncated(prefix.addr(), len), |row| row.0).ok()?;
         rows.get(at).copied()
+    });
+    found.collect()
+}
+
+/// Whether `key` has as many bytes as keys of `bits` bits.
+pub fn is_width(key: &KeyPrefix, bits: u16) -> bool {
+    key.key().len() == usize::from(bits).div_ceil(8)
+}
+
+/// An error if `key` has not as many bytes as one of the widths that a table has.
+pub fn expect_width(key: &KeyPrefix, has: &[u16], path: &Path) -> anyhow::Result<()> {
+    if has.iter().any(|bits| is_width(key, *bits)) {
+        return Ok(());
+    }
+    let has: Vec<String> = has.iter().map(u16::to_string).collect();
+    let has = if has.is_empty() { "addresses".into() } else { format!("keys of {} bits", has.join(", ")) };
+    bail!("{}: {key} has {} bits; expected {has}", path.display(), 8 * key.key().len())
+}
+
+/// Rows of keys in the first bits of a type that is as wide or wider.
+pub fn typed<const BITS: u16, const BYTES: usize>(rows: &[(KeyPrefix, u32)]) -> Rows<Key<BITS, BYTES>> {
+    rows.iter().map(|(prefix, value)| (prefix.prefix(), *value)).collect()
+}
+
+/// The same of keys that have as many bytes. O(width · log n).
+pub fn covering_keys(rows: &KeyRows, prefix: &KeyPrefix) -> KeyRows {
+    let lengths = 0..=prefix.len();
+    let found = lengths.filter_map(|len| {
+        let outer = KeyPrefix::truncated(prefix.key(), len);
+        let at = rows.binary_search_by(|row| row.0.cmp(&outer)).ok()?;
+        rows.get(at).cloned()
     });
     found.collect()
 }

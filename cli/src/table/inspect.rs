@@ -12,9 +12,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 use trieline_lpm::image::verify::TableReport;
-use trieline_lpm::io::snapshot::{Snapshot, SnapshotError, Stored};
+use trieline_lpm::io::snapshot::{Snapshot, SnapshotError, Stored, TableInfo};
 use trieline_lpm::io::{Format, detect};
-use trieline_lpm::{Address, Prefix, ops};
+use trieline_lpm::{Prefix, ops, with_key};
 
 /// Values that people see; JSON has all.
 const SHOWN: usize = 10;
@@ -47,26 +47,36 @@ pub fn stat(path: &Path, args: &ReadArgs, family: Option<u8>, output: &Output) -
     if let Some(table) = &table {
         document.insert("ipv4".into(), table.v4.len().into());
         document.insert("ipv6".into(), table.v6.len().into());
-        let _ = writeln!(text, "prefixes  {} IPv4, {} IPv6", table.v4.len(), table.v6.len());
+        document.insert("keys".into(), keys(table));
+        let _ = writeln!(text, "prefixes  {}", counts(table));
+        if let Some(key) = map::named(path).map(map::key).transpose()?.flatten() {
+            let _ = writeln!(text, "key       {key}");
+            document.insert("key".into(), key.into());
+        }
         if table.skipped > 0 {
             document.insert("skipped".into(), table.skipped.into());
             let _ = writeln!(text, "skipped   {} entries that are no unicast prefixes", table.skipped);
         }
-        for (name, key, lengths) in
-            [("IPv4", "lengths4", lengths(&table.v4)), ("IPv6", "lengths6", lengths(&table.v6))]
-        {
+        let of_keys = table.keys.iter().map(|(bits, rows)| {
+            let lengths = lengths(rows.iter().map(|row| row.0.len()));
+            (format!("{bits} bits"), format!("lengths_{bits}"), lengths)
+        });
+        let families = [
+            ("IPv4".into(), "lengths4".into(), lengths(table.v4.iter().map(|row| row.0.len()))),
+            ("IPv6".into(), "lengths6".into(), lengths(table.v6.iter().map(|row| row.0.len()))),
+        ];
+        for (name, key, lengths) in families.into_iter().chain(of_keys) {
             if !lengths.is_empty() {
                 let words: Vec<String> =
                     lengths.iter().map(|(len, count)| format!("/{len} {count}")).collect();
-                let _ = writeln!(text, "{name}      {}", words.join("  "));
+                let _ = writeln!(text, "{name:<9} {}", words.join("  "));
             }
             let lengths = lengths.iter().map(|(len, count)| (len.to_string(), Value::from(*count)));
-            document.insert(key.into(), lengths.collect::<Map<_, _>>().into());
+            document.insert(key, lengths.collect::<Map<_, _>>().into());
         }
         if table.has_values {
             let mut values: BTreeMap<u32, u64> = BTreeMap::new();
-            let all = table.v4.iter().map(|row| row.1).chain(table.v6.iter().map(|row| row.1));
-            all.for_each(|value| *values.entry(value).or_default() += 1);
+            table.values().for_each(|value| *values.entry(value).or_default() += 1);
             let mut values: Vec<_> = values.into_iter().collect();
             values.sort_by_key(|(value, count)| (u64::MAX - count, *value));
             let _ = writeln!(text, "values    {}", values.len());
@@ -135,10 +145,25 @@ pub fn mebibytes(bytes: u64) -> String {
     }
 }
 
-fn lengths<A: Address>(rows: &[(Prefix<A>, u32)]) -> BTreeMap<u16, u64> {
+fn lengths(each: impl Iterator<Item = u16>) -> BTreeMap<u16, u64> {
     let mut lengths = BTreeMap::new();
-    rows.iter().for_each(|(prefix, _)| *lengths.entry(prefix.len()).or_default() += 1);
+    each.for_each(|len| *lengths.entry(len).or_default() += 1);
     lengths
+}
+
+/// How many prefixes there are of each kind, in words.
+pub fn counts(table: &Table) -> String {
+    let mut words = format!("{} IPv4 and {} IPv6", table.v4.len(), table.v6.len());
+    for (bits, rows) in &table.keys {
+        let _ = write!(words, " and {} {bits}-bit", rows.len());
+    }
+    words
+}
+
+/// How many prefixes of other keys there are, by their width.
+pub fn keys(table: &Table) -> Value {
+    let counts = table.keys.iter().map(|(bits, rows)| (bits.to_string(), Value::from(rows.len())));
+    counts.collect::<Map<_, _>>().into()
 }
 
 /// `table verify`.
@@ -150,18 +175,14 @@ pub fn verify(path: &Path, output: &Output) -> anyhow::Result<ExitCode> {
     image.verify()?;
     let walked = begin.elapsed();
     let (mut prefixes, mut addresses) = (0, 0);
-    let mut others = 0;
     if image.has_prefixes() {
         let contents = image.contents()?;
         for table in contents.tables() {
             prefixes += table.entries;
             addresses += match table.family {
-                4 => answers::<u32>(&image, table.id)?,
-                6 => answers::<u128>(&image, table.id)?,
-                _ => {
-                    others += 1;
-                    0
-                }
+                4 => answers::<u32>(&image, table)?,
+                6 => answers::<u128>(&image, table)?,
+                _ => with_key!(table.key_bits, K => answers::<K>(&image, table)).transpose()?.unwrap_or(0),
             };
         }
     }
@@ -169,14 +190,12 @@ pub fn verify(path: &Path, output: &Output) -> anyhow::Result<ExitCode> {
     if output.json {
         output.document(&json!({
             "verified": true, "tables": image.directory().count(), "prefixes": prefixes, "addresses": addresses,
-            "tables_not_compared": others, "image_bytes": image.image_bytes(), "file_bytes": image.file_bytes(),
+            "image_bytes": image.image_bytes(), "file_bytes": image.file_bytes(),
             "open_verify_ms": ms(walked), "ms": ms(begin.elapsed()),
         }))?;
     } else if image.has_prefixes() {
-        let other =
-            if others > 0 { format!("; {others} tables of other keys not compared") } else { String::new() };
         output.text(&format!(
-            "{}: sound; {prefixes} prefixes, {addresses} addresses answered as they say{other} (opened and verified in {:.1} ms)",
+            "{}: sound; {prefixes} prefixes, {addresses} addresses answered as they say (opened and verified in {:.1} ms)",
             path.display(),
             ms(walked),
         ))?;
@@ -190,13 +209,14 @@ pub fn verify(path: &Path, output: &Output) -> anyhow::Result<ExitCode> {
 }
 
 /// Looks up the first and the last address of every stretch with one answer, and compares.
-fn answers<A: Stored>(image: &Snapshot, id: u32) -> anyhow::Result<u64> {
+fn answers<A: Stored>(image: &Snapshot, table: &TableInfo) -> anyhow::Result<u64> {
     let contents = image.contents()?;
+    let (id, bits) = (table.id, table.key_bits);
     let reader = image.reader();
     let mut count = 0;
-    for region in ops::regions(contents.entries::<A>(id)?.iter()) {
+    for region in ops::regions(contents.entries_narrow::<A>(id, bits)?.iter()) {
         for addr in [region.first, region.last] {
-            let found = reader.lookup(id, addr);
+            let found = reader.lookup_narrow(id, bits, addr);
             if found != region.value {
                 let word = |value: Option<u32>| value.map_or("nothing".to_owned(), |value| value.to_string());
                 bail!(

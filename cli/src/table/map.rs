@@ -3,10 +3,10 @@
 use anyhow::{anyhow, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use trieline_bpf::{Entries, LpmTrie};
+use trieline_bpf::{Entries, KeyType, LpmTrie};
+use trieline_lpm::Prefix;
 use trieline_lpm::image::layout::VALUE_MAX;
-use trieline_lpm::io::{Format, PrefixList};
-use trieline_lpm::{IpPrefix, Prefix};
+use trieline_lpm::io::{Format, KeyPrefix, PrefixList};
 
 const SCHEME: &str = "map:";
 
@@ -21,27 +21,47 @@ pub fn path(name: &str) -> PathBuf {
     PathBuf::from(if has_scheme { name.to_owned() } else { format!("{SCHEME}{name}") })
 }
 
-/// Reads a map; says on standard error when it changed meanwhile.
-pub fn read(name: &str) -> anyhow::Result<PrefixList> {
-    let trie = match name.strip_prefix("id:") {
+fn open(name: &str) -> anyhow::Result<LpmTrie> {
+    Ok(match name.strip_prefix("id:") {
         Some(id) => {
             let id =
                 id.parse().map_err(|_| anyhow!("map:{name}: {id:?} is no number of a map; expected id:N"))?;
             LpmTrie::by_id(id)?
         }
         None => LpmTrie::pinned(Path::new(name))?,
+    })
+}
+
+/// What a map's keys are made of, if it says so.
+pub fn key(name: &str) -> anyhow::Result<Option<String>> {
+    Ok(open(name)?.keys().map(KeyType::to_string))
+}
+
+/// The family of a trie's keys, 0 for other keys: what is asked for, else what they look like.
+fn family_of(trie: &LpmTrie, key: Option<u16>, family: Option<u8>) -> u8 {
+    let of_width = match trie.key_bits() {
+        32 => 4,
+        128 => 6,
+        _ => 0,
     };
-    let prefix = match trie.key_bits() {
-        32 => |addr: &[u8], len| {
-            let addr = u32::from_be_bytes(*addr.first_chunk()?);
-            Some(IpPrefix::V4(Prefix::truncated(addr, len)))
-        },
-        128 => |addr: &[u8], len| {
-            let addr = u128::from_be_bytes(*addr.first_chunk()?);
-            Some(IpPrefix::V6(Prefix::truncated(addr, len)))
-        },
-        bits => bail!("map:{name}: keys of {bits} bits; expected addresses of IPv4 (32) or IPv6 (128)"),
-    };
+    let looks_so = trie.keys().is_none_or(KeyType::is_address);
+    if key.is_none() && (looks_so || family == Some(of_width)) { of_width } else { 0 }
+}
+
+/// Reads a map; says on standard error what its keys are taken for, and when it changed meanwhile. `key` and `family` as the user
+/// asks for them.
+pub fn read(name: &str, key: Option<u16>, family: Option<u8>) -> anyhow::Result<PrefixList> {
+    let trie = open(name)?;
+    let bits = trie.key_bits();
+    let width = u16::try_from(bits).ok().filter(|bits| (1..=2048).contains(bits));
+    let width = width.ok_or_else(|| anyhow!("map:{name}: keys of {bits} bits; expected 1 to 2048"))?;
+    if let Some(asked) = key.filter(|asked| *asked != width) {
+        bail!("map:{name}: keys of {bits} bits; --key expects {asked}");
+    }
+    let family = family_of(&trie, key, family);
+    let is = if family == 0 { format!("keys of {bits} bits") } else { format!("IPv{family} addresses") };
+    let made_of = trie.keys().map(|keys| format!(" ({keys})")).unwrap_or_default();
+    eprintln!("map:{name}: {is}{made_of}");
     let reading = trie.read()?;
     let entries = &reading.entries;
     if let Some(before) = reading.changing {
@@ -53,9 +73,16 @@ pub fn read(name: &str) -> anyhow::Result<PrefixList> {
     let mut list = PrefixList::new(Format::Text);
     let values = Values::of(&trie, entries);
     for (len, addr, value) in entries.iter() {
-        let prefix =
-            prefix(addr, len as u16).ok_or_else(|| anyhow!("map:{name}: a key without an address"))?;
-        list.prefixes.push(prefix, Some(values.number(&trie, value)));
+        let (len, value) = (len as u16, Some(values.number(&trie, value)));
+        match (family, addr.first_chunk(), addr.first_chunk()) {
+            (4, Some(addr), _) => {
+                list.prefixes.v4.push((Prefix::truncated(u32::from_be_bytes(*addr), len), value));
+            }
+            (6, _, Some(addr)) => {
+                list.prefixes.v6.push((Prefix::truncated(u128::from_be_bytes(*addr), len), value));
+            }
+            _ => list.keys.entry(width).or_default().push((KeyPrefix::truncated(addr, len), value)),
+        }
     }
     list.names = values.names();
     Ok(list)

@@ -1,15 +1,16 @@
 //! Tables written: as lines or JSON on standard output, or as a file of any format.
 
-use super::input::{FormatName, Table};
+use super::input::{FormatName, Rows, Table, typed};
+use super::prefix::AnyPrefix;
 use crate::output::{List, Output};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-use trieline_lpm::IpPrefix;
 use trieline_lpm::io::snapshot::{Builder, Saved};
 use trieline_lpm::io::{Sink, iproute, json, mrt, text};
+use trieline_lpm::with_key;
 
 /// A prefix in JSON; keys of `ip -j route` where they fit.
 #[derive(Debug, Serialize)]
@@ -32,7 +33,7 @@ pub struct Row {
 
 impl Row {
     /// A prefix of a table.
-    pub fn new(prefix: IpPrefix, value: Option<u32>, names: &BTreeMap<u32, String>) -> Self {
+    pub fn new(prefix: &AnyPrefix, value: Option<u32>, names: &BTreeMap<u32, String>) -> Self {
         let name = value.and_then(|value| names.get(&value)).cloned();
         Self { dst: prefix.to_string(), prefix: None, kind: None, value, name }
     }
@@ -91,7 +92,7 @@ pub fn table(table: &Table, args: &WriteArgs, output: &Output) -> anyhow::Result
     if args.output.is_none()
         && (args.format.is_none() || args.format == Some(FormatName::Json) && output.json)
     {
-        list(table.rows().map(|(prefix, value)| Row::new(prefix, value, names)), output)?;
+        list(table.rows().map(|(prefix, value)| Row::new(&prefix, value, names)), output)?;
         return Ok(());
     }
     let path = args.output.as_deref().unwrap_or(Path::new("-"));
@@ -100,12 +101,20 @@ pub fn table(table: &Table, args: &WriteArgs, output: &Output) -> anyhow::Result
         image(table, names, path)?;
         return Ok(());
     }
+    if matches!(format, FormatName::Iproute | FormatName::Mrt)
+        && let Some(bits) = table.keys.keys().next()
+    {
+        bail!(
+            "{}: keys of {bits} bits; files of this format have addresses: expected text, json or image",
+            path.display()
+        );
+    }
     let mut to = Sink::create(path).with_context(|| path.display().to_string())?;
     let written = match format {
         FormatName::Text => text::write(&mut to, table.rows(), names),
         FormatName::Json => json::write(&mut to, table.rows(), names),
-        FormatName::Iproute => iproute::write(&mut to, table.rows(), names),
-        FormatName::Mrt => mrt::write(&mut to, table.rows(), names, now()),
+        FormatName::Iproute => iproute::write(&mut to, table.ip_rows(), names),
+        FormatName::Mrt => mrt::write(&mut to, table.ip_rows(), names, now()),
         FormatName::Image => Ok(()),
     };
     written.and_then(|()| to.finish()).with_context(|| path.display().to_string())
@@ -116,6 +125,13 @@ pub fn image(table: &Table, names: &BTreeMap<u32, String>, path: &Path) -> anyho
     let mut builder = Builder::new();
     builder.table(super::TABLE4, table.v4.iter().copied())?;
     builder.table(super::TABLE6, table.v6.iter().copied())?;
+    for (id, (bits, rows)) in (super::TABLE_KEYS..).zip(&table.keys) {
+        let done = with_key!(*bits, K => {
+            let rows: Rows<K> = typed(rows);
+            builder.table_narrow(id, *bits, rows)
+        });
+        done.transpose()?;
+    }
     for (value, name) in names {
         builder.name(*value, name);
     }

@@ -5,58 +5,16 @@ pub mod cases;
 pub mod netns;
 pub mod packet;
 
-use std::fs;
+#[path = "../../../bpf/tests/common/bpffs.rs"]
+mod bpffs;
+#[allow(unused_imports, reason = "each test file uses a part")]
+pub use bpffs::{BpfFs, homes, skip};
+
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use libbpf_rs::{MapCore, libbpf_sys as sys};
 use trieline_dataplane::{Action, Dataplane, Home, Options, Port, PortFlags, ReaderGrace, VERDICTS};
 use trieline_lpm::{Image, IpPrefix, Table};
-
-/// Why the tests of this file cannot run here. TRIELINE_NO_SKIP=1 makes that a failure.
-pub fn skip(what: &str) -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if root {
-        return false;
-    }
-    assert!(std::env::var_os("TRIELINE_NO_SKIP").is_none(), "{what} may not be skipped, and needs root");
-    println!("SKIP: {what}: needs root");
-    true
-}
-
-/// A BPF file system of this test's own, unmounted at the end.
-pub struct BpfFs(PathBuf);
-
-impl BpfFs {
-    pub fn mount() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("tldp-{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        rustix::mount::mount(
-            "bpf",
-            &path,
-            "bpf",
-            rustix::mount::MountFlags::empty(),
-            None::<&std::ffi::CStr>,
-        )
-        .unwrap();
-        Self(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for BpfFs {
-    fn drop(&mut self) {
-        rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH).ok();
-        fs::remove_dir(&self.0).ok();
-    }
-}
 
 pub fn options(fs: &BpfFs, home: Home) -> Options {
     Options {
@@ -67,18 +25,6 @@ pub fn options(fs: &BpfFs, home: Home) -> Options {
         actions: 256,
         adjacencies: 256,
     }
-}
-
-/// Homes of this kernel. The arena may be missing (Linux 6.1), the array may not.
-pub fn homes() -> Vec<Home> {
-    let probe = trieline_dataplane::probe();
-    assert_eq!(probe.array, Ok(()));
-    let mut homes = vec![Home::Array];
-    match probe.arena {
-        Ok(()) => homes.push(Home::Arena),
-        Err(reason) => println!("SKIP: arena: {reason}"),
-    }
-    homes
 }
 
 /// Number of the loopback device: always there, and what BPF_PROG_TEST_RUN takes a packet to come from when asked for 1.

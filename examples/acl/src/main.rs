@@ -16,7 +16,8 @@ fn read_list(tables: &mut Tables, list: &str) -> Result<(), Box<dyn Error>> {
     println!("{list}: {} IPv4 and {} IPv6 prefixes", prefixes.v4.len(), prefixes.v6.len());
     let (v4, v6) = (prefixes.v4.into_iter(), prefixes.v6.into_iter());
     Table::create(tables.image(), 0, v4.map(|(prefix, value)| (prefix, value.unwrap_or(1))))?;
-    Table::create(tables.image(), 1, v6.map(|(prefix, value)| (prefix, value.unwrap_or(1))))?;
+    Table::create(tables.image(), 1, v6.map(|(prefix, value)| (prefix, value.unwrap_or(1))))
+        .map_err(|error| format!("the list of IPv4 is new, that of IPv6 is not: {error}"))?;
     Ok(())
 }
 
@@ -47,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             break;
         }
         if let Err(error) = read_list(&mut tables, list) {
-            eprintln!("acl: {error}; the list stays as it was");
+            eprintln!("acl: {error}; what is not said to be new stays as it was");
         }
     }
     println!("dropped {} IPv4 and {} IPv6 packets", dropped(&object, 0)?, dropped(&object, 1)?);

@@ -184,7 +184,7 @@ fn story(program: &Path, home: Home) {
     loader.signal("HUP");
     let error = loader.err.next().unwrap().unwrap();
     assert!(error.contains(&format!("{}:2: ", list.display())) && error.contains("33 is over 32"), "{error}");
-    assert!(error.contains("the list stays as it was"), "{error}");
+    assert!(error.contains("what is not said to be new stays as it was"), "{error}");
     assert!(bed.passes("10.9.0.1") && bed.passes("10.9.0.2") && !bed.passes("10.9.0.3"));
     // (4) what was dropped
     loader.signal("TERM");

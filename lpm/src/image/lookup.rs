@@ -67,11 +67,23 @@ impl<'a> Reader<'a> {
         self.table(id)?.lookup(addr)
     }
 
+    /// As [`Reader::lookup`] in a table of keys of `key_bits` bits, which stand in the first bits of `addr`: see
+    /// [`Table::create_narrow`](crate::Table::create_narrow). Bits behind them do not count.
+    pub fn lookup_narrow<A: Address>(&self, id: u32, key_bits: u16, addr: A) -> Option<u32> {
+        self.table_narrow(id, key_bits)?.lookup(addr)
+    }
+
     /// Table `id` for lookups one after another. None: no such table, or one of another family or width.
     ///
     /// It gives the answers that [`Reader::lookup`] gives, also after the table has been replaced, only then more slowly.
     #[inline]
     pub fn table<A: Address>(&self, id: u32) -> Option<TableReader<'a, A>> {
+        self.table_narrow(id, A::WIDTH)
+    }
+
+    /// As [`Reader::table`], a table of keys of `key_bits` bits, which stand in the first bits of those of `A`.
+    #[inline]
+    pub fn table_narrow<A: Address>(&self, id: u32, key_bits: u16) -> Option<TableReader<'a, A>> {
         if id >= self.tables {
             return None;
         }
@@ -84,7 +96,7 @@ impl<'a> Reader<'a> {
         }
         let root = &self.words[root - HEADER..palette];
         let kind = root[offset_of!(TableHeader, key_family) / 4].load(Ordering::Relaxed);
-        if kind as u8 != A::FAMILY || kind >> 16 != u32::from(A::WIDTH) {
+        if kind as u8 != A::FAMILY || kind >> 16 != u32::from(key_bits) || key_bits > A::WIDTH {
             return None;
         }
         Some(TableReader {
@@ -92,6 +104,7 @@ impl<'a> Reader<'a> {
             // Without the instruction all go the long way.
             near_end: if self.popcnt { self.end.saturating_mul(layout::UNIT) } else { 0 },
             id,
+            key_bits,
             root,
             palette: self.words[palette..].first_chunk()?,
             bits,
@@ -200,6 +213,7 @@ pub struct TableReader<'a, A> {
     /// The byte offset before which a node must begin to be looked at the short way.
     pub(super) near_end: u32,
     pub(super) id: u32,
+    key_bits: u16,
     /// The table's header and the root's words.
     root: &'a [AtomicU32],
     pub(super) palette: &'a Palette,
@@ -214,7 +228,7 @@ impl<A: Address> TableReader<'_, A> {
         let value = self.find(addr);
         let fallback = self.fallback();
         if fallback & layout::REPLACED != 0 {
-            return again(self.reader.words, self.id, addr);
+            return again(self.reader.words, self.id, self.key_bits, addr);
         }
         // It is in the nearest cache, and costs less than a branch that depends on the address.
         let value = core::hint::select_unpredictable(value != 0, value, fallback);
@@ -307,11 +321,11 @@ const LEAF6_REF: u32 = layout::node_ref(layout::LEAF6, 0) >> layout::REF_KIND_SH
 /// root is marked as replaced by then.
 #[cold]
 #[inline(never)]
-fn again<A: Address>(words: &[AtomicU32], id: u32, addr: A) -> Option<u32> {
+fn again<A: Address>(words: &[AtomicU32], id: u32, key_bits: u16, addr: A) -> Option<u32> {
     let reader = Reader::checked(words);
     let mut value = 0;
     for _ in 0..TRIES {
-        let table = reader.table::<A>(id)?;
+        let table = reader.table_narrow::<A>(id, key_bits)?;
         let (found, fallback) = (table.find(addr), table.fallback());
         value = if found != 0 { found } else { fallback & layout::VALUE_MAX };
         if fallback & layout::REPLACED == 0 {

@@ -69,6 +69,22 @@ pub enum Error {
         /// The value given.
         value: u32,
     },
+    /// A table for keys of so many bits cannot be made of keys of this type.
+    #[error("keys of {bits} bits do not fit into a table for keys of {most}")]
+    KeyBits {
+        /// Bits asked for.
+        bits: u16,
+        /// Bits of the type.
+        most: u16,
+    },
+    /// A prefix is longer than the table's keys.
+    #[error("a prefix of {len} bits in a table for keys of {key_bits}")]
+    TooLong {
+        /// Length of the prefix.
+        len: u16,
+        /// Width of the table's keys.
+        key_bits: u16,
+    },
     /// As many readers as there are slots are registered already.
     #[error("all {slots} reader slots are taken")]
     NoSlot {
@@ -269,6 +285,11 @@ impl<M: Memory, G: Grace> Image<M, G> {
     /// zero from then on. Each range is told once. O(free blocks); call it after much was removed and [`Image::settle`].
     pub fn take_unused(&mut self) -> Vec<Range<u64>> {
         self.space.take_unused()
+    }
+
+    /// Takes back ranges of [`Image::take_unused`] whose pages could not be given back: what is still free of them is told again.
+    pub fn offer_unused(&mut self, ranges: &[Range<u64>]) {
+        self.space.offer_unused(ranges);
     }
 
     /// Fills every block with `word` once its grace period is over, so that a reader that still holds it is found out. For tests.

@@ -471,6 +471,14 @@ impl Space {
         ranges
     }
 
+    /// Tells these ranges of [`Space::take_unused`] once more, as far as they are free then.
+    pub fn offer_unused(&mut self, ranges: &[Range<u64>]) {
+        for range in ranges {
+            let chunks = (range.start / u64::from(CHUNK)) as usize..(range.end / u64::from(CHUNK)) as usize;
+            self.touched[chunks].fill(true);
+        }
+    }
+
     /// Whether something waits for a grace period.
     pub fn waiting(&self) -> bool {
         self.is_pending() || !self.limbo.is_empty()

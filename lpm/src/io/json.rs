@@ -251,9 +251,9 @@ struct Row<'a> {
 }
 
 /// Writes prefixes as [`read`] reads them, one object a line.
-pub fn write<'a>(
+pub fn write(
     to: &mut impl Write,
-    prefixes: impl Iterator<Item = (IpPrefix, Option<u32>)> + 'a,
+    prefixes: impl Iterator<Item = (impl fmt::Display, Option<u32>)>,
     names: &BTreeMap<u32, String>,
 ) -> std::io::Result<()> {
     let mut before = "[";

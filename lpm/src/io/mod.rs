@@ -7,6 +7,7 @@ mod hops;
 pub mod iproute;
 #[cfg(feature = "json")]
 pub mod json;
+mod keys;
 #[cfg(feature = "mrt")]
 pub mod mrt;
 #[cfg(all(feature = "shm", target_os = "linux"))]
@@ -17,6 +18,7 @@ pub mod snapshot;
 mod source;
 pub mod text;
 
+pub use keys::KeyPrefix;
 pub use sink::Sink;
 
 use crate::{IpPrefix, Prefix};
@@ -146,6 +148,8 @@ pub struct PrefixList {
     pub format: Format,
     /// The prefixes in the file's order; `None` where no value stood beside one. Where a prefix stands twice, the last counts.
     pub prefixes: Prefixes<Option<u32>>,
+    /// Prefixes of keys that are no addresses, by the keys' width.
+    pub keys: BTreeMap<u16, Vec<(KeyPrefix, Option<u32>)>>,
     /// What values stand for, where the file has words for them: a country code, a next hop.
     pub names: BTreeMap<u32, String>,
     /// Entries of the file that say nothing about unicast forwarding (MRT: multicast, other address families).
@@ -155,7 +159,8 @@ pub struct PrefixList {
 impl PrefixList {
     /// An empty list.
     pub fn new(format: Format) -> Self {
-        Self { format, prefixes: Prefixes::default(), names: BTreeMap::new(), skipped: 0 }
+        let (prefixes, keys, names) = (Prefixes::default(), BTreeMap::new(), BTreeMap::new());
+        Self { format, prefixes, keys, names, skipped: 0 }
     }
 }
 
@@ -180,13 +185,15 @@ pub struct ReadOptions {
     pub mrt_value: MrtValue,
     /// The peer whose routes of an MRT dump are taken; `None`: of each prefix the first entry.
     pub mrt_peer: Option<IpAddr>,
+    /// Text only: its lines have keys of this width, in hexadecimal digits, instead of addresses.
+    pub key_bits: Option<u16>,
 }
 
 /// Reads `path` (`-` is standard input), packed by gzip (with feature `mrt` also bzip2) or not. O(file).
 pub fn read(path: &Path, options: &ReadOptions) -> Result<PrefixList, ImportError> {
     let source = Source::open(path)?;
     match options.format.unwrap_or_else(|| detect(source.head())) {
-        Format::Text => text::from(source),
+        Format::Text => text::from(source, options.key_bits),
         Format::IpRoute => iproute::from(source),
         #[cfg(feature = "json")]
         Format::Json => json::from(source),

@@ -1,10 +1,11 @@
 //! Prefix lists as text: one `PREFIX [VALUE]` a line, plain or gzip.
 
 use super::source::Source;
-use super::{Format, ImportError, PrefixList};
+use super::{Format, ImportError, KeyPrefix, PrefixList};
 use crate::IpPrefix;
 use crate::image::layout::VALUE_MAX;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
 use std::format;
 use std::io::Write;
 use std::path::Path;
@@ -14,17 +15,22 @@ use std::vec::Vec;
 /// Reads `path` (`-` is standard input), packed or not: an address or a prefix a line, then optionally a value from 1 to 2^31-1
 /// or a word; `#` begins a comment. Words get the values 1, 2, ... in the order they appear; numbers and words do not mix.
 pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
-    from(Source::open(path)?)
+    from(Source::open(path)?, None)
 }
 
-pub(super) fn from(source: Source) -> Result<PrefixList, ImportError> {
+/// As [`read`]; with `key_bits`, lines begin with prefixes of keys of that width instead of addresses.
+pub(super) fn from(source: Source, key_bits: Option<u16>) -> Result<PrefixList, ImportError> {
     let mut list = PrefixList::new(Format::Text);
     let mut values: HashMap<String, u32> = HashMap::new();
     let mut numbers = false;
     source.for_each_line(|line| {
         let mut columns = line.split_ascii_whitespace();
-        let prefix: IpPrefix =
-            columns.next().unwrap_or_default().parse().map_err(|error| format!("{error}"))?;
+        let first = columns.next().unwrap_or_default();
+        let (mut address, mut key) = (None, None);
+        match key_bits {
+            None => address = Some(first.parse::<IpPrefix>().map_err(|error| format!("{error}"))?),
+            Some(bits) => key = Some((bits, KeyPrefix::of_width(first, bits)?)),
+        }
         let value = match columns.next() {
             None => None,
             Some(column) => match column.parse::<u32>() {
@@ -48,7 +54,12 @@ pub(super) fn from(source: Source) -> Result<PrefixList, ImportError> {
         if let Some(more) = columns.next() {
             return Err(format!("{more:?} after the value; expected PREFIX [VALUE]"));
         }
-        list.prefixes.push(prefix, value);
+        if let Some(prefix) = address {
+            list.prefixes.push(prefix, value);
+        }
+        if let Some((bits, prefix)) = key {
+            list.keys.entry(bits).or_default().push((prefix, value));
+        }
         Ok(())
     })?;
     Ok(list)
@@ -64,9 +75,9 @@ fn is_word(text: &str) -> bool {
 
 /// Writes prefixes as [`read`] reads them. Where each value has a name of one word, the words stand in the second column (and may
 /// come back with other numbers); pass no names to write numbers.
-pub fn write<'a>(
+pub fn write(
     to: &mut impl Write,
-    prefixes: impl Iterator<Item = (IpPrefix, Option<u32>)> + Clone + 'a,
+    prefixes: impl Iterator<Item = (impl Display, Option<u32>)> + Clone,
     names: &BTreeMap<u32, String>,
 ) -> std::io::Result<()> {
     let mut words: Vec<&str> = names.values().map(String::as_str).collect();

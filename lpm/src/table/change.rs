@@ -63,6 +63,7 @@ impl<A: Address> Table<A> {
     ) -> Result<usize, Error> {
         let mut changes: Vec<_> = changes.into_iter().collect();
         changes.iter().filter_map(|(_, value)| *value).try_for_each(check_value)?;
+        changes.iter().try_for_each(|(prefix, _)| self.check_length(prefix))?;
         // Each prefix before those that it covers, and the last of equal ones first.
         changes.reverse();
         changes.sort_by_key(|(prefix, _)| *prefix);
@@ -91,6 +92,7 @@ impl<A: Address> Table<A> {
         prefix: Prefix<A>,
         value: Option<u32>,
     ) -> Result<Option<u32>, Error> {
+        self.check_length(&prefix)?;
         self.touch(image, core::iter::once(&prefix));
         let change = self.shadow.change(prefix, value);
         if change.old != change.new {
@@ -130,7 +132,7 @@ impl<A: Address> Table<A> {
         let is_outgrown = self.root.bits < root_bits::<A>(self.shadow.len() / 2, is_deep);
         if is_much || is_outgrown || self.uncoded > self.shadow.len() {
             self.uncoded = 0;
-            match Root::build(image, self.id, &self.shadow) {
+            match Root::build(image, self.id, self.key_bits, &self.shadow) {
                 // Where a new root does not fit, this one still does.
                 Err(Error::Full { .. }) => (),
                 Err(error) => return Err(error),

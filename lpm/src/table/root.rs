@@ -79,6 +79,7 @@ impl Root {
     pub fn build<M: Memory, G: Grace, A: Address>(
         image: &mut Image<M, G>,
         id: u32,
+        key_bits: u16,
         shadow: &Shadow<A>,
     ) -> Result<Self, Error> {
         let is_deep = || shadow.iter().any(|(prefix, _)| prefix.len() > HOSTS_FROM);
@@ -136,7 +137,7 @@ impl Root {
             (offset_of!(TableHeader, fallback), fallback),
             (
                 offset_of!(TableHeader, key_family),
-                u32::from(A::FAMILY) | u32::from(bits) << 8 | u32::from(A::WIDTH) << 16,
+                u32::from(A::FAMILY) | u32::from(bits) << 8 | u32::from(key_bits) << 16,
             ),
             (offset_of!(TableHeader, prefixes), shadow.len() as u32),
             (offset_of!(TableHeader, root_bytes), 4 * count as u32),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * Loads the maps of an object, pins each as DIRECTORY/NAME, prints `NAME ID`, and stores what standard input
- * says, a line an entry: `NAME ADDRESS LENGTH VALUE`, the value in hexadecimal, byte by byte. usage: fill
- * OBJECT DIRECTORY
+ * says, a line an entry: `NAME ADDRESS LENGTH VALUE`, the value in hexadecimal, byte by byte, and so an
+ * address that is none. usage: fill OBJECT DIRECTORY
  */
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
@@ -11,18 +11,25 @@
 #include <stdio.h>
 #include <string.h>
 
+static void bytes(const char *hex, unsigned char *to)
+{
+	for (size_t at = 0; hex[2 * at]; at++)
+		sscanf(hex + 2 * at, "%2hhx", &to[at]);
+}
+
 static void store(struct bpf_object *object, const char *name, const char *address, unsigned length,
 		  const char *hex)
 {
-	unsigned char key[20] = {0}, value[64] = {0};
+	unsigned char key[64] = {0}, value[64] = {0};
 	int fd = bpf_object__find_map_fd_by_name(object, name);
 
 	memcpy(key, &length, 4);
-	if (fd < 0 || inet_pton(strchr(address, ':') ? AF_INET6 : AF_INET, address, key + 4) != 1)
+	if (!strpbrk(address, ".:"))
+		bytes(address, key + 4);
+	else if (inet_pton(strchr(address, ':') ? AF_INET6 : AF_INET, address, key + 4) != 1)
 		errx(1, "%s %s", name, address);
-	for (size_t at = 0; hex[2 * at]; at++)
-		sscanf(hex + 2 * at, "%2hhx", &value[at]);
-	if (bpf_map_update_elem(fd, key, value, BPF_ANY))
+	bytes(hex, value);
+	if (fd < 0 || bpf_map_update_elem(fd, key, value, BPF_ANY))
 		err(1, "%s %s/%u", name, address, length);
 }
 

@@ -48,7 +48,10 @@ struct Packed {
 }
 
 impl Packed {
-    fn new<A: Stored>(prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>) -> Result<Self, Error> {
+    fn new<A: Stored>(
+        key_bits: u16,
+        prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
+    ) -> Result<Self, Error> {
         let mut sorted: Vec<(Prefix<A>, u32)> = prefixes.into_iter().collect();
         // Stable: of equal prefixes the last counts.
         sorted.sort_by_key(|(prefix, _)| *prefix);
@@ -59,21 +62,23 @@ impl Packed {
             }
             is_same
         });
-        let key_bytes = usize::from(A::WIDTH).div_ceil(8);
+        let key_bytes = usize::from(key_bits).div_ceil(8);
         let mut entries = Vec::with_capacity(sorted.len() * (key_bytes + ENTRY_MORE));
         for (prefix, value) in &sorted {
             if !(1..=VALUE_MAX).contains(value) {
                 return Err(Error::Value { value: *value });
             }
-            for at in (0..A::WIDTH).step_by(64) {
+            if prefix.len() > key_bits {
+                return Err(Error::TooLong { len: prefix.len(), key_bits });
+            }
+            for at in (0..key_bits).step_by(64) {
                 let count = (key_bytes - usize::from(at / 8)).min(8);
                 entries.extend_from_slice(&prefix.addr().word_at(at).to_be_bytes()[..count]);
             }
             entries.extend_from_slice(&prefix.len().to_le_bytes());
             entries.extend_from_slice(&value.to_le_bytes());
         }
-        let (family, key_bits, count) = (A::FAMILY, A::WIDTH, sorted.len());
-        Ok(Self { family, key_bits, count, entries, create: create::<A> })
+        Ok(Self { family: A::FAMILY, key_bits, count: sorted.len(), entries, create: create::<A> })
     }
 
     fn key_bytes(&self) -> usize {
@@ -90,7 +95,7 @@ fn create<A: Stored>(packed: &Packed, id: u32, image: &mut Heap) -> Result<(), E
         let value = u32::from_le_bytes([more[2], more[3], more[4], more[5]]);
         (Prefix::truncated(A::from_bytes(key), len), value)
     });
-    Table::<A>::create(image, id, prefixes).map(|_| ())
+    Table::<A>::create_narrow(image, id, packed.key_bits, prefixes).map(|_| ())
 }
 
 impl Builder {
@@ -105,10 +110,20 @@ impl Builder {
         id: u32,
         prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
     ) -> Result<(), Error> {
+        self.table_narrow(id, A::WIDTH, prefixes)
+    }
+
+    /// As [`Builder::table`], a table of keys of `key_bits` bits, as [`Table::create_narrow`] makes them.
+    pub fn table_narrow<A: Stored>(
+        &mut self,
+        id: u32,
+        key_bits: u16,
+        prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
+    ) -> Result<(), Error> {
         if id >= TABLES_MAX {
             return Err(Error::NoSuchTable { id, tables: TABLES_MAX });
         }
-        self.tables.insert(id, Packed::new(prefixes)?);
+        self.tables.insert(id, Packed::new(key_bits, prefixes)?);
         Ok(())
     }
 

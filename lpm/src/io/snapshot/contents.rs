@@ -5,6 +5,7 @@ use super::map::Bytes;
 use super::{ENTRY_MORE, HEADER_BYTES, SnapshotError, TABLE_BYTES, VERSION};
 use crate::image::layout::VALUE_MAX;
 use crate::image::verify::{Report, TableReport};
+use crate::io::KeyPrefix;
 use crate::{Address, Key, Prefix};
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
@@ -63,6 +64,18 @@ impl TableInfo {
 
     fn entry_bytes(&self) -> usize {
         self.key_bytes() + ENTRY_MORE
+    }
+
+    /// What `of` makes of the `nth` entry's key, length and value.
+    fn entry<T>(&self, bytes: &Bytes, nth: usize, of: impl FnOnce(&[u8], u16, u32) -> T) -> T {
+        // The widest key has 256 bytes.
+        let mut entry = [0; 256 + ENTRY_MORE];
+        let entry = &mut entry[..self.entry_bytes()];
+        bytes.copy_to(self.at + nth * entry.len(), entry);
+        let (key, more) = entry.split_at(self.key_bytes());
+        let len = u16::from_le_bytes([more[0], more[1]]);
+        let value = u32::from_le_bytes([more[2], more[3], more[4], more[5]]);
+        of(key, len, value)
     }
 }
 
@@ -268,12 +281,26 @@ impl<'a> Contents<'a> {
 
     /// The prefixes of table `id`; an error when there is none with keys of `A`.
     pub fn entries<A: Stored>(&self, id: u32) -> Result<Entries<'a, A>, SnapshotError> {
-        let is_it =
-            |table: &&TableInfo| table.id == id && (table.family, table.key_bits) == (A::FAMILY, A::WIDTH);
+        self.entries_narrow(id, A::WIDTH)
+    }
+
+    /// As [`Contents::entries`] of a table of keys of `key_bits` bits, which stand in the first bits of those of `A`.
+    pub fn entries_narrow<A: Stored>(&self, id: u32, key_bits: u16) -> Result<Entries<'a, A>, SnapshotError> {
+        let is_it = |table: &&TableInfo| {
+            table.id == id && (table.family, table.key_bits) == (A::FAMILY, key_bits) && key_bits <= A::WIDTH
+        };
         match self.tables.iter().find(is_it) {
             Some(table) => Ok(Entries { bytes: self.bytes, table: *table, keys: PhantomData }),
-            None => Err(SnapshotError::NoTable { path: self.path.into(), id, key_bits: A::WIDTH }),
+            None => Err(SnapshotError::NoTable { path: self.path.into(), id, key_bits }),
         }
+    }
+
+    /// The prefixes of a table of these contents, in order, whatever its keys are.
+    pub fn key_prefixes(&self, table: &TableInfo) -> impl Iterator<Item = (KeyPrefix, u32)> + 'a {
+        let (bytes, table) = (self.bytes, *table);
+        (0..table.entries as usize).map(move |nth| {
+            table.entry(bytes, nth, |key, len, value| (KeyPrefix::truncated(key, len), value))
+        })
     }
 }
 
@@ -299,14 +326,8 @@ impl<'a, A: Stored> Entries<'a, A> {
     /// The `nth` in order. Panics when there are not so many.
     fn entry(&self, nth: usize) -> (Prefix<A>, u32) {
         debug_assert!(nth < self.len());
-        // The widest key has 256 bytes.
-        let mut entry = [0; 256 + ENTRY_MORE];
-        let entry = &mut entry[..self.table.entry_bytes()];
-        self.bytes.copy_to(self.table.at + nth * entry.len(), entry);
-        let (key, more) = entry.split_at(self.table.key_bytes());
-        let len = u16::from_le_bytes([more[0], more[1]]);
-        let value = u32::from_le_bytes([more[2], more[3], more[4], more[5]]);
-        (Prefix::truncated(A::from_bytes(key), len), value)
+        let prefix = |key: &[u8], len, value| (Prefix::truncated(A::from_bytes(key), len), value);
+        self.table.entry(self.bytes, nth, prefix)
     }
 
     /// All in order: by address, shorter first.

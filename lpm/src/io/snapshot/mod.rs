@@ -286,7 +286,7 @@ impl Snapshot {
         }
     }
 
-    /// All IPv4 and IPv6 prefixes of the file, as from any other. Several tables of a family are laid over one another.
+    /// All prefixes of the file, as from any other. Several tables of a family and width are laid over one another.
     pub fn to_list(&self) -> Result<PrefixList, SnapshotError> {
         let contents = self.contents()?;
         let mut list = PrefixList::new(Format::Snapshot);
@@ -300,7 +300,11 @@ impl Snapshot {
                     let entries = contents.entries::<u128>(table.id)?;
                     list.prefixes.v6.extend(entries.iter().map(|(prefix, value)| (prefix, Some(value))));
                 }
-                _ => list.skipped += table.entries,
+                _ => {
+                    let prefixes = contents.key_prefixes(table);
+                    let prefixes = prefixes.map(|(prefix, value)| (prefix, Some(value)));
+                    list.keys.entry(table.key_bits).or_default().extend(prefixes);
+                }
             }
         }
         list.names = contents.names().clone();

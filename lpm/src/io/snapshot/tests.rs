@@ -70,6 +70,36 @@ fn compare<A: Stored, const N: usize>(
     }
 }
 
+/// A table of an odd width from a wider type, read as such and as bytes.
+#[test]
+fn narrow_tables_are_saved() {
+    type Wide = Key<64, 8>;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("narrow.img");
+    let mut random = Random(11);
+    for bits in [7, 13, 48, 63] {
+        let prefixes = random.prefixes::<Wide, 8>(500).into_iter().filter(|(prefix, _)| prefix.len() <= bits);
+        let prefixes: std::collections::BTreeMap<_, _> = prefixes.collect();
+        let mut builder = Builder::new();
+        builder.table_narrow(2, bits, prefixes.clone()).unwrap();
+        builder.save(&path).unwrap();
+        let snapshot = Snapshot::open(&path).unwrap();
+        let contents = snapshot.contents().unwrap();
+        let entries = contents.entries_narrow::<Wide>(2, bits).unwrap();
+        assert!(entries.iter().eq(prefixes.clone()));
+        assert!(contents.entries::<Wide>(2).is_err());
+        for prefix in prefixes.keys() {
+            let found = snapshot.reader().lookup_narrow(2, bits, prefix.last());
+            assert_eq!(found, entries.longest(prefix.last()).map(|(_, value)| value));
+        }
+        let list = snapshot.to_list().unwrap();
+        let typed = list.keys[&bits].iter().map(|(prefix, value)| (prefix.prefix(), value.unwrap()));
+        assert!(typed.eq(prefixes.clone()) && list.skipped == 0);
+        let long = [(Prefix::truncated(Wide::new([0; 8]), bits + 1), 1)];
+        assert!(matches!(builder.table_narrow(3, bits, long), Err(Error::TooLong { .. })));
+    }
+}
+
 #[test]
 fn what_is_saved_is_found() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,0 +1,152 @@
+//! `table get`: longest matches of addresses and keys, in an image by its lookup, in other files by their prefixes.
+
+use super::GetArgs;
+use super::input::{Table, covering, covering_keys, expect_width, is_stdin, is_width};
+use super::inspect;
+use super::prefix::AnyAddress;
+use super::print::Row;
+use crate::addresses::{Addresses, Asked, Query};
+use crate::output::{List, Output};
+use crate::route::usage;
+use anyhow::bail;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use trieline_lpm::io::KeyPrefix;
+use trieline_lpm::io::snapshot::{Root, Snapshot, Stored};
+use trieline_lpm::{Prefix, with_key};
+
+/// Addresses that are answered before the answers are shown.
+const BATCH: usize = 4096;
+
+/// Says what is found for an address.
+type Ask<'a> = Box<dyn Fn(&AnyAddress) -> anyhow::Result<Row> + 'a>;
+
+/// `table get`.
+pub fn get(args: &GetArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
+    if is_stdin(&args.file) && args.addresses.contains(&Query::Stdin) {
+        return Err(usage("table and addresses from standard input; expected one of them".into()).into());
+    }
+    let answer: Ask<'_> = match inspect::image(&args.file)? {
+        Some(image) => {
+            image.verify()?;
+            Box::new(move |addr| in_image(&image, addr))
+        }
+        None => {
+            let table = Table::read(&args.file, &args.read, family)?;
+            Box::new(move |addr| in_table(&table, addr, &args.file))
+        }
+    };
+    let mut addresses = Addresses::new(&args.addresses, family);
+    let mut list = List::new(output, output.stdout());
+    let mut none = false;
+    loop {
+        let batch = addresses.batch(BATCH)?;
+        if batch.is_empty() {
+            break;
+        }
+        for addr in batch {
+            let row = answer(&addr)?;
+            none |= row.kind.is_some();
+            list.push(&row, Row::text)?;
+        }
+        list.flush()?;
+    }
+    list.finish()?;
+    Ok(super::no_if(none))
+}
+
+/// The answer of an image: the value by its lookup, the prefix from what it was made of.
+fn in_image(image: &Snapshot, addr: &AnyAddress) -> anyhow::Result<Row> {
+    let root = image.directory().find(|root| match addr {
+        AnyAddress::Key(key) => root.family == 0 && is_width(key, root.key_bits),
+        AnyAddress::Ip(_) => root.family == addr.family(),
+    });
+    let Some(root) = root else {
+        if let AnyAddress::Key(key) = addr {
+            let widths = image.directory().filter(|root| root.family == 0).map(|root| root.key_bits);
+            expect_width(key, &widths.collect::<Vec<_>>(), image.path())?;
+        }
+        return Ok(nothing(addr));
+    };
+    let (value, found) = match addr {
+        AnyAddress::Ip(IpAddr::V4(addr)) => {
+            answer::<u32>(image, &root, (*addr).into(), |prefix| prefix.to_string())?
+        }
+        AnyAddress::Ip(IpAddr::V6(addr)) => {
+            answer::<u128>(image, &root, (*addr).into(), |prefix| prefix.to_string())?
+        }
+        AnyAddress::Key(key) => {
+            let bits = root.key_bits;
+            let found = with_key!(bits, K => {
+                let show = |prefix: &Prefix<K>| KeyPrefix::of(prefix, bits).to_string();
+                answer(image, &root, key.prefix().addr(), show)
+            });
+            found.transpose()?.unwrap_or_default()
+        }
+    };
+    let Some(value) = value else { return Ok(nothing(addr)) };
+    if !image.has_prefixes() {
+        return Ok(Row { value: Some(value), kind: None, ..nothing(addr) });
+    }
+    match found {
+        Some((prefix, expected)) if expected == value => {
+            let name = image.contents()?.names().get(&value).cloned();
+            Ok(Row { prefix: Some(prefix), value: Some(value), kind: None, name, ..nothing(addr) })
+        }
+        _ => bail!(
+            "{}: the image answers {addr} by {value}, its prefixes do not: `trieline table verify` says more",
+            image.path().display()
+        ),
+    }
+}
+
+/// What an image says of an address, and of its prefixes, if it has them, the one that decides.
+type Answer = (Option<u32>, Option<(String, u32)>);
+
+fn answer<A: Stored>(
+    image: &Snapshot,
+    root: &Root,
+    addr: A,
+    show: impl Fn(&Prefix<A>) -> String,
+) -> anyhow::Result<Answer> {
+    let value = image.reader().lookup_narrow(root.id, root.key_bits, addr);
+    if !image.has_prefixes() {
+        return Ok((value, None));
+    }
+    let found = image.contents()?.entries_narrow::<A>(root.id, root.key_bits)?.longest(addr);
+    Ok((value, found.map(|(prefix, value)| (show(&prefix), value))))
+}
+
+fn in_table(table: &Table, addr: &AnyAddress, path: &Path) -> anyhow::Result<Row> {
+    let found = match addr {
+        AnyAddress::Ip(IpAddr::V4(addr)) => {
+            let found = covering(&table.v4, Prefix::host((*addr).into()));
+            found.last().map(|row| (row.0.to_string(), row.1))
+        }
+        AnyAddress::Ip(IpAddr::V6(addr)) => {
+            let found = covering(&table.v6, Prefix::host((*addr).into()));
+            found.last().map(|row| (row.0.to_string(), row.1))
+        }
+        AnyAddress::Key(key) => {
+            expect_width(key, &table.widths(), path)?;
+            let rows = table.keys.iter().find(|(bits, _)| is_width(key, **bits)).map(|(_, rows)| rows);
+            let found = rows.map(|rows| covering_keys(rows, key)).unwrap_or_default();
+            found.last().map(|row| (row.0.to_string(), row.1))
+        }
+    };
+    Ok(match found {
+        None => nothing(addr),
+        Some((prefix, value)) => Row {
+            prefix: Some(prefix),
+            kind: None,
+            value: table.has_values.then_some(value),
+            name: table.names.get(&value).cloned(),
+            ..nothing(addr)
+        },
+    })
+}
+
+fn nothing(addr: &AnyAddress) -> Row {
+    Row { dst: addr.to_string(), prefix: None, kind: Some("none"), value: None, name: None }
+}
