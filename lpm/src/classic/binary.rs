@@ -99,11 +99,13 @@ impl<A: Address> Binary<A> {
         let mut done = 0;
         while let Some(&(at, prefix)) = all.get(done) {
             done += 1;
-            let (len, node) = (prefix.len() + 1, self.node(at));
-            // The whole key's node has no further bit, so no child.
-            for (child, addr) in node.child.iter().zip([prefix.addr(), prefix.last().masked(len)]) {
-                if *child != NONE {
-                    all.push((*child, Prefix::truncated(addr, len)));
+            for bit in 0..2 {
+                let child = self.node(at).child[bit];
+                if child != NONE {
+                    // A whole key's node has no child: `verify` sees to it.
+                    let len = A::WIDTH.min(prefix.len() + 1);
+                    let addr = if bit == 0 { prefix.addr() } else { prefix.last() };
+                    all.push((child, Prefix::truncated(addr, len)));
                 }
             }
         }

@@ -5,10 +5,20 @@
 //! Use [`crate::Table`] or a map for work.
 
 mod binary;
+pub mod fib;
+pub mod lctrie;
+mod level;
+pub mod patricia;
 pub mod poptrie;
+pub mod relaxed;
 
 pub use binary::Binary;
+pub use fib::Fib;
+pub use lctrie::LcTrie;
+pub use level::{Fill, LevelTrie, Rule, Sizes};
+pub use patricia::Patricia;
 pub use poptrie::Poptrie;
+pub use relaxed::Relaxed;
 
 use crate::view::{PathStep, View};
 use crate::{Address, Prefix};
