@@ -1,9 +1,11 @@
 //! `trieline table`: prefix tables in files, whatever their format; no daemon and no root needed.
 
 mod compare;
+mod draw;
 mod input;
 mod inspect;
 mod map;
+mod opened;
 mod print;
 
 use crate::addresses::Addresses;
@@ -12,6 +14,7 @@ use crate::progress::Bars;
 use crate::route::{Query, expect_family, parse_query, usage};
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
+use draw::DrawArgs;
 use input::{FormatName, ReadArgs, Table, covering, is_stdin};
 use print::{Row, WriteArgs};
 use serde_json::json;
@@ -83,6 +86,9 @@ pub enum TableCommand {
     /// The prefixes that a prefix covers, in order; exit code 1 when there is none
     #[command(after_help = FILES)]
     Covered(RelatedArgs),
+    /// Draw a small table as a structure keeps it, and the way of a lookup in it
+    #[command(after_help = draw::HELP)]
+    Draw(DrawArgs),
 }
 
 /// What to build.
@@ -215,6 +221,7 @@ pub fn run(command: &TableCommand, family: Option<u8>, output: &Output) -> anyho
         TableCommand::Aggregate(args) => aggregate(args, family, output),
         TableCommand::Covering(args) => related(args, family, output, true),
         TableCommand::Covered(args) => related(args, family, output, false),
+        TableCommand::Draw(args) => draw::run(args, family, output),
     }
 }
 

@@ -3,6 +3,7 @@
 mod addresses;
 mod complaint;
 mod demo;
+mod draw;
 mod engines;
 mod lab;
 mod look;

@@ -1,5 +1,7 @@
 //! An image laid open: its nodes are those that the check counts, its ways cover every key, and its paths end at what lookups find.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use trieline_lpm::image::view::TableView;
 use trieline_lpm::view::View;
 use trieline_lpm::{Address, HeapMemory, Image, Key, Memory, NoReaders, Prefix, Table};
