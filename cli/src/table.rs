@@ -1,10 +1,12 @@
 //! `trieline table`: prefix tables in files, whatever their format; no daemon and no root needed.
 
 mod compare;
+mod draw;
 mod get;
 mod input;
 mod inspect;
 mod map;
+mod opened;
 mod prefix;
 mod print;
 
@@ -14,6 +16,7 @@ use crate::progress::Bars;
 use crate::route::{expect_family, usage};
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
+use draw::DrawArgs;
 use input::{FormatName, KeyArgs, ReadArgs, Rows, Table, is_stdin, typed};
 use prefix::{AnyAddress, AnyPrefix};
 use print::{Row, WriteArgs};
@@ -90,6 +93,9 @@ pub enum TableCommand {
     /// The prefixes that a prefix covers, in order; exit code 1 when there is none
     #[command(after_help = FILES)]
     Covered(RelatedArgs),
+    /// Draw a small table as a structure keeps it, and the way of a lookup in it
+    #[command(after_help = draw::HELP)]
+    Draw(DrawArgs),
 }
 
 /// What to build.
@@ -224,6 +230,7 @@ pub fn run(command: &TableCommand, family: Option<u8>, output: &Output) -> anyho
         TableCommand::Aggregate(args) => aggregate(args, family, output),
         TableCommand::Covering(args) => related(args, family, output, true),
         TableCommand::Covered(args) => related(args, family, output, false),
+        TableCommand::Draw(args) => draw::run(args, family, output),
     }
 }
 

@@ -3,6 +3,7 @@
 mod addresses;
 mod complaint;
 mod demo;
+mod draw;
 mod engines;
 mod lab;
 mod look;
@@ -12,6 +13,7 @@ mod output;
 mod progress;
 mod route;
 mod table;
+mod tries;
 
 use clap::{Parser, Subcommand};
 use output::Output;

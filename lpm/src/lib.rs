@@ -15,6 +15,7 @@ pub mod oracle;
 mod prefix;
 mod shadow;
 mod table;
+pub mod view;
 
 pub use image::grace::{Both, Grace, NoReaders};
 pub use image::lookup::{Reader, TableReader};

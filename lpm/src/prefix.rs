@@ -17,7 +17,7 @@ pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + 'static + Stor
     const FAMILY: u8;
     /// The address of all zero bits.
     const ZERO: Self;
-    /// The `bits` bits that begin `at` bits from the left, as a number. Bits past the end are 0. `bits` ≤ 24.
+    /// The `bits` bits that begin `at` bits from the left, as a number. Bits past the end are 0. `bits` ≤ 32.
     fn bits_at(self, at: u16, bits: u16) -> usize;
     /// The 64 bits that begin `at` bits from the left, those past the end 0.
     fn word_at(self, at: u16) -> u64;

@@ -5,7 +5,8 @@
 
 mod common;
 
-use common::{Header, engine::Engine};
+use common::Header;
+use common::engine::{Engine, sparse, tries};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use trieline_lpm::classic::{Poptrie, poptrie::DIRECT_BITS};
@@ -68,10 +69,16 @@ impl<'a, A: Key> Twin<'a, A> {
         }
         // Few direct bits, so that short prefixes fall into nodes too; and those of the paper.
         let poptrie = |bits| Poptrie::with_direct_bits(bits, prefixes.iter().copied()).unwrap();
-        let engines: Vec<Box<dyn Engine<A>>> = match prefixes.len() {
+        let mut engines: Vec<Box<dyn Engine<A>>> = match prefixes.len() {
             0 => vec![Box::new(poptrie(5))],
             _ => vec![Box::new(poptrie(5)), Box::new(poptrie(DIRECT_BITS))],
         };
+        for mut trie in tries().into_iter().chain([sparse()]) {
+            for (prefix, value) in prefixes {
+                trie.insert(*prefix, *value);
+            }
+            engines.push(Box::new(trie));
+        }
         Self { memory, image, table, oracle, engines }
     }
 
@@ -88,6 +95,12 @@ impl<'a, A: Key> Twin<'a, A> {
             None => {
                 assert_eq!(self.table.remove(&mut self.image, &prefix).unwrap(), self.oracle.remove(&prefix))
             }
+        }
+    }
+
+    fn verify_engines(&self) {
+        for engine in &self.engines {
+            engine.verify(self.table.len());
         }
     }
 
@@ -169,6 +182,7 @@ fn stream<A: Key>(start: Vec<(Prefix<A>, u32)>, updates: Vec<(Prefix<A>, Option<
         let prefix =
             if value.is_none() && !inserted.is_empty() { inserted[n % inserted.len()] } else { prefix };
         twin.set(prefix, value);
+        twin.verify_engines();
         inserted.push(prefix);
         twin.check(prefix.addr());
         twin.check(prefix.last());
@@ -244,6 +258,7 @@ fn exhaustive<A: Key>(at: u16, others: &[(Prefix<A>, u32)]) -> BTreeSet<&'static
             let report = verify(memory.words()).unwrap();
             kinds.extend(report.tables[0].nodes.iter().map(|(kind, _)| *kind));
             assert_eq!(report.tables[0].prefixes, gray.count_ones() + others.len() as u32);
+            twin.verify_engines();
         }
         for host in &universe[7..] {
             twin.check(host.addr());

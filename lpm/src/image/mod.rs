@@ -18,6 +18,7 @@ mod runs;
 pub(crate) mod space;
 pub(crate) mod sync;
 pub mod verify;
+pub mod view;
 pub(crate) mod walk;
 pub(crate) mod words;
 

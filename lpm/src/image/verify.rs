@@ -108,6 +108,11 @@ struct Check<'a> {
 const NAMES4: [&str; 4] = ["node6", "leaf6", "ranges", "hosts"];
 const NAMES: [&str; 4] = ["ranges32", "node8", "skip", "raw8"];
 
+/// The name in `image.h` of a kind of nodes.
+pub(super) fn name(is_v4: bool, kind: u32) -> &'static str {
+    (if is_v4 { NAMES4 } else { NAMES })[kind as usize % 4]
+}
+
 fn damaged<T>(what: &'static str, at: u32) -> Result<T, Error> {
     Err(Error::Damaged { what, at })
 }

@@ -1,6 +1,7 @@
-//! What the property suite asks of a structure beside the product's own: changed prefix by prefix, searched by address.
+//! What the property suites ask of a structure beside the product's own: changed prefix by prefix, searched by address.
 
-use trieline_lpm::classic::Poptrie;
+use trieline_lpm::classic::relaxed::Threshold;
+use trieline_lpm::classic::{Binary, Fib, LcTrie, Patricia, Poptrie, Relaxed, Trie};
 use trieline_lpm::{Address, Prefix};
 
 /// A table that takes the same changes as the product's and must give the same answers.
@@ -10,6 +11,8 @@ pub trait Engine<A: Address> {
     fn set(&mut self, prefix: Prefix<A>, value: Option<u32>) -> Option<u32>;
     fn get(&self, prefix: &Prefix<A>) -> Option<u32>;
     fn lookup(&self, addr: A) -> Option<u32>;
+    /// Panics unless its invariant holds and it has so many prefixes.
+    fn verify(&self, prefixes: usize);
 }
 
 impl<A: Address> Engine<A> for Poptrie<A> {
@@ -35,4 +38,53 @@ impl<A: Address> Engine<A> for Poptrie<A> {
         assert_eq!(single.unwrap_or(0), batch[0], "the batch says something else");
         single
     }
+
+    fn verify(&self, prefixes: usize) {
+        assert_eq!(self.len(), prefixes);
+    }
+}
+
+impl<A: Address> Engine<A> for Box<dyn Trie<A>> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn set(&mut self, prefix: Prefix<A>, value: Option<u32>) -> Option<u32> {
+        match value {
+            Some(value) => self.insert(prefix, value),
+            None => self.remove(&prefix),
+        }
+    }
+
+    fn get(&self, prefix: &Prefix<A>) -> Option<u32> {
+        (**self).get(prefix)
+    }
+
+    fn lookup(&self, addr: A) -> Option<u32> {
+        let (prefix, value) = (**self).lookup(addr)?;
+        assert!(prefix.contains(addr), "{} says {prefix} of {addr:?}", (**self).name());
+        assert_eq!((**self).get(&prefix), Some(value), "{}: {prefix}", (**self).name());
+        Some(value)
+    }
+
+    fn verify(&self, prefixes: usize) {
+        (**self).verify().unwrap();
+        assert_eq!(self.len(), prefixes, "{}", (**self).name());
+    }
+}
+
+/// Every classic trie, empty.
+pub fn tries<A: Address>() -> Vec<Box<dyn Trie<A>>> {
+    vec![
+        Box::new(Binary::default()),
+        Box::new(Patricia::default()),
+        Box::new(LcTrie::default()),
+        Box::new(Relaxed::new(Threshold::default())),
+        Box::new(Fib::default()),
+    ]
+}
+
+/// A relaxed trie with many gaps, whose limit is felt.
+pub fn sparse<A: Address>() -> Box<dyn Trie<A>> {
+    Box::new(Relaxed::new(Threshold { root: 0, inner: 20, within: 5 }))
 }

@@ -1,0 +1,70 @@
+//! A level-compressed trie as data to draw.
+
+use super::arena::{EMPTY, Placed, is_leaf};
+use super::{LevelTrie, Rule};
+use crate::view::{View, ViewEdge, ViewNode, digits};
+use crate::{Address, Prefix};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+impl<A: Address, R: Rule> LevelTrie<A, R> {
+    /// Every node with all its slots, every leaf with its prefixes.
+    pub(super) fn open(&self) -> View {
+        let all = self.arena.by_depth();
+        // Children stand in the list in the order in which their parents' slots name them.
+        let mut next = 1;
+        let nodes = all.iter().map(|placed| match is_leaf(placed.at) {
+            true => self.open_leaf(placed),
+            false => self.open_node(placed, &mut next),
+        });
+        View { nodes: nodes.collect() }
+    }
+
+    fn skipped(&self, placed: &Placed, at: u16) -> u16 {
+        at - self.arena.node(placed.place.0).end()
+    }
+
+    fn open_leaf(&self, placed: &Placed) -> ViewNode {
+        let end = self.arena.node(placed.place.0).end();
+        let key = self.arena.key(placed.at);
+        let entries = self.arena.leaf(placed.at);
+        ViewNode {
+            kind: "leaf",
+            at: end,
+            // What is left of the key is compared in the leaf.
+            skipped: self.skipped(placed, A::WIDTH),
+            label: alloc::vec![Prefix::host(key).to_string()],
+            entries: entries
+                .map(|entry| (Prefix::truncated(key, entry.len).to_string(), entry.value))
+                .collect(),
+            ..ViewNode::default()
+        }
+    }
+
+    fn open_node(&self, placed: &Placed, next: &mut usize) -> ViewNode {
+        let node = self.arena.node(placed.at);
+        let skipped = self.skipped(placed, node.at());
+        let mut label = alloc::vec![Prefix::truncated(node.key, node.at()).to_string()];
+        if skipped > 0 {
+            let bits: String = (node.at() - skipped..node.at())
+                .map(|at| if node.key.bits_at(at, 1) == 0 { '0' } else { '1' })
+                .collect();
+            label.push(alloc::format!("skips {bits}"));
+        }
+        let edges = (0..node.slots()).map(|index| {
+            let to = (self.arena.slot(node, index) != EMPTY).then_some(*next);
+            *next += usize::from(to.is_some());
+            ViewEdge { label: digits(index, node.bits()), to, value: None }
+        });
+        let children: Vec<ViewEdge> = edges.collect();
+        ViewNode {
+            kind: "node",
+            at: node.at(),
+            bits: node.bits(),
+            skipped,
+            label,
+            entries: Vec::new(),
+            children,
+        }
+    }
+}
