@@ -117,7 +117,12 @@ impl Drawing<'_> {
         let addr = self.args.lookup.as_deref().and_then(|text| text.parse::<IpAddr>().ok());
         let looked_up = addr.map(|addr| if addr.is_ipv4() { 4 } else { 6 });
         let family = match (looked_up.or(asked), has4, has6) {
-            (_, false, false) => bail!("{file}: no prefix to draw; expected at least one"),
+            (_, false, false) => match self.table.map(Table::widths).as_deref() {
+                Some([bits, ..]) => {
+                    bail!("{file}: keys of {bits} bits; pictures are made of IPv4 and IPv6 prefixes")
+                }
+                _ => bail!("{file}: no prefix to draw; expected at least one"),
+            },
             (Some(family), ..) => family,
             (None, true, true) => {
                 return Err(usage(format!("{file} has IPv4 and IPv6 prefixes; expected -4 or -6")).into());
