@@ -27,7 +27,7 @@ impl Words<'_> {
 
     fn entry(&self, (prefix, value): &(String, u32)) -> String {
         let key = self.key(prefix);
-        (self.value)(*value).map_or(key.clone(), |value| format!("{key}  {value}"))
+        (self.value)(*value).map_or(key.clone(), |value| format!("{key} {value}"))
     }
 }
 
