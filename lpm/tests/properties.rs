@@ -6,7 +6,7 @@
 mod common;
 
 use common::Header;
-use common::engine::{Engine, tries};
+use common::engine::{Engine, sparse, tries};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use trieline_lpm::classic::{Poptrie, poptrie::DIRECT_BITS};
@@ -73,7 +73,7 @@ impl<'a, A: Key> Twin<'a, A> {
             0 => vec![Box::new(poptrie(5))],
             _ => vec![Box::new(poptrie(5)), Box::new(poptrie(DIRECT_BITS))],
         };
-        for mut trie in tries() {
+        for mut trie in tries().into_iter().chain([sparse()]) {
             for (prefix, value) in prefixes {
                 trie.insert(*prefix, *value);
             }

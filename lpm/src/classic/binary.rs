@@ -120,7 +120,7 @@ impl<A: Address> Binary<A> {
         if at != 0 && node.child == [NONE; 2] && node.value.is_none() {
             return Err("neither child nor value");
         }
-        if self.get(prefix) != node.value || self.find(prefix) != Some(at) {
+        if node.value.is_some() && self.find(prefix) != Some(at) {
             return Err("the prefix's bits do not lead here");
         }
         Ok(())
@@ -209,11 +209,11 @@ impl<A: Address> Trie<A> for Binary<A> {
             let children = node.child.iter().filter(|child| **child != NONE).count();
             if children > 0 {
                 figures.internal += 1;
+                figures.slots += 2;
+                figures.empty += 2 - children;
             } else {
                 figures.leaves += 1;
             }
-            figures.slots += 2;
-            figures.empty += 2 - children;
             if node.value.is_some() {
                 tally(&mut figures.depths, prefix.len().into());
             }

@@ -64,9 +64,9 @@ pub struct Figures {
     pub internal: usize,
     /// Nodes that have none.
     pub leaves: usize,
-    /// Slots for children in all nodes.
+    /// Slots for children in internal nodes.
     pub slots: usize,
-    /// Slots that lead nowhere.
+    /// Those that lead nowhere.
     pub empty: usize,
     /// Bytes of all nodes, their slots and the prefixes, by the layout that the structure's page documents: what lookups can reach,
     /// without the gaps and reserves of the vectors.
