@@ -6,6 +6,7 @@
 mod bed;
 mod churn;
 mod devices;
+mod draw;
 mod errors;
 mod exits;
 mod forward;

@@ -25,7 +25,7 @@ pub fn write(scene: &Scene) -> String {
 
 fn shape(item: &Item) -> String {
     match item.look {
-        Look::Empty => "shape=point, color=gray".into(),
+        Look::Empty => "shape=point".into(),
         Look::Dot => "shape=circle, width=0.15, label=\"\"".into(),
         Look::Node | Look::Leaf => {
             let lines = (0..).zip(&item.lines).map(|(line, text)| arrow(item.answer == Some(line), text));

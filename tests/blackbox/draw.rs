@@ -1,0 +1,146 @@
+//! `trieline table draw`: the talk's examples as Graphviz text held against what was looked at, the way of each lookup, the pictures of
+//! docs/tries.md, and mistakes explained. `TRIELINE_RECORD=1` writes the Graphviz texts anew.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use trieline_tests::command::{Answer, binary_path, run_with};
+
+const STRUCTURES: [&str; 6] = ["binary", "patricia", "perfect", "relaxed", "fib", "image"];
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// A table of docs/tries.
+fn example(name: &str) -> String {
+    folder("../docs/tries").join(name).to_string_lossy().into_owned()
+}
+
+#[track_caller]
+fn draw(args: &[&str]) -> Answer {
+    let args: Vec<&str> = ["table", "draw"].iter().chain(args).copied().collect();
+    run_with(&binary_path("trieline"), &args, "")
+}
+
+/// What a node says after a label that begins so, with its colour and all that leads to it.
+#[track_caller]
+fn node<'a>(dot: &'a str, label: &str) -> &'a str {
+    let found =
+        dot.lines().find(|line| line.contains("[label=") && !line.contains("->") && line.contains(label));
+    found.unwrap_or_else(|| panic!("no `{label}` in {dot}"))
+}
+
+#[test]
+fn examples_are_drawn_as_recorded() {
+    let record = std::env::var_os("TRIELINE_RECORD").is_some();
+    for (table, lookups) in [("keys", &["0011", "1100"][..]), ("routes", &["192.168.192.123"])] {
+        let file = example(&format!("{table}.txt"));
+        for (structure, lookup) in
+            STRUCTURES.iter().flat_map(|one| lookups.iter().map(move |lookup| (one, lookup)))
+        {
+            let args = ["--structure", structure, "--lookup", lookup, "--format", "dot"];
+            let drawn = draw(&[&[file.as_str()], &args[..]].concat()).ok();
+            let golden = folder("blackbox/draw").join(format!("{table}-{structure}-{lookup}.dot"));
+            if record {
+                std::fs::write(&golden, &drawn).expect("written");
+            }
+            let expected = std::fs::read_to_string(&golden).unwrap_or_default();
+            assert_eq!(drawn, expected, "{}", golden.display());
+        }
+    }
+}
+
+/// 192.168.192.123 is in none of the /18s: the kernel's trie finds an empty slot, then 192.168.128.0/18, and only then what it looks for.
+#[test]
+fn the_way_back_is_drawn() {
+    let args = ["--structure", "fib", "--lookup", "192.168.192.123", "--format", "dot"];
+    let dot = draw(&[&[example("routes.txt").as_str()], &args[..]].concat()).ok();
+    assert!(dot.contains("prefix 192.168.0.0/16, value 3; 6 visits, 4 of them after going back"), "{dot}");
+    assert!(node(&dot, "128.0.0.0/1").contains("visit 1\""));
+    assert!(node(&dot, "192.168.0.0/16\\nskips").contains("visit 2, 3, 5"));
+    assert!(node(&dot, "192.168.128.0/18 5").contains("visit 4\""));
+    assert!(node(&dot, "> 192.168.0.0/16 3").contains("visit 6\""));
+    assert!(!node(&dot, "172.16.0.0/24 2").contains("visit"));
+    // Two ways are tried after the first: dashed.
+    assert_eq!(dot.lines().filter(|line| line.contains("->") && line.contains("dashed")).count(), 2);
+}
+
+/// The same answer whatever the structure, and 1100 has none.
+#[test]
+fn structures_agree() {
+    for structure in STRUCTURES {
+        let lookup = |file: &str, addr: &str| {
+            draw(&[&example(file), "--structure", structure, "--lookup", addr, "--format", "dot"]).ok()
+        };
+        assert!(lookup("keys.txt", "0011").contains("value 4; "), "{structure}");
+        assert!(lookup("keys.txt", "1100").contains("lookup of 1100: no prefix; "), "{structure}");
+        assert!(lookup("routes.txt", "192.168.192.123").contains("value 3; "), "{structure}");
+        assert!(lookup("routes.txt", "10.0.0.1").contains("lookup of 10.0.0.1: no prefix; "), "{structure}");
+    }
+}
+
+/// `./dev draw` makes them by the same list.
+#[test]
+fn the_pictures_of_the_page_are_what_the_command_draws() {
+    let tries = folder("../docs/tries");
+    let page = std::fs::read_to_string(folder("../docs/tries.md")).expect("the page");
+    let list = std::fs::read_to_string(tries.join("pictures")).expect("the list");
+    let mut names = BTreeSet::new();
+    for line in list.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (name, file) = (words[0], example(words[1]));
+        let drawn = draw(&[&[file.as_str()], &words[2..]].concat()).ok();
+        let committed = std::fs::read_to_string(tries.join(format!("{name}.svg"))).unwrap_or_default();
+        assert!(drawn == committed, "docs/tries/{name}.svg is not what `{line}` draws: run ./dev draw");
+        assert!(page.contains(&format!("(tries/{name}.svg)")), "{name}.svg is not on the page");
+        names.insert(format!("{name}.svg"));
+    }
+    let files =
+        std::fs::read_dir(&tries).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    let pictures =
+        files.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.ends_with(".svg"));
+    assert_eq!(pictures.collect::<BTreeSet<_>>(), names);
+}
+
+/// An image's own table, and the same table built from its prefixes; to a file, with what was drawn on standard output.
+#[test]
+fn files_are_drawn_and_written() {
+    let files = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| files.path().join(name).to_string_lossy().into_owned();
+    let list = path("list");
+    std::fs::write(&list, "10.0.0.0/8 ad\n10.1.0.0/16 de\n2001:db8::/32 <us>\n").expect("written");
+    let image = path("list.img");
+    run_with(&binary_path("trieline"), &["table", "build", &list, "-o", &image], "").ok();
+    let body = |answer: Answer| {
+        let text = answer.ok();
+        text.split_once("</title>").map(|(_, body)| body.replace("list.img", "list")).expect("a title")
+    };
+    assert_eq!(body(draw(&[&list, "--lookup", "10.1.2.3"])), body(draw(&[&image, "--lookup", "10.1.2.3"])));
+    assert!(body(draw(&["-6", &list])).contains("&lt;us&gt;"));
+    let (svg, json) = (path("to.svg"), ["-j", &list, "-4", "--structure", "fib", "-o"]);
+    let told = draw(&[&json[..], &[svg.as_str()]].concat()).json();
+    assert_eq!((told["structure"].as_str(), told["prefixes"].as_u64()), (Some("Linux's fib_trie"), Some(2)));
+    assert!(std::fs::read_to_string(&svg).expect("a file").starts_with("<svg xmlns="));
+    assert!(draw(&["-4", &list, "-o", &svg]).ok().contains("trieline's image; 2 prefixes"));
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let (keys, routes) = (example("keys.txt"), example("routes.txt"));
+    draw(&[&keys, "--structure", "avl"]).fails(2, &["avl", "binary, patricia, perfect, relaxed, fib, image"]);
+    draw(&[&keys, "--structure", "relaxed", "--threshold", "121"]).fails(2, &["121", "0..=120"]);
+    draw(&[&keys, "--structure", "fib", "--root-threshold", "30"]).fails(2, &["--structure relaxed only"]);
+    draw(&[&keys, "--lookup", "2001:db8::1"]).fails(2, &["2001:db8::1 is IPv6", "expected IPv4"]);
+    draw(&[&keys, "--lookup", "0012"]).fails(2, &["0012", "expected an address", "0011"]);
+    draw(&[&keys, "--format", "png"]).fails(2, &["png", "svg, dot"]);
+    draw(&[&keys, "-6"]).fails(1, &[&keys, "expected at least one"]);
+    draw(&[&routes, "--structure", "binary", "--most", "40"]).fails(1, &["44 nodes and leaves", "--most 44"]);
+    draw(&[&routes, "--most", "10"]).fails(1, &["15 runs of slots", "at most 10"]);
+    draw(&[&routes, "--structure", "relaxed", "--threshold", "0"])
+        .fails(1, &["8388608 slots", "higher threshold"]);
+    draw(&[&routes, "-o", "/no/such/directory/to.svg"]).fails(1, &["/no/such/directory/to.svg"]);
+    draw(&["/no/such/file"]).fails(1, &["/no/such/file"]);
+    // Both families.
+    let both = run_with(&binary_path("trieline"), &["table", "draw", "-"], "10.0.0.0/8\n2001:db8::/32\n");
+    both.fails(2, &["IPv4 and IPv6", "expected -4 or -6"]);
+}
