@@ -1,7 +1,10 @@
-//! Structures of prefix tables as pictures: what is drawn (`scene`), where (`layout`), and the formats (`svg`, `dot`).
+//! Structures of prefix tables as pictures: what is drawn (`scene`), where (`layout`, `drawing`), and the formats (`svg`, `dot`).
 
 pub mod dot;
-pub mod layout;
+mod drawing;
+mod layout;
+#[cfg(test)]
+mod overlaps;
 pub mod scene;
 pub mod svg;
 

@@ -2,7 +2,7 @@
 
 use super::input::{ReadArgs, Table};
 use super::inspect;
-use super::opened::{Choice, Opened, Structure};
+use super::opened::{Choice, Opened, SHORT, Structure};
 use crate::draw::scene::{Lookup, Words, scene};
 use crate::draw::{dot, svg};
 use crate::output::Output;
@@ -17,9 +17,6 @@ use std::process::ExitCode;
 use trieline_lpm::io::Sink;
 use trieline_lpm::io::snapshot::Snapshot;
 use trieline_lpm::{Address, IpPrefix, Prefix};
-
-/// Prefixes no longer than this are shown as bits.
-const SHORT: u16 = 8;
 
 /// What each structure is.
 pub const HELP: &str = "\

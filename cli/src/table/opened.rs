@@ -9,6 +9,8 @@ use trieline_lpm::io::snapshot::Snapshot;
 use trieline_lpm::view::{PathStep, View};
 use trieline_lpm::{Address, Error, HeapMemory, Image, Memory, NoReaders, Prefix, Table};
 
+/// Prefixes of at most so many bits are taken for whole keys.
+pub const SHORT: u16 = 8;
 /// Slots of a trie that are looked at one by one to find those that lead somewhere.
 const SLOTS_MAX: usize = 1 << 20;
 /// Most bytes of an image.
@@ -95,13 +97,14 @@ impl Choice<'_> {
         }
     }
 
-    /// The default is Linux's. At 0 % a node takes all bits that any prefix has, and no more.
+    /// The default is Linux's. No node looks past the end of short keys, nor at 0 % past the longest prefix.
     fn threshold<A: Address>(&self, rows: &[(Prefix<A>, u32)]) -> Threshold {
         let default = Threshold::default();
         let inner = self.thresholds.0.unwrap_or(default.inner);
         let root = self.thresholds.1.or(self.thresholds.0).unwrap_or(default.root);
         let longest = rows.iter().map(|(prefix, _)| prefix.len()).max().unwrap_or(1);
-        let within = if inner == 0 || root == 0 { longest.clamp(1, 24) } else { default.within };
+        let is_bound = longest <= SHORT || inner == 0 || root == 0;
+        let within = if is_bound { longest.clamp(1, 24) } else { default.within };
         Threshold { inner, root, within }
     }
 
