@@ -18,7 +18,7 @@ use serde::Serialize;
 use trieline_lab::{
     Context, Error,
     daemon::Product,
-    experiments::{LIST, engines, forward, map_tables, structures},
+    experiments::{LIST, engines, forward, map_tables, structures, tries},
     plot,
     report::{Document, Machine, save_picture},
     scatter,
@@ -98,7 +98,7 @@ pub(crate) struct RunArgs {
     /// Directory that holds bgp-table.txt.gz [default: ../shared/data where that lies there, else tables are generated]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Measure only the tables whose name contains this (structures, map-tables)
+    /// Measure only the tables whose name contains this (structures, map-tables, tries)
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Option<String>,
     /// Entries of the tables, several with commas between [default: the experiment's] (map-curve, map-free, map-ops)
@@ -179,6 +179,7 @@ fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let done = match name {
         "forward" => run_forward(args, output, &context, &bars),
         "structures" => run_structures(args, output, &context, &bars),
+        "tries" => run_tries(args, output, &context, &bars),
         engines::NAME => run_engines(args, output, &context, &bars),
         _ => maps::run(name, args, output, &context, &bars),
     };
@@ -211,6 +212,21 @@ fn run_engines(args: &RunArgs, output: &Output, context: &Context, bars: &Bars) 
     bars.finish();
     keep(args, bars, |directory| outcome.save(directory), || crate::engines::pictures(&outcome))?;
     show_text(output, &outcome, outcome.experiment, &outcome.machine, crate::engines::text(&outcome))
+}
+
+fn run_tries(args: &RunArgs, output: &Output, context: &Context, bars: &Bars) -> anyhow::Result<()> {
+    let options = tries::Options {
+        quick: args.quick,
+        only: args.only.clone(),
+        data: args.data.clone(),
+        seed: args.seed,
+        command: command_line(),
+        rounds: args.rounds,
+    };
+    let outcome = tries::run(&options, context)?;
+    bars.finish();
+    keep(args, bars, |directory| outcome.save(directory), || crate::tries::pictures(&outcome))?;
+    show(output, &outcome, crate::tries::text(&outcome))
 }
 
 fn run_structures(args: &RunArgs, output: &Output, context: &Context, bars: &Bars) -> anyhow::Result<()> {

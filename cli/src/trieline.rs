@@ -13,6 +13,7 @@ mod output;
 mod progress;
 mod route;
 mod table;
+mod tries;
 
 use clap::{Parser, Subcommand};
 use output::Output;

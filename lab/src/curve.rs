@@ -4,7 +4,7 @@ use plotters::{prelude::*, style::text_anchor::HPos};
 
 use crate::{
     Result,
-    draw::{Area, Axis, FAINT, GREY, failed, line, text},
+    draw::{Area, Axis, FAINT, GREY, failed, grouped, line, text},
 };
 
 /// A curve.
@@ -127,22 +127,6 @@ fn grid(root: &Area, x: &Axis, y: &Axis) -> Result<()> {
     Ok(())
 }
 
-/// The number with its thousands apart.
-fn grouped(value: f64) -> String {
-    if value < 1000.0 {
-        return format!("{}", crate::measure::rounded(value, 6));
-    }
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (n, digit) in digits.chars().enumerate() {
-        if n > 0 && (digits.len() - n).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 fn trace(root: &Area, path: &[(i32, i32)], stroke: Stroke, colour: RGBColor) -> Result<()> {
     let dot =
         |at: (i32, i32), radius: i32| root.draw(&Circle::new(at, radius, colour.filled())).map_err(failed);
@@ -228,6 +212,5 @@ mod tests {
         let point = Point { x: 1.0, y: 0.0, least: 0.0, most: 0.0 };
         let curve = Curve { label: "zero".into(), points: vec![point], series: 0, stroke: Stroke::Thin };
         assert!(picture(words, &[curve]).is_ok());
-        assert_eq!((grouped(1_000_000.0), grouped(0.5)), ("1,000,000".into(), "0.5".into()));
     }
 }

@@ -61,6 +61,22 @@ pub fn line(root: &Area, from: (i32, i32), to: (i32, i32), colour: RGBColor) -> 
     root.draw(&PathElement::new([from, to], colour)).map_err(failed)
 }
 
+/// The number with its thousands apart.
+pub fn grouped(value: f64) -> String {
+    if value < 1000.0 {
+        return format!("{}", crate::measure::rounded(value, 6));
+    }
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (n, digit) in digits.chars().enumerate() {
+        if n > 0 && (digits.len() - n).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// What plotters complains of.
 pub fn failed(error: impl Display) -> Error {
     Error::Picture(error.to_string())
@@ -69,6 +85,11 @@ pub fn failed(error: impl Display) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!((grouped(1_000_000.0), grouped(0.5)), ("1,000,000".into(), "0.5".into()));
+    }
 
     #[test]
     fn axes_are_logarithmic() {

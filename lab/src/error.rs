@@ -125,6 +125,14 @@ pub enum Error {
     /// The reference and the sweep that the sums come from disagree: a defect of the lab.
     #[error("the lab's two ways to find the right answers disagree in table {0}")]
     References(String),
+    /// The kernel's text is not of the form that it is read by.
+    #[error("{path} does not say {expected}")]
+    Unread {
+        /// Where it stands.
+        path: String,
+        /// What was looked for.
+        expected: &'static str,
+    },
     /// A table file could not be used.
     #[error("{0}")]
     Import(trieline_lpm::io::ImportError),

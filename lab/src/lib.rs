@@ -24,6 +24,7 @@ pub mod report;
 pub mod scatter;
 pub mod sinks;
 pub mod tables;
+pub mod thresholds;
 pub mod topology;
 
 pub use error::{Error, Result};

@@ -10,9 +10,10 @@ pub mod map_tables;
 pub mod structure;
 pub mod structures;
 pub mod traffic;
+pub mod tries;
 
 /// Name and purpose of each.
-pub const LIST: [(&str, &str); 7] = [
+pub const LIST: [(&str, &str); 8] = [
     ("engines", "trieline's tables in user space against Poptrie, DPDK's FIBs, DIR-24-8 and Rust crates"),
     ("map-curve", "lookups in LPM_TRIE and trieline by the number of entries, beside the published curve"),
     (
@@ -25,5 +26,6 @@ pub const LIST: [(&str, &str); 7] = [
         "structures",
         "every candidate for the image's structure on every kind of table: memory, time, lines touched",
     ),
+    ("tries", "the classic tries by their thresholds against the kernel's routes and trieline, one core"),
     ("forward", "IPv4, IPv6, decapsulation and encapsulation through the kernel and through XDP"),
 ];
