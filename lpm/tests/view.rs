@@ -84,6 +84,11 @@ fn check<A: Address>(mut prefixes: Vec<(Prefix<A>, u32)>, rng: &mut Rng) -> View
     assert!(reached.iter().all(|times| *times == 1), "{reached:?}");
     // (2) paths end at what lookups find
     let fallback = table.report().fallback;
+    let default = view.nodes.iter().flat_map(|node| &node.entries).map(|(_, value)| *value);
+    assert_eq!(
+        default.collect::<Vec<_>>(),
+        (fallback != 0).then_some(fallback).into_iter().collect::<Vec<_>>()
+    );
     let near = prefixes.iter().rev().take(500).flat_map(|(prefix, _)| [prefix.addr(), prefix.last()]);
     let mut addrs: Vec<A> = near.collect();
     addrs.extend((0..200).map(|_| rng.addr::<A>()));

@@ -117,6 +117,16 @@ fn files_are_drawn_and_written() {
     };
     assert_eq!(body(draw(&[&list, "--lookup", "10.1.2.3"])), body(draw(&[&image, "--lookup", "10.1.2.3"])));
     assert!(body(draw(&["-6", &list])).contains("&lt;us&gt;"));
+    // What the default route answers is told where it stands: in the root.
+    let routes = path("routes");
+    std::fs::write(&routes, "default via 192.0.2.1\n10.0.0.0/8 via 192.0.2.2\n").expect("written");
+    for structure in STRUCTURES {
+        let args =
+            ["--structure", structure, "--labels", "addresses", "--lookup", "11.0.0.0", "--format", "dot"];
+        let dot = draw(&[&[routes.as_str()], &args[..]].concat()).ok();
+        assert!(dot.contains("prefix 0.0.0.0/0, value via 192.0.2.1; "), "{structure}: {dot}");
+        assert!(dot.contains("> 0.0.0.0/0 via 192.0.2.1"), "{structure}: {dot}");
+    }
     let (svg, json) = (path("to.svg"), ["-j", &list, "-4", "--structure", "fib", "-o"]);
     let told = draw(&[&json[..], &[svg.as_str()]].concat()).json();
     assert_eq!((told["structure"].as_str(), told["prefixes"].as_u64()), (Some("Linux's fib_trie"), Some(2)));

@@ -97,10 +97,9 @@ pub fn scene(
         (0..).zip(&view.nodes).map(|(index, node)| item(index, node, words, lookup)).collect();
     for (index, node) in view.nodes.iter().enumerate() {
         let mut first = 0;
-        for run in node
-            .children
-            .chunk_by(|one, next| one.to.is_none() && next.to.is_none() && one.value == next.value)
-        {
+        // Rows name their slots themselves.
+        let is_run = |one: &ViewEdge, next: &ViewEdge| !has_rows && one.to.is_none() && next.to.is_none();
+        for run in node.children.chunk_by(is_run) {
             let edges = first..first + run.len();
             first = edges.end;
             let step = lookup.and_then(|lookup| lookup.took(index, edges));
@@ -113,8 +112,8 @@ pub fn scene(
                 }
                 None if has_rows => {
                     let value = run.first().and_then(|edge| edge.value);
-                    let value =
-                        value.map(|value| (words.value)(value).unwrap_or("yes".into())).unwrap_or_default();
+                    let value = value.map(|value| (words.value)(value).unwrap_or("yes".into()));
+                    let value = value.unwrap_or_default();
                     items[index].rows.push(Row { slots: edge, value, step });
                 }
                 None => {
@@ -180,5 +179,59 @@ fn window(at: u16, bits: u16) -> String {
         0 => "no bit".into(),
         1 => format!("bit {at}"),
         _ => format!("bits {at}-{}", at + bits - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edge(label: &str, to: Option<usize>, value: Option<u32>) -> ViewEdge {
+        ViewEdge { label: label.into(), to, value }
+    }
+
+    fn node(kind: &'static str, bits: u16, children: Vec<ViewEdge>) -> ViewNode {
+        ViewNode { kind, bits, children, ..ViewNode::default() }
+    }
+
+    #[test]
+    fn keys_are_shown_as_bits() {
+        let value = |value: u32| Some(value.to_string());
+        let words = Words { bits: Some(4), value: &value };
+        let shown =
+            ["48.0.0.0/4", "48.0.0.0", "128.0.0.0/2", "0.0.0.0/0", "f000::/4", "skips 01", "18 bytes"];
+        let shown = shown.map(|text| words.key(text));
+        assert_eq!(shown, ["0011", "0011", "10*", "*", "1111", "skips 01", "18 bytes"]);
+        assert_eq!(Words { bits: None, value: &value }.key("48.0.0.0/4"), "48.0.0.0/4");
+    }
+
+    /// Slots that lead nowhere are one box where they are neighbours; a lookup that ends there marks it.
+    #[test]
+    fn empty_slots_are_drawn_as_runs() {
+        let slots = [None, None, Some(1), None].into_iter().zip(["00", "01", "10", "11"]);
+        let root = node("node", 2, slots.map(|(to, label)| edge(label, to, None)).collect());
+        let view = View { nodes: vec![root, node("leaf", 0, Vec::new())] };
+        let path = vec![PathStep { node: 0, edge: Some(1), back: false }];
+        let lookup = Lookup { addr: "64.0.0.0".into(), path, answer: None };
+        let words = Words { bits: Some(2), value: &|_| None };
+        let scene = scene("title".into(), Vec::new(), &view, &words, Some(&lookup));
+        let drawn = scene.items[0].children.iter().map(|child| &scene.items[*child]);
+        let drawn: Vec<_> = drawn.map(|item| (item.edge.as_str(), item.look, item.edge_step)).collect();
+        let (empty, down) = (Look::Empty, Some(Step::Down));
+        assert_eq!(drawn, [("00-01", empty, down), ("10", Look::Leaf, None), ("11", empty, None)]);
+        assert_eq!(scene.facts, ["lookup of 01: no prefix; 1 visit"]);
+    }
+
+    /// Hosts with the same value are no run of slots.
+    #[test]
+    fn slots_with_values_are_rows_of_their_own() {
+        let hosts =
+            vec![edge("0x0001", None, Some(7)), edge("0x0009", None, Some(7)), edge("others", None, None)];
+        let view = View { nodes: vec![node("hosts", 16, hosts)] };
+        let words = Words { bits: None, value: &|_| None };
+        let scene = scene("title".into(), Vec::new(), &view, &words, None);
+        let rows = scene.items[0].rows.iter().map(|row| (row.slots.as_str(), row.value.as_str()));
+        assert_eq!(rows.collect::<Vec<_>>(), [("0x0001", "yes"), ("0x0009", "yes"), ("others", "")]);
+        assert_eq!(scene.items[0].lines, ["hosts", "bits 0-15"]);
     }
 }

@@ -177,9 +177,13 @@ impl Choice<'_> {
             },
         ];
         let path = addr.map(|addr| table.path(addr)).unwrap_or_default();
-        let answer = addr.and_then(lookup).map(|value| (None, value));
+        let view = table.view();
+        // The root knows the prefix of length 0, which answers where nothing is found.
+        let found = path.last().and_then(|step| view.nodes[step.node].children[step.edge?].value);
+        let default = Prefix::truncated(A::ZERO, 0);
+        let answer = addr.and_then(lookup).map(|value| (found.is_none().then_some(default), value));
         let bytes = report.root_bytes + report.node_bytes;
-        Ok(Opened { name, nodes: nodes + 1, bytes, facts, view: table.view(), path, answer })
+        Ok(Opened { name, nodes: nodes + 1, bytes, facts, view, path, answer })
     }
 
     fn check(&self, name: &str, count: usize, what: &str) -> anyhow::Result<()> {

@@ -10,9 +10,9 @@ use super::runs::starts;
 use super::verify::{TableReport, name, verify};
 use super::walk;
 use super::words::{load, load64};
-use crate::Address;
 use crate::view::{PathStep, View, ViewEdge, ViewNode, digits};
-use alloc::string::String;
+use crate::{Address, Prefix};
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use alloc::{format, vec};
 use core::mem::offset_of;
@@ -86,6 +86,8 @@ struct Node {
     /// Key bits that are above what its ways lead to.
     end: u16,
     label: Vec<String>,
+    /// The value of the prefix of length 0, which the root's header holds.
+    fallback: u32,
     ways: Vec<Way>,
 }
 
@@ -149,13 +151,17 @@ impl TableView {
         self.nodes.iter().map(|node| node.ways.len()).sum()
     }
 
-    /// The structure as plain data. Values are those of the slots; no node knows prefixes.
+    /// The structure as plain data. Values are those of the slots; no node knows prefixes, but for the root that of length 0.
     pub fn view(&self) -> View {
         let nodes = self.nodes.iter().map(|node| ViewNode {
             kind: node.kind,
             at: node.at,
             bits: node.bits,
             label: node.label.clone(),
+            entries: (node.fallback != 0)
+                .then(|| (self.default_prefix(), node.fallback))
+                .into_iter()
+                .collect(),
             children: node
                 .ways
                 .iter()
@@ -168,6 +174,15 @@ impl TableView {
             ..ViewNode::default()
         });
         View { nodes: nodes.collect() }
+    }
+
+    /// The prefix of length 0.
+    fn default_prefix(&self) -> String {
+        match self.report.family {
+            4 => Prefix::<u32>::truncated(0, 0).to_string(),
+            6 => Prefix::<u128>::truncated(0, 0).to_string(),
+            _ => "/0".into(),
+        }
     }
 
     /// The nodes that a lookup of `addr` reads, by the indices of [`TableView::view`]; none if the table has other keys. O(steps × ways).
@@ -226,12 +241,10 @@ struct Opener<'a> {
 impl Opener<'_> {
     fn table(&self, root: u32, report: &TableReport) -> Vec<Node> {
         let bits = report.root_bits;
-        let mut label = vec![format!("{} bytes", report.root_bytes)];
-        if report.fallback != 0 {
-            label.push(format!("where nothing is: {}", report.fallback));
-        }
+        let (label, fallback) = (vec![format!("{} bytes", report.root_bytes)], report.fallback);
         let words = (0..1u32 << bits).map(|slot| Way::slots(slot..=slot, load(self.words, root + 4 * slot)));
-        let mut nodes = vec![Node { kind: "root", at: 0, bits, end: bits, label, ways: merged(words) }];
+        let mut nodes =
+            vec![Node { kind: "root", at: 0, bits, end: bits, label, fallback, ways: merged(words) }];
         let mut done = 0;
         while done < nodes.len() {
             for way in 0..nodes[done].ways.len() {
@@ -290,7 +303,15 @@ impl Opener<'_> {
             }
         };
         let end = at + taken.unwrap_or(bits);
-        Node { kind: name(is_v4, id), at, bits, end, label: vec![format!("{bytes} bytes")], ways }
+        Node {
+            kind: name(is_v4, id),
+            at,
+            bits,
+            end,
+            label: vec![format!("{bytes} bytes")],
+            fallback: 0,
+            ways,
+        }
     }
 
     /// The runs of a bitmap node; of a leaf6, what its codes stand for.
