@@ -30,9 +30,10 @@ impl KeyType {
         let mut members = Vec::new();
         let mut behind = Vec::new();
         for member in whole.iter() {
-            let MemberAttr::Normal { offset } = member.attr else { return None };
+            // Parts of bytes, or what has no size: several parts, whatever they are.
+            let MemberAttr::Normal { offset } = member.attr else { return Some(Self::parts(&whole)) };
             let kind = btf.type_by_id::<BtfType<'_>>(member.ty)?;
-            let len = size(kind)?;
+            let Some(len) = size(kind) else { return Some(Self::parts(&whole)) };
             let name = member.name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let at = offset as usize / 8;
             if at >= LENGTH && len > 0 {
@@ -49,6 +50,12 @@ impl KeyType {
         Some(Self { members, is_address })
     }
 
+    /// A key of which only the members' names are known; 0 bytes each.
+    fn parts(whole: &Composite<'_>) -> Self {
+        let name = |name: Option<&std::ffi::OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
+        Self { members: whole.iter().map(|member| (name(member.name), 0)).collect(), is_address: false }
+    }
+
     /// Whether what lies behind the prefix length is one number or one array such as addresses are kept in.
     pub fn is_address(&self) -> bool {
         self.is_address
@@ -59,8 +66,9 @@ impl fmt::Display for KeyType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (name, bytes)) in self.members.iter().enumerate() {
             match at {
-                0 if *bytes == LENGTH => write!(f, "{name}")?,
+                0 if *bytes == LENGTH || *bytes == 0 => write!(f, "{name}")?,
                 0 => write!(f, "{name}[{bytes}]")?,
+                _ if *bytes == 0 => write!(f, ", {name}")?,
                 _ => write!(f, ", {name}[{bytes}]")?,
             }
         }
@@ -78,10 +86,11 @@ fn is_address(btf: &Btf<'_>, kind: BtfType<'_>) -> bool {
     if let Ok(array) = Array::try_from(kind) {
         // Two numbers of two bytes are no IPv4 address.
         let element = array.contained_type().skip_mods_and_typedefs();
-        return Int::try_from(element).is_ok_and(|int| int.size() == 1 || array.capacity() > 2);
+        let is_pair = |int: Int<'_>| int.size() == 2 && array.capacity() == 2;
+        return Int::try_from(element).is_ok_and(|int| !is_pair(int));
     }
     let Ok(composite) = Composite::try_from(kind) else { return false };
     let is_alone = !composite.is_struct || composite.len() == 1;
     let mut members = composite.iter().filter_map(|member| btf.type_by_id::<BtfType<'_>>(member.ty));
-    is_alone && members.any(|member| is_address(btf, member))
+    is_alone && members.any(|member| size(member) == Some(composite.size()) && is_address(btf, member))
 }

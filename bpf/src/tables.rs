@@ -164,7 +164,7 @@ impl Tables {
 
     /// Loads an object that includes `trieline/bpf.h`, compiled for [`Tables::home`], with these tables as its own.
     ///
-    /// A sleepable program (`SEC("syscall")`, `SEC("….s/…")`) that uses them is refused: grace periods do not wait for it, so that it
+    /// A program that uses them and may sleep (`SEC("syscall")`, `SEC("….s/…")`, callbacks of work queues and tasks) is refused: grace periods do not wait for it, so that it
     /// could find memory used for something else.
     pub fn load(&self, mut object: OpenObject) -> Result<Object> {
         self.map.place(&mut object)?;

@@ -125,8 +125,9 @@ impl<'a, T: Asked> Addresses<'a, T> {
             let address = T::parse(text).ok_or_else(|| {
                 let shown: String = text.chars().take(100).collect();
                 anyhow!(
-                    "standard input, line {}: {shown:?} is no address; expected one such as 192.0.2.1",
-                    self.number
+                    "standard input, line {}: {shown:?} is no address; expected one such as {}",
+                    self.number,
+                    T::EXAMPLE
                 )
             })?;
             if let Err(error) = expect_family(self.family, address.family(), &address) {

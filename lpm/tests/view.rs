@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+use std::sync::atomic::Ordering;
 use trieline_lpm::image::view::TableView;
 use trieline_lpm::view::View;
 use trieline_lpm::{Address, HeapMemory, Image, Key, Memory, NoReaders, Prefix, Table};
@@ -152,4 +153,30 @@ fn what_is_not_there_is_not_opened() {
     assert!(TableView::new(words, 1).is_err() && TableView::new(words, 2).is_err());
     assert!(TableView::new(&words[1..], 0).is_err());
     assert!(TableView::new(words, 0).unwrap().path(0u128).is_empty());
+}
+
+/// Bits flipped anywhere: refused, or still laid open without a panic.
+#[test]
+fn damaged_images_are_refused_or_opened() {
+    let mut rng = Rng(11);
+    let mut image = Image::create(HeapMemory::new(2 << 16), NoReaders::default(), 2).unwrap();
+    Table::create(&mut image, 0, prefixes::<u32>(&mut rng, 120, 5)).unwrap();
+    Table::create(&mut image, 1, prefixes::<u128>(&mut rng, 120, 5)).unwrap();
+    let words = image.memory().words();
+    let used: Vec<usize> = (0..words.len()).filter(|at| words[*at].load(Ordering::Relaxed) != 0).collect();
+    let mut opened = 0;
+    for _ in 0..20_000 {
+        let word = &words[used[rng.below(used.len() as u64) as usize]];
+        let flipped = 1 << rng.below(32);
+        word.fetch_xor(flipped, Ordering::Relaxed);
+        for id in 0..2 {
+            if let Ok(table) = TableView::new(words, id) {
+                opened += 1;
+                let steps = table.path(rng.addr::<u32>()).len() + table.path(rng.addr::<u128>()).len();
+                assert!(steps <= table.view().nodes.len());
+            }
+        }
+        word.fetch_xor(flipped, Ordering::Relaxed);
+    }
+    assert!(opened > 1000 && opened < 39_000, "{opened}");
 }

@@ -474,3 +474,30 @@ fn unused_memory_is_offered_again() {
     }
     verify(image.memory().words()).unwrap();
 }
+
+/// A changed default route copies the root with its palette: new values must not be written to the old place, which is used again.
+#[test]
+fn a_palette_moves_with_its_root() {
+    let mut image = Image::create(HeapMemory::new(8 << 20), NoReaders::default(), 1).unwrap();
+    let networks = (0..5_000u32).map(|n| (Prefix::truncated(n << 16 | n << 8, 24), 1 + n % 10));
+    let mut table = Table::create(&mut image, 0, networks).unwrap();
+    for round in 0..3u32 {
+        table.insert(&mut image, p("0.0.0.0/0"), 1 + round).unwrap();
+        // What was the old palette becomes nodes, then values come that the palette has not seen.
+        for n in 0..2_000u32 {
+            let prefix = Prefix::truncated(n << 16 | n << 8 | (n % 4 + round) << 5, 27);
+            table.insert(&mut image, prefix, 1 + (n + round) % 10).unwrap();
+        }
+        for n in 0..70u32 {
+            let prefix = Prefix::truncated(0xc000_0000 | (70 * round + n) << 8, 24);
+            table.insert(&mut image, prefix, 100 + 70 * round + n).unwrap();
+        }
+        verify(image.memory().words()).unwrap();
+        for (prefix, _) in table.iter() {
+            for addr in [prefix.addr(), prefix.last()] {
+                let value = table.lookup(addr).map(|(_, value)| value);
+                assert_eq!(image.reader().lookup(0, addr), value, "{prefix:?}");
+            }
+        }
+    }
+}

@@ -123,6 +123,9 @@ pub struct Table {
 impl Table {
     /// Reads a file, or a BPF map if it is the name of one; only `family` if one is given.
     pub fn read(path: &Path, args: &ReadArgs, family: Option<u8>) -> anyhow::Result<Self> {
+        if let (Some(bits), Some(family)) = (args.key.bits, family) {
+            bail!("--key {bits} and -{family}: expected one of both");
+        }
         let mut list = match map::named(path) {
             Some(name) => map::read(name, args.key.bits, family)?,
             None => io::read(path, &args.options())?,

@@ -110,7 +110,7 @@ impl Node {
 /// use trieline_lpm::image::view::TableView;
 /// use trieline_lpm::{HeapMemory, Image, Memory, NoReaders, Table};
 /// let mut image = Image::create(HeapMemory::new(1 << 20), NoReaders::default(), 1)?;
-/// Table::create(&mut image, 0, [("10.0.0.0/8".parse()?, 1), ("10.1.0.0/16".parse()?, 2)])?;
+/// Table::<u32>::create(&mut image, 0, [("10.0.0.0/8".parse()?, 1), ("10.1.0.0/16".parse()?, 2)])?;
 /// let table = TableView::new(image.memory().words(), 0)?;
 /// let view = table.view();
 /// assert_eq!(view.nodes[0].kind, "root");
@@ -308,7 +308,7 @@ impl Opener<'_> {
             at,
             bits,
             end,
-            label: vec![format!("{bytes} bytes")],
+            label: vec![format!("{} bytes", bytes.next_multiple_of(UNIT))],
             fallback: 0,
             ways,
         }

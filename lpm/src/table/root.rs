@@ -171,10 +171,11 @@ impl Root {
         }
         self.at = at;
         self.header(words, offset_of!(TableHeader, fallback)).store(fallback, Ordering::Relaxed);
-        image.swing_root(id, at | u32::from(self.bits) & DIR_BITS, old);
+        // First: the old palette must be forgotten with the grace period that frees the old root, not with a later one.
         if let Some(palette) = &mut self.palette {
             palette.moved(&mut image.space, at as usize / 4 + (1 << self.bits));
         }
+        image.swing_root(id, at | u32::from(self.bits) & DIR_BITS, old);
     }
 
     /// Units of a block for [`Root::change_fallback`].
