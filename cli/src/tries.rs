@@ -86,14 +86,20 @@ pub fn text(outcome: &Outcome) -> String {
 
 /// The pictures by name.
 pub fn pictures(outcome: &Outcome) -> trieline_lab::Result<Vec<(String, String)>> {
-    let all: [(&str, &str, &str, Figure); 3] = [
-        ("tries-rate", "Lookups by the threshold at which nodes double", "million lookups a second", RATE),
-        ("tries-nodes", "Nodes by the threshold at which they double", "nodes that have children", NODES),
-        ("tries-memory", "Memory by the threshold at which nodes double", "MiB", MEMORY),
+    let all: [(&str, &str, &str, usize, Figure); 3] = [
+        ("tries-rate", "Lookups by the threshold at which nodes double", "million lookups a second", 0, RATE),
+        ("tries-nodes", "Nodes by the threshold at which they double", "nodes that have children", 1, NODES),
+        (
+            "tries-memory",
+            "Memory by the threshold at which nodes double",
+            "MiB (fib and kernel: nodes of the kernel's sizes)",
+            1,
+            MEMORY,
+        ),
     ];
-    let draw = |(name, title, y, figure): (&str, &str, &str, Figure)| {
+    let draw = |(name, title, y, above, figure): (&str, &str, &str, usize, Figure)| {
         let words = Words { title, y, source: &outcome.caption() };
-        Ok((name.to_owned(), picture(words, &series(&outcome.rows, figure))?))
+        Ok((name.to_owned(), picture(words, &series(&outcome.rows, above, figure))?))
     };
     all.into_iter().map(draw).collect()
 }

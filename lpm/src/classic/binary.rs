@@ -288,3 +288,24 @@ impl<A: Address> Trie<A> for Binary<A> {
         steps.collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_noticed() {
+        let mut trie = Binary::<u32>::default();
+        trie.insert(Prefix::truncated(0, 2), 1);
+        trie.verify().unwrap();
+        let broken = |damage: fn(&mut Binary<u32>)| {
+            let mut damaged = trie.clone();
+            damage(&mut damaged);
+            damaged.verify().unwrap_err().broken
+        };
+        assert_eq!(broken(|trie| trie.nodes[2].value = None), "neither child nor value");
+        assert_eq!(broken(|trie| trie.nodes[1].value = Some(2)), "the number of prefixes");
+        let lost = broken(|trie| trie.nodes.push(Node::default()));
+        assert_eq!(lost, "a node that is neither in the trie nor free");
+    }
+}

@@ -87,9 +87,10 @@ pub const NODES: Figure = |row| [row.nodes as f64; 3];
 /// MiB.
 pub const MEMORY: Figure = |row| [row.bytes as f64 / f64::from(1 << 20); 3];
 
-/// A series a table: the structures with thresholds joined by lines, the others beside them.
-pub fn series(rows: &[Row], figure: Figure) -> Vec<Series> {
-    let mut tables: Vec<&'static str> = rows.iter().map(|row| row.table).collect();
+/// A series a table of more than so many prefixes: a table of one route has no node, and hardly any memory.
+pub fn series(rows: &[Row], above: usize, figure: Figure) -> Vec<Series> {
+    let mut tables: Vec<&'static str> =
+        rows.iter().filter(|row| row.prefixes > above).map(|row| row.table).collect();
     tables.dedup();
     let spot = |row: &Row| {
         let [value, least, most] = figure(row);
@@ -99,7 +100,7 @@ pub fn series(rows: &[Row], figure: Figure) -> Vec<Series> {
         .into_iter()
         .map(|table| Series {
             label: table.into(),
-            spots: rows.iter().filter(|row| row.table == table && row.rounds > 0).map(spot).collect(),
+            spots: rows.iter().filter(|row| row.table == table).map(spot).collect(),
         })
         .collect()
 }
@@ -108,7 +109,7 @@ pub fn series(rows: &[Row], figure: Figure) -> Vec<Series> {
 fn place(row: &Row) -> String {
     match (row.structure, row.threshold, row.root_threshold) {
         ("relaxed", Some(inner), Some(root)) if inner == root => format!("{inner}"),
-        ("relaxed", Some(inner), Some(root)) => format!("{inner}/{root}"),
+        ("relaxed", Some(inner), Some(root)) => format!("{inner}/{root} %"),
         (name, ..) => name.into(),
     }
 }

@@ -129,3 +129,59 @@ impl<A: Address, R: Rule> LevelTrie<A, R> {
         figures
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::arena::{Arena, HEAD};
+    use crate::classic::{LcTrie, Trie};
+    use crate::{Address, Prefix};
+
+    /// What `verify` says of the keys 00 to 11 and a shorter prefix after some damage.
+    fn after(damage: impl FnOnce(&mut Arena<u32>)) -> alloc::string::String {
+        let mut trie = LcTrie::<u32>::default();
+        for key in 0..4u32 {
+            trie.insert(Prefix::host(u32::from_index(key as usize, 2)), key);
+        }
+        trie.insert(Prefix::truncated(0, 1), 9);
+        trie.verify().unwrap();
+        damage(&mut trie.arena);
+        trie.verify().unwrap_err().broken
+    }
+
+    /// The root, the only node.
+    fn root(arena: &Arena<u32>) -> u32 {
+        arena.slot(arena.node(HEAD), 0)
+    }
+
+    #[test]
+    fn damage_is_noticed() {
+        let slot = |arena: &Arena<u32>, index| arena.slot(arena.node(root(arena)), index);
+        let said = after(|arena| {
+            let (one, two) = (slot(arena, 1), slot(arena, 2));
+            arena.put(root(arena), 1, two);
+            arena.put(root(arena), 2, one);
+        });
+        assert_eq!(said, "the key does not lead to this slot");
+        let said = after(|arena| arena.put(root(arena), 3, 0));
+        assert_eq!(said, "the rule wants another number of bits");
+        let said = after(|arena| {
+            let first = slot(arena, 0);
+            arena.entry_mut(first).next = 0;
+        });
+        assert_eq!(said, "the shortest prefix below is another one");
+        let said = after(|arena| {
+            let first = slot(arena, 0);
+            arena.entry_mut(first).len = 1;
+        });
+        assert_eq!(said, "the leaf's prefixes do not become shorter one by one");
+        let said = after(|arena| {
+            let first = slot(arena, 1);
+            arena.entry_mut(first).len = 1;
+        });
+        assert_eq!(said, "a prefix that does not begin at the leaf's address");
+        let said = after(|arena| {
+            arena.add_node(0, 0, 1);
+        });
+        assert_eq!(said, "nodes, slots or prefixes that are neither in the trie nor free");
+    }
+}

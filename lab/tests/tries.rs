@@ -1,0 +1,45 @@
+//! The experiment `tries` on tables of its own: every structure answers alike, and `fib` is the kernel's trie to the node.
+
+// A helper that fails fails its test.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::AtomicBool;
+
+use trieline_lab::{
+    Context, Quiet,
+    experiments::tries::{self, Options},
+};
+
+mod common;
+
+#[test]
+fn fib_is_the_kernels_trie() {
+    if !common::root_or_skip() {
+        return;
+    }
+    let interrupt = AtomicBool::new(false);
+    let options =
+        Options { quick: true, only: None, data: None, seed: 7, command: "test".into(), rounds: Some(1) };
+    let outcome = tries::run(&options, &Context { progress: &Quiet, interrupt: &interrupt }).unwrap();
+    for table in ["generated", "default-route"] {
+        let rows: Vec<_> = outcome.rows.iter().filter(|row| row.table == table).collect();
+        assert_eq!(rows.len(), 14, "{rows:?}");
+        let named = |name: &str| rows.iter().copied().find(|row| row.structure == name).unwrap();
+        assert_eq!(named("kernel").differences.as_deref(), Some(&[][..]));
+        assert_eq!(named("kernel").sizes.as_ref(), named("fib").sizes.as_ref());
+        let at = |percent| {
+            let row = rows.iter().find(|row| row.structure == "relaxed" && row.threshold == Some(percent));
+            (row.unwrap().nodes, row.unwrap().bytes)
+        };
+        assert_eq!(at(100), (named("lctrie").nodes, named("lctrie").bytes));
+        assert_eq!(at(120), (named("patricia").nodes, named("patricia").bytes));
+        assert!(rows.iter().all(|row| row.limit.is_some() == (row.threshold == Some(0))));
+        assert!(rows.iter().all(|row| row.lookups_per_s > 1e4 && row.rounds == 1), "{rows:?}");
+        if table == "generated" {
+            // The higher the threshold, the more and the smaller the nodes.
+            let nodes = [0, 20, 40, 60, 80, 100, 120].map(|percent| at(percent).0);
+            assert!(nodes.is_sorted(), "{nodes:?}");
+            assert!(named("patricia").lines_mean > named("fib").lines_mean);
+        }
+    }
+}
