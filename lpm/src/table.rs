@@ -24,6 +24,8 @@ pub struct Table<A: Address> {
     root: Root,
     /// Changes since the palette ran out of codes.
     uncoded: usize,
+    /// Prefixes there were when a new root did not fit; 0: it did.
+    refused_at: usize,
     /// A buffer for words to publish.
     swings: Vec<Swing>,
 }
@@ -67,7 +69,7 @@ impl<A: Address> Table<A> {
             return Err(Error::KeyBits { bits: key_bits, most: A::WIDTH });
         }
         let (shadow, root) = (Shadow::default(), Root::NONE);
-        let mut table = Self { id, key_bits, shadow, root, uncoded: 0, swings: Vec::new() };
+        let mut table = Self { id, key_bits, shadow, root, uncoded: 0, refused_at: 0, swings: Vec::new() };
         table.replace(image, prefixes)?;
         Ok(table)
     }
@@ -86,7 +88,7 @@ impl<A: Address> Table<A> {
         };
         let shadow: Shadow<A> = prefixes.into_iter().map(check).collect::<Result<_, _>>()?;
         self.root = Root::build(image, self.id, self.key_bits, &shadow)?;
-        self.shadow = shadow;
+        (self.shadow, self.refused_at) = (shadow, 0);
         Ok(())
     }
 

@@ -501,3 +501,24 @@ fn a_palette_moves_with_its_root() {
         }
     }
 }
+
+/// Millions of prefixes have a root of 4 MiB where there is room for one, and else a smaller one.
+#[test]
+fn a_root_of_four_mebibytes_that_does_not_fit_is_done_without() {
+    let hosts = || (0..2_100_000u32).map(|n| (Prefix::host(n.wrapping_mul(2_654_435_761)), n + 1));
+    let mut roomy = Image::create(HeapMemory::new(256 << 20), NoReaders::default(), 1).unwrap();
+    assert_eq!(Table::create(&mut roomy, 0, hosts()).unwrap().root_bits(), 20);
+    // What is free in it lies apart, 1 MiB here and there.
+    let mut torn = Image::create(HeapMemory::new(192 << 20), NoReaders::default(), 400).unwrap();
+    let part = |id: u32| hosts().skip(id as usize).take(40_000);
+    let full = (1..400).find(|id| Table::create(&mut torn, *id, part(*id)).is_err()).unwrap();
+    for id in (1..full).step_by(2) {
+        torn.remove_table(id).unwrap();
+    }
+    torn.settle();
+    let table = Table::create(&mut torn, 0, hosts()).unwrap();
+    assert_eq!(table.root_bits(), 18);
+    for (prefix, value) in hosts().step_by(1000) {
+        assert_eq!(torn.reader().lookup(0, prefix.addr()), Some(value));
+    }
+}

@@ -30,11 +30,11 @@ pub fn get(args: &GetArgs, family: Option<u8>, output: &Output) -> anyhow::Resul
     let answer: Ask<'_> = match inspect::image(&args.file)? {
         Some(image) => {
             image.verify()?;
-            Box::new(move |addr| in_image(&image, addr))
+            Box::new(move |addr| in_image(&image, addr, args.read.key_bits()))
         }
         None => {
             let table = Table::read(&args.file, &args.read, family)?;
-            Box::new(move |addr| in_table(&table, addr, &args.file))
+            Box::new(move |addr| in_table(&table, addr, &args.file, args.read.key_bits()))
         }
     };
     let mut addresses = Addresses::new(&args.addresses, family);
@@ -57,18 +57,16 @@ pub fn get(args: &GetArgs, family: Option<u8>, output: &Output) -> anyhow::Resul
 }
 
 /// The answer of an image: the value by its lookup, the prefix from what it was made of.
-fn in_image(image: &Snapshot, addr: &AnyAddress) -> anyhow::Result<Row> {
-    let root = image.directory().find(|root| match addr {
-        AnyAddress::Key(key) => root.family == 0 && is_width(key, root.key_bits),
-        AnyAddress::Ip(_) => root.family == addr.family(),
-    });
-    let Some(root) = root else {
-        if let AnyAddress::Key(key) = addr {
-            let widths = image.directory().filter(|root| root.family == 0).map(|root| root.key_bits);
-            expect_width(key, &widths.collect::<Vec<_>>(), image.path())?;
+fn in_image(image: &Snapshot, addr: &AnyAddress, asked: Option<u16>) -> anyhow::Result<Row> {
+    let bits = match addr {
+        AnyAddress::Key(key) => {
+            let keys = image.directory().filter(|root| root.family == 0);
+            Some(width(key, keys.map(|root| root.key_bits), asked, image.path())?)
         }
-        return Ok(nothing(addr));
+        AnyAddress::Ip(_) => None,
     };
+    let is_it = |root: &Root| root.family == addr.family() && bits.is_none_or(|bits| bits == root.key_bits);
+    let Some(root) = image.directory().find(is_it) else { return Ok(nothing(addr)) };
     let (value, found) = match addr {
         AnyAddress::Ip(IpAddr::V4(addr)) => {
             answer::<u32>(image, &root, (*addr).into(), |prefix| prefix.to_string())?
@@ -118,7 +116,7 @@ fn answer<A: Stored>(
     Ok((value, found.map(|(prefix, value)| (show(&prefix), value))))
 }
 
-fn in_table(table: &Table, addr: &AnyAddress, path: &Path) -> anyhow::Result<Row> {
+fn in_table(table: &Table, addr: &AnyAddress, path: &Path, asked: Option<u16>) -> anyhow::Result<Row> {
     let found = match addr {
         AnyAddress::Ip(IpAddr::V4(addr)) => {
             let found = covering(&table.v4, Prefix::host((*addr).into()));
@@ -129,9 +127,8 @@ fn in_table(table: &Table, addr: &AnyAddress, path: &Path) -> anyhow::Result<Row
             found.last().map(|row| (row.0.to_string(), row.1))
         }
         AnyAddress::Key(key) => {
-            expect_width(key, &table.widths(), path)?;
-            let rows = table.keys.iter().find(|(bits, _)| is_width(key, **bits)).map(|(_, rows)| rows);
-            let found = rows.map(|rows| covering_keys(rows, key)).unwrap_or_default();
+            let bits = width(key, table.widths().into_iter(), asked, path)?;
+            let found = table.keys.get(&bits).map(|rows| covering_keys(rows, key)).unwrap_or_default();
             found.last().map(|row| (row.0.to_string(), row.1))
         }
     };
@@ -147,6 +144,42 @@ fn in_table(table: &Table, addr: &AnyAddress, path: &Path) -> anyhow::Result<Row
     })
 }
 
+/// Which of the widths that a table has is meant by `key`, of whose digits several may have as many.
+fn width(
+    key: &KeyPrefix,
+    has: impl Iterator<Item = u16>,
+    asked: Option<u16>,
+    path: &Path,
+) -> anyhow::Result<u16> {
+    let has: Vec<u16> = has.filter(|bits| asked.is_none_or(|asked| asked == *bits)).collect();
+    expect_width(key, &has, path)?;
+    let alike: Vec<u16> = has.into_iter().filter(|bits| is_width(key, *bits)).collect();
+    match alike[..] {
+        [bits] => Ok(bits),
+        _ => bail!("{}: {key} may be a key of {alike:?} bits; expected --key BITS as well", path.display()),
+    }
+}
+
 fn nothing(addr: &AnyAddress) -> Row {
     Row { dst: addr.to_string(), prefix: None, kind: Some("none"), value: None, name: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_several_widths() {
+        let key: KeyPrefix = "0a01".parse().unwrap();
+        let of = |has: &[u16], asked| {
+            width(&key, has.iter().copied(), asked, Path::new("f")).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(&[13, 48], None), Ok(13));
+        assert_eq!(of(&[13, 16], Some(16)), Ok(16));
+        assert_eq!(
+            of(&[13, 16], None),
+            Err("f: 0a01/16 may be a key of [13, 16] bits; expected --key BITS as well".into())
+        );
+        assert!(of(&[48], None).unwrap_err().ends_with("expected keys of 48 bits"));
+    }
 }

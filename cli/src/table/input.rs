@@ -83,6 +83,11 @@ impl ReadArgs {
         Self { from: None, mrt_value: MrtValueName::Nexthop, mrt_peer: None, key }
     }
 
+    /// The width of keys that the user names.
+    pub fn key_bits(&self) -> Option<u16> {
+        self.key.bits
+    }
+
     fn options(&self) -> ReadOptions {
         ReadOptions {
             format: self.from.map(FormatName::format),

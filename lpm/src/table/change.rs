@@ -129,15 +129,18 @@ impl<A: Address> Table<A> {
         otherwise: impl FnOnce(&mut Self, &mut Image<M, G>) -> Result<(), Error>,
     ) -> Result<Published, Error> {
         let is_deep = changes.iter().any(|change| change.new.is_some() && change.prefix.len() > HOSTS_FROM);
-        let is_outgrown = self.root.bits < root_bits::<A>(self.shadow.len() / 2, is_deep);
+        // One that did not fit is tried again when there is twice as much to gain.
+        let is_outgrown = self.root.bits < root_bits::<A>(self.shadow.len() / 2, is_deep)
+            && self.shadow.len() >= 2 * self.refused_at;
         if is_much || is_outgrown || self.uncoded > self.shadow.len() {
             self.uncoded = 0;
             match Root::build(image, self.id, self.key_bits, &self.shadow) {
                 // Where a new root does not fit, this one still does.
-                Err(Error::Full { .. }) => (),
+                Err(Error::Full { .. }) => self.refused_at = self.shadow.len(),
                 Err(error) => return Err(error),
                 Ok(root) => {
                     self.root = root;
+                    self.refused_at = 0;
                     return Ok(Published::Whole);
                 }
             }

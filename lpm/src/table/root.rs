@@ -84,6 +84,20 @@ impl Root {
     ) -> Result<Self, Error> {
         let is_deep = || shadow.iter().any(|(prefix, _)| prefix.len() > HOSTS_FROM);
         let bits = root_bits::<A>(shadow.len(), shadow.len() <= 64 && is_deep());
+        match Self::build_of(image, id, key_bits, shadow, bits) {
+            // So many chunks in a row are not always there.
+            Err(Error::Full { .. }) if bits > 18 => Self::build_of(image, id, key_bits, shadow, 18),
+            built => built,
+        }
+    }
+
+    fn build_of<M: Memory, G: Grace, A: Address>(
+        image: &mut Image<M, G>,
+        id: u32,
+        key_bits: u16,
+        shadow: &Shadow<A>,
+        bits: u16,
+    ) -> Result<Self, Error> {
         let count = 1usize << bits;
         let has_palette = A::FAMILY == 4 && shadow.len() > PALETTE_MIN;
         let painted = || shadow.iter().filter(|(prefix, _)| prefix.len() > 0).map(|(_, value)| value);
