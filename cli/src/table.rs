@@ -258,7 +258,8 @@ fn read_all(
     }
     let Some(table) = table else { bail!("no files") };
     if table.len() == 0 && !allow_empty {
-        bail!("no prefix in what was read; expected at least one (--allow-empty builds an empty image)");
+        let what = family.map_or_else(|| "no prefix".to_owned(), |family| format!("no IPv{family} prefix"));
+        bail!("{what} in what was read; expected at least one (--allow-empty builds an empty image)");
     }
     Ok(table)
 }

@@ -63,9 +63,9 @@ pub struct DrawArgs {
     /// Show the way of a lookup
     #[arg(long, value_name = "ADDRESS")]
     lookup: Option<String>,
-    /// Write it as svg, or as dot for Graphviz
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "svg", hide_possible_values = true)]
-    format: Format,
+    /// Write it as svg, or as dot for Graphviz [default: as the file's name ends, else svg]
+    #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
+    format: Option<Format>,
     /// Show keys as addresses or as bits [default: bits if no prefix has more than eight]
     #[arg(long, value_name = "HOW", value_enum, hide_possible_values = true)]
     labels: Option<Labels>,
@@ -77,6 +77,21 @@ pub struct DrawArgs {
     output: Option<PathBuf>,
     #[command(flatten)]
     read: ReadArgs,
+}
+
+impl DrawArgs {
+    fn format(&self) -> anyhow::Result<Format> {
+        let suffix = self.output.as_deref().and_then(Path::extension).and_then(|suffix| suffix.to_str());
+        match (self.format, suffix) {
+            (Some(format), _) => Ok(format),
+            (None, None | Some("svg")) => Ok(Format::Svg),
+            (None, Some("dot" | "gv")) => Ok(Format::Dot),
+            (None, Some(other)) => {
+                let expected = "expected .svg, .dot, or --format";
+                Err(usage(format!("-o: no pictures are written as .{other}; {expected}")).into())
+            }
+        }
+    }
 }
 
 /// Runs the command.
@@ -116,6 +131,12 @@ impl Drawing<'_> {
         let file = self.args.file.display();
         let addr = self.args.lookup.as_deref().and_then(|text| text.parse::<IpAddr>().ok());
         let looked_up = addr.map(|addr| if addr.is_ipv4() { 4 } else { 6 });
+        if let (Some(is), Some(asked)) = (looked_up, asked)
+            && is != asked
+        {
+            let text = self.args.lookup.as_deref().unwrap_or_default();
+            return Err(usage(format!("--lookup {text} is IPv{is}; -{asked} expects IPv{asked}")).into());
+        }
         let family = match (looked_up.or(asked), has4, has6) {
             (_, false, false) => match self.table.map(Table::widths).as_deref() {
                 Some([bits, ..]) => {
@@ -173,7 +194,7 @@ impl Drawing<'_> {
         let name = args.file.file_name().map_or("-".into(), |name| name.to_string_lossy());
         let title = format!("{name}: {}", opened.name);
         let scene = scene(title, opened.facts.clone(), &opened.view, &words, lookup.as_ref());
-        let text = match args.format {
+        let text = match args.format()? {
             Format::Svg => svg::write(&scene),
             Format::Dot => dot::write(&scene),
         };

@@ -66,7 +66,10 @@ fn in_image(image: &Snapshot, addr: &AnyAddress, asked: Option<u16>) -> anyhow::
         AnyAddress::Ip(_) => None,
     };
     let is_it = |root: &Root| root.family == addr.family() && bits.is_none_or(|bits| bits == root.key_bits);
-    let Some(root) = image.directory().find(is_it) else { return Ok(nothing(addr)) };
+    let Some(root) = image.directory().find(is_it) else {
+        expect_addresses(image.directory().all(|root| root.family == 0), addr, image.path())?;
+        return Ok(nothing(addr));
+    };
     let (value, found) = match addr {
         AnyAddress::Ip(IpAddr::V4(addr)) => {
             answer::<u32>(image, &root, (*addr).into(), |prefix| prefix.to_string())?
@@ -117,6 +120,8 @@ fn answer<A: Stored>(
 }
 
 fn in_table(table: &Table, addr: &AnyAddress, path: &Path, asked: Option<u16>) -> anyhow::Result<Row> {
+    let is_keys = table.v4.is_empty() && table.v6.is_empty() && !table.keys.is_empty();
+    expect_addresses(is_keys, addr, path)?;
     let found = match addr {
         AnyAddress::Ip(IpAddr::V4(addr)) => {
             let found = covering(&table.v4, Prefix::host((*addr).into()));
@@ -157,6 +162,19 @@ fn width(
     match alike[..] {
         [bits] => Ok(bits),
         _ => bail!("{}: {key} may be a key of {alike:?} bits; expected --key BITS as well", path.display()),
+    }
+}
+
+/// An error if a table that has other keys only is asked for an address.
+fn expect_addresses(is_keys: bool, addr: &AnyAddress, path: &Path) -> anyhow::Result<()> {
+    match addr {
+        AnyAddress::Ip(addr) if is_keys => {
+            bail!(
+                "{}: {addr} is an address, the table has none; expected keys in hexadecimal digits",
+                path.display()
+            )
+        }
+        _ => Ok(()),
     }
 }
 

@@ -26,7 +26,12 @@ pub fn image(path: &Path) -> anyhow::Result<Option<Snapshot>> {
     }
     // Packed images and other formats are read as a list.
     let mut head = Vec::new();
-    let file = std::fs::File::open(path).map_err(|source| SnapshotError::Io { path: path.into(), source })?;
+    let file = std::fs::File::open(path).map_err(|source| {
+        let is_pin = source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+        let error = anyhow::Error::from(SnapshotError::Io { path: path.into(), source });
+        // What the kernel says of pins in a BPF file system.
+        if is_pin { error.context(format!("a pinned map is named map:{}", path.display())) } else { error }
+    })?;
     if !file.metadata().is_ok_and(|at| at.is_file()) {
         return Ok(None);
     }
