@@ -119,8 +119,8 @@ impl<A: Address> Table<A> {
 
     /// Builds the table anew where that is due (or `is_much` is to change), else does as `otherwise` says.
     ///
-    /// Due: twice as many prefixes as this root is meant for, or the first deep one of a small table; a palette that has had no code for some values, for as many changes
-    /// as there are prefixes.
+    /// Due: twice as many prefixes as this root is meant for, or the first deep one of a small table; a palette that has had no code
+    /// for some values, for as many changes as there are prefixes.
     fn rebuild_or<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
