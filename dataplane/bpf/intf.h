@@ -13,13 +13,13 @@
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    1, /* grows with any change of this file; pinned maps of another version are refused */
+	    2, /* grows with any change of this file; pinned maps of another version are refused */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS = 65536,		  /* highest ifindex + 1 */
 	TL_TAGGED = 4096,		  /* tagged ports */
 	TL_COUNTER_SLOTS =
 	    256, /* 0: packets of no port, and of ports beyond the slots; the last: of former ports */
-	TL_COUNTERS = 64,  /* room for verdicts in a slot */
+	TL_COUNTERS = 128, /* room for verdicts in a slot */
 	TL_OUTER_MAX = 96, /* IPv6 header and an SRH of three segments */
 };
 

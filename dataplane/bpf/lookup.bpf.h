@@ -8,6 +8,22 @@
 
 #include "parse.bpf.h"
 
+/*
+ * The value that decides for a packet from `source` to `destination`, 0 where nothing does. `view` is what a
+ * port or an action names: a table's id.
+ */
+TL_INLINE __u32 tl_route4(__u32 view, __be32 source, __be32 destination)
+{
+	(void)source;
+	return tl_lookup4(TL_IMAGE, view, TL_BE32(destination));
+}
+
+TL_INLINE __u32 tl_route6(__u32 view, const struct in6_addr *source, const struct in6_addr *destination)
+{
+	(void)source;
+	return tl_lookup6(TL_IMAGE, view, TL_BE64(destination->hi), TL_BE64(destination->lo));
+}
+
 /* An action, read by one load, so that kind and adjacency belong together. */
 TL_INLINE __u64 tl_action_word(__u32 value)
 {
@@ -56,11 +72,11 @@ __attribute__((noinline)) int tl_reverse_path4(__u32 table, __u32 source, __u32 
 }
 
 /* The action of an inner IPv4 destination, after decapsulation into a table. */
-__attribute__((noinline)) __u64 tl_inner_action(__u32 table, __u32 destination)
+__attribute__((noinline)) __u64 tl_inner_action(__u32 view, __be32 destination)
 {
 	__u32 value;
 
-	value = tl_lookup4(TL_IMAGE, table, destination);
+	value = tl_route4(view, 0, destination);
 	return value ? tl_action_word(value) : TL_ACTION_NONE;
 }
 

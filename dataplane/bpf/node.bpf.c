@@ -30,7 +30,7 @@ TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 	    !tl_reverse_path4(f->port->table4, TL_BE32(ip->saddr), f->port->flags & TL_PORT_RPF_STRICT,
 			      f->ifindex, f->tag))
 		return TL_PASS_REVERSE_PATH;
-	value = tl_lookup4(TL_IMAGE, f->port->table4, TL_BE32(ip->daddr));
+	value = tl_route4(f->port->table4, ip->saddr, ip->daddr);
 	if (!value)
 		return TL_PASS_NO_ROUTE;
 	word = tl_action_word(value);
@@ -55,7 +55,7 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 
 	if (verdict != TL_GO_ON)
 		return verdict;
-	value = tl_lookup6(TL_IMAGE, f->port->table6, TL_BE64(ip6->daddr.hi), TL_BE64(ip6->daddr.lo));
+	value = tl_route6(f->port->table6, &ip6->saddr, &ip6->daddr);
 	if (!value)
 		return TL_PASS_NO_ROUTE;
 	word = tl_action_word(value);

@@ -65,7 +65,7 @@ TL_INLINE __u32 tl_end_dx4(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 			      f->tag))
 		return TL_PASS_REVERSE_PATH;
 	if (tl_action_kind(word) == TL_ACTION_END_DX4_TABLE) {
-		word = tl_inner_action(port->table4, TL_BE32(ip->daddr));
+		word = tl_inner_action(port->table4, ip->daddr);
 		if (tl_action_kind(word) != TL_ACTION_FORWARD)
 			return TL_PASS_SEG6_INNER_NO_ROUTE;
 	}
