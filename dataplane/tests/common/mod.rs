@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test file uses a part
 
 pub mod cases;
+pub mod model;
 pub mod netns;
 pub mod packet;
 

@@ -1,0 +1,268 @@
+//! What the program is to do with a frame, told a second time: in plain Rust, over slices, with the longest match found by looking
+//! at every route. Nothing here is shared with the program but the actions' meaning.
+
+use trieline_dataplane::{Action, Adjacency};
+use trieline_lpm::IpPrefix;
+
+use super::LO;
+
+/// What becomes of a packet: the verdict's name, and the frame that leaves if it was forwarded.
+pub type Answer = (&'static str, Option<Vec<u8>>);
+
+/// A step of the journey: the packet goes on, or this verdict ends it.
+type Step<T> = Result<T, &'static str>;
+
+/// Routes of one port that forwards everything, given as an untagged port and, with the same settings, as VLANs.
+pub struct Model {
+    routes: Vec<(IpPrefix, Action)>,
+    mac: [u8; 6],
+    vlans: Vec<u16>,
+}
+
+impl Model {
+    pub fn new(routes: &[(&str, Action)], mac: [u8; 6], vlans: &[u16]) -> Self {
+        let routes = routes.iter().map(|(prefix, action)| (prefix.parse().unwrap(), action.clone()));
+        Self { routes: routes.collect(), mac, vlans: vlans.to_vec() }
+    }
+
+    pub fn answer(&self, frame: &[u8]) -> Answer {
+        self.journey(frame).map_or_else(|verdict| (verdict, None), |(verdict, out)| (verdict, Some(out)))
+    }
+
+    fn journey(&self, frame: &[u8]) -> Step<(&'static str, Vec<u8>)> {
+        let packet = self.link(frame)?;
+        let type_at = frame.len() - packet.len() - 2;
+        match frame[type_at..type_at + 2] {
+            [0x08, 0x00] => self.ipv4(packet),
+            [0x86, 0xdd] => self.ipv6(packet),
+            _ => Err("not_ip"),
+        }
+    }
+
+    /// What follows the link header.
+    fn link<'f>(&self, frame: &'f [u8]) -> Step<&'f [u8]> {
+        let (mac, mut rest) = (frame.get(..6).ok_or("not_ip")?, frame.get(14..).ok_or("not_ip")?);
+        if frame[12..14] == [0x81, 0x00] {
+            rest = frame.get(18..).ok_or("not_ip")?;
+            let vlan = u16::from_be_bytes([frame[14], frame[15]]) & 0xfff;
+            if vlan != 0 && !self.vlans.contains(&vlan) {
+                return Err("no_port");
+            }
+        }
+        if mac == self.mac { Ok(rest) } else { Err("other_destination") }
+    }
+
+    fn route(&self, matches: impl Fn(&IpPrefix) -> Option<u16>) -> Option<&Action> {
+        let matching = self.routes.iter().filter_map(|(prefix, action)| Some((matches(prefix)?, action)));
+        matching.max_by_key(|(len, _)| *len).map(|(_, action)| action)
+    }
+
+    fn route4(&self, destination: u32) -> Option<&Action> {
+        self.route(|prefix| match prefix {
+            IpPrefix::V4(prefix) if prefix.contains(destination) => Some(prefix.len()),
+            _ => None,
+        })
+    }
+
+    fn route6(&self, destination: u128) -> Option<&Action> {
+        self.route(|prefix| match prefix {
+            IpPrefix::V6(prefix) if prefix.contains(destination) => Some(prefix.len()),
+            _ => None,
+        })
+    }
+
+    fn ipv4(&self, data: &[u8]) -> Step<(&'static str, Vec<u8>)> {
+        let header = data.get(..20).ok_or("not_ip")?;
+        match (header[0] >> 4, header[0] & 15) {
+            (4, 5) => {}
+            (4, 6..) => return Err("ipv4_options"),
+            _ => return Err("ipv4_header"),
+        }
+        if ones_complement(header) != 0xffff {
+            return Err("ipv4_checksum");
+        }
+        let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        if len == 0 && data.len() > 0xffff {
+            return Err("too_big");
+        }
+        if len < 20 || len > data.len() {
+            return Err("ipv4_length");
+        }
+        let [source, destination] = addresses4(header);
+        if special4(source) || special4(destination) {
+            return Err("ipv4_special");
+        }
+        let action = self.route4(destination).ok_or("no_route")?;
+        match action {
+            Action::Pass(reason) => Err(reason.name()),
+            Action::Drop(reason) => Err(reason.name()),
+            Action::Forward(adjacency) => {
+                if header[8] <= 1 {
+                    return Err("ipv4_ttl");
+                }
+                fits(adjacency, len)?;
+                Ok(("ipv4", framed(adjacency, 0x0800, &next_hop4(data))))
+            }
+            Action::Encaps { adjacency, outer } => {
+                fits(adjacency, outer.len() + len)?;
+                Ok(("h_encaps_ipv4", framed(adjacency, 0x86dd, &pushed(outer, 4, &data[..len]))))
+            }
+            _ => Err("no_action"),
+        }
+    }
+
+    fn ipv6(&self, data: &[u8]) -> Step<(&'static str, Vec<u8>)> {
+        let header = data.get(..40).ok_or("not_ip")?;
+        if header[0] >> 4 != 6 {
+            return Err("ipv6_header");
+        }
+        if header[6] == 0 {
+            return Err("ipv6_hop_by_hop");
+        }
+        let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        if payload == 0 && data.len() > 40 + 0xffff {
+            return Err("too_big");
+        }
+        if 40 + payload > data.len() {
+            return Err("ipv6_length");
+        }
+        if 40 + payload > 0xffff {
+            return Err("too_big");
+        }
+        let [source, destination] = addresses6(header);
+        if special6(source) || special6(destination) {
+            return Err("ipv6_special");
+        }
+        let (len, action) = (40 + payload, self.route6(destination).ok_or("no_route")?);
+        match action {
+            Action::Pass(reason) => Err(reason.name()),
+            Action::Drop(reason) => Err(reason.name()),
+            Action::Forward(adjacency) => {
+                let out = next_hop6(data)?;
+                fits(adjacency, len)?;
+                Ok(("ipv6", framed(adjacency, 0x86dd, &out)))
+            }
+            Action::Encaps { adjacency, outer } => {
+                next_hop6(data)?;
+                fits(adjacency, outer.len() + len)?;
+                let mut packet = pushed(outer, 41, &data[..len]);
+                packet[..4].copy_from_slice(&header[..4]);
+                packet[7] = header[7] - 1;
+                Ok(("h_encaps_ipv6", framed(adjacency, 0x86dd, &packet)))
+            }
+            Action::EndDx4 { adjacency } => self.end_dx4(adjacency.as_ref(), data, len),
+        }
+    }
+
+    /// `len`: of the outer packet; what follows it travels along.
+    fn end_dx4(
+        &self,
+        adjacency: Option<&Adjacency>,
+        data: &[u8],
+        len: usize,
+    ) -> Step<(&'static str, Vec<u8>)> {
+        let at = match data[6] {
+            4 => 40,
+            43 => 40 + last_segment(&data[40..], 4)?,
+            _ => return Err("seg6_headers"),
+        };
+        let inner = data.get(at..).filter(|inner| inner.len() >= 20 && at + 20 <= len).ok_or("seg6_inner")?;
+        let total = usize::from(u16::from_be_bytes([inner[2], inner[3]]));
+        let [source, destination] = addresses4(inner);
+        if inner[0] != 0x45 || inner[8] <= 1 || total < 20 || total > len - at {
+            return Err("seg6_inner");
+        }
+        if special4(source) || special4(destination) {
+            return Err("seg6_inner");
+        }
+        let adjacency = match (adjacency, self.route4(destination)) {
+            (Some(adjacency), _) | (None, Some(Action::Forward(adjacency))) => adjacency,
+            _ => return Err("seg6_inner_no_route"),
+        };
+        fits(adjacency, len - at)?;
+        Ok(("end_dx4", framed(adjacency, 0x0800, &next_hop4(inner))))
+    }
+}
+
+/// The length of an SRH without TLVs that has no segment left and `inner` behind it.
+fn last_segment(header: &[u8], inner: u8) -> Step<usize> {
+    let [next, len, kind, left, last, flags, ..] = *header else { return Err("seg6_headers") };
+    let plain = header.len() >= 8 && kind == 4 && usize::from(len) == 2 * (usize::from(last) + 1);
+    if !plain || flags != 0 || left > last {
+        return Err("seg6_headers");
+    }
+    match (left, next) {
+        (1.., _) => Err("segments_left"),
+        (0, next) if next == inner => Ok((usize::from(len) + 1) * 8),
+        _ => Err("seg6_headers"),
+    }
+}
+
+fn fits(adjacency: &Adjacency, len: usize) -> Step<()> {
+    match adjacency {
+        _ if len > usize::from(adjacency.mtu) => Err("too_big"),
+        _ if adjacency.ifindex != LO => Err("no_device"),
+        _ => Ok(()),
+    }
+}
+
+fn framed(adjacency: &Adjacency, ether_type: u16, packet: &[u8]) -> Vec<u8> {
+    let mut frame = [adjacency.destination, adjacency.source].concat();
+    if let Some(vlan) = adjacency.vlan {
+        frame.extend([0x81, 0x00]);
+        frame.extend(vlan.to_be_bytes());
+    }
+    frame.extend(ether_type.to_be_bytes());
+    frame.extend(packet);
+    frame
+}
+
+/// `inner` under the ready-made outer header.
+fn pushed(outer: &[u8], next_header: u8, inner: &[u8]) -> Vec<u8> {
+    let mut packet = [outer, inner].concat();
+    let payload = (packet.len() - 40) as u16;
+    packet[4..6].copy_from_slice(&payload.to_be_bytes());
+    packet[40] = next_header;
+    packet
+}
+
+/// One hop on. The checksum is changed by what the TTL is changed by, so that a wrong one stays wrong by as much.
+fn next_hop4(data: &[u8]) -> Vec<u8> {
+    let mut packet = data.to_vec();
+    packet[8] -= 1;
+    // RFC 1141, with Linux's two ways to write zero.
+    let sum = u32::from(u16::from_be_bytes([packet[10], packet[11]])) + 0x0100;
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = if sum == 0xffff { 0 } else { sum };
+    packet[10..12].copy_from_slice(&(sum as u16).to_be_bytes());
+    packet
+}
+
+fn next_hop6(data: &[u8]) -> Step<Vec<u8>> {
+    let mut packet = data.to_vec();
+    packet[7] = packet[7].checked_sub(1).filter(|limit| *limit > 0).ok_or("ipv6_hop_limit")?;
+    Ok(packet)
+}
+
+fn ones_complement(bytes: &[u8]) -> u32 {
+    let sum: u32 = bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    (sum & 0xffff) + (sum >> 16)
+}
+
+fn addresses4(header: &[u8]) -> [u32; 2] {
+    [12, 16].map(|at| u32::from_be_bytes(header[at..at + 4].try_into().unwrap()))
+}
+
+fn addresses6(header: &[u8]) -> [u128; 2] {
+    [8, 24].map(|at| u128::from_be_bytes(header[at..at + 16].try_into().unwrap()))
+}
+
+fn special4(addr: u32) -> bool {
+    matches!(addr >> 24, 0 | 127 | 224..)
+}
+
+/// ::/64 holds the unspecified, the loopback and the v4-mapped addresses.
+fn special6(addr: u128) -> bool {
+    addr >> 64 == 0 || addr >> 118 == 0xfe80 >> 6 || addr >> 120 == 0xff
+}
