@@ -13,15 +13,25 @@
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    2, /* grows with any change of this file; pinned maps of another version are refused */
+	    3, /* grows with any change of this file; pinned maps of another version are refused */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS = 65536,		  /* highest ifindex + 1 */
-	TL_TAGGED = 4096,		  /* tagged ports */
+	TL_TAGGED = 65536,		  /* tagged ports */
 	TL_COUNTER_SLOTS =
 	    256, /* 0: packets of no port, and of ports beyond the slots; the last: of former ports */
 	TL_COUNTERS = 128, /* room for verdicts in a slot */
 	TL_OUTER_MAX = 96, /* IPv6 header and an SRH of three segments */
 };
+
+/*
+ * A view, what a port or an action names to say which routes decide: a table's id or, with this bit, the
+ * index of the first of several rules (struct tl_rule).
+ */
+#define TL_VIEW_RULES 0x80000000u
+/* The value of a `throw` route: the next rule decides. No action has this number. */
+#define TL_VALUE_THROW 0x7fffffffu
+/* Rules that are followed for a packet; what would come after them is the kernel's. */
+#define TL_RULES_MAX 32
 
 /*
  * What became of a packet, and why. The value is the index of the packet's counter; the name after FORWARD,
@@ -85,6 +95,7 @@ enum tl_action_kind {
 	TL_ACTION_ENCAPS = 3,
 	TL_ACTION_END_DX4 = 4,	     /* and forward through the adjacency */
 	TL_ACTION_END_DX4_TABLE = 5, /* and look the inner destination up in the port's IPv4 table */
+	TL_ACTION_TABLE = 6, /* look the destination up again, in the view that `adjacency` names; once */
 };
 
 /* What a table's value stands for. One aligned 8-byte store changes it. */
@@ -107,6 +118,22 @@ struct tl_adjacency {
 	__u8 outer[TL_OUTER_MAX];
 } __attribute__((aligned(8)));
 
+/*
+ * One rule of `ip rule`: packets from and to these prefixes are looked up in a table; where that has no
+ * route, the next rule decides. Addresses are in host byte order and IPv4 in the first 32 bits. Never changed
+ * while a view leads to it.
+ */
+struct tl_rule {
+	__u64 from[2];
+	__u64 to[2];
+	__u8 from_len;
+	__u8 to_len;
+	__u16 used;  /* not a free place */
+	__u32 table; /* a table's id; with TL_VIEW_RULES, the value that decides */
+	__u32 next;  /* 0: that was the last */
+	__u32 reserved;
+};
+
 /* `flags` of a port. */
 enum tl_port_flags {
 	TL_PORT_USED = 1,
@@ -120,7 +147,7 @@ enum tl_port_flags {
 /* A device, or a VLAN of one, whose packets are ours to forward. */
 struct tl_port {
 	__u32 flags;
-	__u32 table4; /* table ids */
+	__u32 table4; /* views */
 	__u32 table6;
 	__u32 ifindex; /* of the device the kernel receives these packets on (the VLAN device) */
 	__u8 mac[6];
@@ -151,6 +178,7 @@ struct tl_instance {
 _Static_assert((int)TL_VERDICTS <= (int)TL_COUNTERS, "verdicts fit a counter slot");
 _Static_assert(sizeof(struct tl_action) == 8, "one store");
 _Static_assert(sizeof(struct tl_adjacency) == 128, "two cache lines, L2 header in the first");
+_Static_assert(sizeof(struct tl_rule) == 48, "no padding");
 _Static_assert(sizeof(struct tl_port) == 24, "port");
 _Static_assert(sizeof(struct tl_tagged) == 8, "no padding in a hash key");
 

@@ -8,19 +8,96 @@
 
 #include "parse.bpf.h"
 
+/* Whether an address, in host byte order and IPv4 in its first 32 bits, is within a prefix. */
+TL_INLINE int tl_within(__u64 hi, __u64 lo, const __u64 *prefix, __u8 len)
+{
+	if (len == 0)
+		return 1;
+	if (len <= 64)
+		return (hi ^ prefix[0]) >> ((64 - len) & 63) == 0;
+	return hi == prefix[0] && (lo ^ prefix[1]) >> ((128 - len) & 63) == 0;
+}
+
+/* A lookup verified apart, so that the rules below do not multiply it. */
+__attribute__((noinline)) __u32 tl_table4(__u32 table, __u32 destination)
+{
+	return tl_lookup4(TL_IMAGE, table, destination);
+}
+
+__attribute__((noinline)) __u32 tl_table6(__u32 table, __u64 hi, __u64 lo)
+{
+	return tl_lookup6(TL_IMAGE, table, hi, lo);
+}
+
+/*
+ * What `ip rule` decides: rule by rule, the first table that has a route for the destination. A function of
+ * its own: packets whose view is a plain table do not pay for it.
+ */
+__attribute__((noinline)) __u32 tl_rules4(__u32 view, __u32 source, __u32 destination)
+{
+	__u32 at = view & ~TL_VIEW_RULES, value, i;
+	__u64 from = (__u64)source << 32, to = (__u64)destination << 32;
+	struct tl_rule *rule;
+
+	for (i = 0; i < TL_RULES_MAX; i++) {
+		rule = bpf_map_lookup_elem(&rules, &at);
+		if (!rule)
+			return 0;
+		if (tl_within(from, 0, rule->from, rule->from_len) &&
+		    tl_within(to, 0, rule->to, rule->to_len)) {
+			if (rule->table & TL_VIEW_RULES)
+				return rule->table & ~TL_VIEW_RULES;
+			value = tl_table4(rule->table, destination);
+			if (value && value != TL_VALUE_THROW)
+				return value;
+		}
+		at = rule->next;
+		if (!at)
+			return 0;
+	}
+	return 0;
+}
+
+__attribute__((noinline)) __u32 tl_rules6(__u32 view, __u64 from_hi, __u64 from_lo, __u64 to_hi, __u64 to_lo)
+{
+	__u32 at = view & ~TL_VIEW_RULES, value, i;
+	struct tl_rule *rule;
+
+	for (i = 0; i < TL_RULES_MAX; i++) {
+		rule = bpf_map_lookup_elem(&rules, &at);
+		if (!rule)
+			return 0;
+		if (tl_within(from_hi, from_lo, rule->from, rule->from_len) &&
+		    tl_within(to_hi, to_lo, rule->to, rule->to_len)) {
+			if (rule->table & TL_VIEW_RULES)
+				return rule->table & ~TL_VIEW_RULES;
+			value = tl_table6(rule->table, to_hi, to_lo);
+			if (value && value != TL_VALUE_THROW)
+				return value;
+		}
+		at = rule->next;
+		if (!at)
+			return 0;
+	}
+	return 0;
+}
+
 /*
  * The value that decides for a packet from `source` to `destination`, 0 where nothing does. `view` is what a
- * port or an action names: a table's id.
+ * port or an action names.
  */
 TL_INLINE __u32 tl_route4(__u32 view, __be32 source, __be32 destination)
 {
-	(void)source;
+	if (TL_UNLIKELY(view & TL_VIEW_RULES))
+		return tl_rules4(view, TL_BE32(source), TL_BE32(destination));
 	return tl_lookup4(TL_IMAGE, view, TL_BE32(destination));
 }
 
 TL_INLINE __u32 tl_route6(__u32 view, const struct in6_addr *source, const struct in6_addr *destination)
 {
-	(void)source;
+	if (TL_UNLIKELY(view & TL_VIEW_RULES))
+		return tl_rules6(view, TL_BE64(source->hi), TL_BE64(source->lo), TL_BE64(destination->hi),
+				 TL_BE64(destination->lo));
 	return tl_lookup6(TL_IMAGE, view, TL_BE64(destination->hi), TL_BE64(destination->lo));
 }
 
@@ -49,35 +126,93 @@ TL_INLINE struct tl_adjacency *tl_action_adjacency(__u64 word)
 	return bpf_map_lookup_elem(&adjacencies, &index);
 }
 
+/* The word of a verdict. */
+#define TL_VERDICT_WORD(verdict) ((__u64)TL_ACTION_VERDICT | (__u64)(verdict) << 8)
+
+/* The action of a value found in another view than the port's: no further one is followed. */
+TL_INLINE __u64 tl_onward(__u32 value)
+{
+	__u64 word = value ? tl_action_word(value) : TL_VERDICT_WORD(TL_PASS_NO_ROUTE);
+
+	return tl_action_kind(word) == TL_ACTION_TABLE ? TL_VERDICT_WORD(TL_PASS_UNSUPPORTED) : word;
+}
+
+/*
+ * What decides where an action names another view, as a route into a VRF does. Functions of their own: only
+ * packets that meet such a route pay.
+ */
+__attribute__((noinline)) __u64 tl_onward4(__u32 view, __be32 source, __be32 destination)
+{
+	return tl_onward(tl_route4(view, source, destination));
+}
+
+__attribute__((noinline)) __u64 tl_onward6(__u32 view, __u64 from_hi, __u64 from_lo, __u64 to_hi, __u64 to_lo)
+{
+	return tl_onward(TL_UNLIKELY(view & TL_VIEW_RULES) ? tl_rules6(view, from_hi, from_lo, to_hi, to_lo)
+							   : tl_table6(view, to_hi, to_lo));
+}
+
+/* The action of a value, or of the one that it leads to in another view. */
+TL_INLINE __u64 tl_action4(__u32 value, __be32 source, __be32 destination)
+{
+	__u64 word = tl_action_word(value);
+
+	if (TL_UNLIKELY(tl_action_kind(word) == TL_ACTION_TABLE))
+		return tl_onward4(word >> 32, source, destination);
+	return word;
+}
+
+TL_INLINE __u64 tl_action6(__u32 value, const struct in6_addr *source, const struct in6_addr *destination)
+{
+	__u64 word = tl_action_word(value);
+
+	if (TL_UNLIKELY(tl_action_kind(word) == TL_ACTION_TABLE))
+		return tl_onward6(word >> 32, TL_BE64(source->hi), TL_BE64(source->lo),
+				  TL_BE64(destination->hi), TL_BE64(destination->lo));
+	return word;
+}
+
+#define TL_WAY(ifindex, tag) ((__u64)(ifindex) << 32 | (tag))
+
 /*
  * Reverse path of IPv4 (RFC 3704; Linux has no such setting for IPv6): whether packets to the source would
- * leave by the port this one came in by (strict), or by any (loose). A function of its own, verified and
- * called apart: only ports that ask for it pay.
+ * leave by `way`, a port's device and tag (strict), or by any, where that is 0 (loose). A function of its
+ * own, verified and called apart: only ports that ask for it pay.
  */
-__attribute__((noinline)) int tl_reverse_path4(__u32 table, __u32 source, __u32 strict, __u32 ifindex,
-					       __u32 tag)
+__attribute__((noinline)) int tl_reverse_path4(__u32 view, __be32 source, __be32 destination, __u64 way)
 {
 	struct tl_adjacency *adj;
 	__u32 value;
 	__u64 word;
 
-	value = tl_lookup4(TL_IMAGE, table, source);
-	word = value ? tl_action_word(value) : TL_ACTION_NONE;
+	value = tl_route4(view, destination, source);
+	word = value ? tl_action4(value, destination, source) : TL_ACTION_NONE;
 	if (tl_action_kind(word) != TL_ACTION_FORWARD)
 		return 0;
-	if (!strict)
+	if (!way)
 		return 1;
 	adj = tl_action_adjacency(word);
-	return adj && adj->ifindex == ifindex && adj->tag == tag;
+	return adj && TL_WAY(adj->ifindex, adj->tag) == way;
 }
 
-/* The action of an inner IPv4 destination, after decapsulation into a table. */
-__attribute__((noinline)) __u64 tl_inner_action(__u32 view, __be32 destination)
+/* The action of an inner IPv4 packet, after decapsulation into a view. */
+__attribute__((noinline)) __u64 tl_inner_action(__u32 view, __be32 source, __be32 destination)
 {
 	__u32 value;
 
-	value = tl_route4(view, 0, destination);
-	return value ? tl_action_word(value) : TL_ACTION_NONE;
+	value = tl_route4(view, source, destination);
+	return value ? tl_action4(value, source, destination) : TL_ACTION_NONE;
+}
+
+/* Whether the port's reverse path filter, if it has one, lets a packet through. */
+TL_INLINE int tl_reverse_path_ok(const struct tl_frame *f, __be32 source, __be32 destination)
+{
+	__u32 flags = f->port->flags;
+
+	if (TL_LIKELY(!(flags & (TL_PORT_RPF_LOOSE | TL_PORT_RPF_STRICT))))
+		return 1;
+	return tl_reverse_path4(f->port->table4, source, destination,
+				flags & TL_PORT_RPF_STRICT ? TL_WAY(f->ifindex, f->tag) : 0);
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The maps beside the image, all pinned. User space sizes `actions` and `adjacencies` before the load.
+ * The maps beside the image, all pinned. User space sizes `actions`, `adjacencies` and `rules` before the
+ * load.
  */
 #ifndef TRIELINE_MAPS_BPF_H
 #define TRIELINE_MAPS_BPF_H
@@ -23,6 +24,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct tl_adjacency);
 } adjacencies SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tl_rule);
+} rules SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -15,8 +15,6 @@
 #include "srv6.bpf.h"
 #include "stats.bpf.h"
 
-#define TL_RPF (TL_PORT_RPF_LOOSE | TL_PORT_RPF_STRICT)
-
 TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 {
 	__u32 verdict = tl_parse_ipv4(ctx, f), value;
@@ -26,14 +24,12 @@ TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 
 	if (verdict != TL_GO_ON)
 		return verdict;
-	if (TL_UNLIKELY(f->port->flags & TL_RPF) &&
-	    !tl_reverse_path4(f->port->table4, TL_BE32(ip->saddr), f->port->flags & TL_PORT_RPF_STRICT,
-			      f->ifindex, f->tag))
+	if (!tl_reverse_path_ok(f, ip->saddr, ip->daddr))
 		return TL_PASS_REVERSE_PATH;
 	value = tl_route4(f->port->table4, ip->saddr, ip->daddr);
 	if (!value)
 		return TL_PASS_NO_ROUTE;
-	word = tl_action_word(value);
+	word = tl_action4(value, ip->saddr, ip->daddr);
 	if (tl_action_kind(word) == TL_ACTION_VERDICT)
 		return tl_action_verdict(word);
 	if (tl_action_kind(word) != TL_ACTION_FORWARD && tl_action_kind(word) != TL_ACTION_ENCAPS)
@@ -58,7 +54,7 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 	value = tl_route6(f->port->table6, &ip6->saddr, &ip6->daddr);
 	if (!value)
 		return TL_PASS_NO_ROUTE;
-	word = tl_action_word(value);
+	word = tl_action6(value, &ip6->saddr, &ip6->daddr);
 	if (tl_action_kind(word) == TL_ACTION_VERDICT)
 		return tl_action_verdict(word);
 	if (tl_action_kind(word) == TL_ACTION_END_DX4 || tl_action_kind(word) == TL_ACTION_END_DX4_TABLE)
@@ -98,6 +94,7 @@ struct tl_types {
 	enum tl_port_flags flags;
 	enum tl_limits limits;
 	struct tl_instance instance;
+	struct tl_rule rule;
 	struct tl_image image;
 	struct tl_table table;
 	struct tl_skip skip;

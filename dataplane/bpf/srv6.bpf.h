@@ -60,12 +60,10 @@ TL_INLINE __u32 tl_end_dx4(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 	if (ip->version_ihl != 0x45 || ip->ttl <= 1 || TL_BE16(ip->tot_len) < sizeof(*ip) ||
 	    TL_BE16(ip->tot_len) > f->l3_len || tl_ipv4_special(&ip->saddr) || tl_ipv4_special(&ip->daddr))
 		return TL_PASS_SEG6_INNER;
-	if (TL_UNLIKELY(port->flags & (TL_PORT_RPF_LOOSE | TL_PORT_RPF_STRICT)) &&
-	    !tl_reverse_path4(port->table4, TL_BE32(ip->saddr), port->flags & TL_PORT_RPF_STRICT, f->ifindex,
-			      f->tag))
+	if (!tl_reverse_path_ok(f, ip->saddr, ip->daddr))
 		return TL_PASS_REVERSE_PATH;
 	if (tl_action_kind(word) == TL_ACTION_END_DX4_TABLE) {
-		word = tl_inner_action(port->table4, ip->daddr);
+		word = tl_inner_action(port->table4, ip->saddr, ip->daddr);
 		if (tl_action_kind(word) != TL_ACTION_FORWARD)
 			return TL_PASS_SEG6_INNER_NO_ROUTE;
 	}

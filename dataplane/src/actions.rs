@@ -90,6 +90,7 @@ impl Actions {
                 pack(tl_action_kind::TL_ACTION_END_DX4, 0, self.new_record(adjacency, &[])?)
             }
             Action::EndDx4 { adjacency: None } => pack(tl_action_kind::TL_ACTION_END_DX4_TABLE, 0, 0),
+            Action::Table(view) => pack(tl_action_kind::TL_ACTION_TABLE, 0, *view),
         };
         let before = self.records.words()[id as usize].swap(word, Ordering::Release);
         if let Some(index) = record_of(before) {

@@ -15,6 +15,7 @@ use crate::load::{PROGRAM, load};
 use crate::pins;
 use crate::ports::{PORTS, Port, Ports};
 use crate::probe::takes_jumbo_redirects;
+use crate::rules::Rules;
 use crate::sys;
 use trieline_bpf::ReaderGrace;
 use trieline_bpf::{Home, ImageMap, ImageMemory};
@@ -34,6 +35,8 @@ pub struct Options {
     pub actions: u32,
     /// Adjacencies there can be, likewise.
     pub adjacencies: u32,
+    /// Rules there can be in views of more than one table, and one more.
+    pub rules: u32,
 }
 
 impl Default for Options {
@@ -45,6 +48,7 @@ impl Default for Options {
             tables: 1024,
             actions: 65536,
             adjacencies: 65536,
+            rules: 4096,
         }
     }
 }
@@ -86,6 +90,7 @@ pub struct Dataplane {
     image: ImageMap,
     tables: u32,
     actions: Actions,
+    rules: Rules,
     grace: ReaderGrace,
     ports: Ports,
     devices: OwnedFd,
@@ -157,12 +162,14 @@ impl Dataplane {
             )?;
         }
         let grace = ReaderGrace::new()?;
-        let [actions, adjacencies, ports, tagged, devices, jumbo_devices, counters] = maps.map(|(_, fd)| fd);
+        let [actions, adjacencies, rules, ports, tagged, devices, jumbo_devices, counters] =
+            maps.map(|(_, fd)| fd);
         let dataplane = Self {
             pins: options.pins.clone(),
             reopened: pinned.is_some(),
             tables: options.tables,
             actions: Actions::new(pins::records(&actions, &adjacencies)?, grace.clone()),
+            rules: Rules::new(pins::rules(&rules)?, grace.clone()),
             grace,
             ports: pins::ports(&ports, tagged)?,
             devices,
@@ -222,6 +229,11 @@ impl Dataplane {
     /// What the values in the tables stand for.
     pub fn actions(&mut self) -> &mut Actions {
         &mut self.actions
+    }
+
+    /// The views of more than one table, and what the values in the tables stand for.
+    pub fn parts(&mut self) -> (&mut Rules, &mut Actions) {
+        (&mut self.rules, &mut self.actions)
     }
 
     /// The program, for BPF_PROG_TEST_RUN.
@@ -346,8 +358,10 @@ fn clear(pin_dir: &Path) -> Result<()> {
 }
 
 fn create_image(options: &Options) -> Result<ImageMap> {
-    if options.tables == 0 || options.actions < 2 || options.adjacencies == 0 {
-        return Err(Error::argument("tables and adjacencies must be at least 1, actions at least 2"));
+    if options.tables == 0 || options.actions < 2 || options.adjacencies == 0 || options.rules < 2 {
+        return Err(Error::argument(
+            "tables and adjacencies must be at least 1, actions and rules at least 2",
+        ));
     }
     Ok(ImageMap::choose(options.home, options.image_bytes)?)
 }

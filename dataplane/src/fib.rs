@@ -38,6 +38,8 @@ pub enum Action {
         /// Where the inner packet goes; `None`: as the port's IPv4 table says for its destination.
         adjacency: Option<Adjacency>,
     },
+    /// Looked up again, in another view ([`crate::Rules`]), whose action is the packet's; not more than once.
+    Table(u32),
 }
 
 /// Why the kernel gets a packet that a route matches.
@@ -224,6 +226,7 @@ impl Records {
                 Some(Action::EndDx4 { adjacency: Some(adjacency_of(&self.read(index)?)) })
             }
             tl_action_kind::TL_ACTION_END_DX4_TABLE => Some(Action::EndDx4 { adjacency: None }),
+            tl_action_kind::TL_ACTION_TABLE => Some(Action::Table(index)),
             _ => None,
         }
     }

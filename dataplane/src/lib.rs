@@ -16,6 +16,7 @@ mod load;
 mod pins;
 mod ports;
 mod probe;
+mod rules;
 mod sys;
 
 pub use actions::Actions;
@@ -26,4 +27,5 @@ pub use fib::{Action, Adjacency, DropReason, PassReason};
 pub use pins::{View, detach_all, open_readonly, sweep};
 pub use ports::{Port, PortFlags};
 pub use probe::{Probe, probe, takes_redirects};
+pub use rules::{RULES_MAX, Rule, Rules, Then, VALUE_THROW, is_rules};
 pub use trieline_bpf::{Home, ImageMemory, ReaderGrace};

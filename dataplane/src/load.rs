@@ -25,9 +25,10 @@ pub(crate) const PROGRAM: &str = "trieline";
 const LOG_LINES: usize = 40;
 
 /// The maps beside the image, in the order of [`load`]'s result.
-const MAPS: [&str; 7] = [
+const MAPS: [&str; 8] = [
     pins::ACTIONS,
     pins::ADJACENCIES,
+    pins::RULES,
     pins::PORT_MAP,
     pins::TAGGED,
     pins::DEVICES,
@@ -36,7 +37,7 @@ const MAPS: [&str; 7] = [
 ];
 
 /// They by name.
-pub(crate) type Maps = [(&'static str, OwnedFd); 7];
+pub(crate) type Maps = [(&'static str, OwnedFd); 8];
 
 /// Loads the program against the image and the pinned maps, or makes these.
 pub(crate) fn load(options: &Options, image: &ImageMap, reopen: bool) -> Result<(Maps, OwnedFd)> {
@@ -79,6 +80,8 @@ fn size_maps(options: &Options, object: &mut OpenObject, reopen: bool) -> Result
             map.set_max_entries(options.actions).map_err(fail)?;
         } else if name == pins::ADJACENCIES {
             map.set_max_entries(options.adjacencies).map_err(fail)?;
+        } else if name == pins::RULES {
+            map.set_max_entries(options.rules).map_err(fail)?;
         }
         if !reopen {
             continue;

@@ -1,6 +1,7 @@
 //! What is pinned where: the names in an instance's directory, opening them again, and removing them.
 
 use std::fs;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -8,8 +9,9 @@ use crate::counters::{self, Counters};
 use crate::dataplane::{AttachMode, Attachment};
 use crate::error::{Error, Result};
 use crate::fib::{Action, Records};
-use crate::layout::{tl_action, tl_adjacency, tl_instance, tl_limits, tl_port};
+use crate::layout::{tl_action, tl_adjacency, tl_instance, tl_limits, tl_port, tl_rule};
 use crate::ports::{PORTS, Port, PortKey, Ports};
+use crate::rules::{RuleMap, Then};
 use crate::sys::{self, MapShape};
 use trieline_bpf::{Home, ImageMap, ImageMemory, Mapping};
 
@@ -19,6 +21,7 @@ pub(crate) const IMAGE: &str = "image";
 pub(crate) const INSTANCE: &str = "instance";
 pub(crate) const ACTIONS: &str = "actions";
 pub(crate) const ADJACENCIES: &str = "adjacencies";
+pub(crate) const RULES: &str = "rules";
 pub(crate) const PORT_MAP: &str = "ports";
 pub(crate) const TAGGED: &str = "tagged";
 pub(crate) const DEVICES: &str = "devices";
@@ -214,6 +217,14 @@ pub(crate) fn records(actions: &OwnedFd, adjacencies: &OwnedFd) -> Result<Record
     })
 }
 
+/// Maps the rules.
+pub(crate) fn rules(fd: &OwnedFd) -> Result<RuleMap> {
+    let fail = |e| Error::kernel("mapping the rules", e);
+    let count = sys::map_shape(fd.as_fd()).map_err(fail)?.entries;
+    let bytes = u64::from(count) * size_of::<tl_rule>() as u64;
+    Ok(RuleMap::new(Mapping::of_array(fd.as_fd(), bytes).map_err(fail)?, count))
+}
+
 /// Maps the ports.
 pub(crate) fn ports(untagged: &OwnedFd, tagged: OwnedFd) -> Result<Ports> {
     let bytes = u64::from(PORTS) * size_of::<tl_port>() as u64;
@@ -229,6 +240,7 @@ pub struct View {
     instance: tl_instance,
     image: ImageMap,
     records: Records,
+    rules: RuleMap,
     ports: Ports,
     counters: OwnedFd,
 }
@@ -242,6 +254,7 @@ pub fn open_readonly(pins: &Path) -> Result<View> {
         instance,
         image: ImageMap::adopt(need(pins, IMAGE)?)?.ok_or(missing)?,
         records: records(&need(pins, ACTIONS)?, &need(pins, ADJACENCIES)?)?,
+        rules: rules(&need(pins, RULES)?)?,
         ports: ports(&need(pins, PORT_MAP)?, need(pins, TAGGED)?)?,
         counters: need(pins, COUNTERS)?,
     })
@@ -272,6 +285,11 @@ impl View {
     /// What a value in a table stands for.
     pub fn action(&self, id: u32) -> Option<Action> {
         self.records.action(id)
+    }
+
+    /// What decides in a view, one after another, for packets between two addresses of one family.
+    pub fn concerning(&self, view: u32, from: IpAddr, to: IpAddr) -> Vec<Then> {
+        self.rules.concerning(view, from, to)
     }
 
     /// How many actions are set.

@@ -1,5 +1,6 @@
 //! Ports: which devices' and VLANs' packets the XDP program handles, and in which tables it looks them up.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,9 +40,9 @@ pub struct PortFlags {
 /// A device, or a VLAN of one, whose packets the XDP program handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Port {
-    /// Number of the IPv4 table.
+    /// The view that decides for IPv4: a table's id, or one of [`crate::Rules`].
     pub table4: u32,
-    /// Number of the IPv6 table.
+    /// The view that decides for IPv6.
     pub table6: u32,
     /// What its packets may do.
     pub flags: PortFlags,
@@ -115,6 +116,8 @@ fn tagged_key(ifindex: u32, vid: u16) -> [u8; size_of::<tl_tagged>()] {
 pub(crate) struct Ports {
     untagged: Mapping,
     tagged: OwnedFd,
+    /// Counter slots of the ports, once they were read: ten thousand ports are not read again for each.
+    slots: Option<BTreeMap<PortKey, u16>>,
 }
 
 fn fail(error: io::Error) -> Error {
@@ -123,7 +126,7 @@ fn fail(error: io::Error) -> Error {
 
 impl Ports {
     pub(crate) fn new(untagged: Mapping, tagged: OwnedFd) -> Self {
-        Self { untagged, tagged }
+        Self { untagged, tagged, slots: None }
     }
 
     fn words(&self, ifindex: u32) -> Result<&[AtomicU64]> {
@@ -165,7 +168,7 @@ impl Ports {
     }
 
     /// Sets a port. Its counter slot stays, or is the first free one.
-    pub(crate) fn set(&self, key: PortKey, port: &Port, counter_map: BorrowedFd<'_>) -> Result<()> {
+    pub(crate) fn set(&mut self, key: PortKey, port: &Port, counter_map: BorrowedFd<'_>) -> Result<()> {
         let (ifindex, vlan) = key;
         if ifindex == 0 || ifindex >= PORTS {
             return Err(Error::Ifindex { ifindex, max: PORTS - 1 });
@@ -173,17 +176,23 @@ impl Ports {
         if vlan.is_some_and(|vid| !(1..=4094).contains(&vid)) {
             return Err(Error::argument(format!("VLAN {vlan:?}: must be 1 to 4094")));
         }
-        let all = self.all()?;
-        let slot = match all.iter().find(|(k, ..)| *k == key) {
-            Some((_, _, slot)) => *slot,
+        let mut slots = match self.slots.take() {
+            Some(slots) => slots,
+            None => self.all()?.into_iter().map(|(key, _, slot)| (key, slot)).collect(),
+        };
+        let slot = match slots.get(&key) {
+            Some(slot) => *slot,
             None => {
-                let free = (1..SLOT_RETIRED).find(|slot| all.iter().all(|(_, _, used)| used != slot));
+                let used: BTreeSet<u16> = slots.values().copied().collect();
+                let free = (1..SLOT_RETIRED).find(|slot| !used.contains(slot));
                 if let Some(slot) = free {
                     counters::retire(counter_map, slot, SLOT_RETIRED)?;
                 }
                 free.unwrap_or(SLOT_SHARED)
             }
         };
+        slots.insert(key, slot);
+        self.slots = Some(slots);
         let bytes = encode(port, slot);
         match vlan {
             Some(vid) => {
@@ -202,7 +211,10 @@ impl Ports {
     }
 
     /// Forgets a port: its packets go to the kernel.
-    pub(crate) fn clear(&self, (ifindex, vlan): PortKey) -> Result<()> {
+    pub(crate) fn clear(&mut self, (ifindex, vlan): PortKey) -> Result<()> {
+        if let Some(slots) = &mut self.slots {
+            slots.remove(&(ifindex, vlan));
+        }
         match vlan {
             Some(vid) => {
                 sys::map_delete(self.tagged.as_fd(), &tagged_key(ifindex, vid)).map(drop).map_err(fail)

@@ -38,6 +38,7 @@ fn attempt() {
         tables: 2,
         actions: 16,
         adjacencies: (ADJACENCY_BYTES / 128) as u32,
+        rules: 4096,
     };
     let (resource, limit) = match words[0].parse() {
         Ok(descriptors) => (Resource::Nofile, descriptors),

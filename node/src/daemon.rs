@@ -181,6 +181,7 @@ impl Daemon {
             tables: TABLES,
             actions: config.actions,
             adjacencies: config.actions,
+            rules: 4096,
         };
         let mut dataplane = Dataplane::open(&options)?;
         let fresh = !dataplane.reopened();

@@ -148,6 +148,7 @@ pub fn action(action: &Action, mut name: impl FnMut(u32) -> String, into: &mut M
             ("h_encaps", Some(adjacency))
         }
         Action::EndDx4 { adjacency } => ("end_dx4", adjacency.as_ref()),
+        Action::Table(_) => ("table", None),
     };
     into.insert("action".into(), word.into());
     if let Some(Adjacency { ifindex, mtu, destination, vlan, .. }) = adjacency {

@@ -407,8 +407,15 @@ impl Published {
         let pins = format!("/sys/fs/bpf/tlnd-{}-{tag}", std::process::id()).into();
         // An arena has one place in a process; tests run side by side.
         let home = Some(Home::Array);
-        let options =
-            Options { pins, home, image_bytes: 4 << 20, tables: 4, actions: 4096, adjacencies: 4096 };
+        let options = Options {
+            pins,
+            home,
+            image_bytes: 4 << 20,
+            tables: 4,
+            actions: 4096,
+            adjacencies: 4096,
+            rules: 64,
+        };
         let mut dataplane = Dataplane::open(&options).unwrap();
         let publisher = Publisher::new(&mut dataplane).unwrap();
         Self { dataplane, publisher, pins: options.pins, kinds: BTreeMap::new() }
@@ -446,6 +453,7 @@ impl Published {
                 Some(Action::Forward(_)) => "forward",
                 Some(Action::Encaps { .. }) => "h_encaps",
                 Some(Action::EndDx4 { .. }) => "end_dx4",
+                Some(Action::Table(_)) => "table",
             };
             *self.kinds.entry(kind).or_default() += 1;
         }

@@ -25,6 +25,7 @@ pub fn options(fs: &BpfFs, home: Home) -> Options {
         tables: 8,
         actions: 256,
         adjacencies: 256,
+        rules: 64,
     }
 }
 

@@ -1,0 +1,243 @@
+//! Rules: views of more than one table, as `ip rule` makes them, written aside and named by ports and actions.
+//!
+//! A view is a table's id or the first of a few linked rules. Rules that a view leads to are never changed; another chain is made,
+//! what named the old one is told the new one, and the old one's places are used again after a grace period.
+
+use std::collections::VecDeque;
+use std::mem::offset_of;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use trieline_bpf::{Mapping, ReaderGrace};
+use trieline_lpm::{Grace, IpPrefix};
+
+use crate::error::{Error, Result};
+use crate::layout::tl_rule;
+
+/// A view with this bit is the index of a rule.
+const RULES: u32 = 1 << 31;
+/// `TL_RULES_MAX`: as many rules are followed for a packet.
+pub const RULES_MAX: usize = 32;
+/// The value of a `throw` route in a table: the next rule decides.
+pub const VALUE_THROW: u32 = RULES - 1;
+
+/// What a rule says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Then {
+    /// The table of this id decides, when it has a route.
+    Table(u32),
+    /// This value decides, as if a route had it.
+    Value(u32),
+}
+
+/// One rule of a view. Prefixes that are given must be of the packets' family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rule {
+    /// Only packets from here.
+    pub from: Option<IpPrefix>,
+    /// Only packets to here.
+    pub to: Option<IpPrefix>,
+    /// What they meet.
+    pub then: Then,
+}
+
+/// An address in the first bits of two words, and a length.
+fn words(prefix: Option<IpPrefix>) -> ([u64; 2], u8) {
+    match prefix {
+        None => ([0; 2], 0),
+        Some(IpPrefix::V4(prefix)) => ([u64::from(prefix.addr()) << 32, 0], prefix.len() as u8),
+        Some(IpPrefix::V6(prefix)) => {
+            let addr = prefix.addr();
+            ([(addr >> 64) as u64, addr as u64], prefix.len() as u8)
+        }
+    }
+}
+
+const WORDS: usize = size_of::<tl_rule>() / 8;
+/// The word with the lengths and the table; the next has the next rule.
+const LENGTHS: usize = offset_of!(tl_rule, from_len) / 8;
+
+/// Two numbers that lie in one word, in this order.
+fn pair(first: u32, second: u32) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&first.to_ne_bytes());
+    bytes[4..].copy_from_slice(&second.to_ne_bytes());
+    u64::from_ne_bytes(bytes)
+}
+
+fn split(word: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
+    (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))
+}
+
+/// The rule as it lies in the map.
+fn encode(rule: &Rule, next: u32) -> [u64; WORDS] {
+    let ((from, from_len), (to, to_len)) = (words(rule.from), words(rule.to));
+    let table = match rule.then {
+        Then::Table(id) => id & !RULES,
+        Then::Value(value) => value | RULES,
+    };
+    let lengths = u32::from_ne_bytes([from_len, to_len, 1, 0]); // and that the place is used
+    [from[0], from[1], to[0], to[1], pair(lengths, table), pair(next, 0)]
+}
+
+/// Whether a view is made of rules, and not a table's id.
+pub fn is_rules(view: u32) -> bool {
+    view & RULES != 0
+}
+
+/// Whether an address is within a prefix, as the program asks it.
+fn within(address: u128, prefix: [u64; 2], len: u8) -> bool {
+    let prefix = u128::from(prefix[0]) << 64 | u128::from(prefix[1]);
+    len == 0 || (address ^ prefix) >> (128 - u32::from(len.min(128))) == 0
+}
+
+/// An address in the first bits.
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(addr) => u128::from(u32::from(addr)) << 96,
+        IpAddr::V6(addr) => addr.into(),
+    }
+}
+
+/// The map of rules.
+#[derive(Debug)]
+pub(crate) struct RuleMap {
+    map: Mapping,
+    capacity: u32,
+}
+
+impl RuleMap {
+    pub(crate) fn new(map: Mapping, capacity: u32) -> Self {
+        Self { map, capacity }
+    }
+
+    /// The words of a rule; of none there is, those of the place that is never used.
+    fn words(&self, index: u32) -> &[AtomicU64] {
+        let at = if index < self.capacity { index as usize * WORDS } else { 0 };
+        &self.map.words64(self.capacity as usize * WORDS)[at..at + WORDS]
+    }
+
+    fn is_used(&self, index: u32) -> bool {
+        self.words(index)[LENGTHS].load(Ordering::Acquire) != 0
+    }
+
+    /// The rules of a view: indices with their words.
+    fn chain(&self, view: u32) -> impl Iterator<Item = (u32, [u64; WORDS])> + '_ {
+        let mut next = if is_rules(view) { view & !RULES } else { 0 };
+        let walk = std::iter::from_fn(move || {
+            let index = next;
+            if !(1..self.capacity).contains(&index) {
+                return None;
+            }
+            let mut rule = [0; WORDS];
+            for (to, from) in rule.iter_mut().zip(self.words(index)) {
+                *to = from.load(Ordering::Acquire);
+            }
+            next = split(rule[LENGTHS + 1]).0;
+            Some((index, rule))
+        });
+        walk.take(RULES_MAX)
+    }
+
+    /// What the rules of a view say, one after another, that concern packets between two addresses; a table's id says itself.
+    pub(crate) fn concerning(&self, view: u32, from: IpAddr, to: IpAddr) -> Vec<Then> {
+        if !is_rules(view) {
+            return vec![Then::Table(view)];
+        }
+        let concerns = |rule: &[u64; WORDS]| {
+            let [from_len, to_len, ..] = split(rule[LENGTHS]).0.to_ne_bytes();
+            within(bits(from), [rule[0], rule[1]], from_len) && within(bits(to), [rule[2], rule[3]], to_len)
+        };
+        let rules = self.chain(view).map(|(_, rule)| rule).filter(concerns);
+        rules
+            .map(|rule| match split(rule[LENGTHS]).1 {
+                value if is_rules(value) => Then::Value(value & !RULES),
+                table => Then::Table(table),
+            })
+            .collect()
+    }
+}
+
+/// The rules of this dataplane, written by their one owner.
+#[derive(Debug)]
+pub struct Rules {
+    map: RuleMap,
+    grace: ReaderGrace,
+    free: Vec<u32>,
+    limbo: VecDeque<(u64, Vec<u32>)>,
+    /// What the owner before left.
+    inherited: Vec<u32>,
+}
+
+impl Rules {
+    /// Takes the map over; rules that are set stay so until [`Rules::release_inherited`].
+    pub(crate) fn new(map: RuleMap, grace: ReaderGrace) -> Self {
+        let (inherited, free) = (1..map.capacity).rev().partition(|index| map.is_used(*index));
+        Self { map, grace, free, limbo: VecDeque::new(), inherited }
+    }
+
+    /// A view in which these rules decide one after another. No packet meets it before a port or an action names it. Waits for a
+    /// grace period only when all that is free has just been released. Fails when there are none or too many
+    /// ([`RULES_MAX`]), or no room is left.
+    pub fn make(&mut self, rules: &[Rule]) -> Result<u32> {
+        if !(1..=RULES_MAX).contains(&rules.len()) {
+            return Err(Error::argument(format!("{} rules: must be 1 to {RULES_MAX}", rules.len())));
+        }
+        self.reclaim();
+        while self.free.len() < rules.len()
+            && let Some((ticket, _)) = self.limbo.front()
+        {
+            self.grace.wait(*ticket);
+            self.reclaim();
+        }
+        let Some(rest) = self.free.len().checked_sub(rules.len()) else {
+            return Err(Error::Bpf(trieline_bpf::Error::Full {
+                what: "rule",
+                capacity: self.map.capacity - 1,
+            }));
+        };
+        let mut next = 0;
+        for (rule, index) in rules.iter().rev().zip(self.free.drain(rest..)) {
+            for (to, from) in self.map.words(index).iter().zip(encode(rule, next)) {
+                to.store(from, Ordering::Release);
+            }
+            next = index;
+        }
+        Ok(next | RULES)
+    }
+
+    /// Gives a view back, which nothing may name any more. Its rules are used again after a grace period.
+    pub fn release(&mut self, view: u32) {
+        let chain = self.map.chain(view).map(|(index, _)| index).collect();
+        self.retire(chain);
+    }
+
+    /// After a restart, once nothing names the views of the owner before: releases them.
+    pub fn release_inherited(&mut self) {
+        let inherited = std::mem::take(&mut self.inherited);
+        self.retire(inherited);
+    }
+
+    fn retire(&mut self, indices: Vec<u32>) {
+        if !indices.is_empty() {
+            let ticket = self.grace.begin();
+            self.limbo.push_back((ticket, indices));
+        }
+    }
+
+    /// Takes back what a grace period has freed; whether something still waits. Does not block.
+    pub fn reclaim(&mut self) -> bool {
+        if self.limbo.is_empty() {
+            return false;
+        }
+        let passed = self.grace.passed();
+        while let Some((_, indices)) = self.limbo.pop_front_if(|(ticket, _)| *ticket <= passed) {
+            for index in indices {
+                self.map.words(index).iter().for_each(|word| word.store(0, Ordering::Release));
+                self.free.push(index);
+            }
+        }
+        !self.limbo.is_empty()
+    }
+}
