@@ -151,6 +151,8 @@ impl Model {
                 Ok(("h_encaps_ipv6", framed(adjacency, 0x86dd, &packet)))
             }
             Action::EndDx4 { adjacency } => self.end_dx4(adjacency.as_ref(), data, len),
+            // None of the routes here leads into another table.
+            Action::Table(_) => Err("no_action"),
         }
     }
 
