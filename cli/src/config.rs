@@ -1,6 +1,9 @@
 //! What `trielined` is told: flags, and the file /etc/trieline/trielined.toml.
 
+mod filter;
+
 use anyhow::{Context, anyhow, bail};
+use filter::Filter;
 use serde::Deserialize;
 use std::path::Path;
 use toml::Spanned;
@@ -23,10 +26,10 @@ pub struct File {
     next_hops: Option<Spanned<u32>>,
     /// Receive buffer for the kernel's changes, such as "32M".
     pub receive_buffer: Option<Size>,
+    /// What packets are asked before they are routed, in order.
+    #[serde(default)]
+    filter: Vec<Spanned<Filter>>,
 }
-
-/// Keys of the file, for suggestions.
-const KEYS: [&str; 6] = ["devices", "generic", "home", "image", "next_hops", "receive_buffer"];
 
 /// Longest name of a device: IFNAMSIZ without the final zero.
 const NAME_MAX: usize = 15;
@@ -185,7 +188,19 @@ impl File {
         if let Some(number) = &self.next_hops {
             check_next_hops(*number.get_ref()).map_err(|error| (number.span().start, error))?;
         }
+        for (at, filter) in self.filter.iter().enumerate() {
+            let earlier = self.filter[..at].iter().map(Spanned::get_ref);
+            filter
+                .get_ref()
+                .check(earlier)
+                .map_err(|(at, error)| (at.unwrap_or(filter.span().start), format!("filter: {error}")))?;
+        }
         Ok(())
+    }
+
+    /// Filters, with files that are not absolute taken from `folder` on.
+    pub fn filters(&self, folder: &Path) -> Vec<trieline_node::filter::Config> {
+        self.filter.iter().map(|filter| filter.get_ref().config(folder)).collect()
     }
 
     /// Reads a file; errors name file, line and, for a misspelt key, the likely one.
@@ -209,12 +224,14 @@ impl File {
         let message = error.message();
         let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
         let Some((key, _)) = unknown else { bail!("line {line}: {message}") };
-        let near = KEYS.iter().map(|known| (strsim::damerau_levenshtein(key, known), known)).min();
+        // What serde expected stands between backticks behind the unknown key.
+        let keys: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
+        let near = keys.iter().map(|known| (strsim::damerau_levenshtein(key, known), known)).min();
         match near {
             Some((distance, known)) if distance <= 3 => {
                 bail!("line {line}: unknown key `{key}`; did you mean `{known}`?")
             }
-            _ => bail!("line {line}: unknown key `{key}`; known are {}", KEYS.join(", ")),
+            _ => bail!("line {line}: unknown key `{key}`; known are {}", keys.join(", ")),
         }
     }
 }

@@ -85,6 +85,7 @@ fn pinned(instance: &Instance) -> anyhow::Result<Status> {
         image: ImageStatus { bytes: view.image_bytes(), ..ImageStatus::default() },
         devices: modes.iter().map(device).collect(),
         counters: status::counters(&counters.total),
+        filters: crate::filter::pinned(&view)?,
         ..Status::default()
     })
 }
@@ -202,6 +203,9 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         for counter in &device.counters {
             writeln!(text, "       {}", line(counter))?;
         }
+    }
+    for filter in &status.filters {
+        writeln!(text, "{} {}", output.bold("filter"), crate::filter::line(filter))?;
     }
     writeln!(text, "{}", output.bold("packets"))?;
     for counter in status.counters.iter().filter(|counter| counter.packets > 0) {

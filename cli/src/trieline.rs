@@ -5,6 +5,7 @@ mod complaint;
 mod demo;
 mod draw;
 mod engines;
+mod filter;
 mod lab;
 mod look;
 mod maps;
@@ -63,6 +64,9 @@ enum Object {
     /// Mirrored routes, and what happens to packets to an address
     #[command(subcommand, infer_subcommands = true)]
     Route(route::RouteCommand),
+    /// What packets are asked before they are routed: sets of prefixes, what they matched, reading them anew
+    #[command(subcommand, infer_subcommands = true)]
+    Filter(filter::FilterCommand),
     /// Prefix tables in files: prefix lists, `ip route`, MRT dumps, images
     #[command(subcommand, infer_subcommands = true)]
     Table(table::TableCommand),
@@ -81,6 +85,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.object {
         Object::Node(command) => node::run(command, &output),
         Object::Route(command) => route::run(command, family, &output),
+        Object::Filter(command) => filter::run(command, &output),
         Object::Table(command) => table::run(command, family, &output),
         Object::Lab(args) => lab::run(args, &output),
         Object::Demo(args) => demo::run(args, &output),

@@ -92,6 +92,7 @@ impl Cli {
             image_bytes,
             actions,
             receive_buffer: receive_buffer.min(1 << 30) as usize,
+            filters: file.filters(self.path().and_then(Path::parent).unwrap_or(Path::new("."))),
         })
     }
 }
@@ -139,13 +140,13 @@ impl Outside for Signals {
         self.queue.append(&mut self.received.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         match self.queue.pop_front()? {
             SIGHUP => {
-                // Only the devices can change while running.
+                // Only devices and filters can change while running.
                 let reloaded = self.cli.settle();
                 // Nobody may listen.
                 let _ = sd_notify::notify(&[NotifyState::Reloading]);
                 self.reloading = true;
                 match reloaded {
-                    Ok(config) => Some(Command::Devices(config.devices)),
+                    Ok(config) => Some(Command::Reload { devices: config.devices, filters: config.filters }),
                     Err(error) => {
                         tracing::error!("not reloaded: {}", complaint::said(&error));
                         None
@@ -167,6 +168,9 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         }
     }
     if cli.check {
+        for filter in &config.filters {
+            trieline_node::filter::read(filter)?;
+        }
         let checked = cli.path().unwrap_or(Path::new("command line")).display();
         let mut out = std::io::stdout().lock();
         return std::io::Write::write_fmt(&mut out, format_args!("{checked}: ok\n"))

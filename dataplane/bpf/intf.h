@@ -21,6 +21,12 @@ enum tl_limits {
 	    256, /* 0: packets of no port, and of ports beyond the slots; the last: of former ports */
 	TL_COUNTERS = 128, /* room for verdicts in a slot */
 	TL_OUTER_MAX = 96, /* IPv6 header and an SRH of three segments */
+	TL_FILTERS = 64,   /* in a list; the map has room for as many again, built aside */
+	TL_FILTER_LISTS = 64,
+	TL_FILTER_PORTS = 8,	/* ranges of ports in a filter */
+	TL_FILTER_NAME = 32,	/* bytes, the last of them 0 */
+	TL_FILTER_REACH = 1024, /* an IP header that begins later is not looked at */
+	TL_ANY_PROTOCOL = 256,
 };
 
 /*
@@ -72,6 +78,7 @@ enum tl_verdict {
 	TL_PASS_SEG6_HEADERS,	   /* headers other than IPv6 [SRH] IPv4, or an SRH with TLVs */
 	TL_PASS_SEG6_INNER, /* the inner packet needs the kernel: options, TTL, length, special address */
 	TL_PASS_SEG6_INNER_NO_ROUTE, /* the inner destination is not plainly forwarded by the port's table */
+	TL_PASS_FILTER,		     /* a filter says so */
 
 	/* Dropped, as Linux drops it. */
 	TL_DROP_IPV4_HEADER,   /* version or header length */
@@ -81,6 +88,7 @@ enum tl_verdict {
 	TL_DROP_IPV6_LENGTH,   /* payload length above the frame's */
 	TL_DROP_BLACKHOLE,     /* blackhole route */
 	TL_DROP_SEGMENTS_LEFT, /* End.DX4 that is not the last segment */
+	TL_DROP_FILTERED,      /* a filter says so */
 
 	TL_VERDICTS
 };
@@ -142,6 +150,7 @@ enum tl_port_flags {
 	TL_PORT_SEG6 = 8,
 	TL_PORT_RPF_LOOSE = 16,
 	TL_PORT_RPF_STRICT = 32,
+	TL_PORT_FILTER = 64, /* list TL_LIST_PORTS holds */
 };
 
 /* A device, or a VLAN of one, whose packets are ours to forward. */
@@ -165,6 +174,42 @@ struct tl_counters {
 	__u64 packets[TL_COUNTERS];
 };
 
+/* `action` of a filter. */
+enum tl_filter_action {
+	TL_FILTER_COUNT = 0, /* and go on with the next */
+	TL_FILTER_ALLOW = 1, /* no further filters */
+	TL_FILTER_PASS = 2,
+	TL_FILTER_DROP = 3,
+};
+
+/* A filter: packets from or to the addresses of a set. Never changed while a list holds it. */
+struct tl_filter {
+	__u32 table4; /* ids of the set's tables in the image; ids beyond all tables where it has none */
+	__u32 table6;
+	__u8 action;
+	__u8 source;	/* 1: the source is looked up, 0: the destination */
+	__u8 ranges;	/* of `ports`; 0: any port, or none */
+	__u8 counter;	/* its slot */
+	__u16 protocol; /* or TL_ANY_PROTOCOL */
+	__u16 reserved;
+	struct {
+		__u16 first, last;
+	} ports[TL_FILTER_PORTS]; /* destination ports */
+	__u8 name[TL_FILTER_NAME];
+};
+
+/* A list: its first filter in the low half, their number above, and TL_LIST_UPPER if one asks for more than
+ * addresses. One aligned store changes it. */
+enum tl_filter_list {
+	TL_LIST_PORTS = 0, /* the list for all packets of ports with filters */
+	TL_LIST_UPPER = 1 << 24,
+};
+
+struct tl_filter_count {
+	__u64 packets;
+	__u64 bytes; /* of whole frames */
+};
+
 /* Who pinned these maps. */
 struct tl_instance {
 	__u32 version; /* TL_INTF_VERSION */
@@ -180,6 +225,7 @@ _Static_assert(sizeof(struct tl_action) == 8, "one store");
 _Static_assert(sizeof(struct tl_adjacency) == 128, "two cache lines, L2 header in the first");
 _Static_assert(sizeof(struct tl_rule) == 48, "no padding");
 _Static_assert(sizeof(struct tl_port) == 24, "port");
+_Static_assert(sizeof(struct tl_filter) == 80, "ten words");
 _Static_assert(sizeof(struct tl_tagged) == 8, "no padding in a hash key");
 
 #endif

@@ -71,4 +71,27 @@ struct {
 	__type(value, struct tl_counters);
 } counters SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2 * TL_FILTERS);
+	__type(key, __u32);
+	__type(value, struct tl_filter);
+} filters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TL_FILTER_LISTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} filter_lists SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2 * TL_FILTERS);
+	__type(key, __u32);
+	__type(value, struct tl_filter_count);
+} filter_counters SEC(".maps");
+
 #endif

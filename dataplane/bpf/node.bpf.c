@@ -2,13 +2,14 @@
 /*
  * The XDP program: the journey of a packet, one step a header file.
  *
- *   link -> port -> IPv4 | IPv6 -> reverse path -> longest match -> action -> forward | End.DX4 | H.Encaps |
- * pass | drop
+ *   link -> port -> IPv4 | IPv6 -> filters -> reverse path -> longest match -> action -> forward | End.DX4 |
+ * H.Encaps | pass | drop
  *
  * One lookup of the destination decides; everything it leads to was made ready by user space.
  */
 #include "vmlinux.h"
 #include "parse.bpf.h"
+#include "filter.bpf.h"
 #include "lookup.bpf.h"
 #include "steer.bpf.h"
 #include "rewrite.bpf.h"
@@ -17,11 +18,14 @@
 
 TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 {
-	__u32 verdict = tl_parse_ipv4(ctx, f), value;
+	__u32 verdict = tl_parse_ipv4(ctx, f), filtered, value;
 	const struct iphdr *ip = f->l3;
 	struct tl_adjacency *adj;
 	__u64 word;
 
+	filtered = tl_filter_port(ctx, f, 0, verdict);
+	if (filtered != TL_GO_ON)
+		return filtered;
 	if (verdict != TL_GO_ON)
 		return verdict;
 	if (!tl_reverse_path_ok(f, ip->saddr, ip->daddr))
@@ -44,11 +48,14 @@ TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 
 TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 {
-	__u32 verdict = tl_parse_ipv6(ctx, f), value;
+	__u32 verdict = tl_parse_ipv6(ctx, f), filtered, value;
 	const struct ipv6hdr *ip6 = f->l3;
 	struct tl_adjacency *adj;
 	__u64 word;
 
+	filtered = tl_filter_port(ctx, f, 1, verdict);
+	if (filtered != TL_GO_ON)
+		return filtered;
 	if (verdict != TL_GO_ON)
 		return verdict;
 	value = tl_route6(f->port->table6, &ip6->saddr, &ip6->daddr);
@@ -92,6 +99,8 @@ struct tl_types {
 	enum tl_verdict verdict;
 	enum tl_action_kind kind;
 	enum tl_port_flags flags;
+	enum tl_filter_action filter_action;
+	enum tl_filter_list filter_list;
 	enum tl_limits limits;
 	struct tl_instance instance;
 	struct tl_rule rule;

@@ -73,8 +73,16 @@ struct vlan_hdr {
 
 #define IPPROTO_HOPOPTS 0
 #define IPPROTO_IPIP 4
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define IPPROTO_DCCP 33
 #define IPPROTO_IPV6 41
 #define IPPROTO_ROUTING 43
+#define IPPROTO_FRAGMENT 44
+#define IPPROTO_AH 51
+#define IPPROTO_DSTOPTS 60
+#define IPPROTO_SCTP 132
+#define IPPROTO_UDPLITE 136
 
 struct iphdr {
 	__u8 version_ihl;

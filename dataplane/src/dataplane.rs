@@ -10,6 +10,7 @@ use libbpf_rs::libbpf_sys;
 use crate::actions::Actions;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
+use crate::filters::{FilterMaps, Filters};
 use crate::layout::tl_instance;
 use crate::load::{PROGRAM, load};
 use crate::pins;
@@ -91,6 +92,7 @@ pub struct Dataplane {
     tables: u32,
     actions: Actions,
     rules: Rules,
+    filters: Filters,
     grace: ReaderGrace,
     ports: Ports,
     devices: OwnedFd,
@@ -162,14 +164,27 @@ impl Dataplane {
             )?;
         }
         let grace = ReaderGrace::new()?;
-        let [actions, adjacencies, rules, ports, tagged, devices, jumbo_devices, counters] =
-            maps.map(|(_, fd)| fd);
+        let [
+            actions,
+            adjacencies,
+            rules,
+            ports,
+            tagged,
+            devices,
+            jumbo_devices,
+            counters,
+            filters,
+            filter_lists,
+            filter_counters,
+        ] = maps.map(|(_, fd)| fd);
+        let filters = FilterMaps::new(&filters, &filter_lists, filter_counters)?;
         let dataplane = Self {
             pins: options.pins.clone(),
             reopened: pinned.is_some(),
             tables: options.tables,
             actions: Actions::new(pins::records(&actions, &adjacencies)?, grace.clone()),
             rules: Rules::new(pins::rules(&rules)?, grace.clone()),
+            filters: Filters::new(filters, grace.clone()),
             grace,
             ports: pins::ports(&ports, tagged)?,
             devices,
@@ -234,6 +249,11 @@ impl Dataplane {
     /// The views of more than one table, and what the values in the tables stand for.
     pub fn parts(&mut self) -> (&mut Rules, &mut Actions) {
         (&mut self.rules, &mut self.actions)
+    }
+
+    /// What packets are asked before they are routed.
+    pub fn filters(&mut self) -> &mut Filters {
+        &mut self.filters
     }
 
     /// The program, for BPF_PROG_TEST_RUN.

@@ -10,6 +10,7 @@ mod counters;
 mod dataplane;
 mod error;
 mod fib;
+mod filters;
 #[doc(hidden)] // public for the tests that compare layouts
 pub mod layout;
 mod load;
@@ -24,6 +25,7 @@ pub use counters::{Counters, Kind, PortCount, VERDICTS, Verdict, VerdictCount};
 pub use dataplane::{AttachMode, Attachment, Dataplane, Options};
 pub use error::{Error, Result};
 pub use fib::{Action, Adjacency, DropReason, PassReason};
+pub use filters::{Filter, FilterAction, FilterCount, Filters};
 pub use pins::{View, detach_all, open_readonly, sweep};
 pub use ports::{Port, PortFlags};
 pub use probe::{Probe, probe, takes_redirects};

@@ -25,7 +25,7 @@ pub(crate) const PROGRAM: &str = "trieline";
 const LOG_LINES: usize = 40;
 
 /// The maps beside the image, in the order of [`load`]'s result.
-const MAPS: [&str; 8] = [
+const MAPS: [&str; 11] = [
     pins::ACTIONS,
     pins::ADJACENCIES,
     pins::RULES,
@@ -34,10 +34,13 @@ const MAPS: [&str; 8] = [
     pins::DEVICES,
     pins::JUMBO_DEVICES,
     pins::COUNTERS,
+    pins::FILTERS,
+    pins::FILTER_LISTS,
+    pins::FILTER_COUNTERS,
 ];
 
 /// They by name.
-pub(crate) type Maps = [(&'static str, OwnedFd); 8];
+pub(crate) type Maps = [(&'static str, OwnedFd); MAPS.len()];
 
 /// Loads the program against the image and the pinned maps, or makes these.
 pub(crate) fn load(options: &Options, image: &ImageMap, reopen: bool) -> Result<(Maps, OwnedFd)> {

@@ -9,6 +9,7 @@ use crate::counters::{self, Counters};
 use crate::dataplane::{AttachMode, Attachment};
 use crate::error::{Error, Result};
 use crate::fib::{Action, Records};
+use crate::filters::{Filter, FilterCount, FilterMaps};
 use crate::layout::{tl_action, tl_adjacency, tl_instance, tl_limits, tl_port, tl_rule};
 use crate::ports::{PORTS, Port, PortKey, Ports};
 use crate::rules::{RuleMap, Then};
@@ -27,6 +28,9 @@ pub(crate) const TAGGED: &str = "tagged";
 pub(crate) const DEVICES: &str = "devices";
 pub(crate) const JUMBO_DEVICES: &str = "jumbo_devices";
 pub(crate) const COUNTERS: &str = "counters";
+pub(crate) const FILTERS: &str = "filters";
+pub(crate) const FILTER_LISTS: &str = "filter_lists";
+pub(crate) const FILTER_COUNTERS: &str = "filter_counters";
 const LINK: &str = "link-";
 const ARRAY: u32 = 2;
 
@@ -243,6 +247,7 @@ pub struct View {
     rules: RuleMap,
     ports: Ports,
     counters: OwnedFd,
+    filters: FilterMaps,
 }
 
 /// Opens an instance to look at it, with or without its owner running.
@@ -257,6 +262,11 @@ pub fn open_readonly(pins: &Path) -> Result<View> {
         rules: rules(&need(pins, RULES)?)?,
         ports: ports(&need(pins, PORT_MAP)?, need(pins, TAGGED)?)?,
         counters: need(pins, COUNTERS)?,
+        filters: FilterMaps::new(
+            &need(pins, FILTERS)?,
+            &need(pins, FILTER_LISTS)?,
+            need(pins, FILTER_COUNTERS)?,
+        )?,
     })
 }
 
@@ -300,6 +310,16 @@ impl View {
     /// Packets counted.
     pub fn counters(&self) -> Result<Counters> {
         read_counters(&self.counters, &self.ports)
+    }
+
+    /// The filters of a list, in order; list 0 is the ports'.
+    pub fn filters(&self, list: u32) -> Vec<Filter> {
+        self.filters.list(list)
+    }
+
+    /// What a filter has matched.
+    pub fn filter_count(&self, filter: &Filter) -> Result<FilterCount> {
+        self.filters.count(filter.counter)
     }
 
     /// Devices the program is attached to.

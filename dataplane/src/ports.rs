@@ -35,6 +35,8 @@ pub struct PortFlags {
     pub rpf_loose: bool,
     /// Reverse path filter, strict; the stronger of the two counts.
     pub rpf_strict: bool,
+    /// The filters of list 0 are asked.
+    pub filter: bool,
 }
 
 /// A device, or a VLAN of one, whose packets the XDP program handles.
@@ -61,6 +63,7 @@ impl PortFlags {
             | bit(self.seg6, tl_port_flags::TL_PORT_SEG6)
             | bit(self.rpf_loose, tl_port_flags::TL_PORT_RPF_LOOSE)
             | bit(self.rpf_strict, tl_port_flags::TL_PORT_RPF_STRICT)
+            | bit(self.filter, tl_port_flags::TL_PORT_FILTER)
     }
 
     fn from_bits(bits: u32) -> Self {
@@ -71,6 +74,7 @@ impl PortFlags {
             seg6: has(tl_port_flags::TL_PORT_SEG6),
             rpf_loose: has(tl_port_flags::TL_PORT_RPF_LOOSE),
             rpf_strict: has(tl_port_flags::TL_PORT_RPF_STRICT),
+            filter: has(tl_port_flags::TL_PORT_FILTER),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use common::cases::*;
 use common::packet::*;
 use common::*;
-use trieline_dataplane::{Action, Home, Kind, PortFlags, VERDICTS};
+use trieline_dataplane::{Action, Filter, FilterAction, Home, Kind, PortFlags, VERDICTS};
 
 fn check(bench: &Bench, case: &Case) {
     let outcome = bench.run(&case.input);
@@ -75,6 +75,26 @@ fn special_cases(bench: &mut Bench) -> Vec<&'static str> {
         loose,
         sends("inner source is routed", inner_from("198.51.100.9"), "end_dx4", out("198.51.100.9")),
     );
+
+    // Filters; tests/filter.rs has the rest.
+    let by = |action| Filter {
+        name: action.to_string(),
+        source: true,
+        action,
+        protocol: None,
+        ports: Vec::new(),
+        table4: Some(2),
+        table6: None,
+        counter: 0,
+    };
+    trieline_lpm::Table::<u32>::create(&mut bench.image, 2, [("192.0.2.9/32".parse().unwrap(), 1)]).unwrap();
+    let filter = PortFlags { filter: true, ..ALL };
+    bench.dataplane.filters().set(&[vec![by(FilterAction::Drop)]]).unwrap();
+    run(bench, filter, case("a filter drops", plain4.clone(), "filtered"));
+    run(bench, ALL, sends("a port without filters", plain4.clone(), "ipv4", sent(&[], &hop(&v4))));
+    bench.dataplane.filters().set(&[vec![by(FilterAction::Pass)]]).unwrap();
+    run(bench, filter, case("a filter passes", plain4.clone(), "filter"));
+    bench.dataplane.filters().set(&[]).unwrap();
 
     // A tagged port.
     bench.dataplane.set_port(LO, Some(100), port(ALL)).unwrap();

@@ -20,6 +20,18 @@ pub enum Request {
         /// The addresses.
         addresses: Vec<std::net::IpAddr>,
     },
+    /// Filters and what they counted: one line, a list of [`crate::filter::FilterStatus`].
+    Filters,
+    /// Reads a filter's file anew, or all: one line, `{"job": NUMBER}`.
+    Reload {
+        /// The filter.
+        filter: Option<String>,
+    },
+    /// How far a job has come: one line, a [`crate::filter::JobStatus`].
+    Job {
+        /// Its number.
+        job: u64,
+    },
     /// Routes, one line each, then `{"end":true}`.
     Show {
         /// Only this family: 4 or 6.

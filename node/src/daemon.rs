@@ -4,6 +4,7 @@ mod serve;
 
 use crate::answer::Cursor;
 use crate::control::Client;
+use crate::filter::{self, Filters};
 use crate::instance::{self, Instance};
 use crate::kernel::neigh;
 use crate::kernel::socket::{Netlink, Received};
@@ -35,6 +36,8 @@ pub struct Config {
     pub actions: u32,
     /// Receive buffer for the kernel's changes, bytes.
     pub receive_buffer: usize,
+    /// Filters, in the order they are asked.
+    pub filters: Vec<filter::Config>,
 }
 
 /// Tables there can be: 2 × VRF + family.
@@ -76,6 +79,9 @@ pub enum Error {
     /// The image.
     #[error(transparent)]
     Publish(#[from] crate::publish::Error),
+    /// A filter.
+    #[error(transparent)]
+    Filter(#[from] filter::Error),
     /// The control socket.
     #[error("control socket: {0}")]
     Socket(#[from] std::io::Error),
@@ -86,8 +92,13 @@ pub enum Error {
 pub enum Command {
     /// End; forwarding stays.
     Stop,
-    /// Use these devices from now on.
-    Devices(Vec<String>),
+    /// Use these devices and filters from now on, as far as they can be had.
+    Reload {
+        /// Names of the devices.
+        devices: Vec<String>,
+        /// Filters, whose files are read anew.
+        filters: Vec<filter::Config>,
+    },
 }
 
 /// How the daemon hears from outside.
@@ -117,6 +128,7 @@ pub struct Daemon {
     mirror: Mirror,
     publisher: Publisher,
     ports: Ports,
+    filters: Filters,
     listener: UnixListener,
     clients: Vec<(Client, Option<Cursor>)>,
     /// No connections are taken before: the last one could not be.
@@ -185,17 +197,19 @@ impl Daemon {
         };
         let mut dataplane = Dataplane::open(&options)?;
         let fresh = !dataplane.reopened();
-        let made = Publisher::new(&mut dataplane).map_err(Error::from).and_then(|publisher| {
-            let ports = Ports::new(config.devices.clone(), config.mode, &dataplane)?;
+        let made = Publisher::new(&mut dataplane).map_err(Error::from).and_then(|mut publisher| {
+            let mut ports = Ports::new(config.devices.clone(), config.mode, &dataplane)?;
             if let Some(name) = ports.missing(&mirror.world) {
                 return Err(Error::NoDevice { name: name.into() });
             }
+            let filters = Filters::start(config.filters.clone(), publisher.image(), dataplane.filters())?;
+            ports.filters = filters.any();
             let socket = instance.socket();
             // The lock is ours, so whoever bound it is gone.
             let _ = std::fs::remove_file(&socket);
             let listener = UnixListener::bind(&socket)?;
             listener.set_nonblocking(true)?;
-            Ok((publisher, ports, listener))
+            Ok((publisher, ports, filters, listener))
         });
         // Once nobody holds the dataplane any more.
         let undo = |error: Error| {
@@ -205,7 +219,7 @@ impl Daemon {
             }
             error
         };
-        let (publisher, ports, listener) = match made {
+        let (publisher, ports, filters, listener) = match made {
             Ok(made) => made,
             Err(error) => {
                 drop(dataplane);
@@ -223,6 +237,7 @@ impl Daemon {
             mirror,
             publisher,
             ports,
+            filters,
             listener,
             clients: Vec::new(),
             deaf_until: now,
@@ -283,7 +298,10 @@ impl Daemon {
         loop {
             match outside.command() {
                 Some(Command::Stop) => return Ok(()),
-                Some(Command::Devices(devices)) => self.use_devices(devices),
+                Some(Command::Reload { devices, filters }) => {
+                    self.use_devices(devices);
+                    self.filters.replace(filters);
+                }
                 None => {}
             }
             self.wait(outside)?;
@@ -294,6 +312,7 @@ impl Daemon {
             if self.ticked.elapsed() >= TICK {
                 self.tick();
             }
+            self.use_filters();
             self.publish();
             self.waiting = self.publisher.reclaim(self.dataplane.actions());
             self.serve();
@@ -314,6 +333,7 @@ impl Daemon {
         let mut fds = vec![
             PollFd::new(&self.events, PollFlags::IN),
             PollFd::from_borrowed_fd(outside.wake(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.filters.wake(), PollFlags::IN),
         ];
         if self.listens(now) {
             fds.push(PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN));
@@ -480,6 +500,15 @@ impl Daemon {
     /// Looks which devices packets may leave by at present.
     fn open_exits(&mut self) {
         self.mirror.changes.world |= self.ports.open(&self.mirror.world, &mut self.dataplane);
+    }
+
+    /// Puts filters in force whose files have been read; a port asks them from the first on.
+    fn use_filters(&mut self) {
+        self.filters.finish(self.publisher.image(), self.dataplane.filters());
+        if self.ports.filters != self.filters.any() {
+            self.ports.filters = self.filters.any();
+            self.mirror.changes.world = true;
+        }
     }
 
     fn use_devices(&mut self, devices: Vec<String>) {

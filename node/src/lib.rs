@@ -4,6 +4,7 @@ pub mod answer;
 pub mod control;
 pub mod daemon;
 pub mod family;
+pub mod filter;
 pub mod instance;
 pub mod kernel;
 pub mod ledger;

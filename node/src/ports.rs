@@ -12,6 +12,8 @@ use trieline_dataplane::{AttachMode, Dataplane, Error, Port, PortFlags, takes_re
 pub struct Ports {
     /// Names, as configured.
     pub names: Vec<String>,
+    /// Whether filters are asked.
+    pub filters: bool,
     mode: AttachMode,
     /// Device numbers of those that are attached.
     attached: BTreeSet<u32>,
@@ -31,7 +33,7 @@ impl Ports {
         let known = dataplane.ports()?.into_iter().map(|(ifindex, vlan, port)| ((ifindex, vlan), port));
         let ports = known.collect();
         let (exits, troubled, shut) = Default::default();
-        Ok(Self { names, mode, attached, exits, ports, troubled, shut })
+        Ok(Self { names, filters: false, mode, attached, exits, ports, troubled, shut })
     }
 
     /// The links of the configured names.
@@ -66,7 +68,7 @@ impl Ports {
                 .chain(world.vlans(link.ifindex).map(|(id, vlan)| (Some(id), vlan)));
             for (vlan, logical) in logical {
                 let Some(mac) = logical.mac else { continue };
-                let flags = flags(world, logical, tables);
+                let flags = PortFlags { filter: self.filters, ..flags(world, logical, tables) };
                 let port = Port { table4: TABLE4, table6: TABLE6, flags, ifindex: logical.ifindex, mac };
                 wanted.insert((link.ifindex, vlan), port);
             }
@@ -225,6 +227,7 @@ fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlag
         seg6: forward6 && !hmac,
         rpf_loose: !matches!(rp_filter, 0 | 1),
         rpf_strict: rp_filter == 1,
+        filter: false,
     }
 }
 

@@ -23,8 +23,11 @@ use trieline_lpm::{Image, Prefix, Table};
 pub const TABLE4: u32 = 0;
 /// Table of the main VRF's IPv6 routes.
 pub const TABLE6: u32 = 1;
+/// Tables of filters' sets: of each filter one a family, and as many again while they are replaced.
+pub const FILTER_TABLES: std::ops::Range<u32> = 2..2 + 4 * trieline_dataplane::Filters::MAX as u32;
 
-type NodeImage = Image<ImageMemory, ReaderGrace>;
+/// The dataplane's image.
+pub type NodeImage = Image<ImageMemory, ReaderGrace>;
 
 /// How long after the image was full the next attempt is made.
 const RETRY: Duration = Duration::from_secs(5);
@@ -152,6 +155,11 @@ impl Publisher {
             pressed: None,
             inherited: dataplane.reopened(),
         })
+    }
+
+    /// The image, for tables that are not routes.
+    pub fn image(&mut self) -> &mut NodeImage {
+        &mut self.image
     }
 
     /// What the image's memory is used for.

@@ -22,6 +22,8 @@ pub struct Status {
     pub image: ImageStatus,
     /// Attached devices.
     pub devices: Vec<DeviceStatus>,
+    /// Filters, in the order they are asked.
+    pub filters: Vec<crate::filter::FilterStatus>,
     /// IPv4 and IPv6.
     pub families: Vec<FamilyStatus>,
     /// Distinct ways of forwarding among all routes.
@@ -81,7 +83,7 @@ pub struct DeviceStatus {
     pub mode: String,
     /// VLAN id, for a VLAN device on top of an attached one.
     pub vlan: Option<u16>,
-    /// What its packets may do: `forward4`, `forward6`, `seg6`, `rpf-loose`, `rpf-strict`; `no-exit`: it takes no
+    /// What its packets may do: `forward4`, `forward6`, `seg6`, `rpf-loose`, `rpf-strict`, `filter`; `no-exit`: it takes no
     /// redirected frames, so that packets to it are the kernel's.
     pub flags: Vec<String>,
     /// Packets by verdict; verdicts without any are left out.
@@ -171,6 +173,7 @@ pub fn flags(flags: trieline_dataplane::PortFlags) -> Vec<String> {
         ("seg6", flags.seg6),
         ("rpf-loose", flags.rpf_loose),
         ("rpf-strict", flags.rpf_strict),
+        ("filter", flags.filter),
     ]
     .into_iter()
     .filter(|(_, on)| *on)

@@ -9,6 +9,7 @@ mod devices;
 mod draw;
 mod errors;
 mod exits;
+mod filter;
 mod forward;
 mod lifecycle;
 mod lpm_trie;

@@ -92,8 +92,14 @@ impl Bench {
     }
 }
 
-pub const ALL: PortFlags =
-    PortFlags { forward4: true, forward6: true, seg6: true, rpf_loose: false, rpf_strict: false };
+pub const ALL: PortFlags = PortFlags {
+    forward4: true,
+    forward6: true,
+    seg6: true,
+    rpf_loose: false,
+    rpf_strict: false,
+    filter: false,
+};
 
 pub fn port(flags: PortFlags) -> Port {
     Port { table4: 0, table6: 1, flags, ifindex: LO, mac: PORT_MAC }

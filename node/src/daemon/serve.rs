@@ -41,7 +41,7 @@ impl Daemon {
         self.clients = clients;
     }
 
-    fn serve_client(&self, client: &mut Client, cursor: &mut Option<Cursor>) -> std::io::Result<()> {
+    fn serve_client(&mut self, client: &mut Client, cursor: &mut Option<Cursor>) -> std::io::Result<()> {
         client.write()?;
         if client.has_output() {
             return Ok(());
@@ -57,6 +57,12 @@ impl Daemon {
             Some(Ok(Request::Explain { addresses })) => {
                 client.answer(&answer::explain(&addresses, &self.mirror, &self.publisher))?;
             }
+            Some(Ok(Request::Filters)) => client.answer(&self.filters.status(self.dataplane.filters()))?,
+            Some(Ok(Request::Reload { filter })) => match self.filters.reload(filter.as_deref()) {
+                Ok(job) => client.answer(&json!({ "job": job }))?,
+                Err(error) => client.answer(&json!({ "error": error.to_string() }))?,
+            },
+            Some(Ok(Request::Job { job })) => client.answer(&self.filters.job(job))?,
             Some(Ok(request)) => match Cursor::new(&request) {
                 Ok(open) => *cursor = Some(open),
                 Err(error) => client.answer(&json!({ "error": error.to_string() }))?,
@@ -67,7 +73,8 @@ impl Daemon {
         client.write()
     }
 
-    fn status(&self) -> Status {
+    fn status(&mut self) -> Status {
+        let filters = self.filters.status(self.dataplane.filters());
         let image = self.publisher.image_stats();
         let counters = self.dataplane.counters().ok();
         let modes = self.dataplane.attachments().unwrap_or_default();
@@ -92,6 +99,7 @@ impl Daemon {
                 claimed: image.claimed,
             },
             devices: ports.map(|(key, port)| self.device(*key, port, &modes, counters.as_ref())).collect(),
+            filters,
             families: vec![
                 self.family("inet", &self.mirror.v4, &self.publisher.v4),
                 self.family("inet6", &self.mirror.v6, &self.publisher.v6),

@@ -1,0 +1,116 @@
+//! `trieline filter`: what the filters matched, and reading their files anew.
+
+use crate::look::{ask, open};
+use crate::output::{List, Output};
+use anyhow::bail;
+use clap::Subcommand;
+use serde_json::Value;
+use std::process::ExitCode;
+use std::time::Duration;
+use trieline_dataplane::View;
+use trieline_node::control::Request;
+use trieline_node::filter::{FilterStatus, JobStatus};
+use trieline_node::instance::Instance;
+
+/// Filters.
+#[derive(Debug, Subcommand)]
+pub enum FilterCommand {
+    /// List the filters in the order they are asked, with what they matched
+    #[command(visible_alias = "list")]
+    #[command(after_help = "It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.")]
+    Show {
+        /// Only this one
+        name: Option<String>,
+    },
+    /// Read a filter's file anew, or those of all; packets meet the old set or the new one. A bad file changes nothing
+    #[command(
+        after_help = "It needs root. Exit codes: 0 done; 1 failed, and the filters are as before; 2 the command line is wrong."
+    )]
+    Reload {
+        /// Only this one
+        name: Option<String>,
+    },
+}
+
+/// Runs a `filter` command.
+pub fn run(command: &FilterCommand, output: &Output) -> anyhow::Result<ExitCode> {
+    let instance = Instance::current()?;
+    let name = match command {
+        FilterCommand::Show { name } => name,
+        FilterCommand::Reload { name } => {
+            reload(name.clone(), &instance)?;
+            name
+        }
+    };
+    let mut filters = match told(&instance)? {
+        Some(filters) => filters,
+        None => pinned(&open(&instance)?)?,
+    };
+    if let Some(name) = name {
+        filters.retain(|filter| filter.name == *name);
+        if filters.is_empty() {
+            bail!("no filter is named {name}");
+        }
+    }
+    let mut list = List::new(output, output.stdout());
+    for filter in &filters {
+        list.push(filter, line)?;
+    }
+    list.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One line of an answer; `None` without a daemon.
+fn one(instance: &Instance, request: &Request) -> anyhow::Result<Result<Value, anyhow::Error>> {
+    let mut answer = Value::Null;
+    let absent = ask(instance, request, |line| {
+        answer = line;
+        false
+    })?;
+    Ok(absent.map_or(Ok(answer), |error| Err(error.into())))
+}
+
+/// What a daemon says of its filters; `None` without one.
+fn told(instance: &Instance) -> anyhow::Result<Option<Vec<FilterStatus>>> {
+    match one(instance, &Request::Filters)? {
+        Ok(answer) => Ok(serde_json::from_value(answer)?),
+        Err(_) => Ok(None),
+    }
+}
+
+/// What the dataplane says of them.
+pub fn pinned(view: &View) -> anyhow::Result<Vec<FilterStatus>> {
+    let filters = view.filters(0).into_iter();
+    filters.map(|filter| Ok(FilterStatus::of(&filter, view.filter_count(&filter)?))).collect()
+}
+
+/// Has files read, and waits until what they say is in force.
+fn reload(filter: Option<String>, instance: &Instance) -> anyhow::Result<()> {
+    let answer = one(instance, &Request::Reload { filter })??;
+    let Some(job) = answer.get("job").and_then(Value::as_u64) else {
+        bail!("trielined answered {answer}; expected a job");
+    };
+    loop {
+        let status: JobStatus = serde_json::from_value(one(instance, &Request::Job { job })??)?;
+        match status {
+            JobStatus { error: Some(error), .. } => bail!("{error}; nothing has changed"),
+            JobStatus { done: true, .. } => return Ok(()),
+            JobStatus { .. } => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// A filter in words.
+pub fn line(filter: &FilterStatus) -> String {
+    let mut line = format!("{} {} {}", filter.name, filter.action, filter.looks_up);
+    if let Some(protocol) = filter.protocol {
+        line += &format!(" protocol {protocol}");
+    }
+    if !filter.ports.is_empty() {
+        line += &format!(" ports {}", filter.ports.join(","));
+    }
+    if let (Some(file), Some(four), Some(six)) = (&filter.file, filter.prefixes4, filter.prefixes6) {
+        line += &format!("  [{}: {four} IPv4, {six} IPv6]", file.display());
+    }
+    line + &format!("  {} packets, {} bytes", filter.packets, filter.bytes)
+}

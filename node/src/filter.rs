@@ -1,0 +1,357 @@
+//! Filters: sets of prefixes from files, in the order they are asked, changed as a whole under traffic.
+//!
+//! Files are read on a thread of its own; the daemon goes on. What was read is built aside, in tables with numbers that no packet
+//! knows, and one word makes packets meet the new list and its sets. A file that is bad changes nothing.
+
+mod reader;
+
+use crate::publish::{FILTER_TABLES, NodeImage};
+use reader::{Read, Reader, Wanted};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+use trieline_dataplane::{Filter, FilterAction, Filters as Lists};
+use trieline_lpm::Table;
+
+pub use reader::{Set, read};
+
+/// How many finished jobs are remembered.
+const JOBS: usize = 64;
+
+/// A filter as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Its name.
+    pub name: String,
+    /// Its set of prefixes.
+    pub file: PathBuf,
+    /// Whether sources are looked up; else destinations.
+    pub source: bool,
+    /// What becomes of packets that match.
+    pub action: FilterAction,
+    /// Only packets of this protocol.
+    pub protocol: Option<u8>,
+    /// Only packets to these ports.
+    pub ports: Vec<RangeInclusive<u16>>,
+}
+
+/// What is told of a filter.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FilterStatus {
+    /// Its name.
+    pub name: String,
+    /// `source` or `destination`.
+    #[serde(rename = "match")]
+    pub looks_up: String,
+    /// The number of a protocol.
+    pub protocol: Option<u8>,
+    /// Destination ports: `22`, `8000-8080`.
+    pub ports: Vec<String>,
+    /// `drop`, `pass`, `allow` or `count`.
+    pub action: String,
+    /// Packets that it matched.
+    pub packets: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+    /// Where its set was read; none without a daemon.
+    pub file: Option<PathBuf>,
+    /// IPv4 prefixes of the set.
+    pub prefixes4: Option<usize>,
+    /// IPv6 prefixes.
+    pub prefixes6: Option<usize>,
+    /// When the set was read, seconds since 1970.
+    pub loaded: Option<u64>,
+}
+
+impl FilterStatus {
+    /// What the dataplane says of a filter.
+    pub fn of(filter: &Filter, count: trieline_dataplane::FilterCount) -> Self {
+        let range = |range: &RangeInclusive<u16>| match (range.start(), range.end()) {
+            (one, other) if one == other => one.to_string(),
+            (first, last) => format!("{first}-{last}"),
+        };
+        Self {
+            name: filter.name.clone(),
+            looks_up: if filter.source { "source" } else { "destination" }.into(),
+            protocol: filter.protocol,
+            ports: filter.ports.iter().map(range).collect(),
+            action: filter.action.to_string(),
+            packets: count.packets,
+            bytes: count.bytes,
+            ..Self::default()
+        }
+    }
+}
+
+/// How far a job has come.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JobStatus {
+    /// It is over.
+    pub done: bool,
+    /// Why nothing has changed.
+    pub error: Option<String>,
+}
+
+/// Why filters cannot be set.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file.
+    #[error("filter {name}: {source}")]
+    File {
+        /// The filter.
+        name: String,
+        /// File, line, value, what was expected.
+        source: trieline_lpm::io::ImportError,
+    },
+    /// The image, perhaps for want of room.
+    #[error("filter {name}: its set does not fit: {source}")]
+    Image {
+        /// The filter.
+        name: String,
+        /// What the image says.
+        source: trieline_lpm::Error,
+    },
+    /// There are no numbers for tables left.
+    #[error("filter {name}: no table is left for its set")]
+    Tables {
+        /// The filter.
+        name: String,
+    },
+    /// There is no such filter.
+    #[error("no filter is named {name}; there are: {known}")]
+    NoFilter {
+        /// As asked for.
+        name: String,
+        /// The filters there are.
+        known: String,
+    },
+    /// The dataplane.
+    #[error(transparent)]
+    Dataplane(#[from] trieline_dataplane::Error),
+    /// The thread that reads.
+    #[error("reading filters: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// A filter in force.
+#[derive(Debug, Clone)]
+struct Held {
+    config: Config,
+    filter: Filter,
+    prefixes: (usize, usize),
+    loaded: u64,
+}
+
+/// The filters of this node.
+#[derive(Debug)]
+pub struct Filters {
+    held: Vec<Held>,
+    reader: Reader,
+    jobs: u64,
+    finished: VecDeque<(u64, Option<String>)>,
+}
+
+impl Filters {
+    /// Reads the files and puts the filters in force. Those that an earlier daemon left are in force until then, and keep their
+    /// counters.
+    pub fn start(configs: Vec<Config>, image: &mut NodeImage, lists: &mut Lists) -> Result<Self, Error> {
+        let mut filters =
+            Self { held: Vec::new(), reader: Reader::start()?, jobs: 0, finished: VecDeque::new() };
+        let used = tables(&lists.list(0));
+        // Built by a daemon that did not come to use them.
+        for id in FILTER_TABLES.filter(|id| !used.contains(id)) {
+            image.remove_table(id).map_err(|source| Error::Image { name: String::new(), source })?;
+        }
+        let sets = configs.iter().map(|config| read(config).map(Some)).collect::<Result<Vec<_>, _>>()?;
+        filters.apply(configs, sets, image, lists)?;
+        Ok(filters)
+    }
+
+    /// Whether there are any.
+    pub fn any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Readable when [`Filters::finish`] has something to do.
+    pub fn wake(&self) -> BorrowedFd<'_> {
+        self.reader.wake()
+    }
+
+    /// Begins to read the file of one filter anew, or of all; returns the job's number.
+    pub fn reload(&mut self, name: Option<&str>) -> Result<u64, Error> {
+        let known = || self.held.iter().map(|held| held.config.name.as_str());
+        if let Some(name) = name.filter(|name| !known().any(|known| known == *name)) {
+            let known = known().collect::<Vec<_>>().join(" ");
+            return Err(Error::NoFilter { name: name.into(), known });
+        }
+        Ok(self.begin(Wanted::Again(name.map(str::to_owned)), |held| held.clone()))
+    }
+
+    /// Begins to replace all filters.
+    pub fn replace(&mut self, configs: Vec<Config>) {
+        self.begin(Wanted::These, |_| configs);
+    }
+
+    fn begin(&mut self, wanted: Wanted, configs: impl FnOnce(Vec<Config>) -> Vec<Config>) -> u64 {
+        self.jobs += 1;
+        let held = self.held.iter().map(|held| held.config.clone()).collect();
+        self.reader.ask(self.jobs, wanted, configs(held));
+        self.jobs
+    }
+
+    /// How far a job has come; one that nobody remembers is done.
+    pub fn job(&self, job: u64) -> JobStatus {
+        match self.finished.iter().find(|(number, _)| *number == job) {
+            Some((_, error)) => JobStatus { done: true, error: error.clone() },
+            None => JobStatus { done: job + JOBS as u64 <= self.jobs, error: None },
+        }
+    }
+
+    /// Puts in force what was read meanwhile.
+    pub fn finish(&mut self, image: &mut NodeImage, lists: &mut Lists) {
+        while let Some(Read { job, wanted, configs, sets }) = self.reader.next() {
+            let done = sets.and_then(|sets| match wanted {
+                // What was configured since the job began stays; so does a filter that is gone.
+                Wanted::Again(_) => {
+                    let mut read: Vec<_> = configs.iter().map(|config| &config.name).zip(sets).collect();
+                    let now: Vec<Config> = self.held.iter().map(|held| held.config.clone()).collect();
+                    let sets = now
+                        .iter()
+                        .map(|config| read.iter_mut().find(|(name, _)| **name == config.name)?.1.take());
+                    let sets = sets.collect();
+                    self.apply(now, sets, image, lists)
+                }
+                Wanted::These => self.apply(configs, sets, image, lists),
+            });
+            match &done {
+                Ok(()) => tracing::info!(filters = self.held.len(), "filters reloaded"),
+                Err(error) => tracing::error!(%error, "filters not reloaded: they stay as they were"),
+            }
+            self.finished.push_back((job, done.err().map(|error| error.to_string())));
+            if self.finished.len() > JOBS {
+                self.finished.pop_front();
+            }
+        }
+    }
+
+    /// Makes `configs` the filters; those without a new set keep the one they have.
+    fn apply(
+        &mut self,
+        configs: Vec<Config>,
+        sets: Vec<Option<Set>>,
+        image: &mut NodeImage,
+        lists: &mut Lists,
+    ) -> Result<(), Error> {
+        let before = lists.list(0);
+        let mut used = tables(&before);
+        let mut built = Vec::new();
+        let mut counters: BTreeSet<u8> = before.iter().map(|filter| filter.counter).collect();
+        let mut held = Vec::new();
+        let undo = |image: &mut NodeImage, built: &[u32]| {
+            for id in built {
+                // The error that led here is the one to tell.
+                let _ = image.remove_table(*id);
+            }
+        };
+        for (config, set) in configs.into_iter().zip(sets) {
+            let known = before.iter().find(|filter| filter.name == config.name);
+            // There are twice as many counters as filters.
+            let free = || (0..Lists::COUNTERS as u8).find(|counter| !counters.contains(counter)).unwrap_or(0);
+            let counter = known.map_or_else(free, |filter| filter.counter);
+            if counters.insert(counter) {
+                lists.reset(counter).inspect_err(|_| undo(image, &built))?;
+            }
+            let kept = self.held.iter().find(|held| held.config.name == config.name);
+            let made = match (set, kept) {
+                (Some(set), _) => {
+                    build(&config.name, set, image, &mut used, &mut built).map(|made| (made, now()))
+                }
+                (None, Some(kept)) => {
+                    Ok((((kept.filter.table4, kept.filter.table6), kept.prefixes), kept.loaded))
+                }
+                (None, None) => Err(Error::NoFilter { name: config.name.clone(), known: String::new() }),
+            };
+            let ((ids, prefixes), loaded) = made.inspect_err(|_| undo(image, &built))?;
+            let filter = Filter {
+                name: config.name.clone(),
+                source: config.source,
+                action: config.action,
+                protocol: config.protocol,
+                ports: config.ports.clone(),
+                table4: ids.0,
+                table6: ids.1,
+                counter,
+            };
+            held.push(Held { config, filter, prefixes, loaded });
+        }
+        let list: Vec<Filter> = held.iter().map(|held| held.filter.clone()).collect();
+        let kept = tables(&list);
+        lists.set(&[list]).inspect_err(|_| undo(image, &built))?;
+        // No packet looks these up any more.
+        for id in tables(&before).difference(&kept) {
+            image
+                .remove_table(*id)
+                .unwrap_or_else(|error| tracing::error!(%error, "removing a filter's old set"));
+        }
+        self.held = held;
+        Ok(())
+    }
+
+    /// What is told of each.
+    pub fn status(&self, lists: &Lists) -> Vec<FilterStatus> {
+        let status = |held: &Held| FilterStatus {
+            file: Some(held.config.file.clone()),
+            prefixes4: Some(held.prefixes.0),
+            prefixes6: Some(held.prefixes.1),
+            loaded: Some(held.loaded),
+            ..FilterStatus::of(&held.filter, lists.count(&held.filter).unwrap_or_default())
+        };
+        self.held.iter().map(status).collect()
+    }
+}
+
+type Built = ((Option<u32>, Option<u32>), (usize, usize));
+
+/// Writes a set's tables where no packet looks.
+fn build(
+    name: &str,
+    set: Set,
+    image: &mut NodeImage,
+    used: &mut BTreeSet<u32>,
+    built: &mut Vec<u32>,
+) -> Result<Built, Error> {
+    let mut number = || {
+        let id = FILTER_TABLES.into_iter().find(|id| !used.contains(id));
+        let id = id.ok_or_else(|| Error::Tables { name: name.into() })?;
+        used.insert(id);
+        built.push(id);
+        Ok::<u32, Error>(id)
+    };
+    let fail = |source| Error::Image { name: name.into(), source };
+    let prefixes = (set.v4.len(), set.v6.len());
+    let (mut table4, mut table6) = (None, None);
+    if !set.v4.is_empty() {
+        let id = number()?;
+        Table::create(image, id, set.v4).map_err(fail)?;
+        table4 = Some(id);
+    }
+    if !set.v6.is_empty() {
+        let id = number()?;
+        Table::create(image, id, set.v6).map_err(fail)?;
+        table6 = Some(id);
+    }
+    Ok(((table4, table6), prefixes))
+}
+
+/// Tables that filters look up.
+fn tables(filters: &[Filter]) -> BTreeSet<u32> {
+    filters.iter().flat_map(|filter| [filter.table4, filter.table6]).flatten().collect()
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,108 @@
+//! Reads the files of filters beside the daemon.
+
+use super::{Config, Error};
+use std::io::Read as _;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use trieline_lpm::io::{ImportError, ReadOptions};
+use trieline_lpm::{Address, Prefix};
+
+/// The prefixes of a file, in order, each with the value 1.
+#[derive(Debug)]
+pub struct Set {
+    /// IPv4.
+    pub v4: Vec<(Prefix<u32>, u32)>,
+    /// IPv6.
+    pub v6: Vec<(Prefix<u128>, u32)>,
+}
+
+/// Which files are to be read.
+#[derive(Debug, Clone)]
+pub enum Wanted {
+    /// Those of one filter or all, as they are configured.
+    Again(Option<String>),
+    /// Those of a new configuration.
+    These,
+}
+
+/// A job done.
+#[derive(Debug)]
+pub struct Read {
+    pub job: u64,
+    pub wanted: Wanted,
+    pub configs: Vec<Config>,
+    /// One for each configured filter; none where its file was not to be read.
+    pub sets: Result<Vec<Option<Set>>, Error>,
+}
+
+/// A thread that reads, one job after another.
+#[derive(Debug)]
+pub struct Reader {
+    jobs: Sender<(u64, Wanted, Vec<Config>)>,
+    done: Receiver<Read>,
+    pipe: UnixStream,
+}
+
+impl Reader {
+    /// Starts the thread, which ends with the value.
+    pub fn start() -> std::io::Result<Self> {
+        let (jobs, asked) = channel::<(u64, Wanted, Vec<Config>)>();
+        let (answer, done) = channel();
+        let (pipe, wake) = UnixStream::pair()?;
+        pipe.set_nonblocking(true)?;
+        wake.set_nonblocking(true)?;
+        std::thread::Builder::new().name("filters".into()).spawn(move || {
+            for (job, wanted, configs) in asked {
+                let is_wanted = |config: &Config| match &wanted {
+                    Wanted::Again(Some(name)) => config.name == *name,
+                    Wanted::Again(None) | Wanted::These => true,
+                };
+                let one = |config: &Config| is_wanted(config).then(|| read(config)).transpose();
+                let sets = configs.iter().map(one).collect();
+                if answer.send(Read { job, wanted, configs, sets }).is_err() {
+                    return;
+                }
+                // A full pipe wakes as well as one byte more would.
+                let _ = std::io::Write::write(&mut &wake, &[0]);
+            }
+        })?;
+        Ok(Self { jobs, done, pipe })
+    }
+
+    /// Readable when something may be done.
+    pub fn wake(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+
+    /// Begins a job.
+    pub fn ask(&self, job: u64, wanted: Wanted, configs: Vec<Config>) {
+        // The thread ends with this value only.
+        let _ = self.jobs.send((job, wanted, configs));
+    }
+
+    /// The next job that is done.
+    pub fn next(&mut self) -> Option<Read> {
+        let mut bytes = [0; 64];
+        while self.pipe.read(&mut bytes).is_ok_and(|len| len == bytes.len()) {}
+        self.done.try_recv().ok()
+    }
+}
+
+/// Reads a filter's file: text, JSON, `ip route` or MRT, packed or not. O(n log n).
+pub fn read(config: &Config) -> Result<Set, Error> {
+    let fail = |source| Error::File { name: config.name.clone(), source };
+    let list = trieline_lpm::io::read(&config.file, &ReadOptions::default()).map_err(fail)?;
+    if !list.keys.is_empty() {
+        let what = "has keys that are no addresses; expected IPv4 and IPv6 prefixes".into();
+        return Err(fail(ImportError::Whole { path: config.file.clone(), what }));
+    }
+    Ok(Set { v4: sorted(list.prefixes.v4), v6: sorted(list.prefixes.v6) })
+}
+
+fn sorted<A: Address>(prefixes: Vec<(Prefix<A>, Option<u32>)>) -> Vec<(Prefix<A>, u32)> {
+    let mut sorted: Vec<_> = prefixes.into_iter().map(|(prefix, _)| (prefix, 1)).collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    sorted
+}

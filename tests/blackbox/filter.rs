@@ -1,0 +1,208 @@
+//! Filters: sets from files decide before routes do, and are changed under traffic without a packet that neither set decided.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use trieline_tests::bed::Bed;
+use trieline_tests::command::run;
+use trieline_tests::daemon::{Daemon, Leftovers, trieline};
+use trieline_tests::packets::{UdpSink, UdpStream};
+use trieline_tests::{eventually, root};
+
+/// A folder with a configuration and the files that it names.
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new(filters: &str) -> Self {
+        let files = Self(tempfile::tempdir().expect("a folder"));
+        files.configure(filters);
+        files
+    }
+
+    fn configure(&self, filters: &str) {
+        self.write("trielined.toml", &format!("devices = [\"n0\", \"n1\", \"n2\"]\n{filters}"));
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).expect("a file");
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        Path::new(self.0.path()).join(name)
+    }
+
+    fn start(&self, bed: &Bed) -> Daemon {
+        Daemon::start(&bed.node, &format!("--config {}", self.path("trielined.toml").display()))
+    }
+}
+
+const THREATS: &str =
+    "[[filter]]\nname = \"threats\"\nfile = \"threats\"\nmatch = \"source\"\naction = \"drop\"\n";
+
+fn routed_bed() -> Bed {
+    let bed = Bed::new();
+    bed.warm();
+    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
+    bed.node.ip("-6 route add fd50::/32 via fd00:1::2");
+    bed.sink.ip("addr add 10.50.0.1/32 dev lo");
+    bed
+}
+
+fn shown(bed: &Bed) -> Vec<Value> {
+    trieline(&bed.node, "-j filter show").json().as_array().cloned().unwrap_or_default()
+}
+
+fn packets(bed: &Bed) -> u64 {
+    shown(bed)[0]["packets"].as_u64().expect("a number")
+}
+
+/// Each action, both families, and the order; packed files.
+#[test]
+fn filters_decide_before_routes() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let files = Files::new(
+        "[[filter]]\nname = \"dns\"\nfile = \"all\"\nmatch = \"destination\"\nprotocol = \"udp\"\nports = [53]\naction = \"allow\"\n\
+         [[filter]]\nname = \"seen\"\nfile = \"all\"\nmatch = \"source\"\naction = \"count\"\n\
+         [[filter]]\nname = \"slow\"\nfile = \"slow\"\nmatch = \"destination\"\naction = \"pass\"\n\
+         [[filter]]\nname = \"closed\"\nfile = \"closed.gz\"\nmatch = \"destination\"\naction = \"drop\"\n",
+    );
+    files.write("all", "0.0.0.0/0\n::/0\n");
+    files.write("slow", "10.50.2.0/24 # by the kernel\nfd50:0:2::/48\n");
+    files.write("closed", "10.50.0.0/16\nfd50::/32\n");
+    run(&format!("gzip {}", files.path("closed").display())).ok();
+    let _daemon = files.start(&bed);
+    for (to, expected) in [
+        ("10.50.1.1:53", (0, 5, 0)),
+        ("10.50.1.1:9", (0, 0, 0)),
+        ("10.50.2.1:9", (5, 5, 0)),
+        ("[fd50::1]:53", (0, 5, 0)),
+        ("[fd50::1]:9", (0, 0, 0)),
+        ("[fd50:0:2::1]:9", (5, 5, 0)),
+    ] {
+        assert_eq!(bed.send(to, "through the filters", 5).counts(), expected, "passed, sink, side to {to}");
+    }
+    let shown = shown(&bed);
+    let told: Vec<_> = shown.iter().map(|filter| (&filter["name"], &filter["action"])).collect();
+    let expected = [("dns", "allow"), ("seen", "count"), ("slow", "pass"), ("closed", "drop")];
+    assert_eq!(told.len(), 4);
+    for (told, expected) in told.into_iter().zip(expected) {
+        assert_eq!((told.0, told.1), (&Value::from(expected.0), &Value::from(expected.1)));
+    }
+    // "slow" decided before "closed" was asked; "seen" has counted neighbours' answers too.
+    let counts: Vec<_> = shown.iter().map(|filter| filter["packets"].as_u64().expect("a number")).collect();
+    assert_eq!((counts[0], counts[2], counts[3]), (10, 10, 10));
+    assert!(counts[1] >= 20, "{counts:?}");
+    let text = trieline(&bed.node, "filter show closed").ok();
+    assert!(text.contains("closed drop destination") && text.contains("1 IPv4, 1 IPv6"), "{text}");
+}
+
+/// A set is read anew again and again under a stream that both the old and the new one drop: no packet comes through, and each is
+/// counted. Then with files that are bad: the set in force stays.
+#[test]
+fn a_reload_leaves_no_gap() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let files = Files::new(THREATS);
+    files.write("threats", "10.0.0.2\n");
+    let _daemon = files.start(&bed);
+    let (address, before) = ("10.50.0.1:7000".parse().expect("an address"), packets(&bed));
+    let sink = UdpSink::open(&bed.sink, address);
+    let stream = UdpStream::start(&bed.generator, address, 5000);
+    // (1) sets that share no prefix, small and large in turn
+    let many: String = (0..20_000).map(|n| format!("172.16.{}.{}\n", n >> 8, n & 255)).collect();
+    for round in 0..20 {
+        let set = if round % 2 == 0 { format!("{many}10.0.0.0/24\n") } else { "10.0.0.2/31\n".into() };
+        files.write("threats", &set);
+        trieline(&bed.node, "filter reload threats").ok();
+        let prefixes = shown(&bed)[0]["prefixes4"].as_u64();
+        assert_eq!(prefixes, Some(if round % 2 == 0 { 20_001 } else { 1 }));
+    }
+    // (2) a bad file: said with its line, and the set stays
+    for (bad, says) in [
+        ("10.0.0.2\n10.0.0.300\n", "threats:2: \"10.0.0.300\""),
+        ("10.0.0.2/33\n", "threats:1:"),
+        ("10.0.0.9/24\n", "threats:1:"),
+    ] {
+        files.write("threats", bad);
+        trieline(&bed.node, "filter reload threats").fails(1, &[says, "nothing has changed"]);
+    }
+    std::fs::remove_file(files.path("threats")).expect("removed");
+    trieline(&bed.node, "filter reload").fails(1, &["threats", "no such file", "nothing has changed"]);
+    trieline(&bed.node, "filter reload other").fails(1, &["no filter is named other", "threats"]);
+    let sent = stream.stop();
+    assert_eq!(sink.close(), 0, "packets that no set decided, of {sent}");
+    let dropped = || packets(&bed) - before;
+    assert!(eventually(2.0, || dropped() >= sent), "{} dropped of {sent}", dropped());
+    assert!(sent > 1000 && dropped() < sent + 20, "{} counted, {sent} sent", dropped());
+    // (3) and one that no longer holds the sender lets it through
+    files.write("threats", "192.0.2.1\n");
+    trieline(&bed.node, "filter reload threats").ok();
+    assert_eq!(bed.send("10.50.0.1:9", "free again", 5).counts(), (0, 5, 0));
+}
+
+/// SIGHUP: filters come, change and go with the file; one that is bad changes nothing.
+#[test]
+fn the_file_is_read_anew() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let files = Files::new("");
+    files.write("threats", "10.0.0.2\n");
+    let daemon = files.start(&bed);
+    let becomes = |what: &str, counts: (usize, usize, usize)| {
+        let mut last = None;
+        let equal = eventually(5.0, || {
+            last = Some(bed.send("10.50.1.1:9", what, 5).counts());
+            last == Some(counts)
+        });
+        assert!(equal, "{what}: expected {counts:?}, last seen {last:?} (passed, sink, side)");
+    };
+    let reload = |filters: &str| {
+        files.configure(filters);
+        run(&format!("kill -HUP {}", daemon.pid())).ok();
+    };
+    becomes("no filters", (0, 5, 0));
+    reload(THREATS);
+    becomes("dropped", (0, 0, 0));
+    reload(&THREATS.replace("\"threats\"\nmatch", "\"nowhere\"\nmatch"));
+    assert!(eventually(5.0, || daemon.log().contains("filters not reloaded")), "{}", daemon.log());
+    becomes("still dropped", (0, 0, 0));
+    reload(&THREATS.replace("drop", "pass"));
+    becomes("passed", (5, 5, 0));
+    assert_eq!(shown(&bed)[0]["action"], "pass");
+    reload("");
+    becomes("no filters again", (0, 5, 0));
+    assert_eq!(shown(&bed).len(), 0);
+}
+
+/// A daemon that is killed leaves its filters in force; the next one takes them over with what they counted.
+#[test]
+fn filters_outlive_the_daemon() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let files = Files::new(THREATS);
+    files.write("threats", "10.0.0.2\nfd00::2\n");
+    let _leftovers = Leftovers(&bed.node);
+    files.start(&bed).kill();
+    for to in ["10.50.1.1:9", "[fd50::1]:9"] {
+        assert_eq!(bed.send(to, "nobody home", 5).counts(), (0, 0, 0), "to {to}");
+    }
+    let before = packets(&bed);
+    assert!(before >= 10, "{before}");
+    // A configuration that is bad does not start, and takes nothing away.
+    files.write("threats", "10.0.0\n");
+    let config = files.path("trielined.toml");
+    Daemon::refused(&bed.node, &format!("--config {}", config.display())).fails(1, &["threats:1:", "10.0.0"]);
+    assert_eq!(bed.send("10.50.1.1:9", "still", 5).counts(), (0, 0, 0));
+    files.write("threats", "10.0.0.0/24\nfd00::/64\n");
+    let _daemon = files.start(&bed);
+    assert_eq!(bed.send("10.50.1.1:9", "taken over", 5).counts(), (0, 0, 0));
+    assert!(packets(&bed) >= before + 10, "{} after {before}", packets(&bed));
+}
