@@ -93,7 +93,7 @@ fn reload(filter: Option<String>, instance: &Instance) -> anyhow::Result<()> {
     loop {
         let status: JobStatus = serde_json::from_value(one(instance, &Request::Job { job })??)?;
         match status {
-            JobStatus { error: Some(error), .. } => bail!("{error}; nothing has changed"),
+            JobStatus { failed: Some(error), .. } => bail!("{error}; nothing has changed"),
             JobStatus { done: true, .. } => return Ok(()),
             JobStatus { .. } => std::thread::sleep(Duration::from_millis(20)),
         }

@@ -77,7 +77,7 @@ fn special_cases(bench: &mut Bench) -> Vec<&'static str> {
     );
 
     // Filters; tests/filter.rs has the rest.
-    let by = |action| Filter {
+    let by = |action: FilterAction| Filter {
         name: action.to_string(),
         source: true,
         action,

@@ -93,7 +93,7 @@ pub struct JobStatus {
     /// It is over.
     pub done: bool,
     /// Why nothing has changed.
-    pub error: Option<String>,
+    pub failed: Option<String>,
 }
 
 /// Why filters cannot be set.
@@ -206,8 +206,8 @@ impl Filters {
     /// How far a job has come; one that nobody remembers is done.
     pub fn job(&self, job: u64) -> JobStatus {
         match self.finished.iter().find(|(number, _)| *number == job) {
-            Some((_, error)) => JobStatus { done: true, error: error.clone() },
-            None => JobStatus { done: job + JOBS as u64 <= self.jobs, error: None },
+            Some((_, error)) => JobStatus { done: true, failed: error.clone() },
+            None => JobStatus { done: job + JOBS as u64 <= self.jobs, failed: None },
         }
     }
 
