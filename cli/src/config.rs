@@ -26,6 +26,9 @@ pub struct File {
     next_hops: Option<Spanned<u32>>,
     /// Receive buffer for the kernel's changes, such as "32M".
     pub receive_buffer: Option<Size>,
+    /// Packets may go past netfilter's rules.
+    #[serde(default)]
+    pub bypass_netfilter: bool,
     /// What packets are asked before they are routed, in order.
     #[serde(default)]
     filter: Vec<Spanned<Filter>>,

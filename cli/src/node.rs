@@ -156,6 +156,15 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             count(family.neighbours as u64, "neighbour", "neighbours")
         )?;
     }
+    for skipped in &status.skipped {
+        let what = skipped.to_string();
+        writeln!(
+            text,
+            "{} {}",
+            output.bold("beside"),
+            if skipped.passes { output.bad(&what) } else { what }
+        )?;
+    }
     if status.running {
         let mirror = &status.mirror;
         writeln!(

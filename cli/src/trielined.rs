@@ -54,6 +54,9 @@ struct Cli {
     /// Receive buffer for the kernel's changes [default: 32M]
     #[arg(long, value_name = "SIZE")]
     receive_buffer: Option<Size>,
+    /// Start although netfilter has rules for forwarded packets; those that XDP forwards do not meet them
+    #[arg(long)]
+    bypass_netfilter: bool,
     /// Read the configuration, say what is wrong with it, and end
     #[arg(long)]
     check: bool,
@@ -93,6 +96,7 @@ impl Cli {
             actions,
             receive_buffer: receive_buffer.min(1 << 30) as usize,
             filters: file.filters(self.path().and_then(Path::parent).unwrap_or(Path::new("."))),
+            bypass_netfilter: self.bypass_netfilter || file.bypass_netfilter,
         })
     }
 }
@@ -140,13 +144,12 @@ impl Outside for Signals {
         self.queue.append(&mut self.received.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         match self.queue.pop_front()? {
             SIGHUP => {
-                // Only devices and filters can change while running.
                 let reloaded = self.cli.settle();
                 // Nobody may listen.
                 let _ = sd_notify::notify(&[NotifyState::Reloading]);
                 self.reloading = true;
                 match reloaded {
-                    Ok(config) => Some(Command::Reload { devices: config.devices, filters: config.filters }),
+                    Ok(config) => Some(Command::Reload(config)),
                     Err(error) => {
                         tracing::error!("not reloaded: {}", complaint::said(&error));
                         None

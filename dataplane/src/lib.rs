@@ -6,6 +6,7 @@
 //! Everything is pinned, so that forwarding goes on without the process and a new one takes it over.
 
 mod actions;
+pub mod beside;
 mod counters;
 mod dataplane;
 mod error;

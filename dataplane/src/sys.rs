@@ -1,8 +1,8 @@
-//! The bpf(2) calls on XDP links and programs that libbpf-rs has no form for that fits, beside those on maps.
+//! The system calls on XDP links, programs and sockets that no crate has a form for that fits, beside those on maps.
 
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys as sys;
 pub(crate) use trieline_bpf::sys::*;
@@ -72,7 +72,7 @@ pub(crate) fn program_name(id: u32) -> io::Result<String> {
     // SAFETY: the call returns a new descriptor.
     let fd = unsafe { own(sys::bpf_prog_get_fd_by_id(id)) }?;
     // SAFETY: the struct for programs.
-    let info: sys::bpf_prog_info = unsafe { object_info(std::os::fd::AsFd::as_fd(&fd)) }?;
+    let info: sys::bpf_prog_info = unsafe { object_info(fd.as_fd()) }?;
     Ok(info.name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect())
 }
 
@@ -83,19 +83,39 @@ pub(crate) fn device_exists(ifindex: u32) -> bool {
     !unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr()) }.is_null()
 }
 
+/// Programs at a device's tcx hook, ingress and egress. None before Linux 6.6, which has no such hook.
+pub(crate) fn tcx_programs(ifindex: u32) -> (u32, u32) {
+    let count = |hook| {
+        let mut options = sys::bpf_prog_query_opts {
+            sz: size_of::<sys::bpf_prog_query_opts>() as sys::size_t,
+            ..Default::default()
+        };
+        // SAFETY: options live through the call; without room for ids it only counts.
+        let told = check(unsafe { sys::bpf_prog_query_opts(ifindex as i32, hook, &mut options) });
+        // SAFETY: all members of the union are the same number.
+        told.map_or(0, |_| unsafe { options.__bindgen_anon_1.count })
+    };
+    (count(sys::BPF_TCX_INGRESS), count(sys::BPF_TCX_EGRESS))
+}
+
+/// Reads an option of a socket into `value`, which may hold what the option asks for; how many bytes the kernel wrote.
+pub(crate) fn getsockopt(
+    socket: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    value: &mut [u8],
+) -> io::Result<usize> {
+    let mut len = value.len() as libc::socklen_t;
+    // SAFETY: `value` has `len` bytes, which are valid whatever the kernel writes.
+    let ret =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut len) };
+    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(len as usize) }
+}
+
 /// Cookie of this thread's network namespace: unlike its inode, never given to a later one.
 pub(crate) fn netns_cookie() -> io::Result<u64> {
     let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None)?;
-    let (mut cookie, mut len) = (0u64, size_of::<u64>() as libc::socklen_t);
-    // SAFETY: `cookie` has `len` bytes.
-    let ret = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &mut len,
-        )
-    };
-    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
+    let mut cookie = [0; 8];
+    getsockopt(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, &mut cookie)?;
+    Ok(u64::from_ne_bytes(cookie))
 }

@@ -1,11 +1,14 @@
 //! The daemon: takes the kernel's state over, follows it, answers commands.
 
+mod beside;
 mod serve;
 
 use crate::answer::Cursor;
+use crate::bypass::Watch;
 use crate::control::Client;
 use crate::filter::{self, Filters};
 use crate::instance::{self, Instance};
+use crate::kernel::ethtool::Offload;
 use crate::kernel::neigh;
 use crate::kernel::socket::{Netlink, Received};
 use crate::mirror::{ATTEMPTS, Mirror};
@@ -38,6 +41,8 @@ pub struct Config {
     pub receive_buffer: usize,
     /// Filters, in the order they are asked.
     pub filters: Vec<filter::Config>,
+    /// Packets may go past netfilter's rules.
+    pub bypass_netfilter: bool,
 }
 
 /// Tables there can be: 2 × VRF + family.
@@ -67,6 +72,23 @@ pub enum Error {
         /// As configured.
         name: String,
     },
+    /// Forwarded packets have to meet netfilter's rules.
+    #[error(
+        "{obstacle}: packets that XDP forwards would not meet it; remove it, or accept that: bypass_netfilter = true \
+         (--bypass-netfilter)"
+    )]
+    Netfilter {
+        /// The rules.
+        obstacle: String,
+    },
+    /// A device's packets are not what was sent.
+    #[error("{device}: {} {}; ethtool -K {device} {} off", offload.name(), offload.harm(), offload.name())]
+    Offload {
+        /// Its name.
+        device: String,
+        /// Because of this.
+        offload: Offload,
+    },
     /// Another daemon, or no place for the pins.
     #[error(transparent)]
     Instance(#[from] instance::Error),
@@ -92,13 +114,8 @@ pub enum Error {
 pub enum Command {
     /// End; forwarding stays.
     Stop,
-    /// Use these devices and filters from now on, as far as they can be had.
-    Reload {
-        /// Names of the devices.
-        devices: Vec<String>,
-        /// Filters, whose files are read anew.
-        filters: Vec<filter::Config>,
-    },
+    /// From now on so. What cannot change while running is not looked at.
+    Reload(Config),
 }
 
 /// How the daemon hears from outside.
@@ -123,6 +140,8 @@ pub struct Daemon {
     _claim: File,
     started: Instant,
     events: Netlink,
+    /// Hears of netfilter, if this kernel has nftables.
+    watch: Option<Watch>,
     requests: Netlink,
     dataplane: Dataplane,
     mirror: Mirror,
@@ -177,6 +196,7 @@ impl Daemon {
         };
         let mut events = Netlink::route()?;
         events.subscribe(&GROUPS, config.receive_buffer)?;
+        let watch = Watch::start(config.receive_buffer)?;
         let mut requests = Netlink::route()?;
         let mut mirror = Mirror::default();
         mirror.dump_world(&mut requests)?;
@@ -204,6 +224,8 @@ impl Daemon {
             }
             let filters = Filters::start(config.filters.clone(), publisher.image(), dataplane.filters())?;
             ports.filters = filters.any();
+            mirror.world.bypass_netfilter = config.bypass_netfilter;
+            beside::look_first(&mut mirror.world, &mut requests, &ports)?;
             let socket = instance.socket();
             // The lock is ours, so whoever bound it is gone.
             let _ = std::fs::remove_file(&socket);
@@ -232,6 +254,7 @@ impl Daemon {
             _claim: claim,
             started,
             events,
+            watch,
             requests,
             dataplane,
             mirror,
@@ -285,6 +308,7 @@ impl Daemon {
             home = %home(self.dataplane.home()),
             "forwarding"
         );
+        self.name_beside();
         Ok(())
     }
 
@@ -298,14 +322,12 @@ impl Daemon {
         loop {
             match outside.command() {
                 Some(Command::Stop) => return Ok(()),
-                Some(Command::Reload { devices, filters }) => {
-                    self.use_devices(devices);
-                    self.filters.replace(filters);
-                }
+                Some(Command::Reload(config)) => self.reload(config),
                 None => {}
             }
             self.wait(outside)?;
             self.read_changes(BATCH)?;
+            self.hear_beside()?;
             if self.resync_at.is_some_and(|at| at <= Instant::now()) {
                 self.resync()?;
             }
@@ -335,6 +357,7 @@ impl Daemon {
             PollFd::from_borrowed_fd(outside.wake(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.filters.wake(), PollFlags::IN),
         ];
+        fds.extend(self.watch.as_ref().map(|watch| PollFd::new(watch, PollFlags::IN)));
         if self.listens(now) {
             fds.push(PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN));
         }
@@ -438,6 +461,7 @@ impl Daemon {
         let (world_changed, before) = (self.mirror.changes.world, self.tables());
         if world_changed {
             self.mirror.world.sysctl = self.sysctl();
+            self.look_beside();
         }
         if world_changed && self.counts.status.ready_ms > 0.0 {
             self.open_exits();
@@ -472,6 +496,7 @@ impl Daemon {
             self.mirror.world.sysctl = sysctl;
             self.mirror.changes.world = true;
         }
+        self.look_beside();
         self.open_exits();
         if self.mirror.world_doubt
             && let Err(error) = self.mirror.dump_world(&mut self.requests)
@@ -511,8 +536,9 @@ impl Daemon {
         }
     }
 
-    fn use_devices(&mut self, devices: Vec<String>) {
-        let before = std::mem::replace(&mut self.ports.names, devices);
+    fn reload(&mut self, config: Config) {
+        let before = std::mem::replace(&mut self.ports.names, config.devices);
+        self.look_beside();
         let world = &self.mirror.world;
         let tables = (self.publisher.v4.is_current(), self.publisher.v6.is_current());
         let dataplane = &mut self.dataplane;
@@ -525,12 +551,16 @@ impl Daemon {
             }
         };
         match changed {
-            Ok(()) => tracing::info!(devices = self.ports.names.join(" "), "reloaded"),
+            Ok(()) => {
+                tracing::info!(devices = self.ports.names.join(" "), "reloaded");
+                self.accept_beside(config.bypass_netfilter);
+            }
             Err(error) => {
                 tracing::error!(%error, "not reloaded: the devices stay as they were");
                 self.ports.names = before;
             }
         }
+        self.filters.replace(config.filters);
         self.mirror.changes.world = true;
     }
 }

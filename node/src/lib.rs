@@ -1,6 +1,7 @@
 //! Mirrors the kernel's links, addresses, neighbours and routes into trieline's tables.
 
 pub mod answer;
+pub mod bypass;
 pub mod control;
 pub mod daemon;
 pub mod family;

@@ -237,6 +237,8 @@ impl Mirror {
             }
         }
         told.world.sysctl = std::mem::take(&mut self.world.sysctl);
+        told.world.bypass = std::mem::take(&mut self.world.bypass);
+        told.world.bypass_netfilter = self.world.bypass_netfilter;
         (self.world, self.stale, self.world_doubt) = (told.world, told.stale, told.world_doubt);
         (self.v4.neighbours, self.v6.neighbours) = (told.v4.neighbours, told.v6.neighbours);
         self.changes.everything();

@@ -54,6 +54,19 @@ impl Ports {
         links.iter().map(|link| link.name.as_str()).chain(vlans).collect()
     }
 
+    /// Those devices, by number.
+    pub fn devices(&self, world: &World) -> BTreeMap<u32, String> {
+        let links = self.links(world).into_iter();
+        let all = links
+            .flat_map(|link| std::iter::once(link).chain(world.vlans(link.ifindex).map(|(_, vlan)| vlan)));
+        all.map(|link| (link.ifindex, link.name.clone())).collect()
+    }
+
+    /// Whether there are devices that packets are taken from.
+    pub fn are_attached(&self) -> bool {
+        !self.attached.is_empty()
+    }
+
     /// The first configured name that no link has.
     pub fn missing(&self, world: &World) -> Option<&str> {
         let has = |name: &&String| !world.links.values().any(|link| link.name == **name);
@@ -68,7 +81,9 @@ impl Ports {
                 .chain(world.vlans(link.ifindex).map(|(id, vlan)| (Some(id), vlan)));
             for (vlan, logical) in logical {
                 let Some(mac) = logical.mac else { continue };
-                let flags = PortFlags { filter: self.filters, ..flags(world, logical, tables) };
+                let free = !world.bypass.spoils(link.ifindex);
+                let flags = flags(world, logical, (tables.0 && free, tables.1 && free));
+                let flags = PortFlags { filter: self.filters, ..flags };
                 let port = Port { table4: TABLE4, table6: TABLE6, flags, ifindex: logical.ifindex, mac };
                 wanted.insert((link.ifindex, vlan), port);
             }

@@ -36,6 +36,8 @@ pub struct Status {
     pub actions: Room,
     /// Times that an action could not be written for want of room.
     pub actions_refused: u64,
+    /// What packets do not meet that XDP forwards, or would forward.
+    pub skipped: Vec<Skipped>,
     /// Following the kernel.
     pub mirror: MirrorStatus,
     /// Times that the kernel dropped changes because the socket's buffer was full (ENOBUFS).
@@ -69,6 +71,28 @@ pub struct ImageStatus {
     pub peak: u64,
     /// In chunks that hold anything.
     pub claimed: u64,
+}
+
+/// Something that the kernel does to packets and XDP does not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Skipped {
+    /// `nftables`, `iptables`, `ip6tables`, `netfilter` (not known which), `conntrack`, `tc`, `offload`.
+    pub kind: String,
+    /// In words.
+    pub what: String,
+    /// Families concerned: `inet`, `inet6`.
+    pub families: Vec<String>,
+    /// Because of it their packets are passed to the kernel; else they go past it.
+    pub passes: bool,
+}
+
+impl std::fmt::Display for Skipped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let said =
+            if self.passes { "passed to the kernel because of" } else { "not met by what XDP forwards" };
+        write!(f, "{said}: {}", self.what)
+    }
 }
 
 /// An attached device.

@@ -1,5 +1,6 @@
 //! Everything but routes that the node must know of its kernel: links, forwarding settings, rules, SRv6 settings.
 
+use crate::bypass::Bypass;
 use crate::kernel::link::Link;
 use crate::kernel::netconf::{self, Netconf};
 use crate::kernel::rule::{self, Rule};
@@ -19,6 +20,10 @@ pub struct World {
     pub rules: Vec<Rule>,
     /// Settings that the kernel does not announce.
     pub sysctl: Sysctl,
+    /// What the kernel does to packets beside routing them.
+    pub bypass: Bypass,
+    /// Packets may go past netfilter's rules (`bypass_netfilter`).
+    pub bypass_netfilter: bool,
 }
 
 /// Settings that are read from time to time, because the kernel tells nobody when they change.
@@ -119,12 +124,14 @@ impl World {
     }
 
     /// Why the family's packets are the kernel's whatever the routes say, if they are.
-    pub fn obstacle(&self, family: u8) -> Option<&'static str> {
+    pub fn obstacle(&self, family: u8) -> Option<String> {
         if !self.has_default_rules(family) {
-            return Some("there are policy rules beside the default ones");
+            return Some("there are policy rules beside the default ones".into());
         }
-        let policies = self.sysctl.policies.concern(family);
-        policies.then_some("there are IPsec policies (ip xfrm policy)")
+        if self.sysctl.policies.concern(family) {
+            return Some("there are IPsec policies (ip xfrm policy)".into());
+        }
+        if self.bypass_netfilter { None } else { self.bypass.obstacle(family) }
     }
 
     /// The largest packet of a family that the kernel forwards to a link.

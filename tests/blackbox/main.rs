@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 mod bed;
+mod beside;
 mod churn;
 mod devices;
 mod draw;

@@ -114,6 +114,7 @@ impl Daemon {
             }),
             actions: Room { used: (paths + hosts + 1) as u64, limit: self.limits.actions.into() },
             actions_refused: self.publisher.ledger.refused,
+            skipped: self.mirror.world.bypass.skipped(&self.mirror.world),
             mirror,
             overruns: self.counts.overruns,
             resyncs: self.counts.resyncs,
@@ -154,7 +155,7 @@ impl Daemon {
         let forwards = published.is_current() && self.ports.iter().any(|(_, port)| any(port.flags));
         let reason = match &published.blocked {
             Some((error, _)) => Some(error.clone()),
-            None if !forwards => Some(obstacle.unwrap_or("forwarding is off on every device").into()),
+            None if !forwards => Some(obstacle.unwrap_or_else(|| "forwarding is off on every device".into())),
             None => None,
         };
         FamilyStatus {

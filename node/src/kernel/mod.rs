@@ -5,13 +5,18 @@
 
 pub mod addr;
 pub mod attribute;
+pub mod ethtool;
+pub mod generic;
+pub mod iptables;
 pub mod link;
 pub mod neigh;
 pub mod netconf;
+pub mod netfilter;
 pub mod route;
 pub mod rule;
 pub mod seg6;
 pub mod socket;
+pub mod traffic;
 pub mod xfrm;
 
 /// Message types of the route family (`linux/rtnetlink.h`).
@@ -46,6 +51,10 @@ pub mod message {
     pub const DEL_RULE: u16 = 33;
     /// Asks for policy rules.
     pub const GET_RULE: u16 = 34;
+    /// Asks for queueing disciplines.
+    pub const GET_DISCIPLINE: u16 = 38;
+    /// Asks for filters of traffic control.
+    pub const GET_FILTER: u16 = 46;
     /// A device's forwarding settings changed.
     pub const NEW_NETCONF: u16 = 80;
     /// A device's forwarding settings are gone.

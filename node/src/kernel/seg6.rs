@@ -1,7 +1,8 @@
 //! SRv6 as the kernel models it: encapsulation and endpoint behaviours hang on routes; the tunnel source is a setting.
 
-use super::attribute::{Attributes, Request, read_address, read_u16, read_u32};
-use super::socket::{Error, Netlink};
+use super::attribute::{Attributes, Request, read_address, read_u32};
+use super::generic;
+use super::socket::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What a route does with packets beside forwarding them (`RTA_ENCAP`).
@@ -147,31 +148,16 @@ fn decode_local(bytes: &[u8]) -> Option<Encap> {
     }))
 }
 
-const GENL_CONTROLLER: u16 = 0x10;
-const CONTROLLER_GET_FAMILY: u8 = 3;
-const CONTROLLER_FAMILY_ID: u16 = 1;
-const CONTROLLER_FAMILY_NAME: u16 = 2;
 const SEG6_GET_TUNSRC: u8 = 4;
 const SEG6_ATTR_DST: u16 = 1;
 
 /// Reads the source address of encapsulated packets (`ip sr tunsrc`); `None`: not set, the kernel chooses one, or this kernel
 /// has no SRv6.
 pub fn tunnel_source() -> Result<Option<Ipv6Addr>, Error> {
-    let mut socket = Netlink::generic()?;
-    let mut id = None;
-    let family = Request::new(GENL_CONTROLLER, 0, &[CONTROLLER_GET_FAMILY, 1, 0, 0])
-        .attribute(CONTROLLER_FAMILY_NAME, b"SEG6\0");
-    let found = socket.request(family, |message| {
-        id = Attributes::new(message.payload.get(4..).unwrap_or_default())
-            .find(CONTROLLER_FAMILY_ID)
-            .and_then(read_u16);
-    });
-    let (Ok(()), Some(id)) = (found, id) else { return Ok(None) };
+    let Some((mut socket, id)) = generic::family(b"SEG6\0")? else { return Ok(None) };
     let mut source = None;
     socket.request(Request::new(id, 0, &[SEG6_GET_TUNSRC, 1, 0, 0]), |message| {
-        source = Attributes::new(message.payload.get(4..).unwrap_or_default())
-            .find(SEG6_ATTR_DST)
-            .and_then(read_address);
+        source = generic::attributes(message.payload).find(SEG6_ATTR_DST).and_then(read_address);
     })?;
     Ok(match source {
         Some(IpAddr::V6(source)) if !source.is_unspecified() => Some(source),

@@ -97,6 +97,11 @@ impl Netlink {
         Self::open(protocols::NETLINK_XFRM)
     }
 
+    /// A socket for nftables.
+    pub fn netfilter() -> Result<Self, Error> {
+        Self::open(protocols::NETLINK_NETFILTER)
+    }
+
     fn open(protocol: isize) -> Result<Self, Error> {
         let mut socket = Socket::new(protocol).map_err(socket_error("socket"))?;
         socket.bind(&SocketAddr::new(0, 0)).map_err(socket_error("bind"))?;

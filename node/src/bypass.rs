@@ -1,0 +1,228 @@
+//! What the kernel would do to a packet beside routing it, and XDP does not: found, named, and where it decides about packets obeyed.
+
+use crate::kernel::ethtool::{self, Offload};
+use crate::kernel::iptables;
+use crate::kernel::netfilter::{self, Chain, Hook};
+use crate::kernel::socket::{self, Netlink, Received};
+use crate::kernel::traffic::{self, Traffic};
+use crate::status::Skipped;
+use crate::world::World;
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Where only packets between these devices count, their numbers and names.
+pub type Devices = BTreeMap<u32, String>;
+
+/// What packets between the daemon's devices do not meet when XDP forwards them.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Bypass {
+    /// Chains of netfilter that can do something to them.
+    pub chains: Vec<Chain>,
+    /// Why those are not known.
+    pub unknown: Option<String>,
+    /// Connections are tracked.
+    pub conntrack: bool,
+    /// Offloads of devices that have to be off.
+    pub offloads: Vec<(u32, Offload)>,
+    /// Traffic control of the devices, by name.
+    pub traffic: BTreeMap<String, Traffic>,
+}
+
+impl Bypass {
+    /// Asks the kernel. O(chains + rules of legacy iptables + disciplines and filters).
+    pub fn read(requests: &mut Netlink, world: &World, devices: &Devices) -> Self {
+        let (chains, unknown) = match chains() {
+            Ok(chains) => (chains, None),
+            Err(error) => (Vec::new(), Some(format!("netfilter's rules are not known: {error}"))),
+        };
+        let names: Vec<&str> = devices.values().map(String::as_str).collect();
+        let tunnels = setting("nf_hooks_lwtunnel") > 0;
+        let meets = |hook| tunnels || !matches!(hook, Hook::Input | Hook::Output);
+        let concerned = |chain: &Chain| chain.acts() && meets(chain.hook) && chain.is_at(&names);
+        // What a veth's peer hands over as a tag beside the frame is the peer's setting; the veth says "on" whatever it does.
+        let checked =
+            world.links.values().filter(|link| devices.contains_key(&link.ifindex) && link.kind != "veth");
+        let numbers = devices.keys().copied().collect();
+        let traffic = traffic::read(requests, &numbers).unwrap_or_default();
+        let named = traffic
+            .into_iter()
+            .filter_map(|(device, traffic)| Some((devices.get(&device)?.clone(), traffic)));
+        Self {
+            chains: chains.into_iter().filter(concerned).collect(),
+            unknown,
+            conntrack: setting("nf_conntrack_count") > 0,
+            offloads: ethtool::in_the_way(checked.map(|link| link.ifindex)).unwrap_or_default(),
+            traffic: named.collect(),
+        }
+    }
+
+    /// Why packets of a family have to meet netfilter, if they have to.
+    pub fn obstacle(&self, family: u8) -> Option<String> {
+        let chain = self.chains.iter().find(|chain| chain.concerns(family)).map(Chain::to_string);
+        chain.or_else(|| self.unknown.clone())
+    }
+
+    /// Whether a device's packets are not what was sent.
+    pub fn spoils(&self, device: u32) -> bool {
+        self.offloads.iter().any(|(spoilt, _)| *spoilt == device)
+    }
+
+    /// All of it in words; `accepted`: packets go past netfilter's rules.
+    pub fn skipped(&self, world: &World) -> Vec<Skipped> {
+        let accepted = world.bypass_netfilter;
+        let skipped = |kind: &str, what: String, v4: bool, v6: bool, passes: bool| {
+            let families = [("inet", v4), ("inet6", v6)].into_iter().filter(|(_, concerned)| *concerned);
+            Skipped {
+                kind: kind.into(),
+                what,
+                families: families.map(|(name, _)| name.to_owned()).collect(),
+                passes,
+            }
+        };
+        let chains = self
+            .chains
+            .iter()
+            .map(|chain| skipped(chain.tool, chain.to_string(), chain.v4, chain.v6, !accepted));
+        let unknown = self.unknown.iter().map(|why| skipped("netfilter", why.clone(), true, true, !accepted));
+        let conntrack = "connections are tracked; XDP's packets are not among them";
+        let conntrack =
+            self.conntrack.then(|| skipped("conntrack", conntrack.into(), true, true, false)).into_iter();
+        let traffic = self.traffic.iter().flat_map(|(device, traffic)| {
+            let disciplines = traffic.disciplines.iter().map(move |kind| format!("{device}: qdisc {kind}"));
+            let filters = [("ingress", traffic.ingress), ("egress", traffic.egress)].into_iter();
+            let filters =
+                filters.filter(|(_, has)| *has).map(move |(way, _)| format!("{device}: {way} filters"));
+            disciplines.chain(filters)
+        });
+        let traffic = traffic.map(|what| skipped("tc", what, true, true, false));
+        let offloads = self.offloads.iter().map(|(device, offload)| {
+            let (dev, name, harm) = (world.name(*device), offload.name(), offload.harm());
+            skipped(
+                "offload",
+                format!("{dev}: {name} {harm} (ethtool -K {dev} {name} off)"),
+                true,
+                true,
+                true,
+            )
+        });
+        chains.chain(unknown).chain(offloads).chain(conntrack).chain(traffic).collect()
+    }
+}
+
+/// Chains of nftables and of the legacy iptables.
+fn chains() -> Result<Vec<Chain>, String> {
+    let mut chains = iptables::chains().map_err(|error| format!("iptables: {error}"))?;
+    let modern = Netlink::netfilter().and_then(|mut socket| netfilter::chains(&mut socket));
+    match modern {
+        Ok(modern) => chains.extend(modern),
+        Err(error) if is_missing(&error) => {}
+        Err(error) => return Err(format!("nftables: {error}")),
+    }
+    Ok(chains)
+}
+
+/// Whether this kernel has no nftables.
+fn is_missing(error: &socket::Error) -> bool {
+    match error {
+        // EPROTONOSUPPORT has no kind of its own.
+        socket::Error::Socket { source, .. } => source.kind() != ErrorKind::PermissionDenied,
+        socket::Error::Refused { source, .. } => source.kind() == ErrorKind::InvalidInput,
+    }
+}
+
+/// A number below `net.netfilter`; 0 where the kernel has no such setting.
+fn setting(name: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/sys/net/netfilter/{name}")).unwrap_or_default();
+    text.trim().parse().unwrap_or_default()
+}
+
+/// Hears of changes of nftables. Those of all else are found by asking.
+#[derive(Debug)]
+pub struct Watch {
+    socket: Netlink,
+}
+
+impl Watch {
+    /// Listens from now on; `None`: this kernel has no nftables.
+    pub fn start(buffer: usize) -> Result<Option<Self>, socket::Error> {
+        let started = Netlink::netfilter().and_then(|mut socket| {
+            socket.subscribe(&[netfilter::GROUP], buffer)?;
+            Ok(Self { socket })
+        });
+        match started {
+            Ok(watch) => Ok(Some(watch)),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads what is queued; whether chains may have changed.
+    pub fn changed(&mut self) -> Result<bool, socket::Error> {
+        let mut changed = false;
+        let received =
+            self.socket.changes(1024, |message| changed |= netfilter::is_about_chains(message.kind))?;
+        Ok(changed || received == Received::Overrun)
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::family;
+
+    fn chain(table: &str, v4: bool, v6: bool) -> Chain {
+        Chain {
+            tool: "nftables",
+            table: table.into(),
+            name: "forward".into(),
+            hook: Hook::Forward,
+            v4,
+            v6,
+            rules: 1,
+            drops: false,
+            devices: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_chain_is_in_the_way_of_its_families() {
+        let mut bypass = Bypass { chains: vec![chain("ip fw", true, false)], ..Bypass::default() };
+        assert!(bypass.obstacle(family::INET).is_some_and(|why| why.contains("table ip fw, chain forward")));
+        assert_eq!(bypass.obstacle(family::INET6), None);
+        bypass.chains.push(chain("inet fw", true, true));
+        assert!(bypass.obstacle(family::INET6).is_some_and(|why| why.contains("inet fw")));
+        let unknown = Bypass { unknown: Some("not known".into()), ..Bypass::default() };
+        assert_eq!(unknown.obstacle(family::INET6).as_deref(), Some("not known"));
+    }
+
+    #[test]
+    fn what_does_not_decide_is_named_and_passes_nothing() {
+        let disciplines = [String::from("tbf")].into();
+        let traffic = Traffic { disciplines, ingress: true, egress: false };
+        let bypass = Bypass {
+            chains: vec![chain("ip6 fw", false, true)],
+            unknown: None,
+            conntrack: true,
+            offloads: vec![(7, Offload::RxVlan)],
+            traffic: [("n0".into(), traffic)].into(),
+        };
+        let mut world = World::default();
+        for accepted in [false, true] {
+            world.bypass_netfilter = accepted;
+            let told: Vec<_> = bypass.skipped(&world);
+            let told: Vec<_> = told.iter().map(|s| (s.kind.as_str(), s.families.len(), s.passes)).collect();
+            let offload = ("offload", 2, true);
+            let rest = [offload, ("conntrack", 2, false), ("tc", 2, false), ("tc", 2, false)];
+            assert_eq!(told, [&[("nftables", 1, !accepted)], &rest[..]].concat());
+        }
+        assert!(bypass.spoils(7) && !bypass.spoils(8));
+        assert_eq!(bypass.obstacle(family::INET), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! The daemon's eye on what the kernel does beside routing: it does not start past netfilter's rules, and follows those that come later.
+
+use super::{Daemon, Error};
+use crate::bypass::Bypass;
+use crate::kernel::family;
+use crate::kernel::socket::{self, Netlink};
+use crate::ports::Ports;
+use crate::world::World;
+
+const FAMILIES: [(u8, &str); 2] = [(family::INET, "IPv4"), (family::INET6, "IPv6")];
+
+/// Looks for the first time. Fails when packets would go past rules that nobody said they may: unless they are forwarded already by
+/// what an earlier daemon left, which is then to follow the rules like one that runs.
+pub(super) fn look_first(world: &mut World, requests: &mut Netlink, ports: &Ports) -> Result<(), Error> {
+    world.bypass = Bypass::read(requests, world, &ports.devices(world));
+    if ports.are_attached() {
+        return Ok(());
+    }
+    if let Some((device, offload)) = world.bypass.offloads.first() {
+        return Err(Error::Offload { device: world.name(*device), offload: *offload });
+    }
+    match FAMILIES.iter().find_map(|(family, _)| world.bypass.obstacle(*family)) {
+        Some(obstacle) if !world.bypass_netfilter => Err(Error::Netfilter { obstacle }),
+        _ => Ok(()),
+    }
+}
+
+impl Daemon {
+    /// Looks again when netfilter has told of a change.
+    pub(super) fn hear_beside(&mut self) -> Result<(), socket::Error> {
+        let changed = self.watch.as_mut().map(|watch| watch.changed()).transpose()?;
+        if changed == Some(true) {
+            self.look_beside();
+        }
+        Ok(())
+    }
+
+    /// Looks what packets do not meet; what came or went is said.
+    pub(super) fn look_beside(&mut self) {
+        let world = &mut self.mirror.world;
+        let bypass = Bypass::read(&mut self.requests, world, &self.ports.devices(world));
+        if bypass == world.bypass {
+            return;
+        }
+        let before = std::mem::replace(&mut world.bypass, bypass);
+        let (old, new) = (before.skipped(world), world.bypass.skipped(world));
+        for skipped in new.iter().filter(|skipped| !old.contains(skipped)) {
+            tracing::warn!("{skipped}");
+        }
+        for skipped in old.iter().filter(|skipped| !new.contains(skipped)) {
+            tracing::info!("no longer: {}", skipped.what);
+        }
+        self.mirror.changes.world |= before.offloads != world.bypass.offloads;
+        let in_the_way = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.obstacle(family).is_some());
+        let (old, new) = (in_the_way(&before), in_the_way(&world.bypass));
+        if world.bypass_netfilter || old == new {
+            return;
+        }
+        self.mirror.changes.world = true;
+        for (at, (_, family)) in FAMILIES.iter().enumerate() {
+            match (old[at], new[at]) {
+                (false, true) => tracing::error!(
+                    "{family} is the kernel's from now on, because of netfilter's rules (bypass_netfilter = true would forward past them)"
+                ),
+                (true, false) => {
+                    tracing::warn!("{family} is forwarded again: no rules of netfilter are in the way")
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Says what packets do not meet, and which of the devices do not forward.
+    pub(super) fn name_beside(&self) {
+        let world = &self.mirror.world;
+        for skipped in world.bypass.skipped(world) {
+            tracing::warn!("{skipped}");
+        }
+        for (ifindex, dev) in self.ports.devices(world) {
+            for (family, name) in FAMILIES {
+                if !world.forwards(family, ifindex) {
+                    tracing::warn!(dev, "forwarding of {name} is off: its packets are the kernel's");
+                }
+            }
+            match world.rp_filter(ifindex) {
+                0 => {}
+                1 => tracing::info!(dev, "rp_filter is strict, in XDP too"),
+                _ => tracing::info!(dev, "rp_filter is loose, in XDP too"),
+            }
+        }
+    }
+
+    /// From now on packets may go past netfilter's rules, or no longer.
+    pub(super) fn accept_beside(&mut self, accepted: bool) {
+        if std::mem::replace(&mut self.mirror.world.bypass_netfilter, accepted) != accepted {
+            for skipped in self.mirror.world.bypass.skipped(&self.mirror.world) {
+                tracing::warn!("{skipped}");
+            }
+            self.mirror.changes.world = true;
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Offloads of a device that change what its XDP program sees (`ethtool -k`).
+
+use super::attribute::{Attributes, HEADER, Request, read_text};
+use super::generic;
+use super::socket::{Error, Message};
+
+/// An offload that must be off for XDP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Offload {
+    /// VLAN tags are handed over beside the frame: a tagged packet looks like an untagged one.
+    RxVlan,
+    /// Packets are joined to ones that were never sent, longer than the next link takes.
+    Lro,
+}
+
+impl Offload {
+    /// As `ethtool -K` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RxVlan => "rxvlan",
+            Self::Lro => "lro",
+        }
+    }
+
+    /// What is wrong with it.
+    pub fn harm(self) -> &'static str {
+        match self {
+            Self::RxVlan => "hides VLAN tags from XDP",
+            Self::Lro => "joins packets before XDP sees them",
+        }
+    }
+
+    fn by_feature(name: &str) -> Option<Self> {
+        match name {
+            "rx-vlan-hw-parse" => Some(Self::RxVlan),
+            "rx-lro" => Some(Self::Lro),
+            _ => None,
+        }
+    }
+}
+
+const GET_FEATURES: u8 = 11; // ETHTOOL_MSG_FEATURES_GET
+const FEATURES_HEADER: u16 = 1;
+const HEADER_INDEX: u16 = 1;
+const FEATURES_ACTIVE: u16 = 4;
+const BITSET_BITS: u16 = 3;
+const BIT_NAME: u16 = 2;
+
+fn decode(message: Message<'_>) -> Vec<Offload> {
+    let active = generic::attributes(message.payload).find(FEATURES_ACTIVE);
+    let bits = active.and_then(|set| Attributes::new(set).find(BITSET_BITS)).unwrap_or_default();
+    let names = Attributes::new(bits).filter_map(|(_, bit)| Attributes::new(bit).find(BIT_NAME));
+    names.filter_map(|name| Offload::by_feature(&read_text(name))).collect()
+}
+
+/// The offloads in the way that are on, by device. Linux before 5.6 does not tell.
+pub fn in_the_way(devices: impl Iterator<Item = u32>) -> Result<Vec<(u32, Offload)>, Error> {
+    let Some((mut socket, family)) = generic::family(b"ethtool\0")? else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for device in devices {
+        let header = Request::new(0, 0, &[]).attribute(HEADER_INDEX, &device.to_ne_bytes()).finish(0);
+        let request =
+            Request::new(family, 0, &[GET_FEATURES, 1, 0, 0]).attribute(FEATURES_HEADER, &header[HEADER..]);
+        match socket
+            .request(request, |message| found.extend(decode(message).into_iter().map(|o| (device, o))))
+        {
+            // Gone since.
+            Ok(()) | Err(Error::Refused { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        Request::new(0, 0, &[]).attribute(kind, value).finish(0).split_off(HEADER)
+    }
+
+    #[test]
+    fn active_features_are_found_by_name() {
+        let bit = |name: &[u8]| attribute(1, &[attribute(1, &[8, 0, 0, 0]), attribute(2, name)].concat());
+        let set = |names: &[&[u8]]| {
+            let bits: Vec<u8> = names.iter().flat_map(|name| bit(name)).collect();
+            [attribute(1, &[]), attribute(2, &[64, 0, 0, 0]), attribute(BITSET_BITS, &bits)].concat()
+        };
+        let told = |kind: u16, names: &[&[u8]]| {
+            let payload = [vec![11, 1, 0, 0], attribute(1, &[]), attribute(kind, &set(names))].concat();
+            decode(Message { kind: 0x20, flags: 0, payload: &payload })
+        };
+        let both: &[&[u8]] = &[b"rx-gro\0", b"rx-vlan-hw-parse\0", b"rx-lro\0", b"rx-lro-x\0"];
+        assert_eq!(told(FEATURES_ACTIVE, both), [Offload::RxVlan, Offload::Lro]);
+        assert_eq!(told(2, both), [], "what the hardware could do");
+        assert_eq!(told(FEATURES_ACTIVE, &[]), []);
+    }
+}
