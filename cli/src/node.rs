@@ -156,6 +156,10 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             count(family.neighbours as u64, "neighbour", "neighbours")
         )?;
     }
+    for left in &status.left {
+        let paths = count(left.paths as u64, "way", "ways");
+        writeln!(text, "{} {} of {}: only the kernel can", output.bold("left"), paths, left.what)?;
+    }
     for skipped in &status.skipped {
         let what = skipped.to_string();
         writeln!(

@@ -149,6 +149,11 @@ impl Outside for Signals {
                 let _ = sd_notify::notify(&[NotifyState::Reloading]);
                 self.reloading = true;
                 match reloaded {
+                    // So looks a file that an editor has just begun to write.
+                    Ok(config) if config.devices.is_empty() => {
+                        tracing::error!("not reloaded: no devices");
+                        None
+                    }
                     Ok(config) => Some(Command::Reload(config)),
                     Err(error) => {
                         tracing::error!("not reloaded: {}", complaint::said(&error));

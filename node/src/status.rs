@@ -36,6 +36,8 @@ pub struct Status {
     pub actions: Room,
     /// Times that an action could not be written for want of room.
     pub actions_refused: u64,
+    /// Routes that only the kernel can follow, by what they do.
+    pub left: Vec<Left>,
     /// What packets do not meet that XDP forwards, or would forward.
     pub skipped: Vec<Skipped>,
     /// Following the kernel.
@@ -71,6 +73,16 @@ pub struct ImageStatus {
     pub peak: u64,
     /// In chunks that hold anything.
     pub claimed: u64,
+}
+
+/// Ways of forwarding whose packets are passed to the kernel, which knows how to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Left {
+    /// `seg6` with its mode, `seg6local` with its behaviour, another encapsulation, or the type of the routes.
+    pub what: String,
+    /// How many distinct ones.
+    pub paths: usize,
 }
 
 /// Something that the kernel does to packets and XDP does not.

@@ -10,6 +10,7 @@ mod devices;
 mod draw;
 mod errors;
 mod exits;
+mod faults;
 mod filter;
 mod forward;
 mod lifecycle;

@@ -21,6 +21,23 @@ impl Daemon {
     /// Starts `trielined -n NAMESPACE ARGS` and waits until it says (`sd_notify`) that it forwards.
     #[track_caller]
     pub fn start(namespace: &Namespace, args: &str) -> Self {
+        let (mut daemon, notify) = Self::spawn(namespace, args);
+        let end = Instant::now() + Duration::from_secs_f64(20.0 * patience());
+        let mut message = [0u8; 512];
+        loop {
+            let length = notify.recv(&mut message).unwrap_or(0);
+            if String::from_utf8_lossy(&message[..length]).lines().any(|line| line == "READY=1") {
+                return daemon;
+            }
+            if let Ok(Some(status)) = daemon.child.try_wait() {
+                panic!("trielined {args} ended with {status} before it was ready:\n{}", daemon.log());
+            }
+            assert!(Instant::now() < end, "trielined {args} is not ready:\n{}", daemon.log());
+        }
+    }
+
+    /// Starts it and waits for nothing; what it notifies can be read from the socket.
+    pub fn spawn(namespace: &Namespace, args: &str) -> (Self, UnixDatagram) {
         let directory = tempfile::tempdir().expect("a directory for the daemon");
         let notify_path = directory.path().join("notify");
         let notify = UnixDatagram::bind(&notify_path).expect("a notification socket");
@@ -37,19 +54,7 @@ impl Daemon {
             .stderr(stderr)
             .spawn()
             .expect("trielined starts");
-        let mut daemon = Self { child, namespace: namespace.name().to_owned(), log, _directory: directory };
-        let end = Instant::now() + Duration::from_secs_f64(20.0 * patience());
-        let mut message = [0u8; 512];
-        loop {
-            let length = notify.recv(&mut message).unwrap_or(0);
-            if String::from_utf8_lossy(&message[..length]).lines().any(|line| line == "READY=1") {
-                return daemon;
-            }
-            if let Ok(Some(status)) = daemon.child.try_wait() {
-                panic!("trielined {args} ended with {status} before it was ready:\n{}", daemon.log());
-            }
-            assert!(Instant::now() < end, "trielined {args} is not ready:\n{}", daemon.log());
-        }
+        (Self { child, namespace: namespace.name().to_owned(), log, _directory: directory }, notify)
     }
 
     /// Starts a daemon that is expected to refuse: runs it to its end.

@@ -71,11 +71,34 @@ impl Tap {
     }
 }
 
-/// A UDP port of a namespace that counts what it receives by sequence number.
+/// A UDP port of a namespace that counts what it receives of a [`UdpStream`].
 pub struct UdpSink {
     stop: Arc<AtomicBool>,
     received: Arc<AtomicU64>,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<Received>,
+}
+
+/// What a [`UdpSink`] received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Packets of the stream.
+    pub packets: u64,
+    /// Of them those that had come before.
+    pub twice: u64,
+    /// Packets with other contents.
+    pub wrong: u64,
+}
+
+/// Bytes of a stream's packets.
+const STREAM_BYTES: usize = 64;
+
+/// The contents of a stream's packet.
+fn contents(number: u64) -> [u8; STREAM_BYTES] {
+    let mut bytes = [0; STREAM_BYTES];
+    for (at, chunk) in bytes.chunks_exact_mut(8).enumerate() {
+        chunk.copy_from_slice(&(number ^ (0x9e37_79b9_7f4a_7c15u64.wrapping_mul(at as u64))).to_be_bytes());
+    }
+    bytes
 }
 
 impl UdpSink {
@@ -92,10 +115,20 @@ impl UdpSink {
                 socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout");
                 ready.send(()).expect("the opener waits");
                 let mut bytes = [0u8; 2048];
+                let (mut result, mut seen) = (Received::default(), std::collections::HashSet::new());
                 loop {
                     match socket.recv(&mut bytes) {
-                        Ok(_) => drop(received.fetch_add(1, Ordering::Relaxed)),
-                        Err(_) if stop.load(Ordering::Acquire) => return,
+                        Ok(len) => {
+                            let number = bytes.first_chunk().map_or(0, |chunk| u64::from_be_bytes(*chunk));
+                            if bytes[..len] != contents(number) {
+                                result.wrong += 1;
+                                continue;
+                            }
+                            result.packets += 1;
+                            result.twice += u64::from(!seen.insert(number));
+                            received.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(_) if stop.load(Ordering::Acquire) => return result,
                         Err(_) => {}
                     }
                 }
@@ -112,10 +145,14 @@ impl UdpSink {
 
     /// Takes what is still under way and returns how many packets came in all.
     pub fn close(self) -> u64 {
+        self.close_checked().packets
+    }
+
+    /// Likewise, with what was wrong.
+    pub fn close_checked(self) -> Received {
         std::thread::sleep(Duration::from_millis(200));
         self.stop.store(true, Ordering::Release);
-        self.thread.join().expect("the sink ends");
-        self.received.load(Ordering::Relaxed)
+        self.thread.join().expect("the sink ends")
     }
 }
 
@@ -140,7 +177,7 @@ impl UdpStream {
                 while !stop.load(Ordering::Acquire) {
                     let due = (start.elapsed().as_secs_f64() * f64::from(per_second)) as u64;
                     while number < due {
-                        socket.send_to(&number.to_be_bytes(), to).expect("the stream sends");
+                        socket.send_to(&contents(number), to).expect("the stream sends");
                         number += 1;
                         sent.store(number, Ordering::Relaxed);
                     }

@@ -4,14 +4,16 @@ use super::{Daemon, TICK, home};
 use crate::answer::{self, Cursor};
 use crate::control::{Client, Request};
 use crate::family::Family;
-use crate::kernel::family;
+use crate::kernel::{family, route::kind};
 use crate::publish::Published;
 use crate::rib::Ip;
-use crate::status::{self, DeviceStatus, FamilyStatus, ImageStatus, Room, Status};
-use serde_json::json;
+use crate::show;
+use crate::status::{self, DeviceStatus, FamilyStatus, ImageStatus, Left, Room, Status};
+use serde_json::{Map, json};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::time::Instant;
-use trieline_dataplane::{Attachment, Counters, Port, PortFlags};
+use trieline_dataplane::{Action, Attachment, Counters, PassReason, Port, PortFlags};
 
 /// More connections wait until some are closed.
 const CLIENTS: usize = 128;
@@ -114,12 +116,30 @@ impl Daemon {
             }),
             actions: Room { used: (paths + hosts + 1) as u64, limit: self.limits.actions.into() },
             actions_refused: self.publisher.ledger.refused,
+            left: self.left(),
             skipped: self.mirror.world.bypass.skipped(&self.mirror.world),
             mirror,
             overruns: self.counts.overruns,
             resyncs: self.counts.resyncs,
             counters: counters.as_ref().map(|counters| status::counters(&counters.total)).unwrap_or_default(),
         }
+    }
+
+    /// Paths that only the kernel can follow, by what they do.
+    fn left(&self) -> Vec<Left> {
+        let mut left: BTreeMap<String, usize> = BTreeMap::new();
+        for (id, path) in self.mirror.paths.iter() {
+            if self.publisher.ledger.action(id) != Some(&Action::Pass(PassReason::Unsupported)) {
+                continue;
+            }
+            let mut words = Map::new();
+            path.hops.iter().for_each(|hop| show::hop(path.family, hop, &self.mirror.world, &mut words));
+            let words: Vec<&str> =
+                ["encap", "mode", "behaviour"].iter().filter_map(|key| words.get(*key)?.as_str()).collect();
+            let what = if words.is_empty() { kind::name(path.kind).to_owned() } else { words.join(" ") };
+            *left.entry(what).or_default() += 1;
+        }
+        left.into_iter().map(|(what, paths)| Left { what, paths }).collect()
     }
 
     fn device(
