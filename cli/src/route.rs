@@ -1,5 +1,7 @@
 //! `trieline route`: the mirrored routes, and what happens to packets to an address.
 
+mod packet;
+
 use crate::addresses::{Addresses, Query, parse_query};
 use crate::look::{Names, ask, open};
 use crate::output::{List, Output};
@@ -63,8 +65,15 @@ fn parse_wanted(text: &str) -> Result<Wanted, String> {
 #[derive(Debug, Args)]
 pub struct GetArgs {
     /// Addresses; `-` reads them from standard input, one a line
-    #[arg(required = true, value_name = "ADDRESS|-", value_parser = parse_query::<IpAddr>)]
+    #[arg(required_unless_present = "packet", value_name = "ADDRESS|-", value_parser = parse_query::<IpAddr>)]
     addresses: Vec<Query>,
+    /// Run the program on a packet instead, and say what becomes of it: hexadecimal digits, or a pcap or pcap-ng file; from the
+    /// Ethernet header on, or from the IP header on, and then to the device's MAC address
+    #[arg(long, value_name = "HEX|FILE", conflicts_with = "addresses")]
+    packet: Option<String>,
+    /// The device that the packet comes in by [default: the first one given to trieline]
+    #[arg(long, value_name = "DEVICE", requires = "packet")]
+    iif: Option<String>,
 }
 
 /// Runs a `route` command. `family` is 4 or 6 when only one is asked for.
@@ -72,6 +81,9 @@ pub fn run(command: &RouteCommand, family: Option<u8>, output: &Output) -> anyho
     let instance = Instance::current()?;
     match command {
         RouteCommand::Show(args) => show_routes(args, family, &instance, output),
+        RouteCommand::Get(GetArgs { packet: Some(packet), iif, .. }) => {
+            packet::run(packet, iif.as_deref(), &instance, output)
+        }
         RouteCommand::Get(args) => get(args, family, &instance, output),
     }
 }

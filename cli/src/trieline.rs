@@ -1,8 +1,10 @@
 //! The command `trieline`: `trieline [-j] [-4|-6] [-n NETNS] OBJECT COMMAND`.
 
 mod addresses;
+mod capture;
 mod complaint;
 mod demo;
+mod dissect;
 mod draw;
 mod engines;
 mod filter;
@@ -14,6 +16,7 @@ mod output;
 mod progress;
 mod route;
 mod table;
+mod top;
 mod tries;
 
 use clap::{Parser, Subcommand};
@@ -67,6 +70,10 @@ enum Object {
     /// What packets are asked before they are routed: sets of prefixes, what they matched, reading them anew
     #[command(subcommand, infer_subcommands = true)]
     Filter(filter::FilterCommand),
+    /// The packets that XDP handles, as they come in and as they leave, into a pcap-ng file
+    Capture(capture::CaptureArgs),
+    /// Packets a second by device, verdict and filter, live
+    Top(top::TopArgs),
     /// Prefix tables in files: prefix lists, `ip route`, MRT dumps, images
     #[command(subcommand, infer_subcommands = true)]
     Table(table::TableCommand),
@@ -85,6 +92,8 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.object {
         Object::Node(command) => node::run(command, &output),
         Object::Route(command) => route::run(command, family, &output),
+        Object::Capture(args) => capture::run(args, &output),
+        Object::Top(args) => top::run(args, &output),
         Object::Filter(command) => filter::run(command, &output),
         Object::Table(command) => table::run(command, family, &output),
         Object::Lab(args) => lab::run(args, &output),

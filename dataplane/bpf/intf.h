@@ -27,6 +27,9 @@ enum tl_limits {
 	TL_FILTER_NAME = 32,	/* bytes, the last of them 0 */
 	TL_FILTER_REACH = 1024, /* an IP header that begins later is not looked at */
 	TL_ANY_PROTOCOL = 256,
+	TL_CAPTURES = 16,    /* slots */
+	TL_CAPTURE_ALL = 0,  /* the slot for packets of all kinds */
+	TL_SNAP_MAX = 16384, /* bytes of a frame that a capture can keep */
 };
 
 /*
@@ -208,6 +211,34 @@ enum tl_filter_list {
 struct tl_filter_count {
 	__u64 packets;
 	__u64 bytes; /* of whole frames */
+};
+
+/* A running capture, written by the process that reads its ring. */
+struct tl_capture {
+	__u64 until;   /* CLOCK_MONOTONIC, ns: when it ends by itself; 0 = off */
+	__u32 snap;    /* bytes of a frame that are kept */
+	__u32 ifindex; /* only packets that come in by this device; 0 = any */
+	struct {
+		__be64 hi, lo;
+	} sid;		/* only packets whose outer destination this is; 0 = any */
+	__u64 interval; /* ns from one packet to the next at the highest rate; 0 = no limit */
+	/* By the XDP program: */
+	__u64 due;     /* no packet before this time */
+	__u64 number;  /* packets taken */
+	__u64 limited; /* packets left out for the rate */
+	__u64 lost;    /* records that the ring had no room for */
+};
+
+/* In the ring, before the bytes of the frame. */
+struct tl_capture_record {
+	__u64 time;   /* CLOCK_MONOTONIC, ns */
+	__u64 number; /* of the packet; the same coming in and leaving */
+	__u32 ifindex;
+	__u32 bytes;   /* of the frame */
+	__u32 kept;    /* of them here */
+	__u16 verdict; /* TL_VERDICTS while it is not known */
+	__u8 out;      /* 1: what became of it, with the frame only if it is sent; 0: as it came in */
+	__u8 reserved;
 };
 
 /* Who pinned these maps. */

@@ -94,4 +94,38 @@ struct {
 	__type(value, struct tl_filter_count);
 } filter_counters SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TL_CAPTURES);
+	__type(key, __u32);
+	__type(value, struct tl_capture);
+} captures SEC(".maps");
+
+/* The ring of each slot: any size, made by its reader. */
+struct tl_ring {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, TL_CAPTURES);
+	__type(key, __u32);
+	__array(values, struct tl_ring);
+} capture_rings SEC(".maps");
+
+/* A record is put together here, as one whose length is known only now cannot be in the ring. */
+struct tl_capture_scratch {
+	struct tl_capture_record head;
+	__u8 frame[TL_SNAP_MAX];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tl_capture_scratch);
+} capture_scratch SEC(".maps");
+
 #endif

@@ -9,6 +9,7 @@
  */
 #include "vmlinux.h"
 #include "parse.bpf.h"
+#include "capture.bpf.h"
 #include "filter.bpf.h"
 #include "lookup.bpf.h"
 #include "steer.bpf.h"
@@ -79,9 +80,12 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 SEC("xdp.frags")
 int trieline(struct xdp_md *ctx)
 {
+	__u64 captured = 0;
 	struct tl_frame f;
 	__u32 verdict;
 
+	if (TL_UNLIKELY(tl_capture_on()))
+		captured = tl_capture_in(ctx, TL_CAPTURE_ALL);
 	verdict = tl_parse_link(ctx, &f);
 	if (verdict == TL_GO_ON) {
 		if (f.proto == TL_BE16(ETH_P_IP))
@@ -91,6 +95,8 @@ int trieline(struct xdp_md *ctx)
 		else
 			verdict = TL_PASS_NOT_IP;
 	}
+	if (TL_UNLIKELY(captured))
+		tl_capture_out(ctx, TL_CAPTURE_ALL, captured, verdict, f.out);
 	return tl_finish(f.port, verdict);
 }
 

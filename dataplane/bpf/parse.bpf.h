@@ -27,6 +27,7 @@ struct tl_frame {
 	__u32 l2;  /* bytes before l3: 14 or 18 */
 	__u32 tag; /* as in struct tl_adjacency, priority bits cleared */
 	__u32 ifindex;
+	__u32 out; /* the device it leaves by, once that is known */
 	__be16 proto;
 	__u16 l3_len; /* of the IP packet, by its own header */
 	__u8 several; /* the packet goes on in further buffers, which are not seen here */
@@ -40,6 +41,7 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 	f->end = (void *)(long)ctx->data_end;
 	f->port = 0;
 	f->several = 0;
+	f->out = 0;
 	if (data + sizeof(*eth) > f->end)
 		return TL_PASS_NOT_IP;
 	f->ifindex = ctx->ingress_ifindex;

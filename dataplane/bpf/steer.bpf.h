@@ -8,7 +8,7 @@
 
 #include "lookup.bpf.h"
 
-TL_INLINE __u32 tl_steer(const struct tl_frame *f, const struct tl_adjacency *adj, __u32 len)
+TL_INLINE __u32 tl_steer(struct tl_frame *f, const struct tl_adjacency *adj, __u32 len)
 {
 	if (TL_UNLIKELY(len > adj->mtu))
 		return TL_PASS_TOO_BIG;
@@ -20,6 +20,7 @@ TL_INLINE __u32 tl_steer(const struct tl_frame *f, const struct tl_adjacency *ad
 	if (TL_UNLIKELY(f->several) &&
 	    bpf_redirect_map(&jumbo_devices, adj->ifindex, XDP_PASS) != XDP_REDIRECT)
 		return TL_PASS_SEVERAL_BUFFERS;
+	f->out = adj->ifindex;
 	return TL_GO_ON;
 }
 

@@ -144,11 +144,11 @@ impl Dataplane {
             Some(instance) => adopt_image(options, &instance)?,
             None => create_image(options)?,
         };
-        let (maps, program) = load(options, &image, pinned.is_some())?;
+        let (mut maps, program) = load(options, &image, pinned.is_some().then_some(&[]))?;
         if pinned.is_none() {
             let fail = |e| Error::kernel("pinning the maps", e);
             sys::pin(image.fd(), &pin_dir.join(pins::IMAGE)).map_err(fail)?;
-            for (name, fd) in &maps {
+            for (name, fd) in maps.iter() {
                 sys::pin(fd.as_fd(), &pin_dir.join(name)).map_err(fail)?;
             }
             pins::pin_instance(
@@ -164,32 +164,24 @@ impl Dataplane {
             )?;
         }
         let grace = ReaderGrace::new()?;
-        let [
-            actions,
-            adjacencies,
-            rules,
-            ports,
-            tagged,
-            devices,
-            jumbo_devices,
-            counters,
-            filters,
-            filter_lists,
-            filter_counters,
-        ] = maps.map(|(_, fd)| fd);
-        let filters = FilterMaps::new(&filters, &filter_lists, filter_counters)?;
+        let mut take = |name| maps.take(name);
+        let filters =
+            FilterMaps::new(&take(pins::FILTERS)?, &take(pins::FILTER_LISTS)?, take(pins::FILTER_COUNTERS)?)?;
         let dataplane = Self {
             pins: options.pins.clone(),
             reopened: pinned.is_some(),
             tables: options.tables,
-            actions: Actions::new(pins::records(&actions, &adjacencies)?, grace.clone()),
-            rules: Rules::new(pins::rules(&rules)?, grace.clone()),
+            actions: Actions::new(
+                pins::records(&take(pins::ACTIONS)?, &take(pins::ADJACENCIES)?)?,
+                grace.clone(),
+            ),
+            rules: Rules::new(pins::rules(&take(pins::RULES)?)?, grace.clone()),
             filters: Filters::new(filters, grace.clone()),
             grace,
-            ports: pins::ports(&ports, tagged)?,
-            devices,
-            jumbo_devices,
-            counters,
+            ports: pins::ports(&take(pins::PORT_MAP)?, take(pins::TAGGED)?)?,
+            devices: take(pins::DEVICES)?,
+            jumbo_devices: take(pins::JUMBO_DEVICES)?,
+            counters: take(pins::COUNTERS)?,
             program,
             image,
             _lock: lock.try_clone().map_err(|e| Error::kernel("keeping the lock", e))?,

@@ -7,6 +7,7 @@
 
 mod actions;
 pub mod beside;
+mod capture;
 mod counters;
 mod dataplane;
 mod error;
@@ -20,8 +21,10 @@ mod ports;
 mod probe;
 mod rules;
 mod sys;
+mod trial;
 
 pub use actions::Actions;
+pub use capture::{CAPTURE_ALL, Capture, CaptureCounts, CaptureOptions, Captured, SNAP_MAX};
 pub use counters::{Counters, Kind, PortCount, VERDICTS, Verdict, VerdictCount};
 pub use dataplane::{AttachMode, Attachment, Dataplane, Options};
 pub use error::{Error, Result};
@@ -31,4 +34,5 @@ pub use pins::{View, detach_all, open_readonly, sweep};
 pub use ports::{Port, PortFlags};
 pub use probe::{Probe, probe, takes_redirects};
 pub use rules::{RULES_MAX, Rule, Rules, Then, VALUE_THROW, is_rules};
+pub use trial::{Outcome, Trial};
 pub use trieline_bpf::{Home, ImageMemory, ReaderGrace};

@@ -25,7 +25,7 @@ pub(crate) const PROGRAM: &str = "trieline";
 const LOG_LINES: usize = 40;
 
 /// The maps beside the image, in the order of [`load`]'s result.
-const MAPS: [&str; 11] = [
+const MAPS: [&str; 13] = [
     pins::ACTIONS,
     pins::ADJACENCIES,
     pins::RULES,
@@ -37,13 +37,31 @@ const MAPS: [&str; 11] = [
     pins::FILTERS,
     pins::FILTER_LISTS,
     pins::FILTER_COUNTERS,
+    pins::CAPTURES,
+    pins::CAPTURE_RINGS,
 ];
 
-/// They by name.
-pub(crate) type Maps = [(&'static str, OwnedFd); MAPS.len()];
+/// The maps of a loaded program, by name.
+#[derive(Debug)]
+pub(crate) struct Maps(Vec<(&'static str, OwnedFd)>);
 
-/// Loads the program against the image and the pinned maps, or makes these.
-pub(crate) fn load(options: &Options, image: &ImageMap, reopen: bool) -> Result<(Maps, OwnedFd)> {
+impl Maps {
+    /// All that have not been taken.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(&'static str, OwnedFd)> {
+        self.0.iter()
+    }
+
+    /// Takes one out.
+    pub(crate) fn take(&mut self, name: &str) -> Result<OwnedFd> {
+        let at = self.0.iter().position(|(known, _)| *known == name);
+        let at = at.ok_or_else(|| Error::argument(format!("the BPF object has no map `{name}`")))?;
+        Ok(self.0.swap_remove(at).1)
+    }
+}
+
+/// Loads the program against the image and, when `reopen` says which maps are nevertheless to be made, the pinned ones; else
+/// makes all maps.
+pub(crate) fn load(options: &Options, image: &ImageMap, reopen: Option<&[&str]>) -> Result<(Maps, OwnedFd)> {
     let log = Log::start();
     let failed = |error: libbpf_rs::Error| load_error(error, &log);
     let bytes: &[u8] = match image.home() {
@@ -66,14 +84,11 @@ pub(crate) fn load(options: &Options, image: &ImageMap, reopen: bool) -> Result<
     let program =
         program.ok_or_else(|| Error::argument(format!("the BPF object has no program `{PROGRAM}`")))?;
     let program = program.as_fd().try_clone_to_owned().map_err(fail)?;
-    match Maps::try_from(maps) {
-        Ok(maps) => Ok((maps, program)),
-        Err(_) => Err(Error::argument("the BPF object lacks maps")),
-    }
+    Ok((Maps(maps), program))
 }
 
 /// Sizes the maps that are to be made, or puts the pinned ones in their place.
-fn size_maps(options: &Options, object: &mut OpenObject, reopen: bool) -> Result<()> {
+fn size_maps(options: &Options, object: &mut OpenObject, reopen: Option<&[&str]>) -> Result<()> {
     let fail = |e: libbpf_rs::Error| Error::kernel("sizing the maps", io::Error::other(e));
     for mut map in object.maps_mut() {
         let Some(name) = map.name().to_str().filter(|n| MAPS.contains(n)).map(str::to_owned) else {
@@ -86,7 +101,7 @@ fn size_maps(options: &Options, object: &mut OpenObject, reopen: bool) -> Result
         } else if name == pins::RULES {
             map.set_max_entries(options.rules).map_err(fail)?;
         }
-        if !reopen {
+        if reopen.is_none_or(|own| own.contains(&name.as_str())) {
             continue;
         }
         let differs = |what| Error::Pins { map: name.clone(), what, path: options.pins.clone() };

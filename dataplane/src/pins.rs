@@ -14,6 +14,7 @@ use crate::layout::{tl_action, tl_adjacency, tl_instance, tl_limits, tl_port, tl
 use crate::ports::{PORTS, Port, PortKey, Ports};
 use crate::rules::{RuleMap, Then};
 use crate::sys::{self, MapShape};
+use crate::trial::Trial;
 use trieline_bpf::{Home, ImageMap, ImageMemory, Mapping};
 
 pub(crate) const VERSION: u32 = tl_limits::TL_INTF_VERSION.0;
@@ -31,6 +32,8 @@ pub(crate) const COUNTERS: &str = "counters";
 pub(crate) const FILTERS: &str = "filters";
 pub(crate) const FILTER_LISTS: &str = "filter_lists";
 pub(crate) const FILTER_COUNTERS: &str = "filter_counters";
+pub(crate) const CAPTURES: &str = "captures";
+pub(crate) const CAPTURE_RINGS: &str = "capture_rings";
 const LINK: &str = "link-";
 const ARRAY: u32 = 2;
 
@@ -45,7 +48,7 @@ pub(crate) fn open(pins: &Path, name: &str) -> Result<Option<OwnedFd>> {
 }
 
 /// Opens a pin that must be there.
-fn need(pins: &Path, name: &str) -> Result<OwnedFd> {
+pub(crate) fn need(pins: &Path, name: &str) -> Result<OwnedFd> {
     open(pins, name)?.ok_or_else(|| Error::Pins {
         map: name.into(),
         what: "is missing".into(),
@@ -310,6 +313,11 @@ impl View {
     /// Packets counted.
     pub fn counters(&self) -> Result<Counters> {
         read_counters(&self.counters, &self.ports)
+    }
+
+    /// The program, to be tried on packets over these tables.
+    pub fn trial(&self) -> Result<Trial> {
+        Trial::load(&self.pins, &self.instance, &self.image)
     }
 
     /// The filters of a list, in order; list 0 is the ports'.

@@ -76,6 +76,31 @@ pub(crate) fn program_name(id: u32) -> io::Result<String> {
     Ok(info.name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect())
 }
 
+/// Runs an XDP program on a frame, as if it came in by that device of this thread's network namespace; the frame as it is then.
+/// Nothing is sent.
+pub(crate) fn test_run(program: BorrowedFd<'_>, ifindex: u32, frame: &[u8]) -> io::Result<Vec<u8>> {
+    /// Room for what a program can put in front.
+    const ROOM: usize = 4096;
+    let mut output = vec![0u8; frame.len() + ROOM];
+    let context =
+        sys::xdp_md { data_end: frame.len() as u32, ingress_ifindex: ifindex, ..Default::default() };
+    let mut options = sys::bpf_test_run_opts {
+        sz: size_of::<sys::bpf_test_run_opts>() as sys::size_t,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        data_out: output.as_mut_ptr().cast(),
+        data_size_out: output.len() as u32,
+        ctx_in: (&raw const context).cast(),
+        ctx_size_in: size_of::<sys::xdp_md>() as u32,
+        repeat: 1,
+        ..Default::default()
+    };
+    // SAFETY: every buffer lives through the call and has the length given.
+    check(unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) })?;
+    output.truncate(options.data_size_out as usize);
+    Ok(output)
+}
+
 /// Whether this thread's network namespace has a device of that number.
 pub(crate) fn device_exists(ifindex: u32) -> bool {
     let mut name = [0; libc::IF_NAMESIZE];

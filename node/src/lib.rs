@@ -11,6 +11,7 @@ pub mod kernel;
 pub mod ledger;
 pub mod mirror;
 pub mod path;
+pub mod pcapng;
 pub mod ports;
 pub mod publish;
 pub mod resolve;

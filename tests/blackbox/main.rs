@@ -5,6 +5,7 @@
 
 mod bed;
 mod beside;
+mod capture;
 mod churn;
 mod devices;
 mod draw;

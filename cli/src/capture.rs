@@ -1,0 +1,143 @@
+//! `trieline capture`: the packets that XDP handles, as they come in and as they leave, into a pcap-ng file.
+
+use crate::look::{Names, count, open};
+use crate::output::{Output, is_closed_pipe};
+use anyhow::{Context, bail};
+use clap::Args;
+use rustix::fs::{FlockOperation, flock};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use trieline_dataplane::{CAPTURE_ALL, Capture, CaptureOptions, SNAP_MAX};
+use trieline_node::instance::Instance;
+use trieline_node::pcapng::Writer;
+
+/// Ends of the help.
+const AFTER_HELP: &str = "\
+Each packet is written as it came in and, if XDP sent it on, as it left, both with the verdict as their comment. Ends with
+Ctrl-C; what was left out is said then, and stands in the file's interface statistics. One capture at a time.
+It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.";
+
+/// What to capture.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct CaptureArgs {
+    /// Only packets that come in by this device
+    #[arg(long, value_name = "DEVICE")]
+    dev: Option<String>,
+    /// Only packets to this outer IPv6 destination
+    #[arg(long, value_name = "ADDRESS")]
+    sid: Option<Ipv6Addr>,
+    /// Bytes kept of each frame
+    #[arg(long, value_name = "BYTES", default_value_t = SNAP_MAX, value_parser = clap::value_parser!(u32).range(14..=i64::from(SNAP_MAX)))]
+    snap: u32,
+    /// At most so many packets a second: 1000, or 1000/s
+    #[arg(long, value_name = "PACKETS", value_parser = parse_rate)]
+    rate: Option<u32>,
+    /// End after so many packets
+    #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// The file to write; `-` is standard output
+    #[arg(short, long, value_name = "FILE|-")]
+    write: PathBuf,
+}
+
+fn parse_rate(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix("/s").unwrap_or(text);
+    match number.parse() {
+        Ok(rate) if rate > 0 => Ok(rate),
+        _ => Err(format!("{text:?} is no rate; expected packets a second, such as 1000/s")),
+    }
+}
+
+/// Memory of the ring: a few hundred large frames, or 40,000 small ones.
+const RING: u32 = 8 << 20;
+/// How long a wait for packets is, at most.
+const WAIT: Duration = Duration::from_millis(200);
+
+/// Runs the command.
+pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let instance = Instance::current()?;
+    open(&instance)?;
+    let lock = instance.socket().with_extension("capture");
+    let held = File::create(&lock).with_context(|| lock.display().to_string())?;
+    if flock(&held, FlockOperation::NonBlockingLockExclusive).is_err() {
+        bail!("another capture runs in this network namespace; expected one at a time");
+    }
+    let ifindex = args.dev.as_deref().map(device).transpose()?;
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&ended)).context("catching signals")?;
+    }
+    let file: Box<dyn Write> = if args.write == Path::new("-") {
+        Box::new(std::io::stdout().lock())
+    } else {
+        Box::new(File::create(&args.write).with_context(|| args.write.display().to_string())?)
+    };
+    let mut writer = Writer::new(BufWriter::new(file), args.snap)?;
+    let (rate, ring_bytes) = (args.rate, RING);
+    let options = CaptureOptions { ifindex, sid: args.sid, snap: args.snap, rate, ring_bytes };
+    let mut capture = Capture::start(&instance.pins(), CAPTURE_ALL, &options)?;
+    let mut names = Names::default();
+    let mut packets = 0;
+    let written = loop {
+        let is_over = ended.load(Ordering::Relaxed) || args.count.is_some_and(|count| packets >= count);
+        let records = if is_over {
+            capture.stop();
+            capture.rest()?
+        } else {
+            capture.poll(WAIT)?
+        };
+        let written = records.into_iter().try_for_each(|record| {
+            // The packets asked for, each with what became of it.
+            if args.count.is_some_and(|count| record.number > count) {
+                return Ok(());
+            }
+            packets += u64::from(record.verdict.is_some());
+            writer.record(record, &mut |ifindex| names.get(ifindex))
+        });
+        let written = written.and_then(|()| writer.flush());
+        if is_over || written.is_err() {
+            break written;
+        }
+    };
+    let counts = capture.counts();
+    drop(capture);
+    let frames = writer.written();
+    let done = written.and_then(|()| writer.finish(counts, &mut |ifindex| names.get(ifindex)).map(drop));
+    match done.map_err(anyhow::Error::from) {
+        Err(error) if !is_closed_pipe(&error) => {
+            return Err(error.context(args.write.display().to_string()));
+        }
+        _ => {}
+    }
+    let said = format!(
+        "{} as {}; {} left out for the rate, {} for want of room",
+        count(packets, "packet", "packets"),
+        count(frames, "frame", "frames"),
+        counts.limited,
+        count(counts.lost, "record", "records"),
+    );
+    if output.json {
+        let counts = serde_json::json!({
+            "packets": packets, "frames": frames, "limited": counts.limited, "lost": counts.lost,
+        });
+        eprintln!("{counts}");
+    } else {
+        eprintln!("{said}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The number of a device of this network namespace.
+pub fn device(name: &str) -> anyhow::Result<u32> {
+    use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
+    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    name_to_index(socket, name).with_context(|| format!("device {name}"))
+}

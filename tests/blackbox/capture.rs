@@ -1,0 +1,230 @@
+//! `trieline capture`, `route get --packet`, `top`: what XDP does is seen, since tcpdump sees nothing of it.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use trieline_tests::bed::Bed;
+use trieline_tests::command::{binary_path, run, run_with};
+use trieline_tests::daemon::{Daemon, trieline};
+use trieline_tests::{craft, eventually, root};
+
+const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
+
+fn routed_bed() -> Bed {
+    let bed = Bed::new();
+    bed.warm();
+    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
+    bed.node.ip("-6 route add fd50::/32 via fd00:1::2");
+    bed.node.ip("route add 10.60.0.0/16 encap seg6 mode encap segs fd50::e via fd00:1::2 dev n1");
+    bed.node.ip("route add blackhole 10.51.0.0/16");
+    bed
+}
+
+/// A capture in the background, until it ends by itself or is told to.
+struct Running(Child);
+
+impl Running {
+    fn start(bed: &Bed, args: &str, file: &Path) -> Self {
+        let file = file.display().to_string();
+        let child = Command::new(binary_path("trieline"))
+            .args(["-n", bed.node.name(), "-j", "capture"])
+            .args(args.split_whitespace())
+            .args(["-w", &file])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("trieline starts");
+        // The file is there before the capture is on.
+        assert!(eventually(5.0, || Path::new(&file).exists()), "no file {file}");
+        std::thread::sleep(Duration::from_millis(300));
+        Self(child)
+    }
+
+    /// What it said at its end.
+    fn end(self) -> Value {
+        let output = self.0.wait_with_output().expect("trieline ends");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("no JSON ({error}): {said}"))
+    }
+
+    fn interrupt(self) -> Value {
+        run(&format!("kill -INT {}", self.0.id())).ok();
+        self.end()
+    }
+}
+
+/// What tcpdump reads in a file: a packet a line.
+fn lines(file: &Path, expression: &str) -> Vec<String> {
+    let file = file.display().to_string();
+    let mut words = vec!["-nn", "-e", "-t", "-r", &file];
+    words.extend(expression.split_whitespace());
+    run_with("tcpdump", &words, "").ok().lines().map(str::to_owned).collect()
+}
+
+/// Whether a file has these bytes: comments, of which tcpdump tells nothing.
+fn holds(file: &Path, text: &str) -> bool {
+    let bytes = std::fs::read(file).expect("the file");
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+/// Forwarded packets stand in the file as they came and as they left, dropped ones once; other programs read it.
+#[test]
+fn a_capture_has_packets_in_and_out() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("all.pcapng");
+    let capture = Running::start(&bed, "", &file);
+    for to in ["10.50.0.1:9", "10.60.0.1:9", "10.51.0.1:9", "[fd50::1]:9"] {
+        bed.send(to, "captured", 3);
+    }
+    let said = capture.interrupt();
+    assert_eq!((&said["limited"], &said["lost"]), (&Value::from(0), &Value::from(0)));
+    let of = |expression: &str| lines(&file, expression);
+    let both = of("dst 10.50.0.1 and udp port 9");
+    assert_eq!(both.len(), 6, "{both:#?}");
+    assert_eq!(both.iter().filter(|line| line.contains("02:00:00:00:00:10 > 02:00:00:00:00:11")).count(), 3);
+    assert_eq!(of("dst 10.51.0.1").len(), 3);
+    assert_eq!(of("ip6 dst fd50::e").len(), 3);
+    assert_eq!(of("dst fd50::1 and udp port 9").len(), 6);
+    for comment in ["forward ipv4 (", "forward h_encaps_ipv4 (", "drop blackhole (", "left out for the rate"]
+    {
+        assert!(holds(&file, comment), "no comment {comment:?}");
+    }
+    for name in ["n0", "n1"] {
+        assert!(holds(&file, name), "no interface {name}");
+    }
+    // Ended, it takes nothing, and the next can begin; two at once cannot be.
+    let capture = Running::start(&bed, "--sid fd50::e --snap 60", &folder.path().join("sid.pcapng"));
+    let file = folder.path().join("second.pcapng");
+    let second = format!("capture -w {}", file.display());
+    trieline(&bed.node, &second).fails(1, &["another capture runs", "one at a time"]);
+    bed.send("[fd50::e]:9", "to the segment", 4);
+    bed.send("[fd50::1]:9", "elsewhere", 4);
+    capture.interrupt();
+    let file = folder.path().join("sid.pcapng");
+    assert_eq!(lines(&file, "").len(), 8, "{:#?}", lines(&file, ""));
+}
+
+/// The rate holds, the count ends it, and what was left out is said and written.
+#[test]
+fn a_capture_says_what_it_left_out() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("rate.pcapng");
+    let capture = Running::start(&bed, "--dev n0 --rate 1/s", &file);
+    bed.send("10.50.0.1:9", "too many", 200);
+    let said = capture.interrupt();
+    let (packets, limited) = (said["packets"].as_u64().unwrap_or(0), said["limited"].as_u64().unwrap_or(0));
+    assert!(packets >= 1 && limited >= 150 && packets + limited >= 200, "{said}");
+    assert!(holds(&file, &format!("{limited} packets left out for the rate")));
+    let file = folder.path().join("count.pcapng");
+    let capture = Running::start(&bed, "--count 5", &file);
+    bed.send("10.50.0.1:9", "enough", 50);
+    assert_eq!(capture.end()["packets"], 5);
+    assert_eq!(lines(&file, "udp port 9").len(), 10);
+    for (args, says) in [
+        ("--rate 0 -w x", "rate"),
+        ("--snap 13 -w x", "snap"),
+        ("--sid 10.0.0.1 -w x", "sid"),
+        ("", "--write"),
+    ] {
+        trieline(&bed.node, &format!("capture {args}")).fails(2, &[says]);
+    }
+    trieline(&bed.node, "capture --dev nothing -w -").fails(1, &["nothing"]);
+}
+
+/// A packet through the program, from hexadecimal digits and from a file, with every header that leaves.
+#[test]
+fn a_packet_is_tried() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let hex = |packet: &[u8]| packet.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    // The raw socket would fill the checksum in; here nobody does.
+    let packet = |to: &str| {
+        let mut packet = craft::ipv4("10.0.0.2", to, b"tried", |_| {});
+        let length = (packet.len() as u16).to_be_bytes();
+        packet[2..4].copy_from_slice(&length);
+        packet[10..12].fill(0);
+        let words = packet[..20].chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+        let mut sum: u32 = words.sum();
+        while sum >> 16 != 0 {
+            sum = (sum >> 16) + (sum & 0xffff);
+        }
+        packet[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+        packet
+    };
+    let before = crate::status::forwarded(&bed.node);
+    let get = |args: &str| trieline(&bed.node, &format!("-j route get --packet {args}"));
+    let told = get(&hex(&packet("10.60.0.1"))).json()[0].clone();
+    assert_eq!((&told["verdict"], &told["action"]), (&"h_encaps_ipv4".into(), &"forward".into()), "{told}");
+    assert_eq!(
+        (&told["iif"], &told["oif"], &told["route"]["encap"]),
+        (&"n0".into(), &"n1".into(), &"seg6".into())
+    );
+    let names: Vec<_> =
+        told["out"]["layers"].as_array().unwrap().iter().map(|layer| &layer["layer"]).collect();
+    assert_eq!(names, ["Ethernet", "IPv6", "SRH", "IPv4", "UDP"]);
+    assert_eq!(told["out"]["layers"][2]["segs"][0], "fd50::e");
+    assert_eq!(told["out"]["layers"][0]["dst"], "02:00:00:00:00:11");
+    let answer = get(&hex(&packet("10.51.0.1")));
+    assert_eq!(answer.code, 1, "{answer:?}");
+    assert!(answer.stdout.contains("\"blackhole\""), "{answer:?}");
+    let text =
+        trieline(&bed.node, &format!("route get --packet {} --iif n2", hex(&packet("10.50.0.1")))).ok();
+    for part in [
+        "in n2",
+        "route 10.50.0.1 in 10.50.0.0/16",
+        "forward ipv4\nout n1",
+        "IPv4 src 10.0.0.2 dst 10.50.0.1 ttl 63",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    assert_eq!(crate::status::forwarded(&bed.node), before, "a trial was counted");
+    // From a file, as `capture` wrote it.
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("one.pcapng");
+    let capture = Running::start(&bed, "--dev n0 --count 1", &file);
+    bed.send("10.50.0.1:9", "captured and tried", 3);
+    capture.end();
+    let told: Value = serde_json::from_str(&get(&file.display().to_string()).stdout).expect("JSON");
+    let verdicts: Vec<_> = told.as_array().unwrap().iter().map(|told| told["verdict"].clone()).collect();
+    assert_eq!(verdicts, ["ipv4", "other_destination"], "what left the node was for another host");
+    get("4500").fails(1, &["2 bytes", "at least 14"]);
+    get("45000").fails(1, &["5 hexadecimal digits", "two a byte"]);
+    get("/etc/hostname").fails(1, &["/etc/hostname", "pcap"]);
+    get(&format!("{} --iif lo", hex(&packet("10.50.0.1")))).fails(1, &["lo", "no device that trieline"]);
+}
+
+/// Rates of one interval.
+#[test]
+fn top_shows_rates() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let stream = trieline_tests::packets::UdpStream::start(
+        &bed.generator,
+        "10.50.0.1:9".parse().expect("an address"),
+        1000,
+    );
+    let told = trieline(&bed.node, "-j top --once --interval 0.5").json();
+    let text = trieline(&bed.node, "top --once --interval 0.5").ok();
+    stream.stop();
+    let n0 = told["devices"].as_array().unwrap().iter().find(|device| device["dev"] == "n0").unwrap();
+    assert!(n0["forward"].as_f64().unwrap() > 300.0, "{told}");
+    assert_eq!(told["verdicts"][0]["name"], "ipv4", "{told}");
+    assert!(text.contains("forward ipv4") && text.contains("n0"), "{text}");
+}
