@@ -24,7 +24,7 @@ fn build() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let headers = here.join("../lpm/include");
     println!("cargo::rerun-if-env-changed=CLANG");
-    for folder in [&here.join("bpf"), &headers.join("trieline")] {
+    for folder in [&here.join("bpf"), &here.join("include/trieline"), &headers.join("trieline")] {
         for entry in fs::read_dir(folder)? {
             println!("cargo::rerun-if-changed={}", entry?.path().display());
         }
@@ -74,6 +74,8 @@ fn compile(
     args.push(format!("-D{home}").into());
     args.push("-I".into());
     args.push(headers.into());
+    args.push("-I".into());
+    args.push(here.join("include").into());
     SkeletonBuilder::new()
         .source(here.join("bpf/node.bpf.c"))
         .obj(object)

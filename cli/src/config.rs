@@ -1,9 +1,11 @@
 //! What `trielined` is told: flags, and the file /etc/trieline/trielined.toml.
 
 mod filter;
+mod function;
 
 use anyhow::{Context, anyhow, bail};
 use filter::Filter;
+use function::Function;
 use serde::Deserialize;
 use std::path::Path;
 use toml::Spanned;
@@ -32,6 +34,9 @@ pub struct File {
     /// What packets are asked before they are routed, in order.
     #[serde(default)]
     filter: Vec<Spanned<Filter>>,
+    /// What is done to packets to SIDs before their behaviour.
+    #[serde(default)]
+    function: Vec<Spanned<Function>>,
 }
 
 /// Longest name of a device: IFNAMSIZ without the final zero.
@@ -198,7 +203,21 @@ impl File {
                 .check(earlier)
                 .map_err(|(at, error)| (at.unwrap_or(filter.span().start), format!("filter: {error}")))?;
         }
+        let filters = self.filter.iter().map(|filter| filter.get_ref().name());
+        let filters: Vec<&str> = filters.collect();
+        for (at, function) in self.function.iter().enumerate() {
+            let earlier = self.function[..at].iter().map(Spanned::get_ref);
+            function
+                .get_ref()
+                .check(earlier, &filters)
+                .map_err(|(at, error)| (at.unwrap_or(function.span().start), format!("function: {error}")))?;
+        }
         Ok(())
+    }
+
+    /// Functions, likewise.
+    pub fn functions(&self, folder: &Path) -> Vec<trieline_node::function::Config> {
+        self.function.iter().map(|function| function.get_ref().config(folder)).collect()
     }
 
     /// Filters, with files that are not absolute taken from `folder` on.

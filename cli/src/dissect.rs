@@ -6,13 +6,13 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Headers that are told of one frame.
 const LAYERS: usize = 24;
 
-/// The layers of an Ethernet frame; the last says what was left.
+/// The layers of an Ethernet frame; the last says what is left.
 pub fn frame(bytes: &[u8]) -> Vec<Value> {
     let mut reader = Reader { bytes, layers: Vec::new() };
     if reader.ethernet().is_none() || !reader.bytes.is_empty() {
         let left = reader.bytes.len();
         if left > 0 {
-            reader.push(json!({ "layer": "bytes", "length": left }));
+            reader.push(json!({ "layer": "payload", "length": left }));
         }
     }
     reader.layers
@@ -277,7 +277,7 @@ mod tests {
                    4500001c 0001 4000 40 11 0000 0a000002 0a320001 04d2 0035 0008 0000 ffff";
         let layers = frame(&bytes(hex));
         let names: Vec<_> = layers.iter().map(|layer| layer["layer"].as_str().unwrap()).collect();
-        assert_eq!(names, ["Ethernet", "802.1Q", "IPv6", "SRH", "IPv4", "UDP", "bytes"]);
+        assert_eq!(names, ["Ethernet", "802.1Q", "IPv6", "SRH", "IPv4", "UDP", "payload"]);
         assert_eq!(layers[1]["vlan"], 100);
         assert_eq!((&layers[2]["class"], &layers[2]["flowlabel"]), (&json!(0xb8), &json!("0x12345")));
         assert_eq!(layers[3]["segs"], json!(["fd00:2::1"]));

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use serde_json::Value;
 use std::process::ExitCode;
 use std::time::Duration;
-use trieline_dataplane::View;
+use trieline_dataplane::{Filters, View};
 use trieline_node::control::Request;
 use trieline_node::filter::{FilterStatus, JobStatus};
 use trieline_node::instance::Instance;
@@ -80,7 +80,11 @@ fn told(instance: &Instance) -> anyhow::Result<Option<Vec<FilterStatus>>> {
 
 /// What the dataplane says of them.
 pub fn pinned(view: &View) -> anyhow::Result<Vec<FilterStatus>> {
-    let filters = view.filters(0).into_iter();
+    let mut filters: Vec<_> = (0..Filters::LISTS).flat_map(|list| view.filters(list)).collect();
+    // Several functions may ask the same one.
+    let mut names = std::collections::BTreeSet::new();
+    filters.retain(|filter| names.insert(filter.name.clone()));
+    let filters = filters.into_iter();
     filters.map(|filter| Ok(FilterStatus::of(&filter, view.filter_count(&filter)?))).collect()
 }
 

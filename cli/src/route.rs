@@ -257,7 +257,7 @@ fn explain(addresses: &[IpAddr], instance: &Instance) -> anyhow::Result<Option<V
 }
 
 /// A route as `ip route` would print it, then what XDP does.
-fn text(route: &Value) -> String {
+pub(crate) fn text(route: &Value) -> String {
     let mut line = String::new();
     let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if let Some(kind) = route.get("type") {

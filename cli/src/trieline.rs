@@ -15,6 +15,7 @@ mod node;
 mod output;
 mod progress;
 mod route;
+mod sid;
 mod table;
 mod top;
 mod tries;
@@ -72,6 +73,9 @@ enum Object {
     Filter(filter::FilterCommand),
     /// The packets that XDP handles, as they come in and as they leave, into a pcap-ng file
     Capture(capture::CaptureArgs),
+    /// SRv6 SIDs: behaviours, and functions bound to them
+    #[command(subcommand, infer_subcommands = true)]
+    Sid(sid::SidCommand),
     /// Packets a second by device, verdict and filter, live
     Top(top::TopArgs),
     /// Prefix tables in files: prefix lists, `ip route`, MRT dumps, images
@@ -94,6 +98,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Object::Route(command) => route::run(command, family, &output),
         Object::Capture(args) => capture::run(args, &output),
         Object::Top(args) => top::run(args, &output),
+        Object::Sid(command) => sid::run(command, &output),
         Object::Filter(command) => filter::run(command, &output),
         Object::Table(command) => table::run(command, family, &output),
         Object::Lab(args) => lab::run(args, &output),

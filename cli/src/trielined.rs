@@ -88,6 +88,8 @@ impl Cli {
         let image_bytes = image.0;
         let actions = self.next_hops.or(file.next_hops()).unwrap_or(65536);
         let receive_buffer = self.receive_buffer.or(file.receive_buffer).map_or(32 << 20, |size| size.0);
+        // Names of files in the file count from its folder on.
+        let folder = self.path().and_then(Path::parent).unwrap_or(Path::new("."));
         Ok(Config {
             devices,
             mode: if self.generic || file.generic { AttachMode::Generic } else { AttachMode::Native },
@@ -95,7 +97,8 @@ impl Cli {
             image_bytes,
             actions,
             receive_buffer: receive_buffer.min(1 << 30) as usize,
-            filters: file.filters(self.path().and_then(Path::parent).unwrap_or(Path::new("."))),
+            filters: file.filters(folder),
+            functions: file.functions(folder),
             bypass_netfilter: self.bypass_netfilter || file.bypass_netfilter,
         })
     }

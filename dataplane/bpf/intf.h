@@ -27,7 +27,9 @@ enum tl_limits {
 	TL_FILTER_NAME = 32,	/* bytes, the last of them 0 */
 	TL_FILTER_REACH = 1024, /* an IP header that begins later is not looked at */
 	TL_ANY_PROTOCOL = 256,
-	TL_CAPTURES = 16,    /* slots */
+	TL_FUNCTIONS = 64,
+	TL_CAPTURES = 64,
+	/* slots */	     /* slots */
 	TL_CAPTURE_ALL = 0,  /* the slot for packets of all kinds */
 	TL_SNAP_MAX = 16384, /* bytes of a frame that a capture can keep */
 };
@@ -53,6 +55,7 @@ enum tl_verdict {
 	TL_FORWARD_END_DX4,	  /* RFC 8986 4.5: outer headers removed, inner IPv4 forwarded */
 	TL_FORWARD_H_ENCAPS_IPV4, /* RFC 8986 5.1, IPv4 inside */
 	TL_FORWARD_H_ENCAPS_IPV6,
+	TL_FORWARD_FUNCTION_REDIRECT, /* the program bound to the SID redirects */
 
 	/* Given to the kernel, untouched. */
 	TL_PASS_NO_PORT,	   /* device or VLAN not given to trieline */
@@ -82,16 +85,20 @@ enum tl_verdict {
 	TL_PASS_SEG6_INNER, /* the inner packet needs the kernel: options, TTL, length, special address */
 	TL_PASS_SEG6_INNER_NO_ROUTE, /* the inner destination is not plainly forwarded by the port's table */
 	TL_PASS_FILTER,		     /* a filter says so */
+	TL_PASS_FUNCTION_PASS,	     /* the program bound to the SID says so */
 
 	/* Dropped, as Linux drops it. */
-	TL_DROP_IPV4_HEADER,   /* version or header length */
-	TL_DROP_IPV4_CHECKSUM, /* header checksum */
-	TL_DROP_IPV4_LENGTH,   /* total length below the header's or above the frame's */
-	TL_DROP_IPV6_HEADER,   /* version */
-	TL_DROP_IPV6_LENGTH,   /* payload length above the frame's */
-	TL_DROP_BLACKHOLE,     /* blackhole route */
-	TL_DROP_SEGMENTS_LEFT, /* End.DX4 that is not the last segment */
-	TL_DROP_FILTERED,      /* a filter says so */
+	TL_DROP_IPV4_HEADER,	  /* version or header length */
+	TL_DROP_IPV4_CHECKSUM,	  /* header checksum */
+	TL_DROP_IPV4_LENGTH,	  /* total length below the header's or above the frame's */
+	TL_DROP_IPV6_HEADER,	  /* version */
+	TL_DROP_IPV6_LENGTH,	  /* payload length above the frame's */
+	TL_DROP_BLACKHOLE,	  /* blackhole route */
+	TL_DROP_SEGMENTS_LEFT,	  /* End.DX4 that is not the last segment */
+	TL_DROP_FILTERED,	  /* a filter says so */
+	TL_DROP_FUNCTION_DROP,	  /* the program bound to the SID says so */
+	TL_DROP_FUNCTION_RETURN,  /* it returned what means nothing */
+	TL_DROP_FUNCTION_MISSING, /* it is gone */
 
 	TL_VERDICTS
 };
@@ -153,7 +160,8 @@ enum tl_port_flags {
 	TL_PORT_SEG6 = 8,
 	TL_PORT_RPF_LOOSE = 16,
 	TL_PORT_RPF_STRICT = 32,
-	TL_PORT_FILTER = 64, /* list TL_LIST_PORTS holds */
+	TL_PORT_FILTER = 64,	/* list TL_LIST_PORTS holds */
+	TL_PORT_FUNCTION = 128, /* SIDs may have functions */
 };
 
 /* A device, or a VLAN of one, whose packets are ours to forward. */
@@ -211,6 +219,19 @@ enum tl_filter_list {
 struct tl_filter_count {
 	__u64 packets;
 	__u64 bytes; /* of whole frames */
+};
+
+/* `kind` of a function. */
+enum tl_function_kind {
+	TL_FUNCTION_FILTER = 1,	 /* index: a list of filters, for the packet inside */
+	TL_FUNCTION_PCAP = 2,	 /* the slot of a capture */
+	TL_FUNCTION_PROGRAM = 3, /* a place among the programs */
+};
+
+/* What is done to packets to a SID before its behaviour. */
+struct tl_function {
+	__u32 kind;
+	__u32 index;
 };
 
 /* A running capture, written by the process that reads its ring. */

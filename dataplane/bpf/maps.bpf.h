@@ -128,4 +128,19 @@ struct {
 	__type(value, struct tl_capture_scratch);
 } capture_scratch SEC(".maps");
 
+/* By the SID. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TL_FUNCTIONS);
+	__type(key, struct in6_addr);
+	__type(value, struct tl_function);
+} functions SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, TL_FUNCTIONS);
+	__type(key, __u32);
+	__type(value, __u32);
+} function_programs SEC(".maps");
+
 #endif

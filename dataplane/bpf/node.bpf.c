@@ -11,6 +11,7 @@
 #include "parse.bpf.h"
 #include "capture.bpf.h"
 #include "filter.bpf.h"
+#include "function.bpf.h"
 #include "lookup.bpf.h"
 #include "steer.bpf.h"
 #include "rewrite.bpf.h"
@@ -65,8 +66,10 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 	word = tl_action6(value, &ip6->saddr, &ip6->daddr);
 	if (tl_action_kind(word) == TL_ACTION_VERDICT)
 		return tl_action_verdict(word);
-	if (tl_action_kind(word) == TL_ACTION_END_DX4 || tl_action_kind(word) == TL_ACTION_END_DX4_TABLE)
-		return tl_end_dx4(ctx, f, word);
+	if (tl_action_kind(word) == TL_ACTION_END_DX4 || tl_action_kind(word) == TL_ACTION_END_DX4_TABLE) {
+		verdict = tl_function_port(ctx, f);
+		return verdict == TL_GO_ON ? tl_end_dx4(ctx, f, word) : verdict;
+	}
 	if (tl_action_kind(word) != TL_ACTION_FORWARD && tl_action_kind(word) != TL_ACTION_ENCAPS)
 		return TL_PASS_NO_ACTION;
 	adj = tl_action_adjacency(word);
@@ -107,6 +110,7 @@ struct tl_types {
 	enum tl_port_flags flags;
 	enum tl_filter_action filter_action;
 	enum tl_filter_list filter_list;
+	enum tl_function_kind function_kind;
 	enum tl_limits limits;
 	struct tl_instance instance;
 	struct tl_rule rule;

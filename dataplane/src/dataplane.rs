@@ -11,6 +11,7 @@ use crate::actions::Actions;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::filters::{FilterMaps, Filters};
+use crate::functions::Functions;
 use crate::layout::tl_instance;
 use crate::load::{PROGRAM, load};
 use crate::pins;
@@ -93,6 +94,7 @@ pub struct Dataplane {
     actions: Actions,
     rules: Rules,
     filters: Filters,
+    functions: Functions,
     grace: ReaderGrace,
     ports: Ports,
     devices: OwnedFd,
@@ -177,6 +179,7 @@ impl Dataplane {
             ),
             rules: Rules::new(pins::rules(&take(pins::RULES)?)?, grace.clone()),
             filters: Filters::new(filters, grace.clone()),
+            functions: Functions::new(take(pins::FUNCTIONS)?, take(pins::FUNCTION_PROGRAMS)?),
             grace,
             ports: pins::ports(&take(pins::PORT_MAP)?, take(pins::TAGGED)?)?,
             devices: take(pins::DEVICES)?,
@@ -246,6 +249,11 @@ impl Dataplane {
     /// What packets are asked before they are routed.
     pub fn filters(&mut self) -> &mut Filters {
         &mut self.filters
+    }
+
+    /// What is done to packets to SIDs before their behaviour.
+    pub fn functions(&mut self) -> &mut Functions {
+        &mut self.functions
     }
 
     /// The program, for BPF_PROG_TEST_RUN.

@@ -13,6 +13,7 @@ mod dataplane;
 mod error;
 mod fib;
 mod filters;
+mod functions;
 #[doc(hidden)] // public for the tests that compare layouts
 pub mod layout;
 mod load;
@@ -30,6 +31,7 @@ pub use dataplane::{AttachMode, Attachment, Dataplane, Options};
 pub use error::{Error, Result};
 pub use fib::{Action, Adjacency, DropReason, PassReason};
 pub use filters::{Filter, FilterAction, FilterCount, Filters};
+pub use functions::{Function, Functions};
 pub use pins::{View, detach_all, open_readonly, sweep};
 pub use ports::{Port, PortFlags};
 pub use probe::{Probe, probe, takes_redirects};

@@ -25,7 +25,7 @@ pub(crate) const PROGRAM: &str = "trieline";
 const LOG_LINES: usize = 40;
 
 /// The maps beside the image, in the order of [`load`]'s result.
-const MAPS: [&str; 13] = [
+const MAPS: [&str; 15] = [
     pins::ACTIONS,
     pins::ADJACENCIES,
     pins::RULES,
@@ -37,6 +37,8 @@ const MAPS: [&str; 13] = [
     pins::FILTERS,
     pins::FILTER_LISTS,
     pins::FILTER_COUNTERS,
+    pins::FUNCTIONS,
+    pins::FUNCTION_PROGRAMS,
     pins::CAPTURES,
     pins::CAPTURE_RINGS,
 ];

@@ -37,6 +37,8 @@ pub struct PortFlags {
     pub rpf_strict: bool,
     /// The filters of list 0 are asked.
     pub filter: bool,
+    /// SIDs may have functions ([`crate::Functions`]).
+    pub function: bool,
 }
 
 /// A device, or a VLAN of one, whose packets the XDP program handles.
@@ -64,6 +66,7 @@ impl PortFlags {
             | bit(self.rpf_loose, tl_port_flags::TL_PORT_RPF_LOOSE)
             | bit(self.rpf_strict, tl_port_flags::TL_PORT_RPF_STRICT)
             | bit(self.filter, tl_port_flags::TL_PORT_FILTER)
+            | bit(self.function, tl_port_flags::TL_PORT_FUNCTION)
     }
 
     fn from_bits(bits: u32) -> Self {
@@ -75,6 +78,7 @@ impl PortFlags {
             rpf_loose: has(tl_port_flags::TL_PORT_RPF_LOOSE),
             rpf_strict: has(tl_port_flags::TL_PORT_RPF_STRICT),
             filter: has(tl_port_flags::TL_PORT_FILTER),
+            function: has(tl_port_flags::TL_PORT_FUNCTION),
         }
     }
 }

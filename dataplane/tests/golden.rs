@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use common::cases::*;
 use common::packet::*;
 use common::*;
-use trieline_dataplane::{Action, Filter, FilterAction, Home, Kind, PortFlags, VERDICTS};
+use trieline_dataplane::{Action, Filter, FilterAction, Function, Home, Kind, PortFlags, VERDICTS};
 
 fn check(bench: &Bench, case: &Case) {
     let outcome = bench.run(&case.input);
@@ -95,6 +95,21 @@ fn special_cases(bench: &mut Bench) -> Vec<&'static str> {
     bench.dataplane.filters().set(&[vec![by(FilterAction::Pass)]]).unwrap();
     run(bench, filter, case("a filter passes", plain4.clone(), "filter"));
     bench.dataplane.filters().set(&[]).unwrap();
+
+    // Functions; tests/function.rs has the rest.
+    let function = PortFlags { function: true, ..ALL };
+    let bound = std::collections::BTreeMap::from([(SID.parse().unwrap(), Function::Program(1))]);
+    bench.dataplane.functions().set(&bound).unwrap();
+    run(bench, function, case("no program is there", decap.clone(), "function_missing"));
+    for (value, verdict) in
+        [(1, "function_drop"), (2, "function_pass"), (4, "function_redirect"), (0, "function_return")]
+    {
+        let path = bench.fs.path().join(verdict);
+        program::pin(&program::returning(value, true), &path);
+        bench.dataplane.functions().set_program(1, &path).unwrap();
+        run(bench, function, case("a program of the user's", decap.clone(), verdict));
+    }
+    bench.dataplane.functions().set(&Default::default()).unwrap();
 
     // A tagged port.
     bench.dataplane.set_port(LO, Some(100), port(ALL)).unwrap();

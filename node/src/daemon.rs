@@ -2,11 +2,13 @@
 
 mod beside;
 mod serve;
+mod sets;
 
 use crate::answer::Cursor;
 use crate::bypass::Watch;
 use crate::control::Client;
 use crate::filter::{self, Filters};
+use crate::function::{self, Functions};
 use crate::instance::{self, Instance};
 use crate::kernel::ethtool::Offload;
 use crate::kernel::neigh;
@@ -43,6 +45,8 @@ pub struct Config {
     pub filters: Vec<filter::Config>,
     /// Packets may go past netfilter's rules.
     pub bypass_netfilter: bool,
+    /// Functions bound to SIDs.
+    pub functions: Vec<function::Config>,
 }
 
 /// Tables there can be: 2 × VRF + family.
@@ -104,6 +108,9 @@ pub enum Error {
     /// A filter.
     #[error(transparent)]
     Filter(#[from] filter::Error),
+    /// A function.
+    #[error(transparent)]
+    Function(#[from] function::Error),
     /// The control socket.
     #[error("control socket: {0}")]
     Socket(#[from] std::io::Error),
@@ -148,6 +155,9 @@ pub struct Daemon {
     publisher: Publisher,
     ports: Ports,
     filters: Filters,
+    functions: Functions,
+    /// Those of a new configuration, until its filters are there.
+    new_functions: Option<Vec<function::Config>>,
     listener: UnixListener,
     clients: Vec<(Client, Option<Cursor>)>,
     /// No connections are taken before: the last one could not be.
@@ -222,8 +232,13 @@ impl Daemon {
             if let Some(name) = ports.missing(&mirror.world) {
                 return Err(Error::NoDevice { name: name.into() });
             }
-            let filters = Filters::start(config.filters.clone(), publisher.image(), dataplane.filters())?;
-            ports.filters = filters.any();
+            let mut functions = Functions::new(&instance.pins());
+            let numbers = functions.numbers(&config.functions)?;
+            let lists = function::lists(&config.functions, &numbers);
+            let (image, filters) = (publisher.image(), dataplane.filters());
+            let filters = Filters::start(config.filters.clone(), lists, image, filters)?;
+            functions.apply(config.functions.clone(), &numbers, dataplane.functions())?;
+            (ports.filters, ports.functions) = (filters.any(), functions.any());
             mirror.world.bypass_netfilter = config.bypass_netfilter;
             beside::look_first(&mut mirror.world, &mut requests, &ports)?;
             let socket = instance.socket();
@@ -231,7 +246,7 @@ impl Daemon {
             let _ = std::fs::remove_file(&socket);
             let listener = UnixListener::bind(&socket)?;
             listener.set_nonblocking(true)?;
-            Ok((publisher, ports, filters, listener))
+            Ok((publisher, ports, filters, functions, listener))
         });
         // Once nobody holds the dataplane any more.
         let undo = |error: Error| {
@@ -241,7 +256,7 @@ impl Daemon {
             }
             error
         };
-        let (publisher, ports, filters, listener) = match made {
+        let (publisher, ports, filters, functions, listener) = match made {
             Ok(made) => made,
             Err(error) => {
                 drop(dataplane);
@@ -261,6 +276,8 @@ impl Daemon {
             publisher,
             ports,
             filters,
+            functions,
+            new_functions: None,
             listener,
             clients: Vec::new(),
             deaf_until: now,
@@ -527,15 +544,6 @@ impl Daemon {
         self.mirror.changes.world |= self.ports.open(&self.mirror.world, &mut self.dataplane);
     }
 
-    /// Puts filters in force whose files have been read; a port asks them from the first on.
-    fn use_filters(&mut self) {
-        self.filters.finish(self.publisher.image(), self.dataplane.filters());
-        if self.ports.filters != self.filters.any() {
-            self.ports.filters = self.filters.any();
-            self.mirror.changes.world = true;
-        }
-    }
-
     fn reload(&mut self, config: Config) {
         let before = std::mem::replace(&mut self.ports.names, config.devices);
         self.look_beside();
@@ -560,7 +568,7 @@ impl Daemon {
                 self.ports.names = before;
             }
         }
-        self.filters.replace(config.filters);
+        self.replace_filters(config.filters, config.functions);
         self.mirror.changes.world = true;
     }
 }

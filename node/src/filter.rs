@@ -8,7 +8,7 @@ mod reader;
 use crate::publish::{FILTER_TABLES, NodeImage};
 use reader::{Read, Reader, Wanted};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -146,10 +146,15 @@ struct Held {
     loaded: u64,
 }
 
+/// Lists of filters that functions ask, by their number.
+pub type Bound = BTreeMap<u32, Vec<String>>;
+
 /// The filters of this node.
 #[derive(Debug)]
 pub struct Filters {
     held: Vec<Held>,
+    /// Lists beside that of the ports, by number: names of the filters that functions ask. Ports do not ask those.
+    bound: Bound,
     reader: Reader,
     jobs: u64,
     finished: VecDeque<(u64, Option<String>)>,
@@ -158,22 +163,32 @@ pub struct Filters {
 impl Filters {
     /// Reads the files and puts the filters in force. Those that an earlier daemon left are in force until then, and keep their
     /// counters.
-    pub fn start(configs: Vec<Config>, image: &mut NodeImage, lists: &mut Lists) -> Result<Self, Error> {
-        let mut filters =
-            Self { held: Vec::new(), reader: Reader::start()?, jobs: 0, finished: VecDeque::new() };
-        let used = tables(&lists.list(0));
+    pub fn start(
+        configs: Vec<Config>,
+        bound: Bound,
+        image: &mut NodeImage,
+        lists: &mut Lists,
+    ) -> Result<Self, Error> {
+        let mut filters = Self {
+            held: Vec::new(),
+            bound: Bound::new(),
+            reader: Reader::start()?,
+            jobs: 0,
+            finished: VecDeque::new(),
+        };
+        let used = tables(&all(lists));
         // Built by a daemon that did not come to use them.
         for id in FILTER_TABLES.filter(|id| !used.contains(id)) {
             image.remove_table(id).map_err(|source| Error::Image { name: String::new(), source })?;
         }
         let sets = configs.iter().map(|config| read(config).map(Some)).collect::<Result<Vec<_>, _>>()?;
-        filters.apply(configs, sets, image, lists)?;
+        filters.apply(configs, sets, bound, image, lists)?;
         Ok(filters)
     }
 
-    /// Whether there are any.
+    /// Whether ports are to ask any.
     pub fn any(&self) -> bool {
-        !self.held.is_empty()
+        self.held.iter().any(|held| !is_bound(&self.bound, &held.config.name))
     }
 
     /// Readable when [`Filters::finish`] has something to do.
@@ -192,8 +207,8 @@ impl Filters {
     }
 
     /// Begins to replace all filters.
-    pub fn replace(&mut self, configs: Vec<Config>) {
-        self.begin(Wanted::These, |_| configs);
+    pub fn replace(&mut self, configs: Vec<Config>, bound: Bound) {
+        self.begin(Wanted::These(bound), |_| configs);
     }
 
     fn begin(&mut self, wanted: Wanted, configs: impl FnOnce(Vec<Config>) -> Vec<Config>) -> u64 {
@@ -211,8 +226,9 @@ impl Filters {
         }
     }
 
-    /// Puts in force what was read meanwhile.
-    pub fn finish(&mut self, image: &mut NodeImage, lists: &mut Lists) {
+    /// Puts in force what was read meanwhile; whether filters were replaced.
+    pub fn finish(&mut self, image: &mut NodeImage, lists: &mut Lists) -> bool {
+        let mut replaced = false;
         while let Some(Read { job, wanted, configs, sets }) = self.reader.next() {
             let done = sets.and_then(|sets| match wanted {
                 // What was configured since the job began stays; so does a filter that is gone.
@@ -223,9 +239,11 @@ impl Filters {
                         .iter()
                         .map(|config| read.iter_mut().find(|(name, _)| **name == config.name)?.1.take());
                     let sets = sets.collect();
-                    self.apply(now, sets, image, lists)
+                    self.apply(now, sets, self.bound.clone(), image, lists)
                 }
-                Wanted::These => self.apply(configs, sets, image, lists),
+                Wanted::These(bound) => {
+                    self.apply(configs, sets, bound, image, lists).inspect(|()| replaced = true)
+                }
             });
             match &done {
                 Ok(()) => tracing::info!(filters = self.held.len(), "filters reloaded"),
@@ -236,6 +254,7 @@ impl Filters {
                 self.finished.pop_front();
             }
         }
+        replaced
     }
 
     /// Makes `configs` the filters; those without a new set keep the one they have.
@@ -243,10 +262,11 @@ impl Filters {
         &mut self,
         configs: Vec<Config>,
         sets: Vec<Option<Set>>,
+        bound: Bound,
         image: &mut NodeImage,
         lists: &mut Lists,
     ) -> Result<(), Error> {
-        let before = lists.list(0);
+        let before = all(lists);
         let mut used = tables(&before);
         let mut built = Vec::new();
         let mut counters: BTreeSet<u8> = before.iter().map(|filter| filter.counter).collect();
@@ -288,16 +308,15 @@ impl Filters {
             };
             held.push(Held { config, filter, prefixes, loaded });
         }
-        let list: Vec<Filter> = held.iter().map(|held| held.filter.clone()).collect();
-        let kept = tables(&list);
-        lists.set(&[list]).inspect_err(|_| undo(image, &built))?;
+        let kept = tables(held.iter().map(|held| &held.filter));
+        lists.set(&arranged(&held, &bound)).inspect_err(|_| undo(image, &built))?;
         // No packet looks these up any more.
         for id in tables(&before).difference(&kept) {
             image
                 .remove_table(*id)
                 .unwrap_or_else(|error| tracing::error!(%error, "removing a filter's old set"));
         }
-        self.held = held;
+        (self.held, self.bound) = (held, bound);
         Ok(())
     }
 
@@ -347,9 +366,32 @@ fn build(
     Ok(((table4, table6), prefixes))
 }
 
+/// Whether functions ask a filter.
+fn is_bound(bound: &Bound, name: &str) -> bool {
+    bound.values().flatten().any(|known| known == name)
+}
+
+/// The lists: that of the ports, then those of functions.
+fn arranged(held: &[Held], bound: &Bound) -> Vec<Vec<Filter>> {
+    let last = bound.keys().next_back().copied().unwrap_or(0);
+    let mut lists = vec![Vec::new(); last as usize + 1];
+    let ports = held.iter().filter(|held| !is_bound(bound, &held.config.name));
+    lists[0] = ports.map(|held| held.filter.clone()).collect();
+    for (number, names) in bound {
+        let named = |name| held.iter().find(|held| held.config.name == *name);
+        lists[*number as usize] = names.iter().filter_map(named).map(|held| held.filter.clone()).collect();
+    }
+    lists
+}
+
+/// The filters of all lists.
+fn all(lists: &Lists) -> Vec<Filter> {
+    (0..Lists::LISTS).flat_map(|list| lists.list(list)).collect()
+}
+
 /// Tables that filters look up.
-fn tables(filters: &[Filter]) -> BTreeSet<u32> {
-    filters.iter().flat_map(|filter| [filter.table4, filter.table6]).flatten().collect()
+fn tables<'a>(filters: impl IntoIterator<Item = &'a Filter>) -> BTreeSet<u32> {
+    filters.into_iter().flat_map(|filter| [filter.table4, filter.table6]).flatten().collect()
 }
 
 fn now() -> u64 {

@@ -6,6 +6,7 @@ pub mod control;
 pub mod daemon;
 pub mod family;
 pub mod filter;
+pub mod function;
 pub mod instance;
 pub mod kernel;
 pub mod ledger;

@@ -14,6 +14,8 @@ pub struct Ports {
     pub names: Vec<String>,
     /// Whether filters are asked.
     pub filters: bool,
+    /// Whether SIDs may have functions.
+    pub functions: bool,
     mode: AttachMode,
     /// Device numbers of those that are attached.
     attached: BTreeSet<u32>,
@@ -33,7 +35,7 @@ impl Ports {
         let known = dataplane.ports()?.into_iter().map(|(ifindex, vlan, port)| ((ifindex, vlan), port));
         let ports = known.collect();
         let (exits, troubled, shut) = Default::default();
-        Ok(Self { names, filters: false, mode, attached, exits, ports, troubled, shut })
+        Ok(Self { names, filters: false, functions: false, mode, attached, exits, ports, troubled, shut })
     }
 
     /// The links of the configured names.
@@ -83,7 +85,7 @@ impl Ports {
                 let Some(mac) = logical.mac else { continue };
                 let free = !world.bypass.spoils(link.ifindex);
                 let flags = flags(world, logical, (tables.0 && free, tables.1 && free));
-                let flags = PortFlags { filter: self.filters, ..flags };
+                let flags = PortFlags { filter: self.filters, function: self.functions, ..flags };
                 let port = Port { table4: TABLE4, table6: TABLE6, flags, ifindex: logical.ifindex, mac };
                 wanted.insert((link.ifindex, vlan), port);
             }
@@ -243,6 +245,7 @@ fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlag
         rpf_loose: !matches!(rp_filter, 0 | 1),
         rpf_strict: rp_filter == 1,
         filter: false,
+        function: false,
     }
 }
 

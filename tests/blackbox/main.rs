@@ -14,6 +14,7 @@ mod exits;
 mod faults;
 mod filter;
 mod forward;
+mod function;
 mod lifecycle;
 mod lpm_trie;
 mod mirror;

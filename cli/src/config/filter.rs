@@ -143,6 +143,11 @@ impl Filter {
         }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.name.get_ref()
+    }
+
     /// As the daemon wants it.
     pub fn config(&self, folder: &Path) -> Config {
         Config {

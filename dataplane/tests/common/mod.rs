@@ -5,6 +5,7 @@ pub mod cases;
 pub mod model;
 pub mod netns;
 pub mod packet;
+pub mod program;
 
 #[path = "../../../bpf/tests/common/bpffs.rs"]
 mod bpffs;
@@ -99,6 +100,7 @@ pub const ALL: PortFlags = PortFlags {
     rpf_loose: false,
     rpf_strict: false,
     filter: false,
+    function: false,
 };
 
 pub fn port(flags: PortFlags) -> Port {

@@ -60,6 +60,7 @@ impl Daemon {
                 client.answer(&answer::explain(&addresses, &self.mirror, &self.publisher))?;
             }
             Some(Ok(Request::Filters)) => client.answer(&self.filters.status(self.dataplane.filters()))?,
+            Some(Ok(Request::Functions)) => client.answer(&self.functions.status())?,
             Some(Ok(Request::Reload { filter })) => match self.filters.reload(filter.as_deref()) {
                 Ok(job) => client.answer(&json!({ "job": job }))?,
                 Err(error) => client.answer(&json!({ "error": error.to_string() }))?,

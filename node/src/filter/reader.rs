@@ -1,6 +1,6 @@
 //! Reads the files of filters beside the daemon.
 
-use super::{Config, Error};
+use super::{Bound, Config, Error};
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -22,8 +22,8 @@ pub struct Set {
 pub enum Wanted {
     /// Those of one filter or all, as they are configured.
     Again(Option<String>),
-    /// Those of a new configuration.
-    These,
+    /// Those of a new configuration, some of them asked by functions.
+    These(Bound),
 }
 
 /// A job done.
@@ -56,7 +56,7 @@ impl Reader {
             for (job, wanted, configs) in asked {
                 let is_wanted = |config: &Config| match &wanted {
                     Wanted::Again(Some(name)) => config.name == *name,
-                    Wanted::Again(None) | Wanted::These => true,
+                    Wanted::Again(None) | Wanted::These(_) => true,
                 };
                 let one = |config: &Config| is_wanted(config).then(|| read(config)).transpose();
                 let sets = configs.iter().map(one).collect();

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Functions bound to SIDs: what is done to a packet that comes to a SRv6 endpoint before the endpoint does
+ * its part. The packet inside is asked for by filters, the packet is sampled, or a program of the user's own
+ * gets it (trieline/function.h).
+ *
+ * Only ports that know functions look for one, and only for packets to a SID.
+ */
+#ifndef TRIELINE_FUNCTION_BPF_H
+#define TRIELINE_FUNCTION_BPF_H
+
+#include <trieline/function.h>
+#include "capture.bpf.h"
+#include "filter.bpf.h"
+
+/* The user's program in the place of this call: a tail call out of a function comes back to the caller with
+ * what the program returns. Comes here itself only when there is none. */
+__attribute__((noinline)) int tl_function_program(struct xdp_md *ctx, __u32 index)
+{
+	int returned = TL_FUNCTION_MISSING;
+
+	bpf_tail_call(ctx, &function_programs, index);
+	asm volatile("" : "+r"(returned)); /* else clang takes it for what every call returns */
+	return returned;
+}
+
+/* The filters' answer for the packet inside; that of an endpoint without one is to go on. */
+TL_INLINE __u32 tl_function_filter(struct xdp_md *ctx, __u32 at, __u8 kind, __u32 list)
+{
+	__u8 head[4], i;
+
+	at += sizeof(struct ipv6hdr);
+	for (i = 0; i < TL_EXTENSIONS && tl_extension_bytes(kind, 0); i++) {
+		if (kind == IPPROTO_FRAGMENT || bpf_xdp_load_bytes(ctx, at, head, sizeof(head)))
+			return TL_GO_ON;
+		at += tl_extension_bytes(kind, head[1]);
+		kind = head[0];
+	}
+	if (kind != IPPROTO_IPIP && kind != IPPROTO_IPV6)
+		return TL_GO_ON;
+	return tl_filter_at(ctx, at, kind == IPPROTO_IPV6, list);
+}
+
+/* What a program's return value means. */
+TL_INLINE __u32 tl_function_verdict(int returned)
+{
+	switch (returned) {
+	case TL_FUNCTION_GO_ON:
+		return TL_GO_ON;
+	case XDP_PASS:
+		return TL_PASS_FUNCTION_PASS;
+	case XDP_DROP:
+		return TL_DROP_FUNCTION_DROP;
+	case XDP_REDIRECT:
+		return TL_FORWARD_FUNCTION_REDIRECT;
+	case TL_FUNCTION_MISSING:
+		return TL_DROP_FUNCTION_MISSING;
+	default:
+		return TL_DROP_FUNCTION_RETURN;
+	}
+}
+
+/* Does what is bound to the destination of the IPv6 packet that begins at `at`: a verdict, or TL_GO_ON. */
+__attribute__((noinline)) __u32 tl_function(struct xdp_md *ctx, __u32 at)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	const struct ipv6hdr *ip6 = data + at;
+	struct tl_function *function;
+	struct in6_addr sid;
+	__u8 kind;
+
+	if (at > TL_FILTER_REACH || (void *)(ip6 + 1) > end)
+		return TL_GO_ON;
+	sid = ip6->daddr;
+	kind = ip6->nexthdr;
+	function = bpf_map_lookup_elem(&functions, &sid);
+	if (!function)
+		return TL_GO_ON;
+	switch (function->kind) {
+	case TL_FUNCTION_FILTER:
+		return tl_function_filter(ctx, at, kind, function->index);
+	case TL_FUNCTION_PCAP:
+		tl_capture_in(ctx, function->index);
+		return TL_GO_ON;
+	case TL_FUNCTION_PROGRAM:
+		return tl_function_verdict(tl_function_program(ctx, function->index));
+	default:
+		return TL_GO_ON;
+	}
+}
+
+/* The function of the packet's SID, if its port knows any. The packet is what a program made of it then: its
+ * headers are read anew. */
+TL_INLINE __u32 tl_function_port(struct xdp_md *ctx, struct tl_frame *f)
+{
+	__u32 verdict, l2;
+
+	if (TL_LIKELY(!(f->port->flags & TL_PORT_FUNCTION)))
+		return TL_GO_ON;
+	verdict = tl_function(ctx, f->l2);
+	if (verdict != TL_GO_ON)
+		return verdict;
+	l2 = f->l2;
+	asm volatile("" : "+r"(l2)); /* clang knows its bound, the verifier does not */
+	f->l3 = (void *)(long)ctx->data + (l2 & 31);
+	f->end = (void *)(long)ctx->data_end;
+	return tl_parse_ipv6(ctx, f);
+}
+
+#endif

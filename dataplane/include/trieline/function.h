@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The contract of a function: a BPF program of your own, called for each packet to a SRv6 SID that it is
+ * bound to.
+ *
+ *   #include <trieline/function.h>
+ *
+ *   SEC("xdp.frags")
+ *   int my_function(struct xdp_md *ctx)
+ *   {
+ *           return TL_FUNCTION_GO_ON;
+ *   }
+ *
+ *   [[function]]                              # /etc/trieline/trielined.toml
+ *   name = "mine"
+ *   sid = "fd00:a::1"                         # ip -6 route add fd00:a::1 encap seg6local action End dev eth1
+ *   program = "/sys/fs/bpf/my_function"       # bpftool prog load my_function.o /sys/fs/bpf/my_function
+ *
+ * The program is an XDP program of its own, loaded and pinned by whoever wrote it: section "xdp.frags" (or
+ * another with BPF_F_XDP_HAS_FRAGS), as frames of several buffers come to it too. trieline calls it by a tail
+ * call.
+ *
+ * ARGUMENT. The frame as it came in, from its Ethernet header on, with at most one 802.1Q tag. What trieline
+ * has checked: the destination MAC address is the port's; behind the Ethernet header stands an IPv6 header,
+ * whole, in the first buffer, with a payload length that the frame has; the destination is the SID, and the
+ * route to it is one of `encap seg6local`. What it has not: anything behind the IPv6 header, the hop limit
+ * among it.
+ *
+ * RETURN VALUE.
+ *   TL_FUNCTION_GO_ON  the endpoint's behaviour follows (End, End.DT4, ...), on the packet as it is now
+ *   XDP_DROP           dropped; verdict function_drop
+ *   XDP_PASS           the kernel gets it as it is now; verdict function_pass
+ *   XDP_REDIRECT       sent where bpf_redirect() or bpf_redirect_map() said; verdict function_redirect
+ *   anything else      dropped; verdict function_return. XDP_TX is not possible here: redirect.
+ * A packet whose program is gone is dropped; verdict function_missing.
+ *
+ * WHAT IT MAY CHANGE. Any byte, and the frame's length by bpf_xdp_adjust_head() and bpf_xdp_adjust_tail(). If
+ * the endpoint is to follow: the Ethernet header and the tag keep their length, an IPv6 header follows them,
+ * and its payload length fits; these are checked again, and a packet that fails is dropped as ipv6_length or
+ * ipv6_header. The route was looked up before: another destination is not looked up, only what the behaviour
+ * looks up itself.
+ *
+ * WHAT IT COSTS. A hash lookup for each packet to a SID, on all devices of a node that has functions; the
+ * tail call and the program for those to its own. Packets to other destinations pay nothing.
+ */
+#ifndef TRIELINE_FUNCTION_H
+#define TRIELINE_FUNCTION_H
+
+/* Beside the numbers of enum xdp_action. */
+enum tl_function_return {
+	TL_FUNCTION_GO_ON = 64,
+	TL_FUNCTION_MISSING = 65, /* trieline's own: no program is there */
+};
+
+#endif

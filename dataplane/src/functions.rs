@@ -1,0 +1,110 @@
+//! Functions bound to SIDs: what is done to packets to an SRv6 endpoint before its behaviour.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Ipv6Addr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::layout::{tl_function, tl_function_kind, tl_limits};
+use crate::sys;
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Function {
+    /// The packet inside is asked for in this list of filters ([`crate::Filters::set`]).
+    Filter(u32),
+    /// The packet goes to the capture in this slot ([`crate::Capture`]).
+    Pcap(u32),
+    /// The program in this place of the programs gets the packet.
+    Program(u32),
+}
+
+/// The functions of this dataplane, written by their one owner.
+#[derive(Debug)]
+pub struct Functions {
+    map: OwnedFd,
+    programs: OwnedFd,
+}
+
+impl Functions {
+    /// Functions there can be.
+    pub const MAX: u32 = tl_limits::TL_FUNCTIONS.0;
+
+    pub(crate) fn new(map: OwnedFd, programs: OwnedFd) -> Self {
+        Self { map, programs }
+    }
+
+    /// Puts the XDP program pinned at `path` in a place, from the next packet on. One that takes no frames of several buffers
+    /// (section `xdp` instead of `xdp.frags`) is refused by the kernel.
+    pub fn set_program(&mut self, place: u32, path: &Path) -> Result<()> {
+        let fail = |e| Error::kernel(format!("the program {}", path.display()), e);
+        let program =
+            sys::get(path).map_err(fail)?.ok_or_else(|| fail(io::Error::from_raw_os_error(libc::ENOENT)))?;
+        self.put_program(place, program.as_fd()).map_err(|error| match error.raw_os_error() {
+            Some(libc::EINVAL) => Error::argument(format!(
+                "{}: expected an XDP program that takes frames of several buffers (section \"xdp.frags\")",
+                path.display()
+            )),
+            _ => fail(error),
+        })
+    }
+
+    fn put_program(&self, place: u32, program: BorrowedFd<'_>) -> io::Result<()> {
+        sys::map_update(self.programs.as_fd(), &place.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())
+    }
+
+    /// Takes a program out: packets of a SID that still has it are dropped.
+    pub fn clear_program(&mut self, place: u32) -> Result<()> {
+        sys::map_delete(self.programs.as_fd(), &place.to_ne_bytes())
+            .map(drop)
+            .map_err(|e| Error::kernel("taking a program out", e))
+    }
+
+    /// What is bound.
+    pub fn get(&self) -> Result<BTreeMap<Ipv6Addr, Function>> {
+        let fail = |e| Error::kernel("reading the functions", e);
+        let mut all = BTreeMap::new();
+        let mut key: Option<Vec<u8>> = None;
+        while let Some(next) = sys::map_next_key(self.map.as_fd(), key.as_deref()).map_err(fail)? {
+            let mut value = [0u8; size_of::<tl_function>()];
+            let is_there = sys::map_lookup(self.map.as_fd(), &next, &mut value).map_err(fail)?;
+            if let (true, Ok(sid)) = (is_there, <[u8; 16]>::try_from(next.as_slice())) {
+                // SAFETY: a struct of integers, all of whose bit patterns are valid, of just this size.
+                let function: tl_function = unsafe { std::mem::transmute(value) };
+                all.extend(decode(&function).map(|function| (Ipv6Addr::from(sid), function)));
+            }
+            key = Some(next);
+        }
+        Ok(all)
+    }
+
+    /// Binds these and no others, SID by SID.
+    pub fn set(&mut self, wanted: &BTreeMap<Ipv6Addr, Function>) -> Result<()> {
+        let fail = |e| Error::kernel("binding functions", e);
+        let known = self.get()?;
+        for gone in known.keys().filter(|sid| !wanted.contains_key(sid)) {
+            sys::map_delete(self.map.as_fd(), &gone.octets()).map_err(fail)?;
+        }
+        for (sid, function) in wanted.iter().filter(|(sid, function)| known.get(sid) != Some(function)) {
+            let (kind, index) = match function {
+                Function::Filter(list) => (tl_function_kind::TL_FUNCTION_FILTER, *list),
+                Function::Pcap(slot) => (tl_function_kind::TL_FUNCTION_PCAP, *slot),
+                Function::Program(place) => (tl_function_kind::TL_FUNCTION_PROGRAM, *place),
+            };
+            let value = [kind.0.to_ne_bytes(), index.to_ne_bytes()].concat();
+            sys::map_update(self.map.as_fd(), &sid.octets(), &value).map_err(fail)?;
+        }
+        Ok(())
+    }
+}
+
+fn decode(function: &tl_function) -> Option<Function> {
+    match tl_function_kind(function.kind) {
+        tl_function_kind::TL_FUNCTION_FILTER => Some(Function::Filter(function.index)),
+        tl_function_kind::TL_FUNCTION_PCAP => Some(Function::Pcap(function.index)),
+        tl_function_kind::TL_FUNCTION_PROGRAM => Some(Function::Program(function.index)),
+        _ => None,
+    }
+}

@@ -1,0 +1,177 @@
+//! Functions: what is bound to a SID, and what leaves after it, for both homes; the example of examples/function among them.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use common::cases::*;
+use common::packet::*;
+use common::program::{pin, returning};
+use common::*;
+use trieline_dataplane::{Capture, CaptureOptions, Filter, FilterAction, Function, PortFlags, SNAP_MAX};
+use trieline_lpm::Table;
+
+fn bench(home: trieline_dataplane::Home, function: Function) -> Bench {
+    let mut bench = Bench::new(home, &routes(LO));
+    bench.dataplane.set_port(LO, None, port(PortFlags { function: true, ..ALL })).unwrap();
+    bench.dataplane.functions().set(&BTreeMap::from([(SID.parse().unwrap(), function)])).unwrap();
+    assert_eq!(bench.dataplane.functions().get().unwrap()[&SID.parse().unwrap()], function);
+    bench
+}
+
+fn inner() -> Vec<u8> {
+    ipv4(SOURCE4, "198.51.100.1", 64)
+}
+
+fn to(sid: &str, inner: &[u8]) -> Vec<u8> {
+    Frame::new(outer(SOURCE6, sid, 4, 64, inner)).bytes()
+}
+
+/// The packet inside is asked for, behind an SRH too; that of another SID is not.
+#[test]
+fn filters_on_the_packet_inside() {
+    if skip("functions with filters") {
+        return;
+    }
+    for home in homes() {
+        let mut bench = bench(home, Function::Filter(3));
+        Table::<u32>::create(&mut bench.image, 2, [("198.51.100.1/32".parse().unwrap(), 1)]).unwrap();
+        let filter = |action| Filter {
+            name: "inner".into(),
+            source: false,
+            action,
+            protocol: Some(17),
+            ports: vec![53..=53],
+            table4: Some(2),
+            table6: None,
+            counter: 0,
+        };
+        let with_srh = Frame::new(outer(SOURCE6, SID, 43, 64, &srh(4, 0, &[SID], &inner()))).bytes();
+        let open = ipv4(SOURCE4, "198.51.100.2", 64);
+        let other = edit_ipv4(inner(), |p| p[9] = 6);
+        for (action, verdict) in [
+            (FilterAction::Drop, "filtered"),
+            (FilterAction::Pass, "filter"),
+            (FilterAction::Allow, "end_dx4"),
+        ] {
+            let lists = [vec![], vec![], vec![], vec![filter(action)]];
+            bench.dataplane.filters().set(&lists).unwrap();
+            assert_eq!(bench.run(&to(SID, &inner())).counted, verdict);
+            assert_eq!(bench.run(&with_srh).counted, verdict);
+            assert_eq!(bench.run(&to(SID, &open)).counted, "end_dx4");
+            assert_eq!(bench.run(&to(SID, &other)).counted, "end_dx4", "another protocol inside");
+            assert_eq!(bench.run(&to(SID_TABLE, &inner())).counted, "end_dx4", "another SID");
+            assert_eq!(bench.run(&Frame::new(inner()).bytes()).counted, "ipv4", "no SID");
+        }
+        bench.dataplane.functions().set(&BTreeMap::new()).unwrap();
+        bench.dataplane.filters().set(&[vec![], vec![], vec![], vec![filter(FilterAction::Drop)]]).unwrap();
+        assert_eq!(bench.run(&to(SID, &inner())).counted, "end_dx4", "unbound");
+    }
+}
+
+/// Packets to the SID are in the capture of its slot, and go on.
+#[test]
+fn samples_of_a_sid() {
+    if skip("functions that sample") {
+        return;
+    }
+    for home in homes() {
+        let bench = bench(home, Function::Pcap(5));
+        let options = CaptureOptions { ifindex: None, sid: None, snap: 60, rate: None, ring_bytes: 64 << 10 };
+        let mut capture = Capture::start(&bench.fs.path().join("node"), 5, &options).unwrap();
+        let frame = to(SID, &inner());
+        for packet in [&frame, &to(SID_TABLE, &inner()), &frame] {
+            assert_eq!(bench.run(packet).counted, "end_dx4");
+        }
+        let records = capture.poll(Duration::ZERO).unwrap();
+        assert_eq!(records.len(), 2);
+        assert!(records.iter().all(|record| record.frame == frame[..60] && record.verdict.is_none()));
+        assert!(options.snap < SNAP_MAX);
+    }
+}
+
+/// Each value that a program can return, and none where there is no program.
+#[test]
+fn return_values() {
+    if skip("functions that are programs") {
+        return;
+    }
+    for home in homes() {
+        let mut bench = bench(home, Function::Program(7));
+        let frame = to(SID, &inner());
+        assert_eq!(bench.run(&frame).counted, "function_missing");
+        for (value, verdict) in [
+            (64, "end_dx4"),
+            (1, "function_drop"),
+            (2, "function_pass"),
+            (4, "function_redirect"),
+            (3, "function_return"),
+            (0, "function_return"),
+            (-1, "function_return"),
+        ] {
+            let path = bench.fs.path().join(format!("returns{value}"));
+            pin(&returning(value, true), &path);
+            bench.dataplane.functions().set_program(7, &path).unwrap();
+            assert_eq!(bench.run(&frame).counted, verdict, "{value}");
+        }
+        let path = bench.fs.path().join("one-buffer");
+        pin(&returning(64, false), &path);
+        let error = bench.dataplane.functions().set_program(7, &path).unwrap_err().to_string();
+        assert!(error.contains("xdp.frags"), "{error}");
+        assert!(bench.dataplane.functions().set_program(7, Path::new("/sys/fs/bpf/none")).is_err());
+        bench.dataplane.functions().clear_program(7).unwrap();
+        assert_eq!(bench.run(&frame).counted, "function_missing");
+    }
+}
+
+/// The example, as its Makefile builds it: DSCP from the SID's argument, checksum right, then End.DX4.
+#[test]
+fn the_example_marks_the_packet_inside() {
+    if skip("the example of functions") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let object = folder.path().join("dscp.bpf.o");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/function/dscp.bpf.c");
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let built = Command::new(std::env::var("CLANG").unwrap_or_else(|_| "clang-19".into()))
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-I"])
+        .arg(include)
+        .arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH))
+        .arg("-c")
+        .arg(source)
+        .arg("-o")
+        .arg(&object)
+        .status()
+        .unwrap();
+    assert!(built.success());
+    let example = libbpf_rs::ObjectBuilder::default().open_file(&object).unwrap().load().unwrap();
+    let program = example.progs().next().unwrap();
+    for home in homes() {
+        let mut bench = bench(home, Function::Program(1));
+        let path = bench.fs.path().join("dscp");
+        pin(&program, &path);
+        bench.dataplane.functions().set_program(1, &path).unwrap();
+        // fd00:a::1: DSCP 1, ECN as it was.
+        let came = edit_ipv4(inner(), |p| p[1] = 0xb9);
+        let marked = edit_ipv4(inner(), |p| p[1] = 1 << 2 | 1);
+        let expected = sent(&[], &hop(&marked));
+        let outcome = bench.run(&to(SID, &came));
+        assert_eq!((outcome.counted, &outcome.output), ("end_dx4", &expected));
+        let with_srh = Frame::new(outer(SOURCE6, SID, 43, 64, &srh(4, 0, &[SID], &came))).vlan(0).bytes();
+        let outcome = bench.run(&with_srh);
+        assert_eq!((outcome.counted, &outcome.output), ("end_dx4", &expected));
+        // fd00:a::ff has no DSCP.
+        let wrong = "fd00:a::ff".parse().unwrap();
+        bench.dataplane.functions().set(&BTreeMap::from([(wrong, Function::Program(1))])).unwrap();
+        assert_eq!(
+            bench.run(&to("fd00:a::ff", &came)).counted,
+            "no_route",
+            "functions are of endpoints only"
+        );
+    }
+}

@@ -1,0 +1,101 @@
+//! Functions bound to SIDs: filters on the packet inside, samples in a file, while End.DX4 goes on.
+
+use serde_json::Value;
+use std::path::Path;
+use trieline_tests::bed::Bed;
+use trieline_tests::command::{run, run_with};
+use trieline_tests::daemon::{Daemon, trieline};
+use trieline_tests::{craft, eventually, root};
+
+const MARKER: &[u8] = b"to a segment";
+
+fn bed_with_sids() -> Bed {
+    let bed = Bed::new();
+    bed.warm();
+    bed.node.ip("route add 10.9.9.9/32 via 10.1.0.2");
+    for sid in ["fd00:c::1", "fd00:c::2"] {
+        bed.node.ip(&format!("-6 route add {sid}/128 encap seg6local action End.DX4 nh4 10.9.9.9 dev n1"));
+    }
+    bed
+}
+
+fn packet(sid: &str, source: &str) -> Vec<u8> {
+    let inner = craft::ipv4(source, "10.77.0.1", MARKER, |_| {});
+    craft::ipv6("fd00::2", sid, (4, &inner), |_| {})
+}
+
+fn sids(bed: &Bed) -> Vec<Value> {
+    trieline(&bed.node, "-j sid show").json().as_array().cloned().unwrap_or_default()
+}
+
+fn captured(file: &Path) -> usize {
+    let file = file.display().to_string();
+    run_with("tcpdump", &["-nn", "-r", &file], "").ok().lines().count()
+}
+
+/// [gen] ═(IPv6)═ [node: function, then End.DX4] ──(IPv4)── [sink]
+#[test]
+fn functions_are_called_before_the_behaviour() {
+    if !root() {
+        return;
+    }
+    let bed = bed_with_sids();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let write = |name: &str, text: &str| std::fs::write(path(name), text).expect("a file");
+    let devices = "devices = [\"n0\", \"n1\", \"n2\"]\n";
+    let config = format!(
+        "{devices}\
+         [[filter]]\nname = \"inside\"\nfile = \"inside\"\nmatch = \"source\"\naction = \"drop\"\n\
+         [[function]]\nname = \"clean\"\nsid = \"fd00:c::1\"\nfilters = [\"inside\"]\n\
+         [[function]]\nname = \"look\"\nsid = \"fd00:c::2\"\npcap = \"look.pcapng\"\nsnap = 60\n"
+    );
+    write("trielined.toml", &config);
+    write("inside", "10.66.0.0/16\n");
+    let daemon = Daemon::start(&bed.node, &format!("--config {}", path("trielined.toml").display()));
+    // (1) the filter is asked for the packet inside, at its SID only, and not at devices
+    let sent = |sid: &str, source: &str| bed.send_ip(&packet(sid, source), MARKER).counts();
+    assert_eq!(sent("fd00:c::1", "10.66.0.1"), (0, 0, 0));
+    assert_eq!(sent("fd00:c::1", "10.67.0.1"), (0, 1, 0));
+    assert_eq!(sent("fd00:c::2", "10.66.0.1"), (0, 1, 0));
+    // (2) the other SID's packets are in the file, and nothing else is
+    let look = path("look.pcapng");
+    assert_eq!(sent("fd00:c::2", "10.67.0.1"), (0, 1, 0));
+    assert!(eventually(3.0, || captured(&look) == 2), "{} packets", captured(&look));
+    // (3) all of it is told
+    let told = sids(&bed);
+    assert_eq!(told.len(), 2, "{told:?}");
+    let of = |sid: &str| told.iter().find(|told| told["dst"] == sid).expect("the SID")["function"].clone();
+    assert_eq!(
+        (&of("fd00:c::1")["name"], &of("fd00:c::1")["filters"][0]),
+        (&"clean".into(), &"inside".into())
+    );
+    assert_eq!((&of("fd00:c::2")["kind"], &of("fd00:c::2")["frames"]), (&"pcap".into(), &2.into()));
+    let text = trieline(&bed.node, "sid show").ok();
+    assert!(text.contains("function clean filter inside") && text.contains("2 frames"), "{text}");
+    assert_eq!(trieline(&bed.node, "-j filter show").json()[0]["packets"], 1);
+    // (4) the set is reloaded as any other
+    write("inside", "10.67.0.0/16\n");
+    trieline(&bed.node, "filter reload inside").ok();
+    assert_eq!(sent("fd00:c::1", "10.66.0.1"), (0, 1, 0));
+    assert_eq!(sent("fd00:c::1", "10.67.0.1"), (0, 0, 0));
+    // (5) a configuration that is wrong changes nothing; one without functions takes them away
+    let reload = |text: &str| {
+        write("trielined.toml", text);
+        run(&format!("kill -HUP {}", daemon.pid())).ok();
+    };
+    reload(&format!("{config}[[function]]\nname = \"x\"\nsid = \"fd00:c::3\"\nfilters = [\"none\"]\n"));
+    assert!(eventually(3.0, || daemon.log().contains("no filter is named")), "{}", daemon.log());
+    assert_eq!(sent("fd00:c::1", "10.67.0.1"), (0, 0, 0));
+    reload(&format!(
+        "{config}[[function]]\nname = \"x\"\nsid = \"fd00:c::3\"\nprogram = \"/sys/fs/bpf/none\"\n"
+    ));
+    assert!(eventually(3.0, || daemon.log().contains("functions not reloaded")), "{}", daemon.log());
+    reload(devices);
+    assert!(eventually(3.0, || sent("fd00:c::1", "10.67.0.1") == (0, 1, 0)), "{}", daemon.log());
+    assert!(sids(&bed).iter().all(|sid| sid.get("function").is_none()));
+    // (6) the file was completed
+    assert!(
+        run_with("tail", &["-c", "200", &look.display().to_string()], "").stdout.contains("for the rate")
+    );
+}
