@@ -378,7 +378,7 @@ fn arranged(held: &[Held], bound: &Bound) -> Vec<Vec<Filter>> {
     let ports = held.iter().filter(|held| !is_bound(bound, &held.config.name));
     lists[0] = ports.map(|held| held.filter.clone()).collect();
     for (number, names) in bound {
-        let named = |name| held.iter().find(|held| held.config.name == *name);
+        let named = |name: &String| held.iter().find(|held| held.config.name == *name);
         lists[*number as usize] = names.iter().filter_map(named).map(|held| held.filter.clone()).collect();
     }
     lists
