@@ -18,6 +18,7 @@ mod route;
 mod sid;
 mod table;
 mod top;
+mod trace;
 mod tries;
 
 use clap::{Parser, Subcommand};
@@ -45,7 +46,7 @@ struct Cli {
     #[arg(short, long, global = true, help_heading = GLOBAL)]
     json: bool,
     /// Indent JSON
-    #[arg(short, long, global = true, help_heading = GLOBAL)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pretty: bool,
     /// Only IPv4
     #[arg(short = '4', global = true, help_heading = GLOBAL, conflicts_with = "ipv6")]
@@ -83,6 +84,8 @@ enum Object {
     Table(table::TableCommand),
     /// Experiments that re-measure trieline's figures
     Lab(lab::LabArgs),
+    /// Where a message's time goes in unmodified processes, with the tracer's own cost and losses
+    Trace(Box<trace::TraceArgs>),
     /// A whole table in the kernel's routes, packets through the kernel and through XDP, and how they compare
     Demo(demo::DemoArgs),
 }
@@ -102,6 +105,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Object::Filter(command) => filter::run(command, &output),
         Object::Table(command) => table::run(command, family, &output),
         Object::Lab(args) => lab::run(args, &output),
+        Object::Trace(args) => trace::run(args, &output),
         Object::Demo(args) => demo::run(args, &output),
     }
 }

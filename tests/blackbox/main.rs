@@ -24,4 +24,5 @@ mod settings;
 mod srv6;
 mod status;
 mod table;
+mod trace;
 mod vlan;

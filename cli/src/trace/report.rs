@@ -1,0 +1,161 @@
+//! What a trace found, for people and as JSON: times by stage, what could not be joined, what was lost, what it cost.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use trieline_trace::{By, Cost, Counts, Refusal, Rung, Seen, Stage, Summary};
+
+use super::calibrate::{self, CostJson};
+use crate::{lab::aligned, output::Output};
+
+const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
+
+/// The end of a trace.
+pub struct Report<'a> {
+    /// Hooks that were used.
+    pub rung: Rung,
+    /// Hooks that could not be.
+    pub refused: &'a [Refusal],
+    /// Whether C of UDP and TCP is the device's queue.
+    pub at_queue: bool,
+    /// The tracer's own, or why it is not known.
+    pub cost: Result<Cost, String>,
+    /// Times.
+    pub summary: &'a Summary,
+    /// What became of the records.
+    pub counts: Counts,
+    /// What was missed.
+    pub seen: Seen,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// How messages were joined.
+    pub by: By,
+}
+
+impl Report<'_> {
+    /// Prints it.
+    pub fn print(&self, output: &Output) -> anyhow::Result<()> {
+        if output.json { output.document(&self.json()) } else { output.text(&self.text(output)) }
+    }
+
+    fn text(&self, output: &Output) -> String {
+        let mut text = format!("hooks: {} ({})\n", self.rung.name(), self.rung.meaning());
+        for refusal in self.refused {
+            let _ = writeln!(text, "       not {}: {}", refusal.rung.name(), refusal.reason);
+        }
+        let _ = match &self.cost {
+            Ok(cost) => write!(text, "{}", calibrate::text(cost)),
+            Err(why) => writeln!(text, "cost: {why}"),
+        };
+        let seconds = self.elapsed.as_secs_f64();
+        let counts = &self.counts;
+        if counts.received + counts.sent == 0 {
+            let _ = writeln!(text, "no message was seen in {seconds:.1} s");
+        } else {
+            let _ = writeln!(text, "\nT2, from the receive to C, microseconds:");
+            text.push_str(&aligned(&self.table(), 3));
+            let by = if self.by == By::Id { "id" } else { "thread" };
+            let _ = writeln!(
+                text,
+                "\n{} received, {} sent, {} matched by {by} in {seconds:.1} s; {} ambiguous, {} unanswered, {} unasked, {} copies, {} more reads",
+                counts.received,
+                counts.sent,
+                counts.matched,
+                counts.ambiguous,
+                counts.unanswered,
+                counts.unasked,
+                counts.copies,
+                counts.pieces
+            );
+            if counts.queued_later > 0 {
+                let later = counts.queued_later;
+                let _ = writeln!(
+                    text,
+                    "{later} sends over TCP were queued later than their call: C is the end of the call"
+                );
+            }
+            if self.by == By::Id {
+                let _ = writeln!(
+                    text,
+                    "{} too short for the id, {} not readable",
+                    counts.short, counts.unreadable
+                );
+            }
+        }
+        let lost = format!(
+            "{} records lost, {} events missed, {} late",
+            self.seen.lost, self.seen.missed, self.seen.late
+        );
+        let is_whole = self.seen == Seen::default();
+        let _ = writeln!(text, "{}", if is_whole { lost } else { output.bad(&lost) });
+        text
+    }
+
+    fn table(&self) -> Vec<Vec<String>> {
+        let mut rows = vec![["from", "to", "C", "messages"].map(String::from).to_vec()];
+        rows[0].extend(QUANTILES.map(|(name, _)| name.to_owned()));
+        rows[0].push("max".into());
+        let micros = |ns: u64| format!("{:.2}", ns as f64 / 1000.0);
+        for (stage, histogram) in self.summary.stages() {
+            let to =
+                if stage.is_reply { format!("{} (same socket)", stage.to) } else { stage.to.to_string() };
+            let mut row =
+                vec![stage.from.to_string(), to, c_point(stage).into(), histogram.len().to_string()];
+            row.extend(QUANTILES.map(|(_, quantile)| micros(histogram.value_at_quantile(quantile))));
+            row.push(micros(histogram.max()));
+            rows.push(row);
+        }
+        rows
+    }
+
+    fn json(&self) -> Value {
+        let counts = &self.counts;
+        let stages: Vec<Value> = self
+            .summary
+            .stages()
+            .map(|(stage, histogram)| {
+                let mut row = json!({
+                    "from": stage.from.name(), "to": stage.to.name(), "same_socket": stage.is_reply,
+                    "left_at": c_point(stage), "messages": histogram.len(), "max_ns": histogram.max(),
+                });
+                for (name, quantile) in QUANTILES {
+                    row[format!("{name}_ns")] = histogram.value_at_quantile(quantile).into();
+                }
+                row
+            })
+            .collect();
+        let refused: Vec<Value> = self
+            .refused
+            .iter()
+            .map(|refusal| json!({ "hooks": refusal.rung.name(), "reason": refusal.reason }))
+            .collect();
+        json!({
+            "hooks": self.rung.name(),
+            "refused": refused,
+            "joined_by": if self.by == By::Id { "id" } else { "thread" },
+            "at_queue": self.at_queue,
+            "cost": self.cost.as_ref().ok().copied().map(CostJson::from),
+            "seconds": (self.elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
+            "stages": stages,
+            "received": counts.received,
+            "sent": counts.sent,
+            "matched": counts.matched,
+            "ambiguous": counts.ambiguous,
+            "unanswered": counts.unanswered,
+            "unasked": counts.unasked,
+            "copies": counts.copies,
+            "more_reads": counts.pieces,
+            "queued_later": counts.queued_later,
+            "short": counts.short,
+            "unreadable": counts.unreadable,
+            "lost": self.seen.lost,
+            "missed": self.seen.missed,
+            "late": self.seen.late,
+        })
+    }
+}
+
+fn c_point(stage: &Stage) -> &'static str {
+    if stage.at_queue { "queued" } else { "sent" }
+}

@@ -1,0 +1,106 @@
+//! One line for each message, as comma-separated values or as JSON.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use trieline_trace::Message;
+
+/// Times are CLOCK_MONOTONIC; `inside_ns` is T2.
+#[derive(Serialize)]
+struct Row {
+    received_ns: u64,
+    left_ns: u64,
+    inside_ns: u64,
+    left_at: &'static str,
+    thread_in: u32,
+    thread_out: u32,
+    transport_in: &'static str,
+    transport_out: &'static str,
+    socket_in: u64,
+    socket_out: u64,
+    bytes_in: u32,
+    bytes_out: u32,
+    reads: u32,
+    reply: bool,
+    /// The id's bytes as they are in the message, as a number of the machine.
+    id: Option<u64>,
+}
+
+const COLUMNS: &str = "received_ns,left_ns,inside_ns,left_at,thread_in,thread_out,transport_in,transport_out,\
+                       socket_in,socket_out,bytes_in,bytes_out,reads,reply,id";
+
+impl From<&Message> for Row {
+    fn from(message: &Message) -> Row {
+        let Message { received, sent, reads } = *message;
+        Row {
+            received_ns: received.time_ns,
+            left_ns: sent.time_ns,
+            inside_ns: message.inside_ns(),
+            left_at: sent.point.name(),
+            thread_in: received.thread,
+            thread_out: sent.thread,
+            transport_in: received.transport.name(),
+            transport_out: sent.transport.name(),
+            socket_in: received.socket,
+            socket_out: sent.socket,
+            bytes_in: received.bytes,
+            bytes_out: sent.bytes,
+            reads,
+            reply: message.is_reply(),
+            id: received.id,
+        }
+    }
+}
+
+impl Row {
+    fn csv(&self, out: &mut impl Write) -> std::io::Result<()> {
+        write!(out, "{},{},{},{}", self.received_ns, self.left_ns, self.inside_ns, self.left_at)?;
+        write!(out, ",{},{},{}", self.thread_in, self.thread_out, self.transport_in)?;
+        write!(out, ",{},{},{}", self.transport_out, self.socket_in, self.socket_out)?;
+        write!(out, ",{},{},{},{}", self.bytes_in, self.bytes_out, self.reads, self.reply)?;
+        writeln!(out, ",{}", self.id.map(|id| id.to_string()).unwrap_or_default())
+    }
+}
+
+/// The files that were asked for.
+pub struct Rows {
+    csv: Option<BufWriter<File>>,
+    jsonl: Option<BufWriter<File>>,
+}
+
+impl Rows {
+    /// Opens them before anything is traced.
+    pub fn create(csv: Option<&Path>, jsonl: Option<&Path>) -> anyhow::Result<Rows> {
+        let create = |path: &Path| {
+            File::create(path).map(BufWriter::new).with_context(|| format!("writing {}", path.display()))
+        };
+        let mut rows = Rows { csv: csv.map(create).transpose()?, jsonl: jsonl.map(create).transpose()? };
+        if let Some(out) = &mut rows.csv {
+            writeln!(out, "{COLUMNS}")?;
+        }
+        Ok(rows)
+    }
+
+    /// Writes a message to each.
+    pub fn write(&mut self, message: &Message) -> anyhow::Result<()> {
+        if let Some(out) = &mut self.csv {
+            Row::from(message).csv(out).context("writing the messages' file")?;
+        }
+        if let Some(out) = &mut self.jsonl {
+            serde_json::to_writer(&mut *out, &Row::from(message)).context("writing the messages' file")?;
+            out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+
+    /// Ends the files.
+    pub fn finish(&mut self) -> anyhow::Result<()> {
+        for out in [&mut self.csv, &mut self.jsonl].into_iter().flatten() {
+            out.flush().context("writing the messages' file")?;
+        }
+        Ok(())
+    }
+}

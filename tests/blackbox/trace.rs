@@ -1,0 +1,105 @@
+//! `trieline trace`: a broker's messages found, in every form of output; what cannot be traced is said plainly.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use trieline_tests::command::{binary_path, run};
+use trieline_tests::root;
+
+/// The broker of the tracer's own tests, and both ends of it.
+fn relay(folder: &Path) -> (Child, UnixStream, UnixStream) {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/relay.c");
+    let program = folder.join("relay");
+    run(&format!("cc -O2 -o {} {source}", program.display())).ok();
+    let (from, input) = UnixStream::pair().unwrap();
+    let (output, to) = UnixStream::pair().unwrap();
+    let child = Command::new(program)
+        .arg("recv")
+        .stdin(Stdio::from(OwnedFd::from(input)))
+        .stdout(Stdio::from(OwnedFd::from(output)))
+        .stderr(Stdio::null())
+        .spawn();
+    (child.unwrap(), from, to)
+}
+
+#[test]
+fn a_brokers_messages_are_found() {
+    if !root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (mut broker, mut from, mut to) = relay(folder.path());
+    let mut trace = Command::new(binary_path("trieline"))
+        .args(["-j", "trace", "--strict", "-p", &broker.id().to_string(), "--count", "50", "--id", "8:4"])
+        .args(["--csv", &file("csv"), "--jsonl", &file("jsonl")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It measures its cost first; whatever it finds then is from here.
+    let mut sent = 0u32;
+    while trace.try_wait().unwrap().is_none() {
+        let mut message = [0; 64];
+        message[8..12].copy_from_slice(&sent.to_ne_bytes());
+        from.write_all(&message).unwrap();
+        to.read_exact(&mut [0; 64]).unwrap();
+        sent += 1;
+    }
+    drop(from);
+    broker.wait().unwrap();
+    let output = trace.wait_with_output().unwrap();
+    assert!(output.status.success());
+
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let matched = report["matched"].as_u64().unwrap();
+    assert!((50..=u64::from(sent)).contains(&matched), "{report}");
+    assert_eq!((&report["lost"], &report["ambiguous"], &report["short"]), (&0.into(), &0.into(), &0.into()));
+    let stage = &report["stages"][0];
+    assert_eq!((&stage["from"], &stage["left_at"]), (&"unix-stream".into(), &"sent".into()), "{report}");
+    assert_eq!(stage["messages"], matched);
+    let cost = &report["cost"];
+    assert!(cost.is_null() || cost["base_ns"].as_f64().unwrap() > 100.0, "{cost}");
+
+    // Every line of both files is one message, in the order of their ids.
+    let csv = fs::read_to_string(file("csv")).unwrap();
+    let ids: Vec<u64> =
+        csv.lines().skip(1).map(|line| line.rsplit(',').next().unwrap().parse().unwrap()).collect();
+    assert_eq!(ids.len() as u64, matched);
+    assert!(ids.windows(2).all(|pair| pair[1] == pair[0] + 1), "{ids:?}");
+    let jsonl = fs::read_to_string(file("jsonl")).unwrap();
+    for (line, id) in jsonl.lines().zip(&ids) {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let time = |key: &str| row[key].as_u64().unwrap();
+        assert_eq!((time("id"), time("left_ns") - time("received_ns")), (*id, time("inside_ns")));
+    }
+    assert_eq!(jsonl.lines().count(), ids.len());
+}
+
+#[test]
+fn a_command_without_messages_says_so() {
+    if !root() {
+        return;
+    }
+    let answer = run(&format!("{} trace --no-cost -- true", binary_path("trieline"))).ok();
+    assert!(answer.contains("no message was seen") && answer.contains("0 records lost"), "{answer}");
+    let gone = run(&format!("{} trace --no-cost -- /nonexistent/broker", binary_path("trieline")));
+    gone.fails(1, &["starting /nonexistent/broker", "No such file"]);
+}
+
+#[test]
+fn what_cannot_be_traced_is_said() {
+    let trieline = |arguments: &str| run(&format!("{} trace {arguments}", binary_path("trieline")));
+    trieline("").fails(1, &["nothing to trace", "a process, a name, a cgroup or a port"]);
+    trieline("-p 4194305").fails(1, &["no process 4194305"]);
+    trieline("--comm a-name-of-sixteen").fails(1, &["1 to 15 bytes"]);
+    trieline("--cgroup no/such/group").fails(1, &["/sys/fs/cgroup/no/such/group"]);
+    trieline("--port 1 --id 8").fails(2, &["OFFSET:BYTES"]);
+    trieline("--port 1 --transport sctp").fails(2, &["udp, tcp, unix-stream"]);
+    trieline("--port 1 --ring 1000").fails(2, &["power of two"]);
+    trieline("--port 1 --csv /nonexistent/messages").fails(1, &["writing /nonexistent/messages"]);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* Whether a process is one that is traced: the first question of every hook, so what bystanders pay for. */
+#ifndef TRACE_FILTER_H
+#define TRACE_FILTER_H
+
+#include "kernel.h"
+#include "intf.h"
+
+const volatile struct tr_config config;
+
+static __always_inline bool tr_is_named(int tgid)
+{
+	for (int i = 0; i < TR_TGIDS_MAX; i++) {
+		if ((__u32)i >= config.tgids)
+			return false;
+		if (config.tgid[i] == (__u32)tgid)
+			return true;
+	}
+	return false;
+}
+
+static __always_inline bool tr_descends(struct task_struct *task)
+{
+	struct task_struct *parent = task;
+
+	for (int i = 0; i < TR_GENERATIONS_MAX; i++) {
+		parent = parent->real_parent;
+		if (tr_is_named(parent->tgid))
+			return true;
+	}
+	return false;
+}
+
+static __always_inline bool tr_is_called(struct task_struct *task)
+{
+	__u64 comm[2] = {};
+
+	bpf_probe_read_kernel(comm, sizeof(comm), task->group_leader->comm);
+	return comm[0] == config.comm[0] && comm[1] == config.comm[1];
+}
+
+static __always_inline bool tr_is_wanted(struct task_struct *task)
+{
+	if (config.tgids && !tr_is_named(task->tgid) && !(config.descendants && tr_descends(task)))
+		return false;
+	if (config.comm[0] && !tr_is_called(task))
+		return false;
+	return !config.cgroup || bpf_get_current_ancestor_cgroup_id(config.cgroup_level) == config.cgroup;
+}
+
+#endif

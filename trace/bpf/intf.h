@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* What the hooks and the Rust side share; Rust reads the structs from here through BTF. */
+#ifndef TRACE_INTF_H
+#define TRACE_INTF_H
+
+#define TR_TGIDS_MAX 16	     /* processes that one trace can name */
+#define TR_GENERATIONS_MAX 4 /* how far up a process's parents are looked for */
+#define TR_ID_MAX 8	     /* bytes of a message id */
+
+/* Where a message was seen. */
+enum tr_point {
+	TR_RECEIVED, /* the kernel has copied it to the process: before the receiving call returns */
+	TR_QUEUED,   /* it is handed to the device's queue, inside the sending call */
+	TR_SENT,     /* the kernel has taken it from the process: before the sending call returns */
+	TR_POINTS,
+};
+
+enum tr_transport {
+	TR_UDP,
+	TR_TCP,
+	TR_UNIX_STREAM,
+	TR_UNIX_DATAGRAM, /* and SOCK_SEQPACKET: messages keep their borders */
+	TR_TRANSPORTS,
+};
+
+/* What is known of a record's message id. */
+enum tr_flags {
+	TR_HAS_ID = 1,
+	TR_SHORT = 2,	  /* the message ends before the id does */
+	TR_NO_BUFFER = 4, /* the hook does not see where the message lies (io_uring, recvmmsg, sendmmsg) */
+	TR_FAULT = 8,	  /* the process's memory could not be read */
+	TR_SEVERAL = 16,  /* one record for a call that moved several messages: `bytes` is their number */
+};
+
+/* One event. */
+struct tr_record {
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	__u64 socket;  /* the kernel's socket cookie */
+	__u64 id;      /* bytes of the message, the first one lowest; 0 without TR_HAS_ID */
+	__u32 thread;
+	__u32 bytes;
+	__u32 sequence; /* of the CPU's records, from 1 on; stored last: the rest of the record is there when
+			   it is */
+	__u8 point;
+	__u8 transport;
+	__u16 flags;
+};
+
+/* A CPU's state, in cache lines of its own. */
+struct tr_cpu {
+	__u64 claimed; /* records that hooks have begun on this CPU */
+	__u64 unused[15];
+};
+
+/* What to trace: set before the load, so that what is not asked for is not even compiled. */
+struct tr_config {
+	__u64 cgroup;  /* number of a cgroup: its processes and those below; 0: any */
+	__u64 comm[2]; /* name of the process, padded with zeros; zeros: any */
+	__u32 cgroup_level;
+	__u32 tgids; /* how many of `tgid` are set; 0: any process */
+	__u32 tgid[TR_TGIDS_MAX];
+	__u32 descendants; /* also processes that descend from these */
+	__u32 transports;  /* bit of each enum tr_transport */
+	__u32 port;	   /* local or remote; 0: any */
+	__u32 slots_mask;  /* records a CPU can hold, a power of two, less one */
+	__u32 id_offset;
+	__u32 id_bytes; /* 0: no id */
+	__u32 sent_udp; /* note UDP when sent as well: where there is no hook at the device queue */
+};
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* The few kernel types that hooks read; the loader moves every access to where this kernel has the field
+ * (CO-RE). */
+#ifndef TRACE_KERNEL_H
+#define TRACE_KERNEL_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u64 __be64;
+typedef __u32 __wsum;
+typedef _Bool bool;
+enum { false, true };
+#define NULL ((void *)0)
+
+enum bpf_map_type { BPF_MAP_TYPE_ARRAY = 2 };
+enum { BPF_F_MMAPABLE = 1 << 10 };
+
+enum { AF_UNIX = 1, AF_INET = 2, AF_INET6 = 10 };
+enum { SOCK_STREAM = 1 };
+enum { IPPROTO_TCP = 6, IPPROTO_UDP = 17 };
+enum { MSG_PEEK = 0x2, MSG_ERRQUEUE = 0x2000 };
+
+#define RELOCATED __attribute__((preserve_access_index))
+
+typedef struct {
+	__s64 counter;
+} RELOCATED atomic64_t;
+
+struct sock_common {
+	__u16 skc_family;
+	__be16 skc_dport;
+	__u16 skc_num;
+	atomic64_t skc_cookie;
+} RELOCATED;
+
+struct sock {
+	struct sock_common __sk_common;
+	__u16 sk_type;
+	__u16 sk_protocol;
+} RELOCATED;
+
+struct socket {
+	struct sock *sk;
+} RELOCATED;
+
+struct net_device;
+struct dst_entry {
+	struct net_device *dev;
+} RELOCATED;
+
+struct sk_buff {
+	struct sock *sk;
+	struct net_device *dev;
+	unsigned long _skb_refdst;
+	unsigned int len;
+	unsigned int data_len;
+	unsigned char *head;
+	unsigned char *data;
+	__u16 transport_header;
+} RELOCATED;
+
+struct inode {
+	__u16 i_mode;
+} RELOCATED;
+
+struct file {
+	struct inode *f_inode;
+	void *private_data;
+} RELOCATED;
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+} RELOCATED;
+
+struct files_struct {
+	struct fdtable *fdt;
+} RELOCATED;
+
+struct task_struct {
+	int pid;
+	int tgid;
+	struct task_struct *real_parent;
+	struct task_struct *group_leader;
+	struct files_struct *files;
+	char comm[16];
+} RELOCATED;
+
+/* x86-64 */
+struct pt_regs {
+	unsigned long di;
+	unsigned long si;
+	unsigned long dx;
+	unsigned long r10;
+	unsigned long orig_ax;
+} RELOCATED;
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_tracing.h>
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Where records go: a ring per CPU in memory that user space has mapped and polls, so nobody is ever woken.
+ *
+ * A record's place is claimed by an atomic addition, as one hook may interrupt another on the same CPU. When
+ * the ring comes round, old records are overwritten; `claimed` and the records' sequence numbers tell the
+ * reader exactly how many it has missed (src/ring.rs).
+ */
+#ifndef TRACE_RING_H
+#define TRACE_RING_H
+
+#include "kernel.h"
+#include "intf.h"
+#include "filter.bpf.h"
+
+/* Sizes are set before the load: one element a CPU, and slots_mask + 1 records a CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tr_cpu);
+} cpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tr_record);
+} records SEC(".maps");
+
+/* What is stored in this order is seen in this order; x86-64 needs only that the compiler keeps it. */
+static __always_inline void tr_publish(__u32 *sequence, __u32 value)
+{
+#ifdef TR_STORES_IN_ORDER
+	asm volatile("" ::: "memory");
+	*(volatile __u32 *)sequence = value;
+#else
+	__sync_lock_test_and_set(sequence, value);
+#endif
+}
+
+static __always_inline void tr_note(const struct tr_record *noted)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), slot;
+	struct tr_record *record;
+	struct tr_cpu *own = bpf_map_lookup_elem(&cpus, &cpu);
+	__u64 claimed;
+
+	if (!own)
+		return;
+	claimed = __sync_fetch_and_add(&own->claimed, 1);
+	slot = cpu * (config.slots_mask + 1) + ((__u32)claimed & config.slots_mask);
+	record = bpf_map_lookup_elem(&records, &slot);
+	if (!record)
+		return;
+	record->time_ns = noted->time_ns;
+	record->socket = noted->socket;
+	record->id = noted->id;
+	record->thread = noted->thread;
+	record->bytes = noted->bytes;
+	record->point = noted->point;
+	record->transport = noted->transport;
+	record->flags = noted->flags;
+	tr_publish(&record->sequence, (__u32)claimed + 1);
+}
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* What a hook knows of the socket: which transport it is, and whether it is one that is traced. */
+#ifndef TRACE_SOCKET_H
+#define TRACE_SOCKET_H
+
+#include "kernel.h"
+#include "intf.h"
+#include "filter.bpf.h"
+
+struct tr_socket {
+	__u64 cookie;
+	__u16 family;
+	__u16 type;
+	__u16 protocol;
+	__u16 port;   /* local */
+	__u16 remote; /* port of the other end */
+};
+
+/* For pointers that the verifier knows as struct sock. */
+static __always_inline struct tr_socket tr_describe(const struct sock *sk)
+{
+	const struct sock_common *common = &sk->__sk_common;
+
+	return (struct tr_socket){
+	    .cookie = common->skc_cookie.counter,
+	    .family = common->skc_family,
+	    .type = sk->sk_type,
+	    .protocol = sk->sk_protocol,
+	    .port = common->skc_num,
+	    .remote = bpf_ntohs(common->skc_dport),
+	};
+}
+
+/* For pointers that were read out of the kernel's memory. */
+static __always_inline struct tr_socket tr_describe_read(const struct sock *sk)
+{
+	return (struct tr_socket){
+	    .cookie = BPF_CORE_READ(sk, __sk_common.skc_cookie.counter),
+	    .family = BPF_CORE_READ(sk, __sk_common.skc_family),
+	    .type = BPF_CORE_READ(sk, sk_type),
+	    .protocol = BPF_CORE_READ(sk, sk_protocol),
+	    .port = BPF_CORE_READ(sk, __sk_common.skc_num),
+	    .remote = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport)),
+	};
+}
+
+/* enum tr_transport; TR_TRANSPORTS for sockets that are not traced (netlink, raw, other ports). */
+static __always_inline __u32 tr_transport(const struct tr_socket *socket)
+{
+	__u32 transport;
+
+	if (socket->family == AF_UNIX)
+		transport = socket->type == SOCK_STREAM ? TR_UNIX_STREAM : TR_UNIX_DATAGRAM;
+	else if (socket->family != AF_INET && socket->family != AF_INET6)
+		return TR_TRANSPORTS;
+	else if (socket->protocol == IPPROTO_UDP)
+		transport = TR_UDP;
+	else if (socket->protocol == IPPROTO_TCP)
+		transport = TR_TCP;
+	else
+		return TR_TRANSPORTS;
+	if (!(config.transports & 1u << transport))
+		return TR_TRANSPORTS;
+	if (config.port &&
+	    (transport > TR_TCP || (socket->port != config.port && socket->remote != config.port)))
+		return TR_TRANSPORTS;
+	return transport;
+}
+
+#endif

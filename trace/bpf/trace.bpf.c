@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The hooks. Each rung of the ladder (src/hooks.rs) takes the same points in another way: who is asked first
+ * whether he is traced at all, then what the socket is, then the clock, then one record.
+ */
+#include "kernel.h"
+#include "intf.h"
+#include "filter.bpf.h"
+#include "socket.bpf.h"
+#include "message.bpf.h"
+#include "ring.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+static __always_inline void tr_moved(struct task_struct *task, __u32 point, const struct tr_socket *socket,
+				     int bytes, long call, __u64 buffer, __u16 flags)
+{
+	struct tr_record record = {};
+	__u32 transport = tr_transport(socket);
+
+	if (transport == TR_TRANSPORTS || (point == TR_SENT && transport == TR_UDP && !config.sent_udp))
+		return;
+	record.time_ns = bpf_ktime_get_ns();
+	record.socket = socket->cookie;
+	record.thread = task->pid;
+	record.bytes = bytes;
+	record.point = point;
+	record.transport = transport;
+	record.flags = flags;
+	if (config.id_bytes && !(flags & TR_SEVERAL))
+		tr_read_id(&record, call, buffer);
+	tr_note(&record);
+}
+
+/* --- both ends of the sockets' own calls
+ * ------------------------------------------------------------------------- */
+
+static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int bytes, int flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct tr_socket socket;
+	struct pt_regs *regs;
+
+	/* Nothing moved: an error, an end, or a socket that had nothing to read, which busy processes ask
+	 * again and again. */
+	if (bytes <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !tr_is_wanted(task))
+		return 0;
+	socket = tr_describe(sk);
+	if (!socket.cookie)
+		socket.cookie = bpf_get_socket_cookie(sk);
+	regs = config.id_bytes ? (struct pt_regs *)bpf_task_pt_regs(task) : NULL;
+	tr_moved(task, point, &socket, bytes, regs ? regs->orig_ax : 0, regs ? regs->si : 0, 0);
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(socket_received, struct sock *sk, int ret, int flags)
+{
+	return tr_socket_call(sk, TR_RECEIVED, ret, flags);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(socket_sent, struct sock *sk, int ret, int flags) { return tr_socket_call(sk, TR_SENT, ret, 0); }
+
+/* The same points by the ends of the address families' functions: Linux before 6.3 has no tracepoints in
+ * sockets. */
+#define TR_RECEIVES(function)                                                                                \
+	SEC("fexit/" #function)                                                                              \
+	int BPF_PROG(function##_ended, struct socket *sock, void *message, __u64 size, int flags, int ret)   \
+	{                                                                                                    \
+		return tr_socket_call(sock->sk, TR_RECEIVED, ret, flags);                                    \
+	}
+#define TR_SENDS(function)                                                                                   \
+	SEC("fexit/" #function)                                                                              \
+	int BPF_PROG(function##_ended, struct socket *sock, void *message, __u64 size, int ret)              \
+	{                                                                                                    \
+		return tr_socket_call(sock->sk, TR_SENT, ret, 0);                                            \
+	}
+TR_RECEIVES(inet_recvmsg)
+TR_RECEIVES(inet6_recvmsg)
+TR_RECEIVES(unix_stream_recvmsg)
+TR_RECEIVES(unix_dgram_recvmsg)
+TR_SENDS(inet_sendmsg)
+TR_SENDS(inet6_sendmsg)
+TR_SENDS(unix_stream_sendmsg)
+TR_SENDS(unix_dgram_sendmsg)
+
+/* --- the device's queue
+ * ------------------------------------------------------------------------------------------ */
+
+/* Whether this is the device that the route leads to. Below a VLAN, a bond or a bridge the same packet is
+ * queued once more. */
+static __always_inline bool tr_is_first_device(const struct sk_buff *skb)
+{
+	struct dst_entry *route = (struct dst_entry *)(skb->_skb_refdst & ~1ul);
+
+	return !route || BPF_CORE_READ(route, dev) == skb->dev;
+}
+
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(device_queued, struct sk_buff *skb)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct sock *sk = skb->sk;
+	struct tr_record record = {};
+	struct tr_socket socket;
+	const unsigned char *transport_header;
+	__u32 transport, header = 8;
+	__s64 before;
+
+	if (!sk || !tr_is_wanted(task))
+		return 0;
+	socket = tr_describe(sk);
+	transport = tr_transport(&socket);
+	if (transport > TR_TCP)
+		return 0;
+	transport_header = skb->head + skb->transport_header;
+	if (transport == TR_TCP) {
+		__u8 offset = 0;
+
+		bpf_probe_read_kernel(&offset, sizeof(offset), transport_header + 12);
+		header = (offset >> 4) * 4;
+	}
+	before = transport_header - skb->data;
+	barrier_var(
+	    before); /* a difference of two pointers: the compiler shall not add to one of them in 32 bits */
+	before += header;
+	if (skb->len <= before || !tr_is_first_device(skb)) /* the former: an acknowledgement */
+		return 0;
+	record.time_ns = bpf_ktime_get_ns();
+	record.socket = socket.cookie;
+	record.thread = task->pid;
+	record.bytes = skb->len - before;
+	record.point = TR_QUEUED;
+	record.transport = transport;
+	if (config.id_bytes && transport == TR_UDP)
+		tr_read_packet_id(&record, transport_header + header, skb->len - skb->data_len - before);
+	tr_note(&record);
+	return 0;
+}
+
+/* --- the end of system calls, where a kernel has no tracepoints in sockets (before Linux 6.3)
+ * ----------------------- */
+
+#define S_IFMT 0170000
+#define S_IFSOCK 0140000
+
+/* The socket behind a descriptor of the task; NULL: it is something else. */
+static __always_inline struct sock *tr_socket_of(struct task_struct *task, __u32 descriptor)
+{
+	struct fdtable *table = task->files->fdt;
+	struct file *file = NULL;
+	struct socket *socket;
+
+	if (descriptor >= table->max_fds)
+		return NULL;
+	bpf_probe_read_kernel(&file, sizeof(file), table->fd + descriptor);
+	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+		return NULL;
+	socket = BPF_CORE_READ(file, private_data);
+	return BPF_CORE_READ(socket, sk);
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(call_ended, struct pt_regs *regs, long ret)
+{
+	struct task_struct *task;
+	struct tr_socket socket;
+	struct sock *sk;
+	__u32 point = TR_SENT;
+	__u16 several = 0;
+	__u64 flags = 0;
+
+	if (ret <= 0)
+		return 0;
+	switch (regs->orig_ax) {
+	case CALL_RECVFROM:
+		flags = regs->r10;
+		point = TR_RECEIVED;
+		break;
+	case CALL_RECVMSG:
+		flags = regs->dx;
+		point = TR_RECEIVED;
+		break;
+	case CALL_RECVMMSG:
+		flags = regs->r10;
+		several = TR_SEVERAL;
+		/* fallthrough */
+	case CALL_READ:
+	case CALL_READV:
+		point = TR_RECEIVED;
+		break;
+	case CALL_SENDMMSG:
+		several = TR_SEVERAL;
+		break;
+	case CALL_WRITE:
+	case CALL_WRITEV:
+	case CALL_SENDTO:
+	case CALL_SENDMSG:
+		break;
+	default:
+		return 0;
+	}
+	task = bpf_get_current_task_btf();
+	if (flags & (MSG_PEEK | MSG_ERRQUEUE) || !tr_is_wanted(task))
+		return 0;
+	sk = tr_socket_of(task, regs->di);
+	if (!sk)
+		return 0;
+	socket = tr_describe_read(sk);
+	if (!socket.cookie) /* the kernel gives cookies when asked for them, and cannot be asked here */
+		socket.cookie = (__u64)sk;
+	tr_moved(task, point, &socket, ret, regs->orig_ax, regs->si, several);
+	return 0;
+}

@@ -1,0 +1,87 @@
+//! What can go wrong while tracing, each with what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::hooks::Refusal;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Failure of a trace.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// What is to be traced makes no sense.
+    #[error("{0}")]
+    Argument(String),
+    /// There is no such process.
+    #[error("no process {0} (`ps -e` lists them; its number must be that of this PID namespace)")]
+    NoProcess(u32),
+    /// The process may not use BPF.
+    #[error("tracing needs root (or CAP_BPF and CAP_PERFMON): {0}")]
+    Permission(io::Error),
+    /// Process numbers of this namespace are not those that hooks see.
+    #[error(
+        "this shell is in a PID namespace of its own (a container): hooks see the host's process numbers; run on the host, or select by --comm, --port or --cgroup"
+    )]
+    PidNamespace,
+    /// No rung of the ladder holds.
+    #[error("this kernel lets no hook be attached: {}", .0.iter().map(|r| format!("{}: {}", r.rung.name(), r.reason)).collect::<Vec<_>>().join("; "))]
+    NoHooks(Vec<Refusal>),
+    /// A file could not be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A system call failed.
+    #[error("{operation}: {source}")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The machine was too restless.
+    #[error(
+        "the processor's speed changed too often: {kept} of {rounds} rounds can be used; try again on a quieter machine"
+    )]
+    Restless {
+        /// Rounds that passed the gate.
+        kept: usize,
+        /// Rounds made.
+        rounds: usize,
+    },
+}
+
+impl Error {
+    pub(crate) fn system(operation: &'static str) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::System { operation, source }
+    }
+
+    pub(crate) fn bpf(operation: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
+        move |error| Error::System { operation, source: io_error(&error) }
+    }
+}
+
+/// The system's error inside one of libbpf-rs, which tells its number only in its text.
+pub(crate) fn io_error(error: &libbpf_rs::Error) -> io::Error {
+    let text = format!("{error:#}");
+    let number =
+        text.rsplit_once("(os error ").and_then(|(_, number)| number.trim_end_matches(')').parse().ok());
+    number.map_or_else(|| io::Error::other(text), io::Error::from_raw_os_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_an_error_is_found() {
+        let error = libbpf_rs::Error::from_raw_os_error(3);
+        assert_eq!(io_error(&error).raw_os_error(), Some(3));
+    }
+}

@@ -1,0 +1,260 @@
+//! The ladder of hooks: each rung takes the same points in another way, and the first that loads and attaches is used.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Once;
+
+use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::{Link, MapCore, MapHandle, Object, ObjectBuilder, PrintLevel, Program, set_print};
+
+use crate::error::{Error, Result, io_error};
+use crate::filter::Filter;
+use crate::layout;
+use crate::record::{IdAt, Transport};
+
+/// An object file as bytes, aligned as ELF wants it.
+#[repr(C, align(16))]
+struct Aligned<T: ?Sized>(T);
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o")));
+
+const QUEUE: &str = "device_queued";
+
+/// A way to take the points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rung {
+    /// Programs at the ends of the address families' functions (fexit).
+    Functions,
+    /// Tracepoints inside sockets (Linux 6.3).
+    Sockets,
+    /// A tracepoint at the end of every system call.
+    SystemCalls,
+}
+
+impl Rung {
+    /// From the first choice to the last.
+    pub const ALL: [Rung; 3] = [Rung::Functions, Rung::Sockets, Rung::SystemCalls];
+
+    /// The name in outputs and on the command line.
+    pub fn name(self) -> &'static str {
+        ["functions", "sockets", "system-calls"][self as usize]
+    }
+
+    /// What it hooks into, and who pays for that.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Rung::Functions => {
+                "fexit of inet_recvmsg, inet_sendmsg and the like: every process pays at its socket calls, none elsewhere"
+            }
+            Rung::Sockets => {
+                "tracepoints sock_recv_length and sock_send_length: every process pays at its socket calls, none elsewhere"
+            }
+            Rung::SystemCalls => {
+                "tracepoint sys_exit: every process pays at each of its system calls while the trace runs"
+            }
+        }
+    }
+
+    fn received(self) -> &'static [&'static str] {
+        match self {
+            Rung::Functions => &[
+                "inet_recvmsg_ended",
+                "inet6_recvmsg_ended",
+                "unix_stream_recvmsg_ended",
+                "unix_dgram_recvmsg_ended",
+            ],
+            Rung::Sockets => &["socket_received"],
+            Rung::SystemCalls => &["call_ended"],
+        }
+    }
+
+    fn sent(self) -> &'static [&'static str] {
+        match self {
+            Rung::Functions => &[
+                "inet_sendmsg_ended",
+                "inet6_sendmsg_ended",
+                "unix_stream_sendmsg_ended",
+                "unix_dgram_sendmsg_ended",
+            ],
+            Rung::Sockets => &["socket_sent"],
+            Rung::SystemCalls => &["call_ended"],
+        }
+    }
+}
+
+/// Why a rung was passed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which.
+    pub rung: Rung,
+    /// In words.
+    pub reason: String,
+}
+
+/// Which point is C, where there is a choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Leaves {
+    /// At the device's queue, before the packet leaves; Unix sockets, which have none: when the send is done.
+    #[default]
+    Queue,
+    /// When the send is done: cheaper, and its cost lies behind the message; on loopback that includes the delivery.
+    Done,
+}
+
+/// What is loaded.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is traced.
+    pub filter: Filter,
+    /// Where messages have an id.
+    pub id: Option<IdAt>,
+    /// Which point is C.
+    pub leaves: Leaves,
+    /// Records that each CPU's ring holds: a power of two.
+    pub slots: u32,
+    /// Only this rung.
+    pub rung: Option<Rung>,
+}
+
+impl Options {
+    /// The defaults: rings of 65,536 records (2.5 MiB a CPU).
+    pub fn new(filter: Filter) -> Options {
+        Options { filter, id: None, leaves: Leaves::Queue, slots: 1 << 16, rung: None }
+    }
+}
+
+/// Hooks in the kernel, attached or not.
+#[derive(Debug)]
+pub(crate) struct Hooks {
+    object: Object,
+    programs: Vec<&'static str>,
+    links: Vec<Link>,
+    pub(crate) rung: Rung,
+    pub(crate) refused: Vec<Refusal>,
+}
+
+impl Hooks {
+    /// Loads and attaches the first rung that holds. Whoever is refused everything learns why.
+    pub(crate) fn attach(options: &Options) -> Result<Hooks> {
+        let mut refused = Vec::new();
+        let mut denied = None;
+        let rungs: Vec<Rung> = options.rung.map_or_else(|| Rung::ALL.to_vec(), |rung| vec![rung]);
+        for rung in rungs {
+            match Hooks::try_rung(options, rung) {
+                Ok(hooks) => return Ok(Hooks { refused, ..hooks }),
+                Err(error) => {
+                    let error = io_error(&error);
+                    refused.push(Refusal { rung, reason: reason(rung, &error) });
+                    denied = Some(error).filter(|error| error.kind() == io::ErrorKind::PermissionDenied);
+                }
+            }
+        }
+        match denied {
+            Some(error) if !rustix::process::geteuid().is_root() => Err(Error::Permission(error)),
+            _ => Err(Error::NoHooks(refused)),
+        }
+    }
+
+    fn try_rung(options: &Options, rung: Rung) -> std::result::Result<Hooks, libbpf_rs::Error> {
+        silence();
+        let transports = &options.filter.transports;
+        let internet = transports.iter().any(|transport| *transport <= Transport::Tcp);
+        let at_queue = internet && options.leaves == Leaves::Queue;
+        // With the device's queue, a UDP message is known without the end of the send.
+        let at_end = !at_queue || transports.iter().any(|transport| *transport != Transport::Udp);
+        let mut programs = rung.received().to_vec();
+        programs.extend(rung.sent().iter().filter(|name| at_end && !rung.received().contains(name)));
+        programs.extend(at_queue.then_some(QUEUE));
+
+        let mut builder = ObjectBuilder::default();
+        let mut open = builder.name("trieline_trace")?.open_memory(&OBJECT.0)?;
+        let cpus = libbpf_rs::num_possible_cpus()? as u32;
+        for mut map in open.maps_mut() {
+            match map.name().to_str() {
+                Some("cpus") => map.set_max_entries(cpus)?,
+                Some("records") => map.set_max_entries(cpus * options.slots)?,
+                Some(name) if name.ends_with(".rodata") => {
+                    let config = layout::config(&options.filter, options.id, options.slots, !at_queue);
+                    map.set_initial_value(&config)?;
+                }
+                _ => {}
+            }
+        }
+        for mut program in open.progs_mut() {
+            let wanted = is_one_of(program.name(), &programs);
+            program.set_autoload(wanted);
+        }
+        let mut hooks =
+            Hooks { object: open.load()?, programs, links: Vec::new(), rung, refused: Vec::new() };
+        hooks.switch_on()?;
+        Ok(hooks)
+    }
+
+    /// Attaches all programs.
+    pub(crate) fn switch_on(&mut self) -> std::result::Result<(), libbpf_rs::Error> {
+        let Hooks { object, programs, .. } = self;
+        let wanted = object.progs_mut().filter(|program| is_one_of(program.name(), programs));
+        self.links = wanted.map(|program| program.attach()).collect::<std::result::Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// Detaches them.
+    pub(crate) fn switch_off(&mut self) {
+        self.links.clear();
+    }
+
+    /// A map by its name.
+    pub(crate) fn map(&self, name: &str) -> Result<MapHandle> {
+        let map = self.object.maps().find(|map| map.name() == name);
+        let map = map.ok_or_else(|| Error::Argument(format!("the BPF object has no map {name}")))?;
+        MapHandle::try_from(&map).map_err(Error::bpf("opening a map"))
+    }
+
+    /// Events for which a hook was not run, because it was running already on that CPU.
+    pub(crate) fn missed(&self) -> u64 {
+        let loaded = self.object.progs().filter(|program| is_one_of(program.name(), &self.programs));
+        let ids: Vec<u32> = loaded.filter_map(|program| Program::id_from_fd(program.as_fd()).ok()).collect();
+        ProgInfoIter::default().filter(|info| ids.contains(&info.id)).map(|info| info.recursion_misses).sum()
+    }
+
+    /// Whether messages are noted at the device's queue.
+    pub(crate) fn at_queue(&self) -> bool {
+        self.programs.contains(&QUEUE)
+    }
+}
+
+fn is_one_of(name: &OsStr, names: &[&str]) -> bool {
+    name.to_str().is_some_and(|name| names.contains(&name))
+}
+
+/// A library does not print: what libbpf says goes to the log.
+fn silence() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        set_print(Some((PrintLevel::Debug, |_, text| tracing::debug!("{}", text.trim_end()))));
+    });
+}
+
+/// The kernel's answer in words.
+fn reason(rung: Rung, error: &io::Error) -> String {
+    const ESRCH: i32 = 3;
+    const EPERM: i32 = 1;
+    let root = rustix::process::geteuid().is_root();
+    match (error.raw_os_error(), rung) {
+        (Some(ESRCH), Rung::Sockets) => "this kernel has no tracepoints in sockets (Linux 6.3)".into(),
+        (Some(ESRCH), _) => "this kernel's BTF does not have the functions".into(),
+        (Some(EPERM), _) if root => match lockdown() {
+            Some(mode) => format!("the kernel refuses them even to root (EPERM; lockdown is `{mode}`)"),
+            None => "the kernel refuses them even to root (EPERM)".into(),
+        },
+        _ => error.to_string(),
+    }
+}
+
+/// The kernel's lockdown, where it is on.
+fn lockdown() -> Option<String> {
+    let text = fs::read_to_string("/sys/kernel/security/lockdown").ok()?;
+    let mode = text.split('[').nth(1)?.split(']').next()?;
+    (mode != "none").then(|| mode.to_owned())
+}

@@ -1,0 +1,153 @@
+//! Finds out which message that left a process is the one that came in: by the thread that handled it, or by an id that it carries.
+//!
+//! What cannot be told is counted as such and never guessed.
+
+mod by_id;
+mod by_thread;
+mod sends;
+
+use crate::record::{Point, Record};
+use by_id::Ids;
+use by_thread::Threads;
+use sends::Sends;
+
+/// What makes two records the same message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The thread: what it sends after a receive, and before the next one, is what it received.
+    Thread,
+    /// The id in the payload, whichever thread sends it.
+    Id,
+}
+
+/// A message that came in and went out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Point B.
+    pub received: Record,
+    /// Point C: [`Point::Queued`] or [`Point::Sent`].
+    pub sent: Record,
+    /// Calls that read it; more than one only from streams.
+    pub reads: u32,
+}
+
+impl Message {
+    /// T2: nanoseconds in the process.
+    pub fn inside_ns(&self) -> u64 {
+        self.sent.time_ns.saturating_sub(self.received.time_ns)
+    }
+
+    /// Whether it went back by the socket that it came in by.
+    pub fn is_reply(&self) -> bool {
+        self.received.socket == self.sent.socket
+    }
+}
+
+/// What became of the records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Receives.
+    pub received: u64,
+    /// Sends, each once, whether seen at the device's queue, at the end of the call or at both.
+    pub sent: u64,
+    /// Messages: a receive, or several reads of one, with the send that it led to.
+    pub matched: u64,
+    /// Reads beyond a message's first, from the same stream.
+    pub pieces: u64,
+    /// Sends beyond a message's first: fan-out, or one message sent in parts.
+    pub copies: u64,
+    /// Receives of which several came before a send, so that nobody can tell which led to it; with ids: ids seen twice.
+    pub ambiguous: u64,
+    /// Receives that no send followed.
+    pub unanswered: u64,
+    /// Sends that no receive came before; with ids: of which no receive had the id.
+    pub unasked: u64,
+    /// Sends over TCP that the kernel queued only later, outside the call: C is the end of the call instead.
+    pub queued_later: u64,
+    /// With ids: messages too short for theirs.
+    pub short: u64,
+    /// With ids: messages whose bytes the hook could not see.
+    pub unreadable: u64,
+}
+
+/// Joins records that come in the order of time.
+#[derive(Debug)]
+pub struct Joiner {
+    sends: Sends,
+    with: With,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+enum With {
+    Threads(Threads),
+    Ids(Ids),
+}
+
+impl Joiner {
+    /// `at_queue`: whether UDP and TCP are noted at the device's queue ([`crate::Tracer::at_queue`]).
+    pub fn new(by: By, at_queue: bool) -> Joiner {
+        let with = match by {
+            By::Thread => With::Threads(Threads::default()),
+            By::Id => With::Ids(Ids::default()),
+        };
+        Joiner { sends: Sends::new(at_queue), with, counts: Counts::default() }
+    }
+
+    /// The next record; whole messages go to `each`.
+    pub fn take(&mut self, record: Record, each: impl FnMut(Message)) {
+        let record = match record.point {
+            Point::Received => record,
+            Point::Queued | Point::Sent => match self.sends.take(record, &mut self.counts) {
+                Some(send) => send,
+                None => return,
+            },
+        };
+        *(if record.point == Point::Received { &mut self.counts.received } else { &mut self.counts.sent }) +=
+            1;
+        match &mut self.with {
+            With::Threads(threads) => threads.take(record, &mut self.counts, each),
+            With::Ids(ids) => ids.take(record, &mut self.counts, each),
+        }
+    }
+
+    /// There are no more records.
+    pub fn finish(&mut self, each: impl FnMut(Message)) {
+        match &mut self.with {
+            With::Threads(threads) => threads.finish(&mut self.counts, each),
+            With::Ids(ids) => ids.finish(&mut self.counts),
+        }
+    }
+
+    /// What became of the records so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::record::{Flags, Transport};
+
+    /// Thread, socket, time; the rest is the same in all.
+    pub(crate) fn record(
+        point: Point,
+        transport: Transport,
+        thread: u32,
+        socket: u64,
+        time_ns: u64,
+    ) -> Record {
+        Record { time_ns, socket, id: None, thread, bytes: 64, point, transport, flags: Flags(0) }
+    }
+
+    pub(crate) fn join(by: By, at_queue: bool, records: &[Record]) -> (Vec<Message>, Counts) {
+        let mut joiner = Joiner::new(by, at_queue);
+        let mut messages = Vec::new();
+        for record in records {
+            joiner.take(*record, |message| messages.push(message));
+        }
+        joiner.finish(|message| messages.push(message));
+        (messages, joiner.counts())
+    }
+}

@@ -1,0 +1,147 @@
+//! What a hook notes: one event of one message at one point.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Where a message was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Point {
+    /// The kernel has copied it to the process: before the receiving call returns. Point B.
+    Received,
+    /// It is handed to the device's queue, inside the sending call. Point C of UDP and TCP.
+    Queued,
+    /// The kernel has taken it from the process: before the sending call returns. Point C of Unix sockets. On a loopback device
+    /// and for Unix sockets it has reached the receiver's socket by then.
+    Sent,
+}
+
+impl Point {
+    /// In the order of `enum tr_point`.
+    pub const ALL: [Point; 3] = [Point::Received, Point::Queued, Point::Sent];
+
+    /// The name in outputs.
+    pub fn name(self) -> &'static str {
+        ["received", "queued", "sent"][self as usize]
+    }
+}
+
+/// What carried it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Transport {
+    /// UDP over IPv4 or IPv6.
+    Udp,
+    /// TCP over IPv4 or IPv6.
+    Tcp,
+    /// A Unix stream socket.
+    UnixStream,
+    /// A Unix socket with message borders.
+    UnixDatagram,
+}
+
+impl Transport {
+    /// In the order of `enum tr_transport`.
+    pub const ALL: [Transport; 4] =
+        [Transport::Udp, Transport::Tcp, Transport::UnixStream, Transport::UnixDatagram];
+
+    /// The name in outputs and on the command line.
+    pub fn name(self) -> &'static str {
+        ["udp", "tcp", "unix-stream", "unix-datagram"][self as usize]
+    }
+
+    /// Whether messages have no borders in it.
+    pub fn is_stream(self) -> bool {
+        matches!(self, Transport::Tcp | Transport::UnixStream)
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// `enum tr_flags`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(pub u16);
+
+impl Flags {
+    /// The id was read.
+    pub fn has_id(self) -> bool {
+        self.0 & 1 != 0
+    }
+    /// The message, or its first buffer, ends before the id does.
+    pub fn is_short(self) -> bool {
+        self.0 & 2 != 0
+    }
+    /// The hook does not see where the message lies: io_uring, recvmmsg, sendmmsg, a packet in fragments.
+    pub fn has_no_buffer(self) -> bool {
+        self.0 & 4 != 0
+    }
+    /// The memory could not be read.
+    pub fn is_fault(self) -> bool {
+        self.0 & 8 != 0
+    }
+    /// One record for a call that moved several messages; `bytes` is their number.
+    pub fn is_several(self) -> bool {
+        self.0 & 16 != 0
+    }
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// The kernel's cookie of the socket; 0: it has none yet.
+    pub socket: u64,
+    /// The message's id, its first byte lowest.
+    pub id: Option<u64>,
+    /// The thread whose call it was (in the host's PID namespace).
+    pub thread: u32,
+    /// Bytes moved.
+    pub bytes: u32,
+    /// Where.
+    pub point: Point,
+    /// What carried it.
+    pub transport: Transport,
+    /// What is known of the id.
+    pub flags: Flags,
+}
+
+/// Where a message has its id: `OFFSET:BYTES`, one to eight bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdAt {
+    /// Bytes before it.
+    pub offset: u32,
+    /// Its own.
+    pub bytes: u8,
+}
+
+impl FromStr for IdAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "id `{text}`: expected OFFSET:BYTES, as in 0:8, with 1 to 8 bytes and an offset up to 65535"
+            )
+        };
+        let (offset, bytes) = text.split_once(':').ok_or_else(wrong)?;
+        let offset = offset.parse::<u16>().map_err(|_| wrong())?.into();
+        let bytes = bytes.parse().ok().filter(|bytes| (1..=8).contains(bytes)).ok_or_else(wrong)?;
+        Ok(IdAt { offset, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_offset_and_bytes() {
+        assert_eq!("16:4".parse(), Ok(IdAt { offset: 16, bytes: 4 }));
+        for bad in ["", "8", "0:0", "0:9", "65536:1", "-1:4", "a:b"] {
+            assert!(bad.parse::<IdAt>().unwrap_err().contains("OFFSET:BYTES"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Reads what the hooks have noted: each CPU's ring in order, all CPUs' records merged by time, what was overwritten counted exactly.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use libbpf_rs::MapHandle;
+use memmap2::{MmapOptions, MmapRaw};
+
+use crate::error::{Error, Result};
+use crate::layout::{self, CPU_WORDS, RECORD_WORDS};
+use crate::record::Record;
+
+/// How much older than the reading a record must be before it is passed on: a hook on another CPU may have read the clock
+/// and not yet claimed its record.
+const SETTLE_NS: u64 = 1_000_000;
+
+/// A BPF array that is mapped.
+#[derive(Debug)]
+struct Words(MmapRaw);
+
+impl Words {
+    fn of(map: &MapHandle, words: usize) -> Result<Words> {
+        let mapped = MmapOptions::new().len(words * 8).map_raw_read_only(&map.as_fd());
+        mapped.map(Words).map_err(Error::system("mapping a ring"))
+    }
+
+    fn get(&self) -> &[AtomicU64] {
+        // SAFETY: mapped until drop, page-aligned; the kernel zeroes and never moves it; in this process the words
+        // are only loaded, atomically.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() / 8) }
+    }
+}
+
+/// All CPUs' rings.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    cpus: Words,
+    records: Words,
+    slots: u64,
+    /// Of each CPU: records read or lost so far.
+    read: Vec<u64>,
+    lost: u64,
+    late: u64,
+    /// Read and not yet passed on.
+    waiting: Vec<Record>,
+    /// Records up to this time have been passed on.
+    passed_ns: u64,
+}
+
+impl Ring {
+    pub(crate) fn map(cpus: &MapHandle, records: &MapHandle, cpu_count: usize, slots: u32) -> Result<Ring> {
+        Ok(Ring {
+            cpus: Words::of(cpus, cpu_count * CPU_WORDS)?,
+            records: Words::of(records, cpu_count * slots as usize * RECORD_WORDS)?,
+            slots: slots.into(),
+            read: vec![0; cpu_count],
+            lost: 0,
+            late: 0,
+            waiting: Vec::new(),
+            passed_ns: 0,
+        })
+    }
+
+    /// Records overwritten before they were read.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Records that came after younger ones had been passed on.
+    pub(crate) fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// Passes on what is there, in the order of time; with `all` also the youngest, for when the hooks are off.
+    pub(crate) fn poll(&mut self, all: bool, mut each: impl FnMut(Record)) {
+        let mut until = if all { u64::MAX } else { monotonic_ns().saturating_sub(SETTLE_NS) };
+        for cpu in 0..self.read.len() {
+            until = until.min(self.read_cpu(cpu));
+        }
+        self.waiting.sort_by_key(|record| record.time_ns);
+        let ready = self.waiting.partition_point(|record| record.time_ns < until);
+        for record in self.waiting.drain(..ready) {
+            self.late += u64::from(record.time_ns < self.passed_ns);
+            self.passed_ns = self.passed_ns.max(record.time_ns);
+            each(record);
+        }
+    }
+
+    /// Reads a CPU's ring to its end, or to a record that is claimed and not yet written: then the time of the one before.
+    fn read_cpu(&mut self, cpu: usize) -> u64 {
+        let claimed = &self.cpus.get()[cpu * CPU_WORDS];
+        let ring = &self.records.get()[cpu * self.slots as usize * RECORD_WORDS..];
+        let mut next = self.read[cpu];
+        let mut stuck = u64::MAX;
+        let mut last_ns = 0;
+        loop {
+            let end = claimed.load(Ordering::Acquire);
+            if end - next > self.slots {
+                let gone = end - next - self.slots;
+                self.lost += gone;
+                next += gone;
+            }
+            if next == end {
+                break;
+            }
+            let at = (next % self.slots) as usize * RECORD_WORDS;
+            let slot = &ring[at..at + RECORD_WORDS];
+            if layout::sequence(slot[RECORD_WORDS - 1].load(Ordering::Acquire)) != next as u32 + 1 {
+                if claimed.load(Ordering::Acquire) - next > self.slots {
+                    continue; // overwritten meanwhile
+                }
+                stuck = last_ns;
+                break;
+            }
+            let words = std::array::from_fn(|word| slot[word].load(Ordering::Relaxed));
+            fence(Ordering::Acquire);
+            if claimed.load(Ordering::Relaxed) - next > self.slots {
+                continue; // overwritten while it was read
+            }
+            next += 1;
+            if let Some(record) = layout::record(words) {
+                last_ns = record.time_ns;
+                self.waiting.push(record);
+            }
+        }
+        self.read[cpu] = next;
+        stuck
+    }
+}
+
+/// `CLOCK_MONOTONIC`, the clock of the hooks.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

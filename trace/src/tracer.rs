@@ -1,0 +1,83 @@
+//! A trace under way: hooks attached, records read.
+
+use crate::error::{Error, Result};
+use crate::hooks::{Hooks, Options, Refusal, Rung};
+use crate::record::Record;
+use crate::ring::Ring;
+
+/// Hooks that are attached until this is dropped.
+#[derive(Debug)]
+pub struct Tracer {
+    hooks: Hooks,
+    ring: Ring,
+}
+
+/// What the tracer itself saw and missed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Records overwritten before they were read: exact, by their sequence numbers.
+    pub lost: u64,
+    /// Events for which a hook was not run, as it was running already on that CPU.
+    pub missed: u64,
+    /// Records that came after younger ones had been passed on.
+    pub late: u64,
+}
+
+impl Tracer {
+    /// Attaches the hooks.
+    pub fn start(options: &Options) -> Result<Tracer> {
+        options.filter.check()?;
+        Tracer::attach(options)
+    }
+
+    /// The same for a filter that is known to be right.
+    pub(crate) fn attach(options: &Options) -> Result<Tracer> {
+        if !options.slots.is_power_of_two() || options.slots > 1 << 24 {
+            let slots = options.slots;
+            return Err(Error::Argument(format!(
+                "ring of {slots} records: expected a power of two up to 16777216"
+            )));
+        }
+        let hooks = Hooks::attach(options)?;
+        let cpus = libbpf_rs::num_possible_cpus().map_err(Error::bpf("counting CPUs"))?;
+        let ring = Ring::map(&hooks.map("cpus")?, &hooks.map("records")?, cpus, options.slots)?;
+        Ok(Tracer { hooks, ring })
+    }
+
+    /// The rung that holds.
+    pub fn rung(&self) -> Rung {
+        self.hooks.rung
+    }
+
+    /// Rungs that were tried before.
+    pub fn refused(&self) -> &[Refusal] {
+        &self.hooks.refused
+    }
+
+    /// Whether UDP and TCP are noted at the device's queue.
+    pub fn at_queue(&self) -> bool {
+        self.hooks.at_queue()
+    }
+
+    /// Passes on what was noted up to about a millisecond ago, in the order of time. Nothing wakes the caller: call it every few
+    /// milliseconds; a CPU's ring holds [`Options::slots`] records.
+    pub fn poll(&mut self, each: impl FnMut(Record)) {
+        self.ring.poll(false, each);
+    }
+
+    /// Detaches the hooks and passes on the rest.
+    pub fn stop(&mut self, each: impl FnMut(Record)) {
+        self.hooks.switch_off();
+        self.ring.poll(true, each);
+    }
+
+    /// Attaches them again.
+    pub(crate) fn resume(&mut self) -> Result<()> {
+        self.hooks.switch_on().map_err(Error::bpf("attaching the hooks"))
+    }
+
+    /// What was missed so far.
+    pub fn seen(&self) -> Seen {
+        Seen { lost: self.ring.lost(), missed: self.hooks.missed(), late: self.ring.late() }
+    }
+}

@@ -1,0 +1,104 @@
+//! Which transports and system calls each rung of the ladder sees: real processes, every message checked against the clocks of the
+//! client and of the broker, and the table in docs/trace.md compared with what is found.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Relay, TRANSPORTS, Trip};
+use trieline_trace::{By, Filter, IdAt, Joiner, Message, Options, Point, Rung, Tracer};
+
+const STYLES: [&str; 8] = ["read", "readv", "recv", "recvmsg", "recvmmsg", "epoll", "splice", "uring"];
+const MESSAGES: usize = 200;
+const DOCUMENT: &str = include_str!("../../docs/trace.md");
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("SKIP: tracing needs root");
+    }
+    is_root
+}
+
+/// What a cell of the table says: `all` only if every message was found where all clocks agree that it was.
+fn cell(transport: &str, style: &str, rung: Rung, id: Option<IdAt>) -> String {
+    let mut relay = Relay::start(transport, style);
+    let filter = Filter { processes: vec![relay.pid()], ..Filter::default() };
+    let options = Options { rung: Some(rung), id, ..Options::new(filter) };
+    let mut tracer = match Tracer::start(&options) {
+        Ok(tracer) => tracer,
+        Err(error) => panic!("{transport} {style} {}: {error}", rung.name()),
+    };
+    let mut joiner = Joiner::new(if id.is_some() { By::Id } else { By::Thread }, tracer.at_queue());
+    let trips: Vec<Trip> = (0..MESSAGES).map(|id| relay.pass(id as u64)).collect();
+    // The last send may end after its message has arrived.
+    std::thread::sleep(Duration::from_millis(5));
+    let mut messages: Vec<Message> = Vec::new();
+    tracer.stop(|record| joiner.take(record, |message| messages.push(message)));
+    joiner.finish(|message| messages.push(message));
+    let clocks = relay.end();
+
+    let seen = tracer.seen();
+    assert_eq!((seen.lost, seen.missed), (0, 0), "{transport} {style}");
+    assert_eq!(clocks.len(), MESSAGES);
+    let counts = joiner.counts();
+    if messages.is_empty() {
+        return format!("none: {} received, {} sent", part(counts.received), part(counts.sent));
+    }
+    assert_eq!(messages.len(), MESSAGES, "{transport} {style} {}: {counts:?}", rung.name());
+    for (index, ((message, trip), (after, before))) in messages.iter().zip(&trips).zip(clocks).enumerate() {
+        let (b, c) = (message.received.time_ns, message.sent.time_ns);
+        let what = format!(
+            "{transport} {style} {}: message {index}: {message:?} {trip:?} {after} {before}",
+            rung.name()
+        );
+        assert!(trip.sent_ns <= b && after <= before && before <= c, "{what}");
+        // At the end of a system call its result is not yet in the process, either.
+        assert!(b <= after, "{what}");
+        // The end of a send comes after the delivery.
+        assert!(message.sent.point == Point::Sent || c <= trip.received_ns, "{what}");
+        assert_eq!(message.received.id, id.map(|_| index as u64), "{what}");
+        assert!(message.inside_ns() >= before - after && !message.is_reply(), "{what}");
+    }
+    "all".into()
+}
+
+fn part(count: u64) -> &'static str {
+    match count as usize {
+        0 => "none",
+        MESSAGES => "all",
+        _ => "some",
+    }
+}
+
+#[test]
+fn the_table_of_coverage_is_true() {
+    if !is_root() {
+        return;
+    }
+    let mut wrong = Vec::new();
+    for style in STYLES {
+        // Transports with the same cells share a line.
+        let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
+        for transport in TRANSPORTS {
+            let sockets = cell(transport, style, Rung::Sockets, None);
+            let ids = cell(transport, style, Rung::Sockets, Some(IdAt { offset: 8, bytes: 8 }));
+            let calls = cell(transport, style, Rung::SystemCalls, None);
+            let cells = format!("{sockets} | {ids} | {calls}");
+            match lines.iter_mut().find(|(known, _)| *known == cells) {
+                Some((_, transports)) => transports.push(transport),
+                None => lines.push((cells, vec![transport])),
+            }
+        }
+        for (cells, transports) in lines {
+            let transports = if transports == TRANSPORTS { "every".into() } else { transports.join(", ") };
+            let line = format!("| {style} | {transports} | {cells} |");
+            if !DOCUMENT.contains(&line) {
+                wrong.push(line);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "docs/trace.md does not say this:\n{}", wrong.join("\n"));
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * A broker for tests: passes messages from descriptor 0 to descriptor 1 by the system calls that it is told
+ * to use. At the end it prints to standard error, for each message, its own clock after the receive and
+ * before the send.
+ *
+ * usage: relay read|readv|recv|recvmsg|recvmmsg|epoll|splice|uring
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BYTES 65536
+#define MESSAGES_MAX 1000000
+
+static char buffer[BYTES];
+static uint64_t received_ns[MESSAGES_MAX], sending_ns[MESSAGES_MAX];
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000000000ull + time.tv_nsec;
+}
+
+static void die(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
+static struct iovec whole = {.iov_base = buffer, .iov_len = BYTES};
+
+static ssize_t by_read(int fd, size_t bytes)
+{
+	return bytes ? write(fd, buffer, bytes) : read(fd, buffer, BYTES);
+}
+
+static ssize_t by_readv(int fd, size_t bytes)
+{
+	struct iovec part = {.iov_base = buffer, .iov_len = bytes};
+
+	return bytes ? writev(fd, &part, 1) : readv(fd, &whole, 1);
+}
+
+static ssize_t by_recv(int fd, size_t bytes)
+{
+	return bytes ? send(fd, buffer, bytes, 0) : recv(fd, buffer, BYTES, 0);
+}
+
+static ssize_t by_recvmsg(int fd, size_t bytes)
+{
+	struct iovec part = {.iov_base = buffer, .iov_len = bytes ? bytes : BYTES};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+
+	return bytes ? sendmsg(fd, &message, 0) : recvmsg(fd, &message, 0);
+}
+
+static ssize_t by_recvmmsg(int fd, size_t bytes)
+{
+	struct iovec part = {.iov_base = buffer, .iov_len = bytes ? bytes : BYTES};
+	struct mmsghdr message = {.msg_hdr = {.msg_iov = &part, .msg_iovlen = 1}};
+	int done = bytes ? sendmmsg(fd, &message, 1, 0) : recvmmsg(fd, &message, 1, 0, NULL);
+
+	return done == 1 ? (ssize_t)message.msg_len : done;
+}
+
+static ssize_t by_epoll(int fd, size_t bytes)
+{
+	static int epoll = -1;
+	struct epoll_event event = {.events = EPOLLIN};
+	ssize_t got;
+
+	if (bytes)
+		return send(fd, buffer, bytes, 0);
+	if (epoll < 0) {
+		epoll = epoll_create1(0);
+		if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ||
+		    fcntl(fd, F_SETFL, O_NONBLOCK))
+			die("epoll");
+	}
+	/* Asks until nothing is left, as event loops do, then waits. */
+	while ((got = recv(fd, buffer, BYTES, 0)) < 0 && errno == EAGAIN)
+		epoll_wait(epoll, &event, 1, -1);
+	return got;
+}
+
+static ssize_t by_splice(int fd, size_t bytes)
+{
+	static int ends[2] = {-1, -1};
+
+	if (ends[0] < 0 && pipe(ends))
+		die("pipe");
+	return bytes ? splice(ends[0], NULL, fd, NULL, bytes, 0) : splice(fd, NULL, ends[1], NULL, BYTES, 0);
+}
+
+/* One request at a time, by the bare system calls. */
+static ssize_t by_uring(int fd, size_t bytes)
+{
+	static int ring = -1;
+	static char *queue;
+	static struct io_uring_sqe *requests;
+	static struct io_uring_params setup;
+	unsigned *tail, *head, *index;
+	struct io_uring_cqe *answers;
+	ssize_t done;
+
+	if (ring < 0) {
+		ring = syscall(SYS_io_uring_setup, 4, &setup);
+		if (ring < 0)
+			die("io_uring_setup");
+		queue = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
+		requests = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQES);
+		if (queue == MAP_FAILED || requests == MAP_FAILED ||
+		    !(setup.features & IORING_FEAT_SINGLE_MMAP))
+			die("mapping the ring");
+	}
+	tail = (unsigned *)(queue + setup.sq_off.tail);
+	index = (unsigned *)(queue + setup.sq_off.array);
+	head = (unsigned *)(queue + setup.cq_off.head);
+	answers = (struct io_uring_cqe *)(queue + setup.cq_off.cqes);
+	requests[0] = (struct io_uring_sqe){
+	    .opcode = bytes ? IORING_OP_SEND : IORING_OP_RECV,
+	    .fd = fd,
+	    .addr = (uintptr_t)buffer,
+	    .len = bytes ? bytes : BYTES,
+	};
+	index[*tail & (setup.sq_entries - 1)] = 0;
+	__atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
+	if (syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) < 0)
+		die("io_uring_enter");
+	done = answers[*head & (setup.cq_entries - 1)].res;
+	__atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
+	if (done < 0)
+		errno = -done;
+	return done;
+}
+
+/* Receives without `bytes`, sends with them. */
+static const struct {
+	const char *name;
+	ssize_t (*move)(int fd, size_t bytes);
+} styles[] = {
+    {"read", by_read},	       {"readv", by_readv}, {"recv", by_recv},	   {"recvmsg", by_recvmsg},
+    {"recvmmsg", by_recvmmsg}, {"epoll", by_epoll}, {"splice", by_splice}, {"uring", by_uring},
+};
+
+int main(int count, char **arguments)
+{
+	ssize_t (*move)(int, size_t) = NULL;
+	size_t messages = 0;
+	ssize_t got;
+
+	for (size_t i = 0; count == 2 && i < sizeof(styles) / sizeof(*styles); i++)
+		if (!strcmp(arguments[1], styles[i].name))
+			move = styles[i].move;
+	if (!move) {
+		fprintf(stderr, "usage: relay read|readv|recv|recvmsg|recvmmsg|epoll|splice|uring\n");
+		return 2;
+	}
+	while ((got = move(0, 0)) > 0 && messages < MESSAGES_MAX) {
+		received_ns[messages] = now();
+		sending_ns[messages++] = now();
+		if (move(1, got) != got)
+			die("sending");
+	}
+	if (got < 0)
+		die("receiving");
+	for (size_t i = 0; i < messages; i++)
+		fprintf(stderr, "%llu %llu\n", (unsigned long long)received_ns[i],
+			(unsigned long long)sending_ns[i]);
+	return 0;
+}
