@@ -89,7 +89,8 @@ struct What {
     /// Only these transports, several with commas between: udp, tcp, unix-stream, unix-datagram
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = transport)]
     transport: Vec<Transport>,
-    /// Join by an id in the message, BYTES (1 to 8) at OFFSET, instead of by the thread
+    /// Join by an id in the message, BYTES (1 to 8) at OFFSET, instead of by the thread; RECEIVED/SENT:BYTES where it is sent at
+    /// another offset
     #[arg(long, value_name = "OFFSET:BYTES")]
     id: Option<IdAt>,
     /// C is the end of the send, not the device's queue

@@ -35,7 +35,7 @@ enum tr_flags {
 /* One event. */
 struct tr_record {
 	__u64 time_ns; /* CLOCK_MONOTONIC */
-	__u64 socket;  /* the kernel's socket cookie */
+	__u64 socket;  /* its address */
 	__u64 id;      /* bytes of the message, the first one lowest; 0 without TR_HAS_ID */
 	__u32 thread;
 	__u32 bytes;
@@ -59,13 +59,13 @@ struct tr_config {
 	__u32 cgroup_level;
 	__u32 tgids; /* how many of `tgid` are set; 0: any process */
 	__u32 tgid[TR_TGIDS_MAX];
-	__u32 descendants; /* also processes that descend from these */
-	__u32 transports;  /* bit of each enum tr_transport */
-	__u32 port;	   /* local or remote; 0: any */
-	__u32 slots_mask;  /* records a CPU can hold, a power of two, less one */
-	__u32 id_offset;
-	__u32 id_bytes; /* 0: no id */
-	__u32 sent_udp; /* note UDP when sent as well: where there is no hook at the device queue */
+	__u32 descendants;  /* also processes that descend from these */
+	__u32 transports;   /* bit of each enum tr_transport */
+	__u32 port;	    /* local or remote; 0: any */
+	__u32 slots_mask;   /* records a CPU can hold, a power of two, less one */
+	__u32 id_offset[2]; /* in what is received, in what is sent */
+	__u32 id_bytes;	    /* 0: no id */
+	__u32 sent_udp;	    /* note UDP when sent as well: where there is no hook at the device queue */
 };
 
 #endif

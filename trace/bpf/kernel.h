@@ -30,15 +30,10 @@ enum { MSG_PEEK = 0x2, MSG_ERRQUEUE = 0x2000 };
 
 #define RELOCATED __attribute__((preserve_access_index))
 
-typedef struct {
-	__s64 counter;
-} RELOCATED atomic64_t;
-
 struct sock_common {
 	__u16 skc_family;
 	__be16 skc_dport;
 	__u16 skc_num;
-	atomic64_t skc_cookie;
 } RELOCATED;
 
 struct sock {

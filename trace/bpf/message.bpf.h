@@ -38,6 +38,7 @@ struct tr_iovec {
 static __always_inline void tr_read_id(struct tr_record *record, long call, __u64 buffer)
 {
 	struct tr_iovec vector = {.base = buffer, .bytes = record->bytes};
+	__u32 offset = config.id_offset[record->point != TR_RECEIVED], end = offset + config.id_bytes;
 	__u64 id = 0;
 
 	switch (call) {
@@ -60,12 +61,11 @@ static __always_inline void tr_read_id(struct tr_record *record, long call, __u6
 		record->flags |= TR_NO_BUFFER;
 		return;
 	}
-	if (record->bytes < config.id_offset + config.id_bytes ||
-	    vector.bytes < config.id_offset + config.id_bytes) {
+	if (record->bytes < end || vector.bytes < end) {
 		record->flags |= TR_SHORT;
 		return;
 	}
-	if (bpf_probe_read_user(&id, config.id_bytes & 15, (void *)(vector.base + config.id_offset)))
+	if (bpf_probe_read_user(&id, config.id_bytes & 15, (void *)(vector.base + offset)))
 		goto fault;
 	record->id = id;
 	record->flags |= TR_HAS_ID;
@@ -77,13 +77,14 @@ fault:
 /* Reads the id of a datagram that is about to leave, from the packet. */
 static __always_inline void tr_read_packet_id(struct tr_record *record, const void *payload, __u32 linear)
 {
+	__u32 offset = config.id_offset[1], end = offset + config.id_bytes;
 	__u64 id = 0;
 
-	if (record->bytes < config.id_offset + config.id_bytes)
+	if (record->bytes < end)
 		record->flags |= TR_SHORT;
-	else if (linear < config.id_offset + config.id_bytes)
+	else if (linear < end)
 		record->flags |= TR_NO_BUFFER;
-	else if (bpf_probe_read_kernel(&id, config.id_bytes & 15, payload + config.id_offset))
+	else if (bpf_probe_read_kernel(&id, config.id_bytes & 15, payload + offset))
 		record->flags |= TR_FAULT;
 	else {
 		record->id = id;

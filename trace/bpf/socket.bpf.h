@@ -8,7 +8,7 @@
 #include "filter.bpf.h"
 
 struct tr_socket {
-	__u64 cookie;
+	__u64 number; /* of the socket as long as it lives */
 	__u16 family;
 	__u16 type;
 	__u16 protocol;
@@ -22,7 +22,7 @@ static __always_inline struct tr_socket tr_describe(const struct sock *sk)
 	const struct sock_common *common = &sk->__sk_common;
 
 	return (struct tr_socket){
-	    .cookie = common->skc_cookie.counter,
+	    .number = (__u64)sk,
 	    .family = common->skc_family,
 	    .type = sk->sk_type,
 	    .protocol = sk->sk_protocol,
@@ -35,7 +35,7 @@ static __always_inline struct tr_socket tr_describe(const struct sock *sk)
 static __always_inline struct tr_socket tr_describe_read(const struct sock *sk)
 {
 	return (struct tr_socket){
-	    .cookie = BPF_CORE_READ(sk, __sk_common.skc_cookie.counter),
+	    .number = (__u64)sk,
 	    .family = BPF_CORE_READ(sk, __sk_common.skc_family),
 	    .type = BPF_CORE_READ(sk, sk_type),
 	    .protocol = BPF_CORE_READ(sk, sk_protocol),

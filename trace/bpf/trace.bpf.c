@@ -21,7 +21,7 @@ static __always_inline void tr_moved(struct task_struct *task, __u32 point, cons
 	if (transport == TR_TRANSPORTS || (point == TR_SENT && transport == TR_UDP && !config.sent_udp))
 		return;
 	record.time_ns = bpf_ktime_get_ns();
-	record.socket = socket->cookie;
+	record.socket = socket->number;
 	record.thread = task->pid;
 	record.bytes = bytes;
 	record.point = point;
@@ -46,8 +46,6 @@ static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int byte
 	if (bytes <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !tr_is_wanted(task))
 		return 0;
 	socket = tr_describe(sk);
-	if (!socket.cookie)
-		socket.cookie = bpf_get_socket_cookie(sk);
 	regs = config.id_bytes ? (struct pt_regs *)bpf_task_pt_regs(task) : NULL;
 	tr_moved(task, point, &socket, bytes, regs ? regs->orig_ax : 0, regs ? regs->si : 0, 0);
 	return 0;
@@ -128,7 +126,7 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 	if (skb->len <= before || !tr_is_first_device(skb)) /* the former: an acknowledgement */
 		return 0;
 	record.time_ns = bpf_ktime_get_ns();
-	record.socket = socket.cookie;
+	record.socket = socket.number;
 	record.thread = task->pid;
 	record.bytes = skb->len - before;
 	record.point = TR_QUEUED;
@@ -208,8 +206,6 @@ int BPF_PROG(call_ended, struct pt_regs *regs, long ret)
 	if (!sk)
 		return 0;
 	socket = tr_describe_read(sk);
-	if (!socket.cookie) /* the kernel gives cookies when asked for them, and cannot be asked here */
-		socket.cookie = (__u64)sk;
 	tr_moved(task, point, &socket, ret, regs->orig_ax, regs->si, several);
 	return 0;
 }

@@ -40,14 +40,14 @@ pub(crate) fn sequence(last: u64) -> u32 {
     last as u32
 }
 
-/// A record from its words. `None`: no such point or transport, which no hook writes.
-pub(crate) fn record(words: [u64; RECORD_WORDS]) -> Option<Record> {
+/// A record from its words; `salt` hides the socket's address. `None`: no such point or transport, which no hook writes.
+pub(crate) fn record(words: [u64; RECORD_WORDS], salt: u64) -> Option<Record> {
     let [time_ns, socket, id, moved, last] = words;
     let [.., point, transport, low, high] = last.to_le_bytes();
     let flags = Flags(u16::from_le_bytes([low, high]));
     Some(Record {
         time_ns,
-        socket,
+        socket: socket ^ salt,
         id: flags.has_id().then_some(id),
         thread: moved as u32,
         bytes: (moved >> 32) as u32,
@@ -82,7 +82,8 @@ pub(crate) fn config(filter: &Filter, id: Option<IdAt>, slots: u32, sent_udp: bo
     set!(transports, filter.transports.iter().fold(0, |mask, transport| mask | 1u32 << *transport as u32));
     set!(slots_mask, (slots - 1));
     if let Some(id) = id {
-        set!(id_offset, id.offset);
+        put(offset_of!(tr_config, id_offset), &id.received.to_le_bytes());
+        put(offset_of!(tr_config, id_offset) + 4, &id.sent.to_le_bytes());
         set!(id_bytes, u32::from(id.bytes));
     }
     set!(sent_udp, u32::from(sent_udp));

@@ -92,7 +92,7 @@ impl Flags {
 pub struct Record {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
-    /// The kernel's cookie of the socket; 0: it has none yet.
+    /// A number of the socket: the same in all of a trace's records as long as the socket lives.
     pub socket: u64,
     /// The message's id, its first byte lowest.
     pub id: Option<u64>,
@@ -108,12 +108,14 @@ pub struct Record {
     pub flags: Flags,
 }
 
-/// Where a message has its id: `OFFSET:BYTES`, one to eight bytes.
+/// Where a message has its id: `OFFSET:BYTES`, or `RECEIVED/SENT:BYTES` where the process sends it at another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdAt {
-    /// Bytes before it.
-    pub offset: u32,
-    /// Its own.
+    /// Bytes before it in what is received.
+    pub received: u32,
+    /// In what is sent.
+    pub sent: u32,
+    /// Its own: one to eight.
     pub bytes: u8,
 }
 
@@ -123,13 +125,15 @@ impl FromStr for IdAt {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "id `{text}`: expected OFFSET:BYTES, as in 0:8, with 1 to 8 bytes and an offset up to 65535"
+                "id `{text}`: expected OFFSET:BYTES, as in 0:8, or RECEIVED/SENT:BYTES, as in 10/12:8, with 1 to 8 bytes and \
+                 offsets up to 65535"
             )
         };
-        let (offset, bytes) = text.split_once(':').ok_or_else(wrong)?;
-        let offset = offset.parse::<u16>().map_err(|_| wrong())?.into();
+        let offset = |text: &str| text.parse::<u16>().map(u32::from).map_err(|_| wrong());
+        let (offsets, bytes) = text.split_once(':').ok_or_else(wrong)?;
+        let (received, sent) = offsets.split_once('/').unwrap_or((offsets, offsets));
         let bytes = bytes.parse().ok().filter(|bytes| (1..=8).contains(bytes)).ok_or_else(wrong)?;
-        Ok(IdAt { offset, bytes })
+        Ok(IdAt { received: offset(received)?, sent: offset(sent)?, bytes })
     }
 }
 
@@ -139,8 +143,9 @@ mod tests {
 
     #[test]
     fn ids_are_offset_and_bytes() {
-        assert_eq!("16:4".parse(), Ok(IdAt { offset: 16, bytes: 4 }));
-        for bad in ["", "8", "0:0", "0:9", "65536:1", "-1:4", "a:b"] {
+        assert_eq!("16:4".parse(), Ok(IdAt { received: 16, sent: 16, bytes: 4 }));
+        assert_eq!("10/12:8".parse(), Ok(IdAt { received: 10, sent: 12, bytes: 8 }));
+        for bad in ["", "8", "0:0", "0:9", "65536:1", "-1:4", "a:b", "1/:2", "1/2/3:4"] {
             assert!(bad.parse::<IdAt>().unwrap_err().contains("OFFSET:BYTES"), "{bad}");
         }
     }

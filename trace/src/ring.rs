@@ -1,5 +1,7 @@
 //! Reads what the hooks have noted: each CPU's ring in order, all CPUs' records merged by time, what was overwritten counted exactly.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -37,6 +39,8 @@ pub(crate) struct Ring {
     cpus: Words,
     records: Words,
     slots: u64,
+    /// Addresses of the kernel are nobody's business.
+    salt: u64,
     /// Of each CPU: records read or lost so far.
     read: Vec<u64>,
     lost: u64,
@@ -53,6 +57,8 @@ impl Ring {
             cpus: Words::of(cpus, cpu_count * CPU_WORDS)?,
             records: Words::of(records, cpu_count * slots as usize * RECORD_WORDS)?,
             slots: slots.into(),
+            // Random, without a crate for it.
+            salt: RandomState::new().hash_one(0u8),
             read: vec![0; cpu_count],
             lost: 0,
             late: 0,
@@ -118,7 +124,7 @@ impl Ring {
                 continue; // overwritten while it was read
             }
             next += 1;
-            if let Some(record) = layout::record(words) {
+            if let Some(record) = layout::record(words, self.salt) {
                 last_ns = record.time_ns;
                 self.waiting.push(record);
             }

@@ -7,20 +7,12 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Relay, TRANSPORTS, Trip};
+use common::{Relay, TRANSPORTS, Trip, is_root};
 use trieline_trace::{By, Filter, IdAt, Joiner, Message, Options, Point, Rung, Tracer};
 
 const STYLES: [&str; 8] = ["read", "readv", "recv", "recvmsg", "recvmmsg", "epoll", "splice", "uring"];
 const MESSAGES: usize = 200;
 const DOCUMENT: &str = include_str!("../../docs/trace.md");
-
-fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        println!("SKIP: tracing needs root");
-    }
-    is_root
-}
 
 /// What a cell of the table says: `all` only if every message was found where all clocks agree that it was.
 fn cell(transport: &str, style: &str, rung: Rung, id: Option<IdAt>) -> String {
@@ -84,7 +76,7 @@ fn the_table_of_coverage_is_true() {
         let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
         for transport in TRANSPORTS {
             let sockets = cell(transport, style, Rung::Sockets, None);
-            let ids = cell(transport, style, Rung::Sockets, Some(IdAt { offset: 8, bytes: 8 }));
+            let ids = cell(transport, style, Rung::Sockets, Some(IdAt { received: 8, sent: 8, bytes: 8 }));
             let calls = cell(transport, style, Rung::SystemCalls, None);
             let cells = format!("{sockets} | {ids} | {calls}");
             match lines.iter_mut().find(|(known, _)| *known == cells) {

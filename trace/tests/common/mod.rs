@@ -19,6 +19,15 @@ use rustix::time::{ClockId, clock_gettime};
 pub const TRANSPORTS: [&str; 7] =
     ["udp4", "udp6", "tcp4", "tcp6", "unix-stream", "unix-datagram", "unix-seqpacket"];
 
+/// Whether this may trace; if not, the test says that it is skipped.
+pub fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("SKIP: tracing needs root");
+    }
+    is_root
+}
+
 /// `CLOCK_MONOTONIC`.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);

@@ -1,0 +1,223 @@
+//! Real brokers, unmodified: every message's time in them is found, and lies where the client's own clock says that it must.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Trip, is_root, now};
+use trieline_trace::{By, Filter, IdAt, Joiner, Message, Options, Point, Tracer};
+
+const MESSAGES: usize = 300;
+
+/// A server that ends with the test.
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    /// Starts one on a port of its own; `None` where it is not installed.
+    fn start(program: &str, arguments: impl FnOnce(u16) -> Vec<String>) -> Option<Server> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+        let mut command = Command::new(program);
+        command.env("PATH", path).args(arguments(port)).stdout(Stdio::null()).stderr(Stdio::null());
+        let Ok(child) = command.spawn() else {
+            println!("SKIP: {program} is not installed (./dev setup)");
+            return None;
+        };
+        let server = Server { child, port };
+        let start = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(20), "{program} does not listen on port {port}");
+            thread::sleep(Duration::from_millis(20));
+        }
+        Some(server)
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream
+    }
+}
+
+/// Reads until `end` has come.
+fn read_until(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
+    let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
+    while !text.ends_with(end) {
+        let bytes = stream.read(&mut buffer).unwrap();
+        assert!(bytes > 0, "the server has closed: {}", String::from_utf8_lossy(&text));
+        text.extend(&buffer[..bytes]);
+    }
+    text
+}
+
+/// Sixteen bytes that no other message has, eight of them the number.
+fn payload(id: u64) -> [u8; 16] {
+    let mut payload = [b'-'; 16];
+    payload[..8].copy_from_slice(&id.to_ne_bytes());
+    payload
+}
+
+/// Sends through a server and waits for what comes out.
+fn trip(from: &mut TcpStream, message: &[u8], to: &mut TcpStream, end: &[u8]) -> Trip {
+    let sent_ns = now();
+    from.write_all(message).unwrap();
+    read_until(to, end);
+    Trip { sent_ns, received_ns: now() }
+}
+
+/// Traces a server while `pass` sends messages through it; each trip must have as many messages inside it as `hops`.
+fn trace(server: &Server, id: Option<IdAt>, hops: usize, mut pass: impl FnMut(u64) -> Trip) {
+    let filter = Filter { processes: vec![server.child.id()], descendants: true, ..Filter::default() };
+    let mut tracer = Tracer::start(&Options { id, ..Options::new(filter) }).unwrap();
+    let mut joiner = Joiner::new(if id.is_some() { By::Id } else { By::Thread }, tracer.at_queue());
+    let trips: Vec<Trip> = (0..MESSAGES as u64).map(&mut pass).collect();
+    thread::sleep(Duration::from_millis(20));
+    let mut messages: Vec<Message> = Vec::new();
+    tracer.stop(|record| joiner.take(record, |message| messages.push(message)));
+    joiner.finish(|message| messages.push(message));
+
+    let (counts, seen) = (joiner.counts(), tracer.seen());
+    let mut times: Vec<u64> = messages.iter().map(Message::inside_ns).collect();
+    times.sort();
+    println!(
+        "matched {}/{}, T2 median {} ns; {counts:?}; {seen:?}",
+        messages.len(),
+        MESSAGES * hops,
+        times[times.len() / 2]
+    );
+    assert_eq!((seen.lost, seen.missed), (0, 0));
+    assert_eq!(messages.len(), MESSAGES * hops, "{counts:?}");
+    for trip in trips {
+        let is_inside = |message: &&Message| {
+            message.received.time_ns > trip.sent_ns && message.sent.time_ns < trip.received_ns
+        };
+        assert_eq!(messages.iter().filter(is_inside).count(), hops, "{trip:?}");
+    }
+    assert!(messages.iter().all(|message| message.sent.point == Point::Queued));
+}
+
+#[test]
+fn mosquitto_publishes() {
+    let start = |port: u16| vec!["-p".into(), port.to_string()];
+    let Some(server) = is_root().then(|| Server::start("mosquitto", start)).flatten() else { return };
+    let client = |name: u8| {
+        let mut stream = server.connect();
+        stream.write_all(&[0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', 4, 2, 0, 60, 0, 1, name]).unwrap();
+        stream.read_exact(&mut [0; 4]).unwrap();
+        stream
+    };
+    let (mut from, mut to) = (client(b'p'), client(b's'));
+    to.write_all(&[0x82, 6, 0, 1, 0, 1, b't', 0]).unwrap();
+    to.read_exact(&mut [0; 5]).unwrap();
+    trace(&server, None, 1, |id| {
+        let message = [&[0x30, 19, 0, 1, b't'][..], &payload(id)].concat();
+        trip(&mut from, &message, &mut to, &payload(id))
+    });
+}
+
+#[test]
+fn redis_publishes() {
+    let start = |port: u16| ["--port", &port.to_string(), "--save", ""].map(String::from).to_vec();
+    let Some(server) = is_root().then(|| Server::start("redis-server", start)).flatten() else { return };
+    let (mut from, mut to) = (server.connect(), server.connect());
+    to.write_all(b"SUBSCRIBE t\r\n").unwrap();
+    read_until(&mut to, b":1\r\n");
+    trace(&server, None, 1, |id| {
+        let message = [&b"*3\r\n$7\r\nPUBLISH\r\n$1\r\nt\r\n$16\r\n"[..], &payload(id), b"\r\n"].concat();
+        let end = [&payload(id)[..], b"\r\n"].concat();
+        let trip = trip(&mut from, &message, &mut to, &end);
+        read_until(&mut from, b":1\r\n");
+        trip
+    });
+}
+
+/// Its threads hand messages to each other: joined by the number in the payload, behind `PUB t 16` and `MSG t 1 16`.
+#[test]
+fn nats_publishes() {
+    let start = |port: u16| ["-a", "127.0.0.1", "-p", &port.to_string()].map(String::from).to_vec();
+    let Some(server) = is_root().then(|| Server::start("nats-server", start)).flatten() else { return };
+    let client = |subscribe: &str| {
+        let mut stream = server.connect();
+        read_until(&mut stream, b"\r\n");
+        stream.write_all(format!("CONNECT {{\"verbose\":false}}\r\n{subscribe}PING\r\n").as_bytes()).unwrap();
+        read_until(&mut stream, b"PONG\r\n");
+        stream
+    };
+    let (mut from, mut to) = (client(""), client("SUB t 1\r\n"));
+    trace(&server, Some(IdAt { received: 10, sent: 12, bytes: 8 }), 1, |id| {
+        let message = [&b"PUB t 16\r\n"[..], &payload(id), b"\r\n"].concat();
+        trip(&mut from, &message, &mut to, &[&payload(id)[..], b"\r\n"].concat())
+    });
+}
+
+/// As a proxy: a request and its answer are two messages, both in one worker process below the one that is named.
+#[test]
+fn nginx_proxies() {
+    if !is_root() {
+        return;
+    }
+    let backend = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let behind = backend.local_addr().unwrap().port();
+    let folder =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("nginx-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let configure = |port: u16| {
+        let at = folder.display();
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|name| format!("{name}_temp_path {at}/{name};"))
+            .concat();
+        let text = format!(
+            "daemon off; worker_processes 1; user root; pid {at}/pid; error_log {at}/error.log; events {{}} \
+             http {{ access_log off; {temporary} upstream behind {{ server 127.0.0.1:{behind}; keepalive 2; }} \
+             server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://behind; proxy_http_version 1.1; \
+             proxy_set_header Connection \"\"; }} }} }}"
+        );
+        fs::write(folder.join("nginx.conf"), text).unwrap();
+        vec!["-c".into(), folder.join("nginx.conf").display().to_string(), "-p".into(), at.to_string()]
+    };
+    let Some(server) = Server::start("nginx", configure) else { return };
+    thread::spawn(move || {
+        for stream in backend.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                stream.set_nodelay(true).unwrap();
+                let mut request = [0; 4096];
+                while stream.read(&mut request).is_ok_and(|bytes| bytes > 0) {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone").unwrap();
+                }
+            });
+        }
+    });
+    let mut client = server.connect();
+    let mut ask = |id: u64| {
+        let request = format!("GET /{id} HTTP/1.1\r\nHost: here\r\n\r\n");
+        let sent_ns = now();
+        client.write_all(request.as_bytes()).unwrap();
+        read_until(&mut client, b"done");
+        Trip { sent_ns, received_ns: now() }
+    };
+    // The first request opens the connection to what is behind.
+    ask(0);
+    trace(&server, None, 2, ask);
+    drop(server);
+    let _ = fs::remove_dir_all(folder);
+}
