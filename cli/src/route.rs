@@ -256,10 +256,18 @@ fn explain(addresses: &[IpAddr], instance: &Instance) -> anyhow::Result<Option<V
     Ok(explained)
 }
 
+/// A value in one word, a list with commas.
+fn word(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(list) => list.iter().map(word).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    }
+}
+
 /// A route as `ip route` would print it, then what XDP does.
 pub(crate) fn text(route: &Value) -> String {
     let mut line = String::new();
-    let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if let Some(kind) = route.get("type") {
         line += &format!("{} ", word(kind));
     }
@@ -269,7 +277,13 @@ pub(crate) fn text(route: &Value) -> String {
         ("encap", "encap"),
         ("mode", "mode"),
         ("behaviour", "action"),
+        ("segs", "segs"),
         ("nh4", "nh4"),
+        ("nh6", "nh6"),
+        ("oif", "oif"),
+        ("lookup", "table"),
+        ("vrftable", "vrftable"),
+        ("flavors", "flavors"),
         ("gateway", "via"),
         ("dev", "dev"),
         ("table", "table"),
@@ -281,11 +295,6 @@ pub(crate) fn text(route: &Value) -> String {
     ] {
         if let Some(value) = route.get(key) {
             line += &format!(" {name} {}", word(value));
-        }
-        if key == "mode"
-            && let Some(segments) = route.get("segs").and_then(Value::as_array)
-        {
-            line += &format!(" segs {}", segments.iter().map(word).collect::<Vec<_>>().join(","));
         }
         if key == "gateway"
             && let Some(via) = route.get("via")
@@ -301,7 +310,15 @@ pub(crate) fn text(route: &Value) -> String {
             }
         }
     }
-    line += &format!("  [{}", route.get("action").map(word).unwrap_or_else(|| "kernel".into()));
+    line + "  [" + &doing(route) + "]"
+}
+
+/// What XDP does.
+fn doing(route: &Value) -> String {
+    let mut line = route.get("action").map(word).unwrap_or_else(|| "kernel".into());
+    for path in route.get("paths").and_then(Value::as_array).into_iter().flatten() {
+        line += &format!(" ({} weight {})", doing(path), path.get("weight").map(word).unwrap_or_default());
+    }
     for (key, name) in [
         ("reason", ""),
         ("out", "out "),
@@ -309,10 +326,11 @@ pub(crate) fn text(route: &Value) -> String {
         ("vlan", "vlan "),
         ("outer_src", "from "),
         ("outer_dst", "to "),
+        ("outer_segs", "segs "),
     ] {
         if let Some(value) = route.get(key) {
             line += &format!(" {name}{}", word(value));
         }
     }
-    line + "]"
+    line
 }

@@ -13,15 +13,21 @@
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    3, /* grows with any change of this file; pinned maps of another version are refused */
+	    5, /* grows with any change of this file; pinned maps of another version are refused */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS = 65536,		  /* highest ifindex + 1 */
 	TL_TAGGED = 65536,		  /* tagged ports */
 	TL_COUNTER_SLOTS =
 	    256, /* 0: packets of no port, and of ports beyond the slots; the last: of former ports */
-	TL_COUNTERS = 128, /* room for verdicts in a slot */
-	TL_OUTER_MAX = 96, /* IPv6 header and an SRH of three segments */
-	TL_FILTERS = 64,   /* in a list; the map has room for as many again, built aside */
+	TL_COUNTERS = 128,     /* room for verdicts in a slot */
+	TL_OUTER_MAX = 96,     /* bytes kept in an adjacency: IPv6 header and an SRH of three segments */
+	TL_OUTER_LONG = 560,   /* the most that is pushed: IPv6 header and an SRH of 32 segments */
+	TL_LONG_OUTERS = 4096, /* headers longer than TL_OUTER_MAX */
+	TL_SCRATCH = 2048,     /* longest frame that is moved to make room for a long header */
+	TL_GROUPS = 4096,
+	TL_BUCKETS = 128, /* of a group */
+	TL_SIDS = 16384,  /* counters of SIDs; slot 0 is none */
+	TL_FILTERS = 64,  /* in a list; the map has room for as many again, built aside */
 	TL_FILTER_LISTS = 64,
 	TL_FILTER_PORTS = 8,	/* ranges of ports in a filter */
 	TL_FILTER_NAME = 32,	/* bytes, the last of them 0 */
@@ -49,13 +55,24 @@ enum tl_limits {
  * PASS or DROP, in lower case, is the label of the metric and the key in JSON. Names are unique.
  */
 enum tl_verdict {
-	/* Redirected to another device. */
+	/* Redirected to another device. SRv6 by RFC 8986. */
 	TL_FORWARD_IPV4,
 	TL_FORWARD_IPV6,
 	TL_FORWARD_END_DX4,	  /* RFC 8986 4.5: outer headers removed, inner IPv4 forwarded */
 	TL_FORWARD_H_ENCAPS_IPV4, /* RFC 8986 5.1, IPv4 inside */
 	TL_FORWARD_H_ENCAPS_IPV6,
 	TL_FORWARD_FUNCTION_REDIRECT, /* the program bound to the SID redirects */
+	TL_FORWARD_H_ENCAPS_L2,	      /* RFC 8986 5.3: the whole frame inside */
+	TL_FORWARD_H_INSERT,	      /* an SRH put into the IPv6 packet */
+	TL_FORWARD_END,		      /* RFC 8986 4.1, also with PSP or NEXT-C-SID */
+	TL_FORWARD_END_X,	      /* 4.2 */
+	TL_FORWARD_END_T,	      /* 4.3 */
+	TL_FORWARD_END_DX2,	      /* 4.9: the inner frame leaves as it is */
+	TL_FORWARD_END_DX6,	      /* 4.4 */
+	TL_FORWARD_END_DT4,	      /* 4.7, and 4.8 with IPv4 inside */
+	TL_FORWARD_END_DT6,	      /* 4.6, and 4.8 with IPv6 inside */
+	TL_FORWARD_END_B6,	      /* an SRH inserted at a SID */
+	TL_FORWARD_END_B6_ENCAPS,     /* 4.13 */
 
 	/* Given to the kernel, untouched. */
 	TL_PASS_NO_PORT,	   /* device or VLAN not given to trieline */
@@ -81,9 +98,11 @@ enum tl_verdict {
 	TL_PASS_SEVERAL_BUFFERS,   /* longer than one buffer; the output device takes no such frames */
 	TL_PASS_NO_HEADROOM,	   /* no room in front of the frame for a new header */
 	TL_PASS_SEG6_OFF,	   /* SRv6 is off on the port */
-	TL_PASS_SEG6_HEADERS,	   /* headers other than IPv6 [SRH] IPv4, or an SRH with TLVs */
+	TL_PASS_SEG6_HEADERS,	   /* headers that the behaviour does not take, more of them, or an HMAC */
 	TL_PASS_SEG6_INNER, /* the inner packet needs the kernel: options, TTL, length, special address */
-	TL_PASS_SEG6_INNER_NO_ROUTE, /* the inner destination is not plainly forwarded by the port's table */
+	TL_PASS_SEG6_INNER_NO_ROUTE, /* the inner destination is not plainly forwarded by the table asked */
+	TL_PASS_SEG6_NEXT,	     /* nor is the next segment */
+	TL_PASS_SEG6_LINK,	     /* a frame that cannot be carried or delivered whole: tag, length */
 	TL_PASS_FILTER,		     /* a filter says so */
 	TL_PASS_FUNCTION_PASS,	     /* the program bound to the SID says so */
 
@@ -94,7 +113,9 @@ enum tl_verdict {
 	TL_DROP_IPV6_HEADER,	  /* version */
 	TL_DROP_IPV6_LENGTH,	  /* payload length above the frame's */
 	TL_DROP_BLACKHOLE,	  /* blackhole route */
-	TL_DROP_SEGMENTS_LEFT,	  /* End.DX4 that is not the last segment */
+	TL_DROP_SEGMENTS_LEFT,	  /* decapsulation that is not the last segment */
+	TL_DROP_NO_SEGMENT,	  /* a behaviour that goes on to the next segment, and no SRH with one left */
+	TL_DROP_SRH,		  /* an SRH whose lengths do not agree */
 	TL_DROP_FILTERED,	  /* a filter says so */
 	TL_DROP_FUNCTION_DROP,	  /* the program bound to the SID says so */
 	TL_DROP_FUNCTION_RETURN,  /* it returned what means nothing */
@@ -113,26 +134,55 @@ enum tl_action_kind {
 	TL_ACTION_ENCAPS = 3,
 	TL_ACTION_END_DX4 = 4,	     /* and forward through the adjacency */
 	TL_ACTION_END_DX4_TABLE = 5, /* and look the inner destination up in the port's IPv4 table */
-	TL_ACTION_TABLE = 6, /* look the destination up again, in the view that `adjacency` names; once */
+	TL_ACTION_TABLE = 6,  /* look the destination up again, in the view that `adjacency` names; once */
+	TL_ACTION_GROUP = 7,  /* index of a struct tl_group */
+	TL_ACTION_INSERT = 8, /* H.Insert: the adjacency's header is an SRH */
+	TL_ACTION_END = 9,    /* index: NEXT-C-SID's bytes of block << 8 | node and function */
+	TL_ACTION_END_X = 10,
+	TL_ACTION_END_T = 11, /* index is a view */
+	TL_ACTION_END_DX2 = 12,
+	TL_ACTION_END_DX6 = 13,
+	TL_ACTION_END_DX6_TABLE = 14,
+	TL_ACTION_END_DT4 = 15,	 /* index is a view */
+	TL_ACTION_END_DT6 = 16,	 /* index is a view */
+	TL_ACTION_END_DT46 = 17, /* the adjacency's header holds both views: IPv4, IPv6 */
+	TL_ACTION_END_B6 = 18,	 /* the adjacency's header is an SRH */
+	TL_ACTION_END_B6_ENCAPS = 19,
+};
+
+/* Flavours of TL_ACTION_END and TL_ACTION_END_X. */
+enum tl_flavour {
+	TL_END_PSP = 1,	      /* RFC 8986 4.16.1 */
+	TL_END_NEXT_CSID = 2, /* RFC 9800 4.1 */
 };
 
 /* What a table's value stands for. One aligned 8-byte store changes it. */
 struct tl_action {
 	__u8 kind;
-	__u8 verdict;
-	__u16 reserved;
-	__u32 adjacency; /* index of a struct tl_adjacency */
+	__u8 verdict;	 /* or flavours */
+	__u16 counter;	 /* slot of the SID's counters; 0 = none */
+	__u32 adjacency; /* index of a struct tl_adjacency, or as the kind says */
+};
+
+/* `flags` of an adjacency. */
+enum tl_adjacency_flags {
+	TL_OUTER_L2 = 1,	 /* the frame goes inside, not the packet */
+	TL_OUTER_LABEL_NONE = 2, /* sysctl seg6_flowlabel -1: flow label 0 */
+	TL_OUTER_LABEL_HASH = 4, /* seg6_flowlabel 1: a hash of the flow */
 };
 
 /* A ready-made header, copied word by word. Never changed while an action leads to it: a new one is written
  * aside. */
 struct tl_adjacency {
-	__u32 ifindex;	 /* key in the device map */
-	__u16 mtu;	 /* of the IP packet that leaves, outer header included */
-	__u16 outer_len; /* bytes of `outer`, 0 when nothing is pushed */
-	__u8 macs[12];	 /* destination, source */
-	__u32 tag;	 /* 802.1Q tag (TPID, TCI) as in the frame; 0 = untagged */
-	__u32 reserved[2];
+	__u32 ifindex;	  /* key in the device map */
+	__u16 mtu;	  /* of the IP packet that leaves, outer header included */
+	__u16 outer_len;  /* bytes of `outer`, 0 when nothing is pushed */
+	__u8 macs[12];	  /* destination, source */
+	__u32 tag;	  /* 802.1Q tag (TPID, TCI) as in the frame; 0 = untagged */
+	__u32 long_outer; /* index of a struct tl_long_outer, when outer_len is above TL_OUTER_MAX */
+	__u16 flags;
+	__u8 csid_block; /* NEXT-C-SID: bytes of the locator block and of node and function */
+	__u8 csid_function;
 	__u8 outer[TL_OUTER_MAX];
 } __attribute__((aligned(8)));
 
@@ -150,6 +200,24 @@ struct tl_rule {
 	__u32 table; /* a table's id; with TL_VIEW_RULES, the value that decides */
 	__u32 next;  /* 0: that was the last */
 	__u32 reserved;
+};
+
+/* A header that does not fit into its adjacency. */
+struct tl_long_outer {
+	__u8 bytes[TL_OUTER_LONG];
+};
+
+/* Equal-cost paths: the flow's hash chooses a bucket, which is a whole action that is no group. Never changed
+ * while an action leads to it. */
+struct tl_group {
+	struct tl_action buckets[TL_BUCKETS];
+};
+
+/* As the kernel's `count` of a seg6local route. */
+struct tl_sid_count {
+	__u64 packets;
+	__u64 bytes;
+	__u64 errors;
 };
 
 /* `flags` of a port. */

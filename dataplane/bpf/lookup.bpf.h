@@ -187,6 +187,8 @@ __attribute__((noinline)) int tl_reverse_path4(__u32 view, __be32 source, __be32
 
 	value = tl_route4(view, destination, source);
 	word = value ? tl_action4(value, destination, source) : TL_ACTION_NONE;
+	if (!way && tl_action_kind(word) == TL_ACTION_GROUP)
+		return 1;
 	if (tl_action_kind(word) != TL_ACTION_FORWARD)
 		return 0;
 	if (!way)
@@ -195,13 +197,36 @@ __attribute__((noinline)) int tl_reverse_path4(__u32 view, __be32 source, __be32
 	return adj && TL_WAY(adj->ifindex, adj->tag) == way;
 }
 
-/* The action of an inner IPv4 packet, after decapsulation into a view. */
-__attribute__((noinline)) __u64 tl_inner_action(__u32 view, __be32 source, __be32 destination)
+/* The value of a destination in a view, found apart. */
+__attribute__((noinline)) __u64 tl_inner_value4(__u32 view, __be32 source, __be32 destination)
 {
-	__u32 value;
+	return TL_UNLIKELY(view & TL_VIEW_RULES) ? tl_rules4(view, TL_BE32(source), TL_BE32(destination))
+						 : tl_table4(view, TL_BE32(destination));
+}
 
-	value = tl_route4(view, source, destination);
+__attribute__((noinline)) __u64 tl_inner_value6(__u32 view, __u64 from_hi, __u64 from_lo, __u64 to_hi,
+						__u64 to_lo)
+{
+	return TL_UNLIKELY(view & TL_VIEW_RULES) ? tl_rules6(view, from_hi, from_lo, to_hi, to_lo)
+						 : tl_table6(view, to_hi, to_lo);
+}
+
+/* The action of a destination that the packet did not come in with: inside, or the next segment. Not one
+ * function with what it calls: the verifier adds up the stacks of all that are under way. */
+TL_INLINE __u64 tl_inner_action4(__u32 view, __be32 source, __be32 destination)
+{
+	__u32 value = tl_inner_value4(view, source, destination);
+
 	return value ? tl_action4(value, source, destination) : TL_ACTION_NONE;
+}
+
+TL_INLINE __u64 tl_inner_action6(__u32 view, const struct in6_addr *source,
+				 const struct in6_addr *destination)
+{
+	__u32 value = tl_inner_value6(view, TL_BE64(source->hi), TL_BE64(source->lo),
+				      TL_BE64(destination->hi), TL_BE64(destination->lo));
+
+	return value ? tl_action6(value, source, destination) : TL_ACTION_NONE;
 }
 
 /* Whether the port's reverse path filter, if it has one, lets a packet through. */

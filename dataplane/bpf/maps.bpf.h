@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The maps beside the image, all pinned. User space sizes `actions`, `adjacencies` and `rules` before the
- * load.
+ * The maps beside the image, all but the last pinned. User space sizes `actions`, `adjacencies` and `rules`
+ * before the load.
  */
 #ifndef TRIELINE_MAPS_BPF_H
 #define TRIELINE_MAPS_BPF_H
@@ -32,6 +32,29 @@ struct {
 	__type(key, __u32);
 	__type(value, struct tl_rule);
 } rules SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TL_LONG_OUTERS);
+	__type(key, __u32);
+	__type(value, struct tl_long_outer);
+} long_outers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TL_GROUPS);
+	__type(key, __u32);
+	__type(value, struct tl_group);
+} groups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, TL_SIDS);
+	__type(key, __u32);
+	__type(value, struct tl_sid_count);
+} sids SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -142,5 +165,17 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } function_programs SEC(".maps");
+
+/* A frame on its way from one place to another; not pinned. */
+struct tl_scratch {
+	__u8 frame[TL_SCRATCH];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tl_scratch);
+} scratch_frames SEC(".maps");
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * The XDP program: the journey of a packet, one step a header file.
  *
- *   link -> port -> IPv4 | IPv6 -> filters -> reverse path -> longest match -> action -> forward | End.DX4 |
- * H.Encaps | pass | drop
+ *   link -> port -> IPv4 | IPv6 -> filters -> reverse path -> longest match -> action -> forward | SRv6 |
+ * pass | drop
  *
  * One lookup of the destination decides; everything it leads to was made ready by user space.
  */
@@ -13,6 +13,7 @@
 #include "filter.bpf.h"
 #include "function.bpf.h"
 #include "lookup.bpf.h"
+#include "group.bpf.h"
 #include "steer.bpf.h"
 #include "rewrite.bpf.h"
 #include "srv6.bpf.h"
@@ -35,7 +36,7 @@ TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 	value = tl_route4(f->port->table4, ip->saddr, ip->daddr);
 	if (!value)
 		return TL_PASS_NO_ROUTE;
-	word = tl_action4(value, ip->saddr, ip->daddr);
+	word = tl_ungrouped(ctx, f->l2, tl_action4(value, ip->saddr, ip->daddr));
 	if (tl_action_kind(word) == TL_ACTION_VERDICT)
 		return tl_action_verdict(word);
 	if (tl_action_kind(word) != TL_ACTION_FORWARD && tl_action_kind(word) != TL_ACTION_ENCAPS)
@@ -45,6 +46,8 @@ TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 		return TL_PASS_NO_ACTION;
 	if (tl_action_kind(word) == TL_ACTION_FORWARD)
 		return tl_forward_ipv4(ctx, f, adj);
+	if (!tl_seg6_on(f))
+		return TL_PASS_SEG6_OFF;
 	return tl_h_encaps(ctx, f, adj, IPPROTO_IPIP);
 }
 
@@ -63,20 +66,20 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 	value = tl_route6(f->port->table6, &ip6->saddr, &ip6->daddr);
 	if (!value)
 		return TL_PASS_NO_ROUTE;
-	word = tl_action6(value, &ip6->saddr, &ip6->daddr);
+	word = tl_ungrouped(ctx, f->l2, tl_action6(value, &ip6->saddr, &ip6->daddr));
 	if (tl_action_kind(word) == TL_ACTION_VERDICT)
 		return tl_action_verdict(word);
-	if (tl_action_kind(word) == TL_ACTION_END_DX4 || tl_action_kind(word) == TL_ACTION_END_DX4_TABLE) {
-		verdict = tl_function_port(ctx, f);
-		return verdict == TL_GO_ON ? tl_end_dx4(ctx, f, word) : verdict;
-	}
-	if (tl_action_kind(word) != TL_ACTION_FORWARD && tl_action_kind(word) != TL_ACTION_ENCAPS)
+	if (tl_action_kind(word) > TL_ACTION_ENCAPS)
+		return tl_seg6(ctx, f, word);
+	if (tl_action_kind(word) == TL_ACTION_NONE)
 		return TL_PASS_NO_ACTION;
 	adj = tl_action_adjacency(word);
 	if (!adj)
 		return TL_PASS_NO_ACTION;
 	if (tl_action_kind(word) == TL_ACTION_FORWARD)
 		return tl_forward_ipv6(ctx, f, adj);
+	if (!tl_seg6_on(f))
+		return TL_PASS_SEG6_OFF;
 	return tl_h_encaps(ctx, f, adj, IPPROTO_IPV6);
 }
 
@@ -107,6 +110,8 @@ int trieline(struct xdp_md *ctx)
 struct tl_types {
 	enum tl_verdict verdict;
 	enum tl_action_kind kind;
+	enum tl_flavour flavour;
+	enum tl_adjacency_flags outer;
 	enum tl_port_flags flags;
 	enum tl_filter_action filter_action;
 	enum tl_filter_list filter_list;

@@ -20,6 +20,10 @@
 #define TL_LIKELY(x) __builtin_expect(!!(x), 1)
 #define TL_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
+/* Keeps the comparisons before and after it apart: Linux 6.1's verifier learns both bounds of a number only
+ * from two of them. */
+#define TL_BOUND(x) asm volatile("" : "+r"(x))
+
 struct tl_frame {
 	struct tl_port *port;
 	void *l3;  /* network header; `l3` and `end` die with any bpf_xdp_adjust_*() */

@@ -30,6 +30,27 @@ TL_INLINE void tl_write_link(void *data, const struct tl_adjacency *adj, __be16 
 }
 
 /*
+ * Room of `bytes` in front of a frame whose headroom does not suffice (some 216 bytes; an SRH of eleven
+ * segments needs more): the frame grows at its end and moves down. Slow, and a function of its own. 0 on
+ * success, else nothing has changed.
+ */
+__attribute__((noinline)) int tl_make_room(struct xdp_md *ctx, __u32 bytes)
+{
+	__u64 len = bpf_xdp_get_buff_len(ctx);
+	__u32 zero = 0;
+	struct tl_scratch *scratch = bpf_map_lookup_elem(&scratch_frames, &zero);
+
+	if (!scratch || len > sizeof(scratch->frame) || bytes > TL_OUTER_LONG + 32)
+		return -1;
+	TL_BOUND(len);
+	if (len < sizeof(struct ethhdr))
+		return -1;
+	if (bpf_xdp_load_bytes(ctx, 0, scratch->frame, len) || bpf_xdp_adjust_tail(ctx, bytes))
+		return -1;
+	return bpf_xdp_store_bytes(ctx, bytes, scratch->frame, len);
+}
+
+/*
  * Removes `removed` bytes after the link header (adds, if negative), writes the link header anew, with or
  * without tag, and finds l3 again. Fails only when bytes are to be added and there is no room for them; then
  * nothing has changed.
@@ -41,7 +62,8 @@ TL_INLINE __u32 tl_reframe(struct xdp_md *ctx, struct tl_frame *f, const struct 
 	int delta = (int)f->l2 + removed - (int)l2;
 	void *data;
 
-	if (delta && bpf_xdp_adjust_head(ctx, delta))
+	if (delta && bpf_xdp_adjust_head(ctx, delta) &&
+	    (delta > 0 || f->several || tl_make_room(ctx, -delta)))
 		return TL_PASS_NO_HEADROOM;
 	data = (void *)(long)ctx->data;
 	f->end = (void *)(long)ctx->data_end;

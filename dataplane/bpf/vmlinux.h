@@ -58,6 +58,7 @@ struct xdp_md {
 	__u32 egress_ifindex;
 };
 
+#define ETH_P_802_3_MIN 0x0600
 #define ETH_P_IP 0x0800
 #define ETH_P_8021Q 0x8100
 #define ETH_P_IPV6 0x86dd
@@ -82,9 +83,11 @@ struct vlan_hdr {
 #define IPPROTO_ROUTING 43
 #define IPPROTO_FRAGMENT 44
 #define IPPROTO_AH 51
+#define IPPROTO_NONE 59
 #define IPPROTO_DSTOPTS 60
 #define IPPROTO_SCTP 132
 #define IPPROTO_UDPLITE 136
+#define IPPROTO_ETHERNET 143
 
 struct iphdr {
 	__u8 version_ihl;
@@ -116,6 +119,7 @@ struct ipv6hdr {
 };
 
 #define IPV6_SRCRT_TYPE_4 4
+#define SR6_FLAG1_HMAC 8
 
 struct ipv6_sr_hdr {
 	__u8 nexthdr;

@@ -1,4 +1,4 @@
-//! The owner's side of the actions: numbers and records given out, changed, and used again after a grace period.
+//! The owner's side of the actions: numbers, records and counters given out, changed, and used again after a grace period.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -6,24 +6,45 @@ use std::sync::atomic::Ordering;
 use trieline_lpm::Grace;
 
 use crate::error::{Error, Result};
-use crate::fib::{Action, Adjacency, Records, check_outer, pack, record, record_of};
-use crate::layout::tl_action_kind;
+use crate::fib::Action;
+use crate::layout::{tl_action_kind, tl_adjacency};
+use crate::records::{BUCKETS, OUTER_MAX, Parts, Plan, Records, Word, plan, shares};
+use crate::sids::Sids;
 use trieline_bpf::ReaderGrace;
 
 /// What waits for a grace period.
 #[derive(Debug)]
 enum Limbo {
     Action(u32),
-    Record(u32),
+    /// The records of a word that no action holds any more.
+    Word(u64),
+}
+
+/// Elements of one map that are free; the lowest is the last, so that a small set stays in few cache lines.
+#[derive(Debug)]
+struct Free {
+    what: &'static str,
+    capacity: u32,
+    list: Vec<u32>,
+}
+
+impl Free {
+    fn new(what: &'static str, capacity: u32, used: &[bool]) -> Self {
+        let list = (0..capacity).rev().filter(|i| !used.get(*i as usize).is_some_and(|used| *used)).collect();
+        Self { what, capacity, list }
+    }
 }
 
 /// The actions of this dataplane, written by their one owner.
 #[derive(Debug)]
 pub struct Actions {
     records: Records,
+    sids: Sids,
     grace: ReaderGrace,
     free_actions: Vec<u32>,
-    free_records: Vec<u32>,
+    adjacencies: Free,
+    long_outers: Free,
+    groups: Free,
     limbo: VecDeque<(u64, Limbo)>,
     allocated: Vec<bool>,
     inherited: Vec<u32>,
@@ -31,27 +52,40 @@ pub struct Actions {
 }
 
 impl Actions {
-    /// Takes the two maps over: actions that are set stay so until [`Actions::release_inherited`].
-    pub(crate) fn new(records: Records, grace: ReaderGrace) -> Self {
-        let mut allocated = vec![false; records.action_count as usize];
-        let mut record_used = vec![false; records.adjacency_count as usize];
+    /// Takes the maps over: actions that are set stay so until [`Actions::release_inherited`].
+    pub(crate) fn new(records: Records, mut sids: Sids, grace: ReaderGrace) -> Self {
+        let mut allocated = vec![false; records.actions.count as usize];
+        let mut adjacencies = vec![false; records.adjacencies.count as usize];
+        let mut long_outers = vec![false; records.long_outers.count as usize];
+        let mut groups = vec![false; records.groups.count as usize];
         let mut inherited = Vec::new();
+        let mark = |used: &mut [bool], indices: Vec<u32>| {
+            for index in indices {
+                if let Some(used) = used.get_mut(index as usize) {
+                    *used = true;
+                }
+            }
+        };
         for (id, word) in records.set_actions() {
             allocated[id as usize] = true;
             inherited.push(id);
-            if let Some(used) = record_of(word).and_then(|index| record_used.get_mut(index as usize)) {
-                *used = true;
-            }
+            sids.inherit(id, Word::unpack(word).counter);
+            let parts = records.parts(word);
+            mark(&mut adjacencies, parts.adjacencies);
+            mark(&mut long_outers, parts.long_outers);
+            mark(&mut groups, parts.groups);
         }
-        // The stacks end with the lowest number, so that a small set stays in few cache lines.
-        let free_actions = (1..records.action_count).rev().filter(|&id| !allocated[id as usize]).collect();
-        let free_records = (0..records.adjacency_count).rev().filter(|&i| !record_used[i as usize]).collect();
+        // The stack ends with the lowest number, as in `Free`.
+        let free_actions = (1..records.actions.count).rev().filter(|&id| !allocated[id as usize]).collect();
         let used = inherited.len() as u32;
         Self {
-            records,
-            grace,
             free_actions,
-            free_records,
+            adjacencies: Free::new("adjacency", records.adjacencies.count, &adjacencies),
+            long_outers: Free::new("long outer header", records.long_outers.count, &long_outers),
+            groups: Free::new("group", records.groups.count, &groups),
+            records,
+            sids,
+            grace,
             limbo: VecDeque::new(),
             allocated,
             inherited,
@@ -71,38 +105,88 @@ impl Actions {
         Ok(id)
     }
 
-    /// Makes `id` mean `action`, for all routes with that value at once.
+    /// Makes `id` mean `action`, for all routes with that value at once. An SRv6 endpoint gets counters (while there are some),
+    /// which stay the number's until it is released.
     pub fn set(&mut self, id: u32, action: &Action) -> Result<()> {
         if !self.allocated.get(id as usize).is_some_and(|a| *a) {
             return Err(Error::argument(format!("action {id} is not allocated")));
         }
-        let word = match action {
-            Action::Pass(reason) => pack(tl_action_kind::TL_ACTION_VERDICT, reason.verdict(), 0),
-            Action::Drop(reason) => pack(tl_action_kind::TL_ACTION_VERDICT, reason.verdict(), 0),
-            Action::Forward(adjacency) => {
-                pack(tl_action_kind::TL_ACTION_FORWARD, 0, self.new_record(adjacency, &[])?)
-            }
-            Action::Encaps { adjacency, outer } => {
-                check_outer(outer)?;
-                pack(tl_action_kind::TL_ACTION_ENCAPS, 0, self.new_record(adjacency, outer)?)
-            }
-            Action::EndDx4 { adjacency: Some(adjacency) } => {
-                pack(tl_action_kind::TL_ACTION_END_DX4, 0, self.new_record(adjacency, &[])?)
-            }
-            Action::EndDx4 { adjacency: None } => pack(tl_action_kind::TL_ACTION_END_DX4_TABLE, 0, 0),
-            Action::Table(view) => pack(tl_action_kind::TL_ACTION_TABLE, 0, *view),
-        };
+        action.check()?;
+        let counter = if action.is_endpoint() { self.sids.take(id)? } else { 0 };
+        let word = self.write(action, counter)?;
         let before = self.records.words()[id as usize].swap(word, Ordering::Release);
-        if let Some(index) = record_of(before) {
+        if self.records.parts(before) != Parts::default() {
             let ticket = self.grace.begin();
-            self.limbo.push_back((ticket, Limbo::Record(index)));
+            self.limbo.push_back((ticket, Limbo::Word(before)));
         }
         Ok(())
     }
 
-    /// What `id` means; `None` when it is not set.
+    /// Writes what an action's word leads to. On an error nothing is kept.
+    fn write(&mut self, action: &Action, counter: u16) -> Result<u64> {
+        match plan(action) {
+            Plan::Word(word) => Ok(Word { counter, ..word }.pack()),
+            Plan::Record(word, record, long) => {
+                let index = self.write_record(*record, long)?;
+                Ok(Word { counter, index, ..word }.pack())
+            }
+            Plan::Group(members) => self.write_group(members, counter),
+        }
+    }
+
+    fn write_record(&mut self, mut record: tl_adjacency, long: &[u8]) -> Result<u32> {
+        let index = self.take(|actions| &mut actions.adjacencies)?;
+        if !long.is_empty() {
+            debug_assert!(long.len() > OUTER_MAX);
+            match self.take(|actions| &mut actions.long_outers) {
+                Ok(place) => {
+                    self.records.write_long(place, long);
+                    record.long_outer = place;
+                }
+                Err(error) => {
+                    self.adjacencies.list.push(index);
+                    return Err(error);
+                }
+            }
+        }
+        self.records.write_adjacency(index, &record);
+        Ok(index)
+    }
+
+    fn write_group(&mut self, members: &[(u16, Action)], counter: u16) -> Result<u64> {
+        let mut words = Vec::with_capacity(members.len());
+        let written = (|| {
+            for (_, member) in members {
+                words.push(self.write(member, counter)?);
+            }
+            self.take(|actions| &mut actions.groups)
+        })();
+        let index = match written {
+            Ok(index) => index,
+            Err(error) => {
+                for word in words {
+                    self.free(self.records.parts(word));
+                }
+                return Err(error);
+            }
+        };
+        let weights: Vec<u16> = members.iter().map(|(weight, _)| *weight).collect();
+        let mut buckets = [0; BUCKETS];
+        let owners =
+            words.iter().zip(shares(&weights)).flat_map(|(word, share)| std::iter::repeat_n(*word, share));
+        buckets.iter_mut().zip(owners).for_each(|(bucket, word)| *bucket = word);
+        self.records.write_group(index, &buckets);
+        Ok(Word { kind: tl_action_kind::TL_ACTION_GROUP, detail: 0, counter, index }.pack())
+    }
+
+    /// What `id` means; `None` when it is not set. A group comes as its buckets say, 128 in all.
     pub fn get(&self, id: u32) -> Option<Action> {
         self.records.action(id)
+    }
+
+    /// Slot of the counters of an SRv6 endpoint.
+    pub(crate) fn sids(&self) -> &Sids {
+        &self.sids
     }
 
     /// Gives a number back. No table may hold it any more; packets that have just read it still find the action, and the
@@ -132,7 +216,7 @@ impl Actions {
 
     /// Numbers there are.
     pub fn capacity(&self) -> u32 {
-        self.records.action_count - 1
+        self.records.actions.count - 1
     }
 
     /// Takes back what a grace period has freed. Does not block.
@@ -143,15 +227,22 @@ impl Actions {
         let passed = self.grace.passed();
         while self.limbo.front().is_some_and(|(ticket, _)| *ticket <= passed) {
             match self.limbo.pop_front() {
-                Some((_, Limbo::Record(index))) => self.free_records.push(index),
+                Some((_, Limbo::Word(word))) => self.free(self.records.parts(word)),
                 Some((_, Limbo::Action(id))) => {
                     let word = self.records.words()[id as usize].swap(0, Ordering::Release);
-                    self.free_records.extend(record_of(word));
+                    self.free(self.records.parts(word));
+                    self.sids.give(id);
                     self.free_actions.push(id);
                 }
                 None => {}
             }
         }
+    }
+
+    fn free(&mut self, parts: Parts) {
+        self.adjacencies.list.extend(parts.adjacencies);
+        self.long_outers.list.extend(parts.long_outers);
+        self.groups.list.extend(parts.groups);
     }
 
     /// Waits until something in limbo is free; false when nothing is there.
@@ -162,21 +253,14 @@ impl Actions {
         true
     }
 
-    /// Writes a record where no action leads to.
-    fn new_record(&mut self, adjacency: &Adjacency, outer: &[u8]) -> Result<u32> {
-        if adjacency.vlan.is_some_and(|vid| !(1..=4094).contains(&vid)) {
-            return Err(Error::argument(format!("VLAN {:?}: must be 1 to 4094", adjacency.vlan)));
-        }
-        if self.free_records.is_empty() {
+    /// An element where no action leads to.
+    fn take(&mut self, of: impl Fn(&mut Self) -> &mut Free) -> Result<u32> {
+        if of(self).list.is_empty() {
             self.reclaim();
         }
-        while self.free_records.is_empty() && self.wait_for_one() {}
-        let full = Error::Bpf(trieline_bpf::Error::Full {
-            what: "adjacency",
-            capacity: self.records.adjacency_count,
-        });
-        let index = self.free_records.pop().ok_or(full)?;
-        self.records.write(index, &record(adjacency, outer));
-        Ok(index)
+        while of(self).list.is_empty() && self.wait_for_one() {}
+        let free = of(self);
+        let full = Error::Bpf(trieline_bpf::Error::Full { what: free.what, capacity: free.capacity });
+        free.list.pop().ok_or(full)
     }
 }

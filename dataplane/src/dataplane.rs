@@ -1,5 +1,6 @@
 //! The owner's handle on the dataplane: opens or takes over an instance, attaches it to devices.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,6 +19,7 @@ use crate::pins;
 use crate::ports::{PORTS, Port, Ports};
 use crate::probe::takes_jumbo_redirects;
 use crate::rules::Rules;
+use crate::sids::{SidCount, Sids};
 use crate::sys;
 use trieline_bpf::ReaderGrace;
 use trieline_bpf::{Home, ImageMap, ImageMemory};
@@ -174,7 +176,13 @@ impl Dataplane {
             reopened: pinned.is_some(),
             tables: options.tables,
             actions: Actions::new(
-                pins::records(&take(pins::ACTIONS)?, &take(pins::ADJACENCIES)?)?,
+                pins::records([
+                    &take(pins::ACTIONS)?,
+                    &take(pins::ADJACENCIES)?,
+                    &take(pins::LONG_OUTERS)?,
+                    &take(pins::GROUPS)?,
+                ])?,
+                Sids::new(take(pins::SIDS)?)?,
                 grace.clone(),
             ),
             rules: Rules::new(pins::rules(&take(pins::RULES)?)?, grace.clone()),
@@ -347,6 +355,11 @@ impl Dataplane {
     /// Packets counted.
     pub fn counters(&self) -> Result<Counters> {
         pins::read_counters(&self.counters, &self.ports)
+    }
+
+    /// Packets of SRv6 endpoints, by the number of their action, since it became one.
+    pub fn sid_counters(&self) -> Result<BTreeMap<u32, SidCount>> {
+        self.actions.sids().read()
     }
 }
 

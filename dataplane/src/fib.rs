@@ -4,19 +4,14 @@
 //! action leads to, then the word is stored; the record before is used again after a grace period. So a packet sees the
 //! whole old or the whole new header, and no route's value changes when a neighbour does.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::counters::VERDICTS;
 use crate::error::{Error, Result};
-use crate::layout::{tl_action, tl_action_kind, tl_adjacency, tl_verdict};
-use trieline_bpf::Mapping;
+use crate::layout::{tl_limits, tl_verdict};
 
-/// EtherType of an 802.1Q tag, as in the frame.
-const TPID: [u8; 2] = [0x81, 0x00];
-/// IPv6 header and an SRH with one segment.
-const OUTER_BYTES: usize = 64;
+/// Bytes of an IPv6 header.
+const IPV6: usize = 40;
 
-/// What happens to packets whose longest match has this action's number as its value.
+/// What happens to packets whose longest match has this action's number as its value. SRv6 by RFC 8986, as Linux does it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// The kernel does it.
@@ -25,21 +20,125 @@ pub enum Action {
     Drop(DropReason),
     /// Forwarded.
     Forward(Adjacency),
-    /// SRv6 H.Encaps (RFC 8986 5.1): an outer header is pushed.
+    /// SRv6 H.Encaps, H.Encaps.Red (5.1, 5.2) or those of L2 (5.3, 5.4): an outer header is pushed.
     Encaps {
         /// Towards the first segment. `mtu` is that of the encapsulated packet.
         adjacency: Adjacency,
-        /// IPv6 header and SRH of one segment, 64 bytes, as they leave over an IPv4 packet. The payload length and the SRH's next
-        /// header are filled in for each packet; over an IPv6 packet also traffic class, flow label and hop limit.
+        /// IPv6 header and, but for a reduced one with one segment, SRH: 40, or 48 and 16 for each segment, bytes, as they leave
+        /// over an IPv4 packet. The payload length and the last next header are filled in for each packet; over an IPv6 packet also
+        /// traffic class, flow label and hop limit.
+        outer: Vec<u8>,
+        /// What goes inside, and the flow label.
+        headend: Headend,
+    },
+    /// H.Insert: an SRH is put into IPv6 packets.
+    Insert {
+        /// Towards the first segment.
+        adjacency: Adjacency,
+        /// IPv6 header and SRH; of the header only the destination counts.
         outer: Vec<u8>,
     },
-    /// SRv6 End.DX4 (RFC 8986 4.5): outer headers are removed.
+    /// End (4.1): to the next segment, as the port's IPv6 table says.
+    End(Flavour),
+    /// End.X (4.2): to the next segment, through this adjacency.
+    EndX(Adjacency, Flavour),
+    /// End.T (4.3): to the next segment, as this table says.
+    EndT {
+        /// Its number.
+        view: u32,
+    },
+    /// End.DX2 (4.9): outer headers are removed, and the inner frame leaves by this device.
+    EndDx2 {
+        /// Its number.
+        ifindex: u32,
+        /// Longest packet in such a frame.
+        mtu: u16,
+    },
+    /// SRv6 End.DX4 (4.5): outer headers are removed.
     EndDx4 {
         /// Where the inner packet goes; `None`: as the port's IPv4 table says for its destination.
         adjacency: Option<Adjacency>,
     },
+    /// End.DX6 (4.4).
+    EndDx6 {
+        /// Where the inner packet goes; `None`: as the port's IPv6 table says for its destination.
+        adjacency: Option<Adjacency>,
+    },
+    /// End.DT4 (4.7): outer headers are removed, and the IPv4 packet goes as this table says.
+    EndDt4 {
+        /// Its number.
+        view: u32,
+    },
+    /// End.DT6 (4.6): likewise an IPv6 packet.
+    EndDt6 {
+        /// Its number.
+        view: u32,
+    },
+    /// End.DT46 (4.8): either.
+    EndDt46 {
+        /// Number of the table for IPv4.
+        view4: u32,
+        /// Number of the table for IPv6.
+        view6: u32,
+    },
+    /// End.B6: an SRH is inserted at a SID.
+    EndB6 {
+        /// As [`Action::Insert`].
+        adjacency: Adjacency,
+        /// As [`Action::Insert`].
+        outer: Vec<u8>,
+    },
+    /// End.B6.Encaps (4.13): to the next segment, within an outer header.
+    EndB6Encaps {
+        /// As [`Action::Encaps`].
+        adjacency: Adjacency,
+        /// As [`Action::Encaps`].
+        outer: Vec<u8>,
+        /// As [`Action::Encaps`].
+        headend: Headend,
+    },
     /// Looked up again, in another view ([`crate::Rules`]), whose action is the packet's; not more than once.
     Table(u32),
+    /// Equal-cost paths: a flow takes one of them, each its share of the flows by its weight. None is itself a group.
+    Group(Vec<(u16, Action)>),
+}
+
+/// What a headend does otherwise than H.Encaps by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Headend {
+    /// The whole frame goes inside.
+    pub l2: bool,
+    /// Where the outer flow label comes from.
+    pub label: FlowLabel,
+}
+
+/// The outer flow label, as sysctl `seg6_flowlabel` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FlowLabel {
+    /// 0: an IPv6 packet's own, otherwise 0.
+    #[default]
+    Inner,
+    /// −1: 0.
+    Zero,
+    /// 1: a hash of the flow.
+    Hash,
+}
+
+/// Flavour of End and End.X.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Flavour {
+    /// None.
+    #[default]
+    Plain,
+    /// Penultimate segment pop (4.16.1); Linux has it for End.
+    Psp,
+    /// NEXT-C-SID (RFC 9800 4.1).
+    NextCsid {
+        /// Bytes of the locator block.
+        block: u8,
+        /// Bytes of node and function.
+        function: u8,
+    },
 }
 
 /// Why the kernel gets a packet that a route matches.
@@ -80,7 +179,7 @@ pub struct Adjacency {
     pub vlan: Option<u16>,
 }
 
-const PASS: [(PassReason, tl_verdict); 5] = [
+pub(crate) const PASS: [(PassReason, tl_verdict); 5] = [
     (PassReason::Local, tl_verdict::TL_PASS_LOCAL),
     (PassReason::Unreachable, tl_verdict::TL_PASS_UNREACHABLE),
     (PassReason::Prohibit, tl_verdict::TL_PASS_PROHIBIT),
@@ -112,157 +211,96 @@ impl DropReason {
     }
 }
 
-/// An action as its word.
-pub(crate) fn pack(kind: tl_action_kind, verdict: u8, adjacency: u32) -> u64 {
-    let action = tl_action { kind: kind.0 as u8, verdict, reserved: 0, adjacency };
-    // As `struct tl_action` lies in memory, whatever the byte order.
-    let mut bytes = [0; 8];
-    bytes[0] = action.kind;
-    bytes[1] = action.verdict;
-    bytes[4..].copy_from_slice(&action.adjacency.to_ne_bytes());
-    u64::from_ne_bytes(bytes)
-}
-
-fn unpack(word: u64) -> (tl_action_kind, u8, u32) {
-    let b = word.to_ne_bytes();
-    (tl_action_kind(u32::from(b[0])), b[1], u32::from_ne_bytes([b[4], b[5], b[6], b[7]]))
-}
-
-pub(crate) fn record(adjacency: &Adjacency, outer: &[u8]) -> tl_adjacency {
-    let mut record = tl_adjacency {
-        ifindex: adjacency.ifindex,
-        mtu: adjacency.mtu,
-        outer_len: outer.len() as u16,
-        ..Default::default()
-    };
-    record.macs[..6].copy_from_slice(&adjacency.destination);
-    record.macs[6..].copy_from_slice(&adjacency.source);
-    if let Some(vid) = adjacency.vlan {
-        let [high, low] = vid.to_be_bytes();
-        record.tag = u32::from_ne_bytes([TPID[0], TPID[1], high, low]);
-    }
-    record.outer[..outer.len()].copy_from_slice(outer);
-    record
-}
-
-fn adjacency_of(record: &tl_adjacency) -> Adjacency {
-    let mut adjacency = Adjacency {
-        ifindex: record.ifindex,
-        mtu: record.mtu,
-        destination: [0; 6],
-        source: [0; 6],
-        vlan: None,
-    };
-    adjacency.destination.copy_from_slice(&record.macs[..6]);
-    adjacency.source.copy_from_slice(&record.macs[6..]);
-    if record.tag != 0 {
-        let [_, _, high, low] = record.tag.to_ne_bytes();
-        adjacency.vlan = Some(u16::from_be_bytes([high, low]));
-    }
-    adjacency
-}
-
-/// The two maps, mapped.
-#[derive(Debug)]
-pub(crate) struct Records {
-    pub(crate) actions: Mapping,
-    pub(crate) adjacencies: Mapping,
-    pub(crate) action_count: u32,
-    pub(crate) adjacency_count: u32,
-}
-
-impl Records {
-    pub(crate) fn words(&self) -> &[AtomicU64] {
-        self.actions.words64(self.action_count as usize)
-    }
-
-    /// The words of one record.
-    pub(crate) fn record(&self, index: u32) -> Option<&[AtomicU64]> {
-        let words = size_of::<tl_adjacency>() / 8;
-        let all = self.adjacencies.words64(self.adjacency_count as usize * words);
-        all.chunks_exact(words).nth(index as usize)
-    }
-
-    fn read(&self, index: u32) -> Option<tl_adjacency> {
-        let mut bytes = [0u8; size_of::<tl_adjacency>()];
-        for (to, from) in bytes.chunks_exact_mut(8).zip(self.record(index)?) {
-            to.copy_from_slice(&from.load(Ordering::Relaxed).to_ne_bytes());
+impl Action {
+    /// Whether it belongs to a SID, whose packets are counted.
+    pub fn is_endpoint(&self) -> bool {
+        match self {
+            Action::Pass(_) | Action::Drop(_) | Action::Forward(_) | Action::Table(_) => false,
+            Action::Encaps { .. } | Action::Insert { .. } => false,
+            Action::Group(members) => members.iter().any(|(_, member)| member.is_endpoint()),
+            _ => true,
         }
-        // SAFETY: a struct of integers, all of whose bit patterns are valid, of just this size.
-        Some(unsafe { std::mem::transmute::<[u8; size_of::<tl_adjacency>()], tl_adjacency>(bytes) })
     }
 
-    pub(crate) fn write(&self, index: u32, record: &tl_adjacency) {
-        // SAFETY: as above; the struct has no padding (128 bytes of fields, asserted in intf.h's static assert).
-        let bytes = unsafe {
-            std::slice::from_raw_parts(std::ptr::from_ref(record).cast::<u8>(), size_of::<tl_adjacency>())
-        };
-        if let Some(words) = self.record(index) {
-            for (to, from) in words.iter().zip(bytes.chunks_exact(8)) {
-                let mut word = [0; 8];
-                word.copy_from_slice(from);
-                to.store(u64::from_ne_bytes(word), Ordering::Relaxed);
+    /// Whether the XDP program can do it.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self {
+            Action::Encaps { adjacency, outer, .. } | Action::EndB6Encaps { adjacency, outer, .. } => {
+                check_outer(outer, IPV6)?;
+                check_vlan(adjacency)
             }
-        }
-    }
-
-    /// The action of that number.
-    pub(crate) fn action(&self, id: u32) -> Option<Action> {
-        let (kind, verdict, index) = unpack(self.words().get(id as usize)?.load(Ordering::Acquire));
-        match kind {
-            tl_action_kind::TL_ACTION_VERDICT => {
-                if verdict == DropReason::Blackhole.verdict() {
-                    return Some(Action::Drop(DropReason::Blackhole));
+            Action::Insert { adjacency, outer } | Action::EndB6 { adjacency, outer } => {
+                check_outer(outer, IPV6 + 8 + 16)?;
+                check_vlan(adjacency)
+            }
+            Action::Forward(adjacency) => check_vlan(adjacency),
+            Action::End(flavour) => flavour.check(),
+            Action::EndX(_, Flavour::Psp) => Err(Error::argument("End.X has no flavour PSP")),
+            Action::EndX(adjacency, flavour) => {
+                flavour.check()?;
+                check_vlan(adjacency)
+            }
+            Action::EndDx4 { adjacency: Some(adjacency) } | Action::EndDx6 { adjacency: Some(adjacency) } => {
+                check_vlan(adjacency)
+            }
+            Action::Group(members) => {
+                let fits = 1..=tl_limits::TL_BUCKETS.0 as usize;
+                if !fits.contains(&members.len())
+                    || members.iter().any(|(weight, member)| {
+                        *weight == 0 || matches!(member, Action::Group(_) | Action::Table(_))
+                    })
+                {
+                    return Err(Error::argument(format!(
+                        "group of {} paths: must be 1 to {}, no groups, weights from 1",
+                        members.len(),
+                        fits.end()
+                    )));
                 }
-                PASS.iter().find(|(_, v)| v.0 == u32::from(verdict)).map(|(reason, _)| Action::Pass(*reason))
+                members.iter().try_for_each(|(_, member)| member.check())
             }
-            tl_action_kind::TL_ACTION_FORWARD => Some(Action::Forward(adjacency_of(&self.read(index)?))),
-            tl_action_kind::TL_ACTION_ENCAPS => {
-                let record = self.read(index)?;
-                let outer = record.outer.get(..usize::from(record.outer_len))?.to_vec();
-                Some(Action::Encaps { adjacency: adjacency_of(&record), outer })
-            }
-            tl_action_kind::TL_ACTION_END_DX4 => {
-                Some(Action::EndDx4 { adjacency: Some(adjacency_of(&self.read(index)?)) })
-            }
-            tl_action_kind::TL_ACTION_END_DX4_TABLE => Some(Action::EndDx4 { adjacency: None }),
-            tl_action_kind::TL_ACTION_TABLE => Some(Action::Table(index)),
-            _ => None,
+            _ => Ok(()),
         }
     }
+}
 
-    /// Numbers of the actions that are set.
-    pub(crate) fn set_actions(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        self.words()
-            .iter()
-            .enumerate()
-            .map(|(id, word)| (id as u32, word.load(Ordering::Acquire)))
-            .filter(|(_, word)| unpack(*word).0 != tl_action_kind::TL_ACTION_NONE)
+impl Flavour {
+    fn check(self) -> Result<()> {
+        match self {
+            Flavour::NextCsid { block, function }
+                if block == 0 || function == 0 || u32::from(block) + u32::from(function) > 16 =>
+            {
+                Err(Error::argument(format!(
+                    "NEXT-C-SID lengths of {block} and {function} bytes: must be at least 1, together at most 16"
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
-/// Index of the record that a word leads to.
-pub(crate) fn record_of(word: u64) -> Option<u32> {
-    let (kind, _, index) = unpack(word);
-    matches!(
-        kind,
-        tl_action_kind::TL_ACTION_FORWARD
-            | tl_action_kind::TL_ACTION_ENCAPS
-            | tl_action_kind::TL_ACTION_END_DX4
-    )
-    .then_some(index)
+fn check_vlan(adjacency: &Adjacency) -> Result<()> {
+    if adjacency.vlan.is_some_and(|vid| !(1..=4094).contains(&vid)) {
+        return Err(Error::argument(format!("VLAN {:?}: must be 1 to 4094", adjacency.vlan)));
+    }
+    Ok(())
 }
 
-/// The XDP program pushes headers of one shape.
-pub(crate) fn check_outer(outer: &[u8]) -> Result<()> {
-    let fits = outer.len() == OUTER_BYTES
-        && outer[0] >> 4 == 6
-        && outer[6] == 43 // next header: routing
-        && outer[41] == 2 // SRH length: one segment
-        && outer[42] == 4; // routing type: segment routing
-    if fits {
+/// A header to push: IPv6 alone or with an SRH of whole segments, at least `least` bytes.
+fn check_outer(outer: &[u8], least: usize) -> Result<()> {
+    let (len, most) = (outer.len(), tl_limits::TL_OUTER_LONG.0 as usize);
+    let fits = (least..=most).contains(&len) && outer[0] >> 4 == 6;
+    let srh = fits
+        && (len == IPV6
+            || (len >= IPV6 + 24
+            && (len - IPV6) % 16 == 8
+            && outer[6] == 43 // next header: routing
+            && usize::from(outer[41]) == (len - IPV6) / 8 - 1 // SRH length
+            && outer[42] == 4)); // routing type: segment routing
+    if srh {
         Ok(())
     } else {
-        Err(Error::argument("outer header: must be IPv6 and an SRH of one segment, 64 bytes"))
+        Err(Error::argument(format!(
+            "outer header of {len} bytes: must be IPv6 and an SRH of 1 to 32 segments"
+        )))
     }
 }

@@ -20,7 +20,9 @@ mod load;
 mod pins;
 mod ports;
 mod probe;
+mod records;
 mod rules;
+mod sids;
 mod sys;
 mod trial;
 
@@ -29,12 +31,13 @@ pub use capture::{CAPTURE_ALL, Capture, CaptureCounts, CaptureOptions, Captured,
 pub use counters::{Counters, Kind, PortCount, VERDICTS, Verdict, VerdictCount};
 pub use dataplane::{AttachMode, Attachment, Dataplane, Options};
 pub use error::{Error, Result};
-pub use fib::{Action, Adjacency, DropReason, PassReason};
+pub use fib::{Action, Adjacency, DropReason, Flavour, FlowLabel, Headend, PassReason};
 pub use filters::{Filter, FilterAction, FilterCount, Filters};
 pub use functions::{Function, Functions};
 pub use pins::{View, detach_all, open_readonly, sweep};
 pub use ports::{Port, PortFlags};
 pub use probe::{Probe, probe, takes_redirects};
 pub use rules::{RULES_MAX, Rule, Rules, Then, VALUE_THROW, is_rules};
+pub use sids::SidCount;
 pub use trial::{Outcome, Trial};
 pub use trieline_bpf::{Home, ImageMemory, ReaderGrace};

@@ -25,7 +25,7 @@ pub(crate) const PROGRAM: &str = "trieline";
 const LOG_LINES: usize = 40;
 
 /// The maps beside the image, in the order of [`load`]'s result.
-const MAPS: [&str; 15] = [
+const MAPS: [&str; 18] = [
     pins::ACTIONS,
     pins::ADJACENCIES,
     pins::RULES,
@@ -41,6 +41,9 @@ const MAPS: [&str; 15] = [
     pins::FUNCTION_PROGRAMS,
     pins::CAPTURES,
     pins::CAPTURE_RINGS,
+    pins::LONG_OUTERS,
+    pins::GROUPS,
+    pins::SIDS,
 ];
 
 /// The maps of a loaded program, by name.

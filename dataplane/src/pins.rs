@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use crate::counters::{self, Counters};
 use crate::dataplane::{AttachMode, Attachment};
 use crate::error::{Error, Result};
-use crate::fib::{Action, Records};
+use crate::fib::Action;
 use crate::filters::{Filter, FilterCount, FilterMaps};
-use crate::layout::{tl_action, tl_adjacency, tl_instance, tl_limits, tl_port, tl_rule};
+use crate::layout::{
+    tl_action, tl_adjacency, tl_group, tl_instance, tl_limits, tl_long_outer, tl_port, tl_rule,
+};
 use crate::ports::{PORTS, Port, PortKey, Ports};
+use crate::records::{Array, Records};
 use crate::rules::{RuleMap, Then};
 use crate::sys::{self, MapShape};
 use crate::trial::Trial;
@@ -36,6 +39,9 @@ pub(crate) const FUNCTIONS: &str = "functions";
 pub(crate) const FUNCTION_PROGRAMS: &str = "function_programs";
 pub(crate) const CAPTURES: &str = "captures";
 pub(crate) const CAPTURE_RINGS: &str = "capture_rings";
+pub(crate) const LONG_OUTERS: &str = "long_outers";
+pub(crate) const GROUPS: &str = "groups";
+pub(crate) const SIDS: &str = "sids";
 const LINK: &str = "link-";
 const ARRAY: u32 = 2;
 
@@ -207,22 +213,20 @@ pub(crate) fn home_number(home: Home) -> u32 {
     }
 }
 
-/// Maps actions and adjacencies.
-pub(crate) fn records(actions: &OwnedFd, adjacencies: &OwnedFd) -> Result<Records> {
-    let fail = |e| Error::kernel("mapping the actions", e);
-    let action_count = sys::map_shape(actions.as_fd()).map_err(fail)?.entries;
-    let adjacency_count = sys::map_shape(adjacencies.as_fd()).map_err(fail)?.entries;
-    let bytes = |count: u32, of: usize| u64::from(count) * of as u64;
+/// Maps the actions and what they lead to.
+pub(crate) fn records(maps: [&OwnedFd; 4]) -> Result<Records> {
+    let array = |map: &OwnedFd, of: usize| {
+        let fail = |e| Error::kernel("mapping the actions", e);
+        let count = sys::map_shape(map.as_fd()).map_err(fail)?.entries;
+        let memory = Mapping::of_array(map.as_fd(), u64::from(count) * of as u64).map_err(fail)?;
+        Ok::<_, Error>(Array { memory, count })
+    };
+    let [actions, adjacencies, long_outers, groups] = maps;
     Ok(Records {
-        actions: Mapping::of_array(actions.as_fd(), bytes(action_count, size_of::<tl_action>()))
-            .map_err(fail)?,
-        adjacencies: Mapping::of_array(
-            adjacencies.as_fd(),
-            bytes(adjacency_count, size_of::<tl_adjacency>()),
-        )
-        .map_err(fail)?,
-        action_count,
-        adjacency_count,
+        actions: array(actions, size_of::<tl_action>())?,
+        adjacencies: array(adjacencies, size_of::<tl_adjacency>())?,
+        long_outers: array(long_outers, size_of::<tl_long_outer>())?,
+        groups: array(groups, size_of::<tl_group>())?,
     })
 }
 
@@ -263,7 +267,12 @@ pub fn open_readonly(pins: &Path) -> Result<View> {
         pins: pins.into(),
         instance,
         image: ImageMap::adopt(need(pins, IMAGE)?)?.ok_or(missing)?,
-        records: records(&need(pins, ACTIONS)?, &need(pins, ADJACENCIES)?)?,
+        records: records([
+            &need(pins, ACTIONS)?,
+            &need(pins, ADJACENCIES)?,
+            &need(pins, LONG_OUTERS)?,
+            &need(pins, GROUPS)?,
+        ])?,
         rules: rules(&need(pins, RULES)?)?,
         ports: ports(&need(pins, PORT_MAP)?, need(pins, TAGGED)?)?,
         counters: need(pins, COUNTERS)?,

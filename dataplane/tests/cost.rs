@@ -8,7 +8,7 @@ mod common;
 use common::cases::*;
 use common::packet::*;
 use common::*;
-use trieline_dataplane::{Action, Adjacency, PassReason, PortFlags};
+use trieline_dataplane::{Action, Adjacency, Headend, PassReason, PortFlags};
 
 /// Each costs some 25 ms to set up.
 const CALLS: usize = 60;
@@ -38,11 +38,14 @@ fn cost_of_a_packet() {
         ("203.0.113.1", Action::Pass(PassReason::Local)),
         ("2001:db8:1::/48", Action::Forward(back())),
         // Encapsulated, then decapsulated, and so on.
-        ("10.1.0.0/16", Action::Encaps { adjacency: back(), outer: template() }),
+        ("10.1.0.0/16", Action::Encaps { adjacency: back(), outer: template(), headend: Headend::default() }),
         (sid, Action::EndDx4 { adjacency: Some(back()) }),
         // All but the rewriting: the device is not there.
         ("198.18.1.0/24", Action::Forward(nowhere())),
-        ("198.18.2.0/24", Action::Encaps { adjacency: nowhere(), outer: template() }),
+        (
+            "198.18.2.0/24",
+            Action::Encaps { adjacency: nowhere(), outer: template(), headend: Headend::default() },
+        ),
         ("2001:db8:7::/48", Action::Forward(nowhere())),
         ("fd00:3::1", Action::EndDx4 { adjacency: Some(nowhere()) }),
     ];

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 
 use common::cases::*;
 use common::packet::*;
+use common::srv6::*;
 use common::*;
-use trieline_dataplane::{Action, Filter, FilterAction, Function, Home, Kind, PortFlags, VERDICTS};
+use trieline_dataplane::{Action, Filter, FilterAction, Function, Headend, Home, Kind, PortFlags, VERDICTS};
 
 fn check(bench: &Bench, case: &Case) {
     let outcome = bench.run(&case.input);
@@ -164,29 +165,18 @@ fn special_cases(bench: &mut Bench) -> Vec<&'static str> {
     seen
 }
 
-/// An outer header larger than the 256 bytes in front of a frame. The API makes none, so the record is changed in the map.
-fn headroom(bench: &Bench) -> &'static str {
-    let mut grown = 0;
-    for index in 0..256u32 {
-        let mut record = bench.element("adjacencies", index);
-        let outer_len = core::mem::offset_of!(trieline_dataplane::layout::tl_adjacency, outer_len);
-        if record[outer_len..outer_len + 2] == 64u16.to_ne_bytes() {
-            record[outer_len..outer_len + 2].copy_from_slice(&240u16.to_ne_bytes());
-            bench.set_element("adjacencies", index, &record);
-            grown += 1;
-        }
-    }
-    assert_ne!(grown, 0);
-    check(
-        bench,
-        &case(
-            "no room for the outer header",
-            Frame::new(ipv4(SOURCE4, "10.1.2.3", 64)).bytes(),
-            "no_headroom",
-        ),
-    );
-    let padded = [Frame::new(ipv4(SOURCE4, "10.1.2.3", 64)).bytes(), vec![0xee; 14]].concat();
-    check(bench, &case("nor is its padding cut then", padded, "no_headroom"));
+/// An outer header larger than the 256 bytes in front of a frame that is too long to be moved.
+fn headroom(home: Home) -> &'static str {
+    let segments: Vec<String> = (1..=16).map(|i| format!("fd00:2::{i}")).collect();
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let long = outer("fd00:1::1", "fd00:2::16", 43, 63, &srh(4, 15, &segments, &[]));
+    let adjacency = trieline_dataplane::Adjacency { mtu: 9000, ..adjacency(LO) };
+    let action = Action::Encaps { adjacency, outer: long, headend: Headend::default() };
+    let bench = Bench::new(home, &[("10.1.0.0/16", action)]);
+    let large = Frame::new(ipv4_of(SOURCE4, "10.1.2.3", 64, 2100)).bytes();
+    check(&bench, &case("no room for the outer header", large.clone(), "no_headroom"));
+    let padded = [large, vec![0xee; 14]].concat();
+    check(&bench, &case("nor is its padding cut then", padded, "no_headroom"));
     "no_headroom"
 }
 
@@ -253,7 +243,10 @@ fn jumbo_frames(home: Home) -> &'static str {
     let adjacency = || trieline_dataplane::Adjacency { mtu: 9000, ..adjacency(LO) };
     let routes = [
         ("198.18.0.0/16", Action::Forward(adjacency())),
-        ("198.19.0.0/16", Action::Encaps { adjacency: adjacency(), outer: template() }),
+        (
+            "198.19.0.0/16",
+            Action::Encaps { adjacency: adjacency(), outer: template(), headend: Headend::default() },
+        ),
         ("2001:db8:9::/48", Action::Forward(adjacency())),
         ("fd00:a::9", Action::EndDx4 { adjacency: Some(adjacency()) }),
     ];
@@ -275,8 +268,16 @@ fn golden_packets() {
             check(&bench, &case);
             seen.insert(case.verdict);
         }
+        let routes_ = srv6_routes(&adjacency(LO), [0, 1]);
+        let routes_: Vec<_> =
+            routes_.iter().map(|(prefix, action)| (prefix.as_str(), action.clone())).collect();
+        let srv6 = Bench::new(home, &[routes(LO), routes_].concat());
+        for case in srv6_cases() {
+            check(&srv6, &case);
+            seen.insert(case.verdict);
+        }
         seen.insert(jumbo_frames(home));
-        seen.insert(headroom(&Bench::new(home, &routes(LO))));
+        seen.insert(headroom(home));
         seen.extend(special_cases(&mut bench));
         let untested: Vec<_> = VERDICTS.iter().map(|v| v.name).filter(|name| !seen.contains(name)).collect();
         assert!(untested.is_empty(), "{home}: no golden packet ends as {untested:?}");

@@ -9,6 +9,7 @@ use std::time::Duration;
 use common::cases::*;
 use common::netns::*;
 use common::packet::*;
+use common::srv6::*;
 use common::*;
 use trieline_dataplane::{AttachMode, Dataplane, Home};
 use trieline_lpm::{Image, IpPrefix, Table};
@@ -17,10 +18,11 @@ use trieline_lpm::{Image, IpPrefix, Table};
 const ALLOWED: [(&str, &str); 1] =
     [("padding stays", "Linux trims what follows the IP packet; the next link pads again")];
 
-/// Cases that this kernel cannot be configured for: it has no 802.1Q.
-fn needs_vlan(case: &Case) -> bool {
+/// Cases that this kernel cannot be configured for: it has neither 802.1Q nor VRFs.
+fn needs_more(case: &Case) -> bool {
     let tag = [0x81, 0x00];
-    case.input[12..14] == tag || case.output.as_ref().is_some_and(|o| o[12..14] == tag)
+    let tagged = case.input[12..14] == tag || case.output.as_ref().is_some_and(|o| o[12..14] == tag);
+    tagged || ["fd00:a::23 ", "fd00:a::24 "].iter().any(|sid| case.description.starts_with(sid))
 }
 
 /// What the golden routes are in the kernel.
@@ -54,6 +56,9 @@ fn configure(line: &Line) {
          ip -6 route add fd00:a::1 encap seg6local action End.DX4 nh4 192.0.77.1 dev n1
          ip -6 route add fd00:a::2 encap seg6local action End.DX4 nh4 0.0.0.0 dev n1",
     );
+    for command in srv6_commands() {
+        line.sh("n", &format!("ip {command}"));
+    }
 }
 
 /// Sends every case's frame and notes what arrives at the next hop.
@@ -76,7 +81,7 @@ fn same_bytes_as_linux() {
     }
     let line = Line::new();
     configure(&line);
-    let cases: Vec<Case> = cases().into_iter().filter(|case| !needs_vlan(case)).collect();
+    let cases: Vec<Case> = cases().into_iter().chain(srv6_cases()).filter(|case| !needs_more(case)).collect();
     let by_kernel = outputs(&line, &cases);
 
     let mut homes = homes();
@@ -94,7 +99,8 @@ fn same_bytes_as_linux() {
         let mut dataplane = Dataplane::open(&options(&fs, home)).unwrap();
         let mut image = Image::create(dataplane.memory(), dataplane.grace(), dataplane.tables()).unwrap();
         let (mut four, mut six) = (Vec::new(), Vec::new());
-        for (prefix, action) in routes(out_index) {
+        let plain = routes(out_index).into_iter().map(|(prefix, action)| (prefix.to_owned(), action));
+        for (prefix, action) in plain.chain(srv6_routes(&adjacency(out_index), [0, 1])) {
             let id = dataplane.actions().alloc().unwrap();
             dataplane.actions().set(id, &action).unwrap();
             match prefix.parse().unwrap() {
@@ -135,6 +141,7 @@ fn same_bytes_as_linux() {
         .map(|v| v.packets)
         .sum();
     println!("{} packets, {forwarded} forwarded alike, {by_program} of them by XDP", cases.len());
-    assert!(by_program as usize >= forwarded && forwarded >= 60);
+    // Where a frame's buffer has no room for a header of 16 segments or more, the kernel pushes it.
+    assert!(forwarded >= 400 && by_program as usize >= forwarded - 28);
     drop((receiver, image));
 }

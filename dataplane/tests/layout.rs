@@ -39,8 +39,25 @@ macro_rules! same {
 #[test]
 fn structs_of_intf_h() {
     let btf = Btf::from_path(object()).unwrap();
-    same!(&btf, tl_action { kind, verdict, reserved, adjacency });
-    same!(&btf, tl_adjacency { ifindex, mtu, outer_len, macs, tag, reserved, outer });
+    same!(&btf, tl_action { kind, verdict, counter, adjacency });
+    same!(
+        &btf,
+        tl_adjacency {
+            ifindex,
+            mtu,
+            outer_len,
+            macs,
+            tag,
+            long_outer,
+            flags,
+            csid_block,
+            csid_function,
+            outer
+        }
+    );
+    same!(&btf, tl_long_outer { bytes });
+    same!(&btf, tl_group { buckets });
+    same!(&btf, tl_sid_count { packets, bytes, errors });
     same!(&btf, tl_port { flags, table4, table6, ifindex, mac, counters });
     same!(&btf, tl_rule { from, to, from_len, to_len, used, table, next, reserved });
     same!(&btf, tl_tagged { ifindex, vid, reserved });

@@ -5,10 +5,12 @@ mod common;
 
 use std::collections::BTreeMap;
 
+use common::cases::adjacency;
 use common::model::Model;
 use common::packet::*;
+use common::srv6::*;
 use common::*;
-use trieline_dataplane::{Action, Adjacency, Kind, VERDICTS};
+use trieline_dataplane::{Action, Adjacency, Headend, Kind, VERDICTS};
 
 const FRAMES: u32 = 1_000_000;
 
@@ -75,21 +77,32 @@ fn mutated_frames() {
     if skip("mutated frames") {
         return;
     }
-    let adjacency =
-        Adjacency { ifindex: LO, mtu: 1500, destination: NEXT_HOP_MAC, source: OUT_MAC, vlan: None };
-    let tagged = Adjacency { vlan: Some(7), ..adjacency.clone() };
+    let hop = adjacency(LO);
+    let tagged = Adjacency { vlan: Some(7), ..hop.clone() };
     let template = outer("fd00:1::1", "fd00:2::1", 43, 63, &srh(4, 0, &["fd00:2::1"], &[]));
     let routes = [
         ("0.0.0.0/0", Action::Forward(tagged)),
-        ("198.51.100.0/24", Action::Forward(adjacency.clone())),
-        ("10.1.0.0/16", Action::Encaps { adjacency: adjacency.clone(), outer: template.clone() }),
-        ("2001:db8:1::/48", Action::Forward(adjacency.clone())),
-        ("2001:db8:3::/48", Action::Encaps { adjacency: adjacency.clone(), outer: template }),
-        ("fd00:a::1", Action::EndDx4 { adjacency: Some(adjacency) }),
+        ("198.51.100.0/24", Action::Forward(hop.clone())),
+        (
+            "10.1.0.0/16",
+            Action::Encaps { adjacency: hop.clone(), outer: template.clone(), headend: Headend::default() },
+        ),
+        ("2001:db8:1::/48", Action::Forward(hop.clone())),
+        (
+            "2001:db8:3::/48",
+            Action::Encaps { adjacency: hop.clone(), outer: template, headend: Headend::default() },
+        ),
+        ("fd00:a::1", Action::EndDx4 { adjacency: Some(hop) }),
         ("fd00:a::2", Action::EndDx4 { adjacency: None }),
     ];
+    let srv6 = srv6_routes(&adjacency(LO), [0, 1]);
+    let srv6 = srv6.iter().map(|(prefix, action)| (prefix.as_str(), action.clone()));
+    let routes: Vec<_> = routes.into_iter().chain(srv6).collect();
     let model = Model::new(&routes, PORT_MAC, &[100]);
-    let valid = valid_frames();
+    // Half of the frames from what every router meets.
+    let mut valid = valid_frames();
+    let golden: Vec<_> = srv6_cases().into_iter().map(|case| case.input).collect();
+    valid = valid.iter().cycle().take(golden.len()).cloned().chain(golden.iter().cloned()).collect();
     let homes = homes();
     for &home in &homes {
         let mut bench = Bench::new(home, &routes);

@@ -14,7 +14,8 @@ use common::*;
 use libbpf_rs::MapCore;
 use trieline_bpf as bpf;
 use trieline_dataplane::{
-    Action, AttachMode, Dataplane, Error, Options, PassReason, ReaderGrace, detach_all, open_readonly,
+    Action, AttachMode, Dataplane, Error, Headend, Options, PassReason, ReaderGrace, detach_all,
+    open_readonly,
 };
 use trieline_lpm::{Grace, Image, Table};
 
@@ -357,7 +358,7 @@ fn actions_are_reused_only_after_a_grace_period() {
     ));
     let outer = vec![0u8; 64];
     assert!(matches!(
-        actions.set(3, &Action::Encaps { adjacency: adjacency(LO), outer }),
+        actions.set(3, &Action::Encaps { adjacency: adjacency(LO), outer, headend: Headend::default() }),
         Err(Error::Bpf(bpf::Error::Argument(_)))
     ));
     for vlan in [0, 4095] {

@@ -1,7 +1,7 @@
 //! Paths by number: a million routes name a few hundred ways of forwarding, so each route keeps four bytes.
 
-use crate::kernel::route::{Path, RouteMessage};
-use crate::kernel::seg6::Encap;
+use crate::kernel::route::{Hop, Path, RouteMessage};
+use crate::kernel::seg6::{Behaviour, Encap};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -127,7 +127,10 @@ impl Paths {
     /// Devices of the hops that encapsulate for SRv6; may repeat. O(paths).
     pub fn encapsulating(&self) -> impl Iterator<Item = u32> {
         let hops = self.iter().flat_map(|(_, path)| &path.hops);
-        hops.filter(|hop| matches!(hop.encap, Some(Encap::Seg6 { .. }))).map(|hop| hop.ifindex)
+        let pushes = |hop: &&Hop| {
+            matches!(hop.encap, Some(Encap::Seg6 { .. } | Encap::Seg6Local(Behaviour::EndB6Encaps { .. })))
+        };
+        hops.filter(pushes).map(|hop| hop.ifindex)
     }
 
     /// Number of paths.

@@ -213,7 +213,7 @@ impl Publisher {
         if all || changed4 || changed6 || !changes.neighbours.is_empty() {
             let concerned = |id| {
                 let Some(path) = mirror.paths.get(id) else { return false };
-                all || Resolver::depends_on(path).is_some_and(|address| changes.may_move(address))
+                all || Resolver::depends_on(path).any(|address| changes.may_move(address))
                     || path.hops.iter().any(|hop| {
                         hop.gateway
                             .is_some_and(|gateway| changes.neighbours.contains(&(gateway, hop.ifindex)))

@@ -2,10 +2,9 @@
 //!
 //! Whatever this node cannot do exactly as the kernel would becomes "pass", with the reason.
 
-use crate::family::{Decision, Family, View};
+use crate::family::{Family, View};
 use crate::kernel::route::{Hop, Path, kind};
-use crate::kernel::seg6::{Behaviour, Encap, Mode};
-use crate::kernel::{family, netconf};
+use crate::kernel::seg6::Encap;
 use crate::path::PathId;
 use crate::rib::Ip;
 use crate::world::World;
@@ -16,10 +15,11 @@ use trieline_dataplane::{Action, Adjacency, DropReason, PassReason};
 /// An action, or why the kernel has to do it.
 type Resolved<T> = Result<T, PassReason>;
 
-/// Bytes of an outer header: IPv6 and an SRH of one segment.
-const OUTER: usize = 64;
-const SRH_FLAG_HMAC: u8 = 0x08;
-const NEXT_HEADER_ROUTING: u8 = 43;
+/// By how much finer the weights of groups in groups are. The kernel's weights go to 256 (IPv4, IPv6 routes), or 65536 (nexthop
+/// groups, which then share less exactly).
+const FINE: u32 = 128;
+/// Most ways of one action: a bucket each.
+const MEMBERS: usize = 128;
 
 /// Everything that a path's action depends on.
 #[derive(Clone, Copy)]
@@ -67,17 +67,22 @@ impl Resolver<'_> {
         self.adjacency(A::NETLINK, link, addr.ip(), 0).map_or_else(Action::Pass, Action::Forward)
     }
 
-    /// The address whose route decides beside the path's own: a segment, or the next hop of a decapsulated packet.
-    pub fn depends_on(path: &Path) -> Option<IpAddr> {
-        path.hops.iter().find_map(|hop| match &hop.encap {
-            Some(Encap::Seg6 { segments, .. }) => segments.first().map(|segment| IpAddr::V6(*segment)),
-            Some(Encap::Seg6Local(Behaviour::EndDx4(next_hop))) => Some(IpAddr::V4(*next_hop)),
+    /// The addresses whose routes decide beside the path's own: segments, and next hops of endpoint behaviours.
+    pub fn depends_on(path: &Path) -> impl Iterator<Item = IpAddr> {
+        path.hops.iter().filter_map(|hop| match &hop.encap {
+            Some(Encap::Seg6 { list, .. }) => seg6::first_segment(list),
+            Some(Encap::Seg6Local(behaviour)) => seg6::depends_on(behaviour),
             _ => None,
         })
     }
 
+    /// What a forwarding route does: by its one way out, or by all that are alive, as the kernel's lookup sees it.
     fn forwarding(&self, path: &Path) -> Resolved<Action> {
-        let hop = self.hop(path)?;
+        let hops = path.hops.iter().filter(|hop| self.world.alive(path.family, hop.ifindex));
+        fan(hops.map(|hop| (hop.weight, self.by_hop(path, hop))).collect())
+    }
+
+    fn by_hop(&self, path: &Path, hop: &Hop) -> Resolved<Action> {
         match (&hop.encap, hop.gateway) {
             (None, Some(gateway)) => {
                 self.adjacency(path.family, hop.ifindex, gateway, path.mtu).map(Action::Forward)
@@ -86,12 +91,6 @@ impl Resolver<'_> {
             (None, None) => Err(self.out(hop.ifindex).err().unwrap_or(PassReason::Unresolved)),
             (Some(encap), _) => self.encap(path, hop, encap),
         }
-    }
-
-    /// The first way out that the kernel's lookup would take.
-    fn hop<'p>(&self, path: &'p Path) -> Resolved<&'p Hop> {
-        let alive = |hop: &&Hop| self.world.alive(path.family, hop.ifindex);
-        path.hops.iter().find(alive).ok_or(PassReason::Unsupported)
     }
 
     /// The device that frames for a link leave by, its VLAN, and the MAC address they come from.
@@ -125,97 +124,37 @@ impl Resolver<'_> {
         }
         Ok(Adjacency { ifindex, mtu: mtu.min(u16::MAX.into()) as u16, destination, source, vlan })
     }
-
-    fn encap(&self, path: &Path, hop: &Hop, encap: &Encap) -> Resolved<Action> {
-        match encap {
-            Encap::Seg6 { mode: Mode::Encap, srh, segments } => self.h_encaps(path, hop, srh, segments),
-            Encap::Seg6Local(Behaviour::EndDx4(next_hop)) if path.family == family::INET6 => {
-                self.end_dx4((*next_hop).into())
-            }
-            _ => Err(PassReason::Unsupported),
-        }
-    }
-
-    /// H.Encaps with one segment. The outer packet is routed like any other, by its destination, the segment.
-    fn h_encaps(&self, path: &Path, hop: &Hop, srh: &[u8], segments: &[Ipv6Addr]) -> Resolved<Action> {
-        let [segment] = segments else { return Err(PassReason::Unsupported) };
-        let plain = srh.len() == OUTER - 40 && srh[5] & SRH_FLAG_HMAC == 0;
-        let forwards = self.world.netconf(family::INET6, netconf::ALL).forwarding == Some(true);
-        let sysctl = &self.world.sysctl;
-        if !plain || !forwards || sysctl.seg6_flow_label || self.world.obstacle(family::INET6).is_some() {
-            return Err(PassReason::Unsupported);
-        }
-        let (_, Decision::Path(outer)) =
-            self.v6.lookup((*segment).into(), self.view6).ok_or(PassReason::Unsupported)?
-        else {
-            return Err(PassReason::Unsupported);
-        };
-        let outer_id = outer;
-        let outer = self.view6.paths.get(outer_id).filter(|path| path.kind == kind::UNICAST);
-        let outer = outer.ok_or(PassReason::Unsupported)?;
-        let device = sysctl.devices.get(&self.world.name(hop.ifindex)).ok_or(PassReason::Unsupported)?;
-        let source = match sysctl.tunnel_source {
-            Some(source) => source,
-            // The kernel does not look at the preferred source of the outer packet's route, nor for temporary addresses.
-            None if outer.preferred.is_some() || device.temporary_source => {
-                return Err(PassReason::Unsupported);
-            }
-            // It prefers an address of the route's device; it is asked by destination, so the two must agree.
-            None => (self.source)(*segment, outer_id)
-                .filter(|(device, _)| *device == hop.ifindex)
-                .map(|(_, source)| source)
-                .ok_or(PassReason::Unsupported)?,
-        };
-        let next = self.hop(outer)?;
-        if next.encap.is_some() {
-            return Err(PassReason::Unsupported);
-        }
-        let gateway = next.gateway.unwrap_or(IpAddr::V6(*segment));
-        let adjacency = self.adjacency(family::INET6, next.ifindex, gateway, outer.mtu)?;
-        // The kernel encapsulates with the hop limit of the route, else of its device, and then forwards, which takes one off.
-        let hop_limit = match u8::try_from(path.hop_limit) {
-            Ok(0) => device.hop_limit,
-            limit => limit.ok(),
-        };
-        let hop_limit = hop_limit.ok_or(PassReason::Unsupported)?.saturating_sub(1);
-        if hop_limit == 0 {
-            return Err(PassReason::Unsupported);
-        }
-        let inner = if path.family == family::INET { 4 } else { 41 };
-        Ok(Action::Encaps { adjacency, outer: outer_header(source, *segment, hop_limit, inner, srh) })
-    }
-
-    /// End.DX4. With a next hop, the kernel looks that up in place of the inner destination; a gateway on the way to it is
-    /// where the packet goes. An on-link next hop makes the kernel ask for the inner destination's neighbour instead.
-    fn end_dx4(&self, next_hop: u32) -> Resolved<Action> {
-        if self.world.obstacle(family::INET).is_some() {
-            return Err(PassReason::Unsupported);
-        }
-        if next_hop == 0 {
-            return Ok(Action::EndDx4 { adjacency: None });
-        }
-        let Some((_, Decision::Path(path))) = self.v4.lookup(next_hop, self.view4) else {
-            return Err(PassReason::Unsupported);
-        };
-        let path = self.view4.paths.get(path).filter(|path| path.kind == kind::UNICAST);
-        let path = path.ok_or(PassReason::Unsupported)?;
-        match self.hop(path)? {
-            Hop { encap: None, gateway: Some(gateway), ifindex, .. } => {
-                let adjacency = self.adjacency(family::INET, *ifindex, *gateway, path.mtu)?;
-                Ok(Action::EndDx4 { adjacency: Some(adjacency) })
-            }
-            _ => Err(PassReason::Unsupported),
-        }
-    }
 }
 
-/// An outer IPv6 header and the route's SRH. Payload length and, for IPv6 inside, class, flow label and hop limit are the
-/// packet's.
-fn outer_header(source: Ipv6Addr, segment: Ipv6Addr, hop_limit: u8, inner: u8, srh: &[u8]) -> Vec<u8> {
-    let mut outer = vec![0x60, 0, 0, 0, 0, 0, NEXT_HEADER_ROUTING, hop_limit];
-    outer.extend_from_slice(&source.octets());
-    outer.extend_from_slice(&segment.octets());
-    outer.push(inner);
-    outer.extend_from_slice(&srh[1..]);
-    outer
+/// One action of several ways with their weights. A group in a group becomes its members, each with its share of the weight.
+fn fan(mut ways: Vec<(u16, Resolved<Action>)>) -> Resolved<Action> {
+    if ways.len() <= 1 {
+        return ways.pop().map_or(Err(PassReason::Unsupported), |(_, way)| way);
+    }
+    if ways.iter().all(|(_, way)| way.is_err()) {
+        return ways.swap_remove(0).1;
+    }
+    let mut members = Vec::new();
+    for (weight, way) in ways {
+        match way.unwrap_or_else(Action::Pass) {
+            Action::Group(inner) => {
+                let sum: u32 = inner.iter().map(|(weight, _)| u32::from(*weight)).sum();
+                members.extend(inner.into_iter().map(|(share, action)| {
+                    let weight = u32::from(weight) * FINE * u32::from(share) / sum.max(1);
+                    (weight.clamp(1, u16::MAX.into()) as u16, action)
+                }));
+            }
+            action => members.push(((u32::from(weight) * FINE).min(u16::MAX.into()) as u16, action)),
+        }
+    }
+    if members.len() > MEMBERS {
+        return Err(PassReason::Unsupported);
+    }
+    if members.iter().all(|(weight, _)| u32::from(*weight) % FINE == 0) {
+        members.iter_mut().for_each(|(weight, _)| *weight /= FINE as u16);
+    }
+    Ok(Action::Group(members))
 }
+
+#[path = "resolve/seg6.rs"]
+mod seg6;

@@ -1,13 +1,16 @@
 //! Routes in words: the keys of `ip -j route`, and ours beside them.
 
 use crate::kernel::route::{Hop, Path, kind};
-use crate::kernel::seg6::{Behaviour, Encap};
+use crate::kernel::seg6::{Behaviour, Encap, TableRef};
 use crate::rib::Ip;
 use crate::world::World;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
-use trieline_dataplane::{Action, Adjacency};
+use trieline_dataplane::{Action, Adjacency, Flavour};
 use trieline_lpm::Prefix;
+
+/// Bytes of an outer header with an SRH of one segment.
+const OUTER_ONE_SEGMENT: usize = 64;
 
 /// `ip route`'s name of a protocol.
 fn protocol(number: u8) -> String {
@@ -89,20 +92,18 @@ pub fn path(path: &Path, world: &World, into: &mut Map<String, Value>) {
 /// The keys of one way out.
 pub fn hop(family: u8, hop: &Hop, world: &World, into: &mut Map<String, Value>) {
     match &hop.encap {
-        Some(Encap::Seg6 { mode, segments, .. }) => {
+        Some(Encap::Seg6 { mode, list }) => {
             into.insert("encap".into(), "seg6".into());
             into.insert("mode".into(), mode.name().into());
             into.insert(
                 "segs".into(),
-                segments.iter().map(|segment| Value::from(segment.to_string())).collect(),
+                list.segments.iter().map(|segment| Value::from(segment.to_string())).collect(),
             );
         }
         Some(Encap::Seg6Local(behaviour)) => {
             into.insert("encap".into(), "seg6local".into());
             into.insert("behaviour".into(), behaviour.name().into());
-            if let Behaviour::EndDx4(next_hop) = behaviour {
-                into.insert("nh4".into(), next_hop.to_string().into());
-            }
+            parameters(behaviour, world, into);
         }
         Some(Encap::Other(kind)) => {
             into.insert("encap".into(), format!("type {kind}").into());
@@ -126,8 +127,49 @@ pub fn hop(family: u8, hop: &Hop, world: &World, into: &mut Map<String, Value>) 
     }
 }
 
+/// The keys of an endpoint behaviour, as `ip route` names them.
+fn parameters(behaviour: &Behaviour, world: &World, into: &mut Map<String, Value>) {
+    match behaviour {
+        Behaviour::End { flavour } => show_flavour(*flavour, into),
+        Behaviour::EndX { next_hop, flavour } => {
+            into.insert("nh6".into(), next_hop.to_string().into());
+            show_flavour(*flavour, into);
+        }
+        Behaviour::EndDx4(next_hop) => {
+            into.insert("nh4".into(), next_hop.to_string().into());
+        }
+        Behaviour::EndDx6(next_hop) => {
+            into.insert("nh6".into(), next_hop.to_string().into());
+        }
+        Behaviour::EndDx2 { device } => {
+            into.insert("oif".into(), world.name(*device).into());
+        }
+        Behaviour::EndT { table } => {
+            into.insert("lookup".into(), (*table).into());
+        }
+        Behaviour::EndDt4 { table } | Behaviour::EndDt6 { table } | Behaviour::EndDt46 { table } => {
+            let (key, number) = match table {
+                TableRef::Table(number) => ("lookup", number),
+                TableRef::Vrf(number) => ("vrftable", number),
+            };
+            into.insert(key.into(), (*number).into());
+        }
+        Behaviour::EndB6 { list } | Behaviour::EndB6Encaps { list } => {
+            into.insert(
+                "segs".into(),
+                list.segments.iter().map(|one| Value::from(one.to_string())).collect(),
+            );
+        }
+        Behaviour::Other(_) => {}
+    }
+}
+
 /// What XDP does: `action`, why, and the header it writes. `name` gives a device's name.
 pub fn action(action: &Action, mut name: impl FnMut(u32) -> String, into: &mut Map<String, Value>) {
+    action_with(action, &mut name, into);
+}
+
+fn action_with(action: &Action, name: &mut dyn FnMut(u32) -> String, into: &mut Map<String, Value>) {
     let (word, adjacency) = match action {
         Action::Pass(reason) => {
             into.insert("reason".into(), reason.name().into());
@@ -138,17 +180,53 @@ pub fn action(action: &Action, mut name: impl FnMut(u32) -> String, into: &mut M
             ("drop", None)
         }
         Action::Forward(adjacency) => ("forward", Some(adjacency)),
-        Action::Encaps { adjacency, outer } => {
-            let address = |at: usize| {
-                let bytes: Option<[u8; 16]> = outer.get(at..at + 16).and_then(|bytes| bytes.try_into().ok());
-                bytes.map(|bytes| IpAddr::from(bytes).to_string())
-            };
-            into.insert("outer_src".into(), address(8).into());
-            into.insert("outer_dst".into(), address(24).into());
-            ("h_encaps", Some(adjacency))
+        Action::Encaps { adjacency, outer, headend } => {
+            outer_header(outer, into);
+            (if headend.l2 { "h_encaps_l2" } else { "h_encaps" }, Some(adjacency))
+        }
+        Action::Insert { adjacency, outer } => {
+            segments(outer, into);
+            ("h_insert", Some(adjacency))
+        }
+        Action::EndB6 { adjacency, outer } => {
+            segments(outer, into);
+            ("end_b6", Some(adjacency))
+        }
+        Action::EndB6Encaps { adjacency, outer, .. } => {
+            outer_header(outer, into);
+            ("end_b6_encaps", Some(adjacency))
+        }
+        Action::End(flavour) => {
+            show_flavour(*flavour, into);
+            ("end", None)
+        }
+        Action::EndX(adjacency, flavour) => {
+            show_flavour(*flavour, into);
+            ("end_x", Some(adjacency))
+        }
+        Action::EndT { .. } => ("end_t", None),
+        Action::EndDx2 { ifindex, mtu } => {
+            into.insert("out".into(), name(*ifindex).into());
+            into.insert("mtu".into(), (*mtu).into());
+            ("end_dx2", None)
         }
         Action::EndDx4 { adjacency } => ("end_dx4", adjacency.as_ref()),
+        Action::EndDx6 { adjacency } => ("end_dx6", adjacency.as_ref()),
+        Action::EndDt4 { .. } => ("end_dt4", None),
+        Action::EndDt6 { .. } => ("end_dt6", None),
+        Action::EndDt46 { .. } => ("end_dt46", None),
         Action::Table(_) => ("table", None),
+        Action::Group(members) => {
+            let members = members.iter().map(|(weight, member)| {
+                let mut object = Map::new();
+                object.insert("weight".into(), (*weight).into());
+                action_with(member, name, &mut object);
+                Value::Object(object)
+            });
+            let members: Vec<Value> = members.collect();
+            into.insert("paths".into(), members.into());
+            ("group", None)
+        }
     };
     into.insert("action".into(), word.into());
     if let Some(Adjacency { ifindex, mtu, destination, vlan, .. }) = adjacency {
@@ -160,4 +238,37 @@ pub fn action(action: &Action, mut name: impl FnMut(u32) -> String, into: &mut M
             into.insert("vlan".into(), (*vlan).into());
         }
     }
+}
+
+fn show_flavour(flavour: Flavour, into: &mut Map<String, Value>) {
+    let words = match flavour {
+        Flavour::Plain => return,
+        Flavour::Psp => json!(["psp"]),
+        Flavour::NextCsid { block, function } => {
+            into.insert("lblen".into(), (8 * u32::from(block)).into());
+            into.insert("nflen".into(), (8 * u32::from(function)).into());
+            json!(["next-csid"])
+        }
+    };
+    into.insert("flavors".into(), words);
+}
+
+fn outer_header(outer: &[u8], into: &mut Map<String, Value>) {
+    into.insert("outer_src".into(), address(outer, 8));
+    into.insert("outer_dst".into(), address(outer, 24));
+    if outer.len() > OUTER_ONE_SEGMENT {
+        segments(outer, into);
+    }
+}
+
+/// The list in a pushed SRH, as it is visited.
+fn segments(outer: &[u8], into: &mut Map<String, Value>) {
+    let places = (OUTER_ONE_SEGMENT - 16..outer.len()).step_by(16);
+    let list: Vec<Value> = places.rev().map(|at| address(outer, at)).collect();
+    into.insert("outer_segs".into(), list.into());
+}
+
+fn address(outer: &[u8], at: usize) -> Value {
+    let bytes: Option<[u8; 16]> = outer.get(at..at + 16).and_then(|bytes| bytes.try_into().ok());
+    bytes.map(|bytes| IpAddr::from(bytes).to_string()).into()
 }

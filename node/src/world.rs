@@ -8,6 +8,7 @@ use crate::kernel::xfrm::Policies;
 use crate::kernel::{family, seg6};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv6Addr;
+use trieline_dataplane::FlowLabel;
 
 /// Links and settings.
 #[derive(Debug, Default)]
@@ -31,8 +32,8 @@ pub struct World {
 pub struct Sysctl {
     /// `ip sr tunsrc`.
     pub tunnel_source: Option<Ipv6Addr>,
-    /// `net.ipv6.seg6_flowlabel`: outer flow labels that are not the kernel's default.
-    pub seg6_flow_label: bool,
+    /// `net.ipv6.seg6_flowlabel`: where outer flow labels come from.
+    pub flow_label: FlowLabel,
     /// Policies that the kernel asks before it forwards.
     pub policies: Policies,
     /// Per device.
@@ -62,7 +63,11 @@ impl Sysctl {
         let devices: BTreeSet<&str> = devices.collect();
         Self {
             tunnel_source,
-            seg6_flow_label: number("seg6_flowlabel").is_some_and(|label| label != 0),
+            flow_label: match number("seg6_flowlabel").unwrap_or(0) {
+                0 => FlowLabel::Inner,
+                1.. => FlowLabel::Hash,
+                _ => FlowLabel::Zero,
+            },
             policies: Policies::read(),
             devices: devices.into_iter().map(|name| (name.to_owned(), DeviceSysctl::read(name))).collect(),
         }

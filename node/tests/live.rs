@@ -454,6 +454,8 @@ impl Published {
                 Some(Action::Encaps { .. }) => "h_encaps",
                 Some(Action::EndDx4 { .. }) => "end_dx4",
                 Some(Action::Table(_)) => "table",
+                Some(Action::Group(_)) => "group",
+                Some(_) => "seg6",
             };
             *self.kinds.entry(kind).or_default() += 1;
         }

@@ -146,9 +146,9 @@ fn h_encaps_selects_the_kernels_source() {
     compare(&bed, &[("IPv4", inner("10.50.0.1", |_| {}))]);
 }
 
-/// Two segments: delivered as ever.
+/// Every headend: [gen] ──(IPv4 or IPv6)── [node] ═(IPv6 with the segments)═ [sink]
 #[test]
-fn two_segments_are_delivered() {
+fn headends_equal_the_kernels() {
     if !root() {
         return;
     }
@@ -156,9 +156,129 @@ fn two_segments_are_delivered() {
     bed.warm();
     bed.node.ip("-6 route add fd00:e::/32 via fd00:1::2");
     bed.node.ip("sr tunsrc set fd00:1::1");
-    bed.node.ip("route add 10.50.0.0/16 encap seg6 mode encap segs fd00:e::1,fd00:e::2 dev n1");
+    let lists = ["fd00:e::1", "fd00:e::1,fd00:e::2", "fd00:e::1,fd00:e::2,fd00:e::3,fd00:e::4,fd00:e::5"];
+    let modes = ["encap", "encap.red", "l2encap", "l2encap.red", "inline"];
+    let mut packets = Vec::new();
+    for (m, mode) in modes.iter().enumerate() {
+        for (n, list) in lists.iter().enumerate() {
+            if *mode != "inline" {
+                bed.node.ip(&format!("route add 10.5{m}.{n}.0/24 encap seg6 mode {mode} segs {list} dev n1"));
+                packets.push((format!("{mode} {list}, IPv4"), inner(&format!("10.5{m}.{n}.1"), |_| {})));
+            }
+            bed.node.ip(&format!("-6 route add fd5{m}:{n}::/32 encap seg6 mode {mode} segs {list} dev n1"));
+            let packet = craft::ipv6("fd00::2", &format!("fd5{m}:{n}::1"), (17, &craft::udp(MARKER)), |_| {});
+            packets.push((format!("{mode} {list}, IPv6"), packet));
+        }
+    }
+    let packets: Vec<_> = packets.iter().map(|(name, packet)| (name.as_str(), packet.clone())).collect();
+    compare(&bed, &packets);
+}
+
+/// Every endpoint that a kernel without VRFs has: [gen] ═(IPv6 with the segments)═ [node] ── [sink]
+#[test]
+fn endpoints_equal_the_kernels() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    for prefix in ["fd00:e::/32", "fd00:b::/32", "fd00:77::/64", "fd60::/32"] {
+        bed.node.ip(&format!("-6 route add {prefix} via fd00:1::2"));
+    }
+    bed.node.ip("sr tunsrc set fd00:1::1");
+    for (sid, action) in [
+        ("fd00:c::10", "End count"),
+        ("fd00:c::11", "End flavors psp"),
+        ("fd00:c::12", "End.X nh6 fd00:77::1"),
+        ("fd00:c::13", "End.X nh6 fd00:1::2"),
+        ("fd00:c::14", "End.T table 254"),
+        ("fd00:b:1::/48", "End flavors next-csid"),
+        ("fd00:b:2::/48", "End.X nh6 fd00:77::1 flavors next-csid lblen 32 nflen 16"),
+        ("fd00:c::20", "End.DX6 nh6 fd00:77::1"),
+        ("fd00:c::21", "End.DX6 nh6 ::"),
+        ("fd00:c::22", "End.DT6 table 254"),
+        ("fd00:c::25", "End.DX2 oif n1"),
+        ("fd00:c::30", "End.B6 srh segs fd00:e::1,fd00:e::2"),
+        ("fd00:c::31", "End.B6.Encaps srh segs fd00:e::1,fd00:e::2"),
+    ] {
+        bed.node.ip(&format!("-6 route add {sid} encap seg6local action {action} dev n1"));
+    }
+    let to = |sid: &str, next: (u8, &[u8])| craft::ipv6("fd00::2", sid, next, |_| {});
+    let left = |sid: &str, left: u8| {
+        to(sid, (43, &craft::srh(&["fd00:e::9", "fd00:e::8", sid], left, (4, &inner("10.77.0.1", |_| {})))))
+    };
+    let six = craft::ipv6("fd00::2", "fd60::1", (17, &craft::udp(MARKER)), |_| {});
+    let frame = [&[2, 0, 0, 0, 0, 0x11, 2, 0, 0, 0, 0, 9, 8, 0][..], &inner("10.77.0.1", |_| {})].concat();
+    let last = |sid: &str, next: (u8, &[u8])| to(sid, (43, &craft::srh(&[sid, "fd00:e::9"], 0, next)));
+    compare(
+        &bed,
+        &[
+            ("End, two left", left("fd00:c::10", 2)),
+            ("End, one left", left("fd00:c::10", 1)),
+            ("PSP, two left", left("fd00:c::11", 2)),
+            ("PSP, one left", left("fd00:c::11", 1)),
+            ("End.X through a gateway", left("fd00:c::12", 2)),
+            ("End.X on-link", left("fd00:c::13", 2)),
+            ("End.T", left("fd00:c::14", 2)),
+            ("NEXT-C-SID", to("fd00:b:1:7:8::", (4, &inner("10.77.0.1", |_| {})))),
+            ("NEXT-C-SID without argument", left("fd00:b:1::", 2)),
+            ("NEXT-C-SID of End.X", to("fd00:b:2:7:8::", (41, &six))),
+            ("End.DX6 with a next hop", to("fd00:c::20", (41, &six))),
+            ("End.DX6 with a next hop, SRH", last("fd00:c::20", (41, &six))),
+            ("End.DX6 by the table", to("fd00:c::21", (41, &six))),
+            ("End.DT6", to("fd00:c::22", (41, &six))),
+            ("End.DT6, SRH", last("fd00:c::22", (41, &six))),
+            ("End.DX2", to("fd00:c::25", (143, &frame))),
+            ("End.B6", left("fd00:c::30", 2)),
+            ("End.B6.Encaps", left("fd00:c::31", 2)),
+        ],
+    );
+}
+
+/// Two ways of weights 3 and 1: each flow keeps its way, and the ways get their share. By routes and by a group of next hops.
+#[test]
+fn flows_share_the_ways_by_weight() {
+    if !root() {
+        return;
+    }
+    const FLOWS: usize = 60;
+    let bed = Bed::new();
+    bed.warm();
+    bed.node.ip("route add 10.60.0.0/16 nexthop via 10.1.0.2 weight 3 nexthop via 10.2.0.2 weight 1");
+    bed.node.ip("-6 route add fd60::/32 nexthop via fd00:1::2 weight 3 nexthop via fd00:2::2 weight 1");
+    bed.node.ip("nexthop add id 1 via 10.1.0.2 dev n1");
+    bed.node.ip("nexthop add id 2 via 10.2.0.2 dev n2");
+    bed.node.ip("nexthop add id 10 group 1,3/2,1");
+    bed.node.ip("route add 10.61.0.0/16 nhid 10");
     let _daemon = Daemon::start(&bed.node, DEVICES);
-    // Delivered in any case; whether XDP or the kernel does it is trieline's choice.
-    let seen = bed.send_ip(&inner("10.50.0.1", |_| {}), MARKER);
-    assert_eq!((seen.sink.len(), seen.side.len()), (1, 0));
+    for kind in ["10.60.0.", "10.61.0.", "fd60::"] {
+        let send_all = || {
+            let ways = (1..=FLOWS).map(|flow| {
+                let to = format!("{kind}{flow}");
+                let packet = if kind.contains(':') {
+                    craft::ipv6("fd00::2", &to, (17, &craft::udp(MARKER)), |_| {})
+                } else {
+                    inner(&to, |_| {})
+                };
+                packet
+            });
+            let packets: Vec<_> = ways.collect();
+            let seen = bed.watch(MARKER, || {
+                packets.iter().for_each(|packet| trieline_tests::packets::send_ip(&bed.generator, packet));
+            });
+            assert_eq!((seen.passed.len(), seen.sink.len() + seen.side.len()), (0, FLOWS), "{kind}");
+            let destination = |frame: &Vec<u8>| frame[14..54].to_vec();
+            let mut sink: Vec<_> = seen.sink.iter().map(destination).collect();
+            sink.sort();
+            sink
+        };
+        let first = send_all();
+        assert_eq!(first, send_all(), "{kind}: a flow changed its way");
+        // 3/4 of 60, within three standard deviations (10).
+        assert!(
+            (35..=55).contains(&first.len()),
+            "{kind}: {} of {FLOWS} by the way of weight 3",
+            first.len()
+        );
+    }
 }

@@ -1,11 +1,12 @@
 //! The golden packets: frame in, verdict, frame out. `tests/golden.rs` runs them through the program, `tests/kernel.rs` also
 //! through the kernel.
 
-use trieline_dataplane::{Action, Adjacency, DropReason, PassReason};
+use trieline_dataplane::{Action, Adjacency, DropReason, Headend, PassReason};
 
 use super::packet::*;
 
 /// One packet's story.
+#[derive(Clone)]
 pub struct Case {
     pub description: &'static str,
     pub input: Vec<u8>,
@@ -50,15 +51,28 @@ pub fn routes(ifindex: u32) -> Vec<(&'static str, Action)> {
         ("203.0.113.6", Action::Drop(DropReason::Blackhole)),
         ("203.0.113.7", Action::Forward(small.clone())),
         ("203.0.113.8", Action::Forward(elsewhere)),
-        ("10.1.0.0/16", Action::Encaps { adjacency: adjacency(), outer: template() }),
-        ("10.2.0.0/16", Action::Encaps { adjacency: tagged.clone(), outer: template() }),
+        (
+            "10.1.0.0/16",
+            Action::Encaps { adjacency: adjacency(), outer: template(), headend: Headend::default() },
+        ),
+        (
+            "10.2.0.0/16",
+            Action::Encaps { adjacency: tagged.clone(), outer: template(), headend: Headend::default() },
+        ),
         (
             "10.3.0.0/16",
-            Action::Encaps { adjacency: Adjacency { mtu: 100, ..adjacency() }, outer: template() },
+            Action::Encaps {
+                adjacency: Adjacency { mtu: 100, ..adjacency() },
+                outer: template(),
+                headend: Headend::default(),
+            },
         ),
         ("2001:db8:1::/48", Action::Forward(adjacency())),
         ("2001:db8:2::/48", Action::Forward(tagged)),
-        ("2001:db8:3::/48", Action::Encaps { adjacency: adjacency(), outer: template() }),
+        (
+            "2001:db8:3::/48",
+            Action::Encaps { adjacency: adjacency(), outer: template(), headend: Headend::default() },
+        ),
         ("2001:db8:4::/48", Action::Forward(small)),
         ("2001:db8:5::/48", Action::Drop(DropReason::Blackhole)),
         ("fd00:a::1", Action::EndDx4 { adjacency: Some(adjacency()) }),
@@ -275,17 +289,18 @@ pub fn decapsulation() -> Vec<Case> {
             "seg6_inner_no_route",
         ),
         case("a segment is left", routed(&srh(4, 1, &[SID, "fd00::1"], &inner)), "segments_left"),
+        case("a segment is left, reduced", routed(&srh(4, 2, &[SID, "fd00::1"], &inner)), "segments_left"),
         case(
             "more segments left than there are",
-            routed(&srh(4, 2, &[SID, "fd00::1"], &inner)),
+            routed(&srh(4, 3, &[SID, "fd00::1"], &inner)),
             "seg6_headers",
         ),
         case("another routing type", changed(2, 3), "seg6_headers"),
-        case("SRH length wrong", changed(1, 4), "seg6_headers"),
-        case("SRH longer than the packet", changed(1, 255), "seg6_headers"),
+        case("SRH length wrong", changed(1, 4), "seg6_inner"),
+        case("SRH longer than the packet", changed(1, 255), "seg6_inner"),
         case("flags", changed(5, 8), "seg6_headers"),
         case("IPv6 inside", changed(0, 41), "seg6_headers"),
-        case("TLV", routed(&with_tlv), "seg6_headers"),
+        sends("with a TLV", routed(&with_tlv), "end_dx4", sent(&[], &hop(&inner))),
         case("SRH cut", routed(&srh(4, 0, &[SID], &[])[..7]), "seg6_headers"),
         case("UDP to the SID", plain(&ipv6(SOURCE6, SID, 64)), "seg6_headers"),
         case("destination options", plain(&outer(SOURCE6, SID, 60, 64, &dest_options)), "seg6_headers"),

@@ -3,9 +3,11 @@
 
 pub mod cases;
 pub mod model;
+mod model_srv6;
 pub mod netns;
 pub mod packet;
 pub mod program;
+pub mod srv6;
 
 #[path = "../../../bpf/tests/common/bpffs.rs"]
 mod bpffs;
@@ -137,7 +139,7 @@ pub fn repeat_run(program: impl AsFd, frame: &[u8], times: u32) -> u32 {
 }
 
 fn run_times(program: impl AsFd, frame: &[u8], times: u32) -> (u32, Vec<u8>, u32) {
-    let mut output = vec![0u8; frame.len() + 512];
+    let mut output = vec![0u8; frame.len() + 1024];
     let context = sys::xdp_md { data_end: frame.len() as u32, ingress_ifindex: LO, ..Default::default() };
     let mut context_out = context;
     let mut options = sys::bpf_test_run_opts {

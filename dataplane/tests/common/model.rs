@@ -10,7 +10,7 @@ use super::LO;
 pub type Answer = (&'static str, Option<Vec<u8>>);
 
 /// A step of the journey: the packet goes on, or this verdict ends it.
-type Step<T> = Result<T, &'static str>;
+pub(super) type Step<T> = Result<T, &'static str>;
 
 /// Routes of one port that forwards everything, given as an untagged port and, with the same settings, as VLANs.
 pub struct Model {
@@ -33,8 +33,8 @@ impl Model {
         let packet = self.link(frame)?;
         let type_at = frame.len() - packet.len() - 2;
         match frame[type_at..type_at + 2] {
-            [0x08, 0x00] => self.ipv4(packet),
-            [0x86, 0xdd] => self.ipv6(packet),
+            [0x08, 0x00] => self.ipv4(&frame[..type_at + 2], packet),
+            [0x86, 0xdd] => self.ipv6(&frame[..type_at + 2], packet),
             _ => Err("not_ip"),
         }
     }
@@ -57,21 +57,21 @@ impl Model {
         matching.max_by_key(|(len, _)| *len).map(|(_, action)| action)
     }
 
-    fn route4(&self, destination: u32) -> Option<&Action> {
+    pub(super) fn route4(&self, destination: u32) -> Option<&Action> {
         self.route(|prefix| match prefix {
             IpPrefix::V4(prefix) if prefix.contains(destination) => Some(prefix.len()),
             _ => None,
         })
     }
 
-    fn route6(&self, destination: u128) -> Option<&Action> {
+    pub(super) fn route6(&self, destination: u128) -> Option<&Action> {
         self.route(|prefix| match prefix {
             IpPrefix::V6(prefix) if prefix.contains(destination) => Some(prefix.len()),
             _ => None,
         })
     }
 
-    fn ipv4(&self, data: &[u8]) -> Step<(&'static str, Vec<u8>)> {
+    fn ipv4(&self, link: &[u8], data: &[u8]) -> Step<(&'static str, Vec<u8>)> {
         let header = data.get(..20).ok_or("not_ip")?;
         match (header[0] >> 4, header[0] & 15) {
             (4, 5) => {}
@@ -103,7 +103,12 @@ impl Model {
                 fits(adjacency, len)?;
                 Ok(("ipv4", framed(adjacency, 0x0800, &next_hop4(data))))
             }
-            Action::Encaps { adjacency, outer } => {
+            Action::Encaps { adjacency, outer, headend } if headend.l2 => {
+                let frame = carried(link, &data[..len])?;
+                fits(adjacency, outer.len() + frame.len())?;
+                Ok(("h_encaps_l2", framed(adjacency, 0x86dd, &pushed(outer, 143, &frame))))
+            }
+            Action::Encaps { adjacency, outer, .. } => {
                 fits(adjacency, outer.len() + len)?;
                 Ok(("h_encaps_ipv4", framed(adjacency, 0x86dd, &pushed(outer, 4, &data[..len]))))
             }
@@ -111,7 +116,7 @@ impl Model {
         }
     }
 
-    fn ipv6(&self, data: &[u8]) -> Step<(&'static str, Vec<u8>)> {
+    fn ipv6(&self, link: &[u8], data: &[u8]) -> Step<(&'static str, Vec<u8>)> {
         let header = data.get(..40).ok_or("not_ip")?;
         if header[0] >> 4 != 6 {
             return Err("ipv6_header");
@@ -142,65 +147,12 @@ impl Model {
                 fits(adjacency, len)?;
                 Ok(("ipv6", framed(adjacency, 0x86dd, &out)))
             }
-            Action::Encaps { adjacency, outer } => {
-                next_hop6(data)?;
-                fits(adjacency, outer.len() + len)?;
-                let mut packet = pushed(outer, 41, &data[..len]);
-                packet[..4].copy_from_slice(&header[..4]);
-                packet[7] = header[7] - 1;
-                Ok(("h_encaps_ipv6", framed(adjacency, 0x86dd, &packet)))
-            }
-            Action::EndDx4 { adjacency } => self.end_dx4(adjacency.as_ref(), data, len),
-            // None of the routes here leads into another table.
-            Action::Table(_) => Err("no_action"),
+            action => self.seg6(action, link, data, len),
         }
-    }
-
-    /// `len`: of the outer packet; what follows it travels along.
-    fn end_dx4(
-        &self,
-        adjacency: Option<&Adjacency>,
-        data: &[u8],
-        len: usize,
-    ) -> Step<(&'static str, Vec<u8>)> {
-        let at = match data[6] {
-            4 => 40,
-            43 => 40 + last_segment(&data[40..], 4)?,
-            _ => return Err("seg6_headers"),
-        };
-        let inner = data.get(at..).filter(|inner| inner.len() >= 20 && at + 20 <= len).ok_or("seg6_inner")?;
-        let total = usize::from(u16::from_be_bytes([inner[2], inner[3]]));
-        let [source, destination] = addresses4(inner);
-        if inner[0] != 0x45 || inner[8] <= 1 || total < 20 || total > len - at {
-            return Err("seg6_inner");
-        }
-        if special4(source) || special4(destination) {
-            return Err("seg6_inner");
-        }
-        let adjacency = match (adjacency, self.route4(destination)) {
-            (Some(adjacency), _) | (None, Some(Action::Forward(adjacency))) => adjacency,
-            _ => return Err("seg6_inner_no_route"),
-        };
-        fits(adjacency, len - at)?;
-        Ok(("end_dx4", framed(adjacency, 0x0800, &next_hop4(inner))))
     }
 }
 
-/// The length of an SRH without TLVs that has no segment left and `inner` behind it.
-fn last_segment(header: &[u8], inner: u8) -> Step<usize> {
-    let [next, len, kind, left, last, flags, ..] = *header else { return Err("seg6_headers") };
-    let plain = header.len() >= 8 && kind == 4 && usize::from(len) == 2 * (usize::from(last) + 1);
-    if !plain || flags != 0 || left > last {
-        return Err("seg6_headers");
-    }
-    match (left, next) {
-        (1.., _) => Err("segments_left"),
-        (0, next) if next == inner => Ok((usize::from(len) + 1) * 8),
-        _ => Err("seg6_headers"),
-    }
-}
-
-fn fits(adjacency: &Adjacency, len: usize) -> Step<()> {
+pub(super) fn fits(adjacency: &Adjacency, len: usize) -> Step<()> {
     match adjacency {
         _ if len > usize::from(adjacency.mtu) => Err("too_big"),
         _ if adjacency.ifindex != LO => Err("no_device"),
@@ -208,7 +160,7 @@ fn fits(adjacency: &Adjacency, len: usize) -> Step<()> {
     }
 }
 
-fn framed(adjacency: &Adjacency, ether_type: u16, packet: &[u8]) -> Vec<u8> {
+pub(super) fn framed(adjacency: &Adjacency, ether_type: u16, packet: &[u8]) -> Vec<u8> {
     let mut frame = [adjacency.destination, adjacency.source].concat();
     if let Some(vlan) = adjacency.vlan {
         frame.extend([0x81, 0x00]);
@@ -219,17 +171,22 @@ fn framed(adjacency: &Adjacency, ether_type: u16, packet: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// The frame that H.Encaps.L2 carries.
+pub(super) fn carried(link: &[u8], packet: &[u8]) -> Step<Vec<u8>> {
+    if link.len() == 14 { Ok([link, packet].concat()) } else { Err("seg6_link") }
+}
+
 /// `inner` under the ready-made outer header.
-fn pushed(outer: &[u8], next_header: u8, inner: &[u8]) -> Vec<u8> {
+pub(super) fn pushed(outer: &[u8], next_header: u8, inner: &[u8]) -> Vec<u8> {
     let mut packet = [outer, inner].concat();
     let payload = (packet.len() - 40) as u16;
     packet[4..6].copy_from_slice(&payload.to_be_bytes());
-    packet[40] = next_header;
+    packet[if outer.len() == 40 { 6 } else { 40 }] = next_header;
     packet
 }
 
 /// One hop on. The checksum is changed by what the TTL is changed by, so that a wrong one stays wrong by as much.
-fn next_hop4(data: &[u8]) -> Vec<u8> {
+pub(super) fn next_hop4(data: &[u8]) -> Vec<u8> {
     let mut packet = data.to_vec();
     packet[8] -= 1;
     // RFC 1141, with Linux's two ways to write zero.
@@ -240,7 +197,7 @@ fn next_hop4(data: &[u8]) -> Vec<u8> {
     packet
 }
 
-fn next_hop6(data: &[u8]) -> Step<Vec<u8>> {
+pub(super) fn next_hop6(data: &[u8]) -> Step<Vec<u8>> {
     let mut packet = data.to_vec();
     packet[7] = packet[7].checked_sub(1).filter(|limit| *limit > 0).ok_or("ipv6_hop_limit")?;
     Ok(packet)
@@ -252,19 +209,19 @@ fn ones_complement(bytes: &[u8]) -> u32 {
     (sum & 0xffff) + (sum >> 16)
 }
 
-fn addresses4(header: &[u8]) -> [u32; 2] {
+pub(super) fn addresses4(header: &[u8]) -> [u32; 2] {
     [12, 16].map(|at| u32::from_be_bytes(header[at..at + 4].try_into().unwrap()))
 }
 
-fn addresses6(header: &[u8]) -> [u128; 2] {
+pub(super) fn addresses6(header: &[u8]) -> [u128; 2] {
     [8, 24].map(|at| u128::from_be_bytes(header[at..at + 16].try_into().unwrap()))
 }
 
-fn special4(addr: u32) -> bool {
+pub(super) fn special4(addr: u32) -> bool {
     matches!(addr >> 24, 0 | 127 | 224..)
 }
 
 /// ::/64 holds the unspecified, the loopback and the v4-mapped addresses.
-fn special6(addr: u128) -> bool {
+pub(super) fn special6(addr: u128) -> bool {
     addr >> 64 == 0 || addr >> 118 == 0xfe80 >> 6 || addr >> 120 == 0xff
 }

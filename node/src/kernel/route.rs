@@ -145,6 +145,10 @@ impl RouteMessage<'_> {
                         at += super::attribute::aligned(len.max(8));
                     }
                 }
+                RTA_ENCAP => {
+                    key.extend_from_slice(&((value.len() as u32) << 16 | u32::from(kind)).to_ne_bytes());
+                    seg6::key(value, key);
+                }
                 _ => {
                     key.extend_from_slice(&((value.len() as u32) << 16 | u32::from(kind)).to_ne_bytes());
                     key.extend_from_slice(value);

@@ -61,7 +61,9 @@ fn seg6_encap() {
     let (_, _, path) =
         one("02100000 fe03fd01 00000000 0800 0f00 fe000000 0800 0100 0a0c0000 0800 0400 03000000
         2400 1600 2000 0100 01000000 00020400 00000000 fd00000100000000000000000000000c 0600 1500 0500 0000");
-    let Some(Encap::Seg6 { mode, srh, segments }) = &path.hops[0].encap else { panic!("{path:?}") };
+    let Some(Encap::Seg6 { mode, list: seg6::SegmentList { srh, segments } }) = &path.hops[0].encap else {
+        panic!("{path:?}")
+    };
     assert_eq!((*mode, &segments[..]), (seg6::Mode::Encap, &["fd00:1::c".parse::<Ipv6Addr>().unwrap()][..]));
     assert_eq!((srh.len(), &srh[..8]), (24, &[0, 2, 4, 0, 0, 0, 0, 0][..]));
 }
@@ -75,7 +77,9 @@ fn segments_in_the_order_of_visit() {
         0800 0600 00040000 0800 0400 03000000 4400 1600 4000 0100 00000000 00060402 02000000
         00000000000000000000000000000000 fd00000100000000000000000000000d fd00000100000000000000000000000c
         0600 1500 0500 0000");
-    let Some(Encap::Seg6 { segments, mode: seg6::Mode::Inline, .. }) = &path.hops[0].encap else {
+    let Some(Encap::Seg6 { list: seg6::SegmentList { segments, .. }, mode: seg6::Mode::Inline }) =
+        &path.hops[0].encap
+    else {
         panic!("{path:?}")
     };
     let names: Vec<_> = segments.iter().map(Ipv6Addr::to_string).collect();
@@ -87,7 +91,7 @@ const END_DX4: &str =
     0800 0600 00040000 0800 0400 03000000 1400 1600 0800 0100 06000000 0800 0400 0a010002 0600 1500 0700 0000
     2400 0c00 0000000000000000 00000000 00000000 00000000 00000000 0000000000000000 0500 1400 00 000000";
 
-/// `ip -6 route add fd00:d::/64 encap seg6local action End.DX4 nh4 10.1.0.2 dev n0`; and with `count`, which is the kernel's to do.
+/// `ip -6 route add fd00:d::/64 encap seg6local action End.DX4 nh4 10.1.0.2 dev n0`; and with `count`.
 #[test]
 fn end_dx4() {
     let (_, metric, path) = one(END_DX4);
@@ -98,7 +102,8 @@ fn end_dx4() {
         0800 0600 00040000 0800 0400 03000000 3c00 1600 0800 0100 06000000 0800 0400 0a010002
         2800 0a80 0c00 0200 0000000000000000 0c00 0300 0000000000000000 0c00 0400 0000000000000000
         0600 1500 0700 0000");
-    assert_eq!(counted.hops[0].encap, Some(Encap::Seg6Local(seg6::Behaviour::Other(6))));
+    let counted_behaviour = seg6::Behaviour::EndDx4(Ipv4Addr::new(10, 1, 0, 2));
+    assert_eq!(counted.hops[0].encap, Some(Encap::Seg6Local(counted_behaviour)));
 }
 
 /// `ip route add 10.13.0.0/16 via 172.16.0.1 dev n0 onlink`, `ip route add blackhole 10.14.0.0/16`, and an own address

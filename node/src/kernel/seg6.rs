@@ -1,9 +1,10 @@
 //! SRv6 as the kernel models it: encapsulation and endpoint behaviours hang on routes; the tunnel source is a setting.
 
-use super::attribute::{Attributes, Request, read_address, read_u32};
+use super::attribute::{Attributes, Request, read_address, read_u8, read_u32};
 use super::generic;
 use super::socket::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use trieline_dataplane::Flavour;
 
 /// What a route does with packets beside forwarding them (`RTA_ENCAP`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -12,15 +13,31 @@ pub enum Encap {
     Seg6 {
         /// How.
         mode: Mode,
-        /// The SRH as the kernel pushes it, inner "next header" not yet filled in.
-        srh: Vec<u8>,
-        /// Segments in the order they are visited.
-        segments: Vec<Ipv6Addr>,
+        /// By which segments.
+        list: SegmentList,
     },
     /// `encap seg6local`: an endpoint behaviour.
     Seg6Local(Behaviour),
     /// A kind of tunnel that is left to the kernel: `LWTUNNEL_ENCAP_*`.
     Other(u16),
+}
+
+/// The segments of an encapsulation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SegmentList {
+    /// The SRH as the kernel pushes it, inner "next header" not yet filled in.
+    pub srh: Vec<u8>,
+    /// Segments in the order they are visited; where an SRH is inserted, the last is the place of the destination.
+    pub segments: Vec<Ipv6Addr>,
+}
+
+/// Which routing table a decapsulated packet is looked up in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TableRef {
+    /// This one alone (`table`).
+    Table(u32),
+    /// That of the VRF that has this table (`vrftable`).
+    Vrf(u32),
 }
 
 /// Mode of `encap seg6`.
@@ -54,12 +71,61 @@ impl Mode {
     }
 }
 
-/// An SRv6 endpoint behaviour.
+/// An SRv6 endpoint behaviour (RFC 8986).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Behaviour {
+    /// End.
+    End {
+        /// PSP or NEXT-C-SID.
+        flavour: Flavour,
+    },
+    /// End.X.
+    EndX {
+        /// Where packets go on the way to their next segment.
+        next_hop: Ipv6Addr,
+        /// NEXT-C-SID.
+        flavour: Flavour,
+    },
+    /// End.T: the next segment is looked up in this table.
+    EndT {
+        /// Its number.
+        table: u32,
+    },
+    /// End.DX2: decapsulate and send the inner frame by a device.
+    EndDx2 {
+        /// Its number.
+        device: u32,
+    },
     /// End.DX4: decapsulate and forward the inner IPv4 packet as if it went to this address; 0.0.0.0 = to its own
     /// destination.
     EndDx4(Ipv4Addr),
+    /// End.DX6: likewise an IPv6 packet.
+    EndDx6(Ipv6Addr),
+    /// End.DT4.
+    EndDt4 {
+        /// Where the inner packet is looked up.
+        table: TableRef,
+    },
+    /// End.DT6.
+    EndDt6 {
+        /// Where the inner packet is looked up.
+        table: TableRef,
+    },
+    /// End.DT46.
+    EndDt46 {
+        /// Where the inner packet is looked up.
+        table: TableRef,
+    },
+    /// End.B6: another SRH is inserted.
+    EndB6 {
+        /// By which segments.
+        list: SegmentList,
+    },
+    /// End.B6.Encaps: to the next segment, within an outer header.
+    EndB6Encaps {
+        /// By which segments.
+        list: SegmentList,
+    },
     /// A behaviour that is left to the kernel: `SEG6_LOCAL_ACTION_*`.
     Other(u32),
 }
@@ -86,17 +152,70 @@ impl Behaviour {
             "End.BPF",
             "End.DT46",
         ];
+        let number = self.number();
+        NAMES.get(number as usize).copied().unwrap_or("unknown")
+    }
+
+    /// `SEG6_LOCAL_ACTION_*`.
+    fn number(&self) -> u32 {
         match self {
-            Self::EndDx4(_) => "End.DX4",
-            Self::Other(action) => NAMES.get(*action as usize).copied().unwrap_or("unknown"),
+            Self::End { .. } => ACTION_END,
+            Self::EndX { .. } => ACTION_END_X,
+            Self::EndT { .. } => ACTION_END_T,
+            Self::EndDx2 { .. } => ACTION_END_DX2,
+            Self::EndDx4(_) => ACTION_END_DX4,
+            Self::EndDx6(_) => ACTION_END_DX6,
+            Self::EndDt4 { .. } => ACTION_END_DT4,
+            Self::EndDt6 { .. } => ACTION_END_DT6,
+            Self::EndDt46 { .. } => ACTION_END_DT46,
+            Self::EndB6 { .. } => ACTION_END_B6,
+            Self::EndB6Encaps { .. } => ACTION_END_B6_ENCAPS,
+            Self::Other(number) => *number,
         }
     }
 }
 
 const TYPE_SEG6: u16 = 5;
 const TYPE_SEG6_LOCAL: u16 = 7;
+const ACTION_END: u32 = 1;
+const ACTION_END_X: u32 = 2;
+const ACTION_END_T: u32 = 3;
+const ACTION_END_DX2: u32 = 4;
+const ACTION_END_DX6: u32 = 5;
 const ACTION_END_DX4: u32 = 6;
+const ACTION_END_DT6: u32 = 7;
+const ACTION_END_DT4: u32 = 8;
+const ACTION_END_B6: u32 = 9;
+const ACTION_END_B6_ENCAPS: u32 = 10;
+const ACTION_END_DT46: u32 = 16;
+const LOCAL_ACTION: u16 = 1;
+const LOCAL_SRH: u16 = 2;
+const LOCAL_TABLE: u16 = 3;
+const LOCAL_NH4: u16 = 4;
+const LOCAL_NH6: u16 = 5;
+const LOCAL_OIF: u16 = 7;
+const LOCAL_VRFTABLE: u16 = 9;
+const LOCAL_COUNTERS: u16 = 10;
+const LOCAL_FLAVORS: u16 = 11;
+const FLAVOR_OPERATION: u16 = 1;
+const FLAVOR_BLOCK_BITS: u16 = 2;
+const FLAVOR_FUNCTION_BITS: u16 = 3;
+const OPERATION_PSP: u32 = 1 << 1;
+const OPERATION_NEXT_CSID: u32 = 1 << 4;
+/// The kernel's lengths of NEXT-C-SID where none are given, in bits.
+const BLOCK_BITS: u8 = 32;
+const FUNCTION_BITS: u8 = 16;
 const SRH_FIXED: usize = 8;
+
+/// Appends what of `RTA_ENCAP` is lasting: all but the values of the counters of an endpoint.
+pub fn key(bytes: &[u8], key: &mut Vec<u8>) {
+    for (kind, value) in Attributes::new(bytes) {
+        key.extend_from_slice(&((value.len() as u32) << 16 | u32::from(kind)).to_ne_bytes());
+        if kind != LOCAL_COUNTERS {
+            key.extend_from_slice(value);
+        }
+    }
+}
 
 /// Decodes `RTA_ENCAP` of type `kind`.
 pub fn decode(kind: u16, bytes: &[u8]) -> Encap {
@@ -123,29 +242,84 @@ fn decode_seg6(bytes: &[u8]) -> Option<Encap> {
         4 => Mode::L2EncapRed,
         other => Mode::Unknown(other),
     };
-    let srh = tunnel.get(4..)?;
+    Some(Encap::Seg6 { mode, list: segment_list(tunnel.get(4..)?)? })
+}
+
+fn segment_list(srh: &[u8]) -> Option<SegmentList> {
     let len = (usize::from(*srh.get(1)?) + 1) * 8;
     let srh = srh.get(..len)?.to_vec();
     let count = usize::from(*srh.get(4)?) + 1;
     let list = srh.get(SRH_FIXED..SRH_FIXED + 16 * count)?;
     let segments =
         list.chunks_exact(16).rev().filter_map(|c| <[u8; 16]>::try_from(c).ok()).map(Ipv6Addr::from);
-    Some(Encap::Seg6 { mode, segments: segments.collect(), srh })
+    Some(SegmentList { segments: segments.collect(), srh })
 }
 
+/// The attributes of `encap seg6local`. One that this program does not know, or that the behaviour does not take, leaves it to
+/// the kernel.
 fn decode_local(bytes: &[u8]) -> Option<Encap> {
-    let (mut action, mut next_hop, mut plain) = (None, None, true);
-    for (kind, value) in Attributes::new(bytes) {
-        match kind {
-            1 => action = read_u32(value),
-            4 => next_hop = read_address(value),
-            _ => plain = false, // counters, flavours, other parameters: the kernel does those
+    let attributes = Attributes::new(bytes);
+    let action = attributes.clone().find(LOCAL_ACTION).and_then(read_u32)?;
+    let number = |kind| attributes.clone().find(kind).and_then(read_u32);
+    let address6 = |kind| match attributes.clone().find(kind).and_then(read_address) {
+        Some(IpAddr::V6(address)) => Some(address),
+        _ => None,
+    };
+    let list = || attributes.clone().find(LOCAL_SRH).and_then(segment_list);
+    let flavour = decode_flavour(attributes.clone().find(LOCAL_FLAVORS));
+    let vrf = number(LOCAL_VRFTABLE).map(TableRef::Vrf);
+    let (behaviour, takes): (Option<Behaviour>, &[u16]) = match action {
+        ACTION_END => (flavour.map(|flavour| Behaviour::End { flavour }), &[LOCAL_FLAVORS]),
+        ACTION_END_X => {
+            let both = address6(LOCAL_NH6).zip(flavour);
+            (
+                both.map(|(next_hop, flavour)| Behaviour::EndX { next_hop, flavour }),
+                &[LOCAL_NH6, LOCAL_FLAVORS],
+            )
+        }
+        ACTION_END_T => (number(LOCAL_TABLE).map(|table| Behaviour::EndT { table }), &[LOCAL_TABLE]),
+        ACTION_END_DX2 => (number(LOCAL_OIF).map(|device| Behaviour::EndDx2 { device }), &[LOCAL_OIF]),
+        ACTION_END_DX6 => (address6(LOCAL_NH6).map(Behaviour::EndDx6), &[LOCAL_NH6]),
+        ACTION_END_DX4 => {
+            let next_hop = match attributes.clone().find(LOCAL_NH4).and_then(read_address) {
+                Some(IpAddr::V4(address)) => Some(Behaviour::EndDx4(address)),
+                _ => None,
+            };
+            (next_hop, &[LOCAL_NH4])
+        }
+        ACTION_END_DT4 => (vrf.map(|table| Behaviour::EndDt4 { table }), &[LOCAL_VRFTABLE]),
+        ACTION_END_DT46 => (vrf.map(|table| Behaviour::EndDt46 { table }), &[LOCAL_VRFTABLE]),
+        ACTION_END_DT6 => {
+            let table = vrf.or(number(LOCAL_TABLE).map(TableRef::Table));
+            (table.map(|table| Behaviour::EndDt6 { table }), &[LOCAL_VRFTABLE, LOCAL_TABLE])
+        }
+        ACTION_END_B6 => (list().map(|list| Behaviour::EndB6 { list }), &[LOCAL_SRH]),
+        ACTION_END_B6_ENCAPS => (list().map(|list| Behaviour::EndB6Encaps { list }), &[LOCAL_SRH]),
+        _ => (None, &[]),
+    };
+    let known =
+        |(kind, _): (u16, &[u8])| kind == LOCAL_ACTION || kind == LOCAL_COUNTERS || takes.contains(&kind);
+    let behaviour = behaviour.filter(|_| attributes.clone().all(known));
+    Some(Encap::Seg6Local(behaviour.unwrap_or(Behaviour::Other(action))))
+}
+
+/// `None`: flavours that are left to the kernel. Linux asks for NEXT-C-SID first, and then for no other.
+fn decode_flavour(bytes: Option<&[u8]>) -> Option<Flavour> {
+    let Some(bytes) = bytes else { return Some(Flavour::Plain) };
+    let attributes = Attributes::new(bytes);
+    let bits = |kind, default| attributes.clone().find(kind).map_or(Some(default), read_u8);
+    let operations = attributes.clone().find(FLAVOR_OPERATION).and_then(read_u32)?;
+    let known = attributes.clone().all(|(kind, _)| kind <= FLAVOR_FUNCTION_BITS);
+    match operations {
+        _ if !known || operations & !(OPERATION_PSP | OPERATION_NEXT_CSID) != 0 => None,
+        0 => Some(Flavour::Plain),
+        OPERATION_PSP => Some(Flavour::Psp),
+        _ => {
+            let (block, function) =
+                (bits(FLAVOR_BLOCK_BITS, BLOCK_BITS)?, bits(FLAVOR_FUNCTION_BITS, FUNCTION_BITS)?);
+            Some(Flavour::NextCsid { block: block / 8, function: function / 8 })
         }
     }
-    Some(Encap::Seg6Local(match (action?, next_hop) {
-        (ACTION_END_DX4, Some(IpAddr::V4(next_hop))) if plain => Behaviour::EndDx4(next_hop),
-        (action, _) => Behaviour::Other(action),
-    }))
 }
 
 const SEG6_GET_TUNSRC: u8 = 4;

@@ -1,0 +1,256 @@
+//! SRv6 routes to actions: headends with their outer headers, endpoints with where their packets go next.
+
+use super::{Resolved, Resolver, fan};
+use crate::family::Decision;
+use crate::kernel::route::{Hop, Path, kind};
+use crate::kernel::seg6::{Behaviour, Encap, Mode, SegmentList, TableRef};
+use crate::kernel::{family, netconf};
+use crate::path::PathId;
+use crate::publish::{TABLE4, TABLE6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use trieline_dataplane::{Action, Adjacency, Headend, PassReason};
+
+const SRH_FLAG_HMAC: u8 = 0x08;
+const SRH_FIXED: usize = 8;
+const SEGMENT: usize = 16;
+const NEXT_HEADER_ROUTING: u8 = 43;
+/// What the program pushes at most.
+const SEGMENTS: usize = 32;
+const RT_TABLE_MAIN: u32 = 254;
+
+/// The segment that an encapsulated packet is routed to.
+pub(super) fn first_segment(list: &SegmentList) -> Option<IpAddr> {
+    list.segments.first().map(|segment| IpAddr::V6(*segment))
+}
+
+/// The address whose route decides where the packets of an endpoint go.
+pub(super) fn depends_on(behaviour: &Behaviour) -> Option<IpAddr> {
+    match behaviour {
+        Behaviour::EndDx4(next_hop) => Some(IpAddr::V4(*next_hop)),
+        Behaviour::EndX { next_hop, .. } | Behaviour::EndDx6(next_hop) => Some(IpAddr::V6(*next_hop)),
+        Behaviour::EndB6 { list } | Behaviour::EndB6Encaps { list } => first_segment(list),
+        _ => None,
+    }
+}
+
+/// Where packets to an IPv6 address go: the path, and its ways that are alive with their weights.
+type Ways<'p> = (PathId, &'p Path, Vec<(u16, Resolved<Adjacency>)>);
+
+impl Resolver<'_> {
+    /// The view in which a decapsulated packet of a family is looked up, and the next segment of End.T. Table main stands for
+    /// itself although the program's holds table local as well: what that decides is the kernel's.
+    pub fn view_of_table(&self, family: u8, table: TableRef) -> Option<u32> {
+        match (table, family) {
+            (TableRef::Table(RT_TABLE_MAIN), family::INET) => Some(TABLE4),
+            (TableRef::Table(RT_TABLE_MAIN), _) => Some(TABLE6),
+            _ => None,
+        }
+    }
+
+    pub(super) fn encap(&self, path: &Path, hop: &Hop, encap: &Encap) -> Resolved<Action> {
+        let forwards = self.world.netconf(family::INET6, netconf::ALL).forwarding == Some(true);
+        if !forwards || self.world.obstacle(family::INET6).is_some() {
+            return Err(PassReason::Unsupported);
+        }
+        match encap {
+            Encap::Seg6 { mode: Mode::Inline, list } if path.family == family::INET6 => {
+                self.insert(list, |adjacency, outer| Action::Insert { adjacency, outer })
+            }
+            Encap::Seg6 { mode, list } => {
+                let (reduced, l2) = match mode {
+                    Mode::Encap => (false, false),
+                    Mode::EncapRed => (true, false),
+                    Mode::L2Encap => (false, true),
+                    Mode::L2EncapRed => (true, true),
+                    _ => return Err(PassReason::Unsupported),
+                };
+                let headend = Headend { l2, label: self.world.sysctl.flow_label };
+                self.push(path, hop, list, reduced, |adjacency, outer| Action::Encaps {
+                    adjacency,
+                    outer,
+                    headend,
+                })
+            }
+            Encap::Seg6Local(behaviour) if path.family == family::INET6 => {
+                self.endpoint(path, hop, behaviour)
+            }
+            _ => Err(PassReason::Unsupported),
+        }
+    }
+
+    fn endpoint(&self, path: &Path, hop: &Hop, behaviour: &Behaviour) -> Resolved<Action> {
+        let view = |family, table| self.view_of_table(family, table).ok_or(PassReason::Unsupported);
+        match behaviour {
+            Behaviour::End { flavour } => Ok(Action::End(*flavour)),
+            Behaviour::EndX { next_hop, flavour } => {
+                self.by_ways(*next_hop, |adjacency| Action::EndX(adjacency, *flavour))
+            }
+            Behaviour::EndT { table } => {
+                Ok(Action::EndT { view: view(family::INET6, TableRef::Table(*table))? })
+            }
+            Behaviour::EndDx2 { device } => self.end_dx2(*device),
+            Behaviour::EndDx4(next_hop) => self.end_dx4(*next_hop),
+            Behaviour::EndDx6(next_hop) if next_hop.is_unspecified() => {
+                Ok(Action::EndDx6 { adjacency: None })
+            }
+            Behaviour::EndDx6(next_hop) => {
+                self.by_ways(*next_hop, |adjacency| Action::EndDx6 { adjacency: Some(adjacency) })
+            }
+            Behaviour::EndDt4 { table } => Ok(Action::EndDt4 { view: view(family::INET, *table)? }),
+            Behaviour::EndDt6 { table } => Ok(Action::EndDt6 { view: view(family::INET6, *table)? }),
+            Behaviour::EndDt46 { table } => Ok(Action::EndDt46 {
+                view4: view(family::INET, *table)?,
+                view6: view(family::INET6, *table)?,
+            }),
+            Behaviour::EndB6 { list } => {
+                self.insert(list, |adjacency, outer| Action::EndB6 { adjacency, outer })
+            }
+            Behaviour::EndB6Encaps { list } => {
+                let headend = Headend { l2: false, label: self.world.sysctl.flow_label };
+                self.push(path, hop, list, false, |adjacency, outer| Action::EndB6Encaps {
+                    adjacency,
+                    outer,
+                    headend,
+                })
+            }
+            Behaviour::Other(_) => Err(PassReason::Unsupported),
+        }
+    }
+
+    /// The ways to an IPv6 address, which is itself the neighbour where it is on-link.
+    fn ways(&self, address: Ipv6Addr) -> Resolved<Ways<'_>> {
+        let Some((_, Decision::Path(id))) = self.v6.lookup(address.into(), self.view6) else {
+            return Err(PassReason::Unsupported);
+        };
+        let path = self.view6.paths.get(id).filter(|path| path.kind == kind::UNICAST);
+        let path = path.ok_or(PassReason::Unsupported)?;
+        let alive = path.hops.iter().filter(|hop| self.world.alive(family::INET6, hop.ifindex));
+        let ways = alive.map(|hop| {
+            let gateway = hop.gateway.unwrap_or(IpAddr::V6(address));
+            let adjacency = match hop.encap {
+                None => self.adjacency(family::INET6, hop.ifindex, gateway, path.mtu),
+                Some(_) => Err(PassReason::Unsupported),
+            };
+            (hop.weight, adjacency)
+        });
+        Ok((id, path, ways.collect()))
+    }
+
+    /// An action for each way to an IPv6 address.
+    fn by_ways(&self, address: Ipv6Addr, action: impl Fn(Adjacency) -> Action) -> Resolved<Action> {
+        let (_, _, ways) = self.ways(address)?;
+        fan(ways.into_iter().map(|(weight, way)| (weight, way.map(&action))).collect())
+    }
+
+    /// An outer header pushed. The outer packet is routed like any other, by its destination, the first segment.
+    fn push(
+        &self,
+        path: &Path,
+        hop: &Hop,
+        list: &SegmentList,
+        reduced: bool,
+        action: impl Fn(Adjacency, Vec<u8>) -> Action,
+    ) -> Resolved<Action> {
+        let segment = plain_list(list)?;
+        let (id, outer, ways) = self.ways(segment)?;
+        let sysctl = &self.world.sysctl;
+        let device = sysctl.devices.get(&self.world.name(hop.ifindex)).ok_or(PassReason::Unsupported)?;
+        let source = match sysctl.tunnel_source {
+            Some(source) => source,
+            // The kernel does not look at the preferred source of the outer packet's route, nor for temporary addresses.
+            None if outer.preferred.is_some() || device.temporary_source => {
+                return Err(PassReason::Unsupported);
+            }
+            // It prefers an address of the route's device; it is asked by destination, so the two must agree.
+            None => (self.source)(segment, id)
+                .filter(|(device, _)| *device == hop.ifindex)
+                .map(|(_, source)| source)
+                .ok_or(PassReason::Unsupported)?,
+        };
+        // The kernel encapsulates with the hop limit of the route, else of its device, and then forwards, which takes one off.
+        let hop_limit = match u8::try_from(path.hop_limit) {
+            Ok(0) => device.hop_limit,
+            limit => limit.ok(),
+        };
+        let hop_limit = hop_limit.ok_or(PassReason::Unsupported)?.saturating_sub(1);
+        if hop_limit == 0 {
+            return Err(PassReason::Unsupported);
+        }
+        let srh = if reduced { reduce(&list.srh) } else { list.srh.clone() };
+        let header = outer_header(source, segment, hop_limit, &srh);
+        fan(ways
+            .into_iter()
+            .map(|(weight, way)| (weight, way.map(|adjacency| action(adjacency, header.clone()))))
+            .collect())
+    }
+
+    /// An SRH inserted: the packet's own header stays, but for its destination.
+    fn insert(&self, list: &SegmentList, action: impl Fn(Adjacency, Vec<u8>) -> Action) -> Resolved<Action> {
+        let segment = plain_list(list)?;
+        let header = outer_header(Ipv6Addr::UNSPECIFIED, segment, 0, &list.srh);
+        self.by_ways(segment, |adjacency| action(adjacency, header.clone()))
+    }
+
+    /// End.DX2. The kernel hands the frame to the device as it is; what a VLAN device would do with it is its own.
+    fn end_dx2(&self, device: u32) -> Resolved<Action> {
+        let (ifindex, None, _) = self.out(device)? else { return Err(PassReason::Unsupported) };
+        let mtu = self.world.links.get(&device).map_or(0, |link| link.mtu);
+        Ok(Action::EndDx2 { ifindex, mtu: mtu.min(u16::MAX.into()) as u16 })
+    }
+
+    /// End.DX4. With a next hop, the kernel looks that up in place of the inner destination; a gateway on the way to it is
+    /// where the packet goes. An on-link next hop makes the kernel ask for the inner destination's neighbour instead.
+    fn end_dx4(&self, next_hop: Ipv4Addr) -> Resolved<Action> {
+        if self.world.obstacle(family::INET).is_some() {
+            return Err(PassReason::Unsupported);
+        }
+        if next_hop.is_unspecified() {
+            return Ok(Action::EndDx4 { adjacency: None });
+        }
+        let Some((_, Decision::Path(path))) = self.v4.lookup(next_hop.into(), self.view4) else {
+            return Err(PassReason::Unsupported);
+        };
+        let path = self.view4.paths.get(path).filter(|path| path.kind == kind::UNICAST);
+        let path = path.ok_or(PassReason::Unsupported)?;
+        let alive = path.hops.iter().filter(|hop| self.world.alive(family::INET, hop.ifindex));
+        let ways = alive.map(|hop| {
+            let adjacency = match hop {
+                Hop { encap: None, gateway: Some(gateway), ifindex, .. } => {
+                    self.adjacency(family::INET, *ifindex, *gateway, path.mtu)
+                }
+                _ => Err(PassReason::Unsupported),
+            };
+            (hop.weight, adjacency.map(|adjacency| Action::EndDx4 { adjacency: Some(adjacency) }))
+        });
+        fan(ways.collect())
+    }
+}
+
+/// The first segment of a list that the program can push: no TLVs, no HMAC, not too long.
+fn plain_list(list: &SegmentList) -> Resolved<Ipv6Addr> {
+    let plain = list.segments.len() <= SEGMENTS
+        && list.srh.len() == SRH_FIXED + SEGMENT * list.segments.len()
+        && list.srh[5] & SRH_FLAG_HMAC == 0;
+    list.segments.first().copied().filter(|_| plain).ok_or(PassReason::Unsupported)
+}
+
+/// Without the first segment, which stands in the destination; of one segment nothing is left.
+fn reduce(srh: &[u8]) -> Vec<u8> {
+    let mut reduced = srh[..srh.len() - SEGMENT].to_vec();
+    if reduced.len() == SRH_FIXED {
+        return Vec::new();
+    }
+    reduced[1] -= 2; // length
+    reduced[4] -= 1; // last entry
+    reduced
+}
+
+/// An outer IPv6 header and the SRH. Payload length and the last next header are the packet's and, for IPv6 inside, class, flow
+/// label and hop limit.
+fn outer_header(source: Ipv6Addr, segment: Ipv6Addr, hop_limit: u8, srh: &[u8]) -> Vec<u8> {
+    let mut outer = vec![0x60, 0, 0, 0, 0, 0, NEXT_HEADER_ROUTING, hop_limit];
+    outer.extend_from_slice(&source.octets());
+    outer.extend_from_slice(&segment.octets());
+    outer.extend_from_slice(srh);
+    outer
+}
