@@ -38,8 +38,9 @@ TL_INLINE int tl_capture_write(struct xdp_md *ctx, struct tl_capture *capture, _
 		kept = TL_SNAP_MAX;
 	scratch->head = *head;
 	scratch->head.bytes = bytes;
-	scratch->head.kept = kept;
-	if (kept && bpf_xdp_load_bytes(ctx, 0, scratch->frame, kept))
+	TL_BOUND(kept);
+	scratch->head.kept = kept > 1 ? kept : 0;
+	if (kept > 1 && bpf_xdp_load_bytes(ctx, 0, scratch->frame, kept))
 		return 0;
 	return !bpf_ringbuf_output(ring, scratch, sizeof(scratch->head) + kept, 0);
 }
