@@ -60,7 +60,11 @@ TL_INLINE __u32 tl_function_verdict(int returned)
 	}
 }
 
-/* Does what is bound to the destination of the IPv6 packet that begins at `at`: a verdict, or TL_GO_ON. */
+/* With the index of a program: it is to run. */
+#define TL_FUNCTION_RUN 0x80000000u
+
+/* Does what is bound to the destination of the IPv6 packet that begins at `at`: a verdict, or TL_GO_ON. A
+ * program is called by the caller: no tail call is allowed from below 256 bytes of stack. */
 __attribute__((noinline)) __u32 tl_function(struct xdp_md *ctx, __u32 at)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -83,7 +87,7 @@ __attribute__((noinline)) __u32 tl_function(struct xdp_md *ctx, __u32 at)
 		tl_capture_in(ctx, function->index);
 		return TL_GO_ON;
 	case TL_FUNCTION_PROGRAM:
-		return tl_function_verdict(tl_function_program(ctx, function->index));
+		return TL_FUNCTION_RUN | function->index;
 	default:
 		return TL_GO_ON;
 	}
@@ -98,6 +102,8 @@ TL_INLINE __u32 tl_function_port(struct xdp_md *ctx, struct tl_frame *f)
 	if (TL_LIKELY(!(f->port->flags & TL_PORT_FUNCTION)))
 		return TL_GO_ON;
 	verdict = tl_function(ctx, f->l2);
+	if (verdict & TL_FUNCTION_RUN)
+		verdict = tl_function_verdict(tl_function_program(ctx, verdict & ~TL_FUNCTION_RUN));
 	if (verdict != TL_GO_ON)
 		return verdict;
 	l2 = f->l2;
