@@ -253,16 +253,15 @@ fn flows_share_the_ways_by_weight() {
     let _daemon = Daemon::start(&bed.node, DEVICES);
     for kind in ["10.60.0.", "10.61.0.", "fd60::"] {
         let send_all = || {
-            let ways = (1..=FLOWS).map(|flow| {
+            let packets = (1..=FLOWS).map(|flow| {
                 let to = format!("{kind}{flow}");
-                let packet = if kind.contains(':') {
+                if kind.contains(':') {
                     craft::ipv6("fd00::2", &to, (17, &craft::udp(MARKER)), |_| {})
                 } else {
                     inner(&to, |_| {})
-                };
-                packet
+                }
             });
-            let packets: Vec<_> = ways.collect();
+            let packets: Vec<_> = packets.collect();
             let seen = bed.watch(MARKER, || {
                 packets.iter().for_each(|packet| trieline_tests::packets::send_ip(&bed.generator, packet));
             });
