@@ -7,8 +7,10 @@ use anyhow::{Context, anyhow, bail};
 use filter::Filter;
 use function::Function;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::path::Path;
 use toml::Spanned;
+use trieline_node::tenant::{self, Tenants};
 
 /// The file, as written. Flags win over it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -37,6 +39,33 @@ pub struct File {
     /// What is done to packets to SIDs before their behaviour.
     #[serde(default)]
     function: Vec<Spanned<Function>>,
+    /// Tenants, where the kernel has no VRF devices.
+    #[serde(default)]
+    vrf: Vec<Vrf>,
+    /// VLANs, where the kernel has no VLAN devices.
+    #[serde(default)]
+    vlan: Vec<Vlan>,
+}
+
+/// `[[vrf]]`, as written.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Vrf {
+    name: Spanned<String>,
+    table: Spanned<i64>,
+    #[serde(default)]
+    devices: Vec<Spanned<String>>,
+}
+
+/// `[[vlan]]`, as written.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Vlan {
+    name: Spanned<String>,
+    device: Spanned<String>,
+    id: Spanned<i64>,
+    table: Option<Spanned<i64>>,
+    mac: Option<Spanned<String>>,
 }
 
 /// Longest name of a device: IFNAMSIZ without the final zero.
@@ -160,6 +189,33 @@ fn check_next_hops(number: u32) -> Result<(), String> {
     Err(format!("next hops: {number}; expected {} to {}", NEXT_HOPS.start(), NEXT_HOPS.end()))
 }
 
+/// A table that a tenant can have: those of the node itself are not a tenant's.
+fn check_table(table: i64) -> Result<u32, String> {
+    let known =
+        [(253, "default"), (254, "main"), (255, "local")].into_iter().find(|(number, _)| *number == table);
+    match (u32::try_from(table), known) {
+        (_, Some((_, name))) => Err(format!("table {table} is {name}; expected one of the tenant's own")),
+        (Ok(number), None) if number != 0 => Ok(number),
+        _ => Err(format!("table {table}; expected a number from 1 to {}", u32::MAX)),
+    }
+}
+
+fn parse_mac(text: &str) -> Result<[u8; 6], String> {
+    let wrong = || format!("{text:?} is no MAC address; expected one such as 02:00:00:00:00:01");
+    let bytes: Vec<u8> =
+        text.split(':')
+            .map(|part| {
+                if part.len() == 2 { u8::from_str_radix(part, 16).map_err(|_| wrong()) } else { Err(wrong()) }
+            })
+            .collect::<Result<_, _>>()?;
+    let mac: [u8; 6] = bytes.try_into().map_err(|_| wrong())?;
+    if mac[0] & 1 != 0 {
+        Err(format!("{text:?} is a group's MAC address; expected a device's"))
+    } else {
+        Ok(mac)
+    }
+}
+
 /// The line, from 1, of a place in a text.
 fn line_of(text: &str, at: usize) -> usize {
     text.get(..at).unwrap_or_default().matches('\n').count() + 1
@@ -179,6 +235,72 @@ impl File {
     /// Limit of distinct next hops.
     pub fn next_hops(&self) -> Option<u32> {
         self.next_hops.as_ref().map(|number| *number.get_ref())
+    }
+
+    /// What is declared of tenants; with where it cannot be right.
+    fn declared(&self) -> Result<Tenants, (usize, String)> {
+        let at = |place: &std::ops::Range<usize>| {
+            let start = place.start;
+            move |error: String| (start, error)
+        };
+        let once = |what: &str, twice: bool| {
+            if twice { Err(format!("{what} is given twice; expected each once")) } else { Ok(()) }
+        };
+        let (mut names, mut owned, mut tags) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut vrfs, mut vlans) = (Vec::new(), Vec::new());
+        for vrf in &self.vrf {
+            let (name, place) = (vrf.name.get_ref(), vrf.name.span());
+            let told = |error| format!("vrf: {error}");
+            check_device(name).map_err(told).map_err(at(&place))?;
+            once(&format!("vrf: name {name:?}"), !names.insert(name.clone())).map_err(at(&place))?;
+            let place = vrf.table.span();
+            let table = check_table(*vrf.table.get_ref()).map_err(|error| format!("vrf {name}: {error}"));
+            let table = table.map_err(at(&place))?;
+            for device in &vrf.devices {
+                let (device, place) = (device.get_ref(), device.span());
+                check_device(device).map_err(|error| format!("vrf {name}: {error}")).map_err(at(&place))?;
+                once(&format!("vrf {name}: device {device:?}"), !owned.insert(device.clone()))
+                    .map_err(at(&place))?;
+            }
+            let devices = vrf.devices.iter().map(|device| device.get_ref().clone()).collect();
+            vrfs.push(tenant::Vrf { name: name.clone(), table, devices });
+        }
+        for vlan in &self.vlan {
+            let (name, place) = (vlan.name.get_ref(), vlan.name.span());
+            check_device(name).map_err(|error| format!("vlan: {error}")).map_err(at(&place))?;
+            once(&format!("vlan: name {name:?}"), !names.insert(name.clone())).map_err(at(&place))?;
+            let (device, place) = (vlan.device.get_ref(), vlan.device.span());
+            check_device(device).map_err(|error| format!("vlan {name}: {error}")).map_err(at(&place))?;
+            if device == name {
+                return Err((place.start, format!("vlan {name}: it cannot be its own device")));
+            }
+            let (id, place) = (*vlan.id.get_ref(), vlan.id.span());
+            let wrong = || (place.start, format!("vlan {name}: id {id}; expected 1 to 4094"));
+            let id = u16::try_from(id).ok().filter(|id| (1..=4094).contains(id)).ok_or_else(wrong)?;
+            once(&format!("vlan {name}: id {id} of {device}"), !tags.insert((device.clone(), id)))
+                .map_err(at(&place))?;
+            let table = vlan.table.as_ref().map(|table| {
+                let checked = check_table(*table.get_ref()).map_err(|error| format!("vlan {name}: {error}"));
+                checked.map_err(at(&table.span()))
+            });
+            let table = table.transpose()?;
+            if table.is_some() {
+                once(&format!("vlan {name}: its table"), !owned.insert(name.clone()))
+                    .map_err(at(&vlan.name.span()))?;
+            }
+            let mac = vlan.mac.as_ref().map(|mac| {
+                let parsed = parse_mac(mac.get_ref()).map_err(|error| format!("vlan {name}: {error}"));
+                parsed.map_err(at(&mac.span()))
+            });
+            let (name, device, mac) = (name.clone(), device.clone(), mac.transpose()?);
+            vlans.push(tenant::Vlan { name, device, id, table, mac });
+        }
+        Ok(Tenants::new(vrfs, vlans))
+    }
+
+    /// What is declared of tenants. Nothing where the file was not read by [`File::read`] and is wrong.
+    pub fn tenants(&self) -> Tenants {
+        self.declared().unwrap_or_default()
     }
 
     /// Values that have the right type and cannot be right; with where they stand.
@@ -212,7 +334,7 @@ impl File {
                 .check(earlier, &filters)
                 .map_err(|(at, error)| (at.unwrap_or(function.span().start), format!("function: {error}")))?;
         }
-        Ok(())
+        self.declared().map(drop)
     }
 
     /// Functions, likewise.
@@ -303,6 +425,34 @@ mod tests {
             assert!(said.starts_with(start) && said.contains(has), "{said}");
         }
         assert!(File::parse("home = \"array\"\nimage = \"512M\"").is_ok());
+        let vrf = "[[vrf]]\nname = \"red\"\ntable = 100\ndevices = [\"n0\"]\n";
+        let vlan = "[[vlan]]\nname = \"n1.7\"\ndevice = \"n1\"\nid = 7\n";
+        for (text, start, has) in [
+            (vrf.replace("100", "254"), "line 3: vrf red: table 254 is main", "the tenant's own"),
+            (vrf.replace("100", "-1"), "line 3: vrf red: table -1", "from 1 to"),
+            (vrf.replace("red", ""), "line 2: vrf: empty device name", ""),
+            (vrf.repeat(2), "line 6: vrf: name \"red\" is given twice", ""),
+            (
+                format!("{vrf}{}", vrf.replace("red", "blue")),
+                "line 8: vrf blue: device \"n0\" is given twice",
+                "",
+            ),
+            (vrf.replace("table", "tabel"), "line 3: unknown key `tabel`; did you mean `table`?", ""),
+            (vlan.replace("id = 7", "id = 4095"), "line 4: vlan n1.7: id 4095", "1 to 4094"),
+            (format!("{vlan}mac = \"02:00\""), "line 5: vlan n1.7: \"02:00\" is no MAC address", "such as"),
+            (format!("{vlan}mac = \"03:00:00:00:00:01\""), "line 5:", "a group's"),
+            (format!("{vlan}{}", vlan.replace("n1.7", "x")), "line 8: vlan x: id 7 of n1 is given twice", ""),
+            (vlan.replace("\"n1\"", "\"n1.7\""), "line 3: vlan n1.7: it cannot be its own device", ""),
+            (vrf.replace("table = 100\n", ""), "line 1: missing field `table`", ""),
+        ] {
+            let said = said(&text);
+            assert!(said.starts_with(start) && said.contains(has), "{said}");
+        }
+        let tenants = File::parse(&format!("{vrf}{vlan}table = 9\n")).unwrap().tenants();
+        assert_eq!(
+            (tenants.table_of("n0"), tenants.table_of("n1.7")),
+            (Some(("red", 100)), Some(("n1.7", 9)))
+        );
         assert!(parse_next_hops("x").unwrap_err().contains("from 16 to"));
     }
 

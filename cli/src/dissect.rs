@@ -73,8 +73,17 @@ fn word(value: &Value) -> String {
 
 /// The destination that a router looks up: that of the outermost IP header.
 pub fn destination(layers: &[Value]) -> Option<std::net::IpAddr> {
+    address(layers, "dst")
+}
+
+/// Its source, which policy rules may ask for.
+pub fn source(layers: &[Value]) -> Option<std::net::IpAddr> {
+    address(layers, "src")
+}
+
+fn address(layers: &[Value], key: &str) -> Option<std::net::IpAddr> {
     let ip = layers.iter().find(|layer| ["IPv4", "IPv6"].iter().any(|name| layer["layer"] == *name))?;
-    ip["dst"].as_str()?.parse().ok()
+    ip[key].as_str()?.parse().ok()
 }
 
 struct Reader<'a> {

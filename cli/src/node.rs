@@ -155,6 +155,17 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             count(family.prefixes as u64, "prefix", "prefixes"),
             count(family.neighbours as u64, "neighbour", "neighbours")
         )?;
+        if family.tables > 0 {
+            writeln!(
+                text,
+                "  {} in {}",
+                count(family.others as u64, "other route", "other routes"),
+                count(family.tables as u64, "table", "tables")
+            )?;
+        }
+        for left in &family.left {
+            writeln!(text, "  {} {left}", output.bad("left to the kernel:"))?;
+        }
     }
     for left in &status.left {
         let paths = count(left.paths as u64, "way", "ways");

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 use std::net::IpAddr;
 use std::process::ExitCode;
-use trieline_dataplane::{Action, View};
+use trieline_dataplane::{Action, Port, Then, VALUE_THROW, View};
 use trieline_lpm::{IpPrefix, Memory, Reader};
 use trieline_node::control::Request;
 use trieline_node::instance::Instance;
@@ -45,6 +45,21 @@ pub struct ShowArgs {
     /// Also the addresses that are the node's own (table local)
     #[arg(long)]
     local: bool,
+    /// Only this table: a number, or `local`, `main`, `default`
+    #[arg(long, value_name = "TABLE", value_parser = parse_table)]
+    table: Option<u32>,
+    /// Only the table of this VRF
+    #[arg(long, value_name = "NAME", conflicts_with = "table")]
+    vrf: Option<String>,
+}
+
+fn parse_table(text: &str) -> Result<u32, String> {
+    match text {
+        "local" => Ok(255),
+        "main" => Ok(254),
+        "default" => Ok(253),
+        _ => text.parse().map_err(|_| "expected a table's number, or local, main or default".into()),
+    }
 }
 
 /// Which routes to list.
@@ -71,8 +86,12 @@ pub struct GetArgs {
     /// Ethernet header on, or from the IP header on, and then to the device's MAC address
     #[arg(long, value_name = "HEX|FILE", conflicts_with = "addresses")]
     packet: Option<String>,
-    /// The device that the packet comes in by [default: the first one given to trieline]
-    #[arg(long, value_name = "DEVICE", requires = "packet")]
+    /// Source address of the packets, which rules may ask for
+    #[arg(long, value_name = "ADDRESS")]
+    from: Option<IpAddr>,
+    /// Device that they come in by [default: any; local and main decide where devices differ; of a
+    /// packet: the first one given to trieline]
+    #[arg(long, value_name = "DEVICE")]
     iif: Option<String>,
 }
 
@@ -111,7 +130,8 @@ fn show_routes(
     let mut list = List::new(output, output.stdout());
     let mut trouble = None;
     for prefix in prefixes {
-        let request = Request::Show { family, prefix, local: args.local && !default };
+        let (table, vrf) = (args.table, args.vrf.clone());
+        let request = Request::Show { family, prefix, local: args.local && !default, table, vrf };
         let absent = ask(instance, &request, |route| {
             // Default routes are the first of all.
             if default && route.get("dst").is_none_or(|dst| dst != "default") {
@@ -141,10 +161,11 @@ fn get(args: &GetArgs, family: Option<u8>, instance: &Instance, output: &Output)
     let mut batch = addresses.batch(BATCH)?;
     let view = open(instance)?;
     let mut names = Names::default();
+    let way = Way::new(args, &view, &mut names)?;
     let mut list = List::new(output, output.stdout());
     let mut all = true;
     while !batch.is_empty() {
-        for answer in answers(&batch, &view, instance, &mut names)? {
+        for answer in answers(&batch, &way, &view, instance, &mut names)? {
             all &= answer.get("type").is_none_or(|kind| kind != "none");
             list.push(&Value::Object(answer), text)?;
         }
@@ -174,37 +195,133 @@ pub(crate) fn family_of(address: &IpAddr) -> u8 {
     if address.is_ipv4() { 4 } else { 6 }
 }
 
+/// Where packets come from, and so what decides for them.
+struct Way {
+    from: Option<IpAddr>,
+    /// Views of IPv4 and of IPv6.
+    views: (u32, u32),
+    /// Whether packets of each family are forwarded at all.
+    forwards: (bool, bool),
+}
+
+impl Way {
+    fn new(args: &GetArgs, view: &View, names: &mut Names) -> anyhow::Result<Self> {
+        let mut ports: Vec<_> = view.ports()?.into_iter().map(|(_, _, port)| port).collect();
+        if let Some(device) = &args.iif {
+            ports.retain(|port| names.get(port.ifindex) == *device);
+            if ports.is_empty() {
+                return Err(anyhow::anyhow!(
+                    "{device}: trieline takes no packets from it; expected a device or VLAN of `trieline node status`"
+                ));
+            }
+        }
+        // Where all ports agree, they say what any packet meets.
+        let one = |views: std::collections::BTreeSet<u32>, else_: u32| match views.first() {
+            Some(view) if views.len() == 1 => *view,
+            _ => else_,
+        };
+        Ok(Self {
+            from: args.from,
+            views: (
+                one(ports.iter().map(|port| port.table4).collect(), TABLE4),
+                one(ports.iter().map(|port| port.table6).collect(), TABLE6),
+            ),
+            forwards: (
+                ports.iter().any(|port| port.flags.forward4),
+                ports.iter().any(|port| port.flags.forward6),
+            ),
+        })
+    }
+
+    /// Of packets from an address that come in by a port.
+    fn of_port(from: Option<IpAddr>, port: &Port) -> Self {
+        let forwards = (port.flags.forward4, port.flags.forward6);
+        Self { from, views: (port.table4, port.table6), forwards }
+    }
+
+    /// The table that decides in a view, and the value it gives; or a value that a rule gives by itself.
+    fn decide(&self, view: &View, reader: &Reader<'_>, number: u32, to: IpAddr) -> Decided {
+        let unspecified = if to.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+        let from = self.from.filter(|from| from.is_ipv4() == to.is_ipv4()).unwrap_or(unspecified);
+        let mut last = Decided { table: None, value: None };
+        for then in view.concerning(number, from, to) {
+            last = match then {
+                Then::Value(value) => return Decided { table: None, value: Some(value) },
+                Then::Table(table) => Decided { table: Some(table), value: look(reader, table, &to) },
+            };
+            if last.value.is_some_and(|value| value != VALUE_THROW) {
+                return last;
+            }
+        }
+        Decided { value: None, ..last }
+    }
+}
+
+/// What decides.
+#[derive(Clone, Copy, PartialEq)]
+struct Decided {
+    table: Option<u32>,
+    value: Option<u32>,
+}
+
+fn look(reader: &Reader<'_>, table: u32, address: &IpAddr) -> Option<u32> {
+    match address {
+        IpAddr::V4(addr) => reader.lookup4(table, (*addr).into()),
+        IpAddr::V6(addr) => reader.lookup6(table, (*addr).into()),
+    }
+}
+
 /// What the image says for each address, in the daemon's words where there is one.
 ///
 /// The image decides: the daemon's explanation is taken only when it is about the very value the image gave.
 fn answers(
     addresses: &[IpAddr],
+    way: &Way,
     view: &View,
     instance: &Instance,
     names: &mut Names,
 ) -> anyhow::Result<Vec<Map<String, Value>>> {
     let memory = view.memory();
     let reader = Reader::new(memory.words())?;
-    let look = |address: &IpAddr| match address {
-        IpAddr::V4(addr) => reader.lookup4(TABLE4, (*addr).into()),
-        IpAddr::V6(addr) => reader.lookup6(TABLE6, (*addr).into()),
+    let first = |address: &IpAddr| {
+        let number = if address.is_ipv4() { way.views.0 } else { way.views.1 };
+        way.decide(view, &reader, number, *address)
     };
-    let ports = view.ports()?;
-    let forwards4 = ports.iter().any(|(_, _, port)| port.flags.forward4);
-    let forwards6 = ports.iter().any(|(_, _, port)| port.flags.forward6);
+    // An action may name another view; its answer counts, and what it is reached by is told beside it.
+    let onward = |address: &IpAddr, decided: Decided| match decided.value.and_then(|value| view.action(value))
+    {
+        Some(Action::Table(number)) => Some(way.decide(view, &reader, number, *address)),
+        _ => None,
+    };
     let mut found = vec![None; addresses.len()];
     let mut open: Vec<usize> = (0..addresses.len()).collect();
     for attempt in 0..ATTEMPTS {
-        let asked: Vec<IpAddr> = open.iter().map(|at| addresses[*at]).collect();
-        let explained = explain(&asked, instance)?;
+        let decided: Vec<_> = open
+            .iter()
+            .map(|at| {
+                let first = first(&addresses[*at]);
+                let last = onward(&addresses[*at], first);
+                (first, last.unwrap_or(first))
+            })
+            .collect();
+        let asked = open.iter().zip(&decided);
+        let asked: Vec<_> =
+            asked.map(|(at, (_, last))| (addresses[*at], last.table.unwrap_or(u32::MAX))).collect();
+        let explained = explain(asked, instance)?;
         let mut differ = Vec::new();
-        for (nth, at) in open.iter().enumerate() {
-            let value = look(&addresses[*at]);
+        for (nth, (at, (first, last))) in open.iter().zip(&decided).enumerate() {
+            let address = &addresses[*at];
             let mut answer = Map::new();
-            answer.insert("dst".into(), addresses[*at].to_string().into());
+            answer.insert("dst".into(), address.to_string().into());
+            if first != last {
+                answer.insert("through".into(), "vrf".into());
+            }
             if let Some(explained) = explained.as_ref().and_then(|all| all.get(nth)) {
                 let id = explained.get("id").and_then(Value::as_u64);
-                if id != value.map(u64::from) {
+                let id = id.filter(|id| *id != u64::from(VALUE_THROW));
+                if last.table.is_none() {
+                    // A rule decides by itself; no table is asked.
+                } else if id != last.value.map(u64::from) {
                     differ.push(*at);
                     if attempt + 1 < ATTEMPTS {
                         continue;
@@ -218,8 +335,12 @@ fn answers(
             if !answer.contains_key("source") {
                 answer.insert("source".into(), "image".into());
             }
-            let forwards = if addresses[*at].is_ipv4() { forwards4 } else { forwards6 };
-            match value.map(|value| view.action(value)) {
+            let forwards = if address.is_ipv4() { way.forwards.0 } else { way.forwards.1 };
+            if last.table.is_none() && last.value.is_some() {
+                // A rule decides by itself.
+                answer.insert("type".into(), "rule".into());
+            }
+            match last.value.map(|value| view.action(value)) {
                 // Whatever the tables say: where no port forwards this family, its packets are the kernel's.
                 Some(Some(action)) if !forwards && !matches!(action, Action::Pass(_)) => {
                     answer.insert("action".into(), "pass".into());
@@ -245,9 +366,9 @@ fn answers(
 }
 
 /// The daemon's explanations; `None` when there is no daemon.
-fn explain(addresses: &[IpAddr], instance: &Instance) -> anyhow::Result<Option<Vec<Value>>> {
+fn explain(asked: Vec<(IpAddr, u32)>, instance: &Instance) -> anyhow::Result<Option<Vec<Value>>> {
     let mut explained = None;
-    ask(instance, &Request::Explain { addresses: addresses.to_vec() }, |answer| {
+    ask(instance, &Request::Explain { asked }, |answer| {
         if let Value::Array(answers) = answer {
             explained = Some(answers);
         }

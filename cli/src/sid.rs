@@ -38,7 +38,7 @@ pub fn run(command: &SidCommand, output: &Output) -> anyhow::Result<ExitCode> {
         return Err(error);
     }
     let mut list = List::new(output, output.stdout());
-    let request = Request::Show { family: Some(6), prefix: None, local: true };
+    let request = Request::Show { family: Some(6), prefix: None, local: true, table: None, vrf: None };
     let absent = ask(&instance, &request, |mut route| {
         if route.get("encap").is_none_or(|encap| encap != "seg6local") {
             return true;

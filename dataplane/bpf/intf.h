@@ -120,6 +120,7 @@ enum tl_verdict {
 	TL_DROP_FUNCTION_DROP,	  /* the program bound to the SID says so */
 	TL_DROP_FUNCTION_RETURN,  /* it returned what means nothing */
 	TL_DROP_FUNCTION_MISSING, /* it is gone */
+	TL_DROP_TENANT,		  /* only the kernel could do it, which does not know this tenant */
 
 	TL_VERDICTS
 };
@@ -230,6 +231,7 @@ enum tl_port_flags {
 	TL_PORT_RPF_STRICT = 32,
 	TL_PORT_FILTER = 64,	/* list TL_LIST_PORTS holds */
 	TL_PORT_FUNCTION = 128, /* SIDs may have functions */
+	TL_PORT_TENANT = 256,	/* of a tenant that the kernel does not know: what it would get is dropped */
 };
 
 /* A device, or a VLAN of one, whose packets are ours to forward. */

@@ -31,6 +31,8 @@ pub struct PortFlags {
     pub forward6: bool,
     /// SRv6 endpoints and headends are handled here.
     pub seg6: bool,
+    /// The kernel does not know whose packets these are: what it would get is dropped, but for its neighbours' and its own.
+    pub tenant: bool,
     /// Reverse path filter of IPv4, loose (RFC 3704).
     pub rpf_loose: bool,
     /// Reverse path filter, strict; the stronger of the two counts.
@@ -63,6 +65,7 @@ impl PortFlags {
             | bit(self.forward4, tl_port_flags::TL_PORT_FORWARD4)
             | bit(self.forward6, tl_port_flags::TL_PORT_FORWARD6)
             | bit(self.seg6, tl_port_flags::TL_PORT_SEG6)
+            | bit(self.tenant, tl_port_flags::TL_PORT_TENANT)
             | bit(self.rpf_loose, tl_port_flags::TL_PORT_RPF_LOOSE)
             | bit(self.rpf_strict, tl_port_flags::TL_PORT_RPF_STRICT)
             | bit(self.filter, tl_port_flags::TL_PORT_FILTER)
@@ -75,6 +78,7 @@ impl PortFlags {
             forward4: has(tl_port_flags::TL_PORT_FORWARD4),
             forward6: has(tl_port_flags::TL_PORT_FORWARD6),
             seg6: has(tl_port_flags::TL_PORT_SEG6),
+            tenant: has(tl_port_flags::TL_PORT_TENANT),
             rpf_loose: has(tl_port_flags::TL_PORT_RPF_LOOSE),
             rpf_strict: has(tl_port_flags::TL_PORT_RPF_STRICT),
             filter: has(tl_port_flags::TL_PORT_FILTER),

@@ -143,6 +143,23 @@ fn special_cases(bench: &mut Bench) -> Vec<&'static str> {
     bench.dataplane.clear_port(LO, Some(100)).unwrap();
     run(bench, ALL, case("the VLAN is gone", tagged_in(&v4, 100), "no_port"));
 
+    // A tenant that the kernel does not know.
+    let tenant = PortFlags { tenant: true, ..ALL };
+    run(bench, tenant, sends("a tenant's packet", plain4.clone(), "ipv4", sent(&[], &hop(&v4))));
+    run(bench, tenant, sends("also IPv6", plain6.clone(), "ipv6", sent(&[], &hop(&v6))));
+    let to = |destination: &str| Frame::new(ipv4(SOURCE4, destination, 64)).bytes();
+    run(bench, tenant, case("a tenant's packet without a route", to("8.8.8.8"), "tenant"));
+    run(bench, tenant, case("an unresolved next hop", to("203.0.113.4"), "tenant"));
+    run(bench, tenant, case("a blackhole is one", to("203.0.113.6"), "blackhole"));
+    run(bench, tenant, case("the node's own address", to("203.0.113.1"), "local"));
+    run(
+        bench,
+        tenant,
+        case("a neighbour's question", [&[0xff; 6][..], &to("8.8.8.8")[6..]].concat(), "other_destination"),
+    );
+    let off = PortFlags { forward4: false, ..tenant };
+    run(bench, off, case("forwarding off", to("198.51.100.1"), "tenant"));
+
     // No table, no action, no port.
     let nowhere = trieline_dataplane::Port { table4: 7, table6: 1 << 30, ..port(ALL) };
     bench.dataplane.set_port(LO, None, nowhere).unwrap();

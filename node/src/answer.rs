@@ -2,12 +2,14 @@
 
 use crate::control::{Client, Request};
 use crate::family::Family;
+use crate::kernel::{TABLE_LOCAL, TABLE_MAIN, family};
 use crate::ledger::Ledger;
 use crate::mirror::Mirror;
 use crate::path::{KeyMap, PathId};
-use crate::publish::{Published, Publisher};
+use crate::publish::{Published, Publisher, TABLE4, TABLE6};
 use crate::rib::{Ip, Route, Table};
 use crate::show;
+use crate::views::TableKey;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 use trieline_lpm::{IpPrefix, Prefix};
@@ -18,45 +20,47 @@ const CHUNK: usize = 500;
 /// How far an answer with all routes has come: table by table, prefix by prefix.
 #[derive(Debug)]
 pub struct Cursor {
-    tables: Vec<Part>,
+    /// Families and numbers, the last first.
+    tables: Vec<TableKey>,
     v4: Option<Prefix<u32>>,
     v6: Option<Prefix<u128>>,
     next4: Option<Prefix<u32>>,
     next6: Option<Prefix<u128>>,
 }
 
-/// One table of the answer, the last first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Local4,
-    Main4,
-    Local6,
-    Main6,
-}
-
 impl Cursor {
-    /// The cursor of a "show" request.
-    pub fn new(request: &Request) -> Result<Self, trieline_lpm::PrefixError> {
-        let Request::Show { family, prefix, local } = request else {
-            return Ok(Self { tables: Vec::new(), v4: None, v6: None, next4: None, next6: None });
-        };
-        let (mut v4, mut v6) = (None, None);
-        match prefix.as_deref().map(str::parse).transpose()? {
-            Some(IpPrefix::V4(prefix)) => v4 = Some(prefix),
-            Some(IpPrefix::V6(prefix)) => v6 = Some(prefix),
+    /// The cursor of a "show" request, or why there is none.
+    pub fn new(request: &Request, mirror: &Mirror) -> Result<Self, String> {
+        let (tables, next4, next6) = Default::default();
+        let mut cursor = Self { tables, v4: None, v6: None, next4, next6 };
+        let Request::Show { family, prefix, local, table, vrf } = request else { return Ok(cursor) };
+        let prefix = prefix.as_deref().map(str::parse).transpose();
+        match prefix.map_err(|error: trieline_lpm::PrefixError| error.to_string())? {
+            Some(IpPrefix::V4(prefix)) => cursor.v4 = Some(prefix),
+            Some(IpPrefix::V6(prefix)) => cursor.v6 = Some(prefix),
             None => {}
         }
+        let of_vrf = |name: &String| {
+            let table = mirror.world.table_of_vrf(name);
+            table.ok_or_else(|| {
+                format!("{name:?} is no VRF; expected the name of a VRF device or of a [[vrf]]")
+            })
+        };
+        let mut numbers = match (table, vrf) {
+            (_, Some(name)) => vec![of_vrf(name)?],
+            (Some(table), _) => vec![*table],
+            (None, None) => vec![TABLE_MAIN],
+        };
+        numbers.extend(local.then_some(TABLE_LOCAL).filter(|local| !numbers.contains(local)));
         let wants = |number, other: bool| family.is_none_or(|family| family == number) && !other;
-        let mut tables = Vec::new();
-        if wants(6, v4.is_some()) {
-            tables.push(Part::Main6);
-            tables.extend(local.then_some(Part::Local6));
+        for (number, netlink, other) in
+            [(6, family::INET6, cursor.v4.is_some()), (4, family::INET, cursor.v6.is_some())]
+        {
+            if wants(number, other) {
+                cursor.tables.extend(numbers.iter().map(|table| (netlink, *table)));
+            }
         }
-        if wants(4, v6.is_some()) {
-            tables.push(Part::Main4);
-            tables.extend(local.then_some(Part::Local4));
-        }
-        Ok(Self { tables, v4, v6, next4: None, next6: None })
+        Ok(cursor)
     }
 
     /// Writes the next part of the answer; whether it is complete.
@@ -66,16 +70,15 @@ impl Cursor {
         ledger: &Ledger,
         client: &mut Client,
     ) -> Result<bool, serde_json::Error> {
-        let Some(part) = self.tables.last() else {
+        let Some(&(netlink, number)) = self.tables.last() else {
             client.answer(&json!({ "end": true }))?;
             return Ok(true);
         };
-        let local = matches!(part, Part::Local4 | Part::Local6);
-        let done = match part {
-            Part::Local4 => list(&mirror.v4.local, self.v4, &mut self.next4, local, mirror, ledger, client)?,
-            Part::Main4 => list(&mirror.v4.main, self.v4, &mut self.next4, local, mirror, ledger, client)?,
-            Part::Local6 => list(&mirror.v6.local, self.v6, &mut self.next6, local, mirror, ledger, client)?,
-            Part::Main6 => list(&mirror.v6.main, self.v6, &mut self.next6, local, mirror, ledger, client)?,
+        let told = Told { number, mirror, ledger };
+        let done = if netlink == family::INET {
+            told.list(mirror.v4.table(number), self.v4, &mut self.next4, client)?
+        } else {
+            told.list(mirror.v6.table(number), self.v6, &mut self.next6, client)?
         };
         if done {
             self.tables.pop();
@@ -84,35 +87,42 @@ impl Cursor {
     }
 }
 
-/// Writes some routes of a table from `next` on; whether that was the last.
-fn list<A: Ip>(
-    table: &Table<A>,
-    within: Option<Prefix<A>>,
-    next: &mut Option<Prefix<A>>,
-    local: bool,
-    mirror: &Mirror,
-    ledger: &Ledger,
-    client: &mut Client,
-) -> Result<bool, serde_json::Error> {
-    let all = Prefix::truncated(A::ZERO, 0);
-    let within = within.unwrap_or(all);
-    let mut routes = table.from(next.unwrap_or(within)).take_while(|(prefix, _)| within.covers(prefix));
-    for (prefix, routes) in routes.by_ref().take(CHUNK) {
-        for route in routes {
-            let mut object = Map::new();
-            object.insert("dst".into(), show::destination(prefix).into());
-            describe(*route, mirror, &mut object);
-            if local {
-                object.insert("table".into(), "local".into());
+/// The table that is being told.
+struct Told<'a> {
+    number: u32,
+    mirror: &'a Mirror,
+    ledger: &'a Ledger,
+}
+
+impl Told<'_> {
+    /// Writes some of its routes from `next` on; whether that was the last.
+    fn list<A: Ip>(
+        &self,
+        table: Option<&Table<A>>,
+        within: Option<Prefix<A>>,
+        next: &mut Option<Prefix<A>>,
+        client: &mut Client,
+    ) -> Result<bool, serde_json::Error> {
+        let Some(table) = table else { return Ok(true) };
+        let within = within.unwrap_or(Prefix::truncated(A::ZERO, 0));
+        let mut routes = table.from(next.unwrap_or(within)).take_while(|(prefix, _)| within.covers(prefix));
+        for (prefix, routes) in routes.by_ref().take(CHUNK) {
+            for route in routes {
+                let mut object = Map::new();
+                object.insert("dst".into(), show::destination(prefix).into());
+                describe(*route, self.mirror, &mut object);
+                if self.number != TABLE_MAIN {
+                    object.insert("table".into(), show::table(self.number).into());
+                }
+                if let Some(action) = self.ledger.action(route.path) {
+                    show::action(action, |ifindex| self.mirror.world.name(ifindex), &mut object);
+                }
+                client.answer(&object)?;
             }
-            if let Some(action) = ledger.action(route.path) {
-                show::action(action, |ifindex| mirror.world.name(ifindex), &mut object);
-            }
-            client.answer(&object)?;
         }
+        *next = routes.next().map(|(prefix, _)| prefix);
+        Ok(next.is_none())
     }
-    *next = routes.next().map(|(prefix, _)| prefix);
-    Ok(next.is_none())
 }
 
 fn describe(route: Route, mirror: &Mirror, into: &mut Map<String, Value>) {
@@ -124,13 +134,20 @@ fn describe(route: Route, mirror: &Mirror, into: &mut Map<String, Value>) {
     }
 }
 
-/// What decides for each address, as the tables say it.
-pub fn explain(addresses: &[IpAddr], mirror: &Mirror, publisher: &Publisher) -> Vec<Value> {
+/// What tables in the image say for addresses, each asked of the table with that id.
+pub fn explain(asked: &[(IpAddr, u32)], mirror: &Mirror, publisher: &Publisher) -> Vec<Value> {
     let numbers = publisher.ledger.numbers();
     let mirrored = Mirrored { mirror, numbers: &numbers };
-    let answers = addresses.iter().map(|address| match address {
-        IpAddr::V4(addr) => mirrored.explain(u32::from(*addr), &mirror.v4, &publisher.v4),
-        IpAddr::V6(addr) => mirrored.explain(u128::from(*addr), &mirror.v6, &publisher.v6),
+    let (others4, others6) = (publisher.v4.numbers(), publisher.v6.numbers());
+    let answers = asked.iter().map(|(address, id)| match address {
+        IpAddr::V4(addr) => {
+            let table = (*id != TABLE4).then(|| others4.get(id).copied().unwrap_or(0));
+            mirrored.explain(u32::from(*addr), table, &mirror.v4, &publisher.v4)
+        }
+        IpAddr::V6(addr) => {
+            let table = (*id != TABLE6).then(|| others6.get(id).copied().unwrap_or(0));
+            mirrored.explain(u128::from(*addr), table, &mirror.v6, &publisher.v6)
+        }
     });
     answers.map(Value::Object).collect()
 }
@@ -150,9 +167,24 @@ struct Mirrored<'a> {
 }
 
 impl Mirrored<'_> {
-    fn explain<A: Ip>(&self, addr: A, family: &Family<A>, published: &Published<A>) -> Map<String, Value> {
+    /// What a kernel table, or local and main together, say for an address.
+    fn explain<A: Ip>(
+        &self,
+        addr: A,
+        other: Option<u32>,
+        family: &Family<A>,
+        published: &Published<A>,
+    ) -> Map<String, Value> {
         let mut object = Map::new();
-        let Some((prefix, id)) = published.table.as_ref().and_then(|table| table.lookup(addr)) else {
+        let (written, tables) = match other {
+            Some(number) => {
+                object.insert("table".into(), show::table(number).into());
+                (published.others.get(&number), family.table(number).into_iter().collect())
+            }
+            None => (Some(&published.main), vec![&family.local, &family.main]),
+        };
+        let table = written.and_then(|written| written.table.as_ref());
+        let Some((prefix, id)) = table.and_then(|table| table.lookup(addr)) else {
             object.insert("type".into(), "none".into());
             return object;
         };
@@ -162,7 +194,7 @@ impl Mirrored<'_> {
             Some(Meaning::Path(path)) => {
                 let find =
                     |table: &Table<A>| table.get(&prefix).iter().find(|route| route.path == *path).copied();
-                let route = find(&family.local).or_else(|| find(&family.main));
+                let route = tables.iter().copied().find_map(find);
                 describe(route.unwrap_or(Route { metric: 0, path: *path }), self.mirror, &mut object);
                 self.first_hop(*path, &mut object);
             }
@@ -172,8 +204,7 @@ impl Mirrored<'_> {
             }
             // The kernel decides; probably by the first of these.
             None => {
-                let routes = family.local.get(&prefix).first().or_else(|| family.main.get(&prefix).first());
-                if let Some(route) = routes {
+                if let Some(route) = tables.iter().find_map(|table| table.get(&prefix).first()) {
                     describe(*route, self.mirror, &mut object);
                 }
             }

@@ -15,10 +15,10 @@ use std::time::Duration;
 pub enum Request {
     /// State of the daemon: one line, a [`crate::status::Status`].
     Status,
-    /// What decides for each address: one line, a list of objects.
+    /// What a table in the image says for each address: one line, a list of objects.
     Explain {
-        /// The addresses.
-        addresses: Vec<std::net::IpAddr>,
+        /// The addresses, each with the table's id.
+        asked: Vec<(std::net::IpAddr, u32)>,
     },
     /// Filters and what they counted: one line, a list of [`crate::filter::FilterStatus`].
     Filters,
@@ -42,6 +42,10 @@ pub enum Request {
         prefix: Option<String>,
         /// Table local too.
         local: bool,
+        /// Only this table.
+        table: Option<u32>,
+        /// Only the table of this VRF.
+        vrf: Option<String>,
     },
 }
 

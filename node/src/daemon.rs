@@ -1,6 +1,7 @@
 //! The daemon: takes the kernel's state over, follows it, answers commands.
 
 mod beside;
+mod reload;
 mod serve;
 mod sets;
 
@@ -17,6 +18,7 @@ use crate::mirror::{ATTEMPTS, Mirror};
 use crate::ports::Ports;
 use crate::publish::Publisher;
 use crate::status::MirrorStatus;
+use crate::tenant::Tenants;
 use crate::world::Sysctl;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
@@ -47,10 +49,14 @@ pub struct Config {
     pub bypass_netfilter: bool,
     /// Functions bound to SIDs.
     pub functions: Vec<function::Config>,
+    /// Tenants that the kernel has no devices for.
+    pub tenants: Tenants,
 }
 
-/// Tables there can be: 2 × VRF + family.
-const TABLES: u32 = 1024;
+/// Tables there can be in an image: two a tenant, twice, as a restart builds its own beside those of the daemon before.
+fn tables(image_bytes: u64) -> u32 {
+    (image_bytes / 1024).clamp(1024, 65536) as u32
+}
 
 /// Multicast groups of the route family (`RTNLGRP_*`): links, neighbours, addresses, routes, rules, forwarding settings,
 /// next hop objects.
@@ -62,6 +68,8 @@ const BATCH: Duration = Duration::from_millis(5);
 const DOUBT: Duration = Duration::from_millis(10);
 /// Unannounced settings, stale neighbours.
 const TICK: Duration = Duration::from_secs(1);
+/// So many next hops without a MAC address are asked for at a time.
+const RESOLVED: usize = 1000;
 /// A grace period takes about this long.
 const GRACE: Duration = Duration::from_millis(20);
 /// While changes disturb every dump, each waits one dump longer than the last, and at most this long.
@@ -209,6 +217,7 @@ impl Daemon {
         let watch = Watch::start(config.receive_buffer)?;
         let mut requests = Netlink::route()?;
         let mut mirror = Mirror::default();
+        mirror.world.tenants = config.tenants.clone();
         mirror.dump_world(&mut requests)?;
         instance::ensure_bpffs()?;
         match trieline_dataplane::sweep(&instance.pins()) {
@@ -220,10 +229,10 @@ impl Daemon {
             pins: instance.pins(),
             home: config.home,
             image_bytes: config.image_bytes,
-            tables: TABLES,
+            tables: tables(config.image_bytes),
             actions: config.actions,
             adjacencies: config.actions,
-            rules: 4096,
+            rules: 2 * tables(config.image_bytes),
         };
         let mut dataplane = Dataplane::open(&options)?;
         let fresh = !dataplane.reopened();
@@ -301,6 +310,14 @@ impl Daemon {
 
     /// The first dump, tables, ports; attached last.
     fn take_over(&mut self) -> Result<(), Error> {
+        let world = &mut self.mirror.world;
+        world.tenants.apply(&mut world.links);
+        for name in world.tenants.missing(&world.links) {
+            tracing::warn!(
+                vlan = name,
+                "no device of this name stands for the VLAN: it takes no packets until there is one"
+            );
+        }
         self.mirror.world.sysctl = self.sysctl();
         self.ports.open(&self.mirror.world, &mut self.dataplane);
         self.mirror.changes.v4.doubt = true;
@@ -314,7 +331,8 @@ impl Daemon {
         self.read_changes(BATCH)?;
         self.publish();
         let tables = self.tables();
-        self.ports.set(&self.mirror.world, &mut self.dataplane, tables)?;
+        self.ports.set(&self.mirror.world, &self.publisher.views, &mut self.dataplane, tables)?;
+        self.publisher.settle(&self.mirror, self.dataplane.parts().0);
         self.ports.attach(&self.mirror.world, &mut self.dataplane)?;
         self.counts.status.ready_ms = milliseconds(self.started.elapsed());
         tracing::info!(
@@ -353,7 +371,7 @@ impl Daemon {
             }
             self.use_filters();
             self.publish();
-            self.waiting = self.publisher.reclaim(self.dataplane.actions());
+            self.waiting = self.publisher.reclaim(self.dataplane.parts());
             self.serve();
         }
     }
@@ -477,17 +495,22 @@ impl Daemon {
         let begun = Instant::now();
         let (world_changed, before) = (self.mirror.changes.world, self.tables());
         if world_changed {
+            let world = &mut self.mirror.world;
+            world.tenants.apply(&mut world.links);
             self.mirror.world.sysctl = self.sysctl();
             self.look_beside();
         }
         if world_changed && self.counts.status.ready_ms > 0.0 {
             self.open_exits();
         }
-        self.publisher.publish(&mut self.mirror, self.dataplane.actions(), self.ports.exits());
+        self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.exits());
         let tables = self.tables();
         // Before the first tables are there nothing is attached; see `take_over`.
-        if self.counts.status.ready_ms > 0.0 && (world_changed || before != tables) {
-            self.ports.follow(&self.mirror.world, &mut self.dataplane, tables);
+        if self.counts.status.ready_ms > 0.0
+            && (world_changed || before != tables || self.publisher.is_unsettled())
+            && self.ports.follow(&self.mirror.world, &self.publisher.views, &mut self.dataplane, tables)
+        {
+            self.publisher.settle(&self.mirror, self.dataplane.parts().0);
         }
         let took = begun.elapsed().as_micros() as u64;
         let status = &mut self.counts.status;
@@ -520,7 +543,8 @@ impl Daemon {
         {
             tracing::warn!(%error, "asking for links, settings, rules and neighbours once more");
         }
-        if self.mirror.stale.is_empty() {
+        let tenants = !self.mirror.world.tenants.is_empty();
+        if self.mirror.stale.is_empty() && !tenants {
             return;
         }
         let gateways: std::collections::HashSet<(IpAddr, u32)> = self
@@ -537,39 +561,17 @@ impl Daemon {
                 let _ = self.requests.request(neigh::in_use(*link, address), |_| {});
             }
         }
+        // The kernel gets no packet of a declared tenant, so no packet makes it ask who has an address.
+        let unknown = gateways.iter().filter(|(address, link)| !self.mirror.knows(*address, *link));
+        for (address, link) in unknown.take(if tenants { RESOLVED } else { 0 }) {
+            // Not every link has neighbours.
+            let _ = self.requests.request(neigh::resolve(*link, address), |_| {});
+        }
     }
 
     /// Looks which devices packets may leave by at present.
     fn open_exits(&mut self) {
         self.mirror.changes.world |= self.ports.open(&self.mirror.world, &mut self.dataplane);
-    }
-
-    fn reload(&mut self, config: Config) {
-        let before = std::mem::replace(&mut self.ports.names, config.devices);
-        self.look_beside();
-        let world = &self.mirror.world;
-        let tables = (self.publisher.v4.is_current(), self.publisher.v6.is_current());
-        let dataplane = &mut self.dataplane;
-        let changed = match self.ports.missing(world) {
-            Some(name) => Err(Error::NoDevice { name: name.into() }),
-            None => {
-                self.ports.open(world, dataplane);
-                let set = self.ports.set(world, dataplane, tables);
-                set.and_then(|()| self.ports.attach(world, dataplane)).map_err(Error::from)
-            }
-        };
-        match changed {
-            Ok(()) => {
-                tracing::info!(devices = self.ports.names.join(" "), "reloaded");
-                self.accept_beside(config.bypass_netfilter);
-            }
-            Err(error) => {
-                tracing::error!(%error, "not reloaded: the devices stay as they were");
-                self.ports.names = before;
-            }
-        }
-        self.replace_filters(config.filters, config.functions);
-        self.mirror.changes.world = true;
     }
 }
 

@@ -1,15 +1,17 @@
-//! One address family of the node: both tables the default rules ask, the neighbours, and what they decide together.
+//! One address family of the node: its tables, the neighbours, and what they decide together.
 //!
-//! The image holds the union of both tables, in which the longest prefix wins. That is what the kernel does in IPv4 as long as
+//! The image holds the union of local and main, in which the longest prefix wins, and every other table that is used by itself.
+//! The union is what the kernel does in IPv4 as long as
 //! no policy rule was ever made (both tables are one trie then); IPv6, and IPv4 afterwards, ask table local first. So a
 //! route of main under a prefix of local is left out for IPv6 and left to the kernel for IPv4. Beside the routes stand
 //! host entries: a neighbour on a link whose prefix is on-link gets a prefix of its own, because a packet to it needs that
 //! neighbour's MAC address.
 
-use crate::kernel::route::kind;
+use crate::kernel::route::{Path, kind};
+use crate::kernel::{TABLE_LOCAL, TABLE_MAIN};
 use crate::path::{PathId, Paths};
 use crate::rib::{Ip, Route, Table};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use trieline_lpm::Prefix;
 
 /// What is to be done with packets to a prefix.
@@ -21,6 +23,8 @@ pub enum Decision<A> {
     Host(A, u32),
     /// Something that depends on more than the destination: the kernel decides.
     Kernel,
+    /// Nothing: the next rule decides.
+    Throw,
 }
 
 /// A neighbour on a link.
@@ -39,8 +43,18 @@ pub struct Family<A: Ip> {
     pub main: Table<A>,
     /// Table local: addresses that are the node's own, broadcasts.
     pub local: Table<A>,
+    /// The other tables by number.
+    pub others: BTreeMap<u32, Table<A>>,
     /// Neighbours by address and link.
     pub neighbours: BTreeMap<(A, u32), Neighbour>,
+    /// They by link.
+    on_link: BTreeSet<(u32, A)>,
+    /// Links that others than local and main have, or had, on-link routes to: such a neighbour concerns that table.
+    reached: BTreeSet<(u32, u32)>,
+    /// In how many tables but local and main a prefix is.
+    elsewhere: BTreeMap<Prefix<A>, u32>,
+    /// A dump is being made.
+    watched: bool,
     /// Routes changed while the last dump was made, so that it may be wrong about others too: ask again.
     pub unsettled: bool,
 }
@@ -50,7 +64,12 @@ impl<A: Ip> Default for Family<A> {
         Self {
             main: Table::default(),
             local: Table::default(),
+            others: BTreeMap::new(),
             neighbours: BTreeMap::new(),
+            on_link: BTreeSet::new(),
+            reached: BTreeSet::new(),
+            elsewhere: BTreeMap::new(),
+            watched: false,
             unsettled: false,
         }
     }
@@ -81,15 +100,15 @@ impl View<'_> {
         })
     }
 
-    /// The link of an on-link path: packets go to their destination's own neighbour on it.
+    /// The link of an on-link path.
     pub fn on_link(&self, path: PathId) -> Option<u32> {
-        let path = self.paths.get(path)?;
-        match &path.hops[..] {
-            [hop] if path.kind == kind::UNICAST && hop.gateway.is_none() && hop.encap.is_none() => {
-                Some(hop.ifindex)
-            }
-            _ => None,
-        }
+        on_link(self.paths.get(path)?)
+    }
+
+    /// Whether a path says no more than that the next rule decides.
+    fn throws(&self, path: PathId) -> bool {
+        let plain = |path: &Path| path.tos == 0 && path.source_len == 0 && !path.expires;
+        self.paths.get(path).is_some_and(|path| path.kind == kind::THROW && plain(path))
     }
 
     /// What the routes of one prefix decide, best first; `None`: the kernel would go on with a shorter prefix.
@@ -114,6 +133,21 @@ impl View<'_> {
     }
 }
 
+/// The last address of all.
+fn last<A: Ip>() -> A {
+    Prefix::truncated(A::ZERO, 0).last()
+}
+
+/// The link of an on-link path: packets go to their destination's own neighbour on it.
+fn on_link(path: &Path) -> Option<u32> {
+    match &path.hops[..] {
+        [hop] if path.kind == kind::UNICAST && hop.gateway.is_none() && hop.encap.is_none() => {
+            Some(hop.ifindex)
+        }
+        _ => None,
+    }
+}
+
 impl<A: Ip> Family<A> {
     /// IPv6 chooses among routes of one metric that are no multipath route by criteria of its own; so does IPv4 among
     /// default routes.
@@ -135,6 +169,165 @@ impl<A: Ip> Family<A> {
     /// What routes of main decide under a prefix of local.
     fn hidden(&self, routes: &[Route], view: View<'_>) -> Option<Decision<A>> {
         if A::WIDTH == 32 { view.best::<A>(routes, false).map(|_| Decision::Kernel) } else { None }
+    }
+
+    /// A table by its number.
+    pub fn table(&self, number: u32) -> Option<&Table<A>> {
+        match number {
+            TABLE_LOCAL => Some(&self.local),
+            TABLE_MAIN => Some(&self.main),
+            number => self.others.get(&number),
+        }
+    }
+
+    /// A table other than local and main, to be changed.
+    pub fn other(&mut self, number: u32) -> &mut Table<A> {
+        let watched = self.watched;
+        self.others.entry(number).or_insert_with(|| {
+            let mut table = Table::default();
+            if watched {
+                table.watch();
+            }
+            table
+        })
+    }
+
+    /// Remembers which routes change, until [`Family::set_others`]: a dump begins.
+    pub fn watch(&mut self) {
+        self.watched = true;
+        self.local.watch();
+        self.main.watch();
+        self.others.values_mut().for_each(Table::watch);
+    }
+
+    /// All tables.
+    pub fn tables(&self) -> impl Iterator<Item = &Table<A>> {
+        [&self.local, &self.main].into_iter().chain(self.others.values())
+    }
+
+    /// What a table by itself decides, by the routes of one prefix.
+    fn by_itself(prefix: &Prefix<A>, routes: &[Route], view: View<'_>) -> Option<Decision<A>> {
+        match routes {
+            [only] if view.throws(only.path) => Some(Decision::Throw),
+            routes => view.best(routes, Self::ties_open(prefix)),
+        }
+    }
+
+    /// What a table by itself decides for one address, with the prefix that makes it.
+    pub fn lookup_in(&self, number: u32, addr: A, view: View<'_>) -> Option<(Prefix<A>, Decision<A>)> {
+        self.table(number)?.covering(Prefix::host(addr)).find_map(|(prefix, routes)| {
+            Self::by_itself(&prefix, routes, view).map(|decision| (prefix, decision))
+        })
+    }
+
+    /// The host entry of a neighbour in a table by itself, if it has one.
+    fn host_in(&self, number: u32, addr: A, view: View<'_>) -> Option<Decision<A>> {
+        self.neighbours.range((addr, 0)..=(addr, u32::MAX)).next()?;
+        let (_, Decision::Path(path)) = self.lookup_in(number, addr, view)? else { return None };
+        let link = view.on_link(path)?;
+        let entry = self.neighbours.get(&(addr, link))?;
+        entry.mac.map(|_| Decision::Host(addr, link))
+    }
+
+    /// What a table by itself must say in the image for exactly `prefix`; `None`: nothing.
+    pub fn decide_in(&self, number: u32, prefix: Prefix<A>, view: View<'_>) -> Option<Decision<A>> {
+        if prefix.len() == A::WIDTH
+            && let Some(host) = self.host_in(number, prefix.addr(), view)
+        {
+            return Some(host);
+        }
+        Self::by_itself(&prefix, self.table(number)?.get(&prefix), view)
+    }
+
+    /// Everything that a table by itself must say, in no particular order, each prefix once. O(n).
+    pub fn decide_all_in(&self, number: u32, view: View<'_>, mut each: impl FnMut(Prefix<A>, Decision<A>)) {
+        let Some(table) = self.table(number) else { return };
+        let mut links = BTreeSet::new();
+        for (_, routes) in table.iter() {
+            links.extend(routes.iter().filter_map(|route| view.on_link(route.path)));
+        }
+        let neighbours =
+            links.into_iter().flat_map(|link| self.on_link.range((link, A::ZERO)..=(link, last())));
+        let hosts: BTreeMap<A, Decision<A>> =
+            neighbours.filter_map(|(_, addr)| Some((*addr, self.host_in(number, *addr, view)?))).collect();
+        for (prefix, routes) in table.iter() {
+            if prefix.len() == A::WIDTH && hosts.contains_key(&prefix.addr()) {
+                continue;
+            }
+            if let Some(decision) = Self::by_itself(&prefix, routes, view) {
+                each(prefix, decision);
+            }
+        }
+        hosts.into_iter().for_each(|(addr, decision)| each(Prefix::host(addr), decision));
+    }
+
+    /// The routes of another table than local and main were or are changed to: what depends on that beside them.
+    pub fn note(&mut self, number: u32, prefix: Prefix<A>, had: bool, paths: &Paths) {
+        let Some(table) = self.others.get(&number) else { return };
+        let routes = table.get(&prefix);
+        let links = routes.iter().filter_map(|route| on_link(paths.get(route.path)?));
+        self.reached.extend(links.map(|link| (link, number)));
+        match (had, !routes.is_empty()) {
+            (false, true) => *self.elsewhere.entry(prefix).or_default() += 1,
+            (true, false) => {
+                let left = self.elsewhere.get_mut(&prefix).map_or(0, |count| {
+                    *count = count.saturating_sub(1);
+                    *count
+                });
+                if left == 0 {
+                    self.elsewhere.remove(&prefix);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The tables but local and main are these from now on; a dump has ended.
+    pub fn set_others(&mut self, others: BTreeMap<u32, Table<A>>, paths: &Paths) {
+        (self.others, self.watched) = (others, false);
+        (self.reached, self.elsewhere) = (BTreeSet::new(), BTreeMap::new());
+        for (number, table) in &self.others {
+            for (prefix, routes) in table.iter() {
+                *self.elsewhere.entry(prefix).or_default() += 1;
+                let links = routes.iter().filter_map(|route| on_link(paths.get(route.path)?));
+                self.reached.extend(links.map(|link| (link, *number)));
+            }
+        }
+    }
+
+    /// Whether a table other than local and main has a route to an address.
+    pub fn is_elsewhere(&self, addr: A) -> bool {
+        let covering = |len| self.elsewhere.contains_key(&Prefix::truncated(addr, len));
+        !self.elsewhere.is_empty() && (0..=A::WIDTH).any(covering)
+    }
+
+    /// Tables but local and main that a neighbour on a link may concern.
+    pub fn reaching(&self, link: u32) -> impl Iterator<Item = u32> + '_ {
+        self.reached.range((link, 0)..=(link, u32::MAX)).map(|(_, table)| *table)
+    }
+
+    /// Takes over what the kernel says of a neighbour; `None`: it is gone. Returns what was known.
+    pub fn set_neighbour(&mut self, addr: A, link: u32, entry: Option<Neighbour>) -> Option<Neighbour> {
+        match entry {
+            Some(entry) => {
+                self.on_link.insert((link, addr));
+                self.neighbours.insert((addr, link), entry)
+            }
+            None => {
+                self.on_link.remove(&(link, addr));
+                self.neighbours.remove(&(addr, link))
+            }
+        }
+    }
+
+    /// Takes the neighbours that another one knows.
+    pub fn take_neighbours(&mut self, other: Self) {
+        (self.neighbours, self.on_link) = (other.neighbours, other.on_link);
+    }
+
+    /// Neighbours on a link.
+    pub fn neighbours_on(&self, link: u32) -> impl Iterator<Item = A> + '_ {
+        self.on_link.range((link, A::ZERO)..=(link, last())).map(|(_, addr)| *addr)
     }
 
     /// The decision for one address by the tables alone, with the prefix that makes it.

@@ -4,9 +4,11 @@
 //! touched, however many use it.
 
 use crate::answer::Meaning;
+use crate::chain::Decides;
 use crate::path::{KeyMap, PathId};
+use std::collections::HashMap;
 use std::net::IpAddr;
-use trieline_dataplane::{Action, Actions, Error, PassReason};
+use trieline_dataplane::{Action, Actions, DropReason, Error, PassReason};
 
 /// An action in the dataplane.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +24,8 @@ pub struct Ledger {
     hosts: KeyMap<(IpAddr, u32), Entry>,
     /// The action "the kernel decides", also for whatever there was no room for.
     kernel: u32,
+    /// Actions of rules that decide by themselves.
+    fixed: HashMap<Decides, u32>,
     /// Times that an action could not be written because the dataplane's room was used up.
     pub refused: u64,
     /// Times that an action was written anew because what it depends on had changed.
@@ -33,12 +37,33 @@ impl Ledger {
     pub fn new(actions: &mut Actions) -> Result<Self, Error> {
         let kernel = actions.alloc()?;
         actions.set(kernel, &Action::Pass(PassReason::Unsupported))?;
-        Ok(Self { paths: Vec::new(), hosts: KeyMap::default(), kernel, refused: 0, rewritten: 0 })
+        let (paths, hosts, fixed) = Default::default();
+        Ok(Self { paths, hosts, kernel, fixed, refused: 0, rewritten: 0 })
     }
 
     /// The number of "the kernel decides".
     pub fn kernel(&self) -> u32 {
         self.kernel
+    }
+
+    /// The number of what a rule decides by itself, without a table.
+    pub fn fixed(&mut self, actions: &mut Actions, decides: Decides) -> u32 {
+        let action = match decides {
+            Decides::Blackhole => Action::Drop(DropReason::Blackhole),
+            Decides::Unreachable => Action::Pass(PassReason::Unreachable),
+            Decides::Prohibit => Action::Pass(PassReason::Prohibit),
+            Decides::Kernel | Decides::Main | Decides::Table(_) => return self.kernel,
+        };
+        if let Some(id) = self.fixed.get(&decides) {
+            return *id;
+        }
+        match enter(actions, action) {
+            Ok(entry) => {
+                self.fixed.insert(decides, entry.id);
+                entry.id
+            }
+            Err(error) => self.refuse(&error),
+        }
     }
 
     /// The number of a path; `resolve` says what it does, when that is not known yet.

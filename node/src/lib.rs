@@ -2,6 +2,7 @@
 
 pub mod answer;
 pub mod bypass;
+pub mod chain;
 pub mod control;
 pub mod daemon;
 pub mod family;
@@ -19,4 +20,6 @@ pub mod resolve;
 pub mod rib;
 pub mod show;
 pub mod status;
+pub mod tenant;
+pub mod views;
 pub mod world;

@@ -2,8 +2,10 @@
 
 use crate::family::{Family, Neighbour};
 use crate::kernel::socket::{Error, Message, Netlink};
-use crate::kernel::{TABLE_LOCAL, TABLE_MAIN, addr, family, link, message, neigh, netconf, route, rule};
-use crate::path::Paths;
+use crate::kernel::{
+    TABLE_LOCAL, TABLE_MAIN, addr, family, link, message, neigh, netconf, nexthop, route, rule,
+};
+use crate::path::{PathId, Paths};
 use crate::rib::{Followed, Ip, Route, Table};
 use crate::world::World;
 use rustix::io::Errno;
@@ -20,6 +22,8 @@ pub struct Changes {
     pub v6: FamilyChanges<u128>,
     /// Neighbours whose MAC address came, went or changed.
     pub neighbours: BTreeSet<(IpAddr, u32)>,
+    /// Paths whose ways out changed.
+    pub paths: BTreeSet<PathId>,
     /// Links, settings or rules: any action and any port may differ.
     pub world: bool,
     /// Addresses: the kernel may choose another source.
@@ -29,8 +33,10 @@ pub struct Changes {
 /// What changed in one family.
 #[derive(Debug)]
 pub struct FamilyChanges<A: Ip> {
-    /// Prefixes whose decision may differ; may repeat.
+    /// Prefixes of local and main whose decision may differ; may repeat.
     pub prefixes: Vec<Prefix<A>>,
+    /// Those of other tables, by number.
+    pub others: BTreeMap<u32, Vec<Prefix<A>>>,
     /// Any decision may differ.
     pub all: bool,
     /// The kernel changed routes without a word, or with words that did not fit: dump again.
@@ -39,7 +45,7 @@ pub struct FamilyChanges<A: Ip> {
 
 impl<A: Ip> Default for FamilyChanges<A> {
     fn default() -> Self {
-        Self { prefixes: Vec::new(), all: false, doubt: false }
+        Self { prefixes: Vec::new(), others: BTreeMap::new(), all: false, doubt: false }
     }
 }
 
@@ -48,18 +54,27 @@ impl<A: Ip> FamilyChanges<A> {
     const FEW: usize = 64;
 
     fn may_move(&self, address: A) -> bool {
+        let mut changed = self.others.values().chain([&self.prefixes]);
         self.all
-            || self.prefixes.len() > Self::FEW
-            || self.prefixes.iter().any(|prefix| prefix.contains(address))
+            || changed.clone().map(Vec::len).sum::<usize>() > Self::FEW
+            || changed.any(|prefixes| prefixes.iter().any(|prefix| prefix.contains(address)))
+    }
+
+    /// Whether any decision may differ.
+    pub fn any(&self) -> bool {
+        self.all || !self.prefixes.is_empty() || !self.others.is_empty()
     }
 }
 
 impl Changes {
     /// Whether there is anything to publish.
     pub fn any(&self) -> bool {
-        let family =
-            !self.v4.prefixes.is_empty() || self.v4.all || !self.v6.prefixes.is_empty() || self.v6.all;
-        family || !self.neighbours.is_empty() || self.world || self.addresses
+        self.v4.any()
+            || self.v6.any()
+            || !self.neighbours.is_empty()
+            || !self.paths.is_empty()
+            || self.world
+            || self.addresses
     }
 
     /// Whether the way to `address` may have changed.
@@ -125,21 +140,23 @@ impl Mirror {
                 let ipv4 = addr::decode(message.payload).is_none_or(|told| told.address.is_ipv4());
                 self.changes.v4.doubt |= ipv4 && message.kind == message::DEL_ADDR;
             }
-            // A next hop object replaced changes all routes that use it, in a word or none.
-            message::NEW_NEXTHOP | message::DEL_NEXTHOP
-                if self.paths.iter().any(|(_, path)| path.nexthop.is_some()) =>
-            {
-                self.changes.doubt();
+            message::NEW_NEXTHOP => {
+                if let Some((id, object)) = nexthop::decode(message.payload) {
+                    self.follow_object(id, Some(object));
+                }
+            }
+            message::DEL_NEXTHOP => {
+                if let Some((id, _)) = nexthop::decode(message.payload) {
+                    // With it go the routes that use it; IPv4 does not say so.
+                    if self.paths.uses_object(id) {
+                        self.changes.doubt();
+                    }
+                    self.follow_object(id, None);
+                }
             }
             message::NEW_RULE | message::DEL_RULE => {
                 if let Some(told) = rule::decode(message.payload) {
-                    if let Some(at) = self.world.rules.iter().position(|known| *known == told) {
-                        self.world.rules.swap_remove(at);
-                    }
-                    if message.kind == message::NEW_RULE {
-                        self.world.rules.push(told);
-                    }
-                    self.changes.world = true;
+                    self.changes.world |= self.world.follow_rule(told, message.kind == message::NEW_RULE);
                 }
             }
             message::NEW_NETCONF => {
@@ -172,6 +189,23 @@ impl Mirror {
         }
     }
 
+    /// A next hop object changes the paths that use it: what is done with their packets, and where other links or neighbours are
+    /// meant, what their routes decide.
+    fn follow_object(&mut self, id: u32, object: Option<nexthop::Object>) {
+        for (path, before) in self.paths.follow_object(id, object) {
+            let Some(after) = self.paths.get(path) else { continue };
+            let way = |hops: &[route::Hop]| -> Vec<_> {
+                hops.iter().map(|hop| (hop.ifindex, hop.gateway.is_none())).collect()
+            };
+            if way(&before) != way(&after.hops) {
+                let ipv4 = after.family == family::INET;
+                self.changes.v4.all |= ipv4;
+                self.changes.v6.all |= !ipv4;
+            }
+            self.changes.paths.insert(path);
+        }
+    }
+
     fn apply_link(&mut self, message: Message<'_>) {
         let Some(told) = link::decode(message.payload) else { return };
         let before = self.world.links.get(&told.ifindex);
@@ -199,29 +233,31 @@ impl Mirror {
         self.world.links.insert(told.ifindex, told);
     }
 
+    /// Whether a neighbour's MAC address is known.
+    pub fn knows(&self, address: IpAddr, link: u32) -> bool {
+        match address {
+            IpAddr::V4(addr) => self.v4.neighbours.contains_key(&(addr.into(), link)),
+            IpAddr::V6(addr) => self.v6.neighbours.contains_key(&(addr.into(), link)),
+        }
+    }
+
     fn neighbours_on(&self, link: u32) -> impl Iterator<Item = IpAddr> {
-        let v4 = self.v4.neighbours.keys().filter(move |(_, on)| *on == link).map(|(addr, _)| addr.ip());
-        v4.chain(self.v6.neighbours.keys().filter(move |(_, on)| *on == link).map(|(addr, _)| addr.ip()))
+        self.v4.neighbours_on(link).map(Ip::ip).chain(self.v6.neighbours_on(link).map(Ip::ip))
     }
 
     fn set_neighbour(&mut self, address: IpAddr, link: u32, mac: Option<[u8; 6]>, stale: bool) {
-        let entry = mac.map(|mac| Neighbour { mac: Some(mac), stale });
-        let before = match address {
-            IpAddr::V4(addr) => put(&mut self.v4.neighbours, (addr.into(), link), entry),
-            IpAddr::V6(addr) => put(&mut self.v6.neighbours, (addr.into(), link), entry),
-        };
         if stale && mac.is_some() {
             self.stale.insert((address, link));
         } else {
             self.stale.remove(&(address, link));
         }
-        if before.and_then(|before| before.mac) == mac {
-            return;
-        }
-        self.changes.neighbours.insert((address, link));
-        match address {
-            IpAddr::V4(addr) => self.changes.v4.prefixes.push(Prefix::host(addr.into())),
-            IpAddr::V6(addr) => self.changes.v6.prefixes.push(Prefix::host(addr.into())),
+        let entry = mac.map(|mac| Neighbour { mac: Some(mac), stale });
+        let changed = match address {
+            IpAddr::V4(addr) => put_neighbour(addr.into(), link, entry, &mut self.v4, &mut self.changes.v4),
+            IpAddr::V6(addr) => put_neighbour(addr.into(), link, entry, &mut self.v6, &mut self.changes.v6),
+        };
+        if changed {
+            self.changes.neighbours.insert((address, link));
         }
     }
 
@@ -239,8 +275,11 @@ impl Mirror {
         told.world.sysctl = std::mem::take(&mut self.world.sysctl);
         told.world.bypass = std::mem::take(&mut self.world.bypass);
         told.world.bypass_netfilter = self.world.bypass_netfilter;
+        told.world.tenants = std::mem::take(&mut self.world.tenants);
         (self.world, self.stale, self.world_doubt) = (told.world, told.stale, told.world_doubt);
-        (self.v4.neighbours, self.v6.neighbours) = (told.v4.neighbours, told.v6.neighbours);
+        self.paths.take_objects(told.paths);
+        self.v4.take_neighbours(told.v4);
+        self.v6.take_neighbours(told.v6);
         self.changes.everything();
         Ok(())
     }
@@ -248,6 +287,7 @@ impl Mirror {
     /// Adds what the kernel tells of its world; whether changes interrupted it.
     fn hear_world(&mut self, socket: &mut Netlink) -> Result<bool, Error> {
         let mut interrupted = socket.dump(link::dump(), |message| self.apply(message))?;
+        interrupted |= unless_missing(socket.dump(nexthop::dump(), |message| self.apply(message)))?;
         for family in [family::INET, family::INET6] {
             for request in [netconf::dump(family), rule::dump(family), neigh::dump(family)] {
                 interrupted |= unless_missing(socket.dump(request, |message| self.apply(message)))?;
@@ -270,13 +310,13 @@ impl Mirror {
 
     /// Takes the IPv4 routes of a dump over; between the two every change must have been followed.
     pub fn adopt_ipv4(&mut self, dump: Dump<u32>) {
-        adopt(dump, &mut self.v4);
+        adopt(dump, &mut self.v4, &self.paths);
         self.changes.v4.all = true;
     }
 
     /// Takes the IPv6 routes of a dump over; between the two every change must have been followed.
     pub fn adopt_ipv6(&mut self, dump: Dump<u128>) {
-        adopt(dump, &mut self.v6);
+        adopt(dump, &mut self.v6, &self.paths);
         self.changes.v6.all = true;
     }
 
@@ -287,15 +327,28 @@ impl Mirror {
 
     /// Routes of both families.
     pub fn routes(&self) -> usize {
-        self.v4.main.routes() + self.v4.local.routes() + self.v6.main.routes() + self.v6.local.routes()
+        let of = |tables: &mut dyn Iterator<Item = usize>| tables.sum::<usize>();
+        of(&mut self.v4.tables().map(Table::routes)) + of(&mut self.v6.tables().map(Table::routes))
     }
 }
 
-fn put<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> Option<V> {
-    match value {
-        Some(value) => map.insert(key, value),
-        None => map.remove(&key),
+/// Whether the neighbour's MAC address changed.
+fn put_neighbour<A: Ip>(
+    addr: A,
+    link: u32,
+    entry: Option<Neighbour>,
+    family: &mut Family<A>,
+    changes: &mut FamilyChanges<A>,
+) -> bool {
+    let before = family.set_neighbour(addr, link, entry);
+    if before.and_then(|before| before.mac) == entry.and_then(|entry| entry.mac) {
+        return false;
     }
+    changes.prefixes.push(Prefix::host(addr));
+    for table in family.reaching(link) {
+        changes.others.entry(table).or_default().push(Prefix::host(addr));
+    }
+    true
 }
 
 /// A kernel without a family, or without what is asked of it, says so; that is an empty answer.
@@ -318,69 +371,85 @@ fn follow<A: Ip>(
     paths: &mut Paths,
     changes: &mut FamilyChanges<A>,
 ) {
-    let local = match told.table {
-        TABLE_LOCAL => true,
-        TABLE_MAIN => false,
-        _ => return,
-    };
     let Some(addr) = A::from_bytes(told.destination) else { return };
     let prefix = Prefix::truncated(addr, told.prefix_len.into());
     let route = Route { metric: told.metric, path: paths.intern(told) };
-    let table = if local { &mut family.local } else { &mut family.main };
+    let table = match told.table {
+        TABLE_LOCAL => &mut family.local,
+        TABLE_MAIN => &mut family.main,
+        other => family.other(other),
+    };
+    let had = !table.get(&prefix).is_empty();
     let followed = match added {
         Some(flags) => table.add(prefix, route, flags, paths),
         None => table.remove(prefix, route, paths),
     };
     changes.doubt |= followed == Followed::Doubtfully;
-    if local {
-        family.touched_by_local(prefix, |prefix| changes.prefixes.push(prefix));
-    } else {
-        family.touched_by_main(prefix, |prefix| changes.prefixes.push(prefix));
+    match told.table {
+        TABLE_LOCAL => {
+            family.touched_by_local(prefix, |prefix| changes.prefixes.push(prefix));
+            changes.others.entry(TABLE_LOCAL).or_default().push(prefix);
+        }
+        TABLE_MAIN => family.touched_by_main(prefix, |prefix| changes.prefixes.push(prefix)),
+        other => {
+            family.note(other, prefix, had, paths);
+            let touched = changes.others.entry(other).or_default();
+            family.touched_by_main(prefix, |prefix| touched.push(prefix));
+        }
     }
 }
 
-/// Tables local and main as a dump told them.
+/// All tables as a dump told them.
 #[derive(Debug)]
 pub struct Dump<A: Ip> {
-    local: Table<A>,
-    main: Table<A>,
+    tables: BTreeMap<u32, Table<A>>,
     interrupted: bool,
 }
 
-/// Dumps tables local and main.
+/// Dumps every table: asking for each by itself would make the kernel walk all of them each time.
 fn dump_routes<A: Ip>(
     socket: &mut Netlink,
     family: &mut Family<A>,
     paths: &mut Paths,
 ) -> Result<Dump<A>, Error> {
-    family.local.watch();
-    family.main.watch();
-    let mut interrupted = false;
-    let mut dump = |table: u32, room: usize| -> Result<Table<A>, Error> {
-        let mut routes = Vec::with_capacity(room);
-        let mut told = |message: Message<'_>| {
-            let Some(told) = route::decode(message.payload) else { return };
-            let Some(addr) = A::from_bytes(told.destination) else { return };
-            // Linux before 4.20 tells of every table and family.
-            if told.table == table && told.family == A::NETLINK {
-                let route = Route { metric: told.metric, path: paths.intern(&told) };
-                routes.push((Prefix::truncated(addr, told.prefix_len.into()), route));
-            }
-        };
-        interrupted |= unless_missing(socket.dump(route::dump(A::NETLINK, table), &mut told))?;
-        Ok(Table::from_dump(routes))
+    family.watch();
+    let mut told: BTreeMap<u32, Vec<(Prefix<A>, Route)>> = BTreeMap::new();
+    told.insert(TABLE_MAIN, Vec::with_capacity(family.main.routes() + family.main.routes() / 8));
+    // Routes of one table come together.
+    let (mut number, mut routes) = (TABLE_LOCAL, Vec::new());
+    let each = |message: Message<'_>| {
+        let Some(route) = route::decode(message.payload) else { return };
+        let Some(addr) = A::from_bytes(route.destination) else { return };
+        // Linux before 4.20 tells of every family.
+        if route.family != A::NETLINK {
+            return;
+        }
+        if route.table != number {
+            let other = told.remove(&route.table).unwrap_or_default();
+            told.insert(std::mem::replace(&mut number, route.table), std::mem::replace(&mut routes, other));
+        }
+        let prefix = Prefix::truncated(addr, route.prefix_len.into());
+        routes.push((prefix, Route { metric: route.metric, path: paths.intern(&route) }));
     };
-    let local = dump(TABLE_LOCAL, 64)?;
-    let main = dump(TABLE_MAIN, family.main.routes() + family.main.routes() / 8)?;
-    Ok(Dump { local, main, interrupted })
+    let interrupted = unless_missing(socket.dump(route::dump(A::NETLINK), each))?;
+    told.insert(number, routes);
+    let tables = told.into_iter().map(|(number, routes)| (number, Table::from_dump(routes)));
+    Ok(Dump { tables: tables.collect(), interrupted })
 }
 
 /// The dump becomes the state, whole when nothing changed meanwhile.
-fn adopt<A: Ip>(mut dump: Dump<A>, family: &mut Family<A>) {
-    family.unsettled = dump.interrupted || family.local.is_touched() || family.main.is_touched();
+fn adopt<A: Ip>(mut dump: Dump<A>, family: &mut Family<A>, paths: &Paths) {
+    family.unsettled = dump.interrupted || family.tables().any(Table::is_touched);
+    let mut take = |number| dump.tables.remove(&number).unwrap_or_default();
+    let (mut local, mut main) = (take(TABLE_LOCAL), take(TABLE_MAIN));
     if family.unsettled {
-        dump.local.mend(&family.local);
-        dump.main.mend(&family.main);
+        local.mend(&family.local);
+        main.mend(&family.main);
+        for (number, before) in &family.others {
+            dump.tables.entry(*number).or_default().mend(before);
+        }
     }
-    (family.local, family.main) = (dump.local, dump.main);
+    (family.local, family.main) = (local, main);
+    dump.tables.retain(|_, table| !table.is_empty());
+    family.set_others(dump.tables, paths);
 }

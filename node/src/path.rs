@@ -1,8 +1,9 @@
 //! Paths by number: a million routes name a few hundred ways of forwarding, so each route keeps four bytes.
 
+use crate::kernel::nexthop::{Object, Objects};
 use crate::kernel::route::{Hop, Path, RouteMessage};
 use crate::kernel::seg6::{Behaviour, Encap};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Number of a path in [`Paths`].
@@ -55,6 +56,13 @@ struct Slot {
     keys: Vec<Box<[u8]>>,
 }
 
+fn tables_of(path: &Path) -> impl Iterator<Item = (u8, u32)> + '_ {
+    path.hops.iter().flat_map(|hop| match &hop.encap {
+        Some(Encap::Seg6Local(behaviour)) => behaviour.tables(),
+        _ => Vec::new(),
+    })
+}
+
 /// Every path in use, each once.
 #[derive(Debug, Default)]
 pub struct Paths {
@@ -66,6 +74,10 @@ pub struct Paths {
     scratch: Vec<u8>,
     last: PathId,
     last_key: Vec<u8>,
+    /// Tables that behaviours look up in, as (family, number).
+    tables: BTreeSet<(u8, u32)>,
+    /// Next hop objects: what paths that name one forward by.
+    objects: Objects,
 }
 
 impl Paths {
@@ -80,7 +92,14 @@ impl Paths {
         let id = match self.by_key.get(&self.scratch[..]) {
             Some(id) => *id,
             None => {
-                let id = self.intern_path(route.path());
+                let mut path = route.path();
+                // Without `net.ipv4.nexthop_compat_mode` a route tells the object's number only.
+                if let Some(hops) = path.nexthop.and_then(|id| self.objects.hops(id))
+                    && path.hops.is_empty()
+                {
+                    path.hops = hops;
+                }
+                let id = self.intern_path(path);
                 let key: Box<[u8]> = self.scratch[..].into();
                 self.by_key.insert(key.clone(), id);
                 if let Some(Some(slot)) = self.slots.get_mut(id as usize) {
@@ -99,6 +118,7 @@ impl Paths {
         if let Some(id) = self.by_path.get(&path) {
             return *id;
         }
+        self.tables.extend(tables_of(&path));
         let slot = Some(Slot { path: path.clone(), keys: Vec::new() });
         let id = match self.free.pop() {
             Some(id) => {
@@ -112,6 +132,53 @@ impl Paths {
         };
         self.by_path.insert(path, id);
         id
+    }
+
+    /// Follows a next hop object (`None`: it is gone). Paths whose ways out differ by it, with those before; they keep
+    /// their numbers, so no route changes. O(paths).
+    pub fn follow_object(&mut self, id: u32, object: Option<Object>) -> Vec<(PathId, Vec<Hop>)> {
+        if self.objects.set(id, object) {
+            self.renew(|objects, used| objects.concerns(used, id))
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Whether a path forwards by an object.
+    pub fn uses_object(&self, id: u32) -> bool {
+        self.iter().any(|(_, path)| path.nexthop.is_some_and(|used| self.objects.concerns(used, id)))
+    }
+
+    /// Takes all next hop objects that another one knows.
+    pub fn take_objects(&mut self, other: Self) {
+        self.objects = other.objects;
+        self.renew(|_, _| true);
+    }
+
+    /// Gives paths the ways out of their objects.
+    fn renew(&mut self, concerned: impl Fn(&Objects, u32) -> bool) -> Vec<(PathId, Vec<Hop>)> {
+        let mut renewed = Vec::new();
+        for (id, slot) in self.slots.iter_mut().enumerate() {
+            let Some(slot) = slot else { continue };
+            let Some(used) = slot.path.nexthop.filter(|used| concerned(&self.objects, *used)) else {
+                continue;
+            };
+            let Some(hops) = self.objects.hops(used).filter(|hops| *hops != slot.path.hops) else { continue };
+            if self.by_path.get(&slot.path) == Some(&(id as PathId)) {
+                self.by_path.remove(&slot.path);
+            }
+            // What a route said before means something else by now.
+            for key in slot.keys.drain(..) {
+                self.by_key.remove(&key);
+            }
+            renewed.push((id as PathId, std::mem::replace(&mut slot.path.hops, hops)));
+            self.by_path.entry(slot.path.clone()).or_insert(id as PathId);
+        }
+        if !renewed.is_empty() {
+            self.last_key.clear();
+            self.tables = self.iter().flat_map(|(_, path)| tables_of(path)).collect();
+        }
+        renewed
     }
 
     /// The path of number `id`.
@@ -131,6 +198,11 @@ impl Paths {
             matches!(hop.encap, Some(Encap::Seg6 { .. } | Encap::Seg6Local(Behaviour::EndB6Encaps { .. })))
         };
         hops.filter(pushes).map(|hop| hop.ifindex)
+    }
+
+    /// Tables that behaviours (seg6local) look up in, as (family, number); perhaps also some of paths that are no more.
+    pub fn tables(&self) -> &BTreeSet<(u8, u32)> {
+        &self.tables
     }
 
     /// Number of paths.
@@ -159,12 +231,15 @@ impl Paths {
                 for key in &slot.keys {
                     self.by_key.remove(key);
                 }
-                self.by_path.remove(&slot.path);
+                if self.by_path.get(&slot.path) == Some(&(id as PathId)) {
+                    self.by_path.remove(&slot.path);
+                }
                 self.free.push(id as PathId);
                 gone.push(id as PathId);
             }
         }
         self.last_key.clear();
+        self.tables = self.iter().flat_map(|(_, path)| tables_of(path)).collect();
         gone
     }
 }

@@ -3,6 +3,7 @@
 use crate::kernel::family;
 use crate::kernel::link::Link;
 use crate::publish::{TABLE4, TABLE6};
+use crate::views::Views;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use trieline_dataplane::{AttachMode, Dataplane, Error, Port, PortFlags, takes_redirects};
@@ -76,17 +77,29 @@ impl Ports {
     }
 
     /// Ports as they should be.
-    fn wanted(&self, world: &World, tables: (bool, bool)) -> BTreeMap<(u32, Option<u16>), Port> {
+    fn wanted(
+        &self,
+        world: &World,
+        views: &Views,
+        tables: (bool, bool),
+    ) -> BTreeMap<(u32, Option<u16>), Port> {
         let mut wanted = BTreeMap::new();
         for link in self.links(world) {
             let logical = std::iter::once((None, link))
                 .chain(world.vlans(link.ifindex).map(|(id, vlan)| (Some(id), vlan)));
             for (vlan, logical) in logical {
                 let Some(mac) = logical.mac else { continue };
+                let view = |family| views.of(family, logical.ifindex);
+                let (table4, table6) = (view(family::INET), view(family::INET6));
                 let free = !world.bypass.spoils(link.ifindex);
-                let flags = flags(world, logical, (tables.0 && free, tables.1 && free));
-                let flags = PortFlags { filter: self.filters, function: self.functions, ..flags };
-                let port = Port { table4: TABLE4, table6: TABLE6, flags, ifindex: logical.ifindex, mac };
+                let current = (free && tables.0 && table4.is_some(), free && tables.1 && table6.is_some());
+                let flags = PortFlags {
+                    filter: self.filters,
+                    function: self.functions,
+                    ..flags(world, logical, current)
+                };
+                let (table4, table6) = (table4.unwrap_or(TABLE4), table6.unwrap_or(TABLE6));
+                let port = Port { table4, table6, flags, ifindex: logical.ifindex, mac };
                 wanted.insert((link.ifindex, vlan), port);
             }
         }
@@ -133,10 +146,11 @@ impl Ports {
     pub fn set(
         &mut self,
         world: &World,
+        views: &Views,
         dataplane: &mut Dataplane,
         tables: (bool, bool),
     ) -> Result<(), Error> {
-        let wanted = self.wanted(world, tables);
+        let wanted = self.wanted(world, views, tables);
         for (key, port) in &wanted {
             if self.ports.get(key) != Some(port) {
                 dataplane.set_port(key.0, key.1, *port)?;
@@ -181,7 +195,14 @@ impl Ports {
 
     /// Follows links while running: a device that was made anew under a configured name is attached again, one that lost its
     /// name is left. Trouble is logged once a device.
-    pub fn follow(&mut self, world: &World, dataplane: &mut Dataplane, tables: (bool, bool)) {
+    /// Returns whether the ports are as the views say.
+    pub fn follow(
+        &mut self,
+        world: &World,
+        views: &Views,
+        dataplane: &mut Dataplane,
+        tables: (bool, bool),
+    ) -> bool {
         if let Err(error) = self.drop_gone(dataplane) {
             tracing::error!(%error, "devices that are gone");
         }
@@ -204,8 +225,12 @@ impl Ports {
         if let Err(error) = self.leave_others(world, dataplane) {
             tracing::error!(%error, "leaving devices");
         }
-        if let Err(error) = self.set(world, dataplane, tables) {
-            tracing::error!(%error, "setting ports");
+        match self.set(world, views, dataplane, tables) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!(%error, "setting ports");
+                false
+            }
         }
     }
 
@@ -227,9 +252,9 @@ impl Ports {
 }
 
 fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlags {
-    // What belongs to a bridge, bond or VRF is not routed by the main tables.
+    // What belongs to a bridge or bond is not routed where it comes in.
     // The kernel drops what comes in for a VLAN device that is down, though the device below is up.
-    let free = link.master.is_none() && link.is_up();
+    let free = (link.master.is_none() || world.vrf_of(link).is_some()) && link.is_up();
     let forwards = |family, table| {
         free && table && world.obstacle(family).is_none() && world.forwards(family, link.ifindex)
     };
@@ -242,6 +267,7 @@ fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlag
         // `seg6_enabled` is asked only for segments that are a plain local address; routes with a behaviour are followed
         // without it.
         seg6: forward6 && !hmac,
+        tenant: world.declared_vrf_of(link).is_some(),
         rpf_loose: !matches!(rp_filter, 0 | 1),
         rpf_strict: rp_filter == 1,
         filter: false,
@@ -253,7 +279,7 @@ fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlag
 mod tests {
     use super::*;
     use crate::kernel::netconf::{ALL, Netconf};
-    use crate::kernel::rule::Rule;
+    use crate::kernel::rule::{Rule, Then};
 
     fn world() -> World {
         let mut world = World::default();
@@ -263,8 +289,7 @@ mod tests {
                 world.update_netconf(&Netconf { family, ifindex, forwarding, ..Netconf::default() });
             }
             let rules = [(0, 255), (32766, 254)];
-            let rules =
-                rules.map(|(priority, table)| Rule { family, priority, table, plain: true, vrf: false });
+            let rules = rules.map(|(priority, table)| Rule::lookup(family, priority, Then::Table(table)));
             world.rules.extend(rules);
         }
         world
@@ -273,7 +298,19 @@ mod tests {
     fn link(flags: u32) -> Link {
         let (mac, vlan, parent) = (Some([2, 0, 0, 0, 0, 1]), Some(100), Some(3));
         let (name, kind) = ("n0.100".into(), "vlan".into());
-        Link { ifindex: 7, name, flags, mtu: 1500, mac, kind, vlan, egress_qos: false, parent, master: None }
+        Link {
+            ifindex: 7,
+            name,
+            flags,
+            mtu: 1500,
+            mac,
+            kind,
+            vlan,
+            egress_qos: false,
+            parent,
+            master: None,
+            vrf_table: None,
+        }
     }
 
     fn allowed(world: &World, link: &Link) -> [bool; 3] {

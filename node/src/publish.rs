@@ -12,16 +12,17 @@ use crate::mirror::{FamilyChanges, Mirror};
 use crate::path::PathId;
 use crate::resolve::Resolver;
 use crate::rib::Ip;
+use crate::views::Views;
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
-use trieline_dataplane::{Actions, Dataplane, ImageMemory, ReaderGrace};
+use trieline_dataplane::{Actions, Dataplane, ImageMemory, ReaderGrace, Rules, VALUE_THROW};
 use trieline_lpm::{Image, Prefix, Table};
 
-/// Table of the main VRF's IPv4 routes.
+/// Table of local and main together, IPv4.
 pub const TABLE4: u32 = 0;
-/// Table of the main VRF's IPv6 routes.
+/// Table of local and main together, IPv6.
 pub const TABLE6: u32 = 1;
 /// Tables of filters' sets: of each filter one a family, and as many again while they are replaced.
 pub const FILTER_TABLES: std::ops::Range<u32> = 2..2 + 4 * trieline_dataplane::Filters::MAX as u32;
@@ -32,9 +33,9 @@ pub type NodeImage = Image<ImageMemory, ReaderGrace>;
 /// How long after the image was full the next attempt is made.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What a family's table needs beside the table.
+/// A table in the image.
 #[derive(Debug)]
-pub struct Published<A: Ip> {
+pub struct Written<A: Ip> {
     /// The table, once it was built.
     pub table: Option<Table<A>>,
     /// Why the table is not as the kernel's, and since when: the family's packets are left to the kernel meanwhile.
@@ -42,14 +43,45 @@ pub struct Published<A: Ip> {
     id: u32,
 }
 
-impl<A: Ip> Published<A> {
+impl<A: Ip> Written<A> {
     fn new(id: u32) -> Self {
         Self { table: None, blocked: None, id }
     }
+}
 
-    /// Whether packets may be forwarded by this table.
+/// A family's tables in the image.
+#[derive(Debug)]
+pub struct Published<A: Ip> {
+    /// Local and main together.
+    pub main: Written<A>,
+    /// Other kernel tables, by number.
+    pub others: BTreeMap<u32, Written<A>>,
+}
+
+impl<A: Ip> Published<A> {
+    fn new(id: u32) -> Self {
+        Self { main: Written::new(id), others: BTreeMap::new() }
+    }
+
+    /// Whether packets may be forwarded by these tables.
     pub fn is_current(&self) -> bool {
-        self.table.is_some() && self.blocked.is_none()
+        self.main.table.is_some() && self.blocked().is_none()
+    }
+
+    /// Why packets may not, and since when.
+    pub fn blocked(&self) -> Option<&(String, Instant)> {
+        self.main.blocked.as_ref().or_else(|| self.others.values().find_map(|table| table.blocked.as_ref()))
+    }
+
+    /// The other tables' kernel numbers by their ids in the image. O(tables).
+    pub fn numbers(&self) -> HashMap<u32, u32> {
+        self.others.iter().map(|(number, written)| (written.id, *number)).collect()
+    }
+
+    /// Whether a table of a few has just this value for one address.
+    fn has(&self, addr: A, id: u32, mut others: impl Iterator<Item = u32>) -> bool {
+        let is = |written: &Written<A>| value(&written.table, addr) == Some(id);
+        is(&self.main) || others.any(|number| self.others.get(&number).is_some_and(is))
     }
 }
 
@@ -99,6 +131,8 @@ pub struct Publisher {
     pub v6: Published<u128>,
     /// Numbers of paths and neighbours.
     pub ledger: Ledger,
+    /// Views of the devices.
+    pub views: Views,
     /// What was done so far.
     pub counts: Counts,
     sources: RefCell<Sources>,
@@ -107,6 +141,10 @@ pub struct Publisher {
     /// Since when there are more next hops than actions; their routes are left to the kernel.
     pressed: Option<Instant>,
     inherited: bool,
+    /// Tables that routes named when the views were found.
+    named: usize,
+    /// Views, perhaps, that nothing uses any more.
+    unsettled: bool,
 }
 
 impl std::fmt::Debug for Publisher {
@@ -144,8 +182,11 @@ impl Publisher {
             Ok(image) => image,
             Err(()) => Image::create(memory, grace, tables)?,
         };
+        let used = |id| image.reader().table_word(id) != 0;
+        let views = Views::new(tables, used, dataplane.grace());
         Ok(Self {
             image,
+            views,
             v4: Published::new(TABLE4),
             v6: Published::new(TABLE6),
             ledger: Ledger::new(dataplane.actions())?,
@@ -154,6 +195,8 @@ impl Publisher {
             swept: 0,
             pressed: None,
             inherited: dataplane.reopened(),
+            named: 0,
+            unsettled: true,
         })
     }
 
@@ -168,9 +211,10 @@ impl Publisher {
     }
 
     /// Takes back memory whose grace period has passed; whether some still waits.
-    pub fn reclaim(&mut self, actions: &mut Actions) -> bool {
+    pub fn reclaim(&mut self, (rules, actions): (&mut Rules, &mut Actions)) -> bool {
         actions.reclaim();
-        self.image.reclaim()
+        let views = rules.reclaim() | self.views.reclaim();
+        self.image.reclaim() || views
     }
 
     /// Whether an attempt to write a table that did not fit is due again.
@@ -178,22 +222,26 @@ impl Publisher {
         if self.pressed.is_some_and(|at| at.elapsed() > RETRY) {
             return (true, true);
         }
-        let due = |blocked: &Option<(String, Instant)>| {
-            blocked.as_ref().is_some_and(|(_, at)| at.elapsed() > RETRY)
-        };
-        (due(&self.v4.blocked), due(&self.v6.blocked))
+        let due = |blocked: Option<&(String, Instant)>| blocked.is_some_and(|(_, at)| at.elapsed() > RETRY);
+        (due(self.v4.blocked()), due(self.v6.blocked()))
     }
 
     /// Makes packets meet the mirrored state. `devices` are those that packets may leave by.
-    pub fn publish(&mut self, mirror: &mut Mirror, actions: &mut Actions, devices: &BTreeSet<u32>) {
+    pub fn publish(
+        &mut self,
+        mirror: &mut Mirror,
+        (rules, actions): (&mut Rules, &mut Actions),
+        devices: &BTreeSet<u32>,
+    ) {
         let refused = self.ledger.refused;
         let changes = std::mem::take(&mut mirror.changes);
         (mirror.changes.v4.doubt, mirror.changes.v6.doubt) = (changes.v4.doubt, changes.v6.doubt);
-        let routes_changed = |touched: bool, all: bool| touched || all;
-        let changed4 = routes_changed(!changes.v4.prefixes.is_empty(), changes.v4.all);
-        let changed6 = routes_changed(!changes.v6.prefixes.is_empty(), changes.v6.all);
+        let (changed4, changed6) = (changes.v4.any(), changes.v6.any());
         if changes.addresses || changes.world {
             self.sources.borrow_mut().known.clear();
+        }
+        if changes.world || self.named != mirror.paths.tables().len() {
+            self.find_views(mirror, devices, rules, actions);
         }
         let (world, sources) = (&mirror.world, &self.sources);
         let alive4 = |link| world.alive(family::INET, link);
@@ -204,16 +252,19 @@ impl Publisher {
             v4: &mirror.v4,
             v6: &mirror.v6,
             devices,
+            views: &self.views,
             view4: View { paths: &mirror.paths, alive: &alive4 },
             view6: View { paths: &mirror.paths, alive: &alive6 },
             source: &source,
         };
         // Actions first: an action that is known to be wrong is worse than a prefix that is.
         let all = changes.world || changes.addresses;
-        if all || changed4 || changed6 || !changes.neighbours.is_empty() {
+        let renewed = !changes.paths.is_empty();
+        if all || changed4 || changed6 || renewed || !changes.neighbours.is_empty() {
             let concerned = |id| {
                 let Some(path) = mirror.paths.get(id) else { return false };
-                all || Resolver::depends_on(path).any(|address| changes.may_move(address))
+                all || changes.paths.contains(&id)
+                    || Resolver::depends_on(path).any(|address| renewed || changes.may_move(address))
                     || path.hops.iter().any(|hop| {
                         hop.gateway
                             .is_some_and(|gateway| changes.neighbours.contains(&(gateway, hop.ifindex)))
@@ -230,13 +281,13 @@ impl Publisher {
             resolver: &resolver,
             counts: &mut self.counts,
         };
-        writer.family(&mut self.v4, &mirror.v4, resolver.view4, changes.v4);
-        writer.family(&mut self.v6, &mirror.v6, resolver.view6, changes.v6);
+        writer.family(&mut self.v4, &mirror.v4, resolver.view4, changes.v4, &self.views);
+        writer.family(&mut self.v6, &mirror.v6, resolver.view6, changes.v6, &self.views);
         if changed4 || changed6 || !changes.neighbours.is_empty() {
-            let (table4, table6) = (&self.v4.table, &self.v6.table);
-            self.ledger.retain_hosts(actions, |(address, _), id| match address {
-                IpAddr::V4(addr) => value(table4, u32::from(*addr)) == Some(id),
-                IpAddr::V6(addr) => value(table6, u128::from(*addr)) == Some(id),
+            let (v4, v6) = (&self.v4, &self.v6);
+            self.ledger.retain_hosts(actions, |(address, link), id| match address {
+                IpAddr::V4(addr) => v4.has(u32::from(*addr), id, mirror.v4.reaching(*link)),
+                IpAddr::V6(addr) => v6.has(u128::from(*addr), id, mirror.v6.reaching(*link)),
             });
         }
         if self.ledger.refused > refused {
@@ -260,22 +311,64 @@ impl Publisher {
         }
     }
 
+    /// Finds out what decides for each device's packets.
+    fn find_views(
+        &mut self,
+        mirror: &Mirror,
+        devices: &BTreeSet<u32>,
+        rules: &mut Rules,
+        actions: &mut Actions,
+    ) {
+        let named = mirror.paths.tables();
+        (self.named, self.unsettled) = (named.len(), true);
+        let (image, kernel) = (&mut self.image, self.ledger.kernel());
+        let open = |(family, _), id| {
+            let made = if family == family::INET {
+                Table::create(image, id, [(Prefix::truncated(0_u32, 0), kernel)]).map(drop)
+            } else {
+                Table::create(image, id, [(Prefix::truncated(0_u128, 0), kernel)]).map(drop)
+            };
+            made.is_ok()
+        };
+        let parts = (rules, actions);
+        self.views.refresh((&mirror.world, devices), named.iter().copied(), &mut self.ledger, parts, open);
+    }
+
+    /// Whether there may be views that nothing uses any more.
+    pub fn is_unsettled(&self) -> bool {
+        self.unsettled
+    }
+
+    /// Gives back views that nothing uses any more: when the ports are as the views say.
+    pub fn settle(&mut self, mirror: &Mirror, rules: &mut Rules) {
+        if !std::mem::take(&mut self.unsettled) {
+            return;
+        }
+        let (image, v4, v6) = (&mut self.image, &mut self.v4, &mut self.v6);
+        self.views.settle(mirror.paths.tables(), rules, |key, id| {
+            // There is no table of that id, or there was one.
+            let _ = image.remove_table(id);
+            match key {
+                Some((family::INET, table)) => drop(v4.others.remove(&table)),
+                Some((_, table)) => drop(v6.others.remove(&table)),
+                None => {}
+            }
+        });
+    }
+
     /// Forgets paths that no route uses any more.
     fn sweep(&mut self, mirror: &mut Mirror, actions: &mut Actions) {
         let mut used = vec![false; mirror.paths.bound()];
         let mut mark =
             |routes: &[crate::rib::Route]| routes.iter().for_each(|route| used[route.path as usize] = true);
-        for table in [&mirror.v4.main, &mirror.v4.local] {
-            table.iter().for_each(|(_, routes)| mark(routes));
-        }
-        for table in [&mirror.v6.main, &mirror.v6.local] {
-            table.iter().for_each(|(_, routes)| mark(routes));
-        }
+        mirror.v4.tables().for_each(|table| table.iter().for_each(|(_, routes)| mark(routes)));
+        mirror.v6.tables().for_each(|table| table.iter().for_each(|(_, routes)| mark(routes)));
         for gone in mirror.paths.sweep(|id| used.get(id as usize).is_some_and(|used| *used)) {
             self.ledger.release_path(actions, gone);
         }
         self.sources.borrow_mut().known.clear();
         self.swept = mirror.paths.len();
+        self.unsettled = true;
     }
 }
 
@@ -288,6 +381,21 @@ fn resolve_host(resolver: &Resolver<'_>, (address, link): &(IpAddr, u32)) -> tri
         IpAddr::V4(addr) => resolver.host(u32::from(*addr), *link),
         IpAddr::V6(addr) => resolver.host(u128::from(*addr), *link),
     }
+}
+
+/// Who is told a decision.
+type Each<'a, A> = dyn FnMut(Prefix<A>, Decision<A>) + 'a;
+
+/// What a table is to say.
+struct Source<'a, A: Ip> {
+    /// Prefixes whose decision may differ.
+    changed: Vec<Prefix<A>>,
+    /// Any may.
+    all: bool,
+    /// About as many prefixes there are.
+    size: usize,
+    decide: &'a dyn Fn(Prefix<A>) -> Option<Decision<A>>,
+    decide_all: &'a dyn Fn(&mut Each<'_, A>),
 }
 
 /// What writing a table takes.
@@ -307,39 +415,73 @@ impl Writer<'_> {
         family: &Family<A>,
         view: View<'_>,
         mut changes: FamilyChanges<A>,
+        views: &Views,
     ) {
-        let written = match &mut published.table {
-            Some(table) if !changes.all && changes.prefixes.len() < table.len() / 8 + 1024 => {
-                changes.prefixes.sort_unstable();
-                changes.prefixes.dedup();
-                if published.blocked.is_some() {
+        let main = Source {
+            changed: changes.prefixes,
+            all: changes.all,
+            size: family.main.len() + family.local.len(),
+            decide: &|prefix| family.decide(prefix, view),
+            decide_all: &|each| family.decide_all(view, each),
+        };
+        self.table(&mut published.main, main, "local and main");
+        // Of most changes, most tables know nothing.
+        let concerned = |number: &u32| changes.all || changes.others.contains_key(number);
+        let known = &published.others;
+        let concerned: Vec<_> = views
+            .tables()
+            .filter(|((of, number), _)| {
+                *of == A::NETLINK && (concerned(number) || !known.contains_key(number))
+            })
+            .collect();
+        for ((_, number), id) in concerned {
+            let other = Source {
+                changed: changes.others.remove(&number).unwrap_or_default(),
+                all: changes.all,
+                size: family.table(number).map_or(0, crate::rib::Table::len),
+                decide: &|prefix| family.decide_in(number, prefix, view),
+                decide_all: &|each| family.decide_all_in(number, view, each),
+            };
+            let written = published.others.entry(number).or_insert_with(|| Written::new(id));
+            self.table(written, other, &number.to_string());
+        }
+    }
+
+    /// Writes what changed in a table.
+    fn table<A: Ip>(&mut self, written: &mut Written<A>, mut source: Source<'_, A>, name: &str) {
+        let done = match &mut written.table {
+            Some(table) if !source.all && source.changed.len() < table.len() / 8 + 1024 => {
+                source.changed.sort_unstable();
+                source.changed.dedup();
+                if written.blocked.is_some() {
                     return; // written as a whole when the next attempt is due
                 }
-                let wanted = changes.prefixes.into_iter().map(|prefix| {
-                    (prefix, family.decide(prefix, view).map(|decision| self.number(decision)))
-                });
+                let wanted = source
+                    .changed
+                    .into_iter()
+                    .map(|prefix| (prefix, (source.decide)(prefix).map(|decision| self.number(decision))));
                 let wanted: Vec<_> = wanted.collect();
                 self.some(table, &wanted)
             }
             table => {
-                let mut wanted = Vec::with_capacity(family.main.len() + family.local.len() + 64);
-                family.decide_all(view, |prefix, decision| wanted.push((prefix, self.number(decision))));
+                let mut wanted = Vec::with_capacity(source.size + 64);
+                (source.decide_all)(&mut |prefix, decision| wanted.push((prefix, self.number(decision))));
                 wanted.sort_by_key(|(prefix, _)| *prefix); // sorted runs, joined in O(n)
-                self.all(table, published.id, wanted)
+                self.all(table, written.id, wanted)
             }
         };
-        match written {
+        match done {
             Ok(()) => {
-                if published.blocked.take().is_some() {
-                    tracing::info!(family = A::FAMILY, "the image has room again");
+                if written.blocked.take().is_some() {
+                    tracing::info!(family = A::FAMILY, table = name, "the image has room again");
                 }
             }
             Err(error) => {
                 self.counts.full += 1;
-                if published.blocked.is_none() {
-                    tracing::error!(%error, family = A::FAMILY, "routes do not fit: their packets are left to the kernel");
+                if written.blocked.is_none() {
+                    tracing::error!(%error, family = A::FAMILY, table = name, "routes do not fit: their packets are left to the kernel");
                 }
-                published.blocked = Some((error.to_string(), Instant::now()));
+                written.blocked = Some((error.to_string(), Instant::now()));
             }
         }
     }
@@ -353,6 +495,7 @@ impl Writer<'_> {
                 self.ledger.host(self.actions, (addr.ip(), link), || resolver.host(addr, link))
             }
             Decision::Kernel => self.ledger.kernel(),
+            Decision::Throw => VALUE_THROW,
         }
     }
 

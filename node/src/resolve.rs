@@ -2,15 +2,17 @@
 //!
 //! Whatever this node cannot do exactly as the kernel would becomes "pass", with the reason.
 
-use crate::family::{Family, View};
+use crate::family::{Decision, Family, View};
 use crate::kernel::route::{Hop, Path, kind};
 use crate::kernel::seg6::Encap;
 use crate::path::PathId;
 use crate::rib::Ip;
+use crate::views::Views;
 use crate::world::World;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 use trieline_dataplane::{Action, Adjacency, DropReason, PassReason};
+use trieline_lpm::Prefix;
 
 /// An action, or why the kernel has to do it.
 type Resolved<T> = Result<T, PassReason>;
@@ -32,6 +34,8 @@ pub struct Resolver<'a> {
     pub v6: &'a Family<u128>,
     /// Devices that packets may leave by.
     pub devices: &'a BTreeSet<u32>,
+    /// What decides for the packets of a device, and which tables have a view.
+    pub views: &'a Views,
     /// How to look at the routes.
     pub view4: View<'a>,
     /// How to look at the routes.
@@ -83,6 +87,12 @@ impl Resolver<'_> {
     }
 
     fn by_hop(&self, path: &Path, hop: &Hop) -> Resolved<Action> {
+        // A VRF device looks its packets up again, by their destination, whatever the gateway.
+        if hop.encap.is_none()
+            && self.world.links.get(&hop.ifindex).is_some_and(|link| link.vrf_table.is_some())
+        {
+            return self.views.of(path.family, hop.ifindex).map(Action::Table).ok_or(PassReason::Unsupported);
+        }
         match (&hop.encap, hop.gateway) {
             (None, Some(gateway)) => {
                 self.adjacency(path.family, hop.ifindex, gateway, path.mtu).map(Action::Forward)
@@ -91,6 +101,17 @@ impl Resolver<'_> {
             (None, None) => Err(self.out(hop.ifindex).err().unwrap_or(PassReason::Unresolved)),
             (Some(encap), _) => self.encap(path, hop, encap),
         }
+    }
+
+    /// The route to an address, where it is the same whatever device the packet came in by and wherever from.
+    pub fn route<A: Ip>(
+        &self,
+        family: &Family<A>,
+        addr: A,
+        view: View<'_>,
+    ) -> Option<(Prefix<A>, Decision<A>)> {
+        let certain = self.views.end_in_main(A::NETLINK) && !family.is_elsewhere(addr);
+        family.lookup(addr, view).filter(|_| certain)
     }
 
     /// The device that frames for a link leave by, its VLAN, and the MAC address they come from.

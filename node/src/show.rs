@@ -2,6 +2,7 @@
 
 use crate::kernel::route::{Hop, Path, kind};
 use crate::kernel::seg6::{Behaviour, Encap, TableRef};
+use crate::kernel::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
 use crate::rib::Ip;
 use crate::world::World;
 use serde_json::{Map, Value, json};
@@ -56,6 +57,16 @@ pub fn destination<A: Ip>(prefix: Prefix<A>) -> String {
         0 => "default".into(),
         len if len == A::WIDTH => prefix.addr().ip().to_string(),
         _ => prefix.to_string(),
+    }
+}
+
+/// `ip route`'s name of a table.
+pub fn table(number: u32) -> String {
+    match number {
+        TABLE_LOCAL => "local".into(),
+        TABLE_MAIN => "main".into(),
+        TABLE_DEFAULT => "default".into(),
+        other => other.to_string(),
     }
 }
 

@@ -119,7 +119,7 @@ pub struct DeviceStatus {
     pub mode: String,
     /// VLAN id, for a VLAN device on top of an attached one.
     pub vlan: Option<u16>,
-    /// What its packets may do: `forward4`, `forward6`, `seg6`, `rpf-loose`, `rpf-strict`, `filter`, `function`; `no-exit`: it takes no
+    /// What its packets may do: `forward4`, `forward6`, `seg6`, `tenant`, `rpf-loose`, `rpf-strict`, `filter`, `function`; `no-exit`: it takes no
     /// redirected frames, so that packets to it are the kernel's.
     pub flags: Vec<String>,
     /// Packets by verdict; verdicts without any are left out.
@@ -140,8 +140,14 @@ pub struct FamilyStatus {
     pub main: usize,
     /// Routes of table local.
     pub local: usize,
-    /// Prefixes in the image.
+    /// Routes of other tables.
+    pub others: usize,
+    /// Prefixes of main and local in the image.
     pub prefixes: usize,
+    /// Other tables in the image.
+    pub tables: usize,
+    /// Rules that are left to the kernel, and why.
+    pub left: Vec<String>,
     /// Neighbours with a MAC address.
     pub neighbours: usize,
 }
@@ -207,6 +213,7 @@ pub fn flags(flags: trieline_dataplane::PortFlags) -> Vec<String> {
         ("forward4", flags.forward4),
         ("forward6", flags.forward6),
         ("seg6", flags.seg6),
+        ("tenant", flags.tenant),
         ("rpf-loose", flags.rpf_loose),
         ("rpf-strict", flags.rpf_strict),
         ("filter", flags.filter),

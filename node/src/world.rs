@@ -3,9 +3,10 @@
 use crate::bypass::Bypass;
 use crate::kernel::link::Link;
 use crate::kernel::netconf::{self, Netconf};
-use crate::kernel::rule::{self, Rule};
+use crate::kernel::rule::Rule;
 use crate::kernel::xfrm::Policies;
 use crate::kernel::{family, seg6};
+use crate::tenant::Tenants;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv6Addr;
 use trieline_dataplane::FlowLabel;
@@ -17,7 +18,7 @@ pub struct World {
     pub links: BTreeMap<u32, Link>,
     /// Forwarding settings by family and device (-1 = all).
     pub netconf: HashMap<(u8, i32), Netconf>,
-    /// Policy rules of both families.
+    /// Policy rules of both families; those of one priority in the kernel's order.
     pub rules: Vec<Rule>,
     /// Settings that the kernel does not announce.
     pub sysctl: Sysctl,
@@ -25,6 +26,8 @@ pub struct World {
     pub bypass: Bypass,
     /// Packets may go past netfilter's rules (`bypass_netfilter`).
     pub bypass_netfilter: bool,
+    /// What the configuration declares.
+    pub tenants: Tenants,
 }
 
 /// Settings that are read from time to time, because the kernel tells nobody when they change.
@@ -122,17 +125,41 @@ impl World {
         self.links.get(&ifindex).is_some_and(|link| link.is_up() && (link.has_carrier() || !ignores_down()))
     }
 
-    /// Whether the rules of a family are the kernel's own, so that tables local and main decide.
-    pub fn has_default_rules(&self, family: u8) -> bool {
-        let rules: Vec<_> = self.rules.iter().copied().filter(|rule| rule.family == family).collect();
-        rule::are_default(&rules)
+    /// The rules of a family.
+    pub fn rules(&self, family: u8) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(move |rule| rule.family == family)
+    }
+
+    /// Follows a rule that was added (`here`) or is gone; whether anything changed.
+    pub fn follow_rule(&mut self, told: Rule, here: bool) -> bool {
+        match (self.rules.iter().position(|known| *known == told), here) {
+            (None, true) => self.rules.push(told),
+            (Some(at), false) => drop(self.rules.remove(at)),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The VRF that the configuration puts a link into: its name and table.
+    pub fn declared_vrf_of<'a>(&'a self, link: &'a Link) -> Option<(&'a str, u32)> {
+        let table = || self.tenants.vrf(&link.name).map(|table| (&*link.name, table));
+        self.tenants.table_of(&link.name).or_else(table)
+    }
+
+    /// The VRF device that a link belongs to: its name and table.
+    pub fn vrf_of(&self, link: &Link) -> Option<(&str, u32)> {
+        let vrf = self.links.get(&link.master?)?;
+        Some((&vrf.name, vrf.vrf_table?))
+    }
+
+    /// The table of a VRF by its name.
+    pub fn table_of_vrf(&self, name: &str) -> Option<u32> {
+        let of_device = || self.links.values().find(|link| link.name == name)?.vrf_table;
+        self.tenants.vrf(name).or_else(of_device)
     }
 
     /// Why the family's packets are the kernel's whatever the routes say, if they are.
     pub fn obstacle(&self, family: u8) -> Option<String> {
-        if !self.has_default_rules(family) {
-            return Some("there are policy rules beside the default ones".into());
-        }
         if self.sysctl.policies.concern(family) {
             return Some("there are IPsec policies (ip xfrm policy)".into());
         }

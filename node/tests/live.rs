@@ -264,7 +264,7 @@ enum Ours {
 fn ours<A: Tested>(mirror: &Mirror, found: Option<Decision<A>>) -> Ours {
     let path = match found {
         None => return Ours::Says("none".into()),
-        Some(Decision::Kernel) => return Ours::Passes,
+        Some(Decision::Kernel | Decision::Throw) => return Ours::Passes,
         Some(Decision::Host(_, link)) => {
             return Ours::Says(format!("unicast  dev {}", mirror.world.name(link)));
         }
@@ -424,7 +424,7 @@ impl Published {
     fn publish(&mut self, mirror: &mut Mirror) {
         let devices = mirror.world.links.values().filter(|link| link.name.starts_with('n'));
         let devices = devices.map(|link| link.ifindex).collect();
-        self.publisher.publish(mirror, self.dataplane.actions(), &devices);
+        self.publisher.publish(mirror, self.dataplane.parts(), &devices);
     }
 
     /// The image says what was decided; and no action is left that would be another if it were found anew.

@@ -86,9 +86,9 @@ fn reverse_path_filters_hold() {
     }
 }
 
-/// A policy rule sends some packets elsewhere: the family is the kernel's while it is there.
+/// A policy rule sends some packets elsewhere, without the kernel.
 #[test]
-fn policy_rules_are_the_kernels() {
+fn policy_rules_are_followed() {
     if !root() {
         return;
     }
@@ -97,7 +97,11 @@ fn policy_rules_are_the_kernels() {
     let _daemon = Daemon::start(&bed.node, DEVICES);
     becomes(&bed, "no rule", "10.50.0.1:9", (0, 5, 0));
     bed.node.ip("rule add from 10.0.0.2 table 100");
-    becomes(&bed, "rule", "10.50.0.1:9", (5, 0, 5));
+    becomes(&bed, "rule", "10.50.0.1:9", (0, 0, 5));
+    bed.node.ip("route change 10.50.0.0/16 via 10.1.0.2 table 100");
+    becomes(&bed, "its route", "10.50.0.1:9", (0, 5, 0));
+    bed.node.ip("route change 10.50.0.0/16 via 10.2.0.2 table 100");
+    becomes(&bed, "its route again", "10.50.0.1:9", (0, 0, 5));
     // The other family is not concerned.
     becomes(&bed, "rule", "[fd50::1]:9", (0, 5, 0));
     bed.node.ip("rule del from 10.0.0.2 table 100");

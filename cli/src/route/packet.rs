@@ -1,6 +1,6 @@
 //! `trieline route get --packet`: a packet through the program that the devices have, over the tables that they have.
 
-use super::{answers, text};
+use super::{Way, answers, text};
 use crate::capture::device;
 use crate::dissect;
 use crate::look::{Names, open};
@@ -53,7 +53,8 @@ pub fn run(
         let mut told = Map::new();
         told.insert("iif".into(), names.get(entry.ifindex).into());
         if let Some(to) = dissect::destination(&layers) {
-            let route = answers(&[to], &view, instance, &mut names)?.into_iter().next();
+            let way = Way::of_port(dissect::source(&layers), &entry.port);
+            let route = answers(&[to], &way, &view, instance, &mut names)?.into_iter().next();
             told.insert("route".into(), route.map(Value::Object).unwrap_or_default());
         }
         told.insert("in".into(), json!({ "packet": hex(&frame), "layers": layers }));

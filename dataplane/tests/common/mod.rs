@@ -99,6 +99,7 @@ pub const ALL: PortFlags = PortFlags {
     forward4: true,
     forward6: true,
     seg6: true,
+    tenant: false,
     rpf_loose: false,
     rpf_strict: false,
     filter: false,

@@ -56,8 +56,8 @@ impl Daemon {
         }
         match client.request()? {
             Some(Ok(Request::Status)) => client.answer(&self.status())?,
-            Some(Ok(Request::Explain { addresses })) => {
-                client.answer(&answer::explain(&addresses, &self.mirror, &self.publisher))?;
+            Some(Ok(Request::Explain { asked })) => {
+                client.answer(&answer::explain(&asked, &self.mirror, &self.publisher))?;
             }
             Some(Ok(Request::Filters)) => client.answer(&self.filters.status(self.dataplane.filters()))?,
             Some(Ok(Request::Functions)) => client.answer(&self.functions.status())?,
@@ -66,9 +66,9 @@ impl Daemon {
                 Err(error) => client.answer(&json!({ "error": error.to_string() }))?,
             },
             Some(Ok(Request::Job { job })) => client.answer(&self.filters.job(job))?,
-            Some(Ok(request)) => match Cursor::new(&request) {
+            Some(Ok(request)) => match Cursor::new(&request, &self.mirror) {
                 Ok(open) => *cursor = Some(open),
-                Err(error) => client.answer(&json!({ "error": error.to_string() }))?,
+                Err(error) => client.answer(&json!({ "error": error }))?,
             },
             Some(Err(error)) => client.answer(&json!({ "error": error.to_string() }))?,
             None => {}
@@ -174,7 +174,7 @@ impl Daemon {
         let ipv4 = A::NETLINK == family::INET;
         let any = |flags: PortFlags| if ipv4 { flags.forward4 } else { flags.forward6 };
         let forwards = published.is_current() && self.ports.iter().any(|(_, port)| any(port.flags));
-        let reason = match &published.blocked {
+        let reason = match published.blocked() {
             Some((error, _)) => Some(error.clone()),
             None if !forwards => Some(obstacle.unwrap_or_else(|| "forwarding is off on every device".into())),
             None => None,
@@ -185,7 +185,10 @@ impl Daemon {
             reason,
             main: routes.main.routes(),
             local: routes.local.routes(),
-            prefixes: published.table.as_ref().map_or(0, trieline_lpm::Table::len),
+            prefixes: published.main.table.as_ref().map_or(0, trieline_lpm::Table::len),
+            tables: published.others.len(),
+            others: routes.others.values().map(crate::rib::Table::routes).sum(),
+            left: self.publisher.views.left[usize::from(!ipv4)].iter().cloned().collect(),
             neighbours: routes.neighbours.len(),
         }
     }

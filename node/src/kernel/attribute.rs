@@ -90,6 +90,8 @@ pub const FLAG_ACK: u16 = 0x4;
 pub const FLAG_DUMP: u16 = 0x300;
 /// The object replaces one of the same key.
 pub const FLAG_REPLACE: u16 = 0x100;
+/// The object is made when there is none.
+pub const FLAG_CREATE: u16 = 0x400;
 /// The object stands behind those of the same key.
 pub const FLAG_APPEND: u16 = 0x800;
 /// A dump was interrupted by a change: it may lack objects that did not change.

@@ -26,6 +26,8 @@ pub struct Link {
     pub parent: Option<u32>,
     /// The bridge, bond or VRF it belongs to.
     pub master: Option<u32>,
+    /// Table of a device of kind `vrf`.
+    pub vrf_table: Option<u32>,
 }
 
 const IFF_UP: u32 = 0x1;
@@ -66,6 +68,7 @@ pub fn decode(payload: &[u8]) -> Option<Link> {
         egress_qos: false,
         parent: None,
         master: None,
+        vrf_table: None,
     };
     let mut foreign_parent = false;
     for (kind, value) in Attributes::new(&payload[16..]) {
@@ -89,9 +92,11 @@ pub fn decode(payload: &[u8]) -> Option<Link> {
 /// `IFLA_LINKINFO`.
 fn decode_kind(bytes: &[u8], link: &mut Link) {
     link.kind = Attributes::new(bytes).find(1).map(read_text).unwrap_or_default();
-    if link.kind == "vlan"
-        && let Some(settings) = Attributes::new(bytes).find(2)
-    {
+    let Some(settings) = Attributes::new(bytes).find(2) else { return };
+    if link.kind == "vrf" {
+        link.vrf_table = Attributes::new(settings).find(1).and_then(read_u32);
+    }
+    if link.kind == "vlan" {
         let protocol =
             Attributes::new(settings).find(5).and_then(|b| b.first_chunk().map(|b| u16::from_be_bytes(*b)));
         if protocol.is_none_or(|protocol| protocol == 0x8100) {

@@ -12,6 +12,7 @@ pub mod link;
 pub mod neigh;
 pub mod netconf;
 pub mod netfilter;
+pub mod nexthop;
 pub mod route;
 pub mod rule;
 pub mod seg6;
@@ -63,6 +64,8 @@ pub mod message {
     pub const NEW_NEXTHOP: u16 = 104;
     /// A next hop object is gone.
     pub const DEL_NEXTHOP: u16 = 105;
+    /// Asks for next hop objects.
+    pub const GET_NEXTHOP: u16 = 106;
     /// Asks for forwarding settings.
     pub const GET_NETCONF: u16 = 82;
 }

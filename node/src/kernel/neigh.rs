@@ -1,6 +1,8 @@
 //! Neighbours: which MAC address an address on a link has, and the request to the kernel to check one again.
 
-use super::attribute::{Attributes, FLAG_DUMP, Request, address_bytes, read_address, read_u16, read_u32};
+use super::attribute::{
+    Attributes, FLAG_CREATE, FLAG_DUMP, Request, address_bytes, read_address, read_u16, read_u32,
+};
 use super::{family, message};
 use std::net::IpAddr;
 
@@ -70,9 +72,18 @@ pub fn dump(family: u8) -> Request {
 
 /// Tells the kernel that the neighbour is in use, so that it checks a stale one as if it had sent a packet itself.
 pub fn in_use(ifindex: u32, address: &IpAddr) -> Request {
+    used(ifindex, address, 0)
+}
+
+/// Makes the kernel ask for the neighbour's MAC address.
+pub fn resolve(ifindex: u32, address: &IpAddr) -> Request {
+    used(ifindex, address, FLAG_CREATE)
+}
+
+fn used(ifindex: u32, address: &IpAddr, flags: u16) -> Request {
     let mut fixed = [0; 12];
     fixed[0] = if address.is_ipv4() { family::INET } else { family::INET6 };
     fixed[4..8].copy_from_slice(&ifindex.to_ne_bytes());
     fixed[10] = NTF_USE;
-    Request::new(message::NEW_NEIGH, 0, &fixed).attribute(1, &address_bytes(address))
+    Request::new(message::NEW_NEIGH, flags, &fixed).attribute(1, &address_bytes(address))
 }

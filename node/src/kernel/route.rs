@@ -286,11 +286,11 @@ fn decode_multipath(mut bytes: &[u8]) -> Vec<Hop> {
     hops
 }
 
-/// Asks for all routes of one table.
-pub fn dump(family: u8, table: u32) -> Request {
+/// Asks for all routes of a family, of all tables.
+pub fn dump(family: u8) -> Request {
     let mut fixed = [0; FIXED];
     fixed[0] = family;
-    Request::new(message::GET_ROUTE, FLAG_DUMP, &fixed).attribute(RTA_TABLE, &table.to_ne_bytes())
+    Request::new(message::GET_ROUTE, FLAG_DUMP, &fixed)
 }
 
 /// Asks which source address the kernel would use towards `destination` (`RTA_PREFSRC` of the answer).

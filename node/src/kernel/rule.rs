@@ -1,54 +1,180 @@
-//! Policy rules: only whether they are the kernel's own three, because anything else can change any answer.
+//! Policy rules (`ip rule`): which packets are looked up in which table, and in what order.
 
-use super::attribute::{Attributes, FLAG_DUMP, Request, read_u32};
-use super::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, message};
+use super::attribute::{Attributes, FLAG_DUMP, Request, read_address, read_text, read_u32};
+use super::{TABLE_LOCAL, TABLE_MAIN, message};
+use std::fmt;
+use std::net::IpAddr;
+use trieline_lpm::{IpPrefix, Prefix};
 
-/// What of a rule decides whether it is one of the defaults.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// What a rule does with the packets it selects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Then {
+    /// Looks them up in a table.
+    Table(u32),
+    /// Looks them up in the table of the VRF that they came in by, if any (`l3mdev`).
+    Vrf,
+    /// Nothing.
+    Nop,
+    /// Drops them.
+    Blackhole,
+    /// Drops them with an ICMP error.
+    Unreachable,
+    /// Likewise, administratively prohibited.
+    Prohibit,
+    /// Something else.
+    Other,
+}
+
+/// A rule of one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// Address family.
     pub family: u8,
     /// Order; the lowest comes first.
     pub priority: u32,
-    /// Table looked up.
-    pub table: u32,
-    /// Looks the table up for every packet.
-    pub plain: bool,
-    /// The rule of VRF devices (`l3mdev`), which concerns only packets of such a device.
-    pub vrf: bool,
+    /// Only packets from here.
+    pub from: Option<IpPrefix>,
+    /// Only packets to here.
+    pub to: Option<IpPrefix>,
+    /// Only packets that come in by the device of this name.
+    pub iif: Option<String>,
+    /// Only packets for which this device was chosen already, as those that a VRF device sends on (`oif`).
+    pub oif: Option<String>,
+    /// It selects the packets that it would not select otherwise (`not`).
+    pub inverted: bool,
+    /// What is done.
+    pub then: Then,
+    /// What it selects packets by, or does, that only the kernel can.
+    pub kernel: Option<&'static str>,
+    /// All that the kernel told, to tell rules apart.
+    pub key: Vec<u8>,
 }
 
 const ACTION_TO_TABLE: u8 = 1;
+const ACTION_NOP: u8 = 3;
+const ACTION_BLACKHOLE: u8 = 6;
+const ACTION_UNREACHABLE: u8 = 7;
+const ACTION_PROHIBIT: u8 = 8;
 const INVERT: u32 = 0x2;
+/// Whether a jump has a target, and whether devices are there: they change by themselves.
+const PASSING: u32 = 0x4 | 0x8 | 0x10;
 
 /// Decodes the payload of a rule message.
 pub fn decode(payload: &[u8]) -> Option<Rule> {
     let fixed = payload.first_chunk::<12>()?;
-    let (mut table, mut priority, mut vrf) = (u32::from(fixed[4]), 0, false);
     let flags = read_u32(&fixed[8..])?;
-    // destination or source prefix, TOS, action, inverted
-    let mut plain =
-        fixed[1] == 0 && fixed[2] == 0 && fixed[3] == 0 && fixed[7] == ACTION_TO_TABLE && flags & INVERT == 0;
+    let mut key = payload.to_vec();
+    key[8..12].copy_from_slice(&(flags & !PASSING).to_ne_bytes());
+    let (mut table, mut vrf) = (u32::from(fixed[4]), false);
+    let mut rule = Rule {
+        family: fixed[0],
+        priority: 0,
+        from: None,
+        to: None,
+        iif: None,
+        oif: None,
+        inverted: flags & INVERT != 0,
+        then: Then::Other,
+        kernel: None,
+        key,
+    };
+    if flags & INVERT != 0 {
+        rule.kernel = Some("`not` is not followed");
+    }
+    if fixed[3] != 0 {
+        rule.kernel = Some("packets are not told apart by type of service");
+    }
     for (kind, value) in Attributes::new(&payload[12..]) {
         match kind {
-            6 => priority = read_u32(value)?,
+            1 => rule.to = Some(prefix(value, fixed[1])?),
+            2 => rule.from = Some(prefix(value, fixed[2])?),
+            3 => rule.iif = Some(read_text(value)),
+            6 => rule.priority = read_u32(value)?,
+            10 => {
+                if read_u32(value) != Some(0) {
+                    rule.kernel = Some("marks of packets are not seen");
+                }
+            }
+            // FRA_SUPPRESS_*: -1 is off
+            13 | 14 => {
+                if read_u32(value) != Some(u32::MAX) {
+                    rule.kernel = Some("`suppress` is not followed");
+                }
+            }
             15 => table = read_u32(value)?,
+            // fwmask: of a mark of 0; padding; protocol: who made it
+            16 | 18 | 21 => {}
+            17 => rule.oif = Some(read_text(value)),
             19 => vrf = value.first().is_some_and(|on| *on != 0),
-            13 | 14 => plain &= read_u32(value) == Some(u32::MAX), // FRA_SUPPRESS_*: -1 is off
-            18 | 21 => {}                                          // padding, protocol: who made it
-            _ => plain = false,
+            4 => rule.kernel = Some("`goto` is not followed"),
+            20 => rule.kernel = Some("users are not seen"),
+            22..=24 | 28 | 29 => rule.kernel = Some("packets are not told apart by protocol or port"),
+            25 | 30 => rule.kernel = Some("packets are not told apart by type of service"),
+            _ => rule.kernel = Some("it selects by something unknown"),
         }
     }
-    Some(Rule { family: fixed[0], priority, table, plain: plain && !vrf, vrf })
+    rule.then = match fixed[7] {
+        ACTION_TO_TABLE if vrf => Then::Vrf,
+        ACTION_TO_TABLE => Then::Table(table),
+        ACTION_NOP => Then::Nop,
+        ACTION_BLACKHOLE => Then::Blackhole,
+        ACTION_UNREACHABLE => Then::Unreachable,
+        ACTION_PROHIBIT => Then::Prohibit,
+        _ => Then::Other,
+    };
+    if rule.then == Then::Other {
+        rule.kernel.get_or_insert("its action is not followed");
+    }
+    Some(rule)
 }
 
-/// Whether `rules`, those of one family, answer as the kernel's own rules do: local, main, then perhaps default.
-pub fn are_default(rules: &[Rule]) -> bool {
-    let mut rest: Vec<_> = rules.iter().filter(|rule| !rule.vrf).collect();
-    rest.sort_by_key(|rule| rule.priority);
-    rest.iter().all(|rule| rule.plain)
-        && matches!(rest[..], [local, main, ref more @ ..]
-            if local.table == TABLE_LOCAL && main.table == TABLE_MAIN && more.iter().all(|rule| rule.table == TABLE_DEFAULT))
+fn prefix(bytes: &[u8], len: u8) -> Option<IpPrefix> {
+    match read_address(bytes)? {
+        IpAddr::V4(addr) => Some(IpPrefix::V4(Prefix::new(addr.into(), len.into()).ok()?)),
+        IpAddr::V6(addr) => Some(IpPrefix::V6(Prefix::new(addr.into(), len.into()).ok()?)),
+    }
+}
+
+impl Rule {
+    /// A rule that looks every packet up in a table, as the kernel's own do.
+    pub fn lookup(family: u8, priority: u32, then: Then) -> Self {
+        let (from, to, iif, oif, inverted, kernel, key) = Default::default();
+        Self { family, priority, from, to, iif, oif, inverted, then, kernel, key }
+    }
+
+    /// Whether it looks every packet up in a table.
+    pub fn is_plain(&self) -> bool {
+        let all = self.from.is_none() && self.to.is_none() && self.iif.is_none() && self.oif.is_none();
+        all && self.kernel.is_none() && matches!(self.then, Then::Table(_))
+    }
+}
+
+impl fmt::Display for Rule {
+    /// About as `ip rule` writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}from ", self.priority, if self.inverted { "not " } else { "" })?;
+        match &self.from {
+            Some(from) => write!(f, "{from}")?,
+            None => f.write_str("all")?,
+        }
+        if let Some(to) = &self.to {
+            write!(f, " to {to}")?;
+        }
+        if let Some(iif) = &self.iif {
+            write!(f, " iif {iif}")?;
+        }
+        match self.then {
+            Then::Table(TABLE_LOCAL) => f.write_str(" lookup local"),
+            Then::Table(TABLE_MAIN) => f.write_str(" lookup main"),
+            Then::Table(table) => write!(f, " lookup {table}"),
+            Then::Vrf => f.write_str(" lookup [l3mdev-table]"),
+            Then::Nop => f.write_str(" nop"),
+            Then::Blackhole => f.write_str(" blackhole"),
+            Then::Unreachable => f.write_str(" unreachable"),
+            Then::Prohibit => f.write_str(" prohibit"),
+            Then::Other => Ok(()),
+        }
+    }
 }
 
 /// Asks for all rules of a family.
@@ -62,19 +188,38 @@ pub fn dump(family: u8) -> Request {
 mod tests {
     use super::*;
 
-    fn rule(priority: u32, table: u32) -> Rule {
-        Rule { family: 2, priority, table, plain: true, vrf: false }
+    fn message(fixed: [u8; 12], attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let request = Request::new(0, 0, &fixed);
+        let request =
+            attributes.iter().fold(request, |request, (kind, value)| request.attribute(*kind, value));
+        request.finish(0).split_off(super::super::attribute::HEADER)
     }
 
     #[test]
-    fn only_the_kernels_own_rules_are_default() {
-        let default = [rule(0, 255), rule(32766, 254), rule(32767, 253)];
-        assert!(are_default(&default) && are_default(&default[..2]));
-        assert!(are_default(&[&default[..], &[Rule { vrf: true, plain: false, ..rule(1000, 0) }]].concat()));
-        assert!(!are_default(&[]), "no rules: no answers");
-        assert!(!are_default(&default[1..]), "local is asked first");
-        assert!(!are_default(&[rule(0, 254), rule(1, 255)]), "the order counts");
-        assert!(!are_default(&[&default[..], &[rule(100, 100)]].concat()));
-        assert!(!are_default(&[rule(0, 255), Rule { plain: false, ..rule(1, 254) }]));
+    fn rules_say_what_only_the_kernel_can() {
+        let fixed = [2, 16, 8, 0, 100, 0, 0, 1, 0, 0, 0, 0];
+        let prefixes: [(u16, &[u8]); 4] =
+            [(1, &[10, 9, 0, 0]), (2, &[10, 0, 0, 0]), (3, b"eth0\0"), (6, &7u32.to_ne_bytes())];
+        let told = decode(&message(fixed, &prefixes)).unwrap();
+        assert_eq!(told.to_string(), "7: from 10.0.0.0/8 to 10.9.0.0/16 iif eth0 lookup 100");
+        assert_eq!((told.kernel, told.then), (None, Then::Table(100)));
+        for (kind, value, why) in [
+            (10, 1u32, Some("marks")),
+            (10, 0, None),
+            (14, u32::MAX, None),
+            (14, 0, Some("suppress")),
+            (22, 6, Some("protocol")),
+            (99, 0, Some("unknown")),
+        ] {
+            let value = value.to_ne_bytes();
+            let all = [&prefixes[..], &[(kind, &value)]].concat();
+            let kernel = decode(&message(fixed, &all)).unwrap().kernel;
+            assert_eq!(kernel.is_some(), why.is_some(), "{kind} {value:?}");
+            assert!(kernel.is_none_or(|told| told.contains(why.unwrap_or("?"))), "{kernel:?}");
+        }
+        // a device that goes away changes a flag, not the rule
+        let mut detached = fixed;
+        detached[8] = 8;
+        assert_eq!(decode(&message(detached, &prefixes)), Some(told));
     }
 }

@@ -1,6 +1,7 @@
 //! SRv6 as the kernel models it: encapsulation and endpoint behaviours hang on routes; the tunnel source is a setting.
 
 use super::attribute::{Attributes, Request, read_address, read_u8, read_u32};
+use super::family;
 use super::generic;
 use super::socket::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -131,6 +132,19 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
+    /// The tables that it looks up in by themselves, as (family, number).
+    pub fn tables(&self) -> Vec<(u8, u32)> {
+        match self {
+            Self::EndT { table } => vec![(family::INET6, *table)],
+            Self::EndDt4 { table: TableRef::Table(table) } => vec![(family::INET, *table)],
+            Self::EndDt6 { table: TableRef::Table(table) } => vec![(family::INET6, *table)],
+            Self::EndDt46 { table: TableRef::Table(table) } => {
+                vec![(family::INET, *table), (family::INET6, *table)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// As `ip route` calls it.
     pub fn name(&self) -> &'static str {
         const NAMES: [&str; 17] = [

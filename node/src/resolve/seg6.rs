@@ -6,7 +6,6 @@ use crate::kernel::route::{Hop, Path, kind};
 use crate::kernel::seg6::{Behaviour, Encap, Mode, SegmentList, TableRef};
 use crate::kernel::{family, netconf};
 use crate::path::PathId;
-use crate::publish::{TABLE4, TABLE6};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use trieline_dataplane::{Action, Adjacency, Headend, PassReason};
 
@@ -16,7 +15,6 @@ const SEGMENT: usize = 16;
 const NEXT_HEADER_ROUTING: u8 = 43;
 /// What the program pushes at most.
 const SEGMENTS: usize = 32;
-const RT_TABLE_MAIN: u32 = 254;
 
 /// The segment that an encapsulated packet is routed to.
 pub(super) fn first_segment(list: &SegmentList) -> Option<IpAddr> {
@@ -37,13 +35,16 @@ pub(super) fn depends_on(behaviour: &Behaviour) -> Option<IpAddr> {
 type Ways<'p> = (PathId, &'p Path, Vec<(u16, Resolved<Adjacency>)>);
 
 impl Resolver<'_> {
-    /// The view in which a decapsulated packet of a family is looked up, and the next segment of End.T. Table main stands for
-    /// itself although the program's holds table local as well: what that decides is the kernel's.
+    /// The view in which a decapsulated packet of a family is looked up, and the next segment of End.T: a table alone, or what
+    /// the rules say for a VRF's packets. Table main stands for itself although the program's holds table local as well: what
+    /// that decides is the kernel's.
     pub fn view_of_table(&self, family: u8, table: TableRef) -> Option<u32> {
-        match (table, family) {
-            (TableRef::Table(RT_TABLE_MAIN), family::INET) => Some(TABLE4),
-            (TableRef::Table(RT_TABLE_MAIN), _) => Some(TABLE6),
-            _ => None,
+        match table {
+            TableRef::Table(number) => self.views.of_table(family, number),
+            TableRef::Vrf(number) => {
+                let vrf = self.world.links.values().find(|link| link.vrf_table == Some(number))?;
+                self.views.of(family, vrf.ifindex)
+            }
         }
     }
 
@@ -119,7 +120,7 @@ impl Resolver<'_> {
 
     /// The ways to an IPv6 address, which is itself the neighbour where it is on-link.
     fn ways(&self, address: Ipv6Addr) -> Resolved<Ways<'_>> {
-        let Some((_, Decision::Path(id))) = self.v6.lookup(address.into(), self.view6) else {
+        let Some((_, Decision::Path(id))) = self.route(self.v6, address.into(), self.view6) else {
             return Err(PassReason::Unsupported);
         };
         let path = self.view6.paths.get(id).filter(|path| path.kind == kind::UNICAST);
@@ -207,7 +208,7 @@ impl Resolver<'_> {
         if next_hop.is_unspecified() {
             return Ok(Action::EndDx4 { adjacency: None });
         }
-        let Some((_, Decision::Path(path))) = self.v4.lookup(next_hop.into(), self.view4) else {
+        let Some((_, Decision::Path(path))) = self.route(self.v4, next_hop.into(), self.view4) else {
             return Err(PassReason::Unsupported);
         };
         let path = self.view4.paths.get(path).filter(|path| path.kind == kind::UNICAST);

@@ -1,0 +1,139 @@
+//! Next hop objects (`ip nexthop`): ways out that routes name by number, so that one change moves all of them.
+
+use super::attribute::{Attributes, FLAG_DUMP, Request, read_address, read_u16, read_u32};
+use super::message;
+use super::route::Hop;
+use super::seg6;
+use std::collections::BTreeMap;
+
+const NHA_ID: u16 = 1;
+const NHA_GROUP: u16 = 2;
+const NHA_BLACKHOLE: u16 = 4;
+const NHA_OIF: u16 = 5;
+const NHA_GATEWAY: u16 = 6;
+const NHA_ENCAP_TYPE: u16 = 7;
+const NHA_ENCAP: u16 = 8;
+const NHA_FDB: u16 = 11;
+const RTNH_F_ONLINK: u32 = 4;
+/// Bytes of `struct nhmsg`.
+const FIXED: usize = 8;
+/// Bytes of `struct nexthop_grp`.
+const MEMBER: usize = 8;
+
+/// What an object says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Object {
+    /// One way out.
+    Hop(Hop),
+    /// Ids of others, with their weights; a resilient group too, whose buckets change only where they must.
+    Group(Vec<(u32, u16)>),
+    /// Something that routes do not forward by: a blackhole, a forwarding entry of a bridge.
+    Other,
+}
+
+/// Decodes the payload of a next hop message: the id and what it says.
+pub fn decode(payload: &[u8]) -> Option<(u32, Object)> {
+    let flags = read_u32(payload.get(4..FIXED)?)?;
+    let (mut id, mut object, mut encap_type, mut encap) = (0, None, 0, &[][..]);
+    let mut hop =
+        Hop { ifindex: 0, gateway: None, onlink: flags & RTNH_F_ONLINK != 0, weight: 1, encap: None };
+    for (kind, value) in Attributes::new(&payload[FIXED..]) {
+        match kind {
+            NHA_ID => id = read_u32(value)?,
+            NHA_GROUP => {
+                // The weight is one less, since Linux 6.12 with another byte for more.
+                let member = |bytes: &[u8]| {
+                    let weight = u16::from(bytes[4]) | u16::from(bytes[5]) << 8;
+                    Some((read_u32(bytes)?, weight.saturating_add(1)))
+                };
+                object = Some(Object::Group(value.chunks_exact(MEMBER).filter_map(member).collect()));
+            }
+            NHA_BLACKHOLE | NHA_FDB => object = Some(Object::Other),
+            NHA_OIF => hop.ifindex = read_u32(value)?,
+            NHA_GATEWAY => hop.gateway = read_address(value),
+            NHA_ENCAP_TYPE => encap_type = read_u16(value).unwrap_or(0),
+            NHA_ENCAP => encap = value,
+            _ => {}
+        }
+    }
+    if encap_type != 0 {
+        hop.encap = Some(seg6::decode(encap_type, encap));
+    }
+    (id != 0).then(|| (id, object.unwrap_or(Object::Hop(hop))))
+}
+
+/// Asks for all objects.
+pub fn dump() -> Request {
+    Request::new(message::GET_NEXTHOP, FLAG_DUMP, &[0; FIXED])
+}
+
+/// All objects, by id.
+#[derive(Debug, Default)]
+pub struct Objects(BTreeMap<u32, Object>);
+
+impl Objects {
+    /// Takes over an object, or that there is none any more. Whether that changes anything.
+    pub fn set(&mut self, id: u32, object: Option<Object>) -> bool {
+        let before = match object.clone() {
+            Some(object) => self.0.insert(id, object),
+            None => self.0.remove(&id),
+        };
+        before != object
+    }
+
+    /// The ways out of an object, none when no route can forward by it; `None`: it is not known.
+    pub fn hops(&self, id: u32) -> Option<Vec<Hop>> {
+        let member = |(id, weight): &(u32, u16)| match self.0.get(id) {
+            Some(Object::Hop(hop)) => Some(Hop { weight: *weight, ..hop.clone() }),
+            _ => None,
+        };
+        Some(match self.0.get(&id)? {
+            Object::Hop(hop) => vec![hop.clone()],
+            Object::Group(members) => members.iter().filter_map(member).collect(),
+            Object::Other => Vec::new(),
+        })
+    }
+
+    /// Whether what `id` says depends on the object `member`.
+    pub fn concerns(&self, id: u32, member: u32) -> bool {
+        let has = |members: &Vec<(u32, u16)>| members.iter().any(|(id, _)| *id == member);
+        id == member || matches!(self.0.get(&id), Some(Object::Group(members)) if has(members))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let request = Request::new(0, 0, &[0; FIXED]);
+        let request =
+            attributes.iter().fold(request, |request, (kind, value)| request.attribute(*kind, value));
+        request.finish(0).split_off(super::super::attribute::HEADER)
+    }
+
+    #[test]
+    fn a_group_has_the_hops_of_its_members() {
+        let mut objects = Objects::default();
+        for id in [1u32, 2] {
+            let attributes: [(u16, &[u8]); 3] = [
+                (NHA_ID, &id.to_ne_bytes()),
+                (NHA_OIF, &7u32.to_ne_bytes()),
+                (NHA_GATEWAY, &[10, 0, 0, id as u8]),
+            ];
+            let (told, object) = decode(&message(&attributes)).unwrap();
+            assert!(told == id && objects.set(told, Some(object)));
+        }
+        let members = [1u32.to_ne_bytes(), [0; 4], 2u32.to_ne_bytes(), [3, 0, 0, 0]].concat();
+        let group: [(u16, &[u8]); 2] = [(NHA_ID, &9u32.to_ne_bytes()), (NHA_GROUP, &members)];
+        let (told, object) = decode(&message(&group)).unwrap();
+        objects.set(told, Some(object));
+        let hops = objects.hops(9).unwrap();
+        assert_eq!(hops.iter().map(|hop| hop.weight).collect::<Vec<_>>(), [1, 4]);
+        assert_eq!(hops[1].gateway, Some([10, 0, 0, 2].into()));
+        assert!(objects.concerns(9, 2) && !objects.concerns(9, 3) && objects.concerns(1, 1));
+        objects.set(2, None);
+        assert_eq!((objects.hops(9).map(|hops| hops.len()), objects.hops(2)), (Some(1), None));
+        assert_eq!(decode(&[0; 7]), None);
+    }
+}

@@ -1,0 +1,260 @@
+//! Which view every device's packets meet: numbers of tables in the image, and chains of rules, made, kept and given back.
+//!
+//! A number that is given out names nothing else until a grace period after it was given back; those that an earlier daemon
+//! gave out are not used before nothing names them any more.
+
+use crate::chain::{Decides, Inlet, LOOPBACK, Rules as KernelRules, Step};
+use crate::kernel::{TABLE_MAIN, family};
+use crate::ledger::Ledger;
+use crate::publish::{FILTER_TABLES, TABLE4, TABLE6};
+use crate::world::World;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use trieline_dataplane::{Actions, ReaderGrace, Rule, Rules, Then, is_rules};
+use trieline_lpm::Grace;
+
+/// A kernel table: address family and number.
+pub type TableKey = (u8, u32);
+
+/// Numbers of tables in the image.
+#[derive(Debug)]
+struct Ids {
+    given: BTreeMap<TableKey, u32>,
+    /// The lowest last.
+    free: Vec<u32>,
+    limbo: VecDeque<(u64, u32)>,
+    /// Given out by the daemon before.
+    inherited: Vec<u32>,
+    grace: ReaderGrace,
+}
+
+/// Views by device.
+#[derive(Debug)]
+pub struct Views {
+    ids: Ids,
+    /// Rules that are made, by what they say.
+    chains: HashMap<Vec<Rule>, u32>,
+    /// View of the packets that come in by a device, or that a VRF device sends on, by family and device.
+    of: HashMap<(u8, u32), u32>,
+    /// What is left to the kernel, and why; IPv4 and IPv6.
+    pub left: [BTreeSet<String>; 2],
+    /// Whether local and main decide where no other table has a route; IPv4 and IPv6.
+    ends_in_main: [bool; 2],
+}
+
+fn place(family: u8) -> usize {
+    usize::from(family == family::INET6)
+}
+
+/// The table of local and main together.
+fn merged(family: u8) -> u32 {
+    if family == family::INET { TABLE4 } else { TABLE6 }
+}
+
+/// A device's steps: family, device, and what decides.
+type Wanted = Vec<(u8, u32, Vec<Step>)>;
+
+impl Views {
+    /// Nothing is given out; `used` are the numbers that an earlier daemon's image uses, of `tables`.
+    pub fn new(tables: u32, used: impl Fn(u32) -> bool, grace: ReaderGrace) -> Self {
+        let all =
+            (0..tables).rev().filter(|id| ![TABLE4, TABLE6].contains(id) && !FILTER_TABLES.contains(id));
+        let (inherited, free) = all.partition(|id| used(*id));
+        let ids = Ids { given: BTreeMap::new(), free, limbo: VecDeque::new(), inherited, grace };
+        let (chains, of, left) = Default::default();
+        Self { ids, chains, of, left, ends_in_main: [false; 2] }
+    }
+
+    /// The view of a device's packets, or of those that a VRF device sends on; `None`: the kernel's.
+    pub fn of(&self, family: u8, ifindex: u32) -> Option<u32> {
+        self.of.get(&(family, ifindex)).copied()
+    }
+
+    /// The view that is one kernel table; for main one that has the node's own addresses too. `None`: there is none, as nothing
+    /// was known to use it.
+    pub fn of_table(&self, family: u8, table: u32) -> Option<u32> {
+        if table == TABLE_MAIN { Some(merged(family)) } else { self.ids.given.get(&(family, table)).copied() }
+    }
+
+    /// Whether local and main decide where no other table has a route, whatever the packet's source and device.
+    pub fn end_in_main(&self, family: u8) -> bool {
+        self.ends_in_main[place(family)]
+    }
+
+    /// Kernel tables with a number in the image.
+    pub fn tables(&self) -> impl Iterator<Item = (TableKey, u32)> + '_ {
+        self.ids.given.iter().map(|(key, id)| (*key, *id))
+    }
+
+    /// What decides for the packets of each device.
+    fn steps(&mut self, world: &World, devices: &BTreeSet<u32>) -> Wanted {
+        let mut wanted = Vec::new();
+        for family in [family::INET, family::INET6] {
+            let rules = KernelRules::new(world.rules(family));
+            self.ends_in_main[place(family)] = rules.end_in_main();
+            let left = &mut self.left[place(family)];
+            left.clear();
+            for link in world.links.values() {
+                let reversed = family == family::INET && world.rp_filter(link.ifindex) != 0;
+                if let Some((_, table)) = world.declared_vrf_of(link) {
+                    wanted.push((family, link.ifindex, vec![Step::all(Decides::Table(table))]));
+                    continue;
+                }
+                let inlet = match link.vrf_table {
+                    Some(table) => {
+                        Inlet { device: LOOPBACK, vrf: Some((&link.name, table)), reversed: false }
+                    }
+                    None => Inlet { device: &link.name, vrf: world.vrf_of(link), reversed },
+                };
+                let is_port = |index: u32| devices.contains(&index);
+                let told = is_port(link.ifindex) || link.parent.is_some_and(is_port);
+                let steps = rules.steps(inlet, |why| left.extend(told.then_some(why)));
+                wanted.push((family, link.ifindex, steps));
+            }
+        }
+        wanted
+    }
+
+    /// Finds out anew what decides for each device, `named` being tables that routes name, `devices` those whose rules left to
+    /// the kernel are worth telling. `open` makes a table whose packets are the
+    /// kernel's until it is written. What is no longer used is kept until [`Views::settle`].
+    pub fn refresh(
+        &mut self,
+        (world, devices): (&World, &BTreeSet<u32>),
+        named: impl Iterator<Item = TableKey>,
+        ledger: &mut Ledger,
+        (rules, actions): (&mut Rules, &mut Actions),
+        mut open: impl FnMut(TableKey, u32) -> bool,
+    ) {
+        self.reclaim();
+        let wanted = self.steps(world, devices);
+        let stepped = wanted.iter().flat_map(|(family, _, steps)| {
+            steps.iter().filter_map(|step| match step.decides {
+                Decides::Table(table) => Some((*family, table)),
+                _ => None,
+            })
+        });
+        let used: BTreeSet<TableKey> =
+            stepped.chain(named).filter(|(_, table)| *table != TABLE_MAIN).collect();
+        for key in used {
+            if !self.ids.given.contains_key(&key)
+                && let Some(id) = self.ids.free.pop()
+            {
+                if open(key, id) {
+                    self.ids.given.insert(key, id);
+                } else {
+                    self.ids.free.push(id);
+                }
+            }
+        }
+        self.of.clear();
+        for (family, ifindex, steps) in wanted {
+            if let Some(view) = self.view(family, &steps, ledger, rules, actions) {
+                self.of.insert((family, ifindex), view);
+            }
+        }
+    }
+
+    /// The view of some steps, made when it is new.
+    fn view(
+        &mut self,
+        family: u8,
+        steps: &[Step],
+        ledger: &mut Ledger,
+        rules: &mut Rules,
+        actions: &mut Actions,
+    ) -> Option<u32> {
+        let mut chain = Vec::with_capacity(steps.len());
+        for step in steps {
+            let then = match step.decides {
+                Decides::Main => Then::Table(merged(family)),
+                Decides::Table(table) => match self.ids.given.get(&(family, table)) {
+                    Some(id) => Then::Table(*id),
+                    None => {
+                        self.left[place(family)]
+                            .insert(format!("table {table}: the image has no room for another table"));
+                        Then::Value(ledger.kernel())
+                    }
+                },
+                other => Then::Value(ledger.fixed(actions, other)),
+            };
+            chain.push(Rule { from: step.from, to: step.to, then });
+        }
+        if let [Rule { from: None, to: None, then: Then::Table(id) }] = chain[..] {
+            return Some(id);
+        }
+        if let Some(view) = self.chains.get(&chain) {
+            return Some(*view);
+        }
+        match rules.make(&chain) {
+            Ok(view) => {
+                self.chains.insert(chain, view);
+                Some(view)
+            }
+            Err(error) => {
+                self.left[place(family)].insert(format!("no room for more rules: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Gives back what nothing uses: to be called when ports and actions name nothing but what [`Views::of`] and
+    /// [`Views::of_table`] say. `named` as for [`Views::refresh`]; `close` removes a table.
+    pub fn settle(
+        &mut self,
+        named: &BTreeSet<TableKey>,
+        rules: &mut Rules,
+        mut close: impl FnMut(Option<TableKey>, u32),
+    ) {
+        rules.release_inherited();
+        for id in std::mem::take(&mut self.ids.inherited) {
+            close(None, id);
+            self.ids.retire(id);
+        }
+        let used: BTreeSet<u32> = self.of.values().copied().collect();
+        self.chains.retain(|_, view| {
+            let kept = used.contains(view);
+            if !kept {
+                rules.release(*view);
+            }
+            kept
+        });
+        let mut tables: BTreeSet<u32> = used.into_iter().filter(|view| !is_rules(*view)).collect();
+        for rule in self.chains.keys().flatten() {
+            if let Then::Table(id) = rule.then {
+                tables.insert(id);
+            }
+        }
+        let ids = &mut self.ids;
+        let unused: Vec<_> =
+            ids.given.iter().filter(|(key, id)| !tables.contains(id) && !named.contains(key)).collect();
+        let unused: Vec<(TableKey, u32)> = unused.into_iter().map(|(key, id)| (*key, *id)).collect();
+        for (key, id) in unused {
+            ids.given.remove(&key);
+            close(Some(key), id);
+            ids.retire(id);
+        }
+    }
+
+    /// Takes back numbers whose grace period has passed; whether some still wait.
+    pub fn reclaim(&mut self) -> bool {
+        self.ids.reclaim()
+    }
+}
+
+impl Ids {
+    fn retire(&mut self, id: u32) {
+        let ticket = self.grace.begin();
+        self.limbo.push_back((ticket, id));
+    }
+
+    fn reclaim(&mut self) -> bool {
+        if self.limbo.is_empty() {
+            return false;
+        }
+        let passed = self.grace.passed();
+        while let Some((_, id)) = self.limbo.pop_front_if(|(ticket, _)| *ticket <= passed) {
+            self.free.push(id);
+        }
+        !self.limbo.is_empty()
+    }
+}

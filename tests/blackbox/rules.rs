@@ -1,0 +1,251 @@
+//! Policy rules: thousands of addresses, from several sources and devices, go where `ip route get … from … iif …` of the kernel says.
+
+use serde_json::Value;
+use trieline_tests::bed::Bed;
+use trieline_tests::daemon::{Daemon, trieline, trieline_with};
+use trieline_tests::namespace::Namespace;
+use trieline_tests::rng::Rng;
+use trieline_tests::{eventually, root};
+
+const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
+const ADDRESSES: usize = 3000;
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// `gateway dev` of an answer of either tool; `no` where the kernel answers with an error, or the packet is its own.
+fn verdict(route: &Value) -> String {
+    match text(&route["type"]) {
+        "" | "unicast" => format!("{} {}", text(&route["gateway"]), text(&route["dev"])),
+        kind => kind.to_owned(),
+    }
+}
+
+/// What the kernel does with packets from `source` that come in by `device`; errors are lines of two kinds.
+fn kernel(node: &Namespace, option: &str, addresses: &[String], source: &str, device: &str) -> Vec<String> {
+    let lines: String =
+        addresses.iter().map(|address| format!("route get {address} from {source} iif {device}\n")).collect();
+    let answer = node.ip_batch(&[option, "-j", "-force"], &lines);
+    let (mut reason, mut failed) = ("", std::collections::BTreeMap::new());
+    for line in answer.stderr.lines() {
+        match line.strip_prefix("Command failed -:") {
+            Some(number) => {
+                let number: usize = number.trim().parse().expect("a line number");
+                failed.insert(number - 1, reason.to_owned());
+            }
+            None => reason = line,
+        }
+    }
+    let mut routes = serde_json::Deserializer::from_str(&answer.stdout)
+        .into_iter::<Vec<Value>>()
+        .map(|list| list.expect("ip prints JSON"))
+        .filter(|list| !list.is_empty() && list[0].get("dst").is_some());
+    (0..addresses.len())
+        .map(|index| match failed.get(&index).map(String::as_str) {
+            Some("RTNETLINK answers: Network is unreachable") => "none".into(),
+            Some("RTNETLINK answers: No route to host") => "unreachable".into(),
+            Some("RTNETLINK answers: Permission denied") => "prohibit".into(),
+            Some("RTNETLINK answers: Invalid argument") => "blackhole".into(),
+            Some(other) => panic!("`ip route get {}` says {other}", addresses[index]),
+            None => verdict(&routes.next().expect("an answer for every address")[0]),
+        })
+        .collect()
+}
+
+/// What XDP does, by the image; a rule that decides by itself is named by its action's reason.
+fn ours(node: &Namespace, addresses: &[String], source: &str, device: &str) -> Vec<String> {
+    let args = format!("-j route get - --from {source} --iif {device}");
+    let answer = trieline_with(node, &args, &(addresses.join("\n") + "\n"));
+    let routes: Vec<Value> =
+        serde_json::from_str(&answer.stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {answer:?}"));
+    let said = |route: &Value| match text(&route["type"]) {
+        // A rule's `unreachable` says ENETUNREACH, as where nothing is found.
+        "rule" => text(&route["reason"]).replace("unreachable", "none"),
+        _ => verdict(route),
+    };
+    routes.iter().map(said).collect()
+}
+
+struct Net {
+    option: &'static str,
+    /// A random destination.
+    address: fn(&mut Rng) -> String,
+    sources: [&'static str; 4],
+    setup: &'static [&'static str],
+}
+
+/// Rules of every kind that is followed, in one family.
+fn agree(net: &Net) {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    for line in net.setup {
+        bed.node.ip(&format!("{} {line}", net.option));
+    }
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let mut rng = Rng::new(7);
+    let addresses: Vec<String> = (0..ADDRESSES).map(|_| (net.address)(&mut rng)).collect();
+    let compare = |what: &str| {
+        let mut kinds = std::collections::BTreeSet::new();
+        for source in net.sources {
+            for device in ["n0", "n1", "n2"] {
+                let mut found = Vec::new();
+                let equal = eventually(10.0, || {
+                    let (kernel, ours) = (
+                        kernel(&bed.node, net.option, &addresses, source, device),
+                        ours(&bed.node, &addresses, source, device),
+                    );
+                    kinds.extend(kernel.iter().cloned());
+                    let pairs = addresses.iter().zip(kernel.into_iter().zip(ours));
+                    found = pairs.filter(|(_, (kernel, ours))| kernel != ours).collect();
+                    found.is_empty()
+                });
+                assert!(
+                    equal,
+                    "{what}: from {source} iif {device}: {} differ: {:#?}",
+                    found.len(),
+                    &found[..found.len().min(8)]
+                );
+            }
+        }
+        kinds
+    };
+    let kinds = compare("at start");
+    for kind in ["none", "unreachable", "prohibit", "blackhole"] {
+        assert!(kinds.contains(kind), "no address is {kind}: {kinds:?}");
+    }
+    assert!(kinds.len() > 6, "{kinds:?}");
+    // rules that come and go, and routes in their tables
+    for line in [
+        "rule del pref 200",
+        "rule add pref 150 iif n1 lookup 300",
+        "route flush table 100",
+        "rule add pref 400 prohibit",
+        "rule del pref 400",
+    ] {
+        bed.node.ip(&format!("{} {line}", net.option));
+        compare(line);
+    }
+    let status = trieline(&bed.node, "-j node status").json();
+    let family = &status["families"][usize::from(net.option == "-6")];
+    assert_eq!(family["left"], Value::Array(Vec::new()), "{status}");
+}
+
+#[test]
+fn rules_of_ipv4_are_followed() {
+    agree(&Net {
+        option: "-4",
+        address: |rng| {
+            let bits = rng.bits() as u32;
+            format!("10.{}.{}.{}", 40 + (bits & 15), bits >> 8 & 3, bits >> 16 & 255)
+        },
+        sources: ["10.0.0.2", "10.0.0.77", "10.1.0.2", "10.2.0.200"],
+        setup: &[
+            "route add 10.40.0.0/14 via 10.1.0.2",
+            "route add 10.48.0.0/14 via 10.2.0.2",
+            "route add 10.44.0.0/14 via 10.2.0.2 table 100",
+            "route add throw 10.45.0.0/16 table 100",
+            "route add unreachable 10.46.1.0/24 table 100",
+            "route add 10.44.0.0/15 via 10.1.0.2 table 200",
+            "route add 10.52.0.0/16 via 10.1.0.2 table 200",
+            "route add blackhole 10.47.2.0/24 table 200",
+            "route add 10.40.1.0/24 via 10.2.0.2 table 300",
+            "route add 10.0.0.0/8 via 10.0.0.2 table 300 metric 5",
+            "rule add pref 100 from 10.0.0.0/25 lookup 100",
+            "rule add pref 200 to 10.44.0.0/14 iif n0 lookup 200",
+            "rule add pref 250 from 10.2.0.0/24 to 10.53.0.0/16 prohibit",
+            "rule add pref 260 to 10.43.3.0/24 blackhole",
+            "rule add pref 270 to 10.43.2.0/24 unreachable",
+            "rule add pref 300 from 10.0.0.77 lookup 300",
+            "rule add pref 40000 to 10.52.0.0/16 lookup 200",
+            "rule add pref 40 oif n1 lookup 300",
+        ],
+    });
+}
+
+#[test]
+fn rules_of_ipv6_are_followed() {
+    agree(&Net {
+        option: "-6",
+        address: |rng| {
+            let bits = rng.bits();
+            format!("fd{:02x}:{:x}::{:x}", 0x40 + (bits & 15), bits >> 8 & 3, bits >> 16 & 0xffff)
+        },
+        sources: ["fd00:0::2", "fd00:0::77", "fd00:1::2", "fd00:2::200"],
+        setup: &[
+            "route add fd40::/14 via fd00:1::2",
+            "route add fd48::/14 via fd00:2::2",
+            "route add fd44::/14 via fd00:2::2 table 100",
+            "route add throw fd45::/16 table 100",
+            "route add unreachable fd46:1::/32 table 100",
+            "route add fd44::/15 via fd00:1::2 table 200",
+            "route add fd4c::/16 via fd00:1::2 table 200",
+            "route add blackhole fd47:2::/32 table 200",
+            "route add fd40:1::/32 via fd00:2::2 table 300",
+            "route add fd00::/8 via fd00:0::2 table 300 metric 5",
+            "rule add pref 100 from fd00:0::/122 lookup 100",
+            "rule add pref 200 to fd44::/14 iif n0 lookup 200",
+            "rule add pref 250 from fd00:2::/32 to fd4d::/16 prohibit",
+            "rule add pref 260 to fd43:3::/32 blackhole",
+            "rule add pref 270 to fd43:2::/32 unreachable",
+            "rule add pref 300 from fd00:0::77 lookup 300",
+            "rule add pref 40000 to fd4c::/16 lookup 200",
+            "rule add pref 40 oif n1 lookup 300",
+        ],
+    });
+}
+
+/// What only the kernel can tell is its own, from that rule on, and is said with the reason.
+#[test]
+fn rules_left_to_the_kernel_are_named() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
+    bed.node.ip("route add 10.51.0.0/16 via 10.1.0.2 table 100");
+    bed.node.ip("rule add pref 10 to 10.51.0.0/16 lookup 100");
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let becomes = |what: &str, to: &str, counts: (usize, usize, usize)| {
+        let mut last = None;
+        let equal = eventually(8.0, || {
+            last = Some(bed.send(to, what, 5).counts());
+            last == Some(counts)
+        });
+        assert!(equal, "{what}: to {to} expected {counts:?}, last seen {last:?} (passed, sink, side)");
+    };
+    for (rule, says) in [
+        ("pref 20 fwmark 7 lookup 300", "20: from all lookup 300: marks of packets are not seen"),
+        (
+            "pref 20 tos 0x10 lookup 300",
+            "20: from all lookup 300: packets are not told apart by type of service",
+        ),
+        (
+            "pref 20 not from 192.0.2.1 to 192.0.2.1 lookup 300",
+            "20: not from 192.0.2.1/32 to 192.0.2.1/32 lookup 300: `not` is not followed",
+        ),
+        (
+            "pref 20 ipproto udp dport 53 lookup 300",
+            "20: from all lookup 300: packets are not told apart by protocol or port",
+        ),
+        (
+            "pref 20 lookup main suppress_prefixlength 0",
+            "20: from all lookup main: `suppress` is not followed",
+        ),
+    ] {
+        becomes("no such rule", "10.50.0.1:9", (0, 5, 0));
+        bed.node.ip(&format!("rule add {rule}"));
+        // (1) packets that come to it pass, those that an earlier one decides do not
+        becomes("rule", "10.50.0.1:9", (5, 5, 0));
+        becomes("rule before", "10.51.0.1:9", (0, 5, 0));
+        // (2) it is named
+        let status = trieline(&bed.node, "node status").stdout;
+        assert!(status.contains(&format!("left to the kernel: {says}")), "{says}\n{status}");
+        bed.node.ip(&format!("rule del {rule}"));
+    }
+    becomes("none", "10.50.0.1:9", (0, 5, 0));
+}

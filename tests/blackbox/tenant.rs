@@ -1,0 +1,186 @@
+//! Tenants declared in the configuration, on a kernel without VRF and VLAN devices: a table of their own alone decides for
+//! their packets, and what it does not decide goes nowhere.
+
+use serde_json::Value;
+use trieline_tests::bed::Bed;
+use trieline_tests::command::run;
+use trieline_tests::daemon::{Daemon, status, trieline};
+use trieline_tests::{craft, eventually, root};
+
+const TENANTS: &str = r#"
+devices = ["n0", "n1", "n2"]
+[[vrf]]
+name = "red"
+table = 100
+devices = ["n0"]
+[[vrf]]
+name = "cluster"
+table = 200
+[[vlan]]
+name = "v7"
+device = "n0"
+id = 7
+table = 300
+[[vlan]]
+name = "v200"
+device = "n1"
+id = 200
+"#;
+
+/// Sends a frame, tag and all, as no socket of a kernel without VLAN devices would.
+const SEND: &str = "import socket, sys
+link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+link.bind((sys.argv[1], 0))
+link.send(bytes.fromhex(sys.argv[2]))
+";
+
+/// A directory with the file, and the daemon's arguments.
+fn configured(text: &str) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("trielined.toml");
+    std::fs::write(&file, text).expect("a file");
+    (directory, format!("--config {}", file.display()))
+}
+
+/// The bed with a tenant's tables; `cluster`, `v7` and `v200` are ends of veth pairs that lead nowhere.
+fn bed() -> Bed {
+    let bed = Bed::new();
+    bed.warm();
+    for name in ["cluster", "v7", "v200"] {
+        bed.node.ip(&format!("link add {name} type veth peer name {name}x"));
+        bed.node.ip(&format!("link set {name}x up"));
+        bed.node.ip(&format!("link set {name} up"));
+    }
+    for line in [
+        "route add 10.50.0.0/16 via 10.2.0.2",
+        "route add 10.60.0.0/16 via 10.2.0.2",
+        "route add 10.50.0.0/16 via 10.1.0.2 table 100",
+        "route add default dev cluster table 100",
+        "-6 route add fd50::/32 via fd00:2::2",
+        "-6 route add fd60::/32 via fd00:2::2",
+        "-6 route add fd50::/32 via fd00:1::2 table 100",
+        "-6 route add default dev cluster table 100",
+        "route add 10.70.0.0/16 via 10.1.0.2 table 200",
+        "-6 route add fd70::/32 via fd00:1::2 table 200",
+        "addr add 10.200.0.1/24 dev v200",
+        "neigh add 10.200.0.2 lladdr 02:00:00:00:00:11 dev v200 nud permanent",
+        "route add 10.71.0.0/16 via 10.200.0.2 dev v200 table 200",
+        "route add 10.50.0.0/16 via 10.1.0.2 table 300",
+    ] {
+        bed.node.ip(line);
+    }
+    bed
+}
+
+#[track_caller]
+fn becomes(bed: &Bed, what: &str, to: &str, counts: (usize, usize, usize)) {
+    let mut last = None;
+    let equal = eventually(8.0, || {
+        last = Some(bed.send(to, what, 5).counts());
+        last == Some(counts)
+    });
+    assert!(equal, "{what}: to {to} expected {counts:?}, last seen {last:?} (passed, sink, side)");
+}
+
+fn dropped(bed: &Bed) -> u64 {
+    let counters = status(&bed.node)["counters"].as_array().cloned().unwrap_or_default();
+    let tenant = counters.iter().find(|counter| counter["name"] == "tenant");
+    tenant.and_then(|counter| counter["packets"].as_u64()).unwrap_or_default()
+}
+
+#[test]
+fn a_declared_table_alone_decides() {
+    if !root() {
+        return;
+    }
+    let bed = bed();
+    let (directory, args) = configured(TENANTS);
+    let daemon = Daemon::start(&bed.node, &args);
+    // (1) the tenant's routes, not main's
+    becomes(&bed, "own route", "10.50.0.1:9", (0, 5, 0));
+    becomes(&bed, "own route", "[fd50::1]:9", (0, 5, 0));
+    // a next hop that is forgotten is asked for, though the kernel gets no packet
+    bed.node.ip("neigh del 10.1.0.2 dev n1");
+    becomes(&bed, "next hop asked for", "10.50.0.1:9", (0, 5, 0));
+    // (2) what it has no route for, though main has, goes nowhere
+    let before = dropped(&bed);
+    for to in ["10.60.0.1:9", "[fd60::1]:9"] {
+        becomes(&bed, "main's route", to, (0, 0, 0));
+    }
+    assert!(dropped(&bed) >= before + 10, "not counted: {before}, then {}", dropped(&bed));
+    // (3) its default route leads to another tenant's table, there to a device or a VLAN
+    becomes(&bed, "cluster", "10.70.0.1:9", (0, 5, 0));
+    becomes(&bed, "cluster", "[fd70::1]:9", (0, 5, 0));
+    becomes(&bed, "cluster's VLAN", "10.71.0.1:9", (0, 5, 0));
+    let told = trieline(&bed.node, "-j route get 10.71.0.1 --iif n0").json();
+    assert_eq!(
+        (&told[0]["table"], &told[0]["vlan"], &told[0]["through"], &told[0]["action"]),
+        (&Value::from("200"), &Value::from(200), &Value::from("vrf"), &Value::from("forward")),
+        "{told}"
+    );
+    // (4) frames with a tag are the VLAN's
+    let tagged =
+        |packet: Vec<u8>| [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0x81, 0, 0, 7, 8, 0][..], &packet].concat();
+    let marker = b"with a tag";
+    let script = directory.path().join("send.py");
+    std::fs::write(&script, SEND).expect("a script");
+    let send = |frame: &[u8]| {
+        let hex: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
+        bed.generator.run(&format!("python3 {} g0 {hex}", script.display())).ok();
+    };
+    for (to, counts) in [("10.50.0.9", (0, 1, 0)), ("10.60.0.9", (0, 0, 0))] {
+        let frame = tagged(craft::ipv4("10.7.0.2", to, marker, |_| {}));
+        let seen = bed.watch(marker, || send(&frame));
+        assert_eq!(seen.counts(), counts, "tagged to {to}");
+    }
+    // (5) other devices are as ever
+    let shown = trieline(&bed.node, "route show --vrf red").ok();
+    assert!(shown.contains("10.50.0.0/16 via 10.1.0.2") && !shown.contains("10.60"), "{shown}");
+    assert!(trieline(&bed.node, "route show --table 200").ok().contains("10.71.0.0/16"));
+    trieline(&bed.node, "route show --vrf nobody").fails(1, &["\"nobody\" is no VRF", "expected"]);
+    // (6) reloaded without: main decides; a bad file changes nothing; and with again
+    let file = directory.path().join("trielined.toml");
+    let reload = |text: &str| {
+        std::fs::write(&file, text).expect("a file");
+        run(&format!("kill -HUP {}", daemon.pid())).ok();
+    };
+    reload("devices = [\"n0\", \"n1\", \"n2\"]\n");
+    becomes(&bed, "no tenants", "10.50.0.1:9", (0, 0, 5));
+    becomes(&bed, "no tenants", "10.60.0.1:9", (0, 0, 5));
+    reload(&TENANTS.replace("table = 100", "table = 254"));
+    assert!(
+        eventually(5.0, || daemon.log().contains("line 5: vrf red: table 254 is main")),
+        "{}",
+        daemon.log()
+    );
+    reload(&TENANTS.replace("\"n2\"", "\"n9\""));
+    assert!(eventually(5.0, || daemon.log().contains("n9: no such device")), "{}", daemon.log());
+    becomes(&bed, "as it was", "10.50.0.1:9", (0, 0, 5));
+    reload(TENANTS);
+    becomes(&bed, "tenants again", "10.50.0.1:9", (0, 5, 0));
+    becomes(&bed, "tenants again", "10.60.0.1:9", (0, 0, 0));
+}
+
+/// A daemon that takes over finds tables and rules of the one before, and never mixes them up with its own.
+#[test]
+fn a_successor_keeps_tenants_apart() {
+    if !root() {
+        return;
+    }
+    let bed = bed();
+    bed.node.ip("rule add pref 10 from 10.2.0.0/24 to 10.50.0.0/16 lookup 200");
+    let (_directory, args) = configured(TENANTS);
+    let mut daemon = Daemon::start(&bed.node, &args);
+    for round in 0..3 {
+        becomes(&bed, "own route", "10.50.0.1:9", (0, 5, 0));
+        becomes(&bed, "main's route", "10.60.0.1:9", (0, 0, 0));
+        becomes(&bed, "cluster's VLAN", "10.71.0.1:9", (0, 5, 0));
+        // another table on top: numbers are given out in another order
+        let table = 50 - round;
+        bed.node.ip(&format!("route add 10.50.0.0/16 via 10.2.0.2 table {table}"));
+        bed.node.ip(&format!("rule add pref {table} from 192.0.2.1 lookup {table}"));
+        daemon.kill();
+        daemon = Daemon::start(&bed.node, &args);
+    }
+    drop(daemon);
+}
