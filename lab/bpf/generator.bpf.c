@@ -11,10 +11,13 @@ struct lab_run run SEC(".bss.run");
 
 /* Offsets of the headers that vary; `head` has the rest. */
 #define ETH 14
-#define HEAD4 48  /* Ethernet, IPv4, UDP: 42, rounded up to words */
-#define HEAD6 64  /* Ethernet, IPv6, UDP: 62 */
-#define HEADS 112 /* Ethernet, IPv6, SRH of one segment, IPv4, UDP: 106 */
+#define HEAD4 48   /* Ethernet, IPv4, UDP: 42, rounded up to words */
+#define HEAD6 64   /* Ethernet, IPv6, UDP: 62 */
+#define HEADS 112  /* Ethernet, IPv6, SRH of one segment, IPv4, UDP: 106 */
+#define HEADS6 128 /* the same with IPv6 inside: 126 */
+#define HEADS2 128 /* Ethernet, IPv6, SRH of two segments, IPv4, UDP: 122 */
 #define INNER (ETH + 40 + 24)
+#define INNER2 (ETH + 40 + 40)
 
 static __always_inline __u64 begin(void)
 {
@@ -57,17 +60,17 @@ static __always_inline int frame4(struct xdp_md *ctx, __u32 bytes, __u32 ip, int
 	return verdict;
 }
 
-static __always_inline int frame6(struct xdp_md *ctx, int verdict)
+static __always_inline int frame6(struct xdp_md *ctx, __u32 bytes, __u32 ip, int verdict)
 {
 	void *frame = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u64 n = begin(), hi, lo;
 
-	if (frame + HEAD6 > end)
+	if (frame + bytes > end)
 		return XDP_ABORTED;
-	put_head(frame, HEAD6);
+	put_head(frame, bytes);
 	address6(n, &hi, &lo);
-	*(__u64 *)(frame + ETH + 24) = hi;
-	*(__u64 *)(frame + ETH + 32) = lo;
+	*(__u64 *)(frame + ip + 24) = hi;
+	*(__u64 *)(frame + ip + 32) = lo;
 	return verdict;
 }
 
@@ -78,10 +81,10 @@ SEC("xdp")
 int ipv4_drop(struct xdp_md *ctx) { return frame4(ctx, HEAD4, ETH, XDP_DROP); }
 
 SEC("xdp")
-int ipv6(struct xdp_md *ctx) { return frame6(ctx, XDP_TX); }
+int ipv6(struct xdp_md *ctx) { return frame6(ctx, HEAD6, ETH, XDP_TX); }
 
 SEC("xdp")
-int ipv6_drop(struct xdp_md *ctx) { return frame6(ctx, XDP_DROP); }
+int ipv6_drop(struct xdp_md *ctx) { return frame6(ctx, HEAD6, ETH, XDP_DROP); }
 
 /* The SID is in `head`; the inner IPv4 destination varies. */
 SEC("xdp")
@@ -89,5 +92,19 @@ int srv6(struct xdp_md *ctx) { return frame4(ctx, HEADS, INNER, XDP_TX); }
 
 SEC("xdp")
 int srv6_drop(struct xdp_md *ctx) { return frame4(ctx, HEADS, INNER, XDP_DROP); }
+
+/* Likewise, of the inner IPv6. */
+SEC("xdp")
+int srv6_ipv6(struct xdp_md *ctx) { return frame6(ctx, HEADS6, INNER, XDP_TX); }
+
+SEC("xdp")
+int srv6_ipv6_drop(struct xdp_md *ctx) { return frame6(ctx, HEADS6, INNER, XDP_DROP); }
+
+/* On its way to the second of two segments. */
+SEC("xdp")
+int transit(struct xdp_md *ctx) { return frame4(ctx, HEADS2, INNER2, XDP_TX); }
+
+SEC("xdp")
+int transit_drop(struct xdp_md *ctx) { return frame4(ctx, HEADS2, INNER2, XDP_DROP); }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

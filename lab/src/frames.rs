@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::topology::{DECAP_SID, SOURCE4, SOURCE6};
+use crate::topology::{ENCAP_SEGMENT, END_SID, SOURCE4, SOURCE6};
 
 /// Which frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,14 +11,20 @@ pub enum Kind {
     Ipv4,
     /// UDP in IPv6.
     Ipv6,
-    /// UDP in IPv4 in IPv6 with a segment routing header of one segment, the node's own.
-    Srv6,
+    /// UDP in IPv4 in IPv6 with a segment routing header of one segment, this SID of the node's.
+    Srv6(Ipv6Addr),
+    /// The same with IPv6 inside.
+    Srv6Ipv6(Ipv6Addr),
+    /// UDP in IPv4 in IPv6 at the first of two segments, the node's.
+    Transit,
 }
 
 /// Ethernet, at the start of a frame.
 pub const ETHERNET: usize = 14;
 /// An SRH with one segment.
 pub const SRH: usize = 24;
+/// An SRH with two.
+const SRH2: usize = 40;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 const UDP: usize = 8;
@@ -40,7 +46,9 @@ impl Kind {
         match self {
             Kind::Ipv4 => 60,
             Kind::Ipv6 => 74,
-            Kind::Srv6 => 60 + IPV6 + SRH,
+            Kind::Srv6(_) => 60 + IPV6 + SRH,
+            Kind::Srv6Ipv6(_) => 74 + IPV6 + SRH,
+            Kind::Transit => 60 + IPV6 + SRH2,
         }
     }
 
@@ -48,7 +56,8 @@ impl Kind {
     pub fn inner(self) -> usize {
         match self {
             Kind::Ipv4 | Kind::Ipv6 => ETHERNET,
-            Kind::Srv6 => ETHERNET + IPV6 + SRH,
+            Kind::Srv6(_) | Kind::Srv6Ipv6(_) => ETHERNET + IPV6 + SRH,
+            Kind::Transit => ETHERNET + IPV6 + SRH2,
         }
     }
 
@@ -63,11 +72,24 @@ impl Kind {
         match self {
             Kind::Ipv4 => sum = ipv4(&mut bytes, total),
             Kind::Ipv6 => ipv6(&mut bytes, total, 17, Ipv6Addr::UNSPECIFIED),
-            Kind::Srv6 => {
-                ipv6(&mut bytes, total, 43, DECAP_SID);
-                // Next header IPv4, 8 + 2 * 8 bytes, type 4, segments left 0, last entry 0 (RFC 8754).
+            // SRH: next header, 8 + 8n bytes, type 4, segments left, last entry, the last segment first (RFC 8754).
+            Kind::Srv6(sid) => {
+                ipv6(&mut bytes, total, 43, sid);
                 bytes.extend([4, 2, 4, 0, 0, 0, 0, 0]);
-                bytes.extend(DECAP_SID.octets());
+                bytes.extend(sid.octets());
+                sum = ipv4(&mut bytes, total);
+            }
+            Kind::Srv6Ipv6(sid) => {
+                ipv6(&mut bytes, total, 43, sid);
+                bytes.extend([41, 2, 4, 0, 0, 0, 0, 0]);
+                bytes.extend(sid.octets());
+                ipv6(&mut bytes, total, 17, Ipv6Addr::UNSPECIFIED);
+            }
+            Kind::Transit => {
+                ipv6(&mut bytes, total, 43, END_SID);
+                bytes.extend([4, 4, 4, 1, 1, 0, 0, 0]);
+                bytes.extend(ENCAP_SEGMENT.octets());
+                bytes.extend(END_SID.octets());
                 sum = ipv4(&mut bytes, total);
             }
         }
@@ -95,7 +117,8 @@ impl Frame {
     /// Likewise for IPv6.
     pub fn towards6(&self, destination: Ipv6Addr) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
-        bytes[ETHERNET + 24..ETHERNET + 40].copy_from_slice(&destination.octets());
+        let ip = self.kind.inner();
+        bytes[ip + 24..ip + 40].copy_from_slice(&destination.octets());
         bytes
     }
 }
@@ -132,7 +155,8 @@ fn ipv6(bytes: &mut Vec<u8>, total: usize, next_header: u8, destination: Ipv6Add
 /// Bytes that encapsulation with one segment adds.
 pub const ENCAPSULATION: usize = IPV6 + SRH;
 
-const _: () = assert!(ETHERNET + IPV6 + SRH + IPV4 + UDP <= 128);
+const _: () =
+    assert!(ETHERNET + IPV6 + SRH + IPV6 + UDP <= 128 && ETHERNET + IPV6 + SRH2 + IPV4 + UDP <= 128);
 
 #[cfg(test)]
 mod tests {
@@ -140,10 +164,11 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_length_and_a_checksum_that_adds_up() {
-        for kind in [Kind::Ipv4, Kind::Ipv6, Kind::Srv6] {
+        let sid = Ipv6Addr::LOCALHOST;
+        for kind in [Kind::Ipv4, Kind::Ipv6, Kind::Srv6(sid), Kind::Srv6Ipv6(sid), Kind::Transit] {
             let frame = kind.frame([2; 6], [4; 6]);
             assert_eq!(frame.bytes.len(), kind.frame_bytes());
-            if kind != Kind::Ipv6 {
+            if !matches!(kind, Kind::Ipv6 | Kind::Srv6Ipv6(_)) {
                 let done = frame.towards4(Ipv4Addr::new(203, 0, 113, 77));
                 let ip = kind.inner();
                 assert_eq!(checksum(&done[ip..ip + 20]), 0, "{kind:?}");

@@ -19,9 +19,9 @@ const LIVE_FRAMES: u32 = 1 << 1; // BPF_F_TEST_XDP_LIVE_FRAMES
 /// Destinations of a run; repeated up to [`ADDRESSES`].
 #[derive(Clone, Debug)]
 pub enum Destinations {
-    /// For [`Kind::Ipv4`] and [`Kind::Srv6`].
+    /// For an IPv4 destination left open.
     V4(Vec<Ipv4Addr>),
-    /// For [`Kind::Ipv6`].
+    /// For an IPv6 one.
     V6(Vec<Ipv6Addr>),
 }
 
@@ -123,7 +123,9 @@ fn program_name(kind: Kind, drop: bool) -> String {
     let name = match kind {
         Kind::Ipv4 => "ipv4",
         Kind::Ipv6 => "ipv6",
-        Kind::Srv6 => "srv6",
+        Kind::Srv6(_) => "srv6",
+        Kind::Srv6Ipv6(_) => "srv6_ipv6",
+        Kind::Transit => "transit",
     };
     if drop { format!("{name}_drop") } else { name.into() }
 }

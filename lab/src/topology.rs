@@ -18,12 +18,22 @@ use crate::{
 
 /// Next hops behind n1.
 pub const GATEWAYS: u32 = 16;
-/// IPv4 prefix whose route has `encap seg6`.
-pub const ENCAP_PREFIX: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 0, 0), 15);
+/// IPv4 prefix whose route has `encap seg6 mode encap` with one segment.
+pub const ENCAP_PREFIX: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 0, 0), 16);
+/// With `mode encap.red`.
+pub const ENCAP_RED_PREFIX: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 19, 0, 0), 17);
+/// With three segments.
+pub const ENCAP_3_PREFIX: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 19, 128, 0), 17);
 /// The segment that the `encap seg6` route names, from the block for SIDs (RFC 9602).
 pub const ENCAP_SEGMENT: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xe, 0, 0, 0, 0, 1);
-/// The node's own SID, behaviour End.DX4.
+/// The node's own SID, behaviour End.DX4 towards one next hop.
 pub const DECAP_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 4);
+/// End.DX4 towards 0.0.0.0: the inner packet is routed by table main.
+pub const DECAP_FULL_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 5);
+/// End.DT6 with table main.
+pub const DECAP_DT6_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 6);
+/// End.
+pub const END_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 1);
 /// Outer source of what the node encapsulates.
 pub const TUNNEL_SOURCE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1);
 /// Source of every IPv4 frame.
@@ -193,9 +203,19 @@ impl Topology {
         lines.push(format!("route add 203.0.113.9/32 via {} dev n1", gateway4(0)));
         lines
             .push(format!("route add {DECAP_SID}/128 encap seg6local action End.DX4 nh4 203.0.113.9 dev n1"));
+        lines.push(format!(
+            "route add {DECAP_FULL_SID}/128 encap seg6local action End.DX4 nh4 0.0.0.0 dev n1"
+        ));
+        lines.push(format!("route add {DECAP_DT6_SID}/128 encap seg6local action End.DT6 table 254 dev n1"));
+        lines.push(format!("route add {END_SID}/128 encap seg6local action End dev n1"));
         lines.push(format!("route add 5f00:0:e::/64 via {} dev n1", gateway6(0)));
-        let (prefix, len) = ENCAP_PREFIX;
-        lines.push(format!("route add {prefix}/{len} encap seg6 mode encap segs {ENCAP_SEGMENT} dev n1"));
+        for ((prefix, len), mode, segments) in [
+            (ENCAP_PREFIX, "encap", format!("{ENCAP_SEGMENT}")),
+            (ENCAP_RED_PREFIX, "encap.red", format!("{ENCAP_SEGMENT}")),
+            (ENCAP_3_PREFIX, "encap", format!("{ENCAP_SEGMENT},5f00:0:f::1,5f00:0:f::2")),
+        ] {
+            lines.push(format!("route add {prefix}/{len} encap seg6 mode {mode} segs {segments} dev n1"));
+        }
         lines.push(format!("sr tunsrc set {TUNNEL_SOURCE}"));
         for line in lines {
             let words: Vec<&str> = line.split(' ').collect();

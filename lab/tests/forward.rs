@@ -15,7 +15,10 @@ use trieline_lab::{
     generator::{Destinations, Generator},
     sinks::{Sink, Sinks},
     tables::Tables,
-    topology::{self, ENCAP_SEGMENT, TUNNEL_SOURCE, Topology, gateway_mac, gateway4, gateway6},
+    topology::{
+        self, DECAP_DT6_SID, DECAP_FULL_SID, DECAP_SID, ENCAP_SEGMENT, TUNNEL_SOURCE, Topology, gateway_mac,
+        gateway4, gateway6,
+    },
 };
 
 mod common;
@@ -23,8 +26,10 @@ mod common;
 const DESTINATION4: Ipv4Addr = Ipv4Addr::new(20, 1, 2, 3);
 const DESTINATION6: Ipv6Addr = Ipv6Addr::new(0x2a00, 0x1234, 0, 0, 0, 0, 0, 7);
 const ENCAP: Ipv4Addr = Ipv4Addr::new(198, 18, 5, 6);
+const ENCAP_RED: Ipv4Addr = Ipv4Addr::new(198, 19, 5, 6);
+const ENCAP_3: Ipv4Addr = Ipv4Addr::new(198, 19, 200, 6);
 
-/// The frame that the kernel sends for one that came in, the forwarding namespace's egress being n1.
+/// The frame that the kernel sends for one that came in, the forwarding namespace's egress being n1: its first 128 bytes.
 fn through_the_kernel(
     topology: &Topology,
     sinks: &Sinks,
@@ -38,7 +43,7 @@ fn through_the_kernel(
     assert_eq!(sent.frames, 1000);
     let seen = sinks.settled(Sink::Xdp, 1000).unwrap();
     assert_eq!(seen.frames, 1000, "{name}: all delivered");
-    assert_eq!(seen.bytes, 1000 * seen.frame.len() as u64, "{name}: all of one length");
+    assert_eq!(seen.frame.len() as u64, (seen.bytes / 1000).min(128), "{name}: all of one length");
     seen.frame
 }
 
@@ -81,9 +86,25 @@ fn the_bytes_behind_the_node_are_those_of_a_router() {
     let got = through_the_kernel(&topology, &sinks, &generator, "ipv6", Kind::Ipv6);
     assert_eq!(got, routed(&topology, 5, [0x86, 0xdd], &packet));
 
-    let inner = frame(Kind::Srv6).towards4(DESTINATION4)[ETHERNET + ENCAPSULATION..].to_vec();
-    let got = through_the_kernel(&topology, &sinks, &generator, "ipv4", Kind::Srv6);
-    assert_eq!(got, routed(&topology, 0, [8, 0], &decremented(inner)));
+    // A next hop of the SID's, or the table's.
+    for (sid, gateway) in [(DECAP_SID, 0), (DECAP_FULL_SID, 3)] {
+        let inner = frame(Kind::Srv6(sid)).towards4(DESTINATION4)[ETHERNET + ENCAPSULATION..].to_vec();
+        let got = through_the_kernel(&topology, &sinks, &generator, "ipv4", Kind::Srv6(sid));
+        assert_eq!(got, routed(&topology, gateway, [8, 0], &decremented(inner)));
+    }
+
+    let kind = Kind::Srv6Ipv6(DECAP_DT6_SID);
+    let mut packet = frame(kind).towards6(DESTINATION6)[ETHERNET + ENCAPSULATION..].to_vec();
+    packet[7] -= 1;
+    let got = through_the_kernel(&topology, &sinks, &generator, "ipv6", kind);
+    assert_eq!(got, routed(&topology, 5, [0x86, 0xdd], &packet));
+
+    let mut packet = frame(Kind::Transit).towards4(DESTINATION4)[ETHERNET..].to_vec();
+    packet[7] -= 1; // hop limit
+    packet[24..40].copy_from_slice(&ENCAP_SEGMENT.octets());
+    packet[43] = 0; // segments left
+    let got = through_the_kernel(&topology, &sinks, &generator, "ipv4", Kind::Transit);
+    assert_eq!(got, routed(&topology, 0, [0x86, 0xdd], &packet)[..got.len()]);
 
     let inner = frame(Kind::Ipv4).towards4(ENCAP)[ETHERNET..].to_vec();
     let got = through_the_kernel(&topology, &sinks, &generator, "encap", Kind::Ipv4);
@@ -92,6 +113,16 @@ fn the_bytes_behind_the_node_are_those_of_a_router() {
     assert_eq!(outer[8..24], TUNNEL_SOURCE.octets());
     assert_eq!(outer[24..40], ENCAP_SEGMENT.octets());
     assert_eq!(got[ETHERNET + ENCAPSULATION..], inner, "H.Encaps leaves the inner packet as it came");
+
+    // Without an SRH, and with one of three segments.
+    for (name, to, length) in [("red", ENCAP_RED, 40), ("three", ENCAP_3, 40 + 8 + 3 * 16)] {
+        generator.destinations(name, &Destinations::V4(vec![to])).unwrap();
+        let inner = frame(Kind::Ipv4).towards4(to)[ETHERNET..].to_vec();
+        let got = through_the_kernel(&topology, &sinks, &generator, name, Kind::Ipv4);
+        assert_eq!(got[..ETHERNET], routed(&topology, 0, [0x86, 0xdd], &[])[..]);
+        assert_eq!(got[ETHERNET + 24..ETHERNET + 40], ENCAP_SEGMENT.octets());
+        assert!(inner.starts_with(&got[ETHERNET + length..]), "{name}");
+    }
 }
 
 #[test]
@@ -113,7 +144,7 @@ fn a_small_run_loses_nothing_and_reports_every_path() {
     let outcome = forward::run(&options, &Context { progress: &Quiet, interrupt: &interrupt }).unwrap();
     let rows: Vec<_> = outcome.rows.iter().map(|row| (row.path, row.plane)).collect();
     let mut expected = vec![("redirect", Plane::Xdp)];
-    for path in ["ipv4", "ipv6", "decap", "encap"] {
+    for path in ["ipv4", "decap-full", "ipv6", "decap-dt6", "decap", "encap", "end", "encap-red", "encap-3"] {
         expected.extend([(path, Plane::Kernel), (path, Plane::KernelTcSink)]);
     }
     assert_eq!(rows, expected);

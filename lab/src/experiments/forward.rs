@@ -45,7 +45,7 @@ pub struct Options {
     pub product: Option<Product>,
     /// Rounds; by default 5 (quick) or 12.
     pub rounds: Option<usize>,
-    /// Frames a turn; by default 400,000 (quick) or 1,000,000.
+    /// Frames a turn; by default 150,000 (quick) or 1,000,000.
     pub frames: Option<u64>,
 }
 
@@ -97,7 +97,7 @@ pub fn run(options: &Options, context: &Context) -> Result<Outcome> {
 
 fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let began = Instant::now();
-    let frames = options.frames.unwrap_or(if options.quick { 400_000 } else { 1_000_000 });
+    let frames = options.frames.unwrap_or(if options.quick { 150_000 } else { 1_000_000 });
     let rounds = options.rounds.unwrap_or(if options.quick { 5 } else { 12 });
     let machine = Machine::here(options.command.clone(), options.seed);
     netns::remove_leftovers(options.product.as_ref(), &|text| context.progress.note(text));

@@ -12,43 +12,61 @@ use crate::{
         Random, Tables,
         destinations::{forwardable4, forwardable6, random_hosts},
     },
-    topology::{ENCAP_PREFIX, GATEWAYS, Topology, gateway4, gateway6},
+    topology::{
+        DECAP_DT6_SID, DECAP_FULL_SID, DECAP_SID, ENCAP_3_PREFIX, ENCAP_PREFIX, ENCAP_RED_PREFIX, GATEWAYS,
+        Topology, gateway4, gateway6,
+    },
 };
 
 /// A way through the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Path {
-    /// IPv4 to addresses inside the table.
+    /// IPv4 to random addresses inside the whole table.
     Ipv4,
     /// IPv6 likewise.
     Ipv6,
-    /// End.DX4: the outer IPv6 and its SRH come off.
+    /// End.DX4 with a next hop: the outer IPv6 and its SRH come off.
     Decap,
-    /// H.Encaps with one segment: they are put on.
+    /// End.DX4 without one: the inner packet is routed by the whole table, to random addresses inside it.
+    DecapFull,
+    /// End.DT6 likewise.
+    DecapDt6,
+    /// H.Encaps with one segment: outer IPv6 and SRH are put on.
     Encap,
+    /// H.Encaps.Red with one segment: outer IPv6 without an SRH.
+    EncapRed,
+    /// H.Encaps with three segments.
+    Encap3,
+    /// End: on to the second of two segments.
+    End,
 }
 
 impl Path {
-    /// All of them, as results list them.
-    pub const ALL: [Path; 4] = [Path::Ipv4, Path::Ipv6, Path::Decap, Path::Encap];
-
     /// Its name in results.
     pub fn name(self) -> &'static str {
         match self {
             Path::Ipv4 => "ipv4",
             Path::Ipv6 => "ipv6",
             Path::Decap => "decap",
+            Path::DecapFull => "decap-full",
+            Path::DecapDt6 => "decap-dt6",
             Path::Encap => "encap",
+            Path::EncapRed => "encap-red",
+            Path::Encap3 => "encap-3",
+            Path::End => "end",
         }
     }
 
     /// The frames it takes.
     pub fn kind(self) -> Kind {
         match self {
-            Path::Ipv4 | Path::Encap => Kind::Ipv4,
+            Path::Ipv4 | Path::Encap | Path::EncapRed | Path::Encap3 => Kind::Ipv4,
             Path::Ipv6 => Kind::Ipv6,
-            Path::Decap => Kind::Srv6,
+            Path::Decap => Kind::Srv6(DECAP_SID),
+            Path::DecapFull => Kind::Srv6(DECAP_FULL_SID),
+            Path::DecapDt6 => Kind::Srv6Ipv6(DECAP_DT6_SID),
+            Path::End => Kind::Transit,
         }
     }
 }
@@ -58,28 +76,31 @@ pub fn generator(tables: &Tables, seed: u64) -> Result<(Generator, Vec<Path>)> {
     let mut random = Random::new(seed ^ 0x7472_6166_6669_6300);
     let mut generator = Generator::new();
     let mut paths = Vec::new();
+    let mut give = |hosts: &Destinations, along: &[Path]| {
+        paths.extend(along);
+        along.iter().try_for_each(|path| generator.destinations(path.name(), hosts))
+    };
     if !tables.v4.is_empty() {
         let hosts = random_hosts(&tables.v4, ADDRESSES, &mut random, forwardable4)
             .ok_or(Error::NoDestinations("IPv4"))?;
         let hosts = Destinations::V4(hosts.into_iter().map(Ipv4Addr::from).collect());
-        generator.destinations(Path::Ipv4.name(), &hosts)?;
-        paths.push(Path::Ipv4);
+        give(&hosts, &[Path::Ipv4, Path::DecapFull])?;
     }
     if !tables.v6.is_empty() {
         let hosts = random_hosts(&tables.v6, ADDRESSES, &mut random, forwardable6)
             .ok_or(Error::NoDestinations("IPv6"))?;
         let hosts = Destinations::V6(hosts.into_iter().map(Ipv6Addr::from).collect());
-        generator.destinations(Path::Ipv6.name(), &hosts)?;
-        paths.push(Path::Ipv6);
+        give(&hosts, &[Path::Ipv6, Path::DecapDt6])?;
     }
-    let (prefix, len) = ENCAP_PREFIX;
-    let free = u32::MAX >> len;
-    let hosts = (0..ADDRESSES).map(|_| Ipv4Addr::from(u32::from(prefix) | random.bits() as u32 & free));
-    let hosts = Destinations::V4(hosts.collect());
-    // What comes out of the outer header goes to the next hop that End.DX4 names, whatever its destination.
-    generator.destinations(Path::Decap.name(), &hosts)?;
-    generator.destinations(Path::Encap.name(), &hosts)?;
-    paths.extend([Path::Decap, Path::Encap]);
+    let mut inside = |(prefix, len): (Ipv4Addr, u8)| {
+        let free = u32::MAX >> len;
+        let hosts = (0..ADDRESSES).map(|_| Ipv4Addr::from(u32::from(prefix) | random.bits() as u32 & free));
+        Destinations::V4(hosts.collect())
+    };
+    // What comes out of the outer header goes to the next hop that End.DX4 names, whatever its destination; End does not look.
+    give(&inside(ENCAP_PREFIX), &[Path::Decap, Path::Encap, Path::End])?;
+    give(&inside(ENCAP_RED_PREFIX), &[Path::EncapRed])?;
+    give(&inside(ENCAP_3_PREFIX), &[Path::Encap3])?;
     Ok((generator, paths))
 }
 
