@@ -23,7 +23,6 @@ struct tl_packet {
 	__u64 destination[2]; /* host order, high half first; IPv4 in the second */
 	__u64 source[2];
 	__u32 ipv6;
-	__u32 bytes;	/* of the frame */
 	__u32 protocol; /* or TL_ANY_PROTOCOL, which no filter asks for */
 	__u32 port;	/* destination port, or TL_NO_PORT */
 };
@@ -84,15 +83,17 @@ TL_INLINE void tl_upper6(struct xdp_md *ctx, __u32 at, __u8 kind, struct tl_pack
 TL_INLINE int tl_matches(const struct tl_filter *filter, const struct tl_packet *p)
 {
 	const __u64 *address = filter->source ? p->source : p->destination;
-	__u32 i, in = !filter->ranges;
+	__u32 i, in = 0;
 
 	if (filter->protocol != TL_ANY_PROTOCOL && filter->protocol != p->protocol)
 		return 0;
-	for (i = 0; i < TL_FILTER_PORTS; i++)
-		in |= i < filter->ranges && p->port >= filter->ports[i].first &&
-		      p->port <= filter->ports[i].last;
-	if (!in)
-		return 0;
+	if (filter->ranges) {
+		for (i = 0; i < TL_FILTER_PORTS; i++)
+			in |= i < filter->ranges && p->port >= filter->ports[i].first &&
+			      p->port <= filter->ports[i].last;
+		if (!in)
+			return 0;
+	}
 	/* The lookups that are functions of their own: a verifier looks at each once, and one frame less is
 	 * on the stack. */
 	return p->ipv6 ? TL_CALL(tl_again6, TL_IMAGE, filter->table6, address[0], address[1])
@@ -136,7 +137,6 @@ __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32
 		if (ports && !(ip->frag_off & TL_BE16(0x1fff)))
 			tl_port_of(ctx, at + (ip->version_ihl & 15) * 4, &p);
 	}
-	p.bytes = bpf_xdp_get_buff_len(ctx);
 	for (__u32 i = 0; i < TL_FILTERS; i++) {
 		struct tl_filter_count *count;
 		struct tl_filter *filter;
@@ -154,7 +154,7 @@ __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32
 		count = bpf_map_lookup_elem(&filter_counters, &slot);
 		if (count) {
 			count->packets++;
-			count->bytes += p.bytes;
+			count->bytes += bpf_xdp_get_buff_len(ctx);
 		}
 		if (filter->action == TL_FILTER_DROP)
 			return TL_DROP_FILTERED;
