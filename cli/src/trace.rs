@@ -43,7 +43,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
     /// End after so many messages
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "histogram")]
     count: Option<u64>,
     /// Fail when records were lost
     #[arg(long)]
@@ -52,10 +52,10 @@ pub struct TraceArgs {
     #[arg(long)]
     no_cost: bool,
     /// Write each message as a line of comma-separated values
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "histogram")]
     csv: Option<PathBuf>,
     /// Write each message as a line of JSON
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "histogram")]
     jsonl: Option<PathBuf>,
     /// Run this command and trace it and its children
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pid", "comm", "cgroup"])]
@@ -96,6 +96,9 @@ struct What {
     /// C is the end of the send, not the device's queue
     #[arg(long)]
     done: bool,
+    /// Count times into histograms in the kernel, and note no messages: T2 ends at the first send, whichever socket it is by
+    #[arg(long, conflicts_with = "id")]
+    histogram: bool,
     /// Only these hooks: functions, sockets or system-calls [default: the first that the kernel accepts]
     #[arg(long, value_name = "NAME", value_parser = rung)]
     hooks: Option<Rung>,
@@ -141,7 +144,14 @@ impl What {
             filter.transports.clone_from(&self.transport);
         }
         let leaves = if self.done { Leaves::Done } else { Leaves::Queue };
-        Ok(Options { id: self.id, leaves, slots: self.ring, rung: self.hooks, ..Options::new(filter) })
+        Ok(Options {
+            id: self.id,
+            leaves,
+            slots: self.ring,
+            rung: self.hooks,
+            histogram: self.histogram,
+            ..Options::new(filter)
+        })
     }
 }
 
@@ -204,6 +214,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         end(child)?;
     }
 
+    let (summary, counts) = tracer.histograms().unwrap_or((summary, joiner.counts()));
     let seen = tracer.seen();
     let report = Report {
         rung: tracer.rung(),
@@ -211,7 +222,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         at_queue: tracer.at_queue(),
         cost,
         summary: &summary,
-        counts: joiner.counts(),
+        counts,
         seen,
         elapsed,
         by,

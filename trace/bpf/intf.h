@@ -46,10 +46,32 @@ struct tr_record {
 	__u16 flags;
 };
 
+/* What became of the events; the words are those of src/join/mod.rs. */
+enum tr_count {
+	TR_COUNT_RECEIVED,
+	TR_COUNT_SENT,
+	TR_COUNT_MATCHED,
+	TR_COUNT_PIECES,
+	TR_COUNT_COPIES,
+	TR_COUNT_AMBIGUOUS,
+	TR_COUNT_UNASKED,
+	TR_COUNT_QUEUED_LATER,
+	TR_COUNTS,
+};
+
+/* Histograms: a way is the transport in, the transport out, whether by the same socket, whether seen at the
+ * device's queue. */
+#define TR_WAYS (TR_TRANSPORTS * TR_TRANSPORTS * 4)
+#define TR_BUCKETS 1024 /* a power of two, and enough for 64 bits */
+struct tr_histogram {
+	__u64 buckets[TR_BUCKETS];
+};
+
 /* A CPU's state, in cache lines of its own. */
 struct tr_cpu {
-	__u64 claimed; /* records that hooks have begun on this CPU */
-	__u64 unused[15];
+	__u64 claimed;		 /* records that hooks have begun on this CPU */
+	__u64 counts[TR_COUNTS]; /* only of histograms */
+	__u64 unused[15 - TR_COUNTS];
 };
 
 /* What to trace: set before the load, so that what is not asked for is not even compiled. */
@@ -65,6 +87,7 @@ struct tr_config {
 	__u32 slots_mask;   /* records a CPU can hold, a power of two, less one */
 	__u32 id_offset[2]; /* in what is received, in what is sent */
 	__u32 id_bytes;	    /* 0: no id */
+	__u32 histogram;    /* count into histograms instead of noting records */
 	__u32 sent_udp;	    /* note UDP when sent as well: where there is no hook at the device queue */
 };
 

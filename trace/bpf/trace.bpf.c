@@ -9,8 +9,17 @@
 #include "socket.bpf.h"
 #include "message.bpf.h"
 #include "ring.bpf.h"
+#include "histogram.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+static __always_inline void tr_take(struct task_struct *task, const struct tr_record *record)
+{
+	if (config.histogram)
+		tr_count(task, record);
+	else
+		tr_note(record);
+}
 
 static __always_inline void tr_moved(struct task_struct *task, __u32 point, const struct tr_socket *socket,
 				     int bytes, long call, __u64 buffer, __u16 flags)
@@ -29,7 +38,7 @@ static __always_inline void tr_moved(struct task_struct *task, __u32 point, cons
 	record.flags = flags;
 	if (config.id_bytes && !(flags & TR_SEVERAL))
 		tr_read_id(&record, call, buffer);
-	tr_note(&record);
+	tr_take(task, &record);
 }
 
 /* --- both ends of the sockets' own calls
@@ -133,7 +142,7 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 	record.transport = transport;
 	if (config.id_bytes && transport == TR_UDP)
 		tr_read_packet_id(&record, transport_header + header, skb->len - skb->data_len - before);
-	tr_note(&record);
+	tr_take(task, &record);
 	return 0;
 }
 

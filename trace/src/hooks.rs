@@ -11,6 +11,7 @@ use libbpf_rs::{Link, MapCore, MapHandle, Object, ObjectBuilder, PrintLevel, Pro
 
 use crate::error::{Error, Result, io_error};
 use crate::filter::Filter;
+use crate::histogram::WAYS;
 use crate::layout;
 use crate::record::{IdAt, Transport};
 
@@ -113,6 +114,8 @@ pub struct Options {
     pub leaves: Leaves,
     /// Records that each CPU's ring holds: a power of two.
     pub slots: u32,
+    /// Count into histograms in the kernel instead of noting records: [`crate::Tracer::histograms`].
+    pub histogram: bool,
     /// Only this rung.
     pub rung: Option<Rung>,
 }
@@ -120,7 +123,7 @@ pub struct Options {
 impl Options {
     /// The defaults: rings of 65,536 records (2.5 MiB a CPU).
     pub fn new(filter: Filter) -> Options {
-        Options { filter, id: None, leaves: Leaves::Queue, slots: 1 << 16, rung: None }
+        Options { filter, id: None, leaves: Leaves::Queue, slots: 1 << 16, histogram: false, rung: None }
     }
 }
 
@@ -174,8 +177,15 @@ impl Hooks {
             match map.name().to_str() {
                 Some("cpus") => map.set_max_entries(cpus)?,
                 Some("records") => map.set_max_entries(cpus * options.slots)?,
+                Some("histograms") if options.histogram => map.set_max_entries(cpus * WAYS as u32)?,
                 Some(name) if name.ends_with(".rodata") => {
-                    let config = layout::config(&options.filter, options.id, options.slots, !at_queue);
+                    let config = layout::config(
+                        &options.filter,
+                        options.id,
+                        options.slots,
+                        !at_queue,
+                        options.histogram,
+                    );
                     map.set_initial_value(&config)?;
                 }
                 _ => {}

@@ -15,7 +15,7 @@ use std::mem::{offset_of, size_of};
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
 }
-pub(crate) use generated::types::{tr_config, tr_cpu, tr_record};
+pub(crate) use generated::types::{tr_config, tr_cpu, tr_histogram, tr_record};
 
 use crate::filter::Filter;
 use crate::record::{Flags, IdAt, Point, Record, Transport};
@@ -58,7 +58,13 @@ pub(crate) fn record(words: [u64; RECORD_WORDS], salt: u64) -> Option<Record> {
 }
 
 /// `struct tr_config` as bytes.
-pub(crate) fn config(filter: &Filter, id: Option<IdAt>, slots: u32, sent_udp: bool) -> Vec<u8> {
+pub(crate) fn config(
+    filter: &Filter,
+    id: Option<IdAt>,
+    slots: u32,
+    sent_udp: bool,
+    histogram: bool,
+) -> Vec<u8> {
     let mut bytes = vec![0u8; size_of::<tr_config>()];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     macro_rules! set {
@@ -86,6 +92,7 @@ pub(crate) fn config(filter: &Filter, id: Option<IdAt>, slots: u32, sent_udp: bo
         put(offset_of!(tr_config, id_offset) + 4, &id.sent.to_le_bytes());
         set!(id_bytes, u32::from(id.bytes));
     }
+    set!(histogram, u32::from(histogram));
     set!(sent_udp, u32::from(sent_udp));
     bytes
 }

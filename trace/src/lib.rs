@@ -3,6 +3,7 @@
 mod cost;
 mod error;
 mod filter;
+mod histogram;
 mod hooks;
 mod join;
 mod layout;

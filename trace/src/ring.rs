@@ -18,15 +18,15 @@ const SETTLE_NS: u64 = 1_000_000;
 
 /// A BPF array that is mapped.
 #[derive(Debug)]
-struct Words(MmapRaw);
+pub(crate) struct Words(MmapRaw);
 
 impl Words {
-    fn of(map: &MapHandle, words: usize) -> Result<Words> {
+    pub(crate) fn of(map: &MapHandle, words: usize) -> Result<Words> {
         let mapped = MmapOptions::new().len(words * 8).map_raw_read_only(&map.as_fd());
         mapped.map(Words).map_err(Error::system("mapping a ring"))
     }
 
-    fn get(&self) -> &[AtomicU64] {
+    pub(crate) fn get(&self) -> &[AtomicU64] {
         // SAFETY: mapped until drop, page-aligned; the kernel zeroes and never moves it; in this process the words
         // are only loaded, atomically.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() / 8) }

@@ -42,12 +42,17 @@ pub struct Summary(BTreeMap<Stage, Histogram<u64>>);
 impl Summary {
     /// Adds a message.
     pub fn add(&mut self, message: &Message) {
-        let histogram = self.0.entry(Stage::of(message)).or_insert_with(|| {
+        self.add_many(Stage::of(message), message.inside_ns(), 1);
+    }
+
+    /// Adds so many of a stage that took so long.
+    pub(crate) fn add_many(&mut self, stage: Stage, ns: u64, count: u64) {
+        let histogram = self.0.entry(stage).or_insert_with(|| {
             #[expect(clippy::expect_used)]
             // the bounds are constants and valid: 1 <= low, 2 * low <= high, at most 5 digits
             Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("valid bounds")
         });
-        histogram.saturating_record(message.inside_ns());
+        histogram.saturating_record_n(ns, count);
     }
 
     /// Each stage's histogram, in nanoseconds.

@@ -1,15 +1,19 @@
 //! A trace under way: hooks attached, records read.
 
 use crate::error::{Error, Result};
+use crate::histogram::Histograms;
 use crate::hooks::{Hooks, Options, Refusal, Rung};
+use crate::join::Counts;
 use crate::record::Record;
 use crate::ring::Ring;
+use crate::summary::Summary;
 
 /// Hooks that are attached until this is dropped.
 #[derive(Debug)]
 pub struct Tracer {
     hooks: Hooks,
     ring: Ring,
+    histograms: Option<Histograms>,
 }
 
 /// What the tracer itself saw and missed.
@@ -41,7 +45,12 @@ impl Tracer {
         let hooks = Hooks::attach(options)?;
         let cpus = libbpf_rs::num_possible_cpus().map_err(Error::bpf("counting CPUs"))?;
         let ring = Ring::map(&hooks.map("cpus")?, &hooks.map("records")?, cpus, options.slots)?;
-        Ok(Tracer { hooks, ring })
+        let histograms = if options.histogram {
+            Some(Histograms::map(&hooks.map("cpus")?, &hooks.map("histograms")?, cpus)?)
+        } else {
+            None
+        };
+        Ok(Tracer { hooks, ring, histograms })
     }
 
     /// The rung that holds.
@@ -69,6 +78,12 @@ impl Tracer {
     pub fn stop(&mut self, each: impl FnMut(Record)) {
         self.hooks.switch_off();
         self.ring.poll(true, each);
+    }
+
+    /// What the hooks have counted so far, where they do ([`Options::histogram`]). T2 ends at the first send after a receive,
+    /// whichever socket it is by; times are right to 3 %.
+    pub fn histograms(&self) -> Option<(Summary, Counts)> {
+        self.histograms.as_ref().map(Histograms::read)
     }
 
     /// Attaches them again.

@@ -154,6 +154,8 @@ fn sample(
         gate.step();
         return Ok(ns);
     };
+    let counted = |tracer: &Tracer| tracer.histograms().map(|(_, counts)| (counts.received, counts.sent));
+    let before = counted(tracer).unwrap_or_default();
     tracer.resume()?;
     gate.step();
     let ns = pair.quickest(effort)?;
@@ -168,7 +170,10 @@ fn sample(
     let moved = pair.moved(effort);
     let left = if tracer.at_queue() { Point::Queued } else { Point::Sent };
     let expected = if is_traced { moved } else { 0 };
-    let found = (points[Point::Received as usize], points[left as usize]);
+    let found = match counted(tracer) {
+        Some(after) => (after.0 - before.0, after.1 - before.1),
+        None => (points[Point::Received as usize], points[left as usize]),
+    };
     if found != (expected, expected) {
         return Err(Error::Argument(format!(
             "calibration: of {moved} messages {} receives and {} sends were noted: expected {expected} of each",
