@@ -86,7 +86,12 @@ int BPF_PROG(socket_sent, struct sock *sk, int ret, int flags) { return tr_socke
 TR_RECEIVES(inet_recvmsg)
 TR_RECEIVES(inet6_recvmsg)
 TR_RECEIVES(unix_stream_recvmsg)
-TR_RECEIVES(unix_dgram_recvmsg)
+/* Of datagrams and of SOCK_SEQPACKET; compilers put unix_dgram_recvmsg into its callers. */
+SEC("fexit/__unix_dgram_recvmsg")
+int BPF_PROG(unix_dgram_recvmsg_ended, struct sock *sk, void *message, __u64 size, int flags, int ret)
+{
+	return tr_socket_call(sk, TR_RECEIVED, ret, flags);
+}
 TR_SENDS(inet_sendmsg)
 TR_SENDS(inet6_sendmsg)
 TR_SENDS(unix_stream_sendmsg)
