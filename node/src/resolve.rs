@@ -168,7 +168,8 @@ fn fan(mut ways: Vec<(u16, Resolved<Action>)>) -> Resolved<Action> {
             action => members.push(((u32::from(weight) * FINE).min(u16::MAX.into()) as u16, action)),
         }
     }
-    if members.len() > MEMBERS {
+    // A way into a VRF is another lookup, which no bucket can hold.
+    if members.len() > MEMBERS || members.iter().any(|(_, way)| matches!(way, Action::Table(_))) {
         return Err(PassReason::Unsupported);
     }
     if members.iter().all(|(weight, _)| u32::from(*weight) % FINE == 0) {

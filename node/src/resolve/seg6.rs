@@ -43,7 +43,10 @@ impl Resolver<'_> {
             TableRef::Table(number) => self.views.of_table(family, number),
             TableRef::Vrf(number) => {
                 let vrf = self.world.links.values().find(|link| link.vrf_table == Some(number))?;
-                self.views.of(family, vrf.ifindex)
+                // The kernel takes the packet for one that came in by the VRF device, with that device's settings.
+                let reversed = family == family::INET && self.world.rp_filter(vrf.ifindex) != 0;
+                let plain = vrf.is_up() && self.world.forwards(family, vrf.ifindex) && !reversed;
+                self.views.of(family, vrf.ifindex).filter(|_| plain)
             }
         }
     }
