@@ -40,9 +40,11 @@ impl Bypass {
         let tunnels = setting("nf_hooks_lwtunnel") > 0;
         let meets = |hook| tunnels || !matches!(hook, Hook::Input | Hook::Output);
         let concerned = |chain: &Chain| chain.acts() && meets(chain.hook) && chain.is_at(&names);
-        // What a veth's peer hands over as a tag beside the frame is the peer's setting; the veth says "on" whatever it does.
+        // What a veth's peer hands over as a tag beside the frame is the peer's setting; the veth says "on" whatever it does. A VLAN
+        // device has its frames from the one below.
+        let hands_over = |kind: &str| !["veth", "vlan"].contains(&kind);
         let checked =
-            world.links.values().filter(|link| devices.contains_key(&link.ifindex) && link.kind != "veth");
+            world.links.values().filter(|link| devices.contains_key(&link.ifindex) && hands_over(&link.kind));
         let numbers = devices.keys().copied().collect();
         let traffic = traffic::read(requests, &numbers).unwrap_or_default();
         let named = traffic

@@ -40,7 +40,8 @@ impl Offload {
 }
 
 const GET_FEATURES: u8 = 11; // ETHTOOL_MSG_FEATURES_GET
-const FEATURES_HEADER: u16 = 1;
+/// With `NLA_F_NESTED`, without which it is refused.
+const FEATURES_HEADER: u16 = 1 | 0x8000;
 const HEADER_INDEX: u16 = 1;
 const FEATURES_ACTIVE: u16 = 4;
 const BITSET_BITS: u16 = 3;
