@@ -5,37 +5,33 @@ use std::time::Instant;
 
 /// Steps of the loop: some 50 µs.
 const STEPS: u64 = 100_000;
-/// How much slower than the quickest a round may have run.
+/// How much slower than its quickest loop a round's slowest may be.
 const TOLERANCE: f64 = 1.06;
 
-/// A loop of plain arithmetic, timed before and after each sample.
+/// A loop of plain arithmetic, timed before and after each sample. A round's cases are compared with each other only, so what counts is
+/// that the speed was the same for all of them.
 #[derive(Debug)]
 pub(super) struct Gate {
-    best: f64,
-    /// The slowest loop of this round.
-    worst: f64,
+    quickest: f64,
+    slowest: f64,
 }
 
 impl Gate {
     pub(super) fn new() -> Gate {
-        Gate { best: f64::INFINITY, worst: 0.0 }
+        Gate { quickest: f64::INFINITY, slowest: 0.0 }
     }
 
     /// Times the loop: the quickest of three, as an interrupt is no change of speed.
     pub(super) fn step(&mut self) {
         let seconds = (0..3).map(|_| arithmetic()).fold(f64::INFINITY, f64::min);
-        self.best = self.best.min(seconds);
-        self.worst = self.worst.max(seconds);
+        self.quickest = self.quickest.min(seconds);
+        self.slowest = self.slowest.max(seconds);
     }
 
-    /// The round's slowest loop.
-    pub(super) fn end_round(&mut self) -> f64 {
-        std::mem::take(&mut self.worst)
-    }
-
-    /// Whether a round ran at full speed.
-    pub(super) fn is_steady(&self, worst: f64) -> bool {
-        worst <= self.best * TOLERANCE
+    /// Whether the round ran at one speed; begins the next.
+    pub(super) fn end_round(&mut self) -> bool {
+        let round = std::mem::replace(self, Gate::new());
+        round.slowest <= round.quickest * TOLERANCE
     }
 }
 

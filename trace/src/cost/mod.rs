@@ -17,13 +17,15 @@ use pair::Pair;
 
 /// No process has this number (`PID_MAX_LIMIT` is 2^22).
 const NOBODY: u32 = i32::MAX as u32;
+/// Rounds that may be made for each that is to be kept.
+const ATTEMPTS: usize = 4;
 /// Fewer rounds give no interval worth the name.
 const ROUNDS_MIN: usize = 5;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Each of the three cases once.
+    /// Rounds to keep, each with all three cases; up to four times as many are made on a restless machine.
     pub rounds: usize,
     /// The quickest of so many chunks is a case's sample.
     pub chunks: usize,
@@ -32,9 +34,9 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// About a second: at the start of a trace.
+    /// About a second on a quiet machine: at the start of a trace.
     pub const BRIEF: Effort = Effort { rounds: 16, chunks: 8, messages: 250 };
-    /// About ten seconds.
+    /// About ten seconds on a quiet machine.
     pub const THOROUGH: Effort = Effort { rounds: 120, chunks: 12, messages: 400 };
 }
 
@@ -111,21 +113,23 @@ fn measure(options: Options, effort: Effort) -> Result<Cost> {
     let rung = traced.rung();
     pair.pin()?;
 
-    let mut rounds = Vec::with_capacity(effort.rounds);
+    let mut kept: Vec<[f64; 3]> = Vec::with_capacity(effort.rounds);
     let mut gate = Gate::new();
-    for round in 0..effort.rounds {
+    let mut made = 0;
+    while kept.len() < effort.rounds && made < effort.rounds * ATTEMPTS {
+        made += 1;
         let mut ns = [0.0; 3];
         for step in 0..3 {
-            let case = (round + step) % 3;
+            let case = (made + step) % 3;
             let tracer = [None, Some(&mut beside), Some(&mut traced)].into_iter().nth(case).flatten();
             ns[case] = sample(tracer, case == 2, &mut pair, &mut gate, effort)?;
         }
-        rounds.push((ns, gate.end_round()));
+        if gate.end_round() {
+            kept.push(ns);
+        }
     }
-    let kept: Vec<[f64; 3]> =
-        rounds.iter().filter(|(_, speed)| gate.is_steady(*speed)).map(|(ns, _)| *ns).collect();
     if kept.len() < ROUNDS_MIN {
-        return Err(Error::Restless { kept: kept.len(), rounds: effort.rounds });
+        return Err(Error::Restless { kept: kept.len(), rounds: made });
     }
     let delta = |case: usize| Delta::of(kept.iter().map(|ns| ns[case] - ns[0]).collect());
     let mut base: Vec<f64> = kept.iter().map(|ns| ns[0]).collect();
@@ -136,7 +140,7 @@ fn measure(options: Options, effort: Effort) -> Result<Cost> {
         bystander: delta(1),
         traced: delta(2),
         kept: kept.len(),
-        rounds: effort.rounds,
+        rounds: made,
     })
 }
 
