@@ -1,14 +1,19 @@
 //! `trieline sid`: the SRv6 SIDs that the kernel has, what XDP does for each, and the functions bound to them.
 
-use crate::look::ask;
+use crate::look::{ask, open};
 use crate::output::{List, Output};
 use crate::route;
 use clap::Subcommand;
 use serde_json::Value;
+use std::net::Ipv6Addr;
 use std::process::ExitCode;
+use trieline_dataplane::View;
+use trieline_lpm::{Memory, Reader};
 use trieline_node::control::Request;
 use trieline_node::function::FunctionStatus;
 use trieline_node::instance::Instance;
+use trieline_node::publish::TABLE6;
+use trieline_node::status::SidCount;
 
 /// SIDs.
 #[derive(Debug, Subcommand)]
@@ -25,41 +30,15 @@ pub enum SidCommand {
 pub fn run(command: &SidCommand, output: &Output) -> anyhow::Result<ExitCode> {
     let SidCommand::Show = command;
     let instance = Instance::current()?;
-    let mut functions: Vec<FunctionStatus> = Vec::new();
-    let mut trouble = None;
-    let absent = ask(&instance, &Request::Functions, |answer| {
-        match serde_json::from_value(answer) {
-            Ok(told) => functions = told,
-            Err(error) => trouble = Some(error.into()),
-        }
-        false
-    })?;
-    if let Some(error) = absent.map(anyhow::Error::from).or(trouble.take()) {
-        return Err(error);
-    }
+    let view = open(&instance)?;
+    let mut functions: Vec<FunctionStatus> = serde_json::from_value(one(&instance, &Request::Functions)?)?;
     let mut list = List::new(output, output.stdout());
-    let request = Request::Show { family: Some(6), prefix: None, local: true, table: None, vrf: None };
-    let absent = ask(&instance, &request, |mut route| {
-        if route.get("encap").is_none_or(|encap| encap != "seg6local") {
-            return true;
+    for mut sid in all(&instance, &view)? {
+        let is_bound = |function: &FunctionStatus| sid.get("dst").is_some_and(|dst| *dst == function.sid);
+        if let Some(at) = functions.iter().position(is_bound) {
+            sid["function"] = serde_json::to_value(functions.swap_remove(at))?;
         }
-        let bound =
-            functions.iter().position(|function| route.get("dst").is_some_and(|dst| *dst == function.sid));
-        if let Some(function) = bound.map(|at| functions.swap_remove(at))
-            && let Ok(function) = serde_json::to_value(function)
-        {
-            route["function"] = function;
-        }
-        match list.push(&route, line) {
-            Ok(()) => true,
-            Err(error) => {
-                trouble = Some(error);
-                false
-            }
-        }
-    })?;
-    if let Some(error) = absent.map(anyhow::Error::from).or(trouble) {
-        return Err(error);
+        list.push(&sid, line)?;
     }
     list.finish()?;
     for function in functions {
@@ -71,9 +50,48 @@ pub fn run(command: &SidCommand, output: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The one line of an answer.
+fn one(instance: &Instance, request: &Request) -> anyhow::Result<Value> {
+    let mut answer = Value::Null;
+    let absent = ask(instance, request, |line| {
+        answer = line;
+        false
+    })?;
+    absent.map_or(Ok(answer), |error| Err(error.into()))
+}
+
+/// The SIDs, as `route show` has them, with what was counted. Needs a daemon.
+pub fn all(instance: &Instance, view: &View) -> anyhow::Result<Vec<Value>> {
+    let counts: Vec<SidCount> = serde_json::from_value(one(instance, &Request::Sids)?)?;
+    let memory = view.memory();
+    let reader = Reader::new(memory.words())?;
+    let mut sids = Vec::new();
+    let request = Request::Show { family: Some(6), prefix: None, local: true, table: None, vrf: None };
+    let absent = ask(instance, &request, |mut route| {
+        if route.get("encap").is_none_or(|encap| encap != "seg6local") {
+            return true;
+        }
+        let address = route.get("dst").and_then(Value::as_str).and_then(|dst| dst.split('/').next());
+        let address: Option<Ipv6Addr> = address.and_then(|address| address.parse().ok());
+        let id = address.and_then(|address| reader.lookup6(TABLE6, address.into()));
+        if let Some(count) = counts.iter().find(|count| Some(count.id) == id) {
+            route["packets"] = count.packets.into();
+            route["bytes"] = count.bytes.into();
+            route["errors"] = count.errors.into();
+        }
+        sids.push(route);
+        true
+    })?;
+    absent.map_or(Ok(sids), |error| Err(error.into()))
+}
+
 /// A SID in words.
 fn line(sid: &Value) -> String {
     let mut line = route::text(sid);
+    let count = |key: &str| sid.get(key).and_then(Value::as_u64);
+    if let (Some(packets), Some(bytes), Some(errors)) = (count("packets"), count("bytes"), count("errors")) {
+        line += &format!("  {packets} packets, {bytes} bytes, {errors} errors");
+    }
     let Some(function) = sid.get("function") else { return line };
     let word = |key: &str| function.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     line += &format!("  function {} {}", word("name"), word("kind"));

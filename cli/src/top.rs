@@ -1,9 +1,11 @@
-//! `trieline top`: packets a second, by device, verdict and filter, drawn anew every second.
+//! `trieline top`: packets a second, by device, verdict, filter and SID, drawn anew every second.
 
 use crate::look::{Names, open};
 use crate::output::Output;
+use crate::sid;
 use clap::Args;
 use serde::Serialize;
+use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -47,6 +49,7 @@ struct Picture {
     devices: Vec<Device>,
     verdicts: Vec<Rate>,
     filters: Vec<Rate>,
+    sids: Vec<Rate>,
 }
 
 #[derive(Debug, Serialize)]
@@ -66,15 +69,19 @@ struct Rate {
     rate: f64,
 }
 
+/// Packets by name, each with its kind.
+type Named = BTreeMap<String, (String, u64)>;
+
 /// Everything counted at one moment.
 struct Count {
     at: Instant,
     counters: Counters,
-    filters: BTreeMap<String, (String, u64)>,
+    filters: Named,
+    sids: Named,
 }
 
 impl Count {
-    fn take(view: &View) -> anyhow::Result<Self> {
+    fn take(instance: &Instance, view: &View) -> anyhow::Result<Self> {
         let at = Instant::now();
         let counters = view.counters()?;
         let mut filters = BTreeMap::new();
@@ -82,19 +89,29 @@ impl Count {
             let packets = view.filter_count(&filter)?.packets;
             filters.insert(filter.name, (filter.action.to_string(), packets));
         }
-        Ok(Self { at, counters, filters })
+        let word =
+            |sid: &Value, key: &str| sid.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut sids = BTreeMap::new();
+        // Without a daemon there is no list of them.
+        for sid in sid::all(instance, view).unwrap_or_default() {
+            if let Some(packets) = sid.get("packets").and_then(Value::as_u64) {
+                sids.insert(word(&sid, "dst"), (word(&sid, "behaviour"), packets));
+            }
+        }
+        Ok(Self { at, counters, filters, sids })
     }
 }
 
 /// Runs the command.
 pub fn run(args: &TopArgs, output: &Output) -> anyhow::Result<ExitCode> {
-    let view = open(&Instance::current()?)?;
+    let instance = Instance::current()?;
+    let view = open(&instance)?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;
     }
     let mut names = Names::default();
-    let mut before = Count::take(&view)?;
+    let mut before = Count::take(&instance, &view)?;
     loop {
         while before.at.elapsed().as_secs_f64() < args.interval {
             if ended.load(Ordering::Relaxed) {
@@ -102,7 +119,7 @@ pub fn run(args: &TopArgs, output: &Output) -> anyhow::Result<ExitCode> {
             }
             std::thread::sleep(TICK);
         }
-        let now = Count::take(&view)?;
+        let now = Count::take(&instance, &view)?;
         let picture = picture(&before, &now, &mut names);
         if output.json {
             output.document(&picture)?;
@@ -150,13 +167,17 @@ fn picture(before: &Count, now: &Count, names: &mut Names) -> Picture {
         })
         .collect();
     verdicts.sort_by(|one, two| two.rate.total_cmp(&one.rate));
-    let filters = now.filters.iter().map(|(name, (action, packets))| Rate {
-        name: name.clone(),
-        kind: action.clone(),
-        packets: *packets,
-        rate: rate(before.filters.get(name).map_or(0, |(_, packets)| *packets), *packets),
-    });
-    Picture { seconds, devices, verdicts, filters: filters.collect() }
+    let named = |now: &Named, before: &Named| {
+        let one = |(name, (kind, packets)): (&String, &(String, u64))| Rate {
+            name: name.clone(),
+            kind: kind.clone(),
+            packets: *packets,
+            rate: rate(before.get(name).map_or(0, |(_, packets)| *packets), *packets),
+        };
+        now.iter().map(one).collect()
+    };
+    let (filters, sids) = (named(&now.filters, &before.filters), named(&now.sids, &before.sids));
+    Picture { seconds, devices, verdicts, filters, sids }
 }
 
 fn text(picture: &Picture, output: &Output) -> Result<String, std::fmt::Error> {
@@ -168,7 +189,9 @@ fn text(picture: &Picture, output: &Output) -> Result<String, std::fmt::Error> {
         let name = format!("{}{vlan}", device.dev);
         writeln!(text, "{name:<24}{:>12.0}{:>12.0}{:>12.0}", device.forward, device.pass, device.drop)?;
     }
-    for (title, rates) in [("verdict", &picture.verdicts), ("filter", &picture.filters)] {
+    for (title, rates) in
+        [("verdict", &picture.verdicts), ("filter", &picture.filters), ("SID", &picture.sids)]
+    {
         if rates.is_empty() {
             continue;
         }

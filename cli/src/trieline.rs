@@ -74,10 +74,10 @@ enum Object {
     Filter(filter::FilterCommand),
     /// The packets that XDP handles, as they come in and as they leave, into a pcap-ng file
     Capture(capture::CaptureArgs),
-    /// SRv6 SIDs: behaviours, and functions bound to them
+    /// SRv6 SIDs: behaviours, packets, and functions bound to them
     #[command(subcommand, infer_subcommands = true)]
     Sid(sid::SidCommand),
-    /// Packets a second by device, verdict and filter, live
+    /// Packets a second by device, verdict, filter and SID, live
     Top(top::TopArgs),
     /// Prefix tables in files: prefix lists, `ip route`, MRT dumps, images
     #[command(subcommand, infer_subcommands = true)]

@@ -22,6 +22,8 @@ pub enum Request {
     },
     /// Filters and what they counted: one line, a list of [`crate::filter::FilterStatus`].
     Filters,
+    /// Packets of SRv6 endpoints: one line, a list of [`crate::status::SidCount`].
+    Sids,
     /// Functions bound to SIDs: one line, a list of [`crate::function::FunctionStatus`].
     Functions,
     /// Reads a filter's file anew, or all: one line, `{"job": NUMBER}`.

@@ -195,6 +195,19 @@ pub struct Counter {
     pub packets: u64,
 }
 
+/// Packets of an SRv6 endpoint, as the kernel's `count` of a seg6local route; those that the kernel got are not among them.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct SidCount {
+    /// The action's number, which is the value of the SID's prefix in the tables.
+    pub id: u32,
+    /// Packets sent on.
+    pub packets: u64,
+    /// Their bytes, from the outer IPv6 header on, as they came in.
+    pub bytes: u64,
+    /// Packets dropped.
+    pub errors: u64,
+}
+
 /// The counters of `counts`.
 pub fn counters(counts: &[trieline_dataplane::VerdictCount]) -> Vec<Counter> {
     counts

@@ -60,6 +60,7 @@ impl Daemon {
                 client.answer(&answer::explain(&asked, &self.mirror, &self.publisher))?;
             }
             Some(Ok(Request::Filters)) => client.answer(&self.filters.status(self.dataplane.filters()))?,
+            Some(Ok(Request::Sids)) => client.answer(&self.sids())?,
             Some(Ok(Request::Functions)) => client.answer(&self.functions.status())?,
             Some(Ok(Request::Reload { filter })) => match self.filters.reload(filter.as_deref()) {
                 Ok(job) => client.answer(&json!({ "job": job }))?,
@@ -74,6 +75,17 @@ impl Daemon {
             None => {}
         }
         client.write()
+    }
+
+    fn sids(&self) -> Vec<status::SidCount> {
+        let counts = self.dataplane.sid_counters().unwrap_or_default().into_iter();
+        let told = |(id, count): (u32, trieline_dataplane::SidCount)| status::SidCount {
+            id,
+            packets: count.packets,
+            bytes: count.bytes,
+            errors: count.errors,
+        };
+        counts.map(told).collect()
     }
 
     fn status(&mut self) -> Status {
