@@ -4,7 +4,7 @@
 use crate::status;
 use trieline_tests::bed::{Bed, Seen};
 use trieline_tests::daemon::Daemon;
-use trieline_tests::{craft, eventually, root};
+use trieline_tests::{craft, eventually, linux, root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
@@ -162,12 +162,10 @@ fn either_home_forwards() {
         return;
     }
     let bed = routed_bed();
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
-    let has_arena = (numbers.next(), numbers.next()) >= (Some(6), Some(9));
+    let has_arena = linux() >= (6, 9);
     // (1) what it chooses by itself
     let daemon = Daemon::start(&bed.node, DEVICES);
-    assert_eq!(status::home(&bed.node), if has_arena { "arena" } else { "array" }, "Linux {release}");
+    assert_eq!(status::home(&bed.node), if has_arena { "arena" } else { "array" });
     drop(daemon);
     // (2) the array, which every kernel has
     let daemon = Daemon::start(&bed.node, &format!("{DEVICES} --home array"));

@@ -30,6 +30,13 @@ pub fn root() -> bool {
     root
 }
 
+/// The running kernel's series, such as (6, 12).
+pub fn linux() -> (u32, u32) {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 /// Polls until `condition` holds or `seconds` have passed; says which.
 pub fn eventually(seconds: f64, mut condition: impl FnMut() -> bool) -> bool {
     let end = std::time::Instant::now() + std::time::Duration::from_secs_f64(seconds * patience());

@@ -2,6 +2,7 @@
 //! and in the kernel.
 
 use trieline_dataplane::{Action, Adjacency, Flavour, FlowLabel, Headend};
+use trieline_lpm::IpPrefix;
 
 use super::cases::*;
 use super::packet::*;
@@ -170,6 +171,27 @@ pub fn srv6_routes(adjacency: &Adjacency, tables: [u32; 2]) -> Vec<(String, Acti
     routes
 }
 
+/// Whether the kernel has PSP and NEXT-C-SID of End and End.X: Linux 6.6 has all.
+fn has_flavours() -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(6))
+}
+
+/// Whether a packet goes to a SID that the kernel has not.
+pub fn is_unknown_sid(input: &[u8]) -> bool {
+    if has_flavours() || input[12..14] != [0x86, 0xdd] || input.len() < 54 {
+        return false;
+    }
+    let destination = u128::from_be_bytes(input[38..54].try_into().unwrap());
+    let flavoured =
+        endpoints(&adjacency(1), [0, 1]).into_iter().filter(|(_, action, _)| action.contains("flavors"));
+    flavoured.map(|(prefix, ..)| prefix.parse().unwrap()).any(|prefix| match prefix {
+        IpPrefix::V6(prefix) => prefix.contains(destination),
+        IpPrefix::V4(_) => false,
+    })
+}
+
 /// The same in the kernel, as arguments of `ip route add` and `ip -6 route add`.
 pub fn srv6_commands() -> Vec<String> {
     let mut commands = Vec::new();
@@ -182,6 +204,7 @@ pub fn srv6_commands() -> Vec<String> {
     for (prefix, action, _) in endpoints(&adjacency(1), [0, 1]) {
         commands.push(match action.as_str() {
             "" => continue,
+            action if action.contains("flavors") && !has_flavours() => continue,
             "via" => format!("-6 route replace {prefix} via 2001:db8:66::2"),
             "blackhole" => format!("-6 route add blackhole {prefix}"),
             action => format!("-6 route add {prefix} encap seg6local action {action} dev n1"),

@@ -145,6 +145,10 @@ impl RouteMessage<'_> {
                         at += super::attribute::aligned(len.max(8));
                     }
                 }
+                RTA_ENCAP_TYPE if read_u16(value) == Some(seg6::TYPE_SEG6_LOCAL) => {
+                    key.extend_from_slice(self.destination);
+                    key.push(self.prefix_len);
+                }
                 RTA_ENCAP => {
                     key.extend_from_slice(&((value.len() as u32) << 16 | u32::from(kind)).to_ne_bytes());
                     seg6::key(value, key);
@@ -203,6 +207,8 @@ pub struct Path {
     pub nexthop: Option<u32>,
     /// The route ends at some time (router advertisements); the kernel stops using it before it says so.
     pub expires: bool,
+    /// The prefix of an SRv6 endpoint (`encap seg6local`): each is a path of its own, and its packets are counted apart.
+    pub sid: Option<(IpAddr, u8)>,
     /// The ways out; one unless multipath, none for a route that does not forward.
     pub hops: Vec<Hop>,
 }
@@ -223,6 +229,7 @@ pub fn decode_path(payload: &[u8]) -> Path {
         hop_limit: 0,
         nexthop: None,
         expires: false,
+        sid: None,
         hops: Vec::new(),
     };
     let attributes = Attributes::new(payload.get(FIXED..).unwrap_or_default());
@@ -236,6 +243,10 @@ pub fn decode_path(payload: &[u8]) -> Path {
             RTA_NH_ID => path.nexthop = read_u32(value),
             RTA_CACHEINFO => path.expires = expires(value),
             RTA_MULTIPATH => path.hops = decode_multipath(value),
+            RTA_ENCAP_TYPE if read_u16(value) == Some(seg6::TYPE_SEG6_LOCAL) => {
+                let address = attributes.clone().find(RTA_DST).and_then(read_address);
+                path.sid = address.map(|address| (address, fixed[1]));
+            }
             _ => {}
         }
     }

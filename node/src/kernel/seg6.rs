@@ -190,7 +190,8 @@ impl Behaviour {
 }
 
 const TYPE_SEG6: u16 = 5;
-const TYPE_SEG6_LOCAL: u16 = 7;
+/// `RTA_ENCAP_TYPE` of endpoints.
+pub(super) const TYPE_SEG6_LOCAL: u16 = 7;
 const ACTION_END: u32 = 1;
 const ACTION_END_X: u32 = 2;
 const ACTION_END_T: u32 = 3;
