@@ -101,7 +101,7 @@ fn neighbours_that_only_xdp_uses_stay() {
         return;
     }
     let bed = Bed::new();
-    bed.warm();
+    // Before there are neighbours: the first confirmation lasts as long as was set when it came.
     for (family, device) in [("ipv4", "n1"), ("ipv6", "n1")] {
         for (key, value) in
             [("base_reachable_time_ms", "1000"), ("gc_stale_time", "1"), ("delay_first_probe_time", "1")]
@@ -109,6 +109,7 @@ fn neighbours_that_only_xdp_uses_stay() {
             bed.node.sysctl(&format!("net.{family}.neigh.{device}.{key}"), value);
         }
     }
+    bed.warm();
     bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
     bed.node.ip("-6 route add fd50::/32 via fd00:1::2");
     let _daemon = Daemon::start(&bed.node, DEVICES);
