@@ -144,6 +144,6 @@ fn same_bytes_as_linux() {
         .sum();
     println!("{} packets, {forwarded} forwarded alike, {by_program} of them by XDP", cases.len());
     // Where a frame's buffer has no room for a header of 16 segments or more, the kernel pushes it.
-    assert!(forwarded >= 400 && by_program as usize >= forwarded - 28);
+    assert!(forwarded * 10 >= cases.len() * 6 && by_program as usize >= forwarded - 28);
     drop((receiver, image));
 }

@@ -103,9 +103,9 @@ fn a_link_down_moves_traffic() {
     goes("n1 up", (0, 5, 0));
 }
 
-/// Multipath: the first hop that is alive takes all packets.
+/// Multipath: a flow takes one of the hops that are alive.
 #[test]
-fn multipath_uses_its_first_live_hop() {
+fn multipath_leaves_dead_hops_out() {
     if !root() {
         return;
     }
@@ -116,7 +116,8 @@ fn multipath_uses_its_first_live_hop() {
     let _daemon = Daemon::start(&bed.node, DEVICES);
     // (1) both alive
     for to in ["10.50.0.1:9", "[fd50::1]:9"] {
-        assert_eq!(bed.send(to, "first hop", 5).counts(), (0, 5, 0), "to {to}");
+        let seen = bed.send(to, "either hop", 5).counts();
+        assert!([(0, 5, 0), (0, 0, 5)].contains(&seen), "to {to}: {seen:?}");
     }
     // (2) the first is gone
     bed.node.ip("link set n1 down");

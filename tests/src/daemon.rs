@@ -22,7 +22,7 @@ impl Daemon {
     #[track_caller]
     pub fn start(namespace: &Namespace, args: &str) -> Self {
         let (mut daemon, notify) = Self::spawn(namespace, args);
-        let end = Instant::now() + Duration::from_secs_f64(20.0 * patience());
+        let end = Instant::now() + Duration::from_secs_f64(60.0 * patience());
         let mut message = [0u8; 512];
         loop {
             let length = notify.recv(&mut message).unwrap_or(0);
