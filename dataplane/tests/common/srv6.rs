@@ -276,10 +276,14 @@ fn endpoint_cases() -> Vec<Case> {
     let frame = |packet: &[u8]| Frame::new(packet.to_vec()).bytes();
     let v4 = ipv4(SOURCE4, "198.51.100.1", 64);
     let v6 = ipv6(SOURCE6, "2001:db8:1::1", 64);
-    let udp = &ipv6(SOURCE6, "2001:db8:1::1", 64)[40..];
-    for (next, what, inner) in
-        [(4, "IPv4", &v4[..]), (41, "IPv6", &v6[..]), (17, "UDP", udp), (143, "frame", &frame(&v4))]
-    {
+    // The checksum of what lies under no further header is over the last segment (RFC 8200, 8.1).
+    let inner = |next, last: &str| match next {
+        4 => v4.clone(),
+        41 => v6.clone(),
+        143 => frame(&v4),
+        _ => ipv6("2001:db8::5", last, 64)[40..].to_vec(),
+    };
+    for (next, what) in [(4, "IPv4"), (41, "IPv6"), (17, "UDP"), (143, "frame")] {
         for (sid, name, verdict) in [
             ("fd00:a::10", "End", "end"),
             ("fd00:a::11", "End with PSP", "end"),
@@ -289,6 +293,7 @@ fn endpoint_cases() -> Vec<Case> {
             for n in [2, 3, 9, 17] {
                 // The SID itself, then the others.
                 let path: Vec<String> = [sid.to_owned()].into_iter().chain(segments(n - 1)).collect();
+                let inner = &inner(next, &path[n - 1]);
                 for left in [1, n - 1] {
                     let packet = at(sid, &path, left, next, 17, inner);
                     let to = &path[n - left];
