@@ -2,7 +2,7 @@
 //! those that come and go, and names what else XDP does not do.
 
 use serde_json::Value;
-use trieline_tests::bed::Bed;
+use trieline_tests::bed::{Bed, Counts, until_counts};
 use trieline_tests::command::{run, run_with};
 use trieline_tests::daemon::{Daemon, Leftovers, status, trieline};
 use trieline_tests::namespace::Namespace;
@@ -10,14 +10,6 @@ use trieline_tests::{craft, eventually, root, skip};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const MARKER: &[u8] = b"beside";
-
-fn routed_bed() -> Bed {
-    let bed = Bed::new();
-    bed.warm();
-    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
-    bed.node.ip("-6 route add fd50::/32 via fd00:1::2");
-    bed
-}
 
 /// Whether a tool is there and its kernel's side too. Says what is missing when not.
 fn has(namespace: &Namespace, probe: &str) -> bool {
@@ -46,13 +38,8 @@ fn ipv6() -> Vec<u8> {
 
 /// Waits until a packet goes as expected: (passed, sink, side).
 #[track_caller]
-fn becomes(bed: &Bed, what: &str, packet: &[u8], counts: (usize, usize, usize)) {
-    let mut last = None;
-    let equal = eventually(8.0, || {
-        last = Some(bed.send_ip(packet, MARKER).counts());
-        last == Some(counts)
-    });
-    assert!(equal, "{what}: expected {counts:?}, last seen {last:?} (passed, sink, side)");
+fn becomes(bed: &Bed, what: &str, packet: &[u8], counts: Counts) {
+    until_counts(what, counts, || bed.send_ip(packet, MARKER).counts());
 }
 
 /// What `node status` names: kind, words, whether packets are passed because of it.
@@ -69,7 +56,7 @@ fn the_daemon_does_not_start_past_forward_rules() {
     if !root() {
         return;
     }
-    let bed = routed_bed();
+    let bed = Bed::routed();
     if !has(&bed.node, "nft list ruleset") {
         return;
     }
@@ -127,7 +114,7 @@ fn forward_rules_that_come_later_are_met() {
     if !root() {
         return;
     }
-    let bed = routed_bed();
+    let bed = Bed::routed();
     if !has(&bed.node, "nft list ruleset") {
         return;
     }
@@ -181,7 +168,7 @@ fn rules_of_the_legacy_iptables_are_met() {
     if !root() {
         return;
     }
-    let bed = routed_bed();
+    let bed = Bed::routed();
     for (tool, packet, family) in [("iptables-legacy", ipv4(), 0), ("ip6tables-legacy", ipv6(), 1)] {
         if !has(&bed.node, &format!("{tool} -w -S FORWARD")) {
             continue;
@@ -224,7 +211,7 @@ fn what_decides_nothing_is_named() {
     if !root() {
         return;
     }
-    let bed = routed_bed();
+    let bed = Bed::routed();
     if !has(&bed.node, "tc qdisc add dev n1 root tbf rate 1gbit burst 64kb latency 50ms") {
         return;
     }

@@ -12,10 +12,7 @@ use trieline_tests::{craft, eventually, root};
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
 fn routed_bed() -> Bed {
-    let bed = Bed::new();
-    bed.warm();
-    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
-    bed.node.ip("-6 route add fd50::/32 via fd00:1::2");
+    let bed = Bed::routed();
     bed.node.ip("route add 10.60.0.0/16 encap seg6 mode encap segs fd50::e dev n1");
     bed.node.ip("route add blackhole 10.51.0.0/16");
     bed

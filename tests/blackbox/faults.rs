@@ -26,10 +26,7 @@ fn killed_at_random_a_hundred_times() {
     if !root() {
         return;
     }
-    let bed = Bed::new();
-    bed.warm();
-    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
-    bed.node.ip("-6 route add fd50::/32 via fd00:1::2");
+    let bed = Bed::routed();
     bed.sink.ip("addr add 10.50.0.1/32 dev lo");
     bed.sink.ip("-6 addr add fd50::1/128 dev lo nodad");
     let fill: String =

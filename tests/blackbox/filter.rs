@@ -39,10 +39,7 @@ const THREATS: &str =
     "[[filter]]\nname = \"threats\"\nfile = \"threats\"\nmatch = \"source\"\naction = \"drop\"\n";
 
 fn routed_bed() -> Bed {
-    let bed = Bed::new();
-    bed.warm();
-    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
-    bed.node.ip("-6 route add fd50::/32 via fd00:1::2");
+    let bed = Bed::routed();
     bed.sink.ip("addr add 10.50.0.1/32 dev lo");
     bed
 }

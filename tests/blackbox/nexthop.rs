@@ -8,16 +8,6 @@ use trieline_tests::{craft, eventually, root};
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const ROUTES: u32 = 5000;
 
-#[track_caller]
-fn becomes(bed: &Bed, what: &str, to: &str, counts: (usize, usize, usize)) {
-    let mut last = None;
-    let equal = eventually(8.0, || {
-        last = Some(bed.send(to, what, 5).counts());
-        last == Some(counts)
-    });
-    assert!(equal, "{what}: to {to} expected {counts:?}, last seen {last:?} (passed, sink, side)");
-}
-
 /// An object that is replaced moves all of its routes, with no dump; whether routes tell their next hops or only the object's
 /// number.
 #[test]
@@ -41,26 +31,26 @@ fn objects_move_their_routes() {
         bed.node.ip("route add 10.90.0.0/16 nhid 2");
         let _daemon = Daemon::start(&bed.node, DEVICES);
         for to in ["10.50.0.1:9", "10.40.9.1:9", "[fd50::1]:9", "10.90.0.1:9"] {
-            becomes(&bed, "by object", to, (0, 5, 0));
+            bed.becomes("by object", to, (0, 5, 0));
         }
         // (1) another way out, for all that use it
         let dumps = status(&bed.node)["resyncs"].clone();
         bed.node.ip("nexthop replace id 1 via 10.2.0.2 dev n2");
         bed.node.ip("-6 nexthop replace id 2 via fd00:2::2 dev n2");
         for to in ["10.50.0.1:9", "10.40.9.1:9", "[fd50::1]:9", "10.90.0.1:9"] {
-            becomes(&bed, "replaced", to, (0, 0, 5));
+            bed.becomes("replaced", to, (0, 0, 5));
         }
         // (2) as a group's member
         bed.node.ip("nexthop add id 9 group 1");
         bed.node.ip("route add 10.91.0.0/16 nhid 9");
-        becomes(&bed, "group", "10.91.0.1:9", (0, 0, 5));
+        bed.becomes("group", "10.91.0.1:9", (0, 0, 5));
         bed.node.ip("nexthop replace id 1 via 10.1.0.2 dev n1");
-        becomes(&bed, "member replaced", "10.91.0.1:9", (0, 5, 0));
-        becomes(&bed, "replaced again", "10.40.9.1:9", (0, 5, 0));
+        bed.becomes("member replaced", "10.91.0.1:9", (0, 5, 0));
+        bed.becomes("replaced again", "10.40.9.1:9", (0, 5, 0));
         assert_eq!(status(&bed.node)["resyncs"], dumps, "compat {compat}: routes were asked for anew");
         // (3) gone, with its routes
         bed.node.ip("nexthop del id 1");
-        becomes(&bed, "deleted", "10.40.9.1:9", (5, 0, 0));
+        bed.becomes("deleted", "10.40.9.1:9", (5, 0, 0));
     }
 }
 
@@ -81,8 +71,8 @@ fn next_hops_of_every_kind() {
         bed.node.ip(line);
     }
     let _daemon = Daemon::start(&bed.node, DEVICES);
-    becomes(&bed, "IPv6 next hop", "10.52.0.1:9", (0, 5, 0));
-    becomes(&bed, "onlink", "10.53.0.1:9", (0, 0, 5));
+    bed.becomes("IPv6 next hop", "10.52.0.1:9", (0, 5, 0));
+    bed.becomes("onlink", "10.53.0.1:9", (0, 0, 5));
     let marker = b"so long";
     let payload =
         |len: usize| marker.iter().copied().chain(std::iter::repeat(0)).take(len).collect::<Vec<_>>();

@@ -7,42 +7,23 @@ use trieline_tests::{craft, eventually, root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
-fn routed_bed() -> Bed {
-    let bed = Bed::new();
-    bed.warm();
-    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
-    bed.node.ip("-6 route add fd50::/32 via fd00:1::2");
-    bed
-}
-
-/// Waits until packets to `to` go as expected: (passed, sink, side).
-#[track_caller]
-fn becomes(bed: &Bed, what: &str, to: &str, counts: (usize, usize, usize)) {
-    let mut last = None;
-    let equal = eventually(8.0, || {
-        last = Some(bed.send(to, what, 5).counts());
-        last == Some(counts)
-    });
-    assert!(equal, "{what}: to {to} expected {counts:?}, last seen {last:?} (passed, sink, side)");
-}
-
 /// The switch of a whole family, and of one device.
 #[test]
 fn forwarding_switched_off_is_off() {
     if !root() {
         return;
     }
-    let bed = routed_bed();
+    let bed = Bed::routed();
     let _daemon = Daemon::start(&bed.node, DEVICES);
     for (key, to) in [
         ("net.ipv4.ip_forward", "10.50.0.1:9"),
         ("net.ipv6.conf.all.forwarding", "[fd50::1]:9"),
         ("net.ipv4.conf.n0.forwarding", "10.50.0.1:9"),
     ] {
-        becomes(&bed, "on", to, (0, 5, 0));
+        bed.becomes("on", to, (0, 5, 0));
         // (1) off: the kernel gets the packets and does not forward them
         bed.node.sysctl(key, "0");
-        becomes(&bed, "off", to, (5, 0, 0));
+        bed.becomes("off", to, (5, 0, 0));
         let address = if to.starts_with('[') { "fd50::1" } else { "10.50.0.1" };
         let says = || trieline(&bed.node, &format!("route get {address}")).stdout;
         // Off on one device is still on for the others.
@@ -51,7 +32,7 @@ fn forwarding_switched_off_is_off() {
         }
         // (2) on again. The kernel forgets routers' settings meanwhile, not routes.
         bed.node.sysctl(key, "1");
-        becomes(&bed, "on again", to, (0, 5, 0));
+        bed.becomes("on again", to, (0, 5, 0));
     }
 }
 
@@ -61,7 +42,7 @@ fn reverse_path_filters_hold() {
     if !root() {
         return;
     }
-    let bed = routed_bed();
+    let bed = Bed::routed();
     let _daemon = Daemon::start(&bed.node, DEVICES);
     let spoofed = craft::ipv4("10.2.0.9", "10.50.0.1", b"not my address", |_| {});
     let unrouted = craft::ipv4("192.0.2.9", "10.50.0.1", b"nobody's address", |_| {});
@@ -92,20 +73,20 @@ fn policy_rules_are_followed() {
     if !root() {
         return;
     }
-    let bed = routed_bed();
+    let bed = Bed::routed();
     bed.node.ip("route add 10.50.0.0/16 via 10.2.0.2 table 100");
     let _daemon = Daemon::start(&bed.node, DEVICES);
-    becomes(&bed, "no rule", "10.50.0.1:9", (0, 5, 0));
+    bed.becomes("no rule", "10.50.0.1:9", (0, 5, 0));
     bed.node.ip("rule add from 10.0.0.2 table 100");
-    becomes(&bed, "rule", "10.50.0.1:9", (0, 0, 5));
+    bed.becomes("rule", "10.50.0.1:9", (0, 0, 5));
     bed.node.ip("route change 10.50.0.0/16 via 10.1.0.2 table 100");
-    becomes(&bed, "its route", "10.50.0.1:9", (0, 5, 0));
+    bed.becomes("its route", "10.50.0.1:9", (0, 5, 0));
     bed.node.ip("route change 10.50.0.0/16 via 10.2.0.2 table 100");
-    becomes(&bed, "its route again", "10.50.0.1:9", (0, 0, 5));
+    bed.becomes("its route again", "10.50.0.1:9", (0, 0, 5));
     // The other family is not concerned.
-    becomes(&bed, "rule", "[fd50::1]:9", (0, 5, 0));
+    bed.becomes("rule", "[fd50::1]:9", (0, 5, 0));
     bed.node.ip("rule del from 10.0.0.2 table 100");
-    becomes(&bed, "no rule again", "10.50.0.1:9", (0, 5, 0));
+    bed.becomes("no rule again", "10.50.0.1:9", (0, 5, 0));
 }
 
 /// A route for one type of service: its prefix is the kernel's, which tells the packets apart.
@@ -114,7 +95,7 @@ fn routes_by_type_of_service_are_the_kernels() {
     if !root() {
         return;
     }
-    let bed = routed_bed();
+    let bed = Bed::routed();
     bed.node.ip("route add 10.50.7.0/24 tos 0x10 via 10.2.0.2");
     let _daemon = Daemon::start(&bed.node, DEVICES);
     let packet =
@@ -122,5 +103,5 @@ fn routes_by_type_of_service_are_the_kernels() {
     assert_eq!(bed.send_ip(&packet(0x10), b"which service").counts(), (1, 0, 1));
     assert_eq!(bed.send_ip(&packet(0), b"which service").counts(), (1, 1, 0));
     // Beside it XDP forwards.
-    becomes(&bed, "beside", "10.50.8.1:9", (0, 5, 0));
+    bed.becomes("beside", "10.50.8.1:9", (0, 5, 0));
 }

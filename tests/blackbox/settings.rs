@@ -1,7 +1,7 @@
 //! Settings beside the routes that change what the kernel does with a packet: MTUs of one family, IPsec policies, what outer
 //! headers are made from. Each is set before the daemon starts or while it runs; packets fare as through the kernel alone.
 
-use trieline_tests::bed::{Bed, Seen};
+use trieline_tests::bed::{Bed, Counts, Seen, until_counts};
 use trieline_tests::daemon::{Daemon, status};
 use trieline_tests::{craft, eventually, root};
 
@@ -9,23 +9,15 @@ const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const MARKER: &[u8] = b"as set";
 
 fn routed_bed() -> Bed {
-    let bed = Bed::new();
-    bed.warm();
-    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
-    bed.node.ip("-6 route add fd50::/32 via fd00:1::2");
+    let bed = Bed::routed();
     bed.node.ip("-6 route add fd00:e::/32 via fd00:1::2");
     bed
 }
 
 /// Waits until a packet goes as expected: (passed, sink, side).
 #[track_caller]
-fn becomes(bed: &Bed, what: &str, packet: &[u8], counts: (usize, usize, usize)) {
-    let mut last = None;
-    let equal = eventually(8.0, || {
-        last = Some(bed.send_ip(packet, MARKER).counts());
-        last == Some(counts)
-    });
-    assert!(equal, "{what}: expected {counts:?}, last seen {last:?} (passed, sink, side)");
+fn becomes(bed: &Bed, what: &str, packet: &[u8], counts: Counts) {
+    until_counts(what, counts, || bed.send_ip(packet, MARKER).counts());
 }
 
 fn hex(frames: &[Vec<u8>]) -> Vec<String> {

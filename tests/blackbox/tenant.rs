@@ -72,16 +72,6 @@ fn bed() -> Bed {
     bed
 }
 
-#[track_caller]
-fn becomes(bed: &Bed, what: &str, to: &str, counts: (usize, usize, usize)) {
-    let mut last = None;
-    let equal = eventually(8.0, || {
-        last = Some(bed.send(to, what, 5).counts());
-        last == Some(counts)
-    });
-    assert!(equal, "{what}: to {to} expected {counts:?}, last seen {last:?} (passed, sink, side)");
-}
-
 fn dropped(bed: &Bed) -> u64 {
     let counters = status(&bed.node)["counters"].as_array().cloned().unwrap_or_default();
     let tenant = counters.iter().find(|counter| counter["name"] == "tenant");
@@ -97,21 +87,21 @@ fn a_declared_table_alone_decides() {
     let (directory, args) = configured(TENANTS);
     let daemon = Daemon::start(&bed.node, &args);
     // (1) the tenant's routes, not main's
-    becomes(&bed, "own route", "10.50.0.1:9", (0, 5, 0));
-    becomes(&bed, "own route", "[fd50::1]:9", (0, 5, 0));
+    bed.becomes("own route", "10.50.0.1:9", (0, 5, 0));
+    bed.becomes("own route", "[fd50::1]:9", (0, 5, 0));
     // a next hop that is forgotten is asked for, though the kernel gets no packet
     bed.node.ip("neigh del 10.1.0.2 dev n1");
-    becomes(&bed, "next hop asked for", "10.50.0.1:9", (0, 5, 0));
+    bed.becomes("next hop asked for", "10.50.0.1:9", (0, 5, 0));
     // (2) what it has no route for, though main has, goes nowhere
     let before = dropped(&bed);
     for to in ["10.60.0.1:9", "[fd60::1]:9"] {
-        becomes(&bed, "main's route", to, (0, 0, 0));
+        bed.becomes("main's route", to, (0, 0, 0));
     }
     assert!(dropped(&bed) >= before + 10, "not counted: {before}, then {}", dropped(&bed));
     // (3) its default route leads to another tenant's table, there to a device or a VLAN
-    becomes(&bed, "cluster", "10.70.0.1:9", (0, 5, 0));
-    becomes(&bed, "cluster", "[fd70::1]:9", (0, 5, 0));
-    becomes(&bed, "cluster's VLAN", "10.71.0.1:9", (0, 5, 0));
+    bed.becomes("cluster", "10.70.0.1:9", (0, 5, 0));
+    bed.becomes("cluster", "[fd70::1]:9", (0, 5, 0));
+    bed.becomes("cluster's VLAN", "10.71.0.1:9", (0, 5, 0));
     let told = trieline(&bed.node, "-j route get 10.71.0.1 --iif n0").json();
     assert_eq!(
         (&told[0]["table"], &told[0]["vlan"], &told[0]["through"], &told[0]["action"]),
@@ -145,8 +135,8 @@ fn a_declared_table_alone_decides() {
         run(&format!("kill -HUP {}", daemon.pid())).ok();
     };
     reload("devices = [\"n0\", \"n1\", \"n2\"]\n");
-    becomes(&bed, "no tenants", "10.50.0.1:9", (0, 0, 5));
-    becomes(&bed, "no tenants", "10.60.0.1:9", (0, 0, 5));
+    bed.becomes("no tenants", "10.50.0.1:9", (0, 0, 5));
+    bed.becomes("no tenants", "10.60.0.1:9", (0, 0, 5));
     reload(&TENANTS.replace("table = 100", "table = 254"));
     assert!(
         eventually(5.0, || daemon.log().contains("line 5: vrf red: table 254 is main")),
@@ -155,10 +145,10 @@ fn a_declared_table_alone_decides() {
     );
     reload(&TENANTS.replace("\"n2\"", "\"n9\""));
     assert!(eventually(5.0, || daemon.log().contains("n9: no such device")), "{}", daemon.log());
-    becomes(&bed, "as it was", "10.50.0.1:9", (0, 0, 5));
+    bed.becomes("as it was", "10.50.0.1:9", (0, 0, 5));
     reload(TENANTS);
-    becomes(&bed, "tenants again", "10.50.0.1:9", (0, 5, 0));
-    becomes(&bed, "tenants again", "10.60.0.1:9", (0, 0, 0));
+    bed.becomes("tenants again", "10.50.0.1:9", (0, 5, 0));
+    bed.becomes("tenants again", "10.60.0.1:9", (0, 0, 0));
 }
 
 /// A daemon that takes over finds tables and rules of the one before, and never mixes them up with its own.
@@ -172,9 +162,9 @@ fn a_successor_keeps_tenants_apart() {
     let (_directory, args) = configured(TENANTS);
     let mut daemon = Daemon::start(&bed.node, &args);
     for round in 0..3 {
-        becomes(&bed, "own route", "10.50.0.1:9", (0, 5, 0));
-        becomes(&bed, "main's route", "10.60.0.1:9", (0, 0, 0));
-        becomes(&bed, "cluster's VLAN", "10.71.0.1:9", (0, 5, 0));
+        bed.becomes("own route", "10.50.0.1:9", (0, 5, 0));
+        bed.becomes("main's route", "10.60.0.1:9", (0, 0, 0));
+        bed.becomes("cluster's VLAN", "10.71.0.1:9", (0, 5, 0));
         // another table on top: numbers are given out in another order
         let table = 50 - round;
         bed.node.ip(&format!("route add 10.50.0.0/16 via 10.2.0.2 table {table}"));

@@ -45,16 +45,6 @@ fn bed() -> Bed {
     bed
 }
 
-#[track_caller]
-fn becomes(bed: &Bed, what: &str, to: &str, counts: (usize, usize, usize)) {
-    let mut last = None;
-    let equal = eventually(10.0, || {
-        last = Some(bed.send(to, what, 5).counts());
-        last == Some(counts)
-    });
-    assert!(equal, "{what}: to {to} expected {counts:?}, last seen {last:?} (passed, sink, side)");
-}
-
 #[test]
 #[ignore = "needs VRF devices: run in tests/vm"]
 fn a_vrf_behind_a_vrf() {
@@ -68,7 +58,7 @@ fn a_vrf_behind_a_vrf() {
     }
     let _daemon = Daemon::start(&bed.node, DEVICES);
     for to in ["10.50.0.1:9", "[fd50::1]:9"] {
-        becomes(&bed, "red, then cluster", to, (0, 5, 0));
+        bed.becomes("red, then cluster", to, (0, 5, 0));
     }
     // (2) the same prefix is another tenant's, or nobody's
     let told = trieline(&bed.node, "-j route get 10.50.0.1 --iif n2").json();
@@ -83,11 +73,11 @@ fn a_vrf_behind_a_vrf() {
     let kernel = bed.send("10.50.0.1:9", "what the kernel says", 5);
     println!("without the route: {:?}", kernel.counts());
     bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2 table 200");
-    becomes(&bed, "back again", "10.50.0.1:9", (0, 5, 0));
+    bed.becomes("back again", "10.50.0.1:9", (0, 5, 0));
     // (4) a device leaves its VRF
     bed.node.ip("link set n0 nomaster");
     bed.node.run("ping -c 1 -W 2 10.0.0.2").ok();
-    becomes(&bed, "no VRF", "10.50.0.1:9", (0, 0, 5));
+    bed.becomes("no VRF", "10.50.0.1:9", (0, 0, 5));
     assert!(trieline(&bed.node, "route show --vrf cluster").ok().contains("10.50.0.0/16"));
 }
 

@@ -58,6 +58,21 @@ impl Bed {
         bed
     }
 
+    /// The topology with neighbours resolved, and routes through the sink: 10.50.0.0/16 and fd50::/32.
+    pub fn routed() -> Self {
+        let bed = Self::new();
+        bed.warm();
+        bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
+        bed.node.ip("-6 route add fd50::/32 via fd00:1::2");
+        bed
+    }
+
+    /// Waits until packets to `to` go as expected.
+    #[track_caller]
+    pub fn becomes(&self, what: &str, to: &str, counts: Counts) {
+        until_counts(&format!("{what}: to {to}"), counts, || self.send(to, what, 5).counts());
+    }
+
     fn link(&self, there: &Namespace, far: (&str, &str), near: (&str, &str), net: u8, hosts: (u8, u8)) {
         self.node.ip(&format!(
             "link add {} address 02:00:00:00:00:{} type veth peer name {} address 02:00:00:00:00:{} netns {}",
@@ -140,9 +155,23 @@ pub struct Seen {
     pub side: Vec<Vec<u8>>,
 }
 
+/// Frames that the node's kernel got, that arrived at the sink, that arrived at the side.
+pub type Counts = (usize, usize, usize);
+
+/// Sends again and again until the frames go as expected.
+#[track_caller]
+pub fn until_counts(what: &str, counts: Counts, send: impl Fn() -> Counts) {
+    let mut last = None;
+    let equal = eventually(10.0, || {
+        last = Some(send());
+        last == Some(counts)
+    });
+    assert!(equal, "{what}: expected {counts:?}, last seen {last:?} (passed, sink, side)");
+}
+
 impl Seen {
     /// How many frames were passed, arrived at the sink, arrived at the side.
-    pub fn counts(&self) -> (usize, usize, usize) {
+    pub fn counts(&self) -> Counts {
         (self.passed.len(), self.sink.len(), self.side.len())
     }
 }
