@@ -154,7 +154,7 @@ fn what_is_refused_says_why() {
             let error = tables.load(common::open_deferred(home)).unwrap_err().to_string();
             assert!(error.contains("`deferred` (tc) calls bpf_wq_set_callback_impl"), "{error}");
         } else {
-            println!("SKIP: this kernel has no bpf_wq");
+            println!("EXPECTED SKIP: bpf_wq: this kernel has none (Linux 6.10 or newer)");
         }
         // What is pinned is something else, or an image of another version.
         let fs = BpfFs::mount();
