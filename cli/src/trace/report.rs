@@ -31,6 +31,8 @@ pub struct Report<'a> {
     pub elapsed: Duration,
     /// How messages were joined.
     pub by: By,
+    /// What the outputs have to say.
+    pub notes: &'a [String],
 }
 
 impl Report<'_> {
@@ -87,6 +89,9 @@ impl Report<'_> {
             "{} records lost, {} events missed, {} late",
             self.seen.lost, self.seen.missed, self.seen.late
         );
+        for note in self.notes {
+            let _ = writeln!(text, "{note}");
+        }
         let is_whole = self.seen == Seen::default();
         let _ = writeln!(text, "{}", if is_whole { lost } else { output.bad(&lost) });
         text
@@ -152,6 +157,7 @@ impl Report<'_> {
             "lost": self.seen.lost,
             "missed": self.seen.missed,
             "late": self.seen.late,
+            "notes": self.notes,
         })
     }
 }

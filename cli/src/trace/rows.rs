@@ -1,12 +1,11 @@
 //! One line for each message, as comma-separated values or as JSON.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::io::Write;
 
-use anyhow::Context as _;
 use serde::Serialize;
 use trieline_trace::Message;
+
+use super::files::Format;
 
 /// Times are CLOCK_MONOTONIC; `inside_ns` is T2.
 #[derive(Serialize)]
@@ -65,42 +64,38 @@ impl Row {
     }
 }
 
-/// The files that were asked for.
-pub struct Rows {
-    csv: Option<BufWriter<File>>,
-    jsonl: Option<BufWriter<File>>,
-}
+/// Comma-separated values.
+pub struct Csv;
 
-impl Rows {
-    /// Opens them before anything is traced.
-    pub fn create(csv: Option<&Path>, jsonl: Option<&Path>) -> anyhow::Result<Rows> {
-        let create = |path: &Path| {
-            File::create(path).map(BufWriter::new).with_context(|| format!("writing {}", path.display()))
-        };
-        let mut rows = Rows { csv: csv.map(create).transpose()?, jsonl: jsonl.map(create).transpose()? };
-        if let Some(out) = &mut rows.csv {
-            writeln!(out, "{COLUMNS}")?;
-        }
-        Ok(rows)
+impl Format for Csv {
+    fn begin(&mut self, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        Ok(writeln!(out, "{COLUMNS}")?)
     }
 
-    /// Writes a message to each.
-    pub fn write(&mut self, message: &Message) -> anyhow::Result<()> {
-        if let Some(out) = &mut self.csv {
-            Row::from(message).csv(out).context("writing the messages' file")?;
-        }
-        if let Some(out) = &mut self.jsonl {
-            serde_json::to_writer(&mut *out, &Row::from(message)).context("writing the messages' file")?;
-            out.write_all(b"\n")?;
-        }
+    fn message(&mut self, message: &Message, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        Ok(Row::from(message).csv(out)?)
+    }
+
+    fn end(&mut self, _: &mut Vec<u8>) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// JSON, a line each.
+pub struct JsonLines;
+
+impl Format for JsonLines {
+    fn begin(&mut self, _: &mut Vec<u8>) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// Ends the files.
-    pub fn finish(&mut self) -> anyhow::Result<()> {
-        for out in [&mut self.csv, &mut self.jsonl].into_iter().flatten() {
-            out.flush().context("writing the messages' file")?;
-        }
+    fn message(&mut self, message: &Message, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        serde_json::to_writer(&mut *out, &Row::from(message))?;
+        out.push(b'\n');
+        Ok(())
+    }
+
+    fn end(&mut self, _: &mut Vec<u8>) -> anyhow::Result<()> {
         Ok(())
     }
 }

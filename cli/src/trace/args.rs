@@ -1,0 +1,138 @@
+//! The command line of `trieline trace`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use trieline_trace::{Cgroup, Filter, IdAt, Leaves, Options, Rung, Transport};
+
+use super::outputs::OutputArgs;
+
+/// Follow messages through unmodified processes: from the receive to the send that it led to
+#[derive(Args, Debug)]
+#[command(
+    infer_subcommands = true,
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+B is the receive, as the kernel has copied the message; C is the device's queue (UDP, TCP) or the end of the send (Unix sockets, --done).
+T2 is the time from B to C: in the process. What cannot be told is counted, not guessed: see docs/trace.md.
+It needs root. Exit codes: 0 done; 1 failed, or records were lost under --strict; 2 the command line is wrong."
+)]
+pub struct TraceArgs {
+    #[command(subcommand)]
+    pub command: Option<TraceCommand>,
+    #[command(flatten)]
+    pub what: What,
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub duration: Option<Duration>,
+    /// End after so many messages
+    #[arg(long, value_name = "N", conflicts_with = "histogram")]
+    pub count: Option<u64>,
+    /// Fail when records were lost
+    #[arg(long)]
+    pub strict: bool,
+    /// Do not measure the tracer's own cost first, which takes a second
+    #[arg(long)]
+    pub no_cost: bool,
+    #[command(flatten)]
+    pub outputs: OutputArgs,
+    /// Run this command and trace it and its children
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pid", "comm", "cgroup"])]
+    pub child: Vec<String>,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum TraceCommand {
+    /// Measure what the tracer costs here: a message of a traced process, and of any other
+    Calibrate(What),
+}
+
+/// What is traced, and how.
+#[derive(Args, Debug, Clone)]
+pub struct What {
+    /// Trace this process; may be given several times
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Vec<u32>,
+    /// Also its descendants, up to four generations
+    #[arg(long, requires = "pid")]
+    pub children: bool,
+    /// Trace processes of this name (/proc/PID/comm)
+    #[arg(long, value_name = "NAME")]
+    pub comm: Option<String>,
+    /// Trace processes of this cgroup and below it: a directory, in full or below /sys/fs/cgroup
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+    /// Only sockets with this local or remote port
+    #[arg(long, value_name = "N")]
+    pub port: Option<u16>,
+    /// Only these transports, several with commas between: udp, tcp, unix-stream, unix-datagram
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = transport)]
+    pub transport: Vec<Transport>,
+    /// Join by an id in the message, BYTES (1 to 8) at OFFSET, instead of by the thread; RECEIVED/SENT:BYTES where it is sent at
+    /// another offset
+    #[arg(long, value_name = "OFFSET:BYTES")]
+    pub id: Option<IdAt>,
+    /// C is the end of the send, not the device's queue
+    #[arg(long)]
+    pub done: bool,
+    /// Count times into histograms in the kernel, and note no messages: T2 ends at the first send, whichever socket it is by
+    #[arg(long, conflicts_with = "id")]
+    pub histogram: bool,
+    /// Only these hooks: functions, sockets or system-calls [default: the first that the kernel accepts]
+    #[arg(long, value_name = "NAME", value_parser = rung)]
+    pub hooks: Option<Rung>,
+    /// Records that each CPU's ring holds: a power of two
+    #[arg(long, value_name = "N", default_value_t = 1 << 16, value_parser = slots)]
+    pub ring: u32,
+}
+
+/// Seconds above 0.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0);
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or("expected seconds above 0".into())
+}
+
+fn transport(text: &str) -> Result<Transport, String> {
+    let found = Transport::ALL.into_iter().find(|transport| transport.name() == text);
+    found.ok_or_else(|| format!("expected one of {}", Transport::ALL.map(Transport::name).join(", ")))
+}
+
+fn rung(text: &str) -> Result<Rung, String> {
+    let found = Rung::ALL.into_iter().find(|rung| rung.name() == text);
+    found.ok_or_else(|| format!("expected one of {}", Rung::ALL.map(Rung::name).join(", ")))
+}
+
+fn slots(text: &str) -> Result<u32, String> {
+    let slots =
+        text.parse().ok().filter(|slots: &u32| slots.is_power_of_two() && (16..=1 << 24).contains(slots));
+    slots.ok_or("expected a power of two from 16 to 16777216".into())
+}
+
+impl What {
+    /// For the tracer.
+    pub fn options(&self) -> anyhow::Result<Options> {
+        let mut filter = Filter {
+            processes: self.pid.clone(),
+            descendants: self.children,
+            comm: self.comm.clone(),
+            cgroup: self.cgroup.as_deref().map(Cgroup::open).transpose()?,
+            port: self.port,
+            ..Filter::default()
+        };
+        if !self.transport.is_empty() {
+            filter.transports.clone_from(&self.transport);
+        }
+        let leaves = if self.done { Leaves::Done } else { Leaves::Queue };
+        Ok(Options {
+            id: self.id,
+            leaves,
+            slots: self.ring,
+            rung: self.hooks,
+            histogram: self.histogram,
+            ..Options::new(filter)
+        })
+    }
+}
