@@ -1,9 +1,11 @@
 //! The daemon: takes the kernel's state over, follows it, answers commands.
 
 mod beside;
+mod follow;
 mod reload;
 mod serve;
 mod sets;
+mod tick;
 
 use crate::answer::Cursor;
 use crate::bypass::Watch;
@@ -12,17 +14,14 @@ use crate::filter::{self, Filters};
 use crate::function::{self, Functions};
 use crate::instance::{self, Instance};
 use crate::kernel::ethtool::Offload;
-use crate::kernel::neigh;
-use crate::kernel::socket::{Netlink, Received};
+use crate::kernel::socket::Netlink;
 use crate::mirror::{ATTEMPTS, Mirror};
 use crate::ports::Ports;
 use crate::publish::Publisher;
 use crate::status::MirrorStatus;
 use crate::tenant::Tenants;
-use crate::world::Sysctl;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
@@ -409,169 +408,6 @@ impl Daemon {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(Error::Socket(errno.into())),
         }
-    }
-
-    /// Reads queued changes: all of them, or as many as the time allows. Whether all.
-    fn read_changes(&mut self, limit: Duration) -> Result<bool, Error> {
-        let begun = Instant::now();
-        let all = loop {
-            let (mirror, counts) = (&mut self.mirror, &mut self.counts);
-            let received = self.events.changes(64, |message| {
-                counts.status.messages += 1;
-                mirror.apply(message);
-            })?;
-            if received == Received::Overrun {
-                self.counts.overruns += 1;
-                tracing::warn!("the kernel's changes came faster than they were read: asking for everything");
-                // From the overrun until the queue is empty the kernel drops every change, and says so only once. What is
-                // still queued is older than the dump.
-                let drained = Instant::now();
-                while self.events.changes(64, |_| {})? != Received::All && drained.elapsed() < TICK {}
-                self.mirror.changes.v4.doubt = true;
-                self.mirror.changes.v6.doubt = true;
-                self.mirror.dump_world(&mut self.requests)?;
-            }
-            if received == Received::All || begun.elapsed() > limit {
-                break received == Received::All;
-            }
-        };
-        self.schedule();
-        Ok(all)
-    }
-
-    /// Sets when routes in doubt are asked for.
-    fn schedule(&mut self) {
-        if !self.doubting && (self.mirror.changes.v4.doubt || self.mirror.changes.v6.doubt) {
-            self.doubting = true;
-            self.counts.status.doubts += 1;
-            // Under lasting doubt, half of the time at most goes into dumps.
-            let dump = Duration::from_secs_f64(self.counts.status.dump_ms / 1000.0);
-            let at = (Instant::now() + DOUBT).max(self.resynced + dump);
-            self.resync_at = Some(self.resync_at.map_or(at, |known| known.min(at)));
-        }
-    }
-
-    /// Asks the kernel for the routes in doubt. Changes queued before are older than the dump, changes read after it may be
-    /// in it or not: when there are any, routes may be missing, and it is asked again when it is calmer.
-    fn resync(&mut self) -> Result<(), Error> {
-        let begun = Instant::now();
-        self.counts.resyncs += 1;
-        self.read_changes(TICK)?;
-        if self.mirror.changes.v4.doubt || self.mirror.v4.unsettled {
-            let dump = self.mirror.dump_ipv4(&mut self.requests)?;
-            self.mirror.changes.v4.doubt |= !self.read_changes(TICK)?;
-            self.mirror.adopt_ipv4(dump);
-            self.counts.status.interrupted += u64::from(self.mirror.v4.unsettled);
-        }
-        if self.mirror.changes.v6.doubt || self.mirror.v6.unsettled {
-            let dump = self.mirror.dump_ipv6(&mut self.requests)?;
-            self.mirror.changes.v6.doubt |= !self.read_changes(TICK)?;
-            self.mirror.adopt_ipv6(dump);
-            self.counts.status.interrupted += u64::from(self.mirror.v6.unsettled);
-        }
-        let took = begun.elapsed();
-        self.counts.status.dump_ms = milliseconds(took);
-        self.counts.status.routes = self.mirror.routes();
-        let built = Instant::now();
-        self.publish();
-        self.counts.status.build_ms = milliseconds(built.elapsed());
-        self.resynced = Instant::now();
-        self.disturbed = if self.mirror.unsettled() { self.disturbed.saturating_add(1) } else { 0 };
-        let wait = took.saturating_mul(self.disturbed).clamp(DOUBT, UNSETTLED);
-        self.resync_at = (self.disturbed > 0).then(|| self.resynced + wait);
-        self.doubting = false;
-        self.schedule();
-        Ok(())
-    }
-
-    /// Makes packets meet what is known.
-    fn publish(&mut self) {
-        let (retry4, retry6) = self.publisher.retry_due();
-        self.mirror.changes.v4.all |= retry4;
-        self.mirror.changes.v6.all |= retry6;
-        if !self.mirror.changes.any() {
-            return;
-        }
-        let begun = Instant::now();
-        let (world_changed, before) = (self.mirror.changes.world, self.tables());
-        if world_changed {
-            let world = &mut self.mirror.world;
-            world.tenants.apply(&mut world.links);
-            self.mirror.world.sysctl = self.sysctl();
-            self.look_beside();
-        }
-        if world_changed && self.counts.status.ready_ms > 0.0 {
-            self.open_exits();
-        }
-        self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.exits());
-        let tables = self.tables();
-        // Before the first tables are there nothing is attached; see `take_over`.
-        if self.counts.status.ready_ms > 0.0
-            && (world_changed || before != tables || self.publisher.is_unsettled())
-            && self.ports.follow(&self.mirror.world, &self.publisher.views, &mut self.dataplane, tables)
-        {
-            self.publisher.settle(&self.mirror, self.dataplane.parts().0);
-        }
-        let took = begun.elapsed().as_micros() as u64;
-        let status = &mut self.counts.status;
-        status.batches += 1;
-        status.last_batch_us = took;
-        if status.ready_ms > 0.0 {
-            status.longest_batch_us = status.longest_batch_us.max(took);
-        }
-    }
-
-    /// Settings that the kernel does not announce, as they are now.
-    fn sysctl(&self) -> Sysctl {
-        let world = &self.mirror.world;
-        let tunnels = self.mirror.paths.encapsulating().filter_map(|device| world.links.get(&device));
-        Sysctl::read(self.ports.watched(world).into_iter().chain(tunnels.map(|link| link.name.as_str())))
-    }
-
-    /// Once a second: what the kernel does not announce, and neighbours that only we use.
-    fn tick(&mut self) {
-        self.ticked = Instant::now();
-        let sysctl = self.sysctl();
-        if sysctl != self.mirror.world.sysctl {
-            self.mirror.world.sysctl = sysctl;
-            self.mirror.changes.world = true;
-        }
-        self.look_beside();
-        self.open_exits();
-        if self.mirror.world_doubt
-            && let Err(error) = self.mirror.dump_world(&mut self.requests)
-        {
-            tracing::warn!(%error, "asking for links, settings, rules and neighbours once more");
-        }
-        let tenants = !self.mirror.world.tenants.is_empty();
-        if self.mirror.stale.is_empty() && !tenants {
-            return;
-        }
-        let gateways: std::collections::HashSet<(IpAddr, u32)> = self
-            .mirror
-            .paths
-            .iter()
-            .flat_map(|(_, path)| &path.hops)
-            .filter_map(|hop| Some((hop.gateway?, hop.ifindex)))
-            .collect();
-        for (address, link) in &self.mirror.stale {
-            let host = (*address, *link);
-            if gateways.contains(&host) || self.publisher.ledger.has_host(&host) {
-                // It may be gone by now, of which an event tells.
-                let _ = self.requests.request(neigh::in_use(*link, address), |_| {});
-            }
-        }
-        // The kernel gets no packet of a declared tenant, so no packet makes it ask who has an address.
-        let unknown = gateways.iter().filter(|(address, link)| !self.mirror.knows(*address, *link));
-        for (address, link) in unknown.take(if tenants { RESOLVED } else { 0 }) {
-            // Not every link has neighbours.
-            let _ = self.requests.request(neigh::resolve(*link, address), |_| {});
-        }
-    }
-
-    /// Looks which devices packets may leave by at present.
-    fn open_exits(&mut self) {
-        self.mirror.changes.world |= self.ports.open(&self.mirror.world, &mut self.dataplane);
     }
 }
 

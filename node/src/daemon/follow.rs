@@ -1,0 +1,117 @@
+//! The daemon follows the kernel's changes: it reads them, asks for everything where they leave a doubt, and makes packets meet them.
+
+use super::{DOUBT, Daemon, Error, TICK, UNSETTLED, milliseconds};
+use crate::kernel::socket::Received;
+use std::time::{Duration, Instant};
+
+impl Daemon {
+    /// Reads queued changes: all of them, or as many as the time allows. Whether all.
+    pub(super) fn read_changes(&mut self, limit: Duration) -> Result<bool, Error> {
+        let begun = Instant::now();
+        let all = loop {
+            let (mirror, counts) = (&mut self.mirror, &mut self.counts);
+            let received = self.events.changes(64, |message| {
+                counts.status.messages += 1;
+                mirror.apply(message);
+            })?;
+            if received == Received::Overrun {
+                self.counts.overruns += 1;
+                tracing::warn!("the kernel's changes came faster than they were read: asking for everything");
+                // From the overrun until the queue is empty the kernel drops every change, and says so only once. What is
+                // still queued is older than the dump.
+                let drained = Instant::now();
+                while self.events.changes(64, |_| {})? != Received::All && drained.elapsed() < TICK {}
+                self.mirror.changes.v4.doubt = true;
+                self.mirror.changes.v6.doubt = true;
+                self.mirror.dump_world(&mut self.requests)?;
+            }
+            if received == Received::All || begun.elapsed() > limit {
+                break received == Received::All;
+            }
+        };
+        self.schedule();
+        Ok(all)
+    }
+
+    /// Sets when routes in doubt are asked for.
+    fn schedule(&mut self) {
+        if !self.doubting && (self.mirror.changes.v4.doubt || self.mirror.changes.v6.doubt) {
+            self.doubting = true;
+            self.counts.status.doubts += 1;
+            // Under lasting doubt, half of the time at most goes into dumps.
+            let dump = Duration::from_secs_f64(self.counts.status.dump_ms / 1000.0);
+            let at = (Instant::now() + DOUBT).max(self.resynced + dump);
+            self.resync_at = Some(self.resync_at.map_or(at, |known| known.min(at)));
+        }
+    }
+
+    /// Asks the kernel for the routes in doubt. Changes queued before are older than the dump, changes read after it may be
+    /// in it or not: when there are any, routes may be missing, and it is asked again when it is calmer.
+    pub(super) fn resync(&mut self) -> Result<(), Error> {
+        let begun = Instant::now();
+        self.counts.resyncs += 1;
+        self.read_changes(TICK)?;
+        if self.mirror.changes.v4.doubt || self.mirror.v4.unsettled {
+            let dump = self.mirror.dump_ipv4(&mut self.requests)?;
+            self.mirror.changes.v4.doubt |= !self.read_changes(TICK)?;
+            self.mirror.adopt_ipv4(dump);
+            self.counts.status.interrupted += u64::from(self.mirror.v4.unsettled);
+        }
+        if self.mirror.changes.v6.doubt || self.mirror.v6.unsettled {
+            let dump = self.mirror.dump_ipv6(&mut self.requests)?;
+            self.mirror.changes.v6.doubt |= !self.read_changes(TICK)?;
+            self.mirror.adopt_ipv6(dump);
+            self.counts.status.interrupted += u64::from(self.mirror.v6.unsettled);
+        }
+        let took = begun.elapsed();
+        self.counts.status.dump_ms = milliseconds(took);
+        self.counts.status.routes = self.mirror.routes();
+        let built = Instant::now();
+        self.publish();
+        self.counts.status.build_ms = milliseconds(built.elapsed());
+        self.resynced = Instant::now();
+        self.disturbed = if self.mirror.unsettled() { self.disturbed.saturating_add(1) } else { 0 };
+        let wait = took.saturating_mul(self.disturbed).clamp(DOUBT, UNSETTLED);
+        self.resync_at = (self.disturbed > 0).then(|| self.resynced + wait);
+        self.doubting = false;
+        self.schedule();
+        Ok(())
+    }
+
+    /// Makes packets meet what is known.
+    pub(super) fn publish(&mut self) {
+        let (retry4, retry6) = self.publisher.retry_due();
+        self.mirror.changes.v4.all |= retry4;
+        self.mirror.changes.v6.all |= retry6;
+        if !self.mirror.changes.any() {
+            return;
+        }
+        let begun = Instant::now();
+        let (world_changed, before) = (self.mirror.changes.world, self.tables());
+        if world_changed {
+            let world = &mut self.mirror.world;
+            world.tenants.apply(&mut world.links);
+            self.mirror.world.sysctl = self.sysctl();
+            self.look_beside();
+        }
+        if world_changed && self.counts.status.ready_ms > 0.0 {
+            self.open_exits();
+        }
+        self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.exits());
+        let tables = self.tables();
+        // Before the first tables are there nothing is attached; see `take_over`.
+        if self.counts.status.ready_ms > 0.0
+            && (world_changed || before != tables || self.publisher.is_unsettled())
+            && self.ports.follow(&self.mirror.world, &self.publisher.views, &mut self.dataplane, tables)
+        {
+            self.publisher.settle(&self.mirror, self.dataplane.parts().0);
+        }
+        let took = begun.elapsed().as_micros() as u64;
+        let status = &mut self.counts.status;
+        status.batches += 1;
+        status.last_batch_us = took;
+        if status.ready_ms > 0.0 {
+            status.longest_batch_us = status.longest_batch_us.max(took);
+        }
+    }
+}

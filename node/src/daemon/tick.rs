@@ -1,0 +1,62 @@
+//! Once a second: what the kernel does not announce, and neighbours that only XDP's packets use.
+
+use super::{Daemon, RESOLVED};
+use crate::kernel::neigh;
+use crate::world::Sysctl;
+use std::net::IpAddr;
+use std::time::Instant;
+
+impl Daemon {
+    /// Settings that the kernel does not announce, as they are now.
+    pub(super) fn sysctl(&self) -> Sysctl {
+        let world = &self.mirror.world;
+        let tunnels = self.mirror.paths.encapsulating().filter_map(|device| world.links.get(&device));
+        Sysctl::read(self.ports.watched(world).into_iter().chain(tunnels.map(|link| link.name.as_str())))
+    }
+
+    /// Once a second: what the kernel does not announce, and neighbours that only we use.
+    pub(super) fn tick(&mut self) {
+        self.ticked = Instant::now();
+        let sysctl = self.sysctl();
+        if sysctl != self.mirror.world.sysctl {
+            self.mirror.world.sysctl = sysctl;
+            self.mirror.changes.world = true;
+        }
+        self.look_beside();
+        self.open_exits();
+        if self.mirror.world_doubt
+            && let Err(error) = self.mirror.dump_world(&mut self.requests)
+        {
+            tracing::warn!(%error, "asking for links, settings, rules and neighbours once more");
+        }
+        let tenants = !self.mirror.world.tenants.is_empty();
+        if self.mirror.stale.is_empty() && !tenants {
+            return;
+        }
+        let gateways: std::collections::HashSet<(IpAddr, u32)> = self
+            .mirror
+            .paths
+            .iter()
+            .flat_map(|(_, path)| &path.hops)
+            .filter_map(|hop| Some((hop.gateway?, hop.ifindex)))
+            .collect();
+        for (address, link) in &self.mirror.stale {
+            let host = (*address, *link);
+            if gateways.contains(&host) || self.publisher.ledger.has_host(&host) {
+                // It may be gone by now, of which an event tells.
+                let _ = self.requests.request(neigh::in_use(*link, address), |_| {});
+            }
+        }
+        // The kernel gets no packet of a declared tenant, so no packet makes it ask who has an address.
+        let unknown = gateways.iter().filter(|(address, link)| !self.mirror.knows(*address, *link));
+        for (address, link) in unknown.take(if tenants { RESOLVED } else { 0 }) {
+            // Not every link has neighbours.
+            let _ = self.requests.request(neigh::resolve(*link, address), |_| {});
+        }
+    }
+
+    /// Looks which devices packets may leave by at present.
+    pub(super) fn open_exits(&mut self) {
+        self.mirror.changes.world |= self.ports.open(&self.mirror.world, &mut self.dataplane);
+    }
+}

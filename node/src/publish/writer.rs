@@ -1,0 +1,220 @@
+//! Tables in the image, brought to what the routes decide: prefix by prefix, or as a whole where much differs.
+
+use super::{Counts, NodeImage, Published, Written};
+use crate::family::{Decision, Family, View};
+use crate::ledger::Ledger;
+use crate::mirror::FamilyChanges;
+use crate::resolve::Resolver;
+use crate::rib::Ip;
+use crate::views::Views;
+use std::time::Instant;
+use trieline_dataplane::{Actions, VALUE_THROW};
+use trieline_lpm::{Prefix, Table};
+
+/// Who is told a decision.
+type Each<'a, A> = dyn FnMut(Prefix<A>, Decision<A>) + 'a;
+
+/// What a table is to say.
+struct Source<'a, A: Ip> {
+    /// Prefixes whose decision may differ.
+    changed: Vec<Prefix<A>>,
+    /// Any may.
+    all: bool,
+    /// About as many prefixes there are.
+    size: usize,
+    decide: &'a dyn Fn(Prefix<A>) -> Option<Decision<A>>,
+    decide_all: &'a dyn Fn(&mut Each<'_, A>),
+}
+
+/// What writing a table takes.
+pub(super) struct Writer<'a> {
+    pub(super) image: &'a mut NodeImage,
+    pub(super) ledger: &'a mut Ledger,
+    pub(super) actions: &'a mut Actions,
+    pub(super) resolver: &'a Resolver<'a>,
+    pub(super) counts: &'a mut Counts,
+}
+
+impl Writer<'_> {
+    /// Writes what changed in a family.
+    pub(super) fn family<A: Ip>(
+        &mut self,
+        published: &mut Published<A>,
+        family: &Family<A>,
+        view: View<'_>,
+        mut changes: FamilyChanges<A>,
+        views: &Views,
+    ) {
+        let main = Source {
+            changed: changes.prefixes,
+            all: changes.all,
+            size: family.main.len() + family.local.len(),
+            decide: &|prefix| family.decide(prefix, view),
+            decide_all: &|each| family.decide_all(view, each),
+        };
+        self.table(&mut published.main, main, "local and main");
+        // Of most changes, most tables know nothing.
+        let concerned = |number: &u32| changes.all || changes.others.contains_key(number);
+        let known = &published.others;
+        let concerned: Vec<_> = views
+            .tables()
+            .filter(|((of, number), _)| {
+                *of == A::NETLINK && (concerned(number) || !known.contains_key(number))
+            })
+            .collect();
+        for ((_, number), id) in concerned {
+            let other = Source {
+                changed: changes.others.remove(&number).unwrap_or_default(),
+                all: changes.all,
+                size: family.table(number).map_or(0, crate::rib::Table::len),
+                decide: &|prefix| family.decide_in(number, prefix, view),
+                decide_all: &|each| family.decide_all_in(number, view, each),
+            };
+            let written = published.others.entry(number).or_insert_with(|| Written::new(id));
+            self.table(written, other, &number.to_string());
+        }
+    }
+
+    /// Writes what changed in a table.
+    fn table<A: Ip>(&mut self, written: &mut Written<A>, mut source: Source<'_, A>, name: &str) {
+        let done = match &mut written.table {
+            Some(table) if !source.all && source.changed.len() < table.len() / 8 + 1024 => {
+                source.changed.sort_unstable();
+                source.changed.dedup();
+                if written.blocked.is_some() {
+                    return; // written as a whole when the next attempt is due
+                }
+                let wanted = source
+                    .changed
+                    .into_iter()
+                    .map(|prefix| (prefix, (source.decide)(prefix).map(|decision| self.number(decision))));
+                let wanted: Vec<_> = wanted.collect();
+                self.some(table, &wanted)
+            }
+            table => {
+                let mut wanted = Vec::with_capacity(source.size + 64);
+                (source.decide_all)(&mut |prefix, decision| wanted.push((prefix, self.number(decision))));
+                wanted.sort_by_key(|(prefix, _)| *prefix); // sorted runs, joined in O(n)
+                self.all(table, written.id, wanted)
+            }
+        };
+        match done {
+            Ok(()) => {
+                if written.blocked.take().is_some() {
+                    tracing::info!(family = A::FAMILY, table = name, "the image has room again");
+                }
+            }
+            Err(error) => {
+                self.counts.full += 1;
+                if written.blocked.is_none() {
+                    tracing::error!(%error, family = A::FAMILY, table = name, "routes do not fit: their packets are left to the kernel");
+                }
+                written.blocked = Some((error.to_string(), Instant::now()));
+            }
+        }
+    }
+
+    /// The number of what was decided.
+    fn number<A: Ip>(&mut self, decision: Decision<A>) -> u32 {
+        let resolver = self.resolver;
+        match decision {
+            Decision::Path(path) => self.ledger.path(self.actions, path, || resolver.path(path)),
+            Decision::Host(addr, link) => {
+                self.ledger.host(self.actions, (addr.ip(), link), || resolver.host(addr, link))
+            }
+            Decision::Kernel => self.ledger.kernel(),
+            Decision::Throw => VALUE_THROW,
+        }
+    }
+
+    /// Writes single prefixes; `None` removes.
+    fn some<A: Ip>(
+        &mut self,
+        table: &mut Table<A>,
+        wanted: &[(Prefix<A>, Option<u32>)],
+    ) -> Result<(), trieline_lpm::Error> {
+        for (prefix, value) in wanted {
+            let before = match value {
+                Some(value) => table.insert(self.image, *prefix, *value)?,
+                None => table.remove(self.image, prefix)?,
+            };
+            self.counts.prefixes += u64::from(before != *value);
+        }
+        Ok(())
+    }
+
+    /// Makes the table say `wanted`, in order, and nothing else: prefix by prefix when few differ, else as a whole.
+    fn all<A: Ip>(
+        &mut self,
+        table: &mut Option<Table<A>>,
+        id: u32,
+        wanted: Vec<(Prefix<A>, u32)>,
+    ) -> Result<(), trieline_lpm::Error> {
+        if let Some(known) = table {
+            let different = differences(known.iter(), wanted.iter().copied());
+            if different.len() <= known.len() / 8 + 1024 {
+                return self.some(known, &different);
+            }
+        }
+        self.counts.tables += 1;
+        let aside = match table {
+            Some(known) => known.replace(self.image, wanted.iter().copied()),
+            None => Table::create(self.image, id, wanted.iter().copied()).map(|new| *table = Some(new)),
+        };
+        if !matches!(aside, Err(trieline_lpm::Error::Full { .. })) {
+            return aside;
+        }
+        // No room for the old one, perhaps an earlier daemon's, and the new one side by side: packets are the kernel's until
+        // the new one stands alone.
+        *table = None;
+        self.image.remove_table(id)?;
+        self.image.settle();
+        *table = Some(Table::create(self.image, id, wanted)?);
+        Ok(())
+    }
+}
+
+/// What to change, prefix by prefix, to come from `known` to `wanted`; both are in order.
+fn differences<A: Ip>(
+    known: impl Iterator<Item = (Prefix<A>, u32)>,
+    wanted: impl Iterator<Item = (Prefix<A>, u32)>,
+) -> Vec<(Prefix<A>, Option<u32>)> {
+    let mut different = Vec::new();
+    let mut known = known.peekable();
+    for (prefix, value) in wanted {
+        while let Some((gone, _)) = known.next_if(|(gone, _)| *gone < prefix) {
+            different.push((gone, None));
+        }
+        match known.next_if(|(same, _)| *same == prefix) {
+            Some((_, before)) if before == value => {}
+            _ => different.push((prefix, Some(value))),
+        }
+    }
+    different.extend(known.map(|(gone, _)| (gone, None)));
+    different
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_lead_from_one_to_the_other() {
+        let list = |text: &str| -> Vec<(Prefix<u32>, u32)> {
+            let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
+            pairs.map(|(prefix, value)| (prefix.parse().unwrap(), value.parse().unwrap())).collect()
+        };
+        let known = list("0.0.0.0/0=1 10.0.0.0/8=2 10.0.0.0/9=3 11.0.0.0/8=4");
+        let wanted = list("10.0.0.0/8=2 10.0.0.0/9=5 10.1.0.0/16=6 12.0.0.0/8=7");
+        let mut map: std::collections::BTreeMap<_, _> = known.iter().copied().collect();
+        let different = differences(known.into_iter(), wanted.iter().copied());
+        assert_eq!(different.len(), 5);
+        for (prefix, value) in different {
+            match value {
+                Some(value) => map.insert(prefix, value),
+                None => map.remove(&prefix),
+            };
+        }
+        assert_eq!(map.into_iter().collect::<Vec<_>>(), wanted);
+    }
+}
