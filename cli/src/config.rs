@@ -33,6 +33,9 @@ pub struct File {
     /// Packets may go past netfilter's rules.
     #[serde(default)]
     pub bypass_netfilter: bool,
+    /// How SRv6 is done.
+    #[serde(default)]
+    pub srv6: Srv6,
     /// What packets are asked before they are routed, in order.
     #[serde(default)]
     filter: Vec<Spanned<Filter>>,
@@ -45,6 +48,15 @@ pub struct File {
     /// VLANs, where the kernel has no VLAN devices.
     #[serde(default)]
     vlan: Vec<Vlan>,
+}
+
+/// `[srv6]`, as written.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Srv6 {
+    /// The RFCs are followed where Linux differs.
+    #[serde(default)]
+    pub rfc: bool,
 }
 
 /// `[[vrf]]`, as written.
@@ -391,6 +403,7 @@ mod tests {
         assert_eq!(file.devices(), ["eth0", "eth1"]);
         assert_eq!((file.home, file.image()), (Some(Home::Array), Some(Size(64 << 20))));
         assert_eq!(File::parse("").unwrap(), File::default());
+        assert!(File::parse("[srv6]\nrfc = true\n").unwrap().srv6.rfc);
     }
 
     #[test]
@@ -403,6 +416,8 @@ mod tests {
         assert!(said("colour = 1").contains("known are devices, generic"));
         assert!(said("generic = true\nimage = \"64X\"\n").starts_with("line 2: \"64X\" is no size"));
         assert!(said("home = \"heap\"").contains("line 1"));
+        assert_eq!(said("[srv6]\nrcf = true"), "line 2: unknown key `rcf`; did you mean `rfc`?");
+        assert!(said("[srv6]\nrfc = 1").starts_with("line 2: invalid type"));
         assert!(said("devices = [\n").contains("line"));
     }
 

@@ -100,6 +100,7 @@ impl Cli {
             filters: file.filters(folder),
             functions: file.functions(folder),
             bypass_netfilter: self.bypass_netfilter || file.bypass_netfilter,
+            rfc: file.srv6.rfc,
             tenants: file.tenants(),
         })
     }

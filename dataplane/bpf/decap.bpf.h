@@ -37,6 +37,43 @@ TL_INLINE __u32 tl_outer_bytes(const struct tl_frame *f, __u8 *next, __u32 *verd
 	return sizeof(*ip6) + (srh->hdrlen + 1) * 8;
 }
 
+enum { TL_NOT_ECT, TL_ECT1, TL_ECT0, TL_CE };
+
+/*
+ * RFC 6040 4.2: the inner packet, behind the link header and `outer` bytes more, takes over what the ECN
+ * field of the outer header says; TL_GO_ON, or the verdict where it cannot. Called when nothing else can fail
+ * any more.
+ */
+__attribute__((noinline)) int tl_combine_ecn(struct xdp_md *ctx, __u32 l2, __u32 outer)
+{
+	void *end = (void *)(long)ctx->data_end;
+	const struct ipv6hdr *around = (void *)(long)ctx->data + (l2 & 31);
+	void *inner = (void *)(long)ctx->data + ((l2 + outer) & 0xfff);
+	struct ipv6hdr *ip6 = inner;
+	struct iphdr *ip = inner;
+	__u32 met, own, change, sum;
+	int four;
+
+	if ((void *)(around + 1) > end || (void *)(ip + 1) > end)
+		return TL_GO_ON;
+	four = ip->version_ihl == 0x45;
+	met = TL_BE32(around->flow) >> 20 & 3;
+	own = four ? ip->tos & 3 : TL_BE32(ip6->flow) >> 20 & 3;
+	if (own == TL_NOT_ECT)
+		return met == TL_CE ? TL_DROP_ECN : TL_GO_ON;
+	change = own ^ (met == TL_CE || own == TL_CE ? TL_CE : met == TL_ECT1 ? TL_ECT1 : own);
+	if (!four) {
+		ip6->flow ^= TL_BE32(change << 20);
+		return TL_GO_ON;
+	}
+	/* RFC 1624: of the first two bytes the second changes. */
+	sum = (__u16)~ip->check + (__u16)~TL_BE16(ip->tos) + (__u32)TL_BE16(ip->tos ^ change);
+	sum = (sum & 0xffff) + (sum >> 16);
+	ip->check = ~((sum & 0xffff) + (sum >> 16));
+	ip->tos ^= change;
+	return TL_GO_ON;
+}
+
 /* The word of a packet that is decapsulated into a view. */
 TL_INLINE __u64 tl_inner_word(struct xdp_md *ctx, __u32 offset, __u64 word)
 {
@@ -85,6 +122,8 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 	if (!adj)
 		return TL_PASS_NO_ACTION;
 	verdict = tl_steer(f, adj, f->l3_len);
+	if (TL_UNLIKELY(f->port->flags & TL_PORT_ECN) && verdict == TL_GO_ON)
+		verdict = tl_combine_ecn(ctx, f->l2, outer);
 	if (verdict != TL_GO_ON)
 		return verdict;
 	verdict = tl_reframe(ctx, f, adj, outer, TL_BE16(ETH_P_IP));
@@ -131,6 +170,8 @@ TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 	if (!adj)
 		return TL_PASS_NO_ACTION;
 	verdict = tl_steer(f, adj, f->l3_len);
+	if (TL_UNLIKELY(f->port->flags & TL_PORT_ECN) && verdict == TL_GO_ON)
+		verdict = tl_combine_ecn(ctx, f->l2, outer);
 	if (verdict != TL_GO_ON)
 		return verdict;
 	verdict = tl_reframe(ctx, f, adj, outer, TL_BE16(ETH_P_IPV6));

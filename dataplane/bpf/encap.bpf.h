@@ -72,6 +72,21 @@ TL_INLINE int tl_write_outer(struct xdp_md *ctx, const struct tl_frame *f, const
 	return 0;
 }
 
+/* TTL or hop limit of the packet at `offset` down by one; it is above that. */
+__attribute__((noinline)) int tl_age(struct xdp_md *ctx, __u32 offset)
+{
+	void *l3 = (void *)(long)ctx->data + (offset & 0xfff);
+	struct iphdr *ip = l3;
+
+	if ((void *)(ip + 1) > (void *)(long)ctx->data_end)
+		return -1;
+	if (ip->version_ihl == 0x45)
+		tl_decrease_ttl(ip);
+	else
+		((struct ipv6hdr *)l3)->hop_limit--;
+	return 0;
+}
+
 /*
  * H.Encaps, H.Encaps.Red, and both of L2: pushes the adjacency's ready-made outer header and fills in what
  * depends on the packet.
@@ -79,6 +94,10 @@ TL_INLINE int tl_write_outer(struct xdp_md *ctx, const struct tl_frame *f, const
  * As Linux: the inner packet stays as it came, TTL included. Over IPv4 the outer class and flow label are the
  * template's (0) and so is the hop limit; over IPv6 they are the inner ones, the hop limit less the hop to
  * here. Sysctl seg6_flowlabel may say otherwise of the label.
+ *
+ * With TL_OUTER_RFC: the outer hop limit is always the template's, the class the inner one (RFC 6040 4.1,
+ * normal mode; RFC 2983), and the inner packet is a hop older (RFC 8986 5.1). A frame inside stays as it
+ * came, and has no ECN: nobody would put a mark back into it.
  */
 TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj,
 			    __u8 inner)
@@ -108,6 +127,17 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 			next = IPPROTO_ETHERNET;
 			carried += sizeof(struct ethhdr);
 		}
+		if (adj->flags & TL_OUTER_RFC) {
+			const struct iphdr *ip = f->l3;
+
+			if (inner != IPPROTO_IPV6) {
+				if (ip->ttl <= 1 && next != IPPROTO_ETHERNET)
+					return TL_PASS_IPV4_TTL;
+				flow |= TL_BE32((__u32)ip->tos << 20);
+			}
+			if (next == IPPROTO_ETHERNET)
+				flow &= ~TL_BE32(3 << 20);
+		}
 	}
 	verdict = tl_steer(f, adj, outer + carried);
 	if (verdict != TL_GO_ON)
@@ -136,8 +166,12 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 	}
 	if (flow)
 		pushed->flow = flow;
-	if (inner == IPPROTO_IPV6)
+	if (TL_UNLIKELY(adj->flags & TL_OUTER_RFC)) {
+		if (next != IPPROTO_ETHERNET)
+			tl_age(ctx, f->l2 + outer);
+	} else if (inner == IPPROTO_IPV6) {
 		pushed->hop_limit = hop_limit - 1;
+	}
 	if (TL_UNLIKELY(next == IPPROTO_ETHERNET))
 		return TL_FORWARD_H_ENCAPS_L2;
 	return inner == IPPROTO_IPV6 ? TL_FORWARD_H_ENCAPS_IPV6 : TL_FORWARD_H_ENCAPS_IPV4;

@@ -13,7 +13,7 @@
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    5, /* grows with any change of this file; pinned maps of another version are refused */
+	    6, /* grows with any change of this file; pinned maps of another version are refused */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS = 65536,		  /* highest ifindex + 1 */
 	TL_TAGGED = 65536,		  /* tagged ports */
@@ -121,6 +121,7 @@ enum tl_verdict {
 	TL_DROP_FUNCTION_RETURN,  /* it returned what means nothing */
 	TL_DROP_FUNCTION_MISSING, /* it is gone */
 	TL_DROP_TENANT,		  /* only the kernel could do it, which does not know this tenant */
+	TL_DROP_ECN, /* decapsulation of congestion met by a packet that knows no ECN (RFC 6040 4.2) */
 
 	TL_VERDICTS
 };
@@ -170,6 +171,7 @@ enum tl_adjacency_flags {
 	TL_OUTER_L2 = 1,	 /* the frame goes inside, not the packet */
 	TL_OUTER_LABEL_NONE = 2, /* sysctl seg6_flowlabel -1: flow label 0 */
 	TL_OUTER_LABEL_HASH = 4, /* seg6_flowlabel 1: a hash of the flow */
+	TL_OUTER_RFC = 8,	 /* hop limits and traffic class by RFC 8986 and 6040, not as Linux */
 };
 
 /* A ready-made header, copied word by word. Never changed while an action leads to it: a new one is written
@@ -232,6 +234,7 @@ enum tl_port_flags {
 	TL_PORT_FILTER = 64,	/* list TL_LIST_PORTS holds */
 	TL_PORT_FUNCTION = 128, /* SIDs may have functions */
 	TL_PORT_TENANT = 256,	/* of a tenant that the kernel does not know: what it would get is dropped */
+	TL_PORT_ECN = 512,	/* decapsulation combines the ECN fields (RFC 6040 4.2) */
 };
 
 /* A device, or a VLAN of one, whose packets are ours to forward. */

@@ -110,6 +110,9 @@ pub struct Headend {
     pub l2: bool,
     /// Where the outer flow label comes from.
     pub label: FlowLabel,
+    /// As RFC 8986 (5.1) and RFC 6040 (4.1) say, where Linux does otherwise: the outer header keeps its hop limit, its class
+    /// is the inner one, and the packet inside is a hop older. A frame inside stays as it came; its ECN is not copied.
+    pub rfc: bool,
 }
 
 /// The outer flow label, as sysctl `seg6_flowlabel` says.

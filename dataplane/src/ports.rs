@@ -41,6 +41,8 @@ pub struct PortFlags {
     pub filter: bool,
     /// SIDs may have functions ([`crate::Functions`]).
     pub function: bool,
+    /// Decapsulation combines the ECN fields (RFC 6040 4.2), as Linux does not.
+    pub ecn: bool,
 }
 
 /// A device, or a VLAN of one, whose packets the XDP program handles.
@@ -70,6 +72,7 @@ impl PortFlags {
             | bit(self.rpf_strict, tl_port_flags::TL_PORT_RPF_STRICT)
             | bit(self.filter, tl_port_flags::TL_PORT_FILTER)
             | bit(self.function, tl_port_flags::TL_PORT_FUNCTION)
+            | bit(self.ecn, tl_port_flags::TL_PORT_ECN)
     }
 
     fn from_bits(bits: u32) -> Self {
@@ -83,6 +86,7 @@ impl PortFlags {
             rpf_strict: has(tl_port_flags::TL_PORT_RPF_STRICT),
             filter: has(tl_port_flags::TL_PORT_FILTER),
             function: has(tl_port_flags::TL_PORT_FUNCTION),
+            ecn: has(tl_port_flags::TL_PORT_ECN),
         }
     }
 }

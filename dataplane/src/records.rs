@@ -186,7 +186,8 @@ impl Headend {
             FlowLabel::Zero => Flags::TL_OUTER_LABEL_NONE.0,
             FlowLabel::Hash => Flags::TL_OUTER_LABEL_HASH.0,
         };
-        (label | if self.l2 { Flags::TL_OUTER_L2.0 } else { 0 }) as u16
+        let bit = |on: bool, flag: Flags| if on { flag.0 } else { 0 };
+        (label | bit(self.l2, Flags::TL_OUTER_L2) | bit(self.rfc, Flags::TL_OUTER_RFC)) as u16
     }
 
     fn of(bits: u16) -> Self {
@@ -196,7 +197,7 @@ impl Headend {
             (_, true) => FlowLabel::Hash,
             _ => FlowLabel::Inner,
         };
-        Self { l2: has(Flags::TL_OUTER_L2), label }
+        Self { l2: has(Flags::TL_OUTER_L2), label, rfc: has(Flags::TL_OUTER_RFC) }
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use common::cases::*;
 use common::packet::*;
+use common::rfc::*;
 use common::srv6::*;
 use common::*;
 use trieline_dataplane::{Action, Filter, FilterAction, Function, Headend, Home, Kind, PortFlags, VERDICTS};
@@ -251,6 +252,23 @@ fn beyond_the_length_field(bench: &Bench) {
     check(bench, &sends("IPv6 without payload", padded, "ipv6", expected));
 }
 
+/// `[srv6] rfc = true`; and a port that does as Linux leaves the inner ECN alone.
+fn by_the_rfcs(home: Home) -> Vec<&'static str> {
+    let srv6 = [srv6_routes(&adjacency(LO), [0, 1]), rfc_routes(&adjacency(LO))].concat();
+    let srv6: Vec<_> = srv6.iter().map(|(prefix, action)| (prefix.as_str(), action.clone())).collect();
+    let mut bench = Bench::new(home, &[routes(LO), srv6].concat());
+    for case in rfc_decap_cases() {
+        let outcome = bench.run(&case.input);
+        assert_eq!(outcome.action, XDP_REDIRECT, "{}", case.description);
+        let inner = &case.input[14 + 40..];
+        assert_eq!(outcome.output, sent(&[], &hop(inner)), "as Linux: {}", case.description);
+    }
+    bench.dataplane.set_port(LO, None, port(PortFlags { ecn: true, ..ALL })).unwrap();
+    let cases = [rfc_headend_cases(), rfc_decap_cases()].concat();
+    cases.iter().for_each(|case| check(&bench, case));
+    cases.into_iter().map(|case| case.verdict).collect()
+}
+
 fn frame_of(packet: &[u8]) -> Vec<u8> {
     Frame::new(packet.to_vec()).bytes()
 }
@@ -293,6 +311,7 @@ fn golden_packets() {
             check(&srv6, &case);
             seen.insert(case.verdict);
         }
+        seen.extend(by_the_rfcs(home));
         seen.insert(jumbo_frames(home));
         seen.insert(headroom(home));
         seen.extend(special_cases(&mut bench));

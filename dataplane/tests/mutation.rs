@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use common::cases::adjacency;
 use common::model::Model;
 use common::packet::*;
+use common::rfc::*;
 use common::srv6::*;
 use common::*;
-use trieline_dataplane::{Action, Adjacency, Headend, Kind, VERDICTS};
+use trieline_dataplane::{Action, Adjacency, Headend, Kind, PortFlags, VERDICTS};
 
 const FRAMES: u32 = 1_000_000;
 
@@ -95,21 +96,29 @@ fn mutated_frames() {
         ("fd00:a::1", Action::EndDx4 { adjacency: Some(hop) }),
         ("fd00:a::2", Action::EndDx4 { adjacency: None }),
     ];
-    let srv6 = srv6_routes(&adjacency(LO), [0, 1]);
+    let srv6 = [srv6_routes(&adjacency(LO), [0, 1]), rfc_routes(&adjacency(LO))].concat();
     let srv6 = srv6.iter().map(|(prefix, action)| (prefix.as_str(), action.clone()));
     let routes: Vec<_> = routes.into_iter().chain(srv6).collect();
-    let model = Model::new(&routes, PORT_MAC, &[100]);
+    let mut model = Model::new(&routes, PORT_MAC, &[100]);
     // Half of the frames from what every router meets.
     let mut valid = valid_frames();
-    let golden: Vec<_> = srv6_cases().into_iter().map(|case| case.input).collect();
+    let golden: Vec<_> = [srv6_cases(), rfc_headend_cases(), rfc_decap_cases()].concat();
+    let golden: Vec<_> = golden.into_iter().map(|case| case.input).collect();
     valid = valid.iter().cycle().take(golden.len()).cloned().chain(golden.iter().cloned()).collect();
     let homes = homes();
     for &home in &homes {
         let mut bench = Bench::new(home, &routes);
-        bench.dataplane.set_port(LO, Some(100), port(ALL)).unwrap();
         let mut random = Random(0x7472_6965_6c69_6e65);
         let mut expected = BTreeMap::<_, u64>::new();
-        for round in 0..FRAMES / homes.len() as u32 {
+        let rounds = FRAMES / homes.len() as u32;
+        for round in 0..rounds {
+            // As Linux, then as the RFCs.
+            if round % (rounds / 2) == 0 {
+                model.ecn = round > 0;
+                for vlan in [None, Some(100)] {
+                    bench.dataplane.set_port(LO, vlan, port(PortFlags { ecn: model.ecn, ..ALL })).unwrap();
+                }
+            }
             let mut frame = valid[random.below(valid.len())].clone();
             mutate(&mut frame, &mut random);
             let (action, output) = test_run(bench.dataplane.program(), &frame);

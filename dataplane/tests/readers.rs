@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::cases::*;
+use common::rfc::*;
 use common::srv6::*;
 use common::*;
+use trieline_dataplane::PortFlags;
 
 /// Debian's own: its packages of scapy are for this one.
 const PYTHON: &str = "/usr/bin/python3";
@@ -108,13 +110,17 @@ fn others_read_what_is_sent() {
         return;
     }
     let plain = routes(LO).into_iter().map(|(prefix, action)| (prefix.to_owned(), action));
-    let routes: Vec<_> = plain.chain(srv6_routes(&adjacency(LO), [0, 1])).collect();
+    let routes: Vec<_> =
+        plain.chain(srv6_routes(&adjacency(LO), [0, 1])).chain(rfc_routes(&adjacency(LO))).collect();
     let routes: Vec<_> = routes.iter().map(|(prefix, action)| (prefix.as_str(), action.clone())).collect();
-    let bench = Bench::new(homes().pop().unwrap(), &routes);
+    let mut bench = Bench::new(homes().pop().unwrap(), &routes);
+    bench.dataplane.set_port(LO, None, port(PortFlags { ecn: true, ..ALL })).unwrap();
     let run = |case: Case| (case.description, bench.run(&case.input));
     let sent: Vec<_> = cases()
         .into_iter()
         .chain(srv6_cases())
+        .chain(rfc_headend_cases())
+        .chain(rfc_decap_cases())
         .map(run)
         .filter(|(_, out)| out.action == XDP_REDIRECT)
         .collect();

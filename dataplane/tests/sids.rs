@@ -123,7 +123,7 @@ fn labels_by_hash() {
         let by = |label| Action::Encaps {
             adjacency: adjacency(LO),
             outer: template.clone(),
-            headend: Headend { l2: false, label },
+            headend: Headend { label, ..Headend::default() },
         };
         let routes = [
             ("198.51.100.0/24", by(FlowLabel::Hash)),

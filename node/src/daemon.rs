@@ -46,6 +46,8 @@ pub struct Config {
     pub filters: Vec<filter::Config>,
     /// Packets may go past netfilter's rules.
     pub bypass_netfilter: bool,
+    /// SRv6 follows the RFCs where Linux differs.
+    pub rfc: bool,
     /// Functions bound to SIDs.
     pub functions: Vec<function::Config>,
     /// Tenants that the kernel has no devices for.
@@ -217,6 +219,7 @@ impl Daemon {
         let mut requests = Netlink::route()?;
         let mut mirror = Mirror::default();
         mirror.world.tenants = config.tenants.clone();
+        mirror.world.rfc = config.rfc;
         mirror.dump_world(&mut requests)?;
         instance::ensure_bpffs()?;
         match trieline_dataplane::sweep(&instance.pins()) {

@@ -272,6 +272,7 @@ fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlag
         rpf_strict: rp_filter == 1,
         filter: false,
         function: false,
+        ecn: world.rfc,
     }
 }
 

@@ -119,7 +119,7 @@ pub struct DeviceStatus {
     pub mode: String,
     /// VLAN id, for a VLAN device on top of an attached one.
     pub vlan: Option<u16>,
-    /// What its packets may do: `forward4`, `forward6`, `seg6`, `tenant`, `rpf-loose`, `rpf-strict`, `filter`, `function`; `no-exit`: it takes no
+    /// What its packets may do: `forward4`, `forward6`, `seg6`, `tenant`, `rpf-loose`, `rpf-strict`, `filter`, `function`, `ecn`; `no-exit`: it takes no
     /// redirected frames, so that packets to it are the kernel's.
     pub flags: Vec<String>,
     /// Packets by verdict; verdicts without any are left out.
@@ -231,6 +231,7 @@ pub fn flags(flags: trieline_dataplane::PortFlags) -> Vec<String> {
         ("rpf-strict", flags.rpf_strict),
         ("filter", flags.filter),
         ("function", flags.function),
+        ("ecn", flags.ecn),
     ]
     .into_iter()
     .filter(|(_, on)| *on)

@@ -26,6 +26,8 @@ pub struct World {
     pub bypass: Bypass,
     /// Packets may go past netfilter's rules (`bypass_netfilter`).
     pub bypass_netfilter: bool,
+    /// SRv6 follows the RFCs where Linux differs (`[srv6] rfc`).
+    pub rfc: bool,
     /// What the configuration declares.
     pub tenants: Tenants,
 }

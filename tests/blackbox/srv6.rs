@@ -2,7 +2,7 @@
 
 use trieline_tests::bed::{Bed, Seen};
 use trieline_tests::daemon::Daemon;
-use trieline_tests::{craft, linux, root};
+use trieline_tests::{craft, eventually, linux, root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const MARKER: &[u8] = b"carried inside";
@@ -282,5 +282,56 @@ fn flows_share_the_ways_by_weight() {
             "{kind}: {} of {FLOWS} by the way of weight 3",
             first.len()
         );
+    }
+}
+
+/// `[srv6] rfc`: [gen] ──(IPv4)── [node: H.Encaps, End.DX4] ── [sink], as Linux, as the RFCs, and as Linux again.
+#[test]
+fn the_rfcs_are_followed_when_told() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    bed.node.ip("-6 route add fd00:e::/32 via fd00:1::2");
+    bed.node.ip("sr tunsrc set fd00:1::1");
+    bed.node.ip("route add 10.50.0.0/16 encap seg6 mode encap segs fd00:e::1 dev n1");
+    bed.node.ip("route add 10.9.9.9/32 via 10.1.0.2");
+    bed.node.ip("-6 route add fd00:c::1/128 encap seg6local action End.DX4 nh4 10.9.9.9 dev n1");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("trielined.toml");
+    let configure = |more: &str| {
+        std::fs::write(&file, format!("devices = [\"n0\", \"n1\", \"n2\"]\n{more}")).expect("a file");
+    };
+    configure("");
+    let daemon = Daemon::start(&bed.node, &format!("--config {}", file.display()));
+    let over = inner("10.50.0.1", |header| header[1] = 0xb9);
+    let marked = |tos: u8| {
+        let packet = inner("10.77.0.1", |header| header[1] = tos);
+        craft::ipv6("fd00::2", "fd00:c::1", (4, &packet), |header| header[1] = 0x30)
+    };
+    // Class of the outer header, TTL of the inner one; ECN after decapsulation of CE over ECT(1), and whether CE over Not-ECT comes out.
+    let becomes = |what: &str, expected: (u8, u8, u8, bool)| {
+        let mut last = None;
+        let equal = eventually(5.0, || {
+            let sent = bed.send_ip(&over, MARKER).sink;
+            let inside = bed.send_ip(&marked(1), MARKER).sink;
+            let unknowing = bed.send_ip(&marked(0), MARKER);
+            let [sent, inside] =
+                [sent, inside].map(|frames| frames.into_iter().next().unwrap_or_else(|| vec![0; 128]));
+            let class = sent[14] << 4 | sent[15] >> 4;
+            last = Some((class, sent[14 + 40 + 24 + 8], inside[15] & 3, !unknowing.sink.is_empty()));
+            unknowing.passed.is_empty() && last == Some(expected)
+        });
+        assert!(equal, "{what}: expected {expected:?}, last seen {last:?} (class, TTL, ECN, came out)");
+    };
+    becomes("as Linux", (0, 64, 1, true));
+    for (more, what, expected) in [
+        ("[srv6]\nrfc = true\n", "as the RFCs", (0xb9, 63, 3, false)),
+        ("[srv6]\n", "as Linux again", (0, 64, 1, true)),
+    ] {
+        configure(more);
+        trieline_tests::command::run(&format!("kill -HUP {}", daemon.pid())).ok();
+        becomes(what, expected);
     }
 }

@@ -7,6 +7,7 @@ mod model_srv6;
 pub mod netns;
 pub mod packet;
 pub mod program;
+pub mod rfc;
 pub mod srv6;
 
 #[path = "../../../bpf/tests/common/bpffs.rs"]
@@ -104,6 +105,7 @@ pub const ALL: PortFlags = PortFlags {
     rpf_strict: false,
     filter: false,
     function: false,
+    ecn: false,
 };
 
 pub fn port(flags: PortFlags) -> Port {

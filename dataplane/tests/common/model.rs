@@ -17,12 +17,14 @@ pub struct Model {
     routes: Vec<(IpPrefix, Action)>,
     mac: [u8; 6],
     vlans: Vec<u16>,
+    /// The port combines ECN fields.
+    pub ecn: bool,
 }
 
 impl Model {
     pub fn new(routes: &[(&str, Action)], mac: [u8; 6], vlans: &[u16]) -> Self {
         let routes = routes.iter().map(|(prefix, action)| (prefix.parse().unwrap(), action.clone()));
-        Self { routes: routes.collect(), mac, vlans: vlans.to_vec() }
+        Self { routes: routes.collect(), mac, vlans: vlans.to_vec(), ecn: false }
     }
 
     pub fn answer(&self, frame: &[u8]) -> Answer {
@@ -103,14 +105,26 @@ impl Model {
                 fits(adjacency, len)?;
                 Ok(("ipv4", framed(adjacency, 0x0800, &next_hop4(data))))
             }
-            Action::Encaps { adjacency, outer, headend } if headend.l2 => {
-                let frame = carried(link, &data[..len])?;
-                fits(adjacency, outer.len() + frame.len())?;
-                Ok(("h_encaps_l2", framed(adjacency, 0x86dd, &pushed(outer, 143, &frame))))
-            }
-            Action::Encaps { adjacency, outer, .. } => {
-                fits(adjacency, outer.len() + len)?;
-                Ok(("h_encaps_ipv4", framed(adjacency, 0x86dd, &pushed(outer, 4, &data[..len]))))
+            Action::Encaps { adjacency, outer, headend } => {
+                let (verdict, next, mut inner) = if headend.l2 {
+                    ("h_encaps_l2", 143, carried(link, &data[..len])?)
+                } else {
+                    ("h_encaps_ipv4", 4, data[..len].to_vec())
+                };
+                if headend.rfc && !headend.l2 {
+                    if header[8] <= 1 {
+                        return Err("ipv4_ttl");
+                    }
+                    inner = next_hop4(&inner);
+                }
+                fits(adjacency, outer.len() + inner.len())?;
+                let mut packet = pushed(outer, next, &inner);
+                if headend.rfc {
+                    let class = if headend.l2 { header[1] & 0xfc } else { header[1] };
+                    packet[0] |= class >> 4;
+                    packet[1] |= class << 4;
+                }
+                Ok((verdict, framed(adjacency, 0x86dd, &packet)))
             }
             _ => Err("no_action"),
         }

@@ -1,6 +1,6 @@
 //! The model's SRv6: endpoints and headends of IPv6 packets, from net/ipv6/seg6_local.c and seg6_iptunnel.c told again.
 
-use trieline_dataplane::{Action, Adjacency, Flavour};
+use trieline_dataplane::{Action, Adjacency, Flavour, Headend};
 
 use super::model::*;
 
@@ -26,7 +26,7 @@ impl Model {
                 } else {
                     ("h_encaps_ipv6", 41, data[..len].to_vec())
                 };
-                let packet = under(adjacency, outer, next, data, &inner)?;
+                let packet = under(adjacency, (outer, headend), next, data, inner)?;
                 Ok((verdict, framed(adjacency, 0x86dd, &packet)))
             }
             Action::Insert { adjacency, outer } => {
@@ -36,13 +36,13 @@ impl Model {
                 next_segment(data, len)?;
                 Ok(("end_b6", inserted(adjacency, outer, &data[..len])?))
             }
-            Action::EndB6Encaps { adjacency, outer, .. } => {
+            Action::EndB6Encaps { adjacency, outer, headend } => {
                 let next = next_segment(data, len)?;
                 next_hop6(data)?;
                 let mut inner = data[..len].to_vec();
                 inner[24..40].copy_from_slice(&next.destination);
                 inner[43] = next.left;
-                let packet = under(adjacency, outer, 41, data, &inner)?;
+                let packet = under(adjacency, (outer, headend), 41, data, inner)?;
                 Ok(("end_b6_encaps", framed(adjacency, 0x86dd, &packet)))
             }
             Action::EndDx2 { ifindex, mtu } => {
@@ -136,7 +136,18 @@ impl Model {
             _ => return Err("seg6_inner_no_route"),
         };
         fits(adjacency, len - at)?;
-        Ok((verdict, framed(adjacency, 0x0800, &next_hop4(inner))))
+        let mut inner = next_hop4(inner);
+        if self.ecn {
+            let own = inner[1] & 3;
+            let combined = combined(own, data)?;
+            inner[1] ^= own ^ combined;
+            // RFC 1624: as much is added to the sum as to the word, so that a wrong checksum stays wrong.
+            let sum = !u16::from_be_bytes([inner[10], inner[11]]);
+            let sum = u32::from(sum) + 0xffff + u32::from(combined) - u32::from(own);
+            let sum = (sum & 0xffff) + (sum >> 16);
+            inner[10..12].copy_from_slice(&(!(sum as u16 + (sum >> 16) as u16)).to_be_bytes());
+        }
+        Ok((verdict, framed(adjacency, 0x0800, &inner)))
     }
 
     fn decap6(
@@ -158,14 +169,31 @@ impl Model {
         {
             return Err("seg6_inner");
         }
-        let out = next_hop6(inner).map_err(|_| "seg6_inner")?;
+        let mut out = next_hop6(inner).map_err(|_| "seg6_inner")?;
         let adjacency = match (adjacency, self.route6(destination)) {
             (Some(adjacency), _) | (None, Some(Action::Forward(adjacency))) => adjacency,
             _ => return Err("seg6_inner_no_route"),
         };
         fits(adjacency, len - at)?;
+        if self.ecn {
+            let own = out[1] >> 4 & 3;
+            out[1] ^= (own ^ combined(own, data)?) << 4;
+        }
         Ok((verdict, framed(adjacency, 0x86dd, &out)))
     }
+}
+
+/// RFC 6040, figure 4: by the inner field, then the outer one; Not-ECT, ECT(1), ECT(0), CE.
+pub const ECN: [[Option<u8>; 4]; 4] = [
+    [Some(0), Some(0), Some(0), None],
+    [Some(1), Some(1), Some(1), Some(3)],
+    [Some(2), Some(1), Some(2), Some(3)],
+    [Some(3), Some(3), Some(3), Some(3)],
+];
+
+/// The inner field after decapsulation of the packet in `outer`.
+fn combined(own: u8, outer: &[u8]) -> Step<u8> {
+    ECN[usize::from(own)][usize::from(outer[1] >> 4 & 3)].ok_or("ecn")
 }
 
 /// Where the inner packet begins, and its kind.
@@ -237,12 +265,25 @@ fn argument(flavour: Flavour, destination: &[u8]) -> Option<[u8; 16]> {
     Some(next)
 }
 
-/// `inner` under an outer header that takes class, label and hop limit from the packet in `data`.
-fn under(adjacency: &Adjacency, outer: &[u8], next: u8, data: &[u8], inner: &[u8]) -> Step<Vec<u8>> {
+/// `inner` under an outer header that takes class, label and, as Linux does it, hop limit from the packet in `data`.
+fn under(
+    adjacency: &Adjacency,
+    (outer, headend): (&[u8], &Headend),
+    next: u8,
+    data: &[u8],
+    mut inner: Vec<u8>,
+) -> Step<Vec<u8>> {
     fits(adjacency, outer.len() + inner.len())?;
-    let mut packet = pushed(outer, next, inner);
+    if headend.rfc && !headend.l2 {
+        inner[7] -= 1;
+    }
+    let mut packet = pushed(outer, next, &inner);
     packet[..4].copy_from_slice(&data[..4]);
-    packet[7] = data[7] - 1;
+    match headend {
+        Headend { rfc: false, .. } => packet[7] = data[7] - 1,
+        Headend { l2: true, .. } => packet[1] &= !0x30,
+        _ => {}
+    }
     Ok(packet)
 }
 

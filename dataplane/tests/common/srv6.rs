@@ -1,7 +1,7 @@
 //! The golden packets of SRv6: behaviours × what is inside × segments × options, with the routes they need in the program
 //! and in the kernel.
 
-use trieline_dataplane::{Action, Adjacency, Flavour, FlowLabel, Headend};
+use trieline_dataplane::{Action, Adjacency, Flavour, Headend};
 use trieline_lpm::IpPrefix;
 
 use super::cases::*;
@@ -17,18 +17,18 @@ fn segment(i: usize) -> String {
 }
 
 /// In the order they are visited.
-fn segments(n: usize) -> Vec<String> {
+pub(super) fn segments(n: usize) -> Vec<String> {
     (0..n).map(segment).collect()
 }
 
 /// SRH over `inner`: `list` as it is visited, of which the first `skip` are left out (reduced), `left` still to go.
-fn header(next: u8, list: &[String], skip: usize, left: usize, inner: &[u8]) -> Vec<u8> {
+pub(super) fn header(next: u8, list: &[String], skip: usize, left: usize, inner: &[u8]) -> Vec<u8> {
     let reversed: Vec<&str> = list[skip..].iter().rev().map(String::as_str).collect();
     srh(next, left as u8, &reversed, inner)
 }
 
 /// What Linux pushes over `inner`, at hop limit `hop_limit`: H.Encaps, or reduced.
-fn pushed(n: usize, reduced: bool, next: u8, hop_limit: u8, inner: &[u8]) -> Vec<u8> {
+pub(super) fn pushed(n: usize, reduced: bool, next: u8, hop_limit: u8, inner: &[u8]) -> Vec<u8> {
     let list = segments(n);
     if reduced && n == 1 {
         return outer(SOURCE, &list[0], next, hop_limit, inner);
@@ -76,7 +76,7 @@ fn headends(adjacency: &Adjacency) -> Vec<(String, String, String, Action)> {
             let action = Action::Encaps {
                 adjacency: adjacency.clone(),
                 outer: template,
-                headend: Headend { l2, label: FlowLabel::Inner },
+                headend: Headend { l2, ..Headend::default() },
             };
             routes.push((
                 format!("10.{}.0.0/16", 100 + n),
@@ -267,7 +267,7 @@ fn headend_cases() -> Vec<Case> {
 }
 
 /// A packet of a SID: `inner` under an SRH of `list` (as visited), `left` still to go.
-fn at(sid: &str, list: &[String], left: usize, next: u8, hop_limit: u8, inner: &[u8]) -> Vec<u8> {
+pub(super) fn at(sid: &str, list: &[String], left: usize, next: u8, hop_limit: u8, inner: &[u8]) -> Vec<u8> {
     outer("2001:db8::5", sid, 43, hop_limit, &header(next, list, 0, left, inner))
 }
 

@@ -21,6 +21,7 @@ impl Daemon {
                 self.mirror.world.tenants = before;
             }
         }
+        self.mirror.world.rfc = config.rfc;
         self.replace_filters(config.filters, config.functions);
         self.mirror.changes.world = true;
         self.publish();
