@@ -14,7 +14,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use trieline_trace::{By, Cost, Effort, Joiner, Options, Tracer};
+use trieline_trace::{Cost, Effort, Joiner, Options, Tracer};
 
 use crate::{output::Output, progress::interrupt_flag};
 pub use args::TraceArgs;
@@ -48,7 +48,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let mut tracer = Tracer::start(&options)?;
     let mut child = args.child.split_first().map(|(program, rest)| start(program, rest)).transpose()?;
 
-    let by = if options.id.is_some() { By::Id } else { By::Thread };
+    let by = options.by();
     let mut joiner = Joiner::new(by, tracer.at_queue());
     let started = Instant::now();
     let enough = args.count.unwrap_or(u64::MAX);

@@ -6,6 +6,7 @@
 #define TR_TGIDS_MAX 16	     /* processes that one trace can name */
 #define TR_GENERATIONS_MAX 4 /* how far up a process's parents are looked for */
 #define TR_ID_MAX 8	     /* bytes of a message id */
+#define TR_CAPTURE_MAX 4096  /* bytes of a message that a record can have beside it */
 
 /* Where a message was seen. */
 enum tr_point {
@@ -44,6 +45,13 @@ struct tr_record {
 	__u8 point;
 	__u8 transport;
 	__u16 flags;
+};
+
+/* Beside a record, where bytes are captured: its first ones, of which `config.capture` have room. */
+struct tr_payload {
+	__u32 captured;
+	__u32 unused;
+	__u8 bytes[TR_CAPTURE_MAX];
 };
 
 /* What became of the events; the words are those of src/join/mod.rs. */
@@ -87,6 +95,7 @@ struct tr_config {
 	__u32 slots_mask;   /* records a CPU can hold, a power of two, less one */
 	__u32 id_offset[2]; /* in what is received, in what is sent */
 	__u32 id_bytes;	    /* 0: no id */
+	__u32 capture;	    /* a message's first bytes to be noted: a multiple of eight; 0: none */
 	__u32 histogram;    /* count into histograms instead of noting records */
 	__u32 sent_udp;	    /* note UDP when sent as well: where there is no hook at the device queue */
 };

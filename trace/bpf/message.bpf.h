@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The message's id, from its bytes.
+ * The message's bytes: its id, or its first ones for those who look for more in them (src/decode).
  *
  * The socket's tracepoints carry no payload, but they run inside a system call, whose registers say where the
  * process has its buffer: so no hook on system calls, which all processes would pay for, is needed to read
@@ -32,64 +32,159 @@ struct tr_iovec {
 	__u64 base;
 	__u64 bytes;
 };
-#define TR_MSGHDR_IOV 16 /* where a struct msghdr has the address of its iovecs */
+#define TR_MSGHDR_IOV 16 /* where a struct msghdr has the address of its iovecs, and then their number */
+#define TR_IOVECS_MAX 8	 /* how many of them are looked at */
 
-/* Reads the id into `record`, from the buffer of the system call that the task is in. */
-static __always_inline void tr_read_id(struct tr_record *record, long call, __u64 buffer)
+/* Where a hook finds a message. */
+struct tr_source {
+	const void *packet; /* what is about to leave; NULL: it lies in the process */
+	__u32 linear;	    /* bytes of the packet in one piece */
+	long call;	    /* the system call that the task is in */
+	__u64 buffer;	    /* its second argument */
+};
+
+/* The iovecs of the call, or one for its buffer; the number of them, 0 where there is none to be seen, as a
+ * call's that names several messages. */
+static __always_inline __u64 tr_vectors(const struct tr_source *source, __u32 bytes, struct tr_iovec *first,
+					__u64 *address, __u16 *flags)
 {
-	struct tr_iovec vector = {.base = buffer, .bytes = record->bytes};
-	__u32 offset = config.id_offset[record->point != TR_RECEIVED], end = offset + config.id_bytes;
-	__u64 id = 0;
+	struct tr_iovec list = {.base = source->buffer};
 
-	switch (call) {
+	*address = 0;
+	switch (source->call) {
 	case CALL_READ:
 	case CALL_WRITE:
 	case CALL_SENDTO:
 	case CALL_RECVFROM:
-		break;
+		first->base = source->buffer;
+		first->bytes = bytes;
+		return 1;
 	case CALL_RECVMSG:
 	case CALL_SENDMSG:
-		if (bpf_probe_read_user(&buffer, sizeof(buffer), (void *)(buffer + TR_MSGHDR_IOV)))
-			goto fault;
-		/* fallthrough */
-	case CALL_READV:
-	case CALL_WRITEV:
-		if (bpf_probe_read_user(&vector, sizeof(vector), (void *)buffer))
+		if (bpf_probe_read_user(&list, sizeof(list), (void *)(source->buffer + TR_MSGHDR_IOV)))
 			goto fault;
 		break;
+	case CALL_READV:
+	case CALL_WRITEV:
+		list.bytes = TR_IOVECS_MAX; /* never more than make up `bytes` are used */
+		break;
 	default:
-		record->flags |= TR_NO_BUFFER;
-		return;
+		*flags |= TR_NO_BUFFER;
+		return 0;
 	}
+	if (bpf_probe_read_user(first, sizeof(*first), (void *)list.base))
+		goto fault;
+	*address = list.base;
+	return list.bytes;
+fault:
+	*flags |= TR_FAULT;
+	return 0;
+}
+
+/* Reads the id of a message in the process. */
+static __always_inline void tr_read_id(struct tr_record *record, const struct tr_source *source)
+{
+	__u32 offset = config.id_offset[record->point != TR_RECEIVED], end = offset + config.id_bytes;
+	struct tr_iovec vector;
+	__u64 address, id = 0;
+
+	if (!tr_vectors(source, record->bytes, &vector, &address, &record->flags))
+		return;
 	if (record->bytes < end || vector.bytes < end) {
 		record->flags |= TR_SHORT;
-		return;
+	} else if (bpf_probe_read_user(&id, config.id_bytes & 15, (void *)(vector.base + offset))) {
+		record->flags |= TR_FAULT;
+	} else {
+		record->id = id;
+		record->flags |= TR_HAS_ID;
 	}
-	if (bpf_probe_read_user(&id, config.id_bytes & 15, (void *)(vector.base + offset)))
-		goto fault;
-	record->id = id;
-	record->flags |= TR_HAS_ID;
-	return;
-fault:
-	record->flags |= TR_FAULT;
 }
 
 /* Reads the id of a datagram that is about to leave, from the packet. */
-static __always_inline void tr_read_packet_id(struct tr_record *record, const void *payload, __u32 linear)
+static __always_inline void tr_read_packet_id(struct tr_record *record, const struct tr_source *source)
 {
 	__u32 offset = config.id_offset[1], end = offset + config.id_bytes;
 	__u64 id = 0;
 
 	if (record->bytes < end)
 		record->flags |= TR_SHORT;
-	else if (linear < end)
+	else if (source->linear < end)
 		record->flags |= TR_NO_BUFFER;
-	else if (bpf_probe_read_kernel(&id, config.id_bytes & 15, payload + offset))
+	else if (bpf_probe_read_kernel(&id, config.id_bytes & 15, source->packet + offset))
 		record->flags |= TR_FAULT;
 	else {
 		record->id = id;
 		record->flags |= TR_HAS_ID;
 	}
+}
+
+/* A CPU's room to put iovecs together: its second half lets any piece follow any other. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tr_payload[2]);
+} together SEC(".maps");
+
+/* What the verifier has to see right before each copy, as bounds do not survive a spill to the stack. */
+static __always_inline __u32 tr_bounded(__u32 bytes)
+{
+	barrier_var(bytes);
+	return bytes < config.capture ? bytes : config.capture;
+}
+
+/* Copies the first `wanted` bytes out of several iovecs; returns how many could be read. */
+static __always_inline __u32 tr_gather(__u8 *to, __u32 wanted, __u64 address, __u64 vectors)
+{
+	struct tr_iovec vector;
+	__u32 zero = 0, done = 0;
+	__u8 *room = bpf_map_lookup_elem(&together, &zero);
+
+	if (!room)
+		return 0;
+	for (int i = 0; i < TR_IOVECS_MAX; i++) {
+		__u64 bytes;
+
+		if ((__u64)i >= vectors || done >= wanted || done > config.capture ||
+		    bpf_probe_read_user(&vector, sizeof(vector), (void *)(address + i * sizeof(vector))))
+			break;
+		bytes = wanted - done;
+		if (vector.bytes < bytes)
+			bytes = vector.bytes;
+		if (bytes > config.capture || bpf_probe_read_user(room + done, bytes, (void *)vector.base))
+			break;
+		done += bytes;
+	}
+	return bpf_probe_read_kernel(to, tr_bounded(done), room) ? 0 : done;
+}
+
+/* Notes the message's first bytes; returns what hindered it. */
+static __always_inline __u16 tr_capture(struct tr_payload *payload, __u32 bytes,
+					const struct tr_source *source)
+{
+	__u8 *to = payload->bytes;
+	__u32 wanted = tr_bounded(bytes);
+	struct tr_iovec first;
+	__u64 address, vectors;
+	__u16 flags = 0;
+
+	payload->captured = 0;
+	if (source->packet) {
+		if (wanted > source->linear)
+			wanted = source->linear;
+		if (bpf_probe_read_kernel(to, tr_bounded(wanted), source->packet))
+			return TR_FAULT;
+	} else {
+		vectors = tr_vectors(source, bytes, &first, &address, &flags);
+		if (!vectors)
+			return flags;
+		if (first.bytes < wanted)
+			wanted = tr_gather(to, wanted, address, vectors);
+		else if (bpf_probe_read_user(to, tr_bounded(wanted), (void *)first.base))
+			return TR_FAULT;
+	}
+	payload->captured = wanted;
+	return wanted ? 0 : TR_NO_BUFFER;
 }
 
 #endif

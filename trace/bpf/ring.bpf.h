@@ -12,6 +12,7 @@
 #include "kernel.h"
 #include "intf.h"
 #include "filter.bpf.h"
+#include "message.bpf.h"
 
 /* Sizes are set before the load: one element a CPU, and slots_mask + 1 records a CPU. */
 struct {
@@ -30,6 +31,16 @@ struct {
 	__type(value, struct tr_record);
 } records SEC(".maps");
 
+/* Beside each record its bytes; of struct tr_payload there is as much as `config.capture` needs. Both sizes
+ * are set before the load. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct tr_payload));
+} payloads SEC(".maps");
+
 /* What is stored in this order is seen in this order; x86-64 needs only that the compiler keeps it. */
 static __always_inline void tr_publish(__u32 *sequence, __u32 value)
 {
@@ -41,9 +52,11 @@ static __always_inline void tr_publish(__u32 *sequence, __u32 value)
 #endif
 }
 
-static __always_inline void tr_note(const struct tr_record *noted)
+static __always_inline void tr_note(const struct tr_record *noted, const struct tr_source *source)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), slot;
+	__u16 flags = noted->flags;
+	struct tr_payload *payload;
 	struct tr_record *record;
 	struct tr_cpu *own = bpf_map_lookup_elem(&cpus, &cpu);
 	__u64 claimed;
@@ -62,7 +75,12 @@ static __always_inline void tr_note(const struct tr_record *noted)
 	record->bytes = noted->bytes;
 	record->point = noted->point;
 	record->transport = noted->transport;
-	record->flags = noted->flags;
+	if (config.capture) {
+		payload = bpf_map_lookup_elem(&payloads, &slot);
+		if (payload)
+			flags |= tr_capture(payload, noted->bytes, source);
+	}
+	record->flags = flags;
 	tr_publish(&record->sequence, (__u32)claimed + 1);
 }
 

@@ -13,17 +13,19 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-static __always_inline void tr_take(struct task_struct *task, const struct tr_record *record)
+static __always_inline void tr_take(struct task_struct *task, const struct tr_record *record,
+				    const struct tr_source *source)
 {
 	if (config.histogram)
 		tr_count(task, record);
 	else
-		tr_note(record);
+		tr_note(record, source);
 }
 
 static __always_inline void tr_moved(struct task_struct *task, __u32 point, const struct tr_socket *socket,
 				     int bytes, long call, __u64 buffer, __u16 flags)
 {
+	struct tr_source source = {.call = flags & TR_SEVERAL ? -1 : call, .buffer = buffer};
 	struct tr_record record = {};
 	__u32 transport = tr_transport(socket);
 
@@ -37,8 +39,8 @@ static __always_inline void tr_moved(struct task_struct *task, __u32 point, cons
 	record.transport = transport;
 	record.flags = flags;
 	if (config.id_bytes && !(flags & TR_SEVERAL))
-		tr_read_id(&record, call, buffer);
-	tr_take(task, &record);
+		tr_read_id(&record, &source);
+	tr_take(task, &record, &source);
 }
 
 /* --- both ends of the sockets' own calls
@@ -55,7 +57,7 @@ static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int byte
 	if (bytes <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !tr_is_wanted(task))
 		return 0;
 	socket = tr_describe(sk);
-	regs = config.id_bytes ? (struct pt_regs *)bpf_task_pt_regs(task) : NULL;
+	regs = config.id_bytes || config.capture ? (struct pt_regs *)bpf_task_pt_regs(task) : NULL;
 	tr_moved(task, point, &socket, bytes, regs ? regs->orig_ax : 0, regs ? regs->si : 0, 0);
 	return 0;
 }
@@ -114,6 +116,7 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct sock *sk = skb->sk;
+	struct tr_source source = {.call = -1};
 	struct tr_record record = {};
 	struct tr_socket socket;
 	const unsigned char *transport_header;
@@ -145,9 +148,13 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 	record.bytes = skb->len - before;
 	record.point = TR_QUEUED;
 	record.transport = transport;
-	if (config.id_bytes && transport == TR_UDP)
-		tr_read_packet_id(&record, transport_header + header, skb->len - skb->data_len - before);
-	tr_take(task, &record);
+	if (transport == TR_UDP) { /* the bytes of TCP are seen as the call ends */
+		source.packet = transport_header + header;
+		source.linear = skb->len - skb->data_len - before;
+		if (config.id_bytes)
+			tr_read_packet_id(&record, &source);
+	}
+	tr_take(task, &record, &source);
 	return 0;
 }
 

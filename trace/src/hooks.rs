@@ -9,10 +9,12 @@ use std::sync::Once;
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{Link, MapCore, MapHandle, Object, ObjectBuilder, PrintLevel, Program, set_print};
 
+use crate::decode::Decode;
 use crate::error::{Error, Result, io_error};
 use crate::filter::Filter;
 use crate::histogram::WAYS;
-use crate::layout;
+use crate::join::By;
+use crate::layout::{self, CAPTURE_MAX, PAYLOAD_WORDS};
 use crate::record::{IdAt, Transport};
 
 /// An object file as bytes, aligned as ELF wants it.
@@ -110,6 +112,10 @@ pub struct Options {
     pub filter: Filter,
     /// Where messages have an id.
     pub id: Option<IdAt>,
+    /// What is looked for in the messages' bytes.
+    pub decode: Option<Decode>,
+    /// Bytes of each message that are captured for that, its first ones: a multiple of eight; 0: none.
+    pub capture: u32,
     /// Which point is C.
     pub leaves: Leaves,
     /// Records that each CPU's ring holds: a power of two.
@@ -123,7 +129,46 @@ pub struct Options {
 impl Options {
     /// The defaults: rings of 65,536 records (2.5 MiB a CPU).
     pub fn new(filter: Filter) -> Options {
-        Options { filter, id: None, leaves: Leaves::Queue, slots: 1 << 16, histogram: false, rung: None }
+        Options {
+            filter,
+            id: None,
+            decode: None,
+            capture: 0,
+            leaves: Leaves::Queue,
+            slots: 1 << 16,
+            histogram: false,
+            rung: None,
+        }
+    }
+
+    /// How messages are joined.
+    pub fn by(&self) -> By {
+        if self.id.is_some() || self.decode.is_some() { By::Id } else { By::Thread }
+    }
+
+    /// Refuses what no hook can do.
+    pub(crate) fn check(&self) -> Result<()> {
+        let wrong = |text: String| Err(Error::Argument(text));
+        if !self.slots.is_power_of_two() || self.slots > 1 << 24 {
+            return wrong(format!("ring of {} records: expected a power of two up to 16777216", self.slots));
+        }
+        if self.capture > CAPTURE_MAX || !self.capture.is_multiple_of(8) {
+            return wrong(format!(
+                "capture of {} bytes: expected a multiple of 8 up to {CAPTURE_MAX}",
+                self.capture
+            ));
+        }
+        if self.decode.is_some() && (self.capture == 0 || self.id.is_some() || self.histogram) {
+            return wrong(
+                "decoding needs captured bytes, and neither an id at an offset nor histograms".into(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Of what lies beside a record.
+    pub(crate) fn payload_bytes(&self) -> u32 {
+        PAYLOAD_WORDS as u32 * 8 + self.capture
     }
 }
 
@@ -177,16 +222,13 @@ impl Hooks {
             match map.name().to_str() {
                 Some("cpus") => map.set_max_entries(cpus)?,
                 Some("records") => map.set_max_entries(cpus * options.slots)?,
+                Some("payloads") if options.capture > 0 => {
+                    map.set_max_entries(cpus * options.slots)?;
+                    map.set_value_size(options.payload_bytes())?;
+                }
                 Some("histograms") if options.histogram => map.set_max_entries(cpus * WAYS as u32)?,
                 Some(name) if name.ends_with(".rodata") => {
-                    let config = layout::config(
-                        &options.filter,
-                        options.id,
-                        options.slots,
-                        !at_queue,
-                        options.histogram,
-                    );
-                    map.set_initial_value(&config)?;
+                    map.set_initial_value(&layout::config(options, !at_queue))?;
                 }
                 _ => {}
             }

@@ -15,18 +15,24 @@ use std::mem::{offset_of, size_of};
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
 }
-pub(crate) use generated::types::{tr_config, tr_cpu, tr_histogram, tr_record};
+pub(crate) use generated::types::{tr_config, tr_cpu, tr_histogram, tr_payload, tr_record};
 
-use crate::filter::Filter;
-use crate::record::{Flags, IdAt, Point, Record, Transport};
+use crate::hooks::Options;
+use crate::record::{Flags, Point, Record, Transport};
 
 /// 64-bit words of a record.
 pub(crate) const RECORD_WORDS: usize = size_of::<tr_record>() / 8;
 /// 64-bit words of a CPU's state.
 pub(crate) const CPU_WORDS: usize = size_of::<tr_cpu>() / 8;
 
+/// 64-bit words beside a record, where bytes are captured, before those.
+pub(crate) const PAYLOAD_WORDS: usize = offset_of!(tr_payload, bytes) / 8;
+/// Bytes of a message that can be captured at most.
+pub(crate) const CAPTURE_MAX: u32 = (size_of::<tr_payload>() - offset_of!(tr_payload, bytes)) as u32;
+
 // Records are read word by word.
 const _: () = {
+    assert!(PAYLOAD_WORDS == 1 && offset_of!(tr_payload, captured) == 0);
     assert!(size_of::<tr_record>() == 40 && offset_of!(tr_cpu, claimed) == 0);
     assert!(offset_of!(tr_record, time_ns) == 0 && offset_of!(tr_record, socket) == 8);
     assert!(offset_of!(tr_record, id) == 16 && offset_of!(tr_record, thread) == 24);
@@ -38,6 +44,11 @@ const _: () = {
 /// The sequence number in the last word of a record.
 pub(crate) fn sequence(last: u64) -> u32 {
     last as u32
+}
+
+/// How many bytes follow the first word of what lies beside a record.
+pub(crate) fn captured(first: u64) -> u32 {
+    first as u32
 }
 
 /// A record from its words; `salt` hides the socket's address. `None`: no such point or transport, which no hook writes.
@@ -57,14 +68,9 @@ pub(crate) fn record(words: [u64; RECORD_WORDS], salt: u64) -> Option<Record> {
     })
 }
 
-/// `struct tr_config` as bytes.
-pub(crate) fn config(
-    filter: &Filter,
-    id: Option<IdAt>,
-    slots: u32,
-    sent_udp: bool,
-    histogram: bool,
-) -> Vec<u8> {
+/// `struct tr_config` as bytes; `sent_udp`: UDP is noted when sent.
+pub(crate) fn config(options: &Options, sent_udp: bool) -> Vec<u8> {
+    let filter = &options.filter;
     let mut bytes = vec![0u8; size_of::<tr_config>()];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     macro_rules! set {
@@ -86,13 +92,14 @@ pub(crate) fn config(
     }
     set!(port, u32::from(filter.port.unwrap_or(0)));
     set!(transports, filter.transports.iter().fold(0, |mask, transport| mask | 1u32 << *transport as u32));
-    set!(slots_mask, (slots - 1));
-    if let Some(id) = id {
+    set!(slots_mask, (options.slots - 1));
+    if let Some(id) = options.id {
         put(offset_of!(tr_config, id_offset), &id.received.to_le_bytes());
         put(offset_of!(tr_config, id_offset) + 4, &id.sent.to_le_bytes());
         set!(id_bytes, u32::from(id.bytes));
     }
-    set!(histogram, u32::from(histogram));
+    set!(capture, options.capture);
+    set!(histogram, u32::from(options.histogram));
     set!(sent_udp, u32::from(sent_udp));
     bytes
 }

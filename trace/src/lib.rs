@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod cost;
+mod decode;
 mod error;
 mod filter;
 mod histogram;
@@ -13,6 +14,7 @@ mod summary;
 mod tracer;
 
 pub use cost::{Cost, Delta, Effort, calibrate};
+pub use decode::{Decode, Pattern};
 pub use error::{Error, Result};
 pub use filter::{Cgroup, Filter};
 pub use hooks::{Leaves, Options, Refusal, Rung};

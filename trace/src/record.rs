@@ -65,6 +65,14 @@ impl fmt::Display for Transport {
 pub struct Flags(pub u16);
 
 impl Flags {
+    pub(crate) const HAS_ID: u16 = 1;
+    pub(crate) const NO_BUFFER: u16 = 4;
+    /// Set by who looks for an id in user space; not in `enum tr_flags`.
+    pub(crate) const ABSENT: u16 = 64;
+
+    pub(crate) fn with(self, flag: u16) -> Flags {
+        Flags(self.0 | flag)
+    }
     /// The id was read.
     pub fn has_id(self) -> bool {
         self.0 & 1 != 0
@@ -80,6 +88,10 @@ impl Flags {
     /// The memory could not be read.
     pub fn is_fault(self) -> bool {
         self.0 & 8 != 0
+    }
+    /// There is no id in the message, of which all bytes were seen that are looked at.
+    pub fn is_absent(self) -> bool {
+        self.0 & Flags::ABSENT != 0
     }
     /// One record for a call that moved several messages; `bytes` is their number.
     pub fn is_several(self) -> bool {
@@ -108,7 +120,7 @@ pub struct Record {
     pub flags: Flags,
 }
 
-/// Where a message has its id: `OFFSET:BYTES`, or `RECEIVED/SENT:BYTES` where the process sends it at another place.
+/// Where a message has its id: `OFFSET:BYTES` (`offset:OFFSET` for eight bytes), or `RECEIVED/SENT:BYTES` where the process sends it at another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdAt {
     /// Bytes before it in what is received.
@@ -130,7 +142,10 @@ impl FromStr for IdAt {
             )
         };
         let offset = |text: &str| text.parse::<u16>().map(u32::from).map_err(|_| wrong());
-        let (offsets, bytes) = text.split_once(':').ok_or_else(wrong)?;
+        let places = text.strip_prefix("offset:").unwrap_or(text);
+        let is_named = places.len() < text.len();
+        let (offsets, bytes) =
+            places.split_once(':').or(is_named.then_some((places, "8"))).ok_or_else(wrong)?;
         let (received, sent) = offsets.split_once('/').unwrap_or((offsets, offsets));
         let bytes = bytes.parse().ok().filter(|bytes| (1..=8).contains(bytes)).ok_or_else(wrong)?;
         Ok(IdAt { received: offset(received)?, sent: offset(sent)?, bytes })
@@ -145,7 +160,10 @@ mod tests {
     fn ids_are_offset_and_bytes() {
         assert_eq!("16:4".parse(), Ok(IdAt { received: 16, sent: 16, bytes: 4 }));
         assert_eq!("10/12:8".parse(), Ok(IdAt { received: 10, sent: 12, bytes: 8 }));
-        for bad in ["", "8", "0:0", "0:9", "65536:1", "-1:4", "a:b", "1/:2", "1/2/3:4"] {
+        assert_eq!("offset:8".parse(), Ok(IdAt { received: 8, sent: 8, bytes: 8 }));
+        assert_eq!("offset:1/2:4".parse(), Ok(IdAt { received: 1, sent: 2, bytes: 4 }));
+        for bad in ["", "offset:", "offset:x", "8", "0:0", "0:9", "65536:1", "-1:4", "a:b", "1/:2", "1/2/3:4"]
+        {
             assert!(bad.parse::<IdAt>().unwrap_err().contains("OFFSET:BYTES"), "{bad}");
         }
     }

@@ -9,7 +9,8 @@ use libbpf_rs::MapHandle;
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::error::{Error, Result};
-use crate::layout::{self, CPU_WORDS, RECORD_WORDS};
+use crate::hooks::{Hooks, Options};
+use crate::layout::{self, CPU_WORDS, PAYLOAD_WORDS, RECORD_WORDS};
 use crate::record::Record;
 
 /// How much older than the reading a record must be before it is passed on: a hook on another CPU may have read the clock
@@ -45,18 +46,28 @@ pub(crate) struct Ring {
     read: Vec<u64>,
     lost: u64,
     late: u64,
+    /// What lies beside the records, where bytes are captured, and the words of each.
+    payloads: Option<(Words, usize)>,
     /// Read and not yet passed on.
-    waiting: Vec<Record>,
+    waiting: Vec<(Record, Box<[u8]>)>,
     /// Records up to this time have been passed on.
     passed_ns: u64,
 }
 
 impl Ring {
-    pub(crate) fn map(cpus: &MapHandle, records: &MapHandle, cpu_count: usize, slots: u32) -> Result<Ring> {
+    pub(crate) fn map(hooks: &Hooks, cpu_count: usize, options: &Options) -> Result<Ring> {
+        let slots = cpu_count * options.slots as usize;
+        let payload_words = options.payload_bytes() as usize / 8;
+        let payloads = if options.capture > 0 {
+            Some((Words::of(&hooks.map("payloads")?, slots * payload_words)?, payload_words))
+        } else {
+            None
+        };
         Ok(Ring {
-            cpus: Words::of(cpus, cpu_count * CPU_WORDS)?,
-            records: Words::of(records, cpu_count * slots as usize * RECORD_WORDS)?,
-            slots: slots.into(),
+            cpus: Words::of(&hooks.map("cpus")?, cpu_count * CPU_WORDS)?,
+            records: Words::of(&hooks.map("records")?, slots * RECORD_WORDS)?,
+            payloads,
+            slots: options.slots.into(),
             // Random, without a crate for it.
             salt: RandomState::new().hash_one(0u8),
             read: vec![0; cpu_count],
@@ -77,19 +88,33 @@ impl Ring {
         self.late
     }
 
-    /// Passes on what is there, in the order of time; with `all` also the youngest, for when the hooks are off.
-    pub(crate) fn poll(&mut self, all: bool, mut each: impl FnMut(Record)) {
+    /// Passes on what is there, in the order of time, each with the bytes captured of it; with `all` also the youngest, for when the hooks are off.
+    pub(crate) fn poll(&mut self, all: bool, mut each: impl FnMut(Record, &[u8])) {
         let mut until = if all { u64::MAX } else { monotonic_ns().saturating_sub(SETTLE_NS) };
         for cpu in 0..self.read.len() {
             until = until.min(self.read_cpu(cpu));
         }
-        self.waiting.sort_by_key(|record| record.time_ns);
-        let ready = self.waiting.partition_point(|record| record.time_ns < until);
-        for record in self.waiting.drain(..ready) {
+        self.waiting.sort_by_key(|(record, _)| record.time_ns);
+        let ready = self.waiting.partition_point(|(record, _)| record.time_ns < until);
+        for (record, payload) in self.waiting.drain(..ready) {
             self.late += u64::from(record.time_ns < self.passed_ns);
             self.passed_ns = self.passed_ns.max(record.time_ns);
-            each(record);
+            each(record, &payload);
         }
+    }
+
+    /// The bytes captured beside a record.
+    fn payload(&self, slot: u64) -> Box<[u8]> {
+        let Some((payloads, words)) = &self.payloads else { return Box::default() };
+        let payload = &payloads.get()[slot as usize * words..][..*words];
+        let captured = layout::captured(payload[0].load(Ordering::Relaxed)) as usize;
+        let mut bytes: Vec<u8> = payload[PAYLOAD_WORDS..]
+            .iter()
+            .take(captured.div_ceil(8))
+            .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
+            .collect();
+        bytes.truncate(captured);
+        bytes.into()
     }
 
     /// Reads a CPU's ring to its end, or to a record that is claimed and not yet written: then the time of the one before.
@@ -118,6 +143,7 @@ impl Ring {
                 stuck = last_ns;
                 break;
             }
+            let payload = self.payload(cpu as u64 * self.slots + next % self.slots);
             let words = std::array::from_fn(|word| slot[word].load(Ordering::Relaxed));
             fence(Ordering::Acquire);
             if claimed.load(Ordering::Relaxed) - next > self.slots {
@@ -126,7 +152,7 @@ impl Ring {
             next += 1;
             if let Some(record) = layout::record(words, self.salt) {
                 last_ns = record.time_ns;
-                self.waiting.push(record);
+                self.waiting.push((record, payload));
             }
         }
         self.read[cpu] = next;

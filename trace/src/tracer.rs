@@ -1,5 +1,6 @@
 //! A trace under way: hooks attached, records read.
 
+use crate::decode::Decoding;
 use crate::error::{Error, Result};
 use crate::histogram::Histograms;
 use crate::hooks::{Hooks, Options, Refusal, Rung};
@@ -14,6 +15,7 @@ pub struct Tracer {
     hooks: Hooks,
     ring: Ring,
     histograms: Option<Histograms>,
+    decoding: Option<Decoding>,
 }
 
 /// What the tracer itself saw and missed.
@@ -36,21 +38,16 @@ impl Tracer {
 
     /// The same for a filter that is known to be right.
     pub(crate) fn attach(options: &Options) -> Result<Tracer> {
-        if !options.slots.is_power_of_two() || options.slots > 1 << 24 {
-            let slots = options.slots;
-            return Err(Error::Argument(format!(
-                "ring of {slots} records: expected a power of two up to 16777216"
-            )));
-        }
+        options.check()?;
         let hooks = Hooks::attach(options)?;
         let cpus = libbpf_rs::num_possible_cpus().map_err(Error::bpf("counting CPUs"))?;
-        let ring = Ring::map(&hooks.map("cpus")?, &hooks.map("records")?, cpus, options.slots)?;
+        let ring = Ring::map(&hooks, cpus, options)?;
         let histograms = if options.histogram {
             Some(Histograms::map(&hooks.map("cpus")?, &hooks.map("histograms")?, cpus)?)
         } else {
             None
         };
-        Ok(Tracer { hooks, ring, histograms })
+        Ok(Tracer { hooks, ring, histograms, decoding: options.decode.clone().map(Decoding::new) })
     }
 
     /// The rung that holds.
@@ -71,13 +68,21 @@ impl Tracer {
     /// Passes on what was noted up to about a millisecond ago, in the order of time. Nothing wakes the caller: call it every few
     /// milliseconds; a CPU's ring holds [`Options::slots`] records.
     pub fn poll(&mut self, each: impl FnMut(Record)) {
-        self.ring.poll(false, each);
+        self.read(false, each);
     }
 
     /// Detaches the hooks and passes on the rest.
     pub fn stop(&mut self, each: impl FnMut(Record)) {
         self.hooks.switch_off();
-        self.ring.poll(true, each);
+        self.read(true, each);
+    }
+
+    fn read(&mut self, all: bool, mut each: impl FnMut(Record)) {
+        let Tracer { ring, decoding, .. } = self;
+        ring.poll(all, |record, payload| match decoding {
+            Some(decoding) => decoding.take(record, payload, &mut each),
+            None => each(record),
+        });
     }
 
     /// What the hooks have counted so far, where they do ([`Options::histogram`]). T2 ends at the first send after a receive,

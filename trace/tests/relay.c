@@ -4,7 +4,7 @@
  * to use. At the end it prints to standard error, for each message, its own clock after the receive and
  * before the send.
  *
- * usage: relay read|readv|recv|recvmsg|recvmmsg|epoll|splice|uring
+ * usage: relay read|readv|recv|recvmsg|pieces|recvmmsg|epoll|splice|uring
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -65,6 +65,16 @@ static ssize_t by_recvmsg(int fd, size_t bytes)
 {
 	struct iovec part = {.iov_base = buffer, .iov_len = bytes ? bytes : BYTES};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+
+	return bytes ? sendmsg(fd, &message, 0) : recvmsg(fd, &message, 0);
+}
+
+/* recvmsg and sendmsg with a message in three places, which do not lie in order. */
+static ssize_t by_pieces(int fd, size_t bytes)
+{
+	size_t rest = (bytes ? bytes : BYTES / 2) - 13;
+	struct iovec parts[] = {{buffer + 100, 3}, {buffer, 10}, {buffer + 200, rest}};
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
 
 	return bytes ? sendmsg(fd, &message, 0) : recvmsg(fd, &message, 0);
 }
@@ -154,8 +164,9 @@ static const struct {
 	const char *name;
 	ssize_t (*move)(int fd, size_t bytes);
 } styles[] = {
-    {"read", by_read},	       {"readv", by_readv}, {"recv", by_recv},	   {"recvmsg", by_recvmsg},
-    {"recvmmsg", by_recvmmsg}, {"epoll", by_epoll}, {"splice", by_splice}, {"uring", by_uring},
+    {"read", by_read},	     {"readv", by_readv},   {"recv", by_recv},
+    {"recvmsg", by_recvmsg}, {"pieces", by_pieces}, {"recvmmsg", by_recvmmsg},
+    {"epoll", by_epoll},     {"splice", by_splice}, {"uring", by_uring},
 };
 
 int main(int count, char **arguments)
@@ -168,7 +179,7 @@ int main(int count, char **arguments)
 		if (!strcmp(arguments[1], styles[i].name))
 			move = styles[i].move;
 	if (!move) {
-		fprintf(stderr, "usage: relay read|readv|recv|recvmsg|recvmmsg|epoll|splice|uring\n");
+		fprintf(stderr, "usage: relay read|readv|recv|recvmsg|pieces|recvmmsg|epoll|splice|uring\n");
 		return 2;
 	}
 	while ((got = move(0, 0)) > 0 && messages < MESSAGES_MAX) {

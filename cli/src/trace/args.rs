@@ -1,12 +1,19 @@
 //! The command line of `trieline trace`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use trieline_trace::{Cgroup, Filter, IdAt, Leaves, Options, Rung, Transport};
+use trieline_trace::{Cgroup, Decode, Filter, IdAt, Leaves, Options, Pattern, Rung, Transport};
 
 use super::outputs::OutputArgs;
+
+/// Bytes looked at, unless told.
+const CAPTURE: u32 = 256;
+/// Records of a ring, unless told: 2.5 MiB a CPU; where bytes are captured, fewer, as each is larger.
+const SLOTS: u32 = 1 << 16;
+const SLOTS_CAPTURING: u32 = 1 << 14;
 
 /// Follow messages through unmodified processes: from the receive to the send that it led to
 #[derive(Args, Debug)]
@@ -70,9 +77,12 @@ pub struct What {
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = transport)]
     pub transport: Vec<Transport>,
     /// Join by an id in the message, BYTES (1 to 8) at OFFSET, instead of by the thread; RECEIVED/SENT:BYTES where it is sent at
-    /// another offset
-    #[arg(long, value_name = "OFFSET:BYTES")]
-    pub id: Option<IdAt>,
+    /// another offset; regex:PATTERN for what a regular expression finds in its first bytes: the first group, or all
+    #[arg(long, value_name = "OFFSET:BYTES|regex:PATTERN")]
+    pub id: Option<MessageId>,
+    /// Bytes of each message to look at for a pattern, its first ones [default: 256]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=4096), requires = "id")]
+    pub capture: Option<u32>,
     /// C is the end of the send, not the device's queue
     #[arg(long)]
     pub done: bool,
@@ -82,9 +92,29 @@ pub struct What {
     /// Only these hooks: functions, sockets or system-calls [default: the first that the kernel accepts]
     #[arg(long, value_name = "NAME", value_parser = rung)]
     pub hooks: Option<Rung>,
-    /// Records that each CPU's ring holds: a power of two
-    #[arg(long, value_name = "N", default_value_t = 1 << 16, value_parser = slots)]
-    pub ring: u32,
+    /// Records that each CPU's ring holds: a power of two [default: 65536, with captured bytes 16384]
+    #[arg(long, value_name = "N", value_parser = slots)]
+    pub ring: Option<u32>,
+}
+
+/// Where a message's id is.
+#[derive(Debug, Clone)]
+pub enum MessageId {
+    /// At an offset.
+    At(IdAt),
+    /// Where a pattern finds it.
+    Pattern(Pattern),
+}
+
+impl FromStr for MessageId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("regex:") {
+            Some(pattern) => pattern.parse().map(MessageId::Pattern),
+            None => text.parse().map(MessageId::At),
+        }
+    }
 }
 
 /// Seconds above 0.
@@ -126,10 +156,18 @@ impl What {
             filter.transports.clone_from(&self.transport);
         }
         let leaves = if self.done { Leaves::Done } else { Leaves::Queue };
+        let (id, decode) = match &self.id {
+            Some(MessageId::At(at)) => (Some(*at), None),
+            Some(MessageId::Pattern(pattern)) => (None, Some(Decode::Pattern(pattern.clone()))),
+            None => (None, None),
+        };
+        let capture = decode.as_ref().map_or(0, |_| self.capture.unwrap_or(CAPTURE).next_multiple_of(8));
         Ok(Options {
-            id: self.id,
+            id,
+            decode,
+            capture,
             leaves,
-            slots: self.ring,
+            slots: self.ring.unwrap_or(if capture > 0 { SLOTS_CAPTURING } else { SLOTS }),
             rung: self.hooks,
             histogram: self.histogram,
             ..Options::new(filter)

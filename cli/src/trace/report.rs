@@ -80,8 +80,8 @@ impl Report<'_> {
             if self.by == By::Id {
                 let _ = writeln!(
                     text,
-                    "{} too short for the id, {} not readable",
-                    counts.short, counts.unreadable
+                    "{} too short for the id, {} without one, {} not readable",
+                    counts.short, counts.absent, counts.unreadable
                 );
             }
         }
@@ -153,6 +153,7 @@ impl Report<'_> {
             "more_reads": counts.pieces,
             "queued_later": counts.queued_later,
             "short": counts.short,
+            "absent": counts.absent,
             "unreadable": counts.unreadable,
             "lost": self.seen.lost,
             "missed": self.seen.missed,

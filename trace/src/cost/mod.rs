@@ -93,7 +93,8 @@ impl Cost {
 
 /// Measures the cost of a trace with these options, on a thread of its own.
 pub fn calibrate(options: &Options, effort: Effort) -> Result<Cost> {
-    let options = options.clone();
+    // Bytes are captured, but these messages are nobody's protocol.
+    let options = Options { decode: None, ..options.clone() };
     thread::spawn(move || measure(options, effort))
         .join()
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -26,7 +26,11 @@ struct Waiting {
 impl Ids {
     pub(super) fn take(&mut self, record: Record, counts: &mut Counts, mut each: impl FnMut(Message)) {
         let Some(id) = record.id else {
-            *(if record.flags.is_short() { &mut counts.short } else { &mut counts.unreadable }) += 1;
+            *match record.flags {
+                flags if flags.is_short() => &mut counts.short,
+                flags if flags.is_absent() => &mut counts.absent,
+                _ => &mut counts.unreadable,
+            } += 1;
             return;
         };
         if record.point == Point::Received {

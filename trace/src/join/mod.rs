@@ -66,6 +66,8 @@ pub struct Counts {
     pub queued_later: u64,
     /// With ids: messages too short for theirs.
     pub short: u64,
+    /// With ids by a pattern or a decoder: messages that have none.
+    pub absent: u64,
     /// With ids: messages whose bytes the hook could not see.
     pub unreadable: u64,
 }

@@ -1,0 +1,69 @@
+//! Bytes of messages, captured in every transport and by every kind of call that names its buffer: ids by a pattern are those that
+//! were sent.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Relay, TRANSPORTS, is_root};
+use trieline_trace::{By, Decode, Filter, Joiner, Leaves, Message, Options, Rung, Tracer};
+
+const MESSAGES: u64 = 50;
+
+fn passes(transport: &str, style: &str, leaves: Leaves, rung: Rung) {
+    let mut relay = Relay::start(transport, style);
+    let filter = Filter { processes: vec![relay.pid()], ..Filter::default() };
+    // The relay's messages have their number in the second eight bytes; zeros follow.
+    let pattern = "(?s-u)^.{8}(.{8})\0{3}".parse().unwrap();
+    let decode = Some(Decode::Pattern(pattern));
+    let options =
+        Options { decode, capture: 32, slots: 1 << 10, leaves, rung: Some(rung), ..Options::new(filter) };
+    let mut tracer = Tracer::start(&options).unwrap();
+    let mut joiner = Joiner::new(By::Id, tracer.at_queue());
+    for id in 0..MESSAGES {
+        relay.pass(id);
+    }
+    std::thread::sleep(Duration::from_millis(5));
+    let mut messages: Vec<Message> = Vec::new();
+    tracer.stop(|record| joiner.take(record, |message| messages.push(message)));
+    relay.end();
+    let what = format!("{transport} {style} {leaves:?} {}: {:?}", rung.name(), joiner.counts());
+    let ids: Vec<_> = messages.iter().map(|message| message.received.id).collect();
+    assert_eq!(ids, (0..MESSAGES).map(Some).collect::<Vec<_>>(), "{what}");
+}
+
+#[test]
+fn ids_are_found_by_a_pattern() {
+    if !is_root() {
+        return;
+    }
+    for transport in TRANSPORTS {
+        for style in ["read", "readv", "recv", "recvmsg", "pieces"] {
+            passes(transport, style, Leaves::Queue, Rung::Sockets);
+        }
+        passes(transport, "pieces", Leaves::Done, Rung::SystemCalls);
+    }
+}
+
+/// Where no buffer is to be seen, messages are counted and not taken for others.
+#[test]
+fn calls_without_a_buffer_are_counted() {
+    if !is_root() {
+        return;
+    }
+    for style in ["recvmmsg", "uring"] {
+        let mut relay = Relay::start("unix-stream", style);
+        let filter = Filter { processes: vec![relay.pid()], ..Filter::default() };
+        let decode = Some(Decode::Pattern("(?s-u)(.*)".parse().unwrap()));
+        let options = Options { decode, capture: 64, slots: 1 << 10, ..Options::new(filter) };
+        let mut tracer = Tracer::start(&options).unwrap();
+        let mut joiner = Joiner::new(By::Id, tracer.at_queue());
+        (0..MESSAGES).for_each(|id| _ = relay.pass(id));
+        std::thread::sleep(Duration::from_millis(5));
+        tracer.stop(|record| joiner.take(record, |_| panic!("{style}: a message whose bytes nobody saw")));
+        relay.end();
+        assert_eq!(joiner.counts().unreadable, 2 * MESSAGES, "{style}");
+    }
+}
