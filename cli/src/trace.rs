@@ -81,6 +81,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         summary: &summary,
         counts,
         seen,
+        decoded: tracer.decoded(),
         elapsed,
         by,
         notes: &notes,

@@ -18,7 +18,7 @@ mod generated {
 pub(crate) use generated::types::{tr_config, tr_cpu, tr_histogram, tr_payload, tr_record};
 
 use crate::hooks::Options;
-use crate::record::{Flags, Point, Record, Transport};
+use crate::record::{Flags, Kind, Point, Record, Transport};
 
 /// 64-bit words of a record.
 pub(crate) const RECORD_WORDS: usize = size_of::<tr_record>() / 8;
@@ -64,6 +64,7 @@ pub(crate) fn record(words: [u64; RECORD_WORDS], salt: u64) -> Option<Record> {
         bytes: (moved >> 32) as u32,
         point: *Point::ALL.get(usize::from(point))?,
         transport: *Transport::ALL.get(usize::from(transport))?,
+        kind: Kind::Message,
         flags,
     })
 }

@@ -60,6 +60,29 @@ impl fmt::Display for Transport {
     }
 }
 
+/// What a message is, as a decoder found; without one each call's is a [`Kind::Message`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Nothing more is known.
+    #[default]
+    Message,
+    /// To whoever has subscribed, on its way to the broker or from it.
+    Publish,
+    /// Wants an answer.
+    Request,
+    /// The answer.
+    Response,
+    /// Of the connection itself, or an acknowledgement: not joined.
+    Control,
+}
+
+impl Kind {
+    /// The name in outputs.
+    pub fn name(self) -> &'static str {
+        ["message", "publish", "request", "response", "control"][self as usize]
+    }
+}
+
 /// `enum tr_flags`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u16);
@@ -116,6 +139,8 @@ pub struct Record {
     pub point: Point,
     /// What carried it.
     pub transport: Transport,
+    /// What it is.
+    pub kind: Kind,
     /// What is known of the id.
     pub flags: Flags,
 }

@@ -34,6 +34,16 @@ impl Words {
     }
 }
 
+/// A record as it comes out of the rings.
+#[derive(Debug)]
+pub(crate) struct Noted<'a> {
+    pub(crate) record: Record,
+    /// The message's first bytes, where they are captured.
+    pub(crate) seen: &'a [u8],
+    /// Records lost before it was passed on.
+    pub(crate) lost: u64,
+}
+
 /// All CPUs' rings.
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -89,7 +99,7 @@ impl Ring {
     }
 
     /// Passes on what is there, in the order of time, each with the bytes captured of it; with `all` also the youngest, for when the hooks are off.
-    pub(crate) fn poll(&mut self, all: bool, mut each: impl FnMut(Record, &[u8])) {
+    pub(crate) fn poll(&mut self, all: bool, mut each: impl FnMut(Noted<'_>)) {
         let mut until = if all { u64::MAX } else { monotonic_ns().saturating_sub(SETTLE_NS) };
         for cpu in 0..self.read.len() {
             until = until.min(self.read_cpu(cpu));
@@ -99,7 +109,7 @@ impl Ring {
         for (record, payload) in self.waiting.drain(..ready) {
             self.late += u64::from(record.time_ns < self.passed_ns);
             self.passed_ns = self.passed_ns.max(record.time_ns);
-            each(record, &payload);
+            each(Noted { record, seen: &payload, lost: self.lost });
         }
     }
 

@@ -1,12 +1,13 @@
 //! A trace under way: hooks attached, records read.
 
-use crate::decode::Decoding;
+use crate::decode::{Decoded, Decoding};
 use crate::error::{Error, Result};
 use crate::histogram::Histograms;
 use crate::hooks::{Hooks, Options, Refusal, Rung};
 use crate::join::Counts;
 use crate::record::Record;
-use crate::ring::Ring;
+use crate::ring::{Noted, Ring};
+use crate::sends::Sends;
 use crate::summary::Summary;
 
 /// Hooks that are attached until this is dropped.
@@ -15,6 +16,7 @@ pub struct Tracer {
     hooks: Hooks,
     ring: Ring,
     histograms: Option<Histograms>,
+    sends: Sends,
     decoding: Option<Decoding>,
 }
 
@@ -47,7 +49,9 @@ impl Tracer {
         } else {
             None
         };
-        Ok(Tracer { hooks, ring, histograms, decoding: options.decode.clone().map(Decoding::new) })
+        let sends = Sends::new(hooks.at_queue());
+        let decoding = options.decode.clone().map(Decoding::new);
+        Ok(Tracer { hooks, ring, histograms, sends, decoding })
     }
 
     /// The rung that holds.
@@ -78,10 +82,13 @@ impl Tracer {
     }
 
     fn read(&mut self, all: bool, mut each: impl FnMut(Record)) {
-        let Tracer { ring, decoding, .. } = self;
-        ring.poll(all, |record, payload| match decoding {
-            Some(decoding) => decoding.take(record, payload, &mut each),
-            None => each(record),
+        let Tracer { ring, sends, decoding, .. } = self;
+        ring.poll(all, |Noted { record, seen, lost }| {
+            let Some(record) = sends.take(record) else { return };
+            match decoding {
+                Some(decoding) => decoding.take(record, seen, lost, &mut each),
+                None => each(record),
+            }
         });
     }
 
@@ -89,6 +96,11 @@ impl Tracer {
     /// whichever socket it is by; times are right to 3 %.
     pub fn histograms(&self) -> Option<(Summary, Counts)> {
         self.histograms.as_ref().map(Histograms::read)
+    }
+
+    /// What the decoder could not read.
+    pub fn decoded(&self) -> Decoded {
+        self.decoding.as_ref().map(Decoding::decoded).unwrap_or_default()
     }
 
     /// Attaches them again.

@@ -12,9 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Trip, is_root, now};
-use trieline_trace::{By, Filter, IdAt, Joiner, Message, Options, Point, Tracer};
+use trieline_trace::{Counts, Decode, Decoded, Filter, IdAt, Joiner, Message, Options, Point, Tracer};
 
 const MESSAGES: usize = 300;
+/// Messages that are sent at once to be told apart by a decoder.
+const BATCH: usize = 5;
 
 /// A server that ends with the test.
 struct Server {
@@ -84,11 +86,24 @@ fn trip(from: &mut TcpStream, message: &[u8], to: &mut TcpStream, end: &[u8]) ->
     Trip { sent_ns, received_ns: now() }
 }
 
+/// How messages are joined.
+enum With {
+    Thread,
+    Id(IdAt),
+    Decode(Decode),
+}
+
 /// Traces a server while `pass` sends messages through it; each trip must have as many messages inside it as `hops`.
-fn trace(server: &Server, id: Option<IdAt>, hops: usize, mut pass: impl FnMut(u64) -> Trip) {
+fn trace(server: &Server, with: With, hops: usize, mut pass: impl FnMut(u64) -> Trip) -> Counts {
     let filter = Filter { processes: vec![server.child.id()], descendants: true, ..Filter::default() };
-    let mut tracer = Tracer::start(&Options { id, ..Options::new(filter) }).unwrap();
-    let mut joiner = Joiner::new(if id.is_some() { By::Id } else { By::Thread }, tracer.at_queue());
+    let plain = Options::new(filter);
+    let options = match with {
+        With::Thread => plain,
+        With::Id(id) => Options { id: Some(id), ..plain },
+        With::Decode(decode) => Options { decode: Some(decode), capture: 512, slots: 1 << 15, ..plain },
+    };
+    let mut tracer = Tracer::start(&options).unwrap();
+    let mut joiner = Joiner::new(options.by(), tracer.at_queue());
     let trips: Vec<Trip> = (0..MESSAGES as u64).map(&mut pass).collect();
     thread::sleep(Duration::from_millis(20));
     let mut messages: Vec<Message> = Vec::new();
@@ -104,7 +119,7 @@ fn trace(server: &Server, id: Option<IdAt>, hops: usize, mut pass: impl FnMut(u6
         MESSAGES * hops,
         times[times.len() / 2]
     );
-    assert_eq!((seen.lost, seen.missed), (0, 0));
+    assert_eq!((seen.lost, seen.missed, tracer.decoded()), (0, 0, Decoded::default()));
     assert_eq!(messages.len(), MESSAGES * hops, "{counts:?}");
     for trip in trips {
         let is_inside = |message: &&Message| {
@@ -112,7 +127,36 @@ fn trace(server: &Server, id: Option<IdAt>, hops: usize, mut pass: impl FnMut(u6
         };
         assert_eq!(messages.iter().filter(is_inside).count(), hops, "{trip:?}");
     }
-    assert!(messages.iter().all(|message| message.sent.point == Point::Queued));
+    // Of a batch the kernel may send the rest later (Nagle).
+    let late = messages.iter().filter(|message| message.sent.point != Point::Queued).count();
+    assert!(late == 0 || hops == BATCH, "{counts:?}");
+    counts
+}
+
+/// The same messages, a batch in each write, to two subscribers: each is found, and so is each copy.
+fn trace_batches(
+    server: &Server,
+    decode: Decode,
+    message: impl Fn(u64) -> Vec<u8>,
+    from: &mut TcpStream,
+    to: [&mut TcpStream; 2],
+    end: &str,
+) {
+    let [first, second] = to;
+    let counts = trace(server, With::Decode(decode), BATCH, |round| {
+        let ids = round * BATCH as u64 + 1000..;
+        let batch: Vec<u64> = ids.take(BATCH).collect();
+        let last = [&payload(batch[BATCH - 1])[..], end.as_bytes()].concat();
+        let bytes: Vec<u8> = batch.iter().flat_map(|id| message(*id)).collect();
+        let mut trip = trip(from, &bytes, first, &last);
+        read_until(second, &last);
+        trip.received_ns = now();
+        trip
+    });
+    let sent = (MESSAGES * BATCH) as u64;
+    let told =
+        (counts.received, counts.sent, counts.copies, counts.ambiguous, counts.unanswered, counts.unasked);
+    assert_eq!(told, (sent, 2 * sent, sent, 0, 0, 0), "{counts:?}");
 }
 
 #[test]
@@ -125,29 +169,39 @@ fn mosquitto_publishes() {
         stream.read_exact(&mut [0; 4]).unwrap();
         stream
     };
-    let (mut from, mut to) = (client(b'p'), client(b's'));
-    to.write_all(&[0x82, 6, 0, 1, 0, 1, b't', 0]).unwrap();
-    to.read_exact(&mut [0; 5]).unwrap();
-    trace(&server, None, 1, |id| {
-        let message = [&[0x30, 19, 0, 1, b't'][..], &payload(id)].concat();
-        trip(&mut from, &message, &mut to, &payload(id))
-    });
+    let subscriber = |name| {
+        let mut to = client(name);
+        to.write_all(&[0x82, 6, 0, 1, 0, 1, b't', 0]).unwrap();
+        to.read_exact(&mut [0; 5]).unwrap();
+        to
+    };
+    let (mut from, mut to) = (client(b'p'), subscriber(b's'));
+    let message = |id| [&[0x30, 19, 0, 1, b't'][..], &payload(id)].concat();
+    trace(&server, With::Thread, 1, |id| trip(&mut from, &message(id), &mut to, &payload(id)));
+    let mut second = subscriber(b'2');
+    trace_batches(&server, Decode::Mqtt, message, &mut from, [&mut to, &mut second], "");
 }
 
 #[test]
 fn redis_publishes() {
     let start = |port: u16| ["--port", &port.to_string(), "--save", ""].map(String::from).to_vec();
     let Some(server) = is_root().then(|| Server::start("redis-server", start)).flatten() else { return };
-    let (mut from, mut to) = (server.connect(), server.connect());
-    to.write_all(b"SUBSCRIBE t\r\n").unwrap();
-    read_until(&mut to, b":1\r\n");
-    trace(&server, None, 1, |id| {
-        let message = [&b"*3\r\n$7\r\nPUBLISH\r\n$1\r\nt\r\n$16\r\n"[..], &payload(id), b"\r\n"].concat();
+    let subscriber = || {
+        let mut to = server.connect();
+        to.write_all(b"SUBSCRIBE t\r\n").unwrap();
+        read_until(&mut to, b":1\r\n");
+        to
+    };
+    let (mut from, mut to) = (server.connect(), subscriber());
+    let message = |id| [&b"*3\r\n$7\r\nPUBLISH\r\n$1\r\nt\r\n$16\r\n"[..], &payload(id), b"\r\n"].concat();
+    trace(&server, With::Thread, 1, |id| {
         let end = [&payload(id)[..], b"\r\n"].concat();
-        let trip = trip(&mut from, &message, &mut to, &end);
+        let trip = trip(&mut from, &message(id), &mut to, &end);
         read_until(&mut from, b":1\r\n");
         trip
     });
+    let mut second = subscriber();
+    trace_batches(&server, Decode::Redis, message, &mut from, [&mut to, &mut second], "\r\n");
 }
 
 /// Its threads hand messages to each other: joined by the number in the payload, behind `PUB t 16` and `MSG t 1 16`.
@@ -163,10 +217,12 @@ fn nats_publishes() {
         stream
     };
     let (mut from, mut to) = (client(""), client("SUB t 1\r\n"));
-    trace(&server, Some(IdAt { received: 10, sent: 12, bytes: 8 }), 1, |id| {
-        let message = [&b"PUB t 16\r\n"[..], &payload(id), b"\r\n"].concat();
-        trip(&mut from, &message, &mut to, &[&payload(id)[..], b"\r\n"].concat())
+    let message = |id| [&b"PUB t 16\r\n"[..], &payload(id), b"\r\n"].concat();
+    trace(&server, With::Id(IdAt { received: 10, sent: 12, bytes: 8 }), 1, |id| {
+        trip(&mut from, &message(id), &mut to, &[&payload(id)[..], b"\r\n"].concat())
     });
+    let mut second = client("SUB t 2\r\n");
+    trace_batches(&server, Decode::Nats, message, &mut from, [&mut to, &mut second], "\r\n");
 }
 
 /// As a proxy: a request and its answer are two messages, both in one worker process below the one that is named.
@@ -217,7 +273,8 @@ fn nginx_proxies() {
     };
     // The first request opens the connection to what is behind.
     ask(0);
-    trace(&server, None, 2, ask);
+    trace(&server, With::Thread, 2, &mut ask);
+    trace(&server, With::Decode(Decode::Http), 2, |id| ask(MESSAGES as u64 + id));
     drop(server);
     let _ = fs::remove_dir_all(folder);
 }

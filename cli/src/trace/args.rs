@@ -1,16 +1,14 @@
 //! The command line of `trieline trace`.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::{Args, Subcommand};
-use trieline_trace::{Cgroup, Decode, Filter, IdAt, Leaves, Options, Pattern, Rung, Transport};
+use trieline_trace::{Cgroup, Decode, Filter, Leaves, MessageId, Options, Rung, Transport};
 
 use super::outputs::OutputArgs;
 
-/// Bytes looked at, unless told.
-const CAPTURE: u32 = 256;
 /// Records of a ring, unless told: 2.5 MiB a CPU; where bytes are captured, fewer, as each is larger.
 const SLOTS: u32 = 1 << 16;
 const SLOTS_CAPTURING: u32 = 1 << 14;
@@ -80,14 +78,18 @@ pub struct What {
     /// another offset; regex:PATTERN for what a regular expression finds in its first bytes: the first group, or all
     #[arg(long, value_name = "OFFSET:BYTES|regex:PATTERN")]
     pub id: Option<MessageId>,
-    /// Bytes of each message to look at for a pattern, its first ones [default: 256]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=4096), requires = "id")]
+    /// Cut what calls move into messages of this protocol and join by what is in them: mqtt, nats, redis, http, or
+    /// length:OFFSET:WIDTH[:le][:+N|:-N] for messages with their length before them, which --id may tell apart
+    #[arg(long, value_name = "PROTOCOL")]
+    pub decode: Option<Decode>,
+    /// Bytes of each call to look at for a pattern or a decoder, its first ones [default: 256, with http 1024]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub capture: Option<u32>,
     /// C is the end of the send, not the device's queue
     #[arg(long)]
     pub done: bool,
     /// Count times into histograms in the kernel, and note no messages: T2 ends at the first send, whichever socket it is by
-    #[arg(long, conflicts_with = "id")]
+    #[arg(long, conflicts_with_all = ["id", "decode"])]
     pub histogram: bool,
     /// Only these hooks: functions, sockets or system-calls [default: the first that the kernel accepts]
     #[arg(long, value_name = "NAME", value_parser = rung)]
@@ -95,26 +97,6 @@ pub struct What {
     /// Records that each CPU's ring holds: a power of two [default: 65536, with captured bytes 16384]
     #[arg(long, value_name = "N", value_parser = slots)]
     pub ring: Option<u32>,
-}
-
-/// Where a message's id is.
-#[derive(Debug, Clone)]
-pub enum MessageId {
-    /// At an offset.
-    At(IdAt),
-    /// Where a pattern finds it.
-    Pattern(Pattern),
-}
-
-impl FromStr for MessageId {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix("regex:") {
-            Some(pattern) => pattern.parse().map(MessageId::Pattern),
-            None => text.parse().map(MessageId::At),
-        }
-    }
 }
 
 /// Seconds above 0.
@@ -156,12 +138,21 @@ impl What {
             filter.transports.clone_from(&self.transport);
         }
         let leaves = if self.done { Leaves::Done } else { Leaves::Queue };
-        let (id, decode) = match &self.id {
-            Some(MessageId::At(at)) => (Some(*at), None),
-            Some(MessageId::Pattern(pattern)) => (None, Some(Decode::Pattern(pattern.clone()))),
-            None => (None, None),
+        let (id, decode) = match (&self.decode, &self.id) {
+            (Some(Decode::Length(length, _)), id) => (None, Some(Decode::Length(*length, id.clone()))),
+            (Some(decode), None) => (None, Some(decode.clone())),
+            (Some(_), Some(_)) => {
+                bail!("--id goes with --decode length:… only: other protocols tell ids themselves")
+            }
+            (None, Some(MessageId::At(at))) => (Some(*at), None),
+            (None, Some(MessageId::Pattern(pattern))) => (None, Some(Decode::Pattern(pattern.clone()))),
+            (None, None) => (None, None),
         };
-        let capture = decode.as_ref().map_or(0, |_| self.capture.unwrap_or(CAPTURE).next_multiple_of(8));
+        if decode.is_none() && self.capture.is_some() {
+            bail!("--capture: nothing looks at the bytes; it goes with --decode or --id regex:PATTERN");
+        }
+        let capture = |decode: &Decode| self.capture.unwrap_or(decode.capture()).next_multiple_of(8);
+        let capture = decode.as_ref().map_or(0, capture);
         Ok(Options {
             id,
             decode,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trieline_trace::{By, Cost, Counts, Refusal, Rung, Seen, Stage, Summary};
+use trieline_trace::{By, Cost, Counts, Decoded, Refusal, Rung, Seen, Stage, Summary};
 
 use super::calibrate::{self, CostJson};
 use crate::{lab::aligned, output::Output};
@@ -25,6 +25,8 @@ pub struct Report<'a> {
     pub summary: &'a Summary,
     /// What became of the records.
     pub counts: Counts,
+    /// What the decoder could not read.
+    pub decoded: Decoded,
     /// What was missed.
     pub seen: Seen,
     /// How long it took.
@@ -84,6 +86,13 @@ impl Report<'_> {
                     counts.short, counts.absent, counts.unreadable
                 );
             }
+        }
+        if self.decoded != Decoded::default() {
+            let Decoded { malformed, unseen } = self.decoded;
+            let line = format!(
+                "decoder: {malformed} calls malformed, {unseen} with messages behind the captured bytes"
+            );
+            let _ = writeln!(text, "{}", output.bad(&line));
         }
         let lost = format!(
             "{} records lost, {} events missed, {} late",
@@ -154,6 +163,9 @@ impl Report<'_> {
             "queued_later": counts.queued_later,
             "short": counts.short,
             "absent": counts.absent,
+            "control": counts.control,
+            "malformed": self.decoded.malformed,
+            "unseen": self.decoded.unseen,
             "unreadable": counts.unreadable,
             "lost": self.seen.lost,
             "missed": self.seen.missed,

@@ -1,36 +1,156 @@
 //! Finds messages and their ids in the bytes that hooks have captured.
 
+mod framer;
+mod http;
 mod id;
+mod length;
+mod mqtt;
+mod nats;
 mod pattern;
+mod redis;
+mod replies;
+#[cfg(test)]
+mod tests;
 
-use crate::record::{Point, Record, Transport};
+use std::collections::HashMap;
+use std::str::FromStr;
+
+use crate::record::{Flags, Kind, Point, Record};
+pub use framer::Decoded;
+use framer::{Found, Framer, Id, Protocol, Way};
+use http::Http;
+use length::Lengths;
+pub use length::{Length, MessageId};
+use mqtt::Mqtt;
+use nats::Nats;
 pub use pattern::Pattern;
+use redis::Redis;
+pub(crate) use replies::ANSWER;
 
 /// What is looked for in the messages' bytes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Decode {
-    /// An id in what each call moved.
+    /// An id in what each call moved: a call is a message.
     Pattern(Pattern),
+    /// MQTT 3.1.1 and 5.0.
+    Mqtt,
+    /// The client protocol of NATS.
+    Nats,
+    /// RESP 2 and 3, the protocol of Redis.
+    Redis,
+    /// HTTP/1.1.
+    Http,
+    /// Messages with their length before them; without a place for the id, it is made of a message's first bytes.
+    Length(Length, Option<MessageId>),
+}
+
+impl FromStr for Decode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "mqtt" => Ok(Decode::Mqtt),
+            "nats" => Ok(Decode::Nats),
+            "redis" => Ok(Decode::Redis),
+            "http" => Ok(Decode::Http),
+            _ => match text.strip_prefix("length:") {
+                Some(length) => Ok(Decode::Length(length.parse()?, None)),
+                None => {
+                    Err(format!("decoder `{text}`: expected mqtt, nats, redis, http or length:OFFSET:WIDTH"))
+                }
+            },
+        }
+    }
+}
+
+impl Decode {
+    /// Bytes of a call that are captured unless told otherwise: heads of HTTP are long.
+    pub fn capture(&self) -> u32 {
+        if matches!(self, Decode::Http) { 1024 } else { 256 }
+    }
+
+    /// For one socket.
+    fn protocol(&self, socket: u64) -> Option<Box<dyn Protocol>> {
+        Some(match self {
+            Decode::Pattern(_) => return None,
+            Decode::Mqtt => Box::new(Mqtt::default()),
+            Decode::Nats => Box::new(Nats),
+            Decode::Redis => Box::new(Redis::new(socket)),
+            Decode::Http => Box::new(Http::default()),
+            Decode::Length(at, id) => Box::new(Lengths { at: *at, id: id.clone() }),
+        })
+    }
+}
+
+/// A socket's two directions.
+#[derive(Debug)]
+struct Conversation {
+    protocol: Box<dyn Protocol>,
+    ways: [Framer; 2],
 }
 
 /// Decoding under way.
 #[derive(Debug)]
-pub(crate) struct Decoding(Decode);
+pub(crate) struct Decoding {
+    decode: Decode,
+    sockets: HashMap<u64, Conversation>,
+    decoded: Decoded,
+    lost: u64,
+}
 
 impl Decoding {
     pub(crate) fn new(decode: Decode) -> Decoding {
-        Decoding(decode)
+        Decoding { decode, sockets: HashMap::new(), decoded: Decoded::default(), lost: 0 }
     }
 
-    /// Passes on the record, as it is found to be by its message's first bytes.
-    pub(crate) fn take(&mut self, record: Record, seen: &[u8], each: &mut impl FnMut(Record)) {
-        // A segment at the device's queue gives its time to the send that follows, whose bytes are seen.
-        if (record.point, record.transport) == (Point::Queued, Transport::Tcp) {
-            return each(record);
+    pub(crate) fn decoded(&self) -> Decoded {
+        self.decoded
+    }
+
+    /// Passes on the messages in what a call moved, of which `seen` are the first bytes; `lost`: records that have been so far.
+    pub(crate) fn take(&mut self, record: Record, seen: &[u8], lost: u64, each: &mut impl FnMut(Record)) {
+        if let Decode::Pattern(pattern) = &self.decode {
+            return each(pattern.identify(record, seen));
         }
-        match &self.0 {
-            Decode::Pattern(pattern) => each(pattern.identify(record, seen)),
+        if lost != self.lost {
+            // Nobody knows of which socket.
+            self.lost = lost;
+            self.sockets.values_mut().flat_map(|socket| &mut socket.ways).for_each(Framer::lose);
         }
+        let Some(protocol) = self.decode.protocol(record.socket) else { return };
+        let new = Conversation { protocol, ways: <[Framer; 2]>::default() };
+        if record.transport.is_stream() {
+            let conversation = self.sockets.entry(record.socket).or_insert(new);
+            conversation.feed(&record, seen, &mut self.decoded, each);
+        } else if record.flags.is_several() {
+            each(Record { flags: record.flags.with(Flags::NO_BUFFER), ..record });
+        } else {
+            // A datagram begins with a message and ends with one.
+            let mut alone = new;
+            alone.feed(&record, seen, &mut self.decoded, each);
+            self.decoded.malformed += u64::from(alone.ways.iter().any(Framer::is_inside));
+        }
+    }
+}
+
+impl Conversation {
+    fn feed(&mut self, record: &Record, seen: &[u8], decoded: &mut Decoded, each: &mut impl FnMut(Record)) {
+        let way = if record.point == Point::Received { Way::In } else { Way::Out };
+        let framer = &mut self.ways[way as usize];
+        if record.flags.is_several() {
+            decoded.unseen += 1;
+            return framer.lose();
+        }
+        let mut pass = |record: Record, Found { kind, id }: Found, _: u64| {
+            let (id, flag) = match id {
+                Id::Is(id) => (Some(id), Flags::HAS_ID),
+                Id::Absent if kind == Kind::Control => (None, 0),
+                Id::Absent => (None, Flags::ABSENT),
+                Id::Unseen => (None, Flags::NO_BUFFER),
+            };
+            each(Record { kind, id, flags: Flags(flag), ..record });
+        };
+        framer.feed(self.protocol.as_mut(), way, record, seen, decoded, &mut pass);
     }
 }

@@ -21,18 +21,20 @@ impl FromStr for Pattern {
 }
 
 impl Pattern {
+    /// The id in a message's first bytes. What ends where those do may go on behind them, unless they are all.
+    pub(super) fn find<'a>(&self, seen: &'a [u8], is_whole: bool) -> Option<&'a [u8]> {
+        let captures = self.0.captures(seen)?;
+        let id = captures.get(1).or_else(|| captures.get(0))?;
+        (!id.is_empty() && (is_whole || id.end() < seen.len())).then_some(id.as_bytes())
+    }
+
     /// The record with its id; `seen`: the message's first bytes.
     pub(super) fn identify(&self, record: Record, seen: &[u8]) -> Record {
-        let found = self.0.captures(seen).and_then(|captures| captures.get(1).or_else(|| captures.get(0)));
-        match found {
-            // What ends where the capture does may go on behind it.
-            Some(id) if !id.is_empty() && (id.end() < seen.len() || seen.len() == record.bytes as usize) => {
-                Record { id: Some(written(id.as_bytes())), flags: record.flags.with(Flags::HAS_ID), ..record }
-            }
-            _ if seen.len() < record.bytes as usize => {
-                Record { flags: record.flags.with(Flags::NO_BUFFER), ..record }
-            }
-            _ => Record { flags: record.flags.with(Flags::ABSENT), ..record },
+        let is_whole = seen.len() == record.bytes as usize;
+        match self.find(seen, is_whole) {
+            Some(id) => Record { id: Some(written(id)), flags: record.flags.with(Flags::HAS_ID), ..record },
+            None if is_whole => Record { flags: record.flags.with(Flags::ABSENT), ..record },
+            None => Record { flags: record.flags.with(Flags::NO_BUFFER), ..record },
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::{Counts, Message};
-use crate::record::{Point, Record};
+use crate::decode::ANSWER;
+use crate::record::{Kind, Point, Record};
 
 /// Messages that are waited for at a time; beyond it the oldest counts as unanswered.
 const WAITING_MAX: usize = 1 << 20;
@@ -47,7 +48,22 @@ impl Ids {
                 counts.matched += 1;
                 each(Message { received: waiting.received, sent: record, reads: 1 });
             }
+            // Not passed on from elsewhere: this process has answered the request itself.
+            None if record.kind == Kind::Response => self.answer(id ^ ANSWER, record, counts, each),
             None => counts.unasked += 1,
+        }
+    }
+
+    fn answer(&mut self, id: u64, sent: Record, counts: &mut Counts, mut each: impl FnMut(Message)) {
+        match self.waiting.get_mut(&id) {
+            Some(waiting)
+                if waiting.sends == 0 && !waiting.is_twice && waiting.received.socket == sent.socket =>
+            {
+                waiting.sends = 1;
+                counts.matched += 1;
+                each(Message { received: waiting.received, sent, reads: 1 });
+            }
+            _ => counts.unasked += 1,
         }
     }
 
@@ -112,6 +128,29 @@ mod tests {
         let times: Vec<_> = messages.iter().map(|m| m.inside_ns()).collect();
         assert_eq!(times, [9, 11, 5]);
         assert_eq!((counts.matched, counts.copies, counts.unasked, counts.unanswered), (3, 1, 1, 1));
+    }
+
+    #[test]
+    fn an_answer_passed_on_is_no_answer_of_its_own() {
+        let kind = |kind, socket, record: Record| Record { kind, socket, ..record };
+        let (request, response) = (Kind::Request, Kind::Response);
+        let (messages, counts) = join(
+            By::Id,
+            true,
+            &[
+                kind(request, 1, at(Point::Received, 1, 7, 10)), // a proxy's
+                kind(request, 2, at(Point::Queued, 1, 7, 11)),
+                kind(response, 2, at(Point::Received, 1, 7 ^ ANSWER, 20)),
+                kind(response, 1, at(Point::Queued, 1, 7 ^ ANSWER, 23)),
+                kind(request, 1, at(Point::Received, 1, 8, 30)), // a server's
+                kind(response, 1, at(Point::Queued, 1, 8 ^ ANSWER, 35)),
+                kind(response, 1, at(Point::Queued, 1, 9 ^ ANSWER, 36)),
+                kind(Kind::Control, 1, record(Point::Queued, Udp, 1, 1, 37)),
+            ],
+        );
+        let times: Vec<_> = messages.iter().map(|m| (m.inside_ns(), m.is_reply())).collect();
+        assert_eq!(times, [(1, false), (3, false), (5, true)]);
+        assert_eq!((counts.matched, counts.unasked, counts.control, counts.sent), (3, 1, 1, 4));
     }
 
     #[test]

@@ -4,12 +4,10 @@
 
 mod by_id;
 mod by_thread;
-mod sends;
 
-use crate::record::{Point, Record};
+use crate::record::{Kind, Point, Record, Transport};
 use by_id::Ids;
 use by_thread::Threads;
-use sends::Sends;
 
 /// What makes two records the same message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +66,8 @@ pub struct Counts {
     pub short: u64,
     /// With ids by a pattern or a decoder: messages that have none.
     pub absent: u64,
+    /// With a decoder: messages of the connections themselves, and acknowledgements; not among `received` and `sent`.
+    pub control: u64,
     /// With ids: messages whose bytes the hook could not see.
     pub unreadable: u64,
 }
@@ -75,7 +75,7 @@ pub struct Counts {
 /// Joins records that come in the order of time.
 #[derive(Debug)]
 pub struct Joiner {
-    sends: Sends,
+    at_queue: bool,
     with: With,
     counts: Counts,
 }
@@ -93,20 +93,22 @@ impl Joiner {
             By::Thread => With::Threads(Threads::default()),
             By::Id => With::Ids(Ids::default()),
         };
-        Joiner { sends: Sends::new(at_queue), with, counts: Counts::default() }
+        Joiner { at_queue, with, counts: Counts::default() }
     }
 
     /// The next record; whole messages go to `each`.
     pub fn take(&mut self, record: Record, each: impl FnMut(Message)) {
-        let record = match record.point {
-            Point::Received => record,
-            Point::Queued | Point::Sent => match self.sends.take(record, &mut self.counts) {
-                Some(send) => send,
-                None => return,
-            },
-        };
-        *(if record.point == Point::Received { &mut self.counts.received } else { &mut self.counts.sent }) +=
-            1;
+        if record.kind == Kind::Control {
+            self.counts.control += 1;
+            return;
+        }
+        if record.point == Point::Received {
+            self.counts.received += 1;
+        } else {
+            self.counts.sent += 1;
+            let is_later = self.at_queue && (record.point, record.transport) == (Point::Sent, Transport::Tcp);
+            self.counts.queued_later += u64::from(is_later);
+        }
         match &mut self.with {
             With::Threads(threads) => threads.take(record, &mut self.counts, each),
             With::Ids(ids) => ids.take(record, &mut self.counts, each),
@@ -130,7 +132,7 @@ impl Joiner {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::record::{Flags, Transport};
+    use crate::record::Flags;
 
     /// Thread, socket, time; the rest is the same in all.
     pub(crate) fn record(
@@ -140,7 +142,17 @@ pub(crate) mod tests {
         socket: u64,
         time_ns: u64,
     ) -> Record {
-        Record { time_ns, socket, id: None, thread, bytes: 64, point, transport, flags: Flags(0) }
+        Record {
+            time_ns,
+            socket,
+            id: None,
+            thread,
+            bytes: 64,
+            point,
+            transport,
+            kind: Kind::Message,
+            flags: Flags(0),
+        }
     }
 
     pub(crate) fn join(by: By, at_queue: bool, records: &[Record]) -> (Vec<Message>, Counts) {

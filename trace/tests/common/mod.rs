@@ -78,8 +78,16 @@ fn relay_program() -> &'static Path {
 /// A running broker, its sender and its receiver.
 pub struct Relay {
     child: Child,
-    from: File,
+    from: Option<File>,
     to: File,
+}
+
+impl Drop for Relay {
+    /// Not every socket tells it when the test has failed.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// One message on the client's own clock.
@@ -98,7 +106,7 @@ impl Relay {
         let (output, to) = connected(transport);
         let mut relay = Command::new(relay_program());
         relay.arg(style).stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::piped());
-        Relay { child: relay.spawn().expect("the relay starts"), from: from.into(), to: to.into() }
+        Relay { child: relay.spawn().expect("the relay starts"), from: Some(from.into()), to: to.into() }
     }
 
     pub fn pid(&self) -> u32 {
@@ -110,7 +118,7 @@ impl Relay {
         let mut message = [0u8; 64];
         message[8..16].copy_from_slice(&id.to_ne_bytes());
         let sent_ns = now();
-        self.from.write_all(&message).unwrap();
+        self.from.as_ref().unwrap().write_all(&message).unwrap();
         let mut back = [0u8; 64];
         let bytes = self.to.read(&mut back).unwrap();
         assert_eq!((bytes, back), (64, message), "message {id}");
@@ -118,13 +126,14 @@ impl Relay {
     }
 
     /// Ends the broker: its own clock after each receive and before each send.
-    pub fn end(self) -> Vec<(u64, u64)> {
+    pub fn end(mut self) -> Vec<(u64, u64)> {
         // A message of no bytes, and the end of a stream.
-        let _ = rustix::net::send(&self.from, &[], rustix::net::SendFlags::empty());
-        drop(self.from);
-        let output = self.child.wait_with_output().unwrap();
-        let text = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{text}");
+        let from = self.from.take().unwrap();
+        let _ = rustix::net::send(&from, &[], rustix::net::SendFlags::empty());
+        drop(from);
+        let mut text = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{text}");
         let number = |word: Option<&str>| word.unwrap().parse().unwrap();
         text.lines()
             .map(|line| line.split(' '))

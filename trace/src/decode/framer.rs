@@ -1,0 +1,227 @@
+//! Cuts one direction of a socket into messages: several in one call, or one over many, as the protocol says how long each is.
+//!
+//! A message is one part or several, each of which tells its length by its first bytes. Of what a call moved only the first bytes
+//! may be known: lengths lead over what is not, and where a length itself is not known, the next call is taken to begin with a message.
+
+use super::id::LOOKED_AT;
+use crate::record::{Kind, Record};
+
+/// Bytes of a part that are kept; what must be read to know its length cannot be longer.
+pub(super) const KEPT: usize = 8192;
+
+/// Direction, as the traced process sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    In,
+    Out,
+}
+
+impl Way {
+    pub(super) fn other(self) -> Way {
+        if self == Way::In { Way::Out } else { Way::In }
+    }
+}
+
+/// What is known of a part by its first bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Nothing yet.
+    More,
+    /// It has so many bytes, those included: at least one.
+    Of(u64),
+    /// No part begins so.
+    Malformed,
+}
+
+/// What a part was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The message goes on.
+    More,
+    /// Its message ends with it.
+    Message(Found),
+    /// What is in it makes no sense.
+    Malformed,
+}
+
+/// A message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) kind: Kind,
+    pub(super) id: Id,
+}
+
+impl Found {
+    /// A message that is not passed on: of the connection, or an acknowledgement.
+    pub(super) const CONTROL: Found = Found { kind: Kind::Control, id: Id::Absent };
+}
+
+/// A message's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Id {
+    Is(u64),
+    /// It has none.
+    Absent,
+    /// It lies where the bytes are not known.
+    Unseen,
+}
+
+/// How a protocol cuts its messages. One for each socket, as what goes one way may tell what comes back the other.
+pub(super) trait Protocol: std::fmt::Debug {
+    /// What the part is that begins with these bytes; asked again with more of them after [`Part::More`].
+    fn part(&mut self, way: Way, bytes: &[u8]) -> Part;
+    /// The part has ended. `bytes`: its first ones, [`KEPT`] or as many as are known.
+    fn end(&mut self, way: Way, length: u64, bytes: &[u8]) -> End;
+    /// What follows begins with a message, whatever came before.
+    fn restart(&mut self, way: Way);
+}
+
+/// What became of the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decoded {
+    /// Calls with bytes that are not of the protocol; what follows them in the call is passed over.
+    pub malformed: u64,
+    /// Calls in which a message began behind the captured bytes, so that its length is not known.
+    pub unseen: u64,
+}
+
+/// The state between two calls.
+#[derive(Debug, Default)]
+pub(super) struct Framer {
+    /// First bytes of the part.
+    head: Vec<u8>,
+    /// Bytes behind `head` were not seen.
+    is_cut: bool,
+    /// Bytes of the part so far.
+    have: u64,
+    length: Option<u64>,
+    /// Bytes of the message in parts before this one.
+    before: u64,
+    /// The record with the message's first byte.
+    first: Option<Record>,
+    is_lost: bool,
+}
+
+impl Framer {
+    /// The next call is taken to begin with a message.
+    pub(super) fn lose(&mut self) {
+        self.is_lost = true;
+    }
+
+    /// Whether a message has begun and not ended.
+    pub(super) fn is_inside(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// What a call moved: `record.bytes`, of which `seen` are known. Each message that ends in it goes to `each` with how many bytes of
+    /// the call lie behind it.
+    pub(super) fn feed(
+        &mut self,
+        protocol: &mut dyn Protocol,
+        way: Way,
+        record: &Record,
+        seen: &[u8],
+        decoded: &mut Decoded,
+        each: &mut dyn FnMut(Record, Found, u64),
+    ) {
+        if self.is_lost {
+            *self = Framer::default();
+            protocol.restart(way);
+        }
+        let total = u64::from(record.bytes);
+        let mut at = 0;
+        while at < total {
+            let rest = seen.get(at as usize..).unwrap_or_default();
+            let first = *self.first.get_or_insert(*record);
+            let Some(length) = self.length else {
+                if rest.is_empty() {
+                    decoded.unseen += 1;
+                    return self.lose();
+                }
+                let old = self.head.len();
+                self.head.extend(rest.iter().take(KEPT - old));
+                let added = self.head.len() - old;
+                let used = match protocol.part(way, &self.head) {
+                    Part::More if added > 0 => added,
+                    Part::Of(length) if length > old as u64 => {
+                        self.length = Some(length);
+                        added.min((length - old as u64).try_into().unwrap_or(usize::MAX))
+                    }
+                    // Longer than anything that has to be read at once.
+                    Part::Malformed | Part::More | Part::Of(_) => {
+                        decoded.malformed += 1;
+                        return self.lose();
+                    }
+                };
+                self.head.truncate(old + used);
+                self.have += used as u64;
+                at += used as u64;
+                if !self.end_part(protocol, way, decoded, &mut |found, bytes| {
+                    each(message(record, first, way, bytes), found, total - at);
+                }) {
+                    return;
+                }
+                continue;
+            };
+            let step = (length - self.have).min(total - at);
+            if !self.is_cut {
+                let room = KEPT - self.head.len();
+                let known = rest.len().min(step as usize);
+                self.head.extend(&rest[..known.min(room)]);
+                self.is_cut = (known as u64) < step || known > room;
+            }
+            self.have += step;
+            at += step;
+            if !self.end_part(protocol, way, decoded, &mut |found, bytes| {
+                each(message(record, first, way, bytes), found, total - at);
+            }) {
+                return;
+            }
+        }
+    }
+
+    /// Ends the part if it is whole; false if what was in it makes no sense.
+    fn end_part(
+        &mut self,
+        protocol: &mut dyn Protocol,
+        way: Way,
+        decoded: &mut Decoded,
+        each: &mut dyn FnMut(Found, u64),
+    ) -> bool {
+        let Some(length) = self.length.filter(|length| *length == self.have) else { return true };
+        let end = protocol.end(way, length, &self.head);
+        self.head.clear();
+        self.is_cut = false;
+        self.have = 0;
+        self.length = None;
+        self.before = self.before.saturating_add(length);
+        match end {
+            End::More => {}
+            End::Message(found) => {
+                each(found, self.before);
+                self.before = 0;
+                self.first = None;
+            }
+            End::Malformed => {
+                decoded.malformed += 1;
+                self.lose();
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// A message's record: it is received with its last byte, and sent with its first.
+fn message(last: &Record, first: Record, way: Way, bytes: u64) -> Record {
+    let bytes = bytes.try_into().unwrap_or(u32::MAX);
+    match way {
+        Way::In => Record { bytes, ..*last },
+        Way::Out => Record { bytes, time_ns: first.time_ns, point: first.point, ..*last },
+    }
+}
+
+/// Whether of `length` bytes as many are known as ids are made of.
+pub(super) fn is_enough(length: u64, known: &[u8]) -> bool {
+    known.len() as u64 >= length.min(LOOKED_AT as u64)
+}

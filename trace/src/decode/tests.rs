@@ -1,0 +1,198 @@
+//! What holds for every decoder: messages are the same however calls cut the bytes, and no bytes make one panic.
+
+use proptest::prelude::*;
+
+use super::framer::{Decoded, Found, Framer, Protocol, Way};
+use super::{Decode, Decoding};
+use crate::join::tests::record;
+use crate::record::{Kind, Point, Record, Transport};
+
+/// What a decoder finds in these bytes, in one call.
+pub(super) fn found(protocol: &mut dyn Protocol, bytes: &[u8]) -> Vec<Found> {
+    let mut found = Vec::new();
+    let record = Record { bytes: bytes.len() as u32, ..record(Point::Received, Transport::Tcp, 1, 1, 1) };
+    let mut decoded = Decoded::default();
+    Framer::default()
+        .feed(protocol, Way::In, &record, bytes, &mut decoded, &mut |_, message, _| found.push(message));
+    assert_eq!(decoded, Decoded::default(), "{}", String::from_utf8_lossy(bytes));
+    found
+}
+
+/// The same for requests one way and what answers them the other.
+pub(super) fn found_both(protocol: &mut dyn Protocol, asked: &[u8], said: &[u8]) -> [Vec<Found>; 2] {
+    let asked = found(protocol, asked);
+    let mut answers = Vec::new();
+    let record = Record { bytes: said.len() as u32, ..record(Point::Sent, Transport::Tcp, 1, 1, 1) };
+    let mut decoded = Decoded::default();
+    Framer::default()
+        .feed(protocol, Way::Out, &record, said, &mut decoded, &mut |_, message, _| answers.push(message));
+    assert_eq!(decoded, Decoded::default());
+    [asked, answers]
+}
+
+/// Calls that move these bytes, cut at these places, of each of which `capture` are seen.
+fn calls(decode: &str, bytes: &[u8], cuts: &[usize], capture: usize) -> (Vec<Record>, Decoded) {
+    let mut decoding = Decoding::new(decode.parse().unwrap());
+    let mut messages = Vec::new();
+    let mut ends: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([bytes.len()]).collect();
+    ends.sort_unstable();
+    let mut start = 0;
+    for (time, end) in ends.into_iter().enumerate() {
+        let part = &bytes[start..end];
+        start = end;
+        if part.is_empty() {
+            continue;
+        }
+        let call = record(Point::Received, Transport::Tcp, 1, 1, time as u64);
+        let call = Record { bytes: part.len() as u32, ..call };
+        decoding.take(call, &part[..part.len().min(capture)], 0, &mut |record| messages.push(record));
+    }
+    (messages, decoding.decoded())
+}
+
+fn encoded(decoder: &str, topic: &str, payload: &[u8], kind: u8) -> Vec<u8> {
+    let length = payload.len();
+    let text = match (decoder, kind % 3) {
+        ("mqtt", 0) => return vec![0xc0, 0],
+        ("mqtt", kind) => {
+            let identifier: &[u8] = if kind == 1 { b"" } else { b"\x12\x34" };
+            let mut rest = 2 + topic.len() + identifier.len() + length;
+            let mut packet = vec![0x30 | (kind - 1) << 1];
+            while rest > 127 {
+                packet.push(rest as u8 | 0x80);
+                rest >>= 7;
+            }
+            packet.extend([rest as u8, 0, topic.len() as u8]);
+            return [&packet[..], topic.as_bytes(), identifier, payload].concat();
+        }
+        ("nats", 0) => "PING\r\n".into(),
+        ("nats", 1) => format!("PUB {topic} {length}\r\n"),
+        ("nats", _) => format!("MSG {topic} 7 reply.to {length}\r\n"),
+        ("redis", 0) => format!("*2\r\n$3\r\nGET\r\n${}\r\n{topic}\r\n", topic.len()),
+        ("redis", _) => format!("*3\r\n$7\r\nPUBLISH\r\n${}\r\n{topic}\r\n${length}\r\n", topic.len()),
+        ("http", 0) => format!("GET /{topic} HTTP/1.1\r\nHost: x\r\n\r\n"),
+        ("http", 1) => format!("POST /{topic} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n"),
+        ("http", _) if length == 0 => {
+            format!("POST /{topic} HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n")
+        }
+        ("http", _) => {
+            let head = format!("POST /{topic} HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n{length:x}\r\n");
+            return [head.as_bytes(), payload, b"\r\n0\r\n\r\n"].concat();
+        }
+        _ => return [&(length as u16).to_be_bytes()[..], payload].concat(),
+    };
+    let has_payload = matches!((decoder, kind % 3), (_, 1) | ("nats" | "redis", 2));
+    let tail: &[u8] = if matches!(decoder, "nats" | "redis") { b"\r\n" } else { b"" };
+    let rest = if has_payload { [payload, tail].concat() } else { Vec::new() };
+    [text.as_bytes(), &rest].concat()
+}
+
+const DECODERS: [&str; 5] = ["mqtt", "nats", "redis", "http", "length:0:2"];
+
+/// What a message is, without its call.
+fn essence(records: &[Record]) -> Vec<(Kind, Option<u64>, u32)> {
+    records.iter().map(|record| (record.kind, record.id, record.bytes)).collect()
+}
+
+/// What decoders look for, and what they should not trust.
+const WORDS: &[&[u8]] = &[
+    b"\r\n",
+    b"*",
+    b"$",
+    b"9",
+    b"-1",
+    b"PUB a ",
+    b"\x30",
+    b"\xff",
+    b"%",
+    b"18446744073709551615",
+    b"HTTP/1.1 200 OK",
+    b"GET / HTTP/1.1",
+    b"Content-Length: ",
+    b":",
+    b"|",
+    b"Transfer-Encoding: chunked",
+    b"\x10",
+    b"\0",
+    b"fffffffffffffff0",
+];
+
+proptest! {
+    #[test]
+    fn calls_do_not_matter(
+        decoder in 0..DECODERS.len(),
+        messages in prop::collection::vec(("[a-z]{1,9}", prop::collection::vec(any::<u8>(), 0..300), any::<u8>()), 1..8),
+        cuts in prop::collection::vec(any::<usize>(), 0..12),
+        capture in 0usize..400,
+    ) {
+        let name = DECODERS[decoder];
+        let each: Vec<Vec<u8>> =
+            messages.iter().map(|(topic, payload, kind)| encoded(name, topic, payload, *kind)).collect();
+        let bytes = each.concat();
+        // Each in a call of its own.
+        let mut borders = Vec::new();
+        each.iter().fold(0, |end, message| { borders.push(end + message.len()); end + message.len() });
+        let (expected, decoded) = calls(name, &bytes, &borders, usize::MAX);
+        prop_assert_eq!(decoded, Decoded::default());
+        prop_assert_eq!(expected.len(), each.len());
+        for (record, message) in expected.iter().zip(&each) {
+            prop_assert_eq!(record.bytes as usize, message.len());
+            prop_assert!(record.id.is_some() || record.kind == Kind::Control);
+        }
+        let (other, decoded) = calls(name, &bytes, &cuts, usize::MAX);
+        prop_assert_eq!(decoded, Decoded::default());
+        prop_assert_eq!(essence(&other), essence(&expected));
+        // One call with all of them: what is not seen is said to be so, and what is found is right.
+        let (seen, decoded) = calls(name, &bytes, &[], capture);
+        prop_assert!(decoded.malformed == 0 && decoded.unseen <= 1);
+        prop_assert_eq!(seen.len() == expected.len(), decoded.unseen == 0);
+        for (record, whole) in seen.iter().zip(&expected) {
+            prop_assert_eq!(record.bytes, whole.bytes);
+            let is_same = (record.kind, record.id) == (whole.kind, whole.id);
+            prop_assert!(is_same || (record.id.is_none() && record.flags.has_no_buffer()));
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_a_decoder_panic(
+        decoder in 0..DECODERS.len(),
+        text in prop::collection::vec(prop::sample::select(WORDS), 0..40),
+        cuts in prop::collection::vec(any::<usize>(), 0..6),
+        capture in 0usize..100,
+    ) {
+        calls(DECODERS[decoder], &text.concat(), &cuts, capture);
+    }
+}
+
+/// After what makes no sense, the next call that begins with a message is read.
+#[test]
+fn decoding_goes_on_after_nonsense() {
+    let bytes = b"nonsense\r\nPUB a 1\r\nx\r\nPING\r\n";
+    let (messages, decoded) = calls("nats", bytes, &[10], usize::MAX);
+    assert_eq!((messages.len(), decoded), (2, Decoded { malformed: 1, unseen: 0 }));
+}
+
+/// A received message has the time of its last byte, a sent one that of its first; where records were lost, no half is joined to another.
+#[test]
+fn times_and_losses() {
+    let mut decoding = Decoding::new(Decode::Nats);
+    let mut messages = Vec::new();
+    let call = |point, time_ns, bytes: &[u8]| Record {
+        bytes: bytes.len() as u32,
+        ..record(point, Transport::Tcp, 1, 1, time_ns)
+    };
+    let mut take = |point, time, bytes: &[u8], lost| {
+        decoding.take(call(point, time, bytes), bytes, lost, &mut |record| messages.push(record));
+    };
+    take(Point::Received, 10, b"PUB a 4\r\nab", 0);
+    take(Point::Received, 20, b"cd\r\n", 0);
+    take(Point::Queued, 30, b"MSG a 1 4\r\n", 0);
+    take(Point::Sent, 40, b"abcd\r\n", 0);
+    take(Point::Received, 50, b"PUB a 4\r\nab", 0);
+    take(Point::Received, 60, b"PUB b 1\r\nx\r\n", 1);
+    let times: Vec<_> = messages.iter().map(|m| (m.time_ns, m.point, m.bytes)).collect();
+    assert_eq!(times, [(20, Point::Received, 15), (30, Point::Queued, 17), (60, Point::Received, 12)]);
+    assert_eq!(messages[0].id, messages[1].id);
+    assert!(messages.iter().all(|message| matches!(message.kind, Kind::Publish)));
+    assert_eq!(decoding.decoded(), Decoded::default());
+}
