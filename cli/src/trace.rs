@@ -3,6 +3,7 @@
 mod args;
 mod calibrate;
 mod files;
+mod following;
 mod outputs;
 mod report;
 mod rows;
@@ -14,11 +15,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use trieline_trace::{Cost, Effort, Joiner, Options, Tracer};
+use trieline_trace::{Cost, Effort, Options, Tracer};
 
 use crate::{output::Output, progress::interrupt_flag};
 pub use args::TraceArgs;
 use args::TraceCommand;
+use following::Following;
 use outputs::Outputs;
 use report::Report;
 
@@ -48,8 +50,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let mut tracer = Tracer::start(&options)?;
     let mut child = args.child.split_first().map(|(program, rest)| start(program, rest)).transpose()?;
 
-    let by = options.by();
-    let mut joiner = Joiner::new(by, tracer.at_queue());
+    let mut following = Following::new(&options, tracer.at_queue());
     let started = Instant::now();
     let enough = args.count.unwrap_or(u64::MAX);
     while outputs.messages() < enough && !outputs.has_failed() && !interrupt.load(Ordering::Relaxed) {
@@ -57,21 +58,21 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         let is_last = args.duration.is_some_and(|duration| started.elapsed() >= duration)
             || has_ended(child.as_mut())?
             || all_gone(&args.what.pid);
-        tracer.poll(|record| joiner.take(record, |message| outputs.take(&message)));
+        tracer.poll_events(|event| following.take(&event, |message| outputs.take(&message)));
         if is_last {
             break;
         }
         sleep(POLL);
     }
-    tracer.stop(|record| joiner.take(record, |message| outputs.take(&message)));
-    joiner.finish(|message| outputs.take(&message));
+    tracer.stop_events(|event| following.take(&event, |message| outputs.take(&message)));
+    following.finish(|message| outputs.take(&message));
     let elapsed = started.elapsed();
     if let Some(child) = &mut child {
         end(child)?;
     }
     let (summary, notes) = outputs.finish()?;
 
-    let (summary, counts) = tracer.histograms().unwrap_or((summary, joiner.counts()));
+    let (summary, counts) = tracer.histograms().unwrap_or((summary, following.counts()));
     let seen = tracer.seen();
     let report = Report {
         rung: tracer.rung(),
@@ -79,11 +80,12 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         at_queue: tracer.at_queue(),
         cost,
         summary: &summary,
+        ways: following.ways(),
         counts,
         seen,
         decoded: tracer.decoded(),
         elapsed,
-        by,
+        by: options.by(),
         notes: &notes,
     };
     report.print(output)?;

@@ -31,19 +31,33 @@ static __always_inline bool tr_descends(struct task_struct *task)
 	return false;
 }
 
-static __always_inline bool tr_is_called(struct task_struct *task)
+static __always_inline bool tr_is_called(struct task_struct *task, const volatile __u64 *name)
 {
 	__u64 comm[2] = {};
 
 	bpf_probe_read_kernel(comm, sizeof(comm), task->group_leader->comm);
-	return comm[0] == config.comm[0] && comm[1] == config.comm[1];
+	return comm[0] == name[0] && comm[1] == name[1];
+}
+
+/* Whether it sends to those that are traced, or receives from them. */
+static __always_inline bool tr_is_client(struct task_struct *task)
+{
+	for (int i = 0; i < TR_TGIDS_MAX; i++) {
+		if ((__u32)i >= config.clients)
+			break;
+		if (config.client[i] == (__u32)task->tgid)
+			return true;
+	}
+	return config.client_comm[0] && tr_is_called(task, config.client_comm);
 }
 
 static __always_inline bool tr_is_wanted(struct task_struct *task)
 {
+	if (tr_is_client(task))
+		return true;
 	if (config.tgids && !tr_is_named(task->tgid) && !(config.descendants && tr_descends(task)))
 		return false;
-	if (config.comm[0] && !tr_is_called(task))
+	if (config.comm[0] && !tr_is_called(task, config.comm))
 		return false;
 	return !config.cgroup || bpf_get_current_ancestor_cgroup_id(config.cgroup_level) == config.cgroup;
 }

@@ -13,6 +13,8 @@ enum tr_point {
 	TR_RECEIVED, /* the kernel has copied it to the process: before the receiving call returns */
 	TR_QUEUED,   /* it is handed to the device's queue, inside the sending call */
 	TR_SENT,     /* the kernel has taken it from the process: before the sending call returns */
+	TR_OPENED, /* no message: a socket seen for the first time; beside the record is a struct tr_identity
+		    */
 	TR_POINTS,
 };
 
@@ -30,6 +32,7 @@ enum tr_flags {
 	TR_SHORT = 2,	  /* the message ends before the id does */
 	TR_NO_BUFFER = 4, /* the hook does not see where the message lies (io_uring, recvmmsg, sendmmsg) */
 	TR_FAULT = 8,	  /* the process's memory could not be read */
+	TR_CLIENT = 32,	  /* of a process that sends to those that are traced, or receives from them */
 	TR_SEVERAL = 16,  /* one record for a call that moved several messages: `bytes` is their number */
 };
 
@@ -50,8 +53,30 @@ struct tr_record {
 /* Beside a record, where bytes are captured: its first ones, of which `config.capture` have room. */
 struct tr_payload {
 	__u32 captured;
-	__u32 unused;
+	__u32
+	    position; /* where the message ends in its stream, modulo 2^32: as TCP numbers its bytes; of Unix
+			 streams bytes since the socket was first seen; of Unix datagrams their number */
 	__u8 bytes[TR_CAPTURE_MAX];
+};
+
+/* Who a socket is. */
+struct tr_identity {
+	__u8 local[16]; /* IPv4: the first four */
+	__u8 remote[16];
+	__u64 peer; /* Unix: address of the other end, 0 where it has none of its own */
+	__u16 local_port;
+	__u16 remote_port;
+	__u16 family;
+	__u16 unused;
+};
+
+/* What is kept with a socket. */
+struct tr_stream {
+	struct tr_identity identity;
+	__u32 is_known;
+	__u32 sent; /* as positions count */
+	__u32 received;
+	__u32 unused;
 };
 
 /* What became of the events; the words are those of src/join/mod.rs. */
@@ -89,15 +114,19 @@ struct tr_config {
 	__u32 cgroup_level;
 	__u32 tgids; /* how many of `tgid` are set; 0: any process */
 	__u32 tgid[TR_TGIDS_MAX];
-	__u32 descendants;  /* also processes that descend from these */
-	__u32 transports;   /* bit of each enum tr_transport */
-	__u32 port;	    /* local or remote; 0: any */
-	__u32 slots_mask;   /* records a CPU can hold, a power of two, less one */
-	__u32 id_offset[2]; /* in what is received, in what is sent */
-	__u32 id_bytes;	    /* 0: no id */
-	__u32 capture;	    /* a message's first bytes to be noted: a multiple of eight; 0: none */
-	__u32 histogram;    /* count into histograms instead of noting records */
-	__u32 sent_udp;	    /* note UDP when sent as well: where there is no hook at the device queue */
+	__u32 descendants;    /* also processes that descend from these */
+	__u32 transports;     /* bit of each enum tr_transport */
+	__u32 port;	      /* local or remote; 0: any */
+	__u32 slots_mask;     /* records a CPU can hold, a power of two, less one */
+	__u32 id_offset[2];   /* in what is received, in what is sent */
+	__u32 id_bytes;	      /* 0: no id */
+	__u32 capture;	      /* a message's first bytes to be noted: a multiple of eight; 0: none */
+	__u32 stages;	      /* note positions in streams, and who sockets are */
+	__u64 client_comm[2]; /* name of a client; zeros: none by a name */
+	__u32 clients;	      /* how many of `client` are set */
+	__u32 client[TR_TGIDS_MAX];
+	__u32 histogram; /* count into histograms instead of noting records */
+	__u32 sent_udp;	 /* note UDP when sent as well: where there is no hook at the device queue */
 };
 
 #endif

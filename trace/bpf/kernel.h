@@ -20,7 +20,12 @@ typedef _Bool bool;
 enum { false, true };
 #define NULL ((void *)0)
 
-enum bpf_map_type { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_TASK_STORAGE = 29 };
+enum bpf_map_type {
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_SK_STORAGE = 24,
+	BPF_MAP_TYPE_TASK_STORAGE = 29
+};
 enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10 };
 enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 
@@ -31,16 +36,33 @@ enum { MSG_PEEK = 0x2, MSG_ERRQUEUE = 0x2000 };
 
 #define RELOCATED __attribute__((preserve_access_index))
 
+struct in6_addr {
+	__u8 bytes[16];
+};
+
 struct sock_common {
 	__u16 skc_family;
 	__be16 skc_dport;
 	__u16 skc_num;
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
 } RELOCATED;
 
 struct sock {
 	struct sock_common __sk_common;
 	__u16 sk_type;
 	__u16 sk_protocol;
+} RELOCATED;
+
+struct tcp_sock {
+	__u32 copied_seq;
+	__u32 write_seq;
+} RELOCATED;
+
+struct unix_sock {
+	struct sock *peer;
 } RELOCATED;
 
 struct socket {

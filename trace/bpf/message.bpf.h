@@ -41,7 +41,16 @@ struct tr_source {
 	__u32 linear;	    /* bytes of the packet in one piece */
 	long call;	    /* the system call that the task is in */
 	__u64 buffer;	    /* its second argument */
+	__u32 position;	    /* where the message ends in its stream */
 };
+
+/* Clients send as those that are traced receive, and the other way round. */
+static __always_inline __u32 tr_id_offset(const struct tr_record *record)
+{
+	bool is_sent = record->point != TR_RECEIVED;
+
+	return config.id_offset[is_sent != !!(record->flags & TR_CLIENT)];
+}
 
 /* The iovecs of the call, or one for its buffer; the number of them, 0 where there is none to be seen, as a
  * call's that names several messages. */
@@ -84,7 +93,7 @@ fault:
 /* Reads the id of a message in the process. */
 static __always_inline void tr_read_id(struct tr_record *record, const struct tr_source *source)
 {
-	__u32 offset = config.id_offset[record->point != TR_RECEIVED], end = offset + config.id_bytes;
+	__u32 offset = tr_id_offset(record), end = offset + config.id_bytes;
 	struct tr_iovec vector;
 	__u64 address, id = 0;
 
@@ -103,7 +112,7 @@ static __always_inline void tr_read_id(struct tr_record *record, const struct tr
 /* Reads the id of a datagram that is about to leave, from the packet. */
 static __always_inline void tr_read_packet_id(struct tr_record *record, const struct tr_source *source)
 {
-	__u32 offset = config.id_offset[1], end = offset + config.id_bytes;
+	__u32 offset = tr_id_offset(record), end = offset + config.id_bytes;
 	__u64 id = 0;
 
 	if (record->bytes < end)
@@ -169,6 +178,9 @@ static __always_inline __u16 tr_capture(struct tr_payload *payload, __u32 bytes,
 	__u16 flags = 0;
 
 	payload->captured = 0;
+	payload->position = source->position;
+	if (!config.capture)
+		return 0;
 	if (source->packet) {
 		if (wanted > source->linear)
 			wanted = source->linear;

@@ -52,22 +52,23 @@ static __always_inline void tr_publish(__u32 *sequence, __u32 value)
 #endif
 }
 
-static __always_inline void tr_note(const struct tr_record *noted, const struct tr_source *source)
+/* The place of a CPU's next record, and its sequence number; NULL: there is no ring. */
+static __always_inline struct tr_record *tr_claim(__u32 *slot, __u32 *sequence)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), slot;
-	__u16 flags = noted->flags;
-	struct tr_payload *payload;
-	struct tr_record *record;
+	__u32 cpu = bpf_get_smp_processor_id();
 	struct tr_cpu *own = bpf_map_lookup_elem(&cpus, &cpu);
 	__u64 claimed;
 
 	if (!own)
-		return;
+		return NULL;
 	claimed = __sync_fetch_and_add(&own->claimed, 1);
-	slot = cpu * (config.slots_mask + 1) + ((__u32)claimed & config.slots_mask);
-	record = bpf_map_lookup_elem(&records, &slot);
-	if (!record)
-		return;
+	*sequence = claimed + 1;
+	*slot = cpu * (config.slots_mask + 1) + ((__u32)claimed & config.slots_mask);
+	return bpf_map_lookup_elem(&records, slot);
+}
+
+static __always_inline void tr_fill(struct tr_record *record, const struct tr_record *noted, __u16 flags)
+{
 	record->time_ns = noted->time_ns;
 	record->socket = noted->socket;
 	record->id = noted->id;
@@ -75,13 +76,25 @@ static __always_inline void tr_note(const struct tr_record *noted, const struct 
 	record->bytes = noted->bytes;
 	record->point = noted->point;
 	record->transport = noted->transport;
-	if (config.capture) {
+	record->flags = flags;
+}
+
+static __always_inline void tr_note(const struct tr_record *noted, const struct tr_source *source)
+{
+	__u32 slot, sequence;
+	struct tr_record *record = tr_claim(&slot, &sequence);
+	struct tr_payload *payload;
+	__u16 flags = noted->flags;
+
+	if (!record)
+		return;
+	if (config.capture || config.stages) {
 		payload = bpf_map_lookup_elem(&payloads, &slot);
 		if (payload)
 			flags |= tr_capture(payload, noted->bytes, source);
 	}
-	record->flags = flags;
-	tr_publish(&record->sequence, (__u32)claimed + 1);
+	tr_fill(record, noted, flags);
+	tr_publish(&record->sequence, sequence);
 }
 
 #endif

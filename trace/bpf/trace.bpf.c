@@ -9,6 +9,7 @@
 #include "socket.bpf.h"
 #include "message.bpf.h"
 #include "ring.bpf.h"
+#include "stream.bpf.h"
 #include "histogram.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -22,8 +23,9 @@ static __always_inline void tr_take(struct task_struct *task, const struct tr_re
 		tr_note(record, source);
 }
 
-static __always_inline void tr_moved(struct task_struct *task, __u32 point, const struct tr_socket *socket,
-				     int bytes, long call, __u64 buffer, __u16 flags)
+static __always_inline void tr_moved(struct task_struct *task, struct sock *sk, __u32 point,
+				     const struct tr_socket *socket, int bytes, long call, __u64 buffer,
+				     __u16 flags)
 {
 	struct tr_source source = {.call = flags & TR_SEVERAL ? -1 : call, .buffer = buffer};
 	struct tr_record record = {};
@@ -37,7 +39,9 @@ static __always_inline void tr_moved(struct task_struct *task, __u32 point, cons
 	record.bytes = bytes;
 	record.point = point;
 	record.transport = transport;
-	record.flags = flags;
+	record.flags = flags | (tr_is_client(task) ? TR_CLIENT : 0);
+	if (config.stages && sk && transport != TR_UDP)
+		source.position = tr_position(sk, socket, &record);
 	if (config.id_bytes && !(flags & TR_SEVERAL))
 		tr_read_id(&record, &source);
 	tr_take(task, &record, &source);
@@ -58,7 +62,7 @@ static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int byte
 		return 0;
 	socket = tr_describe(sk);
 	regs = config.id_bytes || config.capture ? (struct pt_regs *)bpf_task_pt_regs(task) : NULL;
-	tr_moved(task, point, &socket, bytes, regs ? regs->orig_ax : 0, regs ? regs->si : 0, 0);
+	tr_moved(task, sk, point, &socket, bytes, regs ? regs->orig_ax : 0, regs ? regs->si : 0, 0);
 	return 0;
 }
 
@@ -148,6 +152,7 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 	record.bytes = skb->len - before;
 	record.point = TR_QUEUED;
 	record.transport = transport;
+	record.flags = tr_is_client(task) ? TR_CLIENT : 0;
 	if (transport == TR_UDP) { /* the bytes of TCP are seen as the call ends */
 		source.packet = transport_header + header;
 		source.linear = skb->len - skb->data_len - before;
@@ -227,6 +232,6 @@ int BPF_PROG(call_ended, struct pt_regs *regs, long ret)
 	if (!sk)
 		return 0;
 	socket = tr_describe_read(sk);
-	tr_moved(task, point, &socket, ret, regs->orig_ax, regs->si, several);
+	tr_moved(task, NULL, point, &socket, ret, regs->orig_ax, regs->si, several);
 	return 0;
 }

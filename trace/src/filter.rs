@@ -8,9 +8,9 @@ use crate::error::{Error, Result};
 use crate::record::Transport;
 
 /// `TR_TGIDS_MAX`.
-const PROCESSES_MAX: usize = 16;
+pub(crate) const PROCESSES_MAX: usize = 16;
 /// `TASK_COMM_LEN` less the zero.
-const COMM_MAX: usize = 15;
+pub(crate) const COMM_MAX: usize = 15;
 /// Number of the first PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const HOST_PID_NAMESPACE: &str = "pid:[4026531836]";
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
@@ -113,7 +113,7 @@ fn in_host_namespace() -> bool {
 }
 
 /// A number that is a thread's, not a process's, would trace nothing.
-fn check_process(process: u32) -> Result<()> {
+pub(crate) fn check_process(process: u32) -> Result<()> {
     let path = Path::new("/proc").join(process.to_string()).join("status");
     let status = fs::read_to_string(path).map_err(|_| Error::NoProcess(process))?;
     let leader: Option<u32> =

@@ -10,7 +10,7 @@ use crate::join::Counts;
 use crate::layout::{CPU_WORDS, tr_cpu, tr_histogram};
 use crate::record::Transport;
 use crate::ring::Words;
-use crate::summary::{Stage, Summary};
+use crate::summary::{Part, Stage, Summary};
 
 const TRANSPORTS: usize = Transport::ALL.len();
 /// Histograms of a CPU: one for each [`Stage`].
@@ -72,6 +72,7 @@ impl Histograms {
 /// `way` of `bpf/histogram.bpf.h`.
 fn stage(way: usize) -> Stage {
     Stage {
+        part: Part::Inside,
         from: Transport::ALL[way / 4 / TRANSPORTS],
         to: Transport::ALL[way / 4 % TRANSPORTS],
         is_reply: way & 2 != 0,

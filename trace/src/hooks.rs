@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
+use std::str::FromStr;
 use std::sync::Once;
 
 use libbpf_rs::query::ProgInfoIter;
@@ -11,10 +12,10 @@ use libbpf_rs::{Link, MapCore, MapHandle, Object, ObjectBuilder, PrintLevel, Pro
 
 use crate::decode::Decode;
 use crate::error::{Error, Result, io_error};
-use crate::filter::Filter;
+use crate::filter::{COMM_MAX, Filter, PROCESSES_MAX, check_process};
 use crate::histogram::WAYS;
 use crate::join::By;
-use crate::layout::{self, CAPTURE_MAX, PAYLOAD_WORDS};
+use crate::layout::{self, CAPTURE_MAX, IDENTITY_BYTES, PAYLOAD_WORDS};
 use crate::record::{IdAt, Transport};
 
 /// An object file as bytes, aligned as ELF wants it.
@@ -105,6 +106,27 @@ pub enum Leaves {
     Done,
 }
 
+/// A process at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// By its number.
+    Process(u32),
+    /// By its name (`/proc/PID/comm`).
+    Name(String),
+}
+
+impl FromStr for Client {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text.parse() {
+            Ok(process) => Ok(Client::Process(process)),
+            Err(_) if (1..=COMM_MAX).contains(&text.len()) => Ok(Client::Name(text.to_owned())),
+            Err(_) => Err(format!("client `{text}`: expected a process or a name of 1 to {COMM_MAX} bytes")),
+        }
+    }
+}
+
 /// What is loaded.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -116,6 +138,10 @@ pub struct Options {
     pub decode: Option<Decode>,
     /// Bytes of each message that are captured for that, its first ones: a multiple of eight; 0: none.
     pub capture: u32,
+    /// Processes that send to those that are traced, or receive from them: their sends are A, their receives D.
+    pub clients: Vec<Client>,
+    /// Note where messages lie in their streams and who sockets are, as [`crate::Hops`] needs it. Not by system calls.
+    pub stages: bool,
     /// Which point is C.
     pub leaves: Leaves,
     /// Records that each CPU's ring holds: a power of two.
@@ -134,6 +160,8 @@ impl Options {
             id: None,
             decode: None,
             capture: 0,
+            clients: Vec::new(),
+            stages: false,
             leaves: Leaves::Queue,
             slots: 1 << 16,
             histogram: false,
@@ -158,6 +186,18 @@ impl Options {
                 self.capture
             ));
         }
+        let names = self.clients.iter().filter(|client| matches!(client, Client::Name(_))).count();
+        if names > 1 || self.clients.len() - names > PROCESSES_MAX {
+            return wrong(format!("clients: expected at most {PROCESSES_MAX} processes and one name"));
+        }
+        for client in &self.clients {
+            if let Client::Process(process) = client {
+                check_process(*process)?;
+            }
+        }
+        if self.stages && (self.histogram || self.rung == Some(Rung::SystemCalls)) {
+            return wrong("streams are followed neither in histograms nor by hooks on system calls".into());
+        }
         if self.decode.is_some() && (self.capture == 0 || self.id.is_some() || self.histogram) {
             return wrong(
                 "decoding needs captured bytes, and neither an id at an offset nor histograms".into(),
@@ -166,9 +206,15 @@ impl Options {
         Ok(())
     }
 
+    /// Whether anything lies beside records.
+    pub(crate) fn has_payloads(&self) -> bool {
+        self.capture > 0 || self.stages
+    }
+
     /// Of what lies beside a record.
     pub(crate) fn payload_bytes(&self) -> u32 {
-        PAYLOAD_WORDS as u32 * 8 + self.capture
+        let identity = if self.stages { IDENTITY_BYTES } else { 0 };
+        PAYLOAD_WORDS as u32 * 8 + self.capture.max(identity)
     }
 }
 
@@ -189,6 +235,11 @@ impl Hooks {
         let mut denied = None;
         let rungs: Vec<Rung> = options.rung.map_or_else(|| Rung::ALL.to_vec(), |rung| vec![rung]);
         for rung in rungs {
+            if rung == Rung::SystemCalls && options.stages {
+                refused
+                    .push(Refusal { rung, reason: "they do not see streams (--client, --records)".into() });
+                continue;
+            }
             match Hooks::try_rung(options, rung) {
                 Ok(hooks) => return Ok(Hooks { refused, ..hooks }),
                 Err(error) => {
@@ -222,7 +273,7 @@ impl Hooks {
             match map.name().to_str() {
                 Some("cpus") => map.set_max_entries(cpus)?,
                 Some("records") => map.set_max_entries(cpus * options.slots)?,
-                Some("payloads") if options.capture > 0 => {
+                Some("payloads") if options.has_payloads() => {
                     map.set_max_entries(cpus * options.slots)?;
                     map.set_value_size(options.payload_bytes())?;
                 }

@@ -1,6 +1,7 @@
 //! The structs of `bpf/intf.h`, made from the BTF of the compiled hooks, and how Rust reads and writes them as bytes.
 
 use std::mem::{offset_of, size_of};
+use std::net::{IpAddr, SocketAddr};
 
 /// Generated: the structs by their names in C.
 #[allow(
@@ -15,10 +16,10 @@ use std::mem::{offset_of, size_of};
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
 }
-pub(crate) use generated::types::{tr_config, tr_cpu, tr_histogram, tr_payload, tr_record};
+pub(crate) use generated::types::{tr_config, tr_cpu, tr_histogram, tr_identity, tr_payload, tr_record};
 
-use crate::hooks::Options;
-use crate::record::{Flags, Kind, Point, Record, Transport};
+use crate::hooks::{Client, Options};
+use crate::record::{Ends, Flags, Kind, Point, Record, Socket, Transport};
 
 /// 64-bit words of a record.
 pub(crate) const RECORD_WORDS: usize = size_of::<tr_record>() / 8;
@@ -46,10 +47,50 @@ pub(crate) fn sequence(last: u64) -> u32 {
     last as u32
 }
 
-/// How many bytes follow the first word of what lies beside a record.
-pub(crate) fn captured(first: u64) -> u32 {
-    first as u32
+/// What lies beside a record, by its first word: how many bytes follow, and the message's position.
+pub(crate) fn beside(first: u64) -> (u32, u32) {
+    (first as u32, (first >> 32) as u32)
 }
+
+/// Whether a record is of a socket that was seen for the first time; then with a point that messages have.
+pub(crate) fn opened(words: &mut [u64; RECORD_WORDS]) -> bool {
+    let mut last = words[RECORD_WORDS - 1].to_le_bytes();
+    let is_opened = usize::from(last[4]) == Point::ALL.len();
+    if is_opened {
+        last[4] = Point::Received as u8;
+        words[RECORD_WORDS - 1] = u64::from_le_bytes(last);
+    }
+    is_opened
+}
+
+/// Who a socket is, by a `struct tr_identity`; `None`: too few bytes, or an address family that is not traced.
+pub(crate) fn socket(of: &Record, bytes: &[u8], salt: u64) -> Option<Socket> {
+    const IPV4: u16 = 2;
+    const UNIX: u16 = 1;
+    let port = |at: usize| Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    let ends = match port(offset_of!(tr_identity, family))? {
+        UNIX => {
+            let peer = u64::from_le_bytes(*bytes.get(offset_of!(tr_identity, peer)..)?.first_chunk()?);
+            Ends::Unix((peer != 0).then_some(peer ^ salt))
+        }
+        family => {
+            let address = |at: usize| -> Option<IpAddr> {
+                let bytes: [u8; 16] = *bytes.get(at..)?.first_chunk()?;
+                let [a, b, c, d, ..] = bytes;
+                Some(if family == IPV4 { [a, b, c, d].into() } else { IpAddr::from(bytes).to_canonical() })
+            };
+            let end = |at, port_at| Some(SocketAddr::new(address(at)?, port(port_at)?));
+            Ends::Internet {
+                local: end(offset_of!(tr_identity, local), offset_of!(tr_identity, local_port))?,
+                remote: end(offset_of!(tr_identity, remote), offset_of!(tr_identity, remote_port))?,
+            }
+        }
+    };
+    Some(Socket { number: of.socket, transport: of.transport, ends })
+}
+
+/// Bytes of a `struct tr_identity`.
+pub(crate) const IDENTITY_BYTES: u32 = size_of::<tr_identity>() as u32;
 
 /// A record from its words; `salt` hides the socket's address. `None`: no such point or transport, which no hook writes.
 pub(crate) fn record(words: [u64; RECORD_WORDS], salt: u64) -> Option<Record> {
@@ -65,6 +106,7 @@ pub(crate) fn record(words: [u64; RECORD_WORDS], salt: u64) -> Option<Record> {
         point: *Point::ALL.get(usize::from(point))?,
         transport: *Transport::ALL.get(usize::from(transport))?,
         kind: Kind::Message,
+        position: 0,
         flags,
     })
 }
@@ -100,6 +142,18 @@ pub(crate) fn config(options: &Options, sent_udp: bool) -> Vec<u8> {
         set!(id_bytes, u32::from(id.bytes));
     }
     set!(capture, options.capture);
+    set!(stages, u32::from(options.stages));
+    let mut clients = 0u32;
+    for client in &options.clients {
+        match client {
+            Client::Process(process) => {
+                put(offset_of!(tr_config, client) + 4 * clients as usize, &process.to_le_bytes());
+                clients += 1;
+            }
+            Client::Name(name) => put(offset_of!(tr_config, client_comm), name.as_bytes()),
+        }
+    }
+    set!(clients, clients);
     set!(histogram, u32::from(options.histogram));
     set!(sent_udp, u32::from(sent_udp));
     bytes

@@ -18,8 +18,10 @@ pub use cost::{Cost, Delta, Effort, calibrate};
 pub use decode::{Decode, Decoded, Length, MessageId, Pattern};
 pub use error::{Error, Result};
 pub use filter::{Cgroup, Filter};
-pub use hooks::{Leaves, Options, Refusal, Rung};
-pub use join::{By, Counts, Joiner, Message};
-pub use record::{Flags, IdAt, Kind, Point, Record, Transport};
-pub use summary::{Stage, Summary};
+/// Times of a stage ([`Summary::stages`]), in nanoseconds.
+pub use hdrhistogram::Histogram;
+pub use hooks::{Client, Leaves, Options, Refusal, Rung};
+pub use join::{By, Counts, Hop, HopCounts, Hops, Joiner, Message};
+pub use record::{Ends, Event, Flags, IdAt, Kind, Point, Record, Socket, Transport};
+pub use summary::{Part, Stage, Summary};
 pub use tracer::{Seen, Tracer};

@@ -1,6 +1,7 @@
 //! What a hook notes: one event of one message at one point.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 /// Where a message was seen.
@@ -90,6 +91,7 @@ pub struct Flags(pub u16);
 impl Flags {
     pub(crate) const HAS_ID: u16 = 1;
     pub(crate) const NO_BUFFER: u16 = 4;
+    pub(crate) const CLIENT: u16 = 32;
     /// Set by who looks for an id in user space; not in `enum tr_flags`.
     pub(crate) const ABSENT: u16 = 64;
 
@@ -116,6 +118,10 @@ impl Flags {
     pub fn is_absent(self) -> bool {
         self.0 & Flags::ABSENT != 0
     }
+    /// Of a process that sends to those that are traced, or receives from them.
+    pub fn is_client(self) -> bool {
+        self.0 & Flags::CLIENT != 0
+    }
     /// One record for a call that moved several messages; `bytes` is their number.
     pub fn is_several(self) -> bool {
         self.0 & 16 != 0
@@ -141,8 +147,45 @@ pub struct Record {
     pub transport: Transport,
     /// What it is.
     pub kind: Kind,
+    /// Where it ends in its stream, modulo 2³²: of TCP the sequence number behind it; of Unix sockets bytes, of those with message
+    /// borders messages, since the socket was first seen. 0 without [`crate::Options::stages`].
+    pub position: u32,
     /// What is known of the id.
     pub flags: Flags,
+}
+
+/// Who a socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// As its records have it.
+    pub number: u64,
+    /// What it carries.
+    pub transport: Transport,
+    /// Where its messages come from and go to.
+    pub ends: Ends,
+}
+
+/// The ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// Addresses and ports; an IPv4 address in an IPv6 socket is an IPv4 address.
+    Internet {
+        /// The socket's own.
+        local: SocketAddr,
+        /// The other's.
+        remote: SocketAddr,
+    },
+    /// The number of the Unix socket at the other end, if it is connected.
+    Unix(Option<u64>),
+}
+
+/// What a trace passes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message at a point.
+    Record(Record),
+    /// A socket that was not seen before, or whose number now is another's: before its first record.
+    Socket(Socket),
 }
 
 /// Where a message has its id: `OFFSET:BYTES` (`offset:OFFSET` for eight bytes), or `RECEIVED/SENT:BYTES` where the process sends it at another place.

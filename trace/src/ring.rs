@@ -11,7 +11,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use crate::error::{Error, Result};
 use crate::hooks::{Hooks, Options};
 use crate::layout::{self, CPU_WORDS, PAYLOAD_WORDS, RECORD_WORDS};
-use crate::record::Record;
+use crate::record::{Event, Record};
 
 /// How much older than the reading a record must be before it is passed on: a hook on another CPU may have read the clock
 /// and not yet claimed its record.
@@ -34,10 +34,18 @@ impl Words {
     }
 }
 
+/// A record that is not passed on yet, with its bytes.
+#[derive(Debug)]
+struct Waiting {
+    record: Record,
+    is_opened: bool,
+    payload: Box<[u8]>,
+}
+
 /// A record as it comes out of the rings.
 #[derive(Debug)]
 pub(crate) struct Noted<'a> {
-    pub(crate) record: Record,
+    pub(crate) event: Event,
     /// The message's first bytes, where they are captured.
     pub(crate) seen: &'a [u8],
     /// Records lost before it was passed on.
@@ -59,7 +67,7 @@ pub(crate) struct Ring {
     /// What lies beside the records, where bytes are captured, and the words of each.
     payloads: Option<(Words, usize)>,
     /// Read and not yet passed on.
-    waiting: Vec<(Record, Box<[u8]>)>,
+    waiting: Vec<Waiting>,
     /// Records up to this time have been passed on.
     passed_ns: u64,
 }
@@ -68,7 +76,7 @@ impl Ring {
     pub(crate) fn map(hooks: &Hooks, cpu_count: usize, options: &Options) -> Result<Ring> {
         let slots = cpu_count * options.slots as usize;
         let payload_words = options.payload_bytes() as usize / 8;
-        let payloads = if options.capture > 0 {
+        let payloads = if options.has_payloads() {
             Some((Words::of(&hooks.map("payloads")?, slots * payload_words)?, payload_words))
         } else {
             None
@@ -104,27 +112,34 @@ impl Ring {
         for cpu in 0..self.read.len() {
             until = until.min(self.read_cpu(cpu));
         }
-        self.waiting.sort_by_key(|(record, _)| record.time_ns);
-        let ready = self.waiting.partition_point(|(record, _)| record.time_ns < until);
-        for (record, payload) in self.waiting.drain(..ready) {
+        self.waiting.sort_by_key(|waiting| waiting.record.time_ns);
+        let ready = self.waiting.partition_point(|waiting| waiting.record.time_ns < until);
+        for Waiting { record, is_opened, payload } in self.waiting.drain(..ready) {
             self.late += u64::from(record.time_ns < self.passed_ns);
             self.passed_ns = self.passed_ns.max(record.time_ns);
-            each(Noted { record, seen: &payload, lost: self.lost });
+            let event = if is_opened {
+                let Some(socket) = layout::socket(&record, &payload, self.salt) else { continue };
+                Event::Socket(socket)
+            } else {
+                Event::Record(record)
+            };
+            each(Noted { event, seen: &payload, lost: self.lost });
         }
     }
 
-    /// The bytes captured beside a record.
-    fn payload(&self, slot: u64) -> Box<[u8]> {
-        let Some((payloads, words)) = &self.payloads else { return Box::default() };
+    /// The bytes captured beside a record, and its position.
+    fn payload(&self, slot: u64) -> (Box<[u8]>, u32) {
+        let Some((payloads, words)) = &self.payloads else { return (Box::default(), 0) };
         let payload = &payloads.get()[slot as usize * words..][..*words];
-        let captured = layout::captured(payload[0].load(Ordering::Relaxed)) as usize;
+        let (captured, position) = layout::beside(payload[0].load(Ordering::Relaxed));
+        let captured = captured as usize;
         let mut bytes: Vec<u8> = payload[PAYLOAD_WORDS..]
             .iter()
             .take(captured.div_ceil(8))
             .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
             .collect();
         bytes.truncate(captured);
-        bytes.into()
+        (bytes.into(), position)
     }
 
     /// Reads a CPU's ring to its end, or to a record that is claimed and not yet written: then the time of the one before.
@@ -153,16 +168,17 @@ impl Ring {
                 stuck = last_ns;
                 break;
             }
-            let payload = self.payload(cpu as u64 * self.slots + next % self.slots);
-            let words = std::array::from_fn(|word| slot[word].load(Ordering::Relaxed));
+            let (payload, position) = self.payload(cpu as u64 * self.slots + next % self.slots);
+            let mut words = std::array::from_fn(|word| slot[word].load(Ordering::Relaxed));
             fence(Ordering::Acquire);
             if claimed.load(Ordering::Relaxed) - next > self.slots {
                 continue; // overwritten while it was read
             }
             next += 1;
+            let is_opened = layout::opened(&mut words);
             if let Some(record) = layout::record(words, self.salt) {
                 last_ns = record.time_ns;
-                self.waiting.push((record, payload));
+                self.waiting.push(Waiting { record: Record { position, ..record }, is_opened, payload });
             }
         }
         self.read[cpu] = next;

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::histogram::Histograms;
 use crate::hooks::{Hooks, Options, Refusal, Rung};
 use crate::join::Counts;
-use crate::record::Record;
+use crate::record::{Event, Record};
 use crate::ring::{Noted, Ring};
 use crate::sends::Sends;
 use crate::summary::Summary;
@@ -18,6 +18,12 @@ pub struct Tracer {
     histograms: Option<Histograms>,
     sends: Sends,
     decoding: Option<Decoding>,
+}
+
+fn records(event: Event, each: &mut impl FnMut(Record)) {
+    if let Event::Record(record) = event {
+        each(record);
+    }
 }
 
 /// What the tracer itself saw and missed.
@@ -71,23 +77,44 @@ impl Tracer {
 
     /// Passes on what was noted up to about a millisecond ago, in the order of time. Nothing wakes the caller: call it every few
     /// milliseconds; a CPU's ring holds [`Options::slots`] records.
-    pub fn poll(&mut self, each: impl FnMut(Record)) {
+    pub fn poll(&mut self, mut each: impl FnMut(Record)) {
+        self.poll_events(|event| records(event, &mut each));
+    }
+
+    /// The same with the sockets that are new, where those are noted ([`Options::stages`]).
+    pub fn poll_events(&mut self, each: impl FnMut(Event)) {
         self.read(false, each);
     }
 
     /// Detaches the hooks and passes on the rest.
-    pub fn stop(&mut self, each: impl FnMut(Record)) {
+    pub fn stop(&mut self, mut each: impl FnMut(Record)) {
+        self.stop_events(|event| records(event, &mut each));
+    }
+
+    /// The same with the sockets that are new.
+    pub fn stop_events(&mut self, each: impl FnMut(Event)) {
         self.hooks.switch_off();
         self.read(true, each);
     }
 
-    fn read(&mut self, all: bool, mut each: impl FnMut(Record)) {
+    fn read(&mut self, all: bool, mut each: impl FnMut(Event)) {
         let Tracer { ring, sends, decoding, .. } = self;
-        ring.poll(all, |Noted { record, seen, lost }| {
+        ring.poll(all, |Noted { event, seen, lost }| {
+            let record = match event {
+                Event::Record(record) => record,
+                Event::Socket(socket) => {
+                    if let Some(decoding) = decoding {
+                        decoding.forget(socket.number);
+                    }
+                    return each(event);
+                }
+            };
             let Some(record) = sends.take(record) else { return };
             match decoding {
-                Some(decoding) => decoding.take(record, seen, lost, &mut each),
-                None => each(record),
+                Some(decoding) => {
+                    decoding.take(record, seen, lost, &mut |record| each(Event::Record(record)))
+                }
+                None => each(Event::Record(record)),
             }
         });
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use trieline_trace::{Cgroup, Decode, Filter, Leaves, MessageId, Options, Rung, Transport};
+use trieline_trace::{Cgroup, Client, Decode, Filter, Leaves, MessageId, Options, Rung, Transport};
 
 use super::outputs::OutputArgs;
 
@@ -85,6 +85,10 @@ pub struct What {
     /// Bytes of each call to look at for a pattern or a decoder, its first ones [default: 256, with http 1024]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub capture: Option<u32>,
+    /// Follow messages from and to this process as well, by number or name: its sends are A, its receives D; may be given several
+    /// times
+    #[arg(long, value_name = "PID|NAME", conflicts_with = "histogram")]
+    pub client: Vec<Client>,
     /// C is the end of the send, not the device's queue
     #[arg(long)]
     pub done: bool,
@@ -157,6 +161,8 @@ impl What {
             id,
             decode,
             capture,
+            clients: self.client.clone(),
+            stages: !self.client.is_empty(),
             leaves,
             slots: self.ring.unwrap_or(if capture > 0 { SLOTS_CAPTURING } else { SLOTS }),
             rung: self.hooks,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trieline_trace::{By, Cost, Counts, Decoded, Refusal, Rung, Seen, Stage, Summary};
+use trieline_trace::{By, Cost, Counts, Decoded, Histogram, HopCounts, Refusal, Rung, Seen, Stage, Summary};
 
 use super::calibrate::{self, CostJson};
 use crate::{lab::aligned, output::Output};
@@ -21,8 +21,10 @@ pub struct Report<'a> {
     pub at_queue: bool,
     /// The tracer's own, or why it is not known.
     pub cost: Result<Cost, String>,
-    /// Times.
+    /// Times inside processes.
     pub summary: &'a Summary,
+    /// Times from process to process, and what became of the records there.
+    pub ways: Option<(&'a Summary, HopCounts)>,
     /// What became of the records.
     pub counts: Counts,
     /// What the decoder could not read.
@@ -79,6 +81,13 @@ impl Report<'_> {
                     "{later} sends over TCP were queued later than their call: C is the end of the call"
                 );
             }
+            if let Some((_, HopCounts { matched, unmatched, unknown, ambiguous, without_id })) = self.ways {
+                let _ = writeln!(
+                    text,
+                    "from process to process: {matched} matched, {unmatched} unmatched, {ambiguous} ambiguous, {unknown} of sockets not known, \
+                     {without_id} over UDP without an id"
+                );
+            }
             if self.by == By::Id {
                 let _ = writeln!(
                     text,
@@ -107,15 +116,16 @@ impl Report<'_> {
     }
 
     fn table(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![["from", "to", "C", "messages"].map(String::from).to_vec()];
+        let mut rows = vec![["stage", "from", "to", "sent", "messages"].map(String::from).to_vec()];
         rows[0].extend(QUANTILES.map(|(name, _)| name.to_owned()));
         rows[0].push("max".into());
         let micros = |ns: u64| format!("{:.2}", ns as f64 / 1000.0);
-        for (stage, histogram) in self.summary.stages() {
+        for (stage, histogram) in self.stages() {
             let to =
                 if stage.is_reply { format!("{} (same socket)", stage.to) } else { stage.to.to_string() };
+            let part = stage.part.name().to_owned();
             let mut row =
-                vec![stage.from.to_string(), to, c_point(stage).into(), histogram.len().to_string()];
+                vec![part, stage.from.to_string(), to, c_point(stage).into(), histogram.len().to_string()];
             row.extend(QUANTILES.map(|(_, quantile)| micros(histogram.value_at_quantile(quantile))));
             row.push(micros(histogram.max()));
             rows.push(row);
@@ -123,14 +133,22 @@ impl Report<'_> {
         rows
     }
 
+    /// All times, in the order of a message's way.
+    fn stages(&self) -> Vec<(&Stage, &Histogram<u64>)> {
+        let ways = self.ways.iter().flat_map(|(ways, _)| ways.stages());
+        let mut stages: Vec<_> = ways.chain(self.summary.stages()).collect();
+        stages.sort_by_key(|(stage, _)| **stage);
+        stages
+    }
+
     fn json(&self) -> Value {
         let counts = &self.counts;
         let stages: Vec<Value> = self
-            .summary
             .stages()
+            .into_iter()
             .map(|(stage, histogram)| {
                 let mut row = json!({
-                    "from": stage.from.name(), "to": stage.to.name(), "same_socket": stage.is_reply,
+                    "stage": stage.part.name(), "from": stage.from.name(), "to": stage.to.name(), "same_socket": stage.is_reply,
                     "left_at": c_point(stage), "messages": histogram.len(), "max_ns": histogram.max(),
                 });
                 for (name, quantile) in QUANTILES {
@@ -167,6 +185,10 @@ impl Report<'_> {
             "malformed": self.decoded.malformed,
             "unseen": self.decoded.unseen,
             "unreadable": counts.unreadable,
+            "ways": self.ways.map(|(_, counts)| json!({
+                "matched": counts.matched, "unmatched": counts.unmatched, "ambiguous": counts.ambiguous,
+                "unknown": counts.unknown, "without_id": counts.without_id,
+            })),
             "lost": self.seen.lost,
             "missed": self.seen.missed,
             "late": self.seen.late,

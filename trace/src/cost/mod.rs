@@ -93,8 +93,8 @@ impl Cost {
 
 /// Measures the cost of a trace with these options, on a thread of its own.
 pub fn calibrate(options: &Options, effort: Effort) -> Result<Cost> {
-    // Bytes are captured, but these messages are nobody's protocol.
-    let options = Options { decode: None, ..options.clone() };
+    // Bytes are captured, but these messages are nobody's protocol, and this process is no client.
+    let options = Options { decode: None, clients: Vec::new(), ..options.clone() };
     thread::spawn(move || measure(options, effort))
         .join()
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -104,6 +104,11 @@ impl Decoding {
         Decoding { decode, sockets: HashMap::new(), decoded: Decoded::default(), lost: 0 }
     }
 
+    /// The number is another socket's now.
+    pub(crate) fn forget(&mut self, socket: u64) {
+        self.sockets.remove(&socket);
+    }
+
     pub(crate) fn decoded(&self) -> Decoded {
         self.decoded
     }
@@ -142,14 +147,18 @@ impl Conversation {
             decoded.unseen += 1;
             return framer.lose();
         }
-        let mut pass = |record: Record, Found { kind, id }: Found, _: u64| {
+        let is_client = record.flags.0 & Flags::CLIENT;
+        let is_stream = record.transport.is_stream();
+        let mut pass = |record: Record, Found { kind, id }: Found, behind: u64| {
+            let position =
+                if is_stream { record.position.wrapping_sub(behind as u32) } else { record.position };
             let (id, flag) = match id {
                 Id::Is(id) => (Some(id), Flags::HAS_ID),
                 Id::Absent if kind == Kind::Control => (None, 0),
                 Id::Absent => (None, Flags::ABSENT),
                 Id::Unseen => (None, Flags::NO_BUFFER),
             };
-            each(Record { kind, id, flags: Flags(flag), ..record });
+            each(Record { kind, id, position, flags: Flags(flag | is_client), ..record });
         };
         framer.feed(self.protocol.as_mut(), way, record, seen, decoded, &mut pass);
     }

@@ -4,10 +4,12 @@
 
 mod by_id;
 mod by_thread;
+mod hops;
 
 use crate::record::{Kind, Point, Record, Transport};
 use by_id::Ids;
 use by_thread::Threads;
+pub use hops::{Hop, HopCounts, Hops};
 
 /// What makes two records the same message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +98,11 @@ impl Joiner {
         Joiner { at_queue, with, counts: Counts::default() }
     }
 
-    /// The next record; whole messages go to `each`.
+    /// The next record; whole messages go to `each`. Those of clients are passed over.
     pub fn take(&mut self, record: Record, each: impl FnMut(Message)) {
+        if record.flags.is_client() {
+            return;
+        }
         if record.kind == Kind::Control {
             self.counts.control += 1;
             return;
@@ -151,6 +156,7 @@ pub(crate) mod tests {
             point,
             transport,
             kind: Kind::Message,
+            position: 0,
             flags: Flags(0),
         }
     }
