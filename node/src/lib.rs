@@ -18,6 +18,7 @@ pub mod ports;
 pub mod publish;
 pub mod resolve;
 pub mod rib;
+pub mod room;
 pub mod show;
 pub mod status;
 pub mod tenant;

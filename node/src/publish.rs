@@ -14,6 +14,7 @@ use crate::mirror::Mirror;
 use crate::path::PathId;
 use crate::resolve::Resolver;
 use crate::rib::Ip;
+use crate::room::Room;
 use crate::views::Views;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -29,6 +30,10 @@ pub const TABLE4: u32 = 0;
 pub const TABLE6: u32 = 1;
 /// Tables of filters' sets: of each filter one a family, and as many again while they are replaced.
 pub const FILTER_TABLES: std::ops::Range<u32> = 2..2 + 4 * trieline_dataplane::Filters::MAX as u32;
+/// Table that keeps room for another where the image is full.
+const SPARE: u32 = FILTER_TABLES.end;
+/// Tables of routes other than local and main.
+pub const OTHER_TABLES: std::ops::RangeFrom<u32> = SPARE + 1..;
 
 /// The dataplane's image.
 pub type NodeImage = Image<ImageMemory, ReaderGrace>;
@@ -128,6 +133,7 @@ pub struct Counts {
 /// The writer of the image and of the actions.
 pub struct Publisher {
     image: NodeImage,
+    room: Room,
     /// IPv4.
     pub v4: Published<u32>,
     /// IPv6.
@@ -181,18 +187,22 @@ impl Publisher {
         } else {
             Err(())
         };
-        let image = match opened {
+        let mut image = match opened {
             Ok(image) => image,
             Err(()) => Image::create(memory, grace, tables)?,
         };
         let used = |id| image.reader().table_word(id) != 0;
         let views = Views::new(tables, used, dataplane.grace());
+        let ledger = Ledger::new(dataplane.actions())?;
+        let mut room = Room::new(ledger.kernel(), SPARE);
+        room.keep(&mut image);
         Ok(Self {
             image,
+            room,
             views,
             v4: Published::new(TABLE4),
             v6: Published::new(TABLE6),
-            ledger: Ledger::new(dataplane.actions())?,
+            ledger,
             counts: Counts::default(),
             sources: RefCell::new(Sources { socket: Netlink::route()?, known: HashMap::new() }),
             swept: 0,
@@ -216,8 +226,17 @@ impl Publisher {
     /// Takes back memory whose grace period has passed; whether some still waits.
     pub fn reclaim(&mut self, (rules, actions): (&mut Rules, &mut Actions)) -> bool {
         actions.reclaim();
-        let views = rules.reclaim() | self.views.reclaim();
-        self.image.reclaim() || views
+        let waiting = rules.reclaim() | self.reclaim_views();
+        self.image.reclaim() || waiting
+    }
+
+    /// Removes the tables that no packet can ask any more; whether some still wait.
+    fn reclaim_views(&mut self) -> bool {
+        let image = &mut self.image;
+        self.views.reclaim(|id| {
+            // There is no table of that id, or there was one.
+            let _ = image.remove_table(id);
+        })
     }
 
     /// Whether an attempt to write a table that did not fit is due again.
@@ -279,6 +298,7 @@ impl Publisher {
         }
         let mut writer = Writer {
             image: &mut self.image,
+            room: &mut self.room,
             ledger: &mut self.ledger,
             actions,
             resolver: &resolver,
@@ -324,6 +344,7 @@ impl Publisher {
     ) {
         let named = mirror.paths.tables();
         (self.named, self.unsettled) = (named.len(), true);
+        self.reclaim_views();
         let (image, kernel) = (&mut self.image, self.ledger.kernel());
         let open = |(family, _), id| {
             let made = if family == family::INET {
@@ -347,14 +368,12 @@ impl Publisher {
         if !std::mem::take(&mut self.unsettled) {
             return;
         }
-        let (image, v4, v6) = (&mut self.image, &mut self.v4, &mut self.v6);
-        self.views.settle(mirror.paths.tables(), rules, |key, id| {
-            // There is no table of that id, or there was one.
-            let _ = image.remove_table(id);
-            match key {
-                Some((family::INET, table)) => drop(v4.others.remove(&table)),
-                Some((_, table)) => drop(v6.others.remove(&table)),
-                None => {}
+        let (v4, v6) = (&mut self.v4, &mut self.v6);
+        self.views.settle(mirror.paths.tables(), rules, |(family, table)| {
+            if family == family::INET {
+                v4.others.remove(&table);
+            } else {
+                v6.others.remove(&table);
             }
         });
     }

@@ -6,7 +6,7 @@
 use crate::chain::{Decides, Inlet, LOOPBACK, Rules as KernelRules, Step};
 use crate::kernel::{TABLE_MAIN, family};
 use crate::ledger::Ledger;
-use crate::publish::{FILTER_TABLES, TABLE4, TABLE6};
+use crate::publish::{OTHER_TABLES, TABLE4, TABLE6};
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use trieline_dataplane::{Actions, ReaderGrace, Rule, Rules, Then, is_rules};
@@ -56,8 +56,7 @@ type Wanted = Vec<(u8, u32, Vec<Step>)>;
 impl Views {
     /// Nothing is given out; `used` are the numbers that an earlier daemon's image uses, of `tables`.
     pub fn new(tables: u32, used: impl Fn(u32) -> bool, grace: ReaderGrace) -> Self {
-        let all =
-            (0..tables).rev().filter(|id| ![TABLE4, TABLE6].contains(id) && !FILTER_TABLES.contains(id));
+        let all = (OTHER_TABLES.start..tables).rev();
         let (inherited, free) = all.partition(|id| used(*id));
         let ids = Ids { given: BTreeMap::new(), free, limbo: VecDeque::new(), inherited, grace };
         let (chains, of, left) = Default::default();
@@ -125,7 +124,6 @@ impl Views {
         (rules, actions): (&mut Rules, &mut Actions),
         mut open: impl FnMut(TableKey, u32) -> bool,
     ) {
-        self.reclaim();
         let wanted = self.steps(world, devices);
         let stepped = wanted.iter().flat_map(|(family, _, steps)| {
             steps.iter().filter_map(|step| match step.decides {
@@ -198,16 +196,16 @@ impl Views {
     }
 
     /// Gives back what nothing uses: to be called when ports and actions name nothing but what [`Views::of`] and
-    /// [`Views::of_table`] say. `named` as for [`Views::refresh`]; `close` removes a table.
+    /// [`Views::of_table`] say. `named` as for [`Views::refresh`]; `closed` is told of the tables that have no number any more.
+    /// Packets that are under way may still ask them: [`Views::reclaim`] says when none can.
     pub fn settle(
         &mut self,
         named: &BTreeSet<TableKey>,
         rules: &mut Rules,
-        mut close: impl FnMut(Option<TableKey>, u32),
+        mut closed: impl FnMut(TableKey),
     ) {
         rules.release_inherited();
         for id in std::mem::take(&mut self.ids.inherited) {
-            close(None, id);
             self.ids.retire(id);
         }
         let used: BTreeSet<u32> = self.of.values().copied().collect();
@@ -230,14 +228,14 @@ impl Views {
         let unused: Vec<(TableKey, u32)> = unused.into_iter().map(|(key, id)| (*key, *id)).collect();
         for (key, id) in unused {
             ids.given.remove(&key);
-            close(Some(key), id);
+            closed(key);
             ids.retire(id);
         }
     }
 
-    /// Takes back numbers whose grace period has passed; whether some still wait.
-    pub fn reclaim(&mut self) -> bool {
-        self.ids.reclaim()
+    /// Takes back numbers whose grace period has passed, and has their tables removed; whether some still wait.
+    pub fn reclaim(&mut self, remove: impl FnMut(u32)) -> bool {
+        self.ids.reclaim(remove)
     }
 }
 
@@ -247,12 +245,13 @@ impl Ids {
         self.limbo.push_back((ticket, id));
     }
 
-    fn reclaim(&mut self) -> bool {
+    fn reclaim(&mut self, mut remove: impl FnMut(u32)) -> bool {
         if self.limbo.is_empty() {
             return false;
         }
         let passed = self.grace.passed();
         while let Some((_, id)) = self.limbo.pop_front_if(|(ticket, _)| *ticket <= passed) {
+            remove(id);
             self.free.push(id);
         }
         !self.limbo.is_empty()

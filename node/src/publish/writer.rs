@@ -6,6 +6,7 @@ use crate::ledger::Ledger;
 use crate::mirror::FamilyChanges;
 use crate::resolve::Resolver;
 use crate::rib::Ip;
+use crate::room::Room;
 use crate::views::Views;
 use std::time::Instant;
 use trieline_dataplane::{Actions, VALUE_THROW};
@@ -29,6 +30,7 @@ struct Source<'a, A: Ip> {
 /// What writing a table takes.
 pub(super) struct Writer<'a> {
     pub(super) image: &'a mut NodeImage,
+    pub(super) room: &'a mut Room,
     pub(super) ledger: &'a mut Ledger,
     pub(super) actions: &'a mut Actions,
     pub(super) resolver: &'a Resolver<'a>,
@@ -77,26 +79,35 @@ impl Writer<'_> {
 
     /// Writes what changed in a table.
     fn table<A: Ip>(&mut self, written: &mut Written<A>, mut source: Source<'_, A>, name: &str) {
+        if written.blocked.is_some() && !source.all {
+            return; // written as a whole when the next attempt is due
+        }
         let done = match &mut written.table {
             Some(table) if !source.all && source.changed.len() < table.len() / 8 + 1024 => {
                 source.changed.sort_unstable();
                 source.changed.dedup();
-                if written.blocked.is_some() {
-                    return; // written as a whole when the next attempt is due
-                }
                 let wanted = source
                     .changed
-                    .into_iter()
-                    .map(|prefix| (prefix, (source.decide)(prefix).map(|decision| self.number(decision))));
+                    .iter()
+                    .map(|prefix| (*prefix, (source.decide)(*prefix).map(|decision| self.number(decision))));
                 let wanted: Vec<_> = wanted.collect();
                 self.some(table, &wanted)
             }
             table => {
-                let mut wanted = Vec::with_capacity(source.size + 64);
-                (source.decide_all)(&mut |prefix, decision| wanted.push((prefix, self.number(decision))));
-                wanted.sort_by_key(|(prefix, _)| *prefix); // sorted runs, joined in O(n)
+                let wanted = self.wanted(&source);
                 self.all(table, written.id, wanted)
             }
+        };
+        let done = match done {
+            Err(trieline_lpm::Error::Full { .. }) => {
+                // What the table says is old by now, in part; and there is no room for it, perhaps an earlier daemon's, and the
+                // new one side by side.
+                written.table = None;
+                let wanted = self.wanted(&source);
+                let made = self.room.replace(self.image, written.id, wanted);
+                made.map(|table| written.table = Some(table))
+            }
+            done => done,
         };
         match done {
             Ok(()) => {
@@ -112,6 +123,14 @@ impl Writer<'_> {
                 written.blocked = Some((error.to_string(), Instant::now()));
             }
         }
+    }
+
+    /// All that a table is to say, in order.
+    fn wanted<A: Ip>(&mut self, source: &Source<'_, A>) -> Vec<(Prefix<A>, u32)> {
+        let mut wanted = Vec::with_capacity(source.size + 64);
+        (source.decide_all)(&mut |prefix, decision| wanted.push((prefix, self.number(decision))));
+        wanted.sort_by_key(|(prefix, _)| *prefix); // sorted runs, joined in O(n)
+        wanted
     }
 
     /// The number of what was decided.
@@ -157,20 +176,10 @@ impl Writer<'_> {
             }
         }
         self.counts.tables += 1;
-        let aside = match table {
-            Some(known) => known.replace(self.image, wanted.iter().copied()),
-            None => Table::create(self.image, id, wanted.iter().copied()).map(|new| *table = Some(new)),
-        };
-        if !matches!(aside, Err(trieline_lpm::Error::Full { .. })) {
-            return aside;
+        match table {
+            Some(known) => known.replace(self.image, wanted),
+            None => Table::create(self.image, id, wanted).map(|new| *table = Some(new)),
         }
-        // No room for the old one, perhaps an earlier daemon's, and the new one side by side: packets are the kernel's until
-        // the new one stands alone.
-        *table = None;
-        self.image.remove_table(id)?;
-        self.image.settle();
-        *table = Some(Table::create(self.image, id, wanted)?);
-        Ok(())
     }
 }
 
