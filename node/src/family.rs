@@ -141,9 +141,7 @@ fn last<A: Ip>() -> A {
 /// The link of an on-link path: packets go to their destination's own neighbour on it.
 fn on_link(path: &Path) -> Option<u32> {
     match &path.hops[..] {
-        [hop] if path.kind == kind::UNICAST && hop.gateway.is_none() && hop.encap.is_none() => {
-            Some(hop.ifindex)
-        }
+        [hop] if path.kind == kind::UNICAST && hop.is_on_link() => Some(hop.ifindex),
         _ => None,
     }
 }
@@ -285,10 +283,18 @@ impl<A: Ip> Family<A> {
     /// The tables but local and main are these from now on; a dump has ended.
     pub fn set_others(&mut self, others: BTreeMap<u32, Table<A>>, paths: &Paths) {
         (self.others, self.watched) = (others, false);
-        (self.reached, self.elsewhere) = (BTreeSet::new(), BTreeMap::new());
+        self.elsewhere = BTreeMap::new();
+        for (prefix, _) in self.others.values().flat_map(Table::iter) {
+            *self.elsewhere.entry(prefix).or_default() += 1;
+        }
+        self.find_reached(paths);
+    }
+
+    /// Finds out which tables but local and main have routes on link. O(their routes).
+    pub fn find_reached(&mut self, paths: &Paths) {
+        self.reached = BTreeSet::new();
         for (number, table) in &self.others {
-            for (prefix, routes) in table.iter() {
-                *self.elsewhere.entry(prefix).or_default() += 1;
+            for (_, routes) in table.iter() {
                 let links = routes.iter().filter_map(|route| on_link(paths.get(route.path)?));
                 self.reached.extend(links.map(|link| (link, *number)));
             }

@@ -111,6 +111,8 @@ pub struct Mirror {
     pub changes: Changes,
     /// Stale neighbours that the kernel checks only when told that they are in use.
     pub stale: BTreeSet<(IpAddr, u32)>,
+    /// With a link next hop objects may have gone, of which the kernel does not tell: ask for them before the routes.
+    pub objects_doubt: bool,
     /// Changes interrupted what the kernel told of links, settings and rules, again and again: ask once more.
     pub world_doubt: bool,
 }
@@ -192,17 +194,31 @@ impl Mirror {
     /// A next hop object changes the paths that use it: what is done with their packets, and where other links or neighbours are
     /// meant, what their routes decide.
     fn follow_object(&mut self, id: u32, object: Option<nexthop::Object>) {
-        for (path, before) in self.paths.follow_object(id, object) {
+        let renewed = self.paths.follow_object(id, object);
+        self.follow_renewed(renewed);
+    }
+
+    /// Paths have other ways out than `before`.
+    fn follow_renewed(&mut self, renewed: Vec<(PathId, Vec<route::Hop>)>) {
+        let (mut ipv4, mut ipv6) = (false, false);
+        for (path, before) in renewed {
             let Some(after) = self.paths.get(path) else { continue };
             let way = |hops: &[route::Hop]| -> Vec<_> {
-                hops.iter().map(|hop| (hop.ifindex, hop.gateway.is_none())).collect()
+                hops.iter().map(|hop| (hop.ifindex, hop.is_on_link())).collect()
             };
             if way(&before) != way(&after.hops) {
-                let ipv4 = after.family == family::INET;
-                self.changes.v4.all |= ipv4;
-                self.changes.v6.all |= !ipv4;
+                ipv4 |= after.family == family::INET;
+                ipv6 |= after.family != family::INET;
             }
             self.changes.paths.insert(path);
+        }
+        if ipv4 {
+            self.changes.v4.all = true;
+            self.v4.find_reached(&self.paths);
+        }
+        if ipv6 {
+            self.changes.v6.all = true;
+            self.v6.find_reached(&self.paths);
         }
     }
 
@@ -217,6 +233,7 @@ impl Mirror {
             self.world.links.remove(&told.ifindex);
             self.changes.world = true;
             self.changes.doubt();
+            self.objects_doubt = true;
             return;
         }
         if before == Some(&told) {
@@ -226,8 +243,9 @@ impl Mirror {
             before.is_up() == told.is_up() && before.has_carrier() == told.has_carrier()
         });
         if !same_state {
-            // IPv4 takes routes of a link that goes down away without a word.
+            // IPv4 takes routes of a link that goes down away without a word, and next hop objects go likewise.
             self.changes.doubt();
+            self.objects_doubt = true;
         }
         self.changes.world = true;
         self.world.links.insert(told.ifindex, told);
@@ -277,7 +295,8 @@ impl Mirror {
         told.world.bypass_netfilter = self.world.bypass_netfilter;
         told.world.tenants = std::mem::take(&mut self.world.tenants);
         (self.world, self.stale, self.world_doubt) = (told.world, told.stale, told.world_doubt);
-        self.paths.take_objects(told.paths);
+        self.paths.take_objects(told.paths.into_objects());
+        self.objects_doubt = false;
         self.v4.take_neighbours(told.v4);
         self.v6.take_neighbours(told.v6);
         self.changes.everything();
@@ -294,6 +313,21 @@ impl Mirror {
             }
         }
         Ok(interrupted)
+    }
+
+    /// Asks the kernel for the next hop objects, where some may have gone without a word; the changes up to then must have been
+    /// followed. A dump that was interrupted leaves the doubt.
+    pub fn dump_objects(&mut self, socket: &mut Netlink) -> Result<(), Error> {
+        if !std::mem::take(&mut self.objects_doubt) || !self.paths.has_objects() {
+            return Ok(());
+        }
+        let mut told = Self::default();
+        self.objects_doubt = unless_missing(socket.dump(nexthop::dump(), |message| told.apply(message)))?;
+        if !self.objects_doubt {
+            let renewed = self.paths.take_objects(told.paths.into_objects());
+            self.follow_renewed(renewed);
+        }
+        Ok(())
     }
 
     /// Asks the kernel for the IPv4 routes. To be adopted when the changes up to then were followed.
@@ -320,9 +354,9 @@ impl Mirror {
         self.changes.v6.all = true;
     }
 
-    /// Whether routes changed during the last dump of a family, so that it has to be asked again.
+    /// Whether routes or next hop objects changed during the last dump, so that it has to be asked again.
     pub fn unsettled(&self) -> bool {
-        self.v4.unsettled || self.v6.unsettled
+        self.v4.unsettled || self.v6.unsettled || self.objects_doubt
     }
 
     /// Routes of both families.

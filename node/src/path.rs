@@ -76,6 +76,8 @@ pub struct Paths {
     last_key: Vec<u8>,
     /// Tables that behaviours look up in, as (family, number).
     tables: BTreeSet<(u8, u32)>,
+    /// Times that those have changed.
+    renamed: u64,
     /// Next hop objects: what paths that name one forward by.
     objects: Objects,
 }
@@ -118,7 +120,9 @@ impl Paths {
         if let Some(id) = self.by_path.get(&path) {
             return *id;
         }
+        let known = self.tables.len();
         self.tables.extend(tables_of(&path));
+        self.renamed += u64::from(self.tables.len() > known);
         let slot = Some(Slot { path: path.clone(), keys: Vec::new() });
         let id = match self.free.pop() {
             Some(id) => {
@@ -149,10 +153,27 @@ impl Paths {
         self.iter().any(|(_, path)| path.nexthop.is_some_and(|used| self.objects.concerns(used, id)))
     }
 
-    /// Takes all next hop objects that another one knows.
-    pub fn take_objects(&mut self, other: Self) {
-        self.objects = other.objects;
-        self.renew(|_, _| true);
+    /// Takes all next hop objects as a dump tells them; see [`Paths::follow_object`].
+    pub fn take_objects(&mut self, objects: Objects) -> Vec<(PathId, Vec<Hop>)> {
+        self.objects = objects;
+        self.renew(|_, _| true)
+    }
+
+    /// The next hop objects, taken out.
+    pub fn into_objects(self) -> Objects {
+        self.objects
+    }
+
+    /// Whether there are next hop objects.
+    pub fn has_objects(&self) -> bool {
+        !self.objects.is_empty()
+    }
+
+    /// Finds out which tables behaviours look up in. O(paths).
+    fn find_tables(&mut self) {
+        let tables = self.iter().flat_map(|(_, path)| tables_of(path)).collect();
+        self.renamed += u64::from(tables != self.tables);
+        self.tables = tables;
     }
 
     /// Gives paths the ways out of their objects.
@@ -176,7 +197,7 @@ impl Paths {
         }
         if !renewed.is_empty() {
             self.last_key.clear();
-            self.tables = self.iter().flat_map(|(_, path)| tables_of(path)).collect();
+            self.find_tables();
         }
         renewed
     }
@@ -203,6 +224,11 @@ impl Paths {
     /// Tables that behaviours (seg6local) look up in, as (family, number); perhaps also some of paths that are no more.
     pub fn tables(&self) -> &BTreeSet<(u8, u32)> {
         &self.tables
+    }
+
+    /// How often those have changed.
+    pub fn renamed(&self) -> u64 {
+        self.renamed
     }
 
     /// Number of paths.
@@ -239,7 +265,7 @@ impl Paths {
             }
         }
         self.last_key.clear();
-        self.tables = self.iter().flat_map(|(_, path)| tables_of(path)).collect();
+        self.find_tables();
         gone
     }
 }

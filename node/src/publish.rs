@@ -150,8 +150,8 @@ pub struct Publisher {
     /// Since when there are more next hops than actions; their routes are left to the kernel.
     pressed: Option<Instant>,
     inherited: bool,
-    /// Tables that routes named when the views were found.
-    named: usize,
+    /// How often the tables that routes name had changed when the views were found.
+    named: u64,
     /// Views, perhaps, that nothing uses any more.
     unsettled: bool,
 }
@@ -262,7 +262,7 @@ impl Publisher {
         if changes.addresses || changes.world {
             self.sources.borrow_mut().known.clear();
         }
-        if changes.world || self.named != mirror.paths.tables().len() {
+        if changes.world || self.named != mirror.paths.renamed() {
             self.find_views(mirror, devices, rules, actions);
         }
         let (world, sources) = (&mirror.world, &self.sources);
@@ -343,7 +343,7 @@ impl Publisher {
         actions: &mut Actions,
     ) {
         let named = mirror.paths.tables();
-        (self.named, self.unsettled) = (named.len(), true);
+        (self.named, self.unsettled) = (mirror.paths.renamed(), true);
         self.reclaim_views();
         let (image, kernel) = (&mut self.image, self.ledger.kernel());
         let open = |(family, _), id| {

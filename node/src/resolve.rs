@@ -17,9 +17,10 @@ use trieline_lpm::Prefix;
 /// An action, or why the kernel has to do it.
 type Resolved<T> = Result<T, PassReason>;
 
-/// By how much finer the weights of groups in groups are. The kernel's weights go to 256 (IPv4, IPv6 routes), or 65536 (nexthop
-/// groups, which then share less exactly).
-const FINE: u32 = 128;
+/// By how much finer the weights of groups in groups are, while they are counted out.
+const FINE: u64 = 128;
+/// The largest weight of an action. The kernel's go to 256 (IPv4, IPv6 routes) or 65536 (next hop groups).
+const MOST: u64 = u16::MAX as u64;
 /// Most ways of one action: a bucket each.
 const MEMBERS: usize = 128;
 
@@ -157,26 +158,67 @@ fn fan(mut ways: Vec<(u16, Resolved<Action>)>) -> Resolved<Action> {
     }
     let mut members = Vec::new();
     for (weight, way) in ways {
+        let weight = u64::from(weight) * FINE;
         match way.unwrap_or_else(Action::Pass) {
             Action::Group(inner) => {
-                let sum: u32 = inner.iter().map(|(weight, _)| u32::from(*weight)).sum();
-                members.extend(inner.into_iter().map(|(share, action)| {
-                    let weight = u32::from(weight) * FINE * u32::from(share) / sum.max(1);
-                    (weight.clamp(1, u16::MAX.into()) as u16, action)
-                }));
+                let sum: u64 = inner.iter().map(|(share, _)| u64::from(*share)).sum();
+                let part = |share: u16| (weight * u64::from(share) / sum.max(1)).max(1);
+                members.extend(inner.into_iter().map(|(share, action)| (part(share), action)));
             }
-            action => members.push(((u32::from(weight) * FINE).min(u16::MAX.into()) as u16, action)),
+            action => members.push((weight, action)),
         }
     }
     // A way into a VRF is another lookup, which no bucket can hold.
     if members.len() > MEMBERS || members.iter().any(|(_, way)| matches!(way, Action::Table(_))) {
         return Err(PassReason::Unsupported);
     }
-    if members.iter().all(|(weight, _)| u32::from(*weight) % FINE == 0) {
-        members.iter_mut().for_each(|(weight, _)| *weight /= FINE as u16);
-    }
-    Ok(Action::Group(members))
+    let whole = members.iter().all(|(weight, _)| weight % FINE == 0);
+    let most = members.iter().map(|(weight, _)| *weight).max().unwrap_or(1);
+    let scaled = |weight: u64| match (whole, most > MOST) {
+        (true, _) => weight / FINE,
+        (false, true) => weight * MOST / most,
+        (false, false) => weight,
+    };
+    let scaled = members.into_iter().map(|(weight, way)| (scaled(weight).clamp(1, MOST) as u16, way));
+    Ok(Action::Group(scaled.collect()))
 }
 
 #[path = "resolve/seg6.rs"]
 mod seg6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An action that is told apart by its number.
+    fn way(number: u32) -> Action {
+        Action::Forward(Adjacency {
+            ifindex: number,
+            mtu: 1500,
+            destination: [0; 6],
+            source: [0; 6],
+            vlan: None,
+        })
+    }
+
+    fn weights(ways: Vec<(u16, Resolved<Action>)>) -> Vec<u16> {
+        match fan(ways) {
+            Ok(Action::Group(members)) => members.into_iter().map(|(weight, _)| weight).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_largest_weights_keep_their_proportions() {
+        let group = |shares: &[u16]| {
+            Ok(Action::Group(shares.iter().zip(1..).map(|(share, number)| (*share, way(number))).collect()))
+        };
+        assert_eq!(weights(vec![(3, Ok(way(1))), (1, Ok(way(2)))]), [3, 1]);
+        assert_eq!(weights(vec![(u16::MAX, Ok(way(1))), (600, Ok(way(2)))]), [u16::MAX, 600]);
+        // 65535 over shares of 2:1, beside 65535
+        let shared = weights(vec![(u16::MAX, group(&[600, 300])), (u16::MAX, Ok(way(9)))]);
+        assert_eq!(shared, [43690, 21845, u16::MAX]);
+        let shared = weights(vec![(u16::MAX, group(&[512, 511])), (1, Ok(way(9)))]);
+        assert!(shared[0] > 65000 && shared[1].abs_diff(shared[0]) < 200 && shared[2] == 1, "{shared:?}");
+    }
+}

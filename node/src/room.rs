@@ -112,8 +112,12 @@ mod tests {
     fn a_table_is_never_missing() {
         let memory = Arc::new(HeapMemory::new(BYTES));
         let missed = Arc::default();
-        let grace =
-            Watching { memory: Arc::clone(&memory), given: 0, address: 0x0a00_0000, missed: Arc::clone(&missed) };
+        let grace = Watching {
+            memory: Arc::clone(&memory),
+            given: 0,
+            address: 0x0a00_0000,
+            missed: Arc::clone(&missed),
+        };
         let mut image = Image::create(memory, grace, TABLES).unwrap();
         let mut room = Room::new(KERNEL, SPARE);
         room.keep(&mut image);
@@ -136,7 +140,10 @@ mod tests {
         assert_eq!(answers(&image), Some(20));
         // (2) one that never fits: its packets are the kernel's; and the next one
         for _ in 0..2 {
-            assert!(matches!(room.replace(&mut image, TABLE, routes(4 * count, 30)), Err(Error::Full { .. })));
+            assert!(matches!(
+                room.replace(&mut image, TABLE, routes(4 * count, 30)),
+                Err(Error::Full { .. })
+            ));
             assert_eq!(answers(&image), Some(KERNEL));
             room.replace(&mut image, TABLE, routes(half, 40)).unwrap();
             assert_eq!(answers(&image), Some(40));

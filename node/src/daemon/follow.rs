@@ -51,6 +51,7 @@ impl Daemon {
         let begun = Instant::now();
         self.counts.resyncs += 1;
         self.read_changes(TICK)?;
+        self.mirror.dump_objects(&mut self.requests)?;
         if self.mirror.changes.v4.doubt || self.mirror.v4.unsettled {
             let dump = self.mirror.dump_ipv4(&mut self.requests)?;
             self.mirror.changes.v4.doubt |= !self.read_changes(TICK)?;

@@ -81,6 +81,11 @@ impl Objects {
         before != object
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The ways out of an object, none when no route can forward by it; `None`: it is not known.
     pub fn hops(&self, id: u32) -> Option<Vec<Hop>> {
         let member = |(id, weight): &(u32, u16)| match self.0.get(id) {

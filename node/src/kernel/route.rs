@@ -182,6 +182,13 @@ pub struct Hop {
     pub encap: Option<Encap>,
 }
 
+impl Hop {
+    /// Whether packets go to their destination's own neighbour.
+    pub fn is_on_link(&self) -> bool {
+        self.gateway.is_none() && self.encap.is_none()
+    }
+}
+
 /// How packets of a route are forwarded: everything but its prefix and metric.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Path {
