@@ -7,7 +7,7 @@ use std::time::Duration;
 use trieline_tests::bed::Bed;
 use trieline_tests::command::run;
 use trieline_tests::daemon::{self, Daemon, Leftovers};
-use trieline_tests::packets::{Received, UdpSink, UdpStream};
+use trieline_tests::packets::{Received, Tap, UdpSink, UdpStream};
 use trieline_tests::rng::Rng;
 use trieline_tests::{craft, eventually, root};
 
@@ -186,4 +186,45 @@ fn long_segment_lists_and_unknown_ways() {
     } else {
         println!("EXPECTED SKIP: this kernel has no `encap ip`");
     }
+}
+
+/// A table that rules name fills more than half of the image and changes as a whole: while there is no room for it, its packets are
+/// the kernel's. None is decided by the next rule's table.
+#[test]
+fn a_full_image_leads_nowhere_else() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    bed.node.ip("route add default via 10.2.0.2");
+    bed.node.ip("rule add from 10.0.0.0/24 lookup 100");
+    bed.node.ip("route add 10.50.0.1/32 via 10.1.0.2 table 100");
+    bed.sink.ip("addr add 10.50.0.1/32 dev lo");
+    let routes = |gateway: &str| -> String {
+        let address = |n: u32| std::net::Ipv4Addr::from(0x1400_0000 + (n << 7));
+        (0..22_000).map(|n| format!("route replace {}/32 via {gateway} table 100\n", address(n))).collect()
+    };
+    bed.node.ip_batch(&[], &routes("10.1.0.2")).ok();
+    let daemon = Daemon::start(&bed.node, &format!("{DEVICES} --image 1M --receive-buffer 4096"));
+    bed.becomes("before", "10.50.0.1:9", (0, 5, 0));
+    let target = address("10.50.0.1:7000");
+    let (passed, astray) = (Tap::open(&bed.node), Tap::open(&bed.side));
+    let stream = UdpStream::start(&bed.generator, target, 5000);
+    let before = status::overruns(&bed.node);
+    for gateway in ["10.1.0.9", "10.1.0.2"] {
+        // Asleep, so that nothing is followed one by one.
+        run(&format!("kill -STOP {}", daemon.pid())).ok();
+        bed.node.ip_batch(&[], &routes(gateway)).ok();
+        run(&format!("kill -CONT {}", daemon.pid())).ok();
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    bed.becomes("afterwards", "10.50.0.1:9", (0, 5, 0));
+    assert!(stream.stop() > 1000, "the stream stood still");
+    assert!(status::overruns(&bed.node) > before, "every change was followed: the test proves nothing");
+    let count = |frames: Vec<Vec<u8>>| {
+        frames.iter().filter(|frame| frame.get(30..34) == Some(&[10, 50, 0, 1])).count()
+    };
+    assert_eq!(count(astray.close()), 0, "packets of table 100 left by the main table");
+    assert!(count(passed.close()) > 0, "the image was never full: the test proves nothing");
 }

@@ -1,7 +1,7 @@
 //! Ways out that are more than a gateway: next hop objects, next hops of the other family, `onlink`, MTUs of routes; and
 //! neighbours that only XDP uses.
 
-use trieline_tests::bed::Bed;
+use trieline_tests::bed::{Bed, until_counts};
 use trieline_tests::daemon::{Daemon, status};
 use trieline_tests::{craft, eventually, root};
 
@@ -119,5 +119,55 @@ fn neighbours_that_only_xdp_uses_stay() {
     }
     for to in ["10.50.0.1:9", "[fd50::1]:9"] {
         assert_eq!(bed.send(to, "still there", 5).counts(), (0, 5, 0), "to {to}");
+    }
+}
+
+/// What an object becomes without the routes being told anew (`nexthop_compat_mode` off): a group without the member whose link was
+/// down, of which the kernel says nothing; a tunnel where it was a link; another table that an endpoint looks up in.
+#[test]
+fn objects_that_become_something_else() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    bed.node.sysctl("net.ipv4.nexthop_compat_mode", "0");
+    for line in [
+        "nexthop add id 1 via 10.1.0.2 dev n1",
+        "nexthop add id 2 via 10.2.0.2 dev n2",
+        "nexthop add id 10 group 1/2",
+        "route add 10.50.0.0/16 nhid 10",
+        "nexthop add id 5 dev n2",
+        "route add 10.2.0.0/25 nhid 5",
+        "-6 route add fd00:e::/32 via fd00:2::2",
+        "-6 route add fd50::/32 via fd00:1::2 table 100",
+        "-6 route add fd50::/32 via fd00:2::2 table 200",
+        "-6 nexthop add id 6 encap seg6local action End.DT6 table 100 dev n2",
+        "-6 route add fd00:a::1/128 nhid 6",
+        "sr tunsrc set fd00:2::1",
+    ] {
+        bed.node.ip(line);
+    }
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let marker = b"which way";
+    // (1) an endpoint's table
+    let inner = craft::ipv6("fd00::2", "fd50::1", (17, &craft::udp(marker)), |_| {});
+    let packet = craft::ipv6("fd00::2", "fd00:a::1", (41, &inner), |_| {});
+    until_counts("table 100", (0, 1, 0), || bed.send_ip(&packet, marker).counts());
+    bed.node.ip("-6 nexthop replace id 6 encap seg6local action End.DT6 table 200 dev n2");
+    until_counts("table 200", (0, 0, 1), || bed.send_ip(&packet, marker).counts());
+    // (2) a link becomes a tunnel, also for neighbours that are known
+    let packet = craft::ipv4("10.0.0.2", "10.2.0.2", marker, |_| {});
+    let kinds = || bed.send_ip(&packet, marker).side.iter().map(|frame| frame[12]).collect::<Vec<_>>();
+    assert!(eventually(5.0, || kinds() == [0x08]), "on link: {:x?}", kinds());
+    bed.node.ip("nexthop replace id 5 encap seg6 mode encap segs fd00:e::1 dev n2");
+    assert!(eventually(5.0, || kinds() == [0x86]), "encapsulated: {:x?}", kinds());
+    // (3) a member of a group goes with its link, and does not come back with it
+    bed.node.ip("link set n1 down");
+    bed.node.ip("link set n1 up");
+    assert!(bed.node.ip("nexthop show id 10").contains("group 2 "), "the kernel keeps the member");
+    assert!(eventually(5.0, || bed.node.run("ping -c 1 -W 1 10.1.0.2").code == 0), "n1 is not up again");
+    for n in 1..=16 {
+        bed.becomes("one member left", &format!("10.50.0.{n}:9"), (0, 0, 5));
     }
 }
