@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::bail;
 use trieline_lab::{
     Context,
-    curve::{self, Curve, Words},
+    curve::{self, Curve, Marks, Words},
     experiments::{map_curve, map_free, map_ops, map_tables, structure::Mode},
     published,
 };
@@ -149,7 +149,7 @@ fn draw<const N: usize>(
     pictures: [(&str, &str, &str, Vec<Curve>); N],
 ) -> trieline_lab::Result<Vec<(String, String)>> {
     let draw = |(name, title, y, curves): (&str, &str, &str, Vec<Curve>)| {
-        let words = Words { title, x: "entries", y, source };
+        let words = Words { title, x: "entries", marks: Marks::Numbers, y, source };
         Ok((name.to_owned(), curve::picture(words, &curves)?))
     };
     pictures.into_iter().map(draw).collect()

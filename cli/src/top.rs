@@ -17,7 +17,7 @@ use trieline_dataplane::{Counters, Kind, View};
 use trieline_node::instance::Instance;
 
 /// Clears the screen and goes to its first line (ECMA-48: CUP, ED).
-const CLEAR: &str = "\x1b[H\x1b[J";
+pub const CLEAR: &str = "\x1b[H\x1b[J";
 /// How often it is looked whether to end.
 const TICK: Duration = Duration::from_millis(50);
 

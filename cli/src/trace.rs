@@ -4,9 +4,18 @@ mod args;
 mod calibrate;
 mod files;
 mod following;
+mod hdr;
+mod intervals;
+mod live;
+mod otlp;
 mod outputs;
+mod pcapng;
+mod perfetto;
+mod picture;
+mod place;
 mod report;
 mod rows;
+mod threads;
 
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode};
@@ -21,7 +30,8 @@ use crate::{output::Output, progress::interrupt_flag};
 pub use args::TraceArgs;
 use args::TraceCommand;
 use following::Following;
-use outputs::Outputs;
+use intervals::Now;
+use outputs::{About, Outputs};
 use report::Report;
 
 /// How often records are read; a ring holds many times what comes meanwhile.
@@ -43,9 +53,10 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         options.filter.descendants = true;
     }
     options.filter.check()?;
-    let mut outputs = Outputs::open(&args.outputs)?;
     let cost =
         if args.no_cost { Err("not measured (--no-cost)".to_owned()) } else { measure_cost(&options)? };
+    let about = About { cost: &cost, id: options.id, json: output.json, has_command: !args.child.is_empty() };
+    let mut outputs = Outputs::open(&args.outputs, &about)?;
     let interrupt = interrupt_flag()?;
     let mut tracer = Tracer::start(&options)?;
     let mut child = args.child.split_first().map(|(program, rest)| start(program, rest)).transpose()?;
@@ -55,13 +66,18 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let enough = args.count.unwrap_or(u64::MAX);
     while outputs.messages() < enough && !outputs.has_failed() && !interrupt.load(Ordering::Relaxed) {
         // Before the reading: what came until then is read.
-        let is_last = args.duration.is_some_and(|duration| started.elapsed() >= duration)
-            || has_ended(child.as_mut())?
-            || all_gone(&args.what.pid);
+        let is_gone = all_gone(&args.what.pid);
+        let is_last = is_gone
+            || args.duration.is_some_and(|duration| started.elapsed() >= duration)
+            || has_ended(child.as_mut())?;
         tracer.poll_events(|event| following.take(&event, |message| outputs.take(&message)));
+        if is_gone {
+            outputs.note("the trace ended as no process that was named was left");
+        }
         if is_last {
             break;
         }
+        outputs.tick(|| now(&tracer, &following));
         sleep(POLL);
     }
     tracer.stop_events(|event| following.take(&event, |message| outputs.take(&message)));
@@ -70,10 +86,9 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     if let Some(child) = &mut child {
         end(child)?;
     }
-    let (summary, notes) = outputs.finish()?;
-
-    let (summary, counts) = tracer.histograms().unwrap_or((summary, following.counts()));
-    let seen = tracer.seen();
+    let now = now(&tracer, &following);
+    let Now { counts, seen, .. } = now;
+    let (summary, notes) = outputs.finish(now)?;
     let report = Report {
         rung: tracer.rung(),
         refused: tracer.refused(),
@@ -93,6 +108,15 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         bail!("{} records were lost and {} events missed (--strict)", seen.lost, seen.missed);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn now(tracer: &Tracer, following: &Following) -> Now {
+    let (in_kernel, counts) = match tracer.histograms() {
+        Some((summary, counts)) => (Some(summary), counts),
+        None => (None, following.counts()),
+    };
+    let ways = following.ways().map(|(ways, _)| ways.clone());
+    Now { counts, seen: tracer.seen(), in_kernel, ways }
 }
 
 /// The tracer's own cost; on a restless machine a trace goes without, and says so.

@@ -42,6 +42,30 @@ pub enum Stroke {
     Thin,
     /// Published by others.
     Dotted,
+    /// Of so many points that none of them is marked.
+    Plain,
+}
+
+/// What is written below the lines of the grid that stand upright.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marks {
+    /// The value.
+    Numbers,
+    /// Of 1 / (1 - p) the quantile p in percent, as HdrHistogram plots distributions: 10 is 90 %, 1000 is 99.9 %.
+    Quantiles,
+}
+
+impl Marks {
+    fn text(self, value: f64) -> String {
+        match self {
+            Marks::Numbers => grouped(value),
+            // 1 - 1/x in percent, of which binary numbers have no exact tenths.
+            Marks::Quantiles => {
+                let digits = (value.log10() - 2.0).max(0.0) as usize;
+                format!("{:.digits$}%", 100.0 * (1.0 - 1.0 / value))
+            }
+        }
+    }
 }
 
 /// What stands around the curves.
@@ -51,6 +75,8 @@ pub struct Words<'a> {
     pub title: &'a str,
     /// Of the sizes.
     pub x: &'a str,
+    /// What is written at them.
+    pub marks: Marks,
     /// Of the figures.
     pub y: &'a str,
     /// Where and when it was measured; two lines.
@@ -85,7 +111,7 @@ pub fn picture(words: Words, curves: &[Curve]) -> Result<String> {
     let points = || curves.iter().flat_map(|curve| &curve.points).filter(|point| is_drawable(point));
     let x = Axis::around(points().map(|point| point.x), 1.3, ROOM.0, ROOM.2);
     let y = Axis::around(points().flat_map(|point| [point.least, point.most]), 1.25, ROOM.3, ROOM.1);
-    grid(&root, &x, &y)?;
+    grid(&root, &x, &y, words.marks)?;
     text(&root, words.x, ((ROOM.0 + ROOM.2) / 2, ROOM.3 + 34), 13, BLACK, HPos::Center)?;
     text(&root, &format!("{}; both axes logarithmic", words.y), (12, ROOM.1 - 12), 13, BLACK, HPos::Left)?;
     let mut ends = Vec::new();
@@ -111,10 +137,10 @@ fn is_drawable(point: &Point) -> bool {
     point.x > 0.0 && point.least > 0.0 && point.most.is_finite()
 }
 
-fn grid(root: &Area, x: &Axis, y: &Axis) -> Result<()> {
+fn grid(root: &Area, x: &Axis, y: &Axis, marks: Marks) -> Result<()> {
     for value in (-1..12).map(|decade| 10f64.powi(decade)).filter(|value| x.holds(*value)) {
         line(root, (x.at(value), ROOM.1), (x.at(value), ROOM.3), FAINT)?;
-        text(root, &grouped(value), (x.at(value), ROOM.3 + 14), 12, GREY, HPos::Center)?;
+        text(root, &marks.text(value), (x.at(value), ROOM.3 + 14), 12, GREY, HPos::Center)?;
     }
     // Of narrow axes more than the decades are named.
     let steps: &[f64] = if y.to / y.from > 1e4 { &[1.0] } else { &[1.0, 2.0, 5.0] };
@@ -143,8 +169,11 @@ fn trace(root: &Area, path: &[(i32, i32)], stroke: Stroke, colour: RGBColor) -> 
         // One point alone is to be seen, too.
         return path.last().map_or(Ok(()), |end| dot(*end, 3));
     }
-    let width = if stroke == Stroke::Solid { 2 } else { 1 };
+    let width = if stroke == Stroke::Thin { 1 } else { 2 };
     root.draw(&PathElement::new(path.to_vec(), colour.stroke_width(width))).map_err(failed)?;
+    if stroke == Stroke::Plain {
+        return Ok(());
+    }
     path.iter().try_for_each(|at| dot(*at, if stroke == Stroke::Solid { 3 } else { 2 }))
 }
 
@@ -196,7 +225,13 @@ mod tests {
     #[test]
     fn published_curves_are_dotted_and_names_escaped() {
         let points = [1.0, 100.0].map(|x| Point { x, y: 10.0 * x, least: 9.0 * x, most: 11.0 * x }).to_vec();
-        let words = Words { title: "<curves>", x: "entries", y: "ns", source: "here & now\n$" };
+        let words = Words {
+            title: "<curves>",
+            x: "entries",
+            marks: Marks::Numbers,
+            y: "ns",
+            source: "here & now\n$",
+        };
         let solid = Curve { label: "a<b".into(), points, series: 0, stroke: Stroke::Solid };
         let dotted = Curve { stroke: Stroke::Dotted, series: 1, ..solid.clone() };
         let one = picture(words, std::slice::from_ref(&solid)).unwrap();
@@ -206,8 +241,14 @@ mod tests {
     }
 
     #[test]
+    fn tails_are_marked_by_their_quantiles() {
+        let marks = [1.0, 10.0, 100.0, 1e3, 1e5].map(|value| Marks::Quantiles.text(value));
+        assert_eq!(marks, ["0%", "90%", "99%", "99.9%", "99.999%"]);
+    }
+
+    #[test]
     fn nothing_measured_is_no_failure() {
-        let words = Words { title: "", x: "", y: "", source: "" };
+        let words = Words { title: "", x: "", marks: Marks::Numbers, y: "", source: "" };
         assert!(picture(words, &[]).is_ok());
         let point = Point { x: 1.0, y: 0.0, least: 0.0, most: 0.0 };
         let curve = Curve { label: "zero".into(), points: vec![point], series: 0, stroke: Stroke::Thin };

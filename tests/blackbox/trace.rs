@@ -1,5 +1,8 @@
 //! `trieline trace`: a broker's messages found, in every form of output; what cannot be traced is said plainly.
 
+mod outputs;
+mod refused;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -11,20 +14,21 @@ use serde_json::Value;
 use trieline_tests::command::{binary_path, run};
 use trieline_tests::root;
 
-/// The broker of the tracer's own tests, and both ends of it.
-fn relay(folder: &Path) -> (Child, UnixStream, UnixStream) {
+/// The broker of the tracer's own tests, between two sockets.
+fn broker(folder: &Path, input: OwnedFd, output: OwnedFd) -> Child {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/relay.c");
     let program = folder.join("relay");
     run(&format!("cc -O2 -o {} {source}", program.display())).ok();
+    let mut broker = Command::new(program);
+    broker.arg("recv").stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::null());
+    broker.spawn().unwrap()
+}
+
+/// The same with both ends of it.
+fn relay(folder: &Path) -> (Child, UnixStream, UnixStream) {
     let (from, input) = UnixStream::pair().unwrap();
     let (output, to) = UnixStream::pair().unwrap();
-    let child = Command::new(program)
-        .arg("recv")
-        .stdin(Stdio::from(OwnedFd::from(input)))
-        .stdout(Stdio::from(OwnedFd::from(output)))
-        .stderr(Stdio::null())
-        .spawn();
-    (child.unwrap(), from, to)
+    (broker(folder, OwnedFd::from(input), OwnedFd::from(output)), from, to)
 }
 
 #[test]
@@ -97,7 +101,7 @@ fn what_cannot_be_traced_is_said() {
     trieline("").fails(1, &["nothing to trace", "a process, a name, a cgroup or a port"]);
     trieline("-p 4194305").fails(1, &["no process 4194305"]);
     trieline("--comm a-name-of-sixteen").fails(1, &["1 to 15 bytes"]);
-    trieline("--cgroup no/such/group").fails(1, &["/sys/fs/cgroup/no/such/group"]);
+    trieline("--cgroup no/such/group").fails(1, &["/sys/fs/cgroup", "no/such/group"]);
     trieline("--port 1 --id 8").fails(2, &["OFFSET:BYTES"]);
     trieline("--port 1 --transport sctp").fails(2, &["udp, tcp, unix-stream"]);
     trieline("--port 1 --ring 1000").fails(2, &["power of two"]);

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::record::Transport;
@@ -13,7 +13,6 @@ pub(crate) const PROCESSES_MAX: usize = 16;
 pub(crate) const COMM_MAX: usize = 15;
 /// Number of the first PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const HOST_PID_NAMESPACE: &str = "pid:[4026531836]";
-const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// What is traced; all that is named must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,11 +54,20 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// From its directory, in full or below /sys/fs/cgroup.
+    /// Where the unified hierarchy is mounted: /sys/fs/cgroup, or below it where there are old hierarchies as well.
+    pub fn root() -> Result<PathBuf> {
+        let path = Path::new("/proc/self/mountinfo");
+        let mounts = fs::read_to_string(path).map_err(|source| Error::File { path: path.into(), source })?;
+        mounted(&mounts)
+            .ok_or_else(|| Error::Argument("no unified hierarchy of cgroups (cgroup2) is mounted".into()))
+    }
+
+    /// From its directory, in full or below [`Cgroup::root`].
     pub fn open(path: &Path) -> Result<Cgroup> {
-        let below = path.strip_prefix(CGROUP_ROOT).unwrap_or(path);
+        let root = Cgroup::root()?;
+        let below = path.strip_prefix(&root).unwrap_or(path);
         let below = below.strip_prefix("/").unwrap_or(below);
-        let full = Path::new(CGROUP_ROOT).join(below);
+        let full = root.join(below);
         let number = fs::metadata(&full).map_err(|source| Error::File { path: full.clone(), source })?.ino();
         if !full.join("cgroup.controllers").exists() {
             return Err(Error::Argument(format!(
@@ -70,6 +78,12 @@ impl Cgroup {
         let level = below.components().filter(|part| matches!(part, Component::Normal(_))).count() as u32;
         Ok(Cgroup { number, level })
     }
+}
+
+/// The mount point of a cgroup2 in /proc/PID/mountinfo (`man 5 proc`): the fifth field, the file system's type behind ` - `.
+fn mounted(mounts: &str) -> Option<PathBuf> {
+    let is_unified = |line: &&str| line.split_once(" - ").is_some_and(|(_, fs)| fs.starts_with("cgroup2 "));
+    mounts.lines().find(is_unified)?.split(' ').nth(4).map(PathBuf::from)
 }
 
 impl Filter {
@@ -84,7 +98,7 @@ impl Filter {
             let count = self.processes.len();
             return Err(Error::Argument(format!("{count} processes: expected at most {PROCESSES_MAX}")));
         }
-        if !self.processes.is_empty() && !in_host_namespace() {
+        if !self.processes.is_empty() && !sees_host_processes() {
             return Err(Error::PidNamespace);
         }
         for &process in &self.processes {
@@ -108,7 +122,8 @@ impl Filter {
     }
 }
 
-fn in_host_namespace() -> bool {
+/// Whether process numbers here are those that hooks see: not in a container with numbers of its own.
+pub fn sees_host_processes() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() == HOST_PID_NAMESPACE)
 }
 
@@ -145,6 +160,15 @@ mod tests {
         assert!(says(Filter { processes: (1..=17).collect(), ..Default::default() }).contains("at most 16"));
         let none = Filter { port: Some(80), transports: Vec::new(), ..Default::default() };
         assert!(says(none).contains("no transport"));
+    }
+
+    #[test]
+    fn the_unified_hierarchy_is_found_beside_old_ones() {
+        let mounts = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
+                      32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
+                      41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
+        assert_eq!(mounted(mounts), Some("/sys/fs/cgroup/unified".into()));
+        assert_eq!(mounted("32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"), None);
     }
 
     #[test]

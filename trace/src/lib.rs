@@ -17,7 +17,7 @@ mod tracer;
 pub use cost::{Cost, Delta, Effort, calibrate};
 pub use decode::{Decode, Decoded, Length, MessageId, Pattern};
 pub use error::{Error, Result};
-pub use filter::{Cgroup, Filter};
+pub use filter::{Cgroup, Filter, sees_host_processes};
 /// Times of a stage ([`Summary::stages`]), in nanoseconds.
 pub use hdrhistogram::Histogram;
 pub use hooks::{Client, Leaves, Options, Refusal, Rung};

@@ -96,8 +96,51 @@ impl Summary {
         self.0.iter()
     }
 
+    /// What was added since an earlier state of the same summary.
+    pub fn since(&self, earlier: &Summary) -> Summary {
+        let mut since = self.clone();
+        for (stage, histogram) in &earlier.0 {
+            // Nothing is ever taken out of a summary, so it can be subtracted; were it not so, the stage would show all.
+            since.0.get_mut(stage).map(|all| all.subtract(histogram));
+        }
+        since.0.retain(|_, histogram| !histogram.is_empty());
+        since
+    }
+
+    /// Adds all of another.
+    pub fn merge(&mut self, other: &Summary) {
+        for (stage, times) in &other.0 {
+            for value in times.iter_recorded() {
+                self.add_many(*stage, value.value_iterated_to(), value.count_at_value());
+            }
+        }
+    }
+
     /// Messages in all; on their ways from process to process they do not count.
     pub fn messages(&self) -> u64 {
         self.0.iter().filter(|(stage, _)| stage.part == Part::Inside).map(|(_, times)| times.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_is_what_was_added_in_it() {
+        let stage =
+            |to| Stage { part: Part::Inside, from: Transport::Udp, to, is_reply: false, at_queue: true };
+        let mut all = Summary::default();
+        all.add_many(stage(Transport::Udp), 1000, 5);
+        all.add_many(stage(Transport::Tcp), 1000, 7);
+        let earlier = all.clone();
+        all.add_many(stage(Transport::Udp), 90_000, 3);
+        all.add_many(stage(Transport::UnixStream), 10, 1);
+        let interval = all.since(&earlier);
+        let found: Vec<_> = interval.stages().map(|(stage, times)| (stage.to, times.len())).collect();
+        assert_eq!(found, [(Transport::Udp, 3), (Transport::UnixStream, 1)]);
+        let (_, times) = interval.stages().next().unwrap();
+        assert!(times.min() > 89_000 && times.max() < 91_000, "{} {}", times.min(), times.max());
+        assert_eq!(all.messages(), 16);
     }
 }

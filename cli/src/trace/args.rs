@@ -1,13 +1,13 @@
 //! The command line of `trieline trace`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use trieline_trace::{Cgroup, Client, Decode, Filter, Leaves, MessageId, Options, Rung, Transport};
 
-use super::outputs::OutputArgs;
+use super::{outputs::OutputArgs, place};
 
 /// Records of a ring, unless told: 2.5 MiB a CPU; where bytes are captured, fewer, as each is larger.
 const SLOTS: u32 = 1 << 16;
@@ -43,7 +43,7 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub outputs: OutputArgs,
     /// Run this command and trace it and its children
-    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pid", "comm", "cgroup"])]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pid", "comm", "cgroup", "container", "unit"])]
     pub child: Vec<String>,
 }
 
@@ -65,9 +65,15 @@ pub struct What {
     /// Trace processes of this name (/proc/PID/comm)
     #[arg(long, value_name = "NAME")]
     pub comm: Option<String>,
-    /// Trace processes of this cgroup and below it: a directory, in full or below /sys/fs/cgroup
+    /// Trace processes of this cgroup and below it: a directory, in full or below where cgroups are mounted
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<PathBuf>,
+    /// Trace processes of this container of Docker, Podman, containerd or LXC
+    #[arg(long, value_name = "NAME|ID", conflicts_with_all = ["cgroup", "unit"])]
+    pub container: Option<String>,
+    /// Trace processes of this systemd unit; without an ending it is a service
+    #[arg(long, value_name = "NAME", conflicts_with = "cgroup")]
+    pub unit: Option<String>,
     /// Only sockets with this local or remote port
     #[arg(long, value_name = "N")]
     pub port: Option<u16>,
@@ -79,7 +85,7 @@ pub struct What {
     #[arg(long, value_name = "OFFSET:BYTES|regex:PATTERN")]
     pub id: Option<MessageId>,
     /// Cut what calls move into messages of this protocol and join by what is in them: mqtt, nats, redis, http, or
-    /// length:OFFSET:WIDTH[:le][:+N|:-N] for messages with their length before them, which --id may tell apart
+    /// `length:OFFSET:WIDTH[:le][:+N|:-N]` for messages with their length before them, which --id may tell apart
     #[arg(long, value_name = "PROTOCOL")]
     pub decode: Option<Decode>,
     /// Bytes of each call to look at for a pattern or a decoder, its first ones [default: 256, with http 1024]
@@ -128,13 +134,22 @@ fn slots(text: &str) -> Result<u32, String> {
 }
 
 impl What {
+    /// The cgroup that is traced.
+    fn place(&self) -> anyhow::Result<Option<PathBuf>> {
+        Ok(match (&self.container, &self.unit) {
+            (Some(name), _) => Some(place::container(&Cgroup::root()?, Path::new("/"), name)?),
+            (None, Some(name)) => Some(place::unit(&Cgroup::root()?, name)?),
+            (None, None) => self.cgroup.clone(),
+        })
+    }
+
     /// For the tracer.
     pub fn options(&self) -> anyhow::Result<Options> {
         let mut filter = Filter {
             processes: self.pid.clone(),
             descendants: self.children,
             comm: self.comm.clone(),
-            cgroup: self.cgroup.as_deref().map(Cgroup::open).transpose()?,
+            cgroup: self.place()?.as_deref().map(Cgroup::open).transpose()?,
             port: self.port,
             ..Filter::default()
         };

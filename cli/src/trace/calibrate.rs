@@ -26,7 +26,8 @@ struct DeltaJson {
     ci_high: f64,
 }
 
-fn tenths(ns: f64) -> f64 {
+/// To a tenth.
+pub fn tenths(ns: f64) -> f64 {
     (ns * 10.0).round() / 10.0
 }
 

@@ -167,8 +167,26 @@ fn numbered(path: &Path, number: u64) -> PathBuf {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+    use trieline_trace::{Flags, Kind, Point, Record, Transport};
+
+    /// A message received by one thread at a time and sent by another.
+    pub fn message(from: (u32, u64), to: (u32, u64)) -> Message {
+        let record = |(thread, time_ns), point| Record {
+            time_ns,
+            socket: 1,
+            id: Some(5),
+            thread,
+            bytes: 64,
+            point,
+            transport: Transport::Udp,
+            kind: Kind::Message,
+            position: 0,
+            flags: Flags(1),
+        };
+        Message { received: record(from, Point::Received), sent: record(to, Point::Queued), reads: 1 }
+    }
 
     #[test]
     fn sizes_have_units() {

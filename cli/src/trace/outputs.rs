@@ -1,18 +1,58 @@
 //! Where messages go as they are found: the percentiles of the report, and whatever else was asked for.
 
+use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::Context as _;
 use clap::Args;
-use trieline_trace::{Message, Summary};
+use trieline_trace::{Cost, IdAt, Message, Summary};
 
 use super::files::{Files, Rotation};
+use super::hdr::{self, Log};
+use super::intervals::{Intervals, Now};
+use super::live::{Live, When};
+use super::otlp::{self, Otlp};
+use super::pcapng::PcapNg;
+use super::perfetto::Perfetto;
 use super::rows::{Csv, JsonLines};
+use super::{picture, report};
 
 /// What a trace writes beside its report.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Outputs")]
 pub struct OutputArgs {
+    /// Show rate, percentiles and losses while the trace runs
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, num_args = 0..=1, default_missing_value = "always",
+          require_equals = true)]
+    live: When,
+    /// Seconds from one view, and one interval of the histogram log, to the next
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = super::args::seconds)]
+    interval: Duration,
+    /// Write the histograms of each interval as a log that HdrHistogram's tools read
+    #[arg(long, value_name = "FILE")]
+    hdr: Option<PathBuf>,
+    /// Write the distributions as HdrHistogram's text (.hgrm)
+    #[arg(long, value_name = "FILE")]
+    percentiles: Option<PathBuf>,
+    /// Draw the distributions
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write messages as a trace that Perfetto and chrome://tracing open
+    #[arg(long, value_name = "FILE", conflicts_with = "histogram")]
+    perfetto: Option<PathBuf>,
+    /// Messages that such a file takes; what comes after them is counted
+    #[arg(long, value_name = "N", default_value_t = 250_000)]
+    perfetto_limit: u64,
+    /// Write each message as it leaves, with its times as a comment, into a pcap-ng file
+    #[arg(long, value_name = "FILE", conflicts_with = "histogram")]
+    pcapng: Option<PathBuf>,
+    /// Send messages as spans to an OpenTelemetry collector, by OTLP over HTTP: http://HOST:4318
+    #[arg(long, value_name = "URL", conflicts_with = "histogram", value_parser = otlp::url)]
+    otlp: Option<String>,
+    /// Of so many messages only one
+    #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = otlp::sample)]
+    otlp_sample: u64,
     /// Write each message as a line of comma-separated values
     #[arg(long, value_name = "FILE", conflicts_with = "histogram")]
     csv: Option<PathBuf>,
@@ -23,12 +63,31 @@ pub struct OutputArgs {
     rotation: Rotation,
 }
 
+/// What outputs say of the trace.
+pub struct About<'a> {
+    /// The tracer's own cost, or why it is not known.
+    pub cost: &'a Result<Cost, String>,
+    /// Where messages have an id.
+    pub id: Option<IdAt>,
+    /// Whether the report is JSON.
+    pub json: bool,
+    /// Whether a command runs that may write to the terminal.
+    pub has_command: bool,
+}
+
+impl About<'_> {
+    /// The cost in words.
+    pub fn cost_text(&self) -> String {
+        report::cost(self.cost).trim_end().to_owned()
+    }
+}
+
 /// A form in which messages are written.
 pub trait Sink {
     /// A message was found.
-    fn take(&mut self, message: &Message) -> Result<()>;
+    fn take(&mut self, message: &Message) -> anyhow::Result<()>;
     /// There are no more. Answers what a reader of the report should know, a line each.
-    fn finish(&mut self) -> Result<Vec<String>>;
+    fn finish(&mut self) -> anyhow::Result<Vec<String>>;
 }
 
 /// All that a trace's messages go to.
@@ -36,20 +95,53 @@ pub struct Outputs {
     summary: Summary,
     messages: u64,
     sinks: Vec<Box<dyn Sink>>,
+    intervals: Intervals,
+    percentiles: Option<PathBuf>,
+    svg: Option<PathBuf>,
+    /// The tracer's own.
+    cost: String,
+    notes: Vec<String>,
     failed: Option<anyhow::Error>,
 }
 
 impl Outputs {
     /// Opens what was asked for, before anything is traced.
-    pub fn open(args: &OutputArgs) -> Result<Outputs> {
+    pub fn open(args: &OutputArgs, about: &About) -> anyhow::Result<Outputs> {
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
+        let delta = about.cost.as_ref().ok().map(|cost| cost.traced);
         if let Some(path) = &args.csv {
-            sinks.push(Box::new(Files::create(Csv, path, args.rotation)?));
+            sinks.push(Box::new(Files::create(Csv(delta), path, args.rotation)?));
         }
         if let Some(path) = &args.jsonl {
-            sinks.push(Box::new(Files::create(JsonLines, path, args.rotation)?));
+            sinks.push(Box::new(Files::create(JsonLines(delta), path, args.rotation)?));
         }
-        Ok(Outputs { summary: Summary::default(), messages: 0, sinks, failed: None })
+        if let Some(path) = &args.perfetto {
+            let format = Perfetto::new(args.perfetto_limit, about);
+            sinks.push(Box::new(Files::create(format, path, args.rotation)?));
+        }
+        if let Some(path) = &args.pcapng {
+            sinks.push(Box::new(Files::create(PcapNg::new(about), path, args.rotation)?));
+        }
+        if let Some(url) = &args.otlp {
+            sinks.push(Box::new(Otlp::start(url, args.otlp_sample, about)?));
+        }
+        // Found out now, not when everything is over.
+        for path in [&args.percentiles, &args.svg].into_iter().flatten() {
+            fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
+        }
+        let live = Live::new(args.live, about);
+        let log = args.hdr.as_deref().map(Log::create).transpose()?;
+        Ok(Outputs {
+            summary: Summary::default(),
+            messages: 0,
+            sinks,
+            intervals: Intervals::begin(args.interval, live, log),
+            percentiles: args.percentiles.clone(),
+            svg: args.svg.clone(),
+            cost: about.cost_text(),
+            notes: Vec::new(),
+            failed: None,
+        })
     }
 
     /// Passes a message on. After a failure the trace is over: [`Outputs::has_failed`].
@@ -61,9 +153,21 @@ impl Outputs {
         }
     }
 
+    /// Ends an interval, if one is over.
+    pub fn tick(&mut self, now: impl FnOnce() -> Now) {
+        if self.failed.is_none() && self.intervals.is_due() {
+            self.failed = self.intervals.end(&self.summary, &now()).err();
+        }
+    }
+
     /// Messages so far.
     pub fn messages(&self) -> u64 {
         self.messages
+    }
+
+    /// Something that a reader of the report should know.
+    pub fn note(&mut self, text: &str) {
+        self.notes.push(text.to_owned());
     }
 
     /// Whether something could not be written.
@@ -72,14 +176,21 @@ impl Outputs {
     }
 
     /// Ends all of it: the times of all messages, and what the outputs have to say.
-    pub fn finish(self) -> Result<(Summary, Vec<String>)> {
+    pub fn finish(mut self, now: Now) -> anyhow::Result<(Summary, Vec<String>)> {
         if let Some(failed) = self.failed {
             return Err(failed);
         }
-        let mut notes = Vec::new();
-        for mut sink in self.sinks {
-            notes.extend(sink.finish()?);
+        self.intervals.finish(&self.summary, &now)?;
+        for sink in &mut self.sinks {
+            self.notes.extend(sink.finish()?);
         }
-        Ok((self.summary, notes))
+        let all = now.all(&self.summary);
+        if let Some(path) = &self.percentiles {
+            hdr::write_percentiles(path, &all)?;
+        }
+        if let Some(path) = &self.svg {
+            picture::write(path, &all, &self.cost)?;
+        }
+        Ok((now.in_kernel.unwrap_or(self.summary), self.notes))
     }
 }

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trieline_trace::{By, Cost, Counts, Decoded, Histogram, HopCounts, Refusal, Rung, Seen, Stage, Summary};
+use trieline_trace::{
+    By, Cost, Counts, Decoded, Histogram, HopCounts, Part, Refusal, Rung, Seen, Stage, Summary,
+};
 
 use super::calibrate::{self, CostJson};
 use crate::{lab::aligned, output::Output};
@@ -50,10 +52,7 @@ impl Report<'_> {
         for refusal in self.refused {
             let _ = writeln!(text, "       not {}: {}", refusal.rung.name(), refusal.reason);
         }
-        let _ = match &self.cost {
-            Ok(cost) => write!(text, "{}", calibrate::text(cost)),
-            Err(why) => writeln!(text, "cost: {why}"),
-        };
+        text.push_str(&cost(&self.cost));
         let seconds = self.elapsed.as_secs_f64();
         let counts = &self.counts;
         if counts.received + counts.sent == 0 {
@@ -119,7 +118,6 @@ impl Report<'_> {
         let mut rows = vec![["stage", "from", "to", "sent", "messages"].map(String::from).to_vec()];
         rows[0].extend(QUANTILES.map(|(name, _)| name.to_owned()));
         rows[0].push("max".into());
-        let micros = |ns: u64| format!("{:.2}", ns as f64 / 1000.0);
         for (stage, histogram) in self.stages() {
             let to =
                 if stage.is_reply { format!("{} (same socket)", stage.to) } else { stage.to.to_string() };
@@ -143,20 +141,8 @@ impl Report<'_> {
 
     fn json(&self) -> Value {
         let counts = &self.counts;
-        let stages: Vec<Value> = self
-            .stages()
-            .into_iter()
-            .map(|(stage, histogram)| {
-                let mut row = json!({
-                    "stage": stage.part.name(), "from": stage.from.name(), "to": stage.to.name(), "same_socket": stage.is_reply,
-                    "left_at": c_point(stage), "messages": histogram.len(), "max_ns": histogram.max(),
-                });
-                for (name, quantile) in QUANTILES {
-                    row[format!("{name}_ns")] = histogram.value_at_quantile(quantile).into();
-                }
-                row
-            })
-            .collect();
+        let stages: Vec<Value> =
+            self.stages().into_iter().map(|(stage, times)| stage_json(stage, times)).collect();
         let refused: Vec<Value> = self
             .refused
             .iter()
@@ -197,6 +183,44 @@ impl Report<'_> {
     }
 }
 
-fn c_point(stage: &Stage) -> &'static str {
+/// The tracer's own cost, or why it is not known.
+pub fn cost(cost: &Result<Cost, String>) -> String {
+    match cost {
+        Ok(cost) => calibrate::text(cost),
+        Err(why) => format!("cost: {why}\n"),
+    }
+}
+
+/// Nanoseconds as microseconds.
+pub fn micros(ns: u64) -> String {
+    format!("{:.2}", ns as f64 / 1000.0)
+}
+
+/// A stage in few words: `tcp to udp, queued`.
+pub fn stage_name(stage: &Stage) -> String {
+    let part = if stage.part == Part::Inside { String::new() } else { format!("{} ", stage.part.name()) };
+    let reply = if stage.is_reply { " (same socket)" } else { "" };
+    format!("{part}{} to {}{reply}, {}", stage.from, stage.to, c_point(stage))
+}
+
+/// A stage's times.
+pub fn stage_json(stage: &Stage, times: &Histogram<u64>) -> Value {
+    let mut row = json!({
+        "stage": stage.part.name(), "from": stage.from.name(), "to": stage.to.name(),
+        "same_socket": stage.is_reply, "left_at": c_point(stage), "messages": times.len(), "max_ns": times.max(),
+    });
+    for (name, quantile) in QUANTILES {
+        row[format!("{name}_ns")] = times.value_at_quantile(quantile).into();
+    }
+    row
+}
+
+/// Receives and sends that belong to no message that was found.
+pub fn unmatched(counts: &Counts) -> u64 {
+    counts.ambiguous + counts.unanswered + counts.unasked + counts.short + counts.absent + counts.unreadable
+}
+
+/// Which point is C.
+pub fn c_point(stage: &Stage) -> &'static str {
     if stage.at_queue { "queued" } else { "sent" }
 }

@@ -3,8 +3,9 @@
 use std::io::Write;
 
 use serde::Serialize;
-use trieline_trace::Message;
+use trieline_trace::{Delta, Message};
 
+use super::calibrate::tenths;
 use super::files::Format;
 
 /// Times are CLOCK_MONOTONIC; `inside_ns` is T2.
@@ -24,15 +25,19 @@ struct Row {
     bytes_out: u32,
     reads: u32,
     reply: bool,
+    /// What the tracer adds to a message, and the 95 % interval: the same in all rows.
+    cost_ns: Option<f64>,
+    cost_low: Option<f64>,
+    cost_high: Option<f64>,
     /// The id's bytes as they are in the message, as a number of the machine.
     id: Option<u64>,
 }
 
 const COLUMNS: &str = "received_ns,left_ns,inside_ns,left_at,thread_in,thread_out,transport_in,transport_out,\
-                       socket_in,socket_out,bytes_in,bytes_out,reads,reply,id";
+                       socket_in,socket_out,bytes_in,bytes_out,reads,reply,cost_ns,cost_low,cost_high,id";
 
-impl From<&Message> for Row {
-    fn from(message: &Message) -> Row {
+impl Row {
+    fn new(message: &Message, cost: Option<Delta>) -> Row {
         let Message { received, sent, reads } = *message;
         Row {
             received_ns: received.time_ns,
@@ -49,23 +54,27 @@ impl From<&Message> for Row {
             bytes_out: sent.bytes,
             reads,
             reply: message.is_reply(),
+            cost_ns: cost.map(|cost| tenths(cost.ns)),
+            cost_low: cost.map(|cost| tenths(cost.low)),
+            cost_high: cost.map(|cost| tenths(cost.high)),
             id: received.id,
         }
     }
-}
 
-impl Row {
     fn csv(&self, out: &mut impl Write) -> std::io::Result<()> {
         write!(out, "{},{},{},{}", self.received_ns, self.left_ns, self.inside_ns, self.left_at)?;
         write!(out, ",{},{},{}", self.thread_in, self.thread_out, self.transport_in)?;
         write!(out, ",{},{},{}", self.transport_out, self.socket_in, self.socket_out)?;
         write!(out, ",{},{},{},{}", self.bytes_in, self.bytes_out, self.reads, self.reply)?;
+        for cost in [self.cost_ns, self.cost_low, self.cost_high] {
+            write!(out, ",{}", cost.map(|ns| ns.to_string()).unwrap_or_default())?;
+        }
         writeln!(out, ",{}", self.id.map(|id| id.to_string()).unwrap_or_default())
     }
 }
 
-/// Comma-separated values.
-pub struct Csv;
+/// Comma-separated values, with the tracer's own cost a message.
+pub struct Csv(pub Option<Delta>);
 
 impl Format for Csv {
     fn begin(&mut self, out: &mut Vec<u8>) -> anyhow::Result<()> {
@@ -73,7 +82,7 @@ impl Format for Csv {
     }
 
     fn message(&mut self, message: &Message, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        Ok(Row::from(message).csv(out)?)
+        Ok(Row::new(message, self.0).csv(out)?)
     }
 
     fn end(&mut self, _: &mut Vec<u8>) -> anyhow::Result<()> {
@@ -81,8 +90,8 @@ impl Format for Csv {
     }
 }
 
-/// JSON, a line each.
-pub struct JsonLines;
+/// JSON, a line each, with the tracer's own cost a message.
+pub struct JsonLines(pub Option<Delta>);
 
 impl Format for JsonLines {
     fn begin(&mut self, _: &mut Vec<u8>) -> anyhow::Result<()> {
@@ -90,7 +99,7 @@ impl Format for JsonLines {
     }
 
     fn message(&mut self, message: &Message, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        serde_json::to_writer(&mut *out, &Row::from(message))?;
+        serde_json::to_writer(&mut *out, &Row::new(message, self.0))?;
         out.push(b'\n');
         Ok(())
     }

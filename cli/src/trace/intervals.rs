@@ -1,0 +1,93 @@
+//! Intervals of a running trace: what each of them brought, for the live view and for the histogram log.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use trieline_trace::{Counts, Seen, Summary};
+
+use super::hdr::Log;
+use super::live::Live;
+
+/// What a trace knows of itself at a moment.
+#[derive(Clone, Debug)]
+pub struct Now {
+    /// What became of the records.
+    pub counts: Counts,
+    /// What was missed.
+    pub seen: Seen,
+    /// Times counted in the kernel, where they are.
+    pub in_kernel: Option<Summary>,
+    /// Times from process to process.
+    pub ways: Option<Summary>,
+}
+
+impl Now {
+    /// All times there are, `messages` those in the process.
+    pub fn all(&self, messages: &Summary) -> Summary {
+        let mut all = self.in_kernel.as_ref().unwrap_or(messages).clone();
+        if let Some(ways) = &self.ways {
+            all.merge(ways);
+        }
+        all
+    }
+}
+
+/// An interval and all before it.
+pub struct Interval<'a> {
+    /// Where it began, from the start of the trace.
+    pub from: Duration,
+    /// How long it was.
+    pub length: Duration,
+    /// Its times.
+    pub times: &'a Summary,
+    /// Times of the whole trace.
+    pub all: &'a Summary,
+    /// The end of it.
+    pub now: &'a Now,
+}
+
+/// Whoever looks at every interval.
+pub struct Intervals {
+    every: Duration,
+    started: Instant,
+    since: Instant,
+    before: Summary,
+    live: Option<Live>,
+    log: Option<Log>,
+}
+
+impl Intervals {
+    /// The first begins now. Without anybody to look there are none.
+    pub fn begin(every: Duration, live: Option<Live>, log: Option<Log>) -> Intervals {
+        let now = Instant::now();
+        Intervals { every, started: now, since: now, before: Summary::default(), live, log }
+    }
+
+    /// Whether an interval is over that somebody looks at.
+    pub fn is_due(&self) -> bool {
+        (self.live.is_some() || self.log.is_some()) && self.since.elapsed() >= self.every
+    }
+
+    /// Ends an interval: `messages` are the times in the process so far.
+    pub fn end(&mut self, messages: &Summary, now: &Now) -> Result<()> {
+        let all = now.all(messages);
+        let times = all.since(&self.before);
+        let from = self.since.duration_since(self.started);
+        let interval = Interval { from, length: self.since.elapsed(), times: &times, all: &all, now };
+        if let Some(live) = &self.live {
+            live.show(&interval)?;
+        }
+        if let Some(log) = &mut self.log {
+            log.write(&interval)?;
+        }
+        self.before = all;
+        self.since = Instant::now();
+        Ok(())
+    }
+
+    /// Ends the last one, of which the report tells: only the log still needs it.
+    pub fn finish(&mut self, messages: &Summary, now: &Now) -> Result<()> {
+        self.live = None;
+        if self.log.is_some() { self.end(messages, now) } else { Ok(()) }
+    }
+}

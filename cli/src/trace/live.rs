@@ -1,0 +1,154 @@
+//! The live view of a trace: rate, percentiles, losses and cost, anew after every interval, on standard error.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+
+use anyhow::Result;
+use clap::ValueEnum;
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+use trieline_trace::Stage;
+
+use super::intervals::Interval;
+use super::outputs::About;
+use super::report::{micros, stage_json, stage_name, unmatched};
+use crate::{lab::aligned, top::CLEAR};
+
+const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
+
+/// When there is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    /// On a terminal, unless a command that is traced writes there, too
+    #[default]
+    Auto,
+    /// Always: where standard error is no terminal, a line for each stage
+    Always,
+    /// Never
+    Never,
+}
+
+/// How intervals are shown.
+#[derive(Clone, Debug)]
+pub struct Live {
+    form: Form,
+    /// The tracer's own cost.
+    cost: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Screen,
+    Lines,
+    Json,
+}
+
+impl Live {
+    /// The view, if there is one.
+    pub fn new(when: When, about: &About) -> Option<Live> {
+        let About { json, has_command, .. } = *about;
+        let is_terminal = io::stderr().is_terminal();
+        let is_wanted = match when {
+            When::Auto => is_terminal && !has_command && !json,
+            When::Always => true,
+            When::Never => false,
+        };
+        let form = match (json, is_terminal && !has_command) {
+            (true, _) => Form::Json,
+            (false, true) => Form::Screen,
+            (false, false) => Form::Lines,
+        };
+        is_wanted.then(|| Live { form, cost: about.cost_text() })
+    }
+
+    /// Shows an interval.
+    pub fn show(&self, interval: &Interval) -> Result<()> {
+        let text = match self.form {
+            Form::Screen => format!("{CLEAR}{}", self.screen(interval)),
+            Form::Lines => lines(interval),
+            Form::Json => format!("{}\n", json(interval)),
+        };
+        Ok(io::stderr().lock().write_all(text.as_bytes())?)
+    }
+
+    fn screen(&self, interval: &Interval) -> String {
+        let mut text = format!("{}\n\n", head(interval));
+        let mut rows = vec![
+            ["microseconds", "a second", "p50", "p99", "p99.9", "in all", "p50", "p99", "p99.9"]
+                .map(String::from)
+                .to_vec(),
+        ];
+        for (stage, all) in interval.all.stages() {
+            let times = of(interval, stage);
+            let mut row = vec![stage_name(stage), rate(interval, times)];
+            row.extend(quantiles(times));
+            row.push(all.len().to_string());
+            row.extend(quantiles(Some(all)));
+            rows.push(row);
+        }
+        text.push_str(&aligned(&rows, 1));
+        let _ = writeln!(text, "\n{}", self.cost);
+        text
+    }
+}
+
+/// A stage's times in an interval, if it had any.
+fn of<'a>(interval: &'a Interval, stage: &Stage) -> Option<&'a Histogram<u64>> {
+    interval.times.stages().find(|(other, _)| *other == stage).map(|(_, times)| times)
+}
+
+fn rate(interval: &Interval, times: Option<&Histogram<u64>>) -> String {
+    let messages = times.map_or(0, Histogram::len);
+    format!("{:.0}", messages as f64 / interval.length.as_secs_f64())
+}
+
+fn quantiles(times: Option<&Histogram<u64>>) -> [String; 3] {
+    QUANTILES.map(|(_, quantile)| times.map_or("-".into(), |times| micros(times.value_at_quantile(quantile))))
+}
+
+fn head(interval: &Interval) -> String {
+    let now = interval.now;
+    format!(
+        "{:.1} s: {:.0} messages a second, {} in all; {} lost, {} missed, {} unmatched",
+        (interval.from + interval.length).as_secs_f64(),
+        interval.times.messages() as f64 / interval.length.as_secs_f64(),
+        interval.all.messages(),
+        now.seen.lost,
+        now.seen.missed,
+        unmatched(&now.counts),
+    )
+}
+
+fn lines(interval: &Interval) -> String {
+    let mut text = format!("{}\n", head(interval));
+    for (stage, all) in interval.all.stages() {
+        let times = of(interval, stage);
+        let said = |values: [String; 3]| format!("p50 {} p99 {} p99.9 {}", values[0], values[1], values[2]);
+        let _ = writeln!(
+            text,
+            "  {}: {} a second, {} us; in all {}, {} us",
+            stage_name(stage),
+            rate(interval, times),
+            said(quantiles(times)),
+            all.len(),
+            said(quantiles(Some(all))),
+        );
+    }
+    text
+}
+
+fn json(interval: &Interval) -> Value {
+    let stages = |summary: &trieline_trace::Summary| -> Vec<Value> {
+        summary.stages().map(|(stage, times)| stage_json(stage, times)).collect()
+    };
+    json!({
+        "seconds": (interval.from + interval.length).as_secs_f64(),
+        "interval": interval.length.as_secs_f64(),
+        "messages": interval.times.messages(),
+        "stages": stages(interval.times),
+        "in_all": stages(interval.all),
+        "lost": interval.now.seen.lost,
+        "missed": interval.now.seen.missed,
+        "unmatched": unmatched(&interval.now.counts),
+    })
+}

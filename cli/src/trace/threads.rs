@@ -1,0 +1,68 @@
+//! Names of threads and of their processes, as /proc has them when a thread is first seen.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Its process; the thread's own number where /proc does not say.
+    pub process: u32,
+    /// The process's name, that of its main thread.
+    pub process_name: String,
+    /// Its own name.
+    pub name: String,
+}
+
+/// All that were seen.
+#[derive(Debug, Default)]
+pub struct Threads(HashMap<u32, Thread>);
+
+impl Threads {
+    /// The thread of this number (in the host's PID namespace).
+    pub fn get(&mut self, number: u32) -> &Thread {
+        self.0.entry(number).or_insert_with(|| look(number).unwrap_or_else(|| unknown(number)))
+    }
+}
+
+fn look(number: u32) -> Option<Thread> {
+    // Elsewhere the numbers are other processes'.
+    if !trieline_trace::sees_host_processes() {
+        return None;
+    }
+    let folder = Path::new("/proc").join(number.to_string());
+    let status = fs::read_to_string(folder.join("status")).ok()?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let process = field("Tgid:")?.parse().ok()?;
+    let comm = |number: u32| fs::read_to_string(Path::new("/proc").join(number.to_string()).join("comm"));
+    let process_name = comm(process).ok()?.trim_end().to_owned();
+    Some(Thread { process, process_name, name: comm(number).ok()?.trim_end().to_owned() })
+}
+
+/// One that was gone before it was looked at.
+fn unknown(number: u32) -> Thread {
+    Thread { process: number, process_name: "unknown".into(), name: "unknown".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_knows_its_process_and_its_name() {
+        let found = std::thread::Builder::new()
+            .name("a-thread".into())
+            .spawn(|| {
+                let number = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+                Threads::default().get(number).clone()
+            })
+            .unwrap()
+            .join()
+            .unwrap();
+        if trieline_trace::sees_host_processes() {
+            assert_eq!((found.process, found.name.as_str()), (std::process::id(), "a-thread"));
+        }
+        assert_eq!(Threads::default().get(u32::MAX).name, "unknown");
+    }
+}

@@ -1,0 +1,202 @@
+//! What cannot be traced, or not wholly: said in words and counted, never a silent zero.
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use trieline_tests::command::{binary_path, run};
+use trieline_tests::{eventually, root, skip};
+
+use super::{broker, relay};
+
+/// A trace that says that it has begun: by the first of its views.
+fn start(arguments: &[&str]) -> Child {
+    let mut trace = Command::new(binary_path("trieline"))
+        .args(["-j", "trace", "--no-cost", "--live", "--interval", "0.1"])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    trace.stderr.as_mut().unwrap().read_exact(&mut [0; 1]).unwrap();
+    trace
+}
+
+/// Ends a trace as Ctrl-C does; its exit code, its report if there is one, and what it said.
+fn end(trace: Child) -> (i32, Value, String) {
+    let pid = rustix::process::Pid::from_child(&trace);
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+    let output = trace.wait_with_output().unwrap();
+    let report = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    (output.status.code().unwrap(), report, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn number(report: &Value, key: &str) -> u64 {
+    report[key].as_u64().unwrap_or_else(|| panic!("{key}: {report}"))
+}
+
+/// Sends so many messages of 64 bytes through a broker.
+fn send(from: &UnixDatagram, to: &UnixDatagram, messages: u64) {
+    for _ in 0..messages {
+        from.send(&[7; 64]).unwrap();
+        assert_eq!(to.recv(&mut [0; 128]).unwrap(), 64);
+    }
+}
+
+fn datagrams(folder: &Path) -> (Child, UnixDatagram, UnixDatagram) {
+    let (from, input) = UnixDatagram::pair().unwrap();
+    let (output, to) = UnixDatagram::pair().unwrap();
+    to.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    (broker(folder, OwnedFd::from(input), OwnedFd::from(output)), from, to)
+}
+
+#[test]
+fn a_ring_that_overflows_loses_a_number_that_is_known() {
+    if !root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (mut broker, from, to) = datagrams(folder.path());
+    let process = broker.id().to_string();
+    let strict = start(&["-p", &process, "--ring", "16", "--strict"]);
+    let lenient = start(&["-p", &process, "--ring", "16"]);
+    const MESSAGES: u64 = 20_000;
+    send(&from, &to, MESSAGES);
+
+    let (code, report, _) = end(lenient);
+    let lost = number(&report, "lost");
+    assert!(code == 0 && lost > 0, "{report}");
+    // Every event is either in a record that was read, or lost.
+    assert_eq!(number(&report, "received") + number(&report, "sent") + lost, 2 * MESSAGES, "{report}");
+    let (code, report, said) = end(strict);
+    let words = format!("{} records were lost and 0 events missed (--strict)", number(&report, "lost"));
+    assert!(code == 1 && said.contains(&words), "{code} {said}");
+    broker.kill().unwrap();
+    broker.wait().unwrap();
+}
+
+#[test]
+fn messages_that_end_before_their_id_are_counted() {
+    if !root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (mut broker, from, to) = datagrams(folder.path());
+    let trace = start(&["-p", &broker.id().to_string(), "--id", "60:8"]);
+    send(&from, &to, 100);
+    let (code, report, _) = end(trace);
+    assert_eq!((code, number(&report, "short"), number(&report, "matched")), (0, 200, 0), "{report}");
+    broker.kill().unwrap();
+    broker.wait().unwrap();
+}
+
+#[test]
+fn a_process_that_ends_ends_the_trace() {
+    if !root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (mut broker, from, to) = relay(folder.path());
+    let mut trace = start(&["-p", &broker.id().to_string()]);
+    drop((from, to));
+    broker.wait().unwrap();
+    assert!(eventually(10.0, || trace.try_wait().unwrap().is_some()));
+    let (code, report, _) = end(trace);
+    assert_eq!(code, 0);
+    assert_eq!(report["notes"][0], "the trace ended as no process that was named was left", "{report}");
+    let gone = run(&format!("{} trace --no-cost -p {}", binary_path("trieline"), broker.id()));
+    gone.fails(1, &[&format!("no process {}", broker.id()), "PID namespace"]);
+}
+
+#[test]
+fn who_may_not_trace_is_told_what_it_takes() {
+    if !root() {
+        return;
+    }
+    // Where anybody may run it.
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("trieline");
+    fs::copy(binary_path("trieline"), &program).unwrap();
+    let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    for cost in ["", " --no-cost"] {
+        run(&format!("{nobody} {} trace{cost} --comm nobody", program.display()))
+            .fails(1, &["tracing needs root"]);
+    }
+    let inside = format!("unshare --pid --fork --mount-proc {} trace --no-cost", program.display());
+    run(&format!("{inside} -p 1")).fails(1, &["a PID namespace of its own", "--comm, --port or --cgroup"]);
+    let seen = run(&format!("{inside} --comm nobody --duration 0.1")).ok();
+    assert!(seen.contains("no message was seen"), "{seen}");
+}
+
+#[test]
+fn hooks_that_the_kernel_refuses_are_named_with_the_reason() {
+    if !root() {
+        return;
+    }
+    let trace = |arguments: &str| {
+        run(&format!(
+            "{} -j trace --no-cost --comm nobody --duration 0.1 {arguments}",
+            binary_path("trieline")
+        ))
+    };
+    let report = trace("").json();
+    let refused = report["refused"].as_array().unwrap();
+    for refusal in refused {
+        let (name, reason) = (refusal["hooks"].as_str().unwrap(), refusal["reason"].as_str().unwrap());
+        assert!(
+            ["the kernel refuses them even to root", "this kernel"]
+                .iter()
+                .any(|words| reason.contains(words)),
+            "{refusal}"
+        );
+        // Asked for by name it is an error, as there is nothing else to fall back on.
+        trace(&format!("--hooks {name}")).fails(1, &["this kernel lets no hook be attached", name, reason]);
+    }
+    let used = report["hooks"].as_str().unwrap();
+    assert_eq!(trace(&format!("--hooks {used}")).json()["hooks"], used);
+}
+
+/// Where the unified hierarchy of cgroups is mounted.
+fn cgroups() -> PathBuf {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = mounts.lines().find(|line| line.contains(" - cgroup2 ")).expect("a cgroup2 mount");
+    line.split(' ').nth(4).unwrap().into()
+}
+
+#[test]
+fn a_containers_and_a_units_messages_are_found_by_their_names() {
+    if !root() {
+        return;
+    }
+    let id = format!("{:016x}{:048x}", std::process::id(), 0xfeed);
+    let names = [format!("docker-{id}.scope"), format!("trieline-test-{}.service", std::process::id())];
+    let folder = tempfile::tempdir().unwrap();
+    for (name, option, wanted) in
+        [(&names[0], "--container", &id[..20]), (&names[1], "--unit", names[1].trim_end_matches(".service"))]
+    {
+        let group = cgroups().join(name);
+        if fs::create_dir(&group).is_err() {
+            return skip("no cgroup can be made here");
+        }
+        let (mut broker, from, to) = datagrams(folder.path());
+        fs::write(group.join("cgroup.procs"), broker.id().to_string()).unwrap();
+        let trace = start(&[option, wanted]);
+        send(&from, &to, 50);
+        let (_, report, said) = end(trace);
+        broker.kill().unwrap();
+        broker.wait().unwrap();
+        // The kernel lets go of the process a moment later.
+        assert!(eventually(10.0, || fs::remove_dir(&group).is_ok()));
+        assert_eq!(number(&report, "matched"), 50, "{said}");
+    }
+    let trieline = |arguments: &str| run(&format!("{} trace --no-cost {arguments}", binary_path("trieline")));
+    trieline(&format!("--container {id}")).fails(1, &["no container"]);
+    trieline("--unit no-such").fails(1, &["no running unit no-such.service"]);
+}
