@@ -2,12 +2,12 @@
 
 use crate::look::{Names, count, open};
 use crate::output::{Output, is_closed_pipe};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use rustix::fs::{FlockOperation, flock};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal, Read, Write};
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -64,13 +64,17 @@ const WAIT: Duration = Duration::from_millis(200);
 /// Runs the command.
 pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let instance = Instance::current()?;
-    open(&instance)?;
-    let lock = instance.socket().with_extension("capture");
-    let held = File::create(&lock).with_context(|| lock.display().to_string())?;
-    if flock(&held, FlockOperation::NonBlockingLockExclusive).is_err() {
-        bail!("another capture runs in this network namespace; expected one at a time");
-    }
+    let view = open(&instance)?;
     let ifindex = args.dev.as_deref().map(device).transpose()?;
+    if let Some((dev, ifindex)) = args.dev.as_deref().zip(ifindex)
+        && !view.attachments()?.iter().any(|attached| attached.ifindex == ifindex)
+    {
+        bail!("{dev}: trieline takes no packets from it; expected a device of `trieline node status`");
+    }
+    if args.write == Path::new("-") && std::io::stdout().is_terminal() {
+        bail!("-: standard output is a terminal, and a capture no text; expected a file or a pipe");
+    }
+    let _held = claim(&instance.capture_lock())?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&ended)).context("catching signals")?;
@@ -135,9 +139,28 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The right to capture, until the file is closed.
+fn claim(path: &Path) -> anyhow::Result<File> {
+    let named = || path.display().to_string();
+    let mut options = File::options();
+    let mut file =
+        options.read(true).write(true).create(true).truncate(false).open(path).with_context(named)?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut pid = String::new();
+        // Only for the message.
+        let _ = file.read_to_string(&mut pid);
+        bail!(
+            "another capture runs in this network namespace (process {}); expected one at a time",
+            pid.trim()
+        );
+    }
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).with_context(named)?;
+    Ok(file)
+}
+
 /// The number of a device of this network namespace.
 pub fn device(name: &str) -> anyhow::Result<u32> {
     use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
     let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-    name_to_index(socket, name).with_context(|| format!("device {name}"))
+    name_to_index(socket, name).map_err(|_| anyhow!("{name}: no such device in this network namespace"))
 }

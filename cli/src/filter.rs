@@ -57,6 +57,10 @@ pub fn run(command: &FilterCommand, output: &Output) -> anyhow::Result<ExitCode>
         list.push(filter, line)?;
     }
     list.finish()?;
+    let is_empty = |filter: &&FilterStatus| (filter.prefixes4, filter.prefixes6) == (Some(0), Some(0));
+    for filter in filters.iter().filter(is_empty) {
+        eprintln!("trieline: filter {}: no prefixes in its file: it matches nothing", filter.name);
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -80,12 +84,16 @@ fn told(instance: &Instance) -> anyhow::Result<Option<Vec<FilterStatus>>> {
 
 /// What the dataplane says of them.
 pub fn pinned(view: &View) -> anyhow::Result<Vec<FilterStatus>> {
-    let mut filters: Vec<_> = (0..Filters::LISTS).flat_map(|list| view.filters(list)).collect();
+    let of_list = |list| view.filters(list).into_iter().map(move |filter| (filter, list != Filters::PORTS));
+    let mut filters: Vec<_> = (0..Filters::LISTS).flat_map(of_list).collect();
     // Several functions may ask the same one.
     let mut names = std::collections::BTreeSet::new();
-    filters.retain(|filter| names.insert(filter.name.clone()));
-    let filters = filters.into_iter();
-    filters.map(|filter| Ok(FilterStatus::of(&filter, view.filter_count(&filter)?))).collect()
+    filters.retain(|(filter, _)| names.insert(filter.name.clone()));
+    let told = |(filter, inside)| {
+        let count = view.filter_count(&filter)?;
+        Ok(FilterStatus { inside, ..FilterStatus::of(&filter, count) })
+    };
+    filters.into_iter().map(told).collect()
 }
 
 /// Has files read, and waits until what they say is in force.
@@ -115,6 +123,9 @@ pub fn line(filter: &FilterStatus) -> String {
     }
     if let (Some(file), Some(four), Some(six)) = (&filter.file, filter.prefixes4, filter.prefixes6) {
         line += &format!("  [{}: {four} IPv4, {six} IPv6]", file.display());
+    }
+    if filter.inside {
+        line += "  (asked by functions alone)";
     }
     line + &format!("  {} packets, {} bytes", filter.packets, filter.bytes)
 }

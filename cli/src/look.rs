@@ -12,6 +12,11 @@ use trieline_node::instance::{self, Instance, is_hidden};
 pub fn open(instance: &Instance) -> anyhow::Result<View> {
     match open_readonly(&instance.pins()) {
         Err(_) if is_hidden() => Err(instance::Error::Hidden.into()),
+        Err(Error::NotPinned { .. }) if ask(instance, &Request::Status, |_| false)?.is_none() => {
+            Err(anyhow!(
+                "trielined runs, but `trieline node detach` has removed its tables: the kernel forwards alone until trielined is started anew"
+            ))
+        }
         Err(error @ Error::NotPinned { .. }) => Err(anyhow!(
             "{error} (no trielined was started in this network namespace; another one? -n NETNS)"
         )),

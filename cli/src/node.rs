@@ -168,8 +168,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         }
     }
     for left in &status.left {
-        let paths = count(left.paths as u64, "way", "ways");
-        writeln!(text, "{} {} of {}: only the kernel can", output.bold("left"), paths, left.what)?;
+        writeln!(text, "{} {left}", output.bold("left"))?;
     }
     for skipped in &status.skipped {
         let what = skipped.to_string();
@@ -192,6 +191,13 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             status.actions.used,
             status.actions.limit
         )?;
+        if status.actions_refused > 0 {
+            let refused = count(status.actions_refused, "time", "times");
+            let said = format!(
+                "no room for a next hop, {refused}: its packets are the kernel's; next_hops (stop, `trieline node detach`, start)"
+            );
+            writeln!(text, "       {}", output.bad(&said))?;
+        }
         writeln!(
             text,
             "{} {} dumped in {:.0} ms, built in {:.0} ms, ready after {:.0} ms",
@@ -228,11 +234,16 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             writeln!(text, "       {}", line(counter))?;
         }
     }
+    for dev in &status.missing {
+        let waits = output.bad("missing: no such device, taken when there is one");
+        writeln!(text, "{} {dev} {waits}", output.bold("dev"))?;
+    }
     for filter in &status.filters {
         writeln!(text, "{} {}", output.bold("filter"), crate::filter::line(filter))?;
     }
-    writeln!(text, "{}", output.bold("packets"))?;
-    for counter in status.counters.iter().filter(|counter| counter.packets > 0) {
+    let counted: Vec<_> = status.counters.iter().filter(|counter| counter.packets > 0).collect();
+    writeln!(text, "{}{}", output.bold("packets"), if counted.is_empty() { " none yet" } else { "" })?;
+    for counter in counted {
         writeln!(text, "       {}", line(counter))?;
     }
     Ok(text)

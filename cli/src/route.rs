@@ -82,15 +82,15 @@ pub struct GetArgs {
     /// Addresses; `-` reads them from standard input, one a line
     #[arg(required_unless_present = "packet", value_name = "ADDRESS|-", value_parser = parse_query::<IpAddr>)]
     addresses: Vec<Query>,
-    /// Run the program on a packet instead, and say what becomes of it: hexadecimal digits, or a pcap or pcap-ng file; from the
-    /// Ethernet header on, or from the IP header on, and then to the device's MAC address
+    /// Run the program on a packet instead, and say what becomes of it: hexadecimal digits, or a pcap or pcap-ng file, of which
+    /// packets that left are left out; from the Ethernet header on, or from the IP header on, and then to the device's MAC address
     #[arg(long, value_name = "HEX|FILE", conflicts_with = "addresses")]
     packet: Option<String>,
     /// Source address of the packets, which rules may ask for
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "packet")]
     from: Option<IpAddr>,
     /// Device that they come in by [default: any; local and main decide where devices differ; of a
-    /// packet: the first one given to trieline]
+    /// packet: the one that its file names, else the first one given to trieline]
     #[arg(long, value_name = "DEVICE")]
     iif: Option<String>,
 }
@@ -152,7 +152,16 @@ fn show_routes(
             return Err(error);
         }
     }
-    list.finish()?;
+    let shown = list.finish()?;
+    if let Some(prefix) = args.prefix.filter(|_| shown == 0 && !output.json) {
+        eprintln!(
+            "trieline: no routes of {}",
+            match prefix {
+                Wanted::Default => "default".to_owned(),
+                Wanted::Within(prefix) => format!("{prefix} or below"),
+            }
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -202,6 +211,8 @@ struct Way {
     views: (u32, u32),
     /// Whether packets of each family are forwarded at all.
     forwards: (bool, bool),
+    /// Of a tenant that the kernel does not know: what it would get is dropped.
+    tenant: bool,
 }
 
 impl Way {
@@ -230,13 +241,14 @@ impl Way {
                 ports.iter().any(|port| port.flags.forward4),
                 ports.iter().any(|port| port.flags.forward6),
             ),
+            tenant: !ports.is_empty() && ports.iter().all(|port| port.flags.tenant),
         })
     }
 
     /// Of packets from an address that come in by a port.
     fn of_port(from: Option<IpAddr>, port: &Port) -> Self {
         let forwards = (port.flags.forward4, port.flags.forward6);
-        Self { from, views: (port.table4, port.table6), forwards }
+        Self { from, views: (port.table4, port.table6), forwards, tenant: port.flags.tenant }
     }
 
     /// The table that decides in a view, and the value it gives; or a value that a rule gives by itself.
@@ -354,6 +366,9 @@ fn answers(
                     answer.insert("reason".into(), "no_route".into());
                 }
             }
+            if way.tenant {
+                drop_for_tenant(&mut answer);
+            }
             found[*at] = Some(answer);
         }
         open = differ;
@@ -363,6 +378,19 @@ fn answers(
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     Ok(found.into_iter().flatten().collect())
+}
+
+/// What the kernel would get goes nowhere, but for what is the node's own.
+fn drop_for_tenant(answer: &mut Map<String, Value>) {
+    if answer.get("action").is_none_or(|action| action != "pass")
+        || answer.get("reason").is_some_and(|why| why == "local")
+    {
+        return;
+    }
+    answer.insert("action".into(), "drop".into());
+    if let Some(first) = answer.insert("reason".into(), "tenant".into()) {
+        answer.insert("first_reason".into(), first);
+    }
 }
 
 /// The daemon's explanations; `None` when there is no daemon.
@@ -386,6 +414,22 @@ fn word(value: &Value) -> String {
     }
 }
 
+/// Keys of one way out, and `ip route`'s words.
+const WAY: [(&str, &str); 12] = [
+    ("encap", "encap"),
+    ("mode", "mode"),
+    ("behaviour", "action"),
+    ("segs", "segs"),
+    ("nh4", "nh4"),
+    ("nh6", "nh6"),
+    ("oif", "oif"),
+    ("lookup", "table"),
+    ("vrftable", "vrftable"),
+    ("flavors", "flavors"),
+    ("gateway", "via"),
+    ("dev", "dev"),
+];
+
 /// A route as `ip route` would print it, then what XDP does.
 pub(crate) fn text(route: &Value) -> String {
     let mut line = String::new();
@@ -393,41 +437,35 @@ pub(crate) fn text(route: &Value) -> String {
         line += &format!("{} ", word(kind));
     }
     line += &route.get("dst").map(word).unwrap_or_default();
-    for (key, name) in [
-        ("prefix", "in"),
-        ("encap", "encap"),
-        ("mode", "mode"),
-        ("behaviour", "action"),
-        ("segs", "segs"),
-        ("nh4", "nh4"),
-        ("nh6", "nh6"),
-        ("oif", "oif"),
-        ("lookup", "table"),
-        ("vrftable", "vrftable"),
-        ("flavors", "flavors"),
-        ("gateway", "via"),
-        ("dev", "dev"),
+    let ways = route.get("nexthops").and_then(Value::as_array);
+    let way = if ways.is_none() { &WAY[..] } else { &[] };
+    for (key, name) in [("prefix", "in")].iter().chain(way).chain(&[
         ("table", "table"),
         ("protocol", "proto"),
         ("scope", "scope"),
         ("prefsrc", "src"),
         ("metric", "metric"),
         ("nhid", "nhid"),
-    ] {
+    ]) {
         if let Some(value) = route.get(key) {
             line += &format!(" {name} {}", word(value));
         }
-        if key == "gateway"
+        if *key == "gateway"
             && let Some(via) = route.get("via")
         {
             line += &format!(" via inet6 {}", via.get("host").map(word).unwrap_or_default());
         }
     }
-    for hop in route.get("nexthops").and_then(Value::as_array).into_iter().flatten() {
+    for hop in ways.into_iter().flatten() {
         line += " nexthop";
-        for (key, name) in [("gateway", "via"), ("dev", "dev"), ("weight", "weight")] {
+        for (key, name) in WAY.iter().chain(&[("weight", "weight")]) {
             if let Some(value) = hop.get(key) {
                 line += &format!(" {name} {}", word(value));
+            }
+            if *key == "gateway"
+                && let Some(via) = hop.get("via")
+            {
+                line += &format!(" via inet6 {}", via.get("host").map(word).unwrap_or_default());
             }
         }
     }
@@ -442,6 +480,7 @@ fn doing(route: &Value) -> String {
     }
     for (key, name) in [
         ("reason", ""),
+        ("first_reason", "for "),
         ("out", "out "),
         ("lladdr", ""),
         ("vlan", "vlan "),

@@ -3,6 +3,7 @@
 use crate::look::{ask, open};
 use crate::output::{List, Output};
 use crate::route;
+use anyhow::bail;
 use clap::Subcommand;
 use serde_json::Value;
 use std::net::Ipv6Addr;
@@ -23,17 +24,30 @@ pub enum SidCommand {
     #[command(
         after_help = "It needs root and a running trielined. Exit codes: 0 done; 1 failed; 2 the command line is wrong."
     )]
-    Show,
+    Show {
+        /// Only this one
+        #[arg(value_name = "ADDRESS")]
+        sid: Option<Ipv6Addr>,
+    },
 }
 
 /// Runs a `sid` command.
 pub fn run(command: &SidCommand, output: &Output) -> anyhow::Result<ExitCode> {
-    let SidCommand::Show = command;
+    let SidCommand::Show { sid: wanted } = command;
     let instance = Instance::current()?;
     let view = open(&instance)?;
     let mut functions: Vec<FunctionStatus> = serde_json::from_value(one(&instance, &Request::Functions)?)?;
     let mut list = List::new(output, output.stdout());
-    for mut sid in all(&instance, &view)? {
+    let mut sids = all(&instance, &view)?;
+    if let Some(wanted) = wanted {
+        let wanted = wanted.to_string();
+        sids.retain(|sid| sid.get("dst").is_some_and(|dst| *dst == *wanted));
+        functions.retain(|function| function.sid == wanted);
+        if sids.is_empty() {
+            bail!("the kernel has no SID {wanted} (ip -6 route)");
+        }
+    }
+    for mut sid in sids {
         let is_bound = |function: &FunctionStatus| sid.get("dst").is_some_and(|dst| *dst == function.sid);
         if let Some(at) = functions.iter().position(is_bound) {
             sid["function"] = serde_json::to_value(functions.swap_remove(at))?;

@@ -197,7 +197,11 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     daemon.run(&mut signals)?;
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
-    tracing::info!("stopped; forwarding stays on until `trieline node detach`");
+    if daemon.is_detached() {
+        tracing::info!("stopped; it was detached before, the kernel forwards");
+    } else {
+        tracing::info!("stopped; forwarding stays on until `trieline node detach`");
+    }
     Ok(())
 }
 

@@ -105,12 +105,15 @@ __attribute__((noinline)) __u64 tl_capture_in(struct xdp_md *ctx, __u32 slot)
 	return head.number;
 }
 
-/* What became of it; with the frame if it is sent, which `ifindex` tells. */
-__attribute__((noinline)) int tl_capture_out(struct xdp_md *ctx, __u32 slot, __u64 number, __u32 verdict,
+/* What became of it, and above 16 bits what was decided first; with the frame if it is sent, which `ifindex`
+ * tells. */
+__attribute__((noinline)) int tl_capture_out(struct xdp_md *ctx, __u32 slot, __u64 number, __u32 verdicts,
 					     __u32 ifindex)
 {
 	struct tl_capture *capture = tl_capture_of(slot);
-	struct tl_capture_record head = {.number = number, .verdict = verdict, .ifindex = ifindex, .out = 1};
+	__u16 verdict = verdicts;
+	struct tl_capture_record head = {
+	    .number = number, .verdict = verdict, .ifindex = ifindex, .out = 1, .first = verdicts >> 16};
 
 	if (!capture)
 		return 0;

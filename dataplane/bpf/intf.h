@@ -13,7 +13,7 @@
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    6, /* grows with any change of this file; pinned maps of another version are refused */
+	    7, /* grows with any change of this file; pinned maps of another version are refused */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS = 65536,		  /* highest ifindex + 1 */
 	TL_TAGGED = 65536,		  /* tagged ports */
@@ -105,6 +105,12 @@ enum tl_verdict {
 	TL_PASS_SEG6_LINK,	     /* a frame that cannot be carried or delivered whole: tag, length */
 	TL_PASS_FILTER,		     /* a filter says so */
 	TL_PASS_FUNCTION_PASS,	     /* the program bound to the SID says so */
+	TL_PASS_NO_EXIT,	     /* the output device takes no redirected frames at present */
+	TL_PASS_NO_CARRIER,	     /* the output device is down or without carrier */
+	TL_PASS_NO_ROOM,	     /* no room for one more next hop or table */
+	TL_PASS_RULE,		     /* a policy rule only the kernel can follow */
+	TL_PASS_ON_LINK,	     /* End.DX4 with an on-link next hop, which Linux does not send to */
+	TL_PASS_UNFINISHED,	     /* its sender left the checksum to a device: the kernel sees to it */
 
 	/* Dropped, as Linux drops it. */
 	TL_DROP_IPV4_HEADER,	  /* version or header length */
@@ -235,6 +241,7 @@ enum tl_port_flags {
 	TL_PORT_FUNCTION = 128, /* SIDs may have functions */
 	TL_PORT_TENANT = 256,	/* of a tenant that the kernel does not know: what it would get is dropped */
 	TL_PORT_ECN = 512,	/* decapsulation combines the ECN fields (RFC 6040 4.2) */
+	TL_PORT_UNFINISHED = 1024, /* checksums of packets that come in may be unfinished */
 };
 
 /* A device, or a VLAN of one, whose packets are ours to forward. */
@@ -332,7 +339,7 @@ struct tl_capture_record {
 	__u32 kept;    /* of them here */
 	__u16 verdict; /* TL_VERDICTS while it is not known */
 	__u8 out;      /* 1: what became of it, with the frame only if it is sent; 0: as it came in */
-	__u8 reserved;
+	__u8 first;    /* of TL_DROP_TENANT: why the kernel would have got it */
 };
 
 /* Who pinned these maps. */

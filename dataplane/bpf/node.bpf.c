@@ -9,6 +9,7 @@
  */
 #include "vmlinux.h"
 #include "parse.bpf.h"
+#include "checksum.bpf.h"
 #include "capture.bpf.h"
 #include "filter.bpf.h"
 #include "function.bpf.h"
@@ -41,6 +42,8 @@ TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 		return tl_action_verdict(word);
 	if (tl_action_kind(word) != TL_ACTION_FORWARD && tl_action_kind(word) != TL_ACTION_ENCAPS)
 		return TL_PASS_NO_ACTION;
+	if (TL_UNLIKELY(f->port->flags & TL_PORT_UNFINISHED) && tl_is_unfinished(ctx, f->l2))
+		return TL_PASS_UNFINISHED;
 	adj = tl_action_adjacency(word);
 	if (!adj)
 		return TL_PASS_NO_ACTION;
@@ -69,6 +72,8 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 	word = tl_ungrouped(ctx, f->l2, tl_action6(value, &ip6->saddr, &ip6->daddr));
 	if (tl_action_kind(word) == TL_ACTION_VERDICT)
 		return tl_action_verdict(word);
+	if (TL_UNLIKELY(f->port->flags & TL_PORT_UNFINISHED) && tl_is_unfinished(ctx, f->l2))
+		return TL_PASS_UNFINISHED;
 	if (tl_action_kind(word) > TL_ACTION_ENCAPS)
 		return tl_seg6(ctx, f, word);
 	if (tl_action_kind(word) == TL_ACTION_NONE)
@@ -88,7 +93,7 @@ int trieline(struct xdp_md *ctx)
 {
 	__u64 captured = 0;
 	struct tl_frame f;
-	__u32 verdict;
+	__u32 verdict, first;
 
 	if (TL_UNLIKELY(tl_capture_on()))
 		captured = tl_capture_in(ctx, TL_CAPTURE_ALL);
@@ -101,8 +106,10 @@ int trieline(struct xdp_md *ctx)
 		else
 			verdict = TL_PASS_NOT_IP;
 	}
+	first = verdict;
+	verdict = tl_final(f.port, verdict);
 	if (TL_UNLIKELY(captured))
-		tl_capture_out(ctx, TL_CAPTURE_ALL, captured, verdict, f.out);
+		tl_capture_out(ctx, TL_CAPTURE_ALL, captured, first << 16 | verdict, f.out);
 	return tl_finish(f.port, verdict);
 }
 

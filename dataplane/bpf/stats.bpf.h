@@ -24,13 +24,19 @@ TL_INLINE __u32 tl_of_tenant(__u32 verdict)
 	return verdict >= TL_PASS_FIRST && verdict < TL_DROP_FIRST ? TL_DROP_TENANT : verdict;
 }
 
+/* What becomes of a packet of a port in the end. */
+TL_INLINE __u32 tl_final(const struct tl_port *port, __u32 verdict)
+{
+	if (verdict >= TL_PASS_FIRST && port && TL_UNLIKELY(port->flags & TL_PORT_TENANT))
+		return tl_of_tenant(verdict);
+	return verdict;
+}
+
 TL_INLINE int tl_finish(const struct tl_port *port, __u32 verdict)
 {
 	__u32 slot = port ? port->counters : 0;
 	struct tl_counters *c = bpf_map_lookup_elem(&counters, &slot);
 
-	if (verdict >= TL_PASS_FIRST && port && TL_UNLIKELY(port->flags & TL_PORT_TENANT))
-		verdict = tl_of_tenant(verdict);
 	if (c)
 		c->packets[verdict & (TL_COUNTERS - 1)]++;
 	if (TL_LIKELY(verdict < TL_PASS_FIRST))

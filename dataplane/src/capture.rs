@@ -52,6 +52,8 @@ pub struct Captured {
     pub number: u64,
     /// What became of it; `None`: this is the packet as it came in.
     pub verdict: Option<Verdict>,
+    /// Where that is the drop of a tenant's packet: why the kernel would have got it.
+    pub first: Option<Verdict>,
     /// The device it came in or leaves by; 0 where it does not leave.
     pub ifindex: u32,
     /// Bytes of the frame.
@@ -207,10 +209,12 @@ fn decode(bytes: &[u8]) -> Option<Captured> {
     let head: [u8; size_of::<tl_capture_record>()] = head.try_into().ok()?;
     // SAFETY: a struct of integers, all of whose bit patterns are valid, of just this size.
     let head: tl_capture_record = unsafe { std::mem::transmute(head) };
+    let named = |number: u16| VERDICTS.get(usize::from(number)).copied().filter(|_| head.out != 0);
     Some(Captured {
         time: head.time,
         number: head.number,
-        verdict: VERDICTS.get(usize::from(head.verdict)).copied().filter(|_| head.out != 0),
+        verdict: named(head.verdict),
+        first: named(head.first.into()).filter(|_| head.verdict != u16::from(head.first)),
         ifindex: head.ifindex,
         bytes: head.bytes,
         frame: frame.get(..head.kept as usize)?.to_vec(),

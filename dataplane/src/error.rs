@@ -38,7 +38,9 @@ pub enum Error {
         source: io::Error,
     },
     /// The device's driver has no XDP.
-    #[error("{device}: its driver has no native XDP (generic mode works with every device, but is slower)")]
+    #[error(
+        "{device}: its driver has no native XDP (generic mode works with every device, but is slower: --generic)"
+    )]
     NoNativeXdp {
         /// Name of the device.
         device: String,

@@ -157,6 +157,18 @@ pub enum PassReason {
     Unresolved,
     /// A route only the kernel can follow.
     Unsupported,
+    /// The output device is not given to the dataplane.
+    NoDevice,
+    /// The output device takes no redirected frames at present.
+    NoExit,
+    /// The output device is down or without carrier.
+    NoCarrier,
+    /// No room for one more next hop or table.
+    NoRoom,
+    /// A policy rule only the kernel can follow.
+    Rule,
+    /// End.DX4 with an on-link next hop, in whose place Linux asks for the inner destination.
+    OnLink,
 }
 
 /// Why a packet that a route matches is dropped.
@@ -182,12 +194,18 @@ pub struct Adjacency {
     pub vlan: Option<u16>,
 }
 
-pub(crate) const PASS: [(PassReason, tl_verdict); 5] = [
+pub(crate) const PASS: [(PassReason, tl_verdict); 11] = [
     (PassReason::Local, tl_verdict::TL_PASS_LOCAL),
     (PassReason::Unreachable, tl_verdict::TL_PASS_UNREACHABLE),
     (PassReason::Prohibit, tl_verdict::TL_PASS_PROHIBIT),
     (PassReason::Unresolved, tl_verdict::TL_PASS_UNRESOLVED),
     (PassReason::Unsupported, tl_verdict::TL_PASS_UNSUPPORTED),
+    (PassReason::NoDevice, tl_verdict::TL_PASS_NO_DEVICE),
+    (PassReason::NoExit, tl_verdict::TL_PASS_NO_EXIT),
+    (PassReason::NoCarrier, tl_verdict::TL_PASS_NO_CARRIER),
+    (PassReason::NoRoom, tl_verdict::TL_PASS_NO_ROOM),
+    (PassReason::Rule, tl_verdict::TL_PASS_RULE),
+    (PassReason::OnLink, tl_verdict::TL_PASS_ON_LINK),
 ];
 
 impl PassReason {

@@ -243,6 +243,8 @@ impl Filters {
     pub const MAX: usize = FILTERS as usize;
     /// Lists there are.
     pub const LISTS: u32 = LISTS;
+    /// The list that ports ask.
+    pub const PORTS: u32 = tl_filter_list::TL_LIST_PORTS.0;
 
     pub(crate) fn new(maps: FilterMaps, grace: ReaderGrace) -> Self {
         Self { maps, grace }

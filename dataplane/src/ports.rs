@@ -41,6 +41,8 @@ pub struct PortFlags {
     pub filter: bool,
     /// SIDs may have functions ([`crate::Functions`]).
     pub function: bool,
+    /// Checksums of packets that come in may be unfinished, as senders behind a veth leave them: those packets are passed.
+    pub unfinished: bool,
     /// Decapsulation combines the ECN fields (RFC 6040 4.2), as Linux does not.
     pub ecn: bool,
 }
@@ -72,6 +74,7 @@ impl PortFlags {
             | bit(self.rpf_strict, tl_port_flags::TL_PORT_RPF_STRICT)
             | bit(self.filter, tl_port_flags::TL_PORT_FILTER)
             | bit(self.function, tl_port_flags::TL_PORT_FUNCTION)
+            | bit(self.unfinished, tl_port_flags::TL_PORT_UNFINISHED)
             | bit(self.ecn, tl_port_flags::TL_PORT_ECN)
     }
 
@@ -86,6 +89,7 @@ impl PortFlags {
             rpf_strict: has(tl_port_flags::TL_PORT_RPF_STRICT),
             filter: has(tl_port_flags::TL_PORT_FILTER),
             function: has(tl_port_flags::TL_PORT_FUNCTION),
+            unfinished: has(tl_port_flags::TL_PORT_UNFINISHED),
             ecn: has(tl_port_flags::TL_PORT_ECN),
         }
     }

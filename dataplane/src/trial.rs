@@ -27,6 +27,8 @@ const RING: u32 = 64 << 10;
 pub struct Outcome {
     /// What, and why.
     pub verdict: Verdict,
+    /// Where that is the drop of a tenant's packet: why the kernel would have got it.
+    pub first: Option<Verdict>,
     /// The device it leaves by, when it is sent on.
     pub out: Option<u32>,
     /// The frame as the program left it.
@@ -78,10 +80,11 @@ impl Trial {
             Error::kernel(format!("running {} bytes as from device {ifindex}", frame.len()), e)
         })?;
         let records = capture.poll(Duration::ZERO)?;
-        let told = records.into_iter().find_map(|record| Some((record.verdict?, record.ifindex)));
+        let told =
+            records.into_iter().find_map(|record| Some((record.verdict?, record.first, record.ifindex)));
         let none = || Error::kernel("a trial", io::Error::other("the program told no verdict"));
-        let (verdict, out) = told.ok_or_else(none)?;
-        Ok(Outcome { verdict, out: (out != 0).then_some(out), frame })
+        let (verdict, first, out) = told.ok_or_else(none)?;
+        Ok(Outcome { verdict, first, out: (out != 0).then_some(out), frame })
     }
 }
 

@@ -291,6 +291,61 @@ fn jumbo_frames(home: Home) -> &'static str {
     seen
 }
 
+/// A packet with TCP or UDP behind its IP header, whose checksum is that of the pseudo header alone, as a sender leaves it to a device.
+fn unfinished(mut packet: Vec<u8>, protocol: u8) -> Vec<u8> {
+    let v4 = packet[0] >> 4 == 4;
+    let (l4, addresses) = if v4 { (20, 12..20) } else { (40, 8..40) };
+    if v4 {
+        packet = edit_ipv4(packet, |p| p[9] = protocol);
+    } else {
+        packet[6] = protocol;
+    }
+    let words = packet[addresses].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let mut sum: u32 = words.sum::<u32>() + u32::from(protocol) + (packet.len() - l4) as u32;
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    let at = l4 + if protocol == 6 { 16 } else { 6 };
+    packet[at..at + 2].copy_from_slice(&(sum as u16).to_be_bytes());
+    packet
+}
+
+/// A port where senders may be near: what they have not finished is passed, and only there.
+fn checksums(bench: &mut Bench) -> &'static str {
+    let flags = PortFlags { unfinished: true, ..ALL };
+    for (tag, marked) in [(None, true), (Some(300), true), (None, false)] {
+        let flags = if marked { flags } else { ALL };
+        bench.dataplane.set_port(LO, tag, port(flags)).unwrap();
+        let frame = |packet: &[u8]| match tag {
+            Some(tag) => Frame::new(packet.to_vec()).vlan(tag).bytes(),
+            None => frame_of(packet),
+        };
+        let v4 = || ipv4_of(SOURCE4, "198.51.100.1", 64, 40);
+        let v6 = || ipv6_of(SOURCE6, "2001:db8:1::1", 64, 40);
+        for (packet, verdict) in [(v4(), "ipv4"), (v6(), "ipv6")] {
+            for protocol in [6, 17] {
+                let left = unfinished(packet.clone(), protocol);
+                let expected = if marked { "unfinished" } else { verdict };
+                assert_eq!(bench.run(&frame(&left)).counted, expected, "unfinished");
+                let mut other = left;
+                let last = if protocol == 6 { 17 } else { 7 } + if verdict == "ipv4" { 20 } else { 40 };
+                other[last] ^= 1;
+                assert_eq!(bench.run(&frame(&other)).counted, verdict, "finished");
+            }
+            assert_eq!(bench.run(&frame(&packet)).counted, verdict, "as it is");
+        }
+        let fragment = |word: [u8; 2]| edit_ipv4(unfinished(v4(), 17), |p| p[6..8].copy_from_slice(&word));
+        assert_eq!(bench.run(&frame(&fragment([0x20, 0]))).counted, "ipv4", "a fragment");
+        assert_eq!(bench.run(&frame(&fragment([0, 1]))).counted, "ipv4", "a later one");
+        let cut = edit_ipv4(ipv4_of(SOURCE4, "198.51.100.1", 64, 0), |p| p[9] = 6);
+        assert_eq!(bench.run(&frame(&cut)).counted, "ipv4", "too short for TCP");
+        let local = unfinished(ipv4_of(SOURCE4, "203.0.113.1", 64, 40), 17);
+        assert_eq!(bench.run(&frame(&local)).counted, "local", "for the node itself");
+    }
+    bench.dataplane.clear_port(LO, Some(300)).unwrap();
+    "unfinished"
+}
+
 #[test]
 fn golden_packets() {
     if skip("golden packets") {
@@ -314,6 +369,7 @@ fn golden_packets() {
         seen.extend(by_the_rfcs(home));
         seen.insert(jumbo_frames(home));
         seen.insert(headroom(home));
+        seen.insert(checksums(&mut bench));
         seen.extend(special_cases(&mut bench));
         let untested: Vec<_> = VERDICTS.iter().map(|v| v.name).filter(|name| !seen.contains(name)).collect();
         assert!(untested.is_empty(), "{home}: no golden packet ends as {untested:?}");

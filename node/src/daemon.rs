@@ -142,6 +142,10 @@ pub trait Outside {
     fn command(&mut self) -> Option<Command>;
 }
 
+/// Said of a daemon whose tables somebody has removed.
+const DETACHED: &str =
+    "detached (`trieline node detach`): the kernel forwards alone until trielined is started anew";
+
 /// Counts for `node status`.
 #[derive(Debug, Default)]
 struct Counts {
@@ -182,6 +186,8 @@ pub struct Daemon {
     disturbed: u32,
     ticked: Instant,
     waiting: bool,
+    /// The pins are gone, which has been logged.
+    detached: bool,
 }
 
 impl std::fmt::Debug for Daemon {
@@ -240,8 +246,12 @@ impl Daemon {
         let fresh = !dataplane.reopened();
         let made = Publisher::new(&mut dataplane).map_err(Error::from).and_then(|mut publisher| {
             let mut ports = Ports::new(config.devices.clone(), config.mode, &dataplane)?;
-            if let Some(name) = ports.missing(&mirror.world) {
-                return Err(Error::NoDevice { name: name.into() });
+            // What is pinned forwards by tables that only a daemon follows: one device less is no reason not to.
+            for dev in ports.missing(&mirror.world) {
+                tracing::warn!(
+                    dev,
+                    "no such device in this network namespace: it is taken when there is one"
+                );
             }
             let mut functions = Functions::new(&instance.pins());
             let numbers = functions.numbers(&config.functions)?;
@@ -300,6 +310,7 @@ impl Daemon {
             disturbed: 0,
             ticked: now,
             waiting: false,
+            detached: false,
         };
         match daemon.take_over() {
             Ok(()) => Ok(daemon),
@@ -321,7 +332,7 @@ impl Daemon {
             );
         }
         self.mirror.world.sysctl = self.sysctl();
-        self.ports.open(&self.mirror.world, &mut self.dataplane);
+        self.ports.open(&mut self.mirror.world, &mut self.dataplane);
         self.mirror.changes.v4.doubt = true;
         self.mirror.changes.v6.doubt = true;
         for _ in 0..ATTEMPTS {
@@ -346,6 +357,7 @@ impl Daemon {
             "forwarding"
         );
         self.name_beside();
+        self.name_functions();
         Ok(())
     }
 
@@ -375,6 +387,19 @@ impl Daemon {
             self.publish();
             self.waiting = self.publisher.reclaim(self.dataplane.parts());
             self.serve();
+        }
+    }
+
+    /// Whether somebody has removed what forwards.
+    pub fn is_detached(&self) -> bool {
+        !self.instance.pins().exists()
+    }
+
+    /// Looks whether what forwards is still there; says once when it is not.
+    fn notice_detached(&mut self) {
+        if !self.detached && self.is_detached() {
+            self.detached = true;
+            tracing::warn!("{DETACHED}");
         }
     }
 

@@ -65,6 +65,8 @@ pub struct FilterStatus {
     pub prefixes6: Option<usize>,
     /// When the set was read, seconds since 1970.
     pub loaded: Option<u64>,
+    /// Only functions ask it, for the packet inside; ports do not.
+    pub inside: bool,
 }
 
 impl FilterStatus {
@@ -327,6 +329,7 @@ impl Filters {
             prefixes4: Some(held.prefixes.0),
             prefixes6: Some(held.prefixes.1),
             loaded: Some(held.loaded),
+            inside: is_bound(&self.bound, &held.config.name),
             ..FilterStatus::of(&held.filter, lists.count(&held.filter).unwrap_or_default())
         };
         self.held.iter().map(status).collect()

@@ -181,6 +181,11 @@ impl Functions {
         Ok(())
     }
 
+    /// Names and SIDs.
+    pub fn sids(&self) -> impl Iterator<Item = (&str, Ipv6Addr)> {
+        self.held.iter().map(|held| (held.config.name.as_str(), held.config.sid))
+    }
+
     /// What is told of each.
     pub fn status(&self) -> Vec<FunctionStatus> {
         let status = |held: &Held| {

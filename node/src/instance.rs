@@ -107,6 +107,11 @@ impl Instance {
         Path::new(RUN).join(self.name()).with_extension("lock")
     }
 
+    /// The lock of whoever captures.
+    pub fn capture_lock(&self) -> PathBuf {
+        Path::new(RUN).join(self.name()).with_extension("capture")
+    }
+
     /// Claims the instance for this process, until the returned file is closed.
     pub fn claim(&self) -> Result<File, Error> {
         fs::create_dir_all(RUN).map_err(file_error(Path::new(RUN)))?;
@@ -137,10 +142,10 @@ impl Instance {
         }
     }
 
-    /// Removes socket and lock, unless a daemon runs.
+    /// Removes socket and locks, unless a daemon runs.
     pub fn forget(&self) -> Result<(), Error> {
         let Ok(_claim) = self.claim() else { return Ok(()) };
-        for path in [self.socket(), self.lock()] {
+        for path in [self.socket(), self.capture_lock(), self.lock()] {
             match fs::remove_file(&path) {
                 Err(source) if source.kind() != io::ErrorKind::NotFound => {
                     return Err(Error::File { path, source });

@@ -22,8 +22,10 @@ struct Entry {
 pub struct Ledger {
     paths: Vec<Option<Entry>>,
     hosts: KeyMap<(IpAddr, u32), Entry>,
-    /// The action "the kernel decides", also for whatever there was no room for.
+    /// The action "the kernel decides".
     kernel: u32,
+    /// The same, for whatever there was no room for.
+    full: u32,
     /// Actions of rules that decide by themselves.
     fixed: HashMap<Decides, u32>,
     /// Times that an action could not be written because the dataplane's room was used up.
@@ -37,13 +39,20 @@ impl Ledger {
     pub fn new(actions: &mut Actions) -> Result<Self, Error> {
         let kernel = actions.alloc()?;
         actions.set(kernel, &Action::Pass(PassReason::Unsupported))?;
+        let full = actions.alloc()?;
+        actions.set(full, &Action::Pass(PassReason::NoRoom))?;
         let (paths, hosts, fixed) = Default::default();
-        Ok(Self { paths, hosts, kernel, fixed, refused: 0, rewritten: 0 })
+        Ok(Self { paths, hosts, kernel, full, fixed, refused: 0, rewritten: 0 })
     }
 
     /// The number of "the kernel decides".
     pub fn kernel(&self) -> u32 {
         self.kernel
+    }
+
+    /// The number of what there was no room for.
+    pub fn full(&self) -> u32 {
+        self.full
     }
 
     /// The number of what a rule decides by itself, without a table.
@@ -52,7 +61,8 @@ impl Ledger {
             Decides::Blackhole => Action::Drop(DropReason::Blackhole),
             Decides::Unreachable => Action::Pass(PassReason::Unreachable),
             Decides::Prohibit => Action::Pass(PassReason::Prohibit),
-            Decides::Kernel | Decides::Main | Decides::Table(_) => return self.kernel,
+            Decides::Kernel => Action::Pass(PassReason::Rule),
+            Decides::Main | Decides::Table(_) => return self.kernel,
         };
         if let Some(id) = self.fixed.get(&decides) {
             return *id;
@@ -184,14 +194,14 @@ impl Ledger {
 
     fn refuse(&mut self, error: &Error) -> u32 {
         count_refused(&mut self.refused, error);
-        self.kernel
+        self.full
     }
 }
 
 fn count_refused(refused: &mut u64, error: &Error) {
     *refused += 1;
     if *refused == 1 {
-        tracing::error!(%error, "no room for another next hop: its routes are left to the kernel (said once)");
+        tracing::error!(%error, "no room for another next hop: its routes are left to the kernel (said once); for more room: next_hops (stop trielined, `trieline node detach`, start it)");
     }
 }
 
@@ -215,7 +225,7 @@ fn write(actions: &mut Actions, entry: &mut Entry, action: Action, refused: &mut
         Ok(()) => action,
         Err(error) => {
             count_refused(refused, &error);
-            let pass = Action::Pass(PassReason::Unsupported);
+            let pass = Action::Pass(PassReason::NoRoom);
             // A pass needs no room; should even that fail, the next refresh tries again.
             let _ = actions.set(entry.id, &pass);
             pass

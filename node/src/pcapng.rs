@@ -53,7 +53,8 @@ impl<W: Write> Writer<W> {
             self.waiting.insert(record.number, record);
             return Ok(());
         };
-        let comment = format!("{} {} (packet {})", verdict.kind, verdict.name, record.number);
+        let first = record.first.map(|first| format!(", for {}", first.name)).unwrap_or_default();
+        let comment = format!("{} {}{first} (packet {})", verdict.kind, verdict.name, record.number);
         if let Some(came) = self.waiting.remove(&record.number) {
             self.packet(&came, Some(&comment), Direction::Inbound, name)?;
         }

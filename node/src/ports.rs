@@ -27,6 +27,8 @@ pub struct Ports {
     troubled: BTreeSet<String>,
     /// Names of devices that packets cannot leave by, which has been logged.
     shut: BTreeSet<String>,
+    /// Likewise, as they take no redirected frames.
+    deaf: BTreeSet<String>,
 }
 
 impl Ports {
@@ -35,8 +37,9 @@ impl Ports {
         let attached = dataplane.attachments()?.into_iter().map(|attachment| attachment.ifindex).collect();
         let known = dataplane.ports()?.into_iter().map(|(ifindex, vlan, port)| ((ifindex, vlan), port));
         let ports = known.collect();
-        let (exits, troubled, shut) = Default::default();
-        Ok(Self { names, filters: false, functions: false, mode, attached, exits, ports, troubled, shut })
+        let (exits, troubled, shut, deaf) = Default::default();
+        let (filters, functions) = (false, false);
+        Ok(Self { names, filters, functions, mode, attached, exits, ports, troubled, shut, deaf })
     }
 
     /// The links of the configured names.
@@ -70,10 +73,10 @@ impl Ports {
         !self.attached.is_empty()
     }
 
-    /// The first configured name that no link has.
-    pub fn missing(&self, world: &World) -> Option<&str> {
+    /// Configured names that no link has: each is taken when there is one.
+    pub fn missing<'a>(&'a self, world: &World) -> impl Iterator<Item = &'a str> {
         let has = |name: &&String| !world.links.values().any(|link| link.name == **name);
-        self.names.iter().find(has).map(String::as_str)
+        self.names.iter().filter(has).map(String::as_str)
     }
 
     /// Ports as they should be.
@@ -94,6 +97,8 @@ impl Ports {
                 let free = !world.bypass.spoils(link.ifindex);
                 let current = (free && tables.0 && table4.is_some(), free && tables.1 && table6.is_some());
                 let flags = PortFlags {
+                    // In generic mode the mark stays with the packet.
+                    unfinished: link.leaves_checksums() && self.mode != AttachMode::Generic,
                     filter: self.filters,
                     function: self.functions,
                     ..flags(world, logical, current)
@@ -108,17 +113,23 @@ impl Ports {
 
     /// Lets packets leave by those of the configured devices that take redirected frames, which can change at any time and is
     /// not announced on every kernel. Returns whether it did. A device that refuses does not stop the others.
-    pub fn open(&mut self, world: &World, dataplane: &mut Dataplane) -> bool {
+    pub fn open(&mut self, world: &mut World, dataplane: &mut Dataplane) -> bool {
         let mut exits = BTreeSet::new();
-        for link in self.links(world) {
+        let links = self.links(world);
+        let given: BTreeSet<u32> = links.iter().map(|link| link.ifindex).collect();
+        for link in links {
             if self.mode != AttachMode::Generic && takes_redirects(link.ifindex) == Some(false) {
-                if self.exits.contains(&link.ifindex) || !self.attached.contains(&link.ifindex) {
+                if self.deaf.insert(link.name.clone()) {
                     tracing::warn!(
                         dev = link.name,
-                        "takes no redirected frames (a veth does while its peer has GRO or XDP): packets to it are the kernel's"
+                        "takes no redirected frames: packets to it are the kernel's (a veth takes them while its peer has GRO or \
+                         XDP: ethtool -K PEER gro on, where the peer is)"
                     );
                 }
                 continue;
+            }
+            if self.deaf.remove(&link.name) {
+                tracing::info!(dev = link.name, "takes redirected frames: packets to it are forwarded");
             }
             // The kernel forgets a device that goes, also when its number comes back: so each is told each time.
             match dataplane.set_device(link.ifindex) {
@@ -138,8 +149,10 @@ impl Ports {
             let _ = dataplane.clear_device(*closed);
         }
         let changed = exits != self.exits;
+        let shut = given.difference(&exits).copied().collect();
+        let told = std::mem::replace(&mut world.shut, shut) != world.shut;
         self.exits = exits;
-        changed
+        changed || told
     }
 
     /// Sets the ports where they differ. `tables` says which families' tables are as the kernel's.
@@ -270,6 +283,7 @@ fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlag
         tenant: world.declared_vrf_of(link).is_some(),
         rpf_loose: !matches!(rp_filter, 0 | 1),
         rpf_strict: rp_filter == 1,
+        unfinished: false,
         filter: false,
         function: false,
         ecn: world.rfc,

@@ -7,7 +7,7 @@ mod writer;
 
 use crate::family::View;
 use crate::kernel::family;
-use crate::kernel::route;
+use crate::kernel::route::{self, Hop};
 use crate::kernel::socket::Netlink;
 use crate::ledger::Ledger;
 use crate::mirror::Mirror;
@@ -147,6 +147,8 @@ pub struct Publisher {
     sources: RefCell<Sources>,
     /// Paths after the last clearing out.
     swept: usize,
+    /// Paths by devices that are gone, and that routes use all the same.
+    lingering: usize,
     /// Since when there are more next hops than actions; their routes are left to the kernel.
     pressed: Option<Instant>,
     inherited: bool,
@@ -206,6 +208,7 @@ impl Publisher {
             counts: Counts::default(),
             sources: RefCell::new(Sources { socket: Netlink::route()?, known: HashMap::new() }),
             swept: 0,
+            lingering: 0,
             pressed: None,
             inherited: dataplane.reopened(),
             named: 0,
@@ -376,6 +379,21 @@ impl Publisher {
                 v6.others.remove(&table);
             }
         });
+    }
+
+    /// Forgets paths by devices that are gone, whose routes the kernel has removed with them. O(paths), and O(routes) when there are
+    /// new ones.
+    pub fn forget(&mut self, mirror: &mut Mirror, actions: &mut Actions) {
+        let gone = |mirror: &Mirror| {
+            let links = &mirror.world.links;
+            let is_gone = |hop: &Hop| hop.ifindex != 0 && !links.contains_key(&hop.ifindex);
+            mirror.paths.iter().filter(|(_, path)| path.hops.iter().any(is_gone)).count()
+        };
+        let current = self.v4.is_current() && self.v6.is_current();
+        if current && gone(mirror) != self.lingering {
+            self.sweep(mirror, actions);
+            self.lingering = gone(mirror);
+        }
     }
 
     /// Forgets paths that no route uses any more.

@@ -83,6 +83,9 @@ impl Resolver<'_> {
 
     /// What a forwarding route does: by its one way out, or by all that are alive, as the kernel's lookup sees it.
     fn forwarding(&self, path: &Path) -> Resolved<Action> {
+        if path.hops.is_empty() {
+            return Err(PassReason::Unsupported);
+        }
         let hops = path.hops.iter().filter(|hop| self.world.alive(path.family, hop.ifindex));
         fan(hops.map(|hop| (hop.weight, self.by_hop(path, hop))).collect())
     }
@@ -125,11 +128,15 @@ impl Resolver<'_> {
             (Some(vlan), Some(parent)) => (parent, Some(vlan)),
             _ => (link, None),
         };
-        let source = found.mac.filter(|_| self.devices.contains(&device)).ok_or(PassReason::Unsupported)?;
+        if !self.devices.contains(&device) {
+            let shut = self.world.shut.contains(&device);
+            return Err(if shut { PassReason::NoExit } else { PassReason::NoDevice });
+        }
+        let source = found.mac.ok_or(PassReason::Unsupported)?;
         let up =
             found.has_carrier() && self.world.links.get(&device).is_some_and(|device| device.has_carrier());
         // The kernel drops what it sends to a link that is down, and says so.
-        if up { Ok((device, vlan, source)) } else { Err(PassReason::Unsupported) }
+        if up { Ok((device, vlan, source)) } else { Err(PassReason::NoCarrier) }
     }
 
     /// The header of frames that take packets of a family to a neighbour.
@@ -151,7 +158,8 @@ impl Resolver<'_> {
 /// One action of several ways with their weights. A group in a group becomes its members, each with its share of the weight.
 fn fan(mut ways: Vec<(u16, Resolved<Action>)>) -> Resolved<Action> {
     if ways.len() <= 1 {
-        return ways.pop().map_or(Err(PassReason::Unsupported), |(_, way)| way);
+        // None is alive.
+        return ways.pop().map_or(Err(PassReason::NoCarrier), |(_, way)| way);
     }
     if ways.iter().all(|(_, way)| way.is_err()) {
         return ways.swap_remove(0).1;

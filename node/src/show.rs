@@ -228,9 +228,10 @@ fn action_with(action: &Action, name: &mut dyn FnMut(u32) -> String, into: &mut 
         Action::EndDt46 { .. } => ("end_dt46", None),
         Action::Table(_) => ("table", None),
         Action::Group(members) => {
+            let shared = members.iter().map(|(weight, _)| *weight).fold(0, common_divisor).max(1);
             let members = members.iter().map(|(weight, member)| {
                 let mut object = Map::new();
-                object.insert("weight".into(), (*weight).into());
+                object.insert("weight".into(), (weight / shared).into());
                 action_with(member, name, &mut object);
                 Value::Object(object)
             });
@@ -249,6 +250,11 @@ fn action_with(action: &Action, name: &mut dyn FnMut(u32) -> String, into: &mut 
             into.insert("vlan".into(), (*vlan).into());
         }
     }
+}
+
+/// The largest number that divides both.
+fn common_divisor(a: u16, b: u16) -> u16 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
 fn show_flavour(flavour: Flavour, into: &mut Map<String, Value>) {

@@ -22,6 +22,8 @@ pub struct Status {
     pub image: ImageStatus,
     /// Attached devices.
     pub devices: Vec<DeviceStatus>,
+    /// Names of configured devices that there are not: each is taken when it comes.
+    pub missing: Vec<String>,
     /// Filters, in the order they are asked.
     pub filters: Vec<crate::filter::FilterStatus>,
     /// IPv4 and IPv6.
@@ -83,6 +85,28 @@ pub struct Left {
     pub what: String,
     /// How many distinct ones.
     pub paths: usize,
+    /// The verdict of their packets: `unsupported`, `no_device`, `no_exit`, `no_carrier`, `no_room`, `on_link`.
+    pub reason: String,
+    /// The device they leave by, where it is the reason.
+    pub dev: Option<String>,
+}
+
+impl std::fmt::Display for Left {
+    /// What is left, why, and what helps.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (what, dev) = (&self.what, self.dev.as_deref().unwrap_or("?"));
+        write!(f, "{} {} of {what}: ", self.paths, if self.paths == 1 { "way" } else { "ways" })?;
+        match self.reason.as_str() {
+            "no_device" => write!(f, "{dev} is not one of `devices`"),
+            "no_exit" => write!(f, "{dev} takes no redirected frames (a veth: ethtool -K PEER gro on, at its peer)"),
+            "no_carrier" => write!(f, "{dev} is down or without carrier"),
+            "no_room" => f.write_str("no room for more next hops (next_hops; stop, `trieline node detach`, start)"),
+            "on_link" => f.write_str(
+                "nh4 is on-link, where Linux asks for the inner destination's neighbour; with a gateway XDP does it (ip route add NH4 via GATEWAY)",
+            ),
+            _ => f.write_str("only the kernel can"),
+        }
+    }
 }
 
 /// Something that the kernel does to packets and XDP does not.
@@ -231,6 +255,7 @@ pub fn flags(flags: trieline_dataplane::PortFlags) -> Vec<String> {
         ("rpf-strict", flags.rpf_strict),
         ("filter", flags.filter),
         ("function", flags.function),
+        ("unfinished", flags.unfinished),
         ("ecn", flags.ecn),
     ]
     .into_iter()

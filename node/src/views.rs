@@ -170,7 +170,7 @@ impl Views {
                     None => {
                         self.left[place(family)]
                             .insert(format!("table {table}: the image has no room for another table"));
-                        Then::Value(ledger.kernel())
+                        Then::Value(ledger.full())
                     }
                 },
                 other => Then::Value(ledger.fixed(actions, other)),

@@ -30,6 +30,8 @@ pub struct World {
     pub rfc: bool,
     /// What the configuration declares.
     pub tenants: Tenants,
+    /// Devices given to the daemon that packets cannot leave by at present.
+    pub shut: BTreeSet<u32>,
 }
 
 /// Settings that are read from time to time, because the kernel tells nobody when they change.

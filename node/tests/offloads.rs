@@ -30,6 +30,9 @@ fn offloads_are_told() {
         let told = || ethtool::in_the_way([index].into_iter()).unwrap();
         let on = told();
         run("ethtool -K n0 rxvlan off");
+        assert!(ethtool::finishes_checksums(index).unwrap());
+        run("ethtool -K n0 tx off");
+        assert!(!ethtool::finishes_checksums(index).unwrap());
         (index, on, told(), ethtool::in_the_way([u32::MAX >> 1].into_iter()).unwrap())
     })
     .join();

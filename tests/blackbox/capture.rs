@@ -99,7 +99,8 @@ fn a_capture_has_packets_in_and_out() {
     let capture = Running::start(&bed, "--sid fd50::e --snap 60", &folder.path().join("sid.pcapng"));
     let file = folder.path().join("second.pcapng");
     let second = format!("capture -w {}", file.display());
-    trieline(&bed.node, &second).fails(1, &["another capture runs", "one at a time"]);
+    trieline(&bed.node, &second)
+        .fails(1, &["another capture runs", &format!("process {}", capture.0.id()), "one at a time"]);
     bed.send("[fd50::e]:9", "to the segment", 4);
     bed.send("[fd50::1]:9", "elsewhere", 4);
     capture.interrupt();
@@ -136,7 +137,8 @@ fn a_capture_says_what_it_left_out() {
     ] {
         trieline(&bed.node, &format!("capture {args}")).fails(2, &[says]);
     }
-    trieline(&bed.node, "capture --dev nothing -w -").fails(1, &["nothing"]);
+    trieline(&bed.node, "capture --dev nothing -w -").fails(1, &["nothing: no such device"]);
+    trieline(&bed.node, "capture --dev lo -w -").fails(1, &["lo: trieline takes no packets from it"]);
 }
 
 /// A packet through the program, from hexadecimal digits and from a file, with every header that leaves.
@@ -184,8 +186,36 @@ fn a_packet_is_tried() {
     capture.end();
     let told: Value = serde_json::from_str(&get(&file.display().to_string()).stdout).expect("JSON");
     let verdicts: Vec<_> = told.as_array().unwrap().iter().map(|told| told["verdict"].clone()).collect();
-    assert_eq!(verdicts, ["ipv4", "other_destination"], "what left the node was for another host");
-    get("4500").fails(1, &["2 bytes", "at least 14"]);
+    assert_eq!(verdicts, ["ipv4"], "what left the node is not tried");
+    // Each packet comes in by its own device.
+    let file = folder.path().join("side.pcapng");
+    let capture = Running::start(&bed, "--dev n2 --count 1", &file);
+    bed.side.run("ping -c 1 -W 2 10.50.0.1");
+    capture.end();
+    let told: Value = serde_json::from_str(&get(&file.display().to_string()).stdout).expect("JSON");
+    assert_eq!(told[0]["iif"], "n2", "{told}");
+    // Raw IP, as of a tunnel, gets an Ethernet header; `tcpdump -i any` writes what is no frame.
+    let bytes = packet("10.50.0.1");
+    let pcap = |link: u32| {
+        let length = bytes.len() as u32;
+        let words = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, link, 1, 0, length, length];
+        let mut file: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+        file.extend(&bytes);
+        let name = folder.path().join(format!("{link}.pcap"));
+        std::fs::write(&name, file).expect("a file");
+        name.display().to_string()
+    };
+    assert_eq!(get(&pcap(101)).json()[0]["verdict"], "ipv4");
+    get(&pcap(276)).fails(1, &["LINUX_SLL2", "expected Ethernet or raw IP"]);
+    assert_eq!(get(&format!("0x{}", hex(&bytes))).json()[0]["verdict"], "ipv4");
+    get(&format!("{} --from 10.0.0.2", hex(&bytes))).fails(2, &["--from", "--packet"]);
+    get(&hex(&bytes[..16])).fails(1, &["16 bytes", "IP header", "whole packet"]);
+    get("45").fails(1, &["1 bytes", "whole packet"]);
+    get("0200").fails(1, &["2 bytes", "at least 14"]);
+    // the example of docs/operation.md
+    bed.node.ip("route add 192.0.2.0/24 via 10.1.0.2");
+    assert!(eventually(5.0, || trieline(&bed.node, "route get 192.0.2.1").stdout.contains("[forward")));
+    assert_eq!(get("4500001c000000004011aece0a000002c00002010009000900080000").json()[0]["verdict"], "ipv4");
     get("45000").fails(1, &["5 hexadecimal digits", "two a byte"]);
     get("/etc/hostname").fails(1, &["/etc/hostname", "pcap"]);
     get(&format!("{} --iif lo", hex(&packet("10.50.0.1")))).fails(1, &["lo", "no device that trieline"]);

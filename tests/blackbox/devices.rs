@@ -26,6 +26,62 @@ fn a_device_made_anew_under_its_number() {
     assert!(eventually(5.0, || has_program(&bed, "n2")), "not attached again:\n{}", daemon.log());
 }
 
+/// A device that is missing at the start keeps nothing else from being forwarded; it is named, and taken when it comes.
+#[test]
+fn a_missing_device_is_waited_for() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::routed();
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let write =
+        |devices: &str| std::fs::write(file.path(), format!("devices = [{devices}]\n")).expect("written");
+    write(r#""n0", "n1", "late0""#);
+    let daemon = Daemon::start(&bed.node, &format!("--config {}", file.path().display()));
+    bed.becomes("the others forward", "10.50.0.1:9", (0, 5, 0));
+    assert!(daemon.log().contains("no such device") && daemon.log().contains("late0"), "{}", daemon.log());
+    let missing = || status(&bed.node)["missing"].clone();
+    assert_eq!(missing(), serde_json::json!(["late0"]));
+    let text = trieline(&bed.node, "node status").ok();
+    assert!(text.contains("dev late0 missing: no such device"), "{text}");
+    // A reload goes on waiting for it, and refuses a name that is new and nobody's.
+    let reload = |devices: &str, says: &str| {
+        write(devices);
+        run(&format!("kill -HUP {}", daemon.pid())).ok();
+        assert!(eventually(5.0, || daemon.log().contains(says)), "no {says:?}:\n{}", daemon.log());
+    };
+    reload(r#""n0", "n1", "n2", "late0""#, "n0 n1 n2 late0");
+    reload(r#""n0", "n1", "n2", "late0", "typo0""#, "typo0: no such device");
+    assert_eq!(missing(), serde_json::json!(["late0"]));
+    bed.node.ip("link add late0 type veth peer name late0x");
+    assert!(eventually(5.0, || has_program(&bed, "late0")), "not attached:\n{}", daemon.log());
+    assert_eq!(missing(), serde_json::json!([]));
+    bed.node.ip("link del late0");
+    assert!(eventually(5.0, || missing() == serde_json::json!(["late0"])), "{}", missing());
+}
+
+/// Ways that came and went with a device are not counted for ever.
+#[test]
+fn ways_of_a_device_that_is_gone_are_forgotten() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1");
+    let paths = || status(&bed.node)["paths"].as_u64().unwrap_or_default();
+    let before = paths();
+    for round in 0..4 {
+        bed.node.ip("link add again0 type veth peer name again0x");
+        bed.node.ip("link set again0 up");
+        bed.node.ip("link set again0x up");
+        bed.node.ip(&format!("addr add 10.9.{round}.1/24 dev again0"));
+        bed.node.ip(&format!("route add 10.8.0.0/16 via 10.9.{round}.2"));
+        assert!(eventually(5.0, || paths() > before), "its routes are not followed");
+        bed.node.ip("link del again0");
+    }
+    assert!(eventually(5.0, || paths() <= before), "{} paths, before {before}", paths());
+}
+
 /// A device that lost its configured name is left alone.
 #[test]
 fn a_renamed_device_is_left() {

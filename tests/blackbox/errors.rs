@@ -8,15 +8,6 @@ use trieline_tests::daemon::{Daemon, trieline};
 use trieline_tests::namespace::Namespace;
 use trieline_tests::root;
 
-#[test]
-fn an_unknown_device_is_named() {
-    if !root() {
-        return;
-    }
-    let namespace = Namespace::new("empty");
-    Daemon::refused(&namespace, "--dev nosuch0").fails(1, &["nosuch0"]);
-}
-
 /// A dummy device has no native XDP: the message says so and names the generic mode, which then works.
 #[test]
 fn a_device_without_native_xdp_is_named() {

@@ -6,6 +6,7 @@
 mod bed;
 mod beside;
 mod capture;
+mod checksum;
 mod churn;
 mod devices;
 mod draw;
@@ -28,6 +29,7 @@ mod srv6;
 mod status;
 mod table;
 mod tenant;
+mod told;
 mod trace;
 mod vlan;
 mod vrf;

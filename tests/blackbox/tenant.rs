@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use trieline_tests::bed::Bed;
-use trieline_tests::command::run;
+use trieline_tests::command::{binary_path, run};
 use trieline_tests::daemon::{Daemon, status, trieline};
 use trieline_tests::{craft, eventually, root};
 
@@ -123,6 +123,37 @@ fn a_declared_table_alone_decides() {
         let seen = bed.watch(marker, || send(&frame));
         assert_eq!(seen.counts(), counts, "tagged to {to}");
     }
+    // what asks tells of the drop, and of what the tables say
+    let told = trieline(&bed.node, "-j route get 10.9.9.9 --iif v7");
+    let told: Value = serde_json::from_str(&told.stdout).expect("JSON");
+    assert_eq!(
+        (&told[0]["action"], &told[0]["reason"], &told[0]["first_reason"]),
+        (&"drop".into(), &"tenant".into(), &"no_route".into()),
+        "{told}"
+    );
+    let frame = tagged(craft::ipv4("10.7.0.2", "10.9.9.9", marker, |_| {}));
+    let hex: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
+    let told = trieline(&bed.node, &format!("-j route get --packet {hex} --iif n0"));
+    let told: Value = serde_json::from_str(&told.stdout).expect("JSON");
+    assert_eq!(
+        (&told[0]["verdict"], &told[0]["first_verdict"], &told[0]["route"]["action"]),
+        (&"tenant".into(), &"no_route".into(), &"drop".into()),
+        "{told}"
+    );
+    let file = directory.path().join("tenant.pcapng");
+    let capture = std::process::Command::new(binary_path("trieline"))
+        .args(["-n", bed.node.name(), "capture", "--dev", "n0", "-w"])
+        .arg(&file)
+        .spawn()
+        .expect("trieline starts");
+    let held = || std::fs::read(&file).unwrap_or_default();
+    let written = eventually(10.0, || {
+        send(&frame);
+        held().windows(29).any(|window| window == b"drop tenant, for no_route (pa")
+    });
+    run(&format!("kill -INT {}", capture.id())).ok();
+    capture.wait_with_output().expect("trieline ends");
+    assert!(written, "no such comment");
     // (5) other devices are as ever
     let shown = trieline(&bed.node, "route show --vrf red").ok();
     assert!(shown.contains("10.50.0.0/16 via 10.1.0.2") && !shown.contains("10.60"), "{shown}");

@@ -60,8 +60,11 @@ impl Function {
         }
         match named.get_ref().iter().find(|named| !filters.contains(&named.as_str())) {
             Some(unknown) => {
-                let what =
-                    format!("{name}: no filter is named {unknown:?}; expected one of {}", filters.join(", "));
+                let expected = match filters {
+                    [] => "a [[filter]] of that name; there are none".to_owned(),
+                    some => format!("one of {}", some.join(", ")),
+                };
+                let what = format!("{name}: no filter is named {unknown:?}; expected {expected}");
                 Err((at(named.span()), what))
             }
             None => self.check_sample(),

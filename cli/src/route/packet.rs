@@ -3,15 +3,18 @@
 use super::{Way, answers, text};
 use crate::capture::device;
 use crate::dissect;
-use crate::look::{Names, open};
+use crate::look::{Names, count, open};
 use crate::output::{List, Output};
 use anyhow::{Context, anyhow, bail};
+use pcap_file::DataLink;
 use pcap_file::pcap::PcapReader;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
+use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::process::ExitCode;
-use trieline_dataplane::{Kind, Port, View};
+use trieline_dataplane::{Kind, Port};
 use trieline_node::instance::Instance;
 
 /// First bytes of files: pcap-ng; the same of pcap in its four forms (byte order, resolution).
@@ -22,14 +25,29 @@ const PCAP: [[u8; 4]; 4] =
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
-/// A port that packets can come in by.
-struct Entry {
-    ifindex: u32,
-    vlan: Option<u16>,
-    port: Port,
+const IPV4: [u8; 2] = [0x08, 0x00];
+const IPV6: [u8; 2] = [0x86, 0xdd];
+const DOT1Q: [u8; 2] = [0x81, 0x00];
+/// Those by which hexadecimal digits are known for a frame: also ARP and 802.1ad.
+const ETHERTYPES: [[u8; 2]; 5] = [IPV4, IPV6, DOT1Q, [0x08, 0x06], [0x88, 0xa8]];
+/// `epb_flags`.
+const DIRECTION: u32 = 3;
+const OUTBOUND: u32 = 2;
+
+/// A port that packets can come in by: device, VLAN, settings.
+type Entry = (u32, Option<u16>, Port);
+
+/// A packet to be tried.
+struct Packet {
+    bytes: Vec<u8>,
+    /// It begins with its IP header; `None`: not said.
+    ip: Option<bool>,
+    /// Name of the device that it came in by.
+    iif: Option<String>,
 }
 
-/// Runs each packet of `packet`, hexadecimal digits or a file, as if it came in by `iif` (the first port when none is said).
+/// Runs each packet of `packet`, hexadecimal digits or a file, as if it came in by `iif`, by the device that the file names, or by the
+/// first port.
 pub fn run(
     packet: &str,
     iif: Option<&str>,
@@ -38,28 +56,31 @@ pub fn run(
 ) -> anyhow::Result<ExitCode> {
     let packets = read(packet)?;
     let view = open(instance)?;
-    let entry = entry(&view, iif)?;
+    let ports = view.ports()?;
     let trial = view.trial()?;
     let mut names = Names::default();
     let mut list = List::new(output, output.stdout());
     let mut all = true;
     for packet in packets {
-        let frame = framed(packet, &entry);
-        if frame.len() < ETHERNET {
-            bail!("packet: {} bytes; expected at least {ETHERNET}, an Ethernet header", frame.len());
-        }
-        let outcome = trial.run(entry.ifindex, &frame)?;
+        let entry = entry(&ports, iif, packet.iif.as_deref(), &mut names)?;
+        let frame = framed(packet, entry)?;
+        let outcome = trial.run(entry.0, &frame)?;
         let layers = dissect::frame(&frame);
         let mut told = Map::new();
-        told.insert("iif".into(), names.get(entry.ifindex).into());
+        told.insert("iif".into(), names.get(entry.0).into());
         if let Some(to) = dissect::destination(&layers) {
-            let way = Way::of_port(dissect::source(&layers), &entry.port);
+            // Frames with a tag are another port's.
+            let tagged = ports.iter().find(|port| (port.0, port.1) == (entry.0, tag(&frame)));
+            let way = Way::of_port(dissect::source(&layers), &tagged.unwrap_or(entry).2);
             let route = answers(&[to], &way, &view, instance, &mut names)?.into_iter().next();
             told.insert("route".into(), route.map(Value::Object).unwrap_or_default());
         }
         told.insert("in".into(), json!({ "packet": hex(&frame), "layers": layers }));
         told.insert("action".into(), outcome.verdict.kind.to_string().into());
         told.insert("verdict".into(), outcome.verdict.name.into());
+        if let Some(first) = outcome.first {
+            told.insert("first_verdict".into(), first.name.into());
+        }
         if outcome.verdict.kind == Kind::Forward {
             let out = outcome.out.map(|ifindex| names.get(ifindex));
             let layers = dissect::frame(&outcome.frame);
@@ -84,91 +105,164 @@ fn lines(told: &Value) -> String {
         lines += &format!("route {}\n", text(route));
     }
     lines += &format!("{} {}", word("action"), word("verdict"));
+    if told.get("first_verdict").is_some() {
+        lines += &format!(" for {}", word("first_verdict"));
+    }
     if told.get("out").is_some() {
         lines += &format!("\nout {}\n{}", word("oif"), layers("out").trim_end());
     }
     lines
 }
 
-/// The port named `iif`, or the first.
-fn entry(view: &View, iif: Option<&str>) -> anyhow::Result<Entry> {
+/// The port named `iif`, else the one that the packet came in by, else the first.
+fn entry<'p>(
+    ports: &'p [Entry],
+    iif: Option<&str>,
+    came: Option<&str>,
+    names: &mut Names,
+) -> anyhow::Result<&'p Entry> {
     let wanted = iif.map(device).transpose()?;
-    let ports = view.ports()?;
-    let found = ports.into_iter().find(|(ifindex, vlan, port)| match wanted {
-        Some(wanted) => port.ifindex == wanted,
-        None => port.ifindex == *ifindex && vlan.is_none(),
-    });
-    let (ifindex, vlan, port) = found.ok_or_else(|| match iif {
+    let found = match wanted {
+        Some(wanted) => ports.iter().find(|(_, _, port)| port.ifindex == wanted),
+        None => {
+            let mut plain =
+                ports.iter().filter(|(ifindex, vlan, port)| port.ifindex == *ifindex && vlan.is_none());
+            let first = plain.clone().next();
+            plain.find(|(ifindex, ..)| came == Some(names.get(*ifindex).as_str())).or(first)
+        }
+    };
+    found.ok_or_else(|| match iif {
         Some(name) => {
             anyhow!("{name} is no device that trieline takes packets from (`trieline node status`)")
         }
         None => anyhow!("trieline takes packets from no device"),
-    })?;
-    Ok(Entry { ifindex, vlan, port })
+    })
 }
 
-/// A packet that begins with its IP header gets an Ethernet header: to the port, with its tag.
-fn framed(packet: Vec<u8>, entry: &Entry) -> Vec<u8> {
-    let length = |at: usize| packet.get(at..at + 2).map(|b| usize::from(u16::from_be_bytes([b[0], b[1]])));
-    let kind: [u8; 2] = match packet.first().map(|byte| byte >> 4) {
-        Some(4) if length(2) == Some(packet.len()) => [0x08, 0x00],
-        Some(6) if packet.len() >= 40 && length(4) == Some(packet.len() - 40) => [0x86, 0xdd],
-        _ => return packet,
+/// The EtherType of a frame, or its TPID.
+fn kind(frame: &[u8]) -> Option<[u8; 2]> {
+    frame.get(12..14).and_then(|kind| kind.try_into().ok())
+}
+
+/// The VLAN of a frame.
+fn tag(frame: &[u8]) -> Option<u16> {
+    let tag = frame.get(14..16).filter(|_| kind(frame) == Some(DOT1Q))?;
+    Some(u16::from_be_bytes([tag[0], tag[1]]) & 0xfff).filter(|vlan| *vlan != 0)
+}
+
+/// The frame to try: a packet that begins with its IP header gets an Ethernet header, to the port, with its tag.
+fn framed(packet: Packet, entry: &Entry) -> anyhow::Result<Vec<u8>> {
+    let (_, vlan, port) = entry;
+    let Packet { bytes, ip, .. } = packet;
+    let length = |at: usize| bytes.get(at..at + 2).map(|b| usize::from(u16::from_be_bytes([b[0], b[1]])));
+    let (ethertype, said): ([u8; 2], _) = match bytes.first().map(|byte| byte >> 4) {
+        Some(4) => (IPV4, length(2)),
+        Some(6) => (IPV6, length(4).map(|payload| payload + 40)),
+        _ => ([0; 2], None),
     };
-    let mut frame = entry.port.mac.to_vec();
+    let is_whole = said == Some(bytes.len());
+    // Not said, it is IP if its length is right, or if it could be nothing else.
+    let is_frame = bytes.len() >= ETHERNET && kind(&bytes).is_some_and(|kind| ETHERTYPES.contains(&kind));
+    if !ip.unwrap_or(is_whole || (ethertype != [0; 2] && !is_frame)) {
+        if bytes.len() < ETHERNET {
+            bail!("packet: {} bytes; expected at least {ETHERNET}, an Ethernet header", bytes.len());
+        }
+        return Ok(bytes);
+    }
+    if !is_whole {
+        let said = said.map_or_else(|| "none".to_owned(), |said| format!("one of {said}"));
+        bail!("packet: {} bytes, and an IP header that tells {said}; expected a whole packet", bytes.len());
+    }
+    let mut frame = port.mac.to_vec();
     frame.extend([0x02, 0, 0, 0, 0, 0]);
-    if let Some(vlan) = entry.vlan {
-        frame.extend([0x81, 0x00]);
+    if let Some(vlan) = vlan {
+        frame.extend(DOT1Q);
         frame.extend(vlan.to_be_bytes());
     }
-    frame.extend(kind);
-    frame.extend(packet);
-    frame
+    frame.extend(ethertype);
+    frame.extend(bytes);
+    Ok(frame)
 }
 
 /// Hexadecimal digits, or the packets of a pcap or pcap-ng file.
-fn read(text: &str) -> anyhow::Result<Vec<Vec<u8>>> {
+fn read(text: &str) -> anyhow::Result<Vec<Packet>> {
     let digits: String = text.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
+    let digits = digits.strip_prefix("0x").unwrap_or(&digits);
     if !digits.is_empty() && digits.chars().all(|c| c.is_ascii_hexdigit()) {
         if !digits.len().is_multiple_of(2) {
             bail!("packet: {} hexadecimal digits; expected two a byte", digits.len());
         }
         let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16);
         let bytes = (0..digits.len()).step_by(2).map(byte).collect::<Result<_, _>>();
-        return Ok(vec![bytes.context("packet")?]);
+        return Ok(vec![Packet { bytes: bytes.context("packet")?, ip: None, iif: None }]);
     }
-    let packets = read_file(text).with_context(|| text.to_owned())?;
+    let file = File::open(text).with_context(|| format!("{text}: neither hexadecimal digits nor a file"))?;
+    let (packets, left) = read_file(file).with_context(|| text.to_owned())?;
+    if left > 0 {
+        eprintln!("trieline: {text}: {} left out: they left a device", count(left, "packet", "packets"));
+    }
     if packets.is_empty() {
-        bail!("{text}: no packets; expected at least one");
+        bail!("{text}: no packets that came in; expected at least one");
     }
     Ok(packets)
 }
 
-fn read_file(path: &str) -> anyhow::Result<Vec<Vec<u8>>> {
-    let bytes = {
-        let mut bytes = Vec::new();
-        std::io::Read::read_to_end(&mut File::open(path)?, &mut bytes)?;
-        bytes
-    };
-    let mut packets = Vec::new();
+/// What the packets of a link type begin with: their IP header, or an Ethernet one.
+fn begins_with_ip(link: DataLink) -> anyhow::Result<bool> {
+    match link {
+        DataLink::ETHERNET => Ok(false),
+        DataLink::RAW | DataLink::IPV4 | DataLink::IPV6 => Ok(true),
+        other => {
+            bail!("link type {other:?}; expected Ethernet or raw IP (of `tcpdump -i DEVICE`, not `-i any`)")
+        }
+    }
+}
+
+/// The packets that came in, and how many others there are.
+fn read_file(mut file: File) -> anyhow::Result<(Vec<Packet>, u64)> {
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut file, &mut bytes)?;
+    let (mut packets, mut left) = (Vec::new(), 0);
     if bytes.starts_with(&PCAPNG) {
         let mut reader = PcapNgReader::new(bytes.as_slice())?;
+        let mut interfaces: Vec<(DataLink, Option<String>)> = Vec::new();
         while let Some(block) = reader.next_block() {
-            match block? {
-                Block::EnhancedPacket(packet) => packets.push(packet.data.into_owned()),
-                Block::SimplePacket(packet) => packets.push(packet.data.into_owned()),
-                _ => {}
+            let (id, data, options) = match block? {
+                Block::SectionHeader(_) => {
+                    interfaces.clear();
+                    continue;
+                }
+                Block::InterfaceDescription(interface) => {
+                    let name = interface.options.iter().find_map(|option| match option {
+                        InterfaceDescriptionOption::IfName(name) => Some(name.to_string()),
+                        _ => None,
+                    });
+                    interfaces.push((interface.linktype, name));
+                    continue;
+                }
+                Block::EnhancedPacket(packet) => (packet.interface_id, packet.data, packet.options),
+                Block::SimplePacket(packet) => (0, packet.data, Vec::new()),
+                _ => continue,
+            };
+            let (link, name) = interfaces.get(id as usize).context("a packet of no interface")?;
+            let ip = begins_with_ip(*link)?;
+            let is_out = |option: &EnhancedPacketOption<'_>| matches!(option, EnhancedPacketOption::Flags(flags) if flags & DIRECTION == OUTBOUND);
+            if options.iter().any(is_out) {
+                left += 1;
+                continue;
             }
+            packets.push(Packet { bytes: data.into_owned(), ip: Some(ip), iif: name.clone() });
         }
     } else if PCAP.iter().any(|magic| bytes.starts_with(magic)) {
         let mut reader = PcapReader::new(bytes.as_slice())?;
+        let ip = begins_with_ip(reader.header().datalink)?;
         while let Some(packet) = reader.next_packet() {
-            packets.push(packet?.data.into_owned());
+            packets.push(Packet { bytes: packet?.data.into_owned(), ip: Some(ip), iif: None });
         }
     } else {
         bail!("neither hexadecimal digits nor a pcap or pcap-ng file");
     }
-    Ok(packets)
+    Ok((packets, left))
 }
 
 fn hex(bytes: &[u8]) -> String {

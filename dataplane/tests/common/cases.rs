@@ -51,6 +51,11 @@ pub fn routes(ifindex: u32) -> Vec<(&'static str, Action)> {
         ("203.0.113.6", Action::Drop(DropReason::Blackhole)),
         ("203.0.113.7", Action::Forward(small.clone())),
         ("203.0.113.8", Action::Forward(elsewhere)),
+        ("203.0.113.9", Action::Pass(PassReason::NoExit)),
+        ("203.0.113.10", Action::Pass(PassReason::NoCarrier)),
+        ("203.0.113.11", Action::Pass(PassReason::NoRoom)),
+        ("203.0.113.12", Action::Pass(PassReason::Rule)),
+        ("203.0.113.13", Action::Pass(PassReason::OnLink)),
         (
             "10.1.0.0/16",
             Action::Encaps { adjacency: adjacency(), outer: template(), headend: Headend::default() },
@@ -151,6 +156,11 @@ pub fn cases() -> Vec<Case> {
         case("unsupported", v4_to("203.0.113.5"), "unsupported"),
         case("blackhole", v4_to("203.0.113.6"), "blackhole"),
         case("device not given", v4_to("203.0.113.8"), "no_device"),
+        case("device that takes no frames", v4_to("203.0.113.9"), "no_exit"),
+        case("device that is down", v4_to("203.0.113.10"), "no_carrier"),
+        case("no room", v4_to("203.0.113.11"), "no_room"),
+        case("a rule", v4_to("203.0.113.12"), "rule"),
+        case("End.DX4 on-link", v4_to("203.0.113.13"), "on_link"),
         case("over MTU by one", plain(&ipv4_of(SOURCE4, "203.0.113.7", 64, 60 - 28 + 1)), "too_big"),
         // IPv6.
         sends("IPv6 is forwarded", plain(&v6), "ipv6", sent(&[], &hop(&v6))),

@@ -106,6 +106,7 @@ pub const ALL: PortFlags = PortFlags {
     filter: false,
     function: false,
     ecn: false,
+    unfinished: false,
 };
 
 pub fn port(flags: PortFlags) -> Port {

@@ -2,8 +2,8 @@
 
 use super::{Daemon, Error};
 use crate::bypass::Bypass;
-use crate::kernel::family;
 use crate::kernel::socket::{self, Netlink};
+use crate::kernel::{ethtool, family};
 use crate::ports::Ports;
 use crate::world::World;
 
@@ -76,6 +76,7 @@ impl Daemon {
         for skipped in world.bypass.skipped(world) {
             tracing::warn!("{skipped}");
         }
+        self.name_checksums();
         for (ifindex, dev) in self.ports.devices(world) {
             for (family, name) in FAMILIES {
                 if !world.forwards(family, ifindex) {
@@ -86,6 +87,29 @@ impl Daemon {
                 0 => {}
                 1 => tracing::info!(dev, "rp_filter is strict, in XDP too"),
                 _ => tracing::info!(dev, "rp_filter is loose, in XDP too"),
+            }
+        }
+    }
+
+    /// Says whose senders may leave checksums to a device that never comes.
+    fn name_checksums(&self) {
+        let world = &self.mirror.world;
+        for link in self.ports.iter().filter(|(_, port)| port.flags.unfinished).map(|(_, port)| port.ifindex)
+        {
+            let Some(link) = world.links.get(&link).filter(|link| link.leaves_checksums()) else { continue };
+            // Of a veth it is the peer, where that is in this namespace.
+            match link.parent.map(|peer| (world.name(peer), ethtool::finishes_checksums(peer))) {
+                Some((_, Ok(false))) => {}
+                Some((peer, _)) => tracing::warn!(
+                    dev = link.name,
+                    "TCP and UDP sent at {peer} leave their checksums unfinished: the kernel forwards them; XDP with ethtool -K {peer} tx off"
+                ),
+                None => tracing::info!(
+                    dev = link.name,
+                    "a {}: senders at its other end may leave checksums unfinished, whose packets are the kernel's; XDP forwards them with \
+                     ethtool -K DEVICE tx off, there",
+                    link.kind
+                ),
             }
         }
     }

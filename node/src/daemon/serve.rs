@@ -1,6 +1,6 @@
 //! The daemon's side of commands: connections that never make it wait, and its state in numbers.
 
-use super::{Daemon, TICK, home};
+use super::{DETACHED, Daemon, TICK, home};
 use crate::answer::{self, Cursor};
 use crate::control::{Client, Request};
 use crate::family::Family;
@@ -114,6 +114,7 @@ impl Daemon {
                 claimed: image.claimed,
             },
             devices: ports.map(|(key, port)| self.device(*key, port, &modes, counters.as_ref())).collect(),
+            missing: self.ports.missing(&self.mirror.world).map(str::to_owned).collect(),
             filters,
             families: vec![
                 self.family("inet", &self.mirror.v4, &self.publisher.v4),
@@ -127,7 +128,7 @@ impl Daemon {
                     path.hops.iter().any(|hop| hop.gateway.is_some() || hop.encap.is_some())
                 })
             }),
-            actions: Room { used: (paths + hosts + 1) as u64, limit: self.limits.actions.into() },
+            actions: Room { used: (paths + hosts + 2) as u64, limit: self.limits.actions.into() },
             actions_refused: self.publisher.ledger.refused,
             left: self.left(),
             skipped: self.mirror.world.bypass.skipped(&self.mirror.world),
@@ -140,19 +141,30 @@ impl Daemon {
 
     /// Paths that only the kernel can follow, by what they do.
     fn left(&self) -> Vec<Left> {
-        let mut left: BTreeMap<String, usize> = BTreeMap::new();
+        let mut left: BTreeMap<(&str, String, Option<String>), usize> = BTreeMap::new();
         for (id, path) in self.mirror.paths.iter() {
-            if self.publisher.ledger.action(id) != Some(&Action::Pass(PassReason::Unsupported)) {
-                continue;
-            }
+            let Some(Action::Pass(reason)) = self.publisher.ledger.action(id) else { continue };
+            let dev = match reason {
+                PassReason::NoDevice | PassReason::NoExit | PassReason::NoCarrier => {
+                    path.hops.first().map(|hop| self.mirror.world.name(hop.ifindex))
+                }
+                PassReason::Unsupported | PassReason::NoRoom | PassReason::OnLink => None,
+                _ => continue,
+            };
             let mut words = Map::new();
             path.hops.iter().for_each(|hop| show::hop(path.family, hop, &self.mirror.world, &mut words));
             let words: Vec<&str> =
                 ["encap", "mode", "behaviour"].iter().filter_map(|key| words.get(*key)?.as_str()).collect();
             let what = if words.is_empty() { kind::name(path.kind).to_owned() } else { words.join(" ") };
-            *left.entry(what).or_default() += 1;
+            *left.entry((reason.name(), what, dev)).or_default() += 1;
         }
-        left.into_iter().map(|(what, paths)| Left { what, paths }).collect()
+        let told = |((reason, what, dev), paths): ((&str, _, _), _)| Left {
+            what,
+            paths,
+            reason: reason.into(),
+            dev,
+        };
+        left.into_iter().map(told).collect()
     }
 
     fn device(
@@ -185,8 +197,11 @@ impl Daemon {
         let obstacle = self.mirror.world.obstacle(A::NETLINK);
         let ipv4 = A::NETLINK == family::INET;
         let any = |flags: PortFlags| if ipv4 { flags.forward4 } else { flags.forward6 };
-        let forwards = published.is_current() && self.ports.iter().any(|(_, port)| any(port.flags));
+        let detached = self.is_detached();
+        let forwards =
+            !detached && published.is_current() && self.ports.iter().any(|(_, port)| any(port.flags));
         let reason = match published.blocked() {
+            _ if detached => Some(DETACHED.to_owned()),
             Some((error, _)) => Some(error.clone()),
             None if !forwards => Some(obstacle.unwrap_or_else(|| "forwarding is off on every device".into())),
             None => None,

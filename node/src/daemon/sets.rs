@@ -1,7 +1,9 @@
 //! Filters and functions while the daemon runs: replaced together, put in force when their files have been read.
 
 use super::Daemon;
+use crate::kernel::seg6::Encap;
 use crate::{filter, function};
+use trieline_lpm::Prefix;
 
 impl Daemon {
     /// Begins to replace filters and functions; the functions follow when the filters are there.
@@ -15,6 +17,19 @@ impl Daemon {
         }
     }
 
+    /// Says which functions no packet can come to.
+    pub(super) fn name_functions(&self) {
+        let (v6, paths) = (&self.mirror.v6, &self.mirror.paths);
+        for (name, sid) in self.functions.sids() {
+            let prefix = Prefix::host(u128::from(sid));
+            let routes = v6.local.get(&prefix).iter().chain(v6.main.get(&prefix));
+            let mut hops = routes.filter_map(|route| paths.get(route.path)).flat_map(|path| &path.hops);
+            if !hops.any(|hop| matches!(hop.encap, Some(Encap::Seg6Local(_)))) {
+                tracing::warn!(function = name, %sid, "the kernel has no such SID yet (ip -6 route … encap seg6local): the function waits for it");
+            }
+        }
+    }
+
     /// Puts filters in force whose files have been read; a port asks them from the first on.
     pub(super) fn use_filters(&mut self) {
         let replaced = self.filters.finish(self.publisher.image(), self.dataplane.filters());
@@ -22,7 +37,10 @@ impl Daemon {
             let bound = self.dataplane.functions();
             let numbers = self.functions.numbers(&functions);
             match numbers.and_then(|numbers| self.functions.apply(functions, &numbers, bound)) {
-                Ok(()) => tracing::info!("functions reloaded"),
+                Ok(()) => {
+                    tracing::info!("functions reloaded");
+                    self.name_functions();
+                }
                 Err(error) => tracing::error!(%error, "functions not reloaded"),
             }
         }

@@ -17,6 +17,7 @@ impl Daemon {
     /// Once a second: what the kernel does not announce, and neighbours that only we use.
     pub(super) fn tick(&mut self) {
         self.ticked = Instant::now();
+        self.notice_detached();
         let sysctl = self.sysctl();
         if sysctl != self.mirror.world.sysctl {
             self.mirror.world.sysctl = sysctl;
@@ -24,6 +25,9 @@ impl Daemon {
         }
         self.look_beside();
         self.open_exits();
+        if !self.mirror.changes.any() && !self.doubting && self.resync_at.is_none() {
+            self.publisher.forget(&mut self.mirror, self.dataplane.parts().1);
+        }
         if self.mirror.world_doubt
             && let Err(error) = self.mirror.dump_world(&mut self.requests)
         {
@@ -57,6 +61,6 @@ impl Daemon {
 
     /// Looks which devices packets may leave by at present.
     pub(super) fn open_exits(&mut self) {
-        self.mirror.changes.world |= self.ports.open(&self.mirror.world, &mut self.dataplane);
+        self.mirror.changes.world |= self.ports.open(&mut self.mirror.world, &mut self.dataplane);
     }
 }

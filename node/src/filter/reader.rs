@@ -97,7 +97,12 @@ pub fn read(config: &Config) -> Result<Set, Error> {
         let what = "has keys that are no addresses; expected IPv4 and IPv6 prefixes".into();
         return Err(fail(ImportError::Whole { path: config.file.clone(), what }));
     }
-    Ok(Set { v4: sorted(list.prefixes.v4), v6: sorted(list.prefixes.v6) })
+    let set = Set { v4: sorted(list.prefixes.v4), v6: sorted(list.prefixes.v6) };
+    if set.v4.is_empty() && set.v6.is_empty() {
+        // Good for a list that fills later, and what a download that failed leaves.
+        tracing::warn!(filter = config.name, file = %config.file.display(), "no prefixes: it matches nothing");
+    }
+    Ok(set)
 }
 
 fn sorted<A: Address>(prefixes: Vec<(Prefix<A>, Option<u32>)>) -> Vec<(Prefix<A>, u32)> {

@@ -47,15 +47,16 @@ const FEATURES_ACTIVE: u16 = 4;
 const BITSET_BITS: u16 = 3;
 const BIT_NAME: u16 = 2;
 
-fn decode(message: Message<'_>) -> Vec<Offload> {
+/// Names of the features that are on.
+fn decode(message: Message<'_>) -> Vec<String> {
     let active = generic::attributes(message.payload).find(FEATURES_ACTIVE);
     let bits = active.and_then(|set| Attributes::new(set).find(BITSET_BITS)).unwrap_or_default();
     let names = Attributes::new(bits).filter_map(|(_, bit)| Attributes::new(bit).find(BIT_NAME));
-    names.filter_map(|name| Offload::by_feature(&read_text(name))).collect()
+    names.map(read_text).collect()
 }
 
-/// The offloads in the way that are on, by device. Linux before 5.6 does not tell.
-pub fn in_the_way(devices: impl Iterator<Item = u32>) -> Result<Vec<(u32, Offload)>, Error> {
+/// The features of some devices that are on, by device. Linux before 5.6 does not tell.
+fn features(devices: impl Iterator<Item = u32>) -> Result<Vec<(u32, String)>, Error> {
     let Some((mut socket, family)) = generic::family(b"ethtool\0")? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     for device in devices {
@@ -63,7 +64,7 @@ pub fn in_the_way(devices: impl Iterator<Item = u32>) -> Result<Vec<(u32, Offloa
         let request =
             Request::new(family, 0, &[GET_FEATURES, 1, 0, 0]).attribute(FEATURES_HEADER, &header[HEADER..]);
         match socket
-            .request(request, |message| found.extend(decode(message).into_iter().map(|o| (device, o))))
+            .request(request, |message| found.extend(decode(message).into_iter().map(|name| (device, name))))
         {
             // Gone since.
             Ok(()) | Err(Error::Refused { .. }) => {}
@@ -71,6 +72,17 @@ pub fn in_the_way(devices: impl Iterator<Item = u32>) -> Result<Vec<(u32, Offloa
         }
     }
     Ok(found)
+}
+
+/// The offloads in the way that are on, by device.
+pub fn in_the_way(devices: impl Iterator<Item = u32>) -> Result<Vec<(u32, Offload)>, Error> {
+    let found = features(devices)?.into_iter();
+    Ok(found.filter_map(|(device, name)| Some((device, Offload::by_feature(&name)?))).collect())
+}
+
+/// Whether a device takes packets whose checksum it is to finish (`ethtool -K DEVICE tx on`).
+pub fn finishes_checksums(device: u32) -> Result<bool, Error> {
+    Ok(features(std::iter::once(device))?.iter().any(|(_, name)| name.starts_with("tx-checksum-ip")))
 }
 
 #[cfg(test)]
@@ -93,8 +105,12 @@ mod tests {
             decode(Message { kind: 0x20, flags: 0, payload: &payload })
         };
         let both: &[&[u8]] = &[b"rx-gro\0", b"rx-vlan-hw-parse\0", b"rx-lro\0", b"rx-lro-x\0"];
-        assert_eq!(told(FEATURES_ACTIVE, both), [Offload::RxVlan, Offload::Lro]);
-        assert_eq!(told(2, both), [], "what the hardware could do");
-        assert_eq!(told(FEATURES_ACTIVE, &[]), []);
+        let harmful = |names: Vec<String>| -> Vec<_> {
+            names.iter().filter_map(|name| Offload::by_feature(name)).collect()
+        };
+        assert_eq!(told(FEATURES_ACTIVE, both), ["rx-gro", "rx-vlan-hw-parse", "rx-lro", "rx-lro-x"]);
+        assert_eq!(harmful(told(FEATURES_ACTIVE, both)), [Offload::RxVlan, Offload::Lro]);
+        assert!(told(2, both).is_empty(), "what the hardware could do");
+        assert!(told(FEATURES_ACTIVE, &[]).is_empty());
     }
 }

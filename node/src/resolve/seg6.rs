@@ -211,8 +211,10 @@ impl Resolver<'_> {
         if next_hop.is_unspecified() {
             return Ok(Action::EndDx4 { adjacency: None });
         }
-        let Some((_, Decision::Path(path))) = self.route(self.v4, next_hop.into(), self.view4) else {
-            return Err(PassReason::Unsupported);
+        let path = match self.route(self.v4, next_hop.into(), self.view4) {
+            Some((_, Decision::Path(path))) => path,
+            Some((_, Decision::Host(..))) => return Err(PassReason::OnLink),
+            _ => return Err(PassReason::Unsupported),
         };
         let path = self.view4.paths.get(path).filter(|path| path.kind == kind::UNICAST);
         let path = path.ok_or(PassReason::Unsupported)?;
@@ -222,6 +224,7 @@ impl Resolver<'_> {
                 Hop { encap: None, gateway: Some(gateway), ifindex, .. } => {
                     self.adjacency(family::INET, *ifindex, *gateway, path.mtu)
                 }
+                Hop { encap: None, gateway: None, .. } => Err(PassReason::OnLink),
                 _ => Err(PassReason::Unsupported),
             };
             (hop.weight, adjacency.map(|adjacency| Action::EndDx4 { adjacency: Some(adjacency) }))
