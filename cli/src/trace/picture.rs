@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use trieline_lab::curve::{self, Curve, Marks, Point, Stroke, Words};
-use trieline_trace::{Stage, Summary};
+use trieline_trace::{Part, Stage, Summary};
 
 use super::report::{c_point, stage_name};
 
@@ -31,8 +31,9 @@ pub fn write(path: &Path, summary: &Summary, source: &str) -> Result<()> {
             stroke: Stroke::Plain,
         });
     }
+    let is_inside = summary.stages().all(|(stage, _)| stage.part == Part::Inside);
     let words = Words {
-        title: "T2: from the receive to C",
+        title: if is_inside { "T2: from the receive to C" } else { "Times of messages, by stage" },
         x: "of the messages took at most so long",
         marks: Marks::Quantiles,
         y: "microseconds",
