@@ -6,6 +6,7 @@ mod files;
 mod following;
 mod hdr;
 mod intervals;
+mod join;
 mod live;
 mod otlp;
 mod outputs;
@@ -13,6 +14,7 @@ mod pcapng;
 mod perfetto;
 mod picture;
 mod place;
+mod records;
 mod report;
 mod rows;
 mod threads;
@@ -32,6 +34,7 @@ use args::TraceCommand;
 use following::Following;
 use intervals::Now;
 use outputs::{About, Outputs};
+use records::RecordWriter;
 use report::Report;
 
 /// How often records are read; a ring holds many times what comes meanwhile.
@@ -41,6 +44,7 @@ const POLL: Duration = Duration::from_millis(2);
 pub fn run(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     match &args.command {
         Some(TraceCommand::Calibrate(what)) => calibrate::run(&what.options()?, output),
+        Some(TraceCommand::Join(args)) => join::run(args, output),
         None => trace(args, output),
     }
 }
@@ -52,16 +56,18 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         options.filter.processes = vec![std::process::id()];
         options.filter.descendants = true;
     }
-    options.filter.check()?;
+    options.stages |= args.records.is_some();
+    options.check_filter()?;
     let cost =
         if args.no_cost { Err("not measured (--no-cost)".to_owned()) } else { measure_cost(&options)? };
     let about = About { cost: &cost, id: options.id, json: output.json, has_command: !args.child.is_empty() };
     let mut outputs = Outputs::open(&args.outputs, &about)?;
+    let records = args.records.as_deref().map(RecordWriter::create).transpose()?;
     let interrupt = interrupt_flag()?;
     let mut tracer = Tracer::start(&options)?;
     let mut child = args.child.split_first().map(|(program, rest)| start(program, rest)).transpose()?;
 
-    let mut following = Following::new(&options, tracer.at_queue());
+    let mut following = Following::new(&options, tracer.at_queue(), records)?;
     let started = Instant::now();
     let enough = args.count.unwrap_or(u64::MAX);
     while outputs.messages() < enough && !outputs.has_failed() && !interrupt.load(Ordering::Relaxed) {
@@ -81,7 +87,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         sleep(POLL);
     }
     tracer.stop_events(|event| following.take(&event, |message| outputs.take(&message)));
-    following.finish(|message| outputs.take(&message));
+    following.finish(tracer.seen(), |message| outputs.take(&message))?;
     let elapsed = started.elapsed();
     if let Some(child) = &mut child {
         end(child)?;

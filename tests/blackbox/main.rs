@@ -31,5 +31,6 @@ mod table;
 mod tenant;
 mod told;
 mod trace;
+mod trace_join;
 mod vlan;
 mod vrf;

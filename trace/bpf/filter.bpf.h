@@ -55,6 +55,8 @@ static __always_inline bool tr_is_wanted(struct task_struct *task)
 {
 	if (tr_is_client(task))
 		return true;
+	if (config.clients_only)
+		return false;
 	if (config.tgids && !tr_is_named(task->tgid) && !(config.descendants && tr_descends(task)))
 		return false;
 	if (config.comm[0] && !tr_is_called(task, config.comm))

@@ -124,6 +124,7 @@ struct tr_config {
 	__u32 stages;	      /* note positions in streams, and who sockets are */
 	__u64 client_comm[2]; /* name of a client; zeros: none by a name */
 	__u32 clients;	      /* how many of `client` are set */
+	__u32 clients_only;   /* nobody else is traced */
 	__u32 client[TR_TGIDS_MAX];
 	__u32 histogram; /* count into histograms instead of noting records */
 	__u32 sent_udp;	 /* note UDP when sent as well: where there is no hook at the device queue */

@@ -87,9 +87,14 @@ fn mounted(mounts: &str) -> Option<PathBuf> {
 }
 
 impl Filter {
+    /// Whether it names nothing.
+    pub(crate) fn is_open(&self) -> bool {
+        self.processes.is_empty() && self.comm.is_none() && self.cgroup.is_none() && self.port.is_none()
+    }
+
     /// Refuses what would trace nothing.
     pub fn check(&self) -> Result<()> {
-        if self.processes.is_empty() && self.comm.is_none() && self.cgroup.is_none() && self.port.is_none() {
+        if self.is_open() {
             return Err(Error::Argument(
                 "nothing to trace: expected a process, a name, a cgroup or a port".into(),
             ));

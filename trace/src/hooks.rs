@@ -174,6 +174,16 @@ impl Options {
         if self.id.is_some() || self.decode.is_some() { By::Id } else { By::Thread }
     }
 
+    /// Whether only clients are followed: of two hosts, on that of the sender or the receiver.
+    pub(crate) fn is_clients_only(&self) -> bool {
+        self.filter.is_open() && !self.clients.is_empty()
+    }
+
+    /// Refuses what would trace nothing.
+    pub fn check_filter(&self) -> Result<()> {
+        if self.is_clients_only() { Ok(()) } else { self.filter.check() }
+    }
+
     /// Refuses what no hook can do.
     pub(crate) fn check(&self) -> Result<()> {
         let wrong = |text: String| Err(Error::Argument(text));

@@ -154,6 +154,7 @@ pub(crate) fn config(options: &Options, sent_udp: bool) -> Vec<u8> {
         }
     }
     set!(clients, clients);
+    set!(clients_only, u32::from(options.is_clients_only()));
     set!(histogram, u32::from(options.histogram));
     set!(sent_udp, u32::from(sent_udp));
     bytes

@@ -78,6 +78,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 5] = [Kind::Message, Kind::Publish, Kind::Request, Kind::Response, Kind::Control];
+
     /// The name in outputs.
     pub fn name(self) -> &'static str {
         ["message", "publish", "request", "response", "control"][self as usize]

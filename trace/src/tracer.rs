@@ -40,7 +40,7 @@ pub struct Seen {
 impl Tracer {
     /// Attaches the hooks.
     pub fn start(options: &Options) -> Result<Tracer> {
-        options.filter.check()?;
+        options.check_filter()?;
         Tracer::attach(options)
     }
 

@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use trieline_trace::{Cgroup, Client, Decode, Filter, Leaves, MessageId, Options, Rung, Transport};
 
-use super::{outputs::OutputArgs, place};
+use super::{join::JoinArgs, outputs::OutputArgs, place};
 
 /// Records of a ring, unless told: 2.5 MiB a CPU; where bytes are captured, fewer, as each is larger.
 const SLOTS: u32 = 1 << 16;
@@ -34,6 +34,9 @@ pub struct TraceArgs {
     /// End after so many messages
     #[arg(long, value_name = "N", conflicts_with = "histogram")]
     pub count: Option<u64>,
+    /// Write what the hooks note, with who sockets are, for `trieline trace join`
+    #[arg(long, value_name = "FILE", conflicts_with = "histogram")]
+    pub records: Option<PathBuf>,
     /// Fail when records were lost
     #[arg(long)]
     pub strict: bool,
@@ -50,7 +53,8 @@ pub struct TraceArgs {
 #[derive(Subcommand, Debug)]
 pub enum TraceCommand {
     /// Measure what the tracer costs here: a message of a traced process, and of any other
-    Calibrate(What),
+    Calibrate(Box<What>),
+    Join(JoinArgs),
 }
 
 /// What is traced, and how.

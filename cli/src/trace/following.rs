@@ -1,6 +1,8 @@
 //! What a trace makes of its events: messages in processes, and their ways between them.
 
-use trieline_trace::{Event, HopCounts, Hops, Joiner, Message, Options, Summary};
+use trieline_trace::{Event, HopCounts, Hops, Joiner, Message, Options, Seen, Summary};
+
+use super::records::RecordWriter;
 
 /// Sends and receives of a stream that wait for their other end.
 const WAITING: usize = 4096;
@@ -9,13 +11,21 @@ const WAITING: usize = 4096;
 pub struct Following {
     joiner: Joiner,
     ways: Option<(Hops, Summary)>,
+    records: Option<RecordWriter>,
 }
 
 impl Following {
-    /// For a trace with these options.
-    pub fn new(options: &Options, at_queue: bool) -> Following {
-        let ways = options.stages.then(|| (Hops::new(WAITING), Summary::default()));
-        Following { joiner: Joiner::new(options.by(), at_queue), ways }
+    /// For a trace with these options, which is on; what hooks note goes to `records`, too.
+    pub fn new(
+        options: &Options,
+        at_queue: bool,
+        mut records: Option<RecordWriter>,
+    ) -> anyhow::Result<Following> {
+        if let Some(records) = &mut records {
+            records.begin(options.by(), at_queue)?;
+        }
+        let ways = (!options.clients.is_empty()).then(|| (Hops::new(WAITING), Summary::default()));
+        Ok(Following { joiner: Joiner::new(options.by(), at_queue), ways, records })
     }
 
     /// The next event; whole messages go to `each`.
@@ -23,17 +33,21 @@ impl Following {
         if let Some((hops, summary)) = &mut self.ways {
             hops.take(0, event, |hop| summary.add_hop(&hop));
         }
+        if let Some(records) = &mut self.records {
+            records.take(event);
+        }
         if let Event::Record(record) = event {
             self.joiner.take(*record, each);
         }
     }
 
     /// There are no more.
-    pub fn finish(&mut self, each: impl FnMut(Message)) {
+    pub fn finish(&mut self, seen: Seen, each: impl FnMut(Message)) -> anyhow::Result<()> {
         self.joiner.finish(each);
         if let Some((hops, _)) = &mut self.ways {
             hops.finish();
         }
+        self.records.take().map_or(Ok(()), |records| records.finish(seen))
     }
 
     /// What became of the records.

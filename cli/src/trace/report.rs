@@ -59,7 +59,7 @@ impl Report<'_> {
             let _ = writeln!(text, "no message was seen in {seconds:.1} s");
         } else {
             let _ = writeln!(text, "\nT2, from the receive to C, microseconds:");
-            text.push_str(&aligned(&self.table(), 3));
+            text.push_str(&table(&self.stages()));
             let by = if self.by == By::Id { "id" } else { "thread" };
             let _ = writeln!(
                 text,
@@ -114,23 +114,6 @@ impl Report<'_> {
         text
     }
 
-    fn table(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![["stage", "from", "to", "sent", "messages"].map(String::from).to_vec()];
-        rows[0].extend(QUANTILES.map(|(name, _)| name.to_owned()));
-        rows[0].push("max".into());
-        for (stage, histogram) in self.stages() {
-            let to =
-                if stage.is_reply { format!("{} (same socket)", stage.to) } else { stage.to.to_string() };
-            let part = stage.part.name().to_owned();
-            let mut row =
-                vec![part, stage.from.to_string(), to, c_point(stage).into(), histogram.len().to_string()];
-            row.extend(QUANTILES.map(|(_, quantile)| micros(histogram.value_at_quantile(quantile))));
-            row.push(micros(histogram.max()));
-            rows.push(row);
-        }
-        rows
-    }
-
     /// All times, in the order of a message's way.
     fn stages(&self) -> Vec<(&Stage, &Histogram<u64>)> {
         let ways = self.ways.iter().flat_map(|(ways, _)| ways.stages());
@@ -171,10 +154,7 @@ impl Report<'_> {
             "malformed": self.decoded.malformed,
             "unseen": self.decoded.unseen,
             "unreadable": counts.unreadable,
-            "ways": self.ways.map(|(_, counts)| json!({
-                "matched": counts.matched, "unmatched": counts.unmatched, "ambiguous": counts.ambiguous,
-                "unknown": counts.unknown, "without_id": counts.without_id,
-            })),
+            "ways": self.ways.map(|(_, counts)| ways_json(counts)),
             "lost": self.seen.lost,
             "missed": self.seen.missed,
             "late": self.seen.late,
@@ -223,4 +203,28 @@ pub fn unmatched(counts: &Counts) -> u64 {
 /// Which point is C.
 pub fn c_point(stage: &Stage) -> &'static str {
     if stage.at_queue { "queued" } else { "sent" }
+}
+
+/// Times by stage, for people.
+pub fn table(stages: &[(&Stage, &Histogram<u64>)]) -> String {
+    let mut rows = vec![["stage", "from", "to", "sent", "messages"].map(String::from).to_vec()];
+    rows[0].extend(QUANTILES.map(|(name, _)| name.to_owned()));
+    rows[0].push("max".into());
+    for (stage, times) in stages {
+        let to = if stage.is_reply { format!("{} (same socket)", stage.to) } else { stage.to.to_string() };
+        let part = stage.part.name().to_owned();
+        let mut row = vec![part, stage.from.to_string(), to, c_point(stage).into(), times.len().to_string()];
+        row.extend(QUANTILES.map(|(_, quantile)| micros(times.value_at_quantile(quantile))));
+        row.push(micros(times.max()));
+        rows.push(row);
+    }
+    aligned(&rows, 4)
+}
+
+/// What became of the ways between processes, in JSON.
+pub fn ways_json(counts: HopCounts) -> Value {
+    json!({
+        "matched": counts.matched, "unmatched": counts.unmatched, "ambiguous": counts.ambiguous,
+        "unknown": counts.unknown, "without_id": counts.without_id,
+    })
 }

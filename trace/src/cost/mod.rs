@@ -94,7 +94,11 @@ impl Cost {
 /// Measures the cost of a trace with these options, on a thread of its own.
 pub fn calibrate(options: &Options, effort: Effort) -> Result<Cost> {
     // Bytes are captured, but these messages are nobody's protocol, and this process is no client.
-    let options = Options { decode: None, clients: Vec::new(), ..options.clone() };
+    let mut own = Options { decode: None, clients: Vec::new(), ..options.clone() };
+    if options.is_clients_only() {
+        own.filter.processes.push(NOBODY);
+    }
+    let options = own;
     thread::spawn(move || measure(options, effort))
         .join()
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))

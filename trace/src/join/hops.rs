@@ -55,7 +55,8 @@ pub struct HopCounts {
 /// A stream by its ends, from the sender to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stream {
-    Internet(SocketAddr, SocketAddr),
+    /// Loopback addresses are those of one host: which.
+    Internet(SocketAddr, SocketAddr, Option<u8>),
     Unix(u64, u64),
 }
 
@@ -99,7 +100,8 @@ impl Hops {
             Event::Socket(socket) => {
                 if let Some(old) = self.sockets.insert((host, socket.number), *socket) {
                     for is_sent in [false, true] {
-                        let gone = stream(&old, is_sent).and_then(|stream| self.streams.remove(&stream));
+                        let gone =
+                            stream(host, &old, is_sent).and_then(|stream| self.streams.remove(&stream));
                         self.counts.unmatched += gone.map_or(0, |ways| ways.left());
                     }
                 }
@@ -112,7 +114,7 @@ impl Hops {
     fn by_position(&mut self, host: u8, record: Record, mut each: impl FnMut(Hop)) {
         let is_sent = record.point != Point::Received;
         let place = (host, record.socket);
-        let known = self.sockets.get(&place).and_then(|socket| stream(socket, is_sent));
+        let known = self.sockets.get(&place).and_then(|socket| stream(host, socket, is_sent));
         let Some(stream) = known else {
             self.counts.unknown += 1;
             return;
@@ -192,11 +194,14 @@ impl Ways {
     }
 }
 
-/// The stream that a socket sends into, or receives from.
-fn stream(socket: &Socket, is_sent: bool) -> Option<Stream> {
+/// The stream that a host's socket sends into, or receives from.
+fn stream(host: u8, socket: &Socket, is_sent: bool) -> Option<Stream> {
     Some(match (socket.ends, is_sent) {
-        (Ends::Internet { local, remote }, true) => Stream::Internet(local, remote),
-        (Ends::Internet { local, remote }, false) => Stream::Internet(remote, local),
+        (Ends::Internet { local, remote }, _) => {
+            let host = local.ip().is_loopback().then_some(host);
+            let (from, to) = if is_sent { (local, remote) } else { (remote, local) };
+            Stream::Internet(from, to, host)
+        }
         (Ends::Unix(peer), true) => Stream::Unix(socket.number, peer?),
         (Ends::Unix(peer), false) => Stream::Unix(peer?, socket.number),
     })
@@ -209,7 +214,7 @@ mod tests {
     use crate::record::Flags;
 
     fn socket(number: u64, local: u16, remote: u16) -> Event {
-        let end = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let end = |port| SocketAddr::from(([192, 0, 2, 1], port));
         let ends = Ends::Internet { local: end(local), remote: end(remote) };
         Event::Socket(Socket { number, transport: Transport::Tcp, ends })
     }
@@ -257,6 +262,22 @@ mod tests {
         for events in [[sender, receiver].concat(), [receiver, sender].concat()] {
             assert_eq!(hops(&mut Hops::new(100), &events), [(5_000, 7)]);
         }
+    }
+
+    #[test]
+    fn loopback_addresses_are_a_hosts_own() {
+        let end = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let socket = |number, local, remote| {
+            let ends = Ends::Internet { local: end(local), remote: end(remote) };
+            Event::Socket(Socket { number, transport: Transport::Tcp, ends })
+        };
+        let events = [
+            (0, socket(1, 10, 20)),
+            (1, socket(2, 20, 10)),
+            (0, at(Point::Queued, 1, 10, 5)),
+            (1, at(Point::Received, 2, 10, 7)),
+        ];
+        assert_eq!(hops(&mut Hops::new(100), &events), []);
     }
 
     #[test]

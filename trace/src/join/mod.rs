@@ -4,11 +4,15 @@
 
 mod by_id;
 mod by_thread;
+mod clocks;
 mod hops;
+
+use std::ops::AddAssign;
 
 use crate::record::{Kind, Point, Record, Transport};
 use by_id::Ids;
 use by_thread::Threads;
+pub use clocks::{Offset, offsets};
 pub use hops::{Hop, HopCounts, Hops};
 
 /// What makes two records the same message.
@@ -72,6 +76,24 @@ pub struct Counts {
     pub control: u64,
     /// With ids: messages whose bytes the hook could not see.
     pub unreadable: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, more: Counts) {
+        self.received += more.received;
+        self.sent += more.sent;
+        self.matched += more.matched;
+        self.pieces += more.pieces;
+        self.copies += more.copies;
+        self.ambiguous += more.ambiguous;
+        self.unanswered += more.unanswered;
+        self.unasked += more.unasked;
+        self.queued_later += more.queued_later;
+        self.short += more.short;
+        self.absent += more.absent;
+        self.control += more.control;
+        self.unreadable += more.unreadable;
+    }
 }
 
 /// Joins records that come in the order of time.

@@ -1,0 +1,171 @@
+//! `trieline trace join`: what hooks noted on several hosts, put together; their clocks are compared by the messages themselves.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Args;
+use serde_json::{Value, json};
+use trieline_trace::{Counts, Event, Hop, HopCounts, Hops, Joiner, Offset, Summary, offsets};
+
+use super::records::RecordFile;
+use super::report;
+use crate::output::Output;
+
+/// Join files of `trieline trace --records` from several hosts: the ways between them, by their streams
+#[derive(Args, Debug)]
+pub struct JoinArgs {
+    /// Files, one of each trace; times are given by the clock of the first one's host
+    #[arg(value_name = "FILE", num_args = 1.., required = true)]
+    files: Vec<PathBuf>,
+}
+
+/// What was put together.
+struct Joined {
+    files: Vec<RecordFile>,
+    /// Of each file's host.
+    clocks: Vec<Option<Offset>>,
+    summary: Summary,
+    counts: Counts,
+    ways: HopCounts,
+    /// Ways between hosts whose clocks could not be compared.
+    untimed: u64,
+}
+
+/// Runs `trieline trace join`.
+pub fn run(args: &JoinArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    if args.files.len() > usize::from(u8::MAX) {
+        bail!("{} files: expected at most {}", args.files.len(), u8::MAX);
+    }
+    let files = args.files.iter().map(|path| RecordFile::read(path)).collect::<anyhow::Result<_>>()?;
+    let joined = join(files)?;
+    if output.json {
+        output.document(&joined.json())?
+    } else {
+        output.text(&joined.text(output))?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn join(files: Vec<RecordFile>) -> anyhow::Result<Joined> {
+    let mut hops = Hops::new(usize::MAX);
+    let mut summary = Summary::default();
+    let (mut ways, mut counts) = (Vec::new(), Counts::default());
+    for (host, file) in files.iter().enumerate() {
+        let mut joiner = Joiner::new(file.trace.by(), file.trace.at_queue);
+        for event in &file.events {
+            hops.take(host as u8, event, |hop| ways.push(hop));
+            if let Event::Record(record) = event {
+                joiner.take(*record, |message| summary.add(&message));
+            }
+        }
+        joiner.finish(|message| summary.add(&message));
+        counts += joiner.counts();
+    }
+    hops.finish();
+    let hosts: Vec<_> = files.iter().map(|file| (&file.trace.machine, &file.trace.boot)).collect();
+    let clocks = offsets(&hosts, &ways);
+    for (file, clock) in files.iter().zip(&clocks) {
+        if clock.is_some_and(|clock| clock.bound_ns < 0) {
+            bail!(
+                "{}: its clock and that of {} ran at different speeds, by more than messages took: expected traces of a shorter time",
+                file.path.display(),
+                files[0].path.display()
+            );
+        }
+    }
+    let mut untimed = 0;
+    for way in ways {
+        match corrected(way, &clocks) {
+            Some(way) => summary.add_hop(&way),
+            None => untimed += 1,
+        }
+    }
+    Ok(Joined { files, clocks, summary, counts, ways: hops.counts(), untimed })
+}
+
+/// A way with both its times by the first host's clock.
+fn corrected(way: Hop, clocks: &[Option<Offset>]) -> Option<Hop> {
+    let [from, to] = [way.hosts.0, way.hosts.1].map(|host| clocks[usize::from(host)]);
+    let by_first = |time_ns: u64, clock: Offset| time_ns.saturating_add_signed(-clock.ns);
+    if way.hosts.0 == way.hosts.1 {
+        return Some(way);
+    }
+    let (mut sent, mut received) = (way.sent, way.received);
+    sent.time_ns = by_first(sent.time_ns, from?);
+    received.time_ns = by_first(received.time_ns, to?);
+    Some(Hop { sent, received, ..way })
+}
+
+impl Joined {
+    fn text(&self, output: &Output) -> String {
+        let mut text = String::new();
+        for (file, clock) in self.files.iter().zip(&self.clocks) {
+            let clock = match clock {
+                Some(Offset { ns: 0, bound_ns: 0 }) => "the clock that times are given by".to_owned(),
+                Some(Offset { ns, bound_ns }) => {
+                    format!("its clock is {ns} ns ahead, right to {bound_ns} ns")
+                }
+                None => "its clock is not known: no messages went both ways".to_owned(),
+            };
+            text += &format!("{}: {} events; {clock}\n", file.path.display(), file.events.len());
+            match file.end {
+                None => text += &(output.bad("       it has no end: the trace was cut off") + "\n"),
+                Some(end) if end.lost + end.missed + end.late > 0 => {
+                    let missed = format!(
+                        "       {} records lost, {} events missed, {} late",
+                        end.lost, end.missed, end.late
+                    );
+                    text += &(output.bad(&missed) + "\n");
+                }
+                Some(_) => {}
+            }
+        }
+        let stages: Vec<_> = self.summary.stages().collect();
+        text += "\nmicroseconds:\n";
+        text += &report::table(&stages);
+        let Counts { received, sent, matched, ambiguous, unanswered, unasked, copies, .. } = self.counts;
+        text += &format!(
+            "\n{received} received, {sent} sent, {matched} matched inside; {ambiguous} ambiguous, {unanswered} unanswered, {unasked} unasked, \
+             {copies} copies\n"
+        );
+        let HopCounts { matched, unmatched, unknown, ambiguous, without_id } = self.ways;
+        text += &format!(
+            "between processes: {matched} matched, {unmatched} unmatched, {ambiguous} ambiguous, {unknown} of sockets not known, {without_id} \
+             over UDP without an id, {} between hosts whose clocks could not be compared\n",
+            self.untimed
+        );
+        text
+    }
+
+    fn json(&self) -> Value {
+        let files: Vec<Value> = self
+            .files
+            .iter()
+            .zip(&self.clocks)
+            .map(|(file, clock)| {
+                json!({
+                    "file": file.path, "machine": file.trace.machine, "events": file.events.len(),
+                    "offset_ns": clock.map(|clock| clock.ns), "offset_bound_ns": clock.map(|clock| clock.bound_ns),
+                    "lost": file.end.map(|end| end.lost), "missed": file.end.map(|end| end.missed),
+                    "late": file.end.map(|end| end.late),
+                })
+            })
+            .collect();
+        let stages: Vec<Value> =
+            self.summary.stages().map(|(stage, times)| report::stage_json(stage, times)).collect();
+        json!({
+            "files": files,
+            "stages": stages,
+            "received": self.counts.received,
+            "sent": self.counts.sent,
+            "matched": self.counts.matched,
+            "ambiguous": self.counts.ambiguous,
+            "unanswered": self.counts.unanswered,
+            "unasked": self.counts.unasked,
+            "copies": self.counts.copies,
+            "ways": report::ways_json(self.ways),
+            "untimed": self.untimed,
+        })
+    }
+}

@@ -1,0 +1,90 @@
+//! How far the clocks of hosts are apart, from messages that went both ways between them.
+//!
+//! Each way shows its delay and the difference of the clocks in one number, positive one way and negative the other (NTP, RFC 5905
+//! section 8, here with the quickest message of each way as in Cristian's algorithm). Both delays are above zero, so half their
+//! sum bounds the error.
+
+use super::Hop;
+
+/// A host's clock, compared with the first host's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offset {
+    /// How far it is ahead, nanoseconds.
+    pub ns: i64,
+    /// It is wrong by no more than this; below zero the clocks ran at different speeds, and nothing is known.
+    pub bound_ns: i64,
+}
+
+/// The clocks of all hosts; `None`: no messages went both ways between it and one whose clock is known. `clocks`: of each host,
+/// what is the same in those that have one clock.
+pub fn offsets<C: PartialEq>(clocks: &[C], hops: &[Hop]) -> Vec<Option<Offset>> {
+    let mut known = vec![None; clocks.len()];
+    if let Some(first) = known.first_mut() {
+        *first = Some(Offset { ns: 0, bound_ns: 0 });
+    }
+    // A way over more hosts than one adds their bounds; each round may find a better one.
+    for _ in 1..clocks.len() {
+        for from in 0..clocks.len() {
+            for to in 0..clocks.len() {
+                let Some(base): Option<Offset> = known[from] else { continue };
+                let apart = if clocks[from] == clocks[to] {
+                    Some(Offset { ns: 0, bound_ns: 0 })
+                } else {
+                    between(from, to, hops)
+                };
+                if let Some(apart) = apart {
+                    let found = Offset { ns: base.ns + apart.ns, bound_ns: base.bound_ns + apart.bound_ns };
+                    if known[to].is_none_or(|old| found.bound_ns < old.bound_ns) && to != 0 {
+                        known[to] = Some(found);
+                    }
+                }
+            }
+        }
+    }
+    known
+}
+
+/// How far the second host's clock is ahead of the first's.
+fn between(first: usize, second: usize, hops: &[Hop]) -> Option<Offset> {
+    let quickest = |from: usize, to: usize| {
+        let ways = hops.iter().filter(|hop| hop.hosts == (from as u8, to as u8));
+        ways.map(|hop| hop.received.time_ns.wrapping_sub(hop.sent.time_ns) as i64).min()
+    };
+    let (there, back) = quickest(first, second).zip(quickest(second, first))?;
+    Some(Offset { ns: (there - back) / 2, bound_ns: (there + back) / 2 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::join::tests::record;
+    use crate::record::{Point, Transport};
+
+    fn hop(hosts: (u8, u8), sent: u64, received: u64) -> Hop {
+        let at = |point, time| record(point, Transport::Tcp, 1, 1, time);
+        Hop { sent: at(Point::Queued, sent), received: at(Point::Received, received), hosts }
+    }
+
+    #[test]
+    fn the_quickest_way_each_way_tells() {
+        // The second clock is 1000 ahead; delays are 30 and 40 at best.
+        let hops = [
+            hop((0, 1), 100, 100 + 1000 + 90),
+            hop((0, 1), 200, 200 + 1000 + 30),
+            hop((1, 0), 1300, 1300 - 1000 + 40),
+            hop((1, 0), 1500, 1500 - 1000 + 400),
+        ];
+        let known = offsets(&["a", "b"], &hops);
+        assert_eq!(known[1], Some(Offset { ns: 995, bound_ns: 35 }));
+        assert_eq!(offsets(&["a", "b"], &hops[..2]), [known[0], None], "one way only");
+        assert_eq!(offsets(&["a", "a"], &[])[1], Some(Offset { ns: 0, bound_ns: 0 }));
+    }
+
+    #[test]
+    fn clocks_are_known_over_other_hosts() {
+        let hops = [hop((0, 1), 0, 510), hop((1, 0), 500, 10), hop((1, 2), 500, 205), hop((2, 1), 200, 505)];
+        let known = offsets(&[0, 1, 2, 2, 4], &hops);
+        assert_eq!(known[2], Some(Offset { ns: 200, bound_ns: 15 }));
+        assert_eq!((known[3], known[4]), (known[2], None));
+    }
+}
