@@ -55,6 +55,7 @@ pub fn run(args: &DemoArgs, output: &Output) -> anyhow::Result<ExitCode> {
         seed: args.seed,
         command: command_line(),
         product: Some(Product::beside_me()?),
+        filters: Vec::new(),
         rounds: Some(3),
         frames: Some(500_000),
     };
@@ -143,7 +144,8 @@ fn story(outcome: &forward::Outcome) -> String {
 
 fn words(row: &Row) -> &'static str {
     match row.path {
-        "ipv4" => "IPv4",
+        "ipv4" => "IPv4, one route",
+        "ipv4-full" => "IPv4",
         "ipv6" => "IPv6",
         "decap" => "SRv6 End.DX4",
         "encap" => "SRv6 H.Encaps",

@@ -324,14 +324,14 @@ fn structures_table(outcome: &structures::Outcome) -> String {
 }
 
 fn forward_options(args: &RunArgs, context: &Context) -> anyhow::Result<forward::Options> {
+    let data = trieline_lab::tables::source::data_directory(args.data.as_deref())?;
     let (table, tables) = match &args.table {
         Some(file) => (Some(file.clone()), Tables::read(file)?),
         // A quick run has no time to load a million routes into the kernel.
         None if args.quick && args.data.is_none() => (None, Tables::internet(80_000, 20_000, args.seed)),
         None => {
-            let directory = trieline_lab::tables::source::data_directory(args.data.as_deref())?;
-            let file = directory.as_ref().map(|d| d.join(trieline_lab::tables::source::BGP_FILE));
-            (file, map_tables::internet(directory.as_deref(), args.seed, context)?)
+            let file = data.as_ref().map(|d| d.join(trieline_lab::tables::source::BGP_FILE));
+            (file, map_tables::internet(data.as_deref(), args.seed, context)?)
         }
     };
     Ok(forward::Options {
@@ -341,6 +341,7 @@ fn forward_options(args: &RunArgs, context: &Context) -> anyhow::Result<forward:
         seed: args.seed,
         command: command_line(),
         product: Some(Product::beside_me()?),
+        filters: forward::hosts(data.as_deref(), args.seed)?,
         rounds: args.rounds,
         frames: None,
     })
@@ -432,9 +433,22 @@ fn show_text(
 /// Experiment forward for people.
 pub(crate) fn forward_table(outcome: &forward::Outcome) -> String {
     let mut rows = vec![
-        ["path", "plane", "bytes", "Mpps", "ns", "min", "max", "net", "ratio", "ratio tc", "delivered"]
-            .map(String::from)
-            .to_vec(),
+        [
+            "path",
+            "plane",
+            "bytes",
+            "Mpps",
+            "ns",
+            "min",
+            "max",
+            "net",
+            "ratio",
+            "ratio tc",
+            "share",
+            "delivered",
+        ]
+        .map(String::from)
+        .to_vec(),
     ];
     for row in &outcome.rows {
         let ratio = |ratio: Option<f64>| ratio.map(|r| format!("{r:.2}x")).unwrap_or_default();
@@ -449,6 +463,7 @@ pub(crate) fn forward_table(outcome: &forward::Outcome) -> String {
             format!("{:.1}", row.ns_net),
             ratio(row.ratio),
             ratio(row.ratio_tc),
+            row.share.zip(row.of).map(|(share, of)| format!("{share:.2} of {of}")).unwrap_or_default(),
             delivered(row),
         ]);
     }
@@ -457,7 +472,8 @@ pub(crate) fn forward_table(outcome: &forward::Outcome) -> String {
     let _ = writeln!(
         text,
         "\n{} IPv4 and {} IPv6 routes ({}), {} rounds of {} frames on one core; ns a frame with generator and sink,\n\
-         net without the generator; ratio: the kernel's ns over this ns, tc: against the kernel with a tc sink.",
+         net without the generator; ratio: the kernel's ns over this ns, tc: against the kernel with a tc sink;\n\
+         share: the rate as a share of another path's. decap-full is End.DX4 nh4 0.0.0.0: End.DT4 needs a VRF device.",
         p.routes4,
         p.routes6,
         source(p.source),

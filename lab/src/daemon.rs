@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     io::{BufRead, BufReader},
     os::unix::process::CommandExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex, PoisonError},
     thread::JoinHandle,
@@ -58,10 +58,18 @@ pub struct Daemon {
 const LOG_LINES: usize = 20;
 
 impl Daemon {
-    /// Starts `trielined -n NAMESPACE --dev …`.
-    pub fn start(product: &Product, namespace: &Netns, devices: &[&str]) -> Result<Daemon> {
+    /// Starts `trielined -n NAMESPACE --dev …`, with a configuration file if there is one.
+    pub fn start(
+        product: &Product,
+        namespace: &Netns,
+        devices: &[&str],
+        configuration: Option<&Path>,
+    ) -> Result<Daemon> {
         let mut command = Command::new(&product.trielined);
         command.args(["-n", namespace.name()]);
+        if let Some(file) = configuration {
+            command.arg("--config").arg(file);
+        }
         for device in devices {
             command.args(["--dev", device]);
         }

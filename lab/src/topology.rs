@@ -18,6 +18,8 @@ use crate::{
 
 /// Next hops behind n1.
 pub const GATEWAYS: u32 = 16;
+/// IPv4 prefix of one plain route.
+pub const PLAIN_PREFIX: (Ipv4Addr, u8) = (Ipv4Addr::new(203, 0, 113, 128), 25);
 /// IPv4 prefix whose route has `encap seg6 mode encap` with one segment.
 pub const ENCAP_PREFIX: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 0, 0), 16);
 /// With `mode encap.red`.
@@ -201,6 +203,7 @@ impl Topology {
         }
         // End.DX4 towards an on-link next hop would resolve the *inner destination*, so the next hop lies behind a gateway.
         lines.push(format!("route add 203.0.113.9/32 via {} dev n1", gateway4(0)));
+        lines.push(format!("route add {}/{} via {} dev n1", PLAIN_PREFIX.0, PLAIN_PREFIX.1, gateway4(1)));
         lines
             .push(format!("route add {DECAP_SID}/128 encap seg6local action End.DX4 nh4 203.0.113.9 dev n1"));
         lines.push(format!(

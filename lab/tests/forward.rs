@@ -138,13 +138,25 @@ fn a_small_run_loses_nothing_and_reports_every_path() {
         seed: 9,
         command: "test".into(),
         product: None,
+        filters: Vec::new(),
         rounds: Some(1),
         frames: Some(50_000),
     };
     let outcome = forward::run(&options, &Context { progress: &Quiet, interrupt: &interrupt }).unwrap();
     let rows: Vec<_> = outcome.rows.iter().map(|row| (row.path, row.plane)).collect();
     let mut expected = vec![("redirect", Plane::Xdp)];
-    for path in ["ipv4", "decap-full", "ipv6", "decap-dt6", "decap", "encap", "end", "encap-red", "encap-3"] {
+    for path in [
+        "ipv4-full",
+        "decap-full",
+        "ipv6",
+        "decap-dt6",
+        "ipv4",
+        "decap",
+        "encap",
+        "end",
+        "encap-red",
+        "encap-3",
+    ] {
         expected.extend([(path, Plane::Kernel), (path, Plane::KernelTcSink)]);
     }
     assert_eq!(rows, expected);
@@ -169,6 +181,7 @@ fn an_interrupted_run_leaves_nothing_behind() {
         seed: 1,
         command: "test".into(),
         product: None,
+        filters: Vec::new(),
         rounds: None,
         frames: None,
     };

@@ -14,7 +14,7 @@ use crate::{
     },
     topology::{
         DECAP_DT6_SID, DECAP_FULL_SID, DECAP_SID, ENCAP_3_PREFIX, ENCAP_PREFIX, ENCAP_RED_PREFIX, GATEWAYS,
-        Topology, gateway4, gateway6,
+        PLAIN_PREFIX, Topology, gateway4, gateway6,
     },
 };
 
@@ -22,8 +22,10 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Path {
-    /// IPv4 to random addresses inside the whole table.
+    /// IPv4 to random addresses of one route.
     Ipv4,
+    /// IPv4 to random addresses inside the whole table.
+    Ipv4Full,
     /// IPv6 likewise.
     Ipv6,
     /// End.DX4 with a next hop: the outer IPv6 and its SRH come off.
@@ -47,6 +49,7 @@ impl Path {
     pub fn name(self) -> &'static str {
         match self {
             Path::Ipv4 => "ipv4",
+            Path::Ipv4Full => "ipv4-full",
             Path::Ipv6 => "ipv6",
             Path::Decap => "decap",
             Path::DecapFull => "decap-full",
@@ -61,12 +64,21 @@ impl Path {
     /// The frames it takes.
     pub fn kind(self) -> Kind {
         match self {
-            Path::Ipv4 | Path::Encap | Path::EncapRed | Path::Encap3 => Kind::Ipv4,
+            Path::Ipv4 | Path::Ipv4Full | Path::Encap | Path::EncapRed | Path::Encap3 => Kind::Ipv4,
             Path::Ipv6 => Kind::Ipv6,
             Path::Decap => Kind::Srv6(DECAP_SID),
             Path::DecapFull => Kind::Srv6(DECAP_FULL_SID),
             Path::DecapDt6 => Kind::Srv6Ipv6(DECAP_DT6_SID),
             Path::End => Kind::Transit,
+        }
+    }
+
+    /// The path that does the same with fewer routes, or is a part of this one.
+    pub fn simpler(self) -> Option<Path> {
+        match self {
+            Path::Ipv4Full => Some(Path::Ipv4),
+            Path::DecapFull => Some(Path::Decap),
+            _ => None,
         }
     }
 }
@@ -84,7 +96,7 @@ pub fn generator(tables: &Tables, seed: u64) -> Result<(Generator, Vec<Path>)> {
         let hosts = random_hosts(&tables.v4, ADDRESSES, &mut random, forwardable4)
             .ok_or(Error::NoDestinations("IPv4"))?;
         let hosts = Destinations::V4(hosts.into_iter().map(Ipv4Addr::from).collect());
-        give(&hosts, &[Path::Ipv4, Path::DecapFull])?;
+        give(&hosts, &[Path::Ipv4Full, Path::DecapFull])?;
     }
     if !tables.v6.is_empty() {
         let hosts = random_hosts(&tables.v6, ADDRESSES, &mut random, forwardable6)
@@ -97,6 +109,7 @@ pub fn generator(tables: &Tables, seed: u64) -> Result<(Generator, Vec<Path>)> {
         let hosts = (0..ADDRESSES).map(|_| Ipv4Addr::from(u32::from(prefix) | random.bits() as u32 & free));
         Destinations::V4(hosts.collect())
     };
+    give(&inside(PLAIN_PREFIX), &[Path::Ipv4])?;
     // What comes out of the outer header goes to the next hop that End.DX4 names, whatever its destination; End does not look.
     give(&inside(ENCAP_PREFIX), &[Path::Decap, Path::Encap, Path::End])?;
     give(&inside(ENCAP_RED_PREFIX), &[Path::EncapRed])?;

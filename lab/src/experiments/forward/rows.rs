@@ -24,7 +24,7 @@ pub enum Plane {
 /// One path through one plane.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// `ipv4 ipv6 decap encap`, or `redirect`: the bare redirect.
+    /// Name of the path; `redirect`: the bare redirect; `unfiltered` and `filter…`: nodes that filter or do not.
     pub path: &'static str,
     /// `kernel kernel-tc-sink xdp`.
     pub plane: Plane,
@@ -52,6 +52,10 @@ pub struct Row {
     pub ratio_max: Option<f64>,
     /// Likewise against the kernel with the tc sink.
     pub ratio_tc: Option<f64>,
+    /// A path of XDP that this one is compared with.
+    pub of: Option<&'static str>,
+    /// This path's rate as a share of that one's: median of the rounds.
+    pub share: Option<f64>,
     /// Frames counted at the sink, all rounds: as many as `frames` when none was lost.
     pub delivered: u64,
     /// Frames sent, all rounds.
@@ -108,48 +112,86 @@ impl Series {
     }
 
     pub(super) fn rows(&self, routes: u64) -> Vec<Row> {
-        let ns = |turns: &[Turn]| turns.iter().map(|turn| turn.ns).collect::<Samples>();
         let mut rows = Vec::new();
-        let row =
-            |path, kind: Kind, plane, turns: &[Turn], generator: &Samples, kernel: &Samples, tc: &Samples| {
-                let own = ns(turns);
-                let (sent, delivered) = turns
-                    .iter()
-                    .fold((0, 0), |(sent, delivered), t| (sent + t.sent, delivered + t.delivered));
-                let net: Samples =
-                    turns.iter().zip(generator.values()).map(|(turn, gen_)| turn.ns - gen_).collect();
-                let ratio = own.ratio_of(kernel);
-                Row {
-                    path,
-                    plane,
-                    frame_bytes: kind.frame_bytes(),
-                    routes,
-                    mpps: rounded(1e3 / own.median(), 3),
-                    ns: rounded(own.median(), 1),
-                    ns_min: rounded(own.min(), 1),
-                    ns_max: rounded(own.max(), 1),
-                    ns_generator: rounded(generator.median(), 1),
-                    ns_net: rounded(net.median(), 1),
-                    ratio: Some(rounded(ratio.median(), 2)),
-                    ratio_min: Some(rounded(ratio.min(), 2)),
-                    ratio_max: Some(rounded(ratio.max(), 2)),
-                    ratio_tc: Some(rounded(own.ratio_of(tc).median(), 2)),
-                    delivered,
-                    frames: sent,
-                }
-            };
         for (p, path) in self.paths.iter().enumerate() {
             let (kernel, tc) = (ns(&self.turns[p][0]), ns(&self.turns[p][1]));
+            let generator = &self.generator[p];
             if p == 0 {
                 // The redirect does nothing but move frames: what it saves against the kernel's forwarding of the first path.
-                let turns = &self.redirect;
-                rows.push(row("redirect", Kind::Ipv4, Plane::Xdp, turns, &self.generator[p], &kernel, &tc));
+                let row = Row::new("redirect", Kind::Ipv4, Plane::Xdp, &self.redirect, generator);
+                rows.push(Row { routes, ..row.against(&ns(&self.redirect), &kernel, &tc) });
             }
-            for (q, plane) in self.planes.iter().enumerate() {
-                let turns = &self.turns[p][q];
-                rows.push(row(path.name(), path.kind(), *plane, turns, &self.generator[p], &kernel, &tc));
+            for (plane, turns) in self.planes.iter().zip(&self.turns[p]) {
+                let row = Row::new(path.name(), path.kind(), *plane, turns, generator);
+                let mut row = Row { routes, ..row.against(&ns(turns), &kernel, &tc) };
+                let simpler = path.simpler().and_then(|simpler| {
+                    Some((simpler, self.turns.get(self.paths.iter().position(|other| *other == simpler)?)?))
+                });
+                if let (Plane::Xdp, Some((simpler, by_plane))) = (plane, simpler)
+                    && let Some(other) = by_plane.last()
+                {
+                    row = row.share_of(simpler.name(), turns, other);
+                }
+                rows.push(row);
             }
         }
         rows
+    }
+}
+
+/// Nanoseconds of each turn.
+fn ns(turns: &[Turn]) -> Samples {
+    turns.iter().map(|turn| turn.ns).collect()
+}
+
+impl Row {
+    /// What the turns say by themselves.
+    pub(super) fn new(
+        path: &'static str,
+        kind: Kind,
+        plane: Plane,
+        turns: &[Turn],
+        generator: &Samples,
+    ) -> Row {
+        let own = ns(turns);
+        let net: Samples = turns.iter().zip(generator.values()).map(|(turn, gen_)| turn.ns - gen_).collect();
+        Row {
+            path,
+            plane,
+            frame_bytes: kind.frame_bytes(),
+            routes: 0,
+            mpps: rounded(1e3 / own.median(), 3),
+            ns: rounded(own.median(), 1),
+            ns_min: rounded(own.min(), 1),
+            ns_max: rounded(own.max(), 1),
+            ns_generator: rounded(generator.median(), 1),
+            ns_net: rounded(net.median(), 1),
+            ratio: None,
+            ratio_min: None,
+            ratio_max: None,
+            ratio_tc: None,
+            of: None,
+            share: None,
+            delivered: turns.iter().map(|turn| turn.delivered).sum(),
+            frames: turns.iter().map(|turn| turn.sent).sum(),
+        }
+    }
+
+    /// Set beside the kernel's turns.
+    fn against(self, own: &Samples, kernel: &Samples, tc: &Samples) -> Row {
+        let ratio = own.ratio_of(kernel);
+        Row {
+            ratio: Some(rounded(ratio.median(), 2)),
+            ratio_min: Some(rounded(ratio.min(), 2)),
+            ratio_max: Some(rounded(ratio.max(), 2)),
+            ratio_tc: Some(rounded(own.ratio_of(tc).median(), 2)),
+            ..self
+        }
+    }
+
+    /// Set beside another path's turns.
+    pub(super) fn share_of(self, path: &'static str, own: &[Turn], other: &[Turn]) -> Row {
+        let share = ns(own).ratio_of(&ns(other)).median();
+        Row { of: Some(path), share: Some(rounded(share, 3)), ..self }
     }
 }
