@@ -216,7 +216,7 @@ fn distributions_are_in_hdrhistograms_forms_and_in_a_picture() {
         intervals += 1;
     }
     assert_eq!(all.len(), matched);
-    assert!((3..=5).contains(&intervals), "{intervals}");
+    assert!((2..=5).contains(&intervals), "{intervals}");
     assert_eq!(all.max(), report["stages"][0]["max_ns"].as_u64().unwrap());
 
     let text = fs::read_to_string(text).unwrap();
@@ -231,7 +231,7 @@ fn distributions_are_in_hdrhistograms_forms_and_in_a_picture() {
     // As many live views as intervals; with -j they are JSON.
     let views: Vec<Value> =
         output.stderr.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
-    assert!((2..=4).contains(&views.len()), "{views:?}");
+    assert!((1..=4).contains(&views.len()), "{views:?}");
     let seen: u64 = views.iter().map(|view| view["messages"].as_u64().unwrap()).sum();
     assert_eq!(views.last().unwrap()["in_all"][0]["messages"], seen);
     assert!(views.iter().all(|view| view["lost"] == 0 && view["unmatched"].is_u64()), "{views:?}");
