@@ -44,6 +44,9 @@ TL_INLINE __u32 tl_extension_bytes(__u8 kind, __u8 length)
 	}
 }
 
+/* Whether a fragment header is that of another fragment than the first. */
+TL_INLINE int tl_later_fragment(const __u8 *head) { return head[2] || head[3] & 0xf8; }
+
 /* The port that stands at the same place in all protocols that have one. */
 TL_INLINE void tl_port_of(struct xdp_md *ctx, __u32 at, struct tl_packet *p)
 {
@@ -69,7 +72,7 @@ TL_INLINE void tl_upper6(struct xdp_md *ctx, __u32 at, __u8 kind, struct tl_pack
 		if (bpf_xdp_load_bytes(ctx, at, head, sizeof(head)))
 			return;
 		at += tl_extension_bytes(kind, head[1]);
-		if (kind == IPPROTO_FRAGMENT && (head[2] || head[3] & 0xf8)) {
+		if (kind == IPPROTO_FRAGMENT && tl_later_fragment(head)) {
 			p->protocol = head[0];
 			return;
 		}
@@ -101,16 +104,17 @@ TL_INLINE int tl_matches(const struct tl_filter *filter, const struct tl_packet 
 }
 
 /* What the filters of list `list` say of the packet whose IP header begins at `at`: a verdict, or TL_GO_ON.
- */
+ * Of a header that is not there a port's filters say nothing, while a function's let nothing by. */
 __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32 ipv6, __u32 list)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct tl_packet p = {.protocol = TL_ANY_PROTOCOL, .port = TL_NO_PORT, .ipv6 = ipv6};
 	volatile __u64 *word = bpf_map_lookup_elem(&filter_lists, &list);
+	const __u32 unread = list == TL_LIST_PORTS ? TL_GO_ON : TL_DROP_FUNCTION_HEADERS;
 	__u32 key, left, ports;
 
 	if (!word || at > TL_FILTER_REACH)
-		return TL_GO_ON;
+		return unread;
 	key = *word; /* one load: first and number belong together */
 	left = key >> 16 & 0xff;
 	ports = key & TL_LIST_UPPER;
@@ -119,7 +123,7 @@ __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32
 		const struct ipv6hdr *ip6 = data + at;
 
 		if ((void *)(ip6 + 1) > end)
-			return TL_GO_ON;
+			return unread;
 		p.destination[0] = TL_BE64(ip6->daddr.hi);
 		p.destination[1] = TL_BE64(ip6->daddr.lo);
 		p.source[0] = TL_BE64(ip6->saddr.hi);
@@ -130,7 +134,7 @@ __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32
 		const struct iphdr *ip = data + at;
 
 		if ((void *)(ip + 1) > end)
-			return TL_GO_ON;
+			return unread;
 		p.destination[1] = TL_BE32(ip->daddr);
 		p.source[1] = TL_BE32(ip->saddr);
 		p.protocol = ip->protocol;

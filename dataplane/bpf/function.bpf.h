@@ -4,7 +4,8 @@
  * its part. The packet inside is asked for by filters, the packet is sampled, or a program of the user's own
  * gets it (trieline/function.h).
  *
- * Only ports that know functions look for one, and only for packets to a SID.
+ * Only ports that know functions look for one, and only for packets whose route is a SID's, and for those
+ * that are passed to the kernel, which may have a SID for them whatever the reason.
  */
 #ifndef TRIELINE_FUNCTION_BPF_H
 #define TRIELINE_FUNCTION_BPF_H
@@ -24,18 +25,24 @@ __attribute__((noinline)) int tl_function_program(struct xdp_md *ctx, __u32 inde
 	return returned;
 }
 
-/* The filters' answer for the packet inside; that of an endpoint without one is to go on. */
+/*
+ * The filters' answer for the packet inside; that of an endpoint without one is to go on. Where the headers
+ * lead further than is looked, nothing goes on: the kernel would find the packet inside and ask no filter.
+ */
 TL_INLINE __u32 tl_function_filter(struct xdp_md *ctx, __u32 at, __u8 kind, __u32 list)
 {
 	__u8 head[4], i;
 
 	at += sizeof(struct ipv6hdr);
 	for (i = 0; i < TL_EXTENSIONS && tl_extension_bytes(kind, 0); i++) {
-		if (kind == IPPROTO_FRAGMENT || bpf_xdp_load_bytes(ctx, at, head, sizeof(head)))
-			return TL_GO_ON;
+		if (bpf_xdp_load_bytes(ctx, at, head, sizeof(head)) ||
+		    (kind == IPPROTO_FRAGMENT && tl_later_fragment(head)))
+			return TL_DROP_FUNCTION_HEADERS;
 		at += tl_extension_bytes(kind, head[1]);
 		kind = head[0];
 	}
+	if (tl_extension_bytes(kind, 0))
+		return TL_DROP_FUNCTION_HEADERS;
 	if (kind != IPPROTO_IPIP && kind != IPPROTO_IPV6)
 		return TL_GO_ON;
 	return tl_filter_at(ctx, at, kind == IPPROTO_IPV6, list);
@@ -73,7 +80,7 @@ __attribute__((noinline)) __u32 tl_function(struct xdp_md *ctx, __u32 at)
 	struct in6_addr sid;
 	__u8 kind;
 
-	if (at > TL_FILTER_REACH || (void *)(ip6 + 1) > end)
+	if (at > TL_FILTER_REACH || (void *)(ip6 + 1) > end || *(__u8 *)ip6 >> 4 != 6)
 		return TL_GO_ON;
 	sid = ip6->daddr;
 	kind = ip6->nexthdr;
@@ -93,6 +100,30 @@ __attribute__((noinline)) __u32 tl_function(struct xdp_md *ctx, __u32 at)
 	}
 }
 
+/* Likewise, and a program is called. */
+TL_INLINE __u32 tl_function_called(struct xdp_md *ctx, __u32 at)
+{
+	__u32 verdict = tl_function(ctx, at);
+
+	if (verdict & TL_FUNCTION_RUN)
+		verdict = tl_function_verdict(tl_function_program(ctx, verdict & ~TL_FUNCTION_RUN));
+	return verdict;
+}
+
+/*
+ * What becomes of a packet that the kernel would get, for the reason `verdict`: what is bound to its
+ * destination comes first, as the kernel has SIDs but no functions.
+ */
+TL_INLINE __u32 tl_function_passed(struct xdp_md *ctx, const struct tl_frame *f, __u32 verdict)
+{
+	__u32 said;
+
+	if (TL_LIKELY(!(f->port->flags & TL_PORT_FUNCTION)) || verdict >= TL_DROP_FIRST)
+		return verdict;
+	said = tl_function_called(ctx, f->l2);
+	return said == TL_GO_ON ? verdict : said;
+}
+
 /* The function of the packet's SID, if its port knows any. The packet is what a program made of it then: its
  * headers are read anew. */
 TL_INLINE __u32 tl_function_port(struct xdp_md *ctx, struct tl_frame *f)
@@ -101,9 +132,7 @@ TL_INLINE __u32 tl_function_port(struct xdp_md *ctx, struct tl_frame *f)
 
 	if (TL_LIKELY(!(f->port->flags & TL_PORT_FUNCTION)))
 		return TL_GO_ON;
-	verdict = tl_function(ctx, f->l2);
-	if (verdict & TL_FUNCTION_RUN)
-		verdict = tl_function_verdict(tl_function_program(ctx, verdict & ~TL_FUNCTION_RUN));
+	verdict = tl_function_called(ctx, f->l2);
 	if (verdict != TL_GO_ON)
 		return verdict;
 	l2 = f->l2;

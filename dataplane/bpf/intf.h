@@ -128,6 +128,7 @@ enum tl_verdict {
 	TL_DROP_FUNCTION_MISSING, /* it is gone */
 	TL_DROP_TENANT,		  /* only the kernel could do it, which does not know this tenant */
 	TL_DROP_ECN, /* decapsulation of congestion met by a packet that knows no ECN (RFC 6040 4.2) */
+	TL_DROP_FUNCTION_HEADERS, /* headers that hide what is inside from the filters bound to the SID */
 
 	TL_VERDICTS
 };

@@ -65,19 +65,19 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 	if (filtered != TL_GO_ON)
 		return filtered;
 	if (verdict != TL_GO_ON)
-		return verdict;
+		return tl_function_passed(ctx, f, verdict);
 	value = tl_route6(f->port->table6, &ip6->saddr, &ip6->daddr);
 	if (!value)
-		return TL_PASS_NO_ROUTE;
+		return tl_function_passed(ctx, f, TL_PASS_NO_ROUTE);
 	word = tl_ungrouped(ctx, f->l2, tl_action6(value, &ip6->saddr, &ip6->daddr));
 	if (tl_action_kind(word) == TL_ACTION_VERDICT)
-		return tl_action_verdict(word);
+		return tl_function_passed(ctx, f, tl_action_verdict(word));
 	if (TL_UNLIKELY(f->port->flags & TL_PORT_UNFINISHED) && tl_is_unfinished(ctx, f->l2))
-		return TL_PASS_UNFINISHED;
+		return tl_function_passed(ctx, f, TL_PASS_UNFINISHED);
 	if (tl_action_kind(word) > TL_ACTION_ENCAPS)
 		return tl_seg6(ctx, f, word);
 	if (tl_action_kind(word) == TL_ACTION_NONE)
-		return TL_PASS_NO_ACTION;
+		return tl_function_passed(ctx, f, TL_PASS_NO_ACTION);
 	adj = tl_action_adjacency(word);
 	if (!adj)
 		return TL_PASS_NO_ACTION;

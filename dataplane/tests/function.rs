@@ -12,7 +12,9 @@ use common::cases::*;
 use common::packet::*;
 use common::program::{pin, returning};
 use common::*;
-use trieline_dataplane::{Capture, CaptureOptions, Filter, FilterAction, Function, PortFlags, SNAP_MAX};
+use trieline_dataplane::{
+    Action, Capture, CaptureOptions, Filter, FilterAction, Function, PassReason, PortFlags, SNAP_MAX,
+};
 use trieline_lpm::Table;
 
 fn bench(home: trieline_dataplane::Home, function: Function) -> Bench {
@@ -70,6 +72,104 @@ fn filters_on_the_packet_inside() {
         bench.dataplane.functions().set(&BTreeMap::new()).unwrap();
         bench.dataplane.filters().set(&[vec![], vec![], vec![], vec![filter(FilterAction::Drop)]]).unwrap();
         assert_eq!(bench.run(&to(SID, &inner())).counted, "end_dx4", "unbound");
+    }
+}
+
+/// No packet with an inner one that is filtered gets by, whatever leaves it to the kernel; where what is inside cannot be found, it
+/// is dropped. With a filter that lets it through, each fares as without.
+#[test]
+fn filters_hold_for_what_the_kernel_would_get() {
+    if skip("functions with filters") {
+        return;
+    }
+    let extension = |next: u8| [next, 0, 1, 4, 0, 0, 0, 0];
+    let options = |count: usize, kind: u8| {
+        let mut headers = vec![extension(60); count - 1].concat();
+        headers.extend(extension(4));
+        headers.extend(inner());
+        Frame::new(outer(SOURCE6, SID, kind, 64, &headers)).bytes()
+    };
+    let fragment = |offset: u8| {
+        let headers = [&[4, 0, 0, offset, 0, 0, 0, 1], &inner()[..]].concat();
+        Frame::new(outer(SOURCE6, SID, 44, 64, &headers)).bytes()
+    };
+    let sids = vec![SID; 70];
+    let far = Frame::new(outer(SOURCE6, SID, 43, 64, &srh(4, 0, &sids, &inner()))).bytes();
+    let cut = |inner: &[u8]| Frame::new(outer(SOURCE6, SID, 4, 64, inner)).bytes();
+    let off = PortFlags { forward6: false, ..ALL };
+    let no_seg6 = PortFlags { seg6: false, ..ALL };
+    let from_link_local = Frame::new(outer("fe80::9", SID, 4, 64, &inner())).bytes();
+    let unresolved = "fd00:c::1";
+    // Flags, frame, what becomes of it under a filter that drops, and under one that allows.
+    let cases = [
+        (ALL, options(1, 60), "filtered", "seg6_headers"),
+        (ALL, options(6, 60), "filtered", "seg6_headers"),
+        (ALL, options(7, 60), "function_headers", "function_headers"),
+        (ALL, options(1, 0), "filtered", "ipv6_hop_by_hop"),
+        (ALL, fragment(0), "filtered", "seg6_headers"),
+        (ALL, fragment(8), "function_headers", "function_headers"),
+        (ALL, far, "function_headers", "function_headers"),
+        (ALL, cut(&inner()[..19]), "function_headers", "function_headers"),
+        (ALL, from_link_local, "filtered", "ipv6_special"),
+        (ALL, to(unresolved, &inner()), "filtered", "unresolved"),
+        (ALL, to("fd00:ffff::1", &inner()), "filtered", "no_route"),
+        (off, to(SID, &inner()), "filtered", "forwarding_off"),
+        (no_seg6, to(SID, &inner()), "filtered", "seg6_off"),
+        (ALL, Frame::new(ipv6(SOURCE6, SID, 64)).bytes(), "seg6_headers", "seg6_headers"),
+    ];
+    for home in homes() {
+        let routes: Vec<_> =
+            routes(LO).into_iter().chain([(unresolved, Action::Pass(PassReason::Unresolved))]).collect();
+        let mut bench = Bench::new(home, &routes);
+        let bound = [SID, unresolved, "fd00:ffff::1"].map(|sid| (sid.parse().unwrap(), Function::Filter(3)));
+        bench.dataplane.functions().set(&BTreeMap::from(bound)).unwrap();
+        Table::<u32>::create(&mut bench.image, 2, [("0.0.0.0/0".parse().unwrap(), 1)]).unwrap();
+        for action in [FilterAction::Drop, FilterAction::Allow] {
+            let every = Filter {
+                name: "all".into(),
+                source: true,
+                action,
+                protocol: None,
+                ports: vec![],
+                table4: Some(2),
+                table6: None,
+                counter: 0,
+            };
+            bench.dataplane.filters().set(&[vec![], vec![], vec![], vec![every]]).unwrap();
+            for (number, (flags, frame, dropped, allowed)) in cases.iter().enumerate() {
+                let flags = PortFlags { function: true, ..*flags };
+                bench.dataplane.set_port(LO, None, port(flags)).unwrap();
+                let outcome = bench.run(frame);
+                let verdict = if action == FilterAction::Drop { dropped } else { allowed };
+                assert_eq!(outcome.counted, *verdict, "{action}, case {number}");
+                assert_eq!(&outcome.output, frame, "{action}, case {number}");
+            }
+        }
+    }
+}
+
+/// Programs and samples get them too.
+#[test]
+fn programs_and_samples_get_what_the_kernel_would() {
+    if skip("functions for passed packets") {
+        return;
+    }
+    for home in homes() {
+        let mut bench = bench(home, Function::Program(7));
+        let frame = Frame::new(outer("fe80::9", SID, 4, 64, &inner())).bytes();
+        assert_eq!(bench.run(&frame).counted, "function_missing");
+        for (value, verdict) in [(64, "ipv6_special"), (1, "function_drop")] {
+            let path = bench.fs.path().join(format!("returns{value}"));
+            pin(&returning(value, true), &path);
+            bench.dataplane.functions().set_program(7, &path).unwrap();
+            assert_eq!(bench.run(&frame).counted, verdict);
+        }
+        let sampled = BTreeMap::from([(SID.parse().unwrap(), Function::Pcap(5))]);
+        bench.dataplane.functions().set(&sampled).unwrap();
+        let options = CaptureOptions { ifindex: None, sid: None, snap: 60, rate: None, ring_bytes: 64 << 10 };
+        let mut capture = Capture::start(&bench.fs.path().join("node"), 5, &options).unwrap();
+        assert_eq!(bench.run(&frame).counted, "ipv6_special");
+        assert_eq!(capture.poll(Duration::ZERO).unwrap().len(), 1);
     }
 }
 
@@ -166,12 +266,14 @@ fn the_example_marks_the_packet_inside() {
         let outcome = bench.run(&with_srh);
         assert_eq!((outcome.counted, &outcome.output), ("end_dx4", &expected));
         // fd00:a::ff has no DSCP.
-        let wrong = "fd00:a::ff".parse().unwrap();
-        bench.dataplane.functions().set(&BTreeMap::from([(wrong, Function::Program(1))])).unwrap();
-        assert_eq!(
-            bench.run(&to("fd00:a::ff", &came)).counted,
-            "no_route",
-            "functions are of endpoints only"
-        );
+        let bind = |bench: &mut Bench, sid: &str| {
+            let bound = BTreeMap::from([(sid.parse().unwrap(), Function::Program(1))]);
+            bench.dataplane.functions().set(&bound).unwrap();
+        };
+        bind(&mut bench, "fd00:a::ff");
+        assert_eq!(bench.run(&to("fd00:a::ff", &came)).counted, "function_drop", "else the kernel's");
+        bind(&mut bench, "2001:db8:1::1");
+        let forwarded = Frame::new(ipv6(SOURCE6, "2001:db8:1::1", 64)).bytes();
+        assert_eq!(bench.run(&forwarded).counted, "ipv6", "functions are of endpoints only");
     }
 }

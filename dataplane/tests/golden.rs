@@ -111,6 +111,11 @@ fn special_cases(bench: &mut Bench) -> Vec<&'static str> {
         bench.dataplane.functions().set_program(1, &path).unwrap();
         run(bench, function, case("a program of the user's", decap.clone(), verdict));
     }
+    let filtered = std::collections::BTreeMap::from([(SID.parse().unwrap(), Function::Filter(2))]);
+    bench.dataplane.functions().set(&filtered).unwrap();
+    let later_fragment = [&[4, 0, 0, 8, 0, 0, 0, 1], &v4[..]].concat();
+    let hidden = Frame::new(outer(SOURCE6, SID, 44, 64, &later_fragment)).bytes();
+    run(bench, function, case("what is inside cannot be seen", hidden, "function_headers"));
     bench.dataplane.functions().set(&Default::default()).unwrap();
 
     // A tagged port.

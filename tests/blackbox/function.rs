@@ -58,6 +58,12 @@ fn functions_are_called_before_the_behaviour() {
     assert_eq!(sent("fd00:c::1", "10.66.0.1"), (0, 0, 0));
     assert_eq!(sent("fd00:c::1", "10.67.0.1"), (0, 1, 0));
     assert_eq!(sent("fd00:c::2", "10.66.0.1"), (0, 1, 0));
+    // also for what the kernel does, as behind an atomic fragment's header
+    let inner = |source| craft::ipv4(source, "10.77.0.1", MARKER, |_| {});
+    let atomic = |source| [&[4, 0, 0, 0, 0, 0, 0, 1], &inner(source)[..]].concat();
+    let fragment = |source| craft::ipv6("fd00::2", "fd00:c::1", (44, &atomic(source)), |_| {});
+    assert_eq!(bed.send_ip(&fragment("10.66.0.1"), MARKER).counts(), (0, 0, 0));
+    assert_eq!(bed.send_ip(&fragment("10.67.0.1"), MARKER).counts(), (1, 1, 0));
     // (2) the other SID's packets are in the file, and nothing else is
     let look = path("look.pcapng");
     assert_eq!(sent("fd00:c::2", "10.67.0.1"), (0, 1, 0));
@@ -76,7 +82,7 @@ fn functions_are_called_before_the_behaviour() {
     assert_eq!((packets("fd00:c::1"), packets("fd00:c::2")), (&1.into(), &2.into()), "{told:?}");
     let text = trieline(&bed.node, "sid show").ok();
     assert!(text.contains("function clean filter inside") && text.contains("2 frames"), "{text}");
-    assert_eq!(trieline(&bed.node, "-j filter show").json()[0]["packets"], 1);
+    assert_eq!(trieline(&bed.node, "-j filter show").json()[0]["packets"], 2);
     // (4) the set is reloaded as any other
     write("inside", "10.67.0.0/16\n");
     trieline(&bed.node, "filter reload inside").ok();

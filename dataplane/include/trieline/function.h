@@ -22,12 +22,13 @@
  *
  * ARGUMENT. The frame as it came in, from its Ethernet header on, with at most one 802.1Q tag. What trieline
  * has checked: the destination MAC address is the port's; behind the Ethernet header stands an IPv6 header,
- * whole, in the first buffer, with a payload length that the frame has; the destination is the SID, and the
- * route to it is one of `encap seg6local`. What it has not: anything behind the IPv6 header, the hop limit
- * among it.
+ * whole, in the first buffer; the destination is the SID. Either the route to it is one of `encap seg6local`
+ * and the frame has the payload length that the header says, or the kernel is to get the packet, for whatever
+ * reason. What it has not: anything behind the IPv6 header, and the hop limit.
  *
  * RETURN VALUE.
  *   TL_FUNCTION_GO_ON  the endpoint's behaviour follows (End, End.DT4, ...), on the packet as it is now
+ *                      (by the kernel, if that was to get it)
  *   XDP_DROP           dropped; verdict function_drop
  *   XDP_PASS           the kernel gets it as it is now; verdict function_pass
  *   XDP_REDIRECT       sent where bpf_redirect() or bpf_redirect_map() said; verdict function_redirect
@@ -41,7 +42,7 @@
  * looks up itself.
  *
  * WHAT IT COSTS. A hash lookup for each packet to a SID, on all devices of a node that has functions; the
- * tail call and the program for those to its own. Packets to other destinations pay nothing.
+ * tail call and the program for those to its own. Packets that XDP forwards otherwise pay nothing.
  */
 #ifndef TRIELINE_FUNCTION_H
 #define TRIELINE_FUNCTION_H
