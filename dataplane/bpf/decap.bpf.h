@@ -126,6 +126,7 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 		verdict = tl_combine_ecn(ctx, f->l2, outer);
 	if (verdict != TL_GO_ON)
 		return verdict;
+	tl_fit(ctx, f, adj, outer, f->l3_len);
 	verdict = tl_reframe(ctx, f, adj, outer, TL_BE16(ETH_P_IP));
 	if (verdict != TL_GO_ON)
 		return verdict;
@@ -174,6 +175,7 @@ TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 		verdict = tl_combine_ecn(ctx, f->l2, outer);
 	if (verdict != TL_GO_ON)
 		return verdict;
+	tl_fit(ctx, f, adj, outer, f->l3_len);
 	verdict = tl_reframe(ctx, f, adj, outer, TL_BE16(ETH_P_IPV6));
 	if (verdict != TL_GO_ON)
 		return verdict;

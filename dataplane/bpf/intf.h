@@ -33,6 +33,8 @@ enum tl_limits {
 	TL_FILTER_NAME = 32,	/* bytes, the last of them 0 */
 	TL_FILTER_REACH = 1024, /* an IP header that begins later is not looked at */
 	TL_ANY_PROTOCOL = 256,
+	TL_MAIN4 = 0, /* tables of the kernel's own: local and main */
+	TL_MAIN6 = 1,
 	TL_FUNCTIONS = 64,
 	TL_CAPTURES = 64,
 	/* slots */	     /* slots */

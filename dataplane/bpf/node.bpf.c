@@ -107,7 +107,7 @@ int trieline(struct xdp_md *ctx)
 			verdict = TL_PASS_NOT_IP;
 	}
 	first = verdict;
-	verdict = tl_final(f.port, verdict);
+	verdict = tl_final(ctx, f.port, f.l2, verdict);
 	if (TL_UNLIKELY(captured))
 		tl_capture_out(ctx, TL_CAPTURE_ALL, captured, first << 16 | verdict, f.out);
 	return tl_finish(f.port, verdict);

@@ -44,6 +44,7 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 
 	f->end = (void *)(long)ctx->data_end;
 	f->port = 0;
+	f->l2 = 0;
 	f->several = 0;
 	f->out = 0;
 	if (data + sizeof(*eth) > f->end)

@@ -86,6 +86,7 @@ TL_INLINE __u32 tl_forward_ipv4(struct xdp_md *ctx, struct tl_frame *f, const st
 	verdict = tl_steer(f, adj, f->l3_len);
 	if (verdict != TL_GO_ON)
 		return verdict;
+	tl_fit(ctx, f, adj, 0, f->l3_len);
 	verdict = tl_reframe(ctx, f, adj, 0, TL_BE16(ETH_P_IP));
 	if (verdict != TL_GO_ON)
 		return verdict;
@@ -106,6 +107,7 @@ TL_INLINE __u32 tl_forward_ipv6(struct xdp_md *ctx, struct tl_frame *f, const st
 	verdict = tl_steer(f, adj, f->l3_len);
 	if (verdict != TL_GO_ON)
 		return verdict;
+	tl_fit(ctx, f, adj, 0, f->l3_len);
 	verdict = tl_reframe(ctx, f, adj, 0, TL_BE16(ETH_P_IPV6));
 	if (verdict != TL_GO_ON)
 		return verdict;

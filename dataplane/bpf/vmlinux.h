@@ -58,6 +58,8 @@ struct xdp_md {
 	__u32 egress_ifindex;
 };
 
+#define ETH_HLEN 14
+#define ETH_ZLEN 60
 #define ETH_P_802_3_MIN 0x0600
 #define ETH_P_IP 0x0800
 #define ETH_P_8021Q 0x8100

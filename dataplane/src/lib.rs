@@ -37,7 +37,7 @@ pub use functions::{Function, Functions};
 pub use pins::{View, detach_all, open_readonly, sweep};
 pub use ports::{Port, PortFlags};
 pub use probe::{Probe, probe, takes_redirects};
-pub use rules::{RULES_MAX, Rule, Rules, Then, VALUE_THROW, is_rules};
+pub use rules::{MAIN4, MAIN6, RULES_MAX, Rule, Rules, Then, VALUE_THROW, is_rules};
 pub use sids::SidCount;
 pub use trial::{Outcome, Trial};
 pub use trieline_bpf::{Home, ImageMemory, ReaderGrace};

@@ -12,12 +12,17 @@ use trieline_bpf::{Mapping, ReaderGrace};
 use trieline_lpm::{Grace, IpPrefix};
 
 use crate::error::{Error, Result};
-use crate::layout::tl_rule;
+use crate::layout::{tl_limits, tl_rule};
 
 /// A view with this bit is the index of a rule.
 const RULES: u32 = 1 << 31;
 /// `TL_RULES_MAX`: as many rules are followed for a packet.
 pub const RULES_MAX: usize = 32;
+/// The table of the kernel's own routes, local and main, for IPv4: what is local to a tenant that the kernel does not know has to
+/// be so here.
+pub const MAIN4: u32 = tl_limits::TL_MAIN4.0;
+/// Likewise for IPv6.
+pub const MAIN6: u32 = tl_limits::TL_MAIN6.0;
 /// The value of a `throw` route in a table: the next rule decides.
 pub const VALUE_THROW: u32 = RULES - 1;
 

@@ -163,6 +163,37 @@ fn special_cases(bench: &mut Bench) -> Vec<&'static str> {
         tenant,
         case("a neighbour's question", [&[0xff; 6][..], &to("8.8.8.8")[6..]].concat(), "other_destination"),
     );
+    let four = |from: &str, to: &str| Frame::new(ipv4(from, to, 64)).bytes();
+    let six = |from: &str, to: &str| Frame::new(ipv6(from, to, 64)).bytes();
+    for (from, to, verdict) in [
+        ("0.0.0.0", "255.255.255.255", "ipv4_special"),
+        (SOURCE4, "224.0.0.5", "ipv4_special"),
+        ("240.1.1.1", "198.51.100.1", "tenant"),
+        ("0.1.2.3", "198.51.100.1", "tenant"),
+        (SOURCE4, "240.0.0.1", "tenant"),
+        ("0.1.2.3", "203.0.113.1", "ipv4_special"),
+    ] {
+        run(bench, tenant, case("a tenant's special address", four(from, to), verdict));
+    }
+    for (from, to, verdict) in [
+        ("::", "ff02::1", "ipv6_special"),
+        (SOURCE6, "fe80::1", "ipv6_special"),
+        ("::2", "2001:db8:1::1", "tenant"),
+        ("fe80::9", "2001:db8:1::1", "tenant"),
+        ("fe80::9", "fd00:a::1", "tenant"),
+        ("fe80::9", "2001:db8:6::1", "ipv6_special"),
+    ] {
+        run(bench, tenant, case("a tenant's special address, IPv6", six(from, to), verdict));
+    }
+    // Local by the tenant's own table is not local to the kernel.
+    let own = bench.dataplane.actions().alloc().unwrap();
+    bench.dataplane.actions().set(own, &Action::Pass(trieline_dataplane::PassReason::Local)).unwrap();
+    let both = ["8.8.8.8/32", "203.0.113.1/32"].map(|prefix| (prefix.parse().unwrap(), own));
+    trieline_lpm::Table::<u32>::create(&mut bench.image, 3, both).unwrap();
+    let apart = trieline_dataplane::Port { table4: 3, ..port(tenant) };
+    bench.dataplane.set_port(LO, None, apart).unwrap();
+    check(bench, &case("local to the tenant's table only", to("8.8.8.8"), "tenant"));
+    check(bench, &case("local to both", to("203.0.113.1"), "local"));
     let off = PortFlags { forward4: false, ..tenant };
     run(bench, off, case("forwarding off", to("198.51.100.1"), "tenant"));
 
@@ -228,6 +259,8 @@ fn jumbo(bench: &Bench) -> &'static str {
     check(bench, &case("jumbo with too large a total length", frame(&longer), "ipv4_length"));
     let padded = [frame(&over), vec![0xee; 5000]].concat();
     check(bench, &sends("what follows is cut", padded, "h_encaps_ipv4", sent(&[], &encapsulated(&over))));
+    let over_mtu = [frame(&small), vec![0xee; 9000]].concat();
+    check(bench, &sends("what is beyond the MTU is cut", over_mtu, "ipv4", sent(&[], &hop(&small))));
     let short = ipv4(SOURCE4, "198.19.0.1", 64);
     let padded = [frame(&short), vec![0xee; 8000]].concat();
     let expected = sent(&[], &encapsulated(&short));

@@ -79,7 +79,7 @@ fn mutated_frames() {
         return;
     }
     let hop = adjacency(LO);
-    let tagged = Adjacency { vlan: Some(7), ..hop.clone() };
+    let tagged = Adjacency { vlan: Some(7), mtu: 60, ..hop.clone() };
     let template = outer("fd00:1::1", "fd00:2::1", 43, 63, &srh(4, 0, &["fd00:2::1"], &[]));
     let routes = [
         ("0.0.0.0/0", Action::Forward(tagged)),

@@ -25,9 +25,9 @@ use trieline_lpm::{Image, Prefix, Table};
 use writer::Writer;
 
 /// Table of local and main together, IPv4.
-pub const TABLE4: u32 = 0;
+pub const TABLE4: u32 = trieline_dataplane::MAIN4;
 /// Table of local and main together, IPv6.
-pub const TABLE6: u32 = 1;
+pub const TABLE6: u32 = trieline_dataplane::MAIN6;
 /// Tables of filters' sets: of each filter one a family, and as many again while they are replaced.
 pub const FILTER_TABLES: std::ops::Range<u32> = 2..2 + 4 * trieline_dataplane::Filters::MAX as u32;
 /// Table that keeps room for another where the image is full.

@@ -98,6 +98,11 @@ fn a_declared_table_alone_decides() {
         bed.becomes("main's route", to, (0, 0, 0));
     }
     assert!(dropped(&bed) >= before + 10, "not counted: {before}, then {}", dropped(&bed));
+    // nor what the kernel would take a special address for, and forward
+    let main = |from| craft::ipv4(from, "10.60.0.1", b"spoofed", |_| {});
+    for packet in [main("240.1.1.1"), craft::ipv6("::2", "fd60::1", (17, &craft::udp(b"spoofed")), |_| {})] {
+        assert_eq!(bed.send_ip(&packet, b"spoofed").counts(), (0, 0, 0));
+    }
     // (3) its default route leads to another tenant's table, there to a device or a VLAN
     bed.becomes("cluster", "10.70.0.1:9", (0, 5, 0));
     bed.becomes("cluster", "[fd70::1]:9", (0, 5, 0));

@@ -80,6 +80,7 @@ pub fn routes(ifindex: u32) -> Vec<(&'static str, Action)> {
         ),
         ("2001:db8:4::/48", Action::Forward(small)),
         ("2001:db8:5::/48", Action::Drop(DropReason::Blackhole)),
+        ("2001:db8:6::1", Action::Pass(PassReason::Local)),
         ("fd00:a::1", Action::EndDx4 { adjacency: Some(adjacency()) }),
         ("fd00:a::2", Action::EndDx4 { adjacency: None }),
         ("fd00:a::3", Action::EndDx4 { adjacency: Some(Adjacency { mtu: 40, ..adjacency() }) }),
@@ -186,6 +187,15 @@ pub fn cases() -> Vec<Case> {
     list.push(sends("just the MTU", plain(&exact), "ipv4", sent(&[], &hop(&exact))));
     let padded = [plain(&v4), vec![0; 6]].concat();
     list.push(sends("padding stays", padded, "ipv4", [sent(&[], &hop(&v4)), vec![0; 6]].concat()));
+    // The device would lose a frame longer than its MTU, whatever the packet in it.
+    let short = ipv4(SOURCE4, "203.0.113.7", 64);
+    let filled = [plain(&short), vec![0; 60 - short.len()]].concat();
+    let stays = [sent(&[], &hop(&short)), vec![0; 60 - short.len()]].concat();
+    list.push(sends("padding stays", filled.clone(), "ipv4", stays));
+    list.push(sends("padding beyond it", [filled, vec![0]].concat(), "ipv4", sent(&[], &hop(&short))));
+    let short = ipv6_of(SOURCE6, "2001:db8:4::1", 64, 2);
+    let filled = [plain(&short), vec![0; 61 - short.len()]].concat();
+    list.push(sends("padding beyond it, IPv6", filled, "ipv6", sent(&[], &hop(&short))));
     let tagged = ipv4(SOURCE4, "198.51.100.200", 64);
     list.push(sends("a tag is pushed", plain(&tagged), "ipv4", sent(&[100], &hop(&tagged))));
     let tagged6 = ipv6(SOURCE6, "2001:db8:2::1", 64);

@@ -103,7 +103,7 @@ impl Model {
                     return Err("ipv4_ttl");
                 }
                 fits(adjacency, len)?;
-                Ok(("ipv4", framed(adjacency, 0x0800, &next_hop4(data))))
+                Ok(("ipv4", framed(adjacency, 0x0800, &cut(adjacency, next_hop4(data), len))))
             }
             Action::Encaps { adjacency, outer, headend } => {
                 let (verdict, next, mut inner) = if headend.l2 {
@@ -159,7 +159,7 @@ impl Model {
             Action::Forward(adjacency) => {
                 let out = next_hop6(data)?;
                 fits(adjacency, len)?;
-                Ok(("ipv6", framed(adjacency, 0x86dd, &out)))
+                Ok(("ipv6", framed(adjacency, 0x86dd, &cut(adjacency, out, len))))
             }
             action => self.seg6(action, link, data, len),
         }
@@ -172,6 +172,14 @@ pub(super) fn fits(adjacency: &Adjacency, len: usize) -> Step<()> {
         _ if adjacency.ifindex != LO => Err("no_device"),
         _ => Ok(()),
     }
+}
+
+/// The packet with what follows it, unless the device would lose such a frame.
+pub(super) fn cut(adjacency: &Adjacency, mut packet: Vec<u8>, len: usize) -> Vec<u8> {
+    if packet.len() > usize::from(adjacency.mtu) {
+        packet.truncate(len);
+    }
+    packet
 }
 
 pub(super) fn framed(adjacency: &Adjacency, ether_type: u16, packet: &[u8]) -> Vec<u8> {
