@@ -35,6 +35,7 @@ fn main() {
     compile("generator", "generator", &["-mcpu=v3"]);
     compile("sinks", "sinks", &["-mcpu=v3"]);
     compile("fib", "fib", &["-mcpu=v3"]);
+    compile("trace", "trace", &["-mcpu=v3", "-D__TARGET_ARCH_x86"]);
     compile("tables", "tables_arena", &["-mcpu=v4", "-DTL_HOME_ARENA"]);
     compile("tables", "tables_array", &["-mcpu=v3", "-DTL_HOME_ARRAY"]);
     compile("tables", "tables_rival", &["-mcpu=v3", "-DLAB_LPM_TRIE"]);

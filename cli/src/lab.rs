@@ -18,7 +18,7 @@ use serde::Serialize;
 use trieline_lab::{
     Context, Error,
     daemon::Product,
-    experiments::{LIST, engines, forward, map_tables, structures, tries},
+    experiments::{LIST, engines, forward, map_tables, structures, trace_overhead, tries},
     plot,
     report::{Document, Machine, save_picture},
     scatter,
@@ -78,6 +78,13 @@ enum Command {
     Run(RunArgs),
     /// List the experiments
     List,
+    /// The broker of trace-overhead: standard input and output are its sockets
+    #[command(hide = true)]
+    Broker {
+        /// How it waits: busy or blocking
+        #[arg(value_parser = ["busy", "blocking"])]
+        kind: String,
+    },
     /// Print a generated table of the Internet's shape, one prefix a line
     Table(TableArgs),
 }
@@ -98,12 +105,16 @@ pub(crate) struct RunArgs {
     /// Directory that holds bgp-table.txt.gz [default: ../shared/data where that lies there, else tables are generated]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Measure only the tables whose name contains this (structures, map-tables, tries)
+    /// Measure only the tables whose name contains this (structures, map-tables, tries), or the transports and brokers (trace-overhead:
+    /// `udp busy`)
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Option<String>,
     /// Entries of the tables, several with commas between [default: the experiment's] (map-curve, map-free, map-ops)
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = entries)]
     pub(crate) entries: Vec<usize>,
+    /// Microseconds from one message to the next [default: 60] (trace-overhead)
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) gap: Option<u64>,
     /// Also write results/NAME.json and pictures (structures: and the tables of docs/structure.md)
     #[arg(long)]
     pub(crate) save: bool,
@@ -134,6 +145,10 @@ pub fn run(args: &LabArgs, output: &Output) -> anyhow::Result<ExitCode> {
         Command::List => list(output),
         Command::Table(table) => print_table(table, output),
         Command::Run(run) => run_experiment(run, output),
+        Command::Broker { kind } => {
+            trace_overhead::serve(kind == trace_overhead::Broker::Busy.name())?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -145,7 +160,7 @@ fn list(output: &Output) -> anyhow::Result<ExitCode> {
             .collect();
         output.document(&list)?;
     } else {
-        let lines: String = LIST.iter().map(|(name, purpose)| format!("{name:<12} {purpose}\n")).collect();
+        let lines: String = LIST.iter().map(|(name, purpose)| format!("{name:<14} {purpose}\n")).collect();
         output.text(&lines)?;
     }
     Ok(ExitCode::SUCCESS)
@@ -181,6 +196,8 @@ fn run_experiment(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
         "structures" => run_structures(args, output, &context, &bars),
         "tries" => run_tries(args, output, &context, &bars),
         engines::NAME => run_engines(args, output, &context, &bars),
+        trace_overhead::NAME => crate::traces::overhead(args, output, &context, &bars),
+        "trace-hooks" => crate::traces::hooks(args, output, &context, &bars),
         _ => maps::run(name, args, output, &context, &bars),
     };
     match done.map_err(anyhow::Error::downcast) {

@@ -26,7 +26,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use trieline_trace::{Cost, Effort, Options, Tracer};
+use trieline_trace::{Cost, Effort, Live, Options, Tracer};
 
 use crate::{output::Output, progress::interrupt_flag};
 pub use args::TraceArgs;
@@ -68,6 +68,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let mut child = args.child.split_first().map(|(program, rest)| start(program, rest)).transpose()?;
 
     let mut following = Following::new(&options, tracer.at_queue(), records)?;
+    let mut live = args.live_cost.then(|| Live::new(&args.what.pid));
     let started = Instant::now();
     let enough = args.count.unwrap_or(u64::MAX);
     while outputs.messages() < enough && !outputs.has_failed() && !interrupt.load(Ordering::Relaxed) {
@@ -84,8 +85,15 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
             break;
         }
         outputs.tick(|| now(&tracer, &following));
+        if let Some(live) = &mut live
+            && live.turn(&mut tracer, |event| following.take(&event, |message| outputs.take(&message)))?
+        {
+            // What leaves meanwhile is not seen: nothing that comes later belongs to what has come.
+            following.pause(|message| outputs.take(&message));
+        }
         sleep(POLL);
     }
+    let live = live.map(|live| live.cost());
     tracer.stop_events(|event| following.take(&event, |message| outputs.take(&message)));
     following.finish(tracer.seen(), |message| outputs.take(&message))?;
     let elapsed = started.elapsed();
@@ -100,6 +108,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         refused: tracer.refused(),
         at_queue: tracer.at_queue(),
         cost,
+        live,
         summary: &summary,
         ways: following.ways(),
         counts,

@@ -19,6 +19,7 @@ mod sid;
 mod table;
 mod top;
 mod trace;
+mod traces;
 mod tries;
 
 use clap::{Parser, Subcommand};

@@ -40,4 +40,35 @@ struct lab_lookups {
 	__u64 value;	/* that updates write */
 };
 
+#define LAB_CPUS_MAX 64	  /* a power of two */
+#define LAB_ID_AT 8	  /* bytes before a message's id */
+enum { LAB_SENDTO = 44 }; /* number of the system call on x86-64 */
+#define LAB_RINGBUF_BYTES (1u << 20)
+enum { LAB_NO_WAKEUP = 1, LAB_CREATE = 1 };
+
+/* What a hook does. */
+enum lab_work {
+	LAB_EMPTY,
+	LAB_FILTER,	  /* asks whether the process is the traced one, and counts */
+	LAB_CLOCK,	  /* and reads the clock; each of the following as well */
+	LAB_RING_SECTION, /* a record into a ring of the CPU in a section, claimed by an atomic addition */
+	LAB_RING_PLAIN,	  /* the same, claimed by a plain one */
+	LAB_RING_ARRAY,	  /* a record into an array that is looked up */
+	LAB_RINGBUF,	  /* BPF's ring buffer, nobody woken */
+	LAB_HASH,	  /* the time by thread: put at the receive, taken and deleted at the send */
+	LAB_TASK,	  /* the time in the task's storage */
+};
+
+/* Set before the load. */
+struct lab_hooks {
+	__u32 tgid;
+	__u32 work;
+};
+
+struct lab_noted {
+	__u64 events[2]; /* receives, sends */
+	__u64 refused;	 /* that a store did not take */
+	__u64 last_ns;
+};
+
 #endif

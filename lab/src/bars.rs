@@ -28,8 +28,14 @@ const RIGHT: i32 = 190;
 const FONT: &str = "sans-serif";
 const OURS: RGBColor = RGBColor(213, 94, 0);
 // Told apart with every colour vision (Okabe and Ito).
-const OTHERS: [RGBColor; 4] =
-    [RGBColor(0, 114, 178), RGBColor(86, 180, 233), RGBColor(110, 110, 110), RGBColor(0, 158, 115)];
+const OTHERS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(86, 180, 233),
+    RGBColor(110, 110, 110),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+];
 
 /// The picture. `unit` names the axis, which begins at zero; the bars of `ours` stand out; `source` says where and when it was
 /// measured.
@@ -46,7 +52,8 @@ pub fn picture(title: &str, unit: &str, source: &str, ours: &str, groups: &[Grou
     }
     let height = TOP + FOOT + groups.iter().map(|group| GAP + BAR * group.bars.len() as i32).sum::<i32>();
     let scale = f64::from(WIDTH - LEFT - RIGHT) / top;
-    let x = |value: f64| LEFT + (value * scale) as i32;
+    // A difference may be below zero.
+    let x = |value: f64| LEFT + (value.max(0.0) * scale) as i32;
     let mut svg = String::new();
     let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32)).into_drawing_area();
     root.fill(&WHITE).map_err(failed)?;

@@ -125,6 +125,32 @@ pub enum Error {
     /// The reference and the sweep that the sums come from disagree: a defect of the lab.
     #[error("the lab's two ways to find the right answers disagree in table {0}")]
     References(String),
+    /// The product's tracer failed.
+    #[error("{0}")]
+    Trace(trieline_trace::Error),
+    /// Hooks did not see what was sent: what they cost would be a wrong figure.
+    #[error("{hooks}: of {sent} messages {seen}: every one was expected")]
+    Unseen {
+        /// Which.
+        hooks: String,
+        /// Messages.
+        sent: u64,
+        /// What was noted of them.
+        seen: String,
+    },
+    /// There is one processor only.
+    #[error("this experiment needs two processors: sender and receiver on one, the broker on the other")]
+    OneProcessor,
+    /// A message did not come back.
+    #[error("message {id} over {transport} did not come back from the broker within a second{said}")]
+    Gone {
+        /// Which.
+        id: u64,
+        /// By which way.
+        transport: &'static str,
+        /// What the broker said, if it has ended.
+        said: String,
+    },
     /// The kernel's text is not of the form that it is read by.
     #[error("{path} does not say {expected}")]
     Unread {
@@ -176,6 +202,12 @@ pub enum Error {
 
 /// Result of the lab.
 pub type Result<T> = std::result::Result<T, Error>;
+
+impl From<trieline_trace::Error> for Error {
+    fn from(error: trieline_trace::Error) -> Error {
+        Error::Trace(error)
+    }
+}
 
 /// Adds what was being done to a system error.
 pub(crate) trait During<T> {

@@ -161,10 +161,15 @@ pub fn measure_here() -> Result<u32> {
 /// Keeps the calling thread on the last CPU; which one.
 pub(crate) fn pin_here() -> Result<u32> {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let mut set = CpuSet::new();
-    set.set(cpus - 1);
-    sched_setaffinity(None, &set).during(|| format!("pinning to CPU {}", cpus - 1))?;
+    pin_to(cpus - 1)?;
     Ok(cpus as u32 - 1)
+}
+
+/// Keeps the calling thread on a CPU.
+pub(crate) fn pin_to(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).during(|| format!("pinning to CPU {cpu}"))
 }
 
 /// Gives the calling thread precedence; needs root.

@@ -49,13 +49,19 @@ mod generated {
     pub mod sinks {
         include!(concat!(env!("OUT_DIR"), "/sinks.skel.rs"));
     }
+    pub mod trace {
+        include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
+    }
     pub mod tables {
         include!(concat!(env!("OUT_DIR"), "/tables_rival.skel.rs"));
     }
 }
 pub(crate) mod types {
     pub(crate) use super::generated::{
-        generator::types::lab_run, sinks::types::lab_sink, tables::types::lab_lookups,
+        generator::types::lab_run,
+        sinks::types::lab_sink,
+        tables::types::lab_lookups,
+        trace::types::{lab_hooks, lab_noted},
     };
 }
 

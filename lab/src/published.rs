@@ -1,10 +1,11 @@
-//! What others published about LPM_TRIE, carried beside the source: each file begins with a line that says where from.
+//! What others published about LPM_TRIE and about tracing, carried beside the source: each file begins with a line that says where from.
 
 use crate::{Error, Result};
 
 const OPERATIONS: (&str, &str) = ("lpm_trie_ops_10k.csv", include_str!("../published/lpm_trie_ops_10k.csv"));
 const CURVE: (&str, &str) =
     ("lpm_trie_lookup_curve.csv", include_str!("../published/lpm_trie_lookup_curve.csv"));
+const OVERHEAD: (&str, &str) = ("trace_overhead.csv", include_str!("../published/trace_overhead.csv"));
 
 /// An operation on a trie of 10,000 entries.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +51,14 @@ pub fn curve() -> Result<(&'static str, Vec<Point>)> {
     })
 }
 
+/// Nanoseconds that each way to take times in a broker adds to a message's way, and where they are from.
+pub fn overhead() -> Result<(&'static str, Vec<(String, f64)>)> {
+    read(OVERHEAD, |fields| {
+        let [method, _, delta_ns] = fields[..] else { return None };
+        Some((method.into(), delta_ns.parse().ok()?))
+    })
+}
+
 /// The rows of a file behind its source and its heading.
 fn read<T>(
     (name, text): (&str, &'static str),
@@ -81,6 +90,9 @@ mod tests {
         let (source, curve) = curve().unwrap();
         assert!(source.contains("bench02"), "{source}");
         assert_eq!((curve.len(), curve[0].entries, curve[30].entries), (31, 1, 1_000_000));
+        let (source, overhead) = super::overhead().unwrap();
+        assert!(source.starts_with("Tai, Nomura"), "{source}");
+        assert_eq!((overhead.len(), &overhead[3]), (4, &("ebpf".to_owned(), 934.0)));
         assert!(curve.windows(2).all(|pair| pair[0].entries < pair[1].entries));
     }
 

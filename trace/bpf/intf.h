@@ -100,11 +100,20 @@ struct tr_histogram {
 	__u64 buckets[TR_BUCKETS];
 };
 
+/* What a hook itself spends inside T2, nanoseconds in all. */
+enum tr_inside {
+	TR_INSIDE_TAIL,	 /* of receives: from the clock on */
+	TR_INSIDE_HEAD,	 /* of sends: up to the clock */
+	TR_INSIDE_CLOCK, /* of receives: another reading of the clock, which the tail has */
+	TR_INSIDES,
+};
+
 /* A CPU's state, in cache lines of its own. */
 struct tr_cpu {
-	__u64 claimed;		 /* records that hooks have begun on this CPU */
-	__u64 counts[TR_COUNTS]; /* only of histograms */
-	__u64 unused[15 - TR_COUNTS];
+	__u64 claimed;		  /* records that hooks have begun on this CPU */
+	__u64 counts[TR_COUNTS];  /* only of histograms */
+	__u64 inside[TR_INSIDES]; /* only of calibrations */
+	__u64 unused[15 - TR_COUNTS - TR_INSIDES];
 };
 
 /* What to trace: set before the load, so that what is not asked for is not even compiled. */
@@ -127,6 +136,7 @@ struct tr_config {
 	__u32 clients_only;   /* nobody else is traced */
 	__u32 client[TR_TGIDS_MAX];
 	__u32 histogram; /* count into histograms instead of noting records */
+	__u32 inside;	 /* also take the times of enum tr_inside */
 	__u32 sent_udp;	 /* note UDP when sent as well: where there is no hook at the device queue */
 };
 

@@ -126,4 +126,26 @@ struct pt_regs {
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_tracing.h>
 
+/* Lets a program read through an address as if it were of that type, without a call (Linux 6.2). */
+extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
+
+/* Stands for any eight bytes. */
+struct timespec64 {
+	__s64 tv_sec;
+} RELOCATED;
+
+/* Eight bytes of the kernel's memory; 0 where there is none. By a load, where to probe is a call. */
+static __always_inline __u64 tr_load(const void *address)
+{
+	const struct timespec64 *word;
+	__u64 value = 0;
+
+	if (bpf_ksym_exists(bpf_rdonly_cast)) {
+		word = bpf_rdonly_cast(address, bpf_core_type_id_kernel(struct timespec64));
+		return word->tv_sec;
+	}
+	bpf_probe_read_kernel(&value, sizeof(value), address);
+	return value;
+}
+
 #endif

@@ -113,16 +113,13 @@ static __always_inline void tr_read_id(struct tr_record *record, const struct tr
 static __always_inline void tr_read_packet_id(struct tr_record *record, const struct tr_source *source)
 {
 	__u32 offset = tr_id_offset(record), end = offset + config.id_bytes;
-	__u64 id = 0;
 
-	if (record->bytes < end)
+	if (record->bytes < end) {
 		record->flags |= TR_SHORT;
-	else if (source->linear < end)
+	} else if (source->linear < end) {
 		record->flags |= TR_NO_BUFFER;
-	else if (bpf_probe_read_kernel(&id, config.id_bytes & 15, source->packet + offset))
-		record->flags |= TR_FAULT;
-	else {
-		record->id = id;
+	} else {
+		record->id = tr_load(source->packet + offset) & ~0ull >> ((64 - 8 * config.id_bytes) & 63);
 		record->flags |= TR_HAS_ID;
 	}
 }

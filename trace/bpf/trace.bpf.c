@@ -11,6 +11,7 @@
 #include "ring.bpf.h"
 #include "stream.bpf.h"
 #include "histogram.bpf.h"
+#include "inside.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -25,7 +26,7 @@ static __always_inline void tr_take(struct task_struct *task, const struct tr_re
 
 static __always_inline void tr_moved(struct task_struct *task, struct sock *sk, __u32 point,
 				     const struct tr_socket *socket, int bytes, long call, __u64 buffer,
-				     __u16 flags)
+				     __u16 flags, __u64 began_ns)
 {
 	struct tr_source source = {.call = flags & TR_SEVERAL ? -1 : call, .buffer = buffer};
 	struct tr_record record = {};
@@ -45,6 +46,7 @@ static __always_inline void tr_moved(struct task_struct *task, struct sock *sk, 
 	if (config.id_bytes && !(flags & TR_SEVERAL))
 		tr_read_id(&record, &source);
 	tr_take(task, &record, &source);
+	tr_ends(began_ns, &record);
 }
 
 /* --- both ends of the sockets' own calls
@@ -52,6 +54,7 @@ static __always_inline void tr_moved(struct task_struct *task, struct sock *sk, 
 
 static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int bytes, int flags)
 {
+	__u64 began_ns = tr_begins();
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct tr_socket socket;
 	struct pt_regs *regs;
@@ -62,7 +65,7 @@ static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int byte
 		return 0;
 	socket = tr_describe(sk);
 	regs = config.id_bytes || config.capture ? (struct pt_regs *)bpf_task_pt_regs(task) : NULL;
-	tr_moved(task, sk, point, &socket, bytes, regs ? regs->orig_ax : 0, regs ? regs->si : 0, 0);
+	tr_moved(task, sk, point, &socket, bytes, regs ? regs->orig_ax : 0, regs ? regs->si : 0, 0, began_ns);
 	return 0;
 }
 
@@ -112,12 +115,20 @@ static __always_inline bool tr_is_first_device(const struct sk_buff *skb)
 {
 	struct dst_entry *route = (struct dst_entry *)(skb->_skb_refdst & ~1ul);
 
-	return !route || BPF_CORE_READ(route, dev) == skb->dev;
+	if (!route)
+		return true;
+	if (bpf_ksym_exists(bpf_rdonly_cast)) {
+		/* A load, where to probe is a call. */
+		route = bpf_rdonly_cast(route, bpf_core_type_id_kernel(struct dst_entry));
+		return route->dev == skb->dev;
+	}
+	return BPF_CORE_READ(route, dev) == skb->dev;
 }
 
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(device_queued, struct sk_buff *skb)
 {
+	__u64 began_ns = tr_begins();
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct sock *sk = skb->sk;
 	struct tr_source source = {.call = -1};
@@ -135,10 +146,8 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 		return 0;
 	transport_header = skb->head + skb->transport_header;
 	if (transport == TR_TCP) {
-		__u8 offset = 0;
-
-		bpf_probe_read_kernel(&offset, sizeof(offset), transport_header + 12);
-		header = (offset >> 4) * 4;
+		/* The upper half of byte 12 is the header's length in words. */
+		header = (tr_load(transport_header + 8) >> 36 & 15) * 4;
 	}
 	before = transport_header - skb->data;
 	barrier_var(
@@ -160,6 +169,7 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 			tr_read_packet_id(&record, &source);
 	}
 	tr_take(task, &record, &source);
+	tr_ends(began_ns, &record);
 	return 0;
 }
 
@@ -188,6 +198,7 @@ static __always_inline struct sock *tr_socket_of(struct task_struct *task, __u32
 SEC("tp_btf/sys_exit")
 int BPF_PROG(call_ended, struct pt_regs *regs, long ret)
 {
+	__u64 began_ns = tr_begins();
 	struct task_struct *task;
 	struct tr_socket socket;
 	struct sock *sk;
@@ -232,6 +243,6 @@ int BPF_PROG(call_ended, struct pt_regs *regs, long ret)
 	if (!sk)
 		return 0;
 	socket = tr_describe_read(sk);
-	tr_moved(task, NULL, point, &socket, ret, regs->orig_ax, regs->si, several);
+	tr_moved(task, NULL, point, &socket, ret, regs->orig_ax, regs->si, several, began_ns);
 	return 0;
 }

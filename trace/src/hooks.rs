@@ -240,7 +240,8 @@ pub(crate) struct Hooks {
 
 impl Hooks {
     /// Loads and attaches the first rung that holds. Whoever is refused everything learns why.
-    pub(crate) fn attach(options: &Options) -> Result<Hooks> {
+    /// `inside`: they take their own times.
+    pub(crate) fn attach(options: &Options, inside: bool) -> Result<Hooks> {
         let mut refused = Vec::new();
         let mut denied = None;
         let rungs: Vec<Rung> = options.rung.map_or_else(|| Rung::ALL.to_vec(), |rung| vec![rung]);
@@ -250,7 +251,7 @@ impl Hooks {
                     .push(Refusal { rung, reason: "they do not see streams (--client, --records)".into() });
                 continue;
             }
-            match Hooks::try_rung(options, rung) {
+            match Hooks::try_rung(options, rung, inside) {
                 Ok(hooks) => return Ok(Hooks { refused, ..hooks }),
                 Err(error) => {
                     let error = io_error(&error);
@@ -265,7 +266,7 @@ impl Hooks {
         }
     }
 
-    fn try_rung(options: &Options, rung: Rung) -> std::result::Result<Hooks, libbpf_rs::Error> {
+    fn try_rung(options: &Options, rung: Rung, inside: bool) -> std::result::Result<Hooks, libbpf_rs::Error> {
         silence();
         let transports = &options.filter.transports;
         let internet = transports.iter().any(|transport| *transport <= Transport::Tcp);
@@ -289,7 +290,7 @@ impl Hooks {
                 }
                 Some("histograms") if options.histogram => map.set_max_entries(cpus * WAYS as u32)?,
                 Some(name) if name.ends_with(".rodata") => {
-                    map.set_initial_value(&layout::config(options, !at_queue))?;
+                    map.set_initial_value(&layout::config(options, !at_queue, inside))?;
                 }
                 _ => {}
             }
@@ -329,6 +330,12 @@ impl Hooks {
         let loaded = self.object.progs().filter(|program| is_one_of(program.name(), &self.programs));
         let ids: Vec<u32> = loaded.filter_map(|program| Program::id_from_fd(program.as_fd()).ok()).collect();
         ProgInfoIter::default().filter(|info| ids.contains(&info.id)).map(|info| info.recursion_misses).sum()
+    }
+
+    /// Hooks that run when a message is received and sent over UDP.
+    pub(crate) fn fires(&self) -> usize {
+        let at_end = self.programs.iter().any(|name| self.rung.sent().contains(name));
+        1 + usize::from(at_end) + usize::from(self.at_queue())
     }
 
     /// Whether messages are noted at the device's queue.

@@ -111,8 +111,8 @@ pub(crate) fn record(words: [u64; RECORD_WORDS], salt: u64) -> Option<Record> {
     })
 }
 
-/// `struct tr_config` as bytes; `sent_udp`: UDP is noted when sent.
-pub(crate) fn config(options: &Options, sent_udp: bool) -> Vec<u8> {
+/// `struct tr_config` as bytes; `sent_udp`: UDP is noted when sent; `inside`: the hooks take their own times.
+pub(crate) fn config(options: &Options, sent_udp: bool, inside: bool) -> Vec<u8> {
     let filter = &options.filter;
     let mut bytes = vec![0u8; size_of::<tr_config>()];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -156,6 +156,7 @@ pub(crate) fn config(options: &Options, sent_udp: bool) -> Vec<u8> {
     set!(clients, clients);
     set!(clients_only, u32::from(options.is_clients_only()));
     set!(histogram, u32::from(options.histogram));
+    set!(inside, u32::from(inside));
     set!(sent_udp, u32::from(sent_udp));
     bytes
 }

@@ -14,7 +14,7 @@ mod sends;
 mod summary;
 mod tracer;
 
-pub use cost::{Cost, Delta, Effort, calibrate};
+pub use cost::{Cost, Delta, Effort, Gate, Live, LiveCost, Rounds, calibrate};
 pub use decode::{Decode, Decoded, Length, MessageId, Pattern};
 pub use error::{Error, Result};
 pub use filter::{Cgroup, Filter, sees_host_processes};

@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -10,7 +11,7 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use crate::error::{Error, Result};
 use crate::hooks::{Hooks, Options};
-use crate::layout::{self, CPU_WORDS, PAYLOAD_WORDS, RECORD_WORDS};
+use crate::layout::{self, CPU_WORDS, PAYLOAD_WORDS, RECORD_WORDS, tr_cpu};
 use crate::record::{Event, Record};
 
 /// How much older than the reading a record must be before it is passed on: a hook on another CPU may have read the clock
@@ -50,6 +51,14 @@ pub(crate) struct Noted<'a> {
     pub(crate) seen: &'a [u8],
     /// Records lost before it was passed on.
     pub(crate) lost: u64,
+}
+
+/// What hooks spent inside T2, nanoseconds (`enum tr_inside`).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Inside {
+    pub(crate) tail: u64,
+    pub(crate) head: u64,
+    pub(crate) clock: u64,
 }
 
 /// All CPUs' rings.
@@ -94,6 +103,16 @@ impl Ring {
             waiting: Vec::new(),
             passed_ns: 0,
         })
+    }
+
+    /// On all CPUs.
+    pub(crate) fn inside_ns(&self) -> Inside {
+        let sum = |word: usize| {
+            let at = offset_of!(tr_cpu, inside) / 8 + word;
+            let of = |cpu: usize| self.cpus.get()[cpu * CPU_WORDS + at].load(Ordering::Relaxed);
+            (0..self.read.len()).map(of).sum()
+        };
+        Inside { tail: sum(0), head: sum(1), clock: sum(2) }
     }
 
     /// Records overwritten before they were read.

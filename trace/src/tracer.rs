@@ -6,7 +6,7 @@ use crate::histogram::Histograms;
 use crate::hooks::{Hooks, Options, Refusal, Rung};
 use crate::join::Counts;
 use crate::record::{Event, Record};
-use crate::ring::{Noted, Ring};
+use crate::ring::{Inside, Noted, Ring};
 use crate::sends::Sends;
 use crate::summary::Summary;
 
@@ -46,8 +46,13 @@ impl Tracer {
 
     /// The same for a filter that is known to be right.
     pub(crate) fn attach(options: &Options) -> Result<Tracer> {
+        Tracer::attach_timed(options, false)
+    }
+
+    /// The same; `inside`: the hooks take their own times ([`Tracer::inside_ns`]).
+    pub(crate) fn attach_timed(options: &Options, inside: bool) -> Result<Tracer> {
         options.check()?;
-        let hooks = Hooks::attach(options)?;
+        let hooks = Hooks::attach(options, inside)?;
         let cpus = libbpf_rs::num_possible_cpus().map_err(Error::bpf("counting CPUs"))?;
         let ring = Ring::map(&hooks, cpus, options)?;
         let histograms = if options.histogram {
@@ -86,7 +91,7 @@ impl Tracer {
         self.read(false, each);
     }
 
-    /// Detaches the hooks and passes on the rest.
+    /// Detaches the hooks and passes on the rest. [`Tracer::resume`] attaches them again.
     pub fn stop(&mut self, mut each: impl FnMut(Record)) {
         self.stop_events(|event| records(event, &mut each));
     }
@@ -130,8 +135,19 @@ impl Tracer {
         self.decoding.as_ref().map(Decoding::decoded).unwrap_or_default()
     }
 
+    /// What the hooks spent inside T2 so far, nanoseconds in all: of receives from the clock on and another reading of the clock, of
+    /// sends up to the clock.
+    pub(crate) fn inside_ns(&self) -> Inside {
+        self.ring.inside_ns()
+    }
+
+    /// Hooks that run for a message.
+    pub(crate) fn fires(&self) -> usize {
+        self.hooks.fires()
+    }
+
     /// Attaches them again.
-    pub(crate) fn resume(&mut self) -> Result<()> {
+    pub fn resume(&mut self) -> Result<()> {
         self.hooks.switch_on().map_err(Error::bpf("attaching the hooks"))
     }
 

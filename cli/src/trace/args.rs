@@ -43,6 +43,10 @@ pub struct TraceArgs {
     /// Do not measure the tracer's own cost first, which takes a second
     #[arg(long)]
     pub no_cost: bool,
+    /// Switch the hooks off in random windows of 100 ms, about one a second, and report what they cost the processes: messages in the
+    /// windows are not seen, and neither counted as lost
+    #[arg(long, requires = "pid", conflicts_with_all = ["histogram", "client", "records"])]
+    pub live_cost: bool,
     #[command(flatten)]
     pub outputs: OutputArgs,
     /// Run this command and trace it and its children

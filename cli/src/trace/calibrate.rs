@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use trieline_trace::{Cost, Delta, Effort, Options, calibrate};
+use trieline_trace::{Cost, Delta, Effort, LiveCost, Options, calibrate};
 
 use crate::output::Output;
 
@@ -15,6 +15,9 @@ pub struct CostJson {
     bystander: DeltaJson,
     traced: DeltaJson,
     inside_ns: f64,
+    tail_ns: f64,
+    head_ns: f64,
+    hooks_a_message: usize,
     rounds: usize,
     rounds_kept: usize,
 }
@@ -45,6 +48,9 @@ impl From<Cost> for CostJson {
             bystander: cost.bystander.into(),
             traced: cost.traced.into(),
             inside_ns: tenths(cost.inside_ns()),
+            tail_ns: tenths(cost.tail_ns),
+            head_ns: tenths(cost.head_ns),
+            hooks_a_message: cost.hooks,
             rounds: cost.rounds,
             rounds_kept: cost.kept,
         }
@@ -60,13 +66,62 @@ pub fn text(cost: &Cost) -> String {
     format!(
         "cost: {} a message in a traced process, {} in any other, to {:.0} ns without hooks\n\
          \x20     (UDP on loopback, one send and one receive; median and 95 % interval of {} of {} rounds); about {:.0} ns of a T2 are \
-         the tracer's\n",
+         the tracer's own\n",
         delta(cost.traced),
         delta(cost.bystander),
         cost.base_ns,
         cost.kept,
         cost.rounds,
         cost.inside_ns()
+    )
+}
+
+/// A live cost in JSON.
+#[derive(Serialize)]
+pub struct LiveJson {
+    pairs: usize,
+    paused_s: f64,
+    packets_percent: Option<PercentJson>,
+    cpu_percent: Option<PercentJson>,
+}
+
+#[derive(Serialize)]
+struct PercentJson {
+    delta: f64,
+    ci_low: f64,
+    ci_high: f64,
+}
+
+/// `None` where nothing was counted.
+fn percent(delta: Delta) -> Option<PercentJson> {
+    let hundredths = |value: f64| (value * 100.0).round() / 100.0;
+    let [delta, ci_low, ci_high] = [delta.ns, delta.low, delta.high].map(hundredths);
+    delta.is_finite().then_some(PercentJson { delta, ci_low, ci_high })
+}
+
+impl From<LiveCost> for LiveJson {
+    fn from(live: LiveCost) -> Self {
+        LiveJson {
+            pairs: live.pairs,
+            paused_s: (live.paused.as_secs_f64() * 1000.0).round() / 1000.0,
+            packets_percent: percent(live.packets),
+            cpu_percent: percent(live.cpu),
+        }
+    }
+}
+
+/// A live cost for people.
+pub fn live_text(live: &LiveCost) -> String {
+    let words = |delta: Delta, what: &str| match percent(delta) {
+        Some(p) => format!("{:+.1} % [{:.1}..{:.1}] {what}", p.delta, p.ci_low, p.ci_high),
+        None => format!("no {what}"),
+    };
+    format!(
+        "live: with the hooks {}, {} ({} pairs of windows of 100 ms); paused {:.1} s, whose messages are in no count\n",
+        words(live.packets, "packets a second"),
+        words(live.cpu, "processor time"),
+        live.pairs,
+        live.paused.as_secs_f64()
     )
 }
 

@@ -41,6 +41,11 @@ impl Following {
         }
     }
 
+    /// The hooks go off for a while: what has been received is not seen to leave.
+    pub fn pause(&mut self, each: impl FnMut(Message)) {
+        self.joiner.finish(each);
+    }
+
     /// There are no more.
     pub fn finish(&mut self, seen: Seen, each: impl FnMut(Message)) -> anyhow::Result<()> {
         self.joiner.finish(each);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trieline_trace::{
-    By, Cost, Counts, Decoded, Histogram, HopCounts, Part, Refusal, Rung, Seen, Stage, Summary,
+    By, Cost, Counts, Decoded, Histogram, HopCounts, LiveCost, Part, Refusal, Rung, Seen, Stage, Summary,
 };
 
-use super::calibrate::{self, CostJson};
+use super::calibrate::{self, CostJson, LiveJson};
 use crate::{lab::aligned, output::Output};
 
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
@@ -23,6 +23,8 @@ pub struct Report<'a> {
     pub at_queue: bool,
     /// The tracer's own, or why it is not known.
     pub cost: Result<Cost, String>,
+    /// What it cost the traced processes while it was on, if that was asked for.
+    pub live: Option<LiveCost>,
     /// Times inside processes.
     pub summary: &'a Summary,
     /// Times from process to process, and what became of the records there.
@@ -53,6 +55,9 @@ impl Report<'_> {
             let _ = writeln!(text, "       not {}: {}", refusal.rung.name(), refusal.reason);
         }
         text.push_str(&cost(&self.cost));
+        if let Some(live) = &self.live {
+            text.push_str(&calibrate::live_text(live));
+        }
         let seconds = self.elapsed.as_secs_f64();
         let counts = &self.counts;
         if counts.received + counts.sent == 0 {
@@ -137,6 +142,7 @@ impl Report<'_> {
             "joined_by": if self.by == By::Id { "id" } else { "thread" },
             "at_queue": self.at_queue,
             "cost": self.cost.as_ref().ok().copied().map(CostJson::from),
+            "live": self.live.map(LiveJson::from),
             "seconds": (self.elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
             "stages": stages,
             "received": counts.received,

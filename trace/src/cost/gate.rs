@@ -11,26 +11,37 @@ const TOLERANCE: f64 = 1.06;
 /// A loop of plain arithmetic, timed before and after each sample. A round's cases are compared with each other only, so what counts is
 /// that the speed was the same for all of them.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub struct Gate {
     quickest: f64,
     slowest: f64,
 }
 
-impl Gate {
-    pub(super) fn new() -> Gate {
+impl Default for Gate {
+    fn default() -> Gate {
         Gate { quickest: f64::INFINITY, slowest: 0.0 }
     }
+}
 
-    /// Times the loop: the quickest of three, as an interrupt is no change of speed.
-    pub(super) fn step(&mut self) {
-        let seconds = (0..3).map(|_| arithmetic()).fold(f64::INFINITY, f64::min);
+impl Gate {
+    /// Times the loop on this CPU.
+    pub fn step(&mut self) {
+        self.add(Gate::seconds());
+    }
+
+    /// Seconds of the loop: the quickest of three, as an interrupt is no change of speed.
+    pub fn seconds() -> f64 {
+        (0..3).map(|_| arithmetic()).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Adds a reading that was taken elsewhere.
+    pub fn add(&mut self, seconds: f64) {
         self.quickest = self.quickest.min(seconds);
         self.slowest = self.slowest.max(seconds);
     }
 
     /// Whether the round ran at one speed; begins the next.
-    pub(super) fn end_round(&mut self) -> bool {
-        let round = std::mem::replace(self, Gate::new());
+    pub fn end_round(&mut self) -> bool {
+        let round = std::mem::take(self);
         round.slowest <= round.quickest * TOLERANCE
     }
 }

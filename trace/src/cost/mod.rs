@@ -1,7 +1,9 @@
 //! What the tracer costs, measured where it runs: a private pair of sockets without hooks, beside a trace, and traced, in turn.
 
 mod gate;
+mod live;
 mod pair;
+mod rounds;
 
 use std::fs;
 use std::path::Path;
@@ -12,15 +14,13 @@ use crate::filter::{Cgroup, Filter};
 use crate::hooks::{Options, Rung};
 use crate::record::{Point, Transport};
 use crate::tracer::Tracer;
-use gate::Gate;
+pub use gate::Gate;
+pub use live::{Live, LiveCost};
 use pair::Pair;
+pub use rounds::{Delta, Rounds};
 
 /// No process has this number (`PID_MAX_LIMIT` is 2^22).
 const NOBODY: u32 = i32::MAX as u32;
-/// Rounds that may be made for each that is to be kept.
-const ATTEMPTS: usize = 4;
-/// Fewer rounds give no interval worth the name.
-const ROUNDS_MIN: usize = 5;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,32 +40,6 @@ impl Effort {
     pub const THOROUGH: Effort = Effort { rounds: 120, chunks: 12, messages: 400 };
 }
 
-/// Median of the differences of rounds, with its 95 % confidence interval from their order.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Delta {
-    /// Nanoseconds.
-    pub ns: f64,
-    /// Lower end of the interval.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
-
-impl Delta {
-    /// Of at least one difference.
-    fn of(mut differences: Vec<f64>) -> Delta {
-        differences.sort_by(f64::total_cmp);
-        let count = differences.len();
-        // Ranks of the binomial distribution's 2.5 % and 97.5 %, by its normal approximation.
-        let reach = 0.98 * (count as f64).sqrt();
-        let middle = (count as f64 - 1.0) / 2.0;
-        let low = (middle - reach).floor().max(0.0) as usize;
-        let high = ((middle + reach).ceil() as usize).min(count - 1);
-        let ns = (differences[(count - 1) / 2] + differences[count / 2]) / 2.0;
-        Delta { ns, low: differences[low], high: differences[high] }
-    }
-}
-
 /// What the tracer costs one message: a send and a receive over UDP on loopback, in one thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
@@ -77,6 +51,12 @@ pub struct Cost {
     pub bystander: Delta,
     /// Added to one that is.
     pub traced: Delta,
+    /// Hooks that run for a message.
+    pub hooks: usize,
+    /// The receive's hook from its clock on, by the clock.
+    pub tail_ns: f64,
+    /// The send's hook up to its clock.
+    pub head_ns: f64,
     /// Rounds in which the processor kept its speed.
     pub kept: usize,
     /// Rounds made.
@@ -84,10 +64,10 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// About how much of T2 is the tracer itself: what follows the clock in the first hook and precedes it in the second. Both hooks
-    /// do the same in the same order, so it is half of what they cost together.
+    /// How much of T2 is the tracer itself: the first hook from its clock on, the way out of it and into the second, and that one up to its
+    /// clock. The way is what a hook costs that finds a process which is not traced; that it asks for it is in both, some nanoseconds.
     pub fn inside_ns(&self) -> f64 {
-        (self.traced.ns / 2.0).max(0.0)
+        (self.tail_ns + self.head_ns + self.bystander.ns / self.hooks as f64).max(0.0)
     }
 }
 
@@ -108,45 +88,54 @@ fn measure(options: Options, effort: Effort) -> Result<Cost> {
     let mut pair = Pair::new()?;
     let filter = |is_traced| stand_in(&options.filter, is_traced, pair.port());
     let slots = ((4 * effort.chunks * effort.messages) as u32).next_power_of_two();
-    let attach = |is_traced| -> Result<Tracer> {
-        let mut tracer = Tracer::attach(&Options { filter: filter(is_traced)?, slots, ..options.clone() })?;
+    let attach = |is_traced, inside| -> Result<Tracer> {
+        let options = Options { filter: filter(is_traced)?, slots, ..options.clone() };
+        let mut tracer = Tracer::attach_timed(&options, inside)?;
         tracer.stop(|_| ());
         Ok(tracer)
     };
-    let mut beside = attach(false)?;
-    let mut traced = attach(true)?;
-    let rung = traced.rung();
+    let mut beside = attach(false, false)?;
+    let mut traced = attach(true, false)?;
+    let mut timed = attach(true, true)?;
+    let (rung, hooks) = (traced.rung(), traced.fires());
     pair.pin()?;
 
-    let mut kept: Vec<[f64; 3]> = Vec::with_capacity(effort.rounds);
-    let mut gate = Gate::new();
-    let mut made = 0;
-    while kept.len() < effort.rounds && made < effort.rounds * ATTEMPTS {
-        made += 1;
-        let mut ns = [0.0; 3];
-        for step in 0..3 {
-            let case = (made + step) % 3;
-            let tracer = [None, Some(&mut beside), Some(&mut traced)].into_iter().nth(case).flatten();
-            ns[case] = sample(tracer, case == 2, &mut pair, &mut gate, effort)?;
-        }
-        if gate.end_round() {
-            kept.push(ns);
-        }
-    }
-    if kept.len() < ROUNDS_MIN {
-        return Err(Error::Restless { kept: kept.len(), rounds: made });
-    }
-    let delta = |case: usize| Delta::of(kept.iter().map(|ns| ns[case] - ns[0]).collect());
-    let mut base: Vec<f64> = kept.iter().map(|ns| ns[0]).collect();
-    base.sort_by(f64::total_cmp);
+    let (tail_ns, head_ns) = inside(&mut timed, &mut pair, effort)?;
+    let rounds = Rounds::take(3, effort.rounds, |case, gate| {
+        let tracer = [None, Some(&mut beside), Some(&mut traced)].into_iter().nth(case).flatten();
+        sample(tracer, case == 2, &mut pair, gate, effort)
+    })?;
+    let delta = |case| rounds.delta(case, 0, |ns| *ns);
     Ok(Cost {
         rung,
-        base_ns: base[base.len() / 2],
+        base_ns: rounds.median(0, |ns| *ns),
         bystander: delta(1),
         traced: delta(2),
-        kept: kept.len(),
-        rounds: made,
+        hooks,
+        tail_ns,
+        head_ns,
+        kept: rounds.kept.len(),
+        rounds: rounds.made,
     })
+}
+
+/// Nanoseconds a message that the receive's hook runs from its clock on and the send's up to its clock: the least of several samples, as
+/// an interrupt is no cost of a hook.
+fn inside(timed: &mut Tracer, pair: &mut Pair, effort: Effort) -> Result<(f64, f64)> {
+    let mut least = (f64::INFINITY, f64::INFINITY);
+    timed.resume()?;
+    for _ in 0..effort.chunks {
+        let before = timed.inside_ns();
+        pair.quickest(Effort { chunks: 1, ..effort })?;
+        let after = timed.inside_ns();
+        let each = |after: u64, before: u64| (after - before) as f64 / effort.messages as f64;
+        // Each interval holds about one reading of the clock, half at either end: one of the two is not the hook's.
+        let clock = each(after.clock, before.clock) / 2.0;
+        least.0 = least.0.min(each(after.tail, before.tail) - clock);
+        least.1 = least.1.min(each(after.head, before.head) - clock);
+    }
+    timed.stop(|_| ());
+    Ok(least)
 }
 
 /// Nanoseconds a message with a tracer attached, or none. What the hooks noted is counted: a hook that does not fire is not cheap.
@@ -219,17 +208,4 @@ fn stand_in(filter: &Filter, is_traced: bool, port: u16) -> Result<Filter> {
             [filter.transports.as_slice(), &[Transport::Udp]].concat()
         },
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_median_and_its_interval() {
-        let delta = Delta::of((0..100).rev().map(f64::from).collect());
-        assert_eq!((delta.ns, delta.low, delta.high), (49.5, 39.0, 60.0));
-        let few = Delta::of(vec![3.0, 1.0, 2.0]);
-        assert_eq!((few.ns, few.low, few.high), (2.0, 1.0, 3.0));
-    }
 }

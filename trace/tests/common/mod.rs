@@ -125,6 +125,19 @@ impl Relay {
         Trip { sent_ns, received_ns: now() }
     }
 
+    /// Sends messages with these ids, and then waits for all of them.
+    pub fn pass_many(&mut self, ids: std::ops::Range<u64>) {
+        let mut message = [0u8; 64];
+        for id in ids.clone() {
+            message[8..16].copy_from_slice(&id.to_ne_bytes());
+            self.from.as_ref().unwrap().write_all(&message).unwrap();
+        }
+        for id in ids {
+            let bytes = self.to.read(&mut message).unwrap();
+            assert_eq!((bytes, &message[8..16]), (64, &id.to_ne_bytes()[..]), "message {id}");
+        }
+    }
+
     /// Ends the broker: its own clock after each receive and before each send.
     pub fn end(mut self) -> Vec<(u64, u64)> {
         // A message of no bytes, and the end of a stream.

@@ -1,0 +1,132 @@
+//! What `trace-overhead` says: its parameters, a row for each way on each transport with each kind of broker, and bars of them.
+
+use serde::Serialize;
+use trieline_trace::{Delta, Rounds, Transport};
+
+use super::{Broker, Method, Sample, methods::Taking};
+use crate::{Result, bars::Group, measure::rounded};
+
+/// What was asked for, as the document says it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Parameters {
+    /// Whether it was a quick run.
+    pub quick: bool,
+    /// From one message to the next, microseconds.
+    pub gap_us: u64,
+    /// Messages that one way has at a stretch.
+    pub segment: usize,
+    /// Rounds in which the processors kept their speed.
+    pub rounds: usize,
+    /// Rounds made.
+    pub rounds_made: usize,
+    /// Who runs where.
+    pub layout: &'static str,
+    /// What `delta_ns` is.
+    pub delta: &'static str,
+    /// What `cpu_ns` is.
+    pub cpu: &'static str,
+    /// When records are read.
+    pub records: &'static str,
+    /// Where the published figures are from.
+    pub published: &'static str,
+}
+
+/// A way to take times.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Which.
+    pub method: Method,
+    /// `udp tcp unix-stream`.
+    pub transport: &'static str,
+    /// How the broker waits.
+    pub broker: Broker,
+    /// Messages that were timed.
+    pub messages: u64,
+    /// What the way adds to a message's way from sender to receiver, nanoseconds.
+    pub delta_ns: f64,
+    /// Its 95 % interval.
+    pub ci_low: f64,
+    /// Its other end.
+    pub ci_high: f64,
+    /// What it adds to the broker's processor time a message, nanoseconds.
+    pub cpu_ns: f64,
+    /// Its 95 % interval.
+    pub cpu_ci_low: f64,
+    /// Its other end.
+    pub cpu_ci_high: f64,
+    /// Median of a message's way, nanoseconds.
+    pub p50: u32,
+    /// 99 % of the messages are quicker.
+    pub p99: u32,
+    /// `delta_ns` over that of `memory` in the same rounds.
+    pub ratio_to_memory: f64,
+    /// `cpu_ns` over that of `memory`.
+    pub cpu_ratio_to_memory: f64,
+    /// Records that the product lost; null where nobody notes records.
+    pub lost: Option<u64>,
+    /// Messages whose two times were joined, those of batches and of rounds that were left out among them.
+    pub matched: Option<u64>,
+    /// What the paper has; null where it has nothing.
+    pub published_delta_ns: Option<f64>,
+}
+
+/// The rows of a transport with a kind of broker. The paper's broker is nearest to a busy one over UDP.
+pub(super) fn rows(
+    transport: Transport,
+    broker: Broker,
+    rounds: &Rounds<Sample>,
+    takings: &[Taking],
+    published: &[(String, f64)],
+) -> Result<Vec<Row>> {
+    let way = |case| rounds.delta(case, 0, |sample: &Sample| sample.way_ns);
+    let cpu = |case| rounds.delta(case, 0, |sample: &Sample| sample.cpu_ns);
+    let memory = Method::Memory as usize;
+    let is_papers = transport == Transport::Udp && broker == Broker::Busy;
+    let mut rows = Vec::new();
+    for (case, (method, taking)) in Method::ALL.into_iter().zip(takings).enumerate() {
+        let mut all: Vec<u32> =
+            rounds.kept.iter().flat_map(|round| round[case].ways_ns.iter().copied()).collect();
+        all.sort_unstable();
+        let share = |share: usize| all.get(all.len() * share / 100).copied().unwrap_or(0);
+        let (delta, used): (Delta, Delta) = (way(case), cpu(case));
+        let matched = taking.matched()?;
+        let known = published.iter().find(|(name, _)| is_papers && Some(name.as_str()) == method.published());
+        rows.push(Row {
+            method,
+            transport: transport.name(),
+            broker,
+            messages: all.len() as u64,
+            delta_ns: rounded(delta.ns, 1),
+            ci_low: rounded(delta.low, 1),
+            ci_high: rounded(delta.high, 1),
+            cpu_ns: rounded(used.ns, 1),
+            cpu_ci_low: rounded(used.low, 1),
+            cpu_ci_high: rounded(used.high, 1),
+            p50: share(50),
+            p99: share(99),
+            ratio_to_memory: rounded(delta.ns / way(memory).ns, 2),
+            cpu_ratio_to_memory: rounded(used.ns / cpu(memory).ns, 2),
+            lost: matched.map(|_| taking.lost()),
+            matched,
+            published_delta_ns: known.map(|(_, ns)| *ns),
+        });
+    }
+    Ok(rows)
+}
+
+/// Bars of the rows, those of a transport and a broker together, each beside the paper's.
+pub fn groups(rows: &[Row]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for row in rows.iter().filter(|row| row.method != Method::None) {
+        let label = format!("{} {}", row.transport, row.broker.name());
+        if groups.last().is_none_or(|last| last.label != label) {
+            groups.push(Group { label, bars: Vec::new() });
+        }
+        let Some(group) = groups.last_mut() else { continue };
+        group.bars.push((row.method.name(), row.delta_ns, row.ci_low, row.ci_high));
+        if let Some(ns) = row.published_delta_ns {
+            group.bars.push(("in the paper", ns, ns, ns));
+        }
+    }
+    groups
+}

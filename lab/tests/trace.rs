@@ -1,0 +1,90 @@
+//! The experiments on tracing: every row is there, every message was noted, and the figures are such as can be.
+
+// A helper that fails fails its test.
+#![allow(clippy::unwrap_used)]
+
+use std::{path::PathBuf, sync::atomic::AtomicBool};
+
+use trieline_lab::{
+    Context, Quiet,
+    experiments::{
+        trace_hooks,
+        trace_overhead::{self, GAP, Method},
+    },
+};
+
+mod common;
+
+/// A restless machine is no defect of the experiment: whoever tests on one tries again.
+fn patiently<T>(run: impl Fn(&Context) -> trieline_lab::Result<T>) -> T {
+    let interrupt = AtomicBool::new(false);
+    let context = Context { progress: &Quiet, interrupt: &interrupt };
+    let mut tries = 0;
+    loop {
+        match run(&context) {
+            Err(trieline_lab::Error::Trace(trieline_trace::Error::Restless { .. })) if tries < 20 => {
+                tries += 1
+            }
+            outcome => return outcome.unwrap(),
+        }
+    }
+}
+
+#[test]
+fn every_hook_fires_for_every_message() {
+    if !common::root_or_skip() {
+        return;
+    }
+    let options = trace_hooks::Options { quick: true, seed: 1, command: "test".into(), rounds: Some(1) };
+    let outcome = patiently(|context| trace_hooks::run(&options, context));
+    for row in &outcome.rows {
+        assert!(row.base_ns > 0.0 && row.ci_low <= row.delta_ns && row.delta_ns <= row.ci_high, "{row:?}");
+        let expects =
+            if row.who == "traced" { row.events != Some(0) } else { row.events.is_none_or(|n| n == 0) };
+        assert!(expects, "{row:?}");
+    }
+    let product = outcome.rows.iter().filter(|row| row.hooks == "trieline").count();
+    assert_eq!((outcome.rows.len(), product), (29, 4));
+}
+
+/// Beside the test's own directory, where cargo puts the product's programs.
+fn program() -> Option<PathBuf> {
+    let own = std::env::current_exe().unwrap();
+    let path = own.parent().unwrap().parent().unwrap().join("trieline");
+    path.exists().then_some(path)
+}
+
+#[test]
+fn every_way_notes_every_message() {
+    if !common::root_or_skip() {
+        return;
+    }
+    let Some(program) = program() else {
+        println!("EXPECTED SKIP: trieline is not built");
+        return;
+    };
+    // Busy brokers need two quiet processors: not a test's.
+    for transport in ["udp", "tcp", "unix-stream"] {
+        let options = trace_overhead::Options {
+            quick: true,
+            only: Some(format!("{transport} blocking")),
+            gap: GAP,
+            seed: 1,
+            command: "test".into(),
+            rounds: Some(1),
+            program: program.clone(),
+        };
+        let outcome = patiently(|context| trace_overhead::run(&options, context));
+        assert_eq!(outcome.rows.len(), Method::ALL.len());
+        for row in &outcome.rows {
+            assert!(row.transport == transport && row.messages == 100 && row.p50 <= row.p99, "{row:?}");
+            // What batches send comes on top.
+            assert!(
+                row.matched.is_none_or(|matched| matched >= 100) && row.lost.unwrap_or(0) == 0,
+                "{row:?}"
+            );
+            assert_eq!(row.matched.is_some(), row.method >= Method::SyscallHash);
+            assert_eq!(row.published_delta_ns, None);
+        }
+    }
+}

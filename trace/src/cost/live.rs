@@ -1,0 +1,219 @@
+//! What a trace costs the processes that it is on, while it is on: hooks go off in short windows at random times, and what the kernel counts
+//! of these processes then is compared with the window beside it, in which the hooks are on.
+
+use std::collections::hash_map::RandomState;
+use std::fs;
+use std::hash::BuildHasher;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::rounds::Delta;
+use crate::error::Result;
+use crate::record::Event;
+use crate::tracer::Tracer;
+
+/// Length of a window.
+const WINDOW: Duration = Duration::from_millis(100);
+/// Between two pairs of windows at least, and at most so much more.
+const BETWEEN: Duration = Duration::from_millis(600);
+const MORE_MS: u64 = 400;
+
+/// Compares windows with hooks and without.
+#[derive(Debug)]
+pub struct Live {
+    processes: Vec<u32>,
+    random: RandomState,
+    step: Step,
+    until: Instant,
+    begun: Option<(Instant, Kernel)>,
+    /// Of each pair of windows, of which the first is over, the one with hooks in front: packets and processor time a second.
+    windows: Vec<[Option<Rates>; 2]>,
+    off_since: Option<Instant>,
+    paused: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Between,
+    First { on: bool },
+    Second { on: bool },
+}
+
+/// What the kernel has counted.
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    packets: u64,
+    cpu_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rates {
+    packets: f64,
+    cpu: f64,
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveCost {
+    /// Pairs of windows.
+    pub pairs: usize,
+    /// How long the hooks were off.
+    pub paused: Duration,
+    /// What the hooks add to the packets a second in the processes' network namespace (UDP and TCP, both ways), in percent of those
+    /// without; NaN where none came. In `ns`, `low` and `high`.
+    pub packets: Delta,
+    /// The same of the processes' processor time.
+    pub cpu: Delta,
+}
+
+impl Live {
+    /// For these processes.
+    pub fn new(processes: &[u32]) -> Live {
+        let mut live = Live {
+            processes: processes.to_vec(),
+            random: RandomState::new(),
+            step: Step::Between,
+            until: Instant::now(),
+            begun: None,
+            windows: Vec::new(),
+            off_since: None,
+            paused: Duration::ZERO,
+        };
+        live.until += live.between();
+        live
+    }
+
+    /// To be called every few milliseconds: switches the hooks when it is time. True when they went off just now: what they noted before
+    /// has been passed on, and what a thread has in hand will not be seen to leave.
+    ///
+    /// # Errors
+    /// The hooks could not be attached again.
+    pub fn turn(&mut self, tracer: &mut Tracer, each: impl FnMut(Event)) -> Result<bool> {
+        if Instant::now() < self.until {
+            return Ok(false);
+        }
+        let (next, on, length) = match self.step {
+            Step::Between => {
+                let on = self.random().is_multiple_of(2);
+                self.windows.push([None; 2]);
+                (Step::First { on }, on, WINDOW)
+            }
+            Step::First { on } => {
+                self.end(on);
+                (Step::Second { on: !on }, !on, WINDOW)
+            }
+            Step::Second { on } => {
+                self.end(on);
+                (Step::Between, true, self.between())
+            }
+        };
+        let goes_off = self.off_since.is_none() && !on;
+        match (self.off_since, on) {
+            (None, false) => {
+                tracer.stop_events(each);
+                self.off_since = Some(Instant::now());
+            }
+            (Some(since), true) => {
+                tracer.resume()?;
+                self.paused += since.elapsed();
+                self.off_since = None;
+            }
+            _ => {}
+        }
+        // Switching takes its time, which is in no window.
+        self.step = next;
+        self.until = Instant::now() + length;
+        self.begun =
+            if next == Step::Between { None } else { self.count().map(|count| (Instant::now(), count)) };
+        Ok(goes_off)
+    }
+
+    /// What was found so far.
+    pub fn cost(&self) -> LiveCost {
+        let percent = |of: fn(&Rates) -> f64| {
+            let pairs =
+                self.windows.iter().filter_map(|[on, off]| Some((of(on.as_ref()?), of(off.as_ref()?))));
+            Delta::of(pairs.filter(|(_, off)| *off > 0.0).map(|(on, off)| (on / off - 1.0) * 100.0).collect())
+        };
+        LiveCost {
+            pairs: self.windows.iter().filter(|pair| pair.iter().all(Option::is_some)).count(),
+            paused: self.paused + self.off_since.map_or(Duration::ZERO, |since| since.elapsed()),
+            packets: percent(|rates| rates.packets),
+            cpu: percent(|rates| rates.cpu),
+        }
+    }
+
+    fn end(&mut self, on: bool) {
+        let (Some((begun, before)), Some(after)) = (self.begun, self.count()) else { return };
+        let seconds = begun.elapsed().as_secs_f64();
+        let rate = |after: u64, before: u64| after.saturating_sub(before) as f64 / seconds;
+        if let Some(pair) = self.windows.last_mut() {
+            pair[usize::from(!on)] = Some(Rates {
+                packets: rate(after.packets, before.packets),
+                cpu: rate(after.cpu_ns, before.cpu_ns),
+            });
+        }
+    }
+
+    fn random(&self) -> u64 {
+        self.random.hash_one((self.windows.len(), self.step == Step::Between))
+    }
+
+    fn between(&self) -> Duration {
+        BETWEEN + Duration::from_millis(self.random() % MORE_MS)
+    }
+
+    /// `None`: none of the processes is left.
+    fn count(&self) -> Option<Kernel> {
+        let directories = self.processes.iter().map(|process| Path::new("/proc").join(process.to_string()));
+        let mut count = None;
+        for directory in directories {
+            let Ok(threads) = fs::read_dir(directory.join("task")) else { continue };
+            let count = count.get_or_insert(Kernel { packets: 0, cpu_ns: 0 });
+            for thread in threads.flatten() {
+                let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+                count.cpu_ns += text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
+            }
+            if count.packets == 0 {
+                let text =
+                    |name: &str| fs::read_to_string(directory.join("net").join(name)).unwrap_or_default();
+                count.packets = packets(&text("snmp")) + packets6(&text("snmp6"));
+            }
+        }
+        count
+    }
+}
+
+/// Datagrams and segments, both ways, of IPv4's UDP and of TCP (`/proc/PID/net/snmp`: a line of names, then one of numbers).
+fn packets(snmp: &str) -> u64 {
+    let lines: Vec<&str> = snmp.lines().collect();
+    let pairs = lines.windows(2).filter(|pair| {
+        ["Udp:", "Tcp:"].iter().any(|head| pair.iter().all(|line| line.split(' ').next() == Some(head)))
+    });
+    let counts = pairs.flat_map(|pair| pair[0].split(' ').zip(pair[1].split(' ')));
+    let wanted = ["InDatagrams", "OutDatagrams", "InSegs", "OutSegs"];
+    counts.filter(|(name, _)| wanted.contains(name)).filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
+}
+
+/// Datagrams of IPv6's UDP (`/proc/PID/net/snmp6`: a name and a number a line); TCP has no counts of its own there.
+fn packets6(snmp6: &str) -> u64 {
+    let lines = snmp6.lines().filter_map(|line| line.split_once(char::is_whitespace));
+    let wanted = lines.filter(|(name, _)| ["Udp6InDatagrams", "Udp6OutDatagrams"].contains(name));
+    wanted.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_counts_are_found() {
+        let snmp = "Ip: Forwarding InReceives\nIp: 1 99\nTcp: InSegs OutSegs RetransSegs\nTcp: 10 20 5\n\
+                    Udp: InDatagrams NoPorts OutDatagrams\nUdp: 100 7 200\nUdpLite: InDatagrams\nUdpLite: 1000\n";
+        assert_eq!(packets(snmp), 330);
+        assert_eq!(packets6("Udp6InDatagrams   \t3\nUdp6NoPorts 9\nUdp6OutDatagrams\t4\n"), 7);
+        assert!(Live::new(&[u32::MAX]).count().is_none());
+        let own = Live::new(&[std::process::id()]).count();
+        assert!(own.is_some_and(|own| own.cpu_ns > 0), "{own:?}");
+    }
+}
