@@ -7,6 +7,9 @@
 
 #include "lookup.bpf.h"
 
+/* struct tl_instance's, known when the program is loaded: a number in its instructions. */
+const volatile __u64 tl_hash_key SEC(".rodata.flow") = 0;
+
 TL_INLINE __u64 tl_mix(__u64 hash, __u64 word)
 {
 	hash = (hash ^ word) * 0x9e3779b97f4a7c15;
@@ -18,7 +21,8 @@ TL_INLINE __u64 tl_mix(__u64 hash, __u64 word)
  * label of IPv6, and the ports of a flow without a label. Fragments of IPv4 go by addresses, so that all of a
  * packet goes one way.
  *
- * The kernel's own hash has a secret key: the same flows may go other ways there.
+ * It has a secret key, so that nobody outside can choose flows that all go one way, and two nodes one after
+ * another choose apart. The kernel's own has another: the same flows may go other ways there.
  */
 __attribute__((noinline)) __u32 tl_flow_hash(struct xdp_md *ctx, __u32 offset)
 {
@@ -32,12 +36,12 @@ __attribute__((noinline)) __u32 tl_flow_hash(struct xdp_md *ctx, __u32 offset)
 	if (l3 + sizeof(*ip) > end)
 		return 0;
 	if (ip->version_ihl == 0x45) {
-		hash = tl_mix(ip->protocol, (__u64)ip->saddr << 32 | ip->daddr);
+		hash = tl_mix(tl_hash_key ^ ip->protocol, (__u64)ip->saddr << 32 | ip->daddr);
 		if ((ip->protocol == IPPROTO_TCP || ip->protocol == IPPROTO_UDP) &&
 		    !(ip->frag_off & TL_BE16(0x3fff)))
 			ports = (const void *)(ip + 1);
 	} else if (l3 + sizeof(*ip6) <= end) {
-		hash = tl_mix(ip6->flow & TL_BE32(0xfffff), ip6->saddr.hi);
+		hash = tl_mix(tl_hash_key ^ (ip6->flow & TL_BE32(0xfffff)), ip6->saddr.hi);
 		hash = tl_mix(hash, ip6->saddr.lo);
 		hash = tl_mix(hash, ip6->daddr.hi);
 		hash = tl_mix(hash, ip6->daddr.lo);
@@ -47,7 +51,7 @@ __attribute__((noinline)) __u32 tl_flow_hash(struct xdp_md *ctx, __u32 offset)
 	}
 	if (ports && (void *)(ports + 1) <= end)
 		hash = tl_mix(hash, *ports);
-	return tl_mix(hash, 1);
+	return tl_mix(hash, tl_hash_key);
 }
 
 /* The action that a group's flow takes. */

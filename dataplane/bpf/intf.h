@@ -13,7 +13,7 @@
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    7, /* grows with any change of this file; pinned maps of another version are refused */
+	    8, /* grows with any change of this file; pinned maps of another version are refused */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS = 65536,		  /* highest ifindex + 1 */
 	TL_TAGGED = 65536,		  /* tagged ports */
@@ -353,6 +353,7 @@ struct tl_instance {
 	__u64 netns; /* cookie of the network namespace: unlike its inode never given to another */
 	__u32 tables;
 	__u32 image_version; /* TL_INTF_IMAGE */
+	__u64 hash_key;	     /* of the flow hash: random, kept as long as the maps */
 };
 
 _Static_assert((int)TL_VERDICTS <= (int)TL_COUNTERS, "verdicts fit a counter slot");

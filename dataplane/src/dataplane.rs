@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -148,7 +149,8 @@ impl Dataplane {
             Some(instance) => adopt_image(options, &instance)?,
             None => create_image(options)?,
         };
-        let (mut maps, program) = load(options, &image, pinned.is_some().then_some(&[]))?;
+        let hash_key = pinned.map_or_else(random, |instance| instance.hash_key);
+        let (mut maps, program) = load(options, &image, hash_key, pinned.is_some().then_some(&[]))?;
         if pinned.is_none() {
             let fail = |e| Error::kernel("pinning the maps", e);
             sys::pin(image.fd(), &pin_dir.join(pins::IMAGE)).map_err(fail)?;
@@ -164,6 +166,7 @@ impl Dataplane {
                     netns,
                     tables: options.tables,
                     image_version: pins::IMAGE_VERSION,
+                    hash_key,
                 },
             )?;
         }
@@ -397,6 +400,11 @@ fn create_image(options: &Options) -> Result<ImageMap> {
         ));
     }
     Ok(ImageMap::choose(options.home, options.image_bytes)?)
+}
+
+/// A number that nobody outside this process can know: std takes its keys from the kernel's random numbers.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 fn adopt_image(options: &Options, instance: &tl_instance) -> Result<ImageMap> {

@@ -64,9 +64,17 @@ impl Maps {
     }
 }
 
+/// The section of the flow hash's key.
+const FLOW: &str = ".rodata.flow";
+
 /// Loads the program against the image and, when `reopen` says which maps are nevertheless to be made, the pinned ones; else
 /// makes all maps.
-pub(crate) fn load(options: &Options, image: &ImageMap, reopen: Option<&[&str]>) -> Result<(Maps, OwnedFd)> {
+pub(crate) fn load(
+    options: &Options,
+    image: &ImageMap,
+    hash_key: u64,
+    reopen: Option<&[&str]>,
+) -> Result<(Maps, OwnedFd)> {
     let log = Log::start();
     let failed = |error: libbpf_rs::Error| load_error(error, &log);
     let bytes: &[u8] = match image.home() {
@@ -77,6 +85,10 @@ pub(crate) fn load(options: &Options, image: &ImageMap, reopen: Option<&[&str]>)
     let mut object = builder.name(PROGRAM).and_then(|b| b.open_memory(bytes)).map_err(failed)?;
     image.place(&mut object)?;
     size_maps(options, &mut object, reopen)?;
+    let mut flow = object.maps_mut().find(|map| map.name() == FLOW);
+    let key = flow.as_mut().and_then(|map| map.initial_value_mut()?.first_chunk_mut());
+    *key.ok_or_else(|| Error::argument(format!("the BPF object has no section `{FLOW}`")))? =
+        hash_key.to_ne_bytes();
     let object = object.load().map_err(failed)?;
     let fail = |e| Error::kernel("keeping the loaded maps", e);
     let mut maps = Vec::new();

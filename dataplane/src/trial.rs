@@ -61,7 +61,7 @@ impl Trial {
             adjacencies: count(pins::ADJACENCIES)?,
             rules: count(pins::RULES)?,
         };
-        let (mut maps, program) = load(&options, image, Some(&OWN))?;
+        let (mut maps, program) = load(&options, image, instance.hash_key, Some(&OWN))?;
         Ok(Self { program, captures: maps.take(pins::CAPTURES)?, rings: maps.take(pins::CAPTURE_RINGS)? })
     }
 

@@ -113,6 +113,30 @@ fn flows_of_a_group() {
     }
 }
 
+/// The hash has a key of the instance: another one chooses otherwise, a successor does not.
+#[test]
+fn flows_keep_their_ways_over_a_restart() {
+    if skip("keys of the flow hash") {
+        return;
+    }
+    for home in homes() {
+        let chosen = |program: std::os::fd::BorrowedFd<'_>| -> Vec<u8> {
+            let frame = |n: u8| Frame::new(ipv4(SOURCE4, &format!("198.51.100.{n}"), 64)).bytes();
+            (0..=255).map(|n| test_run(program, &frame(n)).1[5]).collect()
+        };
+        let routes = [("198.51.100.0/24", ways())];
+        let first = Bench::new(home, &routes);
+        let ways = chosen(first.dataplane.program());
+        let Bench { dataplane, image, fs } = first;
+        drop((dataplane, image));
+        let next = trieline_dataplane::Dataplane::open(&options(&fs, home)).unwrap();
+        assert_eq!(chosen(next.program()), ways, "{home}");
+        drop(next);
+        let other = Bench::new(home, &routes);
+        assert_ne!(chosen(other.dataplane.program()), ways, "{home}");
+    }
+}
+
 #[test]
 fn labels_by_hash() {
     if skip("labels by hash") {

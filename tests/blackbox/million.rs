@@ -81,7 +81,7 @@ fn a_million_routes_survive_an_overrun() {
     });
     // (3) and the mirror is the kernel's, route by route
     let kernel = routes(&run_with("ip", &["-n", bed.node.name(), "-j", "route", "show"], "").ok());
-    let ours = routes(&trieline(&bed.node, "-j route show").ok());
+    let ours = routes(&trieline(&bed.node, "-4 -j route show").ok());
     let wrong = kernel.iter().filter(|(prefix, gateway)| ours.get(*prefix) != Some(gateway)).count();
     let overruns = status::overruns(&bed.node);
     println!(
