@@ -132,12 +132,12 @@ fn functions_in_another_order_are_not_mixed_up() {
     let mut sent = 0;
     let seen = bed.watch(MARKER, || {
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let daemon = scope.spawn(|| {
                 let _daemon = Daemon::start(&bed.node, &args);
                 ready.store(true, std::sync::atomic::Ordering::Release);
                 std::thread::sleep(std::time::Duration::from_millis(200));
             });
-            while !ready.load(std::sync::atomic::Ordering::Acquire) {
+            while !ready.load(std::sync::atomic::Ordering::Acquire) && !daemon.is_finished() {
                 packets::send_ip(&bed.generator, &packet("fd00:c::1", "10.66.0.1"));
                 sent += 1;
             }
