@@ -36,7 +36,7 @@ impl Daemon {
     /// Begins to follow a configuration; the number of the job that tells how it ends.
     pub(super) fn reload(&mut self, config: Config) -> Result<u64, Error> {
         let begun = self.begin(config);
-        begun.inspect_err(|error| tracing::error!("not reloaded: all stays as it was: {error}"))
+        begun.inspect_err(|error| tracing::error!("not reloaded: {error}; all stays as it was"))
     }
 
     fn begin(&mut self, config: Config) -> Result<u64, Error> {
@@ -82,7 +82,7 @@ impl Daemon {
                     tracing::info!(devices = self.ports.names.join(" "), "reloaded");
                     self.name_functions();
                 }
-                Err(error) => tracing::error!("not reloaded: all stays as it was: {error}"),
+                Err(error) => tracing::error!("not reloaded: {error}; all stays as it was"),
             }
             self.filters.end(job, done.err().map(|error| error.to_string()));
         }
