@@ -15,7 +15,7 @@ use crate::layout::{
 };
 use crate::ports::{PORTS, Port, PortKey, Ports, TAGGED as TAGGED_MAX};
 use crate::records::{Array, Records};
-use crate::rules::{RuleMap, Then};
+use crate::rules::{Rule, RuleMap};
 use crate::sys::{self, MapShape};
 use crate::trial::Trial;
 use trieline_bpf::{Home, ImageMap, ImageMemory, Mapping};
@@ -314,7 +314,7 @@ impl View {
     }
 
     /// What decides in a view, one after another, for packets between two addresses of one family.
-    pub fn concerning(&self, view: u32, from: IpAddr, to: IpAddr) -> Vec<Then> {
+    pub fn concerning(&self, view: u32, from: IpAddr, to: IpAddr) -> Vec<Rule> {
         self.rules.concerning(view, from, to)
     }
 
