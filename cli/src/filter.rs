@@ -1,15 +1,13 @@
 //! `trieline filter`: what the filters matched, and reading their files anew.
 
-use crate::look::{ask, open};
+use crate::look::{self, one, open};
 use crate::output::{List, Output};
 use anyhow::bail;
 use clap::Subcommand;
-use serde_json::Value;
 use std::process::ExitCode;
-use std::time::Duration;
 use trieline_dataplane::{Filters, View};
 use trieline_node::control::Request;
-use trieline_node::filter::{FilterStatus, JobStatus};
+use trieline_node::filter::FilterStatus;
 use trieline_node::instance::Instance;
 
 /// Filters.
@@ -38,7 +36,7 @@ pub fn run(command: &FilterCommand, output: &Output) -> anyhow::Result<ExitCode>
     let name = match command {
         FilterCommand::Show { name } => name,
         FilterCommand::Reload { name } => {
-            reload(name.clone(), &instance)?;
+            look::job(&instance, &Request::Reload { filter: name.clone() })?;
             name
         }
     };
@@ -64,16 +62,6 @@ pub fn run(command: &FilterCommand, output: &Output) -> anyhow::Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// One line of an answer; `None` without a daemon.
-fn one(instance: &Instance, request: &Request) -> anyhow::Result<Result<Value, anyhow::Error>> {
-    let mut answer = Value::Null;
-    let absent = ask(instance, request, |line| {
-        answer = line;
-        false
-    })?;
-    Ok(absent.map_or(Ok(answer), |error| Err(error.into())))
-}
-
 /// What a daemon says of its filters; `None` without one.
 fn told(instance: &Instance) -> anyhow::Result<Option<Vec<FilterStatus>>> {
     match one(instance, &Request::Filters)? {
@@ -94,22 +82,6 @@ pub fn pinned(view: &View) -> anyhow::Result<Vec<FilterStatus>> {
         Ok(FilterStatus { inside, ..FilterStatus::of(&filter, count) })
     };
     filters.into_iter().map(told).collect()
-}
-
-/// Has files read, and waits until what they say is in force.
-fn reload(filter: Option<String>, instance: &Instance) -> anyhow::Result<()> {
-    let answer = one(instance, &Request::Reload { filter })??;
-    let Some(job) = answer.get("job").and_then(Value::as_u64) else {
-        bail!("trielined answered {answer}; expected a job");
-    };
-    loop {
-        let status: JobStatus = serde_json::from_value(one(instance, &Request::Job { job })??)?;
-        match status {
-            JobStatus { failed: Some(error), .. } => bail!("{error}; nothing has changed"),
-            JobStatus { done: true, .. } => return Ok(()),
-            JobStatus { .. } => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
 }
 
 /// A filter in words.

@@ -4,8 +4,10 @@ use anyhow::{anyhow, bail};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::io::ErrorKind;
+use std::time::Duration;
 use trieline_dataplane::{Error, View, open_readonly};
 use trieline_node::control::{self, Request};
+use trieline_node::filter::JobStatus;
 use trieline_node::instance::{self, Instance, is_hidden};
 
 /// Opens what is pinned.
@@ -38,6 +40,32 @@ pub fn ask(
         }
         Err(absent @ control::Error::NotRunning { .. }) => Ok(Some(absent)),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// The one line of an answer; an error inside is that there is no daemon.
+pub fn one(instance: &Instance, request: &Request) -> anyhow::Result<anyhow::Result<Value>> {
+    let mut answer = Value::Null;
+    let absent = ask(instance, request, |line| {
+        answer = line;
+        false
+    })?;
+    Ok(absent.map_or(Ok(answer), |error| Err(error.into())))
+}
+
+/// Has files read, and waits until what they say is in force.
+pub fn job(instance: &Instance, request: &Request) -> anyhow::Result<()> {
+    let answer = one(instance, request)??;
+    let Some(job) = answer.get("job").and_then(Value::as_u64) else {
+        bail!("trielined answered {answer}; expected a job");
+    };
+    loop {
+        let status: JobStatus = serde_json::from_value(one(instance, &Request::Job { job })??)?;
+        match status {
+            JobStatus { failed: Some(error), .. } => bail!("{error}; nothing has changed"),
+            JobStatus { done: true, .. } => return Ok(()),
+            JobStatus { .. } => std::thread::sleep(Duration::from_millis(20)),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `trieline node`: what the daemon does, and how to end what it left.
 
-use crate::look::{Names, ask, count, open};
+use crate::look::{self, Names, ask, count, open};
 use crate::output::Output;
 use clap::Subcommand;
 use std::fmt::Write;
@@ -20,6 +20,11 @@ pub enum NodeCommand {
         after_help = "It needs root. Exit codes: 0 done; 1 no trielined was started here, or it failed; 2 the command line is wrong."
     )]
     Status,
+    /// Read the configuration anew and follow it: devices, tenants, filters, functions, all or nothing
+    #[command(
+        after_help = "It needs root. Exit codes: 0 done; 1 failed, and all is as before; 2 the command line is wrong."
+    )]
+    Reload,
     /// Take XDP off all devices of this network namespace and remove the tables; the kernel forwards alone
     #[command(
         after_help = "It needs root. Exit codes: 0 done, or nothing was attached; 1 failed; 2 the command line is wrong."
@@ -32,6 +37,15 @@ pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
     let instance = Instance::current()?;
     match command {
         NodeCommand::Status => show_status(&instance, output),
+        NodeCommand::Reload => {
+            look::job(&instance, &Request::Reconfigure)?;
+            if output.json {
+                output.document(&serde_json::json!({ "reloaded": true }))?;
+            } else {
+                output.text("reloaded")?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         NodeCommand::Detach => detach(&instance, output),
     }
 }

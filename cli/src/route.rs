@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 use std::net::IpAddr;
 use std::process::ExitCode;
-use trieline_dataplane::{Action, Port, Then, VALUE_THROW, View};
+use trieline_dataplane::{Action, Port, Rule, Then, VALUE_THROW, View, is_rules};
 use trieline_lpm::{IpPrefix, Memory, Reader};
 use trieline_node::control::Request;
 use trieline_node::instance::Instance;
@@ -255,11 +255,14 @@ impl Way {
     fn decide(&self, view: &View, reader: &Reader<'_>, number: u32, to: IpAddr) -> Decided {
         let unspecified = if to.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
         let from = self.from.filter(|from| from.is_ipv4() == to.is_ipv4()).unwrap_or(unspecified);
-        let mut last = Decided { table: None, value: None };
-        for then in view.concerning(number, from, to) {
-            last = match then {
-                Then::Value(value) => return Decided { table: None, value: Some(value) },
-                Then::Table(table) => Decided { table: Some(table), value: look(reader, table, &to) },
+        let mut last = Decided { rule: None, table: None, value: None };
+        for rule in view.concerning(number, from, to) {
+            let by = Some(rule).filter(|_| is_rules(number));
+            last = match rule.then {
+                Then::Value(value) => return Decided { rule: by, table: None, value: Some(value) },
+                Then::Table(table) => {
+                    Decided { rule: by, table: Some(table), value: look(reader, table, &to) }
+                }
             };
             if last.value.is_some_and(|value| value != VALUE_THROW) {
                 return last;
@@ -269,9 +272,17 @@ impl Way {
     }
 }
 
+/// Which packets a rule selects, in the words of `ip rule`.
+fn selector(rule: &Rule) -> String {
+    let from = rule.from.map_or("from all".into(), |from| format!("from {from}"));
+    rule.to.map_or(from.clone(), |to| format!("{from} to {to}"))
+}
+
 /// What decides.
 #[derive(Clone, Copy, PartialEq)]
 struct Decided {
+    /// The rule that decides, where there is more than one table.
+    rule: Option<Rule>,
     table: Option<u32>,
     value: Option<u32>,
 }
@@ -327,6 +338,9 @@ fn answers(
             answer.insert("dst".into(), address.to_string().into());
             if first != last {
                 answer.insert("through".into(), "vrf".into());
+            }
+            if let Some(rule) = last.rule {
+                answer.insert("rule".into(), selector(&rule).into());
             }
             if let Some(explained) = explained.as_ref().and_then(|all| all.get(nth)) {
                 let id = explained.get("id").and_then(Value::as_u64);
@@ -439,7 +453,7 @@ pub(crate) fn text(route: &Value) -> String {
     line += &route.get("dst").map(word).unwrap_or_default();
     let ways = route.get("nexthops").and_then(Value::as_array);
     let way = if ways.is_none() { &WAY[..] } else { &[] };
-    for (key, name) in [("prefix", "in")].iter().chain(way).chain(&[
+    for (key, name) in [("prefix", "in"), ("rule", "rule")].iter().chain(way).chain(&[
         ("table", "table"),
         ("protocol", "proto"),
         ("scope", "scope"),
@@ -483,10 +497,13 @@ fn doing(route: &Value) -> String {
         ("first_reason", "for "),
         ("out", "out "),
         ("lladdr", ""),
+        ("smac", "smac "),
         ("vlan", "vlan "),
-        ("outer_src", "from "),
+        ("outer_src", "outer from "),
         ("outer_dst", "to "),
         ("outer_segs", "segs "),
+        ("outer_flow", "flow label "),
+        ("outer_bytes", "bytes "),
     ] {
         if let Some(value) = route.get(key) {
             line += &format!(" {name}{}", word(value));

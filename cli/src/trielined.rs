@@ -149,24 +149,21 @@ impl Outside for Signals {
         self.queue.append(&mut self.received.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         match self.queue.pop_front()? {
             SIGHUP => {
-                let reloaded = self.cli.settle();
                 // Nobody may listen.
                 let _ = sd_notify::notify(&[NotifyState::Reloading]);
                 self.reloading = true;
-                match reloaded {
-                    // So looks a file that an editor has just begun to write.
-                    Ok(config) if config.devices.is_empty() => {
-                        tracing::error!("not reloaded: no devices");
-                        None
-                    }
-                    Ok(config) => Some(Command::Reload(config)),
-                    Err(error) => {
-                        tracing::error!("not reloaded: {}", complaint::said(&error));
-                        None
-                    }
-                }
+                Some(Command::Reload)
             }
             _ => Some(Command::Stop),
+        }
+    }
+
+    fn configuration(&mut self) -> Result<Config, String> {
+        match self.cli.settle() {
+            // So looks a file that an editor has just begun to write.
+            Ok(config) if config.devices.is_empty() => Err("no devices".into()),
+            Ok(config) => Ok(config),
+            Err(error) => Err(complaint::said(&error)),
         }
     }
 }

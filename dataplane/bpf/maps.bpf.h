@@ -69,8 +69,20 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, TL_TAGGED);
 	__type(key, struct tl_tagged);
-	__type(value, struct tl_port);
+	__type(value, __u32); /* place among the tagged ports */
 } tagged SEC(".maps");
+
+/*
+ * Not in the hash: an element that is replaced or removed there may be another key's at once, and a packet
+ * looks at its port to the end.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TL_TAGGED);
+	__type(key, __u32);
+	__type(value, struct tl_port);
+} tagged_ports SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);

@@ -58,6 +58,7 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 	if (TL_UNLIKELY(f->proto == TL_BE16(ETH_P_8021Q))) {
 		struct vlan_hdr *vlan = f->l3;
 		struct tl_tagged key = {.ifindex = f->ifindex};
+		__u32 *place;
 
 		if (f->l3 + sizeof(*vlan) > f->end)
 			return TL_PASS_NOT_IP;
@@ -67,7 +68,8 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 		key.vid = TL_BE16(vlan->h_vlan_TCI) & 0xfff;
 		if (key.vid) { /* VLAN 0 only carries a priority: the port's own packet */
 			f->tag = TL_BE16(ETH_P_8021Q) | (__u32)TL_BE16(key.vid) << 16;
-			f->port = bpf_map_lookup_elem(&tagged, &key);
+			place = bpf_map_lookup_elem(&tagged, &key);
+			f->port = place ? bpf_map_lookup_elem(&tagged_ports, place) : 0;
 		}
 	}
 	if (!f->port || !(f->port->flags & TL_PORT_USED))

@@ -192,7 +192,7 @@ impl Dataplane {
             filters: Filters::new(filters, grace.clone()),
             functions: Functions::new(take(pins::FUNCTIONS)?, take(pins::FUNCTION_PROGRAMS)?),
             grace,
-            ports: pins::ports(&take(pins::PORT_MAP)?, take(pins::TAGGED)?)?,
+            ports: pins::ports(&take(pins::PORT_MAP)?, take(pins::TAGGED)?, &take(pins::TAGGED_PORTS)?)?,
             devices: take(pins::DEVICES)?,
             jumbo_devices: take(pins::JUMBO_DEVICES)?,
             counters: take(pins::COUNTERS)?,
@@ -318,15 +318,15 @@ impl Dataplane {
     }
 
     /// Handles the packets that come in by a device, untagged (`vlan` `None`) or with that tag. A table number that has no table
-    /// matches nothing.
+    /// matches nothing. It waits for a grace period (some 20 ms) where a tagged port is new and others were cleared just before.
     pub fn set_port(&mut self, ifindex: u32, vlan: Option<u16>, port: Port) -> Result<()> {
-        self.ports.set((ifindex, vlan), &port, self.counters.as_fd())
+        self.ports.set((ifindex, vlan), &port, self.counters.as_fd(), &mut self.grace)
     }
 
     /// Leaves such packets to the kernel.
     pub fn clear_port(&mut self, ifindex: u32, vlan: Option<u16>) -> Result<()> {
         check_ifindex(ifindex)?;
-        self.ports.clear((ifindex, vlan))
+        self.ports.clear((ifindex, vlan), &mut self.grace)
     }
 
     /// Ports: device, VLAN and settings.

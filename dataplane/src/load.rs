@@ -25,12 +25,13 @@ pub(crate) const PROGRAM: &str = "trieline";
 const LOG_LINES: usize = 40;
 
 /// The maps beside the image, in the order of [`load`]'s result.
-const MAPS: [&str; 18] = [
+const MAPS: [&str; 19] = [
     pins::ACTIONS,
     pins::ADJACENCIES,
     pins::RULES,
     pins::PORT_MAP,
     pins::TAGGED,
+    pins::TAGGED_PORTS,
     pins::DEVICES,
     pins::JUMBO_DEVICES,
     pins::COUNTERS,

@@ -13,9 +13,9 @@ use crate::filters::{Filter, FilterCount, FilterMaps};
 use crate::layout::{
     tl_action, tl_adjacency, tl_group, tl_instance, tl_limits, tl_long_outer, tl_port, tl_rule,
 };
-use crate::ports::{PORTS, Port, PortKey, Ports};
+use crate::ports::{PORTS, Port, PortKey, Ports, TAGGED as TAGGED_MAX};
 use crate::records::{Array, Records};
-use crate::rules::{RuleMap, Then};
+use crate::rules::{Rule, RuleMap};
 use crate::sys::{self, MapShape};
 use crate::trial::Trial;
 use trieline_bpf::{Home, ImageMap, ImageMemory, Mapping};
@@ -29,6 +29,7 @@ pub(crate) const ADJACENCIES: &str = "adjacencies";
 pub(crate) const RULES: &str = "rules";
 pub(crate) const PORT_MAP: &str = "ports";
 pub(crate) const TAGGED: &str = "tagged";
+pub(crate) const TAGGED_PORTS: &str = "tagged_ports";
 pub(crate) const DEVICES: &str = "devices";
 pub(crate) const JUMBO_DEVICES: &str = "jumbo_devices";
 pub(crate) const COUNTERS: &str = "counters";
@@ -239,11 +240,12 @@ pub(crate) fn rules(fd: &OwnedFd) -> Result<RuleMap> {
 }
 
 /// Maps the ports.
-pub(crate) fn ports(untagged: &OwnedFd, tagged: OwnedFd) -> Result<Ports> {
-    let bytes = u64::from(PORTS) * size_of::<tl_port>() as u64;
-    let mapping =
-        Mapping::of_array(untagged.as_fd(), bytes).map_err(|e| Error::kernel("mapping the ports", e))?;
-    Ok(Ports::new(mapping, tagged))
+pub(crate) fn ports(untagged: &OwnedFd, tagged: OwnedFd, tagged_ports: &OwnedFd) -> Result<Ports> {
+    let map = |fd: &OwnedFd, count: u32| {
+        let bytes = u64::from(count) * size_of::<tl_port>() as u64;
+        Mapping::of_array(fd.as_fd(), bytes).map_err(|e| Error::kernel("mapping the ports", e))
+    };
+    Ok(Ports::new(map(untagged, PORTS)?, tagged, map(tagged_ports, TAGGED_MAX)?))
 }
 
 /// An instance seen from outside its owner: changes nothing.
@@ -274,7 +276,7 @@ pub fn open_readonly(pins: &Path) -> Result<View> {
             &need(pins, GROUPS)?,
         ])?,
         rules: rules(&need(pins, RULES)?)?,
-        ports: ports(&need(pins, PORT_MAP)?, need(pins, TAGGED)?)?,
+        ports: ports(&need(pins, PORT_MAP)?, need(pins, TAGGED)?, &need(pins, TAGGED_PORTS)?)?,
         counters: need(pins, COUNTERS)?,
         filters: FilterMaps::new(
             &need(pins, FILTERS)?,
@@ -312,7 +314,7 @@ impl View {
     }
 
     /// What decides in a view, one after another, for packets between two addresses of one family.
-    pub fn concerning(&self, view: u32, from: IpAddr, to: IpAddr) -> Vec<Then> {
+    pub fn concerning(&self, view: u32, from: IpAddr, to: IpAddr) -> Vec<Rule> {
         self.rules.concerning(view, from, to)
     }
 

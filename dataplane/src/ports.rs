@@ -1,6 +1,6 @@
 //! Ports: which devices' and VLANs' packets the XDP program handles, and in which tables it looks them up.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,11 +9,14 @@ use crate::counters;
 use crate::error::{Error, Result};
 use crate::layout::{tl_limits, tl_port, tl_port_flags, tl_tagged};
 use trieline_bpf::Mapping;
+use trieline_lpm::Grace;
 
 use crate::sys;
 
 /// Highest device number + 1.
 pub(crate) const PORTS: u32 = tl_limits::TL_PORTS.0;
+/// Tagged ports there can be.
+pub(crate) const TAGGED: u32 = tl_limits::TL_TAGGED.0;
 /// Counter slot of packets of no port, and of ports beyond the slots.
 const SLOT_SHARED: u16 = 0;
 /// Counter slot no port has: what former ports counted.
@@ -131,13 +134,29 @@ fn tagged_key(ifindex: u32, vid: u16) -> [u8; size_of::<tl_tagged>()] {
     unsafe { std::mem::transmute(tl_tagged { ifindex, vid, reserved: 0 }) }
 }
 
-/// The two maps of ports.
+/// The maps of ports.
 #[derive(Debug)]
 pub(crate) struct Ports {
     untagged: Mapping,
+    /// Places of tagged ports, by device and tag.
     tagged: OwnedFd,
-    /// Counter slots of the ports, once they were read: ten thousand ports are not read again for each.
-    slots: Option<BTreeMap<PortKey, u16>>,
+    /// The tagged ports themselves.
+    places: Mapping,
+    /// What is known of the ports, once they were read: ten thousand ports are not read again for each.
+    known: Option<Known>,
+    /// Places of ports that are gone, by the tickets of their grace periods: a packet looks at its port to the end.
+    limbo: VecDeque<(u64, u32)>,
+}
+
+/// Numbers of the ports.
+#[derive(Debug, Default)]
+struct Known {
+    /// Counter slots.
+    slots: BTreeMap<PortKey, u16>,
+    /// Places of the tagged ones.
+    places: BTreeMap<PortKey, u32>,
+    /// Places that nobody has, the lowest last.
+    free: Vec<u32>,
 }
 
 fn fail(error: io::Error) -> Error {
@@ -145,8 +164,8 @@ fn fail(error: io::Error) -> Error {
 }
 
 impl Ports {
-    pub(crate) fn new(untagged: Mapping, tagged: OwnedFd) -> Self {
-        Self { untagged, tagged, slots: None }
+    pub(crate) fn new(untagged: Mapping, tagged: OwnedFd, places: Mapping) -> Self {
+        Self { untagged, tagged, places, known: None, limbo: VecDeque::new() }
     }
 
     fn words(&self, ifindex: u32) -> Result<&[AtomicU64]> {
@@ -155,7 +174,14 @@ impl Ports {
         all.get(at..at + WORDS).ok_or(Error::Ifindex { ifindex, max: PORTS - 1 })
     }
 
-    fn read_untagged(words: &[AtomicU64]) -> Option<(Port, u16)> {
+    fn place(&self, place: u32) -> Result<&[AtomicU64]> {
+        let at = place as usize * WORDS;
+        let words = self.places.words64(TAGGED as usize * WORDS).get(at..at + WORDS);
+        words
+            .ok_or_else(|| Error::argument(format!("place {place} of a tagged port: at most {}", TAGGED - 1)))
+    }
+
+    fn read(words: &[AtomicU64]) -> Option<(Port, u16)> {
         let mut bytes: Bytes = [0; _];
         for (to, from) in bytes.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&from.load(Ordering::Acquire).to_ne_bytes());
@@ -169,26 +195,51 @@ impl Ports {
         let mut all: Vec<_> = words
             .chunks_exact(WORDS)
             .enumerate()
-            .filter_map(|(i, words)| {
-                Self::read_untagged(words).map(|(port, slot)| ((i as u32, None), port, slot))
-            })
+            .filter_map(|(i, words)| Self::read(words).map(|(port, slot)| ((i as u32, None), port, slot)))
             .collect();
+        for (key, place) in self.tagged()? {
+            all.extend(Self::read(self.place(place)?).map(|(port, slot)| (key, port, slot)));
+        }
+        Ok(all)
+    }
+
+    /// Tagged ports and their places.
+    fn tagged(&self) -> Result<Vec<(PortKey, u32)>> {
+        let mut all = Vec::new();
         let mut key: Option<Vec<u8>> = None;
         while let Some(next) = sys::map_next_key(self.tagged.as_fd(), key.as_deref()).map_err(fail)? {
-            let mut bytes: Bytes = [0; _];
-            if sys::map_lookup(self.tagged.as_fd(), &next, &mut bytes).map_err(fail)?
-                && let Some((port, slot)) = decode(bytes)
-            {
+            let mut place = [0; 4];
+            if sys::map_lookup(self.tagged.as_fd(), &next, &mut place).map_err(fail)? {
                 let ifindex = u32::from_ne_bytes([next[0], next[1], next[2], next[3]]);
-                all.push(((ifindex, Some(u16::from_ne_bytes([next[4], next[5]]))), port, slot));
+                let vid = u16::from_ne_bytes([next[4], next[5]]);
+                all.push(((ifindex, Some(vid)), u32::from_ne_bytes(place)));
             }
             key = Some(next);
         }
         Ok(all)
     }
 
-    /// Sets a port. Its counter slot stays, or is the first free one.
-    pub(crate) fn set(&mut self, key: PortKey, port: &Port, counter_map: BorrowedFd<'_>) -> Result<()> {
+    /// What is known of the ports.
+    fn known(&mut self) -> Result<Known> {
+        if let Some(known) = self.known.take() {
+            return Ok(known);
+        }
+        let slots = self.all()?.into_iter().map(|(key, _, slot)| (key, slot)).collect();
+        let places: BTreeMap<PortKey, u32> = self.tagged()?.into_iter().collect();
+        let used: BTreeSet<u32> = places.values().copied().collect();
+        let free = (0..TAGGED).rev().filter(|place| !used.contains(place)).collect();
+        Ok(Known { slots, places, free })
+    }
+
+    /// Sets a port. Its counter slot and its place stay, or are the first free ones. For a new tagged port it waits until no packet
+    /// holds what was removed before.
+    pub(crate) fn set(
+        &mut self,
+        key: PortKey,
+        port: &Port,
+        counter_map: BorrowedFd<'_>,
+        grace: &mut impl Grace,
+    ) -> Result<()> {
         let (ifindex, vlan) = key;
         if ifindex == 0 || ifindex >= PORTS {
             return Err(Error::Ifindex { ifindex, max: PORTS - 1 });
@@ -196,14 +247,11 @@ impl Ports {
         if vlan.is_some_and(|vid| !(1..=4094).contains(&vid)) {
             return Err(Error::argument(format!("VLAN {vlan:?}: must be 1 to 4094")));
         }
-        let mut slots = match self.slots.take() {
-            Some(slots) => slots,
-            None => self.all()?.into_iter().map(|(key, _, slot)| (key, slot)).collect(),
-        };
-        let slot = match slots.get(&key) {
+        let mut known = self.known()?;
+        let slot = match known.slots.get(&key) {
             Some(slot) => *slot,
             None => {
-                let used: BTreeSet<u16> = slots.values().copied().collect();
+                let used: BTreeSet<u16> = known.slots.values().copied().collect();
                 let free = (1..SLOT_RETIRED).find(|slot| !used.contains(slot));
                 if let Some(slot) = free {
                     counters::retire(counter_map, slot, SLOT_RETIRED)?;
@@ -211,40 +259,75 @@ impl Ports {
                 free.unwrap_or(SLOT_SHARED)
             }
         };
-        slots.insert(key, slot);
-        self.slots = Some(slots);
+        known.slots.insert(key, slot);
         let bytes = encode(port, slot);
-        match vlan {
-            Some(vid) => {
-                sys::map_update(self.tagged.as_fd(), &tagged_key(ifindex, vid), &bytes).map_err(fail)
-            }
-            None => {
-                // The word with the flags goes last: a new port is not used before the rest is there.
-                for (to, from) in self.words(ifindex)?.iter().zip(bytes.chunks_exact(8)).rev() {
-                    let mut word = [0; 8];
-                    word.copy_from_slice(from);
-                    to.store(u64::from_ne_bytes(word), Ordering::Release);
-                }
-                Ok(())
-            }
+        let done = match vlan {
+            Some(vid) => self.set_tagged(&mut known, (ifindex, vid), &bytes, grace),
+            None => self.words(ifindex).map(|words| store(words, &bytes)),
+        };
+        self.known = Some(known);
+        done
+    }
+
+    fn set_tagged(
+        &mut self,
+        known: &mut Known,
+        (ifindex, vid): (u32, u16),
+        bytes: &Bytes,
+        grace: &mut impl Grace,
+    ) -> Result<()> {
+        let key = (ifindex, Some(vid));
+        if let Some(place) = known.places.get(&key) {
+            store(self.place(*place)?, bytes);
+            return Ok(());
         }
+        // The hash may give the new element the memory of one that was removed.
+        if let Some((ticket, _)) = self.limbo.back() {
+            grace.wait(*ticket);
+        }
+        let passed = grace.passed();
+        while let Some((_, place)) = self.limbo.pop_front_if(|(ticket, _)| *ticket <= passed) {
+            known.free.push(place);
+        }
+        let place =
+            known.free.pop().ok_or_else(|| Error::argument(format!("more than {TAGGED} tagged ports")))?;
+        store(self.place(place)?, bytes);
+        let named = sys::map_update(self.tagged.as_fd(), &tagged_key(ifindex, vid), &place.to_ne_bytes());
+        match named {
+            Ok(()) => drop(known.places.insert(key, place)),
+            Err(_) => known.free.push(place),
+        }
+        named.map_err(fail)
     }
 
     /// Forgets a port: its packets go to the kernel.
-    pub(crate) fn clear(&mut self, (ifindex, vlan): PortKey) -> Result<()> {
-        if let Some(slots) = &mut self.slots {
-            slots.remove(&(ifindex, vlan));
-        }
-        match vlan {
+    pub(crate) fn clear(&mut self, key: PortKey, grace: &mut impl Grace) -> Result<()> {
+        let mut known = self.known()?;
+        known.slots.remove(&key);
+        let (ifindex, vlan) = key;
+        let done = match vlan {
             Some(vid) => {
-                sys::map_delete(self.tagged.as_fd(), &tagged_key(ifindex, vid)).map(drop).map_err(fail)
-            }
-            None => {
-                for word in self.words(ifindex)? {
-                    word.store(0, Ordering::Release);
+                let removed = sys::map_delete(self.tagged.as_fd(), &tagged_key(ifindex, vid));
+                if removed.is_ok()
+                    && let Some(place) = known.places.remove(&key)
+                {
+                    self.limbo.push_back((grace.begin(), place));
                 }
-                Ok(())
+                removed.map(drop).map_err(fail)
             }
-        }
+            // A packet that has found the port in use goes on by what the other words say.
+            None => self.words(ifindex).map(|words| words[0].store(0, Ordering::Release)),
+        };
+        self.known = Some(known);
+        done
+    }
+}
+
+/// The word with the flags goes last: a new port is not used before the rest is there.
+fn store(words: &[AtomicU64], bytes: &Bytes) {
+    for (to, from) in words.iter().zip(bytes.chunks_exact(8)).rev() {
+        let mut word = [0; 8];
+        word.copy_from_slice(from);
+        to.store(u64::from_ne_bytes(word), Ordering::Release);
     }
 }

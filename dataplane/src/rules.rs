@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use trieline_bpf::{Mapping, ReaderGrace};
-use trieline_lpm::{Grace, IpPrefix};
+use trieline_lpm::{Grace, IpPrefix, Prefix};
 
 use crate::error::{Error, Result};
 use crate::layout::{tl_limits, tl_rule};
@@ -86,6 +86,21 @@ fn encode(rule: &Rule, next: u32) -> [u64; WORDS] {
     [from[0], from[1], to[0], to[1], pair(lengths, table), pair(next, 0)]
 }
 
+/// The rule that lies in the map so.
+fn decode(rule: &[u64; WORDS], ipv4: bool) -> Rule {
+    let (lengths, table) = split(rule[LENGTHS]);
+    let [from_len, to_len, ..] = lengths.to_ne_bytes();
+    let prefix = |hi: u64, lo: u64, len: u8| match (len, ipv4) {
+        (0, _) => None,
+        (_, true) => Some(IpPrefix::V4(Prefix::truncated((hi >> 32) as u32, len.into()))),
+        (_, false) => {
+            Some(IpPrefix::V6(Prefix::truncated(u128::from(hi) << 64 | u128::from(lo), len.into())))
+        }
+    };
+    let then = if is_rules(table) { Then::Value(table & !RULES) } else { Then::Table(table) };
+    Rule { from: prefix(rule[0], rule[1], from_len), to: prefix(rule[2], rule[3], to_len), then }
+}
+
 /// Whether a view is made of rules, and not a table's id.
 pub fn is_rules(view: u32) -> bool {
     view & RULES != 0
@@ -145,21 +160,19 @@ impl RuleMap {
         walk.take(RULES_MAX)
     }
 
-    /// What the rules of a view say, one after another, that concern packets between two addresses; a table's id says itself.
-    pub(crate) fn concerning(&self, view: u32, from: IpAddr, to: IpAddr) -> Vec<Then> {
+    /// The rules of a view, one after another, that concern packets between two addresses; a table's id is one for all packets.
+    pub(crate) fn concerning(&self, view: u32, from: IpAddr, to: IpAddr) -> Vec<Rule> {
         if !is_rules(view) {
-            return vec![Then::Table(view)];
+            return vec![Rule { from: None, to: None, then: Then::Table(view) }];
         }
         let concerns = |rule: &[u64; WORDS]| {
             let [from_len, to_len, ..] = split(rule[LENGTHS]).0.to_ne_bytes();
             within(bits(from), [rule[0], rule[1]], from_len) && within(bits(to), [rule[2], rule[3]], to_len)
         };
-        let rules = self.chain(view).map(|(_, rule)| rule).filter(concerns);
-        rules
-            .map(|rule| match split(rule[LENGTHS]).1 {
-                value if is_rules(value) => Then::Value(value & !RULES),
-                table => Then::Table(table),
-            })
+        self.chain(view)
+            .map(|(_, rule)| rule)
+            .filter(concerns)
+            .map(|rule| decode(&rule, from.is_ipv4()))
             .collect()
     }
 }

@@ -14,7 +14,7 @@ use common::*;
 use libbpf_rs::MapCore;
 use trieline_bpf as bpf;
 use trieline_dataplane::{
-    Action, AttachMode, Dataplane, Error, Headend, Options, PassReason, ReaderGrace, detach_all,
+    Action, AttachMode, Dataplane, Error, Headend, Options, PassReason, Port, ReaderGrace, detach_all,
     open_readonly,
 };
 use trieline_lpm::{Grace, Image, Table};
@@ -420,4 +420,44 @@ fn grace_period_waits_for_running_programs() {
     println!("{updates} tables replaced beside {packets} packets: {local} met one, {unresolved} the other");
     assert_eq!(local + unresolved, packets, "every packet met the old or the new route");
     assert!(updates > 100 && local > 0 && unresolved > 0);
+}
+
+/// A tagged port that is set anew stays where it is, so that a packet that holds it never finds another's; what was cleared is used
+/// again, for another tag.
+#[test]
+fn tagged_ports_keep_their_places() {
+    if skip("tagged ports") {
+        return;
+    }
+    let fs = BpfFs::mount();
+    let options = options(&fs, homes()[0]);
+    let mut node = Dataplane::open(&options).unwrap();
+    let places = || {
+        let map = libbpf_rs::MapHandle::from_pinned_path(options.pins.join("tagged")).unwrap();
+        let mut all: Vec<(u16, u32)> = map
+            .keys()
+            .map(|key| {
+                let place = map.lookup(&key, libbpf_rs::MapFlags::ANY).unwrap().unwrap();
+                (u16::from_ne_bytes([key[4], key[5]]), u32::from_ne_bytes(place.try_into().unwrap()))
+            })
+            .collect();
+        all.sort_unstable();
+        all
+    };
+    for vlan in [100, 200] {
+        node.set_port(LO, Some(vlan), port(ALL)).unwrap();
+    }
+    assert_eq!(places(), [(100, 0), (200, 1)]);
+    let changed = Port { table4: 7, ..port(ALL) };
+    node.set_port(LO, Some(100), changed).unwrap();
+    assert_eq!(places(), [(100, 0), (200, 1)]);
+    node.clear_port(LO, Some(200)).unwrap();
+    node.set_port(LO, Some(300), port(ALL)).unwrap();
+    assert_eq!(places(), [(100, 0), (300, 1)]);
+    assert_eq!(node.ports().unwrap(), [(LO, Some(100), changed), (LO, Some(300), port(ALL))]);
+    // As the next owner finds them.
+    drop(node);
+    let mut node = Dataplane::open(&options).unwrap();
+    node.set_port(LO, Some(400), port(ALL)).unwrap();
+    assert_eq!(places(), [(100, 0), (300, 1), (400, 2)]);
 }

@@ -192,7 +192,8 @@ fn places_are_used_again() {
         drop((image, dataplane));
         let view = trieline_dataplane::open_readonly(&fs.path().join("node")).unwrap();
         assert_eq!(view.concerning(kept[0], addresses[0], addresses[1]).len(), 32);
-        assert_eq!(view.concerning(7, addresses[0], addresses[1]), [Then::Table(7)]);
+        let all = Rule { from: None, to: None, then: Then::Table(7) };
+        assert_eq!(view.concerning(7, addresses[0], addresses[1]), [all]);
         drop(view);
         let mut dataplane = trieline_dataplane::Dataplane::open(&options(&fs, home)).unwrap();
         let rules = dataplane.parts().0;

@@ -31,6 +31,8 @@ pub enum Request {
         /// The filter.
         filter: Option<String>,
     },
+    /// Follows the configuration as it is now, all of it or nothing: one line, `{"job": NUMBER}`.
+    Reconfigure,
     /// How far a job has come: one line, a [`crate::filter::JobStatus`].
     Job {
         /// Its number.

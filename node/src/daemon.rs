@@ -4,7 +4,6 @@ mod beside;
 mod follow;
 mod reload;
 mod serve;
-mod sets;
 mod tick;
 
 use crate::answer::Cursor;
@@ -120,6 +119,12 @@ pub enum Error {
     /// A function.
     #[error(transparent)]
     Function(#[from] function::Error),
+    /// Somebody has removed its tables.
+    #[error("{DETACHED}")]
+    Detached,
+    /// It was told to follow another configuration before it had followed this one.
+    #[error("another reload came before this one was done")]
+    Overtaken,
     /// The control socket.
     #[error("control socket: {0}")]
     Socket(#[from] std::io::Error),
@@ -130,8 +135,8 @@ pub enum Error {
 pub enum Command {
     /// End; forwarding stays.
     Stop,
-    /// From now on so. What cannot change while running is not looked at.
-    Reload(Config),
+    /// Follow the configuration as it is now. What cannot change while running is not looked at.
+    Reload,
 }
 
 /// How the daemon hears from outside.
@@ -140,6 +145,8 @@ pub trait Outside {
     fn wake(&self) -> BorrowedFd<'_>;
     /// The next command.
     fn command(&mut self) -> Option<Command>;
+    /// The configuration as it is now, or what is wrong with it.
+    fn configuration(&mut self) -> Result<Config, String>;
 }
 
 /// Said of a daemon whose tables somebody has removed.
@@ -169,8 +176,8 @@ pub struct Daemon {
     ports: Ports,
     filters: Filters,
     functions: Functions,
-    /// Those of a new configuration, until its filters are there.
-    new_functions: Option<Vec<function::Config>>,
+    /// A new configuration, until its filters are there.
+    pending: Option<reload::Pending>,
     listener: UnixListener,
     clients: Vec<(Client, Option<Cursor>)>,
     /// No connections are taken before: the last one could not be.
@@ -233,6 +240,9 @@ impl Daemon {
             Ok(swept) => tracing::info!(swept, "pins of network namespaces that are gone were removed"),
             Err(error) => tracing::warn!(%error, "pins of network namespaces that are gone"),
         }
+        if let Err(error) = instance.sweep() {
+            tracing::warn!(%error, "files of network namespaces that are gone");
+        }
         let options = Options {
             pins: instance.pins(),
             home: config.home,
@@ -254,11 +264,20 @@ impl Daemon {
                 );
             }
             let mut functions = Functions::new(&instance.pins());
-            let numbers = functions.numbers(&config.functions)?;
+            let numbers = functions.numbers(&config.functions, dataplane.functions())?;
             let lists = function::lists(&config.functions, &numbers);
+            let bound = dataplane.functions();
+            let prepared = functions.prepare(config.functions.clone(), &numbers, bound)?;
             let (image, filters) = (publisher.image(), dataplane.filters());
-            let filters = Filters::start(config.filters.clone(), lists, image, filters)?;
-            functions.apply(config.functions.clone(), &numbers, dataplane.functions())?;
+            let filters = match Filters::start(config.filters.clone(), lists, image, filters) {
+                Ok(filters) => filters,
+                Err(error) => {
+                    functions.discard(prepared, dataplane.functions());
+                    return Err(error.into());
+                }
+            };
+            let mut grace = dataplane.grace();
+            functions.commit(prepared, dataplane.functions(), &mut grace)?;
             (ports.filters, ports.functions) = (filters.any(), functions.any());
             mirror.world.bypass_netfilter = config.bypass_netfilter;
             beside::look_first(&mut mirror.world, &mut requests, &ports)?;
@@ -298,7 +317,7 @@ impl Daemon {
             ports,
             filters,
             functions,
-            new_functions: None,
+            pending: None,
             listener,
             clients: Vec::new(),
             deaf_until: now,
@@ -371,7 +390,11 @@ impl Daemon {
         loop {
             match outside.command() {
                 Some(Command::Stop) => return Ok(()),
-                Some(Command::Reload(config)) => self.reload(config),
+                Some(Command::Reload) => match outside.configuration() {
+                    // How it ends is logged.
+                    Ok(config) => drop(self.reload(config)),
+                    Err(error) => tracing::error!("not reloaded: {error}"),
+                },
                 None => {}
             }
             self.wait(outside)?;
@@ -383,10 +406,10 @@ impl Daemon {
             if self.ticked.elapsed() >= TICK {
                 self.tick();
             }
-            self.use_filters();
+            self.use_files();
             self.publish();
             self.waiting = self.publisher.reclaim(self.dataplane.parts());
-            self.serve();
+            self.serve(outside);
         }
     }
 

@@ -151,6 +151,29 @@ struct Held {
 /// Lists of filters that functions ask, by their number.
 pub type Bound = BTreeMap<u32, Vec<String>>;
 
+/// Filters that are to replace all, their files read.
+#[derive(Debug)]
+pub struct Replacement {
+    /// The job's number.
+    pub job: u64,
+    configs: Vec<Config>,
+    sets: Result<Vec<Option<Set>>, Error>,
+    bound: Bound,
+}
+
+impl Replacement {
+    /// Why a file could not be read.
+    pub fn failure(&mut self) -> Result<(), Error> {
+        match std::mem::replace(&mut self.sets, Ok(Vec::new())) {
+            Ok(sets) => {
+                self.sets = Ok(sets);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// The filters of this node.
 #[derive(Debug)]
 pub struct Filters {
@@ -208,9 +231,10 @@ impl Filters {
         Ok(self.begin(Wanted::Again(name.map(str::to_owned)), |held| held.clone()))
     }
 
-    /// Begins to replace all filters.
-    pub fn replace(&mut self, configs: Vec<Config>, bound: Bound) {
-        self.begin(Wanted::These(bound), |_| configs);
+    /// Begins to read the files of filters that are to replace all; returns the job's number. [`Filters::finish`] tells of it,
+    /// [`Filters::put`] does it, [`Filters::end`] ends it.
+    pub fn replace(&mut self, configs: Vec<Config>, bound: Bound) -> u64 {
+        self.begin(Wanted::These(bound), |_| configs)
     }
 
     fn begin(&mut self, wanted: Wanted, configs: impl FnOnce(Vec<Config>) -> Vec<Config>) -> u64 {
@@ -228,35 +252,50 @@ impl Filters {
         }
     }
 
-    /// Puts in force what was read meanwhile; whether filters were replaced.
-    pub fn finish(&mut self, image: &mut NodeImage, lists: &mut Lists) -> bool {
-        let mut replaced = false;
+    /// Puts in force what was read anew meanwhile; returns what is to replace all filters.
+    pub fn finish(&mut self, image: &mut NodeImage, lists: &mut Lists) -> Vec<Replacement> {
+        let mut replacements = Vec::new();
         while let Some(Read { job, wanted, configs, sets }) = self.reader.next() {
-            let done = sets.and_then(|sets| match wanted {
-                // What was configured since the job began stays; so does a filter that is gone.
-                Wanted::Again(_) => {
-                    let mut read: Vec<_> = configs.iter().map(|config| &config.name).zip(sets).collect();
-                    let now: Vec<Config> = self.held.iter().map(|held| held.config.clone()).collect();
-                    let sets = now
-                        .iter()
-                        .map(|config| read.iter_mut().find(|(name, _)| **name == config.name)?.1.take());
-                    let sets = sets.collect();
-                    self.apply(now, sets, self.bound.clone(), image, lists)
-                }
-                Wanted::These(bound) => {
-                    self.apply(configs, sets, bound, image, lists).inspect(|()| replaced = true)
-                }
+            if let Wanted::These(bound) = wanted {
+                replacements.push(Replacement { job, configs, sets, bound });
+                continue;
+            }
+            // What was configured since the job began stays; so does a filter that is gone.
+            let done = sets.and_then(|sets| {
+                let mut read: Vec<_> = configs.iter().map(|config| &config.name).zip(sets).collect();
+                let now: Vec<Config> = self.held.iter().map(|held| held.config.clone()).collect();
+                let sets = now
+                    .iter()
+                    .map(|config| read.iter_mut().find(|(name, _)| **name == config.name)?.1.take());
+                let sets = sets.collect();
+                self.apply(now, sets, self.bound.clone(), image, lists)
             });
             match &done {
                 Ok(()) => tracing::info!(filters = self.held.len(), "filters reloaded"),
                 Err(error) => tracing::error!(%error, "filters not reloaded: they stay as they were"),
             }
-            self.finished.push_back((job, done.err().map(|error| error.to_string())));
-            if self.finished.len() > JOBS {
-                self.finished.pop_front();
-            }
+            self.end(job, done.err().map(|error| error.to_string()));
         }
-        replaced
+        replacements
+    }
+
+    /// Makes these the filters. On an error nothing has changed.
+    pub fn put(
+        &mut self,
+        replacement: Replacement,
+        image: &mut NodeImage,
+        lists: &mut Lists,
+    ) -> Result<(), Error> {
+        let Replacement { configs, sets, bound, .. } = replacement;
+        self.apply(configs, sets?, bound, image, lists)
+    }
+
+    /// A job is over, or has failed.
+    pub fn end(&mut self, job: u64, failed: Option<String>) {
+        self.finished.push_back((job, failed));
+        if self.finished.len() > JOBS {
+            self.finished.pop_front();
+        }
     }
 
     /// Makes `configs` the filters; those without a new set keep the one they have.

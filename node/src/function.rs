@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use trieline_dataplane::{CAPTURE_ALL, Function, Functions as Bound};
+use trieline_lpm::Grace;
 
 /// A function as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,17 +102,28 @@ pub enum Error {
 struct Held {
     config: Config,
     number: u32,
-    sampler: Option<Sampler>,
+    sampler: Option<Arc<Sampler>>,
 }
 
 /// Numbers of functions by name: that of its filters' list, its capture's slot, its program's place.
 pub type Numbers = BTreeMap<String, u32>;
+
+/// Functions that no packet meets yet, their programs loaded and their files begun.
+#[derive(Debug)]
+pub struct Prepared {
+    held: Vec<Held>,
+    wanted: BTreeMap<Ipv6Addr, Function>,
+}
 
 /// The functions of this node.
 #[derive(Debug)]
 pub struct Functions {
     held: Vec<Held>,
     pins: PathBuf,
+}
+
+fn of_all(source: trieline_dataplane::Error) -> Error {
+    Error::Dataplane { name: "all".into(), source }
 }
 
 impl Functions {
@@ -124,60 +137,116 @@ impl Functions {
         !self.held.is_empty()
     }
 
-    /// Numbers functions: those there are keep theirs, and none gets that of another.
-    pub fn numbers(&self, configs: &[Config]) -> Result<Numbers, Error> {
-        let before: Numbers = self.held.iter().map(|held| (held.config.name.clone(), held.number)).collect();
-        let used: BTreeSet<u32> = before.values().copied().collect();
+    /// Numbers functions, so that none gets a number by which packets still reach another, also one that an earlier daemon bound. Lists
+    /// of filters keep the number that their SID leads to, samples that go on keep theirs, programs get a new place.
+    pub fn numbers(&self, configs: &[Config], bound: &Bound) -> Result<Numbers, Error> {
+        let known = bound.get().map_err(of_all)?;
+        let mut used: BTreeSet<u32> = known.values().map(number).collect();
+        used.extend(self.held.iter().map(|held| held.number));
         let mut free = (CAPTURE_ALL + 1..Bound::MAX).filter(|number| !used.contains(number));
         let mut numbers = Numbers::new();
-        for Config { name, .. } in configs {
-            let number = before.get(name).copied().or_else(|| free.next());
+        for config in configs {
+            let (name, known) = (config.name.clone(), known.get(&config.sid));
+            let number = match (&config.what, known) {
+                (What::Filter(_), Some(Function::Filter(list))) => Some(*list),
+                (What::Filter(_), _) => free.next(),
+                (What::Pcap(_), _) => self.going_on(config).map(|held| held.number).or_else(|| free.next()),
+                // In its old place it would be in force at once, which is better than not at all.
+                (What::Program(_), known) => free.next().or(known.and_then(place)),
+            };
             let number = number.ok_or_else(|| Error::TooMany { name: name.clone(), max: Bound::MAX - 1 })?;
-            numbers.insert(name.clone(), number);
+            numbers.insert(name, number);
         }
         Ok(numbers)
     }
 
-    /// Makes these the functions. Samples whose settings are the same go on; programs are taken from their pins anew.
-    pub fn apply(&mut self, configs: Vec<Config>, numbers: &Numbers, bound: &mut Bound) -> Result<(), Error> {
-        let mut before = std::mem::take(&mut self.held);
-        let gone: Vec<u32> = before.iter().map(|held| held.number).collect();
-        let mut wanted = BTreeMap::new();
+    /// The function that is configured just so already.
+    fn going_on(&self, config: &Config) -> Option<&Held> {
+        self.held.iter().find(|held| held.config == *config && held.sampler.is_some())
+    }
+
+    /// Loads programs and begins files, where no packet comes by. Samples whose settings are the same go on; programs are taken from
+    /// their pins anew. On an error nothing has changed.
+    pub fn prepare(
+        &self,
+        configs: Vec<Config>,
+        numbers: &Numbers,
+        bound: &mut Bound,
+    ) -> Result<Prepared, Error> {
+        let mut prepared = Prepared { held: Vec::new(), wanted: BTreeMap::new() };
         for config in configs {
-            let (name, number) = (config.name.clone(), numbers.get(&config.name).copied().unwrap_or(0));
-            let fail = |source| Error::Dataplane { name: name.clone(), source };
-            let at = before.iter().position(|held| held.config.name == name);
-            let earlier = at.map(|at| before.swap_remove(at));
-            let mut sampler = None;
-            let function = match &config.what {
-                What::Filter(_) => Function::Filter(number),
-                What::Program(path) => {
-                    bound.set_program(number, path).map_err(fail)?;
-                    Function::Program(number)
-                }
-                What::Pcap(sample) => {
-                    sampler = match earlier {
-                        Some(Held { config: same, sampler: Some(sampler), .. }) if same == config => {
-                            Some(sampler)
-                        }
-                        // One slot has one reader.
-                        earlier => {
-                            drop(earlier);
-                            Some(Sampler::start(&name, &self.pins, number, sample)?)
-                        }
-                    };
-                    Function::Pcap(number)
-                }
-            };
-            wanted.insert(config.sid, function);
-            self.held.push(Held { config, number, sampler });
+            if let Err(error) = self.add(&mut prepared, config, numbers, bound) {
+                self.discard(prepared, bound);
+                return Err(error);
+            }
         }
-        let of_all = |source| Error::Dataplane { name: "all".into(), source };
-        bound.set(&wanted).map_err(of_all)?;
-        let programs: BTreeSet<u32> = wanted.values().filter_map(place).collect();
-        for number in gone.into_iter().filter(|number| !programs.contains(number)) {
-            bound.clear_program(number).map_err(of_all)?;
+        Ok(prepared)
+    }
+
+    fn add(
+        &self,
+        prepared: &mut Prepared,
+        config: Config,
+        numbers: &Numbers,
+        bound: &mut Bound,
+    ) -> Result<(), Error> {
+        let (name, number) = (&config.name, numbers.get(&config.name).copied().unwrap_or(0));
+        let mut sampler = None;
+        let function = match &config.what {
+            What::Filter(_) => Function::Filter(number),
+            What::Program(path) => {
+                let fail = |source| Error::Dataplane { name: name.clone(), source };
+                bound.set_program(number, path).map_err(fail)?;
+                Function::Program(number)
+            }
+            What::Pcap(sample) => {
+                sampler = Some(match self.going_on(&config).and_then(|held| held.sampler.clone()) {
+                    Some(sampler) => sampler,
+                    None => Arc::new(Sampler::start(name, &self.pins, number, sample)?),
+                });
+                Function::Pcap(number)
+            }
+        };
+        prepared.wanted.insert(config.sid, function);
+        prepared.held.push(Held { config, number, sampler });
+        Ok(())
+    }
+
+    /// Gives up what was prepared.
+    pub fn discard(&self, prepared: Prepared, bound: &mut Bound) {
+        let Ok(known) = bound.get() else { return };
+        let used: BTreeSet<u32> = known.values().filter_map(place).collect();
+        for place in prepared.wanted.values().filter_map(place).filter(|place| !used.contains(place)) {
+            // No SID leads there.
+            let _ = bound.clear_program(place);
         }
+    }
+
+    /// Puts in force what was prepared, SID by SID, and takes out what no packet meets any more, for which it waits a grace period (some
+    /// 20 ms). It fails only for want of the kernel's memory; then what was in force is again, as far as that goes.
+    pub fn commit(
+        &mut self,
+        prepared: Prepared,
+        bound: &mut Bound,
+        grace: &mut impl Grace,
+    ) -> Result<(), Error> {
+        let before = bound.get().map_err(of_all)?;
+        if let Err(error) = bound.set(&prepared.wanted) {
+            // The first error is the one to tell.
+            let _ = bound.set(&before);
+            self.discard(prepared, bound);
+            return Err(of_all(error));
+        }
+        let programs: BTreeSet<u32> = prepared.wanted.values().filter_map(place).collect();
+        let mut gone = before.values().filter_map(place).filter(|place| !programs.contains(place)).peekable();
+        if gone.peek().is_some() {
+            let ticket = grace.begin();
+            grace.wait(ticket);
+        }
+        for place in gone {
+            bound.clear_program(place).map_err(of_all)?;
+        }
+        self.held = prepared.held;
         Ok(())
     }
 
@@ -189,7 +258,7 @@ impl Functions {
     /// What is told of each.
     pub fn status(&self) -> Vec<FunctionStatus> {
         let status = |held: &Held| {
-            let counts = held.sampler.as_ref().map(Sampler::counts);
+            let counts = held.sampler.as_ref().map(|sampler| sampler.counts());
             let (kind, filters, file) = match &held.config.what {
                 What::Filter(filters) => ("filter", filters.clone(), None),
                 What::Pcap(sample) => ("pcap", Vec::new(), Some(sample.file.clone())),
@@ -207,6 +276,12 @@ impl Functions {
             }
         };
         self.held.iter().map(status).collect()
+    }
+}
+
+fn number(function: &Function) -> u32 {
+    match function {
+        Function::Filter(number) | Function::Pcap(number) | Function::Program(number) => *number,
     }
 }
 

@@ -112,6 +112,25 @@ impl Instance {
         Path::new(RUN).join(self.name()).with_extension("capture")
     }
 
+    /// Removes what instances without pins left beside their sockets: of namespaces that are gone. Returns how many there were.
+    pub fn sweep(&self) -> Result<usize, Error> {
+        let path = Path::new(RUN);
+        let mut swept = 0;
+        for entry in fs::read_dir(path).map_err(file_error(path))?.flatten() {
+            let other = entry.file_name().to_str().and_then(Self::of_file);
+            if let Some(other) = other.filter(|other| other != self && !other.pins().exists()) {
+                swept += usize::from(other.forget()?);
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Whose file that is.
+    fn of_file(name: &str) -> Option<Self> {
+        let (inode, _) = name.strip_prefix("netns-")?.split_once('.')?;
+        Some(Self { inode: inode.parse().ok()? })
+    }
+
     /// Claims the instance for this process, until the returned file is closed.
     pub fn claim(&self) -> Result<File, Error> {
         fs::create_dir_all(RUN).map_err(file_error(Path::new(RUN)))?;
@@ -142,9 +161,9 @@ impl Instance {
         }
     }
 
-    /// Removes socket and locks, unless a daemon runs.
-    pub fn forget(&self) -> Result<(), Error> {
-        let Ok(_claim) = self.claim() else { return Ok(()) };
+    /// Removes socket and locks, unless a daemon runs; whether it did.
+    pub fn forget(&self) -> Result<bool, Error> {
+        let Ok(_claim) = self.claim() else { return Ok(false) };
         for path in [self.socket(), self.capture_lock(), self.lock()] {
             match fs::remove_file(&path) {
                 Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -153,7 +172,7 @@ impl Instance {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

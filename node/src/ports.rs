@@ -7,6 +7,7 @@ use crate::views::Views;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use trieline_dataplane::{AttachMode, Dataplane, Error, Port, PortFlags, takes_redirects};
+use trieline_lpm::Grace;
 
 /// The devices given to the daemon, by name, and what was made of them.
 #[derive(Debug)]
@@ -75,8 +76,13 @@ impl Ports {
 
     /// Configured names that no link has: each is taken when there is one.
     pub fn missing<'a>(&'a self, world: &World) -> impl Iterator<Item = &'a str> {
+        Self::missing_of(&self.names, world)
+    }
+
+    /// Of these names those that no link has.
+    pub fn missing_of<'a>(names: &'a [String], world: &World) -> impl Iterator<Item = &'a str> {
         let has = |name: &&String| !world.links.values().any(|link| link.name == **name);
-        self.names.iter().filter(has).map(String::as_str)
+        names.iter().filter(has).map(String::as_str)
     }
 
     /// Ports as they should be.
@@ -155,7 +161,8 @@ impl Ports {
         changed || told
     }
 
-    /// Sets the ports where they differ. `tables` says which families' tables are as the kernel's.
+    /// Sets the ports where they differ; those that become or cease to be a tenant's after a grace period (some 20 ms) in which
+    /// their packets are dropped. `tables` says which families' tables are as the kernel's.
     pub fn set(
         &mut self,
         world: &World,
@@ -164,10 +171,19 @@ impl Ports {
         tables: (bool, bool),
     ) -> Result<(), Error> {
         let wanted = self.wanted(world, views, tables);
-        for (key, port) in &wanted {
-            if self.ports.get(key) != Some(port) {
-                dataplane.set_port(key.0, key.1, *port)?;
-            }
+        let changed = || wanted.iter().filter(|(key, port)| self.ports.get(key) != Some(port));
+        let held: Vec<_> =
+            changed().filter_map(|(key, port)| Some((key, held(self.ports.get(key)?, port)?))).collect();
+        for (key, port) in &held {
+            dataplane.set_port(key.0, key.1, *port)?;
+        }
+        if !held.is_empty() {
+            let mut grace = dataplane.grace();
+            let ticket = grace.begin();
+            grace.wait(ticket);
+        }
+        for (key, port) in changed() {
+            dataplane.set_port(key.0, key.1, *port)?;
         }
         for (ifindex, vlan) in self.ports.keys().filter(|key| !wanted.contains_key(key)) {
             dataplane.clear_port(*ifindex, *vlan)?;
@@ -179,6 +195,12 @@ impl Ports {
     /// Attaches to the configured devices and leaves all others. Fails at the first device that refuses; then nothing has
     /// changed.
     pub fn attach(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
+        self.attach_new(world, dataplane)?;
+        self.leave_others(world, dataplane)
+    }
+
+    /// The same without leaving others, which [`Ports::follow`] does.
+    pub fn attach_new(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
         let mut new = Vec::new();
         for link in self.links(world) {
             if let Err(error) = dataplane.attach(link.ifindex, &link.name, self.mode) {
@@ -193,7 +215,7 @@ impl Ports {
             }
         }
         self.attached.extend(new);
-        self.leave_others(world, dataplane)
+        Ok(())
     }
 
     /// Detaches from devices that are not configured, or no longer under that name.
@@ -262,6 +284,13 @@ impl Ports {
     pub fn iter(&self) -> impl Iterator<Item = (&(u32, Option<u16>), &Port)> {
         self.ports.iter()
     }
+}
+
+/// A port on its way from or to a tenant: nothing is forwarded, and the kernel gets nothing, until every packet that met the old
+/// flags is through. Views and flags of a port are not replaced at one stroke.
+fn held(before: &Port, after: &Port) -> Option<Port> {
+    let flags = PortFlags { forward4: false, forward6: false, seg6: false, tenant: true, ..before.flags };
+    (before.flags.tenant != after.flags.tenant).then_some(Port { flags, ..*before })
 }
 
 fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlags {
@@ -337,6 +366,19 @@ mod tests {
     fn a_link_that_is_down_takes_nothing() {
         assert_eq!(allowed(&world(), &link(0x1_1043)), [true; 3]);
         assert_eq!(allowed(&world(), &link(0x1002)), [false; 3]);
+    }
+
+    #[test]
+    fn a_port_forwards_nothing_on_its_way_to_a_tenant() {
+        let flags = flags(&world(), &link(0x1_1043), (true, true));
+        let port = Port { table4: 0, table6: 1, flags, ifindex: 7, mac: [2; 6] };
+        let tenants = Port { table4: 300, table6: 301, flags: PortFlags { tenant: true, ..flags }, ..port };
+        for (before, after) in [(port, tenants), (tenants, port)] {
+            let held = held(&before, &after).unwrap();
+            assert_eq!([held.flags.forward4, held.flags.forward6, held.flags.seg6], [false; 3]);
+            assert!(held.flags.tenant && (held.table4, held.table6) == (before.table4, before.table6));
+        }
+        assert_eq!(held(&port, &Port { table4: 300, ..port }), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::rib::Ip;
 use crate::world::World;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
-use trieline_dataplane::{Action, Adjacency, Flavour};
+use trieline_dataplane::{Action, Adjacency, Flavour, FlowLabel};
 use trieline_lpm::Prefix;
 
 /// Bytes of an outer header with an SRH of one segment.
@@ -193,6 +193,12 @@ fn action_with(action: &Action, name: &mut dyn FnMut(u32) -> String, into: &mut 
         Action::Forward(adjacency) => ("forward", Some(adjacency)),
         Action::Encaps { adjacency, outer, headend } => {
             outer_header(outer, into);
+            let flow = match headend.label {
+                FlowLabel::Inner => "inner",
+                FlowLabel::Zero => "zero",
+                FlowLabel::Hash => "hash",
+            };
+            into.insert("outer_flow".into(), flow.into());
             (if headend.l2 { "h_encaps_l2" } else { "h_encaps" }, Some(adjacency))
         }
         Action::Insert { adjacency, outer } => {
@@ -241,10 +247,11 @@ fn action_with(action: &Action, name: &mut dyn FnMut(u32) -> String, into: &mut 
         }
     };
     into.insert("action".into(), word.into());
-    if let Some(Adjacency { ifindex, mtu, destination, vlan, .. }) = adjacency {
+    if let Some(Adjacency { ifindex, mtu, destination, source, vlan }) = adjacency {
         into.insert("out".into(), name(*ifindex).into());
-        let mac: Vec<String> = destination.iter().map(|byte| format!("{byte:02x}")).collect();
-        into.insert("lladdr".into(), mac.join(":").into());
+        let mac = |bytes: &[u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
+        into.insert("lladdr".into(), mac(destination).into());
+        into.insert("smac".into(), mac(source).into());
         into.insert("mtu".into(), (*mtu).into());
         if let Some(vlan) = vlan {
             into.insert("vlan".into(), (*vlan).into());
@@ -273,6 +280,7 @@ fn show_flavour(flavour: Flavour, into: &mut Map<String, Value>) {
 fn outer_header(outer: &[u8], into: &mut Map<String, Value>) {
     into.insert("outer_src".into(), address(outer, 8));
     into.insert("outer_dst".into(), address(outer, 24));
+    into.insert("outer_bytes".into(), outer.len().into());
     if outer.len() > OUTER_ONE_SEGMENT {
         segments(outer, into);
     }

@@ -167,7 +167,7 @@ fn the_file_is_read_anew() {
     reload(THREATS);
     becomes("dropped", (0, 0, 0));
     reload(&THREATS.replace("\"threats\"\nmatch", "\"nowhere\"\nmatch"));
-    assert!(eventually(5.0, || daemon.log().contains("filters not reloaded")), "{}", daemon.log());
+    assert!(eventually(5.0, || daemon.log().contains("not reloaded")), "{}", daemon.log());
     becomes("still dropped", (0, 0, 0));
     reload(&THREATS.replace("drop", "pass"));
     becomes("passed", (5, 5, 0));
@@ -202,4 +202,38 @@ fn filters_outlive_the_daemon() {
     let _daemon = files.start(&bed);
     assert_eq!(bed.send("10.50.1.1:9", "taken over", 5).counts(), (0, 0, 0));
     assert!(packets(&bed) >= before + 10, "{} after {before}", packets(&bed));
+}
+
+/// `trieline node reload`: its exit code says whether the whole configuration is in force; else all is as before.
+#[test]
+fn a_reload_takes_all_or_nothing() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let files = Files::new("");
+    files.write("threats", "10.0.0.2\n");
+    let daemon = files.start(&bed);
+    let config = files.path("trielined.toml");
+    let begun = std::fs::read_to_string(&config).expect("the configuration");
+    let reload = || trieline(&bed.node, "node reload");
+    let function = "[[function]]\nname = \"x\"\nsid = \"fd00:c::3\"\nprogram = \"/sys/fs/bpf/none\"\n";
+    for (what, text, says) in [
+        ("a device that is not there", begun.replace("\"n0\"", "\"n0\", \"ghost\"") + THREATS, "ghost"),
+        ("a program that is not there", format!("{begun}{THREATS}{function}"), "/sys/fs/bpf/none"),
+        (
+            "a file that is not there",
+            begun.clone() + &THREATS.replace("\"threats\"\nmatch", "\"nowhere\"\nmatch"),
+            "nowhere",
+        ),
+        ("no TOML", format!("{begun}{THREATS}devices = ["), "trielined.toml"),
+    ] {
+        std::fs::write(&config, text).expect("written");
+        reload().fails(1, &[says]);
+        assert_eq!(bed.send("10.50.1.1:9", what, 5).counts(), (0, 5, 0), "{what}:\n{}", daemon.log());
+        assert_eq!(shown(&bed).len(), 0, "{what}");
+    }
+    std::fs::write(&config, format!("{begun}{THREATS}")).expect("written");
+    reload().ok();
+    assert_eq!(bed.send("10.50.1.1:9", "in force", 5).counts(), (0, 0, 0), "{}", daemon.log());
 }

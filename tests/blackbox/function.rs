@@ -4,8 +4,8 @@ use serde_json::Value;
 use std::path::Path;
 use trieline_tests::bed::Bed;
 use trieline_tests::command::{run, run_with};
-use trieline_tests::daemon::{Daemon, trieline};
-use trieline_tests::{craft, eventually, root};
+use trieline_tests::daemon::{Daemon, Leftovers, trieline};
+use trieline_tests::{craft, eventually, packets, root};
 
 const MARKER: &[u8] = b"to a segment";
 
@@ -99,7 +99,8 @@ fn functions_are_called_before_the_behaviour() {
     reload(&format!(
         "{config}[[function]]\nname = \"x\"\nsid = \"fd00:c::3\"\nprogram = \"/sys/fs/bpf/none\"\n"
     ));
-    assert!(eventually(3.0, || daemon.log().contains("functions not reloaded")), "{}", daemon.log());
+    assert!(eventually(3.0, || daemon.log().contains("/sys/fs/bpf/none")), "{}", daemon.log());
+    assert_eq!(sent("fd00:c::1", "10.67.0.1"), (0, 0, 0), "the functions before are off:\n{}", daemon.log());
     reload(devices);
     assert!(eventually(3.0, || sent("fd00:c::1", "10.67.0.1") == (0, 1, 0)), "{}", daemon.log());
     assert!(sids(&bed).iter().all(|sid| sid.get("function").is_none()));
@@ -107,4 +108,47 @@ fn functions_are_called_before_the_behaviour() {
     assert!(
         run_with("tail", &["-c", "200", &look.display().to_string()], "").stdout.contains("for the rate")
     );
+}
+
+/// A daemon that starts over the pins of another, with the functions in another order: at no moment is a SID's packet given to
+/// another SID's function.
+#[test]
+fn functions_in_another_order_are_not_mixed_up() {
+    if !root() {
+        return;
+    }
+    let bed = bed_with_sids();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let write = |name: &str, text: &str| std::fs::write(path(name), text).expect("a file");
+    let filter = |name: &str, action: &str| {
+        format!("[[filter]]\nname = \"{name}\"\nfile = \"all\"\nmatch = \"source\"\naction = \"{action}\"\n")
+    };
+    let function = |sid: u8, filter: &str| {
+        format!("[[function]]\nname = \"f{sid}\"\nsid = \"fd00:c::{sid}\"\nfilters = [\"{filter}\"]\n")
+    };
+    let head = format!("devices = [\"n0\", \"n1\"]\n{}{}", filter("none", "drop"), filter("some", "count"));
+    write("all", "0.0.0.0/0\n");
+    let args = format!("--config {}", path("trielined.toml").display());
+    let _leftovers = Leftovers(&bed.node);
+    write("trielined.toml", &format!("{head}{}{}", function(1, "none"), function(2, "some")));
+    Daemon::start(&bed.node, &args).kill();
+    write("trielined.toml", &format!("{head}{}{}", function(2, "some"), function(1, "none")));
+    let ready = std::sync::atomic::AtomicBool::new(false);
+    let mut sent = 0;
+    let seen = bed.watch(MARKER, || {
+        std::thread::scope(|scope| {
+            let daemon = scope.spawn(|| {
+                let _daemon = Daemon::start(&bed.node, &args);
+                ready.store(true, std::sync::atomic::Ordering::Release);
+                std::thread::sleep(std::time::Duration::from_millis(200));
+            });
+            while !ready.load(std::sync::atomic::Ordering::Acquire) && !daemon.is_finished() {
+                packets::send_ip(&bed.generator, &packet("fd00:c::1", "10.66.0.1"));
+                sent += 1;
+            }
+        });
+    });
+    assert!(sent > 50, "only {sent} packets were sent");
+    assert_eq!(seen.counts(), (0, 0, 0), "of {sent} packets that the first function drops");
 }

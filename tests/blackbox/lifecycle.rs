@@ -241,11 +241,13 @@ fn pins_of_a_dead_namespace_are_removed() {
     let gone = Bed::new();
     Daemon::start(&gone.node, DEVICES).stop();
     let left = pins(&gone);
-    assert!(std::path::Path::new(&left).exists());
+    let beside = ["lock", "capture"].map(|kind| format!("/run/trieline/netns-{}.{kind}", gone.node.inode()));
+    std::fs::write(&beside[1], "").expect("the lock of a capture");
+    assert!([&left, &beside[0]].iter().all(|path| std::path::Path::new(path).exists()));
     let bed = Bed::new();
     // (1) not those of a namespace that lives
     Daemon::start(&bed.node, DEVICES).stop();
-    assert!(std::path::Path::new(&left).exists());
+    assert!([&left, &beside[0]].iter().all(|path| std::path::Path::new(path).exists()));
     // (2) but those of one that does not
     drop(gone);
     let removed = eventually(10.0, || {
@@ -253,4 +255,8 @@ fn pins_of_a_dead_namespace_are_removed() {
         !std::path::Path::new(&left).exists()
     });
     assert!(removed, "{left} is still there");
+    assert!(
+        beside.iter().all(|path| !std::path::Path::new(path).exists()),
+        "one of {beside:?} is still there"
+    );
 }

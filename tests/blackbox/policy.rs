@@ -79,6 +79,16 @@ fn policy_rules_are_followed() {
     bed.becomes("no rule", "10.50.0.1:9", (0, 5, 0));
     bed.node.ip("rule add from 10.0.0.2 table 100");
     bed.becomes("rule", "10.50.0.1:9", (0, 0, 5));
+    // What decides is told: rule, table, both MAC addresses.
+    let told = trieline(&bed.node, "-j route get 10.50.0.1 --from 10.0.0.2 --iif n0").json()[0].clone();
+    for (key, value) in [
+        ("rule", "from 10.0.0.2/32"),
+        ("table", "100"),
+        ("lladdr", "02:00:00:00:00:21"),
+        ("smac", "02:00:00:00:00:20"),
+    ] {
+        assert_eq!(told[key].to_string().trim_matches('"'), value, "{key}: {told}");
+    }
     bed.node.ip("route change 10.50.0.0/16 via 10.1.0.2 table 100");
     bed.becomes("its route", "10.50.0.1:9", (0, 5, 0));
     bed.node.ip("route change 10.50.0.0/16 via 10.2.0.2 table 100");

@@ -61,7 +61,7 @@ fn what_takes_no_effect_is_said() {
     write("trielined.toml", &format!("image = \"64M\"\nnext_hops = 1024\n{CONFIG}"));
     run(&format!("kill -HUP {}", daemon.pid())).ok();
     says("image, next_hops: are as before");
-    says("functions reloaded");
+    says(" reloaded");
     // (6) detached under a daemon that runs
     let answer = trieline(&bed.node, "node detach");
     assert!(answer.code == 0 && answer.stderr.contains("still runs"), "{answer:?}");

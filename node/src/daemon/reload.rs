@@ -1,7 +1,20 @@
-//! The daemon follows a configuration that was read anew.
+//! The daemon follows a configuration that was read anew: all of it or nothing. Files are read beside the traffic first.
 
-use super::{Config, DETACHED, Daemon, Error};
+use super::{Config, Daemon, Error};
+use crate::filter::Replacement;
+use crate::function::{self, Numbers};
+use crate::kernel::seg6::Encap;
+use crate::ports::Ports;
 use crate::tenant::Tenants;
+use trieline_lpm::Prefix;
+
+/// A configuration whose filters' files are being read.
+#[derive(Debug)]
+pub(super) struct Pending {
+    job: u64,
+    config: Config,
+    numbers: Numbers,
+}
 
 impl Config {
     /// Keys that only a start looks at, and that are others in `new`.
@@ -20,14 +33,18 @@ impl Config {
 }
 
 impl Daemon {
-    /// Takes devices, tenants, filters and whether packets may go past netfilter; where devices or tenants fail, all stays as it
-    /// was.
-    pub(super) fn reload(&mut self, config: Config) {
+    /// Begins to follow a configuration; the number of the job that tells how it ends.
+    pub(super) fn reload(&mut self, config: Config) -> Result<u64, Error> {
+        let begun = self.begin(config);
+        begun.inspect_err(|error| tracing::error!("not reloaded: {error}; all stays as it was"))
+    }
+
+    fn begin(&mut self, config: Config) -> Result<u64, Error> {
         self.notice_detached();
         if self.detached {
-            tracing::error!("not reloaded: {DETACHED}");
-            return;
+            return Err(Error::Detached);
         }
+        self.expect_devices(&config.devices)?;
         let fixed = self.limits.fixed_in(&config);
         if !fixed.is_empty() {
             tracing::warn!(
@@ -36,42 +53,94 @@ impl Daemon {
                 if fixed.len() == 1 { "is" } else { "are" }
             );
         }
-        let names = std::mem::replace(&mut self.ports.names, config.devices);
-        let before = std::mem::replace(&mut self.mirror.world.tenants, config.tenants);
-        self.look_beside();
-        match self.take(&names, &before) {
-            Ok(()) => {
-                tracing::info!(devices = self.ports.names.join(" "), "reloaded");
-                self.accept_beside(config.bypass_netfilter);
-            }
-            Err(error) => {
-                tracing::error!(%error, "not reloaded: devices and tenants stay as they were");
-                self.ports.names = names;
-                self.mirror.world.tenants = before;
-            }
+        let numbers = self.functions.numbers(&config.functions, self.dataplane.functions())?;
+        let lists = function::lists(&config.functions, &numbers);
+        let job = self.filters.replace(config.filters.clone(), lists);
+        self.pending = Some(Pending { job, config, numbers });
+        Ok(job)
+    }
+
+    /// A name that is new has to be a device's; one that is waited for already is waited for further.
+    fn expect_devices(&self, names: &[String]) -> Result<(), Error> {
+        let mut missing = Ports::missing_of(names, &self.mirror.world);
+        match missing.find(|name| !self.ports.names.iter().any(|known| known == name)) {
+            Some(name) => Err(Error::NoDevice { name: name.into() }),
+            None => Ok(()),
         }
-        self.mirror.world.rfc = config.rfc;
-        self.replace_filters(config.filters, config.functions);
+    }
+
+    /// Puts in force what was read meanwhile: filters that are read anew, and a configuration.
+    pub(super) fn use_files(&mut self) {
+        for replacement in self.filters.finish(self.publisher.image(), self.dataplane.filters()) {
+            let job = replacement.job;
+            let done = match self.pending.take_if(|pending| pending.job == job) {
+                Some(pending) => self.take(pending, replacement),
+                None => Err(Error::Overtaken),
+            };
+            match &done {
+                Ok(()) => {
+                    tracing::info!(devices = self.ports.names.join(" "), "reloaded");
+                    self.name_functions();
+                }
+                Err(error) => tracing::error!("not reloaded: {error}; all stays as it was"),
+            }
+            self.filters.end(job, done.err().map(|error| error.to_string()));
+        }
+        // A port asks filters and functions from the first on.
+        let used = (self.filters.any(), self.functions.any());
+        if (self.ports.filters, self.ports.functions) != used {
+            (self.ports.filters, self.ports.functions) = used;
+            self.mirror.changes.world = true;
+        }
+    }
+
+    /// Takes a configuration over. What may fail comes first and is undone.
+    fn take(&mut self, pending: Pending, mut replacement: Replacement) -> Result<(), Error> {
+        let Pending { config, numbers, .. } = pending;
+        replacement.failure()?;
+        self.expect_devices(&config.devices)?;
+        let functions = self.functions.prepare(config.functions, &numbers, self.dataplane.functions())?;
+        let names = std::mem::replace(&mut self.ports.names, config.devices);
+        let tenants = std::mem::replace(&mut self.mirror.world.tenants, config.tenants);
         self.mirror.changes.world = true;
-        self.publish();
+        let attached = self.attach(&tenants).and_then(|()| {
+            Ok(self.filters.put(replacement, self.publisher.image(), self.dataplane.filters())?)
+        });
+        if let Err(error) = attached {
+            self.functions.discard(functions, self.dataplane.functions());
+            (self.ports.names, self.mirror.world.tenants) = (names, tenants);
+            return Err(error);
+        }
+        let mut grace = self.dataplane.grace();
+        self.functions.commit(functions, self.dataplane.functions(), &mut grace)?;
+        self.look_beside();
+        self.accept_beside(config.bypass_netfilter);
+        self.mirror.world.rfc = config.rfc;
+        Ok(())
     }
 
     /// Attaches to the devices that are named now, whose packets pass until their ports are set, and asks for the links anew
     /// when what is declared of them has changed.
-    ///
-    /// A name that is new has to be a device's; one that is waited for already is waited for further.
-    fn take(&mut self, names: &[String], before: &Tenants) -> Result<(), Error> {
+    fn attach(&mut self, before: &Tenants) -> Result<(), Error> {
         let (world, dataplane) = (&mut self.mirror.world, &mut self.dataplane);
-        let mut missing = self.ports.missing(world);
-        if let Some(name) = missing.find(|name| !names.iter().any(|known| known == name)) {
-            return Err(Error::NoDevice { name: name.into() });
-        }
-        drop(missing);
         self.ports.open(world, dataplane);
-        self.ports.attach(world, dataplane)?;
+        self.ports.attach_new(world, dataplane)?;
         if self.mirror.world.tenants != *before {
             self.mirror.dump_world(&mut self.requests)?;
         }
         Ok(())
+    }
+
+    /// Says which functions no packet can come to.
+    pub(super) fn name_functions(&self) {
+        let (v6, paths) = (&self.mirror.v6, &self.mirror.paths);
+        for (name, sid) in self.functions.sids() {
+            let prefix = Prefix::host(u128::from(sid));
+            let routes = v6.local.get(&prefix).iter().chain(v6.main.get(&prefix));
+            let mut hops = routes.filter_map(|route| paths.get(route.path)).flat_map(|path| &path.hops);
+            if !hops.any(|hop| matches!(hop.encap, Some(Encap::Seg6Local(_)))) {
+                tracing::warn!(function = name, %sid, "the kernel has no such SID yet (ip -6 route … encap seg6local): the function waits for it");
+            }
+        }
     }
 }

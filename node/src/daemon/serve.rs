@@ -1,6 +1,6 @@
 //! The daemon's side of commands: connections that never make it wait, and its state in numbers.
 
-use super::{DETACHED, Daemon, TICK, home};
+use super::{DETACHED, Daemon, Outside, TICK, home};
 use crate::answer::{self, Cursor};
 use crate::control::{Client, Request};
 use crate::family::Family;
@@ -25,7 +25,7 @@ impl Daemon {
     }
 
     /// Answers commands as far as that goes without waiting.
-    pub(super) fn serve(&mut self) {
+    pub(super) fn serve(&mut self, outside: &mut dyn Outside) {
         while self.listens(Instant::now()) {
             match self.listener.accept() {
                 Ok((stream, _)) => {
@@ -39,11 +39,16 @@ impl Daemon {
             }
         }
         let mut clients = std::mem::take(&mut self.clients);
-        clients.retain_mut(|(client, cursor)| self.serve_client(client, cursor).is_ok());
+        clients.retain_mut(|(client, cursor)| self.serve_client(client, cursor, outside).is_ok());
         self.clients = clients;
     }
 
-    fn serve_client(&mut self, client: &mut Client, cursor: &mut Option<Cursor>) -> std::io::Result<()> {
+    fn serve_client(
+        &mut self,
+        client: &mut Client,
+        cursor: &mut Option<Cursor>,
+        outside: &mut dyn Outside,
+    ) -> std::io::Result<()> {
         client.write()?;
         if client.has_output() {
             return Ok(());
@@ -66,6 +71,15 @@ impl Daemon {
                 Ok(job) => client.answer(&json!({ "job": job }))?,
                 Err(error) => client.answer(&json!({ "error": error.to_string() }))?,
             },
+            Some(Ok(Request::Reconfigure)) => {
+                let job = outside
+                    .configuration()
+                    .and_then(|config| self.reload(config).map_err(|error| error.to_string()));
+                match job {
+                    Ok(job) => client.answer(&json!({ "job": job }))?,
+                    Err(error) => client.answer(&json!({ "error": error }))?,
+                }
+            }
             Some(Ok(Request::Job { job })) => client.answer(&self.filters.job(job))?,
             Some(Ok(request)) => match Cursor::new(&request, &self.mirror) {
                 Ok(open) => *cursor = Some(open),
@@ -177,11 +191,16 @@ impl Daemon {
         let mode = modes.iter().find(|attachment| attachment.ifindex == ifindex);
         let counts = counters.iter().flat_map(|counters| &counters.ports);
         let counts = counts.filter(|count| (count.ifindex, count.vlan) == (ifindex, vlan));
-        let mut counters: Vec<_> = counts.flat_map(|count| status::counters(&count.counts)).collect();
+        let counts: Vec<_> = counts.collect();
+        let counted = !counts.is_empty() || counters.is_none();
+        let mut counters: Vec<_> = counts.iter().flat_map(|count| status::counters(&count.counts)).collect();
         counters.retain(|counter| counter.packets > 0);
         let mut flags = status::flags(port.flags);
         if !self.ports.exits().contains(&ifindex) {
             flags.push("no-exit".into());
+        }
+        if !counted {
+            flags.push("shared-counters".into());
         }
         DeviceStatus {
             dev: self.mirror.world.name(port.ifindex),
