@@ -3,7 +3,10 @@
 // A helper that fails fails its test.
 #![allow(clippy::unwrap_used)]
 
-use std::{path::PathBuf, sync::atomic::AtomicBool};
+use std::{
+    path::PathBuf,
+    sync::{Mutex, PoisonError, atomic::AtomicBool},
+};
 
 use trieline_lab::{
     Context, Quiet,
@@ -15,8 +18,12 @@ use trieline_lab::{
 
 mod common;
 
+/// The experiments count what their process sends and receives, so that only one may run in it.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// A restless machine is no defect of the experiment: whoever tests on one tries again.
 fn patiently<T>(run: impl Fn(&Context) -> trieline_lab::Result<T>) -> T {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let interrupt = AtomicBool::new(false);
     let context = Context { progress: &Quiet, interrupt: &interrupt };
     let mut tries = 0;

@@ -127,9 +127,9 @@ fn trace(server: &Server, with: With, hops: usize, mut pass: impl FnMut(u64) -> 
         };
         assert_eq!(messages.iter().filter(is_inside).count(), hops, "{trip:?}");
     }
-    // Of a batch the kernel may send the rest later (Nagle).
+    // Of a batch the kernel may send the rest later (Nagle), and now and then one message whose forerunner is not acknowledged yet.
     let late = messages.iter().filter(|message| message.sent.point != Point::Queued).count();
-    assert!(late == 0 || hops == BATCH, "{counts:?}");
+    assert!(late * 20 <= messages.len() || hops == BATCH, "{counts:?}");
     counts
 }
 
