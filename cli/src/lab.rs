@@ -84,6 +84,8 @@ enum Command {
         /// How it waits: busy or blocking
         #[arg(value_parser = ["busy", "blocking"])]
         kind: String,
+        /// The CPU it stays on, from 0
+        cpu: usize,
     },
     /// Print a generated table of the Internet's shape, one prefix a line
     Table(TableArgs),
@@ -145,8 +147,8 @@ pub fn run(args: &LabArgs, output: &Output) -> anyhow::Result<ExitCode> {
         Command::List => list(output),
         Command::Table(table) => print_table(table, output),
         Command::Run(run) => run_experiment(run, output),
-        Command::Broker { kind } => {
-            trace_overhead::serve(kind == trace_overhead::Broker::Busy.name())?;
+        Command::Broker { kind, cpu } => {
+            trace_overhead::serve(kind == trace_overhead::Broker::Busy.name(), *cpu)?;
             Ok(ExitCode::SUCCESS)
         }
     }

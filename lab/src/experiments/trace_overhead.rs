@@ -75,7 +75,8 @@ pub fn run(options: &Options, context: &Context) -> Result<Outcome> {
 }
 
 fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
-    if std::thread::available_parallelism().map_or(1, |n| n.get()) < 2 {
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+    if cpus < 2 {
         return Err(Error::OneProcessor);
     }
     let machine = Machine::here(options.command.clone(), options.seed);
@@ -93,7 +94,7 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
             if options.only.as_ref().is_some_and(|only| !name.contains(only)) {
                 continue;
             }
-            let cell = Cell { options, context, transport, broker, segment, wanted };
+            let cell = Cell { options, context, transport, broker, cpu: cpus - 1, segment, wanted };
             let (rounds, takings) = cell.measure(&name)?;
             kept += rounds.kept.len();
             made += rounds.made;
@@ -131,6 +132,8 @@ struct Cell<'c> {
     context: &'c Context<'c>,
     transport: Transport,
     broker: Broker,
+    /// The broker's.
+    cpu: usize,
     segment: usize,
     wanted: usize,
 }
@@ -139,7 +142,7 @@ impl Cell<'_> {
     fn measure(&self, name: &str) -> Result<(Rounds<Sample>, Vec<Taking>)> {
         let progress = self.context.progress;
         progress.phase(&format!("{name}: rounds"), (self.wanted * Method::ALL.len()) as u64);
-        let mut bench = Bench::start(&self.options.program, self.transport, self.broker)?;
+        let mut bench = Bench::start(&self.options.program, self.transport, self.broker, self.cpu)?;
         // Four times the rounds may be made, and batches come on top.
         let most = (self.wanted * 8 * self.segment.max(1000)) as u32;
         let load = |method| Taking::load(method, bench.process(), self.transport, most, RING);

@@ -96,12 +96,13 @@ impl Notes {
 }
 
 /// Passes messages from the socket that is standard input to the one that is standard output, until there are no more; says what
-/// batches took on standard error. A busy one asks for messages again and again, the other waits for them.
-pub fn serve(is_busy: bool) -> Result<()> {
+/// batches took on standard error. A busy one asks for messages again and again, the other waits for them. It stays on one CPU, from 0.
+pub fn serve(is_busy: bool, cpu: usize) -> Result<()> {
     let fd = |fd: std::io::Result<OwnedFd>| fd.during(|| "opening the broker's sockets".into());
     let input = fd(stdin().as_fd().try_clone_to_owned())?;
     let output = fd(stdout().as_fd().try_clone_to_owned())?;
-    netns::measure_here()?;
+    netns::pin_to(cpu)?;
+    netns::insist_here()?;
     let file = tempfile::tempfile().during(|| "making a file for times".into())?;
     // Ones, so that the memory is there.
     let mut notes = Notes { times: vec![[1; 2]; KEPT], file, noted: 0 };
