@@ -182,6 +182,33 @@ fn mosquitto_publishes() {
     trace_batches(&server, Decode::Mqtt, message, &mut from, [&mut to, &mut second], "");
 }
 
+/// Version 5, in which a number stands for the topic after the first message. The connections are made under the tracer's eyes.
+#[test]
+fn mosquitto_knows_topics_by_their_numbers() {
+    let start = |port: u16| vec!["-p".into(), port.to_string()];
+    let Some(server) = is_root().then(|| Server::start("mosquitto", start)).flatten() else { return };
+    let client = |name: u8| {
+        let mut stream = server.connect();
+        stream.write_all(&[0x10, 14, 0, 4, b'M', b'Q', b'T', b'T', 5, 2, 0, 60, 0, 0, 1, name]).unwrap();
+        let mut head = [0; 2];
+        stream.read_exact(&mut head).unwrap();
+        stream.read_exact(&mut vec![0; head[1].into()]).unwrap();
+        stream
+    };
+    let mut ends = None;
+    trace(&server, With::Decode(Decode::Mqtt), 1, |id| {
+        let (from, to) = ends.get_or_insert_with(|| {
+            let mut to = client(b's');
+            to.write_all(&[0x82, 7, 0, 1, 0, 0, 1, b't', 0]).unwrap();
+            to.read_exact(&mut [0; 6]).unwrap();
+            (client(b'p'), to)
+        });
+        let (length, topic) = if id == 0 { (23, &b"\0\x01t"[..]) } else { (22, &b"\0\0"[..]) };
+        let message = [&[0x30, length], topic, &[3, 0x23, 0, 1], &payload(id)].concat();
+        trip(from, &message, to, &payload(id))
+    });
+}
+
 #[test]
 fn redis_publishes() {
     let start = |port: u16| ["--port", &port.to_string(), "--save", ""].map(String::from).to_vec();

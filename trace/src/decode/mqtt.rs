@@ -1,7 +1,10 @@
 //! MQTT 3.1.1 and 5.0 (OASIS): the fixed header has the packet's type and its length.
 //!
-//! A PUBLISH is known by its topic and its payload; the broker gives it another packet identifier, and may change its flags. In a
-//! connection whose CONNECT was not seen, packets are read as those of 3.1.1.
+//! A PUBLISH is known by its topic and its payload; the broker gives it another packet identifier, and may change its flags. In 5.0 it
+//! may say by a number which topic of the same connection and direction it means (3.3.2.3.4). In a connection whose CONNECT was not
+//! seen, packets are read as those of 3.1.1.
+
+use std::collections::HashMap;
 
 use super::framer::{End, Found, Id, Part, Protocol, Way, is_enough};
 use super::id::Hash;
@@ -10,10 +13,14 @@ use crate::record::Kind;
 const CONNECT: u8 = 1;
 const PUBLISH: u8 = 3;
 const VERSION_5: u8 = 5;
+/// Property: Topic Alias.
+const TOPIC_ALIAS: u8 = 0x23;
 
 #[derive(Debug, Default)]
 pub(super) struct Mqtt {
     version: u8,
+    /// Of each direction the topics that have a number, as the beginnings of ids.
+    topics: [HashMap<u16, Hash>; 2],
 }
 
 /// A number of seven bits a byte (1.5.5), with its own bytes; `None`: it has more than four, or does not end.
@@ -29,18 +36,61 @@ fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(u16::from_be_bytes(*length).into())
 }
 
+/// The Topic Alias among a PUBLISH's properties (2.2.2.2); `Err`: they are none.
+fn topic_alias(mut properties: &[u8]) -> Result<Option<u16>, ()> {
+    while let Some((kind, rest)) = properties.split_first() {
+        let after = match kind {
+            0x01 => rest.get(1..),
+            0x02 => rest.get(4..),
+            0x03 | 0x08 | 0x09 => counted(rest).map(|(_, rest)| rest),
+            0x0b => variable(rest).and_then(|(_, own)| rest.get(own..)),
+            0x26 => counted(rest).and_then(|(_, rest)| counted(rest)).map(|(_, rest)| rest),
+            &TOPIC_ALIAS => {
+                return rest.first_chunk().map(|alias| Some(u16::from_be_bytes(*alias))).ok_or(());
+            }
+            _ => None,
+        };
+        properties = after.ok_or(())?;
+    }
+    Ok(None)
+}
+
+/// A PUBLISH behind its fixed header.
+#[derive(Debug)]
+struct Publish<'a> {
+    topic: &'a [u8],
+    properties: &'a [u8],
+    payload: &'a [u8],
+}
+
 impl Mqtt {
-    /// Topic and payload of what follows the fixed header; `None`: they are not in what is known.
-    fn publish<'a>(&self, flags: u8, bytes: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    /// `None`: it does not end in what is known.
+    fn publish<'a>(&self, flags: u8, bytes: &'a [u8]) -> Option<Publish<'a>> {
         let (topic, mut rest) = counted(bytes)?;
         if flags & 6 != 0 {
             rest = rest.get(2..)?;
         }
+        let mut properties = &rest[..0];
         if self.version == VERSION_5 {
-            let (properties, own) = variable(rest)?;
-            rest = rest.get(own + properties as usize..)?;
+            let (length, own) = variable(rest)?;
+            (properties, rest) = rest.get(own..)?.split_at_checked(length as usize)?;
         }
-        Some((topic, rest))
+        Some(Publish { topic, properties, payload: rest })
+    }
+
+    /// The beginning of the id: the topic that is written, or that the number stands for; `Ok(None)`: that one was set unseen.
+    fn topic(&mut self, way: Way, publish: &Publish) -> Result<Option<Hash>, ()> {
+        let topics = &mut self.topics[way as usize];
+        let alias = topic_alias(publish.properties)?;
+        let written = Hash::default().part(publish.topic.len() as u64, publish.topic);
+        match (publish.topic, alias) {
+            ([], Some(alias)) => Ok(topics.get(&alias).copied()),
+            ([], None) if self.version == VERSION_5 => Err(()),
+            (_, alias) => {
+                alias.map(|alias| topics.insert(alias, written));
+                Ok(Some(written))
+            }
+        }
     }
 }
 
@@ -58,7 +108,7 @@ impl Protocol for Mqtt {
         }
     }
 
-    fn end(&mut self, _: Way, length: u64, bytes: &[u8]) -> End {
+    fn end(&mut self, way: Way, length: u64, bytes: &[u8]) -> End {
         let Some((own, head)) = bytes.get(1..).and_then(variable).map(|(_, own)| (own, bytes[0])) else {
             return End::Malformed;
         };
@@ -67,7 +117,7 @@ impl Protocol for Mqtt {
         match head >> 4 {
             CONNECT => match counted(body).and_then(|(_, rest)| rest.first()) {
                 Some(version) => {
-                    self.version = *version;
+                    *self = Mqtt { version: *version, ..Mqtt::default() };
                     End::Message(Found::CONTROL)
                 }
                 None if is_whole => End::Malformed,
@@ -75,13 +125,19 @@ impl Protocol for Mqtt {
             },
             PUBLISH => {
                 let id = match self.publish(head, body) {
-                    Some((topic, payload)) => {
-                        let bytes = length - (bytes.len() - payload.len()) as u64;
-                        let hash = Hash::default().part(topic.len() as u64, topic).part(bytes, payload);
-                        if is_enough(bytes, payload) { Id::Is(hash.id()) } else { Id::Unseen }
+                    Some(publish) => {
+                        let Ok(topic) = self.topic(way, &publish) else { return End::Malformed };
+                        let bytes = length - (bytes.len() - publish.payload.len()) as u64;
+                        let is_known = is_enough(bytes, publish.payload);
+                        let topic = topic.filter(|_| is_known);
+                        topic.map_or(Id::Unseen, |topic| Id::Is(topic.part(bytes, publish.payload).id()))
                     }
                     None if is_whole => return End::Malformed,
-                    None => Id::Unseen,
+                    None => {
+                        // It may have given any number to its topic.
+                        self.topics[way as usize].clear();
+                        Id::Unseen
+                    }
                 };
                 End::Message(Found { kind: Kind::Publish, id })
             }
@@ -89,7 +145,9 @@ impl Protocol for Mqtt {
         }
     }
 
-    fn restart(&mut self, _: Way) {}
+    fn restart(&mut self, way: Way) {
+        self.topics[way as usize].clear();
+    }
 }
 
 #[cfg(test)]
@@ -116,6 +174,47 @@ mod tests {
         let [control, publish] = found(&mut Mqtt::default(), &five)[..] else { panic!() };
         assert_eq!(control, Found::CONTROL);
         assert_eq!([publish], found(&mut Mqtt::default(), b"\x30\x05\0\x01tab")[..]);
+    }
+
+    /// A PUBLISH of version 5 with these properties.
+    fn publish(topic: &[u8], properties: &[u8], payload: &[u8]) -> Vec<u8> {
+        let body =
+            [&(topic.len() as u16).to_be_bytes()[..], topic, &[properties.len() as u8], properties, payload]
+                .concat();
+        [&[0x30, body.len() as u8], &body[..]].concat()
+    }
+
+    #[test]
+    fn a_number_stands_for_the_topic_that_had_it_last_in_this_direction() {
+        let mut mqtt = Mqtt { version: VERSION_5, ..Mqtt::default() };
+        let mut id = |way, packet: Vec<u8>| match mqtt.end(way, packet.len() as u64, &packet) {
+            End::Message(Found { kind: Kind::Publish, id }) => id,
+            other => panic!("{other:?}"),
+        };
+        let [tab, uab] = [b"t", b"u"].map(|topic| id(Way::In, publish(topic, b"", b"ab")));
+        assert!(tab != uab && matches!(tab, Id::Is(_)));
+        // Before the number others: of a byte, of four, text, a pair of texts, a number of one or more bytes.
+        let others = b"\x01\x01\x02\0\0\0\x09\x08\0\x01r\x26\0\x01k\0\x01v\x0b\x81\x01";
+        let seven = [&others[..], b"\x23\0\x07"].concat();
+        assert_eq!(id(Way::In, publish(b"", &seven, b"ab")), Id::Unseen, "not set yet");
+        assert_eq!(id(Way::In, publish(b"t", &seven, b"xy")), id(Way::In, publish(b"t", b"", b"xy")));
+        assert_eq!(id(Way::In, publish(b"", &seven, b"ab")), tab);
+        assert_eq!(id(Way::Out, publish(b"", &seven, b"ab")), Id::Unseen, "the other direction");
+        assert_eq!(id(Way::In, publish(b"u", &seven, b"ab")), uab);
+        assert_eq!(id(Way::In, publish(b"", &seven, b"ab")), uab, "it is another's now");
+
+        // A packet of which the properties were not captured may have changed any.
+        let cut = publish(b"t", &seven, b"ab");
+        assert!(matches!(mqtt.end(Way::In, cut.len() as u64, &cut[..8]), End::Message(_)));
+        let again = publish(b"", &seven, b"ab");
+        assert_eq!(
+            mqtt.end(Way::In, again.len() as u64, &again),
+            End::Message(Found { kind: Kind::Publish, id: Id::Unseen })
+        );
+        let neither = publish(b"", others, b"ab");
+        assert_eq!(mqtt.end(Way::In, neither.len() as u64, &neither), End::Malformed);
+        let unknown = publish(b"t", b"\x77\x01", b"ab");
+        assert_eq!(mqtt.end(Way::In, unknown.len() as u64, &unknown), End::Malformed);
     }
 
     #[test]
