@@ -24,6 +24,8 @@ pub enum Method {
     File,
     /// The paper's: tracepoints of system calls, the id read from the message, a hash from ids to times.
     SyscallHash,
+    /// Two tracepoints in sockets that only ask whose the message is, and count: what no tracer by such hooks can be cheaper than.
+    Bare,
     /// The product's, with C at the end of the send, joined by the thread.
     Hooks,
     /// The product's, with C at the device's queue (Unix: the end of the send), joined by the id in the message.
@@ -34,11 +36,12 @@ pub enum Method {
 
 impl Method {
     /// In the order of the rows.
-    pub const ALL: [Method; 7] = [
+    pub const ALL: [Method; 8] = [
         Method::None,
         Method::Memory,
         Method::File,
         Method::SyscallHash,
+        Method::Bare,
         Method::Hooks,
         Method::HooksId,
         Method::Histogram,
@@ -46,7 +49,7 @@ impl Method {
 
     /// As in a row.
     pub fn name(self) -> &'static str {
-        ["none", "memory", "file", "syscall-hash", "hooks", "hooks-id", "histogram"][self as usize]
+        ["none", "memory", "file", "syscall-hash", "bare", "hooks", "hooks-id", "histogram"][self as usize]
     }
 
     /// As the paper's table calls it.
@@ -56,7 +59,7 @@ impl Method {
             Method::Memory => Some("memory"),
             Method::File => Some("file"),
             Method::SyscallHash => Some("ebpf"),
-            Method::Hooks | Method::HooksId | Method::Histogram => None,
+            Method::Bare | Method::Hooks | Method::HooksId | Method::Histogram => None,
         }
     }
 
@@ -80,11 +83,12 @@ pub struct Taking {
 
 enum How {
     Broker,
-    Hash(Hooked, Noted),
+    Lab(Hooked, Noted),
     Records(Tracer, By),
     Counts(Tracer, Counts),
 }
 
+const BARE: &[&str] = &["socket_received", "socket_sent"];
 const PAPER: &[&str] = &["paper_receive_begun", "paper_receive_ended", "paper_send_begun"];
 
 impl Taking {
@@ -102,8 +106,9 @@ impl Taking {
         let how = match method {
             Method::None | Method::Memory | Method::File => How::Broker,
             Method::SyscallHash => {
-                How::Hash(Hooked::load(PAPER, Work::Hash, process, most)?, Noted::default())
+                How::Lab(Hooked::load(PAPER, Work::Hash, process, most)?, Noted::default())
             }
+            Method::Bare => How::Lab(Hooked::load(BARE, Work::Filter, process, 1)?, Noted::default()),
             Method::Hooks => How::Records(tracer(Leaves::Done, None, false)?, By::Thread),
             Method::HooksId => {
                 let id = IdAt { received: at, sent: at, bytes: 8 };
@@ -118,7 +123,7 @@ impl Taking {
     pub fn on(&mut self) -> Result<()> {
         match &mut self.how {
             How::Broker => Ok(()),
-            How::Hash(hooked, _) => hooked.on(),
+            How::Lab(hooked, _) => hooked.on(),
             How::Records(tracer, _) | How::Counts(tracer, _) => Ok(tracer.resume()?),
         }
     }
@@ -132,7 +137,7 @@ impl Taking {
                 let noted = if self.method.own() == Own::Nothing { sent + noted } else { noted };
                 (noted, noted, noted)
             }
-            How::Hash(hooked, before) => {
+            How::Lab(hooked, before) => {
                 hooked.off();
                 let after = hooked.noted()?;
                 let received = after.received - before.received;
@@ -177,8 +182,9 @@ impl Taking {
     pub fn matched(&self) -> Result<Option<u64>> {
         match &self.how {
             How::Broker => Ok(None),
+            How::Lab(..) if self.method == Method::Bare => Ok(None),
             // Not a count of events: what the two hashes have in common.
-            How::Hash(hooked, _) => Ok(Some(hooked.joined()?)),
+            How::Lab(hooked, _) => Ok(Some(hooked.joined()?)),
             How::Records(..) | How::Counts(..) => Ok(Some(self.matched)),
         }
     }
@@ -187,7 +193,7 @@ impl Taking {
     pub fn lost(&self) -> u64 {
         match &self.how {
             How::Records(tracer, _) | How::Counts(tracer, _) => tracer.seen().lost + tracer.seen().missed,
-            How::Broker | How::Hash(..) => 0,
+            How::Broker | How::Lab(..) => 0,
         }
     }
 }
