@@ -116,6 +116,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         decoded: tracer.decoded(),
         elapsed,
         by: options.by(),
+        stamps: options.stamp.map(|_| tracer.stamps()).transpose()?,
         notes: &notes,
     };
     report.print(output)?;

@@ -32,5 +32,6 @@ mod tenant;
 mod told;
 mod trace;
 mod trace_join;
+mod trace_stamp;
 mod vlan;
 mod vrf;

@@ -108,6 +108,21 @@ enum tr_inside {
 	TR_INSIDES,
 };
 
+/* What became of packets that leave, where ids are written into them. */
+enum tr_stamp {
+	TR_STAMP_WRITTEN,
+	TR_STAMP_TAKEN,	  /* other bytes than those reserved are there: an id already, or the message's own */
+	TR_STAMP_SHORT,	  /* the message ends before the place does */
+	TR_STAMP_SEVERAL, /* several messages in one packet (UDP_SEGMENT), or a part of one (a fragment) */
+	TR_STAMP_FAILED,  /* the packet could not be written */
+	TR_STAMPS,
+};
+
+struct tr_stamps {
+	__u64 last_ns; /* the stamp last written: the next is a later one */
+	__u64 counts[TR_STAMPS];
+};
+
 /* A CPU's state, in cache lines of its own. */
 struct tr_cpu {
 	__u64 claimed;		  /* records that hooks have begun on this CPU */
@@ -118,8 +133,9 @@ struct tr_cpu {
 
 /* What to trace: set before the load, so that what is not asked for is not even compiled. */
 struct tr_config {
-	__u64 cgroup;  /* number of a cgroup: its processes and those below; 0: any */
-	__u64 comm[2]; /* name of the process, padded with zeros; zeros: any */
+	__u64 cgroup;	  /* number of a cgroup: its processes and those below; 0: any */
+	__u64 comm[2];	  /* name of the process, padded with zeros; zeros: any */
+	__u64 stamp_over; /* what the application leaves where a stamp is to be */
 	__u32 cgroup_level;
 	__u32 tgids; /* how many of `tgid` are set; 0: any process */
 	__u32 tgid[TR_TGIDS_MAX];

@@ -33,6 +33,8 @@ enum { AF_UNIX = 1, AF_INET = 2, AF_INET6 = 10 };
 enum { SOCK_STREAM = 1 };
 enum { IPPROTO_TCP = 6, IPPROTO_UDP = 17 };
 enum { MSG_PEEK = 0x2, MSG_ERRQUEUE = 0x2000 };
+enum { TCX_NEXT = -1 };
+enum { BPF_F_MARK_MANGLED_0 = 1 << 5 };
 
 #define RELOCATED __attribute__((preserve_access_index))
 
@@ -83,6 +85,12 @@ struct sk_buff {
 	unsigned char *head;
 	unsigned char *data;
 	__u16 transport_header;
+	__u16 network_header;
+} RELOCATED;
+
+/* A packet as programs of traffic control have it. */
+struct __sk_buff {
+	__u32 gso_size;
 } RELOCATED;
 
 struct inode {
@@ -128,6 +136,9 @@ struct pt_regs {
 
 /* Lets a program read through an address as if it were of that type, without a call (Linux 6.2). */
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
+
+/* The kernel's own form of a program's packet (Linux 6.2). */
+extern void *bpf_cast_to_kern_ctx(void *context) __ksym __weak;
 
 /* Stands for any eight bytes. */
 struct timespec64 {

@@ -67,4 +67,20 @@ static __always_inline __u32 tr_transport(const struct tr_socket *socket)
 	return transport;
 }
 
+/* Whether this is the device that the route leads to. Below a VLAN, a bond or a bridge the same packet is
+ * queued once more. */
+static __always_inline bool tr_is_first_device(const struct sk_buff *skb)
+{
+	struct dst_entry *route = (struct dst_entry *)(skb->_skb_refdst & ~1ul);
+
+	if (!route)
+		return true;
+	if (bpf_ksym_exists(bpf_rdonly_cast)) {
+		/* A load, where to probe is a call. */
+		route = bpf_rdonly_cast(route, bpf_core_type_id_kernel(struct dst_entry));
+		return route->dev == skb->dev;
+	}
+	return BPF_CORE_READ(route, dev) == skb->dev;
+}
+
 #endif

@@ -9,6 +9,7 @@
 #include "socket.bpf.h"
 #include "message.bpf.h"
 #include "ring.bpf.h"
+#include "stamp.bpf.h"
 #include "stream.bpf.h"
 #include "histogram.bpf.h"
 #include "inside.bpf.h"
@@ -108,22 +109,6 @@ TR_SENDS(unix_dgram_sendmsg)
 
 /* --- the device's queue
  * ------------------------------------------------------------------------------------------ */
-
-/* Whether this is the device that the route leads to. Below a VLAN, a bond or a bridge the same packet is
- * queued once more. */
-static __always_inline bool tr_is_first_device(const struct sk_buff *skb)
-{
-	struct dst_entry *route = (struct dst_entry *)(skb->_skb_refdst & ~1ul);
-
-	if (!route)
-		return true;
-	if (bpf_ksym_exists(bpf_rdonly_cast)) {
-		/* A load, where to probe is a call. */
-		route = bpf_rdonly_cast(route, bpf_core_type_id_kernel(struct dst_entry));
-		return route->dev == skb->dev;
-	}
-	return BPF_CORE_READ(route, dev) == skb->dev;
-}
 
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(device_queued, struct sk_buff *skb)

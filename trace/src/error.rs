@@ -26,6 +26,11 @@ pub enum Error {
         "this shell is in a PID namespace of its own (a container): hooks see the host's process numbers; run on the host, or select by --comm, --port or --cgroup"
     )]
     PidNamespace,
+    /// Stamps are written at the devices of one network namespace.
+    #[error(
+        "process {0} is in another network namespace: stamps are written where its packets leave; run there (`trieline -n NETNS`, `nsenter -t {0} -n`)"
+    )]
+    OtherNamespace(u32),
     /// No rung of the ladder holds.
     #[error("this kernel lets no hook be attached: {}", .0.iter().map(|r| format!("{}: {}", r.rung.name(), r.reason)).collect::<Vec<_>>().join("; "))]
     NoHooks(Vec<Refusal>),

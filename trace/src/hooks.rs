@@ -17,6 +17,7 @@ use crate::histogram::WAYS;
 use crate::join::By;
 use crate::layout::{self, CAPTURE_MAX, IDENTITY_BYTES, PAYLOAD_WORDS};
 use crate::record::{IdAt, Transport};
+use crate::stamps;
 
 /// An object file as bytes, aligned as ELF wants it.
 #[repr(C, align(16))]
@@ -134,6 +135,9 @@ pub struct Options {
     pub filter: Filter,
     /// Where messages have an id.
     pub id: Option<IdAt>,
+    /// Write ids into messages that leave over UDP, where their eight bytes have this value: the first lowest. Such messages are those
+    /// of this thread's network namespace, by the devices that are there at the start.
+    pub stamp: Option<u64>,
     /// What is looked for in the messages' bytes.
     pub decode: Option<Decode>,
     /// Bytes of each message that are captured for that, its first ones: a multiple of eight; 0: none.
@@ -158,6 +162,7 @@ impl Options {
         Options {
             filter,
             id: None,
+            stamp: None,
             decode: None,
             capture: 0,
             clients: Vec::new(),
@@ -208,12 +213,37 @@ impl Options {
         if self.stages && (self.histogram || self.rung == Some(Rung::SystemCalls)) {
             return wrong("streams are followed neither in histograms nor by hooks on system calls".into());
         }
+        if self.stamp.is_some() {
+            self.check_stamp()?;
+        }
         if self.decode.is_some() && (self.capture == 0 || self.id.is_some() || self.histogram) {
             return wrong(
                 "decoding needs captured bytes, and neither an id at an offset nor histograms".into(),
             );
         }
         Ok(())
+    }
+
+    /// Refuses stamps that could not be written, or not be read.
+    fn check_stamp(&self) -> Result<()> {
+        let is_id = self.id.is_some_and(|id| id.bytes == 8) && self.leaves == Leaves::Queue;
+        if !is_id || self.histogram || !self.filter.transports.contains(&Transport::Udp) {
+            return Err(Error::Argument(
+                "stamps are ids of eight bytes in messages over UDP, read at the device's queue".into(),
+            ));
+        }
+        let clients = self.clients.iter().filter_map(|client| match client {
+            Client::Process(process) => Some(process),
+            Client::Name(_) => None,
+        });
+        let own = stamps::namespace("thread-self");
+        match self.filter.processes.iter().chain(clients).find(|process| {
+            let theirs = stamps::namespace(&process.to_string());
+            theirs.is_some() && theirs != own
+        }) {
+            Some(process) => Err(Error::OtherNamespace(*process)),
+            None => Ok(()),
+        }
     }
 
     /// Whether anything lies beside records.
@@ -234,6 +264,8 @@ pub(crate) struct Hooks {
     object: Object,
     programs: Vec<&'static str>,
     links: Vec<Link>,
+    /// Devices at which messages are stamped.
+    devices: Vec<u32>,
     pub(crate) rung: Rung,
     pub(crate) refused: Vec<Refusal>,
 }
@@ -255,7 +287,11 @@ impl Hooks {
                 Ok(hooks) => return Ok(Hooks { refused, ..hooks }),
                 Err(error) => {
                     let error = io_error(&error);
-                    refused.push(Refusal { rung, reason: reason(rung, &error) });
+                    let mut reason = reason(rung, &error);
+                    if options.stamp.is_some() && error.kind() == io::ErrorKind::InvalidInput {
+                        reason.push_str(" (stamps need Linux 6.6)");
+                    }
+                    refused.push(Refusal { rung, reason });
                     denied = Some(error).filter(|error| error.kind() == io::ErrorKind::PermissionDenied);
                 }
             }
@@ -276,6 +312,7 @@ impl Hooks {
         let mut programs = rung.received().to_vec();
         programs.extend(rung.sent().iter().filter(|name| at_end && !rung.received().contains(name)));
         programs.extend(at_queue.then_some(QUEUE));
+        programs.extend(options.stamp.map(|_| stamps::PROGRAM));
 
         let mut builder = ObjectBuilder::default();
         let mut open = builder.name("trieline_trace")?.open_memory(&OBJECT.0)?;
@@ -299,17 +336,25 @@ impl Hooks {
             let wanted = is_one_of(program.name(), &programs);
             program.set_autoload(wanted);
         }
-        let mut hooks =
-            Hooks { object: open.load()?, programs, links: Vec::new(), rung, refused: Vec::new() };
+        let devices = if options.stamp.is_some() { stamps::devices()? } else { Vec::new() };
+        let object = open.load()?;
+        let mut hooks = Hooks { object, programs, links: Vec::new(), devices, rung, refused: Vec::new() };
         hooks.switch_on()?;
         Ok(hooks)
     }
 
     /// Attaches all programs.
     pub(crate) fn switch_on(&mut self) -> std::result::Result<(), libbpf_rs::Error> {
-        let Hooks { object, programs, .. } = self;
-        let wanted = object.progs_mut().filter(|program| is_one_of(program.name(), programs));
-        self.links = wanted.map(|program| program.attach()).collect::<std::result::Result<_, _>>()?;
+        let Hooks { object, programs, devices, .. } = self;
+        let mut links = Vec::new();
+        for program in object.progs_mut().filter(|program| is_one_of(program.name(), programs)) {
+            if program.name() == stamps::PROGRAM {
+                stamps::attach(&program, devices, &mut links)?;
+            } else {
+                links.push(program.attach()?);
+            }
+        }
+        self.links = links;
         Ok(())
     }
 
@@ -335,7 +380,7 @@ impl Hooks {
     /// Hooks that run when a message is received and sent over UDP.
     pub(crate) fn fires(&self) -> usize {
         let at_end = self.programs.iter().any(|name| self.rung.sent().contains(name));
-        1 + usize::from(at_end) + usize::from(self.at_queue())
+        1 + usize::from(at_end) + usize::from(self.at_queue()) + usize::from(!self.devices.is_empty())
     }
 
     /// Whether messages are noted at the device's queue.

@@ -16,7 +16,9 @@ use std::net::{IpAddr, SocketAddr};
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
 }
-pub(crate) use generated::types::{tr_config, tr_cpu, tr_histogram, tr_identity, tr_payload, tr_record};
+pub(crate) use generated::types::{
+    tr_config, tr_cpu, tr_histogram, tr_identity, tr_payload, tr_record, tr_stamps,
+};
 
 use crate::hooks::{Client, Options};
 use crate::record::{Ends, Flags, Kind, Point, Record, Socket, Transport};
@@ -136,6 +138,7 @@ pub(crate) fn config(options: &Options, sent_udp: bool, inside: bool) -> Vec<u8>
     set!(port, u32::from(filter.port.unwrap_or(0)));
     set!(transports, filter.transports.iter().fold(0, |mask, transport| mask | 1u32 << *transport as u32));
     set!(slots_mask, (options.slots - 1));
+    set!(stamp_over, options.stamp.unwrap_or(0));
     if let Some(id) = options.id {
         put(offset_of!(tr_config, id_offset), &id.received.to_le_bytes());
         put(offset_of!(tr_config, id_offset) + 4, &id.sent.to_le_bytes());

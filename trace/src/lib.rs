@@ -11,6 +11,7 @@ mod layout;
 mod record;
 mod ring;
 mod sends;
+mod stamps;
 mod summary;
 mod tracer;
 
@@ -23,5 +24,6 @@ pub use hdrhistogram::Histogram;
 pub use hooks::{Client, Leaves, Options, Refusal, Rung};
 pub use join::{By, Counts, Hop, HopCounts, Hops, Joiner, Message, Offset, offsets};
 pub use record::{Ends, Event, Flags, IdAt, Kind, Point, Record, Socket, Transport};
+pub use stamps::{StampAt, Stamps};
 pub use summary::{Part, Stage, Summary};
 pub use tracer::{Seen, Tracer};

@@ -5,9 +5,10 @@ use crate::error::{Error, Result};
 use crate::histogram::Histograms;
 use crate::hooks::{Hooks, Options, Refusal, Rung};
 use crate::join::Counts;
-use crate::record::{Event, Record};
+use crate::record::{Event, Flags, Record};
 use crate::ring::{Inside, Noted, Ring};
 use crate::sends::Sends;
+use crate::stamps::Stamps;
 use crate::summary::Summary;
 
 /// Hooks that are attached until this is dropped.
@@ -18,6 +19,8 @@ pub struct Tracer {
     histograms: Option<Histograms>,
     sends: Sends,
     decoding: Option<Decoding>,
+    /// What is no id, but the place for one.
+    reserved: Option<u64>,
 }
 
 fn records(event: Event, each: &mut impl FnMut(Record)) {
@@ -62,7 +65,7 @@ impl Tracer {
         };
         let sends = Sends::new(hooks.at_queue());
         let decoding = options.decode.clone().map(Decoding::new);
-        Ok(Tracer { hooks, ring, histograms, sends, decoding })
+        Ok(Tracer { hooks, ring, histograms, sends, decoding, reserved: options.stamp })
     }
 
     /// The rung that holds.
@@ -103,7 +106,7 @@ impl Tracer {
     }
 
     fn read(&mut self, all: bool, mut each: impl FnMut(Event)) {
-        let Tracer { ring, sends, decoding, .. } = self;
+        let Tracer { ring, sends, decoding, reserved, .. } = self;
         ring.poll(all, |Noted { event, seen, lost }| {
             let record = match event {
                 Event::Record(record) => record,
@@ -114,7 +117,10 @@ impl Tracer {
                     return each(event);
                 }
             };
-            let Some(record) = sends.take(record) else { return };
+            let Some(mut record) = sends.take(record) else { return };
+            if reserved.is_some() && record.id == *reserved {
+                record = Record { id: None, flags: record.flags.with(Flags::ABSENT), ..record };
+            }
             match decoding {
                 Some(decoding) => {
                     decoding.take(record, seen, lost, &mut |record| each(Event::Record(record)))
@@ -128,6 +134,11 @@ impl Tracer {
     /// whichever socket it is by; times are right to 3 %.
     pub fn histograms(&self) -> Option<(Summary, Counts)> {
         self.histograms.as_ref().map(Histograms::read)
+    }
+
+    /// What became of the messages that are stamped ([`Options::stamp`]).
+    pub fn stamps(&self) -> Result<Stamps> {
+        Stamps::read(&self.hooks.map("stamps")?)
     }
 
     /// What the decoder could not read.

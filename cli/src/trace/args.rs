@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use trieline_trace::{Cgroup, Client, Decode, Filter, Leaves, MessageId, Options, Rung, Transport};
+use trieline_trace::{
+    Cgroup, Client, Decode, Filter, IdAt, Leaves, MessageId, Options, Rung, StampAt, Transport,
+};
 
 use super::{join::JoinArgs, outputs::OutputArgs, place};
 
@@ -92,6 +94,10 @@ pub struct What {
     /// another offset; regex:PATTERN for what a regular expression finds in its first bytes: the first group, or all
     #[arg(long, value_name = "OFFSET:BYTES|regex:PATTERN")]
     pub id: Option<MessageId>,
+    /// Write an id into each message that leaves over UDP, where it has eight bytes reserved for that at OFFSET (zeros, or HEX), and
+    /// join by it: the time of CLOCK_MONOTONIC in nanoseconds, the lowest byte first
+    #[arg(long, value_name = "OFFSET[:HEX]", conflicts_with_all = ["id", "decode", "done", "histogram"])]
+    pub stamp: Option<StampAt>,
     /// Cut what calls move into messages of this protocol and join by what is in them: mqtt, nats, redis, http, or
     /// `length:OFFSET:WIDTH[:le][:+N|:-N]` for messages with their length before them, which --id may tell apart
     #[arg(long, value_name = "PROTOCOL")]
@@ -173,7 +179,9 @@ impl What {
             }
             (None, Some(MessageId::At(at))) => (Some(*at), None),
             (None, Some(MessageId::Pattern(pattern))) => (None, Some(Decode::Pattern(pattern.clone()))),
-            (None, None) => (None, None),
+            (None, None) => {
+                (self.stamp.map(|at| IdAt { received: at.offset, sent: at.offset, bytes: 8 }), None)
+            }
         };
         if decode.is_none() && self.capture.is_some() {
             bail!("--capture: nothing looks at the bytes; it goes with --decode or --id regex:PATTERN");
@@ -182,6 +190,7 @@ impl What {
         let capture = decode.as_ref().map_or(0, capture);
         Ok(Options {
             id,
+            stamp: self.stamp.map(|at| at.reserved),
             decode,
             capture,
             clients: self.client.clone(),

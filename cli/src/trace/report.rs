@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trieline_trace::{
-    By, Cost, Counts, Decoded, Histogram, HopCounts, LiveCost, Part, Refusal, Rung, Seen, Stage, Summary,
+    By, Cost, Counts, Decoded, Histogram, HopCounts, LiveCost, Part, Refusal, Rung, Seen, Stage, Stamps,
+    Summary,
 };
 
 use super::calibrate::{self, CostJson, LiveJson};
@@ -39,6 +40,8 @@ pub struct Report<'a> {
     pub elapsed: Duration,
     /// How messages were joined.
     pub by: By,
+    /// What became of the messages that were to be stamped.
+    pub stamps: Option<Stamps>,
     /// What the outputs have to say.
     pub notes: &'a [String],
 }
@@ -100,6 +103,13 @@ impl Report<'_> {
                 );
             }
         }
+        if let Some(Stamps { written, taken, short, several, failed }) = self.stamps {
+            let _ = writeln!(
+                text,
+                "{written} messages stamped; not: {taken} as other bytes were there, {short} too short, {several} of several in a packet or \
+                 parts of one, {failed} as the packet could not be written"
+            );
+        }
         if self.decoded != Decoded::default() {
             let Decoded { malformed, unseen } = self.decoded;
             let line = format!(
@@ -160,6 +170,7 @@ impl Report<'_> {
             "malformed": self.decoded.malformed,
             "unseen": self.decoded.unseen,
             "unreadable": counts.unreadable,
+            "stamps": self.stamps.map(stamps_json),
             "ways": self.ways.map(|(_, counts)| ways_json(counts)),
             "lost": self.seen.lost,
             "missed": self.seen.missed,
@@ -225,6 +236,11 @@ pub fn table(stages: &[(&Stage, &Histogram<u64>)]) -> String {
         rows.push(row);
     }
     aligned(&rows, 4)
+}
+
+fn stamps_json(stamps: Stamps) -> Value {
+    let Stamps { written, taken, short, several, failed } = stamps;
+    json!({ "written": written, "taken": taken, "short": short, "several": several, "failed": failed })
 }
 
 /// What became of the ways between processes, in JSON.

@@ -56,9 +56,10 @@ impl Pair {
     }
 
     fn run(&mut self, messages: usize) -> std::io::Result<()> {
-        let mut buffer = [0u8; MESSAGE];
+        let message = [0u8; MESSAGE];
+        let mut buffer = message;
         for _ in 0..messages {
-            self.from.send(&buffer)?;
+            self.from.send(&message)?;
             self.to.recv(&mut buffer)?;
         }
         Ok(())
