@@ -14,19 +14,19 @@ mod pcapng;
 mod perfetto;
 mod picture;
 mod place;
+mod presence;
 mod records;
 mod report;
 mod rows;
 mod threads;
 
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode};
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use trieline_trace::{Cost, Effort, Live, Options, Tracer};
+use trieline_trace::{Cost, Effort, Live, LiveCost, Options, Tracer};
 
 use crate::{output::Output, progress::interrupt_flag};
 pub use args::TraceArgs;
@@ -34,6 +34,7 @@ use args::TraceCommand;
 use following::Following;
 use intervals::Now;
 use outputs::{About, Outputs};
+use presence::{Left, Presence};
 use records::RecordWriter;
 use report::Report;
 
@@ -69,22 +70,25 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
 
     let mut following = Following::new(&options, tracer.at_queue(), records)?;
     let mut live = args.live_cost.then(|| Live::new(&args.what.pid));
+    let mut presence = Presence::new(&args.what, options.filter.cgroup)?;
     let started = Instant::now();
     let enough = args.count.unwrap_or(u64::MAX);
     while outputs.messages() < enough && !outputs.has_failed() && !interrupt.load(Ordering::Relaxed) {
         // Before the reading: what came until then is read.
-        let is_gone = all_gone(&args.what.pid);
-        let is_last = is_gone
+        let left = presence.look().clone();
+        let is_last = matches!(left, Left::Nothing(_))
             || args.duration.is_some_and(|duration| started.elapsed() >= duration)
             || has_ended(child.as_mut())?;
         tracer.poll_events(|event| following.take(&event, |message| outputs.take(&message)));
-        if is_gone {
-            outputs.note("the trace ended as no process that was named was left");
+        match left {
+            Left::Some => outputs.wait(None),
+            Left::Waiting(why) => outputs.wait(Some(why)),
+            Left::Nothing(why) => outputs.end(&why),
         }
         if is_last {
             break;
         }
-        outputs.tick(|| now(&tracer, &following));
+        outputs.tick(|| now(&tracer, &following, live.as_ref().map(Live::cost)));
         if let Some(live) = &mut live
             && live.turn(&mut tracer, |event| following.take(&event, |message| outputs.take(&message)))?
         {
@@ -100,7 +104,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     if let Some(child) = &mut child {
         end(child)?;
     }
-    let now = now(&tracer, &following);
+    let now = now(&tracer, &following, live);
     let Now { counts, seen, .. } = now;
     let (summary, notes) = outputs.finish(now)?;
     let report = Report {
@@ -126,13 +130,13 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn now(tracer: &Tracer, following: &Following) -> Now {
+fn now(tracer: &Tracer, following: &Following, live: Option<LiveCost>) -> Now {
     let (in_kernel, counts) = match tracer.histograms() {
         Some((summary, counts)) => (Some(summary), counts),
         None => (None, following.counts()),
     };
     let ways = following.ways().map(|(ways, _)| ways.clone());
-    Now { counts, seen: tracer.seen(), in_kernel, ways }
+    Now { counts, seen: tracer.seen(), in_kernel, ways, live, waiting: None }
 }
 
 /// The tracer's own cost; on a restless machine a trace goes without, and says so.
@@ -163,9 +167,4 @@ fn end(child: &mut Child) -> anyhow::Result<()> {
         eprintln!("trieline: the command ended with {status}");
     }
     Ok(())
-}
-
-/// Whether processes were named and none is left.
-fn all_gone(processes: &[u32]) -> bool {
-    !processes.is_empty() && !processes.iter().any(|pid| PathBuf::from(format!("/proc/{pid}")).exists())
 }

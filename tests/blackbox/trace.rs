@@ -84,6 +84,75 @@ fn a_brokers_messages_are_found() {
     assert_eq!(jsonl.lines().count(), ids.len());
 }
 
+/// What `--live-cost` has found stands in every view and in the report, with its interval.
+#[test]
+fn what_hooks_cost_is_measured_while_they_are_on() {
+    if !root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (mut broker, mut from, mut to) = relay(folder.path());
+    let trace = |form: &[&str]| {
+        Command::new(binary_path("trieline"))
+            .args(form)
+            .args([
+                "trace",
+                "--no-cost",
+                "--live",
+                "--interval",
+                "0.2",
+                "--live-cost",
+                "--duration",
+                "3.5",
+                "-p",
+            ])
+            .arg(broker.id().to_string())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let (mut json, mut text) = (trace(&["-j"]), trace(&[]));
+    while json.try_wait().unwrap().is_none() || text.try_wait().unwrap().is_none() {
+        from.write_all(&[7; 64]).unwrap();
+        to.read_exact(&mut [0; 64]).unwrap();
+    }
+    drop(from);
+    broker.wait().unwrap();
+
+    let output = json.wait_with_output().unwrap();
+    let views: Vec<Value> = output
+        .stderr
+        .split_inclusive(|byte| *byte == b'\n')
+        .map(|line| {
+            serde_json::from_slice(line).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(line)))
+        })
+        .collect();
+    let pairs: Vec<u64> = views.iter().map(|view| view["live"]["pairs"].as_u64().unwrap()).collect();
+    assert!(pairs[0] == 0 && views[0]["live"]["cpu_percent"].is_null(), "{:?}", views[0]);
+    assert!(pairs.is_sorted() && pairs.last() >= Some(&2), "{pairs:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for found in views.iter().skip_while(|view| view["live"]["pairs"] == 0).chain([&report]) {
+        let percent = &found["live"]["cpu_percent"];
+        let of = |key: &str| percent[key].as_f64().unwrap();
+        assert!(of("ci_low") <= of("delta") && of("delta") <= of("ci_high"), "{found}");
+        // Unix sockets have no packets.
+        assert!(
+            found["live"]["packets_percent"].is_null() || found["live"]["packets_percent"]["delta"].is_f64()
+        );
+        assert!(found["live"]["paused_s"].as_f64().unwrap() >= 0.1, "{found}");
+    }
+    assert!(report["live"]["pairs"].as_u64() >= pairs.last().copied(), "{report}");
+
+    let output = text.wait_with_output().unwrap();
+    for said in [&output.stderr, &output.stdout] {
+        let said = String::from_utf8_lossy(said);
+        let live = said.lines().rfind(|line| line.starts_with("live: with the hooks ")).unwrap();
+        let (found, rest) = live.split_once(" processor time (median and 95 % interval of ").unwrap();
+        assert!(found.contains(" % [") && found.contains("..") && !rest.starts_with("0 pairs"), "{live}");
+    }
+}
+
 #[test]
 fn a_command_without_messages_says_so() {
     if !root() {

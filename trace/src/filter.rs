@@ -62,12 +62,17 @@ impl Cgroup {
             .ok_or_else(|| Error::Argument("no unified hierarchy of cgroups (cgroup2) is mounted".into()))
     }
 
-    /// From its directory, in full or below [`Cgroup::root`].
-    pub fn open(path: &Path) -> Result<Cgroup> {
+    /// The directory in full, where it is given so or below [`Cgroup::root`].
+    pub fn directory(path: &Path) -> Result<PathBuf> {
         let root = Cgroup::root()?;
         let below = path.strip_prefix(&root).unwrap_or(path);
-        let below = below.strip_prefix("/").unwrap_or(below);
-        let full = root.join(below);
+        Ok(root.join(below.strip_prefix("/").unwrap_or(below)))
+    }
+
+    /// From its directory, in full or below [`Cgroup::root`].
+    pub fn open(path: &Path) -> Result<Cgroup> {
+        let full = Cgroup::directory(path)?;
+        let below = full.strip_prefix(Cgroup::root()?).unwrap_or(&full);
         let number = fs::metadata(&full).map_err(|source| Error::File { path: full.clone(), source })?.ino();
         if !full.join("cgroup.controllers").exists() {
             return Err(Error::Argument(format!(

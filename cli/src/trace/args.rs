@@ -149,7 +149,7 @@ fn slots(text: &str) -> Result<u32, String> {
 
 impl What {
     /// The cgroup that is traced.
-    fn place(&self) -> anyhow::Result<Option<PathBuf>> {
+    pub fn place(&self) -> anyhow::Result<Option<PathBuf>> {
         Ok(match (&self.container, &self.unit) {
             (Some(name), _) => Some(place::container(&Cgroup::root()?, Path::new("/"), name)?),
             (None, Some(name)) => Some(place::unit(&Cgroup::root()?, name)?),

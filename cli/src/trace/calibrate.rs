@@ -117,7 +117,8 @@ pub fn live_text(live: &LiveCost) -> String {
         None => format!("no {what}"),
     };
     format!(
-        "live: with the hooks {}, {} ({} pairs of windows of 100 ms); paused {:.1} s, whose messages are in no count\n",
+        "live: with the hooks {}, {} (median and 95 % interval of {} pairs of windows of 100 ms); paused {:.1} s, whose messages are in no \
+         count\n",
         words(live.packets, "packets a second"),
         words(live.cpu, "processor time"),
         live.pairs,

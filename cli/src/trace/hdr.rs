@@ -26,14 +26,15 @@ pub struct Log {
 }
 
 impl Log {
-    /// Begins the file.
-    pub fn create(path: &Path) -> Result<Log> {
+    /// Begins the file; `cost` is the tracer's own.
+    pub fn create(path: &Path, cost: &str) -> Result<Log> {
         let file = File::create(path).with_context(|| writing(path))?;
         let mut log =
             Log { path: path.to_owned(), out: BufWriter::new(file), serializer: V2DeflateSerializer::new() };
         let now = SystemTime::now();
         IntervalLogWriterBuilder::new()
             .add_comment("[T2 of messages, nanoseconds, by trieline trace]")
+            .add_comment(&comment(cost))
             .add_comment("[Histogram log format version 1.3]")
             .with_start_time(now)
             .with_base_time(now)
@@ -71,9 +72,16 @@ fn writing(path: &Path) -> String {
     format!("writing {}", path.display())
 }
 
-/// Writes each stage's distribution as HdrHistogram prints it (`.hgrm`), in microseconds; a comment before each names the stage.
-pub fn write_percentiles(path: &Path, summary: &Summary) -> Result<()> {
-    let mut text = String::new();
+/// The tracer's own cost in a line.
+fn comment(cost: &str) -> String {
+    let words: Vec<&str> = cost.split_whitespace().collect();
+    format!("[{}]", words.join(" "))
+}
+
+/// Writes each stage's distribution as HdrHistogram prints it (`.hgrm`), in microseconds; a comment before each names the stage, and one
+/// before all the tracer's own `cost`.
+pub fn write_percentiles(path: &Path, summary: &Summary, cost: &str) -> Result<()> {
+    let mut text = format!("#{}\n", comment(cost));
     for (stage, times) in summary.stages() {
         let _ = writeln!(text, "#[Stage = {}, microseconds]", stage_name(stage));
         let _ = writeln!(

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use trieline_trace::{Counts, Seen, Summary};
+use trieline_trace::{Counts, LiveCost, Seen, Summary};
 
 use super::hdr::Log;
 use super::live::Live;
@@ -19,6 +19,10 @@ pub struct Now {
     pub in_kernel: Option<Summary>,
     /// Times from process to process.
     pub ways: Option<Summary>,
+    /// What the hooks cost the traced processes, as found so far, if that was asked for.
+    pub live: Option<LiveCost>,
+    /// That nobody is there to be traced, in words.
+    pub waiting: Option<String>,
 }
 
 impl Now {
@@ -66,6 +70,11 @@ impl Intervals {
     /// Whether an interval is over that somebody looks at.
     pub fn is_due(&self) -> bool {
         (self.live.is_some() || self.log.is_some()) && self.since.elapsed() >= self.every
+    }
+
+    /// Whether somebody sees them.
+    pub fn are_shown(&self) -> bool {
+        self.live.is_some()
     }
 
     /// Ends an interval: `messages` are the times in the process so far.

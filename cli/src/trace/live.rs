@@ -9,6 +9,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use trieline_trace::Stage;
 
+use super::calibrate::{self, CostJson, LiveJson};
 use super::intervals::Interval;
 use super::outputs::About;
 use super::report::{micros, stage_json, stage_name, unmatched};
@@ -32,8 +33,9 @@ pub enum When {
 #[derive(Clone, Debug)]
 pub struct Live {
     form: Form,
-    /// The tracer's own cost.
+    /// The tracer's own cost, as measured at the start: in words and in JSON.
     cost: String,
+    cost_json: Value,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,15 +60,16 @@ impl Live {
             (false, true) => Form::Screen,
             (false, false) => Form::Lines,
         };
-        is_wanted.then(|| Live { form, cost: about.cost_text() })
+        let cost_json = json!(about.cost.as_ref().ok().copied().map(CostJson::from));
+        is_wanted.then(|| Live { form, cost: about.cost_text(), cost_json })
     }
 
     /// Shows an interval.
     pub fn show(&self, interval: &Interval) -> Result<()> {
         let text = match self.form {
             Form::Screen => format!("{CLEAR}{}", self.screen(interval)),
-            Form::Lines => lines(interval),
-            Form::Json => format!("{}\n", json(interval)),
+            Form::Lines => format!("{}{}", lines(interval), self.costs(interval)),
+            Form::Json => format!("{}\n", self.json(interval)),
         };
         Ok(io::stderr().lock().write_all(text.as_bytes())?)
     }
@@ -87,8 +90,33 @@ impl Live {
             rows.push(row);
         }
         text.push_str(&aligned(&rows, 1));
-        let _ = writeln!(text, "\n{}", self.cost);
+        let _ = write!(text, "\n{}", self.costs(interval));
         text
+    }
+
+    /// What was measured at the start, and what is measured meanwhile.
+    fn costs(&self, interval: &Interval) -> String {
+        let live = interval.now.live.as_ref().map(calibrate::live_text);
+        format!("{}\n{}", self.cost, live.unwrap_or_default())
+    }
+
+    fn json(&self, interval: &Interval) -> Value {
+        let stages = |summary: &trieline_trace::Summary| -> Vec<Value> {
+            summary.stages().map(|(stage, times)| stage_json(stage, times)).collect()
+        };
+        json!({
+            "seconds": (interval.from + interval.length).as_secs_f64(),
+            "interval": interval.length.as_secs_f64(),
+            "messages": interval.times.messages(),
+            "stages": stages(interval.times),
+            "in_all": stages(interval.all),
+            "lost": interval.now.seen.lost,
+            "missed": interval.now.seen.missed,
+            "unmatched": unmatched(&interval.now.counts),
+            "cost": self.cost_json,
+            "live": interval.now.live.map(LiveJson::from),
+            "waiting": interval.now.waiting,
+        })
     }
 }
 
@@ -108,8 +136,9 @@ fn quantiles(times: Option<&Histogram<u64>>) -> [String; 3] {
 
 fn head(interval: &Interval) -> String {
     let now = interval.now;
+    let waiting = now.waiting.as_ref().map(|why| format!("; waiting: {why}")).unwrap_or_default();
     format!(
-        "{:.1} s: {:.0} messages a second, {} in all; {} lost, {} missed, {} unmatched",
+        "{:.1} s: {:.0} messages a second, {} in all; {} lost, {} missed, {} unmatched{waiting}",
         (interval.from + interval.length).as_secs_f64(),
         interval.times.messages() as f64 / interval.length.as_secs_f64(),
         interval.all.messages(),
@@ -135,20 +164,4 @@ fn lines(interval: &Interval) -> String {
         );
     }
     text
-}
-
-fn json(interval: &Interval) -> Value {
-    let stages = |summary: &trieline_trace::Summary| -> Vec<Value> {
-        summary.stages().map(|(stage, times)| stage_json(stage, times)).collect()
-    };
-    json!({
-        "seconds": (interval.from + interval.length).as_secs_f64(),
-        "interval": interval.length.as_secs_f64(),
-        "messages": interval.times.messages(),
-        "stages": stages(interval.times),
-        "in_all": stages(interval.all),
-        "lost": interval.now.seen.lost,
-        "missed": interval.now.seen.missed,
-        "unmatched": unmatched(&interval.now.counts),
-    })
 }

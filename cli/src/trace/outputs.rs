@@ -100,6 +100,7 @@ pub struct Outputs {
     svg: Option<PathBuf>,
     /// The tracer's own.
     cost: String,
+    waiting: Option<String>,
     notes: Vec<String>,
     failed: Option<anyhow::Error>,
 }
@@ -130,7 +131,7 @@ impl Outputs {
             fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
         }
         let live = Live::new(args.live, about);
-        let log = args.hdr.as_deref().map(Log::create).transpose()?;
+        let log = args.hdr.as_deref().map(|path| Log::create(path, &about.cost_text())).transpose()?;
         Ok(Outputs {
             summary: Summary::default(),
             messages: 0,
@@ -139,6 +140,7 @@ impl Outputs {
             percentiles: args.percentiles.clone(),
             svg: args.svg.clone(),
             cost: about.cost_text(),
+            waiting: None,
             notes: Vec::new(),
             failed: None,
         })
@@ -156,7 +158,8 @@ impl Outputs {
     /// Ends an interval, if one is over.
     pub fn tick(&mut self, now: impl FnOnce() -> Now) {
         if self.failed.is_none() && self.intervals.is_due() {
-            self.failed = self.intervals.end(&self.summary, &now()).err();
+            let now = Now { waiting: self.waiting.clone(), ..now() };
+            self.failed = self.intervals.end(&self.summary, &now).err();
         }
     }
 
@@ -165,9 +168,24 @@ impl Outputs {
         self.messages
     }
 
-    /// Something that a reader of the report should know.
-    pub fn note(&mut self, text: &str) {
-        self.notes.push(text.to_owned());
+    /// That nobody is there to be traced, and why, or that somebody is: the live view says it, or else a line on standard error.
+    pub fn wait(&mut self, why: Option<String>) {
+        if self.waiting == why {
+            return;
+        }
+        self.waiting = why;
+        if !self.intervals.are_shown() {
+            match &self.waiting {
+                Some(why) => eprintln!("trieline: {why}: waiting (Ctrl-C ends the trace)"),
+                None => eprintln!("trieline: somebody is there to be traced"),
+            }
+        }
+    }
+
+    /// That nobody can come who would be traced, and why.
+    pub fn end(&mut self, why: &str) {
+        self.waiting = None;
+        self.notes.push(format!("the trace ended as {why}"));
     }
 
     /// Whether something could not be written.
@@ -181,12 +199,13 @@ impl Outputs {
             return Err(failed);
         }
         self.intervals.finish(&self.summary, &now)?;
+        self.notes.extend(self.waiting.iter().map(|why| format!("at the end {why}")));
         for sink in &mut self.sinks {
             self.notes.extend(sink.finish()?);
         }
         let all = now.all(&self.summary);
         if let Some(path) = &self.percentiles {
-            hdr::write_percentiles(path, &all)?;
+            hdr::write_percentiles(path, &all, &self.cost)?;
         }
         if let Some(path) = &self.svg {
             picture::write(path, &all, &self.cost)?;

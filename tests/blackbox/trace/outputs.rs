@@ -201,6 +201,8 @@ fn distributions_are_in_hdrhistograms_forms_and_in_a_picture() {
     let matched = report["matched"].as_u64().unwrap();
 
     let log = fs::read(log).unwrap();
+    let cost = "#[cost: not measured (--no-cost)]";
+    assert!(String::from_utf8_lossy(&log).contains(cost));
     assert!(log.starts_with(b"#[") && String::from_utf8_lossy(&log).contains("log format version 1.3"));
     let mut all = Histogram::<u64>::new(3).unwrap();
     let mut intervals = 0;
@@ -220,6 +222,7 @@ fn distributions_are_in_hdrhistograms_forms_and_in_a_picture() {
     assert_eq!(all.max(), report["stages"][0]["max_ns"].as_u64().unwrap());
 
     let text = fs::read_to_string(text).unwrap();
+    assert!(text.starts_with(cost), "{text}");
     let last: Vec<&str> =
         text.lines().rfind(|line| !line.starts_with('#')).unwrap().split_whitespace().collect();
     assert_eq!(last[1..], ["1.000000000000", &matched.to_string()]);

@@ -1,7 +1,7 @@
 //! What cannot be traced, or not wholly: said in words and counted, never a silent zero.
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -117,6 +117,39 @@ fn a_process_that_ends_ends_the_trace() {
     gone.fails(1, &[&format!("no process {}", broker.id()), "PID namespace"]);
 }
 
+/// Lines on a trace's standard error, as they come.
+fn lines(trace: &mut Child) -> impl Iterator<Item = String> + use<> {
+    BufReader::new(trace.stderr.take().unwrap()).lines().map(Result::unwrap)
+}
+
+#[test]
+fn a_name_that_nobody_has_is_waited_for() {
+    if !root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("tr-{}", std::process::id());
+    let program = folder.path().join(&name);
+    fs::copy("/bin/sleep", &program).unwrap();
+    let mut trace = Command::new(binary_path("trieline"))
+        .args(["-j", "trace", "--no-cost", "--comm", &name])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = lines(&mut trace);
+    let waits = format!("trieline: no process is called {name}: waiting (Ctrl-C ends the trace)");
+    assert_eq!(said.next().unwrap(), waits);
+    let mut process = Command::new(program).arg("1000").spawn().unwrap();
+    assert_eq!(said.next().unwrap(), "trieline: somebody is there to be traced");
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert_eq!(said.next().unwrap(), waits);
+    let (code, report, _) = end(trace);
+    assert_eq!(code, 0);
+    assert_eq!(report["notes"][0], format!("at the end no process is called {name}"), "{report}");
+}
+
 #[test]
 fn who_may_not_trace_is_told_what_it_takes() {
     if !root() {
@@ -190,14 +223,23 @@ fn a_containers_and_a_units_messages_are_found_by_their_names() {
         }
         let (mut broker, from, to) = datagrams(folder.path());
         fs::write(group.join("cgroup.procs"), broker.id().to_string()).unwrap();
-        let trace = start(&[option, wanted]);
+        let mut trace = start(&[option, wanted]);
+        let mut said = lines(&mut trace);
+        // The rest of the first view.
+        said.next().unwrap();
         send(&from, &to, 50);
-        let (_, report, said) = end(trace);
         broker.kill().unwrap();
         broker.wait().unwrap();
-        // The kernel lets go of the process a moment later.
+        let waits = format!("no process is in the cgroup {}", group.display());
+        let mut views = said.map(|line| serde_json::from_str::<Value>(&line).unwrap());
+        assert!(views.by_ref().take(100).any(|view| view["waiting"] == waits));
+        // The kernel lets go of the process a moment later. Nobody can come where there is no cgroup.
         assert!(eventually(10.0, || fs::remove_dir(&group).is_ok()));
-        assert!((49..=50).contains(&number(&report, "matched")), "{report} {said}");
+        assert!(eventually(10.0, || trace.try_wait().unwrap().is_some()));
+        let (code, report, _) = end(trace);
+        assert!(code == 0 && (49..=50).contains(&number(&report, "matched")), "{report}");
+        let note = format!("the trace ended as the cgroup {} is gone", group.display());
+        assert!(report["notes"][0].as_str().unwrap().starts_with(&note), "{report}");
     }
     let trieline = |arguments: &str| run(&format!("{} trace --no-cost {arguments}", binary_path("trieline")));
     trieline(&format!("--container {id}")).fails(1, &["no container"]);
