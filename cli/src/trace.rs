@@ -79,7 +79,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         let is_last = matches!(left, Left::Nothing(_))
             || args.duration.is_some_and(|duration| started.elapsed() >= duration)
             || has_ended(child.as_mut())?;
-        tracer.poll_events(|event| following.take(&event, |message| outputs.take(&message)));
+        tracer.poll_events(|event, bytes| following.take(&event, |message| outputs.take(&message, bytes)));
         match left {
             Left::Some => outputs.wait(None),
             Left::Waiting(why) => outputs.wait(Some(why)),
@@ -90,16 +90,18 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         }
         outputs.tick(|| now(&tracer, &following, live.as_ref().map(Live::cost)));
         if let Some(live) = &mut live
-            && live.turn(&mut tracer, |event| following.take(&event, |message| outputs.take(&message)))?
+            && live.turn(&mut tracer, |event, bytes| {
+                following.take(&event, |message| outputs.take(&message, bytes));
+            })?
         {
             // What leaves meanwhile is not seen: nothing that comes later belongs to what has come.
-            following.pause(|message| outputs.take(&message));
+            following.pause(|message| outputs.take(&message, &[]));
         }
         sleep(POLL);
     }
     let live = live.map(|live| live.cost());
-    tracer.stop_events(|event| following.take(&event, |message| outputs.take(&message)));
-    following.finish(tracer.seen(), |message| outputs.take(&message))?;
+    tracer.stop_events(|event, bytes| following.take(&event, |message| outputs.take(&message, bytes)));
+    following.finish(tracer.seen(), |message| outputs.take(&message, &[]))?;
     let elapsed = started.elapsed();
     if let Some(child) = &mut child {
         end(child)?;

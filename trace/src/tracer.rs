@@ -86,26 +86,27 @@ impl Tracer {
     /// Passes on what was noted up to about a millisecond ago, in the order of time. Nothing wakes the caller: call it every few
     /// milliseconds; a CPU's ring holds [`Options::slots`] records.
     pub fn poll(&mut self, mut each: impl FnMut(Record)) {
-        self.poll_events(|event| records(event, &mut each));
+        self.poll_events(|event, _| records(event, &mut each));
     }
 
-    /// The same with the sockets that are new, where those are noted ([`Options::stages`]).
-    pub fn poll_events(&mut self, each: impl FnMut(Event)) {
+    /// The same with the sockets that are new, where those are noted ([`Options::stages`]), and with each message's first bytes, where
+    /// they are captured ([`Options::capture`]).
+    pub fn poll_events(&mut self, each: impl FnMut(Event, &[u8])) {
         self.read(false, each);
     }
 
     /// Detaches the hooks and passes on the rest. [`Tracer::resume`] attaches them again.
     pub fn stop(&mut self, mut each: impl FnMut(Record)) {
-        self.stop_events(|event| records(event, &mut each));
+        self.stop_events(|event, _| records(event, &mut each));
     }
 
-    /// The same with the sockets that are new.
-    pub fn stop_events(&mut self, each: impl FnMut(Event)) {
+    /// The same with what [`Tracer::poll_events`] has.
+    pub fn stop_events(&mut self, each: impl FnMut(Event, &[u8])) {
         self.hooks.switch_off();
         self.read(true, each);
     }
 
-    fn read(&mut self, all: bool, mut each: impl FnMut(Event)) {
+    fn read(&mut self, all: bool, mut each: impl FnMut(Event, &[u8])) {
         let Tracer { ring, sends, decoding, reserved, .. } = self;
         ring.poll(all, |Noted { event, seen, lost }| {
             let record = match event {
@@ -114,7 +115,7 @@ impl Tracer {
                     if let Some(decoding) = decoding {
                         decoding.forget(socket.number);
                     }
-                    return each(event);
+                    return each(event, &[]);
                 }
             };
             let Some(mut record) = sends.take(record) else { return };
@@ -123,9 +124,9 @@ impl Tracer {
             }
             match decoding {
                 Some(decoding) => {
-                    decoding.take(record, seen, lost, &mut |record| each(Event::Record(record)))
+                    decoding.take(record, seen, lost, &mut |record, bytes| each(Event::Record(record), bytes))
                 }
-                None => each(Event::Record(record)),
+                None => each(Event::Record(record), seen),
             }
         });
     }

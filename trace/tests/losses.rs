@@ -87,7 +87,7 @@ fn windows_without_hooks_are_paused_and_not_lost() {
         relay.pass_many(id..id + 32);
         id += 32;
         tracer.poll(|record| joiner.take(record, |_| matched += 1));
-        let noted = |event| {
+        let noted = |event, _: &[u8]| {
             if let Event::Record(record) = event {
                 joiner.take(record, |_| matched += 1);
             }

@@ -25,7 +25,7 @@ fn follow(transport: &str, style: &str) {
     let trips: Vec<Trip> = (0..MESSAGES).map(|id| relay.pass(id as u64)).collect();
     std::thread::sleep(Duration::from_millis(5));
     let (mut messages, mut ways): (Vec<Message>, Vec<Hop>) = Default::default();
-    tracer.stop_events(|event| {
+    tracer.stop_events(|event, _| {
         hops.take(0, &event, |hop| ways.push(hop));
         if let Event::Record(record) = event {
             joiner.take(record, |message| messages.push(message));

@@ -46,8 +46,8 @@ fn bytes(text: &str) -> Result<u64, String> {
 pub trait Format {
     /// What a file begins with.
     fn begin(&mut self, out: &mut Vec<u8>) -> Result<()>;
-    /// A message.
-    fn message(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()>;
+    /// A message, with its first bytes as they were sent, where they were captured.
+    fn message(&mut self, message: &Message, bytes: &[u8], out: &mut Vec<u8>) -> Result<()>;
     /// What a file ends with.
     fn end(&mut self, out: &mut Vec<u8>) -> Result<()>;
     /// What there is to say of all files.
@@ -135,11 +135,11 @@ impl<F: Format> Files<F> {
 }
 
 impl<F: Format> Sink for Files<F> {
-    fn take(&mut self, message: &Message) -> Result<()> {
+    fn take(&mut self, message: &Message, bytes: &[u8]) -> Result<()> {
         if self.is_full() {
             self.rotate()?;
         }
-        self.format.message(message, &mut self.buffer)?;
+        self.format.message(message, bytes, &mut self.buffer)?;
         self.is_empty = false;
         self.write()
     }

@@ -28,7 +28,7 @@ impl Following {
         Ok(Following { joiner: Joiner::new(options.by(), at_queue), ways, records })
     }
 
-    /// The next event; whole messages go to `each`.
+    /// The next event; whole messages go to `each`. One that is joined by its id does as its send comes, whose bytes are at hand then.
     pub fn take(&mut self, event: &Event, each: impl FnMut(Message)) {
         if let Some((hops, summary)) = &mut self.ways {
             hops.take(0, event, |hop| summary.add_hop(&hop));

@@ -94,7 +94,7 @@ impl Otlp {
 }
 
 impl Sink for Otlp {
-    fn take(&mut self, message: &Message) -> Result<()> {
+    fn take(&mut self, message: &Message, _: &[u8]) -> Result<()> {
         self.messages += 1;
         if !self.messages.is_multiple_of(self.every) {
             return Ok(());

@@ -84,8 +84,8 @@ impl About<'_> {
 
 /// A form in which messages are written.
 pub trait Sink {
-    /// A message was found.
-    fn take(&mut self, message: &Message) -> anyhow::Result<()>;
+    /// A message was found; `bytes` are its first ones as they were sent, where they were captured.
+    fn take(&mut self, message: &Message, bytes: &[u8]) -> anyhow::Result<()>;
     /// There are no more. Answers what a reader of the report should know, a line each.
     fn finish(&mut self) -> anyhow::Result<Vec<String>>;
 }
@@ -146,12 +146,12 @@ impl Outputs {
         })
     }
 
-    /// Passes a message on. After a failure the trace is over: [`Outputs::has_failed`].
-    pub fn take(&mut self, message: &Message) {
+    /// Passes a message on, with its first bytes as they were sent. After a failure the trace is over: [`Outputs::has_failed`].
+    pub fn take(&mut self, message: &Message, bytes: &[u8]) {
         self.summary.add(message);
         self.messages += 1;
         if self.failed.is_none() {
-            self.failed = self.sinks.iter_mut().try_for_each(|sink| sink.take(message)).err();
+            self.failed = self.sinks.iter_mut().try_for_each(|sink| sink.take(message, bytes)).err();
         }
     }
 

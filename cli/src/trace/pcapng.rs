@@ -1,8 +1,8 @@
 //! Messages as they leave, as pcap-ng: what the tracer holds of each, and its times as the comment.
 //!
 //! The tracer sees messages, not frames: so a packet is Wireshark's exported PDU (`LINKTYPE_WIRESHARK_UPPER_PDU`), the bytes that a
-//! process sent without any header of a network, and nothing is made up. Of most messages no byte is known, and the packet only
-//! says how long it was.
+//! process sent without any header of a network, and nothing is made up. Where bytes are not captured, the packet only says how long
+//! the message was.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -43,13 +43,14 @@ impl PcapNg {
         }
     }
 
-    /// The first bytes of what was sent, as far as they are known: those of an id that it begins with.
-    fn bytes(&self, sent: &Record) -> Vec<u8> {
+    /// The first bytes of what was sent, as far as they are known: those captured, or those of an id that it begins with.
+    fn known(&self, sent: &Record, captured: &[u8]) -> Vec<u8> {
+        let most = sent.bytes as usize;
         match (self.id, sent.id) {
             (Some(IdAt { sent: 0, bytes, .. }), Some(id)) => {
-                id.to_le_bytes()[..usize::from(bytes).min(sent.bytes as usize)].to_vec()
+                id.to_le_bytes()[..most.min(bytes.into())].to_vec()
             }
-            _ => Vec::new(),
+            _ => captured[..most.min(captured.len())].to_vec(),
         }
     }
 
@@ -106,11 +107,11 @@ impl Format for PcapNg {
         Ok(())
     }
 
-    fn message(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
+    fn message(&mut self, message: &Message, captured: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let comment = self.comment(message)?;
         let sent = &message.sent;
         let mut bytes = TAGS.to_vec();
-        bytes.extend(self.bytes(sent));
+        bytes.extend(self.known(sent, captured));
         let Some(section) = &mut self.section else { return Ok(()) };
         let kind = (sent.transport, sent.point.name());
         let (interface, packets) = match self.interfaces.get_mut(&kind) {

@@ -94,7 +94,7 @@ impl Format for Perfetto {
         Ok(())
     }
 
-    fn message(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
+    fn message(&mut self, message: &Message, _: &[u8], out: &mut Vec<u8>) -> Result<()> {
         if self.in_file == self.limit {
             self.left_out += 1;
             return Ok(());
@@ -165,7 +165,7 @@ mod tests {
         let mut perfetto = Perfetto::new(limit, &about);
         let mut out = Vec::new();
         perfetto.begin(&mut out).unwrap();
-        messages.iter().for_each(|message| perfetto.message(message, &mut out).unwrap());
+        messages.iter().for_each(|message| perfetto.message(message, &[], &mut out).unwrap());
         perfetto.end(&mut out).unwrap();
         let document: Value = serde_json::from_slice(&out).unwrap();
         assert!(document["otherData"]["own_cost"].as_str().unwrap().contains("not \"measured\""));

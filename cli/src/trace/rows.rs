@@ -81,7 +81,7 @@ impl Format for Csv {
         Ok(writeln!(out, "{COLUMNS}")?)
     }
 
-    fn message(&mut self, message: &Message, out: &mut Vec<u8>) -> anyhow::Result<()> {
+    fn message(&mut self, message: &Message, _: &[u8], out: &mut Vec<u8>) -> anyhow::Result<()> {
         Ok(Row::new(message, self.0).csv(out)?)
     }
 
@@ -98,7 +98,7 @@ impl Format for JsonLines {
         Ok(())
     }
 
-    fn message(&mut self, message: &Message, out: &mut Vec<u8>) -> anyhow::Result<()> {
+    fn message(&mut self, message: &Message, _: &[u8], out: &mut Vec<u8>) -> anyhow::Result<()> {
         serde_json::to_writer(&mut *out, &Row::new(message, self.0))?;
         out.push(b'\n');
         Ok(())

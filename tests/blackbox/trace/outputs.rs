@@ -21,9 +21,15 @@ use super::relay;
 
 /// Traces a broker that numbered messages pass, until it has had enough of them. What it printed, and how many messages were sent.
 fn trace(folder: &Path, arguments: &[&str]) -> (Output, u64) {
+    trace_by(folder, &["--id", "0:4"], arguments)
+}
+
+/// The same, joined otherwise than by the number.
+fn trace_by(folder: &Path, by: &[&str], arguments: &[&str]) -> (Output, u64) {
     let (mut broker, mut from, mut to) = relay(folder);
     let mut trace = Command::new(binary_path("trieline"))
-        .args(["-j", "trace", "--strict", "--no-cost", "--id", "0:4", "-p", &broker.id().to_string()])
+        .args(["-j", "trace", "--strict", "--no-cost", "-p", &broker.id().to_string()])
+        .args(by)
         .args(arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -125,6 +131,35 @@ fn files_are_followed_by_others_and_every_message_is_in_one() {
     let found: Vec<u64> =
         slices.iter().map(|slice| slice["args"]["id"].as_str().unwrap().parse().unwrap()).collect();
     assert_eq!(found, ids);
+}
+
+#[test]
+fn packets_have_the_bytes_that_were_captured() {
+    if !root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("m.pcapng").to_str().unwrap().to_owned();
+    // The fifth byte, 7, is a length 57 less than the message's.
+    for (by, known) in [
+        (&["--id", "regex:(?s-u)^(.{4})"][..], 64),
+        (&["--id", "regex:(?s-u)^(.{4})", "--capture", "16"], 16),
+        (&["--decode", "length:4:1:+52"], 64),
+    ] {
+        let (output, _) = trace_by(folder.path(), by, &["--count", "100", "--pcapng", &file]);
+        let matched = report(&output)["matched"].as_u64().unwrap();
+        let packets =
+            run(&format!("tshark -r {file} -T fields -e frame.len -e frame.cap_len -e data.data")).ok();
+        let mut numbers = Vec::new();
+        for packet in packets.lines() {
+            let fields: Vec<&str> = packet.split('\t').collect();
+            assert_eq!(fields[..2], ["76", &(12 + known).to_string()], "{by:?}: {packet}");
+            let (number, rest) = fields[2].split_at(8);
+            numbers.push(u64::from(u32::from_str_radix(number, 16).unwrap().swap_bytes()));
+            assert_eq!(rest, "07".repeat(known - 4), "{by:?}: {packet}");
+        }
+        assert!(numbers.len() as u64 == matched && are_consecutive(&numbers), "{by:?}: {numbers:?}");
+    }
 }
 
 /// The events of a Perfetto file, each checked for what the Trace Event Format asks of its kind; flows have both ends.

@@ -88,7 +88,7 @@ impl Live {
     ///
     /// # Errors
     /// The hooks could not be attached again.
-    pub fn turn(&mut self, tracer: &mut Tracer, each: impl FnMut(Event)) -> Result<bool> {
+    pub fn turn(&mut self, tracer: &mut Tracer, each: impl FnMut(Event, &[u8])) -> Result<bool> {
         if Instant::now() < self.until {
             return Ok(false);
         }

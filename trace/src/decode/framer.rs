@@ -85,6 +85,9 @@ pub struct Decoded {
     pub unseen: u64,
 }
 
+/// What is done with a message: its record, what it is, how many bytes of the call lie behind it, and its first bytes.
+type Each<'a> = dyn FnMut(Record, Found, u64, &[u8]) + 'a;
+
 /// The state between two calls.
 #[derive(Debug, Default)]
 pub(super) struct Framer {
@@ -99,6 +102,9 @@ pub(super) struct Framer {
     before: u64,
     /// The record with the message's first byte.
     first: Option<Record>,
+    /// The message's first bytes, in parts before this one, and whether it has others before this part.
+    seen: Vec<u8>,
+    is_hidden: bool,
     is_lost: bool,
 }
 
@@ -113,8 +119,7 @@ impl Framer {
         self.first.is_some()
     }
 
-    /// What a call moved: `record.bytes`, of which `seen` are known. Each message that ends in it goes to `each` with how many bytes of
-    /// the call lie behind it.
+    /// What a call moved: `record.bytes`, of which `seen` are known. Each message that ends in it goes to `each`.
     pub(super) fn feed(
         &mut self,
         protocol: &mut dyn Protocol,
@@ -122,7 +127,7 @@ impl Framer {
         record: &Record,
         seen: &[u8],
         decoded: &mut Decoded,
-        each: &mut dyn FnMut(Record, Found, u64),
+        each: &mut Each<'_>,
     ) {
         if self.is_lost {
             *self = Framer::default();
@@ -156,8 +161,8 @@ impl Framer {
                 self.head.truncate(old + used);
                 self.have += used as u64;
                 at += used as u64;
-                if !self.end_part(protocol, way, decoded, &mut |found, bytes| {
-                    each(message(record, first, way, bytes), found, total - at);
+                if !self.end_part(protocol, way, decoded, &mut |found, bytes, seen| {
+                    each(message(record, first, way, bytes), found, total - at, seen);
                 }) {
                     return;
                 }
@@ -172,8 +177,8 @@ impl Framer {
             }
             self.have += step;
             at += step;
-            if !self.end_part(protocol, way, decoded, &mut |found, bytes| {
-                each(message(record, first, way, bytes), found, total - at);
+            if !self.end_part(protocol, way, decoded, &mut |found, bytes, seen| {
+                each(message(record, first, way, bytes), found, total - at, seen);
             }) {
                 return;
             }
@@ -186,10 +191,15 @@ impl Framer {
         protocol: &mut dyn Protocol,
         way: Way,
         decoded: &mut Decoded,
-        each: &mut dyn FnMut(Found, u64),
+        each: &mut dyn FnMut(Found, u64, &[u8]),
     ) -> bool {
         let Some(length) = self.length.filter(|length| *length == self.have) else { return true };
         let end = protocol.end(way, length, &self.head);
+        if !self.is_hidden {
+            let room = KEPT - self.seen.len();
+            self.seen.extend(self.head.iter().take(room));
+            self.is_hidden = self.is_cut || self.head.len() > room;
+        }
         self.head.clear();
         self.is_cut = false;
         self.have = 0;
@@ -198,9 +208,11 @@ impl Framer {
         match end {
             End::More => {}
             End::Message(found) => {
-                each(found, self.before);
+                each(found, self.before, &self.seen);
                 self.before = 0;
                 self.first = None;
+                self.seen.clear();
+                self.is_hidden = false;
             }
             End::Malformed => {
                 decoded.malformed += 1;

@@ -113,10 +113,17 @@ impl Decoding {
         self.decoded
     }
 
-    /// Passes on the messages in what a call moved, of which `seen` are the first bytes; `lost`: records that have been so far.
-    pub(crate) fn take(&mut self, record: Record, seen: &[u8], lost: u64, each: &mut impl FnMut(Record)) {
+    /// Passes on the messages in what a call moved, each with its first bytes; of the call `seen` are the first; `lost`: records that
+    /// have been so far.
+    pub(crate) fn take(
+        &mut self,
+        record: Record,
+        seen: &[u8],
+        lost: u64,
+        each: &mut impl FnMut(Record, &[u8]),
+    ) {
         if let Decode::Pattern(pattern) = &self.decode {
-            return each(pattern.identify(record, seen));
+            return each(pattern.identify(record, seen), seen);
         }
         if lost != self.lost {
             // Nobody knows of which socket.
@@ -129,7 +136,7 @@ impl Decoding {
             let conversation = self.sockets.entry(record.socket).or_insert(new);
             conversation.feed(&record, seen, &mut self.decoded, each);
         } else if record.flags.is_several() {
-            each(Record { flags: record.flags.with(Flags::NO_BUFFER), ..record });
+            each(Record { flags: record.flags.with(Flags::NO_BUFFER), ..record }, &[]);
         } else {
             // A datagram begins with a message and ends with one.
             let mut alone = new;
@@ -140,7 +147,13 @@ impl Decoding {
 }
 
 impl Conversation {
-    fn feed(&mut self, record: &Record, seen: &[u8], decoded: &mut Decoded, each: &mut impl FnMut(Record)) {
+    fn feed(
+        &mut self,
+        record: &Record,
+        seen: &[u8],
+        decoded: &mut Decoded,
+        each: &mut impl FnMut(Record, &[u8]),
+    ) {
         let way = if record.point == Point::Received { Way::In } else { Way::Out };
         let framer = &mut self.ways[way as usize];
         if record.flags.is_several() {
@@ -149,7 +162,7 @@ impl Conversation {
         }
         let is_client = record.flags.0 & Flags::CLIENT;
         let is_stream = record.transport.is_stream();
-        let mut pass = |record: Record, Found { kind, id }: Found, behind: u64| {
+        let mut pass = |record: Record, Found { kind, id }: Found, behind: u64, bytes: &[u8]| {
             let position =
                 if is_stream { record.position.wrapping_sub(behind as u32) } else { record.position };
             let (id, flag) = match id {
@@ -158,7 +171,7 @@ impl Conversation {
                 Id::Absent => (None, Flags::ABSENT),
                 Id::Unseen => (None, Flags::NO_BUFFER),
             };
-            each(Record { kind, id, position, flags: Flags(flag | is_client), ..record });
+            each(Record { kind, id, position, flags: Flags(flag | is_client), ..record }, bytes);
         };
         framer.feed(self.protocol.as_mut(), way, record, seen, decoded, &mut pass);
     }

@@ -13,7 +13,7 @@ pub(super) fn found(protocol: &mut dyn Protocol, bytes: &[u8]) -> Vec<Found> {
     let record = Record { bytes: bytes.len() as u32, ..record(Point::Received, Transport::Tcp, 1, 1, 1) };
     let mut decoded = Decoded::default();
     Framer::default()
-        .feed(protocol, Way::In, &record, bytes, &mut decoded, &mut |_, message, _| found.push(message));
+        .feed(protocol, Way::In, &record, bytes, &mut decoded, &mut |_, message, _, _| found.push(message));
     assert_eq!(decoded, Decoded::default(), "{}", String::from_utf8_lossy(bytes));
     found
 }
@@ -25,15 +25,16 @@ pub(super) fn found_both(protocol: &mut dyn Protocol, asked: &[u8], said: &[u8])
     let record = Record { bytes: said.len() as u32, ..record(Point::Sent, Transport::Tcp, 1, 1, 1) };
     let mut decoded = Decoded::default();
     Framer::default()
-        .feed(protocol, Way::Out, &record, said, &mut decoded, &mut |_, message, _| answers.push(message));
+        .feed(protocol, Way::Out, &record, said, &mut decoded, &mut |_, message, _, _| answers.push(message));
     assert_eq!(decoded, Decoded::default());
     [asked, answers]
 }
 
-/// Calls that move these bytes, cut at these places, of each of which `capture` are seen.
-fn calls(decode: &str, bytes: &[u8], cuts: &[usize], capture: usize) -> (Vec<Record>, Decoded) {
+/// Calls that move these bytes, cut at these places, of each of which `capture` are seen: the messages, what is known of their bytes, and
+/// what could not be read.
+fn calls(decode: &str, bytes: &[u8], cuts: &[usize], capture: usize) -> (Vec<Record>, Vec<Vec<u8>>, Decoded) {
     let mut decoding = Decoding::new(decode.parse().unwrap());
-    let mut messages = Vec::new();
+    let (mut messages, mut known) = (Vec::new(), Vec::new());
     let mut ends: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([bytes.len()]).collect();
     ends.sort_unstable();
     let mut start = 0;
@@ -45,9 +46,12 @@ fn calls(decode: &str, bytes: &[u8], cuts: &[usize], capture: usize) -> (Vec<Rec
         }
         let call = record(Point::Received, Transport::Tcp, 1, 1, time as u64);
         let call = Record { bytes: part.len() as u32, ..call };
-        decoding.take(call, &part[..part.len().min(capture)], 0, &mut |record| messages.push(record));
+        decoding.take(call, &part[..part.len().min(capture)], 0, &mut |record, bytes| {
+            messages.push(record);
+            known.push(bytes.to_vec());
+        });
     }
-    (messages, decoding.decoded())
+    (messages, known, decoding.decoded())
 }
 
 fn encoded(decoder: &str, topic: &str, payload: &[u8], kind: u8) -> Vec<u8> {
@@ -132,18 +136,22 @@ proptest! {
         // Each in a call of its own.
         let mut borders = Vec::new();
         each.iter().fold(0, |end, message| { borders.push(end + message.len()); end + message.len() });
-        let (expected, decoded) = calls(name, &bytes, &borders, usize::MAX);
+        let (expected, known, decoded) = calls(name, &bytes, &borders, usize::MAX);
         prop_assert_eq!(decoded, Decoded::default());
+        prop_assert_eq!(&known, &each);
         prop_assert_eq!(expected.len(), each.len());
         for (record, message) in expected.iter().zip(&each) {
             prop_assert_eq!(record.bytes as usize, message.len());
             prop_assert!(record.id.is_some() || record.kind == Kind::Control);
         }
-        let (other, decoded) = calls(name, &bytes, &cuts, usize::MAX);
+        let (other, known, decoded) = calls(name, &bytes, &cuts, usize::MAX);
         prop_assert_eq!(decoded, Decoded::default());
+        prop_assert_eq!(&known, &each);
         prop_assert_eq!(essence(&other), essence(&expected));
         // One call with all of them: what is not seen is said to be so, and what is found is right.
-        let (seen, decoded) = calls(name, &bytes, &[], capture);
+        let (seen, known, decoded) = calls(name, &bytes, &[], capture);
+        prop_assert!(known.iter().zip(&each).all(|(known, whole)| whole.starts_with(known)));
+        prop_assert!(known.iter().map(Vec::len).sum::<usize>() <= capture);
         prop_assert!(decoded.malformed == 0 && decoded.unseen <= 1);
         prop_assert_eq!(seen.len() == expected.len(), decoded.unseen == 0);
         for (record, whole) in seen.iter().zip(&expected) {
@@ -168,7 +176,7 @@ proptest! {
 #[test]
 fn decoding_goes_on_after_nonsense() {
     let bytes = b"nonsense\r\nPUB a 1\r\nx\r\nPING\r\n";
-    let (messages, decoded) = calls("nats", bytes, &[10], usize::MAX);
+    let (messages, _, decoded) = calls("nats", bytes, &[10], usize::MAX);
     assert_eq!((messages.len(), decoded), (2, Decoded { malformed: 1, unseen: 0 }));
 }
 
@@ -182,7 +190,7 @@ fn times_and_losses() {
         ..record(point, Transport::Tcp, 1, 1, time_ns)
     };
     let mut take = |point, time, bytes: &[u8], lost| {
-        decoding.take(call(point, time, bytes), bytes, lost, &mut |record| messages.push(record));
+        decoding.take(call(point, time, bytes), bytes, lost, &mut |record, _| messages.push(record));
     };
     take(Point::Received, 10, b"PUB a 4\r\nab", 0);
     take(Point::Received, 20, b"cd\r\n", 0);
