@@ -263,6 +263,12 @@ impl Way {
                 Then::Table(table) => {
                     Decided { rule: by, table: Some(table), value: look(reader, table, &to) }
                 }
+                Then::Except(table, value) => {
+                    let found = look(reader, table, &to).filter(|found| *found != value);
+                    Decided { rule: by, table: Some(table), value: found }
+                }
+                // The view has followed it.
+                Then::GoTo(_) => continue,
             };
             if last.value.is_some_and(|value| value != VALUE_THROW) {
                 return last;
@@ -274,7 +280,8 @@ impl Way {
 
 /// Which packets a rule selects, in the words of `ip rule`.
 fn selector(rule: &Rule) -> String {
-    let from = rule.from.map_or("from all".into(), |from| format!("from {from}"));
+    let not = if rule.inverted { "not " } else { "" };
+    let from = rule.from.map_or(format!("{not}from all"), |from| format!("{not}from {from}"));
     rule.to.map_or(from.clone(), |to| format!("{from} to {to}"))
 }
 

@@ -13,7 +13,7 @@
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    8, /* grows with any change of this file; pinned maps of another version are refused */
+	    9, /* grows with any change of this file; pinned maps of another version are refused */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS = 65536,		  /* highest ifindex + 1 */
 	TL_TAGGED = 65536,		  /* tagged ports */
@@ -203,15 +203,21 @@ struct tl_adjacency {
  * route, the next rule decides. Addresses are in host byte order and IPv4 in the first 32 bits. Never changed
  * while a view leads to it.
  */
+enum tl_rule_flags {
+	TL_RULE_USED = 1, /* not a free place */
+	TL_RULE_NOT = 2,  /* packets that the prefixes do not select */
+	TL_RULE_GOTO = 4, /* no table: the rule that decides next, further on in the view; 0 = none */
+};
+
 struct tl_rule {
 	__u64 from[2];
 	__u64 to[2];
 	__u8 from_len;
 	__u8 to_len;
-	__u16 used;  /* not a free place */
-	__u32 table; /* a table's id; with TL_VIEW_RULES, the value that decides */
-	__u32 next;  /* 0: that was the last */
-	__u32 reserved;
+	__u16 flags;
+	__u32 table;  /* a table's id; with TL_VIEW_RULES, the value that decides */
+	__u32 next;   /* 0: that was the last */
+	__u32 except; /* where the table's value is this, the next rule decides; 0: of no route */
 };
 
 /* A header that does not fit into its adjacency. */

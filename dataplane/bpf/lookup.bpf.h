@@ -38,20 +38,26 @@ __attribute__((noinline)) __u32 tl_rules4(__u32 view, __u32 source, __u32 destin
 	__u32 at = view & ~TL_VIEW_RULES, value, i;
 	__u64 from = (__u64)source << 32, to = (__u64)destination << 32;
 	struct tl_rule *rule;
+	int selected;
 
 	for (i = 0; i < TL_RULES_MAX; i++) {
 		rule = bpf_map_lookup_elem(&rules, &at);
 		if (!rule)
 			return 0;
-		if (tl_within(from, 0, rule->from, rule->from_len) &&
-		    tl_within(to, 0, rule->to, rule->to_len)) {
-			if (rule->table & TL_VIEW_RULES)
-				return rule->table & ~TL_VIEW_RULES;
-			value = tl_table4(rule->table, destination);
-			if (value && value != TL_VALUE_THROW)
-				return value;
-		}
+		selected = tl_within(from, 0, rule->from, rule->from_len) &&
+			   tl_within(to, 0, rule->to, rule->to_len);
 		at = rule->next;
+		if (selected == !(rule->flags & TL_RULE_NOT)) {
+			if (rule->flags & TL_RULE_GOTO) {
+				at = rule->table;
+			} else if (rule->table & TL_VIEW_RULES) {
+				return rule->table & ~TL_VIEW_RULES;
+			} else {
+				value = tl_table4(rule->table, destination);
+				if (value && value != TL_VALUE_THROW && value != rule->except)
+					return value;
+			}
+		}
 		if (!at)
 			return 0;
 	}
@@ -62,20 +68,26 @@ __attribute__((noinline)) __u32 tl_rules6(__u32 view, __u64 from_hi, __u64 from_
 {
 	__u32 at = view & ~TL_VIEW_RULES, value, i;
 	struct tl_rule *rule;
+	int selected;
 
 	for (i = 0; i < TL_RULES_MAX; i++) {
 		rule = bpf_map_lookup_elem(&rules, &at);
 		if (!rule)
 			return 0;
-		if (tl_within(from_hi, from_lo, rule->from, rule->from_len) &&
-		    tl_within(to_hi, to_lo, rule->to, rule->to_len)) {
-			if (rule->table & TL_VIEW_RULES)
-				return rule->table & ~TL_VIEW_RULES;
-			value = tl_table6(rule->table, to_hi, to_lo);
-			if (value && value != TL_VALUE_THROW)
-				return value;
-		}
+		selected = tl_within(from_hi, from_lo, rule->from, rule->from_len) &&
+			   tl_within(to_hi, to_lo, rule->to, rule->to_len);
 		at = rule->next;
+		if (selected == !(rule->flags & TL_RULE_NOT)) {
+			if (rule->flags & TL_RULE_GOTO) {
+				at = rule->table;
+			} else if (rule->table & TL_VIEW_RULES) {
+				return rule->table & ~TL_VIEW_RULES;
+			} else {
+				value = tl_table6(rule->table, to_hi, to_lo);
+				if (value && value != TL_VALUE_THROW && value != rule->except)
+					return value;
+			}
+		}
 		if (!at)
 			return 0;
 	}

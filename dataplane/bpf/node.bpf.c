@@ -126,6 +126,7 @@ struct tl_types {
 	enum tl_limits limits;
 	struct tl_instance instance;
 	struct tl_rule rule;
+	enum tl_rule_flags rule_flags;
 	struct tl_image image;
 	struct tl_table table;
 	struct tl_skip skip;

@@ -12,7 +12,7 @@ use trieline_bpf::{Mapping, ReaderGrace};
 use trieline_lpm::{Grace, IpPrefix, Prefix};
 
 use crate::error::{Error, Result};
-use crate::layout::{tl_limits, tl_rule};
+use crate::layout::{tl_limits, tl_rule, tl_rule_flags as Flags};
 
 /// A view with this bit is the index of a rule.
 const RULES: u32 = 1 << 31;
@@ -31,8 +31,12 @@ pub const VALUE_THROW: u32 = RULES - 1;
 pub enum Then {
     /// The table of this id decides, when it has a route.
     Table(u32),
+    /// The table of this id decides, when it has a route whose value is not the second number.
+    Except(u32, u32),
     /// This value decides, as if a route had it.
     Value(u32),
+    /// The rule at this place of the view, from 0, decides next: a later one, or none where there are not so many.
+    GoTo(usize),
 }
 
 /// One rule of a view. Prefixes that are given must be of the packets' family.
@@ -42,6 +46,8 @@ pub struct Rule {
     pub from: Option<IpPrefix>,
     /// Only packets to here.
     pub to: Option<IpPrefix>,
+    /// The packets that these two do not select, in place of those they do.
+    pub inverted: bool,
     /// What they meet.
     pub then: Then,
 }
@@ -59,7 +65,7 @@ fn words(prefix: Option<IpPrefix>) -> ([u64; 2], u8) {
 }
 
 const WORDS: usize = size_of::<tl_rule>() / 8;
-/// The word with the lengths and the table; the next has the next rule.
+/// The word with the lengths, the flags and the table; the next has the next rule and the value left out.
 const LENGTHS: usize = offset_of!(tl_rule, from_len) / 8;
 
 /// Two numbers that lie in one word, in this order.
@@ -75,18 +81,29 @@ fn split(word: u64) -> (u32, u32) {
     (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))
 }
 
-/// The rule as it lies in the map.
-fn encode(rule: &Rule, next: u32) -> [u64; WORDS] {
+/// The rule as it lies in the map; `place` says where the rules after it lie.
+fn encode(rule: &Rule, next: u32, place: impl Fn(usize) -> u32) -> [u64; WORDS] {
     let ((from, from_len), (to, to_len)) = (words(rule.from), words(rule.to));
-    let table = match rule.then {
-        Then::Table(id) => id & !RULES,
-        Then::Value(value) => value | RULES,
+    let (table, except, goto) = match rule.then {
+        Then::Table(id) => (id & !RULES, 0, Flags(0)),
+        Then::Except(id, value) => (id & !RULES, value, Flags(0)),
+        Then::Value(value) => (value | RULES, 0, Flags(0)),
+        Then::GoTo(at) => (place(at), 0, Flags::TL_RULE_GOTO),
     };
-    let lengths = u32::from_ne_bytes([from_len, to_len, 1, 0]); // and that the place is used
-    [from[0], from[1], to[0], to[1], pair(lengths, table), pair(next, 0)]
+    let inverted = if rule.inverted { Flags::TL_RULE_NOT } else { Flags(0) };
+    let [low, high, ..] = (Flags::TL_RULE_USED.0 | inverted.0 | goto.0).to_le_bytes();
+    let [low, high] = u16::from_le_bytes([low, high]).to_ne_bytes();
+    let lengths = u32::from_ne_bytes([from_len, to_len, low, high]);
+    [from[0], from[1], to[0], to[1], pair(lengths, table), pair(next, except)]
 }
 
-/// The rule that lies in the map so.
+/// Whether a rule as it lies in the map has a flag.
+fn has(rule: &[u64; WORDS], flag: Flags) -> bool {
+    let [_, _, low, high] = split(rule[LENGTHS]).0.to_ne_bytes();
+    u32::from(u16::from_ne_bytes([low, high])) & flag.0 != 0
+}
+
+/// The rule that lies in the map so; not for those that go to another.
 fn decode(rule: &[u64; WORDS], ipv4: bool) -> Rule {
     let (lengths, table) = split(rule[LENGTHS]);
     let [from_len, to_len, ..] = lengths.to_ne_bytes();
@@ -97,8 +114,17 @@ fn decode(rule: &[u64; WORDS], ipv4: bool) -> Rule {
             Some(IpPrefix::V6(Prefix::truncated(u128::from(hi) << 64 | u128::from(lo), len.into())))
         }
     };
-    let then = if is_rules(table) { Then::Value(table & !RULES) } else { Then::Table(table) };
-    Rule { from: prefix(rule[0], rule[1], from_len), to: prefix(rule[2], rule[3], to_len), then }
+    let then = match split(rule[LENGTHS + 1]).1 {
+        _ if is_rules(table) => Then::Value(table & !RULES),
+        0 => Then::Table(table),
+        value => Then::Except(table, value),
+    };
+    Rule {
+        from: prefix(rule[0], rule[1], from_len),
+        to: prefix(rule[2], rule[3], to_len),
+        inverted: has(rule, Flags::TL_RULE_NOT),
+        then,
+    }
 }
 
 /// Whether a view is made of rules, and not a table's id.
@@ -163,17 +189,28 @@ impl RuleMap {
     /// The rules of a view, one after another, that concern packets between two addresses; a table's id is one for all packets.
     pub(crate) fn concerning(&self, view: u32, from: IpAddr, to: IpAddr) -> Vec<Rule> {
         if !is_rules(view) {
-            return vec![Rule { from: None, to: None, then: Then::Table(view) }];
+            return vec![Rule { from: None, to: None, inverted: false, then: Then::Table(view) }];
         }
-        let concerns = |rule: &[u64; WORDS]| {
-            let [from_len, to_len, ..] = split(rule[LENGTHS]).0.to_ne_bytes();
-            within(bits(from), [rule[0], rule[1]], from_len) && within(bits(to), [rule[2], rule[3]], to_len)
-        };
-        self.chain(view)
-            .map(|(_, rule)| rule)
-            .filter(concerns)
-            .map(|rule| decode(&rule, from.is_ipv4()))
-            .collect()
+        let (mut told, mut jumped) = (Vec::new(), None);
+        for (index, rule) in self.chain(view) {
+            if jumped.is_some_and(|target| target != index) {
+                continue;
+            }
+            jumped = None;
+            let (lengths, target) = split(rule[LENGTHS]);
+            let [from_len, to_len, ..] = lengths.to_ne_bytes();
+            let selected = within(bits(from), [rule[0], rule[1]], from_len)
+                && within(bits(to), [rule[2], rule[3]], to_len);
+            if selected == has(&rule, Flags::TL_RULE_NOT) {
+                continue;
+            }
+            if has(&rule, Flags::TL_RULE_GOTO) {
+                jumped = Some(target);
+            } else {
+                told.push(decode(&rule, from.is_ipv4()));
+            }
+        }
+        told
     }
 }
 
@@ -197,8 +234,12 @@ impl Rules {
 
     /// A view in which these rules decide one after another. No packet meets it before a port or an action names it. Waits for a
     /// grace period only when all that is free has just been released. Fails when there are none or too many
-    /// ([`RULES_MAX`]), or no room is left.
+    /// ([`RULES_MAX`]), one goes back, or no room is left.
     pub fn make(&mut self, rules: &[Rule]) -> Result<u32> {
+        let backwards = |(at, rule): (usize, &Rule)| matches!(rule.then, Then::GoTo(to) if to <= at);
+        if rules.iter().enumerate().any(backwards) {
+            return Err(Error::argument("a rule goes to one that is not after it"));
+        }
         if !(1..=RULES_MAX).contains(&rules.len()) {
             return Err(Error::argument(format!("{} rules: must be 1 to {RULES_MAX}", rules.len())));
         }
@@ -215,14 +256,14 @@ impl Rules {
                 capacity: self.map.capacity - 1,
             }));
         };
-        let mut next = 0;
-        for (rule, index) in rules.iter().rev().zip(self.free.drain(rest..)) {
-            for (to, from) in self.map.words(index).iter().zip(encode(rule, next)) {
+        let places: Vec<u32> = self.free.drain(rest..).collect();
+        let place = |at: usize| places.get(at).copied().unwrap_or(0);
+        for (at, (rule, index)) in rules.iter().zip(&places).enumerate() {
+            for (to, from) in self.map.words(*index).iter().zip(encode(rule, place(at + 1), place)) {
                 to.store(from, Ordering::Release);
             }
-            next = index;
         }
-        Ok(next | RULES)
+        Ok(place(0) | RULES)
     }
 
     /// Gives a view back, which nothing may name any more. Its rules are used again after a grace period.

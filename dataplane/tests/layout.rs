@@ -59,7 +59,7 @@ fn structs_of_intf_h() {
     same!(&btf, tl_group { buckets });
     same!(&btf, tl_sid_count { packets, bytes, errors });
     same!(&btf, tl_port { flags, table4, table6, ifindex, mac, counters });
-    same!(&btf, tl_rule { from, to, from_len, to_len, used, table, next, reserved });
+    same!(&btf, tl_rule { from, to, from_len, to_len, flags, table, next, except });
     same!(&btf, tl_tagged { ifindex, vid, reserved });
     same!(&btf, tl_instance { version, home, image_bytes, netns, tables, image_version, hash_key });
     same!(&btf, tl_counters { packets });

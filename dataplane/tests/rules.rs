@@ -16,12 +16,14 @@ const TABLES6: [u32; 3] = [5, 6, 7];
 
 fn rule(from: &str, to: &str, then: Then) -> Rule {
     let prefix = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
-    Rule { from: prefix(from), to: prefix(to), then }
+    Rule { from: prefix(from), to: prefix(to), inverted: false, then }
 }
 
 /// A bench whose three tables a family say: `thrown` for throw, `near` forwards, `far` forwards through a VLAN, `gone` drops.
 struct Rules {
     bench: Bench,
+    /// What the last table's default route, and routes of others, have.
+    far: u32,
     dropped: u32,
 }
 
@@ -69,7 +71,7 @@ impl Rules {
             let routes = routes.into_iter().map(|(prefix, value)| (prefix.parse().unwrap(), value));
             Table::<u128>::create(&mut bench.image, id, routes).unwrap();
         }
-        Self { bench, dropped }
+        Self { bench, far, dropped }
     }
 
     /// The port follows these rules of each family.
@@ -142,6 +144,54 @@ fn rules_decide_one_after_another() {
     }
 }
 
+/// `not`, `goto`, and a table but for one value (`suppress_prefixlength 0`).
+#[test]
+fn rules_select_others_jump_and_leave_out() {
+    if skip("golden packets of rules") {
+        return;
+    }
+    for home in homes() {
+        let mut test = Rules::new(home);
+        let (dropped, far) = (test.dropped, test.far);
+        let chain = |tables: [u32; 3], source: &'static str, destination: &'static str| {
+            [
+                // (0) from elsewhere: straight to the last
+                Rule { inverted: true, ..rule(source, "", Then::GoTo(4)) },
+                // (1) not from there to here: neither prefix alone selects
+                Rule { inverted: true, ..rule(source, destination, Then::Table(tables[0])) },
+                rule("", "", Then::Except(tables[2], far)),
+                // (3) past everything
+                rule("", destination, Then::GoTo(5)),
+                rule("", "", Then::Value(dropped)),
+            ]
+        };
+        let four = chain(TABLES4, "198.51.100.0/24", "10.1.0.0/17");
+        let six = chain(TABLES6, "2001:db8:9::/65", "2001:db8:1::/64");
+        test.follow(&four, &six, ALL);
+        test.check("198.51.101.7", "10.1.200.1", "blackhole", None);
+        test.check("198.51.100.7", "10.1.200.1", "ipv4", Some(&[]));
+        test.check("198.51.100.7", "10.1.0.1", "no_route", None);
+        test.check("198.51.100.7", "10.7.0.1", "blackhole", None);
+        test.check("2001:db9:9::7", "2001:db8:1:1::1", "blackhole", None);
+        test.check("2001:db8:9::7", "2001:db8:1:1::1", "ipv6", Some(&[]));
+        test.check("2001:db8:9::7", "2001:db8:1::1", "no_route", None);
+        test.check("2001:db8:9::7", "2001:db8:7::1", "blackhole", None);
+        let rules = test.bench.dataplane.parts().0;
+        assert!(rules.make(&[rule("", "", Then::GoTo(0))]).is_err(), "backwards");
+        let chain = rules.make(&four).unwrap();
+        let Bench { dataplane, image, fs } = test.bench;
+        drop((image, dataplane));
+        let view = trieline_dataplane::open_readonly(&fs.path().join("node")).unwrap();
+        let concerning = |from: &str, to: &str| -> Vec<Then> {
+            let rules = view.concerning(chain, from.parse().unwrap(), to.parse().unwrap());
+            rules.into_iter().map(|rule| rule.then).collect()
+        };
+        assert_eq!(concerning("198.51.101.7", "10.1.0.1"), [Then::Value(dropped)]);
+        assert_eq!(concerning("198.51.100.7", "10.1.0.1"), [Then::Except(TABLES4[2], far)]);
+        assert_eq!(concerning("198.51.100.7", "10.7.0.1").len(), 3);
+    }
+}
+
 /// The filter asks the way back by the same rules, source and destination changed over.
 #[test]
 fn reverse_paths_follow_rules() {
@@ -192,7 +242,7 @@ fn places_are_used_again() {
         drop((image, dataplane));
         let view = trieline_dataplane::open_readonly(&fs.path().join("node")).unwrap();
         assert_eq!(view.concerning(kept[0], addresses[0], addresses[1]).len(), 32);
-        let all = Rule { from: None, to: None, then: Then::Table(7) };
+        let all = rule("", "", Then::Table(7));
         assert_eq!(view.concerning(7, addresses[0], addresses[1]), [all]);
         drop(view);
         let mut dataplane = trieline_dataplane::Dataplane::open(&options(&fs, home)).unwrap();

@@ -6,7 +6,7 @@
 
 use crate::kernel::rule::{Rule, Then};
 use crate::kernel::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use trieline_dataplane::RULES_MAX;
 use trieline_lpm::IpPrefix;
 
@@ -28,6 +28,8 @@ pub enum Decides {
     Unreachable,
     /// Likewise.
     Prohibit,
+    /// The step at this place, which is a later one, or none.
+    GoTo(usize),
 }
 
 /// One step: packets from and to these prefixes.
@@ -37,14 +39,18 @@ pub struct Step {
     pub from: Option<IpPrefix>,
     /// Only packets to here.
     pub to: Option<IpPrefix>,
+    /// All others, in place of these.
+    pub inverted: bool,
     /// What they meet.
     pub decides: Decides,
+    /// Unless it is the table's default route.
+    pub but_default: bool,
 }
 
 impl Step {
     /// A step for every packet.
     pub fn all(decides: Decides) -> Self {
-        Self { from: None, to: None, decides }
+        Self { from: None, to: None, inverted: false, decides, but_default: false }
     }
 
     fn is_all(&self) -> bool {
@@ -71,6 +77,9 @@ pub struct Rules<'a> {
     by_device: HashMap<&'a str, Vec<(usize, &'a Rule)>>,
     /// There are some for packets whose device was chosen already.
     chosen: bool,
+    /// Incoming devices that are named.
+    devices: HashSet<&'a str>,
+    priorities: HashSet<u32>,
 }
 
 impl<'a> Rules<'a> {
@@ -80,10 +89,11 @@ impl<'a> Rules<'a> {
         let mut all: Vec<_> = rules.collect();
         all.sort_by_key(|rule| rule.priority); // stable
         for (place, rule) in all.into_iter().enumerate() {
+            sorted.chosen |= rule.oif.is_some();
+            sorted.devices.extend(rule.iif.as_deref());
+            sorted.priorities.insert(rule.priority);
             match &rule.iif {
                 _ if rule.inverted => sorted.any.push((place, rule)),
-                // No device was chosen for a packet that comes in.
-                _ if rule.oif.is_some() => sorted.chosen = true,
                 None => sorted.any.push((place, rule)),
                 Some(device) => sorted.by_device.entry(device).or_default().push((place, rule)),
             }
@@ -93,7 +103,7 @@ impl<'a> Rules<'a> {
 
     /// Whether the incoming device matters to any of them.
     pub fn tell_devices_apart(&self) -> bool {
-        !self.by_device.is_empty()
+        !self.devices.is_empty()
     }
 
     /// Whether a packet whose destination no table but local and main has is decided by those two, wherever it comes from.
@@ -119,36 +129,40 @@ impl<'a> Rules<'a> {
         rules.into_iter().map(|(_, rule)| rule)
     }
 
+    /// Why all packets of `inlet` are the kernel's.
+    fn trouble(&self, inlet: Inlet<'_>) -> Option<String> {
+        // Kernels differ in whether such a rule means the VRF or the device in it.
+        let unclear = |name: &str| inlet.vrf.is_some() && self.devices.contains(name);
+        let why = if unclear(inlet.device) || inlet.vrf.is_some_and(|(name, _)| unclear(name)) {
+            "rules select packets of its VRF by incoming device"
+        } else if inlet.device == LOOPBACK && self.chosen {
+            "rules select packets by a device that was chosen before"
+        } else if inlet.reversed && self.tell_devices_apart() {
+            "rules select by incoming device, and rp_filter asks them the way back"
+        } else {
+            return None;
+        };
+        let vrf = inlet.vrf.filter(|_| inlet.device == LOOPBACK);
+        Some(format!("dev {}: {why}", vrf.map_or(inlet.device, |(name, _)| name)))
+    }
+
     /// The steps for packets of `inlet`; `left` is told what is left to the kernel, and why.
     pub fn steps(&self, inlet: Inlet<'_>, mut left: impl FnMut(String)) -> Vec<Step> {
-        let mut steps: Vec<Step> = Vec::new();
-        // Kernels differ in whether such a rule means the VRF or the device in it.
-        let unclear = |name: &str| inlet.vrf.is_some() && self.by_device.contains_key(name);
-        let trouble = if unclear(inlet.device) || inlet.vrf.is_some_and(|(name, _)| unclear(name)) {
-            Some("rules select packets of its VRF by incoming device")
-        } else if inlet.device == LOOPBACK && self.chosen {
-            Some("rules select packets by a device that was chosen before")
-        } else if inlet.reversed && self.tell_devices_apart() {
-            Some("rules select by incoming device, and rp_filter asks them the way back")
-        } else {
-            None
-        };
-        if let Some(why) = trouble {
-            left(format!(
-                "dev {}: {why}",
-                inlet.vrf.map_or(inlet.device, |(name, _)| if inlet.device == LOOPBACK {
-                    name
-                } else {
-                    inlet.device
-                })
-            ));
+        if let Some(why) = self.trouble(inlet) {
+            left(why);
             return vec![Step::all(Decides::Kernel)];
         }
-        let mut local_asked = false;
-        for rule in self.of(inlet.device) {
+        let mut made = Made::default();
+        // All packets go on from the rules of this priority.
+        let mut resumed = 0;
+        for rule in self.of(inlet.device).filter(|rule| self.leads_on(rule)) {
+            if rule.priority < resumed {
+                continue;
+            }
+            let Some(whom) = selected(rule, inlet.device) else { continue };
             let decides = match (rule.then, inlet.vrf) {
                 _ if rule.kernel.is_some() => Decides::Kernel,
-                (Then::Table(TABLE_MAIN), _) if local_asked => Decides::Main,
+                (Then::Table(TABLE_MAIN), _) if made.local_asked => Decides::Main,
                 (Then::Table(TABLE_MAIN), _) => {
                     left(format!("{rule}: table local is not asked first"));
                     Decides::Kernel
@@ -156,6 +170,11 @@ impl<'a> Rules<'a> {
                 (Then::Table(table), _) => Decides::Table(table),
                 (Then::Vrf, Some((_, table))) => Decides::Table(table),
                 (Then::Vrf, None) | (Then::Nop, _) => continue,
+                (Then::GoTo(target), _) if whom.is_all() && made.reached <= rule.priority => {
+                    resumed = target;
+                    continue;
+                }
+                (Then::GoTo(target), _) => Decides::GoTo(target as usize),
                 (Then::Blackhole, _) => Decides::Blackhole,
                 (Then::Unreachable, _) => Decides::Unreachable,
                 (Then::Prohibit, _) => Decides::Prohibit,
@@ -164,33 +183,106 @@ impl<'a> Rules<'a> {
             if let Some(why) = rule.kernel {
                 left(format!("{rule}: {why}"));
             }
-            // Whom an inverted rule selects is not said by its prefixes.
-            let (from, to) = if rule.inverted { (None, None) } else { (rule.from, rule.to) };
-            let step = Step { from, to, decides };
-            local_asked |= step.is_all() && decides == Decides::Table(TABLE_LOCAL);
-            // Both tables are one in the image.
-            if step == Step::all(Decides::Main)
-                && steps.last() == Some(&Step::all(Decides::Table(TABLE_LOCAL)))
-            {
-                steps.pop();
-            }
-            steps.push(step);
-            if step.is_all() && !matches!(decides, Decides::Main | Decides::Table(_)) {
+            let but_default = rule.but_default && matches!(decides, Decides::Main | Decides::Table(_));
+            if !made.push(Step { decides, but_default, ..whom }, rule.priority) {
+                left(format!("{rule}: more than {RULES_MAX} rules"));
                 break;
             }
-            if steps.len() == RULES_MAX {
-                left(format!("{rule}: more than {RULES_MAX} rules"));
-                steps[RULES_MAX - 1] = Step::all(Decides::Kernel);
+            if made.is_complete(rule.priority) {
                 break;
             }
         }
-        // Nearly everywhere it is empty; else what no table before it has is the kernel's.
-        steps.pop_if(|last| *last == Step::all(Decides::Table(TABLE_DEFAULT)));
+        let mut steps = made.finish();
         if steps.is_empty() {
             left("no rule: no route".to_owned());
             steps.push(Step::all(Decides::Kernel));
         }
         steps
+    }
+
+    /// Whether a rule does something: one that goes on with a rule that is not there does not.
+    fn leads_on(&self, rule: &Rule) -> bool {
+        !matches!(rule.then, Then::GoTo(target) if !self.priorities.contains(&target))
+    }
+}
+
+/// Whose packets a rule selects, of those that come in by a device; `None`: nobody's.
+fn selected(rule: &Rule, device: &str) -> Option<Step> {
+    let all = Step::all(Decides::Kernel);
+    // No device was chosen for a packet that comes in.
+    let elsewhere = rule.oif.is_some() || rule.iif.as_ref().is_some_and(|name| name != device);
+    match rule.inverted {
+        // Whom an inverted rule selects that only the kernel can tell is not said by its prefixes.
+        true if rule.kernel.is_some() || elsewhere => Some(all),
+        true if rule.from.is_none() && rule.to.is_none() => None,
+        false if elsewhere => None,
+        inverted => Some(Step { from: rule.from, to: rule.to, inverted, ..all }),
+    }
+}
+
+/// Steps in the making. Where they go on is a priority until all are there.
+#[derive(Default)]
+struct Made {
+    steps: Vec<Step>,
+    /// Of the rules that they were made from.
+    priorities: Vec<u32>,
+    /// Every packet that comes to the next step has been looked up in table local.
+    local_asked: bool,
+    /// The highest priority that some packets go on at.
+    reached: u32,
+    /// There is no room for more.
+    full: bool,
+}
+
+impl Made {
+    /// Adds a step; whether there was room for it.
+    fn push(&mut self, step: Step, priority: u32) -> bool {
+        let local = Step::all(Decides::Table(TABLE_LOCAL));
+        // Unless packets go past it.
+        self.local_asked |= step == local && self.reached <= priority;
+        // Both tables are one in the image.
+        let last = self.steps.last().zip(self.priorities.last());
+        if step == Step::all(Decides::Main)
+            && last.is_some_and(|(last, priority)| *last == local && self.reached <= *priority)
+        {
+            self.steps.pop();
+            self.priorities.pop();
+        }
+        if let Decides::GoTo(target) = step.decides {
+            self.reached = self.reached.max(target as u32);
+        }
+        if self.steps.len() == RULES_MAX - 1 {
+            self.full = true;
+            self.steps.push(Step::all(Decides::Kernel));
+        } else {
+            self.steps.push(step);
+        }
+        self.priorities.push(priority);
+        !self.full
+    }
+
+    /// Whether no packet comes to rules after those of this priority.
+    fn is_complete(&self, priority: u32) -> bool {
+        let ends = |step: &Step| {
+            let goes_on = matches!(step.decides, Decides::Main | Decides::Table(_) | Decides::GoTo(_));
+            step.is_all() && !goes_on
+        };
+        self.steps.last().is_some_and(ends) && self.reached <= priority
+    }
+
+    fn finish(mut self) -> Vec<Step> {
+        // Nearly everywhere it is empty; else what no table before it has is the kernel's.
+        self.steps.pop_if(|last| *last == Step::all(Decides::Table(TABLE_DEFAULT)));
+        self.priorities.truncate(self.steps.len());
+        // What would go on beyond the last step that there was room for goes on at it: the kernel's.
+        let beyond = self.steps.len() - usize::from(self.full);
+        for step in &mut self.steps {
+            if let Decides::GoTo(target) = &mut step.decides {
+                let place = self.priorities.iter().position(|priority| *priority as usize >= *target);
+                *target = place.unwrap_or(beyond);
+            }
+        }
+        self.steps
     }
 }
 
@@ -269,7 +361,7 @@ mod tests {
         ];
         let (steps, left) = steps(&rules, PORT);
         assert!(left.is_empty(), "{left:?}");
-        let net = |text: &str, decides| Step { from: Some(text.parse().unwrap()), to: None, decides };
+        let net = |text: &str, decides| Step { from: Some(text.parse().unwrap()), ..Step::all(decides) };
         assert_eq!(
             steps,
             [
@@ -295,11 +387,10 @@ mod tests {
         // for all packets: nothing after it is asked
         let rules = [rule(0, LOCAL), Rule { from: None, ..marked }, rule(32766, MAIN)];
         assert_eq!(steps(&rules, PORT).0.len(), 2);
-        // `not`: everybody else's packets, through any device
+        // `not`: nobody knows whose
         let inverted = Rule {
             inverted: true,
-            iif: Some("n1".into()),
-            kernel: Some("`not` is not followed"),
+            kernel: Some("marks of packets are not seen"),
             ..from(5, "10.0.0.0/8", Then::Table(9))
         };
         assert_eq!(
@@ -312,6 +403,90 @@ mod tests {
         let many: Vec<_> = (0..40).map(|n| rule(n, Then::Table(n + 1))).collect();
         let (steps, left) = super::tests::steps(&many, PORT);
         assert_eq!((steps.len(), steps[RULES_MAX - 1].decides, left.len()), (RULES_MAX, Decides::Kernel, 1));
+    }
+
+    #[test]
+    fn not_selects_everybody_else() {
+        let not = |priority, rule: Rule| Rule { inverted: true, priority, ..rule };
+        let rules = [
+            rule(0, LOCAL),
+            not(5, from(0, "10.0.0.0/8", Then::Table(5))),
+            not(6, rule(0, Then::Table(6))),
+            not(7, Rule { iif: Some("n0".into()), ..rule(0, Then::Table(7)) }),
+            not(8, Rule { iif: Some("n1".into()), ..from(0, "10.0.0.0/8", Then::Table(8)) }),
+            not(9, Rule { oif: Some("n0".into()), ..rule(0, Then::Table(9)) }),
+            rule(32766, MAIN),
+        ];
+        let (steps, left) = steps(&rules, PORT);
+        assert!(left.is_empty(), "{left:?}");
+        let others = Step {
+            from: Some("10.0.0.0/8".parse().unwrap()),
+            inverted: true,
+            ..Step::all(Decides::Table(5))
+        };
+        let all = [Decides::Table(8), Decides::Table(9), Decides::Main].map(Step::all);
+        assert_eq!(steps, [&[Step::all(Decides::Table(TABLE_LOCAL)), others][..], &all].concat());
+        let reversed = Inlet { reversed: true, ..PORT };
+        assert_eq!(super::tests::steps(&rules, reversed).0, [Step::all(Decides::Kernel)]);
+    }
+
+    #[test]
+    fn goto_skips_rules() {
+        let to = |priority, target| rule(priority, Then::GoTo(target));
+        let decides = |rules: &[Rule]| plain(rules, PORT);
+        // (1) all packets: what is skipped is not there; a jump to nowhere is none
+        let some =
+            [rule(0, LOCAL), to(5, 20), rule(10, Then::Table(1)), rule(20, Then::Table(2)), to(25, 26)];
+        let with_main = [&some[..], &[rule(32766, MAIN)]].concat();
+        assert_eq!(
+            decides(&with_main),
+            [TABLE_LOCAL, 2].map(Decides::Table).into_iter().chain([Decides::Main]).collect::<Vec<_>>()
+        );
+        // (2) some packets: past what ends the others' way
+        let some = [
+            rule(0, LOCAL),
+            from(5, "10.0.0.0/8", Then::GoTo(20)),
+            to(6, 15),
+            rule(7, Then::Table(7)),
+            rule(15, Then::Prohibit),
+            rule(20, Then::Table(2)),
+            rule(32766, MAIN),
+        ];
+        let expected = [
+            Decides::Table(TABLE_LOCAL),
+            Decides::GoTo(5),
+            Decides::GoTo(4),
+            Decides::Table(7),
+            Decides::Prohibit,
+            Decides::Table(2),
+            Decides::Main,
+        ];
+        assert_eq!(decides(&some), expected);
+        // (3) past table local, which has then not been asked
+        let some = [from(0, "10.0.0.0/8", Then::GoTo(20)), rule(1, LOCAL), rule(20, MAIN)];
+        let (steps, left) = steps(&some, PORT);
+        assert_eq!((steps.len(), steps[2].decides, left.len()), (3, Decides::Kernel, 1));
+        // (4) beyond the last that there is room for
+        let many = (1..40).map(|n| rule(n, Then::Table(n)));
+        let many: Vec<_> = many.chain([from(0, "10.0.0.0/8", Then::GoTo(39))]).collect();
+        let (steps, _) = super::tests::steps(&many, PORT);
+        assert_eq!((steps.len(), steps[0].decides), (RULES_MAX, Decides::GoTo(RULES_MAX - 1)));
+        // (5) past all
+        let some = [from(0, "10.0.0.0/8", Then::GoTo(9)), rule(1, Then::Table(1)), rule(9, Then::Nop)];
+        assert_eq!(decides(&some), [Decides::GoTo(2), Decides::Table(1)]);
+    }
+
+    #[test]
+    fn a_table_but_for_its_default_route_is_a_step_of_its_own() {
+        let suppress = Rule { but_default: true, ..rule(100, MAIN) };
+        let rules = [rule(0, LOCAL), suppress.clone(), rule(200, Then::Table(7)), rule(32766, MAIN)];
+        let (steps, left) = steps(&rules, PORT);
+        assert!(left.is_empty(), "{left:?}");
+        let but_default = Step { but_default: true, ..Step::all(Decides::Main) };
+        let rest = [Decides::Table(7), Decides::Main].map(Step::all);
+        assert_eq!(steps, [&[Step::all(Decides::Table(TABLE_LOCAL)), but_default][..], &rest].concat());
+        let only = [rule(0, LOCAL), suppress];
+        assert!(!Rules::new(only.iter()).end_in_main() && Rules::new(rules.iter()).end_in_main());
     }
 
     #[test]

@@ -352,6 +352,7 @@ impl Daemon {
         }
         self.mirror.world.sysctl = self.sysctl();
         self.ports.open(&mut self.mirror.world, &mut self.dataplane);
+        self.ports.hold(&self.mirror.world, &mut self.dataplane)?;
         self.mirror.changes.v4.doubt = true;
         self.mirror.changes.v6.doubt = true;
         for _ in 0..ATTEMPTS {

@@ -6,7 +6,8 @@
 use crate::answer::Meaning;
 use crate::chain::Decides;
 use crate::path::{KeyMap, PathId};
-use std::collections::HashMap;
+use crate::views::TableKey;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use trieline_dataplane::{Action, Actions, DropReason, Error, PassReason};
 
@@ -24,6 +25,8 @@ pub struct Ledger {
     hosts: KeyMap<(IpAddr, u32), Entry>,
     /// The action "the kernel decides".
     kernel: u32,
+    /// Actions of the default routes of tables that rules leave out; at first, and where there is none, the kernel decides.
+    defaults: BTreeMap<TableKey, (Option<PathId>, Entry)>,
     /// The same, for whatever there was no room for.
     full: u32,
     /// Actions of rules that decide by themselves.
@@ -41,8 +44,8 @@ impl Ledger {
         actions.set(kernel, &Action::Pass(PassReason::Unsupported))?;
         let full = actions.alloc()?;
         actions.set(full, &Action::Pass(PassReason::NoRoom))?;
-        let (paths, hosts, fixed) = Default::default();
-        Ok(Self { paths, hosts, kernel, full, fixed, refused: 0, rewritten: 0 })
+        let (paths, hosts, defaults, fixed) = Default::default();
+        Ok(Self { paths, hosts, kernel, full, defaults, fixed, refused: 0, rewritten: 0 })
     }
 
     /// The number of "the kernel decides".
@@ -62,7 +65,7 @@ impl Ledger {
             Decides::Unreachable => Action::Pass(PassReason::Unreachable),
             Decides::Prohibit => Action::Pass(PassReason::Prohibit),
             Decides::Kernel => Action::Pass(PassReason::Rule),
-            Decides::Main | Decides::Table(_) => return self.kernel,
+            Decides::Main | Decides::Table(_) | Decides::GoTo(_) => return self.kernel,
         };
         if let Some(id) = self.fixed.get(&decides) {
             return *id;
@@ -74,6 +77,45 @@ impl Ledger {
             }
             Err(error) => self.refuse(&error),
         }
+    }
+
+    /// The number that a table's default route has, and nothing else, from now on; whether it is a new one. `None`: there is no
+    /// room.
+    pub fn reserve_default(&mut self, actions: &mut Actions, table: TableKey) -> Option<(u32, bool)> {
+        if let Some((_, entry)) = self.defaults.get(&table) {
+            return Some((entry.id, false));
+        }
+        match enter(actions, Action::Pass(PassReason::Unsupported)) {
+            Ok(entry) => {
+                let id = entry.id;
+                self.defaults.insert(table, (None, entry));
+                Some((id, true))
+            }
+            Err(error) => {
+                self.refuse(&error);
+                None
+            }
+        }
+    }
+
+    /// Whether a table's default route has a number of its own.
+    pub fn has_default(&self, table: TableKey) -> bool {
+        self.defaults.contains_key(&table)
+    }
+
+    /// The number of a default route with that path, when it is one of its own.
+    pub fn default_route(
+        &mut self,
+        actions: &mut Actions,
+        table: TableKey,
+        path: PathId,
+        resolve: impl FnOnce() -> Action,
+    ) -> Option<u32> {
+        let (known, entry) = self.defaults.get_mut(&table)?;
+        if known.replace(path) != Some(path) {
+            write(actions, entry, resolve(), &mut self.refused);
+        }
+        Some(entry.id)
     }
 
     /// The number of a path; `resolve` says what it does, when that is not known yet.
@@ -128,6 +170,11 @@ impl Ledger {
                 self.rewritten += u64::from(write(actions, entry, resolve(path), &mut self.refused));
             }
         }
+        for (path, entry) in self.defaults.values_mut() {
+            if let Some(path) = path.filter(|path| concerned(*path)) {
+                self.rewritten += u64::from(write(actions, entry, resolve(path), &mut self.refused));
+            }
+        }
     }
 
     /// Writes anew the actions of the neighbours that `concerned` picks, where they differ.
@@ -146,6 +193,10 @@ impl Ledger {
     pub fn release_path(&mut self, actions: &mut Actions, path: PathId) {
         if let Some(entry) = self.paths.get_mut(path as usize).and_then(Option::take) {
             actions.release(entry.id);
+        }
+        // Of a default route that is gone.
+        for (known, _) in self.defaults.values_mut() {
+            known.take_if(|known| *known == path);
         }
     }
 
@@ -170,6 +221,9 @@ impl Ledger {
         let paths = self.paths.iter().enumerate();
         let paths =
             paths.filter_map(|(path, entry)| Some((entry.as_ref()?.id, Meaning::Path(path as PathId))));
+        let defaults =
+            self.defaults.values().filter_map(|(path, entry)| Some((entry.id, Meaning::Path((*path)?))));
+        let paths = paths.chain(defaults);
         paths.chain(self.hosts.iter().map(|((_, link), entry)| (entry.id, Meaning::Host(*link)))).collect()
     }
 

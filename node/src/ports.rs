@@ -280,6 +280,22 @@ impl Ports {
         Ok(())
     }
 
+    /// Where rules leave default routes out, those of a daemon before know them by numbers that this one's tables do not have:
+    /// until [`Ports::set`] puts ours in force, all packets are the kernel's. Waits for those that are under way (some 20 ms).
+    pub fn hold(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
+        if self.ports.is_empty() || !world.rules.iter().any(|rule| rule.but_default) {
+            return Ok(());
+        }
+        for ((ifindex, vlan), port) in &mut self.ports {
+            port.flags = PortFlags { forward4: false, forward6: false, seg6: false, ..port.flags };
+            dataplane.set_port(*ifindex, *vlan, *port)?;
+        }
+        let mut grace = dataplane.grace();
+        let ticket = grace.begin();
+        grace.wait(ticket);
+        Ok(())
+    }
+
     /// Ports as they are.
     pub fn iter(&self) -> impl Iterator<Item = (&(u32, Option<u16>), &Port)> {
         self.ports.iter()

@@ -259,15 +259,20 @@ impl Publisher {
         devices: &BTreeSet<u32>,
     ) {
         let refused = self.ledger.refused;
-        let changes = std::mem::take(&mut mirror.changes);
+        let mut changes = std::mem::take(&mut mirror.changes);
         (mirror.changes.v4.doubt, mirror.changes.v6.doubt) = (changes.v4.doubt, changes.v6.doubt);
-        let (changed4, changed6) = (changes.v4.any(), changes.v6.any());
         if changes.addresses || changes.world {
             self.sources.borrow_mut().known.clear();
         }
         if changes.world || self.named != mirror.paths.renamed() {
             self.find_views(mirror, devices, rules, actions);
         }
+        // Their neighbours, too, may be said otherwise.
+        for (of, _) in std::mem::take(&mut self.views.set_apart) {
+            changes.v4.all |= of == family::INET;
+            changes.v6.all |= of == family::INET6;
+        }
+        let (changed4, changed6) = (changes.v4.any(), changes.v6.any());
         let (world, sources) = (&mirror.world, &self.sources);
         let alive4 = |link| world.alive(family::INET, link);
         let alive6 = |link| world.alive(family::INET6, link);

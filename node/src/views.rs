@@ -37,6 +37,8 @@ pub struct Views {
     of: HashMap<(u8, u32), u32>,
     /// What is left to the kernel, and why; IPv4 and IPv6.
     pub left: [BTreeSet<String>; 2],
+    /// Tables whose default routes got numbers of their own since this was last taken.
+    pub set_apart: Vec<TableKey>,
     /// Whether local and main decide where no other table has a route; IPv4 and IPv6.
     ends_in_main: [bool; 2],
 }
@@ -59,8 +61,8 @@ impl Views {
         let all = (OTHER_TABLES.start..tables).rev();
         let (inherited, free) = all.partition(|id| used(*id));
         let ids = Ids { given: BTreeMap::new(), free, limbo: VecDeque::new(), inherited, grace };
-        let (chains, of, left) = Default::default();
-        Self { ids, chains, of, left, ends_in_main: [false; 2] }
+        let (chains, of, left, set_apart) = Default::default();
+        Self { ids, chains, of, left, set_apart, ends_in_main: [false; 2] }
     }
 
     /// The view of a device's packets, or of those that a VRF device sends on; `None`: the kernel's.
@@ -164,20 +166,23 @@ impl Views {
         let mut chain = Vec::with_capacity(steps.len());
         for step in steps {
             let then = match step.decides {
-                Decides::Main => Then::Table(merged(family)),
+                Decides::Main => {
+                    self.table((family, TABLE_MAIN), merged(family), step.but_default, ledger, actions)
+                }
                 Decides::Table(table) => match self.ids.given.get(&(family, table)) {
-                    Some(id) => Then::Table(*id),
+                    Some(id) => self.table((family, table), *id, step.but_default, ledger, actions),
                     None => {
                         self.left[place(family)]
                             .insert(format!("table {table}: the image has no room for another table"));
                         Then::Value(ledger.full())
                     }
                 },
+                Decides::GoTo(place) => Then::GoTo(place),
                 other => Then::Value(ledger.fixed(actions, other)),
             };
-            chain.push(Rule { from: step.from, to: step.to, then });
+            chain.push(Rule { from: step.from, to: step.to, inverted: step.inverted, then });
         }
-        if let [Rule { from: None, to: None, then: Then::Table(id) }] = chain[..] {
+        if let [Rule { from: None, to: None, then: Then::Table(id), .. }] = chain[..] {
             return Some(id);
         }
         if let Some(view) = self.chains.get(&chain) {
@@ -192,6 +197,27 @@ impl Views {
                 self.left[place(family)].insert(format!("no room for more rules: {error}"));
                 None
             }
+        }
+    }
+
+    /// A table that decides, but by its default route when that is left out.
+    fn table(
+        &mut self,
+        key: TableKey,
+        id: u32,
+        but_default: bool,
+        ledger: &mut Ledger,
+        actions: &mut Actions,
+    ) -> Then {
+        if !but_default {
+            return Then::Table(id);
+        }
+        match ledger.reserve_default(actions, key) {
+            Some((number, new)) => {
+                self.set_apart.extend(new.then_some(key));
+                Then::Except(id, number)
+            }
+            None => Then::Value(ledger.full()),
         }
     }
 
@@ -218,7 +244,7 @@ impl Views {
         });
         let mut tables: BTreeSet<u32> = used.into_iter().filter(|view| !is_rules(*view)).collect();
         for rule in self.chains.keys().flatten() {
-            if let Then::Table(id) = rule.then {
+            if let Then::Table(id) | Then::Except(id, _) = rule.then {
                 tables.insert(id);
             }
         }

@@ -198,6 +198,125 @@ fn rules_of_ipv6_are_followed() {
     });
 }
 
+/// `not`, `goto` and `suppress_prefixlength 0` in each family, with default routes of every kind: a VPN's rules among them.
+fn agree_on_flow_of_rules(option: &'static str) {
+    if !root() {
+        return;
+    }
+    let six = option == "-6";
+    let bed = Bed::new();
+    bed.warm();
+    // Text of IPv4, in the numbers of the bed's IPv6 where that is asked.
+    let line = |text: &str| {
+        let words = text.split(' ').map(|word| match word.split_once('.') {
+            Some(("10", rest)) if six => {
+                let (address, len) =
+                    rest.split_once('/').map_or((rest, None), |(a, len)| (a, len.parse::<u8>().ok()));
+                let parts: Vec<&str> = address.split('.').collect();
+                let hex = |part: &str| format!("{:x}", part.parse::<u8>().expect("a number"));
+                let len = len.map_or(String::new(), |len| format!("/{}", if len == 32 { 128 } else { len }));
+                // 10.N.0.2 of the bed is fd00:N::2; the rest is fdNN::
+                match (parts[0].parse::<u8>().expect("a number"), parts[2]) {
+                    (net @ 0..=2, host) => {
+                        format!("fd00:{net}::{}{}", hex(host), if len.is_empty() { "" } else { "/32" })
+                    }
+                    (net, host) => format!("fd{net:02x}:{}::{}{len}", hex(parts[1]), hex(host)),
+                }
+            }
+            _ => word.to_owned(),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let run = |text: &str| bed.node.ip(&format!("{option} {}", line(text)));
+    for text in [
+        "route add 10.40.0.0/16 via 10.1.0.2",
+        "route add 10.41.0.0/16 via 10.2.0.2 table 100",
+        "route add default via 10.1.0.2 table 100",
+        "route add 10.42.0.0/16 via 10.2.0.2 table 200",
+        "route add unreachable default table 200",
+        "route add default via 10.2.0.2 table 300",
+        "route add 10.43.0.0/16 via 10.1.0.2 table 300",
+    ] {
+        run(text);
+    }
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let mut rng = Rng::new(11);
+    let addresses: Vec<String> = (0..400)
+        .map(|_| {
+            let bits = rng.bits();
+            line(&format!("10.{}.{}.{}", 40 + (bits & 7), bits >> 8 & 3, 3 + (bits >> 16 & 127)))
+        })
+        .collect();
+    let mut kinds = std::collections::BTreeSet::new();
+    let mut compare = |what: &str| {
+        for source in ["10.0.0.2", "10.0.0.77", "10.2.0.200"].map(line) {
+            for device in ["n0", "n1"] {
+                let mut found = Vec::new();
+                let equal = eventually(10.0, || {
+                    let (kernel, ours) = (
+                        kernel(&bed.node, option, &addresses, &source, device),
+                        ours(&bed.node, &addresses, &source, device),
+                    );
+                    kinds.extend(kernel.iter().cloned());
+                    let pairs = addresses.iter().zip(kernel.into_iter().zip(ours));
+                    found = pairs.filter(|(_, (kernel, ours))| kernel != ours).collect();
+                    found.is_empty()
+                });
+                assert!(
+                    equal,
+                    "{what}: from {source} iif {device}: {} differ: {:#?}",
+                    found.len(),
+                    &found[..found.len().min(8)]
+                );
+            }
+        }
+    };
+    for text in [
+        // (1) a VPN's: what main has but for its default route, and all else by a table of its own
+        "rule add pref 100 lookup main suppress_prefixlength 0",
+        "rule add pref 200 not from 10.2.0.200 lookup 300",
+        "route add default via 10.1.0.2",
+        "route change default via 10.2.0.2",
+        // (2) other tables; an error is no route to leave out
+        "rule add pref 50 from 10.0.0.77 lookup 100 suppress_prefixlength 0",
+        "rule add pref 60 from 10.2.0.200 lookup 200 suppress_prefixlength 0",
+        "route change default via 10.1.0.2 table 200",
+        "route replace blackhole default table 200",
+        "route del default table 200",
+        "route add default via 10.1.0.2 table 200",
+        "route del default",
+        // (3) jumps: over everything, to a rule that is gone, of some packets only
+        "rule add pref 10 to 10.40.0.0/14 goto 150",
+        "rule add pref 150 iif n1 lookup 300",
+        "rule add pref 20 not to 10.41.0.0/16 goto 200",
+        "rule add pref 5 from 10.0.0.77 goto 32766",
+        "rule add pref 200 prohibit",
+        "rule del pref 150",
+        "rule del pref 100",
+        "rule add pref 110 not iif n1 lookup 300",
+        "rule add pref 1 goto 110",
+        "rule del pref 110",
+        "route add default via 10.2.0.2",
+        "rule del pref 1",
+    ] {
+        run(text);
+        compare(text);
+    }
+    assert!(kinds.len() >= 5, "{kinds:?}");
+    let status = trieline(&bed.node, "-j node status").json();
+    assert_eq!(status["families"][usize::from(six)]["left"], Value::Array(Vec::new()), "{status}");
+}
+
+#[test]
+fn not_goto_and_suppressed_defaults_of_ipv4_are_followed() {
+    agree_on_flow_of_rules("-4");
+}
+
+#[test]
+fn not_goto_and_suppressed_defaults_of_ipv6_are_followed() {
+    agree_on_flow_of_rules("-6");
+}
+
 /// What only the kernel can tell is its own, from that rule on, and is said with the reason.
 #[test]
 fn rules_left_to_the_kernel_are_named() {
@@ -225,16 +344,20 @@ fn rules_left_to_the_kernel_are_named() {
             "20: from all lookup 300: packets are not told apart by type of service",
         ),
         (
-            "pref 20 not from 192.0.2.1 to 192.0.2.1 lookup 300",
-            "20: not from 192.0.2.1/32 to 192.0.2.1/32 lookup 300: `not` is not followed",
+            "pref 20 not from 192.0.2.1 fwmark 7 lookup 300",
+            "20: not from 192.0.2.1/32 lookup 300: marks of packets are not seen",
         ),
         (
             "pref 20 ipproto udp dport 53 lookup 300",
             "20: from all lookup 300: packets are not told apart by protocol or port",
         ),
         (
-            "pref 20 lookup main suppress_prefixlength 0",
-            "20: from all lookup main: `suppress` is not followed",
+            "pref 20 lookup main suppress_prefixlength 8",
+            "20: from all lookup main: `suppress_prefixlength` is followed for 0 only",
+        ),
+        (
+            "pref 20 lookup main suppress_ifgroup 7",
+            "20: from all lookup main: `suppress_ifgroup` is not followed",
         ),
     ] {
         becomes("no such rule", "10.50.0.1:9", (0, 5, 0));

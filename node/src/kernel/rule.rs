@@ -15,6 +15,8 @@ pub enum Then {
     Vrf,
     /// Nothing.
     Nop,
+    /// Goes on with the first rule of this priority; nothing, where there is none.
+    GoTo(u32),
     /// Drops them.
     Blackhole,
     /// Drops them with an ICMP error.
@@ -44,6 +46,8 @@ pub struct Rule {
     pub inverted: bool,
     /// What is done.
     pub then: Then,
+    /// The next rule decides where the table answers by its default route (`suppress_prefixlength 0`); errors count.
+    pub but_default: bool,
     /// What it selects packets by, or does, that only the kernel can.
     pub kernel: Option<&'static str>,
     /// All that the kernel told, to tell rules apart.
@@ -51,6 +55,7 @@ pub struct Rule {
 }
 
 const ACTION_TO_TABLE: u8 = 1;
+const ACTION_GOTO: u8 = 2;
 const ACTION_NOP: u8 = 3;
 const ACTION_BLACKHOLE: u8 = 6;
 const ACTION_UNREACHABLE: u8 = 7;
@@ -65,7 +70,7 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
     let flags = read_u32(&fixed[8..])?;
     let mut key = payload.to_vec();
     key[8..12].copy_from_slice(&(flags & !PASSING).to_ne_bytes());
-    let (mut table, mut vrf) = (u32::from(fixed[4]), false);
+    let (mut table, mut vrf, mut target) = (u32::from(fixed[4]), false, 0);
     let mut rule = Rule {
         family: fixed[0],
         priority: 0,
@@ -75,12 +80,10 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
         oif: None,
         inverted: flags & INVERT != 0,
         then: Then::Other,
+        but_default: false,
         kernel: None,
         key,
     };
-    if flags & INVERT != 0 {
-        rule.kernel = Some("`not` is not followed");
-    }
     if fixed[3] != 0 {
         rule.kernel = Some("packets are not told apart by type of service");
     }
@@ -95,28 +98,37 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
                     rule.kernel = Some("marks of packets are not seen");
                 }
             }
-            // FRA_SUPPRESS_*: -1 is off
-            13 | 14 => {
+            // FRA_SUPPRESS_IFGROUP: -1 is off
+            13 => {
                 if read_u32(value) != Some(u32::MAX) {
-                    rule.kernel = Some("`suppress` is not followed");
+                    rule.kernel = Some("`suppress_ifgroup` is not followed");
                 }
             }
+            14 => match read_u32(value) {
+                Some(u32::MAX) => {}
+                Some(0) => rule.but_default = true,
+                _ => rule.kernel = Some("`suppress_prefixlength` is followed for 0 only"),
+            },
             15 => table = read_u32(value)?,
             // fwmask: of a mark of 0; padding; protocol: who made it
             16 | 18 | 21 => {}
             17 => rule.oif = Some(read_text(value)),
             19 => vrf = value.first().is_some_and(|on| *on != 0),
-            4 => rule.kernel = Some("`goto` is not followed"),
+            4 => target = read_u32(value)?,
             20 => rule.kernel = Some("users are not seen"),
             22..=24 | 28 | 29 => rule.kernel = Some("packets are not told apart by protocol or port"),
             25 | 30 => rule.kernel = Some("packets are not told apart by type of service"),
             _ => rule.kernel = Some("it selects by something unknown"),
         }
     }
+    if rule.inverted && vrf {
+        rule.kernel = Some("`not` is not followed with `l3mdev`");
+    }
     rule.then = match fixed[7] {
         ACTION_TO_TABLE if vrf => Then::Vrf,
         ACTION_TO_TABLE => Then::Table(table),
         ACTION_NOP => Then::Nop,
+        ACTION_GOTO => Then::GoTo(target),
         ACTION_BLACKHOLE => Then::Blackhole,
         ACTION_UNREACHABLE => Then::Unreachable,
         ACTION_PROHIBIT => Then::Prohibit,
@@ -138,13 +150,14 @@ fn prefix(bytes: &[u8], len: u8) -> Option<IpPrefix> {
 impl Rule {
     /// A rule that looks every packet up in a table, as the kernel's own do.
     pub fn lookup(family: u8, priority: u32, then: Then) -> Self {
-        let (from, to, iif, oif, inverted, kernel, key) = Default::default();
-        Self { family, priority, from, to, iif, oif, inverted, then, kernel, key }
+        let (from, to, iif, oif, inverted, but_default, kernel, key) = Default::default();
+        Self { family, priority, from, to, iif, oif, inverted, then, but_default, kernel, key }
     }
 
     /// Whether it looks every packet up in a table.
     pub fn is_plain(&self) -> bool {
         let all = self.from.is_none() && self.to.is_none() && self.iif.is_none() && self.oif.is_none();
+        let all = all && !self.inverted && !self.but_default;
         all && self.kernel.is_none() && matches!(self.then, Then::Table(_))
     }
 }
@@ -172,8 +185,10 @@ impl fmt::Display for Rule {
             Then::Blackhole => f.write_str(" blackhole"),
             Then::Unreachable => f.write_str(" unreachable"),
             Then::Prohibit => f.write_str(" prohibit"),
+            Then::GoTo(target) => write!(f, " goto {target}"),
             Then::Other => Ok(()),
-        }
+        }?;
+        if self.but_default { f.write_str(" suppress_prefixlength 0") } else { Ok(()) }
     }
 }
 
@@ -207,7 +222,9 @@ mod tests {
             (10, 1u32, Some("marks")),
             (10, 0, None),
             (14, u32::MAX, None),
-            (14, 0, Some("suppress")),
+            (14, 0, None),
+            (14, 1, Some("suppress_prefixlength")),
+            (13, 3, Some("suppress_ifgroup")),
             (22, 6, Some("protocol")),
             (99, 0, Some("unknown")),
         ] {
@@ -217,6 +234,20 @@ mod tests {
             assert_eq!(kernel.is_some(), why.is_some(), "{kind} {value:?}");
             assert!(kernel.is_none_or(|told| told.contains(why.unwrap_or("?"))), "{kernel:?}");
         }
+        // `not`, `goto`, `suppress_prefixlength 0`
+        let mut inverted = fixed;
+        (inverted[7], inverted[8]) = (ACTION_GOTO, 2);
+        let (target, off) = (90u32.to_ne_bytes(), 0u32.to_ne_bytes());
+        let all = [&prefixes[..], &[(4, &target)]].concat();
+        let rule = decode(&message(inverted, &all)).unwrap();
+        assert_eq!((rule.then, rule.inverted, rule.kernel), (Then::GoTo(90), true, None));
+        assert_eq!(rule.to_string(), "7: not from 10.0.0.0/8 to 10.9.0.0/16 iif eth0 goto 90");
+        let all = [&prefixes[..], &[(14, &off)]].concat();
+        let rule = decode(&message(fixed, &all)).unwrap();
+        assert!(
+            rule.but_default && rule.to_string().ends_with("lookup 100 suppress_prefixlength 0"),
+            "{rule}"
+        );
         // a device that goes away changes a flag, not the rule
         let mut detached = fixed;
         detached[8] = 8;

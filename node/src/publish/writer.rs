@@ -2,8 +2,11 @@
 
 use super::{Counts, NodeImage, Published, Written};
 use crate::family::{Decision, Family, View};
+use crate::kernel::TABLE_MAIN;
+use crate::kernel::route::kind;
 use crate::ledger::Ledger;
 use crate::mirror::FamilyChanges;
+use crate::path::PathId;
 use crate::resolve::Resolver;
 use crate::rib::Ip;
 use crate::room::Room;
@@ -17,6 +20,8 @@ type Each<'a, A> = dyn FnMut(Prefix<A>, Decision<A>) + 'a;
 
 /// What a table is to say.
 struct Source<'a, A: Ip> {
+    /// The kernel's number of it; main for local and main together.
+    number: u32,
     /// Prefixes whose decision may differ.
     changed: Vec<Prefix<A>>,
     /// Any may.
@@ -25,6 +30,8 @@ struct Source<'a, A: Ip> {
     size: usize,
     decide: &'a dyn Fn(Prefix<A>) -> Option<Decision<A>>,
     decide_all: &'a dyn Fn(&mut Each<'_, A>),
+    /// Where packets to an address go, and by which prefix.
+    lookup: &'a dyn Fn(A) -> Option<(Prefix<A>, Decision<A>)>,
 }
 
 /// What writing a table takes.
@@ -48,11 +55,13 @@ impl Writer<'_> {
         views: &Views,
     ) {
         let main = Source {
+            number: TABLE_MAIN,
             changed: changes.prefixes,
             all: changes.all,
             size: family.main.len() + family.local.len(),
             decide: &|prefix| family.decide(prefix, view),
             decide_all: &|each| family.decide_all(view, each),
+            lookup: &|addr| family.lookup(addr, view),
         };
         self.table(&mut published.main, main, "local and main");
         // Of most changes, most tables know nothing.
@@ -66,11 +75,13 @@ impl Writer<'_> {
             .collect();
         for ((_, number), id) in concerned {
             let other = Source {
+                number,
                 changed: changes.others.remove(&number).unwrap_or_default(),
                 all: changes.all,
                 size: family.table(number).map_or(0, crate::rib::Table::len),
                 decide: &|prefix| family.decide_in(number, prefix, view),
                 decide_all: &|each| family.decide_all_in(number, view, each),
+                lookup: &|addr| family.lookup_in(number, addr, view),
             };
             let written = published.others.entry(number).or_insert_with(|| Written::new(id));
             self.table(written, other, &number.to_string());
@@ -86,10 +97,10 @@ impl Writer<'_> {
             Some(table) if !source.all && source.changed.len() < table.len() / 8 + 1024 => {
                 source.changed.sort_unstable();
                 source.changed.dedup();
-                let wanted = source
-                    .changed
-                    .iter()
-                    .map(|prefix| (*prefix, (source.decide)(*prefix).map(|decision| self.number(decision))));
+                let wanted = source.changed.iter().map(|prefix| {
+                    let decision = (source.decide)(*prefix);
+                    (*prefix, decision.map(|decision| self.number(&source, *prefix, decision)))
+                });
                 let wanted: Vec<_> = wanted.collect();
                 self.some(table, &wanted)
             }
@@ -128,15 +139,29 @@ impl Writer<'_> {
     /// All that a table is to say, in order.
     fn wanted<A: Ip>(&mut self, source: &Source<'_, A>) -> Vec<(Prefix<A>, u32)> {
         let mut wanted = Vec::with_capacity(source.size + 64);
-        (source.decide_all)(&mut |prefix, decision| wanted.push((prefix, self.number(decision))));
+        (source.decide_all)(&mut |prefix, decision| {
+            wanted.push((prefix, self.number(source, prefix, decision)))
+        });
         wanted.sort_by_key(|(prefix, _)| *prefix); // sorted runs, joined in O(n)
         wanted
     }
 
-    /// The number of what was decided.
-    fn number<A: Ip>(&mut self, decision: Decision<A>) -> u32 {
+    /// The number of what was decided for a prefix.
+    fn number<A: Ip>(&mut self, source: &Source<'_, A>, prefix: Prefix<A>, decision: Decision<A>) -> u32 {
         let resolver = self.resolver;
+        let apart = (A::NETLINK, source.number);
         match decision {
+            Decision::Path(path) if prefix.len() == 0 && !self.is_error(path) => {
+                let own = self.ledger.default_route(self.actions, apart, path, || resolver.path(path));
+                own.unwrap_or_else(|| self.ledger.path(self.actions, path, || resolver.path(path)))
+            }
+            // A neighbour that the default route leads to, of which a rule wants to know: which of the two decides says the kernel.
+            Decision::Host(addr, _)
+                if self.ledger.has_default(apart)
+                    && (source.lookup)(addr).is_some_and(|(prefix, _)| prefix.len() == 0) =>
+            {
+                self.ledger.kernel()
+            }
             Decision::Path(path) => self.ledger.path(self.actions, path, || resolver.path(path)),
             Decision::Host(addr, link) => {
                 self.ledger.host(self.actions, (addr.ip(), link), || resolver.host(addr, link))
@@ -144,6 +169,14 @@ impl Writer<'_> {
             Decision::Kernel => self.ledger.kernel(),
             Decision::Throw => VALUE_THROW,
         }
+    }
+
+    /// Whether the kernel takes a route for an error, which no rule leaves out; so it does next hop objects that lead nowhere.
+    fn is_error(&self, path: PathId) -> bool {
+        let path = self.resolver.view4.paths.get(path);
+        path.is_none_or(|path| {
+            path.hops.is_empty() || matches!(path.kind, kind::BLACKHOLE | kind::UNREACHABLE | kind::PROHIBIT)
+        })
     }
 
     /// Writes single prefixes; `None` removes.
