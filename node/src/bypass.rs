@@ -25,8 +25,10 @@ pub struct Bypass {
     pub conntrack: bool,
     /// Offloads of devices that have to be off.
     pub offloads: Vec<(u32, Offload)>,
-    /// Traffic control of the devices, by name.
+    /// Traffic control of the devices and of those below them, by name.
     pub traffic: BTreeMap<String, Traffic>,
+    /// Devices whose other end is here too: what the node sends there comes in with the mark that it was sent with.
+    pub loops: Vec<String>,
 }
 
 impl Bypass {
@@ -45,18 +47,36 @@ impl Bypass {
         let hands_over = |kind: &str| !["veth", "vlan"].contains(&kind);
         let checked =
             world.links.values().filter(|link| devices.contains_key(&link.ifindex) && hands_over(&link.kind));
-        let numbers = devices.keys().copied().collect();
+        let given = || devices.keys().filter_map(|device| world.links.get(device));
+        let ports = world
+            .links
+            .values()
+            .filter(|link| link.master.is_some_and(|master| devices.contains_key(&master)));
+        let below = given().filter(|link| link.kind != "veth").filter_map(|link| link.parent);
+        let numbers = devices.keys().copied().chain(ports.map(|link| link.ifindex)).chain(below).collect();
         let traffic = traffic::read(requests, &numbers).unwrap_or_default();
-        let named = traffic
-            .into_iter()
-            .filter_map(|(device, traffic)| Some((devices.get(&device)?.clone(), traffic)));
+        let named = traffic.into_iter().map(|(device, traffic)| (world.name(device), traffic));
+        let loops = given().filter(|link| link.kind == "veth" && link.parent.is_some());
         Self {
             chains: chains.into_iter().filter(concerned).collect(),
             unknown,
             conntrack: setting("nf_conntrack_count") > 0,
             offloads: ethtool::in_the_way(checked.map(|link| link.ifindex)).unwrap_or_default(),
             traffic: named.collect(),
+            loops: loops.map(|link| link.name.clone()).collect(),
         }
+    }
+
+    /// What may have set marks of a family's packets by the time that the kernel asks its rules, if anything.
+    pub fn marks(&self, family: u8) -> Option<String> {
+        let early =
+            |chain: &&Chain| matches!(chain.hook, Hook::Ingress | Hook::Prerouting) && chain.concerns(family);
+        let chain = || self.chains.iter().find(early).map(Chain::to_string);
+        let filters = || self.traffic.iter().find(|(_, traffic)| traffic.ingress);
+        let filters = || filters().map(|(device, _)| format!("{device}: ingress filters"));
+        let loops =
+            || self.loops.first().map(|device| format!("{device}: its other end is in this namespace"));
+        chain().or_else(|| self.unknown.clone()).or_else(filters).or_else(loops)
     }
 
     /// Why packets of a family have to meet netfilter, if they have to.
@@ -205,6 +225,28 @@ mod tests {
     }
 
     #[test]
+    fn marks_are_set_before_the_route_lookup_or_not_at_all() {
+        let mut bypass = Bypass { chains: vec![chain("ip fw", true, true)], ..Bypass::default() };
+        assert_eq!(bypass.marks(family::INET), None, "hook forward");
+        bypass.chains.push(Chain { hook: Hook::Prerouting, ..chain("ip6 raw", false, true) });
+        assert_eq!(bypass.marks(family::INET), None, "IPv6");
+        assert!(bypass.marks(family::INET6).is_some_and(|who| who.contains("ip6 raw")));
+        let traffic =
+            |ingress| [("n0".into(), Traffic { ingress, egress: true, ..Traffic::default() })].into();
+        for (bypass, marks) in [
+            (Bypass { traffic: traffic(false), ..Bypass::default() }, None),
+            (Bypass { traffic: traffic(true), ..Bypass::default() }, Some("n0: ingress filters")),
+            (Bypass { unknown: Some("unknown".into()), ..Bypass::default() }, Some("unknown")),
+            (
+                Bypass { loops: vec!["n9".into()], ..Bypass::default() },
+                Some("n9: its other end is in this namespace"),
+            ),
+        ] {
+            assert_eq!(bypass.marks(family::INET).as_deref(), marks);
+        }
+    }
+
+    #[test]
     fn what_does_not_decide_is_named_and_passes_nothing() {
         let disciplines = [String::from("tbf")].into();
         let traffic = Traffic { disciplines, ingress: true, egress: false };
@@ -214,6 +256,7 @@ mod tests {
             conntrack: true,
             offloads: vec![(7, Offload::RxVlan)],
             traffic: [("n0".into(), traffic)].into(),
+            loops: Vec::new(),
         };
         let mut world = World::default();
         for accepted in [false, true] {

@@ -80,18 +80,24 @@ pub struct Rules<'a> {
     /// Incoming devices that are named.
     devices: HashSet<&'a str>,
     priorities: HashSet<u32>,
+    /// Why packets may have marks by the time that the kernel asks the rules.
+    marks: Option<&'a str>,
 }
 
 impl<'a> Rules<'a> {
-    /// Rules of one family, those of one priority in the kernel's order.
-    pub fn new(rules: impl Iterator<Item = &'a Rule>) -> Self {
-        let mut sorted = Self::default();
+    /// Rules of one family, those of one priority in the kernel's order. A packet that XDP sees has the mark 0, unless something
+    /// on the node (`marks`) sets another before the kernel asks the rules: then those that select by marks are the kernel's.
+    pub fn new(rules: impl Iterator<Item = &'a Rule>, marks: Option<&'a str>) -> Self {
+        let mut sorted = Self { marks, ..Self::default() };
         let mut all: Vec<_> = rules.collect();
         all.sort_by_key(|rule| rule.priority); // stable
         for (place, rule) in all.into_iter().enumerate() {
+            sorted.priorities.insert(rule.priority); // where others go on, even if it selects nobody
+            if marks.is_none() && !rule.inverted && !rule.takes_unmarked() {
+                continue;
+            }
             sorted.chosen |= rule.oif.is_some();
             sorted.devices.extend(rule.iif.as_deref());
-            sorted.priorities.insert(rule.priority);
             match &rule.iif {
                 _ if rule.inverted => sorted.any.push((place, rule)),
                 None => sorted.any.push((place, rule)),
@@ -159,9 +165,10 @@ impl<'a> Rules<'a> {
             if rule.priority < resumed {
                 continue;
             }
-            let Some(whom) = selected(rule, inlet.device) else { continue };
+            let unseen = self.unseen(rule);
+            let Some(whom) = selected(rule, inlet.device, unseen.is_some()) else { continue };
             let decides = match (rule.then, inlet.vrf) {
-                _ if rule.kernel.is_some() => Decides::Kernel,
+                _ if unseen.is_some() => Decides::Kernel,
                 (Then::Table(TABLE_MAIN), _) if made.local_asked => Decides::Main,
                 (Then::Table(TABLE_MAIN), _) => {
                     left(format!("{rule}: table local is not asked first"));
@@ -180,7 +187,7 @@ impl<'a> Rules<'a> {
                 (Then::Prohibit, _) => Decides::Prohibit,
                 (Then::Other, _) => Decides::Kernel,
             };
-            if let Some(why) = rule.kernel {
+            if let Some(why) = unseen {
                 left(format!("{rule}: {why}"));
             }
             let but_default = rule.but_default && matches!(decides, Decides::Main | Decides::Table(_));
@@ -200,20 +207,27 @@ impl<'a> Rules<'a> {
         steps
     }
 
+    /// What a rule selects packets by, or does, that only the kernel can.
+    fn unseen(&self, rule: &Rule) -> Option<String> {
+        let marks = self.marks.filter(|_| rule.asks_mark());
+        rule.kernel.map(str::to_owned).or_else(|| marks.map(|who| format!("packets may have marks ({who})")))
+    }
+
     /// Whether a rule does something: one that goes on with a rule that is not there does not.
     fn leads_on(&self, rule: &Rule) -> bool {
         !matches!(rule.then, Then::GoTo(target) if !self.priorities.contains(&target))
     }
 }
 
-/// Whose packets a rule selects, of those that come in by a device; `None`: nobody's.
-fn selected(rule: &Rule, device: &str) -> Option<Step> {
+/// Whose packets a rule selects, of those that come in by a device; `None`: nobody's. `unseen`: by something that only the kernel
+/// can tell.
+fn selected(rule: &Rule, device: &str, unseen: bool) -> Option<Step> {
     let all = Step::all(Decides::Kernel);
     // No device was chosen for a packet that comes in.
     let elsewhere = rule.oif.is_some() || rule.iif.as_ref().is_some_and(|name| name != device);
     match rule.inverted {
-        // Whom an inverted rule selects that only the kernel can tell is not said by its prefixes.
-        true if rule.kernel.is_some() || elsewhere => Some(all),
+        // Then whom an inverted rule selects is not said by its prefixes.
+        true if unseen || elsewhere || !rule.takes_unmarked() => Some(all),
         true if rule.from.is_none() && rule.to.is_none() => None,
         false if elsewhere => None,
         inverted => Some(Step { from: rule.from, to: rule.to, inverted, ..all }),
@@ -303,7 +317,7 @@ mod tests {
 
     fn steps(rules: &[Rule], inlet: Inlet<'_>) -> (Vec<Step>, Vec<String>) {
         let mut left = Vec::new();
-        let steps = Rules::new(rules.iter()).steps(inlet, |why| left.push(why));
+        let steps = Rules::new(rules.iter(), None).steps(inlet, |why| left.push(why));
         (steps, left)
     }
 
@@ -337,7 +351,7 @@ mod tests {
     #[test]
     fn main_decides_when_only_tables_are_asked_before() {
         let default = [rule(0, LOCAL), rule(32766, MAIN), rule(32767, Then::Table(TABLE_DEFAULT))];
-        let ends = |rules: &[Rule]| Rules::new(rules.iter()).end_in_main();
+        let ends = |rules: &[Rule]| Rules::new(rules.iter(), None).end_in_main();
         assert!(ends(&default) && ends(&default[..2]));
         assert!(!ends(&[]) && !ends(&default[1..]) && !ends(&[rule(0, MAIN), rule(1, LOCAL)]));
         let with = |other: Rule| ends(&[&default[..], &[other]].concat());
@@ -378,19 +392,18 @@ mod tests {
 
     #[test]
     fn what_only_the_kernel_can_tell_is_its_own_and_is_said() {
-        let marked =
-            Rule { kernel: Some("marks of packets are not seen"), ..from(5, "10.0.0.0/8", Then::Table(9)) };
-        let rules = [rule(0, LOCAL), marked.clone(), rule(32766, MAIN)];
+        let by_user = Rule { kernel: Some("users are not seen"), ..from(5, "10.0.0.0/8", Then::Table(9)) };
+        let rules = [rule(0, LOCAL), by_user.clone(), rule(32766, MAIN)];
         let (some, left) = steps(&rules, PORT);
-        assert_eq!(left, ["5: from 10.0.0.0/8 lookup 9: marks of packets are not seen"]);
+        assert_eq!(left, ["5: from 10.0.0.0/8 lookup 9: users are not seen"]);
         assert_eq!((some.len(), some[1].decides), (3, Decides::Kernel));
         // for all packets: nothing after it is asked
-        let rules = [rule(0, LOCAL), Rule { from: None, ..marked }, rule(32766, MAIN)];
+        let rules = [rule(0, LOCAL), Rule { from: None, ..by_user }, rule(32766, MAIN)];
         assert_eq!(steps(&rules, PORT).0.len(), 2);
         // `not`: nobody knows whose
         let inverted = Rule {
             inverted: true,
-            kernel: Some("marks of packets are not seen"),
+            kernel: Some("users are not seen"),
             ..from(5, "10.0.0.0/8", Then::Table(9))
         };
         assert_eq!(
@@ -428,6 +441,31 @@ mod tests {
         assert_eq!(steps, [&[Step::all(Decides::Table(TABLE_LOCAL)), others][..], &all].concat());
         let reversed = Inlet { reversed: true, ..PORT };
         assert_eq!(super::tests::steps(&rules, reversed).0, [Step::all(Decides::Kernel)]);
+    }
+
+    #[test]
+    fn marks_are_zero_unless_something_sets_them() {
+        let marked = |priority, mark, mask, then| Rule { mark, mask, ..rule(priority, then) };
+        let rules = [
+            rule(0, LOCAL),
+            marked(3, 7, u32::MAX, Then::Prohibit),
+            Rule { inverted: true, ..marked(4, 7, u32::MAX, Then::Table(4)) },
+            Rule { inverted: true, ..marked(5, 0, 0xff, Then::Table(5)) },
+            marked(6, 0, 0xff, Then::Table(6)),
+            marked(7, 0x10, 0xf, Then::Table(7)),
+            from(8, "10.0.0.0/8", Then::GoTo(9)),
+            marked(9, 1, 1, Then::Table(9)),
+            rule(32766, MAIN),
+        ];
+        // (1) nothing sets marks: 7 is nobody's, though others go on there
+        let expected = [4, 6, 7].map(Decides::Table);
+        let ends = [Decides::GoTo(5), Decides::Main];
+        assert_eq!(plain(&rules, PORT), [&[Decides::Table(TABLE_LOCAL)], &expected[..], &ends].concat());
+        // (2) something may: the first that asks for it is the kernel's
+        let mut left = Vec::new();
+        let steps = Rules::new(rules.iter(), Some("n0: ingress filters")).steps(PORT, |why| left.push(why));
+        assert_eq!(steps, [Decides::Table(TABLE_LOCAL), Decides::Kernel].map(Step::all));
+        assert_eq!(left, ["3: from all fwmark 0x7 prohibit: packets may have marks (n0: ingress filters)"]);
     }
 
     #[test]
@@ -486,7 +524,7 @@ mod tests {
         let rest = [Decides::Table(7), Decides::Main].map(Step::all);
         assert_eq!(steps, [&[Step::all(Decides::Table(TABLE_LOCAL)), but_default][..], &rest].concat());
         let only = [rule(0, LOCAL), suppress];
-        assert!(!Rules::new(only.iter()).end_in_main() && Rules::new(rules.iter()).end_in_main());
+        assert!(!Rules::new(only.iter(), None).end_in_main() && Rules::new(rules.iter(), None).end_in_main());
     }
 
     #[test]

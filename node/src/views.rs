@@ -90,7 +90,8 @@ impl Views {
     fn steps(&mut self, world: &World, devices: &BTreeSet<u32>) -> Wanted {
         let mut wanted = Vec::new();
         for family in [family::INET, family::INET6] {
-            let rules = KernelRules::new(world.rules(family));
+            let marks = world.bypass.marks(family);
+            let rules = KernelRules::new(world.rules(family), marks.as_deref());
             self.ends_in_main[place(family)] = rules.end_in_main();
             let left = &mut self.left[place(family)];
             left.clear();

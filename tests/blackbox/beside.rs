@@ -12,7 +12,7 @@ const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const MARKER: &[u8] = b"beside";
 
 /// Whether a tool is there and its kernel's side too. Says what is missing when not.
-fn has(namespace: &Namespace, probe: &str) -> bool {
+pub(crate) fn has(namespace: &Namespace, probe: &str) -> bool {
     let tool = probe.split(' ').next().unwrap_or_default();
     let there = run_with("sh", &["-c", &format!("command -v {tool}")], "").code == 0;
     let works = there && namespace.run(probe).code == 0;
@@ -24,7 +24,7 @@ fn has(namespace: &Namespace, probe: &str) -> bool {
 
 /// Loads rules, as `nft -f -` does.
 #[track_caller]
-fn nft(namespace: &Namespace, rules: &str) {
+pub(crate) fn nft(namespace: &Namespace, rules: &str) {
     run_with("ip", &["netns", "exec", namespace.name(), "nft", "-f", "-"], rules).ok();
 }
 

@@ -18,6 +18,7 @@ mod forward;
 mod function;
 mod lifecycle;
 mod lpm_trie;
+mod marks;
 mod million;
 mod mirror;
 mod neighbour;

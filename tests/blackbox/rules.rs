@@ -7,7 +7,7 @@ use trieline_tests::namespace::Namespace;
 use trieline_tests::rng::Rng;
 use trieline_tests::{eventually, root};
 
-const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
+pub(crate) const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const ADDRESSES: usize = 3000;
 
 fn text(value: &Value) -> &str {
@@ -23,7 +23,13 @@ fn verdict(route: &Value) -> String {
 }
 
 /// What the kernel does with packets from `source` that come in by `device`; errors are lines of two kinds.
-fn kernel(node: &Namespace, option: &str, addresses: &[String], source: &str, device: &str) -> Vec<String> {
+pub(crate) fn kernel(
+    node: &Namespace,
+    option: &str,
+    addresses: &[String],
+    source: &str,
+    device: &str,
+) -> Vec<String> {
     let lines: String =
         addresses.iter().map(|address| format!("route get {address} from {source} iif {device}\n")).collect();
     let answer = node.ip_batch(&[option, "-j", "-force"], &lines);
@@ -54,7 +60,7 @@ fn kernel(node: &Namespace, option: &str, addresses: &[String], source: &str, de
 }
 
 /// What XDP does, by the image; a rule that decides by itself is named by its action's reason.
-fn ours(node: &Namespace, addresses: &[String], source: &str, device: &str) -> Vec<String> {
+pub(crate) fn ours(node: &Namespace, addresses: &[String], source: &str, device: &str) -> Vec<String> {
     let args = format!("-j route get - --from {source} --iif {device}");
     let answer = trieline_with(node, &args, &(addresses.join("\n") + "\n"));
     let routes: Vec<Value> =
@@ -296,7 +302,8 @@ fn agree_on_flow_of_rules(option: &'static str) {
         "rule add pref 110 not iif n1 lookup 300",
         "rule add pref 1 goto 110",
         "rule del pref 110",
-        "route add default via 10.2.0.2",
+        // onlink: IPv4 looks for the gateway by the same rules
+        "route add default via 10.2.0.2 dev n2 onlink",
         "rule del pref 1",
     ] {
         run(text);
@@ -338,26 +345,26 @@ fn rules_left_to_the_kernel_are_named() {
         assert!(equal, "{what}: to {to} expected {counts:?}, last seen {last:?} (passed, sink, side)");
     };
     for (rule, says) in [
-        ("pref 20 fwmark 7 lookup 300", "20: from all lookup 300: marks of packets are not seen"),
+        ("pref 20 uidrange 0-7 lookup 300", "20: from all uidrange 0-7 lookup 300: users are not seen"),
         (
             "pref 20 tos 0x10 lookup 300",
-            "20: from all lookup 300: packets are not told apart by type of service",
+            "20: from all tos 0x10 lookup 300: packets are not told apart by type of service",
         ),
         (
-            "pref 20 not from 192.0.2.1 fwmark 7 lookup 300",
-            "20: not from 192.0.2.1/32 lookup 300: marks of packets are not seen",
+            "pref 20 not from 192.0.2.1 uidrange 0-7 lookup 300",
+            "20: not from 192.0.2.1 uidrange 0-7 lookup 300: users are not seen",
         ),
         (
             "pref 20 ipproto udp dport 53 lookup 300",
-            "20: from all lookup 300: packets are not told apart by protocol or port",
+            "20: from all ipproto udp dport 53 lookup 300: packets are not told apart by protocol or port",
         ),
         (
             "pref 20 lookup main suppress_prefixlength 8",
-            "20: from all lookup main: `suppress_prefixlength` is followed for 0 only",
+            "20: from all lookup main suppress_prefixlength 8: `suppress_prefixlength` is followed for 0 only",
         ),
         (
             "pref 20 lookup main suppress_ifgroup 7",
-            "20: from all lookup main: `suppress_ifgroup` is not followed",
+            "20: from all lookup main suppress_ifgroup 7: `suppress_ifgroup` is not followed",
         ),
     ] {
         becomes("no such rule", "10.50.0.1:9", (0, 5, 0));

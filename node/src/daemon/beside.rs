@@ -50,7 +50,9 @@ impl Daemon {
         for skipped in old.iter().filter(|skipped| !new.contains(skipped)) {
             tracing::info!("no longer: {}", skipped.what);
         }
-        self.mirror.changes.world |= before.offloads != world.bypass.offloads;
+        let marks = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.marks(family));
+        self.mirror.changes.world |=
+            before.offloads != world.bypass.offloads || marks(&before) != marks(&world.bypass);
         let in_the_way = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.obstacle(family).is_some());
         let (old, new) = (in_the_way(&before), in_the_way(&world.bypass));
         if world.bypass_netfilter || old == new {

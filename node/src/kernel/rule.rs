@@ -1,10 +1,11 @@
 //! Policy rules (`ip rule`): which packets are looked up in which table, and in what order.
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, read_address, read_text, read_u32};
-use super::{TABLE_LOCAL, TABLE_MAIN, message};
-use std::fmt;
+use super::message;
 use std::net::IpAddr;
 use trieline_lpm::{IpPrefix, Prefix};
+
+mod words;
 
 /// What a rule does with the packets it selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,6 +43,10 @@ pub struct Rule {
     pub iif: Option<String>,
     /// Only packets for which this device was chosen already, as those that a VRF device sends on (`oif`).
     pub oif: Option<String>,
+    /// Only packets whose mark is this, in the bits of the mask; no bits: any.
+    pub mark: u32,
+    /// See `mark`.
+    pub mask: u32,
     /// It selects the packets that it would not select otherwise (`not`).
     pub inverted: bool,
     /// What is done.
@@ -54,6 +59,8 @@ pub struct Rule {
     pub key: Vec<u8>,
 }
 
+/// Bytes of `struct fib_rule_hdr`.
+const FIXED: usize = 12;
 const ACTION_TO_TABLE: u8 = 1;
 const ACTION_GOTO: u8 = 2;
 const ACTION_NOP: u8 = 3;
@@ -66,7 +73,7 @@ const PASSING: u32 = 0x4 | 0x8 | 0x10;
 
 /// Decodes the payload of a rule message.
 pub fn decode(payload: &[u8]) -> Option<Rule> {
-    let fixed = payload.first_chunk::<12>()?;
+    let fixed = payload.first_chunk::<FIXED>()?;
     let flags = read_u32(&fixed[8..])?;
     let mut key = payload.to_vec();
     key[8..12].copy_from_slice(&(flags & !PASSING).to_ne_bytes());
@@ -78,6 +85,8 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
         to: None,
         iif: None,
         oif: None,
+        mark: 0,
+        mask: 0,
         inverted: flags & INVERT != 0,
         then: Then::Other,
         but_default: false,
@@ -87,17 +96,14 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
     if fixed[3] != 0 {
         rule.kernel = Some("packets are not told apart by type of service");
     }
-    for (kind, value) in Attributes::new(&payload[12..]) {
+    for (kind, value) in Attributes::new(&payload[FIXED..]) {
         match kind {
             1 => rule.to = Some(prefix(value, fixed[1])?),
             2 => rule.from = Some(prefix(value, fixed[2])?),
             3 => rule.iif = Some(read_text(value)),
             6 => rule.priority = read_u32(value)?,
-            10 => {
-                if read_u32(value) != Some(0) {
-                    rule.kernel = Some("marks of packets are not seen");
-                }
-            }
+            10 => rule.mark = read_u32(value)?,
+            16 => rule.mask = read_u32(value)?,
             // FRA_SUPPRESS_IFGROUP: -1 is off
             13 => {
                 if read_u32(value) != Some(u32::MAX) {
@@ -110,14 +116,17 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
                 _ => rule.kernel = Some("`suppress_prefixlength` is followed for 0 only"),
             },
             15 => table = read_u32(value)?,
-            // fwmask: of a mark of 0; padding; protocol: who made it
-            16 | 18 | 21 => {}
+            // padding; protocol: who made it
+            18 | 21 => {}
             17 => rule.oif = Some(read_text(value)),
             19 => vrf = value.first().is_some_and(|on| *on != 0),
             4 => target = read_u32(value)?,
+            11 => rule.kernel = Some("realms are not kept"),
+            12 => rule.kernel = Some("tunnels are not seen"),
             20 => rule.kernel = Some("users are not seen"),
             22..=24 | 28 | 29 => rule.kernel = Some("packets are not told apart by protocol or port"),
             25 | 30 => rule.kernel = Some("packets are not told apart by type of service"),
+            26 | 27 => rule.kernel = Some("packets are not told apart by flow label"),
             _ => rule.kernel = Some("it selects by something unknown"),
         }
     }
@@ -150,51 +159,32 @@ fn prefix(bytes: &[u8], len: u8) -> Option<IpPrefix> {
 impl Rule {
     /// A rule that looks every packet up in a table, as the kernel's own do.
     pub fn lookup(family: u8, priority: u32, then: Then) -> Self {
-        let (from, to, iif, oif, inverted, but_default, kernel, key) = Default::default();
-        Self { family, priority, from, to, iif, oif, inverted, then, but_default, kernel, key }
+        let (from, to, iif, oif, mark, mask) = Default::default();
+        let (inverted, but_default, kernel, key) = Default::default();
+        Self { family, priority, from, to, iif, oif, mark, mask, inverted, then, but_default, kernel, key }
+    }
+
+    /// Whether marks matter to it.
+    pub fn asks_mark(&self) -> bool {
+        self.mask != 0
+    }
+
+    /// Whether it may select packets that have no mark, as far as that goes: their mark is 0.
+    pub fn takes_unmarked(&self) -> bool {
+        self.mark & self.mask == 0
     }
 
     /// Whether it looks every packet up in a table.
     pub fn is_plain(&self) -> bool {
         let all = self.from.is_none() && self.to.is_none() && self.iif.is_none() && self.oif.is_none();
-        let all = all && !self.inverted && !self.but_default;
+        let all = all && !self.asks_mark() && !self.inverted && !self.but_default;
         all && self.kernel.is_none() && matches!(self.then, Then::Table(_))
-    }
-}
-
-impl fmt::Display for Rule {
-    /// About as `ip rule` writes it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}from ", self.priority, if self.inverted { "not " } else { "" })?;
-        match &self.from {
-            Some(from) => write!(f, "{from}")?,
-            None => f.write_str("all")?,
-        }
-        if let Some(to) = &self.to {
-            write!(f, " to {to}")?;
-        }
-        if let Some(iif) = &self.iif {
-            write!(f, " iif {iif}")?;
-        }
-        match self.then {
-            Then::Table(TABLE_LOCAL) => f.write_str(" lookup local"),
-            Then::Table(TABLE_MAIN) => f.write_str(" lookup main"),
-            Then::Table(table) => write!(f, " lookup {table}"),
-            Then::Vrf => f.write_str(" lookup [l3mdev-table]"),
-            Then::Nop => f.write_str(" nop"),
-            Then::Blackhole => f.write_str(" blackhole"),
-            Then::Unreachable => f.write_str(" unreachable"),
-            Then::Prohibit => f.write_str(" prohibit"),
-            Then::GoTo(target) => write!(f, " goto {target}"),
-            Then::Other => Ok(()),
-        }?;
-        if self.but_default { f.write_str(" suppress_prefixlength 0") } else { Ok(()) }
     }
 }
 
 /// Asks for all rules of a family.
 pub fn dump(family: u8) -> Request {
-    let mut fixed = [0; 12];
+    let mut fixed = [0; FIXED];
     fixed[0] = family;
     Request::new(message::GET_RULE, FLAG_DUMP, &fixed)
 }
@@ -219,8 +209,8 @@ mod tests {
         assert_eq!(told.to_string(), "7: from 10.0.0.0/8 to 10.9.0.0/16 iif eth0 lookup 100");
         assert_eq!((told.kernel, told.then), (None, Then::Table(100)));
         for (kind, value, why) in [
-            (10, 1u32, Some("marks")),
-            (10, 0, None),
+            (10, 1u32, None),
+            (16, 1, None),
             (14, u32::MAX, None),
             (14, 0, None),
             (14, 1, Some("suppress_prefixlength")),
@@ -248,6 +238,28 @@ mod tests {
             rule.but_default && rule.to_string().ends_with("lookup 100 suppress_prefixlength 0"),
             "{rule}"
         );
+        // marks, and all else that it selects by, in the words of ip rule
+        let numbers = |first: u16, last: u16| u32::from(first) | u32::from(last) << 16;
+        let all = |more: &[(u16, u32)]| {
+            let more: Vec<_> = more.iter().map(|(kind, value)| (*kind, value.to_ne_bytes())).collect();
+            let more = more.iter().map(|(kind, value)| (*kind, &value[..]));
+            decode(&message(fixed, &prefixes.iter().copied().chain(more).collect::<Vec<_>>())).unwrap()
+        };
+        for (mark, mask, text, unmarked) in [
+            (7, u32::MAX, "fwmark 0x7", false),
+            (0x10, 0xf0, "fwmark 0x10/0xf0", false),
+            (0, 0xff, "fwmark 0/0xff", true),
+            (0x10, 0xf, "fwmark 0x10/0xf", true),
+        ] {
+            let rule = all(&[(10, mark), (16, mask)]);
+            assert_eq!((rule.takes_unmarked(), rule.kernel), (unmarked, None), "{text}");
+            assert!(rule.to_string().contains(&format!(" to 10.9.0.0/16 {text} iif eth0 lookup")), "{rule}");
+        }
+        let rule =
+            all(&[(22, 17), (24, numbers(53, 53)), (23, numbers(5, 9)), (13, 7), (14, 3), (11, 0x3_0004)]);
+        let tail =
+            "ipproto udp sport 5-9 dport 53 lookup 100 suppress_prefixlength 3 suppress_ifgroup 7 realms 3/4";
+        assert!(rule.to_string().ends_with(tail), "{rule}");
         // a device that goes away changes a flag, not the rule
         let mut detached = fixed;
         detached[8] = 8;
