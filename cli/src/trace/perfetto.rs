@@ -17,7 +17,8 @@ const INSTANT_NS: u64 = 1;
 /// A document with the events of a file's messages.
 ///
 /// A message that one thread receives and sends, and that overlaps no other on it, is one slice from B to C. Any other is a short
-/// slice at B and one at C, with an arrow between them, and an asynchronous slice of its process for the time between.
+/// slice at B and one at C, with an arrow between them, and an asynchronous slice of its process for the time between. Slices of a
+/// thread lie in each other or apart: of two that cross, Perfetto drops the second.
 pub struct Perfetto {
     threads: Threads,
     /// The tracer's own cost.
@@ -30,8 +31,16 @@ pub struct Perfetto {
     next_id: u64,
     /// Processes and threads whose names are in the file.
     named: HashSet<u32>,
-    /// Where each thread's last long slice ends.
-    ends: HashMap<u32, u64>,
+    tracks: HashMap<u32, Track>,
+}
+
+/// What a thread's long slices must not cross.
+#[derive(Default)]
+struct Track {
+    /// Where the last long one ends.
+    end: u64,
+    /// Where the last short one at a B is: other messages of the same read have theirs there, too.
+    short: Option<u64>,
 }
 
 impl Perfetto {
@@ -45,7 +54,7 @@ impl Perfetto {
             in_file: 0,
             next_id: 1,
             named: HashSet::new(),
-            ends: HashMap::new(),
+            tracks: HashMap::new(),
         }
     }
 
@@ -113,13 +122,15 @@ impl Format for Perfetto {
             sent.bytes,
             sent.point.name(),
         );
-        let end = self.ends.entry(received.thread).or_default();
-        if received.thread == sent.thread && b >= *end {
-            *end = c;
+        let track = self.tracks.entry(received.thread).or_default();
+        let is_free = b >= track.end && track.short.is_none_or(|short| b > short);
+        if received.thread == sent.thread && is_free {
+            track.end = c;
             event(out, &format!("\"ph\":\"X\",{name}"), from, b)?;
-            write!(out, ",\"dur\":{}{args}", micros(message.inside_ns()))?;
+            write!(out, ",\"dur\":{}{args}", micros(message.inside_ns().max(INSTANT_NS)))?;
             return Ok(());
         }
+        track.short = track.short.max(Some(b));
         let number = self.next_id;
         self.next_id += 1;
         for (place, time, what) in [(from, b, "received"), (to, c, "sent")] {
@@ -182,13 +193,15 @@ mod tests {
         let alone = message((NOBODY, 1_000), (NOBODY, 3_500));
         let overlapping = message((NOBODY, 2_000), (NOBODY, 4_000));
         let across = message((NOBODY, 10_000), (NOBODY - 1, 12_345));
-        let (events, note) = written(9, &[alone, overlapping, across]);
+        // Of the same read: a long slice would cross the short one of the message before.
+        let with_it = message((NOBODY, 10_000), (NOBODY, 13_000));
+        let (events, note) = written(9, &[alone, overlapping, across, with_it]);
         assert_eq!(note, None);
         let slices = of(&events, "X");
         let place = |event: &Value| (event["tid"].as_u64().unwrap() as u32, event["ts"].as_f64().unwrap());
         assert_eq!((place(slices[0]), &slices[0]["dur"]), ((NOBODY, 1.0), &2.5.into()));
         let (flows, ends) = (of(&events, "s"), of(&events, "f"));
-        assert_eq!((flows.len(), ends.len(), slices.len()), (2, 2, 5));
+        assert_eq!((flows.len(), ends.len(), slices.len()), (3, 3, 7));
         assert_eq!((place(flows[1]), place(ends[1])), ((NOBODY, 10.0), (NOBODY - 1, 12.345)));
         for (flow, end) in flows.iter().zip(&ends) {
             assert!(flow["id"] == end["id"] && end["bp"] == "e");
@@ -203,7 +216,7 @@ mod tests {
             .zip(of(&events, "e"))
             .map(|(b, e)| (place(b).1, place(e).1))
             .collect();
-        assert_eq!(between, [(2.0, 4.0), (10.0, 12.345)]);
+        assert_eq!(between, [(2.0, 4.0), (10.0, 12.345), (10.0, 13.0)]);
     }
 
     #[test]

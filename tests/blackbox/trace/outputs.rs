@@ -17,6 +17,7 @@ use serde_json::Value;
 use trieline_tests::command::{binary_path, run};
 use trieline_tests::root;
 
+use super::perfetto::{events, is_named};
 use super::relay;
 
 /// Traces a broker that numbered messages pass, until it has had enough of them. What it printed, and how many messages were sent.
@@ -126,7 +127,9 @@ fn files_are_followed_by_others_and_every_message_is_in_one() {
 
     let mut slices = Vec::new();
     for path in files(folder.path(), "m.json") {
-        slices.extend(events(&path).into_iter().filter(|event| event["ph"] == "X"));
+        let events = events(&path);
+        assert!(is_named(&events, "process_name", "relay") && is_named(&events, "thread_name", "relay"));
+        slices.extend(events.into_iter().filter(|event| event["ph"] == "X"));
     }
     let found: Vec<u64> =
         slices.iter().map(|slice| slice["args"]["id"].as_str().unwrap().parse().unwrap()).collect();
@@ -160,38 +163,6 @@ fn packets_have_the_bytes_that_were_captured() {
         }
         assert!(numbers.len() as u64 == matched && are_consecutive(&numbers), "{by:?}: {numbers:?}");
     }
-}
-
-/// The events of a Perfetto file, each checked for what the Trace Event Format asks of its kind; flows have both ends.
-fn events(path: &Path) -> Vec<Value> {
-    let document: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
-    let events = document["traceEvents"].as_array().unwrap().clone();
-    let mut names = BTreeSet::new();
-    let mut open: BTreeMap<String, i64> = BTreeMap::new();
-    for event in &events {
-        let kind = event["ph"].as_str().unwrap();
-        assert!(event["pid"].is_u64() && event["name"].is_string(), "{event}");
-        match kind {
-            "M" => {
-                names.insert((event["name"].as_str().unwrap(), event["args"]["name"].as_str().unwrap()));
-                continue;
-            }
-            "X" => assert!(event["dur"].as_f64().unwrap() > 0.0, "{event}"),
-            "s" | "b" => *open.entry(format!("{kind}{}", event["id"])).or_default() += 1,
-            "f" | "e" => {
-                let begun = if kind == "f" { "s" } else { "b" };
-                *open.entry(format!("{begun}{}", event["id"])).or_default() -= 1;
-            }
-            _ => panic!("{event}"),
-        }
-        assert!(event["ts"].is_f64() && event["tid"].is_u64() && event["cat"].is_string(), "{event}");
-    }
-    assert!(open.values().all(|balance| *balance == 0), "{open:?}");
-    assert!(
-        names.contains(&("process_name", "relay")) && names.contains(&("thread_name", "relay")),
-        "{names:?}"
-    );
-    events
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use trieline_tests::command::{binary_path, run};
-use trieline_tests::{eventually, root, skip};
+use trieline_tests::command::{binary_path, run, run_with};
+use trieline_tests::{eventually, linux, root, skip};
 
 use super::{broker, relay};
 
@@ -171,6 +171,34 @@ fn who_may_not_trace_is_told_what_it_takes() {
     assert!(seen.contains("no message was seen"), "{seen}");
 }
 
+/// Where lockdown forbids hooks at functions, its mode is named. The file system that tells it need not be mounted, so it is here.
+#[test]
+fn lockdown_is_named() {
+    if !root() {
+        return;
+    }
+    let security = "/sys/kernel/security";
+    let inside = |command: &str| {
+        let script = format!("mount -t securityfs none {security}; {command}");
+        run_with("unshare", &["--mount", "sh", "-c", &script], "")
+    };
+    let modes = inside(&format!("cat {security}/lockdown")).stdout;
+    let Some(mode) = modes.split(['[', ']']).nth(1).filter(|mode| *mode != "none") else {
+        return println!("EXPECTED SKIP: this kernel is not locked down");
+    };
+    let trace = format!("{} -j trace --no-cost --port 1 --duration 0.1", binary_path("trieline"));
+    let report = inside(&trace).json();
+    let refusal = &report["refused"][0];
+    let reason = format!("the kernel refuses them even to root (EPERM; lockdown is `{mode}`)");
+    assert_eq!(
+        (&refusal["hooks"], &refusal["reason"]),
+        (&"functions".into(), &reason.as_str().into()),
+        "{report}"
+    );
+    inside(&format!("{trace} --hooks functions"))
+        .fails(1, &["this kernel lets no hook be attached", &reason]);
+}
+
 #[test]
 fn hooks_that_the_kernel_refuses_are_named_with_the_reason() {
     if !root() {
@@ -194,6 +222,9 @@ fn hooks_that_the_kernel_refuses_are_named_with_the_reason() {
         );
         // Asked for by name it is an error, as there is nothing else to fall back on.
         trace(&format!("--hooks {name}")).fails(1, &["this kernel lets no hook be attached", name, reason]);
+    }
+    if linux() < (6, 3) {
+        trace("--hooks sockets").fails(1, &["this kernel has no tracepoints in sockets (Linux 6.3)"]);
     }
     let used = report["hooks"].as_str().unwrap();
     assert_eq!(trace(&format!("--hooks {used}")).json()["hooks"], used);
