@@ -350,7 +350,7 @@ impl Daemon {
                 "no device of this name stands for the VLAN: it takes no packets until there is one"
             );
         }
-        self.mirror.world.sysctl = self.sysctl();
+        self.mirror.world.sysctl = self.sysctl()?;
         self.ports.open(&mut self.mirror.world, &mut self.dataplane);
         self.ports.hold(&self.mirror.world, &mut self.dataplane)?;
         self.mirror.changes.v4.doubt = true;

@@ -4,8 +4,9 @@ use crate::bypass::Bypass;
 use crate::kernel::link::Link;
 use crate::kernel::netconf::{self, Netconf};
 use crate::kernel::rule::Rule;
+use crate::kernel::socket::{self, Netlink};
 use crate::kernel::xfrm::Policies;
-use crate::kernel::{family, seg6};
+use crate::kernel::{family, inet6, seg6};
 use crate::tenant::Tenants;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv6Addr;
@@ -43,32 +44,20 @@ pub struct Sysctl {
     pub flow_label: FlowLabel,
     /// Policies that the kernel asks before it forwards.
     pub policies: Policies,
-    /// Per device.
-    pub devices: BTreeMap<String, DeviceSysctl>,
-}
-
-/// Such settings of one device.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct DeviceSysctl {
-    /// `net.ipv6.conf.DEV.hop_limit`; `None`: the device has no IPv6.
-    pub hop_limit: Option<u8>,
-    /// `net.ipv6.conf.DEV.mtu`, which the kernel forwards IPv6 by.
-    pub ipv6_mtu: u32,
-    /// `net.ipv6.conf.DEV.use_tempaddr` prefers temporary source addresses.
-    pub temporary_source: bool,
-    /// `net.ipv6.conf.DEV.disable_ipv6`.
-    pub ipv6_disabled: bool,
-    /// `net.ipv6.conf.DEV.seg6_require_hmac` asks for one.
-    pub hmac_required: bool,
+    /// Those of IPv6 by device; a device that is not there has no IPv6.
+    pub devices: BTreeMap<String, inet6::Settings>,
 }
 
 impl Sysctl {
-    /// Reads the settings of `devices`.
-    pub fn read<'a>(devices: impl Iterator<Item = &'a str>) -> Self {
+    /// Asks for the settings, those of `devices` alone. O(devices of the namespace).
+    pub fn read<'a>(
+        requests: &mut Netlink,
+        devices: impl Iterator<Item = &'a str>,
+    ) -> Result<Self, socket::Error> {
         // A kernel without SRv6 has no source to tell.
         let tunnel_source = seg6::tunnel_source().unwrap_or_default();
-        let devices: BTreeSet<&str> = devices.collect();
-        Self {
+        let mut known = inet6::read(requests)?;
+        Ok(Self {
             tunnel_source,
             flow_label: match number("seg6_flowlabel").unwrap_or(0) {
                 0 => FlowLabel::Inner,
@@ -76,8 +65,8 @@ impl Sysctl {
                 _ => FlowLabel::Zero,
             },
             policies: Policies::read(),
-            devices: devices.into_iter().map(|name| (name.to_owned(), DeviceSysctl::read(name))).collect(),
-        }
+            devices: devices.filter_map(|name| known.remove_entry(name)).collect(),
+        })
     }
 }
 
@@ -88,19 +77,6 @@ fn number(name: &str) -> Option<i64> {
 
 /// The MTU that every IPv6 link has at least (RFC 8200 §5).
 const IPV6_MIN_MTU: u32 = 1280;
-
-impl DeviceSysctl {
-    fn read(device: &str) -> Self {
-        let number = |name: &str| number(&format!("conf/{device}/{name}"));
-        Self {
-            hop_limit: number("hop_limit").and_then(|limit| limit.try_into().ok()),
-            ipv6_mtu: number("mtu").and_then(|mtu| mtu.try_into().ok()).unwrap_or(IPV6_MIN_MTU),
-            temporary_source: number("use_tempaddr").is_some_and(|use_tempaddr| use_tempaddr >= 2),
-            ipv6_disabled: number("disable_ipv6") == Some(1),
-            hmac_required: number("seg6_require_hmac").is_some_and(|require| require > 0),
-        }
-    }
-}
 
 impl World {
     /// The name of a link, or its index when it has none.
@@ -177,7 +153,7 @@ impl World {
             return link.mtu;
         }
         let known = self.sysctl.devices.get(&link.name);
-        link.mtu.min(known.map_or(IPV6_MIN_MTU, |device| device.ipv6_mtu))
+        link.mtu.min(known.map_or(IPV6_MIN_MTU, |device| device.mtu))
     }
 
     /// Whether the kernel forwards packets of a family that come in through a device.
@@ -186,7 +162,7 @@ impl World {
         // IPv6 forwards by the setting of all devices; a device that is set apart is left to the kernel.
         let all = family == family::INET || self.netconf(family, netconf::ALL).forwarding == Some(true);
         let enabled = family == family::INET
-            || !self.sysctl.devices.get(&self.name(ifindex)).is_some_and(|device| device.ipv6_disabled);
+            || !self.sysctl.devices.get(&self.name(ifindex)).is_some_and(|device| device.disabled);
         device && all && enabled
     }
 

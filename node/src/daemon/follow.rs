@@ -92,7 +92,7 @@ impl Daemon {
         if world_changed {
             let world = &mut self.mirror.world;
             world.tenants.apply(&mut world.links);
-            self.mirror.world.sysctl = self.sysctl();
+            self.renew_sysctl();
             self.look_beside();
         }
         if world_changed && self.counts.status.ready_ms > 0.0 {

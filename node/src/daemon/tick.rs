@@ -1,28 +1,38 @@
 //! Once a second: what the kernel does not announce, and neighbours that only XDP's packets use.
 
 use super::{Daemon, RESOLVED};
-use crate::kernel::neigh;
+use crate::kernel::{neigh, socket};
 use crate::world::Sysctl;
 use std::net::IpAddr;
 use std::time::Instant;
 
 impl Daemon {
     /// Settings that the kernel does not announce, as they are now.
-    pub(super) fn sysctl(&self) -> Sysctl {
+    pub(super) fn sysctl(&mut self) -> Result<Sysctl, socket::Error> {
         let world = &self.mirror.world;
         let tunnels = self.mirror.paths.encapsulating().filter_map(|device| world.links.get(&device));
-        Sysctl::read(self.ports.watched(world).into_iter().chain(tunnels.map(|link| link.name.as_str())))
+        let devices = self.ports.watched(world).into_iter().chain(tunnels.map(|link| link.name.as_str()));
+        Sysctl::read(&mut self.requests, devices)
+    }
+
+    /// Takes over those settings; whether any is another. They stay where the kernel does not answer.
+    pub(super) fn renew_sysctl(&mut self) -> bool {
+        match self.sysctl() {
+            Ok(sysctl) => {
+                std::mem::replace(&mut self.mirror.world.sysctl, sysctl) != self.mirror.world.sysctl
+            }
+            Err(error) => {
+                tracing::warn!(%error, "settings of devices: they count as they were");
+                false
+            }
+        }
     }
 
     /// Once a second: what the kernel does not announce, and neighbours that only we use.
     pub(super) fn tick(&mut self) {
         self.ticked = Instant::now();
         self.notice_detached();
-        let sysctl = self.sysctl();
-        if sysctl != self.mirror.world.sysctl {
-            self.mirror.world.sysctl = sysctl;
-            self.mirror.changes.world = true;
-        }
+        self.mirror.changes.world |= self.renew_sysctl();
         self.look_beside();
         self.open_exits();
         if !self.mirror.changes.any() && !self.doubting && self.resync_at.is_none() {
