@@ -151,6 +151,17 @@ struct Held {
 /// Lists of filters that functions ask, by their number.
 pub type Bound = BTreeMap<u32, Vec<String>>;
 
+/// What a change has put out of force, until [`Filters::keep`] lets it go.
+#[derive(Debug)]
+pub struct Former {
+    held: Vec<Held>,
+    bound: Bound,
+    /// Tables that only these filters look up.
+    tables: Vec<u32>,
+    /// Those made in their stead.
+    built: Vec<u32>,
+}
+
 /// Filters that are to replace all, their files read.
 #[derive(Debug)]
 pub struct Replacement {
@@ -207,7 +218,8 @@ impl Filters {
             image.remove_table(id).map_err(|source| Error::Image { name: String::new(), source })?;
         }
         let sets = configs.iter().map(|config| read(config).map(Some)).collect::<Result<Vec<_>, _>>()?;
-        filters.apply(configs, sets, bound, image, lists)?;
+        let former = filters.apply(configs, sets, bound, image, lists)?;
+        filters.keep(former, image);
         Ok(filters)
     }
 
@@ -268,7 +280,9 @@ impl Filters {
                     .iter()
                     .map(|config| read.iter_mut().find(|(name, _)| **name == config.name)?.1.take());
                 let sets = sets.collect();
-                self.apply(now, sets, self.bound.clone(), image, lists)
+                let former = self.apply(now, sets, self.bound.clone(), image, lists)?;
+                self.keep(former, image);
+                Ok::<(), Error>(())
             });
             match &done {
                 Ok(()) => tracing::info!(filters = self.held.len(), "filters reloaded"),
@@ -279,15 +293,30 @@ impl Filters {
         replacements
     }
 
-    /// Makes these the filters. On an error nothing has changed.
+    /// Makes these the filters; what they replace is to be kept no longer ([`Filters::keep`]) or put in force again
+    /// ([`Filters::restore`]). On an error nothing has changed.
     pub fn put(
         &mut self,
         replacement: Replacement,
         image: &mut NodeImage,
         lists: &mut Lists,
-    ) -> Result<(), Error> {
+    ) -> Result<Former, Error> {
         let Replacement { configs, sets, bound, .. } = replacement;
         self.apply(configs, sets?, bound, image, lists)
+    }
+
+    /// The new filters stay: removes the sets of those before, which no packet looks up any more.
+    pub fn keep(&mut self, former: Former, image: &mut NodeImage) {
+        remove(image, &former.tables);
+    }
+
+    /// Puts the filters before in force again. On an error the new ones stay.
+    pub fn restore(&mut self, former: Former, image: &mut NodeImage, lists: &mut Lists) -> Result<(), Error> {
+        let Former { held, bound, built, .. } = former;
+        lists.set(&arranged(&held, &bound))?;
+        (self.held, self.bound) = (held, bound);
+        remove(image, &built);
+        Ok(())
     }
 
     /// A job is over, or has failed.
@@ -306,7 +335,7 @@ impl Filters {
         bound: Bound,
         image: &mut NodeImage,
         lists: &mut Lists,
-    ) -> Result<(), Error> {
+    ) -> Result<Former, Error> {
         let before = all(lists);
         let mut used = tables(&before);
         let mut built = Vec::new();
@@ -351,14 +380,9 @@ impl Filters {
         }
         let kept = tables(held.iter().map(|held| &held.filter));
         lists.set(&arranged(&held, &bound)).inspect_err(|_| undo(image, &built))?;
-        // No packet looks these up any more.
-        for id in tables(&before).difference(&kept) {
-            image
-                .remove_table(*id)
-                .unwrap_or_else(|error| tracing::error!(%error, "removing a filter's old set"));
-        }
-        (self.held, self.bound) = (held, bound);
-        Ok(())
+        let held = std::mem::replace(&mut self.held, held);
+        let bound = std::mem::replace(&mut self.bound, bound);
+        Ok(Former { held, bound, tables: tables(&before).difference(&kept).copied().collect(), built })
     }
 
     /// What is told of each.
@@ -372,6 +396,13 @@ impl Filters {
             ..FilterStatus::of(&held.filter, lists.count(&held.filter).unwrap_or_default())
         };
         self.held.iter().map(status).collect()
+    }
+}
+
+/// Removes the tables of sets that no packet looks up.
+fn remove(image: &mut NodeImage, tables: &[u32]) {
+    for id in tables {
+        image.remove_table(*id).unwrap_or_else(|error| tracing::error!(%error, "removing a filter's set"));
     }
 }
 

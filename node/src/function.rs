@@ -230,13 +230,13 @@ impl Functions {
         bound: &mut Bound,
         grace: &mut impl Grace,
     ) -> Result<(), Error> {
-        let before = bound.get().map_err(of_all)?;
-        if let Err(error) = bound.set(&prepared.wanted) {
-            // The first error is the one to tell.
-            let _ = bound.set(&before);
-            self.discard(prepared, bound);
-            return Err(of_all(error));
-        }
+        let before = match bound.get().and_then(|before| Self::bind(bound, before, &prepared.wanted)) {
+            Ok(before) => before,
+            Err(error) => {
+                self.discard(prepared, bound);
+                return Err(of_all(error));
+            }
+        };
         let programs: BTreeSet<u32> = prepared.wanted.values().filter_map(place).collect();
         let mut gone = before.values().filter_map(place).filter(|place| !programs.contains(place)).peekable();
         if gone.peek().is_some() {
@@ -244,10 +244,24 @@ impl Functions {
             grace.wait(ticket);
         }
         for place in gone {
-            bound.clear_program(place).map_err(of_all)?;
+            // No SID leads there.
+            bound.clear_program(place).unwrap_or_else(|error| tracing::error!(%error, "functions"));
         }
         self.held = prepared.held;
         Ok(())
+    }
+
+    /// Binds SIDs, and those of before again where the kernel refuses one; returns those of before.
+    fn bind(
+        bound: &mut Bound,
+        before: BTreeMap<Ipv6Addr, Function>,
+        wanted: &BTreeMap<Ipv6Addr, Function>,
+    ) -> Result<BTreeMap<Ipv6Addr, Function>, trieline_dataplane::Error> {
+        bound.set(wanted).inspect_err(|_| {
+            // The first error is the one to tell.
+            let _ = bound.set(&before);
+        })?;
+        Ok(before)
     }
 
     /// Names and SIDs.

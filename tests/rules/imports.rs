@@ -126,7 +126,9 @@ fn only_the_face_prints_and_reads_configuration() {
 #[test]
 fn only_the_bpf_boxes_import_libbpf() {
     for (name, edges) in packages() {
-        for edge in edges.iter().filter(|edge| edge.name.starts_with("libbpf") || edge.name == "aya") {
+        // Tests may break what their box stands on.
+        let imports = edges.iter().filter(|edge| edge.kind.as_deref() != Some("dev"));
+        for edge in imports.filter(|edge| edge.name.starts_with("libbpf") || edge.name == "aya") {
             assert!(BPF_BOXES.contains(&name.as_str()), "{name} depends on {}", edge.name);
         }
     }

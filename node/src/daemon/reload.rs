@@ -2,7 +2,7 @@
 
 use super::{Config, Daemon, Error};
 use crate::filter::Replacement;
-use crate::function::{self, Numbers};
+use crate::function::{self, Numbers, Prepared};
 use crate::kernel::seg6::Encap;
 use crate::ports::Ports;
 use crate::tenant::Tenants;
@@ -103,19 +103,43 @@ impl Daemon {
         let names = std::mem::replace(&mut self.ports.names, config.devices);
         let tenants = std::mem::replace(&mut self.mirror.world.tenants, config.tenants);
         self.mirror.changes.world = true;
-        let attached = self.attach(&tenants).and_then(|()| {
-            Ok(self.filters.put(replacement, self.publisher.image(), self.dataplane.filters())?)
-        });
-        if let Err(error) = attached {
-            self.functions.discard(functions, self.dataplane.functions());
+        let done = match self.attach(&tenants) {
+            Ok(()) => self.put(replacement, functions),
+            Err(error) => {
+                self.functions.discard(functions, self.dataplane.functions());
+                Err(error)
+            }
+        };
+        if let Err(error) = done {
             (self.ports.names, self.mirror.world.tenants) = (names, tenants);
             return Err(error);
         }
-        let mut grace = self.dataplane.grace();
-        self.functions.commit(functions, self.dataplane.functions(), &mut grace)?;
         self.look_beside();
         self.accept_beside(config.bypass_netfilter);
         self.mirror.world.rfc = config.rfc;
+        Ok(())
+    }
+
+    /// Puts filters and functions in force, or neither.
+    fn put(&mut self, replacement: Replacement, functions: Prepared) -> Result<(), Error> {
+        let image = self.publisher.image();
+        let former = match self.filters.put(replacement, image, self.dataplane.filters()) {
+            Ok(former) => former,
+            Err(error) => {
+                self.functions.discard(functions, self.dataplane.functions());
+                return Err(error.into());
+            }
+        };
+        let mut grace = self.dataplane.grace();
+        match self.functions.commit(functions, self.dataplane.functions(), &mut grace) {
+            Ok(()) => self.filters.keep(former, image),
+            Err(error) => {
+                if let Err(other) = self.filters.restore(former, image, self.dataplane.filters()) {
+                    tracing::error!("the filters of the new configuration stay in force: {other}");
+                }
+                return Err(error.into());
+            }
+        }
         Ok(())
     }
 

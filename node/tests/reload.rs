@@ -1,0 +1,131 @@
+//! A reload whose last step the kernel refuses: devices, filters and functions stay as they were.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use libbpf_rs::MapHandle;
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::process::Command as Process;
+use std::time::{Duration, Instant};
+use trieline_dataplane::{AttachMode, Dataplane, FilterAction, Options};
+use trieline_node::daemon::{Command, Config, Daemon, Outside};
+use trieline_node::instance::{Instance, enter_namespace};
+use trieline_node::tenant::Tenants;
+use trieline_node::{filter, function};
+
+const IMAGE: u64 = 16 << 20;
+const ACTIONS: u32 = 1024;
+/// As the daemon has them for such an image.
+const TABLES: u32 = (IMAGE / 1024) as u32;
+
+/// Asks for one reload, then for the end.
+struct Script {
+    wake: (UnixStream, UnixStream),
+    config: Option<Config>,
+    end: Instant,
+}
+
+impl Outside for Script {
+    fn wake(&self) -> BorrowedFd<'_> {
+        self.wake.0.as_fd()
+    }
+
+    fn command(&mut self) -> Option<Command> {
+        match &self.config {
+            Some(_) => Some(Command::Reload),
+            None => (Instant::now() > self.end).then_some(Command::Stop),
+        }
+    }
+
+    fn configuration(&mut self) -> Result<Config, String> {
+        self.config.take().ok_or_else(|| "asked once".into())
+    }
+}
+
+fn ip(args: &str) {
+    assert!(Process::new("ip").args(args.split(' ')).status().unwrap().success(), "ip {args}");
+}
+
+fn config(devices: &[&str], file: &std::path::Path, sids: &[&str]) -> Config {
+    let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+    let function = |sid: &&str| function::Config {
+        name: sid.replace(':', "-"),
+        sid: sid.parse().unwrap(),
+        what: function::What::Filter(vec![name.clone()]),
+    };
+    Config {
+        devices: devices.iter().map(|&name| name.to_owned()).collect(),
+        mode: AttachMode::Generic,
+        home: None,
+        image_bytes: IMAGE,
+        actions: ACTIONS,
+        receive_buffer: 1 << 20,
+        filters: vec![filter::Config {
+            name: name.clone(),
+            file: file.into(),
+            source: true,
+            action: FilterAction::Drop,
+            protocol: None,
+            ports: Vec::new(),
+        }],
+        bypass_netfilter: false,
+        rfc: false,
+        functions: sids.iter().map(function).collect(),
+        tenants: Tenants::default(),
+    }
+}
+
+/// Devices that are attached to, names of the filters in lists, SIDs with functions.
+fn state(dataplane: &mut Dataplane) -> (BTreeSet<u32>, Vec<String>, Vec<String>) {
+    let attached = dataplane.attachments().unwrap().into_iter().map(|known| known.ifindex).collect();
+    let lists = (0..8).flat_map(|list| dataplane.filters().list(list)).map(|filter| filter.name).collect();
+    let sids = dataplane.functions().get().unwrap().into_keys().map(|sid| sid.to_string()).collect();
+    (attached, lists, sids)
+}
+
+#[test]
+fn a_reload_whose_functions_are_refused_changes_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("TRIELINE_NO_SKIP").is_none(), "needs root");
+        println!("SKIP: needs root");
+        return;
+    }
+    let name = format!("tlnd-{}-reload", std::process::id());
+    ip(&format!("netns add {name}"));
+    for device in ["n0", "n1"] {
+        ip(&format!("-n {name} link add {device} type veth peer name p{device}"));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [before, after] = ["before", "after"].map(|file| folder.path().join(format!("{file}.txt")));
+    std::fs::write(&before, "192.0.2.0/24\n").unwrap();
+    std::fs::write(&after, "198.51.100.0/24\n2001:db8::/32\n").unwrap();
+    let namespace = name.clone();
+    let tested = std::thread::spawn(move || {
+        enter_namespace(&namespace).unwrap();
+        let pins = Instance::current().unwrap().pins();
+        let mut daemon = Daemon::start(config(&["n0"], &before, &["fd00:a::1"])).unwrap();
+        // The kernel takes no more SIDs.
+        MapHandle::from_pinned_path(pins.join("functions")).unwrap().freeze().unwrap();
+        let wanted = config(&["n0", "n1"], &after, &["fd00:a::1", "fd00:a::2"]);
+        let end = Instant::now() + Duration::from_secs(3);
+        let mut script = Script { wake: UnixStream::pair().unwrap(), config: Some(wanted), end };
+        daemon.run(&mut script).unwrap();
+        drop(daemon);
+        let options = Options {
+            pins: pins.clone(),
+            image_bytes: IMAGE,
+            tables: TABLES,
+            actions: ACTIONS,
+            adjacencies: ACTIONS,
+            rules: 2 * TABLES,
+            ..Options::default()
+        };
+        let told = state(&mut Dataplane::open(&options).unwrap());
+        trieline_dataplane::detach_all(&pins).unwrap();
+        told
+    });
+    let told = tested.join();
+    ip(&format!("netns del {name}"));
+    let (attached, filters, sids) = told.unwrap();
+    assert_eq!((attached.len(), filters, sids), (1, vec!["before".into()], vec!["fd00:a::1".into()]));
+}
