@@ -359,6 +359,18 @@ impl File {
         self.filter.iter().map(|filter| filter.get_ref().config(folder)).collect()
     }
 
+    /// Reads a file as [`File::read`] does, and looks at all that it names: files of filters, pinned programs, folders of samples.
+    pub fn look(path: &Path) -> anyhow::Result<()> {
+        let file = Self::read(path)?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let filters = file.filter.iter().map(|filter| filter.get_ref().look(folder));
+        let functions = file.function.iter().map(|function| function.get_ref().look(folder));
+        filters.chain(functions).collect::<Result<(), _>>().map_err(|(at, error)| {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            anyhow!("{}: line {}: {error}", path.display(), line_of(&text, at))
+        })
+    }
+
     /// Reads a file; errors name file, line and, for a misspelt key, the likely one.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;

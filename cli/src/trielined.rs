@@ -57,7 +57,7 @@ struct Cli {
     /// Start although netfilter has rules for forwarded packets; those that XDP forwards do not meet them
     #[arg(long)]
     bypass_netfilter: bool,
-    /// Read the configuration, say what is wrong with it, and end
+    /// Read the configuration and the files it names, say what is wrong with them, and end
     #[arg(long)]
     check: bool,
     /// Log more
@@ -178,9 +178,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         }
     }
     if cli.check {
-        for filter in &config.filters {
-            trieline_node::filter::read(filter)?;
-        }
+        cli.path().map_or(Ok(()), File::look)?;
         let checked = cli.path().unwrap_or(Path::new("command line")).display();
         let mut out = std::io::stdout().lock();
         return std::io::Write::write_fmt(&mut out, format_args!("{checked}: ok\n"))

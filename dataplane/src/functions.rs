@@ -6,6 +6,8 @@ use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use libbpf_rs::{ProgramHandle, ProgramType};
+
 use crate::error::{Error, Result};
 use crate::layout::{tl_function, tl_function_kind, tl_limits};
 use crate::sys;
@@ -26,6 +28,26 @@ pub enum Function {
 pub struct Functions {
     map: OwnedFd,
     programs: OwnedFd,
+}
+
+/// Looks whether an XDP program is pinned at `path`, as a function needs it. Whether it takes frames of several buffers says
+/// [`Functions::set_program`] only.
+pub fn find_program(path: &Path) -> Result<()> {
+    let fail = |e| Error::kernel(format!("the program {}", path.display()), e);
+    // The error of a path that is none, or not to be read, before that of what stands there.
+    path.metadata().map_err(fail)?;
+    let found = ProgramHandle::from_pinned_path(path).map(|program| program.prog_type());
+    match found {
+        Ok(ProgramType::Xdp) => Ok(()),
+        Ok(other) => Err(Error::argument(format!(
+            "{}: a program of type {other:?}; expected an XDP program",
+            path.display()
+        ))),
+        Err(_) => Err(Error::argument(format!(
+            "{}: no program is pinned there; expected an XDP program",
+            path.display()
+        ))),
+    }
 }
 
 impl Functions {

@@ -33,7 +33,7 @@ pub use dataplane::{AttachMode, Attachment, Dataplane, Options};
 pub use error::{Error, Result};
 pub use fib::{Action, Adjacency, DropReason, Flavour, FlowLabel, Headend, PassReason};
 pub use filters::{Filter, FilterAction, FilterCount, Filters};
-pub use functions::{Function, Functions};
+pub use functions::{Function, Functions, find_program};
 pub use pins::{View, detach_all, open_readonly, sweep};
 pub use ports::{Port, PortFlags};
 pub use probe::{Probe, probe, takes_redirects};

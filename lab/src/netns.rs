@@ -158,11 +158,14 @@ pub fn measure_here() -> Result<u32> {
     Ok(cpu)
 }
 
-/// Keeps the calling thread on the last CPU; which one.
+/// Keeps the calling thread on the last CPU that is online, whatever it was kept on before; which one.
 pub(crate) fn pin_here() -> Result<u32> {
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
-    pin_to(cpus - 1)?;
-    Ok(cpus as u32 - 1)
+    const ONLINE: &str = "/sys/devices/system/cpu/online";
+    let online = fs::read_to_string(ONLINE).during(|| ONLINE.into())?;
+    // Ranges in order: "0-3,8".
+    let last = online.trim().rsplit([',', '-']).next().and_then(|cpu| cpu.parse().ok()).unwrap_or(0);
+    pin_to(last as usize)?;
+    Ok(last)
 }
 
 /// Keeps the calling thread on a CPU.

@@ -196,7 +196,7 @@ impl Publisher {
         let used = |id| image.reader().table_word(id) != 0;
         let views = Views::new(tables, used, dataplane.grace());
         let ledger = Ledger::new(dataplane.actions())?;
-        let mut room = Room::new(ledger.kernel(), SPARE);
+        let mut room = Room::new(ledger.full(), SPARE);
         room.keep(&mut image);
         Ok(Self {
             image,
@@ -353,12 +353,13 @@ impl Publisher {
         let named = mirror.paths.tables();
         (self.named, self.unsettled) = (mirror.paths.renamed(), true);
         self.reclaim_views();
-        let (image, kernel) = (&mut self.image, self.ledger.kernel());
+        // Until it is written; where there is no room, for longer.
+        let (image, full) = (&mut self.image, self.ledger.full());
         let open = |(family, _), id| {
             let made = if family == family::INET {
-                Table::create(image, id, [(Prefix::truncated(0_u32, 0), kernel)]).map(drop)
+                Table::create(image, id, [(Prefix::truncated(0_u32, 0), full)]).map(drop)
             } else {
-                Table::create(image, id, [(Prefix::truncated(0_u128, 0), kernel)]).map(drop)
+                Table::create(image, id, [(Prefix::truncated(0_u128, 0), full)]).map(drop)
             };
             made.is_ok()
         };

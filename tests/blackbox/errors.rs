@@ -141,7 +141,37 @@ fn bad_configuration_is_explained() {
     let (answer, path) = check("devices = [\"eth1\"]\n");
     assert_eq!(answer.ok(), format!("{path}: ok\n"));
     run_with(&binary_path("trielined"), &["--check", "--dev", ""], "").fails(2, &["empty device name"]);
-    // (5) the sample that ships
+    // (5) what it names: the line where it does, and that of the filter's file
+    let folder = tempfile::tempdir().expect("a folder");
+    let set = folder.path().join("set.txt");
+    std::fs::write(&set, "192.0.2.0/24\n192.0.2.x\n").expect("written");
+    let set = set.display().to_string();
+    let filter = |file: &str| {
+        format!(
+            "devices = [\"eth1\"]\n[[filter]]\nname = \"threats\"\nfile = \"{file}\"\nmatch = \"source\"\naction = \"drop\"\n"
+        )
+    };
+    let (answer, path) = check(&filter(&set));
+    answer.fails(1, &[&format!("{path}: line 4: filter threats: "), &format!("{set}:2: "), "192.0.2.x"]);
+    let (answer, path) = check(&filter("/nonexistent/set"));
+    answer.fails(1, &[&format!("{path}: line 4: filter threats: "), "/nonexistent/set"]);
+    let function = |what: &str| {
+        format!("devices = [\"eth1\"]\n[[function]]\nname = \"mine\"\nsid = \"fd00::1\"\n{what}\n")
+    };
+    let (answer, path) = check(&function("pcap = \"/nonexistent/look.pcapng\""));
+    answer.fails(1, &[&format!("{path}: line 5: function: mine: /nonexistent: no such folder")]);
+    if root() {
+        let (answer, path) = check(&function("program = \"/sys/fs/bpf/none\""));
+        answer.fails(1, &[&format!("{path}: line 5: function: mine: "), "/sys/fs/bpf/none"]);
+        let (answer, path) = check(&function(&format!("program = \"{set}\"")));
+        answer.fails(
+            1,
+            &[&format!(
+                "{path}: line 5: function: mine: {set}: no program is pinned there; expected an XDP program"
+            )],
+        );
+    }
+    // (6) the sample that ships
     let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/trielined.toml");
     if std::path::Path::new(sample).exists() {
         run_with(&binary_path("trielined"), &["--check", "--config", sample], "").ok();

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 use trieline_tests::bed::Bed;
-use trieline_tests::daemon::{Daemon, trieline, trieline_with};
+use trieline_tests::daemon::{Daemon, Leftovers, trieline, trieline_with};
 use trieline_tests::namespace::Namespace;
+use trieline_tests::packets::{Received, UdpSink, UdpStream};
 use trieline_tests::rng::Rng;
 use trieline_tests::{eventually, root};
 
@@ -322,6 +323,44 @@ fn not_goto_and_suppressed_defaults_of_ipv4_are_followed() {
 #[test]
 fn not_goto_and_suppressed_defaults_of_ipv6_are_followed() {
     agree_on_flow_of_rules("-6");
+}
+
+/// A restart gives default routes other numbers than those by which the rules left behind leave them out: no packet goes astray.
+#[test]
+fn a_restart_leaves_out_the_default_routes_it_numbers() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    bed.side.ip("addr add 10.60.0.1/32 dev lo");
+    let fill: String =
+        (0..10_000u32).map(|n| format!("route add 20.{}.{}.0/24 via 10.1.0.2\n", n >> 8, n & 0xff)).collect();
+    bed.node.ip_batch(&[], &fill).ok();
+    for text in [
+        "route add default via 10.1.0.2",
+        "route add default via 10.2.0.2 table 300",
+        "rule add pref 100 lookup main suppress_prefixlength 0",
+        "rule add pref 200 lookup 300",
+    ] {
+        bed.node.ip(text);
+    }
+    let _leftovers = Leftovers(&bed.node);
+    let mut daemon = Daemon::start(&bed.node, DEVICES);
+    bed.becomes("started", "10.60.0.1:9", (0, 0, 5));
+    let to = "10.60.0.1:7000".parse().expect("an address with a port");
+    let sink = UdpSink::open(&bed.side, to);
+    let stream = UdpStream::start(&bed.generator, to, 2000);
+    for _ in 0..5 {
+        daemon.kill();
+        daemon = Daemon::start(&bed.node, DEVICES);
+    }
+    bed.becomes("restarted", "10.60.0.1:9", (0, 0, 5));
+    bed.becomes("by main", "20.0.9.1:9", (0, 5, 0));
+    let packets = stream.stop();
+    let received = sink.close_checked();
+    assert!(packets > 2000, "only {packets} packets were sent");
+    assert_eq!(received, Received { packets, twice: 0, wrong: 0 });
 }
 
 /// What only the kernel can tell is its own, from that rule on, and is said with the reason.

@@ -143,6 +143,12 @@ impl Filter {
         }
     }
 
+    /// Reads its file; what is wrong with it, and where it is named.
+    pub fn look(&self, folder: &Path) -> Result<(), (usize, String)> {
+        let read = trieline_node::filter::read(&self.config(folder));
+        read.map(drop).map_err(|error| (self.file.span().start, error.to_string()))
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         self.name.get_ref()

@@ -13,10 +13,10 @@ pub struct Function {
     name: Spanned<String>,
     sid: Spanned<Ipv6Addr>,
     filters: Option<Spanned<Vec<String>>>,
-    pcap: Option<PathBuf>,
+    pcap: Option<Spanned<PathBuf>>,
     snap: Option<Spanned<u32>>,
     rate: Option<Spanned<u32>>,
-    program: Option<PathBuf>,
+    program: Option<Spanned<PathBuf>>,
 }
 
 /// Bytes of a frame that a sample keeps when nothing is said.
@@ -91,6 +91,26 @@ impl Function {
         Ok(())
     }
 
+    /// What it needs of the system and lacks, and where it is named: a pinned program, a folder to write a sample to.
+    pub fn look(&self, folder: &Path) -> Result<(), (usize, String)> {
+        let name = self.name.get_ref();
+        if !rustix::process::geteuid().is_root() && self.program.is_some() {
+            tracing::warn!("function {name}: its program is not looked at, which takes root");
+        } else if let Some(program) = &self.program {
+            trieline_dataplane::find_program(program.get_ref())
+                .map_err(|error| (program.span().start, format!("function: {name}: {error}")))?;
+        }
+        if let Some(file) = &self.pcap {
+            let file_folder = folder.join(file.get_ref());
+            let file_folder = file_folder.parent().unwrap_or(folder);
+            if !file_folder.is_dir() {
+                let what = format!("function: {name}: {}: no such folder to write to", file_folder.display());
+                return Err((file.span().start, what));
+            }
+        }
+        Ok(())
+    }
+
     /// The filters it asks.
     pub fn filters(&self) -> &[String] {
         self.filters.as_ref().map_or(&[], |filters| filters.get_ref())
@@ -100,11 +120,11 @@ impl Function {
     pub fn config(&self, folder: &Path) -> Config {
         let what = match (&self.pcap, &self.program) {
             (Some(file), _) => What::Pcap(Sample {
-                file: folder.join(file),
+                file: folder.join(file.get_ref()),
                 snap: self.snap.as_ref().map_or(SNAP, |snap| *snap.get_ref()),
                 rate: self.rate.as_ref().map(|rate| *rate.get_ref()),
             }),
-            (None, Some(program)) => What::Program(program.clone()),
+            (None, Some(program)) => What::Program(program.get_ref().clone()),
             (None, None) => What::Filter(self.filters().to_vec()),
         };
         Config { name: self.name.get_ref().clone(), sid: *self.sid.get_ref(), what }
