@@ -129,6 +129,7 @@ fn histograms_count_the_same() {
         let options = Options { slots: 1 << 10, ..Options::new(filter) };
         let mut counting = Tracer::start(&Options { histogram: true, ..options.clone() }).unwrap();
         let mut noting = Tracer::start(&options).unwrap();
+        relay.seen_by(&noting);
         let mut joiner = Joiner::new(By::Thread, noting.at_queue());
         let _: Vec<Trip> = (0..MESSAGES).map(|id| relay.pass(id as u64)).collect();
         std::thread::sleep(Duration::from_millis(5));

@@ -10,7 +10,11 @@ use std::time::{Duration, Instant};
 use common::{Relay, is_root};
 use trieline_trace::{By, Event, Filter, IdAt, Joiner, Live, Options, Seen, Tracer};
 
-const MESSAGES: usize = 100_000;
+/// Messages at full speed: `TRIELINE_TRACE_MESSAGES`, for emulated processors.
+fn messages() -> usize {
+    let told = std::env::var("TRIELINE_TRACE_MESSAGES");
+    told.map_or(100_000, |messages| messages.parse().expect("TRIELINE_TRACE_MESSAGES is a number"))
+}
 
 fn options(relay: &Relay) -> Options {
     Options::new(Filter { processes: vec![relay.pid()], ..Filter::default() })
@@ -21,6 +25,7 @@ fn every_message_is_matched_at_full_speed() {
     if !is_root() {
         return;
     }
+    let messages = messages();
     // With several under way the broker is never idle; a stream would make one message of them.
     for (transport, under_way, by) in
         [("udp4", 32, By::Id), ("tcp4", 1, By::Thread), ("unix-seqpacket", 8, By::Thread)]
@@ -31,10 +36,11 @@ fn every_message_is_matched_at_full_speed() {
             options.id = Some(IdAt { received: 8, sent: 8, bytes: 8 });
         }
         let mut tracer = Tracer::start(&options).unwrap();
+        relay.seen_by(&tracer);
         let mut joiner = Joiner::new(by, tracer.at_queue());
         let mut matched = 0;
-        for first in (0..MESSAGES as u64).step_by(under_way) {
-            relay.pass_many(first..(first + under_way as u64).min(MESSAGES as u64));
+        for first in (0..messages as u64).step_by(under_way) {
+            relay.pass_many(first..(first + under_way as u64).min(messages as u64));
             // As often as the command reads: a ring holds 65,536 records.
             if first.is_multiple_of(6400) {
                 tracer.poll(|record| joiner.take(record, |_| matched += 1));
@@ -44,7 +50,7 @@ fn every_message_is_matched_at_full_speed() {
         tracer.stop(|record| joiner.take(record, |_| matched += 1));
         joiner.finish(|_| matched += 1);
         let (seen, counts) = (tracer.seen(), joiner.counts());
-        assert_eq!((matched, seen), (MESSAGES, Seen::default()), "{transport} {by:?}: {counts:?}");
+        assert_eq!((matched, seen), (messages, Seen::default()), "{transport} {by:?}: {counts:?}");
         relay.end();
     }
 }
@@ -56,6 +62,7 @@ fn every_record_is_passed_on_or_counted_as_lost() {
     }
     let mut relay = Relay::start("unix-seqpacket", "recv");
     let mut tracer = Tracer::start(&Options { slots: 64, ..options(&relay) }).unwrap();
+    relay.seen_by(&tracer);
     let sent: u64 = 5000;
     let mut passed = 0u64;
     for id in 0..sent {

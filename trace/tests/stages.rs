@@ -20,6 +20,7 @@ fn follow(transport: &str, style: &str) {
     let clients = vec![Client::Process(std::process::id())];
     let options = Options { id, clients, stages: true, slots: 1 << 12, ..Options::new(filter) };
     let mut tracer = Tracer::start(&options).unwrap();
+    relay.seen_by(&tracer);
     let mut joiner = Joiner::new(options.by(), tracer.at_queue());
     let mut hops = Hops::new(1 << 10);
     let trips: Vec<Trip> = (0..MESSAGES).map(|id| relay.pass(id as u64)).collect();

@@ -3,7 +3,7 @@
 // Not every suite uses all of it.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -13,7 +13,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
+use trieline_trace::{Rung, Tracer};
 
 /// Every transport, as the table of coverage names it.
 pub const TRANSPORTS: [&str; 7] =
@@ -111,6 +113,26 @@ impl Relay {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Lets the receive that the broker waits in begin anew where the hooks are at functions: those do not see one that was entered
+    /// before they were attached. A process that was stopped and goes on enters it again.
+    pub fn seen_by(&self, tracer: &Tracer) {
+        if tracer.rung() != Rung::Functions {
+            return;
+        }
+        let stat = format!("/proc/{}/stat", self.pid());
+        for (signal, state) in [(Signal::STOP, ") T "), (Signal::CONT, ") S ")] {
+            kill_process(Pid::from_child(&self.child), signal).unwrap();
+            loop {
+                let now = fs::read_to_string(&stat).unwrap();
+                assert!(!now.contains(") Z "), "the broker has ended: {now}");
+                if now.contains(state) {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+        }
     }
 
     /// Sends a message with this id through the broker and waits for it.
