@@ -56,6 +56,7 @@ pub fn run(args: &DemoArgs, output: &Output) -> anyhow::Result<ExitCode> {
         command: command_line(),
         product: Some(Product::beside_me()?),
         filters: Vec::new(),
+        only: None,
         rounds: Some(3),
         frames: Some(500_000),
     };

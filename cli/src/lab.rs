@@ -107,13 +107,16 @@ pub(crate) struct RunArgs {
     /// Directory that holds bgp-table.txt.gz [default: ../shared/data where that lies there, else tables are generated]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Measure only the tables whose name contains this (structures, map-tables, tries), or the transports and brokers (trace-overhead:
-    /// `udp busy`)
+    /// Measure only the tables whose name contains this (structures, map-tables, tries), the paths (forward), or the transports and
+    /// brokers (trace-overhead: `udp busy`)
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Option<String>,
     /// Entries of the tables, several with commas between [default: the experiment's] (map-curve, map-free, map-ops)
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = entries)]
     pub(crate) entries: Vec<usize>,
+    /// Frames a turn [default: 1000000, quick 150000] (forward)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) frames: Option<u64>,
     /// Microseconds from one message to the next [default: 60] (trace-overhead)
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) gap: Option<u64>,
@@ -353,6 +356,10 @@ fn forward_options(args: &RunArgs, context: &Context) -> anyhow::Result<forward:
             (file, map_tables::internet(data.as_deref(), args.seed, context)?)
         }
     };
+    let mut filters = forward::hosts(data.as_deref(), args.seed)?;
+    if let Some(only) = &args.only {
+        filters.retain(|list| list.path.contains(only));
+    }
     Ok(forward::Options {
         quick: args.quick,
         tables,
@@ -360,9 +367,10 @@ fn forward_options(args: &RunArgs, context: &Context) -> anyhow::Result<forward:
         seed: args.seed,
         command: command_line(),
         product: Some(Product::beside_me()?),
-        filters: forward::hosts(data.as_deref(), args.seed)?,
+        filters,
+        only: args.only.clone(),
         rounds: args.rounds,
-        frames: None,
+        frames: args.frames,
     })
 }
 

@@ -34,6 +34,8 @@ pub const DECAP_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 4);
 pub const DECAP_FULL_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 5);
 /// End.DT6 with table main.
 pub const DECAP_DT6_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 6);
+/// End.DT4 with the table of a VRF, where the kernel has VRFs.
+pub const DECAP_DT4_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 7);
 /// End.
 pub const END_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 1);
 /// Outer source of what the node encapsulates.
@@ -79,6 +81,8 @@ pub struct Topology {
     pub n1: Device,
     /// Its other end.
     pub s0: Device,
+    /// Whether the kernel has VRFs, and [`DECAP_DT4_SID`] therefore a route.
+    pub has_vrf: bool,
 }
 
 /// IPv4 address of gateway `i`.
@@ -181,8 +185,9 @@ impl Topology {
             let _inside = node.enter()?;
             command::run("ethtool", &["-K", k0.name, "gro", "on"])?;
         }
-        let topology = Topology { source, node, sink, g0, gk, gr, n0, k0, r0, n1, s0 };
+        let mut topology = Topology { source, node, sink, g0, gk, gr, n0, k0, r0, n1, s0, has_vrf: false };
         topology.configure()?;
+        topology.has_vrf = topology.add_vrf()?;
         Ok(topology)
     }
 
@@ -225,6 +230,26 @@ impl Topology {
             self.node.ip(&words)?;
         }
         Ok(())
+    }
+
+    /// A VRF whose only route is the default one, and the SID that leads into it; false where the kernel has no VRFs.
+    fn add_vrf(&self) -> Result<bool> {
+        const TABLE: &str = "1000";
+        match self.node.ip(&["link", "add", "vrf0", "type", "vrf", "table", TABLE]) {
+            Err(error) if error.to_string().contains("Unknown device type") => return Ok(false),
+            done => done?,
+        };
+        {
+            let _inside = self.node.enter()?;
+            sysctl("vrf/strict_mode", "1")?;
+        }
+        self.node.ip(&["link", "set", "vrf0", "up"])?;
+        let gateway = gateway4(2).to_string();
+        self.node.ip(&["route", "add", "default", "via", &gateway, "dev", "n1", "table", TABLE])?;
+        let sid = format!("{DECAP_DT4_SID}/128");
+        let end = ["encap", "seg6local", "action", "End.DT4", "vrftable", TABLE, "dev", "n1"];
+        self.node.ip(&[&["route", "add", &sid], &end[..]].concat())?;
+        Ok(true)
     }
 
     /// The generator's end that leads to a device of the node.

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 use trieline_tests::bed::Bed;
+use trieline_tests::command::{binary_path, run};
 use trieline_tests::daemon::{Daemon, trieline, trieline_with};
 use trieline_tests::rng::Rng;
 use trieline_tests::{eventually, root};
@@ -43,6 +44,32 @@ fn bed() -> Bed {
     }
     bed.node.run("ping -c 1 -W 2 10.2.0.2").ok();
     bed
+}
+
+#[test]
+#[ignore = "needs VRF devices: run in tests/vm"]
+fn the_lab_sends_by_end_dt4() {
+    if !root() {
+        return;
+    }
+    let table = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&table, "20.0.0.0/8\n2a00::/12\n").unwrap();
+    let lab = format!(
+        "{} -j lab run forward --quick --rounds 1 --frames 2000 --only decap-dt4 --table {}",
+        binary_path("trieline"),
+        table.path().display()
+    );
+    let outcome = run(&lab).json();
+    let rows = outcome["rows"].as_array().unwrap();
+    let planes: Vec<_> = rows
+        .iter()
+        .filter(|row| row["path"] == "decap-dt4")
+        .map(|row| row["plane"].as_str().unwrap())
+        .collect();
+    assert_eq!(planes, ["kernel", "kernel-tc-sink", "xdp"]);
+    for row in rows {
+        assert_eq!((&row["delivered"], &row["frames"]), (&2000.into(), &2000.into()), "{row}");
+    }
 }
 
 #[test]

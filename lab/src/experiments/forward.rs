@@ -21,7 +21,7 @@ use rows::Series;
 
 use super::traffic;
 use crate::{
-    Context, Result,
+    Context, Error, Result,
     daemon::Product,
     in_own_thread,
     measure::rounded,
@@ -49,6 +49,8 @@ pub struct Options {
     pub product: Option<Product>,
     /// Lists of hosts, each for a node that filters by it; measured with the product only.
     pub filters: Vec<Hosts>,
+    /// Only paths whose name contains this.
+    pub only: Option<String>,
     /// Rounds; by default 5 (quick) or 12.
     pub rounds: Option<usize>,
     /// Frames a turn; by default 150,000 (quick) or 1,000,000.
@@ -112,7 +114,13 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let routes = traffic::load_routes(&topology, &options.tables, options.seed, context)?;
     let load_s = rounded(load.elapsed().as_secs_f64(), 2);
     context.progress.phase("destinations", 0);
-    let (generator, paths) = traffic::generator(&options.tables, options.seed)?;
+    let (generator, mut paths) = traffic::generator(&options.tables, topology.has_vrf, options.seed)?;
+    if let Some(only) = &options.only {
+        paths.retain(|path| path.name().contains(only));
+        if paths.is_empty() && options.filters.is_empty() {
+            return Err(Error::NoCase(only.clone()));
+        }
+    }
     let sinks = Sinks::attach(&topology)?;
     let mut bench = Bench { topology: &topology, generator: &generator, sinks, context };
     let nodes = filtered::nodes(options, context)?;

@@ -13,8 +13,8 @@ use crate::{
         destinations::{forwardable4, forwardable6, random_hosts},
     },
     topology::{
-        DECAP_DT6_SID, DECAP_FULL_SID, DECAP_SID, ENCAP_3_PREFIX, ENCAP_PREFIX, ENCAP_RED_PREFIX, GATEWAYS,
-        PLAIN_PREFIX, Topology, gateway4, gateway6,
+        DECAP_DT4_SID, DECAP_DT6_SID, DECAP_FULL_SID, DECAP_SID, ENCAP_3_PREFIX, ENCAP_PREFIX,
+        ENCAP_RED_PREFIX, GATEWAYS, PLAIN_PREFIX, Topology, gateway4, gateway6,
     },
 };
 
@@ -32,7 +32,9 @@ pub enum Path {
     Decap,
     /// End.DX4 without one: the inner packet is routed by the whole table, to random addresses inside it.
     DecapFull,
-    /// End.DT6 likewise.
+    /// End.DT4: by the default route of a VRF. Only where the kernel has VRFs.
+    DecapDt4,
+    /// End.DT6 by the whole table.
     DecapDt6,
     /// H.Encaps with one segment: outer IPv6 and SRH are put on.
     Encap,
@@ -53,6 +55,7 @@ impl Path {
             Path::Ipv6 => "ipv6",
             Path::Decap => "decap",
             Path::DecapFull => "decap-full",
+            Path::DecapDt4 => "decap-dt4",
             Path::DecapDt6 => "decap-dt6",
             Path::Encap => "encap",
             Path::EncapRed => "encap-red",
@@ -68,6 +71,7 @@ impl Path {
             Path::Ipv6 => Kind::Ipv6,
             Path::Decap => Kind::Srv6(DECAP_SID),
             Path::DecapFull => Kind::Srv6(DECAP_FULL_SID),
+            Path::DecapDt4 => Kind::Srv6(DECAP_DT4_SID),
             Path::DecapDt6 => Kind::Srv6Ipv6(DECAP_DT6_SID),
             Path::End => Kind::Transit,
         }
@@ -83,8 +87,8 @@ impl Path {
     }
 }
 
-/// Addresses to send to along each path, and a generator that knows them.
-pub fn generator(tables: &Tables, seed: u64) -> Result<(Generator, Vec<Path>)> {
+/// Addresses to send to along each path, and a generator that knows them; `has_vrf` as the topology says.
+pub fn generator(tables: &Tables, has_vrf: bool, seed: u64) -> Result<(Generator, Vec<Path>)> {
     let mut random = Random::new(seed ^ 0x7472_6166_6669_6300);
     let mut generator = Generator::new();
     let mut paths = Vec::new();
@@ -112,6 +116,9 @@ pub fn generator(tables: &Tables, seed: u64) -> Result<(Generator, Vec<Path>)> {
     give(&inside(PLAIN_PREFIX), &[Path::Ipv4])?;
     // What comes out of the outer header goes to the next hop that End.DX4 names, whatever its destination; End does not look.
     give(&inside(ENCAP_PREFIX), &[Path::Decap, Path::Encap, Path::End])?;
+    if has_vrf {
+        give(&inside(ENCAP_PREFIX), &[Path::DecapDt4])?;
+    }
     give(&inside(ENCAP_RED_PREFIX), &[Path::EncapRed])?;
     give(&inside(ENCAP_3_PREFIX), &[Path::Encap3])?;
     Ok((generator, paths))
