@@ -140,7 +140,7 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
 }
 
 /// The right to capture, until the file is closed.
-fn claim(path: &Path) -> anyhow::Result<File> {
+pub fn claim(path: &Path) -> anyhow::Result<File> {
     let named = || path.display().to_string();
     let mut options = File::options();
     let mut file =

@@ -8,6 +8,7 @@ mod hdr;
 mod intervals;
 mod join;
 mod live;
+mod node;
 mod otlp;
 mod outputs;
 mod pcapng;
@@ -46,6 +47,7 @@ pub fn run(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     match &args.command {
         Some(TraceCommand::Calibrate(what)) => calibrate::run(&what.options()?, output),
         Some(TraceCommand::Join(args)) => join::run(args, output),
+        Some(TraceCommand::Node(args)) => node::run(args, output),
         None => trace(args, output),
     }
 }
@@ -137,7 +139,7 @@ fn now(tracer: &Tracer, following: &Following, live: Option<LiveCost>) -> Now {
         Some((summary, counts)) => (Some(summary), counts),
         None => (None, following.counts()),
     };
-    let ways = following.ways().map(|(ways, _)| ways.clone());
+    let ways = following.ways().map(|ways| ways.times.clone());
     Now { counts, seen: tracer.seen(), in_kernel, ways, live, waiting: None }
 }
 

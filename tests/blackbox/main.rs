@@ -32,6 +32,7 @@ mod table;
 mod tenant;
 mod told;
 mod trace;
+mod trace_devices;
 mod trace_join;
 mod trace_stamp;
 mod vlan;

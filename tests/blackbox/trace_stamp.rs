@@ -30,9 +30,7 @@ fn connected(left: &Namespace, right: &Namespace, from: &str, to: &str) -> (UdpS
     let (from, to) = (bind(left, from), bind(right, to));
     from.connect(to.local_addr().unwrap()).unwrap();
     to.connect(from.local_addr().unwrap()).unwrap();
-    for socket in [&from, &to] {
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    }
+    from.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     (from, to)
 }
 
@@ -93,13 +91,18 @@ fn stamped_messages_are_joined_between_hosts() {
         left.run(&format!("ethtool -K l0 tx {tx}")).ok();
         right.run(&format!("ethtool -K r0 tx {tx}")).ok();
         let (from, input) = connected(&left, &right, ends[0], ends[1]);
-        let (to, output) = connected(&left, &right, ends[0], ends[1]);
+        let port = input.local_addr().unwrap().port();
         let mut broker = Command::new(file("relay"));
         broker.arg("recv").stderr(Stdio::null());
-        broker.stdin(Stdio::from(OwnedFd::from(input))).stdout(Stdio::from(OwnedFd::from(output)));
+        broker.stdin(Stdio::from(OwnedFd::from(input.try_clone().unwrap())));
+        broker.stdout(Stdio::from(OwnedFd::from(input)));
         let mut broker = right.enter(move || broker.spawn().unwrap());
         let traces = [
-            trace(&left, &format!("--client {} --stamp {offset}", name.trim_end()), &file("left")),
+            trace(
+                &left,
+                &format!("--client {} --comm nobody --port {port} --stamp {offset}", name.trim_end()),
+                &file("left"),
+            ),
             trace(&right, &format!("-p {} --stamp {offset}", broker.id()), &file("right")),
         ];
 
@@ -109,7 +112,7 @@ fn stamped_messages_are_joined_between_hosts() {
         let pass = |message: &[u8]| {
             let mut back = [0; 4000];
             from.send(message).unwrap();
-            let bytes = to.recv(&mut back).unwrap();
+            let bytes = from.recv(&mut back).unwrap();
             back[..bytes].to_vec()
         };
         for _ in 0..MESSAGES {

@@ -10,9 +10,11 @@
 
 /* Where a message was seen. */
 enum tr_point {
-	TR_RECEIVED, /* the kernel has copied it to the process: before the receiving call returns */
-	TR_QUEUED,   /* it is handed to the device's queue, inside the sending call */
-	TR_SENT,     /* the kernel has taken it from the process: before the sending call returns */
+	TR_RECEIVED,  /* the kernel has copied it to the process: before the receiving call returns */
+	TR_QUEUED,    /* it is handed to the device's queue, inside the sending call */
+	TR_SENT,      /* the kernel has taken it from the process: before the sending call returns */
+	TR_ARRIVED,   /* its packet is handed over by the device that it came in by: in no process */
+	TR_FORWARDED, /* it leaves a host that passes it on: noted by who forwards, not by these hooks */
 	TR_OPENED, /* no message: a socket seen for the first time; beside the record is a struct tr_identity
 		    */
 	TR_POINTS,
@@ -32,7 +34,8 @@ enum tr_flags {
 	TR_SHORT = 2,	  /* the message ends before the id does */
 	TR_NO_BUFFER = 4, /* the hook does not see where the message lies (io_uring, recvmmsg, sendmmsg) */
 	TR_FAULT = 8,	  /* the process's memory could not be read */
-	TR_CLIENT = 32,	  /* of a process that sends to those that are traced, or receives from them */
+	TR_CLIENT = 32,	  /* of a process that sends to those that are traced, or receives from them; of
+			     packets:   to the port that is traced */
 	TR_SEVERAL = 16,  /* one record for a call that moved several messages: `bytes` is their number */
 };
 
@@ -142,6 +145,7 @@ struct tr_config {
 	__u32 descendants;    /* also processes that descend from these */
 	__u32 transports;     /* bit of each enum tr_transport */
 	__u32 port;	      /* local or remote; 0: any */
+	__u32 network;	      /* number of the network namespace at whose devices messages arrive */
 	__u32 slots_mask;     /* records a CPU can hold, a power of two, less one */
 	__u32 id_offset[2];   /* in what is received, in what is sent */
 	__u32 id_bytes;	      /* 0: no id */

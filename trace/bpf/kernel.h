@@ -33,7 +33,9 @@ enum { AF_UNIX = 1, AF_INET = 2, AF_INET6 = 10 };
 enum { SOCK_STREAM = 1 };
 enum { IPPROTO_TCP = 6, IPPROTO_UDP = 17 };
 enum { MSG_PEEK = 0x2, MSG_ERRQUEUE = 0x2000 };
+enum { ETH_P_IP = 0x0800, ETH_P_IPV6 = 0x86dd };
 enum { TCX_NEXT = -1 };
+#define TR_UDP_HEADER 8
 enum { BPF_F_MARK_MANGLED_0 = 1 << 5 };
 
 #define RELOCATED __attribute__((preserve_access_index))
@@ -71,7 +73,20 @@ struct socket {
 	struct sock *sk;
 } RELOCATED;
 
-struct net_device;
+struct ns_common {
+	unsigned int inum;
+} RELOCATED;
+
+struct net {
+	struct ns_common ns;
+} RELOCATED;
+
+struct net_device {
+	struct {
+		struct net *net;
+	} nd_net;
+} RELOCATED;
+
 struct dst_entry {
 	struct net_device *dev;
 } RELOCATED;
@@ -86,6 +101,7 @@ struct sk_buff {
 	unsigned char *data;
 	__u16 transport_header;
 	__u16 network_header;
+	__be16 protocol;
 } RELOCATED;
 
 /* A packet as programs of traffic control have it. */

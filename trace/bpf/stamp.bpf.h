@@ -23,7 +23,6 @@ struct {
 
 #define NEXTHDR_FRAGMENT 44
 #define TR_STAMP_TRIES 8
-#define TR_UDP_HEADER 8
 #define TR_UDP_CHECKSUM 6 /* where it lies in the header */
 
 /* The time, or the first nanosecond after it that is nobody's; 0 where others were always quicker. */

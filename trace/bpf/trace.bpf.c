@@ -10,6 +10,7 @@
 #include "message.bpf.h"
 #include "ring.bpf.h"
 #include "stamp.bpf.h"
+#include "arrival.bpf.h"
 #include "stream.bpf.h"
 #include "histogram.bpf.h"
 #include "inside.bpf.h"

@@ -72,7 +72,7 @@ impl Histograms {
 /// `way` of `bpf/histogram.bpf.h`.
 fn stage(way: usize) -> Stage {
     Stage {
-        part: Part::Inside,
+        part: Part::INSIDE,
         from: Transport::ALL[way / 4 / TRANSPORTS],
         to: Transport::ALL[way / 4 % TRANSPORTS],
         is_reply: way & 2 != 0,

@@ -25,6 +25,7 @@ struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o")));
 
 const QUEUE: &str = "device_queued";
+const ARRIVAL: &str = "device_received";
 
 /// A way to take the points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +139,8 @@ pub struct Options {
     /// Write ids into messages that leave over UDP, where their eight bytes have this value: the first lowest. Such messages are those
     /// of this thread's network namespace, by the devices that are there at the start.
     pub stamp: Option<u64>,
+    /// Note when messages over UDP arrive at the devices of this thread's network namespace, too, by their port and id.
+    pub arrivals: bool,
     /// What is looked for in the messages' bytes.
     pub decode: Option<Decode>,
     /// Bytes of each message that are captured for that, its first ones: a multiple of eight; 0: none.
@@ -163,6 +166,7 @@ impl Options {
             filter,
             id: None,
             stamp: None,
+            arrivals: false,
             decode: None,
             capture: 0,
             clients: Vec::new(),
@@ -215,6 +219,9 @@ impl Options {
         }
         if self.stamp.is_some() {
             self.check_stamp()?;
+        }
+        if self.arrivals && (self.id.is_none() || self.filter.port.is_none() || self.histogram) {
+            return wrong("arrivals at devices are of messages over UDP, by their port and id".into());
         }
         if self.decode.is_some() && (self.capture == 0 || self.id.is_some() || self.histogram) {
             return wrong(
@@ -312,6 +319,7 @@ impl Hooks {
         let mut programs = rung.received().to_vec();
         programs.extend(rung.sent().iter().filter(|name| at_end && !rung.received().contains(name)));
         programs.extend(at_queue.then_some(QUEUE));
+        programs.extend(options.arrivals.then_some(ARRIVAL));
         programs.extend(options.stamp.map(|_| stamps::PROGRAM));
 
         let mut builder = ObjectBuilder::default();

@@ -22,6 +22,7 @@ pub(crate) use generated::types::{
 
 use crate::hooks::{Client, Options};
 use crate::record::{Ends, Flags, Kind, Point, Record, Socket, Transport};
+use crate::stamps;
 
 /// 64-bit words of a record.
 pub(crate) const RECORD_WORDS: usize = size_of::<tr_record>() / 8;
@@ -136,6 +137,7 @@ pub(crate) fn config(options: &Options, sent_udp: bool, inside: bool) -> Vec<u8>
         set!(cgroup_level, cgroup.level);
     }
     set!(port, u32::from(filter.port.unwrap_or(0)));
+    set!(network, stamps::namespace("thread-self").unwrap_or(0));
     set!(transports, filter.transports.iter().fold(0, |mask, transport| mask | 1u32 << *transport as u32));
     set!(slots_mask, (options.slots - 1));
     set!(stamp_over, options.stamp.unwrap_or(0));

@@ -22,8 +22,8 @@ pub use filter::{Cgroup, Filter, sees_host_processes};
 /// Times of a stage ([`Summary::stages`]), in nanoseconds.
 pub use hdrhistogram::Histogram;
 pub use hooks::{Client, Leaves, Options, Refusal, Rung};
-pub use join::{By, Counts, Hop, HopCounts, Hops, Joiner, Message, Offset, offsets};
+pub use join::{By, Counts, Hop, HopCounts, Hops, Joiner, Message, Offset, Passes, offsets};
 pub use record::{Ends, Event, Flags, IdAt, Kind, Point, Record, Socket, Transport};
 pub use stamps::{StampAt, Stamps};
-pub use summary::{Part, Stage, Summary};
+pub use summary::{Part, Place, Stage, Summary};
 pub use tracer::{Seen, Tracer};

@@ -14,15 +14,20 @@ pub enum Point {
     /// The kernel has taken it from the process: before the sending call returns. Point C of Unix sockets. On a loopback device
     /// and for Unix sockets it has reached the receiver's socket by then.
     Sent,
+    /// Its packet has come in by a device: it is handed to the kernel, or to XDP. Point R.
+    Arrived,
+    /// Its packet leaves a host that passes it on, by XDP. Point Q.
+    Forwarded,
 }
 
 impl Point {
     /// In the order of `enum tr_point`.
-    pub const ALL: [Point; 3] = [Point::Received, Point::Queued, Point::Sent];
+    pub const ALL: [Point; 5] =
+        [Point::Received, Point::Queued, Point::Sent, Point::Arrived, Point::Forwarded];
 
     /// The name in outputs.
     pub fn name(self) -> &'static str {
-        ["received", "queued", "sent"][self as usize]
+        ["received", "queued", "sent", "arrived", "forwarded"][self as usize]
     }
 }
 
@@ -101,6 +106,12 @@ impl Flags {
     pub(crate) fn with(self, flag: u16) -> Flags {
         Flags(self.0 | flag)
     }
+
+    /// The same of a client, or not.
+    pub fn of_client(self, is_client: bool) -> Flags {
+        Flags(if is_client { self.0 | Flags::CLIENT } else { self.0 & !Flags::CLIENT })
+    }
+
     /// The id was read.
     pub fn has_id(self) -> bool {
         self.0 & 1 != 0
@@ -121,7 +132,7 @@ impl Flags {
     pub fn is_absent(self) -> bool {
         self.0 & Flags::ABSENT != 0
     }
-    /// Of a process that sends to those that are traced, or receives from them.
+    /// Of a process that sends to those that are traced, or receives from them; at devices: towards their port.
     pub fn is_client(self) -> bool {
         self.0 & Flags::CLIENT != 0
     }
@@ -187,8 +198,19 @@ pub enum Ends {
 pub enum Event {
     /// A message at a point.
     Record(Record),
+    /// A message at a device that it passes: [`Point::Arrived`], [`Point::Forwarded`].
+    Passed(Record),
     /// A socket that was not seen before, or whose number now is another's: before its first record.
     Socket(Socket),
+}
+
+impl From<Record> for Event {
+    fn from(record: Record) -> Event {
+        match record.point {
+            Point::Arrived | Point::Forwarded => Event::Passed(record),
+            _ => Event::Record(record),
+        }
+    }
 }
 
 /// Where a message has its id: `OFFSET:BYTES` (`offset:OFFSET` for eight bytes), or `RECEIVED/SENT:BYTES` where the process sends it at another place.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::mem::{offset_of, size_of};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
 use std::str::FromStr;
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut};
@@ -95,9 +95,9 @@ pub(crate) fn attach(
     Ok(())
 }
 
-/// The network namespace of a process; `None`: it is gone.
-pub(crate) fn namespace(process: &str) -> Option<PathBuf> {
-    fs::read_link(format!("/proc/{process}/ns/net")).ok()
+/// The number of a process's network namespace; `None`: it is gone.
+pub(crate) fn namespace(process: &str) -> Option<u32> {
+    fs::metadata(format!("/proc/{process}/ns/net")).ok().map(|namespace| namespace.ino() as u32)
 }
 
 #[cfg(test)]

@@ -11,23 +11,44 @@ use crate::record::{Point, Transport};
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// What a time is of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
-    /// A to B: from a client to what is traced.
-    In,
-    /// B to C: inside.
-    #[default]
-    Inside,
-    /// C to B: from one that is traced to another.
-    Between,
-    /// C to D: to a client.
-    Out,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Part {
+    /// Where it begins.
+    pub from: Place,
+    /// Where it ends.
+    pub to: Place,
+}
+
+/// A point as docs/trace.md names it, in the order of a message's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// A client has sent it.
+    A,
+    /// It has arrived at a device.
+    R,
+    /// It leaves a host that forwards it.
+    Q,
+    /// What is traced has received it.
+    B,
+    /// What is traced has sent it.
+    C,
+    /// A client has received it.
+    D,
 }
 
 impl Part {
-    /// The name in outputs.
-    pub fn name(self) -> &'static str {
-        ["A→B", "B→C", "C→B", "C→D"][self as usize]
+    /// From a client to what is traced.
+    pub const IN: Part = Part { from: Place::A, to: Place::B };
+    /// T2.
+    pub const INSIDE: Part = Part { from: Place::B, to: Place::C };
+    /// From one that is traced to another.
+    pub const BETWEEN: Part = Part { from: Place::C, to: Place::B };
+    /// To a client.
+    pub const OUT: Part = Part { from: Place::C, to: Place::D };
+
+    /// The name in outputs: `A→B`.
+    pub fn name(self) -> String {
+        format!("{:?}→{:?}", self.from, self.to)
     }
 }
 
@@ -50,7 +71,7 @@ impl Stage {
     /// That of a message.
     pub fn of(message: &Message) -> Stage {
         Stage {
-            part: Part::Inside,
+            part: Part::INSIDE,
             from: message.received.transport,
             to: message.sent.transport,
             is_reply: message.is_reply(),
@@ -118,7 +139,7 @@ impl Summary {
 
     /// Messages in all; on their ways from process to process they do not count.
     pub fn messages(&self) -> u64 {
-        self.0.iter().filter(|(stage, _)| stage.part == Part::Inside).map(|(_, times)| times.len()).sum()
+        self.0.iter().filter(|(stage, _)| stage.part == Part::INSIDE).map(|(_, times)| times.len()).sum()
     }
 }
 
@@ -129,7 +150,7 @@ mod tests {
     #[test]
     fn an_interval_is_what_was_added_in_it() {
         let stage =
-            |to| Stage { part: Part::Inside, from: Transport::Udp, to, is_reply: false, at_queue: true };
+            |to| Stage { part: Part::INSIDE, from: Transport::Udp, to, is_reply: false, at_queue: true };
         let mut all = Summary::default();
         all.add_many(stage(Transport::Udp), 1000, 5);
         all.add_many(stage(Transport::Tcp), 1000, 7);

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::histogram::Histograms;
 use crate::hooks::{Hooks, Options, Refusal, Rung};
 use crate::join::Counts;
-use crate::record::{Event, Flags, Record};
+use crate::record::{Event, Flags, Point, Record};
 use crate::ring::{Inside, Noted, Ring};
 use crate::sends::Sends;
 use crate::stamps::Stamps;
@@ -110,7 +110,7 @@ impl Tracer {
         let Tracer { ring, sends, decoding, reserved, .. } = self;
         ring.poll(all, |Noted { event, seen, lost }| {
             let record = match event {
-                Event::Record(record) => record,
+                Event::Record(record) | Event::Passed(record) => record,
                 Event::Socket(socket) => {
                     if let Some(decoding) = decoding {
                         decoding.forget(socket.number);
@@ -121,6 +121,9 @@ impl Tracer {
             let Some(mut record) = sends.take(record) else { return };
             if reserved.is_some() && record.id == *reserved {
                 record = Record { id: None, flags: record.flags.with(Flags::ABSENT), ..record };
+            }
+            if record.point == Point::Arrived {
+                return each(record.into());
             }
             match decoding {
                 Some(decoding) => {

@@ -42,9 +42,9 @@ fn follow(transport: &str, style: &str) {
     let mut summary = Summary::default();
     ways.iter().for_each(|hop| summary.add_hop(hop));
     let parts: Vec<_> = summary.stages().map(|(stage, times)| (stage.part, times.len() as usize)).collect();
-    assert_eq!(parts, [(Part::In, MESSAGES), (Part::Out, MESSAGES)], "{what}");
+    assert_eq!(parts, [(Part::IN, MESSAGES), (Part::OUT, MESSAGES)], "{what}");
     let of = |part| ways.iter().filter(move |hop| hop.part() == part);
-    for (((trip, message), to), from) in trips.iter().zip(&messages).zip(of(Part::In)).zip(of(Part::Out)) {
+    for (((trip, message), to), from) in trips.iter().zip(&messages).zip(of(Part::IN)).zip(of(Part::OUT)) {
         let what = format!("{what}: {trip:?} {message:?} {to:?} {from:?}");
         // The way's ends are the message's own.
         assert_eq!((to.received, from.sent), (message.received, message.sent), "{what}");

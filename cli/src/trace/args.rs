@@ -9,7 +9,7 @@ use trieline_trace::{
     Cgroup, Client, Decode, Filter, IdAt, Leaves, MessageId, Options, Rung, StampAt, Transport,
 };
 
-use super::{join::JoinArgs, outputs::OutputArgs, place};
+use super::{join::JoinArgs, node::NodeArgs, outputs::OutputArgs, place};
 
 /// Records of a ring, unless told: 2.5 MiB a CPU; where bytes are captured, fewer, as each is larger.
 const SLOTS: u32 = 1 << 16;
@@ -61,6 +61,7 @@ pub enum TraceCommand {
     /// Measure what the tracer costs here: a message of a traced process, and of any other
     Calibrate(Box<What>),
     Join(JoinArgs),
+    Node(NodeArgs),
 }
 
 /// What is traced, and how.
@@ -98,6 +99,9 @@ pub struct What {
     /// join by it: the time of CLOCK_MONOTONIC in nanoseconds, the lowest byte first
     #[arg(long, value_name = "OFFSET[:HEX]", conflicts_with_all = ["id", "decode", "done", "histogram"])]
     pub stamp: Option<StampAt>,
+    /// Also note when messages over UDP arrive at this network namespace's devices (R), by --port and --id or --stamp
+    #[arg(long, requires = "port", conflicts_with_all = ["decode", "histogram"])]
+    pub arrivals: bool,
     /// Cut what calls move into messages of this protocol and join by what is in them: mqtt, nats, redis, http, or
     /// `length:OFFSET:WIDTH[:le][:+N|:-N]` for messages with their length before them, which --id may tell apart
     #[arg(long, value_name = "PROTOCOL")]
@@ -191,6 +195,7 @@ impl What {
         Ok(Options {
             id,
             stamp: self.stamp.map(|at| at.reserved),
+            arrivals: self.arrivals,
             decode,
             capture,
             clients: self.client.clone(),

@@ -1,16 +1,29 @@
 //! What a trace makes of its events: messages in processes, and their ways between them.
 
-use trieline_trace::{Event, HopCounts, Hops, Joiner, Message, Options, Seen, Summary};
+use trieline_trace::{Event, HopCounts, Hops, Joiner, Message, Options, Passes, Point, Seen, Summary};
 
 use super::records::RecordWriter;
 
 /// Sends and receives of a stream that wait for their other end.
 const WAITING: usize = 4096;
 
+/// What was found outside of processes.
+#[derive(Clone, Copy)]
+pub struct Ways<'a> {
+    /// Times of each part.
+    pub times: &'a Summary,
+    /// What became of the records, where ways from process to process are followed.
+    pub hops: Option<HopCounts>,
+    /// Arrivals at devices that are on a way and that are not, where those are noted.
+    pub passes: Option<(u64, u64)>,
+}
+
 /// Joins what hooks have noted.
 pub struct Following {
     joiner: Joiner,
-    ways: Option<(Hops, Summary)>,
+    hops: Option<Hops>,
+    passes: Option<Passes>,
+    ways: Summary,
     records: Option<RecordWriter>,
 }
 
@@ -24,14 +37,35 @@ impl Following {
         if let Some(records) = &mut records {
             records.begin(options.by(), at_queue)?;
         }
-        let ways = (!options.clients.is_empty()).then(|| (Hops::new(WAITING), Summary::default()));
-        Ok(Following { joiner: Joiner::new(options.by(), at_queue), ways, records })
+        Ok(Following {
+            joiner: Joiner::new(options.by(), at_queue),
+            hops: (!options.clients.is_empty()).then(|| Hops::new(WAITING)),
+            passes: options.arrivals.then(|| Passes::new(WAITING)),
+            ways: Summary::default(),
+            records,
+        })
     }
 
     /// The next event; whole messages go to `each`. One that is joined by its id does as its send comes, whose bytes are at hand then.
     pub fn take(&mut self, event: &Event, each: impl FnMut(Message)) {
-        if let Some((hops, summary)) = &mut self.ways {
-            hops.take(0, event, |hop| summary.add_hop(&hop));
+        let Following { hops, passes, ways, .. } = self;
+        if let (Some(passes), Event::Passed(record)) = (&mut *passes, event) {
+            passes.take(0, *record);
+        }
+        let mut is_joined = false;
+        if let Some(hops) = hops {
+            hops.take(0, event, |hop| {
+                is_joined = true;
+                ways.add_hop(&hop);
+                let parts =
+                    passes.as_mut().map(|passes| passes.split(&hop, |_, record| Some(record.time_ns)));
+                parts.iter().flatten().for_each(|part| ways.add_hop(part));
+            });
+        }
+        if let (false, Some(passes), Event::Record(record)) = (is_joined, passes, event)
+            && record.point == Point::Received
+        {
+            passes.received(0, *record).iter().for_each(|part| ways.add_hop(part));
         }
         if let Some(records) = &mut self.records {
             records.take(event);
@@ -49,8 +83,11 @@ impl Following {
     /// There are no more.
     pub fn finish(&mut self, seen: Seen, each: impl FnMut(Message)) -> anyhow::Result<()> {
         self.joiner.finish(each);
-        if let Some((hops, _)) = &mut self.ways {
+        if let Some(hops) = &mut self.hops {
             hops.finish();
+        }
+        if let Some(passes) = &mut self.passes {
+            passes.finish();
         }
         self.records.take().map_or(Ok(()), |records| records.finish(seen))
     }
@@ -60,8 +97,13 @@ impl Following {
         self.joiner.counts()
     }
 
-    /// Times from process to process.
-    pub fn ways(&self) -> Option<(&Summary, HopCounts)> {
-        self.ways.as_ref().map(|(hops, summary)| (summary, hops.counts()))
+    /// Times outside of processes.
+    pub fn ways(&self) -> Option<Ways<'_>> {
+        let (hops, passes) = (self.hops.as_ref(), self.passes.as_ref());
+        (hops.is_some() || passes.is_some()).then(|| Ways {
+            times: &self.ways,
+            hops: hops.map(Hops::counts),
+            passes: passes.map(Passes::counts),
+        })
     }
 }

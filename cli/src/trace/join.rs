@@ -1,12 +1,13 @@
 //! `trieline trace join`: what hooks noted on several hosts, put together; their clocks are compared by the messages themselves.
 
+use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
 use serde_json::{Value, json};
-use trieline_trace::{Counts, Event, Hop, HopCounts, Hops, Joiner, Offset, Summary, offsets};
+use trieline_trace::{Counts, Event, Hop, HopCounts, Hops, Joiner, Offset, Passes, Record, Summary, offsets};
 
 use super::records::RecordFile;
 use super::report;
@@ -28,6 +29,8 @@ struct Joined {
     summary: Summary,
     counts: Counts,
     ways: HopCounts,
+    /// Devices that are on a way, and that are not.
+    passes: (u64, u64),
     /// Ways between hosts whose clocks could not be compared.
     untimed: u64,
 }
@@ -48,15 +51,17 @@ pub fn run(args: &JoinArgs, output: &Output) -> anyhow::Result<ExitCode> {
 }
 
 fn join(files: Vec<RecordFile>) -> anyhow::Result<Joined> {
-    let mut hops = Hops::new(usize::MAX);
+    let (mut hops, mut passes) = (Hops::new(usize::MAX), Passes::new(usize::MAX));
     let mut summary = Summary::default();
     let (mut ways, mut counts) = (Vec::new(), Counts::default());
     for (host, file) in files.iter().enumerate() {
         let mut joiner = Joiner::new(file.trace.by(), file.trace.at_queue);
         for event in &file.events {
             hops.take(host as u8, event, |hop| ways.push(hop));
-            if let Event::Record(record) = event {
-                joiner.take(*record, |message| summary.add(&message));
+            match event {
+                Event::Record(record) => joiner.take(*record, |message| summary.add(&message)),
+                Event::Passed(record) => passes.take(host as u8, *record),
+                Event::Socket(_) => {}
             }
         }
         joiner.finish(|message| summary.add(&message));
@@ -64,7 +69,8 @@ fn join(files: Vec<RecordFile>) -> anyhow::Result<Joined> {
     }
     hops.finish();
     let hosts: Vec<_> = files.iter().map(|file| (&file.trace.machine, &file.trace.boot)).collect();
-    let clocks = offsets(&hosts, &ways);
+    let compared: Vec<Hop> = ways.iter().flat_map(|hop| iter::once(*hop).chain(passes.around(hop))).collect();
+    let clocks = offsets(&hosts, &compared);
     for (file, clock) in files.iter().zip(&clocks) {
         if clock.is_some_and(|clock| clock.bound_ns < 0) {
             bail!(
@@ -77,24 +83,29 @@ fn join(files: Vec<RecordFile>) -> anyhow::Result<Joined> {
     let mut untimed = 0;
     for way in ways {
         match corrected(way, &clocks) {
-            Some(way) => summary.add_hop(&way),
+            Some(way) => {
+                summary.add_hop(&way);
+                let parts = passes.split(&way, |host, record| by_first(host, record, &clocks));
+                parts.iter().for_each(|part| summary.add_hop(part));
+            }
             None => untimed += 1,
         }
     }
-    Ok(Joined { files, clocks, summary, counts, ways: hops.counts(), untimed })
+    passes.finish();
+    Ok(Joined { files, clocks, summary, counts, ways: hops.counts(), passes: passes.counts(), untimed })
 }
 
 /// A way with both its times by the first host's clock.
 fn corrected(way: Hop, clocks: &[Option<Offset>]) -> Option<Hop> {
-    let [from, to] = [way.hosts.0, way.hosts.1].map(|host| clocks[usize::from(host)]);
-    let by_first = |time_ns: u64, clock: Offset| time_ns.saturating_add_signed(-clock.ns);
-    if way.hosts.0 == way.hosts.1 {
-        return Some(way);
+    let of = |host, record: Record| Some(Record { time_ns: by_first(host, &record, clocks)?, ..record });
+    match (of(way.hosts.0, way.sent), of(way.hosts.1, way.received)) {
+        (Some(sent), Some(received)) => Some(Hop { sent, received, ..way }),
+        _ => (way.hosts.0 == way.hosts.1).then_some(way),
     }
-    let (mut sent, mut received) = (way.sent, way.received);
-    sent.time_ns = by_first(sent.time_ns, from?);
-    received.time_ns = by_first(received.time_ns, to?);
-    Some(Hop { sent, received, ..way })
+}
+
+fn by_first(host: u8, record: &Record, clocks: &[Option<Offset>]) -> Option<u64> {
+    clocks[usize::from(host)].map(|clock| record.time_ns.saturating_add_signed(-clock.ns))
 }
 
 impl Joined {
@@ -135,6 +146,10 @@ impl Joined {
              over UDP without an id, {} between hosts whose clocks could not be compared\n",
             self.untimed
         );
+        let (matched, unmatched) = self.passes;
+        if matched + unmatched > 0 {
+            text += &format!("at devices: {matched} points on these ways, {unmatched} on others\n");
+        }
         text
     }
 
@@ -165,6 +180,7 @@ impl Joined {
             "unasked": self.counts.unasked,
             "copies": self.counts.copies,
             "ways": report::ways_json(self.ways),
+            "devices": report::passes_json(self.passes),
             "untimed": self.untimed,
         })
     }

@@ -142,7 +142,7 @@ impl RecordWriter {
             Event::Socket(socket) => {
                 self.new.insert(socket.number, *socket);
             }
-            Event::Record(record) => {
+            Event::Record(record) | Event::Passed(record) => {
                 let socket = self.new.remove(&record.socket);
                 self.order.push(Reverse((record.time_ns, self.next)));
                 self.waiting.insert(self.next, Waiting { socket, record: *record });
@@ -256,7 +256,7 @@ impl RecordFile {
                 Line::Record(line) => {
                     last_ns = line.t;
                     let record = record(&line).with_context(|| format!("{name}:{number}"))?;
-                    file.events.push(Event::Record(record));
+                    file.events.push(record.into());
                 }
                 Line::Socket { socket, transport, local, remote, peer } => {
                     let transport = named(&Transport::ALL, Transport::name, &transport)

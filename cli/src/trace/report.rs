@@ -10,6 +10,7 @@ use trieline_trace::{
 };
 
 use super::calibrate::{self, CostJson, LiveJson};
+use super::following::Ways;
 use crate::{lab::aligned, output::Output};
 
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
@@ -28,8 +29,8 @@ pub struct Report<'a> {
     pub live: Option<LiveCost>,
     /// Times inside processes.
     pub summary: &'a Summary,
-    /// Times from process to process, and what became of the records there.
-    pub ways: Option<(&'a Summary, HopCounts)>,
+    /// What was found outside of processes.
+    pub ways: Option<Ways<'a>>,
     /// What became of the records.
     pub counts: Counts,
     /// What the decoder could not read.
@@ -88,12 +89,17 @@ impl Report<'_> {
                     "{later} sends over TCP were queued later than their call: C is the end of the call"
                 );
             }
-            if let Some((_, HopCounts { matched, unmatched, unknown, ambiguous, without_id })) = self.ways {
+            let hops = self.ways.and_then(|ways| ways.hops);
+            if let Some(HopCounts { matched, unmatched, unknown, ambiguous, without_id }) = hops {
                 let _ = writeln!(
                     text,
                     "from process to process: {matched} matched, {unmatched} unmatched, {ambiguous} ambiguous, {unknown} of sockets not known, \
                      {without_id} over UDP without an id"
                 );
+            }
+            if let Some((matched, unmatched)) = self.ways.and_then(|ways| ways.passes) {
+                let _ =
+                    writeln!(text, "at devices: {matched} arrivals of these messages, {unmatched} of others");
             }
             if self.by == By::Id {
                 let _ = writeln!(
@@ -131,7 +137,7 @@ impl Report<'_> {
 
     /// All times, in the order of a message's way.
     fn stages(&self) -> Vec<(&Stage, &Histogram<u64>)> {
-        let ways = self.ways.iter().flat_map(|(ways, _)| ways.stages());
+        let ways = self.ways.iter().flat_map(|ways| ways.times.stages());
         let mut stages: Vec<_> = ways.chain(self.summary.stages()).collect();
         stages.sort_by_key(|(stage, _)| **stage);
         stages
@@ -171,7 +177,8 @@ impl Report<'_> {
             "unseen": self.decoded.unseen,
             "unreadable": counts.unreadable,
             "stamps": self.stamps.map(stamps_json),
-            "ways": self.ways.map(|(_, counts)| ways_json(counts)),
+            "ways": self.ways.and_then(|ways| ways.hops).map(ways_json),
+            "arrivals": self.ways.and_then(|ways| ways.passes).map(passes_json),
             "lost": self.seen.lost,
             "missed": self.seen.missed,
             "late": self.seen.late,
@@ -195,7 +202,7 @@ pub fn micros(ns: u64) -> String {
 
 /// A stage in few words: `tcp to udp, queued`.
 pub fn stage_name(stage: &Stage) -> String {
-    let part = if stage.part == Part::Inside { String::new() } else { format!("{} ", stage.part.name()) };
+    let part = if stage.part == Part::INSIDE { String::new() } else { format!("{} ", stage.part.name()) };
     let reply = if stage.is_reply { " (same socket)" } else { "" };
     format!("{part}{} to {}{reply}, {}", stage.from, stage.to, c_point(stage))
 }
@@ -229,7 +236,7 @@ pub fn table(stages: &[(&Stage, &Histogram<u64>)]) -> String {
     rows[0].push("max".into());
     for (stage, times) in stages {
         let to = if stage.is_reply { format!("{} (same socket)", stage.to) } else { stage.to.to_string() };
-        let part = stage.part.name().to_owned();
+        let part = stage.part.name();
         let mut row = vec![part, stage.from.to_string(), to, c_point(stage).into(), times.len().to_string()];
         row.extend(QUANTILES.map(|(_, quantile)| micros(times.value_at_quantile(quantile))));
         row.push(micros(times.max()));
@@ -241,6 +248,11 @@ pub fn table(stages: &[(&Stage, &Histogram<u64>)]) -> String {
 fn stamps_json(stamps: Stamps) -> Value {
     let Stamps { written, taken, short, several, failed } = stamps;
     json!({ "written": written, "taken": taken, "short": short, "several": several, "failed": failed })
+}
+
+/// Arrivals at devices in JSON, those on a way that was found and those that are not.
+pub fn passes_json((matched, unmatched): (u64, u64)) -> Value {
+    json!({ "matched": matched, "unmatched": unmatched })
 }
 
 /// What became of the ways between processes, in JSON.

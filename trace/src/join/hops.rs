@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use crate::record::{Ends, Event, Point, Record, Socket, Transport};
-use crate::summary::Part;
+use crate::summary::{Part, Place};
 
 /// A message on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +29,20 @@ impl Hop {
 
     /// Which way it is.
     pub fn part(&self) -> Part {
-        match (self.sent.flags.is_client(), self.received.flags.is_client()) {
-            (true, _) => Part::In,
-            (false, true) => Part::Out,
-            (false, false) => Part::Between,
-        }
+        let from = match self.sent.point {
+            Point::Arrived => Place::R,
+            Point::Forwarded => Place::Q,
+            _ if self.sent.flags.is_client() => Place::A,
+            _ => Place::C,
+        };
+        let to = match self.received.point {
+            Point::Arrived => Place::R,
+            Point::Forwarded => Place::Q,
+            // What a client has sent it does not receive itself.
+            _ if self.received.flags.is_client() && from != Place::A => Place::D,
+            _ => Place::B,
+        };
+        Part { from, to }
     }
 }
 
@@ -60,7 +69,8 @@ enum Stream {
     Unix(u64, u64),
 }
 
-type Place = (u8, u64);
+/// A socket of a host.
+type End = (u8, u64);
 
 /// Messages of a stream of which one end was seen.
 #[derive(Debug, Default)]
@@ -68,13 +78,13 @@ struct Ways {
     sends: VecDeque<(u8, Record)>,
     receives: VecDeque<(u8, Record)>,
     /// Sockets at both ends: others of the same addresses begin anew.
-    ends: [Option<Place>; 2],
+    ends: [Option<End>; 2],
 }
 
 /// Joins what was sent and what was received.
 #[derive(Debug)]
 pub struct Hops {
-    sockets: HashMap<Place, Socket>,
+    sockets: HashMap<End, Socket>,
     streams: HashMap<Stream, Ways>,
     /// Of UDP, by id and whether to the traced: sends and receives.
     ids: HashMap<(u64, bool), Ways>,
@@ -106,6 +116,7 @@ impl Hops {
                     }
                 }
             }
+            Event::Passed(_) => {}
             Event::Record(record) if record.transport == Transport::Udp => self.by_id(host, *record, each),
             Event::Record(record) => self.by_position(host, *record, each),
         }

@@ -6,6 +6,7 @@ mod by_id;
 mod by_thread;
 mod clocks;
 mod hops;
+mod passes;
 
 use std::ops::AddAssign;
 
@@ -14,6 +15,7 @@ use by_id::Ids;
 use by_thread::Threads;
 pub use clocks::{Offset, offsets};
 pub use hops::{Hop, HopCounts, Hops};
+pub use passes::Passes;
 
 /// What makes two records the same message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -51,6 +51,7 @@ impl Attached {
                     _ if record.thread != thread => {}
                     Point::Received => noted.received += 1,
                     Point::Queued | Point::Sent => noted.sent += 1,
+                    Point::Arrived | Point::Forwarded => {}
                 });
                 Ok(*noted)
             }
