@@ -123,7 +123,7 @@ impl Tracer {
                 record = Record { id: None, flags: record.flags.with(Flags::ABSENT), ..record };
             }
             if record.point == Point::Arrived {
-                return each(record.into());
+                return each(record.into(), seen);
             }
             match decoding {
                 Some(decoding) => {
