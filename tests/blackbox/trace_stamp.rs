@@ -2,7 +2,6 @@
 //! hold, and whatever was not stamped is counted.
 
 use std::fs;
-use std::io::Read;
 use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use trieline_tests::command::{binary_path, run};
 use trieline_tests::namespace::Namespace;
-use trieline_tests::root;
+use trieline_tests::{eventually, root};
 
 const MESSAGES: usize = 50;
 
@@ -34,17 +33,19 @@ fn connected(left: &Namespace, right: &Namespace, from: &str, to: &str) -> (UdpS
     (from, to)
 }
 
-/// A trace that has begun, by the first of its views.
+/// A trace that has begun: its file says so.
 fn trace(namespace: &Namespace, arguments: &str, records: &str) -> Child {
-    let mut trace = Command::new(binary_path("trieline"))
+    let _ = fs::remove_file(records);
+    let trace = Command::new(binary_path("trieline"))
         .args(["-j", "-n", namespace.name(), "trace", "--no-cost", "--strict", "--transport", "udp"])
-        .args(["--live", "--interval", "0.1", "--records", records])
+        .args(["--records", records])
         .args(arguments.split(' '))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    trace.stderr.as_mut().unwrap().read_exact(&mut [0; 1]).unwrap();
+    let begun = || fs::metadata(records).is_ok_and(|file| file.len() > 0);
+    assert!(eventually(20.0, begun), "{arguments}: the trace does not begin");
     trace
 }
 
