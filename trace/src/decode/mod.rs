@@ -13,6 +13,7 @@ mod replies;
 mod tests;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::str::FromStr;
 
 use crate::record::{Flags, Kind, Point, Record};
@@ -130,16 +131,19 @@ impl Decoding {
             self.lost = lost;
             self.sockets.values_mut().flat_map(|socket| &mut socket.ways).for_each(Framer::lose);
         }
-        let Some(protocol) = self.decode.protocol(record.socket) else { return };
-        let new = Conversation { protocol, ways: <[Framer; 2]>::default() };
         if record.transport.is_stream() {
-            let conversation = self.sockets.entry(record.socket).or_insert(new);
+            let conversation = match self.sockets.entry(record.socket) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => {
+                    let Some(new) = Conversation::new(&self.decode, record.socket) else { return };
+                    place.insert(new)
+                }
+            };
             conversation.feed(&record, seen, &mut self.decoded, each);
         } else if record.flags.is_several() {
             each(Record { flags: record.flags.with(Flags::NO_BUFFER), ..record }, &[]);
-        } else {
+        } else if let Some(mut alone) = Conversation::new(&self.decode, record.socket) {
             // A datagram begins with a message and ends with one.
-            let mut alone = new;
             alone.feed(&record, seen, &mut self.decoded, each);
             self.decoded.malformed += u64::from(alone.ways.iter().any(Framer::is_inside));
         }
@@ -147,6 +151,11 @@ impl Decoding {
 }
 
 impl Conversation {
+    /// `None`: what is looked for needs no messages to be cut.
+    fn new(decode: &Decode, socket: u64) -> Option<Conversation> {
+        Some(Conversation { protocol: decode.protocol(socket)?, ways: Default::default() })
+    }
+
     fn feed(
         &mut self,
         record: &Record,
