@@ -27,9 +27,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use trieline_trace::{Cost, Effort, Live, LiveCost, Options, Tracer};
+use trieline_trace::{Cost, Effort, Filter, Live, LiveCost, Options, Tracer};
 
-use crate::{output::Output, progress::interrupt_flag};
+use crate::{output::Output, progress::interrupt_flag, route::usage};
 pub use args::TraceArgs;
 use args::TraceCommand;
 use following::Following;
@@ -60,11 +60,15 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         options.filter.descendants = true;
     }
     options.stages |= args.records.is_some();
+    if options.filter == Filter::default() && options.clients.is_empty() {
+        let why = "nothing to trace: expected -p, --comm, --cgroup, --container, --unit, --port, --client or a command behind --";
+        return Err(usage(why.into()).into());
+    }
     options.check_filter()?;
     let cost =
         if args.no_cost { Err("not measured (--no-cost)".to_owned()) } else { measure_cost(&options)? };
     let about = About { cost: &cost, id: options.id, json: output.json, has_command: !args.child.is_empty() };
-    let mut outputs = Outputs::open(&args.outputs, &about)?;
+    let mut outputs = Outputs::open(&args.outputs, args.records.as_deref(), &about)?;
     let records = args.records.as_deref().map(RecordWriter::create).transpose()?;
     let interrupt = interrupt_flag()?;
     let mut tracer = Tracer::start(&options)?;
@@ -73,6 +77,9 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let mut following = Following::new(&options, tracer.at_queue(), records)?;
     let mut live = args.live_cost.then(|| Live::new(&args.what.pid));
     let mut presence = Presence::new(&args.what, options.filter.cgroup)?;
+    if !outputs.are_shown() {
+        eprintln!("trieline: tracing by hooks at {}", tracer.rung().name());
+    }
     let started = Instant::now();
     let enough = args.count.unwrap_or(u64::MAX);
     while outputs.messages() < enough && !outputs.has_failed() && !interrupt.load(Ordering::Relaxed) {

@@ -97,6 +97,11 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         trieline_node::instance::enter_namespace(netns)?;
     }
     let family = if cli.ipv4 { Some(4) } else { cli.ipv6.then_some(6) };
+    if family.is_some() && matches!(cli.object, Object::Trace(_)) {
+        return Err(
+            route::usage("-4 and -6 do not select what is traced: --port and --transport do".into()).into()
+        );
+    }
     match &cli.object {
         Object::Node(command) => node::run(command, &output),
         Object::Route(command) => route::run(command, family, &output),

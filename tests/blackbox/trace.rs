@@ -175,7 +175,11 @@ fn a_command_without_messages_says_so() {
 #[test]
 fn what_cannot_be_traced_is_said() {
     let trieline = |arguments: &str| run(&format!("{} trace {arguments}", binary_path("trieline")));
-    trieline("").fails(1, &["nothing to trace", "a process, a name, a cgroup or a port"]);
+    trieline("").fails(2, &["nothing to trace", "--comm"]);
+    trieline("-p 1 --csv a --jsonl a").fails(2, &["a: expected another file for each output"]);
+    trieline("-p 1 --csv -").fails(2, &["expected a file's name"]);
+    trieline("-p 1 --rotate-size 1M").fails(2, &["--csv"]);
+    trieline("-p 1 --count 0").fails(2, &["--count"]);
     trieline("-p 4194305").fails(1, &["no process 4194305"]);
     trieline("--comm a-name-of-sixteen").fails(1, &["1 to 15 bytes"]);
     trieline("--cgroup no/such/group").fails(1, &["/sys/fs/cgroup", "no/such/group"]);

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::bail;
 use clap::{Args, Subcommand};
 use trieline_trace::{
     Cgroup, Client, Decode, Filter, IdAt, Leaves, MessageId, Options, Rung, StampAt, Transport,
 };
 
 use super::{join::JoinArgs, node::NodeArgs, outputs::OutputArgs, place};
+use crate::route::usage;
 
 /// Records of a ring, unless told: 2.5 MiB a CPU; where bytes are captured, fewer, as each is larger.
 const SLOTS: u32 = 1 << 16;
@@ -23,6 +23,7 @@ const SLOTS_CAPTURING: u32 = 1 << 14;
     after_help = "\
 B is the receive, as the kernel has copied the message; C is the device's queue (UDP, TCP) or the end of the send (Unix sockets, --done).
 T2 is the time from B to C: in the process. What cannot be told is counted, not guessed: see docs/trace.md.
+-n runs it, and a command, in a network namespace; sockets of all namespaces are seen.
 It needs root. Exit codes: 0 done; 1 failed, or records were lost under --strict; 2 the command line is wrong."
 )]
 pub struct TraceArgs {
@@ -33,8 +34,8 @@ pub struct TraceArgs {
     /// End after so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<Duration>,
-    /// End after so many messages
-    #[arg(long, value_name = "N", conflicts_with = "histogram")]
+    /// End once so many messages were found; those found together with the last one are kept
+    #[arg(long, value_name = "N", conflicts_with = "histogram", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// Write what the hooks note, with who sockets are, for `trieline trace join`
     #[arg(long, value_name = "FILE", conflicts_with = "histogram")]
@@ -86,7 +87,7 @@ pub struct What {
     #[arg(long, value_name = "NAME", conflicts_with = "cgroup")]
     pub unit: Option<String>,
     /// Only sockets with this local or remote port
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
     /// Only these transports, several with commas between: udp, tcp, unix-stream, unix-datagram
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = transport)]
@@ -179,7 +180,8 @@ impl What {
             (Some(Decode::Length(length, _)), id) => (None, Some(Decode::Length(*length, id.clone()))),
             (Some(decode), None) => (None, Some(decode.clone())),
             (Some(_), Some(_)) => {
-                bail!("--id goes with --decode length:… only: other protocols tell ids themselves")
+                let why = "--id goes with --decode length:… only: other protocols tell ids themselves";
+                return Err(usage(why.into()).into());
             }
             (None, Some(MessageId::At(at))) => (Some(*at), None),
             (None, Some(MessageId::Pattern(pattern))) => (None, Some(Decode::Pattern(pattern.clone()))),
@@ -188,7 +190,8 @@ impl What {
             }
         };
         if decode.is_none() && self.capture.is_some() {
-            bail!("--capture: nothing looks at the bytes; it goes with --decode or --id regex:PATTERN");
+            let why = "--capture: nothing looks at the bytes; it goes with --decode or --id regex:PATTERN";
+            return Err(usage(why.into()).into());
         }
         let capture = |decode: &Decode| self.capture.unwrap_or(decode.capture()).next_multiple_of(8);
         let capture = decode.as_ref().map_or(0, capture);

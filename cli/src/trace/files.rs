@@ -15,13 +15,13 @@ use super::outputs::Sink;
 #[derive(Args, Debug, Clone, Copy, Default)]
 pub struct Rotation {
     /// Begin a new file when one has so many bytes (1000, 100K, 10M, 1G); finished ones are FILE with a number before its ending
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "messages")]
     rotate_size: Option<u64>,
     /// Begin a new file after so many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = super::args::seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = super::args::seconds, requires = "messages")]
     rotate_time: Option<Duration>,
     /// Keep so many finished files, and remove the oldest of this trace's [default: all]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", requires = "messages")]
     rotate_keep: Option<usize>,
 }
 

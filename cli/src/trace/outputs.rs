@@ -1,7 +1,8 @@
 //! Where messages go as they are found: the percentiles of the report, and whatever else was asked for.
 
+use std::collections::HashSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -17,10 +18,11 @@ use super::pcapng::PcapNg;
 use super::perfetto::Perfetto;
 use super::rows::{Csv, JsonLines};
 use super::{picture, report};
+use crate::route::usage;
 
 /// What a trace writes beside its report.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Outputs")]
+#[command(next_help_heading = "Outputs", group = clap::ArgGroup::new("messages").multiple(true))]
 pub struct OutputArgs {
     /// Show rate, percentiles and losses while the trace runs
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, num_args = 0..=1, default_missing_value = "always",
@@ -39,25 +41,25 @@ pub struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Write messages as a trace that Perfetto and chrome://tracing open
-    #[arg(long, value_name = "FILE", conflicts_with = "histogram")]
+    #[arg(long, value_name = "FILE", conflicts_with = "histogram", group = "messages")]
     perfetto: Option<PathBuf>,
     /// Messages that such a file takes; what comes after them is counted
-    #[arg(long, value_name = "N", default_value_t = 250_000)]
+    #[arg(long, value_name = "N", default_value_t = 250_000, requires = "perfetto")]
     perfetto_limit: u64,
     /// Write each message as it leaves, with its times as a comment, into a pcap-ng file
-    #[arg(long, value_name = "FILE", conflicts_with = "histogram")]
+    #[arg(long, value_name = "FILE", conflicts_with = "histogram", group = "messages")]
     pcapng: Option<PathBuf>,
     /// Send messages as spans to an OpenTelemetry collector, by OTLP over HTTP: http://HOST:4318
     #[arg(long, value_name = "URL", conflicts_with = "histogram", value_parser = otlp::url)]
     otlp: Option<String>,
     /// Of so many messages only one
-    #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = otlp::sample)]
+    #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = otlp::sample, requires = "otlp")]
     otlp_sample: u64,
     /// Write each message as a line of comma-separated values
-    #[arg(long, value_name = "FILE", conflicts_with = "histogram")]
+    #[arg(long, value_name = "FILE", conflicts_with = "histogram", group = "messages")]
     csv: Option<PathBuf>,
     /// Write each message as a line of JSON
-    #[arg(long, value_name = "FILE", conflicts_with = "histogram")]
+    #[arg(long, value_name = "FILE", conflicts_with = "histogram", group = "messages")]
     jsonl: Option<PathBuf>,
     #[command(flatten)]
     rotation: Rotation,
@@ -105,9 +107,32 @@ pub struct Outputs {
     failed: Option<anyhow::Error>,
 }
 
+impl OutputArgs {
+    /// Refuses two outputs in one file, and `-`, which is no file.
+    fn check(&self, records: Option<&Path>) -> anyhow::Result<()> {
+        let named =
+            [&self.csv, &self.jsonl, &self.perfetto, &self.pcapng, &self.hdr, &self.percentiles, &self.svg];
+        let mut seen = HashSet::new();
+        for path in named.into_iter().flatten().map(PathBuf::as_path).chain(records) {
+            if path == Path::new("-") {
+                return Err(
+                    usage("`-`: expected a file's name; the report is on standard output".into()).into()
+                );
+            }
+            if !seen.insert(path) {
+                return Err(
+                    usage(format!("{}: expected another file for each output", path.display())).into()
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Outputs {
-    /// Opens what was asked for, before anything is traced.
-    pub fn open(args: &OutputArgs, about: &About) -> anyhow::Result<Outputs> {
+    /// Opens what was asked for, before anything is traced. `records` is a file that somebody else writes.
+    pub fn open(args: &OutputArgs, records: Option<&Path>, about: &About) -> anyhow::Result<Outputs> {
+        args.check(records)?;
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
         let delta = about.cost.as_ref().ok().map(|cost| cost.traced);
         if let Some(path) = &args.csv {
@@ -166,6 +191,11 @@ impl Outputs {
     /// Messages so far.
     pub fn messages(&self) -> u64 {
         self.messages
+    }
+
+    /// Whether a view of the trace is on standard error.
+    pub fn are_shown(&self) -> bool {
+        self.intervals.are_shown()
     }
 
     /// That nobody is there to be traced, and why, or that somebody is: the live view says it, or else a line on standard error.

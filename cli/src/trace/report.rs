@@ -107,6 +107,18 @@ impl Report<'_> {
                     "{} too short for the id, {} without one, {} not readable",
                     counts.short, counts.absent, counts.unreadable
                 );
+            } else if counts.ambiguous * 20 > counts.received {
+                let _ = writeln!(
+                    text,
+                    "{} % of what was received came in batches and is not in these times, which are too short for it: --decode or --id tell \
+                     such messages apart",
+                    counts.ambiguous * 100 / counts.received.max(1)
+                );
+            }
+            if counts.streamed > 0 {
+                let streamed = counts.streamed;
+                let _ =
+                    writeln!(text, "{streamed} began to leave before all of them had come: they have no T2");
             }
         }
         if let Some(Stamps { written, taken, short, several, failed }) = self.stamps {
@@ -170,6 +182,7 @@ impl Report<'_> {
             "copies": counts.copies,
             "more_reads": counts.pieces,
             "queued_later": counts.queued_later,
+            "streamed": counts.streamed,
             "short": counts.short,
             "absent": counts.absent,
             "control": counts.control,

@@ -139,6 +139,7 @@ fn a_name_that_nobody_has_is_waited_for() {
         .unwrap();
     let mut said = lines(&mut trace);
     let waits = format!("trieline: no process is called {name}: waiting (Ctrl-C ends the trace)");
+    assert!(said.next().unwrap().starts_with("trieline: tracing by hooks at "));
     assert_eq!(said.next().unwrap(), waits);
     let mut process = Command::new(program).arg("1000").spawn().unwrap();
     assert_eq!(said.next().unwrap(), "trieline: somebody is there to be traced");

@@ -25,7 +25,7 @@ struct Waiting {
 }
 
 impl Ids {
-    pub(super) fn take(&mut self, record: Record, counts: &mut Counts, mut each: impl FnMut(Message)) {
+    pub(super) fn take(&mut self, record: Record, counts: &mut Counts, each: impl FnMut(Message)) {
         let Some(id) = record.id else {
             *match record.flags {
                 flags if flags.is_short() => &mut counts.short,
@@ -45,8 +45,7 @@ impl Ids {
             }
             Some(waiting) => {
                 waiting.sends = 1;
-                counts.matched += 1;
-                each(Message { received: waiting.received, sent: record, reads: 1 });
+                found(waiting.received, record, counts, each);
             }
             // Not passed on from elsewhere: this process has answered the request itself.
             None if record.kind == Kind::Response => self.answer(id ^ ANSWER, record, counts, each),
@@ -54,14 +53,13 @@ impl Ids {
         }
     }
 
-    fn answer(&mut self, id: u64, sent: Record, counts: &mut Counts, mut each: impl FnMut(Message)) {
+    fn answer(&mut self, id: u64, sent: Record, counts: &mut Counts, each: impl FnMut(Message)) {
         match self.waiting.get_mut(&id) {
             Some(waiting)
                 if waiting.sends == 0 && !waiting.is_twice && waiting.received.socket == sent.socket =>
             {
                 waiting.sends = 1;
-                counts.matched += 1;
-                each(Message { received: waiting.received, sent, reads: 1 });
+                found(waiting.received, sent, counts, each);
             }
             _ => counts.unasked += 1,
         }
@@ -95,6 +93,16 @@ impl Ids {
         self.waiting.clear();
         self.order.clear();
     }
+}
+
+/// A receive and the send that it led to; a send that began before the receive's end has no time in the process.
+fn found(received: Record, sent: Record, counts: &mut Counts, mut each: impl FnMut(Message)) {
+    if sent.time_ns < received.time_ns {
+        counts.streamed += 1;
+        return;
+    }
+    counts.matched += 1;
+    each(Message { received, sent, reads: 1 });
 }
 
 #[cfg(test)]
@@ -170,6 +178,17 @@ mod tests {
         );
         assert!(messages.is_empty());
         assert_eq!((counts.short, counts.unreadable, counts.ambiguous, counts.unanswered), (1, 1, 2, 0));
+    }
+
+    #[test]
+    fn what_leaves_before_all_of_it_came_has_no_time() {
+        let (messages, counts) = join(
+            By::Id,
+            true,
+            &[at(Point::Received, 1, 7, 20), at(Point::Queued, 1, 7, 15), at(Point::Queued, 1, 7, 21)],
+        );
+        assert!(messages.is_empty());
+        assert_eq!((counts.streamed, counts.copies, counts.matched, counts.unanswered), (1, 1, 0, 0));
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub struct Counts {
     pub unasked: u64,
     /// Sends over TCP that the kernel queued only later, outside the call: C is the end of the call instead.
     pub queued_later: u64,
+    /// With ids: messages of which the send began before all was received, as of what is passed on while it comes: they have no T2.
+    pub streamed: u64,
     /// With ids: messages too short for theirs.
     pub short: u64,
     /// With ids by a pattern or a decoder: messages that have none.
@@ -91,6 +93,7 @@ impl AddAssign for Counts {
         self.unanswered += more.unanswered;
         self.unasked += more.unasked;
         self.queued_later += more.queued_later;
+        self.streamed += more.streamed;
         self.short += more.short;
         self.absent += more.absent;
         self.control += more.control;
