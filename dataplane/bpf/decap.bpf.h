@@ -86,7 +86,7 @@ TL_INLINE __u64 tl_inner_word(struct xdp_md *ctx, __u32 offset, __u64 word)
 TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __u32 outer)
 {
 	const struct tl_port *port = f->port;
-	__u32 kind = tl_action_kind(word), verdict, view;
+	__u32 kind = tl_action_kind(word), verdict, view = port->table4;
 	struct tl_adjacency *adj;
 	struct iphdr *ip;
 
@@ -100,12 +100,11 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 	if (ip->version_ihl != 0x45 || ip->ttl <= 1 || TL_BE16(ip->tot_len) < sizeof(*ip) ||
 	    TL_BE16(ip->tot_len) > f->l3_len || tl_ipv4_special(&ip->saddr) || tl_ipv4_special(&ip->daddr))
 		return TL_PASS_SEG6_INNER;
-	/* The source of what End.DT4 forwards is the VRF's: user space sees to it. */
+	/* The source of what End.DT4 forwards is the VRF's: user space sees to its reverse path filter. */
 	if ((kind == TL_ACTION_END_DX4 || kind == TL_ACTION_END_DX4_TABLE) &&
 	    !tl_reverse_path_ok(f, ip->saddr, ip->daddr))
 		return TL_PASS_REVERSE_PATH;
 	if (kind != TL_ACTION_END_DX4) {
-		view = port->table4;
 		if (kind == TL_ACTION_END_DT4) {
 			view = word >> 32;
 		} else if (kind == TL_ACTION_END_DT46) {
@@ -114,6 +113,8 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 				return TL_PASS_NO_ACTION;
 			view = ((__u32 *)adj->outer)[0];
 		}
+		if (kind != TL_ACTION_END_DX4_TABLE && tl_own_source(view, ip->saddr, ip->daddr))
+			return TL_PASS_REVERSE_PATH;
 		word = tl_inner_word(ctx, f->l2 + outer, tl_inner_action4(view, ip->saddr, ip->daddr));
 		if (!word)
 			return TL_PASS_SEG6_INNER_NO_ROUTE;
@@ -121,6 +122,8 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 	adj = tl_action_adjacency(word);
 	if (!adj)
 		return TL_PASS_NO_ACTION;
+	if (tl_redirects4(f, adj, view, ip))
+		return TL_PASS_REDIRECT;
 	verdict = tl_steer(f, adj, f->l3_len);
 	if (TL_UNLIKELY(f->port->flags & TL_PORT_ECN) && verdict == TL_GO_ON)
 		verdict = tl_combine_ecn(ctx, f->l2, outer);
@@ -132,7 +135,7 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 		return verdict;
 	ip = f->l3;
 	if ((void *)(ip + 1) > f->end)
-		return TL_PASS_NO_HEADROOM;
+		return TL_DROP_OUTER;
 	tl_decrease_ttl(ip);
 	return kind == TL_ACTION_END_DX4 || kind == TL_ACTION_END_DX4_TABLE ? TL_FORWARD_END_DX4
 									    : TL_FORWARD_END_DT4;
@@ -141,7 +144,7 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 /* End.DX6, End.DT6: likewise an IPv6 packet. */
 TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __u32 outer)
 {
-	__u32 kind = tl_action_kind(word), verdict, view;
+	__u32 kind = tl_action_kind(word), verdict, view = f->port->table6;
 	struct tl_adjacency *adj;
 	struct ipv6hdr *ip6;
 
@@ -149,12 +152,13 @@ TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 	if ((void *)(ip6 + 1) > f->end || outer + sizeof(*ip6) > f->l3_len)
 		return TL_PASS_SEG6_INNER;
 	f->l3_len -= outer;
+	if (TL_UNLIKELY(f->port->flags & TL_PORT_DISCOVERY) && tl_is_discovery(ctx, f->l2 + outer))
+		return TL_PASS_DISCOVERY;
 	if (*(__u8 *)ip6 >> 4 != 6 || ip6->hop_limit <= 1 || ip6->nexthdr == IPPROTO_HOPOPTS ||
 	    TL_BE16(ip6->payload_len) + sizeof(*ip6) > f->l3_len || tl_ipv6_special(&ip6->saddr) ||
 	    tl_ipv6_special(&ip6->daddr))
 		return TL_PASS_SEG6_INNER;
 	if (kind != TL_ACTION_END_DX6) {
-		view = f->port->table6;
 		if (kind == TL_ACTION_END_DT6) {
 			view = word >> 32;
 		} else if (kind == TL_ACTION_END_DT46) {
@@ -170,6 +174,8 @@ TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 	adj = tl_action_adjacency(word);
 	if (!adj)
 		return TL_PASS_NO_ACTION;
+	if (tl_redirects6(f, adj, view, ip6))
+		return TL_PASS_REDIRECT;
 	verdict = tl_steer(f, adj, f->l3_len);
 	if (TL_UNLIKELY(f->port->flags & TL_PORT_ECN) && verdict == TL_GO_ON)
 		verdict = tl_combine_ecn(ctx, f->l2, outer);
@@ -181,7 +187,7 @@ TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 		return verdict;
 	ip6 = f->l3;
 	if ((void *)(ip6 + 1) > f->end)
-		return TL_PASS_NO_HEADROOM;
+		return TL_DROP_OUTER;
 	ip6->hop_limit--;
 	return kind == TL_ACTION_END_DX6 || kind == TL_ACTION_END_DX6_TABLE ? TL_FORWARD_END_DX6
 									    : TL_FORWARD_END_DT6;
@@ -234,7 +240,7 @@ TL_INLINE __u32 tl_end_dx2(struct xdp_md *ctx, struct tl_frame *f, const struct 
 	if (f->several || f->l3 + f->l3_len < f->end)
 		tl_trim(ctx, f, f->l3_len);
 	if (bpf_xdp_adjust_head(ctx, (int)(f->l2 + outer)))
-		return TL_PASS_NO_HEADROOM;
+		return TL_DROP_OUTER;
 	return TL_FORWARD_END_DX2;
 }
 

@@ -150,10 +150,10 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 	if (TL_UNLIKELY(f->several || f->l3 + outer + carried < f->end))
 		tl_trim(ctx, f, outer + carried);
 	if (tl_write_outer(ctx, f, adj, outer))
-		return TL_PASS_NO_HEADROOM;
+		return TL_DROP_OUTER;
 	pushed = f->l3;
 	if ((void *)(pushed + 1) > f->end)
-		return TL_PASS_NO_HEADROOM;
+		return TL_DROP_OUTER;
 	pushed->payload_len = TL_BE16(carried + outer - sizeof(*pushed));
 	if (outer == sizeof(*pushed)) {
 		pushed->nexthdr = next;
@@ -161,7 +161,7 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 		struct ipv6_sr_hdr *srh = (void *)(pushed + 1);
 
 		if ((void *)(srh + 1) > f->end)
-			return TL_PASS_NO_HEADROOM;
+			return TL_DROP_OUTER;
 		srh->nexthdr = next;
 	}
 	if (flow)
@@ -201,11 +201,11 @@ TL_INLINE __u32 tl_h_insert(struct xdp_md *ctx, struct tl_frame *f, const struct
 	if (f->several || f->l3 + len < f->end)
 		tl_trim(ctx, f, len);
 	if (tl_write_outer(ctx, f, adj, outer))
-		return TL_PASS_NO_HEADROOM;
+		return TL_DROP_OUTER;
 	ip6 = f->l3;
 	srh = (void *)(ip6 + 1);
 	if ((void *)(srh + 1) + sizeof(struct in6_addr) > f->end)
-		return TL_PASS_NO_HEADROOM;
+		return TL_DROP_OUTER;
 	ip6->flow = before.flow;
 	ip6->payload_len = TL_BE16(len - sizeof(*ip6));
 	ip6->hop_limit = before.hop_limit - 1;

@@ -177,6 +177,8 @@ TL_INLINE __u32 tl_end(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 	adj = tl_action_adjacency(word);
 	if (!adj)
 		return TL_PASS_NO_ACTION;
+	if (tl_redirects6(f, adj, f->port->table6, ip6))
+		return TL_PASS_REDIRECT;
 	verdict = tl_steer(f, adj, f->l3_len - popped);
 	if (verdict != TL_GO_ON)
 		return verdict;
@@ -191,7 +193,7 @@ TL_INLINE __u32 tl_end(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 		return verdict;
 	ip6 = f->l3;
 	if ((void *)(ip6 + 1) > f->end)
-		return TL_PASS_NO_HEADROOM;
+		return TL_DROP_OUTER;
 	if (popped) {
 		ip6->nexthdr = next.next_header;
 		ip6->payload_len = TL_BE16(f->l3_len - popped - sizeof(*ip6));
@@ -199,7 +201,7 @@ TL_INLINE __u32 tl_end(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 		struct ipv6_sr_hdr *srh = (void *)(ip6 + 1);
 
 		if ((void *)(srh + 1) > f->end)
-			return TL_PASS_NO_HEADROOM;
+			return TL_DROP_OUTER;
 		srh->segments_left = next.left;
 	}
 	ip6->daddr = next.destination;

@@ -63,23 +63,42 @@ TL_INLINE void tl_port_of(struct xdp_md *ctx, __u32 at, struct tl_packet *p)
 	}
 }
 
-/* Protocol and port of an IPv6 packet whose header says that `kind` begins at `at`. */
-TL_INLINE void tl_upper6(struct xdp_md *ctx, __u32 at, __u8 kind, struct tl_packet *p)
+/* Protocol and port of an IPv6 packet whose header says that `kind` begins at `at`; where the protocol
+ * begins. */
+TL_INLINE __u32 tl_upper6(struct xdp_md *ctx, __u32 at, __u8 kind, struct tl_packet *p)
 {
 	__u8 head[4], i;
 
 	for (i = 0; i < TL_EXTENSIONS && tl_extension_bytes(kind, 0); i++) {
 		if (bpf_xdp_load_bytes(ctx, at, head, sizeof(head)))
-			return;
+			return at;
 		at += tl_extension_bytes(kind, head[1]);
 		if (kind == IPPROTO_FRAGMENT && tl_later_fragment(head)) {
 			p->protocol = head[0];
-			return;
+			return at;
 		}
 		kind = head[0];
 	}
 	p->protocol = kind;
 	tl_port_of(ctx, at, p);
+	return at;
+}
+
+/*
+ * Whether the IPv6 packet that begins at `at` is one of neighbour discovery (RFC 4861 4), or hides what it is
+ * behind more headers than are looked at. Asked where the kernel answers for others (proxy_ndp).
+ */
+__attribute__((noinline)) int tl_is_discovery(struct xdp_md *ctx, __u32 at)
+{
+	struct tl_packet p = {.protocol = TL_ANY_PROTOCOL};
+	__u8 kind, type;
+
+	if (bpf_xdp_load_bytes(ctx, at + __builtin_offsetof(struct ipv6hdr, nexthdr), &kind, sizeof(kind)))
+		return 0;
+	at = tl_upper6(ctx, at + sizeof(struct ipv6hdr), kind, &p);
+	if (p.protocol != IPPROTO_ICMPV6)
+		return tl_extension_bytes(p.protocol, 0);
+	return !bpf_xdp_load_bytes(ctx, at, &type, sizeof(type)) && type >= 133 && type <= 137;
 }
 
 /* Whether a filter is about this packet: cheap questions first. */

@@ -13,7 +13,7 @@
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    9, /* grows with any change of this file; pinned maps of another version are refused */
+	    10, /* grows with any change of this file; pinned maps of another version are refused */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS = 65536,		  /* highest ifindex + 1 */
 	TL_TAGGED = 65536,		  /* tagged ports */
@@ -35,6 +35,7 @@ enum tl_limits {
 	TL_ANY_PROTOCOL = 256,
 	TL_MAIN4 = 0, /* tables of the kernel's own: local and main */
 	TL_MAIN6 = 1,
+	TL_OWN_BITS = 32768, /* a page */
 	TL_FUNCTIONS = 64,
 	TL_CAPTURES = 64,
 	/* slots */	     /* slots */
@@ -87,20 +88,20 @@ enum tl_verdict {
 	TL_PASS_IPV6_HOP_BY_HOP,   /* hop-by-hop options */
 	TL_PASS_IPV6_SPECIAL,	   /* unspecified, loopback, v4-mapped, link-local or multicast address */
 	TL_PASS_IPV6_HOP_LIMIT,	   /* hop limit would reach 0 */
-	TL_PASS_REVERSE_PATH,	   /* source not routed (loose) or not through this port (strict) */
-	TL_PASS_NO_ROUTE,	   /* no prefix matches */
-	TL_PASS_NO_ACTION,	   /* the table's value names an action that is not set */
-	TL_PASS_LOCAL,		   /* an address of this node */
-	TL_PASS_UNREACHABLE,	   /* unreachable route: the kernel sends the ICMP error */
-	TL_PASS_PROHIBIT,	   /* prohibit route, likewise */
-	TL_PASS_UNRESOLVED,	   /* link-layer address of the next hop not known */
-	TL_PASS_UNSUPPORTED,	   /* a route only the kernel can follow */
-	TL_PASS_TOO_BIG,	   /* larger than the MTU, or than 64 KiB: the kernel fragments or answers */
-	TL_PASS_NO_DEVICE,	   /* output device not given to trieline */
-	TL_PASS_SEVERAL_BUFFERS,   /* longer than one buffer; the output device takes no such frames */
-	TL_PASS_NO_HEADROOM,	   /* no room in front of the frame for a new header */
-	TL_PASS_SEG6_OFF,	   /* SRv6 is off on the port */
-	TL_PASS_SEG6_HEADERS,	   /* headers that the behaviour does not take, more of them, or an HMAC */
+	TL_PASS_REVERSE_PATH,	 /* source is an own address, not routed (loose), not by this port (strict) */
+	TL_PASS_NO_ROUTE,	 /* no prefix matches */
+	TL_PASS_NO_ACTION,	 /* the table's value names an action that is not set */
+	TL_PASS_LOCAL,		 /* an address of this node */
+	TL_PASS_UNREACHABLE,	 /* unreachable route: the kernel sends the ICMP error */
+	TL_PASS_PROHIBIT,	 /* prohibit route, likewise */
+	TL_PASS_UNRESOLVED,	 /* link-layer address of the next hop not known */
+	TL_PASS_UNSUPPORTED,	 /* a route only the kernel can follow */
+	TL_PASS_TOO_BIG,	 /* larger than the MTU, or than 64 KiB: the kernel fragments or answers */
+	TL_PASS_NO_DEVICE,	 /* output device not given to trieline */
+	TL_PASS_SEVERAL_BUFFERS, /* longer than one buffer; the output device takes no such frames */
+	TL_PASS_NO_HEADROOM,	 /* no room in front of the frame for a new header */
+	TL_PASS_SEG6_OFF,	 /* SRv6 is off on the port */
+	TL_PASS_SEG6_HEADERS,	 /* headers that the behaviour does not take, more of them, or an HMAC */
 	TL_PASS_SEG6_INNER, /* the inner packet needs the kernel: options, TTL, length, special address */
 	TL_PASS_SEG6_INNER_NO_ROUTE, /* the inner destination is not plainly forwarded by the table asked */
 	TL_PASS_SEG6_NEXT,	     /* nor is the next segment */
@@ -113,6 +114,8 @@ enum tl_verdict {
 	TL_PASS_RULE,		     /* a policy rule only the kernel can follow */
 	TL_PASS_ON_LINK,	     /* End.DX4 with an on-link next hop, which Linux does not send to */
 	TL_PASS_UNFINISHED,	     /* its sender left the checksum to a device: the kernel sees to it */
+	TL_PASS_REDIRECT,  /* leaves by the way it came: the kernel tells its sender of a shorter one */
+	TL_PASS_DISCOVERY, /* neighbour discovery, which the kernel may have to answer (proxy_ndp) */
 
 	/* Dropped, as Linux drops it. */
 	TL_DROP_IPV4_HEADER,	  /* version or header length */
@@ -131,6 +134,7 @@ enum tl_verdict {
 	TL_DROP_TENANT,		  /* only the kernel could do it, which does not know this tenant */
 	TL_DROP_ECN, /* decapsulation of congestion met by a packet that knows no ECN (RFC 6040 4.2) */
 	TL_DROP_FUNCTION_HEADERS, /* headers that hide what is inside from the filters bound to the SID */
+	TL_DROP_OUTER, /* headers that cannot be written or taken off once the packet has begun to change */
 
 	TL_VERDICTS
 };
@@ -170,8 +174,8 @@ enum tl_flavour {
 /* What a table's value stands for. One aligned 8-byte store changes it. */
 struct tl_action {
 	__u8 kind;
-	__u8 verdict;	 /* or flavours */
-	__u16 counter;	 /* slot of the SID's counters; 0 = none */
+	__u8 verdict;  /* or flavours; of TL_ACTION_FORWARD 1: to the destination itself, which is on link */
+	__u16 counter; /* slot of the SID's counters; 0 = none */
 	__u32 adjacency; /* index of a struct tl_adjacency, or as the kind says */
 };
 
@@ -251,6 +255,9 @@ enum tl_port_flags {
 	TL_PORT_TENANT = 256,	/* of a tenant that the kernel does not know: what it would get is dropped */
 	TL_PORT_ECN = 512,	/* decapsulation combines the ECN fields (RFC 6040 4.2) */
 	TL_PORT_UNFINISHED = 1024, /* checksums of packets that come in may be unfinished */
+	TL_PORT_REDIRECTS4 = 2048, /* senders are told of shorter ways (send_redirects) */
+	TL_PORT_REDIRECTS6 = 4096, /* likewise; IPv6 has no such setting */
+	TL_PORT_DISCOVERY = 8192,  /* neighbour discovery may be for addresses of others (proxy_ndp) */
 };
 
 /* A device, or a VLAN of one, whose packets are ours to forward. */
@@ -338,6 +345,12 @@ struct tl_capture {
 	__u64 limited; /* packets left out for the rate */
 	__u64 lost;    /* records that the ring had no room for */
 };
+
+/* Own addresses, as a filter: the bit of each one's hash is set, and perhaps that of others. */
+struct tl_own {
+	__u64 bits[TL_OWN_BITS / 64];
+};
+#define TL_OWN_HASH 0x9e3779b1u /* times the address as it lies in memory; its highest bits */
 
 /* In the ring, before the bytes of the frame. */
 struct tl_capture_record {

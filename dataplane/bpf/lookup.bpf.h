@@ -241,11 +241,39 @@ TL_INLINE __u64 tl_inner_action6(__u32 view, const struct in6_addr *source,
 	return value ? tl_action6(value, source, destination) : TL_ACTION_NONE;
 }
 
-/* Whether the port's reverse path filter, if it has one, lets a packet through. */
+/* What the routes of a view say of a source. Functions of their own: few packets ask. */
+__attribute__((noinline)) __u64 tl_source_word4(__u32 view, __be32 source, __be32 destination)
+{
+	__u32 value = tl_inner_value4(view, destination, source);
+
+	return value ? tl_action_word(value) : TL_ACTION_NONE;
+}
+
+__attribute__((noinline)) __u64 tl_source_word6(__u32 view, __u64 hi, __u64 lo)
+{
+	__u32 value = tl_inner_value6(view, 0, 0, hi, lo);
+
+	return value ? tl_action_word(value) : TL_ACTION_NONE;
+}
+
+/* Whether a source is this node's, or a broadcast address, by a bit that few others have: Linux takes no such
+ * packet from outside, unless it is told to (accept_local), with or without a reverse path filter. */
+TL_INLINE int tl_own_source(__u32 view, __be32 source, __be32 destination)
+{
+	__u32 zero = 0, bit = source * TL_OWN_HASH / (0x80000000u / (TL_OWN_BITS / 2));
+	struct tl_own *own = bpf_map_lookup_elem(&own_addresses, &zero);
+
+	return own && TL_UNLIKELY(own->bits[bit / 64] >> bit % 64 & 1) &&
+	       tl_source_word4(view, source, destination) == TL_VERDICT_WORD(TL_PASS_LOCAL);
+}
+
+/* Whether the source, and the port's reverse path filter, if it has one, let a packet through. */
 TL_INLINE int tl_reverse_path_ok(const struct tl_frame *f, __be32 source, __be32 destination)
 {
 	__u32 flags = f->port->flags;
 
+	if (tl_own_source(f->port->table4, source, destination))
+		return 0;
 	if (TL_LIKELY(!(flags & (TL_PORT_RPF_LOOSE | TL_PORT_RPF_STRICT))))
 		return 1;
 	return tl_reverse_path4(f->port->table4, source, destination,

@@ -178,6 +178,14 @@ struct {
 	__type(value, __u32);
 } function_programs SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tl_own);
+} own_addresses SEC(".maps");
+
 /* A frame on its way from one place to another; not pinned. */
 struct tl_scratch {
 	__u8 frame[TL_SCRATCH];

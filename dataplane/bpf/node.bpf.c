@@ -72,8 +72,12 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 	word = tl_ungrouped(ctx, f->l2, tl_action6(value, &ip6->saddr, &ip6->daddr));
 	if (tl_action_kind(word) == TL_ACTION_VERDICT)
 		return tl_function_passed(ctx, f, tl_action_verdict(word));
-	if (TL_UNLIKELY(f->port->flags & TL_PORT_UNFINISHED) && tl_is_unfinished(ctx, f->l2))
-		return tl_function_passed(ctx, f, TL_PASS_UNFINISHED);
+	if (TL_UNLIKELY(f->port->flags & (TL_PORT_UNFINISHED | TL_PORT_DISCOVERY))) {
+		if (f->port->flags & TL_PORT_UNFINISHED && tl_is_unfinished(ctx, f->l2))
+			return tl_function_passed(ctx, f, TL_PASS_UNFINISHED);
+		if (f->port->flags & TL_PORT_DISCOVERY && tl_is_discovery(ctx, f->l2))
+			return tl_function_passed(ctx, f, TL_PASS_DISCOVERY);
+	}
 	if (tl_action_kind(word) > TL_ACTION_ENCAPS)
 		return tl_seg6(ctx, f, word);
 	if (tl_action_kind(word) == TL_ACTION_NONE)
@@ -130,6 +134,7 @@ struct tl_types {
 	struct tl_image image;
 	struct tl_table table;
 	struct tl_skip skip;
+	struct tl_own own;
 };
 
 int tl_types(const struct tl_types *types, const struct tl_node6 *node6, const struct tl_node8 *node8)

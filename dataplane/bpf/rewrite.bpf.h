@@ -53,7 +53,8 @@ __attribute__((noinline)) int tl_make_room(struct xdp_md *ctx, __u32 bytes)
 /*
  * Removes `removed` bytes after the link header (adds, if negative), writes the link header anew, with or
  * without tag, and finds l3 again. Fails only when bytes are to be added and there is no room for them; then
- * nothing has changed.
+ * nothing has changed, and the packet can be passed. Whoever fails after it drops: the kernel does not get
+ * half of a packet.
  */
 TL_INLINE __u32 tl_reframe(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj,
 			   int removed, __be16 proto)
@@ -69,7 +70,7 @@ TL_INLINE __u32 tl_reframe(struct xdp_md *ctx, struct tl_frame *f, const struct 
 	f->end = (void *)(long)ctx->data_end;
 	if (data + 14 + sizeof(struct iphdr) >
 	    f->end) /* for the verifier: what remains was checked to be an IP packet */
-		return TL_PASS_NO_HEADROOM;
+		return TL_DROP_OUTER;
 	tl_write_link(data, adj, proto);
 	f->l3 = data + l2;
 	f->l2 = l2;
@@ -83,6 +84,8 @@ TL_INLINE __u32 tl_forward_ipv4(struct xdp_md *ctx, struct tl_frame *f, const st
 
 	if (TL_UNLIKELY(ip->ttl <= 1))
 		return TL_PASS_IPV4_TTL;
+	if (tl_redirects4(f, adj, f->port->table4, ip))
+		return TL_PASS_REDIRECT;
 	verdict = tl_steer(f, adj, f->l3_len);
 	if (verdict != TL_GO_ON)
 		return verdict;
@@ -92,7 +95,7 @@ TL_INLINE __u32 tl_forward_ipv4(struct xdp_md *ctx, struct tl_frame *f, const st
 		return verdict;
 	ip = f->l3;
 	if ((void *)(ip + 1) > f->end)
-		return TL_PASS_NO_HEADROOM;
+		return TL_DROP_OUTER;
 	tl_decrease_ttl(ip);
 	return TL_FORWARD_IPV4;
 }
@@ -104,6 +107,8 @@ TL_INLINE __u32 tl_forward_ipv6(struct xdp_md *ctx, struct tl_frame *f, const st
 
 	if (TL_UNLIKELY(ip6->hop_limit <= 1))
 		return TL_PASS_IPV6_HOP_LIMIT;
+	if (tl_redirects6(f, adj, f->port->table6, ip6))
+		return TL_PASS_REDIRECT;
 	verdict = tl_steer(f, adj, f->l3_len);
 	if (verdict != TL_GO_ON)
 		return verdict;
@@ -113,7 +118,7 @@ TL_INLINE __u32 tl_forward_ipv6(struct xdp_md *ctx, struct tl_frame *f, const st
 		return verdict;
 	ip6 = f->l3;
 	if ((void *)(ip6 + 1) > f->end)
-		return TL_PASS_NO_HEADROOM;
+		return TL_DROP_OUTER;
 	ip6->hop_limit--;
 	return TL_FORWARD_IPV6;
 }

@@ -67,6 +67,7 @@ TL_INLINE void tl_count_sid(__u64 word, __u32 verdict, __u32 len)
 TL_INLINE __u32 tl_seg6(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 {
 	__u32 len = f->l3_len, verdict;
+	struct tl_adjacency *adj;
 
 	if (!tl_seg6_on(f))
 		return tl_function_passed(ctx, f, TL_PASS_SEG6_OFF);
@@ -92,6 +93,14 @@ TL_INLINE __u32 tl_seg6(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 	case TL_ACTION_END_T:
 		verdict = tl_end(ctx, f, word);
 		break;
+	case TL_ACTION_INSERT:
+	case TL_ACTION_END_B6:
+		adj = tl_action_adjacency(word);
+		if (adj && tl_redirects6(f, adj, f->port->table6, f->l3)) {
+			verdict = TL_PASS_REDIRECT;
+			break;
+		}
+		/* fallthrough */
 	default:
 		verdict = tl_seg6_apart(ctx, word, f->l2, f->l3_len);
 	}

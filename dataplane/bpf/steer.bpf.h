@@ -8,6 +8,35 @@
 
 #include "lookup.bpf.h"
 
+/*
+ * Whether the kernel would tell the sender of a packet that leaves by the way it came in that there is a
+ * shorter one (ip_forward, ip6_forward): only a sender on the link can take it. Asked of packets that Linux
+ * forwards with the source they came with.
+ */
+TL_INLINE int tl_turns_back(const struct tl_frame *f, const struct tl_adjacency *adj)
+{
+	return TL_UNLIKELY(adj->ifindex == f->ifindex) && adj->tag == f->tag;
+}
+
+TL_INLINE int tl_is_on_link(__u64 word)
+{
+	return (word & 0xffff) == (TL_ACTION_FORWARD | 1 << 8) || word == TL_VERDICT_WORD(TL_PASS_UNRESOLVED);
+}
+
+TL_INLINE int tl_redirects4(const struct tl_frame *f, const struct tl_adjacency *adj, __u32 view,
+			    const struct iphdr *ip)
+{
+	return tl_turns_back(f, adj) && f->port->flags & TL_PORT_REDIRECTS4 &&
+	       tl_is_on_link(tl_source_word4(view, ip->saddr, ip->daddr));
+}
+
+TL_INLINE int tl_redirects6(const struct tl_frame *f, const struct tl_adjacency *adj, __u32 view,
+			    const struct ipv6hdr *ip6)
+{
+	return tl_turns_back(f, adj) && f->port->flags & TL_PORT_REDIRECTS6 &&
+	       tl_is_on_link(tl_source_word6(view, TL_BE64(ip6->saddr.hi), TL_BE64(ip6->saddr.lo)));
+}
+
 TL_INLINE __u32 tl_steer(struct tl_frame *f, const struct tl_adjacency *adj, __u32 len)
 {
 	if (TL_UNLIKELY(len > adj->mtu))

@@ -16,6 +16,7 @@ use crate::filters::{FilterMaps, Filters};
 use crate::functions::Functions;
 use crate::layout::tl_instance;
 use crate::load::{PROGRAM, load};
+use crate::own::OwnAddresses;
 use crate::pins;
 use crate::ports::{PORTS, Port, Ports};
 use crate::probe::takes_jumbo_redirects;
@@ -96,6 +97,7 @@ pub struct Dataplane {
     tables: u32,
     actions: Actions,
     rules: Rules,
+    own: OwnAddresses,
     filters: Filters,
     functions: Functions,
     grace: ReaderGrace,
@@ -189,6 +191,7 @@ impl Dataplane {
                 grace.clone(),
             ),
             rules: Rules::new(pins::rules(&take(pins::RULES)?)?, grace.clone()),
+            own: OwnAddresses::new(pins::own_addresses(&take(pins::OWN_ADDRESSES)?)?),
             filters: Filters::new(filters, grace.clone()),
             functions: Functions::new(take(pins::FUNCTIONS)?, take(pins::FUNCTION_PROGRAMS)?),
             grace,
@@ -255,6 +258,11 @@ impl Dataplane {
     /// The views of more than one table, and what the values in the tables stand for.
     pub fn parts(&mut self) -> (&mut Rules, &mut Actions) {
         (&mut self.rules, &mut self.actions)
+    }
+
+    /// The addresses that no IPv4 packet from outside may have as its source.
+    pub fn own_addresses(&self) -> OwnAddresses {
+        self.own.clone()
     }
 
     /// What packets are asked before they are routed.

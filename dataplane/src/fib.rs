@@ -18,8 +18,11 @@ pub enum Action {
     Pass(PassReason),
     /// Dropped.
     Drop(DropReason),
-    /// Forwarded.
+    /// Forwarded, to a gateway.
     Forward(Adjacency),
+    /// Forwarded, to the destination itself: it is on the link. As a source it may be told of shorter ways
+    /// ([`crate::PortFlags::redirects4`]).
+    Deliver(Adjacency),
     /// SRv6 H.Encaps, H.Encaps.Red (5.1, 5.2) or those of L2 (5.3, 5.4): an outer header is pushed.
     Encaps {
         /// Towards the first segment. `mtu` is that of the encapsulated packet.
@@ -236,7 +239,8 @@ impl Action {
     /// Whether it belongs to a SID, whose packets are counted.
     pub fn is_endpoint(&self) -> bool {
         match self {
-            Action::Pass(_) | Action::Drop(_) | Action::Forward(_) | Action::Table(_) => false,
+            Action::Pass(_) | Action::Drop(_) | Action::Table(_) => false,
+            Action::Forward(_) | Action::Deliver(_) => false,
             Action::Encaps { .. } | Action::Insert { .. } => false,
             Action::Group(members) => members.iter().any(|(_, member)| member.is_endpoint()),
             _ => true,
@@ -254,7 +258,7 @@ impl Action {
                 check_outer(outer, IPV6 + 8 + 16)?;
                 check_vlan(adjacency)
             }
-            Action::Forward(adjacency) => check_vlan(adjacency),
+            Action::Forward(adjacency) | Action::Deliver(adjacency) => check_vlan(adjacency),
             Action::End(flavour) => flavour.check(),
             Action::EndX(_, Flavour::Psp) => Err(Error::argument("End.X has no flavour PSP")),
             Action::EndX(adjacency, flavour) => {

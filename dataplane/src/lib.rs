@@ -17,6 +17,7 @@ mod functions;
 #[doc(hidden)] // public for the tests that compare layouts
 pub mod layout;
 mod load;
+mod own;
 mod pins;
 mod ports;
 mod probe;
@@ -34,6 +35,7 @@ pub use error::{Error, Result};
 pub use fib::{Action, Adjacency, DropReason, Flavour, FlowLabel, Headend, PassReason};
 pub use filters::{Filter, FilterAction, FilterCount, Filters};
 pub use functions::{Function, Functions, find_program};
+pub use own::{OwnAddresses, OwnBits};
 pub use pins::{View, detach_all, open_readonly, sweep};
 pub use ports::{Port, PortFlags};
 pub use probe::{Probe, probe, takes_redirects};

@@ -25,10 +25,11 @@ pub(crate) const PROGRAM: &str = "trieline";
 const LOG_LINES: usize = 40;
 
 /// The maps beside the image, in the order of [`load`]'s result.
-const MAPS: [&str; 19] = [
+const MAPS: [&str; 20] = [
     pins::ACTIONS,
     pins::ADJACENCIES,
     pins::RULES,
+    pins::OWN_ADDRESSES,
     pins::PORT_MAP,
     pins::TAGGED,
     pins::TAGGED_PORTS,

@@ -13,6 +13,7 @@ use crate::filters::{Filter, FilterCount, FilterMaps};
 use crate::layout::{
     tl_action, tl_adjacency, tl_group, tl_instance, tl_limits, tl_long_outer, tl_port, tl_rule,
 };
+use crate::own::OwnAddresses;
 use crate::ports::{PORTS, Port, PortKey, Ports, TAGGED as TAGGED_MAX};
 use crate::records::{Array, Records};
 use crate::rules::{Rule, RuleMap};
@@ -27,6 +28,7 @@ pub(crate) const INSTANCE: &str = "instance";
 pub(crate) const ACTIONS: &str = "actions";
 pub(crate) const ADJACENCIES: &str = "adjacencies";
 pub(crate) const RULES: &str = "rules";
+pub(crate) const OWN_ADDRESSES: &str = "own_addresses";
 pub(crate) const PORT_MAP: &str = "ports";
 pub(crate) const TAGGED: &str = "tagged";
 pub(crate) const TAGGED_PORTS: &str = "tagged_ports";
@@ -229,6 +231,12 @@ pub(crate) fn records(maps: [&OwnedFd; 4]) -> Result<Records> {
         long_outers: array(long_outers, size_of::<tl_long_outer>())?,
         groups: array(groups, size_of::<tl_group>())?,
     })
+}
+
+/// Maps the bits of own addresses.
+pub(crate) fn own_addresses(fd: &OwnedFd) -> Result<Mapping> {
+    let fail = |e| Error::kernel("mapping the own addresses", e);
+    Mapping::of_array(fd.as_fd(), OwnAddresses::BYTES).map_err(fail)
 }
 
 /// Maps the rules.

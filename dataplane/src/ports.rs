@@ -48,6 +48,12 @@ pub struct PortFlags {
     pub unfinished: bool,
     /// Decapsulation combines the ECN fields (RFC 6040 4.2), as Linux does not.
     pub ecn: bool,
+    /// IPv4 packets from the link that go back by it are passed: the kernel sends redirects.
+    pub redirects4: bool,
+    /// Likewise those of IPv6.
+    pub redirects6: bool,
+    /// Neighbour discovery that would be forwarded is passed: the kernel may answer it for others.
+    pub discovery: bool,
 }
 
 /// A device, or a VLAN of one, whose packets the XDP program handles.
@@ -79,6 +85,9 @@ impl PortFlags {
             | bit(self.function, tl_port_flags::TL_PORT_FUNCTION)
             | bit(self.unfinished, tl_port_flags::TL_PORT_UNFINISHED)
             | bit(self.ecn, tl_port_flags::TL_PORT_ECN)
+            | bit(self.redirects4, tl_port_flags::TL_PORT_REDIRECTS4)
+            | bit(self.redirects6, tl_port_flags::TL_PORT_REDIRECTS6)
+            | bit(self.discovery, tl_port_flags::TL_PORT_DISCOVERY)
     }
 
     fn from_bits(bits: u32) -> Self {
@@ -94,6 +103,9 @@ impl PortFlags {
             function: has(tl_port_flags::TL_PORT_FUNCTION),
             unfinished: has(tl_port_flags::TL_PORT_UNFINISHED),
             ecn: has(tl_port_flags::TL_PORT_ECN),
+            redirects4: has(tl_port_flags::TL_PORT_REDIRECTS4),
+            redirects6: has(tl_port_flags::TL_PORT_REDIRECTS6),
+            discovery: has(tl_port_flags::TL_PORT_DISCOVERY),
         }
     }
 }

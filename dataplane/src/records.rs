@@ -17,6 +17,9 @@ pub(crate) const OUTER_MAX: usize = tl_limits::TL_OUTER_MAX.0 as usize;
 /// Buckets of a group.
 pub(crate) const BUCKETS: usize = tl_limits::TL_BUCKETS.0 as usize;
 
+/// Detail of [`Kind::TL_ACTION_FORWARD`]: to the destination itself.
+const ON_LINK: u8 = 1;
+
 /// A word taken apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word {
@@ -94,6 +97,10 @@ pub(crate) fn plan(action: &Action) -> Plan<'_> {
         Action::Pass(reason) => Plan::Word(Word::new(Kind::TL_ACTION_VERDICT, reason.verdict(), 0)),
         Action::Drop(reason) => Plan::Word(Word::new(Kind::TL_ACTION_VERDICT, reason.verdict(), 0)),
         Action::Forward(adjacency) => leads(Kind::TL_ACTION_FORWARD, adjacency),
+        Action::Deliver(adjacency) => {
+            let word = Word::new(Kind::TL_ACTION_FORWARD, ON_LINK, 0);
+            Plan::Record(word, Box::new(record(adjacency)), &[])
+        }
         Action::Encaps { adjacency, outer, headend } => {
             pushes(Kind::TL_ACTION_ENCAPS, adjacency, outer, headend.flags())
         }
@@ -381,6 +388,7 @@ impl Records {
         };
         let headend = Headend::of(record.flags);
         Some(match word.kind {
+            Kind::TL_ACTION_FORWARD if word.detail == ON_LINK => Action::Deliver(adjacency),
             Kind::TL_ACTION_FORWARD => Action::Forward(adjacency),
             Kind::TL_ACTION_ENCAPS => Action::Encaps { adjacency, outer, headend },
             Kind::TL_ACTION_INSERT => Action::Insert { adjacency, outer },

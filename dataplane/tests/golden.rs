@@ -220,7 +220,7 @@ fn special_cases(bench: &mut Bench) -> Vec<&'static str> {
 }
 
 /// An outer header larger than the 256 bytes in front of a frame that is too long to be moved.
-fn headroom(home: Home) -> &'static str {
+fn headroom(home: Home) -> [&'static str; 2] {
     let segments: Vec<String> = (1..=16).map(|i| format!("fd00:2::{i}")).collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     let long = outer("fd00:1::1", "fd00:2::16", 43, 63, &srh(4, 15, &segments, &[]));
@@ -231,7 +231,14 @@ fn headroom(home: Home) -> &'static str {
     check(&bench, &case("no room for the outer header", large.clone(), "no_headroom"));
     let padded = [large, vec![0xee; 14]].concat();
     check(&bench, &case("nor is its padding cut then", padded, "no_headroom"));
-    "no_headroom"
+    // A damaged length, beyond the longest header there can be: room is made, then nothing can be written there.
+    let used = (0..256).find(|index| bench.element("adjacencies", *index)[6..8] != [0, 0]).unwrap();
+    let mut record = bench.element("adjacencies", used);
+    record[6..8].copy_from_slice(&570_u16.to_ne_bytes());
+    bench.set_element("adjacencies", used, &record);
+    let small = Frame::new(ipv4(SOURCE4, "10.1.2.3", 64)).bytes();
+    assert_eq!(bench.run(&small).counted, "outer");
+    ["no_headroom", "outer"]
 }
 
 /// Frames of several buffers: the program sees only the first, and must not lose the rest.
@@ -384,6 +391,66 @@ fn checksums(bench: &mut Bench) -> &'static str {
     "unfinished"
 }
 
+/// Packets that the kernel has something to say about: they go back to where a sender on the link could reach the next hop itself, or
+/// ask for a neighbour. What it would say nothing about is forwarded.
+fn answered(home: Home) -> [&'static str; 2] {
+    let srv6 = srv6_routes(&adjacency(LO), [0, 1]);
+    let srv6: Vec<_> = srv6.iter().map(|(prefix, action)| (prefix.as_str(), action.clone())).collect();
+    let on_link = [SOURCE4, SOURCE6, "2001:db8::5"].map(|source| (source, Action::Deliver(adjacency(LO))));
+    let mut bench = Bench::new(home, &[routes(LO), srv6, on_link.to_vec()].concat());
+    let set = |bench: &mut Bench, flags| bench.dataplane.set_port(LO, None, port(flags)).unwrap();
+    let cases = [cases(), srv6_cases()].concat();
+    cases.iter().for_each(|case| check(&bench, case));
+    set(&mut bench, PortFlags { redirects4: true, redirects6: true, ..ALL });
+    let forwarded =
+        || VERDICTS.iter().filter(|verdict| verdict.kind == Kind::Forward).map(|verdict| verdict.name);
+    let mut redirected = BTreeSet::new();
+    for case in cases {
+        let outcome = bench.run(&case.input);
+        if outcome.counted == "redirect" {
+            assert_eq!((outcome.action, &outcome.output), (XDP_PASS, &case.input), "{}", case.description);
+            redirected.extend(forwarded().find(|name| *name == case.verdict));
+        } else {
+            assert_eq!(outcome.counted, case.verdict, "{}", case.description);
+        }
+    }
+    let own = ["end", "end_b6", "end_dt4", "end_dt6", "end_dx4", "end_dx6", "end_t", "end_x", "h_insert"];
+    assert_eq!(redirected, BTreeSet::from_iter(own.into_iter().chain(["ipv4", "ipv6"])));
+    let from = |source: &str, to: &str| frame_of(&ipv4(source, to, 64));
+    for (source, to, verdict) in [
+        ("10.9.9.9", "198.51.100.1", "ipv4"),        // from nowhere
+        ("198.51.100.9", "198.51.100.1", "ipv4"),    // from behind a gateway
+        ("203.0.113.4", "198.51.100.1", "redirect"), // from a neighbour that is not known yet
+        (SOURCE4, "198.51.100.129", "ipv4"),         // into a VLAN
+    ] {
+        assert_eq!(bench.run(&from(source, to)).counted, verdict, "{source} to {to}");
+    }
+    let asks = |kind: u8, headers: &[u8], next: u8| {
+        let message = [headers, &[kind, 0, 0, 0, 0, 0, 0, 0]].concat();
+        frame_of(&[&ipv6_of(SOURCE6, "2001:db8:1::1", 255, message.len() - 8)[..40], &message].concat())
+            .into_iter()
+            .enumerate()
+            .map(|(at, byte)| if at == 14 + 6 { next } else { byte })
+            .collect::<Vec<u8>>()
+    };
+    let options = [58, 0, 1, 4, 0, 0, 0, 0];
+    for (discovery, verdict) in [(true, "discovery"), (false, "ipv6")] {
+        set(&mut bench, PortFlags { discovery, ..ALL });
+        for kind in 133..=137 {
+            assert_eq!(bench.run(&asks(kind, &[], 58)).counted, verdict, "{kind}");
+            assert_eq!(bench.run(&asks(kind, &options, 60)).counted, verdict, "{kind} behind options");
+        }
+        for kind in [128, 132, 138] {
+            assert_eq!(bench.run(&asks(kind, &[], 58)).counted, "ipv6", "{kind}");
+        }
+        assert_eq!(bench.run(&asks(135, &[], 17)).counted, "ipv6", "UDP");
+        let decapsulated = if discovery { verdict } else { "end_dx6" };
+        let inside = frame_of(&outer(SOURCE6, "fd00:a::21", 41, 64, &asks(135, &[], 58)[14..54 + 8]));
+        assert_eq!(bench.run(&inside).counted, decapsulated);
+    }
+    ["redirect", "discovery"]
+}
+
 #[test]
 fn golden_packets() {
     if skip("golden packets") {
@@ -406,7 +473,8 @@ fn golden_packets() {
         }
         seen.extend(by_the_rfcs(home));
         seen.insert(jumbo_frames(home));
-        seen.insert(headroom(home));
+        seen.extend(headroom(home));
+        seen.extend(answered(home));
         seen.insert(checksums(&mut bench));
         seen.extend(special_cases(&mut bench));
         let untested: Vec<_> = VERDICTS.iter().map(|v| v.name).filter(|name| !seen.contains(name)).collect();

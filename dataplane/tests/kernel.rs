@@ -11,7 +11,7 @@ use common::netns::*;
 use common::packet::*;
 use common::srv6::*;
 use common::*;
-use trieline_dataplane::{AttachMode, Dataplane, Home};
+use trieline_dataplane::{AttachMode, Dataplane, Home, OwnBits};
 use trieline_lpm::{Image, IpPrefix, Table};
 
 /// Where XDP's frame may differ from Linux's, by the case's description, and why.
@@ -100,7 +100,9 @@ fn same_bytes_as_linux() {
     let (dataplane, image) = line.within("n", || {
         let mut dataplane = Dataplane::open(&options(&fs, home)).unwrap();
         let mut image = Image::create(dataplane.memory(), dataplane.grace(), dataplane.tables()).unwrap();
-        let (mut four, mut six) = (Vec::new(), Vec::new());
+        let (mut four, mut six, mut own) = (Vec::new(), Vec::new(), OwnBits::default());
+        own.add("203.0.113.1/32".parse().unwrap());
+        dataplane.own_addresses().set(&own);
         let plain = routes(out_index).into_iter().map(|(prefix, action)| (prefix.to_owned(), action));
         for (prefix, action) in plain.chain(srv6_routes(&adjacency(out_index), [0, 1])) {
             let id = dataplane.actions().alloc().unwrap();

@@ -11,7 +11,7 @@ use common::packet::*;
 use common::rfc::*;
 use common::srv6::*;
 use common::*;
-use trieline_dataplane::{Action, Adjacency, Headend, Kind, PortFlags, VERDICTS};
+use trieline_dataplane::{Action, Adjacency, Headend, Kind, PassReason, PortFlags, VERDICTS};
 
 const FRAMES: u32 = 1_000_000;
 
@@ -84,6 +84,7 @@ fn mutated_frames() {
     let routes = [
         ("0.0.0.0/0", Action::Forward(tagged)),
         ("198.51.100.0/24", Action::Forward(hop.clone())),
+        ("192.0.2.8", Action::Pass(PassReason::Local)),
         (
             "10.1.0.0/16",
             Action::Encaps { adjacency: hop.clone(), outer: template.clone(), headend: Headend::default() },

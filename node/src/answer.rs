@@ -157,8 +157,8 @@ pub fn explain(asked: &[(IpAddr, u32)], mirror: &Mirror, publisher: &Publisher) 
 pub enum Meaning {
     /// A path.
     Path(PathId),
-    /// A neighbour, on this link.
-    Host(u32),
+    /// A neighbour on this link, by a route of this MTU (0: the link's).
+    Host(u32, u32),
 }
 
 struct Mirrored<'a> {
@@ -198,7 +198,7 @@ impl Mirrored<'_> {
                 describe(route.unwrap_or(Route { metric: 0, path: *path }), self.mirror, &mut object);
                 self.first_hop(*path, &mut object);
             }
-            Some(Meaning::Host(link)) => {
+            Some(Meaning::Host(link, _)) => {
                 object.insert("dev".into(), self.mirror.world.name(*link).into());
                 object.insert("neighbour".into(), true.into());
             }

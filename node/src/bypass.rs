@@ -1,6 +1,8 @@
 //! What the kernel would do to a packet beside routing it, and XDP does not: found, named, and where it decides about packets obeyed.
 
 use crate::kernel::ethtool::{self, Offload};
+use crate::kernel::family;
+use crate::kernel::hooks::{self, Handler};
 use crate::kernel::iptables;
 use crate::kernel::netfilter::{self, Chain, Hook};
 use crate::kernel::socket::{self, Netlink, Received};
@@ -19,7 +21,9 @@ pub type Devices = BTreeMap<u32, String>;
 pub struct Bypass {
     /// Chains of netfilter that can do something to them.
     pub chains: Vec<Chain>,
-    /// Why those are not known.
+    /// Who else hangs at its hooks; `None`: this kernel does not tell.
+    pub handlers: Option<Vec<Handler>>,
+    /// Why those or the chains are not known.
     pub unknown: Option<String>,
     /// Connections are tracked.
     pub conntrack: bool,
@@ -32,15 +36,16 @@ pub struct Bypass {
 }
 
 impl Bypass {
-    /// Asks the kernel. O(chains + rules of legacy iptables + disciplines and filters).
-    pub fn read(requests: &mut Netlink, world: &World, devices: &Devices) -> Self {
-        let (chains, unknown) = match chains() {
-            Ok(chains) => (chains, None),
-            Err(error) => (Vec::new(), Some(format!("netfilter's rules are not known: {error}"))),
-        };
+    /// Asks the kernel; `vrf`: routes lead into VRF devices, whose packets meet hook output. O(chains + rules of legacy iptables +
+    /// disciplines and filters).
+    pub fn read(requests: &mut Netlink, world: &World, devices: &Devices, vrf: bool) -> Self {
         let names: Vec<&str> = devices.values().map(String::as_str).collect();
         let tunnels = setting("nf_hooks_lwtunnel") > 0;
-        let meets = |hook| tunnels || !matches!(hook, Hook::Input | Hook::Output);
+        let meets = |hook| tunnels || hook != Hook::Input && (hook != Hook::Output || vrf);
+        let (chains, handlers, unknown) = match netfilter(meets) {
+            Ok((chains, handlers)) => (chains, handlers, None),
+            Err(error) => (Vec::new(), None, Some(format!("netfilter's rules are not known: {error}"))),
+        };
         let concerned = |chain: &Chain| chain.acts() && meets(chain.hook) && chain.is_at(&names);
         // What a veth's peer hands over as a tag beside the frame is the peer's setting; the veth says "on" whatever it does. A VLAN
         // device has its frames from the one below.
@@ -59,6 +64,7 @@ impl Bypass {
         let loops = given().filter(|link| link.kind == "veth" && link.parent.is_some());
         Self {
             chains: chains.into_iter().filter(concerned).collect(),
+            handlers,
             unknown,
             conntrack: setting("nf_conntrack_count") > 0,
             offloads: ethtool::in_the_way(checked.map(|link| link.ifindex)).unwrap_or_default(),
@@ -76,13 +82,17 @@ impl Bypass {
         let filters = || filters().map(|(device, _)| format!("{device}: ingress filters"));
         let loops =
             || self.loops.first().map(|device| format!("{device}: its other end is in this namespace"));
-        chain().or_else(|| self.unknown.clone()).or_else(filters).or_else(loops)
+        let early = |handler: &&Handler| handler.hook == Hook::Prerouting && handler.family == family;
+        let handler = || self.handlers.iter().flatten().find(early).map(Handler::to_string);
+        chain().or_else(handler).or_else(|| self.unknown.clone()).or_else(filters).or_else(loops)
     }
 
     /// Why packets of a family have to meet netfilter, if they have to.
     pub fn obstacle(&self, family: u8) -> Option<String> {
         let chain = self.chains.iter().find(|chain| chain.concerns(family)).map(Chain::to_string);
-        chain.or_else(|| self.unknown.clone())
+        let mut handlers = self.handlers.iter().flatten();
+        let handler = || handlers.find(|handler| handler.family == family).map(Handler::to_string);
+        chain.or_else(handler).or_else(|| self.unknown.clone())
     }
 
     /// Whether a device's packets are not what was sent.
@@ -107,6 +117,14 @@ impl Bypass {
             .iter()
             .map(|chain| skipped(chain.tool, chain.to_string(), chain.v4, chain.v6, !accepted));
         let unknown = self.unknown.iter().map(|why| skipped("netfilter", why.clone(), true, true, !accepted));
+        let handlers = self.handlers.iter().flatten().map(|handler| {
+            let v4 = handler.family == family::INET;
+            skipped("netfilter", handler.to_string(), v4, !v4, !accepted)
+        });
+        let untold = "IPVS, BPF programs and modules at netfilter's hooks: this kernel does not tell of any \
+                      (CONFIG_NETFILTER_NETLINK_HOOK)";
+        let untold = (self.handlers.is_none() && self.unknown.is_none())
+            .then(|| skipped("netfilter", untold.into(), true, true, false));
         let conntrack = "connections are tracked; XDP's packets are not among them";
         let conntrack =
             self.conntrack.then(|| skipped("conntrack", conntrack.into(), true, true, false)).into_iter();
@@ -128,23 +146,38 @@ impl Bypass {
                 true,
             )
         });
-        chains.chain(unknown).chain(offloads).chain(conntrack).chain(traffic).collect()
+        chains
+            .chain(handlers)
+            .chain(unknown)
+            .chain(untold)
+            .chain(offloads)
+            .chain(conntrack)
+            .chain(traffic)
+            .collect()
     }
 }
 
-/// Chains of nftables and of the legacy iptables.
-fn chains() -> Result<Vec<Chain>, String> {
+/// Chains of nftables and of the legacy iptables, and who else hangs at the hooks that `meets` picks.
+fn netfilter(meets: impl Fn(Hook) -> bool) -> Result<(Vec<Chain>, Option<Vec<Handler>>), String> {
     let mut chains = iptables::chains().map_err(|error| format!("iptables: {error}"))?;
-    let modern = Netlink::netfilter().and_then(|mut socket| netfilter::chains(&mut socket));
-    match modern {
+    let mut socket = match Netlink::netfilter() {
+        Ok(socket) => socket,
+        Err(error) if is_missing(&error) => return Ok((chains, None)),
+        Err(error) => return Err(error.to_string()),
+    };
+    match netfilter::chains(&mut socket) {
         Ok(modern) => chains.extend(modern),
         Err(error) if is_missing(&error) => {}
         Err(error) => return Err(format!("nftables: {error}")),
     }
-    Ok(chains)
+    match hooks::handlers(&mut socket, meets) {
+        Ok(handlers) => Ok((chains, Some(handlers))),
+        Err(error) if is_missing(&error) => Ok((chains, None)),
+        Err(error) => Err(format!("hooks: {error}")),
+    }
 }
 
-/// Whether this kernel has no nftables.
+/// Whether this kernel has no such part of netfilter.
 fn is_missing(error: &socket::Error) -> bool {
     match error {
         // EPROTONOSUPPORT has no kind of its own.
@@ -247,11 +280,27 @@ mod tests {
     }
 
     #[test]
+    fn who_hangs_at_a_hook_is_in_the_way_of_its_family() {
+        let (family, hook, what) = (family::INET6, Hook::Prerouting, "ila_nf_input of module ila".into());
+        let handlers = Some(vec![Handler { family, hook, what }]);
+        let bypass = Bypass { handlers, ..Bypass::default() };
+        assert_eq!(bypass.obstacle(family::INET), None);
+        assert!(bypass.obstacle(family::INET6).is_some_and(|why| why.contains("ila_nf_input")));
+        let world = World::default();
+        let told = |bypass: Bypass| -> Vec<_> {
+            bypass.skipped(&world).iter().map(|skipped| (skipped.families.len(), skipped.passes)).collect()
+        };
+        assert_eq!(told(bypass), [(1, true)]);
+        assert_eq!(told(Bypass::default()), [(2, false)], "a kernel that does not tell");
+    }
+
+    #[test]
     fn what_does_not_decide_is_named_and_passes_nothing() {
         let disciplines = [String::from("tbf")].into();
         let traffic = Traffic { disciplines, ingress: true, egress: false };
         let bypass = Bypass {
             chains: vec![chain("ip6 fw", false, true)],
+            handlers: Some(Vec::new()),
             unknown: None,
             conntrack: true,
             offloads: vec![(7, Offload::RxVlan)],

@@ -280,7 +280,7 @@ impl Daemon {
             functions.commit(prepared, dataplane.functions(), &mut grace)?;
             (ports.filters, ports.functions) = (filters.any(), functions.any());
             mirror.world.bypass_netfilter = config.bypass_netfilter;
-            beside::look_first(&mut mirror.world, &mut requests, &ports)?;
+            beside::look_first(&mut mirror, &mut requests, &ports)?;
             let socket = instance.socket();
             // The lock is ours, so whoever bound it is gone.
             let _ = std::fs::remove_file(&socket);

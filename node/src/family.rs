@@ -19,8 +19,8 @@ use trieline_lpm::Prefix;
 pub enum Decision<A> {
     /// What the path says.
     Path(PathId),
-    /// Forward to this neighbour on this link.
-    Host(A, u32),
+    /// Forward to this neighbour on this link, by a route of this MTU (0: the link's).
+    Host(A, u32, u32),
     /// Something that depends on more than the destination: the kernel decides.
     Kernel,
     /// Nothing: the next rule decides.
@@ -103,6 +103,11 @@ impl View<'_> {
     /// The link of an on-link path.
     pub fn on_link(&self, path: PathId) -> Option<u32> {
         on_link(self.paths.get(path)?)
+    }
+
+    /// The MTU that a path sets.
+    fn mtu(&self, path: PathId) -> u32 {
+        self.paths.get(path).map_or(0, |path| path.mtu)
     }
 
     /// Whether a path says no more than that the next rule decides.
@@ -224,7 +229,7 @@ impl<A: Ip> Family<A> {
         let (_, Decision::Path(path)) = self.lookup_in(number, addr, view)? else { return None };
         let link = view.on_link(path)?;
         let entry = self.neighbours.get(&(addr, link))?;
-        entry.mac.map(|_| Decision::Host(addr, link))
+        entry.mac.map(|_| Decision::Host(addr, link, view.mtu(path)))
     }
 
     /// What a table by itself must say in the image for exactly `prefix`; `None`: nothing.
@@ -356,7 +361,7 @@ impl<A: Ip> Family<A> {
         self.neighbours
             .get(&(addr, link))
             .filter(|entry| entry.mac.is_some())
-            .map(|_| Decision::Host(addr, link))
+            .map(|_| Decision::Host(addr, link, view.mtu(path)))
     }
 
     /// What the image must say for exactly `prefix`; `None`: nothing.

@@ -18,11 +18,14 @@ struct Entry {
     action: Action,
 }
 
+/// A neighbour: its address, the link, and the MTU of the route to it (0: the link's).
+pub type Host = (IpAddr, u32, u32);
+
 /// Numbers of paths and neighbours.
 #[derive(Debug)]
 pub struct Ledger {
     paths: Vec<Option<Entry>>,
-    hosts: KeyMap<(IpAddr, u32), Entry>,
+    hosts: KeyMap<Host, Entry>,
     /// The action "the kernel decides".
     kernel: u32,
     /// Actions of the default routes of tables that rules leave out; at first, and where there is none, the kernel decides.
@@ -136,12 +139,7 @@ impl Ledger {
     }
 
     /// The number of a neighbour on a link.
-    pub fn host(
-        &mut self,
-        actions: &mut Actions,
-        host: (IpAddr, u32),
-        resolve: impl FnOnce() -> Action,
-    ) -> u32 {
+    pub fn host(&mut self, actions: &mut Actions, host: Host, resolve: impl FnOnce() -> Action) -> u32 {
         if let Some(entry) = self.hosts.get(&host) {
             return entry.id;
         }
@@ -181,8 +179,8 @@ impl Ledger {
     pub fn refresh_hosts(
         &mut self,
         actions: &mut Actions,
-        mut concerned: impl FnMut(&(IpAddr, u32)) -> bool,
-        resolve: impl Fn(&(IpAddr, u32)) -> Action,
+        mut concerned: impl FnMut(&Host) -> bool,
+        resolve: impl Fn(&Host) -> Action,
     ) {
         for (host, entry) in self.hosts.iter_mut().filter(|(host, _)| concerned(host)) {
             self.rewritten += u64::from(write(actions, entry, resolve(host), &mut self.refused));
@@ -201,7 +199,7 @@ impl Ledger {
     }
 
     /// Gives back the numbers of neighbours that no prefix uses any more.
-    pub fn retain_hosts(&mut self, actions: &mut Actions, used: impl Fn(&(IpAddr, u32), u32) -> bool) {
+    pub fn retain_hosts(&mut self, actions: &mut Actions, used: impl Fn(&Host, u32) -> bool) {
         self.hosts.retain(|host, entry| {
             let used = used(host, entry.id);
             if !used {
@@ -224,12 +222,14 @@ impl Ledger {
         let defaults =
             self.defaults.values().filter_map(|(path, entry)| Some((entry.id, Meaning::Path((*path)?))));
         let paths = paths.chain(defaults);
-        paths.chain(self.hosts.iter().map(|((_, link), entry)| (entry.id, Meaning::Host(*link)))).collect()
+        paths
+            .chain(self.hosts.iter().map(|((_, link, mtu), entry)| (entry.id, Meaning::Host(*link, *mtu))))
+            .collect()
     }
 
-    /// Whether a neighbour has a number.
-    pub fn has_host(&self, host: &(IpAddr, u32)) -> bool {
-        self.hosts.contains_key(host)
+    /// The neighbours that have numbers, with their links; may repeat.
+    pub fn hosts(&self) -> impl Iterator<Item = (IpAddr, u32)> + '_ {
+        self.hosts.keys().map(|(address, link, _)| (*address, *link))
     }
 
     /// Numbers in use for paths and for neighbours.

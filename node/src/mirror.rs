@@ -359,6 +359,13 @@ impl Mirror {
         self.v4.unsettled || self.v6.unsettled || self.objects_doubt
     }
 
+    /// Whether routes lead into VRF devices. O(paths).
+    pub fn leads_into_vrf(&self) -> bool {
+        let is_vrf = |link: u32| self.world.links.get(&link).is_some_and(|link| link.vrf_table.is_some());
+        self.world.links.values().any(|link| link.vrf_table.is_some())
+            && self.paths.iter().any(|(_, path)| path.hops.iter().any(|hop| is_vrf(hop.ifindex)))
+    }
+
     /// Routes of both families.
     pub fn routes(&self) -> usize {
         let of = |tables: &mut dyn Iterator<Item = usize>| tables.sum::<usize>();

@@ -319,19 +319,24 @@ fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlag
     let hmac = world.sysctl.devices.get(&link.name).is_some_and(|device| device.hmac_required);
     let rp_filter = world.rp_filter(link.ifindex);
     let forward6 = forwards(family::INET6, table6);
+    let tenant = world.declared_vrf_of(link).is_some();
     PortFlags {
         forward4: forwards(family::INET, table4),
         forward6,
         // `seg6_enabled` is asked only for segments that are a plain local address; routes with a behaviour are followed
         // without it.
         seg6: forward6 && !hmac,
-        tenant: world.declared_vrf_of(link).is_some(),
+        tenant,
         rpf_loose: !matches!(rp_filter, 0 | 1),
         rpf_strict: rp_filter == 1,
         unfinished: false,
         filter: false,
         function: false,
         ecn: world.rfc,
+        // The kernel knows nothing of a declared tenant, and would tell its packets nothing.
+        redirects4: !tenant && world.sends_redirects(link),
+        redirects6: !tenant,
+        discovery: !tenant && world.answers_for_others(link.ifindex),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::family::View;
 use crate::kernel::family;
 use crate::kernel::route::{self, Hop};
 use crate::kernel::socket::Netlink;
-use crate::ledger::Ledger;
+use crate::ledger::{Host, Ledger};
 use crate::mirror::Mirror;
 use crate::path::PathId;
 use crate::resolve::Resolver;
@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
-use trieline_dataplane::{Actions, Dataplane, ImageMemory, ReaderGrace, Rules};
+use trieline_dataplane::{Actions, Dataplane, ImageMemory, OwnAddresses, OwnBits, ReaderGrace, Rules};
 use trieline_lpm::{Image, Prefix, Table};
 use writer::Writer;
 
@@ -145,6 +145,9 @@ pub struct Publisher {
     /// What was done so far.
     pub counts: Counts,
     sources: RefCell<Sources>,
+    /// What packets ask their IPv4 sources for.
+    own: OwnBits,
+    own_addresses: OwnAddresses,
     /// Paths after the last clearing out.
     swept: usize,
     /// Paths by devices that are gone, and that routes use all the same.
@@ -206,6 +209,8 @@ impl Publisher {
             v6: Published::new(TABLE6),
             ledger,
             counts: Counts::default(),
+            own: OwnBits::default(),
+            own_addresses: dataplane.own_addresses(),
             sources: RefCell::new(Sources { socket: Netlink::route()?, known: HashMap::new() }),
             swept: 0,
             lingering: 0,
@@ -301,8 +306,12 @@ impl Publisher {
                     })
             };
             self.ledger.refresh_paths(actions, concerned, |id| resolver.path(id));
-            let concerned = |host: &(IpAddr, u32)| all || changes.neighbours.contains(host);
+            let concerned =
+                |(address, link, _): &Host| all || changes.neighbours.contains(&(*address, *link));
             self.ledger.refresh_hosts(actions, concerned, |host| resolve_host(&resolver, host));
+        }
+        if changes.v4.all {
+            self.own = OwnBits::default(); // every IPv4 route is looked at
         }
         let mut writer = Writer {
             image: &mut self.image,
@@ -311,12 +320,16 @@ impl Publisher {
             actions,
             resolver: &resolver,
             counts: &mut self.counts,
+            own: &mut self.own,
         };
         writer.family(&mut self.v4, &mirror.v4, resolver.view4, changes.v4, &self.views);
         writer.family(&mut self.v6, &mirror.v6, resolver.view6, changes.v6, &self.views);
+        if changed4 {
+            self.own_addresses.set(&self.own);
+        }
         if changed4 || changed6 || !changes.neighbours.is_empty() {
             let (v4, v6) = (&self.v4, &self.v6);
-            self.ledger.retain_hosts(actions, |(address, link), id| match address {
+            self.ledger.retain_hosts(actions, |(address, link, _), id| match address {
                 IpAddr::V4(addr) => v4.has(u32::from(*addr), id, mirror.v4.reaching(*link)),
                 IpAddr::V6(addr) => v6.has(u128::from(*addr), id, mirror.v6.reaching(*link)),
             });
@@ -422,9 +435,9 @@ fn value<A: Ip>(table: &Option<Table<A>>, addr: A) -> Option<u32> {
     table.as_ref()?.get(&Prefix::host(addr))
 }
 
-fn resolve_host(resolver: &Resolver<'_>, (address, link): &(IpAddr, u32)) -> trieline_dataplane::Action {
+fn resolve_host(resolver: &Resolver<'_>, (address, link, mtu): &Host) -> trieline_dataplane::Action {
     match address {
-        IpAddr::V4(addr) => resolver.host(u32::from(*addr), *link),
-        IpAddr::V6(addr) => resolver.host(u128::from(*addr), *link),
+        IpAddr::V4(addr) => resolver.host(u32::from(*addr), *link, *mtu),
+        IpAddr::V6(addr) => resolver.host(u128::from(*addr), *link, *mtu),
     }
 }

@@ -57,9 +57,7 @@ impl Resolver<'_> {
         let Some(path) = self.view4.paths.get(id) else { return Action::Pass(PassReason::Unsupported) };
         match path.kind {
             kind::UNICAST => self.forwarding(path).unwrap_or_else(Action::Pass),
-            kind::LOCAL | kind::BROADCAST | kind::ANYCAST | kind::MULTICAST => {
-                Action::Pass(PassReason::Local)
-            }
+            _ if self.is_own(id) => Action::Pass(PassReason::Local),
             kind::BLACKHOLE => Action::Drop(DropReason::Blackhole),
             kind::UNREACHABLE => Action::Pass(PassReason::Unreachable),
             kind::PROHIBIT => Action::Pass(PassReason::Prohibit),
@@ -67,9 +65,15 @@ impl Resolver<'_> {
         }
     }
 
+    /// Whether a path's packets are this node's.
+    pub fn is_own(&self, id: PathId) -> bool {
+        let own = [kind::LOCAL, kind::BROADCAST, kind::ANYCAST, kind::MULTICAST];
+        self.view4.paths.get(id).is_some_and(|path| own.contains(&path.kind))
+    }
+
     /// The action of a host entry.
-    pub fn host<A: Ip>(&self, addr: A, link: u32) -> Action {
-        self.adjacency(A::NETLINK, link, addr.ip(), 0).map_or_else(Action::Pass, Action::Forward)
+    pub fn host<A: Ip>(&self, addr: A, link: u32, mtu: u32) -> Action {
+        self.adjacency(A::NETLINK, link, addr.ip(), mtu).map_or_else(Action::Pass, Action::Deliver)
     }
 
     /// The addresses whose routes decide beside the path's own: segments, and next hops of endpoint behaviours.

@@ -190,7 +190,7 @@ fn action_with(action: &Action, name: &mut dyn FnMut(u32) -> String, into: &mut 
             into.insert("reason".into(), reason.name().into());
             ("drop", None)
         }
-        Action::Forward(adjacency) => ("forward", Some(adjacency)),
+        Action::Forward(adjacency) | Action::Deliver(adjacency) => ("forward", Some(adjacency)),
         Action::Encaps { adjacency, outer, headend } => {
             outer_header(outer, into);
             let flow = match headend.label {

@@ -257,6 +257,9 @@ pub fn flags(flags: trieline_dataplane::PortFlags) -> Vec<String> {
         ("function", flags.function),
         ("unfinished", flags.unfinished),
         ("ecn", flags.ecn),
+        ("redirects4", flags.redirects4),
+        ("redirects6", flags.redirects6),
+        ("discovery", flags.discovery),
     ]
     .into_iter()
     .filter(|(_, on)| *on)

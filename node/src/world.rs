@@ -44,6 +44,10 @@ pub struct Sysctl {
     pub flow_label: FlowLabel,
     /// Policies that the kernel asks before it forwards.
     pub policies: Policies,
+    /// `net.ipv4.ip_forward_use_pmtu`: IPv4 packets are kept to path MTUs that the kernel learnt.
+    pub path_mtus: bool,
+    /// Devices with `net.ipv4.conf.DEV.send_redirects`; `None`: every one, by the setting of all.
+    pub redirects: Option<BTreeSet<String>>,
     /// Those of IPv6 by device; a device that is not there has no IPv6.
     pub devices: BTreeMap<String, inet6::Settings>,
 }
@@ -56,23 +60,29 @@ impl Sysctl {
     ) -> Result<Self, socket::Error> {
         // A kernel without SRv6 has no source to tell.
         let tunnel_source = seg6::tunnel_source().unwrap_or_default();
+        let on = |name: &str| number(&format!("ipv4/{name}")).is_some_and(|value| value != 0);
+        let devices: Vec<&str> = devices.collect();
+        let told = |device: &&str| on(&format!("conf/{device}/send_redirects"));
+        let some = || devices.iter().filter(|device| told(device)).map(|device| device.to_string()).collect();
         let mut known = inet6::read(requests)?;
         Ok(Self {
             tunnel_source,
-            flow_label: match number("seg6_flowlabel").unwrap_or(0) {
+            flow_label: match number("ipv6/seg6_flowlabel").unwrap_or(0) {
                 0 => FlowLabel::Inner,
                 1.. => FlowLabel::Hash,
                 _ => FlowLabel::Zero,
             },
             policies: Policies::read(),
-            devices: devices.filter_map(|name| known.remove_entry(name)).collect(),
+            path_mtus: on("ip_forward_use_pmtu"),
+            redirects: if on("conf/all/send_redirects") { None } else { Some(some()) },
+            devices: devices.iter().filter_map(|name| known.remove_entry(*name)).collect(),
         })
     }
 }
 
-/// A setting below `net.ipv6`; the kernel's default applies where it has no such setting.
+/// A setting below `net`; the kernel's default applies where it has no such setting.
 fn number(name: &str) -> Option<i64> {
-    std::fs::read_to_string(format!("/proc/sys/net/ipv6/{name}")).ok()?.trim().parse().ok()
+    std::fs::read_to_string(format!("/proc/sys/net/{name}")).ok()?.trim().parse().ok()
 }
 
 /// The MTU that every IPv6 link has at least (RFC 8200 §5).
@@ -143,6 +153,9 @@ impl World {
         if self.sysctl.policies.concern(family) {
             return Some("there are IPsec policies (ip xfrm policy)".into());
         }
+        if family == family::INET && self.sysctl.path_mtus {
+            return Some("net.ipv4.ip_forward_use_pmtu is on".into());
+        }
         if self.bypass_netfilter { None } else { self.bypass.obstacle(family) }
     }
 
@@ -170,6 +183,16 @@ impl World {
     pub fn rp_filter(&self, ifindex: u32) -> i32 {
         let of = |index| self.netconf(family::INET, index).rp_filter.unwrap_or(0);
         of(netconf::ALL).max(of(ifindex as i32))
+    }
+
+    /// Whether senders of IPv4 packets on a link are told of shorter ways: `send_redirects` of all devices or its own.
+    pub fn sends_redirects(&self, link: &Link) -> bool {
+        self.sysctl.redirects.as_ref().is_none_or(|devices| devices.contains(&link.name))
+    }
+
+    /// Whether the kernel may answer neighbour solicitations for others' addresses on a device (`proxy_ndp`).
+    pub fn answers_for_others(&self, ifindex: u32) -> bool {
+        [netconf::ALL, ifindex as i32].iter().any(|of| self.netconf(family::INET6, *of).proxy == Some(true))
     }
 
     /// The 802.1Q devices on top of a link, with their VLAN ids.

@@ -265,7 +265,7 @@ fn ours<A: Tested>(mirror: &Mirror, found: Option<Decision<A>>) -> Ours {
     let path = match found {
         None => return Ours::Says("none".into()),
         Some(Decision::Kernel | Decision::Throw) => return Ours::Passes,
-        Some(Decision::Host(_, link)) => {
+        Some(Decision::Host(_, link, _)) => {
             return Ours::Says(format!("unicast  dev {}", mirror.world.name(link)));
         }
         Some(Decision::Path(path)) => mirror.paths.get(path).unwrap(),
@@ -442,7 +442,7 @@ impl Published {
             let id = reader.lookup(u32::from(A::WIDTH == 128), *address);
             let said = id.map(|id| match numbers.get(&id) {
                 Some(Meaning::Path(path)) => Decision::Path(*path),
-                Some(Meaning::Host(link)) => Decision::Host(*address, *link),
+                Some(Meaning::Host(link, mtu)) => Decision::Host(*address, *link, *mtu),
                 None => Decision::Kernel,
             });
             assert_eq!(said, decided, "{}", address.ip());
@@ -450,7 +450,7 @@ impl Published {
                 None => "no route",
                 Some(Action::Pass(reason)) => reason.name(),
                 Some(Action::Drop(reason)) => reason.name(),
-                Some(Action::Forward(_)) => "forward",
+                Some(Action::Forward(_) | Action::Deliver(_)) => "forward",
                 Some(Action::Encaps { .. }) => "h_encaps",
                 Some(Action::EndDx4 { .. }) => "end_dx4",
                 Some(Action::Table(_)) => "table",

@@ -47,7 +47,9 @@ fn named(bed: &Bed) -> Vec<(String, String, bool)> {
     let status = status(&bed.node);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let skipped = status["skipped"].as_array().unwrap_or_else(|| panic!("no list in {status:#}"));
-    skipped.iter().map(|s| (text(&s["kind"]), text(&s["what"]), s["passes"] == true)).collect()
+    // what this kernel does not tell is the same in every test
+    let told = skipped.iter().filter(|s| !text(&s["what"]).contains("CONFIG_NETFILTER_NETLINK_HOOK"));
+    told.map(|s| (text(&s["kind"]), text(&s["what"]), s["passes"] == true)).collect()
 }
 
 /// Rules that are there before the daemon: it refuses, names them and says what to do; told to, it forwards past them.

@@ -63,6 +63,98 @@ fn the_mtu_of_ipv6_holds() {
     becomes(&bed, "the device's MTU again", &plain(1400), (0, 1, 0));
 }
 
+/// The MTU of an on-link route is that of the packets to its neighbours.
+#[test]
+fn the_mtu_of_an_on_link_route_holds() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::routed();
+    let sized = |len: usize| {
+        let payload = MARKER.iter().copied().chain(std::iter::repeat(0)).take(len - 28).collect::<Vec<_>>();
+        craft::ipv4("10.0.0.2", "10.1.0.2", &payload, |header| header[6] = 0x40)
+    };
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    becomes(&bed, "the link's MTU", &sized(1400), (0, 1, 0));
+    bed.node.ip("route replace 10.1.0.0/24 dev n1 src 10.1.0.1 mtu 1300");
+    becomes(&bed, "longer than the route's MTU", &sized(1400), (1, 0, 0));
+    becomes(&bed, "as long as it", &sized(1300), (0, 1, 0));
+    // another route to the same neighbour has its own
+    bed.node.ip("route add 10.1.0.2 dev n1 mtu 1450");
+    becomes(&bed, "within the longer prefix's MTU", &sized(1400), (0, 1, 0));
+    becomes(&bed, "longer than that", &sized(1451), (1, 0, 0));
+}
+
+/// The kernel drops what comes from an address of its own, with or without a reverse path filter, and knows of exceptions: it gets
+/// all of that.
+#[test]
+fn packets_from_own_addresses_are_the_kernels() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let from = |source: &str| craft::ipv4(source, "10.50.0.1", MARKER, |_| {});
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    becomes(&bed, "from another's address", &from("10.1.0.9"), (0, 1, 0));
+    becomes(&bed, "from the output device's", &from("10.1.0.1"), (1, 0, 0));
+    becomes(&bed, "from a broadcast address", &from("10.1.0.255"), (1, 1, 0));
+    bed.node.ip("addr add 10.1.0.9/32 dev lo");
+    becomes(&bed, "from a new address", &from("10.1.0.9"), (1, 0, 0));
+    bed.node.ip("addr del 10.1.0.9/32 dev lo");
+    becomes(&bed, "from an address that was the node's", &from("10.1.0.9"), (0, 1, 0));
+    // a whole prefix: then every source is looked up
+    bed.node.ip("route add local 10.9.0.0/16 dev lo");
+    becomes(&bed, "from a local prefix", &from("10.9.1.1"), (1, 0, 0));
+    becomes(&bed, "from beside it", &from("10.8.1.1"), (0, 1, 0));
+    bed.node.ip("route del local 10.9.0.0/16 dev lo");
+    bed.node.sysctl("net.ipv4.conf.n0.accept_local", "1");
+    becomes(&bed, "own addresses are accepted", &from("10.1.0.1"), (1, 1, 0));
+}
+
+/// The kernel answers for proxied addresses: neighbour solicitations that would be forwarded to them are its own, all else is not.
+#[test]
+fn proxied_neighbours_are_answered() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let asks = |destination: &str| {
+        let target =
+            "fd50::1".parse::<std::net::Ipv6Addr>().map(|address| address.octets()).unwrap_or_default();
+        let message = [&[135, 0, 0, 0, 0, 0, 0, 0], &target[..], MARKER, &[0, 0]].concat();
+        craft::ipv6("fd00::2", destination, (58, &message), |header| header[7] = 255)
+    };
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    bed.node.ip("neigh add proxy fd50::1 dev n0");
+    becomes(&bed, "nothing is proxied", &asks("fd50::1"), (0, 1, 0));
+    bed.node.sysctl("net.ipv6.conf.n0.proxy_ndp", "1");
+    bed.node.sysctl("net.ipv6.conf.all.proxy_ndp", "1");
+    becomes(&bed, "to a proxied address", &asks("fd50::1"), (1, 0, 0));
+    becomes(&bed, "to another", &asks("fd50::2"), (1, 1, 0));
+    becomes(&bed, "data", &ipv6("fd50::1", MARKER), (0, 1, 0));
+    bed.node.sysctl("net.ipv6.conf.all.proxy_ndp", "0");
+    bed.node.sysctl("net.ipv6.conf.n0.proxy_ndp", "0");
+    becomes(&bed, "nothing is proxied any more", &asks("fd50::1"), (0, 1, 0));
+}
+
+/// While the kernel keeps to path MTUs that it learnt, IPv4 is its own.
+#[test]
+fn path_mtus_are_the_kernels() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let reason = |family: usize| status(&bed.node)["families"][family]["reason"].to_string();
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    becomes(&bed, "by the route's MTU", &ipv4("10.50.0.1"), (0, 1, 0));
+    bed.node.sysctl("net.ipv4.ip_forward_use_pmtu", "1");
+    becomes(&bed, "by path MTUs", &ipv4("10.50.0.1"), (1, 1, 0));
+    assert!(reason(0).contains("ip_forward_use_pmtu"), "{}", reason(0));
+    becomes(&bed, "IPv6", &ipv6("fd50::1", MARKER), (0, 1, 0));
+    bed.node.sysctl("net.ipv4.ip_forward_use_pmtu", "0");
+    becomes(&bed, "by the route's MTU again", &ipv4("10.50.0.1"), (0, 1, 0));
+}
+
 /// What IPsec policies block or encrypt must meet them: the family is the kernel's while there are any.
 #[test]
 fn ipsec_policies_hold() {

@@ -149,6 +149,7 @@ pub fn cases() -> Vec<Case> {
         case("to broadcast", v4_to("255.255.255.255"), "ipv4_special"),
         case("to multicast", v4_to("239.1.1.1"), "ipv4_special"),
         case("to loopback", v4_to("127.0.0.1"), "ipv4_special"),
+        case("from an own address", v4_from("203.0.113.1"), "reverse_path"),
         case("no route", v4_to("8.8.8.8"), "no_route"),
         case("local", v4_to("203.0.113.1"), "local"),
         case("unreachable", v4_to("203.0.113.2"), "unreachable"),
@@ -257,6 +258,7 @@ pub fn encapsulation() -> Vec<Case> {
 pub fn decapsulation() -> Vec<Case> {
     let plain = |packet: &[u8]| Frame::new(packet.to_vec()).bytes();
     let inner = ipv4(SOURCE4, "198.51.100.1", 64);
+    let own = ipv4("203.0.113.1", "198.51.100.1", 64);
     let bare = |inner: &[u8]| plain(&outer(SOURCE6, SID, 4, 64, inner));
     let routed = |header: &[u8]| plain(&outer(SOURCE6, SID, 43, 64, header));
     let changed = |at: usize, byte: u8| {
@@ -308,6 +310,8 @@ pub fn decapsulation() -> Vec<Case> {
             plain(&outer(SOURCE6, SID_TABLE, 4, 64, &ipv4(SOURCE4, "203.0.113.1", 64))),
             "seg6_inner_no_route",
         ),
+        case("from an own address inside", bare(&own), "reverse_path"),
+        case("the same, by the table", plain(&outer(SOURCE6, SID_TABLE, 4, 64, &own)), "reverse_path"),
         case("a segment is left", routed(&srh(4, 1, &[SID, "fd00::1"], &inner)), "segments_left"),
         case("a segment is left, reduced", routed(&srh(4, 2, &[SID, "fd00::1"], &inner)), "segments_left"),
         case(

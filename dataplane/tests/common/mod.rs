@@ -18,7 +18,9 @@ pub use bpffs::{BpfFs, homes, skip};
 use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::{MapCore, libbpf_sys as sys};
-use trieline_dataplane::{Action, Dataplane, Home, Options, Port, PortFlags, ReaderGrace, VERDICTS};
+use trieline_dataplane::{
+    Action, Dataplane, Home, Options, OwnBits, PassReason, Port, PortFlags, ReaderGrace, VERDICTS,
+};
 use trieline_lpm::{Image, IpPrefix, Table};
 
 pub fn options(fs: &BpfFs, home: Home) -> Options {
@@ -52,15 +54,21 @@ impl Bench {
         let mut dataplane = Dataplane::open(&options(&fs, home)).unwrap();
         let tables = dataplane.tables();
         let mut image = Image::create(dataplane.memory(), dataplane.grace(), tables).unwrap();
-        let (mut four, mut six) = (Vec::new(), Vec::new());
+        let (mut four, mut six, mut own) = (Vec::new(), Vec::new(), OwnBits::default());
         for (prefix, action) in routes {
             let id = dataplane.actions().alloc().unwrap();
             dataplane.actions().set(id, action).unwrap();
             match prefix.parse().unwrap() {
-                IpPrefix::V4(prefix) => four.push((prefix, id)),
+                IpPrefix::V4(prefix) => {
+                    four.push((prefix, id));
+                    if *action == Action::Pass(PassReason::Local) {
+                        own.add(prefix);
+                    }
+                }
                 IpPrefix::V6(prefix) => six.push((prefix, id)),
             }
         }
+        dataplane.own_addresses().set(&own);
         Table::<u32>::create(&mut image, 0, four).unwrap();
         Table::<u128>::create(&mut image, 1, six).unwrap();
         dataplane.set_port(LO, None, port(ALL)).unwrap();
@@ -106,6 +114,9 @@ pub const ALL: PortFlags = PortFlags {
     filter: false,
     function: false,
     ecn: false,
+    redirects4: false,
+    redirects6: false,
+    discovery: false,
     unfinished: false,
 };
 

@@ -1,7 +1,7 @@
 //! What the program is to do with a frame, told a second time: in plain Rust, over slices, with the longest match found by looking
 //! at every route. Nothing here is shared with the program but the actions' meaning.
 
-use trieline_dataplane::{Action, Adjacency};
+use trieline_dataplane::{Action, Adjacency, PassReason};
 use trieline_lpm::IpPrefix;
 
 use super::LO;
@@ -73,6 +73,12 @@ impl Model {
         })
     }
 
+    /// No packet from outside has an own address as its source.
+    pub(super) fn foreign(&self, source: u32) -> Step<()> {
+        let own = matches!(self.route4(source), Some(Action::Pass(PassReason::Local)));
+        if own { Err("reverse_path") } else { Ok(()) }
+    }
+
     fn ipv4(&self, link: &[u8], data: &[u8]) -> Step<(&'static str, Vec<u8>)> {
         let header = data.get(..20).ok_or("not_ip")?;
         match (header[0] >> 4, header[0] & 15) {
@@ -94,6 +100,7 @@ impl Model {
         if special4(source) || special4(destination) {
             return Err("ipv4_special");
         }
+        self.foreign(source)?;
         let action = self.route4(destination).ok_or("no_route")?;
         match action {
             Action::Pass(reason) => Err(reason.name()),

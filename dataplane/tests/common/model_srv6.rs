@@ -132,6 +132,7 @@ impl Model {
         if special4(source) || special4(destination) {
             return Err("seg6_inner");
         }
+        self.foreign(source)?;
         let adjacency = match (adjacency, self.route4(destination)) {
             (Some(adjacency), _) | (None, Some(Action::Forward(adjacency))) => adjacency,
             _ => return Err("seg6_inner_no_route"),

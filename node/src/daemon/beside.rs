@@ -4,15 +4,17 @@ use super::{Daemon, Error};
 use crate::bypass::Bypass;
 use crate::kernel::socket::{self, Netlink};
 use crate::kernel::{ethtool, family};
+use crate::mirror::Mirror;
 use crate::ports::Ports;
-use crate::world::World;
 
 const FAMILIES: [(u8, &str); 2] = [(family::INET, "IPv4"), (family::INET6, "IPv6")];
 
 /// Looks for the first time. Fails when packets would go past rules that nobody said they may: unless they are forwarded already by
 /// what an earlier daemon left, which is then to follow the rules like one that runs.
-pub(super) fn look_first(world: &mut World, requests: &mut Netlink, ports: &Ports) -> Result<(), Error> {
-    world.bypass = Bypass::read(requests, world, &ports.devices(world));
+pub(super) fn look_first(mirror: &mut Mirror, requests: &mut Netlink, ports: &Ports) -> Result<(), Error> {
+    let vrf = mirror.leads_into_vrf();
+    let world = &mut mirror.world;
+    world.bypass = Bypass::read(requests, world, &ports.devices(world), vrf);
     if ports.are_attached() {
         return Ok(());
     }
@@ -37,8 +39,9 @@ impl Daemon {
 
     /// Looks what packets do not meet; what came or went is said.
     pub(super) fn look_beside(&mut self) {
+        let vrf = self.mirror.leads_into_vrf();
         let world = &mut self.mirror.world;
-        let bypass = Bypass::read(&mut self.requests, world, &self.ports.devices(world));
+        let bypass = Bypass::read(&mut self.requests, world, &self.ports.devices(world), vrf);
         if bypass == world.bypass {
             return;
         }

@@ -3,6 +3,7 @@
 use super::{Daemon, RESOLVED};
 use crate::kernel::{neigh, socket};
 use crate::world::Sysctl;
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -47,16 +48,17 @@ impl Daemon {
         if self.mirror.stale.is_empty() && !tenants {
             return;
         }
-        let gateways: std::collections::HashSet<(IpAddr, u32)> = self
+        let gateways: HashSet<(IpAddr, u32)> = self
             .mirror
             .paths
             .iter()
             .flat_map(|(_, path)| &path.hops)
             .filter_map(|hop| Some((hop.gateway?, hop.ifindex)))
             .collect();
+        let hosts: HashSet<(IpAddr, u32)> = self.publisher.ledger.hosts().collect();
         for (address, link) in &self.mirror.stale {
             let host = (*address, *link);
-            if gateways.contains(&host) || self.publisher.ledger.has_host(&host) {
+            if gateways.contains(&host) || hosts.contains(&host) {
                 // It may be gone by now, of which an event tells.
                 let _ = self.requests.request(neigh::in_use(*link, address), |_| {});
             }

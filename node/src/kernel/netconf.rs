@@ -14,6 +14,8 @@ pub struct Netconf {
     pub forwarding: Option<bool>,
     /// `rp_filter` (IPv4): 0 off, 1 strict, all others loose.
     pub rp_filter: Option<i32>,
+    /// `proxy_ndp` (IPv6), `proxy_arp` (IPv4).
+    pub proxy: Option<bool>,
     /// `ignore_routes_with_linkdown`.
     pub ignore_linkdown: Option<bool>,
 }
@@ -31,6 +33,7 @@ pub fn decode(payload: &[u8]) -> Option<Netconf> {
             1 => (netconf.ifindex, known) = (value, true),
             2 => netconf.forwarding = Some(value != 0),
             3 => netconf.rp_filter = Some(value),
+            5 => netconf.proxy = Some(value != 0),
             6 => netconf.ignore_linkdown = Some(value != 0),
             _ => {}
         }
@@ -43,6 +46,7 @@ impl Netconf {
     pub fn update(&mut self, newer: &Netconf) {
         self.forwarding = newer.forwarding.or(self.forwarding);
         self.rp_filter = newer.rp_filter.or(self.rp_filter);
+        self.proxy = newer.proxy.or(self.proxy);
         self.ignore_linkdown = newer.ignore_linkdown.or(self.ignore_linkdown);
     }
 }

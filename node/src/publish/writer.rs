@@ -11,8 +11,9 @@ use crate::resolve::Resolver;
 use crate::rib::Ip;
 use crate::room::Room;
 use crate::views::Views;
+use std::net::IpAddr;
 use std::time::Instant;
-use trieline_dataplane::{Actions, VALUE_THROW};
+use trieline_dataplane::{Actions, OwnBits, VALUE_THROW};
 use trieline_lpm::{Prefix, Table};
 
 /// Who is told a decision.
@@ -42,6 +43,8 @@ pub(super) struct Writer<'a> {
     pub(super) actions: &'a mut Actions,
     pub(super) resolver: &'a Resolver<'a>,
     pub(super) counts: &'a mut Counts,
+    /// Own addresses, and perhaps some that were.
+    pub(super) own: &'a mut OwnBits,
 }
 
 impl Writer<'_> {
@@ -150,21 +153,28 @@ impl Writer<'_> {
     fn number<A: Ip>(&mut self, source: &Source<'_, A>, prefix: Prefix<A>, decision: Decision<A>) -> u32 {
         let resolver = self.resolver;
         let apart = (A::NETLINK, source.number);
+        if let (Decision::Path(path), IpAddr::V4(addr)) = (decision, prefix.addr().ip())
+            && resolver.is_own(path)
+            && !addr.is_loopback()
+        {
+            self.own.add(Prefix::truncated(addr.into(), prefix.len()));
+        }
         match decision {
             Decision::Path(path) if prefix.len() == 0 && !self.is_error(path) => {
                 let own = self.ledger.default_route(self.actions, apart, path, || resolver.path(path));
                 own.unwrap_or_else(|| self.ledger.path(self.actions, path, || resolver.path(path)))
             }
             // A neighbour that the default route leads to, of which a rule wants to know: which of the two decides says the kernel.
-            Decision::Host(addr, _)
+            Decision::Host(addr, _, _)
                 if self.ledger.has_default(apart)
                     && (source.lookup)(addr).is_some_and(|(prefix, _)| prefix.len() == 0) =>
             {
                 self.ledger.kernel()
             }
             Decision::Path(path) => self.ledger.path(self.actions, path, || resolver.path(path)),
-            Decision::Host(addr, link) => {
-                self.ledger.host(self.actions, (addr.ip(), link), || resolver.host(addr, link))
+            Decision::Host(addr, link, mtu) => {
+                let host = (addr.ip(), link, mtu);
+                self.ledger.host(self.actions, host, || resolver.host(addr, link, mtu))
             }
             Decision::Kernel => self.ledger.kernel(),
             Decision::Throw => VALUE_THROW,

@@ -1,0 +1,57 @@
+//! Own addresses as the XDP program asks for them: Linux forwards no IPv4 packet from an address of its own, or from a broadcast
+//! address. A bit says that a source may be one; then the routes decide.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use trieline_bpf::Mapping;
+use trieline_lpm::Prefix;
+
+use crate::layout::tl_limits;
+
+const BITS: usize = tl_limits::TL_OWN_BITS.0 as usize;
+const WORDS: usize = BITS / 64;
+/// `TL_OWN_HASH`.
+const HASH: u32 = 0x9e37_79b1;
+
+/// The bits of a set of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnBits(Box<[u64; WORDS]>);
+
+impl Default for OwnBits {
+    fn default() -> Self {
+        Self(Box::new([0; WORDS]))
+    }
+}
+
+impl OwnBits {
+    /// Adds the addresses of a prefix whose packets are this node's. Of a shorter one than an address all bits are set: then each
+    /// packet's source is looked up.
+    pub fn add(&mut self, prefix: Prefix<u32>) {
+        if prefix.len() < 32 {
+            self.0.fill(u64::MAX);
+            return;
+        }
+        let bit = prefix.addr().to_be().wrapping_mul(HASH) as usize >> (32 - BITS.ilog2());
+        self.0[bit / 64] |= 1 << (bit % 64);
+    }
+}
+
+/// The bits that packets meet.
+#[derive(Clone, Debug)]
+pub struct OwnAddresses(Arc<Mapping>);
+
+impl OwnAddresses {
+    pub(crate) const BYTES: u64 = BITS as u64 / 8;
+
+    pub(crate) fn new(memory: Mapping) -> Self {
+        Self(Arc::new(memory))
+    }
+
+    /// Packets meet these bits from now on.
+    pub fn set(&self, bits: &OwnBits) {
+        for (to, from) in self.0.words64(WORDS).iter().zip(bits.0.iter()) {
+            to.store(*from, Ordering::Relaxed);
+        }
+    }
+}
