@@ -268,12 +268,16 @@ impl Daemon {
             let lists = function::lists(&config.functions, &numbers);
             let bound = dataplane.functions();
             let prepared = functions.prepare(config.functions.clone(), &numbers, bound)?;
+            let preceded = functions.replace_filters(&prepared, bound);
             let (image, filters) = (publisher.image(), dataplane.filters());
-            let filters = match Filters::start(config.filters.clone(), lists, image, filters) {
+            let filters = preceded
+                .map_err(Error::from)
+                .and_then(|()| Ok(Filters::start(config.filters.clone(), lists, image, filters)?));
+            let filters = match filters {
                 Ok(filters) => filters,
                 Err(error) => {
                     functions.discard(prepared, dataplane.functions());
-                    return Err(error.into());
+                    return Err(error);
                 }
             };
             let mut grace = dataplane.grace();

@@ -113,6 +113,8 @@ pub type Numbers = BTreeMap<String, u32>;
 pub struct Prepared {
     held: Vec<Held>,
     wanted: BTreeMap<Ipv6Addr, Function>,
+    /// What was bound then.
+    before: BTreeMap<Ipv6Addr, Function>,
 }
 
 /// The functions of this node.
@@ -173,7 +175,8 @@ impl Functions {
         numbers: &Numbers,
         bound: &mut Bound,
     ) -> Result<Prepared, Error> {
-        let mut prepared = Prepared { held: Vec::new(), wanted: BTreeMap::new() };
+        let before = bound.get().map_err(of_all)?;
+        let mut prepared = Prepared { held: Vec::new(), wanted: BTreeMap::new(), before };
         for config in configs {
             if let Err(error) = self.add(&mut prepared, config, numbers, bound) {
                 self.discard(prepared, bound);
@@ -212,10 +215,22 @@ impl Functions {
         Ok(())
     }
 
-    /// Gives up what was prepared.
+    /// Binds what takes the place of filters, whose lists are about to be emptied: an empty list lets everything by. On an error,
+    /// also a later one, [`Functions::discard`] binds the filters again.
+    pub fn replace_filters(&self, prepared: &Prepared, bound: &mut Bound) -> Result<(), Error> {
+        let is_filter = |function: &Function| matches!(function, Function::Filter(_));
+        let mut next = prepared.before.clone();
+        for (sid, function) in next.iter_mut().filter(|(_, function)| is_filter(function)) {
+            *function = *prepared.wanted.get(sid).filter(|other| !is_filter(other)).unwrap_or(function);
+        }
+        bound.set(&next).map_err(of_all)
+    }
+
+    /// Gives up what was prepared: what was bound before stays, or is bound again.
     pub fn discard(&self, prepared: Prepared, bound: &mut Bound) {
-        let Ok(known) = bound.get() else { return };
-        let used: BTreeSet<u32> = known.values().filter_map(place).collect();
+        // The error that led here is the one to tell, also below.
+        let _ = bound.set(&prepared.before);
+        let used: BTreeSet<u32> = prepared.before.values().filter_map(place).collect();
         for place in prepared.wanted.values().filter_map(place).filter(|place| !used.contains(place)) {
             // No SID leads there.
             let _ = bound.clear_program(place);
@@ -230,15 +245,13 @@ impl Functions {
         bound: &mut Bound,
         grace: &mut impl Grace,
     ) -> Result<(), Error> {
-        let before = match bound.get().and_then(|before| Self::bind(bound, before, &prepared.wanted)) {
-            Ok(before) => before,
-            Err(error) => {
-                self.discard(prepared, bound);
-                return Err(of_all(error));
-            }
-        };
+        if let Err(error) = bound.set(&prepared.wanted) {
+            self.discard(prepared, bound);
+            return Err(of_all(error));
+        }
         let programs: BTreeSet<u32> = prepared.wanted.values().filter_map(place).collect();
-        let mut gone = before.values().filter_map(place).filter(|place| !programs.contains(place)).peekable();
+        let mut gone =
+            prepared.before.values().filter_map(place).filter(|place| !programs.contains(place)).peekable();
         if gone.peek().is_some() {
             let ticket = grace.begin();
             grace.wait(ticket);
@@ -249,19 +262,6 @@ impl Functions {
         }
         self.held = prepared.held;
         Ok(())
-    }
-
-    /// Binds SIDs, and those of before again where the kernel refuses one; returns those of before.
-    fn bind(
-        bound: &mut Bound,
-        before: BTreeMap<Ipv6Addr, Function>,
-        wanted: &BTreeMap<Ipv6Addr, Function>,
-    ) -> Result<BTreeMap<Ipv6Addr, Function>, trieline_dataplane::Error> {
-        bound.set(wanted).inspect_err(|_| {
-            // The first error is the one to tell.
-            let _ = bound.set(&before);
-        })?;
-        Ok(before)
     }
 
     /// Names and SIDs.

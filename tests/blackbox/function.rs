@@ -152,3 +152,43 @@ fn functions_in_another_order_are_not_mixed_up() {
     assert!(sent > 50, "only {sent} packets were sent");
     assert_eq!(seen.counts(), (0, 0, 0), "of {sent} packets that the first function drops");
 }
+
+/// A SID whose filters give way to a sample: no packet comes by when the one is no more and the other not yet.
+#[test]
+fn filters_hold_until_something_else_does() {
+    if !root() {
+        return;
+    }
+    let bed = bed_with_sids();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let write = |name: &str, text: &str| std::fs::write(path(name), text).expect("a file");
+    let head = "devices = [\"n0\", \"n1\"]\n\
+         [[filter]]\nname = \"none\"\nfile = \"all\"\nmatch = \"source\"\naction = \"drop\"\n\
+         [[function]]\nname = \"f\"\nsid = \"fd00:c::1\"\n";
+    write("all", "0.0.0.0/0\n");
+    write("trielined.toml", &format!("{head}filters = [\"none\"]\n"));
+    let _daemon = Daemon::start(&bed.node, &format!("--config {}", path("trielined.toml").display()));
+    write("trielined.toml", &format!("{head}pcap = \"look.pcapng\"\nsnap = 60\n"));
+    let ready = std::sync::atomic::AtomicBool::new(false);
+    let mut sent = 0;
+    let seen = bed.watch(MARKER, || {
+        std::thread::scope(|scope| {
+            let reload = scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                trieline(&bed.node, "node reload").ok();
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                ready.store(true, std::sync::atomic::Ordering::Release);
+            });
+            while !ready.load(std::sync::atomic::Ordering::Acquire) && !reload.is_finished() {
+                packets::send_ip(&bed.generator, &packet("fd00:c::1", "10.66.0.1"));
+                sent += 1;
+            }
+        });
+    });
+    let (_, arrived, _) = seen.counts();
+    assert!(sent > 50 && arrived > 0 && arrived < sent, "{arrived} of {sent}");
+    let look = path("look.pcapng");
+    assert!(eventually(5.0, || captured(&look) >= arrived), "{} of {arrived}", captured(&look));
+    assert_eq!(captured(&look), arrived, "packets that arrived are those that were sampled");
+}

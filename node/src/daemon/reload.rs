@@ -123,11 +123,15 @@ impl Daemon {
     /// Puts filters and functions in force, or neither.
     fn put(&mut self, replacement: Replacement, functions: Prepared) -> Result<(), Error> {
         let image = self.publisher.image();
-        let former = match self.filters.put(replacement, image, self.dataplane.filters()) {
+        let preceded = self.functions.replace_filters(&functions, self.dataplane.functions());
+        let former = preceded
+            .map_err(Error::from)
+            .and_then(|()| Ok(self.filters.put(replacement, image, self.dataplane.filters())?));
+        let former = match former {
             Ok(former) => former,
             Err(error) => {
                 self.functions.discard(functions, self.dataplane.functions());
-                return Err(error.into());
+                return Err(error);
             }
         };
         let mut grace = self.dataplane.grace();
