@@ -32,8 +32,9 @@ struct tr_iovec {
 	__u64 base;
 	__u64 bytes;
 };
-#define TR_MSGHDR_IOV 16 /* where a struct msghdr has the address of its iovecs, and then their number */
-#define TR_IOVECS_MAX 8	 /* how many of them are looked at */
+#define TR_MMSGHDR_BYTES 56 /* where a struct mmsghdr has the bytes that were moved */
+#define TR_MSGHDR_IOV 16    /* where a struct msghdr has the address of its iovecs, and then their number */
+#define TR_IOVECS_MAX 8	    /* how many of them are looked at */
 
 /* Where a hook finds a message. */
 struct tr_source {
@@ -43,6 +44,14 @@ struct tr_source {
 	__u64 buffer;	    /* its second argument */
 	__u32 position;	    /* where the message ends in its stream */
 };
+
+/* A call for several messages names the first as a call for one does. */
+static __always_inline long tr_single(long call)
+{
+	if (call == CALL_RECVMMSG)
+		return CALL_RECVMSG;
+	return call == CALL_SENDMMSG ? CALL_SENDMSG : call;
+}
 
 /* Clients send as those that are traced receive, and the other way round. */
 static __always_inline __u32 tr_id_offset(const struct tr_record *record)

@@ -60,6 +60,7 @@ static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int byte
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct tr_socket socket;
 	struct pt_regs *regs;
+	long call = 0;
 
 	/* Nothing moved: an error, an end, or a socket that had nothing to read, which busy processes ask
 	 * again and again. */
@@ -67,7 +68,12 @@ static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int byte
 		return 0;
 	socket = tr_describe(sk);
 	regs = config.id_bytes || config.capture ? (struct pt_regs *)bpf_task_pt_regs(task) : NULL;
-	tr_moved(task, sk, point, &socket, bytes, regs ? regs->orig_ax : 0, regs ? regs->si : 0, 0, began_ns);
+	if (regs) {
+		call = regs->orig_ax;
+		if (regs->dx == 1) /* of recvmmsg and sendmmsg: one message and no more */
+			call = tr_single(call);
+	}
+	tr_moved(task, sk, point, &socket, bytes, call, regs ? regs->si : 0, 0, began_ns);
 	return 0;
 }
 
@@ -191,6 +197,8 @@ int BPF_PROG(call_ended, struct pt_regs *regs, long ret)
 	__u32 point = TR_SENT;
 	__u16 several = 0;
 	__u64 flags = 0;
+	__u32 bytes;
+	long call;
 
 	if (ret <= 0)
 		return 0;
@@ -229,6 +237,13 @@ int BPF_PROG(call_ended, struct pt_regs *regs, long ret)
 	if (!sk)
 		return 0;
 	socket = tr_describe_read(sk);
-	tr_moved(task, NULL, point, &socket, ret, regs->orig_ax, regs->si, several, began_ns);
+	call = regs->orig_ax;
+	bytes = ret;
+	if (several && ret == 1 &&
+	    !bpf_probe_read_user(&bytes, sizeof(bytes), (void *)(regs->si + TR_MMSGHDR_BYTES))) {
+		several = 0;
+		call = tr_single(call);
+	}
+	tr_moved(task, NULL, point, &socket, bytes, call, regs->si, several, began_ns);
 	return 0;
 }
