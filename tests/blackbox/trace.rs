@@ -9,14 +9,14 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use trieline_tests::command::{binary_path, run};
+use trieline_tests::command::{Running, binary_path, run};
 use trieline_tests::root;
 
 /// The broker of the tracer's own tests, between two sockets.
-fn broker(folder: &Path, input: OwnedFd, output: OwnedFd) -> Child {
+fn broker(folder: &Path, input: OwnedFd, output: OwnedFd) -> Running {
     // Test machines have no compiler.
     let program = std::env::var_os("TRIELINE_RELAY").map_or_else(
         || {
@@ -29,11 +29,11 @@ fn broker(folder: &Path, input: OwnedFd, output: OwnedFd) -> Child {
     );
     let mut broker = Command::new(program);
     broker.arg("recv").stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::null());
-    broker.spawn().unwrap()
+    Running(broker.spawn().unwrap())
 }
 
 /// The same with both ends of it.
-fn relay(folder: &Path) -> (Child, UnixStream, UnixStream) {
+fn relay(folder: &Path) -> (Running, UnixStream, UnixStream) {
     let (from, input) = UnixStream::pair().unwrap();
     let (output, to) = UnixStream::pair().unwrap();
     (broker(folder, OwnedFd::from(input), OwnedFd::from(output)), from, to)

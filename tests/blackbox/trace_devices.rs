@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use trieline_tests::bed::Bed;
-use trieline_tests::command::{binary_path, run};
+use trieline_tests::command::{Running, binary_path, run};
 use trieline_tests::daemon::Daemon;
 use trieline_tests::namespace::Namespace;
 use trieline_tests::{eventually, root};
@@ -68,7 +68,7 @@ fn a_way_is_split_at_the_node_and_at_the_receiver() {
     relay.arg("recv").stderr(Stdio::null());
     relay.stdin(Stdio::from(OwnedFd::from(broker.try_clone().unwrap())));
     relay.stdout(Stdio::from(OwnedFd::from(broker)));
-    let mut relay = bed.sink.enter(move || relay.spawn().unwrap());
+    let mut relay = Running(bed.sink.enter(move || relay.spawn().unwrap()));
 
     let name = fs::read_to_string("/proc/self/comm").unwrap();
     let hosts = [

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use trieline_tests::command::{binary_path, run};
+use trieline_tests::command::{Running, binary_path, run};
 use trieline_tests::namespace::Namespace;
 use trieline_tests::root;
 
@@ -55,13 +55,13 @@ fn two_hosts_are_joined() {
     namespace.ip("address add 192.0.2.1/32 dev lo");
     let (mut from, input) = connection(&namespace);
     let (output, mut to) = connection(&namespace);
-    let mut broker = Command::new(file("relay"))
+    let broker = Command::new(file("relay"))
         .arg("recv")
         .stdin(Stdio::from(OwnedFd::from(input)))
         .stdout(Stdio::from(OwnedFd::from(output)))
         .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+        .spawn();
+    let mut broker = Running(broker.unwrap());
 
     let traces = [
         trace(&format!("--client {}", std::process::id()), &file("client")),

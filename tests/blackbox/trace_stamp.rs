@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
-use trieline_tests::command::{binary_path, run};
+use trieline_tests::command::{Running, binary_path, run};
 use trieline_tests::namespace::Namespace;
 use trieline_tests::{eventually, root};
 
@@ -97,7 +97,7 @@ fn stamped_messages_are_joined_between_hosts() {
         broker.arg("recv").stderr(Stdio::null());
         broker.stdin(Stdio::from(OwnedFd::from(input.try_clone().unwrap())));
         broker.stdout(Stdio::from(OwnedFd::from(input)));
-        let mut broker = right.enter(move || broker.spawn().unwrap());
+        let mut broker = Running(right.enter(move || broker.spawn().unwrap()));
         let traces = [
             trace(
                 &left,

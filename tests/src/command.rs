@@ -1,8 +1,34 @@
 //! Running programs and keeping everything they said, so that a failing test shows it.
 
 use std::io::Write;
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+
+/// A program that runs beside a test, and no longer, however the test ends.
+#[derive(Debug)]
+pub struct Running(pub Child);
+
+impl Deref for Running {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// What a program answered.
 pub struct Answer {

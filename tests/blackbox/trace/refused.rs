@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use trieline_tests::command::{binary_path, run, run_with};
+use trieline_tests::command::{Running, binary_path, run, run_with};
 use trieline_tests::{eventually, linux, root, skip};
 
 use super::{broker, relay};
@@ -49,7 +49,7 @@ fn send(from: &UnixDatagram, to: &UnixDatagram, messages: u64) {
     }
 }
 
-fn datagrams(folder: &Path) -> (Child, UnixDatagram, UnixDatagram) {
+fn datagrams(folder: &Path) -> (Running, UnixDatagram, UnixDatagram) {
     let (from, input) = UnixDatagram::pair().unwrap();
     let (output, to) = UnixDatagram::pair().unwrap();
     to.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
