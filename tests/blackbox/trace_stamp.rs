@@ -30,6 +30,11 @@ fn connected(left: &Namespace, right: &Namespace, from: &str, to: &str) -> (UdpS
     from.connect(to.local_addr().unwrap()).unwrap();
     to.connect(from.local_addr().unwrap()).unwrap();
     from.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    // What waits for its neighbour's address is not noted.
+    for (from, to) in [(&from, &to), (&to, &from)] {
+        from.send(&[0]).unwrap();
+        to.recv(&mut [0]).unwrap();
+    }
     (from, to)
 }
 

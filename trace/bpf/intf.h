@@ -32,11 +32,13 @@ enum tr_transport {
 enum tr_flags {
 	TR_HAS_ID = 1,
 	TR_SHORT = 2,	  /* the message ends before the id does */
-	TR_NO_BUFFER = 4, /* the hook does not see where the message lies (io_uring, recvmmsg, sendmmsg) */
+	TR_NO_BUFFER = 4, /* the hook does not see where the message lies (io_uring, recvmmsg, sendmmsg), or
+			     its id is in two places */
 	TR_FAULT = 8,	  /* the process's memory could not be read */
 	TR_CLIENT = 32,	  /* of a process that sends to those that are traced, or receives from them; of
 			     packets:   to the port that is traced */
-	TR_SEVERAL = 16,  /* one record for a call that moved several messages: `bytes` is their number */
+	TR_SEVERAL =
+	    16, /* one record for a call or a packet with several messages: `bytes` is their number */
 };
 
 /* One event. */
@@ -131,7 +133,9 @@ struct tr_cpu {
 	__u64 claimed;		  /* records that hooks have begun on this CPU */
 	__u64 counts[TR_COUNTS];  /* only of histograms */
 	__u64 inside[TR_INSIDES]; /* only of calibrations */
-	__u64 unused[15 - TR_COUNTS - TR_INSIDES];
+	__u64 packet; /* address of the packet last noted at a device that hands it on to another */
+	__u64 device; /* that device's */
+	__u64 unused[13 - TR_COUNTS - TR_INSIDES];
 };
 
 /* What to trace: set before the load, so that what is not asked for is not even compiled. */

@@ -44,6 +44,9 @@ struct in6_addr {
 	__u8 bytes[16];
 };
 
+struct file;
+struct socket;
+
 struct sock_common {
 	__u16 skc_family;
 	__be16 skc_dport;
@@ -58,6 +61,7 @@ struct sock {
 	struct sock_common __sk_common;
 	__u16 sk_type;
 	__u16 sk_protocol;
+	struct socket *sk_socket;
 } RELOCATED;
 
 struct tcp_sock {
@@ -70,6 +74,7 @@ struct unix_sock {
 } RELOCATED;
 
 struct socket {
+	struct file *file;
 	struct sock *sk;
 } RELOCATED;
 
@@ -81,27 +86,37 @@ struct net {
 	struct ns_common ns;
 } RELOCATED;
 
+struct list_head {
+	struct list_head *next;
+} RELOCATED;
+
 struct net_device {
 	struct {
 		struct net *net;
 	} nd_net;
-} RELOCATED;
-
-struct dst_entry {
-	struct net_device *dev;
+	struct {
+		struct list_head upper;
+		struct list_head lower;
+	} adj_list; /* devices next to it */
+	__u16 needed_headroom;
 } RELOCATED;
 
 struct sk_buff {
 	struct sock *sk;
 	struct net_device *dev;
-	unsigned long _skb_refdst;
 	unsigned int len;
 	unsigned int data_len;
+	unsigned int end;
 	unsigned char *head;
 	unsigned char *data;
 	__u16 transport_header;
 	__u16 network_header;
 	__be16 protocol;
+	__u16 inner_network_header; /* 0: it has none */
+} RELOCATED;
+
+struct skb_shared_info {
+	__u16 gso_segs;
 } RELOCATED;
 
 /* A packet as programs of traffic control have it. */
@@ -127,12 +142,15 @@ struct files_struct {
 	struct fdtable *fdt;
 } RELOCATED;
 
+struct bpf_net_context;
 struct task_struct {
 	int pid;
 	int tgid;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct files_struct *files;
+	void *stack;
+	struct bpf_net_context *bpf_net_context; /* Linux 6.11 */
 	char comm[16];
 } RELOCATED;
 

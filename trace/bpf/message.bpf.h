@@ -99,17 +99,32 @@ fault:
 	return 0;
 }
 
+/* Goes on to the iovec that the id begins in; false: it is not there, or not whole. */
+static __always_inline bool tr_find_id(struct tr_iovec *vector, __u32 *offset, __u64 address, __u64 vectors)
+{
+	for (__u64 i = 1; i < TR_IOVECS_MAX && *offset >= vector->bytes; i++) {
+		*offset -= vector->bytes;
+		if (i >= vectors ||
+		    bpf_probe_read_user(vector, sizeof(*vector), (void *)(address + i * sizeof(*vector))))
+			return false;
+	}
+	return *offset + config.id_bytes <= vector->bytes;
+}
+
 /* Reads the id of a message in the process. */
 static __always_inline void tr_read_id(struct tr_record *record, const struct tr_source *source)
 {
-	__u32 offset = tr_id_offset(record), end = offset + config.id_bytes;
+	__u32 offset = tr_id_offset(record);
 	struct tr_iovec vector;
-	__u64 address, id = 0;
+	__u64 address, id = 0, vectors;
 
-	if (!tr_vectors(source, record->bytes, &vector, &address, &record->flags))
+	vectors = tr_vectors(source, record->bytes, &vector, &address, &record->flags);
+	if (!vectors)
 		return;
-	if (record->bytes < end || vector.bytes < end) {
+	if (record->bytes < offset + config.id_bytes) {
 		record->flags |= TR_SHORT;
+	} else if (!tr_find_id(&vector, &offset, address, vectors)) {
+		record->flags |= TR_NO_BUFFER;
 	} else if (bpf_probe_read_user(&id, config.id_bytes & 15, (void *)(vector.base + offset))) {
 		record->flags |= TR_FAULT;
 	} else {

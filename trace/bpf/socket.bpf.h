@@ -67,20 +67,32 @@ static __always_inline __u32 tr_transport(const struct tr_socket *socket)
 	return transport;
 }
 
-/* Whether this is the device that the route leads to. Below a VLAN, a bond or a bridge the same packet is
- * queued once more. */
-static __always_inline bool tr_is_first_device(const struct sk_buff *skb)
-{
-	struct dst_entry *route = (struct dst_entry *)(skb->_skb_refdst & ~1ul);
+#define S_IFMT 0170000
+#define S_IFSOCK 0140000
 
-	if (!route)
-		return true;
-	if (bpf_ksym_exists(bpf_rdonly_cast)) {
-		/* A load, where to probe is a call. */
-		route = bpf_rdonly_cast(route, bpf_core_type_id_kernel(struct dst_entry));
-		return route->dev == skb->dev;
-	}
-	return BPF_CORE_READ(route, dev) == skb->dev;
+/* The socket behind a descriptor of the task; NULL: it is something else. */
+static __always_inline struct sock *tr_socket_of(struct task_struct *task, __u32 descriptor)
+{
+	struct fdtable *table = task->files->fdt;
+	struct file *file = NULL;
+	struct socket *socket;
+
+	if (descriptor >= table->max_fds)
+		return NULL;
+	bpf_probe_read_kernel(&file, sizeof(file), table->fd + descriptor);
+	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+		return NULL;
+	socket = BPF_CORE_READ(file, private_data);
+	return BPF_CORE_READ(socket, sk);
+}
+
+/* Whether that socket is behind a descriptor of the task. */
+static __always_inline bool tr_is_behind(struct task_struct *task, __u32 descriptor, const struct sock *sk)
+{
+	struct fdtable *table = task->files->fdt;
+	__u64 file = (__u64)sk->sk_socket->file;
+
+	return file && descriptor < table->max_fds && tr_load(table->fd + descriptor) == file;
 }
 
 #endif

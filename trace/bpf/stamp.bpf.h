@@ -12,6 +12,7 @@
 #include "kernel.h"
 #include "intf.h"
 #include "filter.bpf.h"
+#include "packet.bpf.h"
 #include "socket.bpf.h"
 
 struct {
@@ -21,7 +22,6 @@ struct {
 	__type(value, struct tr_stamps);
 } stamps SEC(".maps");
 
-#define NEXTHDR_FRAGMENT 44
 #define TR_STAMP_TRIES 8
 #define TR_UDP_CHECKSUM 6 /* where it lies in the header */
 
@@ -71,16 +71,6 @@ static __always_inline bool tr_rewrite(struct __sk_buff *packet, __u32 header, _
 	return false;
 }
 
-/* Whether the packet is a part of a datagram. */
-static __always_inline bool tr_is_fragment(const struct sk_buff *skb)
-{
-	__u64 head = tr_load(skb->head + skb->network_header);
-
-	if ((head >> 4 & 15) == 4)
-		return head >> 48 & 0xff3f; /* the offset, or that more fragments follow */
-	return (head >> 48 & 0xff) == NEXTHDR_FRAGMENT;
-}
-
 /* enum tr_stamp; TR_STAMPS for packets that are no message of the traced. */
 static __always_inline __u32 tr_stamp(struct __sk_buff *packet, struct tr_stamps *own)
 {
@@ -95,14 +85,14 @@ static __always_inline __u32 tr_stamp(struct __sk_buff *packet, struct tr_stamps
 	if (!sk || !tr_is_wanted(task))
 		return TR_STAMPS;
 	socket = tr_describe(sk);
-	if (tr_transport(&socket) != TR_UDP || !tr_is_first_device(skb))
+	if (tr_transport(&socket) != TR_UDP || tr_is_late(task) || tr_is_noted(skb))
 		return TR_STAMPS;
 	before = skb->head + skb->transport_header - skb->data;
 	barrier_var(before);
 	header = before;
 	bytes = skb->len - header - TR_UDP_HEADER;
 	offset = config.id_offset[!tr_is_client(task)];
-	if (packet->gso_size || tr_is_fragment(skb))
+	if (packet->gso_size || tr_part(skb) != TR_WHOLE)
 		return TR_STAMP_SEVERAL;
 	if (bytes < offset + sizeof(old))
 		return TR_STAMP_SHORT;

@@ -6,6 +6,7 @@
 #include "kernel.h"
 #include "intf.h"
 #include "filter.bpf.h"
+#include "packet.bpf.h"
 #include "socket.bpf.h"
 #include "message.bpf.h"
 #include "ring.bpf.h"
@@ -61,19 +62,23 @@ static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int byte
 	struct tr_socket socket;
 	struct pt_regs *regs;
 	long call = 0;
+	__u64 buffer = 0;
 
 	/* Nothing moved: an error, an end, or a socket that had nothing to read, which busy processes ask
 	 * again and again. */
 	if (bytes <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !tr_is_wanted(task))
 		return 0;
 	socket = tr_describe(sk);
-	regs = config.id_bytes || config.capture ? (struct pt_regs *)bpf_task_pt_regs(task) : NULL;
-	if (regs) {
-		call = regs->orig_ax;
+	if (config.id_bytes || config.capture) {
+		regs = (struct pt_regs *)bpf_task_pt_regs(task);
+		buffer = regs->si;
+		/* What io_uring does on the way out of another call, and what the kernel sends by itself, has
+		 * no buffer there. */
+		call = tr_is_behind(task, regs->di, sk) ? regs->orig_ax : -1;
 		if (regs->dx == 1) /* of recvmmsg and sendmmsg: one message and no more */
 			call = tr_single(call);
 	}
-	tr_moved(task, sk, point, &socket, bytes, call, regs ? regs->si : 0, 0, began_ns);
+	tr_moved(task, sk, point, &socket, bytes, call, buffer, 0, began_ns);
 	return 0;
 }
 
@@ -127,25 +132,29 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 	struct tr_record record = {};
 	struct tr_socket socket;
 	const unsigned char *transport_header;
-	__u32 transport, header = 8;
+	__u32 transport, header = TR_UDP_HEADER, segments = 0;
+	enum tr_part part = TR_WHOLE;
 	__s64 before;
 
 	if (!sk || !tr_is_wanted(task))
 		return 0;
 	socket = tr_describe(sk);
 	transport = tr_transport(&socket);
-	if (transport > TR_TCP)
+	if (transport > TR_TCP || tr_is_late(task) || tr_is_noted_again(skb))
 		return 0;
 	transport_header = skb->head + skb->transport_header;
 	if (transport == TR_TCP) {
 		/* The upper half of byte 12 is the header's length in words. */
 		header = (tr_load(transport_header + 8) >> 36 & 15) * 4;
+	} else {
+		part = tr_part(skb);
+		segments = tr_segments(skb);
 	}
 	before = transport_header - skb->data;
 	barrier_var(
 	    before); /* a difference of two pointers: the compiler shall not add to one of them in 32 bits */
 	before += header;
-	if (skb->len <= before || !tr_is_first_device(skb)) /* the former: an acknowledgement */
+	if (skb->len <= before || part == TR_LATER_PART) /* the former: an acknowledgement */
 		return 0;
 	record.time_ns = bpf_ktime_get_ns();
 	record.socket = socket.number;
@@ -154,7 +163,12 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 	record.point = TR_QUEUED;
 	record.transport = transport;
 	record.flags = tr_is_client(task) ? TR_CLIENT : 0;
-	if (transport == TR_UDP) { /* the bytes of TCP are seen as the call ends */
+	if (part == TR_FIRST_PART)
+		record.bytes = tr_datagram_bytes(transport_header);
+	if (segments > 1) {
+		record.flags |= TR_SEVERAL;
+		record.bytes = segments;
+	} else if (transport == TR_UDP) { /* the bytes of TCP are seen as the call ends */
 		source.packet = transport_header + header;
 		source.linear = skb->len - skb->data_len - before;
 		if (config.id_bytes)
@@ -167,25 +181,6 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 
 /* --- the end of system calls, where a kernel has no tracepoints in sockets (before Linux 6.3)
  * ----------------------- */
-
-#define S_IFMT 0170000
-#define S_IFSOCK 0140000
-
-/* The socket behind a descriptor of the task; NULL: it is something else. */
-static __always_inline struct sock *tr_socket_of(struct task_struct *task, __u32 descriptor)
-{
-	struct fdtable *table = task->files->fdt;
-	struct file *file = NULL;
-	struct socket *socket;
-
-	if (descriptor >= table->max_fds)
-		return NULL;
-	bpf_probe_read_kernel(&file, sizeof(file), table->fd + descriptor);
-	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
-		return NULL;
-	socket = BPF_CORE_READ(file, private_data);
-	return BPF_CORE_READ(socket, sk);
-}
 
 SEC("tp_btf/sys_exit")
 int BPF_PROG(call_ended, struct pt_regs *regs, long ret)

@@ -116,11 +116,11 @@ impl Flags {
     pub fn has_id(self) -> bool {
         self.0 & 1 != 0
     }
-    /// The message, or its first buffer, ends before the id does.
+    /// The message ends before the id does.
     pub fn is_short(self) -> bool {
         self.0 & 2 != 0
     }
-    /// The hook does not see where the message lies: io_uring, recvmmsg, sendmmsg, a packet in fragments.
+    /// The hook does not see where the message lies (io_uring, recvmmsg, sendmmsg, a packet in pieces), or the id lies in two places.
     pub fn has_no_buffer(self) -> bool {
         self.0 & 4 != 0
     }
@@ -136,7 +136,7 @@ impl Flags {
     pub fn is_client(self) -> bool {
         self.0 & Flags::CLIENT != 0
     }
-    /// One record for a call that moved several messages; `bytes` is their number.
+    /// One record for a call or a packet with several messages; `bytes` is their number.
     pub fn is_several(self) -> bool {
         self.0 & 16 != 0
     }

@@ -8,7 +8,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Relay, TRANSPORTS, is_root};
-use trieline_trace::{By, Decode, Filter, Joiner, Leaves, Message, Options, Rung, Tracer};
+use trieline_trace::{By, Decode, Filter, IdAt, Joiner, Leaves, Message, Options, Point, Rung, Tracer};
 
 const MESSAGES: u64 = 50;
 
@@ -65,4 +65,54 @@ fn calls_without_a_buffer_are_counted() {
     tracer.stop(|record| joiner.take(record, |_| panic!("a message whose bytes nobody saw")));
     relay.end();
     assert_eq!(joiner.counts().unreadable, 2 * MESSAGES);
+}
+
+/// Ids of what a broker has received and sent, in order.
+fn ids(transport: &str, style: &str, id: IdAt) -> [Vec<Option<u64>>; 2] {
+    let mut relay = Relay::start(transport, style);
+    let filter = Filter { processes: vec![relay.pid()], ..Filter::default() };
+    let options = Options { id: Some(id), leaves: Leaves::Done, slots: 1 << 10, ..Options::new(filter) };
+    let mut tracer = Tracer::start(&options).unwrap();
+    // io_uring receives anew when something has come.
+    if style != "mixed" {
+        relay.seen_by(&tracer);
+    }
+    (1..=MESSAGES).for_each(|id| _ = relay.pass(id));
+    std::thread::sleep(Duration::from_millis(5));
+    let mut found = [Vec::new(), Vec::new()];
+    tracer.stop(|record| {
+        assert!(record.id.is_some() || record.flags.has_no_buffer(), "{transport} {style}: {record:?}");
+        found[usize::from(record.point != Point::Received)].push(record.id);
+    });
+    relay.end();
+    found
+}
+
+/// What io_uring receives while the thread is in another call is not looked for in that one's buffer.
+#[test]
+fn ids_are_read_only_where_the_call_is_the_sockets_own() {
+    if !is_root() {
+        return;
+    }
+    let sent: Vec<_> = (1..=MESSAGES).map(Some).collect();
+    for transport in ["udp4", "tcp4", "unix-stream"] {
+        let found = ids(transport, "mixed", IdAt { received: 8, sent: 8, bytes: 8 });
+        assert_eq!(found, [vec![None; MESSAGES as usize], sent.clone()], "{transport}");
+    }
+}
+
+/// A message in pieces of 3, 10 and more bytes: an id is found behind the first one, and one that lies in two is not called short.
+#[test]
+fn ids_are_found_behind_the_first_piece() {
+    if !is_root() {
+        return;
+    }
+    for transport in ["udp6", "tcp6", "unix-seqpacket"] {
+        let whole: Vec<_> = (1..=MESSAGES).map(|id| Some(id << 32)).collect();
+        let found = ids(transport, "pieces", IdAt { received: 4, sent: 4, bytes: 8 });
+        assert_eq!(found, [whole.clone(), whole], "{transport}");
+        let split = vec![None; MESSAGES as usize];
+        let found = ids(transport, "pieces", IdAt { received: 8, sent: 8, bytes: 8 });
+        assert_eq!(found, [split.clone(), split], "{transport}");
+    }
 }

@@ -4,17 +4,20 @@
  * to use. At the end it prints to standard error, for each message, its own clock after the receive and
  * before the send.
  *
- * usage: relay read|readv|recv|recvmsg|pieces|recvmmsg|epoll|splice|uring
+ * usage: relay read|readv|recv|recvmsg|pieces|recvmmsg|epoll|splice|uring|mixed|segments
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>
+#include <netinet/udp.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -59,6 +62,16 @@ static ssize_t by_readv(int fd, size_t bytes)
 static ssize_t by_recv(int fd, size_t bytes)
 {
 	return bytes ? send(fd, buffer, bytes, 0) : recv(fd, buffer, BYTES, 0);
+}
+
+/* A send of several datagrams. */
+static ssize_t by_segments(int fd, size_t bytes)
+{
+	int segment = 16;
+
+	if (bytes && setsockopt(fd, SOL_UDP, UDP_SEGMENT, &segment, sizeof(segment)))
+		die("UDP_SEGMENT");
+	return by_recv(fd, bytes);
 }
 
 static ssize_t by_recvmsg(int fd, size_t bytes)
@@ -117,8 +130,9 @@ static ssize_t by_splice(int fd, size_t bytes)
 	return bytes ? splice(ends[0], NULL, fd, NULL, bytes, 0) : splice(fd, NULL, ends[1], NULL, BYTES, 0);
 }
 
-/* One request at a time, by the bare system calls. */
-static ssize_t by_uring(int fd, size_t bytes)
+/* One request at a time, by the bare system calls. Whoever does not wait writes to something else until it is
+ * done. */
+static ssize_t request(int fd, size_t bytes, bool waits)
 {
 	static int ring = -1;
 	static char *queue;
@@ -126,9 +140,12 @@ static ssize_t by_uring(int fd, size_t bytes)
 	static struct io_uring_params setup;
 	unsigned *tail, *head, *index;
 	struct io_uring_cqe *answers;
+	static int other = -1;
+	static uint64_t others[2] = {1, ~0ull};
 	ssize_t done;
 
 	if (ring < 0) {
+		other = eventfd(0, EFD_NONBLOCK);
 		ring = syscall(SYS_io_uring_setup, 4, &setup);
 		if (ring < 0)
 			die("io_uring_setup");
@@ -150,8 +167,11 @@ static ssize_t by_uring(int fd, size_t bytes)
 	};
 	index[*tail & (setup.sq_entries - 1)] = 0;
 	__atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
-	if (syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) < 0)
+	if (syscall(SYS_io_uring_enter, ring, 1, waits, waits ? IORING_ENTER_GETEVENTS : 0, NULL, 0) < 0)
 		die("io_uring_enter");
+	while (__atomic_load_n((unsigned *)(queue + setup.cq_off.tail), __ATOMIC_ACQUIRE) == *head)
+		if (write(other, others, sizeof(*others)) < 0)
+			die("eventfd");
 	done = answers[*head & (setup.cq_entries - 1)].res;
 	__atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
 	if (done < 0)
@@ -159,14 +179,22 @@ static ssize_t by_uring(int fd, size_t bytes)
 	return done;
 }
 
+static ssize_t by_uring(int fd, size_t bytes) { return request(fd, bytes, true); }
+
+/* io_uring receives on the way out of calls that have nothing to do with it. */
+static ssize_t by_mixed(int fd, size_t bytes)
+{
+	return bytes ? send(fd, buffer, bytes, 0) : request(fd, 0, false);
+}
+
 /* Receives without `bytes`, sends with them. */
 static const struct {
 	const char *name;
 	ssize_t (*move)(int fd, size_t bytes);
 } styles[] = {
-    {"read", by_read},	     {"readv", by_readv},   {"recv", by_recv},
-    {"recvmsg", by_recvmsg}, {"pieces", by_pieces}, {"recvmmsg", by_recvmmsg},
-    {"epoll", by_epoll},     {"splice", by_splice}, {"uring", by_uring},
+    {"read", by_read},	   {"readv", by_readv},	      {"recv", by_recv},	 {"recvmsg", by_recvmsg},
+    {"pieces", by_pieces}, {"recvmmsg", by_recvmmsg}, {"epoll", by_epoll},	 {"splice", by_splice},
+    {"uring", by_uring},   {"mixed", by_mixed},	      {"segments", by_segments},
 };
 
 int main(int count, char **arguments)
@@ -179,7 +207,9 @@ int main(int count, char **arguments)
 		if (!strcmp(arguments[1], styles[i].name))
 			move = styles[i].move;
 	if (!move) {
-		fprintf(stderr, "usage: relay read|readv|recv|recvmsg|pieces|recvmmsg|epoll|splice|uring\n");
+		fprintf(stderr,
+			"usage: relay "
+			"read|readv|recv|recvmsg|pieces|recvmmsg|epoll|splice|uring|mixed|segments\n");
 		return 2;
 	}
 	while ((got = move(0, 0)) > 0 && messages < MESSAGES_MAX) {

@@ -142,8 +142,8 @@ impl Relay {
         let sent_ns = now();
         self.from.as_ref().unwrap().write_all(&message).unwrap();
         let mut back = [0u8; 64];
-        let bytes = self.to.read(&mut back).unwrap();
-        assert_eq!((bytes, back), (64, message), "message {id}");
+        self.to.read_exact(&mut back).unwrap();
+        assert_eq!(back, message, "message {id}");
         Trip { sent_ns, received_ns: now() }
     }
 

@@ -1,0 +1,208 @@
+//! What is queued at devices is a message once, and only if it is one: below other devices, in fragments and segments, and after it
+//! has waited for its neighbour's address.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::fs::File;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::time::Duration;
+
+use common::{Relay, is_root};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use trieline_trace::{Filter, IdAt, Options, Point, Record, Tracer};
+
+const MESSAGES: u64 = 50;
+
+fn ip(arguments: &str) -> bool {
+    Command::new("ip").args(arguments.split(' ')).status().expect("ip starts").success()
+}
+
+/// A network namespace.
+struct Host(String);
+
+impl Host {
+    fn new(role: &str) -> Host {
+        let name = format!("tltr-{}-{role}", std::process::id());
+        assert!(ip(&format!("netns add {name}")));
+        Host(name)
+    }
+
+    /// Runs these lines of `ip`; whether the kernel can do them all.
+    fn can(&self, lines: &str) -> bool {
+        lines.split("; ").all(|line| ip(&format!("-n {} {line}", self.0)))
+    }
+
+    fn bind(&self, address: &'static str) -> UdpSocket {
+        let file = File::open(format!("/run/netns/{}", self.0)).unwrap();
+        let bound = std::thread::spawn(move || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            UdpSocket::bind((address, 0)).unwrap()
+        });
+        bound.join().unwrap()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        ip(&format!("netns del {}", self.0));
+    }
+}
+
+/// Two hosts with a cable between l0 and r0.
+fn hosts(role: &str) -> (Host, Host) {
+    let (left, right) = (Host::new(&format!("{role}-left")), Host::new(&format!("{role}-right")));
+    assert!(left.can(&format!("link add l0 type veth peer name r0 netns {}", right.0)));
+    assert!(left.can("link set l0 up") && right.can("link set r0 up"));
+    (left, right)
+}
+
+/// Gives both ends their addresses.
+fn address(left: (&Host, &str), right: (&Host, &str)) {
+    for ((host, device), number) in [(left, 1), (right, 2)] {
+        assert!(host.can(&format!(
+            "link set {device} up; address add 192.0.2.{number}/24 dev {device}; \
+             address add 2001:db8::{number}/64 dev {device} nodad"
+        )));
+    }
+}
+
+/// Two sockets that have exchanged a message.
+fn connected(left: &Host, right: &Host, addresses: [&'static str; 2]) -> [UdpSocket; 2] {
+    let ends = [left.bind(addresses[0]), right.bind(addresses[1])];
+    ends[0].connect(ends[1].local_addr().unwrap()).unwrap();
+    ends[1].connect(ends[0].local_addr().unwrap()).unwrap();
+    for end in &ends {
+        end.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    }
+    send(&ends, 0, 64);
+    ends
+}
+
+fn send([from, to]: &[UdpSocket; 2], id: u64, bytes: usize) {
+    let mut message = vec![7; bytes];
+    message[..8].copy_from_slice(&id.to_ne_bytes());
+    from.send(&message).unwrap();
+    let mut back = vec![0; bytes + 1];
+    assert_eq!(to.recv(&mut back).unwrap(), bytes);
+    assert_eq!(back[..bytes], message);
+}
+
+/// What is noted of messages of so many bytes as they leave.
+fn queued(ends: &[UdpSocket; 2], bytes: usize, ids: std::ops::RangeInclusive<u64>) -> Vec<Record> {
+    let filter = Filter { port: Some(ends[0].local_addr().unwrap().port()), ..Filter::default() };
+    let id = Some(IdAt { received: 0, sent: 0, bytes: 8 });
+    let mut tracer = Tracer::start(&Options { id, slots: 1 << 10, ..Options::new(filter) }).unwrap();
+    ids.for_each(|id| send(ends, id, bytes));
+    let mut found = Vec::new();
+    tracer.stop(|record| found.extend((record.point == Point::Queued).then_some(record)));
+    found
+}
+
+/// Every message is there once, whole.
+fn check(what: &str, ends: &[UdpSocket; 2], bytes: usize) {
+    let found: Vec<_> =
+        queued(ends, bytes, 1..=MESSAGES).iter().map(|record| (record.id, record.bytes)).collect();
+    let sent: Vec<_> = (1..=MESSAGES).map(|id| (Some(id), bytes as u32)).collect();
+    assert_eq!(found, sent, "{what}");
+}
+
+/// Those that this kernel does not have are tried in the virtual machines.
+#[test]
+fn a_message_is_noted_at_the_first_of_several_devices() {
+    if !is_root() {
+        return;
+    }
+    let tunnel = |kind: &str| {
+        [("l0", 1, 2), ("r0", 2, 1)].map(|(cable, own, other)| {
+            format!(
+                "address add 198.51.100.{own}/24 dev {cable}; \
+                 link add top type {kind} local 198.51.100.{own} remote 198.51.100.{other}"
+            )
+        })
+    };
+    let (vxlan, ipip) = (tunnel("vxlan id 5 dstport 4789"), tunnel("ipip"));
+    let bridge = "link add top type bridge; link set l0 master top";
+    let bond = "link add top type bond mode active-backup; link set l0 down; link set l0 master top";
+    let vlan = ["link add top link l0 type vlan id 5", "link add top link r0 type vlan id 5"];
+    let vlan_of_bond = "link add low type bond mode active-backup; link set l0 down; link set l0 master low; \
+                        link set low up; link add top link low type vlan id 5";
+    let macvlan = "link add top link l0 type macvlan mode bridge";
+    let macvlan_of_bridge = "link add low type bridge; link set l0 master low; link set low up; \
+                             link add top link low type macvlan mode bridge";
+    for (kind, left_lines, right_lines) in [
+        ("bridge", bridge, ""),
+        ("macvlan", macvlan, ""),
+        ("macvlan of bridge", macvlan_of_bridge, ""),
+        ("vxlan", &vxlan[0], &vxlan[1]),
+        ("ipip", &ipip[0], &ipip[1]),
+        ("bond", bond, ""),
+        ("vlan", vlan[0], vlan[1]),
+        ("vlan of bond", vlan_of_bond, vlan[1]),
+    ] {
+        let (left, right) = hosts("devices");
+        if !left.can(left_lines) || !(right_lines.is_empty() || right.can(right_lines)) {
+            println!("EXPECTED SKIP: {kind}: this kernel has none");
+            continue;
+        }
+        address((&left, "top"), (&right, if right_lines.is_empty() { "r0" } else { "top" }));
+        check(kind, &connected(&left, &right, ["192.0.2.1", "192.0.2.2"]), 64);
+    }
+}
+
+#[test]
+fn a_message_in_fragments_is_one() {
+    if !is_root() {
+        return;
+    }
+    let (left, right) = hosts("fragments");
+    address((&left, "l0"), (&right, "r0"));
+    check("IPv4", &connected(&left, &right, ["192.0.2.1", "192.0.2.2"]), 4000);
+    check("IPv6", &connected(&left, &right, ["2001:db8::1", "2001:db8::2"]), 4000);
+}
+
+/// UDP_SEGMENT: which message is which cannot be told, but how many they are.
+#[test]
+fn several_messages_in_a_packet_are_several() {
+    if !is_root() {
+        return;
+    }
+    let mut relay = Relay::start("udp4", "segments");
+    let filter = Filter { processes: vec![relay.pid()], ..Filter::default() };
+    let id = Some(IdAt { received: 8, sent: 8, bytes: 8 });
+    let mut tracer = Tracer::start(&Options { id, slots: 1 << 10, ..Options::new(filter) }).unwrap();
+    (1..=MESSAGES).for_each(|id| _ = relay.pass(id));
+    std::thread::sleep(Duration::from_millis(5));
+    let mut packets = 0;
+    tracer.stop(|record| {
+        if record.point == Point::Queued {
+            packets += 1;
+            assert_eq!((record.flags.is_several(), record.bytes, record.id), (true, 4, None));
+        }
+    });
+    assert_eq!(packets, MESSAGES);
+    relay.end();
+}
+
+/// Whose time it leaves on then is chance.
+#[test]
+fn what_has_waited_for_its_neighbour_is_nobodys() {
+    if !is_root() {
+        return;
+    }
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
+    if (numbers.next(), numbers.next()) < (Some(6), Some(11)) {
+        println!("EXPECTED SKIP: Linux {release} does not say so");
+        return;
+    }
+    let (left, right) = hosts("neighbour");
+    address((&left, "l0"), (&right, "r0"));
+    let ends = connected(&left, &right, ["192.0.2.1", "192.0.2.2"]);
+    assert!(left.can("neigh flush dev l0"));
+    let found: Vec<_> = queued(&ends, 64, 1..=3).iter().map(|record| record.id).collect();
+    assert_eq!(found, [Some(2), Some(3)]);
+}
