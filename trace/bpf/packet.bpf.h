@@ -54,12 +54,15 @@ static __always_inline bool tr_is_noted_again(const struct sk_buff *skb)
  * softirq that receives, which is not on its own stack, as the state of a device's egress is. */
 static __always_inline bool tr_is_late(struct task_struct *task)
 {
-	__u64 context;
+	__u64 context = 0;
 
 	if (!bpf_core_field_exists(struct task_struct, bpf_net_context))
 		return false;
-	context = (__u64)task->bpf_net_context;
-	return context && context - (__u64)task->stack >= TR_THREAD_STACK;
+	if (!task->bpf_net_context)
+		return false;
+	/* As a number: with pointers Linux 6.12 does no such sums. */
+	bpf_probe_read_kernel(&context, sizeof(context), &task->bpf_net_context);
+	return context - (__u64)task->stack >= TR_THREAD_STACK;
 }
 
 #define NEXTHDR_FRAGMENT 44
