@@ -2,6 +2,7 @@
 
 mod args;
 mod calibrate;
+mod command;
 mod files;
 mod following;
 mod hdr;
@@ -21,17 +22,18 @@ mod report;
 mod rows;
 mod threads;
 
-use std::process::{Child, Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
-use trieline_trace::{Cost, Effort, Filter, Live, LiveCost, Options, Tracer};
+use anyhow::bail;
+use trieline_trace::{Cost, Effort, Error, Filter, Live, LiveCost, Options, Tracer};
 
 use crate::{output::Output, progress::interrupt_flag, route::usage};
 pub use args::TraceArgs;
 use args::TraceCommand;
+use command::Traced;
 use following::Following;
 use intervals::Now;
 use outputs::{About, Outputs};
@@ -60,7 +62,8 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         options.filter.descendants = true;
     }
     options.stages |= args.records.is_some();
-    if options.filter == Filter::default() && options.clients.is_empty() {
+    let named = Filter { except: None, ..options.filter.clone() };
+    if named == Filter::default() && options.clients.is_empty() {
         let why = "nothing to trace: expected -p, --comm, --cgroup, --container, --unit, --port, --client or a command behind --";
         return Err(usage(why.into()).into());
     }
@@ -72,7 +75,8 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let records = args.records.as_deref().map(RecordWriter::create).transpose()?;
     let interrupt = interrupt_flag()?;
     let mut tracer = Tracer::start(&options)?;
-    let mut child = args.child.split_first().map(|(program, rest)| start(program, rest)).transpose()?;
+    let mut child =
+        args.child.split_first().map(|(program, rest)| Traced::start(program, rest)).transpose()?;
 
     let mut following = Following::new(&options, tracer.at_queue(), records)?;
     let mut live = args.live_cost.then(|| Live::new(&args.what.pid));
@@ -87,7 +91,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         let left = presence.look().clone();
         let is_last = matches!(left, Left::Nothing(_))
             || args.duration.is_some_and(|duration| started.elapsed() >= duration)
-            || has_ended(child.as_mut())?;
+            || child.as_mut().map_or(Ok(false), Traced::has_ended)?;
         tracer.poll_events(|event, bytes| following.take(&event, |message| outputs.take(&message, bytes)));
         match left {
             Left::Some => outputs.wait(None),
@@ -113,7 +117,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     following.finish(tracer.seen(), |message| outputs.take(&message, &[]))?;
     let elapsed = started.elapsed();
     if let Some(child) = &mut child {
-        end(child)?;
+        child.terminate()?;
     }
     let now = now(&tracer, &following, live);
     let Now { counts, seen, .. } = now;
@@ -135,6 +139,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         notes: &notes,
     };
     report.print(output)?;
+    child.map_or(Ok(()), Traced::end)?;
     if args.strict && seen.lost + seen.missed > 0 {
         bail!("{} records were lost and {} events missed (--strict)", seen.lost, seen.missed);
     }
@@ -154,28 +159,7 @@ fn now(tracer: &Tracer, following: &Following, live: Option<LiveCost>) -> Now {
 fn measure_cost(options: &Options) -> anyhow::Result<Result<Cost, String>> {
     match trieline_trace::calibrate(options, Effort::BRIEF) {
         Ok(cost) => Ok(Ok(cost)),
-        Err(error @ trieline_trace::Error::Restless { .. }) => Ok(Err(error.to_string())),
+        Err(error @ (Error::Restless { .. } | Error::Calibration { .. })) => Ok(Err(error.to_string())),
         Err(error) => Err(error.into()),
     }
-}
-
-fn start(program: &str, arguments: &[String]) -> anyhow::Result<Child> {
-    Command::new(program).args(arguments).spawn().with_context(|| format!("starting {program}"))
-}
-
-fn has_ended(child: Option<&mut Child>) -> anyhow::Result<bool> {
-    Ok(child.map(Child::try_wait).transpose()?.flatten().is_some())
-}
-
-/// Ends a command that the trace has outlived its use for.
-fn end(child: &mut Child) -> anyhow::Result<()> {
-    if child.try_wait()?.is_none() {
-        let pid = rustix::process::Pid::from_child(child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
-    }
-    let status = child.wait()?;
-    if !status.success() {
-        eprintln!("trieline: the command ended with {status}");
-    }
-    Ok(())
 }

@@ -71,7 +71,7 @@ fn overhead_text(outcome: &trace_overhead::Outcome) -> String {
             (row.cpu_ns, row.cpu_ci_low, row.cpu_ci_high, row.cpu_ratio_to_memory),
         ];
         for (ns, low, high, ratio) in [delta, cpu] {
-            cells.extend([ns, low, high].map(|ns| format!("{ns:.0}")));
+            cells.extend([ns, low, high].map(whole));
             cells.push(format!("{ratio:.2}"));
         }
         cells.extend([row.p50.to_string(), row.p99.to_string(), count(row.lost), count(row.matched)]);
@@ -104,12 +104,17 @@ pub fn hooks(args: &RunArgs, output: &Output, context: &Context, bars: &Bars) ->
     show(output, &outcome, hooks_text(&outcome))
 }
 
+/// A cell; fewer than six rounds have no interval.
+fn whole(ns: f64) -> String {
+    if ns.is_nan() { "-".into() } else { format!("{ns:.0}") }
+}
+
 fn hooks_text(outcome: &trace_hooks::Outcome) -> String {
     let heads = ["hooks", "work", "who", "count", "base", "delta", "low", "high", "events"];
     let mut rows = vec![heads.map(String::from).to_vec()];
     for row in &outcome.rows {
         let mut cells = vec![row.hooks.to_owned(), row.work.into(), row.who.into(), row.count.to_string()];
-        cells.extend([row.base_ns, row.delta_ns, row.ci_low, row.ci_high].map(|ns| format!("{ns:.0}")));
+        cells.extend([row.base_ns, row.delta_ns, row.ci_low, row.ci_high].map(whole));
         cells.push(row.events.map_or("-".into(), |events| events.to_string()));
         rows.push(cells);
     }

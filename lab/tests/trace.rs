@@ -45,7 +45,7 @@ fn every_hook_fires_for_every_message() {
     let options = trace_hooks::Options { quick: true, seed: 1, command: "test".into(), rounds: Some(1) };
     let outcome = patiently(|context| trace_hooks::run(&options, context));
     for row in &outcome.rows {
-        assert!(row.base_ns > 0.0 && row.ci_low <= row.delta_ns && row.delta_ns <= row.ci_high, "{row:?}");
+        assert!(row.base_ns > 0.0 && row.delta_ns.is_finite() && row.ci_low.is_nan(), "{row:?}");
         let expects =
             if row.who == "traced" { row.events != Some(0) } else { row.events.is_none_or(|n| n == 0) };
         assert!(expects, "{row:?}");

@@ -53,6 +53,8 @@ static __always_inline bool tr_is_client(struct task_struct *task)
 
 static __always_inline bool tr_is_wanted(struct task_struct *task)
 {
+	if (config.except && config.except == (__u32)task->tgid)
+		return false;
 	if (tr_is_client(task))
 		return true;
 	if (config.clients_only)

@@ -58,9 +58,9 @@ struct tr_record {
 /* Beside a record, where bytes are captured: its first ones, of which `config.capture` have room. */
 struct tr_payload {
 	__u32 captured;
-	__u32
-	    position; /* where the message ends in its stream, modulo 2^32: as TCP numbers its bytes; of Unix
-			 streams bytes since the socket was first seen; of Unix datagrams their number */
+	__u32 position; /* where the message ends in its stream, modulo 2^32: as TCP numbers its bytes; of
+			   Unix streams bytes since the socket was first seen; of Unix datagrams their number;
+			   of UDP, which has none, the process */
 	__u8 bytes[TR_CAPTURE_MAX];
 };
 
@@ -146,6 +146,7 @@ struct tr_config {
 	__u32 cgroup_level;
 	__u32 tgids; /* how many of `tgid` are set; 0: any process */
 	__u32 tgid[TR_TGIDS_MAX];
+	__u32 except;	      /* this process is not traced whatever else holds; 0: none */
 	__u32 descendants;    /* also processes that descend from these */
 	__u32 transports;     /* bit of each enum tr_transport */
 	__u32 port;	      /* local or remote; 0: any */

@@ -44,7 +44,9 @@ static __always_inline void tr_moved(struct task_struct *task, struct sock *sk, 
 	record.point = point;
 	record.transport = transport;
 	record.flags = flags | (tr_is_client(task) ? TR_CLIENT : 0);
-	if (config.stages && sk && transport != TR_UDP)
+	if (transport == TR_UDP)
+		source.position = task->tgid;
+	else if (config.stages && sk)
 		source.position = tr_position(sk, socket, &record);
 	if (config.id_bytes && !(flags & TR_SEVERAL))
 		tr_read_id(&record, &source);
@@ -163,6 +165,8 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 	record.point = TR_QUEUED;
 	record.transport = transport;
 	record.flags = tr_is_client(task) ? TR_CLIENT : 0;
+	if (transport == TR_UDP)
+		source.position = task->tgid;
 	if (part == TR_FIRST_PART)
 		record.bytes = tr_datagram_bytes(transport_header);
 	if (segments > 1) {

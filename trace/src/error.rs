@@ -23,9 +23,14 @@ pub enum Error {
     Permission(io::Error),
     /// Process numbers of this namespace are not those that hooks see.
     #[error(
-        "this shell is in a PID namespace of its own (a container): hooks see the host's process numbers; run on the host, or select by --comm, --port or --cgroup"
+        "this shell is in a PID namespace of its own (a container): hooks see the host's process numbers; run on the host, or select by --comm or --port"
     )]
     PidNamespace,
+    /// Of a cgroup's directory here it cannot be told how far below the root it is, which hooks ask by.
+    #[error(
+        "this shell is in a cgroup namespace of its own (a container): hooks see the host's cgroups; run on the host, or select by --comm or --port"
+    )]
+    CgroupNamespace,
     /// Stamps are written at the devices of one network namespace.
     #[error(
         "process {0} is in another network namespace: stamps are written where its packets leave; run there (`trieline -n NETNS`, `nsenter -t {0} -n`)"
@@ -49,6 +54,20 @@ pub enum Error {
         operation: &'static str,
         /// The kernel's answer.
         source: io::Error,
+    },
+    /// What the hooks noted of the tracer's own messages is not what there was: what they cost is not known.
+    #[error(
+        "calibration: of {moved} messages {received} receives and {sent} sends were noted: expected {expected} of each"
+    )]
+    Calibration {
+        /// Messages of a sample.
+        moved: u64,
+        /// Receives that were noted.
+        received: u64,
+        /// Sends.
+        sent: u64,
+        /// What should have been, of each.
+        expected: u64,
     },
     /// The machine was too restless.
     #[error(

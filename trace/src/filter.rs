@@ -13,6 +13,8 @@ pub(crate) const PROCESSES_MAX: usize = 16;
 pub(crate) const COMM_MAX: usize = 15;
 /// Number of the first PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const HOST_PID_NAMESPACE: &str = "pid:[4026531836]";
+/// Of the first cgroup namespace (`PROC_CGROUP_INIT_INO`, there as well).
+const HOST_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
 
 /// What is traced; all that is named must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct Filter {
     pub port: Option<u16>,
     /// Transports.
     pub transports: Vec<Transport>,
+    /// This process is left out, whatever it is called and wherever it is: the tracer that sends what it finds.
+    pub except: Option<u32>,
 }
 
 impl Default for Filter {
@@ -40,6 +44,7 @@ impl Default for Filter {
             cgroup: None,
             port: None,
             transports: Transport::ALL.to_vec(),
+            except: None,
         }
     }
 }
@@ -56,39 +61,70 @@ pub struct Cgroup {
 impl Cgroup {
     /// Where the unified hierarchy is mounted: /sys/fs/cgroup, or below it where there are old hierarchies as well.
     pub fn root() -> Result<PathBuf> {
-        let path = Path::new("/proc/self/mountinfo");
-        let mounts = fs::read_to_string(path).map_err(|source| Error::File { path: path.into(), source })?;
-        mounted(&mounts)
-            .ok_or_else(|| Error::Argument("no unified hierarchy of cgroups (cgroup2) is mounted".into()))
+        Ok(Mount::find()?.at)
     }
 
-    /// The directory in full, where it is given so or below [`Cgroup::root`].
+    /// The directory in full, where it is given so or below [`Cgroup::root`]: without links and `..`.
     pub fn directory(path: &Path) -> Result<PathBuf> {
-        let root = Cgroup::root()?;
-        let below = path.strip_prefix(&root).unwrap_or(path);
-        Ok(root.join(below.strip_prefix("/").unwrap_or(below)))
+        directory(&Cgroup::root()?, path)
     }
 
     /// From its directory, in full or below [`Cgroup::root`].
     pub fn open(path: &Path) -> Result<Cgroup> {
-        let full = Cgroup::directory(path)?;
-        let below = full.strip_prefix(Cgroup::root()?).unwrap_or(&full);
+        if !is_namespace("cgroup", HOST_CGROUP_NAMESPACE) {
+            return Err(Error::CgroupNamespace);
+        }
+        let mount = Mount::find()?;
+        let full = directory(&mount.at, path)?;
         let number = fs::metadata(&full).map_err(|source| Error::File { path: full.clone(), source })?.ino();
-        if !full.join("cgroup.controllers").exists() {
+        let Some(level) = mount.level(&full).filter(|_| full.join("cgroup.controllers").exists()) else {
             return Err(Error::Argument(format!(
                 "{}: no cgroup of the unified hierarchy (cgroup2)",
                 full.display()
             )));
-        }
-        let level = below.components().filter(|part| matches!(part, Component::Normal(_))).count() as u32;
+        };
         Ok(Cgroup { number, level })
     }
 }
 
-/// The mount point of a cgroup2 in /proc/PID/mountinfo (`man 5 proc`): the fifth field, the file system's type behind ` - `.
-fn mounted(mounts: &str) -> Option<PathBuf> {
-    let is_unified = |line: &&str| line.split_once(" - ").is_some_and(|(_, fs)| fs.starts_with("cgroup2 "));
-    mounts.lines().find(is_unified)?.split(' ').nth(4).map(PathBuf::from)
+fn directory(root: &Path, path: &Path) -> Result<PathBuf> {
+    let below = path.strip_prefix(root).unwrap_or(path);
+    let full = root.join(below.strip_prefix("/").unwrap_or(below));
+    fs::canonicalize(&full).map_err(|source| Error::File { path: full, source })
+}
+
+/// Where the unified hierarchy is mounted, and which part of it.
+#[derive(Debug, PartialEq, Eq)]
+struct Mount {
+    at: PathBuf,
+    /// The cgroup that is seen there, below the hierarchy's root.
+    of: PathBuf,
+}
+
+impl Mount {
+    fn find() -> Result<Mount> {
+        let path = Path::new("/proc/self/mountinfo");
+        let mounts = fs::read_to_string(path).map_err(|source| Error::File { path: path.into(), source })?;
+        Mount::parse(&mounts)
+            .ok_or_else(|| Error::Argument("no unified hierarchy of cgroups (cgroup2) is mounted".into()))
+    }
+
+    /// A cgroup2 in /proc/PID/mountinfo (`man 5 proc`): its root and the mount point are the fourth field and the fifth, the file system's
+    /// type is behind ` - `.
+    fn parse(mounts: &str) -> Option<Mount> {
+        let is_unified =
+            |line: &&str| line.split_once(" - ").is_some_and(|(_, fs)| fs.starts_with("cgroup2 "));
+        let mut fields = mounts.lines().find(is_unified)?.split(' ').skip(3).map(PathBuf::from);
+        let of = fields.next()?;
+        Some(Mount { at: fields.next()?, of })
+    }
+
+    /// How far below the hierarchy's root a directory is; `None`: it is elsewhere.
+    fn level(&self, directory: &Path) -> Option<u32> {
+        let below = directory.strip_prefix(&self.at).ok()?;
+        let names = self.of.components().chain(below.components());
+        Some(names.filter(|part| matches!(part, Component::Normal(_))).count() as u32)
+    }
 }
 
 impl Filter {
@@ -108,8 +144,8 @@ impl Filter {
             let count = self.processes.len();
             return Err(Error::Argument(format!("{count} processes: expected at most {PROCESSES_MAX}")));
         }
-        if !self.processes.is_empty() && !sees_host_processes() {
-            return Err(Error::PidNamespace);
+        if !self.processes.is_empty() {
+            check_processes_are_the_hosts()?;
         }
         for &process in &self.processes {
             check_process(process)?;
@@ -134,7 +170,16 @@ impl Filter {
 
 /// Whether process numbers here are those that hooks see: not in a container with numbers of its own.
 pub fn sees_host_processes() -> bool {
-    fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() == HOST_PID_NAMESPACE)
+    is_namespace("pid", HOST_PID_NAMESPACE)
+}
+
+fn is_namespace(kind: &str, name: &str) -> bool {
+    fs::read_link(Path::new("/proc/self/ns").join(kind)).is_ok_and(|own| own.as_os_str() == name)
+}
+
+/// Refuses to name processes by numbers that hooks do not see.
+pub(crate) fn check_processes_are_the_hosts() -> Result<()> {
+    if sees_host_processes() { Ok(()) } else { Err(Error::PidNamespace) }
 }
 
 /// A number that is a thread's, not a process's, would trace nothing.
@@ -177,8 +222,27 @@ mod tests {
         let mounts = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
                       32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
                       41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
-        assert_eq!(mounted(mounts), Some("/sys/fs/cgroup/unified".into()));
-        assert_eq!(mounted("32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"), None);
+        let mount = Mount::parse(mounts).unwrap();
+        assert_eq!(mount, Mount { at: "/sys/fs/cgroup/unified".into(), of: "/".into() });
+        assert_eq!(mount.level(&mount.at.join("a/b")), Some(2));
+        assert_eq!(mount.level(Path::new("/sys/fs/cgroup")), None);
+        assert_eq!(Mount::parse("32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"), None);
+        // A part of it is mounted: hooks count from the root.
+        let part = Mount::parse("41 31 0:38 /docker/web /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n").unwrap();
+        assert_eq!(part.level(Path::new("/sys/fs/cgroup/a")), Some(3));
+    }
+
+    #[test]
+    fn links_and_steps_back_are_no_levels() {
+        let root = std::env::temp_dir().join(format!("trieline-cgroup-{}", std::process::id()));
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        std::os::unix::fs::symlink(root.join("a/b"), root.join("link")).unwrap();
+        let root = fs::canonicalize(root).unwrap();
+        for path in ["a/../a/b", "/a/b", "link", "a/b/."] {
+            assert_eq!(directory(&root, Path::new(path)).unwrap(), root.join("a/b"), "{path}");
+        }
+        assert!(directory(&root, Path::new("c")).is_err());
+        fs::remove_dir_all(root).unwrap();
     }
 
     #[test]

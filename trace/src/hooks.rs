@@ -12,7 +12,7 @@ use libbpf_rs::{Link, MapCore, MapHandle, Object, ObjectBuilder, PrintLevel, Pro
 
 use crate::decode::Decode;
 use crate::error::{Error, Result, io_error};
-use crate::filter::{COMM_MAX, Filter, PROCESSES_MAX, check_process};
+use crate::filter::{COMM_MAX, Filter, PROCESSES_MAX, check_process, check_processes_are_the_hosts};
 use crate::histogram::WAYS;
 use crate::join::By;
 use crate::layout::{self, CAPTURE_MAX, IDENTITY_BYTES, PAYLOAD_WORDS};
@@ -205,12 +205,20 @@ impl Options {
                 self.capture
             ));
         }
+        let cpus = libbpf_rs::num_possible_cpus().map_err(Error::bpf("counting CPUs"))?;
+        if entries(cpus, self.slots).is_none() {
+            return wrong(format!(
+                "rings of {} records for {cpus} CPUs: expected fewer than 2^32 in all",
+                self.slots
+            ));
+        }
         let names = self.clients.iter().filter(|client| matches!(client, Client::Name(_))).count();
         if names > 1 || self.clients.len() - names > PROCESSES_MAX {
             return wrong(format!("clients: expected at most {PROCESSES_MAX} processes and one name"));
         }
         for client in &self.clients {
             if let Client::Process(process) = client {
+                check_processes_are_the_hosts()?;
                 check_process(*process)?;
             }
         }
@@ -325,12 +333,13 @@ impl Hooks {
         let mut builder = ObjectBuilder::default();
         let mut open = builder.name("trieline_trace")?.open_memory(&OBJECT.0)?;
         let cpus = libbpf_rs::num_possible_cpus()? as u32;
+        let records = cpus * options.slots; // checked: `entries`
         for mut map in open.maps_mut() {
             match map.name().to_str() {
                 Some("cpus") => map.set_max_entries(cpus)?,
-                Some("records") => map.set_max_entries(cpus * options.slots)?,
+                Some("records") => map.set_max_entries(records)?,
                 Some("payloads") if options.has_payloads() => {
-                    map.set_max_entries(cpus * options.slots)?;
+                    map.set_max_entries(records)?;
                     map.set_value_size(options.payload_bytes())?;
                 }
                 Some("histograms") if options.histogram => map.set_max_entries(cpus * WAYS as u32)?,
@@ -368,7 +377,8 @@ impl Hooks {
 
     /// Detaches them.
     pub(crate) fn switch_off(&mut self) {
-        self.links.clear();
+        // Those of sends, which come last, go first: no send is noted whose receive was not.
+        while self.links.pop().is_some() {}
     }
 
     /// A map by its name.
@@ -395,6 +405,11 @@ impl Hooks {
     pub(crate) fn at_queue(&self) -> bool {
         self.programs.contains(&QUEUE)
     }
+}
+
+/// Records of all CPUs' rings, as maps count them.
+fn entries(cpus: usize, slots: u32) -> Option<u32> {
+    u32::try_from(cpus).ok()?.checked_mul(slots)
 }
 
 fn is_one_of(name: &OsStr, names: &[&str]) -> bool {
@@ -430,4 +445,15 @@ fn lockdown() -> Option<String> {
     let text = fs::read_to_string("/sys/kernel/security/lockdown").ok()?;
     let mode = text.split('[').nth(1)?.split(']').next()?;
     (mode != "none").then(|| mode.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_that_cannot_be_numbered_are_refused() {
+        assert_eq!(entries(4, 1 << 16), Some(1 << 18));
+        assert_eq!(entries(256, 1 << 24), None);
+    }
 }

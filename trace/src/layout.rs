@@ -128,6 +128,7 @@ pub(crate) fn config(options: &Options, sent_udp: bool, inside: bool) -> Vec<u8>
     for (index, process) in filter.processes.iter().enumerate() {
         put(offset_of!(tr_config, tgid) + 4 * index, &process.to_le_bytes());
     }
+    set!(except, filter.except.unwrap_or(0));
     set!(descendants, u32::from(filter.descendants));
     if let Some(comm) = &filter.comm {
         put(offset_of!(tr_config, comm), comm.as_bytes());

@@ -162,7 +162,7 @@ pub struct Record {
     /// What it is.
     pub kind: Kind,
     /// Where it ends in its stream, modulo 2³²: of TCP the sequence number behind it; of Unix sockets bytes, of those with message
-    /// borders messages, since the socket was first seen. 0 without [`crate::Options::stages`].
+    /// borders messages, since the socket was first seen. UDP has no streams: there it is the process. 0 without [`crate::Options::stages`].
     pub position: u32,
     /// What is known of the id.
     pub flags: Flags,

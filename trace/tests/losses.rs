@@ -50,7 +50,8 @@ fn every_message_is_matched_at_full_speed() {
         tracer.stop(|record| joiner.take(record, |_| matched += 1));
         joiner.finish(|_| matched += 1);
         let (seen, counts) = (tracer.seen(), joiner.counts());
-        assert_eq!((matched, seen), (messages, Seen::default()), "{transport} {by:?}: {counts:?}");
+        // Late ones are no losses: a virtual CPU may stand still in a hook.
+        assert_eq!((matched, seen.lost, seen.missed), (messages, 0, 0), "{transport} {by:?}: {counts:?}");
         relay.end();
     }
 }
@@ -109,7 +110,11 @@ fn windows_without_hooks_are_paused_and_not_lost() {
     joiner.finish(|_| matched += 1);
     assert!(cost.pairs == 2 && pauses >= 2, "{cost:?}");
     assert!(cost.paused >= Duration::from_millis(200) && cost.paused < started.elapsed(), "{cost:?}");
-    assert!(cost.packets.low <= cost.packets.ns && cost.cpu.ns.is_finite(), "{cost:?}");
+    assert!(
+        cost.packets.ns.is_finite() && cost.cpu.ns.is_finite() && cost.cpu_per_packet.ns.is_finite(),
+        "{cost:?}"
+    );
+    assert!(cost.packets.interval().is_none() && cost.cpu.interval().is_none(), "of two pairs: {cost:?}");
     assert!(matched > 0 && matched < id && tracer.seen().lost == 0, "{matched} of {id}");
     relay.end();
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use trieline_trace::{
     Cgroup, Client, Decode, Filter, IdAt, Leaves, MessageId, Options, Rung, StampAt, Transport,
+    sees_host_processes,
 };
 
 use super::{join::JoinArgs, node::NodeArgs, outputs::OutputArgs, place};
@@ -170,6 +171,8 @@ impl What {
             comm: self.comm.clone(),
             cgroup: self.place()?.as_deref().map(Cgroup::open).transpose()?,
             port: self.port,
+            // Hooks know it by the host's number.
+            except: sees_host_processes().then(std::process::id),
             ..Filter::default()
         };
         if !self.transport.is_empty() {

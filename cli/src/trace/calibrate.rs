@@ -25,6 +25,7 @@ pub struct CostJson {
 #[derive(Serialize)]
 struct DeltaJson {
     delta_ns: f64,
+    // Null where there were too few rounds.
     ci_low: f64,
     ci_high: f64,
 }
@@ -57,8 +58,13 @@ impl From<Cost> for CostJson {
     }
 }
 
+fn too_few() -> String {
+    "[too few for an interval]".to_owned()
+}
+
 fn delta(delta: Delta) -> String {
-    format!("{:+.0} ns [{:.0}..{:.0}]", delta.ns, delta.low, delta.high)
+    let interval = delta.interval().map_or_else(too_few, |(low, high)| format!("[{low:.0}..{high:.0}]"));
+    format!("{:+.0} ns {interval}", delta.ns)
 }
 
 /// A cost for people.
@@ -83,11 +89,13 @@ pub struct LiveJson {
     paused_s: f64,
     packets_percent: Option<PercentJson>,
     cpu_percent: Option<PercentJson>,
+    cpu_per_packet_percent: Option<PercentJson>,
 }
 
 #[derive(Serialize)]
 struct PercentJson {
     delta: f64,
+    // Null below six pairs.
     ci_low: f64,
     ci_high: f64,
 }
@@ -106,21 +114,24 @@ impl From<LiveCost> for LiveJson {
             paused_s: (live.paused.as_secs_f64() * 1000.0).round() / 1000.0,
             packets_percent: percent(live.packets),
             cpu_percent: percent(live.cpu),
+            cpu_per_packet_percent: percent(live.cpu_per_packet),
         }
     }
 }
 
 /// A live cost for people.
 pub fn live_text(live: &LiveCost) -> String {
-    let words = |delta: Delta, what: &str| match percent(delta) {
-        Some(p) => format!("{:+.1} % [{:.1}..{:.1}] {what}", p.delta, p.ci_low, p.ci_high),
-        None => format!("no {what}"),
+    let words = |delta: Delta, what: &str| match (percent(delta), delta.interval()) {
+        (Some(p), Some((low, high))) => format!("{:+.1} % [{low:.1}..{high:.1}] {what}", p.delta),
+        (Some(p), None) => format!("{:+.1} % {} {what}", p.delta, too_few()),
+        (None, _) => format!("no {what}"),
     };
     format!(
-        "live: with the hooks {}, {} (median and 95 % interval of {} pairs of windows of 100 ms); paused {:.1} s, whose messages are in no \
+        "live: with the hooks {}, {}, {} (median and 95 % interval of {} pairs of windows of 100 ms); paused {:.1} s, whose messages are in no \
          count\n",
         words(live.packets, "packets a second"),
         words(live.cpu, "processor time"),
+        words(live.cpu_per_packet, "processor time a packet"),
         live.pairs,
         live.paused.as_secs_f64()
     )

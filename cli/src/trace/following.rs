@@ -4,8 +4,8 @@ use trieline_trace::{Event, HopCounts, Hops, Joiner, Message, Options, Passes, P
 
 use super::records::RecordWriter;
 
-/// Sends and receives of a stream that wait for their other end.
-const WAITING: usize = 4096;
+/// How many sends and receives may come, of all streams together, before the other end of one.
+const WAITING: usize = 1 << 17;
 
 /// What was found outside of processes.
 #[derive(Clone, Copy)]

@@ -51,24 +51,30 @@ pub fn run(args: &JoinArgs, output: &Output) -> anyhow::Result<ExitCode> {
 }
 
 fn join(files: Vec<RecordFile>) -> anyhow::Result<Joined> {
-    let (mut hops, mut passes) = (Hops::new(usize::MAX), Passes::new(usize::MAX));
+    let (mut hops, mut passes) = (Hops::new(None), Passes::new(usize::MAX));
     let mut summary = Summary::default();
     let (mut ways, mut counts) = (Vec::new(), Counts::default());
-    for (host, file) in files.iter().enumerate() {
+    let hosts: Vec<_> = files.iter().map(|file| (&file.trace.machine, &file.trace.boot)).collect();
+    for file in &files {
         let mut joiner = Joiner::new(file.trace.by(), file.trace.at_queue);
         for event in &file.events {
-            hops.take(host as u8, event, |hop| ways.push(hop));
-            match event {
-                Event::Record(record) => joiner.take(*record, |message| summary.add(&message)),
-                Event::Passed(record) => passes.take(host as u8, *record),
-                Event::Socket(_) => {}
+            if let Event::Record(record) = event {
+                joiner.take(*record, |message| summary.add(&message));
             }
         }
         joiner.finish(|message| summary.add(&message));
         counts += joiner.counts();
     }
+    for (file, event) in in_order(&files) {
+        // Files of one boot are of one host.
+        let host = hosts.iter().position(|host| *host == hosts[file]).unwrap_or(file);
+        hops.take(host as u8, event, |hop| ways.push(hop));
+        if let Event::Passed(record) = event {
+            // Of each trace its own first arrival counts.
+            passes.take(file as u8, *record);
+        }
+    }
     hops.finish();
-    let hosts: Vec<_> = files.iter().map(|file| (&file.trace.machine, &file.trace.boot)).collect();
     let compared: Vec<Hop> = ways.iter().flat_map(|hop| iter::once(*hop).chain(passes.around(hop))).collect();
     let clocks = offsets(&hosts, &compared);
     for (file, clock) in files.iter().zip(&clocks) {
@@ -95,6 +101,23 @@ fn join(files: Vec<RecordFile>) -> anyhow::Result<Joined> {
     Ok(Joined { files, clocks, summary, counts, ways: hops.counts(), passes: passes.counts(), untimed })
 }
 
+/// The events of all files, in the order of their hosts' wall clocks, with the numbers of their files: a socket just before its first record.
+fn in_order(files: &[RecordFile]) -> Vec<(usize, &Event)> {
+    let mut all = Vec::new();
+    for (number, file) in files.iter().enumerate() {
+        let mut last_ns = 0;
+        for event in &file.events {
+            if let Event::Record(record) | Event::Passed(record) = event {
+                last_ns = record.time_ns;
+            }
+            all.push((file.trace.wall_ns(last_ns), number, event));
+        }
+    }
+    // Stable: what has the same time stays in the order of its file.
+    all.sort_by_key(|(wall_ns, number, _)| (*wall_ns, *number));
+    all.into_iter().map(|(_, number, event)| (number, event)).collect()
+}
+
 /// A way with both its times by the first host's clock.
 fn corrected(way: Hop, clocks: &[Option<Offset>]) -> Option<Hop> {
     let of = |host, record: Record| Some(Record { time_ns: by_first(host, &record, clocks)?, ..record });
@@ -117,7 +140,10 @@ impl Joined {
                 Some(Offset { ns, bound_ns }) => {
                     format!("its clock is {ns} ns ahead, right to {bound_ns} ns")
                 }
-                None => "its clock is not known: no messages went both ways".to_owned(),
+                None => {
+                    "its clock is not known: no messages that were seen at the device's queue went both ways"
+                        .to_owned()
+                }
             };
             text += &format!("{}: {} events; {clock}\n", file.path.display(), file.events.len());
             match file.end {
@@ -140,9 +166,9 @@ impl Joined {
             "\n{received} received, {sent} sent, {matched} matched inside; {ambiguous} ambiguous, {unanswered} unanswered, {unasked} unasked, \
              {copies} copies\n"
         );
-        let HopCounts { matched, unmatched, unknown, ambiguous, without_id } = self.ways;
+        let HopCounts { matched, unmatched, one_ended, unknown, ambiguous, without_id } = self.ways;
         text += &format!(
-            "between processes: {matched} matched, {unmatched} unmatched, {ambiguous} ambiguous, {unknown} of sockets not known, {without_id} \
+            "between processes: {matched} matched, {unmatched} unmatched, {one_ended} by streams of which one end was seen, {ambiguous} ambiguous, {unknown} of sockets not known, {without_id} \
              over UDP without an id, {} between hosts whose clocks could not be compared\n",
             self.untimed
         );

@@ -11,10 +11,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use trieline_trace::{By, Ends, Event, Flags, Kind, Point, Record, Seen, Socket, Transport};
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// A record can come so much later than younger ones: a send over TCP has the time of its first segment, and comes with its end.
 const WINDOW_NS: u64 = 1_000_000_000;
 
@@ -42,6 +43,8 @@ pub struct Trace {
     pub machine: String,
     /// Its clock: /proc/sys/kernel/random/boot_id.
     pub boot: String,
+    /// How far its wall clock (CLOCK_REALTIME) was ahead of CLOCK_MONOTONIC, nanoseconds.
+    wall_ahead_ns: i64,
     /// Whether UDP and TCP were noted at the device's queue.
     pub at_queue: bool,
     /// Whether messages have ids.
@@ -49,6 +52,11 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// The wall clock's time, nanoseconds: right to what NTP does, so good for an order only.
+    pub fn wall_ns(&self, time_ns: u64) -> u64 {
+        time_ns.saturating_add_signed(self.wall_ahead_ns)
+    }
+
     /// How its messages are joined.
     pub fn by(&self) -> By {
         if self.by_id { By::Id } else { By::Thread }
@@ -131,7 +139,9 @@ impl RecordWriter {
         let boot = read("/proc/sys/kernel/random/boot_id")?;
         // Containers and small systems have none.
         let machine = read("/etc/machine-id").unwrap_or_else(|_| boot.clone());
-        self.write(&Line::Trace(Trace { version: VERSION, machine, boot, at_queue, by_id: by == By::Id }));
+        let by_id = by == By::Id;
+        let wall_ahead_ns = clock_ns(ClockId::Realtime) - clock_ns(ClockId::Monotonic);
+        self.write(&Line::Trace(Trace { version: VERSION, machine, boot, wall_ahead_ns, at_queue, by_id }));
         // Who waits for it knows now that the trace is on.
         self.out.flush().with_context(|| format!("writing {}", self.path.display()))
     }
@@ -185,6 +195,11 @@ impl RecordWriter {
         let done = self.failed.map_or_else(|| self.out.flush(), Err);
         done.with_context(|| format!("writing {}", self.path.display()))
     }
+}
+
+fn clock_ns(clock: ClockId) -> i64 {
+    let now = clock_gettime(clock);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
 fn socket_line(socket: &Socket) -> Line {

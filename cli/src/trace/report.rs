@@ -64,7 +64,9 @@ impl Report<'_> {
         }
         let seconds = self.elapsed.as_secs_f64();
         let counts = &self.counts;
-        if counts.received + counts.sent == 0 {
+        let passed =
+            self.ways.and_then(|ways| ways.passes).map_or(0, |(matched, unmatched)| matched + unmatched);
+        if counts.received + counts.sent + counts.control + counts.clients + passed == 0 {
             let _ = writeln!(text, "no message was seen in {seconds:.1} s");
         } else {
             let _ = writeln!(text, "\nT2, from the receive to C, microseconds:");
@@ -82,6 +84,12 @@ impl Report<'_> {
                 counts.copies,
                 counts.pieces
             );
+            if counts.control > 0 {
+                let _ = writeln!(text, "{} messages of the connections themselves", counts.control);
+            }
+            if counts.clients > 0 {
+                let _ = writeln!(text, "{} received or sent by clients", counts.clients);
+            }
             if counts.queued_later > 0 {
                 let later = counts.queued_later;
                 let _ = writeln!(
@@ -90,10 +98,10 @@ impl Report<'_> {
                 );
             }
             let hops = self.ways.and_then(|ways| ways.hops);
-            if let Some(HopCounts { matched, unmatched, unknown, ambiguous, without_id }) = hops {
+            if let Some(HopCounts { matched, unmatched, one_ended, unknown, ambiguous, without_id }) = hops {
                 let _ = writeln!(
                     text,
-                    "from process to process: {matched} matched, {unmatched} unmatched, {ambiguous} ambiguous, {unknown} of sockets not known, \
+                    "from process to process: {matched} matched, {unmatched} unmatched, {one_ended} by streams of which one end was seen, {ambiguous} ambiguous, {unknown} of sockets not known, \
                      {without_id} over UDP without an id"
                 );
             }
@@ -181,6 +189,7 @@ impl Report<'_> {
             "unasked": counts.unasked,
             "copies": counts.copies,
             "more_reads": counts.pieces,
+            "clients": counts.clients,
             "queued_later": counts.queued_later,
             "streamed": counts.streamed,
             "short": counts.short,
@@ -271,7 +280,7 @@ pub fn passes_json((matched, unmatched): (u64, u64)) -> Value {
 /// What became of the ways between processes, in JSON.
 pub fn ways_json(counts: HopCounts) -> Value {
     json!({
-        "matched": counts.matched, "unmatched": counts.unmatched, "ambiguous": counts.ambiguous,
+        "matched": counts.matched, "unmatched": counts.unmatched, "one_ended": counts.one_ended, "ambiguous": counts.ambiguous,
         "unknown": counts.unknown, "without_id": counts.without_id,
     })
 }

@@ -55,8 +55,8 @@ impl Row {
             reads,
             reply: message.is_reply(),
             cost_ns: cost.map(|cost| tenths(cost.ns)),
-            cost_low: cost.map(|cost| tenths(cost.low)),
-            cost_high: cost.map(|cost| tenths(cost.high)),
+            cost_low: cost.and_then(|cost| cost.interval()).map(|(low, _)| tenths(low)),
+            cost_high: cost.and_then(|cost| cost.interval()).map(|(_, high)| tenths(high)),
             id: received.id,
         }
     }

@@ -78,7 +78,7 @@ pub struct Row {
     pub base_ns: f64,
     /// What the hooks add: median of the rounds.
     pub delta_ns: f64,
-    /// Its 95 % interval.
+    /// Its 95 % interval; null of fewer than six rounds.
     pub ci_low: f64,
     /// Its other end.
     pub ci_high: f64,

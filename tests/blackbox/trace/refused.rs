@@ -167,7 +167,11 @@ fn who_may_not_trace_is_told_what_it_takes() {
             .fails(1, &["tracing needs root"]);
     }
     let inside = format!("unshare --pid --fork --mount-proc {} trace --no-cost", program.display());
-    run(&format!("{inside} -p 1")).fails(1, &["a PID namespace of its own", "--comm, --port or --cgroup"]);
+    for number in ["-p 1", "--comm nobody --client 1", "--client 1"] {
+        run(&format!("{inside} {number}")).fails(1, &["a PID namespace of its own", "--comm or --port"]);
+    }
+    run(&format!("unshare --cgroup {} trace --no-cost --cgroup /", program.display()))
+        .fails(1, &["a cgroup namespace of its own", "--comm or --port"]);
     let seen = run(&format!("{inside} --comm nobody --duration 0.1")).ok();
     assert!(seen.contains("no message was seen"), "{seen}");
 }

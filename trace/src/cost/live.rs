@@ -7,6 +7,9 @@ use std::hash::BuildHasher;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::time::ClockId;
+use nix::unistd::Pid;
+
 use super::rounds::Delta;
 use crate::error::Result;
 use crate::record::Event;
@@ -40,16 +43,31 @@ enum Step {
 }
 
 /// What the kernel has counted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Kernel {
     packets: u64,
-    cpu_ns: u64,
+    /// Of each process, if it is there, that of threads that have ended as well.
+    cpu_ns: Vec<Option<u64>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Rates {
     packets: f64,
     cpu: f64,
+    cpu_per_packet: f64,
+}
+
+impl Rates {
+    /// Of a window.
+    fn between(before: &Kernel, after: &Kernel, seconds: f64) -> Rates {
+        let packets = after.packets.saturating_sub(before.packets) as f64;
+        let processes = before.cpu_ns.iter().zip(&after.cpu_ns);
+        // A process that came or went meanwhile is in neither.
+        let cpu_ns: u64 =
+            processes.filter_map(|(before, after)| Some((*after)?.saturating_sub((*before)?))).sum();
+        let cpu_ns = cpu_ns as f64;
+        Rates { packets: packets / seconds, cpu: cpu_ns / seconds, cpu_per_packet: cpu_ns / packets }
+    }
 }
 
 /// What was found.
@@ -62,8 +80,10 @@ pub struct LiveCost {
     /// What the hooks add to the packets a second in the processes' network namespace (UDP and TCP, both ways), in percent of those
     /// without; NaN where none came. In `ns`, `low` and `high`.
     pub packets: Delta,
-    /// The same of the processes' processor time.
+    /// The same of the processes' processor time: of one that has no time to spare nothing, as it does less in the same time.
     pub cpu: Delta,
+    /// The same of their processor time a packet, which tells then.
+    pub cpu_per_packet: Delta,
 }
 
 impl Live {
@@ -133,25 +153,27 @@ impl Live {
         let percent = |of: fn(&Rates) -> f64| {
             let pairs =
                 self.windows.iter().filter_map(|[on, off]| Some((of(on.as_ref()?), of(off.as_ref()?))));
-            Delta::of(pairs.filter(|(_, off)| *off > 0.0).map(|(on, off)| (on / off - 1.0) * 100.0).collect())
+            Delta::of(
+                pairs
+                    .filter(|(on, off)| on.is_finite() && *off > 0.0 && off.is_finite())
+                    .map(|(on, off)| (on / off - 1.0) * 100.0)
+                    .collect(),
+            )
         };
         LiveCost {
             pairs: self.windows.iter().filter(|pair| pair.iter().all(Option::is_some)).count(),
             paused: self.paused + self.off_since.map_or(Duration::ZERO, |since| since.elapsed()),
             packets: percent(|rates| rates.packets),
             cpu: percent(|rates| rates.cpu),
+            cpu_per_packet: percent(|rates| rates.cpu_per_packet),
         }
     }
 
     fn end(&mut self, on: bool) {
-        let (Some((begun, before)), Some(after)) = (self.begun, self.count()) else { return };
-        let seconds = begun.elapsed().as_secs_f64();
-        let rate = |after: u64, before: u64| after.saturating_sub(before) as f64 / seconds;
+        let (Some((begun, before)), Some(after)) = (self.begun.take(), self.count()) else { return };
+        let rates = Rates::between(&before, &after, begun.elapsed().as_secs_f64());
         if let Some(pair) = self.windows.last_mut() {
-            pair[usize::from(!on)] = Some(Rates {
-                packets: rate(after.packets, before.packets),
-                cpu: rate(after.cpu_ns, before.cpu_ns),
-            });
+            pair[usize::from(!on)] = Some(rates);
         }
     }
 
@@ -165,23 +187,21 @@ impl Live {
 
     /// `None`: none of the processes is left.
     fn count(&self) -> Option<Kernel> {
-        let directories = self.processes.iter().map(|process| Path::new("/proc").join(process.to_string()));
-        let mut count = None;
-        for directory in directories {
-            let Ok(threads) = fs::read_dir(directory.join("task")) else { continue };
-            let count = count.get_or_insert(Kernel { packets: 0, cpu_ns: 0 });
-            for thread in threads.flatten() {
-                let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-                count.cpu_ns += text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
-            }
-            if count.packets == 0 {
-                let text =
-                    |name: &str| fs::read_to_string(directory.join("net").join(name)).unwrap_or_default();
-                count.packets = packets(&text("snmp")) + packets6(&text("snmp6"));
-            }
-        }
-        count
+        let cpu_ns: Vec<_> = self.processes.iter().map(|process| cpu_ns(*process)).collect();
+        let mut there = self.processes.iter().zip(&cpu_ns).filter(|(_, ns)| ns.is_some());
+        let (process, _) = there.next()?;
+        let net = Path::new("/proc").join(process.to_string()).join("net");
+        let text = |name: &str| fs::read_to_string(net.join(name)).unwrap_or_default();
+        Some(Kernel { packets: packets(&text("snmp")) + packets6(&text("snmp6")), cpu_ns })
     }
+}
+
+/// Processor time of a process by its own clock, in which its threads that have ended are, too. Of a thread that runs on another CPU the
+/// kernel brings it up to date at ticks (`thread_group_cputime`, kernel/sched/cputime.c).
+fn cpu_ns(process: u32) -> Option<u64> {
+    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(process.try_into().ok()?)).ok()?;
+    let time = clock.now().ok()?;
+    Some(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
 /// Datagrams and segments, both ways, of IPv4's UDP and of TCP (`/proc/PID/net/snmp`: a line of names, then one of numbers).
@@ -213,7 +233,28 @@ mod tests {
         assert_eq!(packets(snmp), 330);
         assert_eq!(packets6("Udp6InDatagrams   \t3\nUdp6NoPorts 9\nUdp6OutDatagrams\t4\n"), 7);
         assert!(Live::new(&[u32::MAX]).count().is_none());
-        let own = Live::new(&[std::process::id()]).count();
-        assert!(own.is_some_and(|own| own.cpu_ns > 0), "{own:?}");
+    }
+
+    #[test]
+    fn threads_that_have_ended_are_counted() {
+        let own = Live::new(&[std::process::id()]);
+        let before = own.count().unwrap();
+        let worker = std::thread::spawn(|| {
+            let started = Instant::now();
+            while started.elapsed() < Duration::from_millis(200) {
+                std::hint::black_box(0);
+            }
+            rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).tv_nsec
+        });
+        let ran_ns = worker.join().unwrap() as f64;
+        let rates = Rates::between(&before, &own.count().unwrap(), 1.0);
+        assert!(rates.cpu >= ran_ns, "{rates:?}: {ran_ns}");
+    }
+
+    #[test]
+    fn a_process_that_goes_is_in_neither_count() {
+        let kernel = |packets, first, second| Kernel { packets, cpu_ns: vec![first, second] };
+        let rates = Rates::between(&kernel(0, Some(9_000), Some(100)), &kernel(10, None, Some(300)), 0.1);
+        assert_eq!((rates.packets, rates.cpu, rates.cpu_per_packet), (100.0, 2000.0, 20.0));
     }
 }

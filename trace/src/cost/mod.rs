@@ -22,6 +22,9 @@ pub use rounds::{Delta, Rounds};
 /// No process has this number (`PID_MAX_LIMIT` is 2^22).
 const NOBODY: u32 = i32::MAX as u32;
 
+/// Records of the largest ring that is measured with: going around a larger one would take too long.
+const RING_MAX: u32 = 1 << 16;
+
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
@@ -87,7 +90,9 @@ pub fn calibrate(options: &Options, effort: Effort) -> Result<Cost> {
 fn measure(options: Options, effort: Effort) -> Result<Cost> {
     let mut pair = Pair::new()?;
     let filter = |is_traced| stand_in(&options.filter, is_traced, pair.port());
-    let slots = ((4 * effort.chunks * effort.messages) as u32).next_power_of_two();
+    // As large as the trace's: a small ring would stay in the processor's caches.
+    let needed = ((4 * effort.chunks * effort.messages) as u32).next_power_of_two();
+    let slots = needed.max(options.slots.min(RING_MAX));
     let attach = |is_traced, inside| -> Result<Tracer> {
         let options = Options { filter: filter(is_traced)?, slots, ..options.clone() };
         let mut tracer = Tracer::attach_timed(&options, inside)?;
@@ -99,6 +104,12 @@ fn measure(options: Options, effort: Effort) -> Result<Cost> {
     let mut timed = attach(true, true)?;
     let (rung, hooks) = (traced.rung(), traced.fires());
     pair.pin()?;
+    for tracer in [&mut traced, &mut timed].into_iter().filter(|_| !options.histogram) {
+        // Once around, so that no page is new to the samples.
+        tracer.resume()?;
+        pair.quickest(Effort { chunks: 1, messages: slots as usize / 2, ..effort })?;
+        tracer.stop(|_| ());
+    }
 
     let (tail_ns, head_ns) = inside(&mut timed, &mut pair, effort)?;
     let rounds = Rounds::take(3, effort.rounds, |case, gate| {
@@ -173,10 +184,7 @@ fn sample(
         None => (points[Point::Received as usize], points[left as usize]),
     };
     if found != (expected, expected) {
-        return Err(Error::Argument(format!(
-            "calibration: of {moved} messages {} receives and {} sends were noted: expected {expected} of each",
-            found.0, found.1
-        )));
+        return Err(Error::Calibration { moved, received: found.0, sent: found.1, expected });
     }
     Ok(ns)
 }
@@ -188,7 +196,8 @@ fn stand_in(filter: &Filter, is_traced: bool, port: u16) -> Result<Filter> {
         let text = fs::read_to_string(path).map_err(|source| Error::File { path: path.into(), source })?;
         Ok::<_, Error>(if is_traced { text.trim_end().to_owned() } else { "\u{1}".into() })
     };
-    let process = if is_traced { rustix::process::getpid().as_raw_nonzero().get() as u32 } else { NOBODY };
+    let own = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let process = if is_traced { own } else { NOBODY };
     let cgroup = || -> Result<Cgroup> {
         let path = Path::new("/proc/self/cgroup");
         let text = fs::read_to_string(path).map_err(|source| Error::File { path: path.into(), source })?;
@@ -197,7 +206,8 @@ fn stand_in(filter: &Filter, is_traced: bool, port: u16) -> Result<Filter> {
         Ok(if is_traced { own } else { Cgroup { number: u64::MAX, ..own } })
     };
     Ok(Filter {
-        processes: filter.processes.iter().take(1).map(|_| process).collect(),
+        // Others may be called the same, or be in the same cgroup: what they send is not to be counted.
+        processes: if is_traced || !filter.processes.is_empty() { vec![process] } else { Vec::new() },
         descendants: filter.descendants,
         comm: filter.comm.as_ref().map(|_| comm()).transpose()?,
         cgroup: filter.cgroup.map(|_| cgroup()).transpose()?,
@@ -207,5 +217,22 @@ fn stand_in(filter: &Filter, is_traced: bool, port: u16) -> Result<Filter> {
         } else {
             [filter.transports.as_slice(), &[Transport::Udp]].concat()
         },
+        // It is this process that is measured: another one is left out in its place.
+        except: filter.except.map(|_| NOBODY),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_of_the_same_name_is_measured() {
+        let filter = Filter { comm: Some("broker".into()), except: Some(1), ..Filter::default() };
+        let own = std::process::id();
+        let traced = stand_in(&filter, true, 9).unwrap();
+        assert_eq!((traced.processes, traced.except), (vec![own], Some(NOBODY)));
+        let beside = stand_in(&filter, false, 9).unwrap();
+        assert_eq!((beside.processes, beside.comm.as_deref()), (vec![], Some("\u{1}")));
+    }
 }

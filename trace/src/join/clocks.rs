@@ -2,9 +2,11 @@
 //!
 //! Each way shows its delay and the difference of the clocks in one number, positive one way and negative the other (NTP, RFC 5905
 //! section 8, here with the quickest message of each way as in Cristian's algorithm). Both delays are above zero, so half their
-//! sum bounds the error.
+//! sum bounds the error: for which the send's time must be one before the message left, that of the device's queue. The end of a send may
+//! come after the receive.
 
 use super::Hop;
+use crate::record::Point;
 
 /// A host's clock, compared with the first host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +17,7 @@ pub struct Offset {
     pub bound_ns: i64,
 }
 
-/// The clocks of all hosts; `None`: no messages went both ways between it and one whose clock is known. `clocks`: of each host,
+/// The clocks of all hosts; `None`: no messages whose way is known from a device on went both ways between it and one whose clock is known. `clocks`: of each host,
 /// what is the same in those that have one clock.
 pub fn offsets<C: PartialEq>(clocks: &[C], hops: &[Hop]) -> Vec<Option<Offset>> {
     let mut known = vec![None; clocks.len()];
@@ -47,7 +49,8 @@ pub fn offsets<C: PartialEq>(clocks: &[C], hops: &[Hop]) -> Vec<Option<Offset>> 
 /// How far the second host's clock is ahead of the first's.
 fn between(first: usize, second: usize, hops: &[Hop]) -> Option<Offset> {
     let quickest = |from: usize, to: usize| {
-        let ways = hops.iter().filter(|hop| hop.hosts == (from as u8, to as u8));
+        let ways =
+            hops.iter().filter(|hop| hop.hosts == (from as u8, to as u8) && hop.sent.point != Point::Sent);
         ways.map(|hop| hop.received.time_ns.wrapping_sub(hop.sent.time_ns) as i64).min()
     };
     let (there, back) = quickest(first, second).zip(quickest(second, first))?;
@@ -58,7 +61,7 @@ fn between(first: usize, second: usize, hops: &[Hop]) -> Option<Offset> {
 mod tests {
     use super::*;
     use crate::join::tests::record;
-    use crate::record::{Point, Transport};
+    use crate::record::{Record, Transport};
 
     fn hop(hosts: (u8, u8), sent: u64, received: u64) -> Hop {
         let at = |point, time| record(point, Transport::Tcp, 1, 1, time);
@@ -78,6 +81,17 @@ mod tests {
         assert_eq!(known[1], Some(Offset { ns: 995, bound_ns: 35 }));
         assert_eq!(offsets(&["a", "b"], &hops[..2]), [known[0], None], "one way only");
         assert_eq!(offsets(&["a", "a"], &[])[1], Some(Offset { ns: 0, bound_ns: 0 }));
+    }
+
+    #[test]
+    fn the_end_of_a_send_tells_nothing() {
+        let mut hops = vec![hop((0, 1), 100, 1130), hop((1, 0), 1300, 340)];
+        let known = offsets(&["a", "b"], &hops);
+        // The sender was kept from running inside its call: the message was there 4 ms before the call ended.
+        let late = hop((0, 1), 4_000_200, 1230);
+        hops.push(Hop { sent: Record { point: Point::Sent, ..late.sent }, ..late });
+        assert_eq!(offsets(&["a", "b"], &hops), known);
+        assert_eq!(offsets(&["a", "b"], &hops[1..])[1], None, "and is better than nothing to nobody");
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Finds a message's way from one process to the next: by where it lies in its stream, which sender and receiver count alike; over UDP by
 //! its id.
 //!
-//! It needs no order in time between the two ends: of each stream sends come in their order, and receives in theirs. So it works
-//! for two hosts whose clocks differ, too.
+//! Of each stream sends come in their order, and receives in theirs; what the two ends note may come in any order, so it works for two
+//! hosts whose clocks differ, too.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 
 use crate::record::{Ends, Event, Point, Record, Socket, Transport};
 use crate::summary::{Part, Place};
@@ -51,14 +53,27 @@ impl Hop {
 pub struct HopCounts {
     /// Ways found.
     pub matched: u64,
-    /// Sends by a stream whose receiver was seen, and receives by one whose sender was, without the other end.
+    /// Sends by a stream whose receiver was seen that nobody was seen to receive; over UDP what has no other end.
     pub unmatched: u64,
+    /// Sends and receives by streams of which only this end was seen: nobody who is followed is at the other.
+    pub one_ended: u64,
     /// Of sockets that nobody knows: their first record was lost, or they are not connected.
     pub unknown: u64,
     /// Over UDP: an id on its way twice at once.
     pub ambiguous: u64,
     /// Over UDP: messages without an id.
     pub without_id: u64,
+}
+
+impl AddAssign for HopCounts {
+    fn add_assign(&mut self, more: HopCounts) {
+        self.matched += more.matched;
+        self.unmatched += more.unmatched;
+        self.one_ended += more.one_ended;
+        self.unknown += more.unknown;
+        self.ambiguous += more.ambiguous;
+        self.without_id += more.without_id;
+    }
 }
 
 /// A stream by its ends, from the sender to the receiver.
@@ -70,41 +85,76 @@ enum Stream {
 }
 
 /// A socket of a host.
-type End = (u8, u64);
+type At = (u8, u64);
+
+/// A record whose other end has not come.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// Which of all.
+    number: u64,
+    host: u8,
+    record: Record,
+    /// Its position, not modulo 2^32.
+    at: u64,
+}
+
+/// Where it waits.
+#[derive(Clone, Copy, Debug)]
+enum Key {
+    Stream(Stream),
+    Id(u64),
+}
+
+/// An end of a stream.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    socket: At,
+    /// Its last position.
+    at: u64,
+}
 
 /// Messages of a stream of which one end was seen.
 #[derive(Debug, Default)]
 struct Ways {
-    sends: VecDeque<(u8, Record)>,
-    receives: VecDeque<(u8, Record)>,
-    /// Sockets at both ends: others of the same addresses begin anew.
+    sends: VecDeque<Waiting>,
+    receives: VecDeque<Waiting>,
+    /// Of sockets at both ends: others of the same addresses begin anew.
     ends: [Option<End>; 2],
 }
+
+/// Positions are counted from here on, so that one before the first is none below zero.
+const FIRST: u64 = 1 << 32;
 
 /// Joins what was sent and what was received.
 #[derive(Debug)]
 pub struct Hops {
-    sockets: HashMap<End, Socket>,
+    sockets: HashMap<At, Socket>,
     streams: HashMap<Stream, Ways>,
-    /// Of UDP, by id and whether to the traced: sends and receives.
-    ids: HashMap<(u64, bool), Ways>,
+    /// Of UDP, by id.
+    ids: HashMap<u64, Vec<Waiting>>,
     counts: HopCounts,
-    waiting_max: usize,
+    /// The last records, the oldest first, with where each waits if it still does.
+    order: VecDeque<(Key, u64)>,
+    most: Option<usize>,
+    next: u64,
 }
 
 impl Hops {
-    /// For each stream up to `waiting_max` sends or receives are kept that wait for their other end.
-    pub fn new(waiting_max: usize) -> Hops {
+    /// Of the last `most` records, all streams' together, those are kept that wait for their other end; without a number, all.
+    pub fn new(most: impl Into<Option<usize>>) -> Hops {
         Hops {
             sockets: HashMap::new(),
             streams: HashMap::new(),
             ids: HashMap::new(),
             counts: HopCounts::default(),
-            waiting_max,
+            order: VecDeque::new(),
+            most: most.into(),
+            next: 0,
         }
     }
 
-    /// The next event of a host; ways go to `each`.
+    /// The next event of a host; ways go to `each`. The events of a clock come in the order of time, those of hosts nearly so: none may
+    /// be more than 2 GiB of its stream behind the other end's.
     pub fn take(&mut self, host: u8, event: &Event, each: impl FnMut(Hop)) {
         match event {
             Event::Socket(socket) => {
@@ -112,7 +162,7 @@ impl Hops {
                     for is_sent in [false, true] {
                         let gone =
                             stream(host, &old, is_sent).and_then(|stream| self.streams.remove(&stream));
-                        self.counts.unmatched += gone.map_or(0, |ways| ways.left());
+                        self.counts += gone.map_or_else(HopCounts::default, |ways| ways.left());
                     }
                 }
             }
@@ -124,29 +174,29 @@ impl Hops {
 
     fn by_position(&mut self, host: u8, record: Record, mut each: impl FnMut(Hop)) {
         let is_sent = record.point != Point::Received;
-        let place = (host, record.socket);
-        let known = self.sockets.get(&place).and_then(|socket| stream(host, socket, is_sent));
+        let socket = (host, record.socket);
+        let known = self.sockets.get(&socket).and_then(|socket| stream(host, socket, is_sent));
         let Some(stream) = known else {
             self.counts.unknown += 1;
             return;
         };
+        let number = self.number(Key::Stream(stream));
         let ways = self.streams.entry(stream).or_default();
-        let end = &mut ways.ends[usize::from(is_sent)];
-        if end.is_some_and(|known| known != place) {
-            self.counts.unmatched += ways.left();
+        let own = usize::from(is_sent);
+        if ways.ends[own].is_some_and(|known| known.socket != socket) {
+            self.counts += ways.left();
             *ways = Ways::default();
         }
-        ways.ends[usize::from(is_sent)] = Some(place);
+        // What is on its way is less than half of what the numbers tell apart.
+        let near = ways.ends[own].or(ways.ends[1 - own]).map_or(FIRST, |end| end.at);
+        let step = record.position.wrapping_sub(near as u32) as i32;
+        let at = near.wrapping_add_signed(step.into());
+        ways.ends[own] = Some(End { socket, at });
         let queue = if is_sent { &mut ways.sends } else { &mut ways.receives };
-        queue.push_back((host, record));
-        if queue.len() > self.waiting_max {
-            queue.pop_front();
-            self.counts.unmatched += u64::from(ways.ends.iter().all(Option::is_some));
-        }
-        while let (Some((from, sent)), Some((to, received))) = (ways.sends.front(), ways.receives.front()) {
-            // Numbers come round: which is before the other is told by the sign of the difference.
-            if received.position.wrapping_sub(sent.position) as i32 >= 0 {
-                each(Hop { sent: *sent, received: *received, hosts: (*from, *to) });
+        queue.push_back(Waiting { number, host, record, at });
+        while let (Some(sent), Some(received)) = (ways.sends.front(), ways.receives.front()) {
+            if received.at >= sent.at {
+                each(way(sent, received));
                 self.counts.matched += 1;
                 ways.sends.pop_front();
             } else {
@@ -161,35 +211,74 @@ impl Hops {
             self.counts.without_id += 1;
             return;
         };
-        let is_sent = record.point != Point::Received;
-        if self.ids.len() > self.waiting_max {
-            self.counts.unmatched += self.ids.len() as u64;
-            self.ids.clear();
-        }
-        let is_in = record.flags.is_client() == is_sent;
-        let ways = self.ids.entry((id, is_in)).or_default();
-        let queue = if is_sent { &mut ways.sends } else { &mut ways.receives };
-        queue.push_back((host, record));
-        match (ways.sends.make_contiguous(), ways.receives.make_contiguous()) {
-            ([_], []) | ([], [_]) => {}
-            ([(from, sent)], [(to, received)]) => {
-                each(Hop { sent: *sent, received: *received, hosts: (*from, *to) });
-                self.counts.matched += 1;
-                self.ids.remove(&(id, is_in));
+        let new = Waiting { number: self.number(Key::Id(id)), host, record, at: 0 };
+        let waiting = self.ids.entry(id).or_default();
+        let others: Vec<Waiting> = waiting.iter().filter(|other| new.may_be(other)).copied().collect();
+        match others[..] {
+            // The same again from the same process: whichever is received, nobody can tell them apart.
+            [] if waiting.iter().any(|other| new.is_end_of(other)) => {
+                self.counts.ambiguous += 1;
+                waiting.retain(|other| !new.is_end_of(other));
             }
-            // Which of them it is cannot be told.
+            [] => waiting.push(new),
+            [other] => {
+                each(if new.is_sent() { way(&new, &other) } else { way(&other, &new) });
+                self.counts.matched += 1;
+                waiting.retain(|one| one.number != other.number);
+            }
             _ => {
                 self.counts.ambiguous += 1;
-                self.ids.remove(&(id, is_in));
+                waiting.retain(|one| !new.may_be(one));
+            }
+        }
+        if waiting.is_empty() {
+            self.ids.remove(&id);
+        }
+    }
+
+    /// Numbers a record, and lets go of the oldest that is one too many.
+    fn number(&mut self, key: Key) -> u64 {
+        self.next += 1;
+        if let Some(most) = self.most {
+            self.order.push_back((key, self.next));
+            if self.order.len() > most
+                && let Some((key, number)) = self.order.pop_front()
+            {
+                self.drop_oldest(key, number);
+            }
+        }
+        self.next
+    }
+
+    fn drop_oldest(&mut self, key: Key, number: u64) {
+        match key {
+            Key::Stream(stream) => {
+                let Some(ways) = self.streams.get_mut(&stream) else { return };
+                let is_whole = ways.is_whole();
+                let [sent, received] = [&mut ways.sends, &mut ways.receives]
+                    .map(|queue| queue.pop_front_if(|oldest| oldest.number == number).is_some());
+                self.counts.unmatched += u64::from(sent && is_whole);
+                self.counts.one_ended += u64::from((sent || received) && !is_whole);
+            }
+            Key::Id(id) => {
+                let Entry::Occupied(mut waiting) = self.ids.entry(id) else { return };
+                let before = waiting.get().len();
+                waiting.get_mut().retain(|one| one.number != number);
+                self.counts.unmatched += (before - waiting.get().len()) as u64;
+                if waiting.get().is_empty() {
+                    waiting.remove();
+                }
             }
         }
     }
 
     /// There are no more events.
     pub fn finish(&mut self) {
-        let streams = self.streams.drain().map(|(_, ways)| ways.left());
-        let ids = self.ids.drain().map(|(_, ways)| (ways.sends.len() + ways.receives.len()) as u64);
-        self.counts.unmatched += streams.chain(ids).sum::<u64>();
+        for (_, ways) in self.streams.drain() {
+            self.counts += ways.left();
+        }
+        self.counts.unmatched += self.ids.drain().map(|(_, waiting)| waiting.len() as u64).sum::<u64>();
+        self.order.clear();
     }
 
     /// What became of the records so far.
@@ -198,10 +287,51 @@ impl Hops {
     }
 }
 
+fn way(sent: &Waiting, received: &Waiting) -> Hop {
+    Hop { sent: sent.record, received: received.record, hosts: (sent.host, received.host) }
+}
+
+impl Waiting {
+    fn is_sent(&self) -> bool {
+        self.record.point != Point::Received
+    }
+
+    /// Over UDP the position is the process.
+    fn process(&self) -> (u8, u32) {
+        (self.host, self.record.position)
+    }
+
+    /// Whether it is the same end of a message by the same process.
+    fn is_end_of(&self, other: &Waiting) -> bool {
+        self.is_sent() == other.is_sent() && self.process() == other.process()
+    }
+
+    /// Whether the two may be a message's both ends: of two processes, one of which is traced, and not received before it was queued.
+    fn may_be(&self, other: &Waiting) -> bool {
+        let (sent, received) = if self.is_sent() { (self, other) } else { (other, self) };
+        let is_backwards = sent.host == received.host
+            && sent.record.point == Point::Queued
+            && received.record.time_ns < sent.record.time_ns;
+        self.is_sent() != other.is_sent()
+            && self.process() != other.process()
+            && !(self.record.flags.is_client() && other.record.flags.is_client())
+            && !is_backwards
+    }
+}
+
 impl Ways {
-    /// Sends that were not received, of a stream whose both ends were seen. A receive that waits may have been joined already.
-    fn left(&self) -> u64 {
-        if self.ends.iter().all(Option::is_some) { self.sends.len() as u64 } else { 0 }
+    fn is_whole(&self) -> bool {
+        self.ends.iter().all(Option::is_some)
+    }
+
+    /// What has no other end. A receive that waits in a stream whose sender was seen may have been joined already.
+    fn left(&self) -> HopCounts {
+        let (sends, receives) = (self.sends.len() as u64, self.receives.len() as u64);
+        if self.is_whole() {
+            HopCounts { unmatched: sends, ..HopCounts::default() }
+        } else {
+            HopCounts { one_ended: sends + receives, ..HopCounts::default() }
+        }
     }
 }
 
@@ -234,6 +364,7 @@ mod tests {
         Event::Record(Record { position, ..record(point, Transport::Tcp, 1, socket, time) })
     }
 
+    /// As [`Hops`] hands them on: the times of their ends.
     fn hops(hops: &mut Hops, events: &[(u8, Event)]) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
         for (host, event) in events {
@@ -312,26 +443,92 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_may_begin_far_before_its_other_end_is_seen() {
+        let mut all = Hops::new(None);
+        let mut events = vec![(0, socket(1, 10, 20))];
+        // Five GiB before the receiver's trace begins, and then in step.
+        events.extend((1..=10u64).map(|half| (0, at(Point::Queued, 1, (half << 29) as u32, half))));
+        events.push((1, socket(2, 20, 10)));
+        for half in 11..=20 {
+            events.push((0, at(Point::Queued, 1, (half << 29) as u32, half)));
+            events.push((1, at(Point::Received, 2, (half << 29) as u32, half + 100)));
+        }
+        let found = hops(&mut all, &events);
+        // What was sent before is not told from what the first read has: all of it ends there.
+        assert_eq!(found[..11], std::array::from_fn::<_, 11, _>(|half| (half as u64 + 1, 111)));
+        assert_eq!(found[11..], std::array::from_fn::<_, 9, _>(|half| (half as u64 + 12, half as u64 + 112)));
+    }
+
+    #[test]
+    fn streams_with_one_end_are_counted_and_bounded() {
+        let mut all = Hops::new(1000);
+        let mut events = Vec::new();
+        for stream in 0..5000u64 {
+            events.push((0, socket(stream, 10 + stream as u16, 9)));
+            events.push((0, at(Point::Queued, stream, 10, stream)));
+            events.push((0, at(Point::Received, stream, 10, stream)));
+        }
+        for (host, event) in &events {
+            all.take(*host, event, |hop| panic!("{hop:?}"));
+        }
+        let waiting: usize = all.streams.values().map(|ways| ways.sends.len() + ways.receives.len()).sum();
+        assert_eq!((waiting, all.order.len()), (1000, 1000));
+        all.finish();
+        assert_eq!(all.counts(), HopCounts { one_ended: 10_000, ..HopCounts::default() });
+    }
+
+    /// A datagram's record, of a process.
+    fn udp(point: Point, process: u32, id: u64, time: u64) -> Event {
+        let flags = Flags(if process > 100 { Flags::CLIENT } else { 0 });
+        let of = record(point, Transport::Udp, process, u64::from(process), time);
+        Event::Record(Record { id: Some(id), flags, position: process, ..of })
+    }
+
+    #[test]
     fn datagrams_are_joined_by_their_ids() {
-        let udp = |point, id, client: bool, time| {
-            let flags = Flags(if client { Flags::CLIENT } else { 0 });
-            Event::Record(Record { id, flags, ..record(point, Transport::Udp, 1, time, time) })
-        };
         let mut all = Hops::new(100);
         let found = hops(
             &mut all,
             &[
-                (0, udp(Point::Queued, Some(7), true, 1)),
-                (0, udp(Point::Received, Some(7), false, 2)),
-                (0, udp(Point::Queued, Some(7), false, 3)),
-                (0, udp(Point::Received, Some(7), true, 4)),
-                (0, udp(Point::Queued, Some(8), false, 5)),
-                (0, udp(Point::Queued, Some(8), false, 6)),
-                (0, udp(Point::Queued, None, false, 7)),
+                (0, udp(Point::Queued, 101, 7, 1)),
+                (0, udp(Point::Received, 1, 7, 2)),
+                (0, udp(Point::Queued, 1, 7, 3)),
+                (0, udp(Point::Received, 101, 7, 4)),
+                (0, udp(Point::Queued, 1, 8, 5)),
+                (0, udp(Point::Queued, 1, 8, 6)),
+                (0, Event::Record(record(Point::Queued, Transport::Udp, 1, 1, 7))),
             ],
         );
         assert_eq!(found, [(1, 2), (3, 4)]);
         let counts = all.counts();
         assert_eq!((counts.matched, counts.ambiguous, counts.without_id), (2, 1, 1));
+    }
+
+    #[test]
+    fn datagrams_between_two_traced_processes_are_joined() {
+        let way = [
+            udp(Point::Queued, 101, 7, 1),
+            udp(Point::Received, 1, 7, 2),
+            udp(Point::Queued, 1, 7, 3),
+            udp(Point::Received, 2, 7, 4),
+            udp(Point::Queued, 2, 7, 5),
+            udp(Point::Received, 102, 7, 6),
+        ];
+        let way = way.map(|event| (0, event));
+        let mut all = Hops::new(100);
+        assert_eq!(hops(&mut all, &way), [(1, 2), (3, 4), (5, 6)]);
+        // Without the first receive there are two that the second may be of: neither is guessed.
+        let mut all = Hops::new(100);
+        assert_eq!(hops(&mut all, &[&way[..1], &way[2..]].concat()), [(5, 6)]);
+        assert_eq!(all.counts(), HopCounts { matched: 1, ambiguous: 1, ..HopCounts::default() });
+    }
+
+    #[test]
+    fn a_flood_of_ids_drops_the_oldest_only() {
+        let mut all = Hops::new(10);
+        let mut events: Vec<_> = (0..100).map(|id| (0, udp(Point::Queued, 101, id, id))).collect();
+        events.extend((95..100).map(|id| (0, udp(Point::Received, 1, id, 200 + id))));
+        assert_eq!(hops(&mut all, &events).len(), 5);
+        assert_eq!(all.counts(), HopCounts { matched: 5, unmatched: 95, ..HopCounts::default() });
     }
 }

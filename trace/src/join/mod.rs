@@ -78,6 +78,8 @@ pub struct Counts {
     pub absent: u64,
     /// With a decoder: messages of the connections themselves, and acknowledgements; not among `received` and `sent`.
     pub control: u64,
+    /// Receives and sends of clients; not among `received` and `sent`.
+    pub clients: u64,
     /// With ids: messages whose bytes the hook could not see.
     pub unreadable: u64,
 }
@@ -97,6 +99,7 @@ impl AddAssign for Counts {
         self.short += more.short;
         self.absent += more.absent;
         self.control += more.control;
+        self.clients += more.clients;
         self.unreadable += more.unreadable;
     }
 }
@@ -125,9 +128,10 @@ impl Joiner {
         Joiner { at_queue, with, counts: Counts::default() }
     }
 
-    /// The next record; whole messages go to `each`. Those of clients are passed over.
+    /// The next record; whole messages go to `each`. Those of clients are only counted.
     pub fn take(&mut self, record: Record, each: impl FnMut(Message)) {
         if record.flags.is_client() {
+            self.counts.clients += 1;
             return;
         }
         if record.kind == Kind::Control {

@@ -44,7 +44,7 @@ pub struct Row {
     pub messages: u64,
     /// What the way adds to a message's way from sender to receiver, nanoseconds.
     pub delta_ns: f64,
-    /// Its 95 % interval.
+    /// Its 95 % interval; null of fewer than six rounds.
     pub ci_low: f64,
     /// Its other end.
     pub ci_high: f64,
@@ -123,7 +123,8 @@ pub fn groups(rows: &[Row]) -> Vec<Group> {
             groups.push(Group { label, bars: Vec::new() });
         }
         let Some(group) = groups.last_mut() else { continue };
-        group.bars.push((row.method.name(), row.delta_ns, row.ci_low, row.ci_high));
+        let [low, high] = [row.ci_low, row.ci_high].map(|end| if end.is_nan() { row.delta_ns } else { end });
+        group.bars.push((row.method.name(), row.delta_ns, low, high));
         if let Some(ns) = row.published_delta_ns {
             group.bars.push(("in the paper", ns, ns, ns));
         }

@@ -1,0 +1,81 @@
+//! A command that is traced: started, waited for with all that it leaves running, and ended with the trace.
+
+use std::process::{Child, Command, ExitStatus};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
+
+/// How long it may take to end when it is told to.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A command, of which this process is the parent.
+#[derive(Debug)]
+pub struct Traced {
+    child: Child,
+    status: Option<ExitStatus>,
+}
+
+impl Traced {
+    /// Starts it. What it leaves running in the background becomes a child of this process, and so stays a descendant.
+    pub fn start(program: &str, arguments: &[String]) -> anyhow::Result<Traced> {
+        set_child_subreaper(Some(getpid())).context("adopting what the command leaves running")?;
+        let child =
+            Command::new(program).args(arguments).spawn().with_context(|| format!("starting {program}"))?;
+        Ok(Traced { child, status: None })
+    }
+
+    /// Whether it has ended, and all that it has left.
+    pub fn has_ended(&mut self) -> anyhow::Result<bool> {
+        Ok(self.has_status()? && !has_children()?)
+    }
+
+    fn has_status(&mut self) -> anyhow::Result<bool> {
+        if self.status.is_none() {
+            self.status = self.child.try_wait()?;
+        }
+        Ok(self.status.is_some())
+    }
+
+    /// Tells it to end.
+    pub fn terminate(&mut self) -> anyhow::Result<()> {
+        if !self.has_status()? {
+            kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until it has done so; one that does not is killed. What it has left in the background runs on.
+    pub fn end(mut self) -> anyhow::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        while !self.has_status()? && Instant::now() < until {
+            sleep(Duration::from_millis(5));
+        }
+        if !self.has_status()? {
+            eprintln!("trieline: the command did not end within {} s and is killed", PATIENCE.as_secs());
+            self.child.kill()?;
+        }
+        let status = self.child.wait()?;
+        if !status.success() {
+            eprintln!("trieline: the command ended with {status}");
+        }
+        if has_children()? {
+            eprintln!("trieline: what the command has started in the background runs on");
+        }
+        Ok(())
+    }
+}
+
+/// Whether this process has children, those left aside that have ended.
+fn has_children() -> anyhow::Result<bool> {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(true),
+            Err(Errno::CHILD) => return Ok(false),
+            Err(error) => return Err(error).context("waiting for the command"),
+        }
+    }
+}
