@@ -12,6 +12,7 @@ use crate::world::World;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where only packets between these devices count, their numbers and names.
 pub type Devices = BTreeMap<u32, String>;
@@ -157,6 +158,9 @@ impl Bypass {
     }
 }
 
+/// Whether this kernel was found to have no list of who hangs at its hooks. Not asked again: each time it would look for a module.
+static TELLS_NO_HOOKS: AtomicBool = AtomicBool::new(false);
+
 /// Chains of nftables and of the legacy iptables, and who else hangs at the hooks that `meets` picks.
 fn netfilter(meets: impl Fn(Hook) -> bool) -> Result<(Vec<Chain>, Option<Vec<Handler>>), String> {
     let mut chains = iptables::chains().map_err(|error| format!("iptables: {error}"))?;
@@ -170,9 +174,15 @@ fn netfilter(meets: impl Fn(Hook) -> bool) -> Result<(Vec<Chain>, Option<Vec<Han
         Err(error) if is_missing(&error) => {}
         Err(error) => return Err(format!("nftables: {error}")),
     }
+    if TELLS_NO_HOOKS.load(Ordering::Relaxed) {
+        return Ok((chains, None));
+    }
     match hooks::handlers(&mut socket, meets) {
         Ok(handlers) => Ok((chains, Some(handlers))),
-        Err(error) if is_missing(&error) => Ok((chains, None)),
+        Err(error) if is_missing(&error) => {
+            TELLS_NO_HOOKS.store(true, Ordering::Relaxed);
+            Ok((chains, None))
+        }
         Err(error) => Err(format!("hooks: {error}")),
     }
 }
