@@ -93,6 +93,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
             || args.duration.is_some_and(|duration| started.elapsed() >= duration)
             || child.as_mut().map_or(Ok(false), Traced::has_ended)?;
         tracer.poll_events(|event, bytes| following.take(&event, |message| outputs.take(&message, bytes)));
+        following.settle(tracer.passed_ns(), |message| outputs.take(&message, &[]));
         match left {
             Left::Some => outputs.wait(None),
             Left::Waiting(why) => outputs.wait(Some(why)),
@@ -102,13 +103,10 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
             break;
         }
         outputs.tick(|| now(&tracer, &following, live.as_ref().map(Live::cost)));
-        if let Some(live) = &mut live
-            && live.turn(&mut tracer, |event, bytes| {
+        if let Some(live) = &mut live {
+            live.turn(&mut tracer, |event, bytes| {
                 following.take(&event, |message| outputs.take(&message, bytes));
-            })?
-        {
-            // What leaves meanwhile is not seen: nothing that comes later belongs to what has come.
-            following.pause(|message| outputs.take(&message, &[]));
+            })?;
         }
         sleep(POLL);
     }

@@ -17,13 +17,19 @@
 struct tr_in_hand {
 	__u64 received_ns;
 	__u64 received_socket;
-	__u64 queued_ns; /* TCP: the first segment since the last send ended */
+	__u64 queued_ns; /* TCP: the first segment since a call ended last */
 	__u64 queued_socket;
+	__u32 queued_position; /* of its first byte */
+	__u32 queued_bytes;
 	__u32 reads; /* receives since the last send */
 	__u32 sends; /* sends since the last receive */
 	__u32 transport;
 	__u32 is_batch;
+	__u64 lost; /* receives that were lost by then, of whichever thread */
 };
+
+/* There was no memory to keep them. */
+__u64 lost_receives;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -74,11 +80,23 @@ static __always_inline void tr_add(__u32 count, __u64 value)
 		__sync_fetch_and_add(&own->counts[count], value);
 }
 
+/* What a thread has received is not known to be its last receive, once one was lost. */
+static __always_inline void tr_cut_off(struct tr_in_hand *hand)
+{
+	if (hand->lost == lost_receives)
+		return;
+	hand->lost = lost_receives;
+	if (!hand->sends)
+		tr_add(TR_COUNT_CUT_OFF, hand->reads);
+	hand->reads = 0;
+}
+
 static __always_inline void tr_count_receive(struct tr_in_hand *hand, const struct tr_record *record)
 {
 	bool is_stream = record->transport == TR_TCP || record->transport == TR_UNIX_STREAM;
 
 	tr_add(TR_COUNT_RECEIVED, 1);
+	tr_cut_off(hand);
 	if (hand->reads && !hand->sends) {
 		if (!is_stream || hand->received_socket != record->socket)
 			hand->is_batch = 1;
@@ -90,6 +108,7 @@ static __always_inline void tr_count_receive(struct tr_in_hand *hand, const stru
 	}
 	if (record->flags & TR_SEVERAL)
 		hand->is_batch = 1;
+	hand->queued_ns = 0; /* by an older call, whose rest has left since */
 	hand->received_ns = record->time_ns;
 	hand->received_socket = record->socket;
 	hand->transport = record->transport;
@@ -102,6 +121,7 @@ static __always_inline void tr_count_send(struct tr_in_hand *hand, const struct 
 	__u32 way;
 
 	tr_add(TR_COUNT_SENT, 1);
+	tr_cut_off(hand);
 	if (!hand->reads) {
 		tr_add(TR_COUNT_UNASKED, 1);
 		return;
@@ -127,12 +147,24 @@ static __always_inline void tr_count_send(struct tr_in_hand *hand, const struct 
 		    &histogram->buckets[tr_bucket(left_ns - hand->received_ns) & (TR_BUCKETS - 1)], 1);
 }
 
-static __always_inline void tr_count(struct task_struct *task, const struct tr_record *record)
+/* Whether the segment has the first byte of a send over TCP that ends before `position`: it may as well be an
+ * older send's. */
+static __always_inline bool tr_is_first_segment(const struct tr_in_hand *hand, const struct tr_record *sent,
+						__u32 position)
+{
+	return hand->queued_ns && hand->queued_socket == sent->socket && !(sent->flags & TR_SEVERAL) &&
+	       position - sent->bytes - hand->queued_position < hand->queued_bytes;
+}
+
+static __always_inline void tr_count(struct task_struct *task, const struct tr_record *record, __u32 position)
 {
 	struct tr_in_hand *hand = bpf_task_storage_get(
 	    &in_hand, task, NULL, record->point == TR_RECEIVED ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
 
-	if (!hand) {
+	if (!hand && record->point == TR_RECEIVED) {
+		__sync_fetch_and_add(&lost_receives, 1);
+		tr_add(TR_COUNT_LOST, 1);
+	} else if (!hand) {
 		if (record->point != TR_QUEUED || record->transport == TR_UDP) {
 			tr_add(TR_COUNT_SENT, 1);
 			tr_add(TR_COUNT_UNASKED, 1);
@@ -145,8 +177,10 @@ static __always_inline void tr_count(struct task_struct *task, const struct tr_r
 		if (!hand->queued_ns || hand->queued_socket != record->socket) {
 			hand->queued_ns = record->time_ns;
 			hand->queued_socket = record->socket;
+			hand->queued_position = position;
+			hand->queued_bytes = record->bytes;
 		}
-	} else if (record->transport == TR_TCP && hand->queued_ns && hand->queued_socket == record->socket) {
+	} else if (record->transport == TR_TCP && tr_is_first_segment(hand, record, position)) {
 		tr_count_send(hand, record, hand->queued_ns, true);
 		hand->queued_ns = 0;
 	} else {

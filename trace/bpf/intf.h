@@ -17,6 +17,7 @@ enum tr_point {
 	TR_FORWARDED, /* it leaves a host that passes it on: noted by who forwards, not by these hooks */
 	TR_OPENED, /* no message: a socket seen for the first time; beside the record is a struct tr_identity
 		    */
+	TR_ENDED,  /* no message: the thread ends */
 	TR_POINTS,
 };
 
@@ -45,7 +46,8 @@ enum tr_flags {
 struct tr_record {
 	__u64 time_ns; /* CLOCK_MONOTONIC */
 	__u64 socket;  /* its address */
-	__u64 id;      /* bytes of the message, the first one lowest; 0 without TR_HAS_ID */
+	__u64 id;      /* bytes of the message, the first one lowest; without TR_HAS_ID its position (struct
+			  tr_payload), where nothing lies beside the record */
 	__u32 thread;
 	__u32 bytes;
 	__u32 sequence; /* of the CPU's records, from 1 on; stored last: the rest of the record is there when
@@ -60,7 +62,7 @@ struct tr_payload {
 	__u32 captured;
 	__u32 position; /* where the message ends in its stream, modulo 2^32: as TCP numbers its bytes; of
 			   Unix streams bytes since the socket was first seen; of Unix datagrams their number;
-			   of UDP, which has none, the process */
+			   of UDP, which has none, the process. Of TR_QUEUED over TCP where it begins */
 	__u8 bytes[TR_CAPTURE_MAX];
 };
 
@@ -94,6 +96,8 @@ enum tr_count {
 	TR_COUNT_AMBIGUOUS,
 	TR_COUNT_UNASKED,
 	TR_COUNT_QUEUED_LATER,
+	TR_COUNT_CUT_OFF,
+	TR_COUNT_LOST, /* receives that could not be kept with their thread */
 	TR_COUNTS,
 };
 

@@ -42,7 +42,7 @@ struct tr_source {
 	__u32 linear;	    /* bytes of the packet in one piece */
 	long call;	    /* the system call that the task is in */
 	__u64 buffer;	    /* its second argument */
-	__u32 position;	    /* where the message ends in its stream; of UDP the process */
+	__u32 position;	    /* where the message ends in its stream, a segment begins; of UDP the process */
 };
 
 /* A call for several messages names the first as a call for one does. */

@@ -79,6 +79,14 @@ static __always_inline void tr_fill(struct tr_record *record, const struct tr_re
 	record->flags = flags;
 }
 
+/* Whether anything lies beside the record. Sends over TCP have their position there where their id takes its
+ * place. */
+static __always_inline bool tr_has_payload(const struct tr_record *record)
+{
+	return config.capture || config.stages ||
+	       (config.id_bytes && !config.sent_udp && record->transport == TR_TCP);
+}
+
 static __always_inline void tr_note(const struct tr_record *noted, const struct tr_source *source)
 {
 	__u32 slot, sequence;
@@ -88,7 +96,7 @@ static __always_inline void tr_note(const struct tr_record *noted, const struct 
 
 	if (!record)
 		return;
-	if (config.capture || config.stages) {
+	if (tr_has_payload(noted)) {
 		payload = bpf_map_lookup_elem(&payloads, &slot);
 		if (payload)
 			flags |= tr_capture(payload, noted->bytes, source);

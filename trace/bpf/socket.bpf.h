@@ -67,6 +67,18 @@ static __always_inline __u32 tr_transport(const struct tr_socket *socket)
 	return transport;
 }
 
+/* The number of the next byte that is to be sent over a TCP socket. */
+static __always_inline __u32 tr_write_seq(const struct tr_socket *socket)
+{
+	const struct tcp_sock *tcp = (void *)socket->number;
+
+	if (bpf_ksym_exists(bpf_rdonly_cast)) {
+		tcp = bpf_rdonly_cast(tcp, bpf_core_type_id_kernel(struct tcp_sock));
+		return tcp->write_seq;
+	}
+	return BPF_CORE_READ(tcp, write_seq);
+}
+
 #define S_IFMT 0170000
 #define S_IFSOCK 0140000
 

@@ -76,7 +76,7 @@ static __always_inline __u32 tr_position(struct sock *sk, const struct tr_socket
 		tr_introduce(&stream->identity, message);
 	}
 	if (message->transport == TR_TCP)
-		return is_received ? BPF_CORE_READ(tcp, copied_seq) : BPF_CORE_READ(tcp, write_seq);
+		return is_received ? BPF_CORE_READ(tcp, copied_seq) : tr_write_seq(socket);
 	step = message->transport == TR_UNIX_STREAM ? message->bytes : 1;
 	return step + __sync_fetch_and_add(is_received ? &stream->received : &stream->sent, step);
 }

@@ -22,7 +22,7 @@ static __always_inline void tr_take(struct task_struct *task, const struct tr_re
 				    const struct tr_source *source)
 {
 	if (config.histogram)
-		tr_count(task, record);
+		tr_count(task, record, source->position);
 	else
 		tr_note(record, source);
 }
@@ -48,10 +48,30 @@ static __always_inline void tr_moved(struct task_struct *task, struct sock *sk, 
 		source.position = task->tgid;
 	else if (config.stages && sk)
 		source.position = tr_position(sk, socket, &record);
+	else if (transport == TR_TCP && point == TR_SENT && !config.sent_udp)
+		source.position = tr_write_seq(socket); /* tells which segments are this call's */
+	record.id = source.position;
 	if (config.id_bytes && !(flags & TR_SEVERAL))
 		tr_read_id(&record, &source);
 	tr_take(task, &record, &source);
 	tr_ends(began_ns, &record);
+}
+
+/* --- the end of a thread: its number will be another's
+ * ------------------------------------------------------------------------- */
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(thread_ended, struct task_struct *task)
+{
+	struct tr_source source = {.call = -1};
+	struct tr_record record = {.point = TR_ENDED};
+
+	if (!tr_is_wanted(task))
+		return 0;
+	record.time_ns = bpf_ktime_get_ns();
+	record.thread = task->pid;
+	tr_note(&record, &source);
+	return 0;
 }
 
 /* --- both ends of the sockets' own calls
@@ -148,6 +168,7 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 	if (transport == TR_TCP) {
 		/* The upper half of byte 12 is the header's length in words. */
 		header = (tr_load(transport_header + 8) >> 36 & 15) * 4;
+		source.position = bpf_ntohl((__u32)tr_load(transport_header + 4));
 	} else {
 		part = tr_part(skb);
 		segments = tr_segments(skb);
@@ -167,6 +188,7 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 	record.flags = tr_is_client(task) ? TR_CLIENT : 0;
 	if (transport == TR_UDP)
 		source.position = task->tgid;
+	record.id = source.position;
 	if (part == TR_FIRST_PART)
 		record.bytes = tr_datagram_bytes(transport_header);
 	if (segments > 1) {

@@ -17,6 +17,8 @@ const TRANSPORTS: usize = Transport::ALL.len();
 pub(crate) const WAYS: usize = TRANSPORTS * TRANSPORTS * 4;
 const BUCKETS: usize = size_of::<tr_histogram>() / 8;
 const COUNTS_AT: usize = offset_of!(tr_cpu, counts) / 8;
+/// The last of `enum tr_count`.
+const LOST: usize = (offset_of!(tr_cpu, inside) - offset_of!(tr_cpu, counts)) / 8 - 1;
 
 /// The maps of the hooks.
 #[derive(Debug)]
@@ -44,15 +46,10 @@ impl Histograms {
                 summary.add_many(stage(index / BUCKETS % WAYS), middle_ns(index % BUCKETS), count);
             }
         }
-        let sum = |count: usize| -> u64 {
-            let of =
-                |cpu: usize| self.cpus.get()[cpu * CPU_WORDS + COUNTS_AT + count].load(Ordering::Relaxed);
-            (0..self.cpu_count).map(of).sum()
-        };
-        let [received, sent, matched, pieces, copies, ambiguous, unasked, queued_later] =
-            std::array::from_fn(sum);
+        let [received, sent, matched, pieces, copies, ambiguous, unasked, queued_later, cut_off] =
+            std::array::from_fn(|count| self.sum(count));
         // Those that a thread still has in hand among them.
-        let unanswered = received.saturating_sub(matched + pieces + ambiguous);
+        let unanswered = received.saturating_sub(matched + pieces + ambiguous + cut_off);
         let counts = Counts {
             received,
             sent,
@@ -63,9 +60,21 @@ impl Histograms {
             unanswered,
             unasked,
             queued_later,
+            cut_off,
             ..Counts::default()
         };
         (summary, counts)
+    }
+
+    /// Receives that could not be kept.
+    pub(crate) fn lost(&self) -> u64 {
+        self.sum(LOST)
+    }
+
+    /// A count of all CPUs.
+    fn sum(&self, count: usize) -> u64 {
+        let of = |cpu: usize| self.cpus.get()[cpu * CPU_WORDS + COUNTS_AT + count].load(Ordering::Relaxed);
+        (0..self.cpu_count).map(of).sum()
     }
 }
 

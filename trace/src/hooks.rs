@@ -26,6 +26,7 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 
 const QUEUE: &str = "device_queued";
 const ARRIVAL: &str = "device_received";
+const THREADS: &str = "thread_ended";
 
 /// A way to take the points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +148,8 @@ pub struct Options {
     pub capture: u32,
     /// Processes that send to those that are traced, or receive from them: their sends are A, their receives D.
     pub clients: Vec<Client>,
-    /// Note where messages lie in their streams and who sockets are, as [`crate::Hops`] needs it. Not by system calls.
+    /// Note where messages lie in their streams and who sockets are, as [`crate::Hops`] needs it; decoders of streams do so, too. Not by
+    /// system calls.
     pub stages: bool,
     /// Which point is C.
     pub leaves: Leaves,
@@ -222,7 +224,7 @@ impl Options {
                 check_process(*process)?;
             }
         }
-        if self.stages && (self.histogram || self.rung == Some(Rung::SystemCalls)) {
+        if self.has_streams() && (self.histogram || self.rung == Some(Rung::SystemCalls)) {
             return wrong("streams are followed neither in histograms nor by hooks on system calls".into());
         }
         if self.stamp.is_some() {
@@ -261,14 +263,20 @@ impl Options {
         }
     }
 
+    /// Whether it is noted where messages lie in their streams, and who sockets are.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.stages || self.decode.as_ref().is_some_and(Decode::is_of_streams)
+    }
+
     /// Whether anything lies beside records.
     pub(crate) fn has_payloads(&self) -> bool {
-        self.capture > 0 || self.stages
+        let has_segments = self.leaves == Leaves::Queue && self.filter.transports.contains(&Transport::Tcp);
+        self.capture > 0 || self.has_streams() || (self.id.is_some() && has_segments)
     }
 
     /// Of what lies beside a record.
     pub(crate) fn payload_bytes(&self) -> u32 {
-        let identity = if self.stages { IDENTITY_BYTES } else { 0 };
+        let identity = if self.has_streams() { IDENTITY_BYTES } else { 0 };
         PAYLOAD_WORDS as u32 * 8 + self.capture.max(identity)
     }
 }
@@ -293,9 +301,9 @@ impl Hooks {
         let mut denied = None;
         let rungs: Vec<Rung> = options.rung.map_or_else(|| Rung::ALL.to_vec(), |rung| vec![rung]);
         for rung in rungs {
-            if rung == Rung::SystemCalls && options.stages {
-                refused
-                    .push(Refusal { rung, reason: "they do not see streams (--client, --records)".into() });
+            if rung == Rung::SystemCalls && options.has_streams() {
+                let reason = "they do not see streams (--client, --records, --decode)".into();
+                refused.push(Refusal { rung, reason });
                 continue;
             }
             match Hooks::try_rung(options, rung, inside) {
@@ -328,6 +336,7 @@ impl Hooks {
         programs.extend(rung.sent().iter().filter(|name| at_end && !rung.received().contains(name)));
         programs.extend(at_queue.then_some(QUEUE));
         programs.extend(options.arrivals.then_some(ARRIVAL));
+        programs.extend((options.by() == By::Thread && !options.histogram).then_some(THREADS));
         programs.extend(options.stamp.map(|_| stamps::PROGRAM));
 
         let mut builder = ObjectBuilder::default();
@@ -362,9 +371,13 @@ impl Hooks {
 
     /// Attaches all programs.
     pub(crate) fn switch_on(&mut self) -> std::result::Result<(), libbpf_rs::Error> {
-        let Hooks { object, programs, devices, .. } = self;
+        let Hooks { object, programs, devices, rung, .. } = self;
         let mut links = Vec::new();
-        for program in object.progs_mut().filter(|program| is_one_of(program.name(), programs)) {
+        let mut wanted: Vec<_> =
+            object.progs_mut().filter(|program| is_one_of(program.name(), programs)).collect();
+        // Sends go first, on and off: one without its receive is seen to be that, but a receive is joined with any send that follows.
+        wanted.sort_by_key(|program| is_one_of(program.name(), rung.received()));
+        for program in wanted {
             if program.name() == stamps::PROGRAM {
                 stamps::attach(&program, devices, &mut links)?;
             } else {

@@ -55,15 +55,27 @@ pub(crate) fn beside(first: u64) -> (u32, u32) {
     (first as u32, (first >> 32) as u32)
 }
 
-/// Whether a record is of a socket that was seen for the first time; then with a point that messages have.
-pub(crate) fn opened(words: &mut [u64; RECORD_WORDS]) -> bool {
+/// What a record is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Message,
+    /// A socket that was seen for the first time.
+    Opened,
+    /// A thread that ends.
+    Ended,
+}
+
+/// What a record is of; one that is of no message has a point that messages have from now on.
+pub(crate) fn what(words: &mut [u64; RECORD_WORDS]) -> What {
     let mut last = words[RECORD_WORDS - 1].to_le_bytes();
-    let is_opened = usize::from(last[4]) == Point::ALL.len();
-    if is_opened {
-        last[4] = Point::Received as u8;
-        words[RECORD_WORDS - 1] = u64::from_le_bytes(last);
-    }
-    is_opened
+    let what = match usize::from(last[4]).checked_sub(Point::ALL.len()) {
+        None => return What::Message,
+        Some(0) => What::Opened,
+        Some(_) => What::Ended,
+    };
+    last[4] = Point::Received as u8;
+    words[RECORD_WORDS - 1] = u64::from_le_bytes(last);
+    what
 }
 
 /// Who a socket is, by a `struct tr_identity`; `None`: too few bytes, or an address family that is not traced.
@@ -109,7 +121,7 @@ pub(crate) fn record(words: [u64; RECORD_WORDS], salt: u64) -> Option<Record> {
         point: *Point::ALL.get(usize::from(point))?,
         transport: *Transport::ALL.get(usize::from(transport))?,
         kind: Kind::Message,
-        position: 0,
+        position: if flags.has_id() { 0 } else { id as u32 },
         flags,
     })
 }
@@ -148,7 +160,7 @@ pub(crate) fn config(options: &Options, sent_udp: bool, inside: bool) -> Vec<u8>
         set!(id_bytes, u32::from(id.bytes));
     }
     set!(capture, options.capture);
-    set!(stages, u32::from(options.stages));
+    set!(stages, u32::from(options.has_streams()));
     let mut clients = 0u32;
     for client in &options.clients {
         match client {

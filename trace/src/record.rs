@@ -162,7 +162,8 @@ pub struct Record {
     /// What it is.
     pub kind: Kind,
     /// Where it ends in its stream, modulo 2³²: of TCP the sequence number behind it; of Unix sockets bytes, of those with message
-    /// borders messages, since the socket was first seen. UDP has no streams: there it is the process. 0 without [`crate::Options::stages`].
+    /// borders messages, since the socket was first seen. UDP has no streams: there it is the process. Without [`crate::Options::stages`] only
+    /// sends over TCP are sure to have one.
     pub position: u32,
     /// What is known of the id.
     pub flags: Flags,
@@ -202,6 +203,18 @@ pub enum Event {
     Passed(Record),
     /// A socket that was not seen before, or whose number now is another's: before its first record.
     Socket(Socket),
+    /// A thread has ended: its number may become another's.
+    Ended {
+        /// `CLOCK_MONOTONIC`, nanoseconds.
+        time_ns: u64,
+        /// Which.
+        thread: u32,
+    },
+    /// Records were lost just before, or the hooks were off: what comes now does not belong to what came.
+    Gap {
+        /// `CLOCK_MONOTONIC`, nanoseconds.
+        time_ns: u64,
+    },
 }
 
 impl From<Record> for Event {

@@ -1,22 +1,29 @@
 //! Reads what the hooks have noted: each CPU's ring in order, all CPUs' records merged by time, what was overwritten counted exactly.
+//!
+//! Where records were lost nobody can tell what belongs together: a gap. Records of that time on other CPUs are not passed on, and the gap
+//! is an event of its own, so that whoever joins records has only to drop there what it has in hand.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::thread::sleep;
+use std::time::Duration;
 
 use libbpf_rs::MapHandle;
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::error::{Error, Result};
 use crate::hooks::{Hooks, Options};
-use crate::layout::{self, CPU_WORDS, PAYLOAD_WORDS, RECORD_WORDS, tr_cpu};
+use crate::layout::{self, CPU_WORDS, PAYLOAD_WORDS, RECORD_WORDS, What, tr_cpu};
 use crate::record::{Event, Record};
 
 /// How much older than the reading a record must be before it is passed on: a hook on another CPU may have read the clock
 /// and not yet claimed its record.
 const SETTLE_NS: u64 = 1_000_000;
+/// A record that is claimed and not written for so long counts as lost: its hook was interrupted, and its CPU is taken away.
+const OPEN_NS: u64 = 20_000_000;
 
 /// A BPF array that is mapped.
 #[derive(Debug)]
@@ -35,22 +42,29 @@ impl Words {
     }
 }
 
-/// A record that is not passed on yet, with its bytes.
+/// An event that is not passed on yet, with its bytes.
 #[derive(Debug)]
 struct Waiting {
-    record: Record,
-    is_opened: bool,
+    time_ns: u64,
+    what: Read,
     payload: Box<[u8]>,
 }
 
-/// A record as it comes out of the rings.
+#[derive(Debug)]
+enum Read {
+    Record(What, Record),
+    /// Something may be missing since then.
+    Gap {
+        from_ns: u64,
+    },
+}
+
+/// An event as it comes out of the rings.
 #[derive(Debug)]
 pub(crate) struct Noted<'a> {
     pub(crate) event: Event,
     /// The message's first bytes, where they are captured.
     pub(crate) seen: &'a [u8],
-    /// Records lost before it was passed on.
-    pub(crate) lost: u64,
 }
 
 /// What hooks spent inside T2, nanoseconds (`enum tr_inside`).
@@ -61,24 +75,39 @@ pub(crate) struct Inside {
     pub(crate) clock: u64,
 }
 
+/// How far a CPU's ring was read.
+#[derive(Clone, Debug, Default)]
+struct Cpu {
+    /// Records read or lost.
+    next: u64,
+    /// Time of the last one read.
+    last_ns: u64,
+    /// Time of the last one before what was lost, until another is read.
+    gap_ns: Option<u64>,
+    /// The next one is claimed and not written, and since when.
+    open_ns: Option<u64>,
+}
+
 /// All CPUs' rings.
 #[derive(Debug)]
 pub(crate) struct Ring {
     cpus: Words,
     records: Words,
+    /// What lies beside the records, if anything does, and the words of each.
+    payloads: Option<(Words, usize)>,
     slots: u64,
     /// Addresses of the kernel are nobody's business.
     salt: u64,
-    /// Of each CPU: records read or lost so far.
-    read: Vec<u64>,
+    read: Vec<Cpu>,
     lost: u64,
     late: u64,
-    /// What lies beside the records, where bytes are captured, and the words of each.
-    payloads: Option<(Words, usize)>,
+    beside: u64,
     /// Read and not yet passed on.
     waiting: Vec<Waiting>,
-    /// Records up to this time have been passed on.
+    /// Time of the youngest record that has been passed on.
     passed_ns: u64,
+    /// All records up to then have been.
+    until_ns: u64,
 }
 
 impl Ring {
@@ -90,19 +119,33 @@ impl Ring {
         } else {
             None
         };
-        Ok(Ring {
-            cpus: Words::of(&hooks.map("cpus")?, cpu_count * CPU_WORDS)?,
-            records: Words::of(&hooks.map("records")?, slots * RECORD_WORDS)?,
+        let cpus = Words::of(&hooks.map("cpus")?, cpu_count * CPU_WORDS)?;
+        let records = Words::of(&hooks.map("records")?, slots * RECORD_WORDS)?;
+        Ok(Ring::over(cpus, records, payloads, cpu_count, options.slots))
+    }
+
+    fn over(
+        cpus: Words,
+        records: Words,
+        payloads: Option<(Words, usize)>,
+        cpu_count: usize,
+        slots: u32,
+    ) -> Ring {
+        Ring {
+            cpus,
+            records,
             payloads,
-            slots: options.slots.into(),
+            slots: slots.into(),
             // Random, without a crate for it.
             salt: RandomState::new().hash_one(0u8),
-            read: vec![0; cpu_count],
+            read: vec![Cpu::default(); cpu_count],
             lost: 0,
             late: 0,
+            beside: 0,
             waiting: Vec::new(),
             passed_ns: 0,
-        })
+            until_ns: 0,
+        }
     }
 
     /// On all CPUs.
@@ -115,7 +158,7 @@ impl Ring {
         Inside { tail: sum(0), head: sum(1), clock: sum(2) }
     }
 
-    /// Records overwritten before they were read.
+    /// Records overwritten before they were read, or never written.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
@@ -125,30 +168,73 @@ impl Ring {
         self.late
     }
 
-    /// Passes on what is there, in the order of time, each with the bytes captured of it; with `all` also the youngest, for when the hooks are off.
-    pub(crate) fn poll(&mut self, all: bool, mut each: impl FnMut(Noted<'_>)) {
-        let mut until = if all { u64::MAX } else { monotonic_ns().saturating_sub(SETTLE_NS) };
-        for cpu in 0..self.read.len() {
-            until = until.min(self.read_cpu(cpu));
+    /// Records of a time in which others were lost.
+    pub(crate) fn beside(&self) -> u64 {
+        self.beside
+    }
+
+    /// All records up to this time have been passed on.
+    pub(crate) fn until_ns(&self) -> u64 {
+        self.until_ns
+    }
+
+    /// The hooks were off from then until now: nobody knows what they would have noted.
+    pub(crate) fn was_off(&mut self, from_ns: u64) {
+        let what = Read::Gap { from_ns };
+        self.waiting.push(Waiting { time_ns: monotonic_ns(), what, payload: Box::default() });
+    }
+
+    /// Passes on what is there, in the order of time, each with the bytes captured of it; with `all` also the youngest, for when the hooks are off:
+    /// it waits for those of them that are still running.
+    pub(crate) fn poll(&mut self, all: bool, each: impl FnMut(Noted<'_>)) {
+        let now_ns = monotonic_ns();
+        let mut until = self.read(now_ns);
+        while all && until < u64::MAX {
+            sleep(Duration::from_micros(100));
+            until = self.read(monotonic_ns());
         }
-        self.waiting.sort_by_key(|waiting| waiting.record.time_ns);
-        let ready = self.waiting.partition_point(|waiting| waiting.record.time_ns < until);
-        for Waiting { record, is_opened, payload } in self.waiting.drain(..ready) {
-            self.late += u64::from(record.time_ns < self.passed_ns);
-            self.passed_ns = self.passed_ns.max(record.time_ns);
-            let event = if is_opened {
-                let Some(socket) = layout::socket(&record, &payload, self.salt) else { continue };
-                Event::Socket(socket)
-            } else {
-                Event::Record(record)
+        if all {
+            for cpu in 0..self.read.len() {
+                // There is no other record to end it.
+                self.end_gap(cpu, now_ns);
+            }
+            self.until_ns = now_ns;
+        } else {
+            until = until.min(now_ns.saturating_sub(SETTLE_NS));
+            self.until_ns = until;
+        }
+        self.pass(until, each);
+    }
+
+    fn pass(&mut self, until: u64, mut each: impl FnMut(Noted<'_>)) {
+        self.waiting.sort_by_key(|waiting| waiting.time_ns);
+        let gaps: Vec<_> = self.waiting.iter().filter_map(Waiting::gap).collect();
+        let ready = self.waiting.partition_point(|waiting| waiting.time_ns < until);
+        for Waiting { time_ns, what, payload } in self.waiting.drain(..ready) {
+            self.late += u64::from(time_ns < self.passed_ns);
+            self.passed_ns = self.passed_ns.max(time_ns);
+            let event = match what {
+                Read::Gap { .. } => Event::Gap { time_ns },
+                Read::Record(What::Opened, record) => {
+                    let Some(socket) = layout::socket(&record, &payload, self.salt) else { continue };
+                    Event::Socket(socket)
+                }
+                Read::Record(What::Ended, Record { thread, .. }) => Event::Ended { time_ns, thread },
+                Read::Record(What::Message, _)
+                    if gaps.iter().any(|(from, to)| (from + 1..*to).contains(&time_ns)) =>
+                {
+                    self.beside += 1;
+                    continue;
+                }
+                Read::Record(What::Message, record) => Event::Record(record),
             };
-            each(Noted { event, seen: &payload, lost: self.lost });
+            each(Noted { event, seen: &payload });
         }
     }
 
-    /// The bytes captured beside a record, and its position.
-    fn payload(&self, slot: u64) -> (Box<[u8]>, u32) {
-        let Some((payloads, words)) = &self.payloads else { return (Box::default(), 0) };
+    /// The bytes captured beside a record, and its position, if anything lies there.
+    fn payload(&self, slot: u64) -> (Box<[u8]>, Option<u32>) {
+        let Some((payloads, words)) = &self.payloads else { return (Box::default(), None) };
         let payload = &payloads.get()[slot as usize * words..][..*words];
         let (captured, position) = layout::beside(payload[0].load(Ordering::Relaxed));
         let captured = captured as usize;
@@ -158,34 +244,41 @@ impl Ring {
             .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
             .collect();
         bytes.truncate(captured);
-        (bytes.into(), position)
+        (bytes.into(), Some(position))
     }
 
-    /// Reads a CPU's ring to its end, or to a record that is claimed and not yet written: then the time of the one before.
-    fn read_cpu(&mut self, cpu: usize) -> u64 {
-        let claimed = &self.cpus.get()[cpu * CPU_WORDS];
-        let ring = &self.records.get()[cpu * self.slots as usize * RECORD_WORDS..];
-        let mut next = self.read[cpu];
-        let mut stuck = u64::MAX;
-        let mut last_ns = 0;
+    /// Reads all rings to their ends, or to a record that is claimed and not yet written: then the time up to which all is there.
+    fn read(&mut self, now_ns: u64) -> u64 {
+        (0..self.read.len()).map(|cpu| self.read_cpu(cpu, now_ns)).fold(u64::MAX, u64::min)
+    }
+
+    fn read_cpu(&mut self, cpu: usize, now_ns: u64) -> u64 {
         loop {
+            let claimed = &self.cpus.get()[cpu * CPU_WORDS];
+            let ring = &self.records.get()[cpu * self.slots as usize * RECORD_WORDS..];
+            let next = self.read[cpu].next;
             let end = claimed.load(Ordering::Acquire);
             if end - next > self.slots {
-                let gone = end - next - self.slots;
-                self.lost += gone;
-                next += gone;
+                self.lose(cpu, end - next - self.slots);
+                continue;
             }
             if next == end {
-                break;
+                return u64::MAX;
             }
             let at = (next % self.slots) as usize * RECORD_WORDS;
             let slot = &ring[at..at + RECORD_WORDS];
-            if layout::sequence(slot[RECORD_WORDS - 1].load(Ordering::Acquire)) != next as u32 + 1 {
+            if layout::sequence(slot[RECORD_WORDS - 1].load(Ordering::Acquire))
+                != (next as u32).wrapping_add(1)
+            {
                 if claimed.load(Ordering::Acquire) - next > self.slots {
                     continue; // overwritten meanwhile
                 }
-                stuck = last_ns;
-                break;
+                let since_ns = *self.read[cpu].open_ns.get_or_insert(now_ns);
+                if now_ns - since_ns < OPEN_NS {
+                    return self.read[cpu].last_ns;
+                }
+                self.lose(cpu, 1);
+                continue;
             }
             let (payload, position) = self.payload(cpu as u64 * self.slots + next % self.slots);
             let mut words = std::array::from_fn(|word| slot[word].load(Ordering::Relaxed));
@@ -193,15 +286,41 @@ impl Ring {
             if claimed.load(Ordering::Relaxed) - next > self.slots {
                 continue; // overwritten while it was read
             }
-            next += 1;
-            let is_opened = layout::opened(&mut words);
+            self.read[cpu].next += 1;
+            self.read[cpu].open_ns = None;
+            let what = layout::what(&mut words);
             if let Some(record) = layout::record(words, self.salt) {
-                last_ns = record.time_ns;
-                self.waiting.push(Waiting { record: Record { position, ..record }, is_opened, payload });
+                self.end_gap(cpu, record.time_ns);
+                self.read[cpu].last_ns = record.time_ns;
+                let position = position.unwrap_or(record.position);
+                let what = Read::Record(what, Record { position, ..record });
+                self.waiting.push(Waiting { time_ns: record.time_ns, what, payload });
             }
         }
-        self.read[cpu] = next;
-        stuck
+    }
+
+    /// The next records of a CPU are not to be had.
+    fn lose(&mut self, cpu: usize, records: u64) {
+        self.lost += records;
+        let cpu = &mut self.read[cpu];
+        cpu.next += records;
+        cpu.open_ns = None;
+        cpu.gap_ns.get_or_insert(cpu.last_ns);
+    }
+
+    fn end_gap(&mut self, cpu: usize, time_ns: u64) {
+        if let Some(from_ns) = self.read[cpu].gap_ns.take() {
+            self.waiting.push(Waiting { time_ns, what: Read::Gap { from_ns }, payload: Box::default() });
+        }
+    }
+}
+
+impl Waiting {
+    fn gap(&self) -> Option<(u64, u64)> {
+        match self.what {
+            Read::Gap { from_ns } => Some((from_ns, self.time_ns)),
+            Read::Record(..) => None,
+        }
     }
 }
 
@@ -210,3 +329,6 @@ pub(crate) fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
+
+#[cfg(test)]
+mod tests;

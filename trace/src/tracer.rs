@@ -6,7 +6,7 @@ use crate::histogram::Histograms;
 use crate::hooks::{Hooks, Options, Refusal, Rung};
 use crate::join::Counts;
 use crate::record::{Event, Flags, Point, Record};
-use crate::ring::{Inside, Noted, Ring};
+use crate::ring::{Inside, Noted, Ring, monotonic_ns};
 use crate::sends::Sends;
 use crate::stamps::Stamps;
 use crate::summary::Summary;
@@ -21,6 +21,8 @@ pub struct Tracer {
     decoding: Option<Decoding>,
     /// What is no id, but the place for one.
     reserved: Option<u64>,
+    /// Since when the hooks are off.
+    off_ns: u64,
 }
 
 fn records(event: Event, each: &mut impl FnMut(Record)) {
@@ -32,12 +34,15 @@ fn records(event: Event, each: &mut impl FnMut(Record)) {
 /// What the tracer itself saw and missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Records overwritten before they were read: exact, by their sequence numbers.
+    /// Records overwritten before they were read: exact, by their sequence numbers. Where the kernel counts: receives that it had no
+    /// memory for.
     pub lost: u64,
     /// Events for which a hook was not run, as it was running already on that CPU.
     pub missed: u64,
     /// Records that came after younger ones had been passed on.
     pub late: u64,
+    /// Records of a time in which others were lost, on another CPU: not passed on, as nobody can tell what belongs together.
+    pub beside: u64,
 }
 
 impl Tracer {
@@ -65,7 +70,7 @@ impl Tracer {
         };
         let sends = Sends::new(hooks.at_queue());
         let decoding = options.decode.clone().map(Decoding::new);
-        Ok(Tracer { hooks, ring, histograms, sends, decoding, reserved: options.stamp })
+        Ok(Tracer { hooks, ring, histograms, sends, decoding, reserved: options.stamp, off_ns: 0 })
     }
 
     /// The rung that holds.
@@ -84,7 +89,7 @@ impl Tracer {
     }
 
     /// Passes on what was noted up to about a millisecond ago, in the order of time. Nothing wakes the caller: call it every few
-    /// milliseconds; a CPU's ring holds [`Options::slots`] records.
+    /// milliseconds; a CPU's ring holds [`Options::slots`] records. Who joins them has to know of gaps: [`Tracer::poll_events`].
     pub fn poll(&mut self, mut each: impl FnMut(Record)) {
         self.poll_events(|event, _| records(event, &mut each));
     }
@@ -102,18 +107,30 @@ impl Tracer {
 
     /// The same with what [`Tracer::poll_events`] has.
     pub fn stop_events(&mut self, each: impl FnMut(Event, &[u8])) {
+        self.off_ns = monotonic_ns();
         self.hooks.switch_off();
         self.read(true, each);
     }
 
     fn read(&mut self, all: bool, mut each: impl FnMut(Event, &[u8])) {
         let Tracer { ring, sends, decoding, reserved, .. } = self;
-        ring.poll(all, |Noted { event, seen, lost }| {
+        ring.poll(all, |Noted { event, seen }| {
             let record = match event {
                 Event::Record(record) | Event::Passed(record) => record,
                 Event::Socket(socket) => {
                     if let Some(decoding) = decoding {
                         decoding.forget(socket.number);
+                    }
+                    return each(event, &[]);
+                }
+                Event::Ended { thread, .. } => {
+                    sends.forget(thread);
+                    return each(event, &[]);
+                }
+                Event::Gap { .. } => {
+                    sends.lose();
+                    if let Some(decoding) = decoding {
+                        decoding.lose();
                     }
                     return each(event, &[]);
                 }
@@ -127,7 +144,7 @@ impl Tracer {
             }
             match decoding {
                 Some(decoding) => {
-                    decoding.take(record, seen, lost, &mut |record, bytes| each(Event::Record(record), bytes))
+                    decoding.take(record, seen, &mut |record, bytes| each(Event::Record(record), bytes))
                 }
                 None => each(Event::Record(record), seen),
             }
@@ -161,13 +178,22 @@ impl Tracer {
         self.hooks.fires()
     }
 
-    /// Attaches them again.
+    /// Attaches them again. What passed meanwhile is not known: the next event is [`Event::Gap`].
     pub fn resume(&mut self) -> Result<()> {
-        self.hooks.switch_on().map_err(Error::bpf("attaching the hooks"))
+        self.hooks.switch_on().map_err(Error::bpf("attaching the hooks"))?;
+        self.ring.was_off(self.off_ns);
+        Ok(())
+    }
+
+    /// Events up to this time (`CLOCK_MONOTONIC`) have been passed on.
+    pub fn passed_ns(&self) -> u64 {
+        self.ring.until_ns()
     }
 
     /// What was missed so far.
     pub fn seen(&self) -> Seen {
-        Seen { lost: self.ring.lost(), missed: self.hooks.missed(), late: self.ring.late() }
+        let Tracer { ring, hooks, histograms, .. } = self;
+        let lost = ring.lost() + histograms.as_ref().map_or(0, Histograms::lost);
+        Seen { lost, missed: hooks.missed(), late: ring.late(), beside: ring.beside() }
     }
 }

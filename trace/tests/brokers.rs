@@ -121,6 +121,7 @@ fn trace(server: &Server, with: With, hops: usize, mut pass: impl FnMut(u64) -> 
     );
     assert_eq!((seen.lost, seen.missed, tracer.decoded()), (0, 0, Decoded::default()));
     assert_eq!(messages.len(), MESSAGES * hops, "{counts:?}");
+    assert!(messages.iter().all(|message| message.received.time_ns <= message.sent.time_ns));
     for trip in trips {
         let is_inside = |message: &&Message| {
             message.received.time_ns > trip.sent_ns && message.sent.time_ns < trip.received_ns

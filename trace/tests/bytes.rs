@@ -5,10 +5,15 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
 use std::time::Duration;
 
 use common::{Relay, TRANSPORTS, is_root};
-use trieline_trace::{By, Decode, Filter, IdAt, Joiner, Leaves, Message, Options, Point, Rung, Tracer};
+use trieline_trace::{
+    By, Decode, Decoded, Filter, IdAt, Joiner, Leaves, Message, Options, Point, Rung, Tracer,
+};
 
 const MESSAGES: u64 = 50;
 
@@ -115,4 +120,40 @@ fn ids_are_found_behind_the_first_piece() {
         let found = ids(transport, "pieces", IdAt { received: 8, sent: 8, bytes: 8 });
         assert_eq!(found, [split.clone(), split], "{transport}");
     }
+}
+
+/// A response without a length lasts as long as its connection, and no longer: the next one's socket may lie at the same place.
+#[test]
+fn connections_that_end_leave_nothing_behind() {
+    if !is_root() {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let filter =
+        Filter { processes: vec![std::process::id()], port: Some(address.port()), ..Filter::default() };
+    let options =
+        Options { decode: Some(Decode::Http), capture: 256, slots: 1 << 12, ..Options::new(filter) };
+    let mut tracer = Tracer::start(&options).unwrap();
+    let mut joiner = Joiner::new(By::Id, tracer.at_queue());
+    let server = thread::spawn(move || {
+        for stream in listener.incoming().take(MESSAGES as usize) {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 256];
+            assert!(stream.read(&mut request).unwrap() > 0);
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nwhatever comes until the end")
+                .unwrap();
+        }
+    });
+    for id in 0..MESSAGES {
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(format!("GET /{id} HTTP/1.1\r\nHost: here\r\n\r\n").as_bytes()).unwrap();
+        assert!(client.read_to_end(&mut Vec::new()).unwrap() > 0);
+    }
+    server.join().unwrap();
+    let mut messages = 0;
+    tracer.stop_events(|event, _| joiner.event(&event, |_| messages += 1));
+    // The server's; the client's requests did not come from elsewhere.
+    assert_eq!((messages, tracer.decoded()), (MESSAGES, Decoded::default()), "{:?}", joiner.counts());
 }

@@ -70,14 +70,12 @@ impl Following {
         if let Some(records) = &mut self.records {
             records.take(event);
         }
-        if let Event::Record(record) = event {
-            self.joiner.take(*record, each);
-        }
+        self.joiner.event(event, each);
     }
 
-    /// The hooks go off for a while: what has been received is not seen to leave.
-    pub fn pause(&mut self, each: impl FnMut(Message)) {
-        self.joiner.finish(each);
+    /// All events up to then have been taken.
+    pub fn settle(&mut self, until_ns: u64, each: impl FnMut(Message)) {
+        self.joiner.settle(until_ns, each);
     }
 
     /// There are no more.

@@ -58,9 +58,7 @@ fn join(files: Vec<RecordFile>) -> anyhow::Result<Joined> {
     for file in &files {
         let mut joiner = Joiner::new(file.trace.by(), file.trace.at_queue);
         for event in &file.events {
-            if let Event::Record(record) = event {
-                joiner.take(*record, |message| summary.add(&message));
-            }
+            joiner.event(event, |message| summary.add(&message));
         }
         joiner.finish(|message| summary.add(&message));
         counts += joiner.counts();

@@ -32,6 +32,15 @@ enum Line {
         peer: Option<u64>,
     },
     Record(RecordLine),
+    /// The thread has ended.
+    Ended {
+        t: u64,
+        thread: u32,
+    },
+    /// Records were lost before, or the hooks were off.
+    Gap {
+        t: u64,
+    },
     End(End),
 }
 
@@ -72,6 +81,9 @@ pub struct End {
     pub missed: u64,
     /// Records too late for the file's order.
     pub late: u64,
+    /// Records of a time in which others were lost.
+    #[serde(default)]
+    pub beside: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -88,11 +100,11 @@ struct RecordLine {
     flags: u16,
 }
 
-/// What waits to be written, in the order of its time: a record, with its socket where that is new.
+/// What waits to be written, in the order of its time: a line, with its socket where that is new.
 #[derive(Debug)]
 struct Waiting {
     socket: Option<Socket>,
-    record: Record,
+    line: Line,
 }
 
 /// A file being written.
@@ -148,19 +160,24 @@ impl RecordWriter {
 
     /// The next event.
     pub fn take(&mut self, event: &Event) {
-        match event {
+        let (time_ns, line, socket) = match event {
             Event::Socket(socket) => {
                 self.new.insert(socket.number, *socket);
+                return;
             }
             Event::Record(record) | Event::Passed(record) => {
-                let socket = self.new.remove(&record.socket);
-                self.order.push(Reverse((record.time_ns, self.next)));
-                self.waiting.insert(self.next, Waiting { socket, record: *record });
-                self.next += 1;
-                self.youngest_ns = self.youngest_ns.max(record.time_ns);
-                self.write_until(self.youngest_ns.saturating_sub(WINDOW_NS));
+                (record.time_ns, Line::Record(record_line(record)), self.new.remove(&record.socket))
             }
-        }
+            Event::Ended { time_ns, thread } => {
+                (*time_ns, Line::Ended { t: *time_ns, thread: *thread }, None)
+            }
+            Event::Gap { time_ns } => (*time_ns, Line::Gap { t: *time_ns }, None),
+        };
+        self.order.push(Reverse((time_ns, self.next)));
+        self.waiting.insert(self.next, Waiting { socket, line });
+        self.next += 1;
+        self.youngest_ns = self.youngest_ns.max(time_ns);
+        self.write_until(self.youngest_ns.saturating_sub(WINDOW_NS));
     }
 
     fn write_until(&mut self, until_ns: u64) {
@@ -168,7 +185,7 @@ impl RecordWriter {
             && time_ns <= until_ns
         {
             self.order.pop();
-            let Some(Waiting { socket, record }) = self.waiting.remove(&number) else { continue };
+            let Some(Waiting { socket, line }) = self.waiting.remove(&number) else { continue };
             if let Some(socket) = socket {
                 self.write(&socket_line(&socket));
             }
@@ -176,7 +193,7 @@ impl RecordWriter {
                 self.late += 1;
             } else {
                 self.written_ns = time_ns;
-                self.write(&Line::Record(record_line(&record)));
+                self.write(&line);
             }
         }
     }
@@ -191,7 +208,8 @@ impl RecordWriter {
     /// Ends the file.
     pub fn finish(mut self, seen: Seen) -> anyhow::Result<()> {
         self.write_until(u64::MAX);
-        self.write(&Line::End(End { lost: seen.lost, missed: seen.missed, late: self.late + seen.late }));
+        let Seen { lost, missed, late, beside } = seen;
+        self.write(&Line::End(End { lost, missed, late: self.late + late, beside }));
         let done = self.failed.map_or_else(|| self.out.flush(), Err);
         done.with_context(|| format!("writing {}", self.path.display()))
     }
@@ -264,10 +282,21 @@ impl RecordFile {
                 bail!("{name}:{number}: a line after the end: expected one trace in a file");
             }
             match line {
-                Line::Record(line) if line.t < last_ns => bail!(
-                    "{name}:{number}: the clock goes backwards: {} after {last_ns}: expected records of one boot in the order of time",
-                    line.t
-                ),
+                Line::Record(RecordLine { t, .. }) | Line::Ended { t, .. } | Line::Gap { t }
+                    if t < last_ns =>
+                {
+                    bail!(
+                        "{name}:{number}: the clock goes backwards: {t} after {last_ns}: expected records of one boot in the order of time"
+                    )
+                }
+                Line::Ended { t, thread } => {
+                    last_ns = t;
+                    file.events.push(Event::Ended { time_ns: t, thread });
+                }
+                Line::Gap { t } => {
+                    last_ns = t;
+                    file.events.push(Event::Gap { time_ns: t });
+                }
                 Line::Record(line) => {
                     last_ns = line.t;
                     let record = record(&line).with_context(|| format!("{name}:{number}"))?;

@@ -97,6 +97,9 @@ impl Report<'_> {
                     "{later} sends over TCP were queued later than their call: C is the end of the call"
                 );
             }
+            if counts.cut_off > 0 {
+                let _ = writeln!(text, "{} receives were in hand where records are missing", counts.cut_off);
+            }
             let hops = self.ways.and_then(|ways| ways.hops);
             if let Some(HopCounts { matched, unmatched, one_ended, unknown, ambiguous, without_id }) = hops {
                 let _ = writeln!(
@@ -143,10 +146,8 @@ impl Report<'_> {
             );
             let _ = writeln!(text, "{}", output.bad(&line));
         }
-        let lost = format!(
-            "{} records lost, {} events missed, {} late",
-            self.seen.lost, self.seen.missed, self.seen.late
-        );
+        let Seen { lost, missed, late, beside } = self.seen;
+        let lost = format!("{lost} records lost, {beside} beside them, {missed} events missed, {late} late");
         for note in self.notes {
             let _ = writeln!(text, "{note}");
         }
@@ -198,12 +199,14 @@ impl Report<'_> {
             "malformed": self.decoded.malformed,
             "unseen": self.decoded.unseen,
             "unreadable": counts.unreadable,
+            "cut_off": counts.cut_off,
             "stamps": self.stamps.map(stamps_json),
             "ways": self.ways.and_then(|ways| ways.hops).map(ways_json),
             "arrivals": self.ways.and_then(|ways| ways.passes).map(passes_json),
             "lost": self.seen.lost,
             "missed": self.seen.missed,
             "late": self.seen.late,
+            "beside": self.seen.beside,
             "notes": self.notes,
         })
     }
@@ -243,7 +246,8 @@ pub fn stage_json(stage: &Stage, times: &Histogram<u64>) -> Value {
 
 /// Receives and sends that belong to no message that was found.
 pub fn unmatched(counts: &Counts) -> u64 {
-    counts.ambiguous + counts.unanswered + counts.unasked + counts.short + counts.absent + counts.unreadable
+    let of_ids = counts.short + counts.absent + counts.unreadable;
+    counts.ambiguous + counts.unanswered + counts.unasked + counts.cut_off + of_ids
 }
 
 /// Which point is C.

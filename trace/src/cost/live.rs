@@ -103,14 +103,14 @@ impl Live {
         live
     }
 
-    /// To be called every few milliseconds: switches the hooks when it is time. True when they went off just now: what they noted before
-    /// has been passed on, and what a thread has in hand will not be seen to leave.
+    /// To be called every few milliseconds: switches the hooks when it is time. As they go off, what they noted before is passed
+    /// on; the first event after that is a gap.
     ///
     /// # Errors
     /// The hooks could not be attached again.
-    pub fn turn(&mut self, tracer: &mut Tracer, each: impl FnMut(Event, &[u8])) -> Result<bool> {
+    pub fn turn(&mut self, tracer: &mut Tracer, each: impl FnMut(Event, &[u8])) -> Result<()> {
         if Instant::now() < self.until {
-            return Ok(false);
+            return Ok(());
         }
         let (next, on, length) = match self.step {
             Step::Between => {
@@ -127,7 +127,6 @@ impl Live {
                 (Step::Between, true, self.between())
             }
         };
-        let goes_off = self.off_since.is_none() && !on;
         match (self.off_since, on) {
             (None, false) => {
                 tracer.stop_events(each);
@@ -145,7 +144,7 @@ impl Live {
         self.until = Instant::now() + length;
         self.begun =
             if next == Step::Between { None } else { self.count().map(|count| (Instant::now(), count)) };
-        Ok(goes_off)
+        Ok(())
     }
 
     /// What was found so far.

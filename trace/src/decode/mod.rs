@@ -28,6 +28,9 @@ pub use pattern::Pattern;
 use redis::Redis;
 pub(crate) use replies::ANSWER;
 
+/// Sockets whose bytes are followed at a time; beyond it those that have been silent longest are forgotten.
+const SOCKETS_MAX: usize = 1 << 16;
+
 /// What is looked for in the messages' bytes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -71,6 +74,11 @@ impl Decode {
         if matches!(self, Decode::Http) { 1024 } else { 256 }
     }
 
+    /// Whether a message may lie in several calls, or several in one: so one socket must be told from the next that has its number.
+    pub(crate) fn is_of_streams(&self) -> bool {
+        !matches!(self, Decode::Pattern(_))
+    }
+
     /// For one socket.
     fn protocol(&self, socket: u64) -> Option<Box<dyn Protocol>> {
         Some(match self {
@@ -89,6 +97,7 @@ impl Decode {
 struct Conversation {
     protocol: Box<dyn Protocol>,
     ways: [Framer; 2],
+    last_ns: u64,
 }
 
 /// Decoding under way.
@@ -97,12 +106,11 @@ pub(crate) struct Decoding {
     decode: Decode,
     sockets: HashMap<u64, Conversation>,
     decoded: Decoded,
-    lost: u64,
 }
 
 impl Decoding {
     pub(crate) fn new(decode: Decode) -> Decoding {
-        Decoding { decode, sockets: HashMap::new(), decoded: Decoded::default(), lost: 0 }
+        Decoding { decode, sockets: HashMap::new(), decoded: Decoded::default() }
     }
 
     /// The number is another socket's now.
@@ -110,28 +118,31 @@ impl Decoding {
         self.sockets.remove(&socket);
     }
 
+    /// Calls may be missing, nobody knows of which socket.
+    pub(crate) fn lose(&mut self) {
+        self.sockets.values_mut().flat_map(|socket| &mut socket.ways).for_each(Framer::lose);
+    }
+
+    fn shrink(&mut self) {
+        let mut times: Vec<u64> = self.sockets.values().map(|socket| socket.last_ns).collect();
+        let (_, middle_ns, _) = times.select_nth_unstable(SOCKETS_MAX / 2);
+        let middle_ns = *middle_ns;
+        self.sockets.retain(|_, socket| socket.last_ns > middle_ns);
+    }
+
     pub(crate) fn decoded(&self) -> Decoded {
         self.decoded
     }
 
-    /// Passes on the messages in what a call moved, each with its first bytes; of the call `seen` are the first; `lost`: records that
-    /// have been so far.
-    pub(crate) fn take(
-        &mut self,
-        record: Record,
-        seen: &[u8],
-        lost: u64,
-        each: &mut impl FnMut(Record, &[u8]),
-    ) {
+    /// Passes on the messages in what a call moved, each with its first bytes; of the call `seen` are the first.
+    pub(crate) fn take(&mut self, record: Record, seen: &[u8], each: &mut impl FnMut(Record, &[u8])) {
         if let Decode::Pattern(pattern) = &self.decode {
             return each(pattern.identify(record, seen), seen);
         }
-        if lost != self.lost {
-            // Nobody knows of which socket.
-            self.lost = lost;
-            self.sockets.values_mut().flat_map(|socket| &mut socket.ways).for_each(Framer::lose);
-        }
         if record.transport.is_stream() {
+            if self.sockets.len() >= SOCKETS_MAX {
+                self.shrink();
+            }
             let conversation = match self.sockets.entry(record.socket) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(place) => {
@@ -153,7 +164,7 @@ impl Decoding {
 impl Conversation {
     /// `None`: what is looked for needs no messages to be cut.
     fn new(decode: &Decode, socket: u64) -> Option<Conversation> {
-        Some(Conversation { protocol: decode.protocol(socket)?, ways: Default::default() })
+        Some(Conversation { protocol: decode.protocol(socket)?, ways: Default::default(), last_ns: 0 })
     }
 
     fn feed(
@@ -164,6 +175,7 @@ impl Conversation {
         each: &mut impl FnMut(Record, &[u8]),
     ) {
         let way = if record.point == Point::Received { Way::In } else { Way::Out };
+        self.last_ns = record.time_ns;
         let framer = &mut self.ways[way as usize];
         if record.flags.is_several() {
             decoded.unseen += 1;

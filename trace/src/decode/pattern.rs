@@ -23,8 +23,9 @@ impl FromStr for Pattern {
 impl Pattern {
     /// The id in a message's first bytes. What ends where those do may go on behind them, unless they are all.
     pub(super) fn find<'a>(&self, seen: &'a [u8], is_whole: bool) -> Option<&'a [u8]> {
-        let captures = self.0.captures(seen)?;
-        let id = captures.get(1).or_else(|| captures.get(0))?;
+        // A group that took no part in the match is no id, and neither is all of the match then.
+        let group = usize::from(self.0.captures_len() > 1);
+        let id = self.0.captures(seen)?.get(group)?;
         (!id.is_empty() && (is_whole || id.end() < seen.len())).then_some(id.as_bytes())
     }
 
@@ -59,6 +60,7 @@ mod tests {
         assert_eq!(id("(?s-u)x.(.)", b"x\xff\xfe", 3).id, Some(0xfe));
         assert!(id("nothing", text, text.len()).flags.is_absent());
         assert!(id("y*", b"x", 1).flags.is_absent());
+        assert!(id("id=([0-9]+)|ping", b"ping", 4).flags.is_absent());
     }
 
     #[test]

@@ -12,30 +12,40 @@ pub(crate) const ANSWER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Requests of a connection that have no answer yet, each with what its protocol has to know of it for that.
 #[derive(Debug)]
-pub(super) struct Replies<T>(VecDeque<(Id, T)>);
+pub(super) struct Replies<T> {
+    open: VecDeque<(Id, T)>,
+    /// Several were open at once.
+    are_many: bool,
+    /// Some were not seen.
+    is_cut: bool,
+}
 
 impl<T> Default for Replies<T> {
     fn default() -> Self {
-        Replies(VecDeque::new())
+        Replies { open: VecDeque::new(), are_many: false, is_cut: false }
     }
 }
 
 impl<T> Replies<T> {
-    /// A request has gone by.
+    /// A request has gone by. Where several are open at a time and some were not seen, nobody can tell which answers are theirs.
     pub(super) fn ask(&mut self, id: Id, what: T) {
-        if self.0.len() < OPEN_MAX {
-            self.0.push_back((id, what));
+        if self.open.len() < OPEN_MAX {
+            self.open.push_back((id, what));
+        }
+        self.are_many |= self.open.len() > 1;
+        if self.are_many && self.is_cut {
+            self.open.clear();
         }
     }
 
     /// What the next answer answers.
     pub(super) fn next(&self) -> Option<&T> {
-        self.0.front().map(|(_, what)| what)
+        self.open.front().map(|(_, what)| what)
     }
 
     /// An answer has gone by.
     pub(super) fn answer(&mut self) -> Found {
-        let id = match self.0.pop_front() {
+        let id = match self.open.pop_front() {
             Some((Id::Is(id), _)) => Id::Is(id ^ ANSWER),
             Some((id, _)) => id,
             None => Id::Absent,
@@ -45,6 +55,7 @@ impl<T> Replies<T> {
 
     /// Some were not seen: none can be told.
     pub(super) fn forget(&mut self) {
-        self.0.clear();
+        self.open.clear();
+        self.is_cut = true;
     }
 }

@@ -46,7 +46,7 @@ fn calls(decode: &str, bytes: &[u8], cuts: &[usize], capture: usize) -> (Vec<Rec
         }
         let call = record(Point::Received, Transport::Tcp, 1, 1, time as u64);
         let call = Record { bytes: part.len() as u32, ..call };
-        decoding.take(call, &part[..part.len().min(capture)], 0, &mut |record, bytes| {
+        decoding.take(call, &part[..part.len().min(capture)], &mut |record, bytes| {
             messages.push(record);
             known.push(bytes.to_vec());
         });
@@ -189,18 +189,65 @@ fn times_and_losses() {
         bytes: bytes.len() as u32,
         ..record(point, Transport::Tcp, 1, 1, time_ns)
     };
-    let mut take = |point, time, bytes: &[u8], lost| {
-        decoding.take(call(point, time, bytes), bytes, lost, &mut |record, _| messages.push(record));
+    let mut take = |decoding: &mut Decoding, point, time, bytes: &[u8]| {
+        decoding.take(call(point, time, bytes), bytes, &mut |record, _| messages.push(record));
     };
-    take(Point::Received, 10, b"PUB a 4\r\nab", 0);
-    take(Point::Received, 20, b"cd\r\n", 0);
-    take(Point::Queued, 30, b"MSG a 1 4\r\n", 0);
-    take(Point::Sent, 40, b"abcd\r\n", 0);
-    take(Point::Received, 50, b"PUB a 4\r\nab", 0);
-    take(Point::Received, 60, b"PUB b 1\r\nx\r\n", 1);
+    take(&mut decoding, Point::Received, 10, b"PUB a 4\r\nab");
+    take(&mut decoding, Point::Received, 20, b"cd\r\n");
+    take(&mut decoding, Point::Queued, 30, b"MSG a 1 4\r\n");
+    take(&mut decoding, Point::Sent, 40, b"abcd\r\n");
+    take(&mut decoding, Point::Received, 50, b"PUB a 4\r\nab");
+    decoding.lose();
+    take(&mut decoding, Point::Received, 60, b"PUB b 1\r\nx\r\n");
     let times: Vec<_> = messages.iter().map(|m| (m.time_ns, m.point, m.bytes)).collect();
     assert_eq!(times, [(20, Point::Received, 15), (30, Point::Queued, 17), (60, Point::Received, 12)]);
     assert_eq!(messages[0].id, messages[1].id);
     assert!(messages.iter().all(|message| matches!(message.kind, Kind::Publish)));
     assert_eq!(decoding.decoded(), Decoded::default());
+}
+
+/// Which of a connection's answers have an id, of Redis: the bytes go in (true) or out; `None`: calls are missing there.
+fn answers(calls: &[Option<(bool, &str)>]) -> Vec<bool> {
+    let mut decoding = Decoding::new(Decode::Redis);
+    let mut answers = Vec::new();
+    for call in calls {
+        let Some((is_in, text)) = call else {
+            decoding.lose();
+            continue;
+        };
+        let point = if *is_in { Point::Received } else { Point::Sent };
+        let call = Record { bytes: text.len() as u32, ..record(point, Transport::Tcp, 1, 1, 1) };
+        decoding.take(call, text.as_bytes(), &mut |record, _| {
+            if record.kind == Kind::Response {
+                answers.push(record.id.is_some());
+            }
+        });
+    }
+    answers
+}
+
+/// Which answers are whose is told by their order: not where requests overlap and some were not seen.
+#[test]
+fn answers_are_not_shifted_by_a_loss() {
+    const ASKED: Option<(bool, &str)> = Some((true, "*2\r\n$3\r\nGET\r\n$1\r\na\r\n"));
+    const SAID: Option<(bool, &str)> = Some((false, "+OK\r\n"));
+    assert_eq!(answers(&[ASKED, ASKED, SAID, ASKED, SAID, SAID]), [true; 3]);
+    // The answer to a request that was not seen; from then on one at a time.
+    assert_eq!(answers(&[None, SAID, ASKED, SAID, ASKED, SAID]), [false, true, true]);
+    // Two at a time: whether the first of these answers is the first request's nobody knows.
+    assert_eq!(answers(&[ASKED, ASKED, None, SAID, ASKED, SAID, ASKED, SAID, SAID]), [false; 4]);
+}
+
+/// Not all connections that have ended are kept.
+#[test]
+fn memory_is_bounded() {
+    let mut decoding = Decoding::new(Decode::Nats);
+    for socket in 0..=super::SOCKETS_MAX as u64 {
+        let call = Record { bytes: 2, ..record(Point::Received, Transport::Tcp, 1, socket, socket) };
+        decoding.take(call, b"PI", &mut |_, _| ());
+    }
+    assert!(
+        decoding.sockets.len() <= super::SOCKETS_MAX
+            && decoding.sockets.contains_key(&(super::SOCKETS_MAX as u64))
+    );
 }

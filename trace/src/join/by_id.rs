@@ -87,11 +87,22 @@ impl Ids {
         }
     }
 
+    /// Records may be missing from here on; an id may be used again by then.
+    pub(super) fn gap(&mut self, counts: &mut Counts) {
+        counts.cut_off += self.end();
+    }
+
     pub(super) fn finish(&mut self, counts: &mut Counts) {
+        counts.unanswered += self.end();
+    }
+
+    /// How many nobody has sent.
+    fn end(&mut self) -> u64 {
         let silent = self.waiting.values().filter(|waiting| waiting.sends == 0 && !waiting.is_twice);
-        counts.unanswered += silent.count() as u64;
+        let silent = silent.count() as u64;
         self.waiting.clear();
         self.order.clear();
+        silent
     }
 }
 

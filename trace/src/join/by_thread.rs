@@ -5,9 +5,16 @@ use std::collections::HashMap;
 use super::{Counts, Message};
 use crate::record::{Point, Record};
 
+/// A thread that has sent, and is silent for so long, is taken to be done with its message.
+const IDLE_NS: u64 = 1_000_000_000;
+
 /// What each thread has in hand.
 #[derive(Debug, Default)]
-pub(super) struct Threads(HashMap<u32, InHand>);
+pub(super) struct Threads {
+    in_hand: HashMap<u32, InHand>,
+    /// When idle threads were looked for last.
+    looked_ns: u64,
+}
 
 /// Receives of a thread since its last send, and the sends since.
 #[derive(Debug)]
@@ -20,11 +27,24 @@ struct InHand {
     sends: u64,
     /// The first send by another socket than the message came in by; else the first one.
     sent: Option<Record>,
+    /// Time of the last one.
+    last_ns: u64,
+    /// It has been passed on: the thread was idle.
+    is_told: bool,
 }
 
 impl InHand {
     fn new(received: Record) -> InHand {
-        InHand { received, reads: 1, is_batch: received.flags.is_several(), sends: 0, sent: None }
+        let is_batch = received.flags.is_several();
+        InHand {
+            received,
+            reads: 1,
+            is_batch,
+            sends: 0,
+            sent: None,
+            last_ns: received.time_ns,
+            is_told: false,
+        }
     }
 
     fn add_read(&mut self, next: Record) {
@@ -34,16 +54,33 @@ impl InHand {
         self.reads += 1;
     }
 
-    fn add_send(&mut self, sent: Record) {
+    fn add_send(&mut self, sent: Record, counts: &mut Counts) {
+        self.last_ns = sent.time_ns;
+        if self.is_told {
+            counts.copies += u64::from(!self.is_batch);
+            return;
+        }
         self.sends += 1;
-        let is_forward = |record: Record| record.socket != self.received.socket;
-        if self.sent.is_none_or(|first| is_forward(sent) && !is_forward(first)) {
+        if self.sent.is_none() || self.is_forward(sent) && !self.is_forwarded() {
             self.sent = Some(sent);
         }
     }
 
-    /// The thread has received again, or the trace is over.
-    fn close(self, counts: &mut Counts, mut each: impl FnMut(Message)) {
+    fn is_forward(&self, sent: Record) -> bool {
+        sent.socket != self.received.socket
+    }
+
+    /// Whether it is known what ends T2, whatever else the thread sends.
+    fn is_forwarded(&self) -> bool {
+        self.sent.is_some_and(|sent| self.is_forward(sent))
+    }
+
+    /// The thread has received again or ended, or the trace is over, or it does nothing more.
+    fn close(&mut self, counts: &mut Counts, mut each: impl FnMut(Message)) {
+        if self.is_told {
+            return;
+        }
+        self.is_told = true;
         let Some(sent) = self.sent else {
             counts.unanswered += u64::from(self.reads);
             return;
@@ -52,30 +89,61 @@ impl InHand {
             counts.ambiguous += u64::from(self.reads);
             return;
         }
-        counts.matched += 1;
         counts.pieces += u64::from(self.reads) - 1;
         counts.copies += self.sends - 1;
+        counts.matched += 1;
         each(Message { received: self.received, sent, reads: self.reads });
     }
 }
 
 impl Threads {
     pub(super) fn take(&mut self, record: Record, counts: &mut Counts, each: impl FnMut(Message)) {
-        let in_hand = self.0.get_mut(&record.thread);
+        let in_hand = self.in_hand.get_mut(&record.thread);
         match (record.point, in_hand) {
             (Point::Received, Some(in_hand)) if in_hand.sends == 0 => in_hand.add_read(record),
             (Point::Received, _) => {
-                if let Some(done) = self.0.insert(record.thread, InHand::new(record)) {
+                if let Some(mut done) = self.in_hand.insert(record.thread, InHand::new(record)) {
                     done.close(counts, each);
                 }
             }
-            (_, Some(in_hand)) => in_hand.add_send(record),
+            (_, Some(in_hand)) => in_hand.add_send(record, counts),
             (_, None) => counts.unasked += 1,
         }
     }
 
+    /// The thread has ended: its number may become another's.
+    pub(super) fn ended(&mut self, thread: u32, counts: &mut Counts, each: impl FnMut(Message)) {
+        if let Some(mut in_hand) = self.in_hand.remove(&thread) {
+            in_hand.close(counts, each);
+        }
+    }
+
+    /// All that came until then has been taken.
+    pub(super) fn settle(&mut self, until_ns: u64, counts: &mut Counts, mut each: impl FnMut(Message)) {
+        if until_ns < self.looked_ns.saturating_add(IDLE_NS / 10) {
+            return;
+        }
+        self.looked_ns = until_ns;
+        for in_hand in self.in_hand.values_mut() {
+            if in_hand.sends > 0 && in_hand.last_ns.saturating_add(IDLE_NS) < until_ns {
+                in_hand.close(counts, &mut each);
+            }
+        }
+    }
+
+    /// Records may be missing from here on.
+    pub(super) fn gap(&mut self, counts: &mut Counts, mut each: impl FnMut(Message)) {
+        for (_, mut in_hand) in self.in_hand.drain() {
+            if in_hand.is_told || in_hand.is_forwarded() || in_hand.is_batch && in_hand.sends > 0 {
+                in_hand.close(counts, &mut each);
+            } else {
+                counts.cut_off += u64::from(in_hand.reads);
+            }
+        }
+    }
+
     pub(super) fn finish(&mut self, counts: &mut Counts, mut each: impl FnMut(Message)) {
-        for (_, in_hand) in self.0.drain() {
+        for (_, mut in_hand) in self.in_hand.drain() {
             in_hand.close(counts, &mut each);
         }
     }
@@ -84,8 +152,9 @@ impl Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::By;
     use crate::join::tests::{join, record};
+    use crate::join::{By, Joiner};
+    use crate::record::Event;
     use crate::record::Transport::{Tcp, Udp, UnixStream};
 
     fn received(transport: crate::Transport, socket: u64, time: u64) -> Record {
@@ -98,10 +167,6 @@ mod tests {
 
     #[test]
     fn one_in_one_out_on_each_thread() {
-        let on = |thread, mut record: Record| {
-            record.thread = thread;
-            record
-        };
         let (messages, counts) = join(
             By::Thread,
             false,
@@ -167,5 +232,61 @@ mod tests {
         );
         assert!(messages.is_empty());
         assert_eq!((counts.ambiguous, counts.unanswered, counts.matched), (4, 1, 0));
+    }
+
+    fn on(thread: u32, record: Record) -> Record {
+        Record { thread, ..record }
+    }
+
+    #[test]
+    fn a_thread_that_ends_has_nothing_in_hand() {
+        let mut joiner = Joiner::new(By::Thread, false);
+        let mut times = Vec::new();
+        let mut take = |event: Event| joiner.event(&event, |message| times.push(message.inside_ns()));
+        for record in [on(7, received(Udp, 1, 10)), on(7, sent(Udp, 2, 15)), on(8, received(Udp, 1, 20))] {
+            take(record.into());
+        }
+        [7, 8].into_iter().for_each(|thread| take(Event::Ended { time_ns: 30, thread }));
+        // Other threads of these numbers.
+        [7, 8].into_iter().for_each(|thread| take(on(thread, sent(Udp, 2, 1000)).into()));
+        assert_eq!(times, [5]);
+        let counts = joiner.counts();
+        assert_eq!((counts.matched, counts.unanswered, counts.unasked, counts.copies), (1, 1, 2, 0));
+    }
+
+    #[test]
+    fn a_thread_that_is_idle_is_done_with_its_message() {
+        let mut joiner = Joiner::new(By::Thread, false);
+        let mut times = Vec::new();
+        for record in [received(Tcp, 1, 10), sent(Tcp, 1, 30)] {
+            joiner.take(record, |_| panic!("before the end"));
+        }
+        joiner.settle(IDLE_NS, |_| panic!("before the end"));
+        joiner.settle(2 * IDLE_NS, |message| times.push(message.inside_ns()));
+        // It does go on, after all.
+        joiner.take(sent(Tcp, 2, 3 * IDLE_NS), |_| panic!("a second time"));
+        joiner.settle(5 * IDLE_NS, |_| panic!("a second time"));
+        joiner.take(received(Tcp, 1, 6 * IDLE_NS), |_| panic!("a second time"));
+        assert_eq!((times, joiner.counts().matched, joiner.counts().copies), (vec![20], 1, 1));
+    }
+
+    #[test]
+    fn nothing_is_joined_over_a_gap() {
+        let gap = |time_ns| Event::Gap { time_ns };
+        let mut joiner = Joiner::new(By::Thread, false);
+        let mut times = Vec::new();
+        for event in [
+            on(7, received(Tcp, 1, 10)).into(),
+            on(8, received(Tcp, 2, 11)).into(),
+            on(8, sent(Tcp, 3, 12)).into(), // whatever else it sends
+            on(9, received(Tcp, 2, 11)).into(),
+            on(9, sent(Tcp, 2, 12)).into(), // it may have been passed on as well
+            gap(20),
+            on(7, sent(Tcp, 3, 30)).into(), // what it received since then is not known
+        ] {
+            joiner.event(&event, |message| times.push(message.inside_ns()));
+        }
+        let counts = joiner.counts();
+        assert_eq!((times, counts.cut_off, counts.unasked, counts.received), (vec![1], 2, 1, 3));
     }
 }

@@ -169,6 +169,8 @@ impl Hops {
             Event::Passed(_) => {}
             Event::Record(record) if record.transport == Transport::Udp => self.by_id(host, *record, each),
             Event::Record(record) => self.by_position(host, *record, each),
+            // Positions tell what is missing.
+            Event::Ended { .. } | Event::Gap { .. } => {}
         }
     }
 
@@ -196,8 +198,15 @@ impl Hops {
         queue.push_back(Waiting { number, host, record, at });
         while let (Some(sent), Some(received)) = (ways.sends.front(), ways.receives.front()) {
             if received.at >= sent.at {
-                each(way(sent, received));
-                self.counts.matched += 1;
+                let datagram = received.record.transport == Transport::UnixDatagram;
+                let read = if datagram { 1 } else { u64::from(received.record.bytes) };
+                if received.at - sent.at < read {
+                    each(way(sent, received));
+                    self.counts.matched += 1;
+                } else {
+                    // By a read that was not seen.
+                    self.counts.unmatched += 1;
+                }
                 ways.sends.pop_front();
             } else {
                 // Every send that ends in it is joined, or was not seen.
@@ -395,6 +404,23 @@ mod tests {
         );
         assert_eq!(found, [(100, 103), (101, 107), (110, 120), (111, 120)]);
         assert_eq!(all.counts(), HopCounts { matched: 4, unmatched: 1, unknown: 1, ..HopCounts::default() });
+    }
+
+    #[test]
+    fn sends_of_a_read_that_was_lost_are_not_the_next_reads() {
+        let mut all = Hops::new(100);
+        let found = hops(
+            &mut all,
+            &[
+                (0, socket(1, 10, 20)),
+                (0, socket(2, 20, 10)),
+                (0, at(Point::Queued, 1, 64, 1)),
+                (0, at(Point::Queued, 1, 128, 2)),
+                (0, at(Point::Queued, 1, 192, 3)),
+                (0, at(Point::Received, 2, 192, 9)), // 64 bytes
+            ],
+        );
+        assert_eq!((found, all.counts().matched, all.counts().unmatched), (vec![(3, 9)], 1, 2));
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod passes;
 
 use std::ops::AddAssign;
 
-use crate::record::{Kind, Point, Record, Transport};
+use crate::record::{Event, Kind, Point, Record, Transport};
 use by_id::Ids;
 use by_thread::Threads;
 pub use clocks::{Offset, offsets};
@@ -82,6 +82,8 @@ pub struct Counts {
     pub clients: u64,
     /// With ids: messages whose bytes the hook could not see.
     pub unreadable: u64,
+    /// Receives that were in hand when records were lost, or as the hooks went off: what was sent next is not known.
+    pub cut_off: u64,
 }
 
 impl AddAssign for Counts {
@@ -101,6 +103,7 @@ impl AddAssign for Counts {
         self.control += more.control;
         self.clients += more.clients;
         self.unreadable += more.unreadable;
+        self.cut_off += more.cut_off;
     }
 }
 
@@ -126,6 +129,26 @@ impl Joiner {
             By::Id => With::Ids(Ids::default()),
         };
         Joiner { at_queue, with, counts: Counts::default() }
+    }
+
+    /// The next event.
+    pub fn event(&mut self, event: &Event, each: impl FnMut(Message)) {
+        match (event, &mut self.with) {
+            (Event::Record(record), _) => self.take(*record, each),
+            (Event::Ended { thread, .. }, With::Threads(threads)) => {
+                threads.ended(*thread, &mut self.counts, each);
+            }
+            (Event::Gap { .. }, With::Threads(threads)) => threads.gap(&mut self.counts, each),
+            (Event::Gap { .. }, With::Ids(ids)) => ids.gap(&mut self.counts),
+            _ => {}
+        }
+    }
+
+    /// All events up to then have been taken: messages of threads that have long sent them are whole.
+    pub fn settle(&mut self, until_ns: u64, each: impl FnMut(Message)) {
+        if let With::Threads(threads) = &mut self.with {
+            threads.settle(until_ns, &mut self.counts, each);
+        }
     }
 
     /// The next record; whole messages go to `each`. Those of clients are only counted.
