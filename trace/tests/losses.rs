@@ -102,7 +102,10 @@ fn windows_without_hooks_are_paused_and_not_lost() {
         live.turn(&mut tracer, take).unwrap();
     }
     let cost = live.cost();
-    tracer.stop(|record| joiner.take(record, |_| matched += 1));
+    tracer.stop_events(|event, _| {
+        pauses += u64::from(matches!(event, Event::Gap { .. }));
+        joiner.event(&event, |_| matched += 1);
+    });
     joiner.finish(|_| matched += 1);
     assert!(cost.pairs == 2 && pauses >= 2, "{cost:?}");
     assert!(cost.paused >= Duration::from_millis(200) && cost.paused < started.elapsed(), "{cost:?}");
