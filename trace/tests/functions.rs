@@ -153,14 +153,14 @@ fn only_processes_that_are_traced_pay() {
     if !is_root() {
         return;
     }
-    let start = || Relay::start("unix-stream", "recv");
+    let start = || Relay::start("unix-seqpacket", "recv");
     let (mut one, mut other, mut bystander) = (start(), start(), start());
     let is_untouched = |relay: &Relay| {
         let (memory, file) = code(relay);
         assert!(!file.is_empty());
         memory[..file.len().min(memory.len())] == file[..memory.len().min(file.len())]
     };
-    let pass = |relays: [&mut Relay; 3]| relays.map(|relay| (0..10).for_each(|id| drop(relay.pass(id))));
+    let pass = |relays: [&mut Relay; 3]| relays.into_iter().for_each(|relay| relay.pass_many(0..10));
     pass([&mut one, &mut other, &mut bystander]);
     let mut tracer =
         Tracer::start(&options(&[&one, &other], functions(relay_program().to_str().unwrap()))).unwrap();
@@ -181,7 +181,9 @@ fn only_processes_that_are_traced_pay() {
     tracer.resume().unwrap();
     pass([&mut one, &mut other, &mut bystander]);
     assert_eq!(count(&mut tracer), (18, 20, 18));
-    [one, other, bystander].map(Relay::end);
+    for relay in [one, other, bystander] {
+        relay.end();
+    }
 }
 
 #[test]
@@ -193,7 +195,7 @@ fn histograms_of_functions_count_the_same() {
     let options = options(&[&relay], functions(relay_program().to_str().unwrap()));
     let mut counting = Tracer::start(&Options { histogram: true, ..options.clone() }).unwrap();
     let mut noting = Tracer::start(&options).unwrap();
-    (0..MESSAGES).for_each(|id| drop(relay.pass(id as u64)));
+    relay.pass_many(0..MESSAGES as u64);
     relay.end();
     let mut joiner = Joiner::new(By::Thread, noting.at_queue());
     let mut noted = Summary::default();
