@@ -12,6 +12,8 @@ const NOTE_NAME: &[u8] = b"stapsdt\0";
 const NOTE_TYPE: u32 = 3;
 /// Where its addresses were counted from; a file that was prelinked has moved since.
 const BASE: &str = ".stapsdt.base";
+/// What programs of Go have, even stripped ones.
+const GO: &str = ".go.buildinfo";
 /// Names told in an error.
 const NAMES_TOLD: usize = 3;
 
@@ -50,9 +52,15 @@ fn in_file(elf: &Elf<'_>, address: u64) -> Option<u64> {
     })
 }
 
-/// The place so many bytes into a function.
-pub(super) fn function(path: &Path, name: &str, inside: u64) -> Result<Offset, String> {
+/// The place so many bytes into a function, or where it returns.
+pub(super) fn function(path: &Path, name: &str, inside: u64, is_return: bool) -> Result<Offset, String> {
     within(path, |elf| {
+        if is_return && elf.section_by_name(GO).is_some() {
+            return Err(
+                "%return: a program of Go moves its stacks, and a return that is watched would crash it"
+                    .into(),
+            );
+        }
         let symbols = || elf.symbols().chain(elf.dynamic_symbols());
         let is_function =
             |flags| matches!(flags, SymbolFlags::Elf { st_info, .. } if st_info.st_type() == STT_FUNC);

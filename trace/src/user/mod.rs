@@ -122,7 +122,9 @@ impl Probe {
     fn find(&self, process: Option<u32>, must_be_mapped: bool) -> Result<Vec<Site>> {
         let path = self.path(process, must_be_mapped)?;
         let offsets = match &self.place {
-            Place::Function { name, offset, .. } => elf::function(&path, name, *offset).map(|at| vec![at]),
+            Place::Function { name, offset, is_return } => {
+                elf::function(&path, name, *offset, *is_return).map(|at| vec![at])
+            }
             Place::Static { provider, name } => elf::statics(&path, provider, name),
         };
         let offsets = offsets.map_err(|error| self.wrong(&error))?;
