@@ -245,7 +245,7 @@ impl Options {
                 "decoding needs captured bytes, and neither an id at an offset nor histograms".into(),
             );
         }
-        if !self.probes.is_empty() {
+        if !self.probes.is_empty() || self.rung == Some(Rung::User) {
             self.check_probes()?;
         }
         Ok(())

@@ -106,16 +106,18 @@ impl Probe {
     /// Refuses what leaves a point open.
     pub(crate) fn check(probes: &[Probe]) -> Result<()> {
         let has = |point| probes.iter().any(|probe| probe.point == point);
-        match (has(Point::Received), has(Point::Sent), has(Point::Queued)) {
-            (true, true, false) => Ok(()),
-            (false, ..) => Err(Error::Argument(
-                "no function in which a message is received: expected received=FILE:… beside sent".into(),
-            )),
-            (_, false, _) => Err(Error::Argument(
-                "no function in which a message is sent: expected sent=FILE:… beside received".into(),
-            )),
-            _ => Err(Error::Argument("functions are received or sent: no message is queued in one".into())),
+        if probes.iter().any(|probe| !matches!(probe.point, Point::Received | Point::Sent)) {
+            return Err(Error::Argument("in functions messages are received or sent".into()));
         }
+        for (point, other) in [(Point::Received, Point::Sent), (Point::Sent, Point::Received)] {
+            if !has(point) {
+                let (point, other) = (point.name(), other.name());
+                return Err(Error::Argument(format!(
+                    "no function in which a message is {point}: expected {point}=FILE:… beside {other}"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Its places for one process, or for all (`None`).
