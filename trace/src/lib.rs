@@ -28,4 +28,4 @@ pub use record::{Ends, Event, Flags, IdAt, Kind, Point, Record, Socket, Transpor
 pub use stamps::{StampAt, Stamps};
 pub use summary::{Part, Place, Stage, Summary};
 pub use tracer::{Seen, Tracer};
-pub use user::{Place, Probe};
+pub use user::{Probe, ProbeAt};

@@ -31,12 +31,12 @@ pub struct Probe {
     /// An absolute path, or the name of a file that the process has mapped.
     pub file: PathBuf,
     /// Where in it.
-    pub place: Place,
+    pub place: ProbeAt,
 }
 
 /// A place in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ProbeAt {
     /// In a function.
     Function {
         /// As the file's symbols have it.
@@ -81,7 +81,7 @@ impl Probe {
         Ok(Probe {
             point,
             file: file.into(),
-            place: Place::Function { name: name.into(), offset, is_return },
+            place: ProbeAt::Function { name: name.into(), offset, is_return },
         })
     }
 
@@ -92,7 +92,7 @@ impl Probe {
             let (rest, name) = rest.rsplit_once(':')?;
             let (file, provider) = rest.rsplit_once(':')?;
             let is_whole = ![file, provider, name].contains(&"");
-            let place = Place::Static { provider: provider.into(), name: name.into() };
+            let place = ProbeAt::Static { provider: provider.into(), name: name.into() };
             is_whole.then(|| Probe { point, file: file.into(), place })
         };
         parts().ok_or_else(|| {
@@ -124,13 +124,13 @@ impl Probe {
     fn find(&self, process: Option<u32>, must_be_mapped: bool) -> Result<Vec<Site>> {
         let path = self.path(process, must_be_mapped)?;
         let offsets = match &self.place {
-            Place::Function { name, offset, is_return } => {
+            ProbeAt::Function { name, offset, is_return } => {
                 elf::function(&path, name, *offset, *is_return).map(|at| vec![at])
             }
-            Place::Static { provider, name } => elf::statics(&path, provider, name),
+            ProbeAt::Static { provider, name } => elf::statics(&path, provider, name),
         };
         let offsets = offsets.map_err(|error| self.wrong(&error))?;
-        let is_return = matches!(self.place, Place::Function { is_return: true, .. });
+        let is_return = matches!(self.place, ProbeAt::Function { is_return: true, .. });
         let site = |offset| Site { point: self.point, process: None, path: path.clone(), offset, is_return };
         Ok(offsets.into_iter().map(site).collect())
     }
@@ -271,7 +271,8 @@ mod tests {
     fn functions_are_a_point_a_file_and_a_name() {
         let at =
             |text: &str| Probe::function(text).map(|probe| (probe.point, probe.file, probe.place)).unwrap();
-        let place = |name: &str, offset, is_return| Place::Function { name: name.into(), offset, is_return };
+        let place =
+            |name: &str, offset, is_return| ProbeAt::Function { name: name.into(), offset, is_return };
         assert_eq!(
             at("received=libssl.so.3:SSL_read%return"),
             (Point::Received, "libssl.so.3".into(), place("SSL_read", 0, true))
@@ -283,7 +284,7 @@ mod tests {
             assert!(Probe::function(bad).unwrap_err().contains("FUNCTION%return"), "{bad}");
         }
         let usdt = Probe::usdt("sent=/b:relay:out").unwrap();
-        assert_eq!(usdt.place, Place::Static { provider: "relay".into(), name: "out".into() });
+        assert_eq!(usdt.place, ProbeAt::Static { provider: "relay".into(), name: "out".into() });
         for bad in ["sent=/b:out", "sent=/b::out", "sent=/b:relay:", "sent=:relay:out", "in=/b:relay:out"] {
             assert!(Probe::usdt(bad).unwrap_err().contains("PROVIDER:NAME"), "{bad}");
         }
