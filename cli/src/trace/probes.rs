@@ -1,10 +1,10 @@
 //! Points in functions of the process itself, on the command line: `--uprobe` and `--usdt`, and what makes no sense beside them.
 
-use anyhow::bail;
 use clap::Args;
 use trieline_trace::Probe;
 
 use super::args::What;
+use crate::route::usage;
 
 /// Why the cost is not measured on sockets of the tracer's own.
 pub const COST: &str = "not measured: it depends on the functions' own instructions; with -p, --live-cost measures it on the process";
@@ -38,6 +38,7 @@ impl ProbeArgs {
         let given = [
             ("--port", what.port.is_some(), no_socket),
             ("--transport", !what.transport.is_empty(), no_socket),
+            ("--arrivals", what.arrivals, no_socket),
             ("--client", !what.client.is_empty(), no_socket),
             ("--id", what.id.is_some(), no_bytes),
             ("--decode", what.decode.is_some(), no_bytes),
@@ -47,7 +48,9 @@ impl ProbeArgs {
             ("--hooks", what.hooks.is_some(), "the probes are the hooks"),
         ];
         match given.into_iter().find(|(_, is_given, _)| *is_given) {
-            Some((option, _, why)) => bail!("{option} does not go with --uprobe and --usdt: {why}"),
+            Some((option, _, why)) => {
+                Err(usage(format!("{option} does not go with --uprobe and --usdt: {why}")).into())
+            }
             None => Ok(()),
         }
     }

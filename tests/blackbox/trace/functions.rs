@@ -184,7 +184,7 @@ fn probes_that_cannot_be_are_refused_in_words() {
     ] {
         let name = option.split(' ').next().unwrap();
         trace(&format!("--comm x {both} {option}"))
-            .fails(1, &[&format!("{name} does not go with --uprobe"), why]);
+            .fails(2, &[&format!("{name} does not go with --uprobe"), why]);
     }
     trace(&format!("--comm x {both} --records r")).fails(2, &["--records", "cannot be used with"]);
     run(&format!("{} trace calibrate --comm x {both}", binary_path("trieline")))
