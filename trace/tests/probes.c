@@ -12,7 +12,7 @@
 #define FUNCTION(name, code)                                                                                 \
 	void name(void);                                                                                     \
 	asm(".globl " #name "\n.type " #name ", @function\n" #name ": " code "\n.size " #name ", . "         \
-											      "- " #name)
+	    "- " #name)
 
 FUNCTION(begins_with_push, "push %rbp\npop %rbp\nret");
 FUNCTION(begins_with_sub, "sub $8, %rsp\nadd $8, %rsp\nret");
