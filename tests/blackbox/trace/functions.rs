@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
-use trieline_tests::command::{binary_path, run};
+use trieline_tests::command::{Running, binary_path, run};
 use trieline_tests::{eventually, root, skip};
 
 use super::refused::{end, start};
@@ -21,10 +21,10 @@ fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A process that ends with the test.
-struct Ends(Child);
+/// A server that ends with the test, and its workers with it.
+struct Server(Child);
 
-impl Drop for Ends {
+impl Drop for Server {
     fn drop(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.0);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -33,7 +33,7 @@ impl Drop for Ends {
 }
 
 /// nginx with a certificate of its own: a master and one worker; `None` where it is not installed.
-fn server(folder: &Path) -> Option<(Ends, u16)> {
+fn server(folder: &Path) -> Option<(Server, u16)> {
     let at = folder.display();
     let certificate = run(&format!(
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=here -keyout {at}/key -out {at}/crt"
@@ -56,7 +56,7 @@ fn server(folder: &Path) -> Option<(Ends, u16)> {
         skip("nginx is not installed (./dev setup)");
         return None;
     };
-    let server = Ends(child);
+    let server = Server(child);
     assert!(eventually(20.0, || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()));
     Some((server, port))
 }
@@ -78,9 +78,9 @@ fn a_servers_messages_are_found_behind_tls() {
     let mut client = Command::new("openssl");
     client.args(["s_client", "-quiet", "-connect", &format!("127.0.0.1:{port}")]);
     client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut client = Ends(client.spawn().unwrap());
-    let mut to = client.0.stdin.take().unwrap();
-    let mut from = BufReader::new(client.0.stdout.take().unwrap());
+    let mut client = Running(client.spawn().unwrap());
+    let mut to = client.stdin.take().unwrap();
+    let mut from = BufReader::new(client.stdout.take().unwrap());
     let mut ask = || {
         let sent_ns = now();
         to.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
@@ -136,7 +136,7 @@ fn what_probes_cost_is_measured_on_the_process() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let (mut broker, mut from, mut to) = relay(folder.path());
+    let (broker, mut from, mut to) = relay(folder.path());
     let probes = ["--usdt", "received=relay:relay:received", "--usdt", "sent=relay:relay:sending"];
     let process = broker.id().to_string();
     let command = [&["trace", "--live-cost", "--duration", "2.5", "-p", &process], &probes[..]].concat();
@@ -158,8 +158,6 @@ fn what_probes_cost_is_measured_on_the_process() {
         assert!(text.contains(words), "{words}: {text}");
     }
     assert!(!text.contains("UDP on loopback") && !text.contains("(0 pairs"), "{text}");
-    broker.kill().unwrap();
-    broker.wait().unwrap();
 }
 
 #[test]
@@ -197,7 +195,7 @@ fn files_without_the_function_are_told_apart() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let (mut broker, _from, _to) = relay(folder.path());
+    let (broker, _from, _to) = relay(folder.path());
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     run(&format!("strip -o {} {}", at("stripped"), at("relay"))).ok();
     fs::write(at("text"), "relay_send").unwrap();
@@ -241,6 +239,4 @@ fn files_without_the_function_are_told_apart() {
     // Whoever maps the file, be it nobody.
     let seen = anyone(&format!("usdt sent={}:relay:sending", at("relay"))).ok();
     assert!(seen.contains("no message was seen"), "{seen}");
-    broker.kill().unwrap();
-    broker.wait().unwrap();
 }
