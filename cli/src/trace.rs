@@ -17,6 +17,7 @@ mod perfetto;
 mod picture;
 mod place;
 mod presence;
+mod probes;
 mod records;
 mod report;
 mod rows;
@@ -68,8 +69,13 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         return Err(usage(why.into()).into());
     }
     options.check_filter()?;
-    let cost =
-        if args.no_cost { Err("not measured (--no-cost)".to_owned()) } else { measure_cost(&options)? };
+    let cost = if !options.probes.is_empty() {
+        Err(probes::COST.to_owned())
+    } else if args.no_cost {
+        Err("not measured (--no-cost)".to_owned())
+    } else {
+        measure_cost(&options)?
+    };
     let about = About { cost: &cost, id: options.id, json: output.json, has_command: !args.child.is_empty() };
     let mut outputs = Outputs::open(&args.outputs, args.records.as_deref(), &about)?;
     let records = args.records.as_deref().map(RecordWriter::create).transpose()?;

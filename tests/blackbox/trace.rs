@@ -1,5 +1,6 @@
 //! `trieline trace`: a broker's messages found, in every form of output; what cannot be traced is said plainly.
 
+mod functions;
 mod outputs;
 mod perfetto;
 mod refused;

@@ -93,7 +93,8 @@ static __always_inline void tr_cut_off(struct tr_in_hand *hand)
 
 static __always_inline void tr_count_receive(struct tr_in_hand *hand, const struct tr_record *record)
 {
-	bool is_stream = record->transport == TR_TCP || record->transport == TR_UNIX_STREAM;
+	bool is_stream = record->transport == TR_TCP || record->transport == TR_UNIX_STREAM ||
+			 record->transport == TR_FUNCTION;
 
 	tr_add(TR_COUNT_RECEIVED, 1);
 	tr_cut_off(hand);
@@ -138,7 +139,7 @@ static __always_inline void tr_count_send(struct tr_in_hand *hand, const struct 
 	tr_add(TR_COUNT_MATCHED, 1);
 	if (hand->reads > 1)
 		tr_add(TR_COUNT_PIECES, hand->reads - 1);
-	way = (hand->transport & 3) * TR_TRANSPORTS + record->transport;
+	way = hand->transport * TR_TRANSPORTS + record->transport;
 	way = way * 4 + (hand->received_socket == record->socket) * 2 + at_queue;
 	way += bpf_get_smp_processor_id() * TR_WAYS;
 	histogram = bpf_map_lookup_elem(&histograms, &way);

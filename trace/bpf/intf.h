@@ -26,6 +26,7 @@ enum tr_transport {
 	TR_TCP,
 	TR_UNIX_STREAM,
 	TR_UNIX_DATAGRAM, /* and SOCK_SEQPACKET: messages keep their borders */
+	TR_FUNCTION,	  /* no socket: functions of the process itself */
 	TR_TRANSPORTS,
 };
 

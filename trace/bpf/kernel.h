@@ -160,6 +160,7 @@ struct pt_regs {
 	unsigned long si;
 	unsigned long dx;
 	unsigned long r10;
+	unsigned long ax;
 	unsigned long orig_ax;
 } RELOCATED;
 

@@ -268,3 +268,8 @@ int BPF_PROG(call_ended, struct pt_regs *regs, long ret)
 	tr_moved(task, NULL, point, &socket, bytes, call, regs->si, several, began_ns);
 	return 0;
 }
+
+/* --- functions of the processes themselves, only where that was asked for
+ * ------------------------------------------------------ */
+
+#include "user.bpf.h"

@@ -43,7 +43,7 @@ impl Default for Filter {
             comm: None,
             cgroup: None,
             port: None,
-            transports: Transport::ALL.to_vec(),
+            transports: Transport::SOCKETS.to_vec(),
             except: None,
         }
     }

@@ -18,6 +18,7 @@ use crate::join::By;
 use crate::layout::{self, CAPTURE_MAX, IDENTITY_BYTES, PAYLOAD_WORDS};
 use crate::record::{IdAt, Transport};
 use crate::stamps;
+use crate::user::{self, Probe, Site};
 
 /// An object file as bytes, aligned as ELF wants it.
 #[repr(C, align(16))]
@@ -37,6 +38,8 @@ pub enum Rung {
     Sockets,
     /// A tracepoint at the end of every system call.
     SystemCalls,
+    /// Probes in functions of the processes themselves: no rung of the ladder, only on request ([`Options::probes`]).
+    User,
 }
 
 impl Rung {
@@ -45,7 +48,7 @@ impl Rung {
 
     /// The name in outputs and on the command line.
     pub fn name(self) -> &'static str {
-        ["functions", "sockets", "system-calls"][self as usize]
+        ["functions", "sockets", "system-calls", "user"][self as usize]
     }
 
     /// What it hooks into, and who pays for that.
@@ -60,6 +63,7 @@ impl Rung {
             Rung::SystemCalls => {
                 "tracepoint sys_exit: every process pays at each of its system calls while the trace runs"
             }
+            Rung::User => "uprobes in functions of the processes: who calls them pays, nobody else",
         }
     }
 
@@ -73,6 +77,7 @@ impl Rung {
             ],
             Rung::Sockets => &["socket_received"],
             Rung::SystemCalls => &["call_ended"],
+            Rung::User => &[user::RECEIVED],
         }
     }
 
@@ -86,6 +91,7 @@ impl Rung {
             ],
             Rung::Sockets => &["socket_sent"],
             Rung::SystemCalls => &["call_ended"],
+            Rung::User => &[user::SENT],
         }
     }
 }
@@ -159,6 +165,8 @@ pub struct Options {
     pub histogram: bool,
     /// Only this rung.
     pub rung: Option<Rung>,
+    /// Take the points in functions of the processes themselves ([`Rung::User`]), some for each; none: at their sockets.
+    pub probes: Vec<Probe>,
 }
 
 impl Options {
@@ -177,6 +185,7 @@ impl Options {
             slots: 1 << 16,
             histogram: false,
             rung: None,
+            probes: Vec::new(),
         }
     }
 
@@ -238,7 +247,30 @@ impl Options {
                 "decoding needs captured bytes, and neither an id at an offset nor histograms".into(),
             );
         }
+        if !self.probes.is_empty() || self.rung == Some(Rung::User) {
+            self.check_probes()?;
+        }
         Ok(())
+    }
+
+    /// Refuses what only sockets have.
+    fn check_probes(&self) -> Result<()> {
+        let of_sockets = self.id.is_some()
+            || self.decode.is_some()
+            || self.capture > 0
+            || !self.clients.is_empty()
+            || self.stages
+            || self.filter.port.is_some()
+            || self.leaves != Leaves::Queue
+            || self.rung.is_some_and(|rung| rung != Rung::User);
+        if of_sockets {
+            return Err(Error::Argument(
+                "functions have neither sockets nor payloads: no id, decoder, capture, client, stage, port, device queue or other hooks \
+                 with probes in them"
+                    .into(),
+            ));
+        }
+        Probe::check(&self.probes)
     }
 
     /// Refuses stamps that could not be written, or not be read.
@@ -289,6 +321,8 @@ pub(crate) struct Hooks {
     links: Vec<Link>,
     /// Devices at which messages are stamped.
     devices: Vec<u32>,
+    /// Where in processes the points are taken.
+    sites: Vec<Site>,
     pub(crate) rung: Rung,
     pub(crate) refused: Vec<Refusal>,
 }
@@ -299,14 +333,16 @@ impl Hooks {
     pub(crate) fn attach(options: &Options, inside: bool) -> Result<Hooks> {
         let mut refused = Vec::new();
         let mut denied = None;
-        let rungs: Vec<Rung> = options.rung.map_or_else(|| Rung::ALL.to_vec(), |rung| vec![rung]);
+        let sites = user::find(options)?;
+        let only = if sites.is_empty() { options.rung } else { Some(Rung::User) };
+        let rungs: Vec<Rung> = only.map_or_else(|| Rung::ALL.to_vec(), |rung| vec![rung]);
         for rung in rungs {
             if rung == Rung::SystemCalls && options.has_streams() {
                 let reason = "they do not see streams (--client, --records, --decode)".into();
                 refused.push(Refusal { rung, reason });
                 continue;
             }
-            match Hooks::try_rung(options, rung, inside) {
+            match Hooks::try_rung(options, rung, &sites, inside) {
                 Ok(hooks) => return Ok(Hooks { refused, ..hooks }),
                 Err(error) => {
                     let error = io_error(&error);
@@ -325,10 +361,15 @@ impl Hooks {
         }
     }
 
-    fn try_rung(options: &Options, rung: Rung, inside: bool) -> std::result::Result<Hooks, libbpf_rs::Error> {
+    fn try_rung(
+        options: &Options,
+        rung: Rung,
+        sites: &[Site],
+        inside: bool,
+    ) -> std::result::Result<Hooks, libbpf_rs::Error> {
         silence();
         let transports = &options.filter.transports;
-        let internet = transports.iter().any(|transport| *transport <= Transport::Tcp);
+        let internet = rung != Rung::User && transports.iter().any(|transport| *transport <= Transport::Tcp);
         let at_queue = internet && options.leaves == Leaves::Queue;
         // With the device's queue, a UDP message is known without the end of the send.
         let at_end = !at_queue || transports.iter().any(|transport| *transport != Transport::Udp);
@@ -364,14 +405,22 @@ impl Hooks {
         }
         let devices = if options.stamp.is_some() { stamps::devices()? } else { Vec::new() };
         let object = open.load()?;
-        let mut hooks = Hooks { object, programs, links: Vec::new(), devices, rung, refused: Vec::new() };
+        let mut hooks = Hooks {
+            object,
+            programs,
+            links: Vec::new(),
+            devices,
+            sites: sites.to_vec(),
+            rung,
+            refused: Vec::new(),
+        };
         hooks.switch_on()?;
         Ok(hooks)
     }
 
     /// Attaches all programs.
     pub(crate) fn switch_on(&mut self) -> std::result::Result<(), libbpf_rs::Error> {
-        let Hooks { object, programs, devices, rung, .. } = self;
+        let Hooks { object, programs, devices, sites, rung, .. } = self;
         let mut links = Vec::new();
         let mut wanted: Vec<_> =
             object.progs_mut().filter(|program| is_one_of(program.name(), programs)).collect();
@@ -380,6 +429,8 @@ impl Hooks {
         for program in wanted {
             if program.name() == stamps::PROGRAM {
                 stamps::attach(&program, devices, &mut links)?;
+            } else if *rung == Rung::User && program.name() != THREADS {
+                user::attach(&program, sites, &mut links)?;
             } else {
                 links.push(program.attach()?);
             }
@@ -390,8 +441,7 @@ impl Hooks {
 
     /// Detaches them.
     pub(crate) fn switch_off(&mut self) {
-        // Those of sends, which come last, go first: no send is noted whose receive was not.
-        while self.links.pop().is_some() {}
+        self.links.clear(); // in their order
     }
 
     /// A map by its name.
@@ -441,9 +491,12 @@ fn silence() {
 fn reason(rung: Rung, error: &io::Error) -> String {
     const ESRCH: i32 = 3;
     const EPERM: i32 = 1;
+    const ENOENT: i32 = 2;
     let root = rustix::process::geteuid().is_root();
     match (error.raw_os_error(), rung) {
         (Some(ESRCH), Rung::Sockets) => "this kernel has no tracepoints in sockets (Linux 6.3)".into(),
+        (Some(ESRCH), Rung::User) => "the process has ended".into(),
+        (Some(ENOENT), Rung::User) => "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)".into(),
         (Some(ESRCH), _) => "this kernel's BTF does not have the functions".into(),
         (Some(EPERM), _) if root => match lockdown() {
             Some(mode) => format!("the kernel refuses them even to root (EPERM; lockdown is `{mode}`)"),

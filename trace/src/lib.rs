@@ -14,6 +14,7 @@ mod sends;
 mod stamps;
 mod summary;
 mod tracer;
+mod user;
 
 pub use cost::{Cost, Delta, Effort, Gate, Live, LiveCost, Rounds, calibrate};
 pub use decode::{Decode, Decoded, Length, MessageId, Pattern};
@@ -27,3 +28,4 @@ pub use record::{Ends, Event, Flags, IdAt, Kind, Point, Record, Socket, Transpor
 pub use stamps::{StampAt, Stamps};
 pub use summary::{Part, Place, Stage, Summary};
 pub use tracer::{Seen, Tracer};
+pub use user::{Probe, ProbeAt};

@@ -42,21 +42,27 @@ pub enum Transport {
     UnixStream,
     /// A Unix socket with message borders.
     UnixDatagram,
+    /// None: functions of the process itself ([`crate::Probe`]). All of a point are one stream, whose messages have no borders.
+    Function,
 }
 
 impl Transport {
     /// In the order of `enum tr_transport`.
-    pub const ALL: [Transport; 4] =
+    pub const ALL: [Transport; 5] =
+        [Transport::Udp, Transport::Tcp, Transport::UnixStream, Transport::UnixDatagram, Transport::Function];
+
+    /// Those of sockets.
+    pub const SOCKETS: [Transport; 4] =
         [Transport::Udp, Transport::Tcp, Transport::UnixStream, Transport::UnixDatagram];
 
     /// The name in outputs and on the command line.
     pub fn name(self) -> &'static str {
-        ["udp", "tcp", "unix-stream", "unix-datagram"][self as usize]
+        ["udp", "tcp", "unix-stream", "unix-datagram", "function"][self as usize]
     }
 
     /// Whether messages have no borders in it.
     pub fn is_stream(self) -> bool {
-        matches!(self, Transport::Tcp | Transport::UnixStream)
+        matches!(self, Transport::Tcp | Transport::UnixStream | Transport::Function)
     }
 }
 
@@ -147,13 +153,13 @@ impl Flags {
 pub struct Record {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
-    /// A number of the socket: the same in all of a trace's records as long as the socket lives.
+    /// A number of the socket: the same in all of a trace's records as long as the socket lives. Of functions: of the point.
     pub socket: u64,
     /// The message's id, its first byte lowest.
     pub id: Option<u64>,
     /// The thread whose call it was (in the host's PID namespace).
     pub thread: u32,
-    /// Bytes moved.
+    /// Bytes moved; of functions what they returned, 0 at their entry.
     pub bytes: u32,
     /// Where.
     pub point: Point,

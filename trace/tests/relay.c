@@ -4,6 +4,9 @@
  * to use. At the end it prints to standard error, for each message, its own clock after the receive and
  * before the send.
  *
+ * Tracers of functions find relay_receive and relay_send in it, and at the same places the static probes
+ * relay:received, which is passed only while somebody listens, and relay:sending.
+ *
  * usage: relay read|readv|recv|recvmsg|pieces|recvmmsg|epoll|splice|uring|mixed|segments
  */
 #define _GNU_SOURCE
@@ -197,6 +200,24 @@ static const struct {
     {"uring", by_uring},   {"mixed", by_mixed},	      {"segments", by_segments},
 };
 
+/* A static probe as <sys/sdt.h> writes it: an instruction that does nothing, and a note that says where. */
+asm(".pushsection .stapsdt.base, \"aG\", \"progbits\", .stapsdt.base, comdat\n"
+    ".weak _.stapsdt.base\n.hidden _.stapsdt.base\n_.stapsdt.base: .space 1\n.popsection");
+#define PROBE(name, semaphore)                                                                               \
+	asm volatile("990: nop\n"                                                                            \
+		     ".pushsection .note.stapsdt, \"\", \"note\"\n.balign 4\n"                               \
+		     ".4byte 992f - 991f, 994f - 993f, 3\n991: .asciz \"stapsdt\"\n992: .balign 4\n"         \
+		     "993: .8byte 990b, _.stapsdt.base, " semaphore "\n"                                     \
+		     ".asciz \"relay\"\n.asciz \"" name "\"\n.asciz \"\"\n994: .balign 4\n.popsection")
+volatile uint16_t relay_received_semaphore __attribute__((section(".probes")));
+
+__attribute__((noipa)) ssize_t relay_receive(ssize_t (*move)(int, size_t)) { return move(0, 0); }
+
+__attribute__((noipa)) ssize_t relay_send(ssize_t (*move)(int, size_t), size_t bytes)
+{
+	return move(1, bytes);
+}
+
 int main(int count, char **arguments)
 {
 	ssize_t (*move)(int, size_t) = NULL;
@@ -212,10 +233,13 @@ int main(int count, char **arguments)
 			"read|readv|recv|recvmsg|pieces|recvmmsg|epoll|splice|uring|mixed|segments\n");
 		return 2;
 	}
-	while ((got = move(0, 0)) > 0 && messages < MESSAGES_MAX) {
+	while ((got = relay_receive(move)) > 0 && messages < MESSAGES_MAX) {
+		if (relay_received_semaphore)
+			PROBE("received", "relay_received_semaphore");
 		received_ns[messages] = now();
 		sending_ns[messages++] = now();
-		if (move(1, got) != got)
+		PROBE("sending", "0");
+		if (relay_send(move, got) != got)
 			die("sending");
 	}
 	if (got < 0)

@@ -9,7 +9,7 @@ use trieline_trace::{
     sees_host_processes,
 };
 
-use super::{join::JoinArgs, node::NodeArgs, outputs::OutputArgs, place};
+use super::{join::JoinArgs, node::NodeArgs, outputs::OutputArgs, place, probes::ProbeArgs};
 use crate::route::usage;
 
 /// Records of a ring, unless told: 2.5 MiB a CPU; where bytes are captured, fewer, as each is larger.
@@ -39,7 +39,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "N", conflicts_with = "histogram", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// Write what the hooks note, with who sockets are, for `trieline trace join`
-    #[arg(long, value_name = "FILE", conflicts_with = "histogram")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["histogram", "uprobe", "usdt"])]
     pub records: Option<PathBuf>,
     /// Fail when records were lost
     #[arg(long)]
@@ -124,6 +124,8 @@ pub struct What {
     /// Only these hooks: functions, sockets or system-calls [default: the first that the kernel accepts]
     #[arg(long, value_name = "NAME", value_parser = rung)]
     pub hooks: Option<Rung>,
+    #[command(flatten)]
+    pub probes: ProbeArgs,
     /// Records that each CPU's ring holds: a power of two [default: 65536, with captured bytes 16384]
     #[arg(long, value_name = "N", value_parser = slots)]
     pub ring: Option<u32>,
@@ -138,8 +140,8 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn transport(text: &str) -> Result<Transport, String> {
-    let found = Transport::ALL.into_iter().find(|transport| transport.name() == text);
-    found.ok_or_else(|| format!("expected one of {}", Transport::ALL.map(Transport::name).join(", ")))
+    let found = Transport::SOCKETS.into_iter().find(|transport| transport.name() == text);
+    found.ok_or_else(|| format!("expected one of {}", Transport::SOCKETS.map(Transport::name).join(", ")))
 }
 
 fn rung(text: &str) -> Result<Rung, String> {
@@ -165,6 +167,7 @@ impl What {
 
     /// For the tracer.
     pub fn options(&self) -> anyhow::Result<Options> {
+        self.probes.check(self)?;
         let mut filter = Filter {
             processes: self.pid.clone(),
             descendants: self.children,
@@ -209,6 +212,7 @@ impl What {
             leaves,
             slots: self.ring.unwrap_or(if capture > 0 { SLOTS_CAPTURING } else { SLOTS }),
             rung: self.hooks,
+            probes: self.probes.probes(),
             histogram: self.histogram,
             ..Options::new(filter)
         })

@@ -16,7 +16,7 @@ use trieline_tests::{eventually, linux, root, skip};
 use super::{broker, relay};
 
 /// A trace that says that it has begun: by the first of its views.
-fn start(arguments: &[&str]) -> Child {
+pub(super) fn start(arguments: &[&str]) -> Child {
     let mut trace = Command::new(binary_path("trieline"))
         .args(["-j", "trace", "--no-cost", "--live", "--interval", "0.1"])
         .args(arguments)
@@ -29,7 +29,7 @@ fn start(arguments: &[&str]) -> Child {
 }
 
 /// Ends a trace as Ctrl-C does; its exit code, its report if there is one, and what it said.
-fn end(trace: Child) -> (i32, Value, String) {
+pub(super) fn end(trace: Child) -> (i32, Value, String) {
     let pid = rustix::process::Pid::from_child(&trace);
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
     let output = trace.wait_with_output().unwrap();

@@ -76,6 +76,13 @@ impl Cost {
 
 /// Measures the cost of a trace with these options, on a thread of its own.
 pub fn calibrate(options: &Options, effort: Effort) -> Result<Cost> {
+    if !options.probes.is_empty() {
+        return Err(Error::Argument(
+            "what is measured is a pair of sockets: what probes in functions cost depends on the functions; --live-cost measures it on the \
+             process"
+                .into(),
+        ));
+    }
     // Bytes are captured, but these messages are nobody's protocol, and this process is no client.
     let mut own = Options { decode: None, clients: Vec::new(), ..options.clone() };
     if options.is_clients_only() {

@@ -155,7 +155,7 @@ mod tests {
     use crate::join::tests::{join, record};
     use crate::join::{By, Joiner};
     use crate::record::Event;
-    use crate::record::Transport::{Tcp, Udp, UnixStream};
+    use crate::record::Transport::{Function, Tcp, Udp, UnixStream};
 
     fn received(transport: crate::Transport, socket: u64, time: u64) -> Record {
         record(Point::Received, transport, 1, socket, time)
@@ -206,12 +206,11 @@ mod tests {
 
     #[test]
     fn pieces_of_a_stream_are_one_message_and_the_last_is_its_time() {
-        let (messages, counts) = join(
-            By::Thread,
-            false,
-            &[received(UnixStream, 1, 10), received(UnixStream, 1, 12), sent(UnixStream, 2, 20)],
-        );
-        assert_eq!((messages[0].inside_ns(), messages[0].reads, counts.pieces), (8, 2, 1));
+        for stream in [UnixStream, Function] {
+            let records = [received(stream, 1, 10), received(stream, 1, 12), sent(stream, 2, 20)];
+            let (messages, counts) = join(By::Thread, false, &records);
+            assert_eq!((messages[0].inside_ns(), messages[0].reads, counts.pieces), (8, 2, 1));
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub fn connected(transport: &str) -> (OwnedFd, OwnedFd) {
 }
 
 /// The broker of relay.c: `TRIELINE_RELAY`, or compiled once.
-fn relay_program() -> &'static Path {
+pub fn relay_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         if let Some(program) = std::env::var_os("TRIELINE_RELAY") {
@@ -104,9 +104,13 @@ pub struct Trip {
 impl Relay {
     /// Starts one between two pairs of sockets.
     pub fn start(transport: &str, style: &str) -> Relay {
+        Relay::start_by(Command::new(relay_program()), transport, style)
+    }
+
+    /// The same by a command of one's own.
+    pub fn start_by(mut relay: Command, transport: &str, style: &str) -> Relay {
         let (from, input) = connected(transport);
         let (output, to) = connected(transport);
-        let mut relay = Command::new(relay_program());
         relay.arg(style).stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::piped());
         Relay { child: relay.spawn().expect("the relay starts"), from: Some(from.into()), to: to.into() }
     }

@@ -224,8 +224,6 @@ fn pair(transport: Transport) -> std::io::Result<(OwnedFd, OwnedFd)> {
             from.set_nodelay(true)?;
             Ok((from.into(), to.into()))
         }
-        Transport::UnixStream | Transport::UnixDatagram => {
-            UnixStream::pair().map(|(from, to)| (from.into(), to.into()))
-        }
+        _ => UnixStream::pair().map(|(from, to)| (from.into(), to.into())),
     }
 }
