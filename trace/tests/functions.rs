@@ -25,6 +25,15 @@ fn usdt(text: String) -> Probe {
     Probe::usdt(&text).unwrap()
 }
 
+/// A broker whose file is mapped: that is a moment after it was started.
+fn mapped(relay: Relay) -> Relay {
+    let maps = format!("/proc/{}/maps", relay.pid());
+    while !fs::read_to_string(&maps).unwrap().contains("/relay") {
+        std::thread::yield_now();
+    }
+    relay
+}
+
 /// What a message comes and goes by in the broker, by the file's path or name.
 fn functions(file: &str) -> Vec<Probe> {
     vec![
@@ -76,7 +85,7 @@ fn elsewhere(root: &Path) -> Relay {
     assert!(done.unwrap().success());
     let mut relay = Command::new("chroot");
     relay.arg(root).arg("/relay");
-    Relay::start_by(relay, "unix-stream", "read")
+    mapped(Relay::start_by(relay, "unix-stream", "read"))
 }
 
 #[test]
@@ -85,7 +94,7 @@ fn every_message_is_found_in_functions() {
         return;
     }
     let file = relay_program().to_str().unwrap();
-    let start = || Relay::start("udp4", "epoll");
+    let start = || mapped(Relay::start("udp4", "epoll"));
     trace(start(), functions(file), [64, 0]);
 
     // By the name of a file that the process has mapped; both ends at static probes.
@@ -110,17 +119,10 @@ fn files_are_the_processs_own() {
     let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("root-{}", std::process::id()));
     fs::create_dir_all(&root).unwrap();
     let relay = elsewhere(&root);
-    // Until it has left this root.
-    while fs::read_link(format!("/proc/{}/exe", relay.pid())).unwrap() != root.join("relay") {
-        std::thread::yield_now();
-    }
     trace(relay, functions("/relay"), [64, 0]);
 
     // The file that was started has no name any more, and another one has it.
     let relay = elsewhere(&root);
-    while fs::read_link(format!("/proc/{}/exe", relay.pid())).unwrap() != root.join("relay") {
-        std::thread::yield_now();
-    }
     fs::rename(root.join("relay"), root.join("old")).unwrap();
     fs::copy(root.join("old"), root.join("relay")).unwrap();
     fs::remove_file(root.join("old")).unwrap();
@@ -153,7 +155,7 @@ fn only_processes_that_are_traced_pay() {
     if !is_root() {
         return;
     }
-    let start = || Relay::start("unix-seqpacket", "recv");
+    let start = || mapped(Relay::start("unix-seqpacket", "recv"));
     let (mut one, mut other, mut bystander) = (start(), start(), start());
     let is_untouched = |relay: &Relay| {
         let (memory, file) = code(relay);
@@ -191,7 +193,7 @@ fn histograms_of_functions_count_the_same() {
     if !is_root() {
         return;
     }
-    let mut relay = Relay::start("unix-datagram", "recv");
+    let mut relay = mapped(Relay::start("unix-datagram", "recv"));
     let options = options(&[&relay], functions(relay_program().to_str().unwrap()));
     let mut counting = Tracer::start(&Options { histogram: true, ..options.clone() }).unwrap();
     let mut noting = Tracer::start(&options).unwrap();
