@@ -96,6 +96,9 @@ pub fn line(filter: &FilterStatus) -> String {
     if let (Some(file), Some(four), Some(six)) = (&filter.file, filter.prefixes4, filter.prefixes6) {
         line += &format!("  [{}: {four} IPv4, {six} IPv6]", file.display());
     }
+    if let Some(problem) = &filter.problem {
+        line += &format!("  [the set of before: {problem}]");
+    }
     if filter.inside {
         line += "  (asked by functions alone)";
     }

@@ -124,6 +124,19 @@ TL_INLINE __u32 tl_function_passed(struct xdp_md *ctx, const struct tl_frame *f,
 	return said == TL_GO_ON ? verdict : said;
 }
 
+/*
+ * Likewise for a packet whose route is too old to be used. The kernel may find a further SID inside, of which no
+ * table says what is bound to it: where SIDs have functions, what may hide one is dropped.
+ */
+TL_INLINE __u32 tl_function_stale(struct xdp_md *ctx, const struct tl_frame *f, __u8 kind)
+{
+	if (TL_UNLIKELY(f->port->flags & TL_PORT_FUNCTION) &&
+	    (tl_extension_bytes(kind, 0) || kind == IPPROTO_IPIP || kind == IPPROTO_IPV6 ||
+	     kind == IPPROTO_ETHERNET))
+		return TL_DROP_FUNCTION_HEADERS;
+	return tl_function_passed(ctx, f, TL_PASS_STALE);
+}
+
 /* The function of the packet's SID, if its port knows any. The packet is what a program made of it then: its
  * headers are read anew. */
 TL_INLINE __u32 tl_function_port(struct xdp_md *ctx, struct tl_frame *f)

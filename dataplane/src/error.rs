@@ -59,16 +59,6 @@ pub enum Error {
         /// Name of the device.
         device: String,
     },
-    /// Numbers of devices above the maps' size.
-    #[error(
-        "device number {ifindex} is above {max}: too many devices have been made in this network namespace; make a new one"
-    )]
-    Ifindex {
-        /// The number.
-        ifindex: u32,
-        /// The highest possible.
-        max: u32,
-    },
 }
 
 impl Error {

@@ -16,6 +16,7 @@ mod filters;
 mod functions;
 #[doc(hidden)] // public for the tests that compare layouts
 pub mod layout;
+mod life;
 mod load;
 mod own;
 mod pins;
@@ -35,8 +36,9 @@ pub use error::{Error, Result};
 pub use fib::{Action, Adjacency, DropReason, Flavour, FlowLabel, Headend, PassReason};
 pub use filters::{Filter, FilterAction, FilterCount, Filters};
 pub use functions::{Function, Functions, find_program};
+pub use life::Life;
 pub use own::{OwnAddresses, OwnBits};
-pub use pins::{View, detach_all, open_readonly, sweep};
+pub use pins::{View, abandon, detach_all, open_readonly, sweep};
 pub use ports::{Port, PortFlags};
 pub use probe::{Probe, probe, takes_redirects};
 pub use rules::{MAIN4, MAIN6, RULES_MAX, Rule, Rules, Then, VALUE_THROW, is_rules};

@@ -155,9 +155,10 @@ fn attached_devices() {
         assert!(node.detach(lo).unwrap());
         assert!(!node.detach(lo).unwrap());
         assert!(matches!(node.attach(9999, "ghost", AttachMode::Native), Err(Error::NoDevice { .. })));
-        assert!(matches!(node.attach(70_000, "ghost", AttachMode::Native), Err(Error::Ifindex { .. })));
+        assert!(matches!(node.attach(70_000, "ghost", AttachMode::Native), Err(Error::NoDevice { .. })));
         assert!(matches!(node.set_device(9999), Err(Error::NoDevice { .. })));
-        assert!(matches!(node.set_port(70_000, None, port(ALL)), Err(Error::Ifindex { .. })));
+        assert!(matches!(node.set_device(70_000), Err(Error::NoDevice { .. })));
+        assert!(matches!(node.set_port(0, None, port(ALL)), Err(Error::NoDevice { .. })));
 
         // Generic and back.
         node.attach(n0, "n0", AttachMode::Generic).unwrap();

@@ -91,7 +91,7 @@ impl Daemon {
         let (world_changed, before) = (self.mirror.changes.world, self.tables());
         if world_changed {
             let world = &mut self.mirror.world;
-            world.tenants.apply(&mut world.links);
+            world.settings.tenants.apply(&mut world.links);
             self.renew_sysctl();
             self.look_beside();
         }

@@ -36,6 +36,7 @@ impl Daemon {
         self.mirror.changes.world |= self.renew_sysctl();
         self.look_beside();
         self.open_exits();
+        self.mirror.changes.world |= self.ports.retry(&self.mirror.world, &mut self.dataplane);
         if !self.mirror.changes.any() && !self.doubting && self.resync_at.is_none() {
             self.publisher.forget(&mut self.mirror, self.dataplane.parts().1);
         }
@@ -44,7 +45,7 @@ impl Daemon {
         {
             tracing::warn!(%error, "asking for links, settings, rules and neighbours once more");
         }
-        let tenants = !self.mirror.world.tenants.is_empty();
+        let tenants = !self.mirror.world.settings.tenants.is_empty();
         if self.mirror.stale.is_empty() && !tenants {
             return;
         }
