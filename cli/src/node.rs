@@ -227,7 +227,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         if status.actions_refused > 0 {
             let refused = count(status.actions_refused, "time", "times");
             let said = format!(
-                "no room for a next hop, {refused}: its packets are the kernel's; next_hops (stop, `trieline node detach`, start)"
+                "no room for a next hop, {refused}: its packets are the kernel's; a larger next_hops and a restart of trielined"
             );
             writeln!(text, "       {}", output.bad(&said))?;
         }

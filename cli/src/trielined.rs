@@ -195,9 +195,17 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     if cli.check {
         cli.path().map_or(Ok(()), File::look)?;
         let checked = cli.path().unwrap_or(Path::new("command line")).display();
+        let mut said = format!("{checked}: ok\n");
+        if rustix::process::geteuid().is_root() {
+            if let Some(netns) = &cli.netns {
+                trieline_node::instance::enter_namespace(netns)?;
+            }
+            if let Some(differs) = config.replaced()? {
+                said += &format!("{differs}: a start of trielined replaces the tables in force; no packet is lost, all counters start at 0\n");
+            }
+        }
         let mut out = std::io::stdout().lock();
-        return std::io::Write::write_fmt(&mut out, format_args!("{checked}: ok\n"))
-            .context("standard output");
+        return std::io::Write::write_all(&mut out, said.as_bytes()).context("standard output");
     }
     if let Some(netns) = &cli.netns {
         trieline_node::instance::enter_namespace(netns)?;

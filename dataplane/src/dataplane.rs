@@ -466,6 +466,34 @@ fn close_device(devices: &OwnedFd, ifindex: u32) -> Result<()> {
         .map_err(|e| Error::kernel(format!("closing device {ifindex} for output"), e))
 }
 
+/// How what is pinned differs from what these options ask of this version; `None`: it does not, or nothing is pinned. A start
+/// would replace it. Changes nothing.
+pub fn difference(options: &Options) -> Result<Option<String>> {
+    let look = || {
+        let Some(instance) = pins::instance(&options.pins)? else { return Ok(()) };
+        adopt_image(options, &instance)?;
+        let sized = [
+            (pins::ACTIONS, options.actions),
+            (pins::ADJACENCIES, options.adjacencies),
+            (pins::RULES, options.rules),
+        ];
+        for (name, entries) in sized {
+            let map = pins::need(&options.pins, name)?;
+            let shape = sys::map_shape(map.as_fd()).map_err(|e| Error::kernel("reading a pinned map", e))?;
+            if shape.entries != entries {
+                let what = format!("has {} entries, not {entries}", shape.entries);
+                return Err(Error::Pins { map: name.into(), what, path: options.pins.clone() });
+            }
+        }
+        Ok(())
+    };
+    match look() {
+        Ok(()) => Ok(None),
+        Err(Error::Pins { map, what, .. }) => Ok(Some(format!("pinned `{map}` {what}"))),
+        Err(error) => Err(error),
+    }
+}
+
 fn name_difference(map: &str, what: &str) {
     tracing::warn!("pinned `{map}` {what}: the old tables forward until new ones are there; all counters start at 0");
 }

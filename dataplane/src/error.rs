@@ -14,7 +14,7 @@ pub enum Error {
     #[error(transparent)]
     Bpf(#[from] trieline_bpf::Error),
     /// What is pinned was made by another version or with other options.
-    #[error("pinned `{map}` in {}: {what}; `trieline node detach` removes it (forwarding falls back to the kernel)", path.display())]
+    #[error("pinned `{map}` in {}: {what}; a restart of trielined replaces it, and no packet is lost", path.display())]
     Pins {
         /// Which map.
         map: String,

@@ -31,7 +31,7 @@ mod trial;
 pub use actions::Actions;
 pub use capture::{CAPTURE_ALL, Capture, CaptureCounts, CaptureOptions, Captured, SNAP_MAX};
 pub use counters::{Counters, Kind, PortCount, VERDICTS, Verdict, VerdictCount};
-pub use dataplane::{AttachMode, Attachment, Dataplane, Options};
+pub use dataplane::{AttachMode, Attachment, Dataplane, Options, difference};
 pub use error::{Error, Result};
 pub use fib::{Action, Adjacency, DropReason, Flavour, FlowLabel, Headend, PassReason};
 pub use filters::{Filter, FilterAction, FilterCount, Filters};

@@ -56,6 +56,26 @@ pub struct Config {
     pub tenants: Tenants,
 }
 
+impl Config {
+    /// What it asks of the dataplane.
+    fn options(&self, instance: &Instance) -> Options {
+        Options {
+            pins: instance.pins(),
+            home: self.home,
+            image_bytes: self.image_bytes,
+            tables: tables(self.image_bytes),
+            actions: self.actions,
+            adjacencies: self.actions,
+            rules: 2 * tables(self.image_bytes),
+        }
+    }
+
+    /// What a start would replace of what is pinned for the network namespace of this thread, and why.
+    pub fn replaced(&self) -> Result<Option<String>, Error> {
+        Ok(trieline_dataplane::difference(&self.options(&Instance::current()?))?)
+    }
+}
+
 /// Tables there can be in an image: two a tenant, twice, as a restart builds its own beside those of the daemon before.
 fn tables(image_bytes: u64) -> u32 {
     (image_bytes / 1024).clamp(1024, 65536) as u32
@@ -252,16 +272,7 @@ impl Daemon {
         if let Err(error) = instance.sweep() {
             tracing::warn!(%error, "files of network namespaces that are gone");
         }
-        let options = Options {
-            pins: instance.pins(),
-            home: config.home,
-            image_bytes: config.image_bytes,
-            tables: tables(config.image_bytes),
-            actions: config.actions,
-            adjacencies: config.actions,
-            rules: 2 * tables(config.image_bytes),
-        };
-        let mut dataplane = Dataplane::open(&options)?;
+        let mut dataplane = Dataplane::open(&config.options(&instance))?;
         let (fresh, aside) = (!dataplane.reopened() && !dataplane.supersedes(), dataplane.supersedes());
         let made = Publisher::new(&mut dataplane).map_err(Error::from).and_then(|mut publisher| {
             let mut ports = Ports::new(config.devices.clone(), config.mode, &dataplane)?;

@@ -131,7 +131,7 @@ impl std::fmt::Display for Left {
             "no_device" => write!(f, "{dev} is not one of `devices`"),
             "no_exit" => write!(f, "{dev} takes no redirected frames (a veth: ethtool -K PEER gro on, at its peer)"),
             "no_carrier" => write!(f, "{dev} is down or without carrier"),
-            "no_room" => f.write_str("no room for more next hops (next_hops; stop, `trieline node detach`, start)"),
+            "no_room" => f.write_str("no room for more next hops (a larger next_hops and a restart of trielined)"),
             "on_link" => f.write_str(
                 "nh4 is on-link, where Linux asks for the inner destination's neighbour; with a gateway XDP does it (ip route add NH4 via GATEWAY)",
             ),
