@@ -198,6 +198,8 @@ pub struct MirrorStatus {
     pub tables_written: u64,
     /// From the first message of a batch read to all of it published: the last, µs.
     pub last_batch_us: u64,
+    /// From the start of the last batch in which links, settings or rules changed to its actions written, µs.
+    pub rewritten_us: u64,
     /// The longest, µs.
     pub longest_batch_us: u64,
     /// Dumps during which routes changed, and that were repeated.
