@@ -36,6 +36,11 @@ impl Daemon {
         self.mirror.changes.world |= self.renew_sysctl();
         self.look_beside();
         self.open_exits();
+        if self.mirror.paths.pass_time(self.ticked) {
+            self.mirror.changes.v6.all = true;
+            self.mirror.changes.v6.doubt = true;
+            self.schedule();
+        }
         if !self.mirror.changes.any() && !self.doubting && self.resync_at.is_none() {
             self.publisher.forget(&mut self.mirror, self.dataplane.parts().1);
         }

@@ -102,7 +102,7 @@ mod tests {
         };
         let told = |kind: u16, names: &[&[u8]]| {
             let payload = [vec![11, 1, 0, 0], attribute(1, &[]), attribute(kind, &set(names))].concat();
-            decode(Message { kind: 0x20, flags: 0, payload: &payload })
+            decode(Message { kind: 0x20, flags: 0, sequence: 0, payload: &payload })
         };
         let both: &[&[u8]] = &[b"rx-gro\0", b"rx-vlan-hw-parse\0", b"rx-lro\0", b"rx-lro-x\0"];
         let harmful = |names: Vec<String>| -> Vec<_> {
