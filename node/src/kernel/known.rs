@@ -89,7 +89,7 @@ pub const NEXTHOP: Known = Known {
     // ID GROUP GROUP_TYPE BLACKHOLE OIF GATEWAY ENCAP_TYPE ENCAP FDB
     followed: &[1, 2, 3, 4, 5, 6, 7, 8, 11],
     // RES_GROUP: timers. OP_FLAGS: how to read weights. GROUP_STATS HW_STATS_ENABLE HW_STATS_USED: counters.
-    harmless: &[12, 16, 17, 18, 19],
+    harmless: &[12, 14, 15, 16, 17],
 };
 
 /// `NDA_*` of a neighbour.

@@ -7,6 +7,7 @@
 pub mod addr;
 pub mod attribute;
 pub mod ethtool;
+pub mod every;
 pub mod generic;
 pub mod hooks;
 pub mod inet6;
