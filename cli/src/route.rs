@@ -502,6 +502,7 @@ fn doing(route: &Value) -> String {
     for (key, name) in [
         ("reason", ""),
         ("first_reason", "for "),
+        ("hint", ""),
         ("out", "out "),
         ("lladdr", ""),
         ("smac", "smac "),

@@ -431,6 +431,9 @@ fn follow<A: Ip>(
     let Some(addr) = A::from_bytes(told.destination) else { return };
     let prefix = Prefix::truncated(addr, told.prefix_len.into());
     let route = Route { metric: told.metric, path: paths.intern(told) };
+    if let Some(left) = told.ends_in {
+        paths.note_end(route.path, left);
+    }
     let table = match told.table {
         TABLE_LOCAL => &mut family.local,
         TABLE_MAIN => &mut family.main,
@@ -470,6 +473,9 @@ fn dump_routes<A: Ip>(
     paths: &mut Paths,
 ) -> Result<Dump<A>, Error> {
     family.watch();
+    if A::NETLINK == family::INET6 {
+        paths.forget_ends(); // IPv4 routes have none
+    }
     let mut told: BTreeMap<u32, Vec<(Prefix<A>, Route)>> = BTreeMap::new();
     told.insert(TABLE_MAIN, Vec::with_capacity(family.main.routes() + family.main.routes() / 8));
     // Routes of one table come together.
@@ -486,7 +492,11 @@ fn dump_routes<A: Ip>(
             told.insert(std::mem::replace(&mut number, route.table), std::mem::replace(&mut routes, other));
         }
         let prefix = Prefix::truncated(addr, route.prefix_len.into());
-        routes.push((prefix, Route { metric: route.metric, path: paths.intern(&route) }));
+        let path = paths.intern(&route);
+        if let Some(left) = route.ends_in {
+            paths.note_end(path, left);
+        }
+        routes.push((prefix, Route { metric: route.metric, path }));
     };
     let interrupted = unless_missing(socket.dump(route::dump(A::NETLINK), each))?;
     told.insert(number, routes);

@@ -89,6 +89,8 @@ pub struct Left {
     pub reason: String,
     /// The device they leave by, where it is the reason.
     pub dev: Option<String>,
+    /// Why exactly, and what helps.
+    pub hint: Option<String>,
 }
 
 impl std::fmt::Display for Left {
@@ -98,13 +100,14 @@ impl std::fmt::Display for Left {
         write!(f, "{} {} of {what}: ", self.paths, if self.paths == 1 { "way" } else { "ways" })?;
         match self.reason.as_str() {
             "no_device" => write!(f, "{dev} is not one of `devices`"),
-            "no_exit" => write!(f, "{dev} takes no redirected frames (a veth: ethtool -K PEER gro on, at its peer)"),
+            "no_exit" => {
+                write!(f, "{dev} takes no redirected frames (a veth: ethtool -K PEER gro on, at its peer)")
+            }
             "no_carrier" => write!(f, "{dev} is down or without carrier"),
-            "no_room" => f.write_str("no room for more next hops (next_hops; stop, `trieline node detach`, start)"),
-            "on_link" => f.write_str(
-                "nh4 is on-link, where Linux asks for the inner destination's neighbour; with a gateway XDP does it (ip route add NH4 via GATEWAY)",
-            ),
-            _ => f.write_str("only the kernel can"),
+            "no_room" => {
+                f.write_str("no room for more next hops (next_hops; stop, `trieline node detach`, start)")
+            }
+            _ => f.write_str(self.hint.as_deref().unwrap_or("only the kernel can")),
         }
     }
 }

@@ -34,7 +34,7 @@ impl Daemon {
     }
 
     /// Sets when routes in doubt are asked for.
-    fn schedule(&mut self) {
+    pub(super) fn schedule(&mut self) {
         if !self.doubting && (self.mirror.changes.v4.doubt || self.mirror.changes.v6.doubt) {
             self.doubting = true;
             self.counts.status.doubts += 1;

@@ -37,6 +37,11 @@ impl Daemon {
         self.forget_links();
         self.look_around();
         self.open_exits();
+        if self.mirror.paths.pass_time(self.ticked) {
+            self.mirror.changes.v6.all = true;
+            self.mirror.changes.v6.doubt = true;
+            self.schedule();
+        }
         if !self.mirror.changes.any() && !self.doubting && self.resync_at.is_none() {
             self.publisher.forget(&mut self.mirror, self.dataplane.parts().1);
         }
