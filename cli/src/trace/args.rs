@@ -121,6 +121,9 @@ pub struct What {
     /// Count times into histograms in the kernel, and note no messages: T2 ends at the first send, whichever socket it is by
     #[arg(long, conflicts_with_all = ["id", "decode"])]
     pub histogram: bool,
+    /// Join by thread even if the process's runtime (Go, tokio, Erlang) moves messages between threads
+    #[arg(long, conflicts_with_all = ["id", "decode", "stamp"])]
+    pub trust_threads: bool,
     /// Only these hooks: functions, sockets or system-calls [default: the first that the kernel accepts]
     #[arg(long, value_name = "NAME", value_parser = rung)]
     pub hooks: Option<Rung>,
@@ -212,6 +215,7 @@ impl What {
             leaves,
             slots: self.ring.unwrap_or(if capture > 0 { SLOTS_CAPTURING } else { SLOTS }),
             rung: self.hooks,
+            trust_threads: self.trust_threads,
             probes: self.probes.probes(),
             histogram: self.histogram,
             ..Options::new(filter)
