@@ -63,6 +63,7 @@ fn config(devices: &[&str], file: &std::path::Path, sids: &[&str]) -> Config {
         filters: vec![filter::Config {
             name: name.clone(),
             file: file.into(),
+            skip_bad: false,
             source: true,
             action: FilterAction::Drop,
             protocol: None,
