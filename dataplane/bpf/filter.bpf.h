@@ -122,6 +122,17 @@ TL_INLINE int tl_matches(const struct tl_filter *filter, const struct tl_packet 
 		       : TL_CALL(tl_again4, TL_IMAGE, filter->table4, address[1]);
 }
 
+/* Notes for captures which filter drops or passes the packet. */
+TL_INLINE void tl_filter_note(__u32 slot)
+{
+	struct tl_capture_scratch *scratch;
+	__u32 zero = 0;
+
+	scratch = bpf_map_lookup_elem(&capture_scratch, &zero);
+	if (scratch)
+		scratch->head.filter = slot + 1;
+}
+
 /* What the filters of list `list` say of the packet whose IP header begins at `at`: a verdict, or TL_GO_ON.
  * What has no whole header is not let by. */
 __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32 ipv6, __u32 list)
@@ -179,12 +190,12 @@ __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32
 			count->packets++;
 			count->bytes += bpf_xdp_get_buff_len(ctx);
 		}
-		if (filter->action == TL_FILTER_DROP)
-			return TL_DROP_FILTERED;
-		if (filter->action == TL_FILTER_PASS)
-			return TL_PASS_FILTER;
 		if (filter->action == TL_FILTER_ALLOW)
 			break;
+		if (filter->action == TL_FILTER_COUNT)
+			continue;
+		tl_filter_note(slot);
+		return filter->action == TL_FILTER_DROP ? TL_DROP_FILTERED : TL_PASS_FILTER;
 	}
 	return TL_GO_ON;
 }

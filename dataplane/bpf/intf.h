@@ -359,7 +359,9 @@ struct tl_capture_record {
 	__u64 number; /* of the packet; the same coming in and leaving */
 	__u32 ifindex;
 	__u32 bytes;   /* of the frame */
-	__u32 kept;    /* of them here */
+	__u16 kept;    /* of them here */
+	__u8 filter;   /* counter slot of the filter that dropped or passed it, plus 1; 0: none did */
+	__u8 reserved;
 	__u16 verdict; /* TL_VERDICTS while it is not known */
 	__u8 out;      /* 1: what became of it, with the frame only if it is sent; 0: as it came in */
 	__u8 first;    /* of TL_DROP_TENANT: why the kernel would have got it */

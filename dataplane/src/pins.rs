@@ -9,7 +9,7 @@ use crate::counters::{self, Counters};
 use crate::dataplane::{AttachMode, Attachment};
 use crate::error::{Error, Result};
 use crate::fib::Action;
-use crate::filters::{Filter, FilterCount, FilterMaps};
+use crate::filters::{Filter, FilterCount, FilterMaps, Filters};
 use crate::layout::{
     tl_action, tl_adjacency, tl_group, tl_instance, tl_limits, tl_long_outer, tl_port, tl_rule,
 };
@@ -353,6 +353,12 @@ impl View {
     /// The filters of a list, in order; list 0 is the ports'.
     pub fn filters(&self, list: u32) -> Vec<Filter> {
         self.filters.list(list)
+    }
+
+    /// The name of the filter that counts in `counter`.
+    pub fn filter_name(&self, counter: u8) -> Option<String> {
+        let all = (0..Filters::LISTS).flat_map(|list| self.filters.list(list));
+        all.into_iter().find(|filter| filter.counter == counter).map(|filter| filter.name)
     }
 
     /// What a filter has matched.
