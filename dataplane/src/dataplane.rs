@@ -363,7 +363,7 @@ impl Dataplane {
     /// Fails with [`Error::NoNativeXdp`], [`Error::DeviceBusy`] (and who has it), [`Error::NoDevice`].
     pub fn attach(&mut self, ifindex: u32, name: &str, mode: AttachMode) -> Result<()> {
         check_ifindex(ifindex)?;
-        match self.attachments()?.iter().find(|a| a.ifindex == ifindex) {
+        match pins::attachment(&self.link_path(ifindex), ifindex)? {
             Some(attachment) if attachment.mode == mode => return Ok(()),
             Some(_) => drop(self.detach(ifindex)?),
             None => {}
@@ -387,7 +387,7 @@ impl Dataplane {
 
     /// Takes the program off a device; false when it was not on it.
     pub fn detach(&mut self, ifindex: u32) -> Result<bool> {
-        let path = pins::link_path(&self.pins, ifindex);
+        let path = self.link_path(ifindex);
         let fail = |e| Error::kernel(format!("detaching from device {ifindex}"), e);
         let Some(link) = sys::get(&path).map_err(fail)? else { return Ok(false) };
         let attached = sys::link_device(link.as_fd()).map_err(fail)?.is_some();
@@ -398,9 +398,19 @@ impl Dataplane {
         Ok(attached)
     }
 
+    /// Where a device's link is pinned: while others' tables are in force, perhaps with those.
+    fn link_path(&self, ifindex: u32) -> PathBuf {
+        let of_former = self.former.as_ref().map(|(place, _)| pins::link_path(place, ifindex));
+        of_former.filter(|path| path.exists()).unwrap_or_else(|| pins::link_path(&self.pins, ifindex))
+    }
+
     /// Devices the program is attached to.
     pub fn attachments(&self) -> Result<Vec<Attachment>> {
-        pins::attachments(self.former.as_ref().map_or(&self.pins, |(place, _)| place))
+        let mut all = pins::attachments(&self.pins)?;
+        if let Some((place, _)) = &self.former {
+            all.extend(pins::attachments(place)?);
+        }
+        Ok(all)
     }
 
     /// Handles the packets that come in by a device, untagged (`vlan` `None`) or with that tag. A table number that has no table
@@ -425,8 +435,13 @@ impl Dataplane {
     /// Frames of several buffers leave only by devices that say they take them, which may change at any time: to be called again
     /// now and then.
     pub fn set_device(&mut self, ifindex: u32) -> Result<()> {
+        self.open_device(ifindex, takes_jumbo_redirects(ifindex))
+    }
+
+    /// The same, where the caller knows whether the device takes frames of several buffers.
+    pub fn open_device(&mut self, ifindex: u32, several: bool) -> Result<()> {
         check_ifindex(ifindex)?;
-        if takes_jumbo_redirects(ifindex) {
+        if several {
             open_device(&self.jumbo_devices, ifindex)?;
         } else {
             close_device(&self.jumbo_devices, ifindex)?;
@@ -550,7 +565,7 @@ fn attach_error(ifindex: u32, name: &str, error: io::Error) -> Error {
 
 /// Who has a device's XDP hook.
 fn owner_of(ifindex: u32) -> String {
-    let id = match sys::xdp_query(ifindex) {
+    let id = match sys::xdp_attached(ifindex) {
         Ok(state) if state.program != 0 => state.program,
         _ => return "a program the kernel does not tell".into(),
     };

@@ -28,6 +28,8 @@ pub struct Config {
     pub name: String,
     /// Its set of prefixes.
     pub file: PathBuf,
+    /// Lines of the file that are wrong are passed over and counted, instead of changing nothing.
+    pub skip_bad: bool,
     /// Whether sources are looked up; else destinations.
     pub source: bool,
     /// What becomes of packets that match.
@@ -63,6 +65,8 @@ pub struct FilterStatus {
     pub prefixes4: Option<usize>,
     /// IPv6 prefixes.
     pub prefixes6: Option<usize>,
+    /// Lines of its file that were passed over because they are wrong (`skip_bad`).
+    pub bad_lines: Option<u64>,
     /// When the set was read, seconds since 1970.
     pub loaded: Option<u64>,
     /// Only functions ask it, for the packet inside; ports do not.
@@ -154,6 +158,7 @@ struct Held {
     loaded: Option<u64>,
     /// Why the set is that of an earlier daemon.
     problem: Option<String>,
+    bad: u64,
 }
 
 /// Lists of filters that functions ask, by their number.
@@ -379,6 +384,7 @@ impl Filters {
                 lists.reset(counter).inspect_err(|_| undo(image, &built))?;
             }
             let kept = self.held.iter().find(|held| held.config.name == config.name);
+            let bad = set.as_ref().map(|set| set.bad).or(kept.map(|kept| kept.bad)).unwrap_or(0);
             let made = match (set, kept) {
                 (Some(set), _) => build(&config.name, set, image, &mut used, &mut built)
                     .map(|(ids, prefixes)| (ids, Some(prefixes), Some(now()), None)),
@@ -399,7 +405,7 @@ impl Filters {
                 table6: ids.1,
                 counter,
             };
-            held.push(Held { config, filter, prefixes, loaded, problem });
+            held.push(Held { config, filter, prefixes, loaded, problem, bad });
         }
         let kept = tables(held.iter().map(|held| &held.filter));
         lists.set(&arranged(&held, &bound)).inspect_err(|_| undo(image, &built))?;
@@ -416,6 +422,7 @@ impl Filters {
             prefixes6: held.prefixes.map(|(_, v6)| v6),
             loaded: held.loaded,
             problem: held.problem.clone(),
+            bad_lines: Some(held.bad),
             inside: is_bound(&self.bound, &held.config.name),
             ..FilterStatus::of(&held.filter, lists.count(&held.filter).unwrap_or_default())
         };

@@ -27,6 +27,7 @@ mod nexthop;
 mod policy;
 mod redirect;
 mod restart;
+mod routes;
 mod rules;
 mod settings;
 mod srv6;
