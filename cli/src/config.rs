@@ -153,7 +153,8 @@ impl std::str::FromStr for MaxStale {
         let seconds = text.strip_suffix('s').and_then(|number| number.parse().ok());
         let seconds = seconds.filter(|seconds| (Self::LEAST..=Self::MOST).contains(seconds));
         let (least, most) = (Self::LEAST, Self::MOST);
-        let wrong = || format!("invalid {text:?} for max_stale: expected \"{least}s\" to \"{most}s\", or \"none\"");
+        let wrong =
+            || format!("invalid {text:?} for max_stale: expected \"{least}s\" to \"{most}s\", or \"none\"");
         seconds.map(|seconds| Self(Some(Duration::from_secs(seconds)))).ok_or_else(wrong)
     }
 }
@@ -164,7 +165,9 @@ impl TryFrom<toml::Value> for MaxStale {
     fn try_from(value: toml::Value) -> Result<Self, String> {
         match value {
             toml::Value::String(text) => text.parse(),
-            other => Err(format!("invalid {other} for max_stale: expected a string, such as \"60s\" or \"none\"")),
+            other => {
+                Err(format!("invalid {other} for max_stale: expected a string, such as \"60s\" or \"none\""))
+            }
         }
     }
 }

@@ -272,7 +272,8 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         writeln!(text, "{} {dev} {waits}", output.bold("dev"))?;
     }
     for refused in &status.refused {
-        let waits = output.bad(&format!("refused: {}; the kernel forwards its packets, tried again", refused.reason));
+        let waits =
+            output.bad(&format!("refused: {}; the kernel forwards its packets, tried again", refused.reason));
         writeln!(text, "{} {} {waits}", output.bold("dev"), refused.dev)?;
     }
     for filter in &status.filters {

@@ -201,7 +201,9 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
                 trieline_node::instance::enter_namespace(netns)?;
             }
             if let Some(differs) = config.replaced()? {
-                said += &format!("{differs}: a start of trielined replaces the tables in force; no packet is lost, all counters start at 0\n");
+                said += &format!(
+                    "{differs}: a start of trielined replaces the tables in force; no packet is lost, all counters start at 0\n"
+                );
             }
         }
         let mut out = std::io::stdout().lock();

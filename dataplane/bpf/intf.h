@@ -15,8 +15,9 @@ enum tl_limits {
 	TL_INTF_VERSION =
 	    12, /* grows with any change of this file; pinned maps of another version are replaced */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
-	TL_PORTS = 65536,  /* untagged ports with an ifindex below are in an array, others among the tagged ones */
-	TL_TAGGED = 65536, /* tagged ports, and untagged ones of higher numbers */
+	TL_PORTS =
+	    65536, /* untagged ports with an ifindex below are in an array, others among the tagged ones */
+	TL_TAGGED = 65536,  /* tagged ports, and untagged ones of higher numbers */
 	TL_DEVICES = 65536, /* that packets may leave by */
 	TL_COUNTER_SLOTS =
 	    256, /* 0: packets of no port, and of ports beyond the slots; the last: of former ports */
@@ -136,8 +137,9 @@ enum tl_verdict {
 	TL_DROP_TENANT,		  /* only the kernel could do it, which does not know this tenant */
 	TL_DROP_ECN, /* decapsulation of congestion met by a packet that knows no ECN (RFC 6040 4.2) */
 	TL_DROP_FUNCTION_HEADERS, /* headers that hide what is inside from the filters bound to the SID */
-	TL_DROP_OUTER, /* headers that cannot be written or taken off once the packet has begun to change */
-	TL_DROP_HIDDEN, /* the kernel would find a packet in it that tenants, filters or functions do not see */
+	TL_DROP_OUTER,	/* headers that cannot be written or taken off once the packet has begun to change */
+	TL_DROP_HIDDEN, /* the kernel would find a packet in it that tenants, filters or functions do not see
+			 */
 
 	TL_VERDICTS
 };
@@ -360,9 +362,9 @@ struct tl_capture_record {
 	__u64 time;   /* CLOCK_MONOTONIC, ns */
 	__u64 number; /* of the packet; the same coming in and leaving */
 	__u32 ifindex;
-	__u32 bytes;   /* of the frame */
-	__u16 kept;    /* of them here */
-	__u8 filter;   /* counter slot of the filter that dropped or passed it, plus 1; 0: none did */
+	__u32 bytes; /* of the frame */
+	__u16 kept;  /* of them here */
+	__u8 filter; /* counter slot of the filter that dropped or passed it, plus 1; 0: none did */
 	__u8 reserved;
 	__u16 verdict; /* TL_VERDICTS while it is not known */
 	__u8 out;      /* 1: what became of it, with the frame only if it is sent; 0: as it came in */
@@ -370,8 +372,8 @@ struct tl_capture_record {
 };
 
 /*
- * Until when the tables may be used. A running daemon moves `deadline` on, by the program tl_beat; once it has
- * passed, every packet is the kernel's.
+ * Until when the tables may be used. A running daemon moves `deadline` on, by the program tl_beat; once it
+ * has passed, every packet is the kernel's.
  */
 struct tl_life {
 	__u64 deadline; /* jiffies; all ones: none */

@@ -14,8 +14,8 @@ use common::*;
 use libbpf_rs::MapCore;
 use trieline_bpf as bpf;
 use trieline_dataplane::{
-    Action, AttachMode, Dataplane, Error, Headend, Options, PassReason, Port, ReaderGrace, detach_all, difference,
-    open_readonly,
+    Action, AttachMode, Dataplane, Error, Headend, Options, PassReason, Port, ReaderGrace, detach_all,
+    difference, open_readonly,
 };
 use trieline_lpm::{Grace, Image, Table};
 

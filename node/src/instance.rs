@@ -229,7 +229,9 @@ pub fn holder_of(file: &mut File) -> Result<String, String> {
     let holds = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let of_file = words.get(5).and_then(|place| place.rsplit(':').next()) == Some(inode.as_str());
-        (words.get(1) == Some(&"FLOCK") && of_file).then(|| words.get(4).map(|pid| (*pid).to_owned())).flatten()
+        (words.get(1) == Some(&"FLOCK") && of_file)
+            .then(|| words.get(4).map(|pid| (*pid).to_owned()))
+            .flatten()
     };
     match locks.lines().find_map(holds) {
         Some(holder) if holder != written => Err(holder),

@@ -152,7 +152,12 @@ impl Ports {
 
     /// Lets packets leave by those of the configured devices that take redirected frames, which can change at any time. To be
     /// called after the program was attached. Returns whether exits differ. A device that refuses does not stop the others.
-    pub fn open(&mut self, world: &mut World, dataplane: &mut Dataplane, features: Option<&Features>) -> bool {
+    pub fn open(
+        &mut self,
+        world: &mut World,
+        dataplane: &mut Dataplane,
+        features: Option<&Features>,
+    ) -> bool {
         let (mut exits, mut several) = (BTreeSet::new(), BTreeSet::new());
         let links = self.links(world);
         let given: BTreeSet<u32> = links.iter().map(|link| link.ifindex).collect();
@@ -233,8 +238,10 @@ impl Ports {
         let wanted = self.wanted(world, views, tables);
         let differs = |(key, port): &(&_, &Port)| self.ports.get(key) != Some(port);
         let changed: Vec<_> = wanted.iter().filter(differs).map(|(key, port)| (*key, *port)).collect();
-        let held: Vec<_> =
-            changed.iter().filter_map(|(key, port)| Some((*key, held(self.ports.get(key)?, port)?))).collect();
+        let held: Vec<_> = changed
+            .iter()
+            .filter_map(|(key, port)| Some((*key, held(self.ports.get(key)?, port)?)))
+            .collect();
         let mut settled = true;
         for (key, port) in &held {
             settled &= self.set_one(*key, *port, dataplane);
@@ -362,8 +369,7 @@ impl Ports {
     pub fn attach_more(&mut self, world: &World, dataplane: &mut Dataplane) {
         let links = self.links(world);
         self.refused.retain(|name, _| links.iter().any(|link| link.name == *name));
-        let new: Vec<_> =
-            links.into_iter().filter(|link| !self.attached.contains(&link.ifindex)).collect();
+        let new: Vec<_> = links.into_iter().filter(|link| !self.attached.contains(&link.ifindex)).collect();
         self.attach_each(new.into_iter(), dataplane);
     }
 

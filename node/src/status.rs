@@ -135,7 +135,9 @@ impl std::fmt::Display for Left {
                 write!(f, "{dev} takes no redirected frames (a veth: ethtool -K PEER gro on, at its peer)")
             }
             "no_carrier" => write!(f, "{dev} is down or without carrier"),
-            "no_room" => f.write_str("no room for more next hops (a larger next_hops and a restart of trielined)"),
+            "no_room" => {
+                f.write_str("no room for more next hops (a larger next_hops and a restart of trielined)")
+            }
             _ => f.write_str(self.hint.as_deref().unwrap_or("only the kernel can")),
         }
     }

@@ -80,7 +80,9 @@ fn every_key_of_the_configuration_holds() {
         let frame = bed.send_ip(&over, MARKER).sink.into_iter().next().unwrap_or_else(|| vec![0; 128]);
         let sockets = bed.node.run("ss -f netlink -m -p").stdout;
         let of_daemon = format!("/{} ", daemon.pid());
-        let buffer = |line: &str| line.split_once("rb").and_then(|(_, rest)| rest.split(',').next().map(str::to_owned));
+        let buffer = |line: &str| {
+            line.split_once("rb").and_then(|(_, rest)| rest.split(',').next().map(str::to_owned))
+        };
         let mut buffers: Vec<_> = sockets
             .lines()
             .collect::<Vec<_>>()
@@ -92,7 +94,10 @@ fn every_key_of_the_configuration_holds() {
         let dropped = bed.send_ip(&to_sid("2001:db8:bad::1"), MARKER).counts();
         let goes_on = bed.send_ip(&to_sid("2001:db8::1"), MARKER).counts();
         BTreeMap::from([
-            ("devices", ["n0", "n1", "n2"].map(|dev| of(dev)["ifindex"].is_u64()).map(|is| is.to_string()).join(" ")),
+            (
+                "devices",
+                ["n0", "n1", "n2"].map(|dev| of(dev)["ifindex"].is_u64()).map(|is| is.to_string()).join(" "),
+            ),
             ("generic", of("n0")["mode"].to_string()),
             ("home", told["home"].to_string()),
             ("image", told["image"]["bytes"].to_string()),
@@ -100,7 +105,10 @@ fn every_key_of_the_configuration_holds() {
             ("receive_buffer", buffers.contains(&"16384".to_owned()).to_string()),
             ("bypass_netfilter", flag("n0", "forward4").to_string()),
             ("max_stale", told["max_stale"].to_string()),
-            ("srv6", format!("class {:02x} TTL {}", frame[14] << 4 | frame[15] >> 4, frame[14 + 40 + 24 + 8])),
+            (
+                "srv6",
+                format!("class {:02x} TTL {}", frame[14] << 4 | frame[15] >> 4, frame[14 + 40 + 24 + 8]),
+            ),
             ("filter", format!("{:?}", bed.send_ip(&filtered, MARKER).counts())),
             ("function", format!("{dropped:?} {goes_on:?}")),
             ("vrf", flag("n2", "tenant").to_string()),
@@ -124,7 +132,10 @@ fn every_key_of_the_configuration_holds() {
     ]
     .map(|(key, effect)| (key, effect.to_owned()))
     .into();
-    assert_eq!(keys(folder.path(), "nosuchkeyatall = 1"), expected.keys().map(|key| (*key).to_owned()).collect());
+    assert_eq!(
+        keys(folder.path(), "nosuchkeyatall = 1"),
+        expected.keys().map(|key| (*key).to_owned()).collect()
+    );
     assert_eq!(keys(folder.path(), "[srv6]\nnosuchkeyatall = 1"), ["rfc".to_owned()].into());
     let args = format!("--config {}", folder.path().join("trielined.toml").display());
     let holds = |daemon: &Daemon, when: &str| {
@@ -140,7 +151,8 @@ fn every_key_of_the_configuration_holds() {
         run(&format!("kill -STOP {}", daemon.pid())).ok();
         for what in ["add", "del"] {
             let address = |n: u32| std::net::Ipv4Addr::from(0x1400_0000 + n);
-            let lines: String = (0..3000).map(|n| format!("route {what} {}/32 via 10.1.0.2\n", address(n))).collect();
+            let lines: String =
+                (0..3000).map(|n| format!("route {what} {}/32 via 10.1.0.2\n", address(n))).collect();
             bed.node.ip_batch(&[], &lines).ok();
         }
         run(&format!("kill -CONT {}", daemon.pid())).ok();
@@ -188,7 +200,8 @@ fn one_device_does_not_stop_a_restart() {
     let told = trieline_tests::daemon::status(&bed.node);
     let name = if refuses { "n2" } else { "lo" };
     assert!(
-        told["refused"][0]["dev"] == name && told["refused"][0]["reason"].as_str().is_some_and(|why| !why.is_empty()),
+        told["refused"][0]["dev"] == name
+            && told["refused"][0]["reason"].as_str().is_some_and(|why| !why.is_empty()),
         "{told:#}\n{}",
         daemon.log()
     );
@@ -221,7 +234,8 @@ fn one_device_does_not_stop_a_restart() {
     bed.node.ip("link del n2");
     bed.node.sysctl("net.ipv4.conf.n0.forwarding", "0");
     let off = |told: &Value| {
-        let n0 = told["devices"].as_array().and_then(|all| all.iter().find(|known| known["dev"] == "n0").cloned());
+        let n0 =
+            told["devices"].as_array().and_then(|all| all.iter().find(|known| known["dev"] == "n0").cloned());
         n0.is_some_and(|n0| !n0["flags"].to_string().contains("forward4"))
     };
     assert!(eventually(5.0, || off(&trieline_tests::daemon::status(&bed.node))), "{}", daemon.log());
@@ -361,7 +375,10 @@ fn other_pins_are_replaced_without_a_loss() {
     };
     let check = |daemon: &Daemon, what: &str| {
         let before = status::forwarded(&bed.node);
-        assert!(eventually(3.0, || status::forwarded(&bed.node) > before + 50), "{what}: XDP does not forward");
+        assert!(
+            eventually(3.0, || status::forwarded(&bed.node) > before + 50),
+            "{what}: XDP does not forward"
+        );
         assert!(!aside.exists(), "{what}: the old tables are left");
         let log = daemon.log();
         assert!(log.contains("the old tables forward until new ones are there"), "{what}: {log}");
@@ -411,7 +428,8 @@ fn a_reload_says_what_waits() {
     let bed = Bed::routed();
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("trielined.toml");
-    let write = |text: &str| std::fs::write(&file, format!("devices = [\"n0\", \"n1\", \"n2\"]\n{text}")).unwrap();
+    let write =
+        |text: &str| std::fs::write(&file, format!("devices = [\"n0\", \"n1\", \"n2\"]\n{text}")).unwrap();
     write("image = \"16M\"\n");
     let args = format!("--config {}", file.display());
     let daemon = Daemon::start(&bed.node, &args);
@@ -426,11 +444,8 @@ fn a_reload_says_what_waits() {
     let ecn = |told: &Value| told["devices"].to_string().contains("\"ecn\"");
     assert!(eventually(3.0, || ecn(&trieline_tests::daemon::status(&bed.node))));
     let program = trieline_tests::command::binary_path("trielined");
-    let check = run_with(
-        &program,
-        &["-n", bed.node.name(), "--check", "--config", file.to_str().unwrap()],
-        "",
-    );
+    let check =
+        run_with(&program, &["-n", bed.node.name(), "--check", "--config", file.to_str().unwrap()], "");
     assert!(check.code == 0 && check.stdout.contains("image"), "{check:?}");
     daemon.stop();
     let daemon = Daemon::start(&bed.node, &args);

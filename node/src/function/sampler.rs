@@ -38,7 +38,8 @@ impl Sampler {
             std::fs::rename(&sample.file, old).map_err(fail)?;
         }
         // Customers' packets: for root alone, and never into a file or link that is already there.
-        let file = File::options().write(true).create_new(true).mode(0o600).open(&sample.file).map_err(fail)?;
+        let file =
+            File::options().write(true).create_new(true).mode(0o600).open(&sample.file).map_err(fail)?;
         let mut writer = Writer::new(BufWriter::new(file), sample.snap).map_err(fail)?;
         let options = CaptureOptions {
             ifindex: None,
