@@ -11,6 +11,8 @@ pub mod lookup;
 pub mod memory;
 #[cfg(all(test, loom))]
 pub(crate) mod model;
+#[cfg(all(test, loom))]
+mod model_fallback;
 pub(crate) mod palette;
 pub(crate) mod ranges;
 pub mod readers;
