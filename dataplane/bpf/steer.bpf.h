@@ -50,6 +50,9 @@ TL_INLINE __u32 tl_steer(struct tl_frame *f, const struct tl_adjacency *adj, __u
 	    bpf_redirect_map(&jumbo_devices, adj->ifindex, XDP_PASS) != XDP_REDIRECT)
 		return TL_PASS_SEVERAL_BUFFERS;
 	f->out = adj->ifindex;
+	/* One store a second at most: user space looks as often. The load is of a line that was read. */
+	if (TL_UNLIKELY(!adj->used))
+		((struct tl_adjacency *)adj)->used = 1;
 	return TL_GO_ON;
 }
 

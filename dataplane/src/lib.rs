@@ -41,6 +41,7 @@ pub use own::{OwnAddresses, OwnBits};
 pub use pins::{View, detach_all, open_readonly, sweep};
 pub use ports::{Port, PortFlags};
 pub use probe::{Probe, probe, takes_redirects};
+pub use records::Used;
 pub use rules::{MAIN4, MAIN6, RULES_MAX, Rule, Rules, Then, VALUE_THROW, is_rules};
 pub use sids::SidCount;
 pub use trial::{Outcome, Trial};
