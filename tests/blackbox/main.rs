@@ -5,6 +5,7 @@
 
 mod bed;
 mod beside;
+mod bond;
 mod capture;
 mod checksum;
 mod churn;
@@ -27,10 +28,12 @@ mod nexthop;
 mod policy;
 mod redirect;
 mod rules;
+mod scale;
 mod settings;
 mod srv6;
 mod status;
 mod table;
+mod taken;
 mod tenant;
 mod told;
 mod trace;

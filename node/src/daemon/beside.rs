@@ -59,10 +59,9 @@ impl Daemon {
             tracing::info!("no longer: {}", skipped.what);
         }
         let marks = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.marks(family));
-        self.mirror.changes.world |=
-            before.offloads != world.bypass.offloads
-                || before.taken != world.bypass.taken
-                || marks(&before) != marks(&world.bypass);
+        self.mirror.changes.world |= before.offloads != world.bypass.offloads
+            || before.taken != world.bypass.taken
+            || marks(&before) != marks(&world.bypass);
         let in_the_way = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.obstacle(family).is_some());
         let (old, new) = (in_the_way(&before), in_the_way(&world.bypass));
         if world.bypass_netfilter || old == new {

@@ -4,9 +4,9 @@ use super::{Daemon, LOOK_AT_LAST, LOOK_SHARE, RESOLVED};
 use crate::kernel::netdev::Features;
 use crate::kernel::{neigh, socket};
 use crate::world::Sysctl;
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
-use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
 /// Of this thread: dumps of the kernel's count, too.

@@ -76,7 +76,9 @@ impl Features {
     fn ask(&mut self) -> Result<(), Error> {
         let (mut known, family) = (HashMap::new(), self.family);
         let request = Request::new(family, FLAG_DUMP, &[DEV_GET, 1, 0, 0]);
-        self.requests.dump(request, |message| { apply(&mut known, family, message); })?;
+        self.requests.dump(request, |message| {
+            apply(&mut known, family, message);
+        })?;
         self.known = known;
         Ok(())
     }
