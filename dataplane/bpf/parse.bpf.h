@@ -39,6 +39,21 @@ struct tl_frame {
 	__u8 called;   /* and what is bound to the destination */
 };
 
+/*
+ * Whether the tables are too old to be used. jiffies, as the verifier makes a plain load of them; a timer that
+ * sets a word would save that load, and would be one more thing that has to work when the daemon does not.
+ */
+TL_INLINE int tl_is_stale(void) { return TL_UNLIKELY(bpf_jiffies64() > tl_life.deadline); }
+
+/* The untagged port of a device whose number the array does not have. */
+__attribute__((noinline)) __u32 tl_place_of(__u32 ifindex)
+{
+	struct tl_tagged key = {.ifindex = ifindex};
+	__u32 *place = bpf_map_lookup_elem(&tagged, &key);
+
+	return place ? *place : TL_TAGGED;
+}
+
 #define TL_TAGS_MOST 4
 
 TL_INLINE int tl_is_tag(__be16 proto)
@@ -107,6 +122,11 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 	f->l2 = sizeof(*eth);
 	f->tag = 0;
 	f->port = bpf_map_lookup_elem(&ports, &f->ifindex);
+	if (TL_UNLIKELY(!f->port)) {
+		__u32 place = tl_place_of(f->ifindex);
+
+		f->port = bpf_map_lookup_elem(&tagged_ports, &place);
+	}
 	if (TL_UNLIKELY(tl_is_tag(f->proto))) {
 		struct vlan_hdr *vlan = f->l3;
 		struct tl_tagged key = {.ifindex = f->ifindex};

@@ -305,11 +305,8 @@ impl Mirror {
                 break;
             }
         }
-        told.world.sysctl = std::mem::take(&mut self.world.sysctl);
-        told.world.bypass = std::mem::take(&mut self.world.bypass);
-        told.world.bypass_netfilter = self.world.bypass_netfilter;
-        told.world.tenants = std::mem::take(&mut self.world.tenants);
-        (self.world, self.stale, self.world_doubt) = (told.world, told.stale, told.world_doubt);
+        self.world.adopt(told.world);
+        (self.stale, self.world_doubt) = (told.stale, told.world_doubt);
         self.touched.all = true;
         self.paths.take_objects(told.paths.into_objects());
         self.objects_doubt = false;

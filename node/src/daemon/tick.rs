@@ -37,6 +37,7 @@ impl Daemon {
         self.forget_links();
         self.look_around();
         self.open_exits();
+        self.mirror.changes.world |= self.ports.retry(&self.mirror.world, &mut self.dataplane);
         if self.mirror.paths.pass_time(self.ticked) {
             self.mirror.changes.v6.all = true;
             self.mirror.changes.v6.doubt = true;
@@ -50,7 +51,7 @@ impl Daemon {
         {
             tracing::warn!(%error, "asking for links, settings, rules and neighbours once more");
         }
-        let tenants = !self.mirror.world.tenants.is_empty();
+        let tenants = !self.mirror.world.settings.tenants.is_empty();
         if self.mirror.stale.is_empty() && !tenants {
             return;
         }
