@@ -510,7 +510,9 @@ pub fn difference(options: &Options) -> Result<Option<String>> {
 }
 
 fn name_difference(map: &str, what: &str) {
-    tracing::warn!("pinned `{map}` {what}: the old tables forward until new ones are there; all counters start at 0");
+    tracing::warn!(
+        "pinned `{map}` {what}: the old tables forward until new ones are there; all counters start at 0"
+    );
 }
 
 fn create_image(options: &Options) -> Result<ImageMap> {

@@ -131,7 +131,8 @@ pub(crate) fn load(
 fn size_maps(options: &Options, object: &mut OpenObject, reopen: Option<&[&str]>) -> Result<()> {
     let fail = |e: libbpf_rs::Error| Error::kernel("sizing the maps", io::Error::other(e));
     for mut map in object.maps_mut() {
-        let Some(name) = map.name().to_str().map(pin_of).filter(|n| MAPS.contains(n)).map(str::to_owned) else {
+        let Some(name) = map.name().to_str().map(pin_of).filter(|n| MAPS.contains(n)).map(str::to_owned)
+        else {
             continue;
         };
         if name == pins::ACTIONS {

@@ -87,11 +87,7 @@ pub(crate) fn links(pins: &Path) -> Result<Vec<(PathBuf, OwnedFd, Option<u32>)>>
 
 /// The attachments of these pins, asked from the kernel.
 pub(crate) fn attachments(pins: &Path) -> Result<Vec<Attachment>> {
-    Ok(links(pins)?
-        .into_iter()
-        .filter_map(|(_, _, device)| device)
-        .map(attached)
-        .collect())
+    Ok(links(pins)?.into_iter().filter_map(|(_, _, device)| device).map(attached).collect())
 }
 
 fn attached(ifindex: u32) -> Attachment {

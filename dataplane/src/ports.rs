@@ -192,7 +192,8 @@ impl Ports {
     fn words(&self, ifindex: u32) -> Result<&[AtomicU64]> {
         let all = self.untagged.words64(PORTS as usize * WORDS);
         let at = ifindex as usize * WORDS;
-        all.get(at..at + WORDS).ok_or_else(|| Error::argument(format!("device number {ifindex} is not in the array of ports")))
+        all.get(at..at + WORDS)
+            .ok_or_else(|| Error::argument(format!("device number {ifindex} is not in the array of ports")))
     }
 
     fn place(&self, place: u32) -> Result<&[AtomicU64]> {

@@ -15,7 +15,7 @@ use libbpf_rs::MapCore;
 use trieline_bpf as bpf;
 use trieline_dataplane::{
     Action, AttachMode, Dataplane, Error, Headend, Options, PassReason, Port, ReaderGrace, detach_all,
-    open_readonly,
+    difference, open_readonly,
 };
 use trieline_lpm::{Grace, Image, Table};
 
