@@ -158,6 +158,18 @@ pub(crate) fn test_run(program: BorrowedFd<'_>, ifindex: u32, frame: &[u8]) -> i
     Ok(output)
 }
 
+/// Runs a program of type `BPF_PROG_TYPE_SYSCALL` with these bytes as its context.
+pub(crate) fn run_syscall_program(program: BorrowedFd<'_>, context: &[u8]) -> io::Result<()> {
+    let mut options = sys::bpf_test_run_opts {
+        sz: size_of::<sys::bpf_test_run_opts>() as sys::size_t,
+        ctx_in: context.as_ptr().cast(),
+        ctx_size_in: context.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the context lives through the call and has the length given.
+    check(unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) }).map(drop)
+}
+
 /// Whether this thread's network namespace has a device of that number.
 pub(crate) fn device_exists(ifindex: u32) -> bool {
     let mut name = [0; libc::IF_NAMESIZE];

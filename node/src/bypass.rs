@@ -132,7 +132,7 @@ impl Bypass {
 
     /// All of it in words; `accepted`: packets go past netfilter's rules.
     pub fn skipped(&self, world: &World) -> Vec<Skipped> {
-        let accepted = world.bypass_netfilter;
+        let accepted = world.settings.bypass_netfilter;
         let skipped = |kind: &str, what: String, v4: bool, v6: bool, passes: bool| {
             let families = [("inet", v4), ("inet6", v6)].into_iter().filter(|(_, concerned)| *concerned);
             Skipped {
@@ -387,7 +387,7 @@ mod tests {
         };
         let mut world = World::default();
         for accepted in [false, true] {
-            world.bypass_netfilter = accepted;
+            world.settings.bypass_netfilter = accepted;
             let told: Vec<_> = bypass.skipped(&world);
             let told: Vec<_> = told.iter().map(|s| (s.kind.as_str(), s.families.len(), s.passes)).collect();
             let offload = ("offload", 2, true);

@@ -8,6 +8,7 @@ pub mod daemon;
 pub mod family;
 pub mod filter;
 pub mod function;
+pub mod hint;
 pub mod instance;
 pub mod kernel;
 pub mod ledger;

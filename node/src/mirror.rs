@@ -321,11 +321,8 @@ impl Mirror {
                 break;
             }
         }
-        told.world.sysctl = std::mem::take(&mut self.world.sysctl);
-        told.world.bypass = std::mem::take(&mut self.world.bypass);
-        told.world.bypass_netfilter = self.world.bypass_netfilter;
-        told.world.tenants = std::mem::take(&mut self.world.tenants);
-        (self.world, self.stale, self.world_doubt) = (told.world, told.stale, told.world_doubt);
+        self.world.adopt(told.world);
+        (self.stale, self.world_doubt) = (told.stale, told.world_doubt);
         self.touched.all = true;
         self.paths.take_objects(told.paths.into_objects());
         self.objects_doubt = false;
@@ -447,6 +444,9 @@ fn follow<A: Ip>(
     let Some(addr) = A::from_bytes(told.destination) else { return };
     let prefix = Prefix::truncated(addr, told.prefix_len.into());
     let route = Route { metric: told.metric, path: paths.intern(told) };
+    if let Some(left) = told.ends_in {
+        paths.note_end(route.path, left);
+    }
     let table = match told.table {
         TABLE_LOCAL => &mut family.local,
         TABLE_MAIN => &mut family.main,
@@ -486,6 +486,9 @@ fn dump_routes<A: Ip>(
     paths: &mut Paths,
 ) -> Result<Dump<A>, Error> {
     family.watch();
+    if A::NETLINK == family::INET6 {
+        paths.forget_ends(); // IPv4 routes have none
+    }
     let mut told: BTreeMap<u32, Vec<(Prefix<A>, Route)>> = BTreeMap::new();
     told.insert(TABLE_MAIN, Vec::with_capacity(family.main.routes() + family.main.routes() / 8));
     // Routes of one table come together.
@@ -502,7 +505,11 @@ fn dump_routes<A: Ip>(
             told.insert(std::mem::replace(&mut number, route.table), std::mem::replace(&mut routes, other));
         }
         let prefix = Prefix::truncated(addr, route.prefix_len.into());
-        routes.push((prefix, Route { metric: route.metric, path: paths.intern(&route) }));
+        let path = paths.intern(&route);
+        if let Some(left) = route.ends_in {
+            paths.note_end(path, left);
+        }
+        routes.push((prefix, Route { metric: route.metric, path }));
     };
     let interrupted = unless_missing(socket.dump(route::dump(A::NETLINK), each))?;
     told.insert(number, routes);

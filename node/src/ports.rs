@@ -28,8 +28,10 @@ pub struct Ports {
     /// Those of them that take frames of several buffers.
     several: BTreeSet<u32>,
     ports: BTreeMap<(u32, Option<u16>), Port>,
-    /// Names of devices that could not be attached to, which has been logged.
-    troubled: BTreeSet<String>,
+    /// Devices that refuse the program, by name, with why; it has been logged.
+    refused: BTreeMap<String, String>,
+    /// Ports that could not be set, which has been logged.
+    unset: BTreeSet<(u32, Option<u16>)>,
     /// Names of devices that packets cannot leave by, which has been logged.
     shut: BTreeSet<String>,
     /// Likewise, as they take no redirected frames.
@@ -42,9 +44,22 @@ impl Ports {
         let attached = dataplane.attachments()?.into_iter().map(|attachment| attachment.ifindex).collect();
         let known = dataplane.ports()?.into_iter().map(|(ifindex, vlan, port)| ((ifindex, vlan), port));
         let ports = known.collect();
-        let (exits, several, troubled, shut, deaf) = Default::default();
+        let (exits, several, refused, unset, shut, deaf) = Default::default();
         let (filters, functions) = (false, false);
-        Ok(Self { names, filters, functions, mode, attached, exits, several, ports, troubled, shut, deaf })
+        Ok(Self {
+            names,
+            filters,
+            functions,
+            mode,
+            attached,
+            exits,
+            several,
+            ports,
+            refused,
+            unset,
+            shut,
+            deaf,
+        })
     }
 
     /// The links of the configured names.
@@ -242,34 +257,113 @@ impl Ports {
     }
 
     /// Sets the ports where they differ; those that become or cease to be a tenant's after a grace period (some 20 ms) in which
-    /// their packets are dropped. `tables` says which families' tables are as the kernel's.
+    /// their packets are dropped. `tables` says which families' tables are as the kernel's. A port that cannot be set is
+    /// logged once and does not stop the others. Returns whether no port has views of before.
     pub fn set(
         &mut self,
         world: &World,
         views: &Views,
         dataplane: &mut Dataplane,
         tables: (bool, bool),
-    ) -> Result<(), Error> {
+    ) -> bool {
         let wanted = self.wanted(world, views, tables);
-        let changed = || wanted.iter().filter(|(key, port)| self.ports.get(key) != Some(port));
-        let held: Vec<_> =
-            changed().filter_map(|(key, port)| Some((key, held(self.ports.get(key)?, port)?))).collect();
+        let differs = |(key, port): &(&_, &Port)| self.ports.get(key) != Some(port);
+        let changed: Vec<_> = wanted.iter().filter(differs).map(|(key, port)| (*key, *port)).collect();
+        let held: Vec<_> = changed
+            .iter()
+            .filter_map(|(key, port)| Some((*key, held(self.ports.get(key)?, port)?)))
+            .collect();
+        let mut settled = true;
         for (key, port) in &held {
-            dataplane.set_port(key.0, key.1, *port)?;
+            settled &= self.set_one(*key, *port, dataplane);
         }
         if !held.is_empty() {
             let mut grace = dataplane.grace();
             let ticket = grace.begin();
             grace.wait(ticket);
         }
-        for (key, port) in changed() {
-            dataplane.set_port(key.0, key.1, *port)?;
+        for (key, port) in changed {
+            settled &= self.set_one(key, port, dataplane);
         }
-        for (ifindex, vlan) in self.ports.keys().filter(|key| !wanted.contains_key(key)) {
-            dataplane.clear_port(*ifindex, *vlan)?;
+        let gone: Vec<_> = self.ports.keys().filter(|key| !wanted.contains_key(key)).copied().collect();
+        for (ifindex, vlan) in gone {
+            match dataplane.clear_port(ifindex, vlan) {
+                Ok(()) => drop(self.ports.remove(&(ifindex, vlan))),
+                Err(error) => {
+                    tracing::error!(ifindex, vlan, %error, "clearing a port");
+                    settled = false;
+                }
+            }
         }
-        self.ports = wanted;
+        self.unset.retain(|key| wanted.contains_key(key));
+        settled
+    }
+
+    /// Sets one port; whether it has no views of before. One that is new and cannot be set is the kernel's.
+    fn set_one(&mut self, key: (u32, Option<u16>), port: Port, dataplane: &mut Dataplane) -> bool {
+        match dataplane.set_port(key.0, key.1, port) {
+            Ok(()) => {
+                self.ports.insert(key, port);
+                self.unset.remove(&key);
+                true
+            }
+            Err(error) => {
+                if self.unset.insert(key) {
+                    tracing::error!(ifindex = key.0, vlan = key.1, %error, "setting a port: the kernel forwards its packets");
+                }
+                !self.ports.contains_key(&key)
+            }
+        }
+    }
+
+    /// Attaches to the configured devices, whose packets pass until their ports are set. Leaves no others. Fails at the first
+    /// device that refuses; then nothing has changed. Where packets are taken from devices already, that one is named, and
+    /// asked again later.
+    pub fn attach(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
+        if !self.are_attached() {
+            return self.attach_new(world, dataplane);
+        }
+        self.attach_each(self.links(world).into_iter(), dataplane);
         Ok(())
+    }
+
+    /// Attaches to these devices; a device that refuses is logged once and does not stop the others.
+    fn attach_each<'w>(&mut self, links: impl Iterator<Item = &'w Link>, dataplane: &mut Dataplane) {
+        for link in links {
+            match dataplane.attach(link.ifindex, &link.name, self.mode) {
+                Ok(()) => {
+                    self.refused.remove(&link.name);
+                    if self.attached.insert(link.ifindex) {
+                        tracing::info!(dev = link.name, "attached");
+                    }
+                }
+                Err(error) => {
+                    let why = error.to_string();
+                    if self.refused.insert(link.name.clone(), why.clone()).as_ref() != Some(&why) {
+                        tracing::warn!(
+                            dev = link.name,
+                            "not attached: {why}; the kernel forwards its packets, and trielined tries again every second"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tries the devices again that refused. Whether one took the program.
+    pub fn retry(&mut self, world: &World, dataplane: &mut Dataplane) -> bool {
+        if self.refused.is_empty() {
+            return false;
+        }
+        let links = self.links(world).into_iter().filter(|link| self.refused.contains_key(&link.name));
+        let before = self.attached.len();
+        self.attach_each(links.collect::<Vec<_>>().into_iter(), dataplane);
+        self.attached.len() != before
+    }
+
+    /// Configured devices that refuse the program, with why.
+    pub fn refused(&self) -> &BTreeMap<String, String> {
+        &self.refused
     }
 
     /// Attaches to the configured devices, whose packets pass until their ports are set. Leaves no others, which [`Ports::follow`]
@@ -302,25 +396,12 @@ impl Ports {
         Ok(())
     }
 
-    /// Attaches to devices that came while running, also to one that was made again under a configured name. Trouble is logged once
-    /// a device.
+    /// Attaches to devices that came while running, also to one that was made again under a configured name.
     pub fn attach_more(&mut self, world: &World, dataplane: &mut Dataplane) {
-        let new: Vec<_> =
-            self.links(world).into_iter().filter(|link| !self.attached.contains(&link.ifindex)).collect();
-        for link in new {
-            match dataplane.attach(link.ifindex, &link.name, self.mode) {
-                Ok(()) => {
-                    self.attached.insert(link.ifindex);
-                    self.troubled.remove(&link.name);
-                    tracing::info!(dev = link.name, "attached");
-                }
-                Err(error) => {
-                    if self.troubled.insert(link.name.clone()) {
-                        tracing::warn!(dev = link.name, %error, "not attached: its packets are the kernel's");
-                    }
-                }
-            }
-        }
+        let links = self.links(world);
+        self.refused.retain(|name, _| links.iter().any(|link| link.name == *name));
+        let new: Vec<_> = links.into_iter().filter(|link| !self.attached.contains(&link.ifindex)).collect();
+        self.attach_each(new.into_iter(), dataplane);
     }
 
     /// Follows links while running: leaves a device that lost its name, and sets the ports. Returns whether the ports are as the views
@@ -335,13 +416,7 @@ impl Ports {
         if let Err(error) = self.leave_others(world, dataplane) {
             tracing::error!(%error, "leaving devices");
         }
-        match self.set(world, views, dataplane, tables) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::error!(%error, "setting ports");
-                false
-            }
-        }
+        self.set(world, views, dataplane, tables)
     }
 
     /// What is attached says the kernel: a device can go and another come under its number between two looks.
@@ -407,7 +482,7 @@ fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlag
         unfinished: false,
         filter: false,
         function: false,
-        ecn: world.rfc,
+        ecn: world.settings.rfc,
         // The kernel knows nothing of a declared tenant, and would tell its packets nothing.
         redirects4: !tenant && world.sends_redirects(link),
         redirects6: !tenant,

@@ -34,7 +34,7 @@ impl Daemon {
     }
 
     /// Sets when routes in doubt are asked for.
-    fn schedule(&mut self) {
+    pub(super) fn schedule(&mut self) {
         if !self.doubting && (self.mirror.changes.v4.doubt || self.mirror.changes.v6.doubt) {
             self.doubting = true;
             self.counts.status.doubts += 1;
@@ -91,7 +91,7 @@ impl Daemon {
         let (world_changed, before) = (self.mirror.changes.world, self.tables());
         if world_changed {
             let world = &mut self.mirror.world;
-            world.tenants.apply(&mut world.links);
+            world.settings.tenants.apply(&mut world.links);
         }
         // First the actions that lead to a link that is down: packets are lost until they are written. Then the slow looks around.
         self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.exits());

@@ -49,6 +49,12 @@ impl Daemon {
             let took = processor_time().saturating_sub(begun);
             self.look_at = self.ticked + (took * LOOK_SHARE).min(LOOK_AT_LAST);
         }
+        self.mirror.changes.world |= self.ports.retry(&self.mirror.world, &mut self.dataplane);
+        if self.mirror.paths.pass_time(self.ticked) {
+            self.mirror.changes.v6.all = true;
+            self.mirror.changes.v6.doubt = true;
+            self.schedule();
+        }
         if !self.mirror.changes.any() && !self.doubting && self.resync_at.is_none() {
             self.publisher.forget(&mut self.mirror, self.dataplane.parts().1);
         }
@@ -57,7 +63,7 @@ impl Daemon {
         {
             tracing::warn!(%error, "asking for links, settings, rules and neighbours once more");
         }
-        let tenants = !self.mirror.world.tenants.is_empty();
+        let tenants = !self.mirror.world.settings.tenants.is_empty();
         if self.mirror.stale.is_empty() && !tenants {
             self.idle.clear();
             return;

@@ -49,7 +49,7 @@ const BITSET_BITS: u16 = 3;
 const BIT_NAME: u16 = 2;
 
 /// Names of the features that are on.
-fn decode(message: Message<'_>) -> Vec<String> {
+pub(super) fn decode(message: Message<'_>) -> Vec<String> {
     let active = generic::attributes(message.payload).find(FEATURES_ACTIVE);
     let bits = active.and_then(|set| Attributes::new(set).find(BITSET_BITS)).unwrap_or_default();
     let names = Attributes::new(bits).filter_map(|(_, bit)| Attributes::new(bit).find(BIT_NAME));
@@ -135,7 +135,7 @@ mod tests {
         };
         let told = |kind: u16, names: &[&[u8]]| {
             let payload = [vec![11, 1, 0, 0], attribute(1, &[]), attribute(kind, &set(names))].concat();
-            decode(Message { kind: 0x20, flags: 0, payload: &payload })
+            decode(Message { kind: 0x20, flags: 0, sequence: 0, payload: &payload })
         };
         let both: &[&[u8]] = &[b"rx-gro\0", b"rx-vlan-hw-parse\0", b"rx-lro\0", b"rx-lro-x\0"];
         let harmful = |names: Vec<String>| -> Vec<_> {
