@@ -1,7 +1,7 @@
 //! The daemon's eye on what the kernel does beside routing: it does not start past netfilter's rules, and follows those that come later.
 
 use super::{Daemon, Error};
-use crate::bypass::Bypass;
+use crate::bypass::{Bypass, HOOKS};
 use crate::kernel::socket::{self, Netlink};
 use crate::kernel::{ethtool, family};
 use crate::mirror::Mirror;
@@ -78,7 +78,7 @@ impl Daemon {
     /// Says what packets do not meet, and which of the devices do not forward.
     pub(super) fn name_beside(&self) {
         let world = &self.mirror.world;
-        for skipped in world.bypass.skipped(world) {
+        for skipped in world.bypass.skipped(world).iter().filter(|skipped| skipped.kind != HOOKS) {
             tracing::warn!("{skipped}");
         }
         self.name_checksums();

@@ -5,6 +5,7 @@ use crate::answer::{self, Cursor};
 use crate::control::{Client, Request};
 use crate::family::Family;
 use crate::kernel::{family, route::kind};
+use crate::ports::CUTS;
 use crate::publish::Published;
 use crate::rib::Ip;
 use crate::show;
@@ -209,6 +210,7 @@ impl Daemon {
             vlan,
             flags,
             counters,
+            hint: (vlan.is_none() && self.ports.cuts(&self.mirror.world, ifindex)).then(|| CUTS.into()),
         }
     }
 
