@@ -511,6 +511,7 @@ fn doing(route: &Value) -> String {
     for (key, name) in [
         ("reason", ""),
         ("first_reason", "for "),
+        ("hint", ""),
         ("filter", "by filter "),
         ("filters_may_match", "unless a filter matches: "),
         ("out", "out "),

@@ -14,12 +14,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 use trieline_dataplane::AttachMode;
 use trieline_node::daemon::{Command, Config, Daemon, Outside};
 use trieline_node::ports::{CUTS, cuts};
 
 /// Read when no other file is named and it exists.
 const FILE: &str = "/etc/trieline/trielined.toml";
+
+/// Time between two notes to systemd's watchdog.
+const WATCHDOG: Duration = Duration::from_secs(1);
 
 /// What the help ends with.
 const AFTER_HELP: &str = "\
@@ -103,6 +107,7 @@ impl Cli {
             functions: file.functions(folder),
             bypass_netfilter: self.bypass_netfilter || file.bypass_netfilter,
             rfc: file.srv6.rfc,
+            max_stale: file.max_stale.unwrap_or_default().0,
             tenants: file.tenants(),
         })
     }
@@ -115,6 +120,8 @@ struct Signals {
     queue: VecDeque<i32>,
     received: std::sync::Arc<std::sync::Mutex<VecDeque<i32>>>,
     reloading: bool,
+    /// When systemd was last notified that the loop goes on.
+    notified: Option<Instant>,
 }
 
 impl Signals {
@@ -132,7 +139,7 @@ impl Signals {
                 let _ = std::io::Write::write(&mut &write, &[0]);
             }
         })?;
-        Ok(Self { pipe, cli, queue: VecDeque::new(), received, reloading: false })
+        Ok(Self { pipe, cli, queue: VecDeque::new(), received, reloading: false, notified: None })
     }
 }
 
@@ -157,6 +164,14 @@ impl Outside for Signals {
                 Some(Command::Reload)
             }
             _ => Some(Command::Stop),
+        }
+    }
+
+    fn alive(&mut self) {
+        if self.notified.is_none_or(|at| at.elapsed() >= WATCHDOG) {
+            self.notified = Some(Instant::now());
+            // Without systemd, or without a watchdog, nobody listens.
+            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
         }
     }
 
@@ -203,9 +218,19 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         cli.path().map_or(Ok(()), File::look)?;
         note_devices(cli, &config);
         let checked = cli.path().unwrap_or(Path::new("command line")).display();
+        let mut said = format!("{checked}: ok\n");
+        if rustix::process::geteuid().is_root() {
+            if let Some(netns) = &cli.netns {
+                trieline_node::instance::enter_namespace(netns)?;
+            }
+            if let Some(differs) = config.replaced()? {
+                said += &format!(
+                    "{differs}: a start of trielined replaces the tables in force; no packet is lost, all counters start at 0\n"
+                );
+            }
+        }
         let mut out = std::io::stdout().lock();
-        return std::io::Write::write_fmt(&mut out, format_args!("{checked}: ok\n"))
-            .context("standard output");
+        return std::io::Write::write_all(&mut out, said.as_bytes()).context("standard output");
     }
     if let Some(netns) = &cli.netns {
         trieline_node::instance::enter_namespace(netns)?;
@@ -225,6 +250,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // Sockets, locks and samples are root's alone, whatever the caller's mask.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let level = if cli.verbose { tracing::Level::DEBUG } else { tracing::Level::INFO };
     let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::io::IsTerminal::is_terminal(&std::io::stderr());

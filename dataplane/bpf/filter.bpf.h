@@ -134,13 +134,13 @@ TL_INLINE void tl_filter_note(__u32 slot)
 }
 
 /* What the filters of list `list` say of the packet whose IP header begins at `at`: a verdict, or TL_GO_ON.
- * Of a header that is not there a port's filters say nothing, while a function's let nothing by. */
+ * What has no whole header is not let by. */
 __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32 ipv6, __u32 list)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct tl_packet p = {.protocol = TL_ANY_PROTOCOL, .port = TL_NO_PORT, .ipv6 = ipv6};
 	volatile __u64 *word = bpf_map_lookup_elem(&filter_lists, &list);
-	const __u32 unread = list == TL_LIST_PORTS ? TL_GO_ON : TL_DROP_FUNCTION_HEADERS;
+	const __u32 unread = list == TL_LIST_PORTS ? TL_DROP_HIDDEN : TL_DROP_FUNCTION_HEADERS;
 	__u32 key, left, ports;
 
 	if (!word || at > TL_FILTER_REACH)
@@ -202,13 +202,15 @@ __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32
 
 /*
  * What the port's filters say of a packet that is `verdict` so far: another verdict, or TL_GO_ON. They also
- * hold for what is passed for its headers: the kernel does not ask them.
+ * hold for what is passed for its headers: the kernel does not ask them. Packets that do not come here are
+ * asked for before they are passed (guard.bpf.h).
  */
-TL_INLINE __u32 tl_filter_port(struct xdp_md *ctx, const struct tl_frame *f, __u32 ipv6, __u32 verdict)
+TL_INLINE __u32 tl_filter_port(struct xdp_md *ctx, struct tl_frame *f, __u32 ipv6, __u32 verdict)
 {
 	if (TL_LIKELY(!(f->port->flags & TL_PORT_FILTER)) ||
 	    (verdict >= TL_DROP_FIRST && verdict != TL_GO_ON))
 		return TL_GO_ON;
+	f->filtered = 1;
 	return tl_filter_at(ctx, f->l2, ipv6, TL_LIST_PORTS);
 }
 
