@@ -19,6 +19,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Where only packets between these devices count, their numbers and names.
 pub type Devices = BTreeMap<u32, String>;
 
+/// [`Skipped::kind`] of what only says that the kernel does not list who is at netfilter's hooks.
+pub const HOOKS: &str = "hooks";
+
 /// What packets between the daemon's devices do not meet when XDP forwards them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Bypass {
@@ -26,6 +29,8 @@ pub struct Bypass {
     pub chains: Vec<Chain>,
     /// Who else hangs at its hooks; `None`: this kernel does not tell.
     pub handlers: Option<Vec<Handler>>,
+    /// IPVS is in this kernel, for this namespace.
+    pub ipvs: bool,
     /// Why those or the chains are not known.
     pub unknown: Option<String>,
     /// Connections are tracked.
@@ -92,6 +97,7 @@ impl Bypass {
         Self {
             chains: chains.into_iter().filter(concerned).collect(),
             handlers,
+            ipvs: std::path::Path::new("/proc/thread-self/net/ip_vs").exists(),
             unknown,
             conntrack: setting("nf_conntrack_count") > 0,
             offloads: eyes.offloads.in_the_way(checked.map(|link| link.ifindex)).unwrap_or_default(),
@@ -151,10 +157,15 @@ impl Bypass {
             let v4 = handler.family == family::INET;
             skipped("netfilter", handler.to_string(), v4, !v4, !accepted)
         });
-        let untold = "IPVS, BPF programs and modules at netfilter's hooks: this kernel does not tell of any \
-                      (CONFIG_NETFILTER_NETLINK_HOOK)";
-        let untold = (self.handlers.is_none() && self.unknown.is_none())
-            .then(|| skipped("netfilter", untold.into(), true, true, false));
+        // Of interest only where something is known that may be there; `HOOKS` entries are for scripts.
+        let untold = match self.ipvs {
+            true => ("netfilter", "IPVS is there, and this kernel does not list netfilter's hooks"),
+            false => (HOOKS, "this kernel does not list netfilter's hooks"),
+        };
+        let untold = (self.handlers.is_none() && self.unknown.is_none()).then(|| {
+            let what = format!("{} (CONFIG_NETFILTER_NETLINK_HOOK is not set)", untold.1);
+            skipped(untold.0, what, true, true, false)
+        });
         let conntrack = "connections are tracked; XDP's packets are not among them";
         let conntrack =
             self.conntrack.then(|| skipped("conntrack", conntrack.into(), true, true, false)).into_iter();
@@ -368,6 +379,8 @@ mod tests {
         };
         assert_eq!(told(bypass), [(1, true)]);
         assert_eq!(told(Bypass::default()), [(2, false)], "a kernel that does not tell");
+        let kind = |ipvs| Bypass { ipvs, ..Bypass::default() }.skipped(&world)[0].kind.clone();
+        assert_eq!((kind(true), kind(false)), ("netfilter".into(), HOOKS.into()));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::control::{Client, Request};
 use crate::family::Family;
 use crate::hint;
 use crate::kernel::{family, route::kind};
+use crate::ports::CUTS;
 use crate::publish::Published;
 use crate::rib::Ip;
 use crate::show;
@@ -248,6 +249,7 @@ impl Daemon {
             vlan,
             flags,
             counters,
+            hint: (vlan.is_none() && self.ports.cuts(&self.mirror.world, ifindex)).then(|| CUTS.into()),
         }
     }
 
