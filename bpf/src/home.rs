@@ -2,6 +2,8 @@
 //!
 //! [`ImageMap::create`] makes a home, [`ImageMap::place`] gives it to an opened object that includes `trieline/bpf.h`.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
