@@ -136,6 +136,7 @@ struct tl_types {
 	struct tl_table table;
 	struct tl_skip skip;
 	struct tl_own own;
+	enum tl_flows flows;
 };
 
 int tl_types(const struct tl_types *types, const struct tl_node6 *node6, const struct tl_node8 *node8)

@@ -35,7 +35,7 @@ pub use error::{Error, Result};
 pub use fib::{Action, Adjacency, DropReason, Flavour, FlowLabel, Headend, PassReason};
 pub use filters::{Filter, FilterAction, FilterCount, Filters};
 pub use functions::{Function, Functions, find_program};
-pub use own::{OwnAddresses, OwnBits};
+pub use own::{FlowKeys, OwnAddresses, OwnBits};
 pub use pins::{View, detach_all, open_readonly, sweep};
 pub use ports::{Port, PortFlags};
 pub use probe::{Probe, probe, takes_redirects};
