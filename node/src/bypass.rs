@@ -388,6 +388,7 @@ mod tests {
         let disciplines = [String::from("tbf")].into();
         let traffic = Traffic { disciplines, ingress: true, egress: false };
         let bypass = Bypass {
+            ipvs: false,
             chains: vec![chain("ip6 fw", false, true)],
             handlers: Some(Vec::new()),
             unknown: None,
