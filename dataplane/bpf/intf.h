@@ -136,8 +136,9 @@ enum tl_verdict {
 	TL_DROP_TENANT,		  /* only the kernel could do it, which does not know this tenant */
 	TL_DROP_ECN, /* decapsulation of congestion met by a packet that knows no ECN (RFC 6040 4.2) */
 	TL_DROP_FUNCTION_HEADERS, /* headers that hide what is inside from the filters bound to the SID */
-	TL_DROP_OUTER, /* headers that cannot be written or taken off once the packet has begun to change */
-	TL_DROP_HIDDEN, /* the kernel would find a packet in it that tenants, filters or functions do not see */
+	TL_DROP_OUTER,	/* headers that cannot be written or taken off once the packet has begun to change */
+	TL_DROP_HIDDEN, /* the kernel would find a packet in it that tenants, filters or functions do not see
+			 */
 
 	TL_VERDICTS
 };
@@ -353,6 +354,13 @@ struct tl_capture {
 /* Own addresses, as a filter: the bit of each one's hash is set, and perhaps that of others. */
 struct tl_own {
 	__u64 bits[TL_OWN_BITS / 64];
+	__u64 flows; /* beside them, what flows are told apart by: enum tl_flows */
+};
+/* Of each family `fib_multipath_hash_policy`, in 8 bits, and `fib_multipath_hash_fields`, in 16: IPv4 from
+ * the lowest bit on, IPv6 24 bits above. */
+enum tl_flows {
+	TL_FLOWS_FIELDS = 8,  /* bits to the fields */
+	TL_FLOWS_FAMILY = 24, /* bits to IPv6 */
 };
 #define TL_OWN_HASH 0x9e3779b1u /* times the address as it lies in memory; its highest bits */
 

@@ -226,7 +226,7 @@ fn macvlans(world: &World, devices: &Devices) -> Vec<(u32, String)> {
 }
 
 /// The list of who hangs at the hooks, nftables, and the socket that both are asked by.
-static HOOKS: Part = Part::new(&["nfnetlink_hook"]);
+static HOOKS_PART: Part = Part::new(&["nfnetlink_hook"]);
 static NFTABLES: Part = Part::new(&["nf_tables"]);
 static NFNETLINK: Part = Part::new(&["nfnetlink"]);
 
@@ -251,13 +251,13 @@ fn netfilter(meets: impl Fn(Hook) -> bool) -> Result<(Vec<Chain>, Option<Vec<Han
             Err(error) => return Err(format!("nftables: {error}")),
         }
     }
-    if HOOKS.is_missing() {
+    if HOOKS_PART.is_missing() {
         return Ok((chains, None));
     }
     match hooks::handlers(&mut socket, meets) {
         Ok(handlers) => Ok((chains, Some(handlers))),
         Err(error) if is_missing(&error) => {
-            HOOKS.miss();
+            HOOKS_PART.miss();
             Ok((chains, None))
         }
         Err(error) => Err(format!("hooks: {error}")),
@@ -388,6 +388,7 @@ mod tests {
         let disciplines = [String::from("tbf")].into();
         let traffic = Traffic { disciplines, ingress: true, egress: false };
         let bypass = Bypass {
+            ipvs: false,
             chains: vec![chain("ip6 fw", false, true)],
             handlers: Some(Vec::new()),
             unknown: None,
