@@ -158,7 +158,8 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         notes: &notes,
     };
     let printed = report.print(output);
-    let left = child.map_or(Ok(()), |child| leave(child, args.end_command, at_terminal.load(Ordering::Relaxed)));
+    let left =
+        child.map_or(Ok(()), |child| leave(child, args.end_command, at_terminal.load(Ordering::Relaxed)));
     failure.map_or(Ok(()), Err)?;
     stamps?;
     printed?;

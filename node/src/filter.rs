@@ -240,7 +240,8 @@ impl Filters {
                 (Err(error), Some(filter)) => {
                     tracing::error!("{error}; the filter keeps the set that is in force");
                     let (config, filter, problem) = (config.clone(), filter.clone(), Some(error.to_string()));
-                    filters.held.push(Held { config, filter, prefixes: None, loaded: None, problem, bad: 0 });
+                    let (prefixes, loaded, bad) = (None, None, 0);
+                    filters.held.push(Held { config, filter, prefixes, loaded, problem, bad });
                     sets.push(None);
                 }
                 (Err(error), None) => return Err(error),

@@ -11,6 +11,15 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use trieline_dataplane::{AttachMode, Dataplane, Error, Port, PortFlags};
 use trieline_lpm::Grace;
 
+/// What a native program on a veth costs, and the choice.
+pub const CUTS: &str = "native XDP on a veth: Linux then lets its peer send no packets above the MTU, and TCP between containers of this host runs at \
+     0.15 to 0.35 of the kernel's rate; --generic (generic = true) gives 0.5 to 1, a device that you leave out 1";
+
+/// Whether an attachment in `mode` makes the peer of a device send small packets only.
+pub fn cuts(link: &Link, mode: AttachMode) -> bool {
+    link.kind == "veth" && mode == AttachMode::Native
+}
+
 /// The devices given to the daemon, by name, and what was made of them.
 #[derive(Debug)]
 pub struct Ports {
@@ -110,6 +119,28 @@ impl Ports {
         missing.into_iter()
     }
 
+    /// Of each configured bond the links that packets come in by: to the program of a bond its ports run, the kernel names them as the
+    /// devices. In generic mode it names the bond. O(links).
+    fn active_ports<'w>(&self, world: &'w World) -> BTreeMap<u32, Vec<&'w Link>> {
+        let given = self.links(world).into_iter();
+        let bonds = given.filter(|link| link.kind == "bond" && self.mode != AttachMode::Generic);
+        let mut ports: BTreeMap<u32, Vec<&Link>> = bonds.map(|bond| (bond.ifindex, Vec::new())).collect();
+        for link in world.links.values().filter(|link| !link.backup) {
+            if let Some(of) = link.master.and_then(|master| ports.get_mut(&master)) {
+                of.push(link);
+            }
+        }
+        ports
+    }
+
+    /// The configured device that a port of this number belongs to: the bond of a bond's port, else itself.
+    pub fn given(&self, world: &World, ifindex: u32) -> u32 {
+        let master = || world.links.get(&ifindex)?.master;
+        let bond =
+            || master().filter(|master| world.links.get(master).is_some_and(|link| link.kind == "bond"));
+        if self.attached.contains(&ifindex) { ifindex } else { bond().unwrap_or(ifindex) }
+    }
+
     /// Ports as they should be.
     fn wanted(
         &self,
@@ -118,6 +149,7 @@ impl Ports {
         tables: (bool, bool),
     ) -> BTreeMap<(u32, Option<u16>), Port> {
         let mut wanted = BTreeMap::new();
+        let bonds = self.active_ports(world);
         for (link, vlan, logical) in self.logical(world) {
             let Some(mac) = logical.mac else { continue };
             let view = |family| views.of(family, logical.ifindex);
@@ -126,14 +158,22 @@ impl Ports {
             let current = (free && tables.0 && table4.is_some(), free && tables.1 && table6.is_some());
             let flags = PortFlags {
                 // In generic mode the mark stays with the packet.
-                unfinished: link.leaves_checksums() && self.mode != AttachMode::Generic,
+                unfinished: false,
                 filter: self.filters,
                 function: self.functions,
                 ..flags(world, logical, current)
             };
             let (table4, table6) = (table4.unwrap_or(TABLE4), table6.unwrap_or(TABLE6));
             let port = Port { table4, table6, flags, ifindex: logical.ifindex, mac };
-            wanted.insert((link.ifindex, vlan), port);
+            for device in bonds.get(&link.ifindex).map_or(&[link][..], Vec::as_slice) {
+                let mut flags = port.flags;
+                if world.bypass.spoils(device.ifindex) {
+                    flags = PortFlags { forward4: false, forward6: false, seg6: false, ..flags };
+                }
+                // In generic mode the mark stays with the packet.
+                flags.unfinished = device.leaves_checksums() && self.mode != AttachMode::Generic;
+                wanted.insert((device.ifindex, vlan), Port { flags, ..port });
+            }
         }
         wanted
     }
@@ -189,7 +229,12 @@ impl Ports {
                     self.shut.remove(&link.name);
                 }
                 Err(error) if !self.shut.contains(&link.name) => {
-                    tracing::warn!(dev = link.name, %error, "no way out: packets to it are the kernel's");
+                    // The name is known, which says more than a number.
+                    let cause = match error {
+                        Error::NoDevice { .. } => format!("{}: no such device any more", link.name),
+                        other => other.to_string(),
+                    };
+                    tracing::warn!(dev = link.name, %cause, "no way out: packets to it are the kernel's");
                     self.shut.insert(link.name.clone());
                 }
                 Err(_) => {}
@@ -299,6 +344,10 @@ impl Ports {
     /// Attaches to these devices; a device that refuses is logged once and does not stop the others.
     fn attach_each<'w>(&mut self, links: impl Iterator<Item = &'w Link>, dataplane: &mut Dataplane) {
         for link in links {
+            let is_new = !self.attached.contains(&link.ifindex) && !self.refused.contains_key(&link.name);
+            if is_new && cuts(link, self.mode) {
+                tracing::warn!(devices = link.name, "{CUTS}");
+            }
             match dataplane.attach(link.ifindex, &link.name, self.mode) {
                 Ok(()) => {
                     self.refused.remove(&link.name);
@@ -316,6 +365,21 @@ impl Ports {
                     }
                 }
             }
+        }
+    }
+
+    /// Whether a device's attachment makes its peer send small packets only.
+    pub fn cuts(&self, world: &World, ifindex: u32) -> bool {
+        world.links.get(&ifindex).is_some_and(|link| cuts(link, self.mode))
+    }
+
+    /// Says before an attachment what it costs.
+    fn warn_of_cuts(&self, world: &World) {
+        let links = self.links(world);
+        let new = |link: &&&Link| !self.attached.contains(&link.ifindex) && cuts(link, self.mode);
+        let devices: Vec<&str> = links.iter().filter(new).map(|link| link.name.as_str()).collect();
+        if !devices.is_empty() {
+            tracing::warn!(devices = devices.join(" "), "{CUTS}");
         }
     }
 
@@ -338,6 +402,7 @@ impl Ports {
     /// Attaches to the configured devices, whose packets pass until their ports are set. Leaves no others, which [`Ports::follow`]
     /// does. Fails at the first device that refuses; then nothing has changed.
     pub fn attach_new(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
+        self.warn_of_cuts(world);
         let mut new = Vec::new();
         for link in self.links(world) {
             if let Err(error) = dataplane.attach(link.ifindex, &link.name, self.mode) {
@@ -493,6 +558,7 @@ mod tests {
             egress_qos: false,
             parent,
             master: None,
+            backup: false,
             vrf_table: None,
         }
     }

@@ -147,7 +147,8 @@ impl std::fmt::Display for Left {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Skipped {
-    /// `nftables`, `iptables`, `ip6tables`, `netfilter` (not known which), `conntrack`, `tc`, `offload`.
+    /// `nftables`, `iptables`, `ip6tables`, `netfilter` (not known which), `conntrack`, `tc`, `offload`; `hooks`: the kernel does not list
+    /// who is at netfilter's hooks.
     pub kind: String,
     /// In words.
     pub what: String,
@@ -182,6 +183,8 @@ pub struct DeviceStatus {
     pub flags: Vec<String>,
     /// Packets by verdict; verdicts without any are left out.
     pub counters: Vec<Counter>,
+    /// What would make it quicker.
+    pub hint: Option<String>,
 }
 
 /// One address family.
@@ -222,6 +225,8 @@ pub struct MirrorStatus {
     pub build_ms: f64,
     /// From the daemon's start until the first tables were complete, ms.
     pub ready_ms: f64,
+    /// Requests sent to the kernel by netlink.
+    pub requests: u64,
     /// Messages of changes read.
     pub messages: u64,
     /// Batches of them published.

@@ -21,7 +21,7 @@ const BLACKHOLE: u8 = 6;
 /// What the kernel would say.
 fn tell(mirror: &mut Mirror, kind: u16, request: Request) {
     let payload = request.finish(0).split_off(HEADER);
-    mirror.apply(Message { kind, flags: 0x400, payload: &payload });
+    mirror.apply(Message { kind, flags: 0x400, sequence: 0, payload: &payload });
 }
 
 fn link(mirror: &mut Mirror, index: u32) {

@@ -197,6 +197,7 @@ mod tests {
     use crate::Prefix;
     use crate::io::text;
     use std::io::Write;
+    use std::vec;
 
     fn said(content: &[u8]) -> String {
         let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -1,7 +1,7 @@
 //! The daemon's eye on what the kernel does beside routing: it does not start past netfilter's rules, and follows those that come later.
 
 use super::{Daemon, Error};
-use crate::bypass::{Bypass, Eyes};
+use crate::bypass::{Bypass, Eyes, HOOKS};
 use crate::kernel::socket::{self, Netlink};
 use crate::kernel::{ethtool, family};
 use crate::mirror::Mirror;
@@ -125,7 +125,8 @@ impl Daemon {
 
     /// Logs what packets do not meet.
     pub(super) fn name_skipped(&self) {
-        for skipped in self.mirror.world.bypass.skipped(&self.mirror.world) {
+        let world = &self.mirror.world;
+        for skipped in world.bypass.skipped(world).iter().filter(|skipped| skipped.kind != HOOKS) {
             tracing::warn!("{skipped}");
         }
     }
