@@ -257,7 +257,10 @@ pub fn unmatched(counts: &Counts) -> u64 {
 pub fn left_out(counts: &Counts) -> String {
     let Counts { streamed, early, ways, aside, shared, .. } = *counts;
     let lines = [
-        (ways, "more T2 of messages that left in several ways: passed on and answered, or by several transports"),
+        (
+            ways,
+            "more T2 of messages that left in several ways: passed on and answered, or by several transports",
+        ),
         (aside, "datagrams sent meanwhile, as lines of logs are: they end no T2"),
         (
             shared,
@@ -265,7 +268,10 @@ pub fn left_out(counts: &Counts) -> String {
              --trust-threads joins them by thread",
         ),
         (streamed, "began to leave before all of them had come: they have no T2"),
-        (early, "answers that began before all of their request had come, and such requests: they have no T2"),
+        (
+            early,
+            "answers that began before all of their request had come, and such requests: they have no T2",
+        ),
     ];
     lines.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}\n")).collect()
 }
