@@ -234,6 +234,12 @@ impl RecordWriter {
         }
     }
 
+    /// Why it cannot be written, if it cannot.
+    pub fn failure(&mut self) -> Option<anyhow::Error> {
+        let failed = self.failed.take()?;
+        Some(anyhow::Error::from(failed).context(format!("writing {}", self.path.display())))
+    }
+
     /// Ends the file.
     pub fn finish(mut self, seen: Seen) -> anyhow::Result<()> {
         self.write_until(u64::MAX);

@@ -48,6 +48,14 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
+    /// Whether no message was seen.
+    pub fn is_empty(&self) -> bool {
+        let Counts { received, sent, control, clients, .. } = self.counts;
+        let passed =
+            self.ways.and_then(|ways| ways.passes).map_or(0, |(matched, unmatched)| matched + unmatched);
+        received + sent + control + clients + passed == 0
+    }
+
     /// Prints it.
     pub fn print(&self, output: &Output) -> anyhow::Result<()> {
         if output.json { output.document(&self.json()) } else { output.text(&self.text(output)) }
@@ -64,9 +72,7 @@ impl Report<'_> {
         }
         let seconds = self.elapsed.as_secs_f64();
         let counts = &self.counts;
-        let passed =
-            self.ways.and_then(|ways| ways.passes).map_or(0, |(matched, unmatched)| matched + unmatched);
-        if counts.received + counts.sent + counts.control + counts.clients + passed == 0 {
+        if self.is_empty() {
             let _ = writeln!(text, "no message was seen in {seconds:.1} s");
         } else {
             let _ = writeln!(text, "\nT2, from the receive to C, microseconds:");
