@@ -16,6 +16,7 @@ mod faults;
 mod filter;
 mod forward;
 mod function;
+mod guard;
 mod hooks;
 mod lifecycle;
 mod lpm_trie;
