@@ -2,6 +2,8 @@
 //!
 //! [`ImageMap::create`] makes a home, [`ImageMap::place`] gives it to an opened object that includes `trieline/bpf.h`.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -100,8 +102,16 @@ impl Mapping {
     }
 
     /// The first `count` 64-bit words.
+    ///
+    /// # Panics
+    ///
+    /// If the mapping is shorter.
     pub fn words64(&self, count: usize) -> &[AtomicU64] {
-        assert!(count * 8 <= self.bytes);
+        assert!(
+            count.checked_mul(size_of::<AtomicU64>()).is_some_and(|bytes| bytes <= self.bytes),
+            "{count} words in a mapping of {} bytes",
+            self.bytes
+        );
         // SAFETY: mapped until drop, page-aligned, long enough; these words are only accessed atomically.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), count) }
     }

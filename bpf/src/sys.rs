@@ -1,5 +1,7 @@
 //! The bpf(2) calls on maps and pins that libbpf-rs has no form for that fits: everything by file descriptor and path.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use std::ffi::{CStr, CString, c_void};
 use std::io;
 use std::mem::{size_of, zeroed};

@@ -4,6 +4,7 @@ use crate::kernel::ethtool::{Offload, Offloads};
 use crate::kernel::family;
 use crate::kernel::hooks::{self, Handler};
 use crate::kernel::iptables;
+use crate::kernel::link::Link;
 use crate::kernel::netfilter::{self, Chain, Hook};
 use crate::kernel::part::Part;
 use crate::kernel::socket::{self, Netlink, Received};
@@ -40,6 +41,8 @@ pub struct Bypass {
     pub taken: Vec<(u32, String)>,
     /// Traffic control of the devices and of those below them, by name.
     pub traffic: BTreeMap<String, Traffic>,
+    /// Macvlans with MAC addresses of their own on the devices: each device, and what of it.
+    pub macvlans: Vec<(u32, String)>,
     /// Devices whose other end is here too: what the node sends there comes in with the mark that it was sent with.
     pub loops: Vec<String>,
 }
@@ -74,8 +77,13 @@ impl Bypass {
         // What a veth's peer hands over as a tag beside the frame is the peer's setting; the veth says "on" whatever it does. A VLAN
         // device has its frames from the one below.
         let hands_over = |kind: &str| !["veth", "vlan"].contains(&kind);
-        let checked =
-            world.links.values().filter(|link| devices.contains_key(&link.ifindex) && hands_over(&link.kind));
+        // The packets of a bond come in by its ports.
+        let is_given = |link: &&Link| {
+            let bond =
+                || link.master.filter(|master| world.links.get(master).is_some_and(|on| on.kind == "bond"));
+            devices.contains_key(&link.ifindex) || bond().is_some_and(|bond| devices.contains_key(&bond))
+        };
+        let checked = world.links.values().filter(|link| is_given(link) && hands_over(&link.kind));
         let given = || devices.keys().filter_map(|device| world.links.get(device));
         let ports = world
             .links
@@ -95,6 +103,7 @@ impl Bypass {
             offloads: eyes.offloads.in_the_way(checked.map(|link| link.ifindex)).unwrap_or_default(),
             taken: eyes.takers.of(world, devices),
             traffic: named.collect(),
+            macvlans: macvlans(world, devices),
             loops: loops.map(|link| link.name.clone()).collect(),
         }
     }
@@ -183,9 +192,13 @@ impl Bypass {
                 format!("{}: {what} takes its packets before the kernel routes them", world.name(*device));
             skipped("handler", what, true, true, true)
         });
+        let macvlans = self.macvlans.iter().map(|(device, what)| {
+            skipped("macvlan", format!("{}: {what}", world.name(*device)), true, true, true)
+        });
         chains
             .chain(handlers)
             .chain(taken)
+            .chain(macvlans)
             .chain(unknown)
             .chain(untold)
             .chain(offloads)
@@ -195,8 +208,25 @@ impl Bypass {
     }
 }
 
+/// Macvlans on devices, whose frames XDP passes: they come in by another device, with settings of its own.
+fn macvlans(world: &World, devices: &Devices) -> Vec<(u32, String)> {
+    let macvlans = world.links.values().filter(|link| link.kind == "macvlan" && link.is_up());
+    let told = macvlans.filter_map(|link| {
+        let device = link.parent.filter(|parent| devices.contains_key(parent))?;
+        let bytes: Vec<String> = link.mac?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (mac, name) = (bytes.join(":"), &link.name);
+        Some((
+            device,
+            format!(
+                "packets to {mac} go to macvlan {name} (VRRP: keepalived without use_vmac leaves them to XDP)"
+            ),
+        ))
+    });
+    told.collect()
+}
+
 /// The list of who hangs at the hooks, nftables, and the socket that both are asked by.
-static HOOKS: Part = Part::new(&["nfnetlink_hook"]);
+static HOOKS_PART: Part = Part::new(&["nfnetlink_hook"]);
 static NFTABLES: Part = Part::new(&["nf_tables"]);
 static NFNETLINK: Part = Part::new(&["nfnetlink"]);
 
@@ -221,13 +251,13 @@ fn netfilter(meets: impl Fn(Hook) -> bool) -> Result<(Vec<Chain>, Option<Vec<Han
             Err(error) => return Err(format!("nftables: {error}")),
         }
     }
-    if HOOKS.is_missing() {
+    if HOOKS_PART.is_missing() {
         return Ok((chains, None));
     }
     match hooks::handlers(&mut socket, meets) {
         Ok(handlers) => Ok((chains, Some(handlers))),
         Err(error) if is_missing(&error) => {
-            HOOKS.miss();
+            HOOKS_PART.miss();
             Ok((chains, None))
         }
         Err(error) => Err(format!("hooks: {error}")),
@@ -358,6 +388,7 @@ mod tests {
         let disciplines = [String::from("tbf")].into();
         let traffic = Traffic { disciplines, ingress: true, egress: false };
         let bypass = Bypass {
+            ipvs: false,
             chains: vec![chain("ip6 fw", false, true)],
             handlers: Some(Vec::new()),
             unknown: None,
@@ -365,6 +396,7 @@ mod tests {
             offloads: vec![(7, Offload::RxVlan)],
             taken: vec![(9, "an ipvlan".into())],
             traffic: [("n0".into(), traffic)].into(),
+            macvlans: Vec::new(),
             loops: Vec::new(),
         };
         let mut world = World::default();

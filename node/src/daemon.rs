@@ -22,7 +22,9 @@ use crate::publish::Publisher;
 use crate::status::MirrorStatus;
 use crate::tenant::Tenants;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeSet;
 use std::fs::File;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
@@ -92,6 +94,11 @@ const BATCH: Duration = Duration::from_millis(5);
 const DOUBT: Duration = Duration::from_millis(10);
 /// Unannounced settings, stale neighbours.
 const TICK: Duration = Duration::from_secs(1);
+/// Looking at what the kernel does not announce takes the time of all devices: at most one part in so many of a processor's time goes
+/// into it, but it is done at the latest after `LOOK_AT_LAST`.
+const LOOK_SHARE: u32 = 250;
+/// See `LOOK_SHARE`.
+const LOOK_AT_LAST: Duration = Duration::from_secs(5);
 /// So many next hops without a MAC address are asked for at a time.
 const RESOLVED: usize = 1000;
 /// A grace period takes about this long.
@@ -221,6 +228,10 @@ pub struct Daemon {
     /// Dumps in a row that changes disturbed.
     disturbed: u32,
     ticked: Instant,
+    /// When settings that the kernel does not announce are looked at next.
+    look_at: Instant,
+    /// Stale neighbours at the last tick: those whose actions were used since are in use.
+    idle: BTreeSet<(IpAddr, u32)>,
     waiting: bool,
     /// The pins are gone, which has been logged.
     detached: bool,
@@ -360,6 +371,8 @@ impl Daemon {
             doubting: false,
             disturbed: 0,
             ticked: now,
+            look_at: now,
+            idle: BTreeSet::new(),
             waiting: false,
             detached: false,
             beaten: now,

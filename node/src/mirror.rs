@@ -11,6 +11,7 @@ use crate::world::World;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use trieline_dataplane::Used;
 use trieline_lpm::Prefix;
 
 /// What changed since it was last published.
@@ -272,6 +273,21 @@ impl Mirror {
             IpAddr::V4(addr) => self.v4.neighbours.contains_key(&(addr.into(), link)),
             IpAddr::V6(addr) => self.v6.neighbours.contains_key(&(addr.into(), link)),
         }
+    }
+
+    /// Where packets to a neighbour go, as an adjacency has it.
+    pub fn way_to(&self, address: IpAddr, link: u32) -> Option<Used> {
+        let known = match address {
+            IpAddr::V4(addr) => self.v4.neighbours.get(&(addr.into(), link)),
+            IpAddr::V6(addr) => self.v6.neighbours.get(&(addr.into(), link)),
+        };
+        let destination = known?.mac?;
+        let device = self.world.links.get(&link)?;
+        let (ifindex, vlan) = match (device.vlan, device.parent) {
+            (Some(vlan), Some(parent)) => (parent, Some(vlan)),
+            _ => (link, None),
+        };
+        Some(Used { ifindex, vlan, destination })
     }
 
     fn neighbours_on(&self, link: u32) -> impl Iterator<Item = IpAddr> {

@@ -119,6 +119,28 @@ impl Ports {
         missing.into_iter()
     }
 
+    /// Of each configured bond the links that packets come in by: to the program of a bond its ports run, the kernel names them as the
+    /// devices. In generic mode it names the bond. O(links).
+    fn active_ports<'w>(&self, world: &'w World) -> BTreeMap<u32, Vec<&'w Link>> {
+        let given = self.links(world).into_iter();
+        let bonds = given.filter(|link| link.kind == "bond" && self.mode != AttachMode::Generic);
+        let mut ports: BTreeMap<u32, Vec<&Link>> = bonds.map(|bond| (bond.ifindex, Vec::new())).collect();
+        for link in world.links.values().filter(|link| !link.backup) {
+            if let Some(of) = link.master.and_then(|master| ports.get_mut(&master)) {
+                of.push(link);
+            }
+        }
+        ports
+    }
+
+    /// The configured device that a port of this number belongs to: the bond of a bond's port, else itself.
+    pub fn given(&self, world: &World, ifindex: u32) -> u32 {
+        let master = || world.links.get(&ifindex)?.master;
+        let bond =
+            || master().filter(|master| world.links.get(master).is_some_and(|link| link.kind == "bond"));
+        if self.attached.contains(&ifindex) { ifindex } else { bond().unwrap_or(ifindex) }
+    }
+
     /// Ports as they should be.
     fn wanted(
         &self,
@@ -127,6 +149,7 @@ impl Ports {
         tables: (bool, bool),
     ) -> BTreeMap<(u32, Option<u16>), Port> {
         let mut wanted = BTreeMap::new();
+        let bonds = self.active_ports(world);
         for (link, vlan, logical) in self.logical(world) {
             let Some(mac) = logical.mac else { continue };
             let view = |family| views.of(family, logical.ifindex);
@@ -135,14 +158,22 @@ impl Ports {
             let current = (free && tables.0 && table4.is_some(), free && tables.1 && table6.is_some());
             let flags = PortFlags {
                 // In generic mode the mark stays with the packet.
-                unfinished: link.leaves_checksums() && self.mode != AttachMode::Generic,
+                unfinished: false,
                 filter: self.filters,
                 function: self.functions,
                 ..flags(world, logical, current)
             };
             let (table4, table6) = (table4.unwrap_or(TABLE4), table6.unwrap_or(TABLE6));
             let port = Port { table4, table6, flags, ifindex: logical.ifindex, mac };
-            wanted.insert((link.ifindex, vlan), port);
+            for device in bonds.get(&link.ifindex).map_or(&[link][..], Vec::as_slice) {
+                let mut flags = port.flags;
+                if world.bypass.spoils(device.ifindex) {
+                    flags = PortFlags { forward4: false, forward6: false, seg6: false, ..flags };
+                }
+                // In generic mode the mark stays with the packet.
+                flags.unfinished = device.leaves_checksums() && self.mode != AttachMode::Generic;
+                wanted.insert((device.ifindex, vlan), Port { flags, ..port });
+            }
         }
         wanted
     }
@@ -527,6 +558,7 @@ mod tests {
             egress_qos: false,
             parent,
             master: None,
+            backup: false,
             vrf_table: None,
         }
     }

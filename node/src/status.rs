@@ -225,6 +225,8 @@ pub struct MirrorStatus {
     pub build_ms: f64,
     /// From the daemon's start until the first tables were complete, ms.
     pub ready_ms: f64,
+    /// Requests sent to the kernel by netlink.
+    pub requests: u64,
     /// Messages of changes read.
     pub messages: u64,
     /// Batches of them published.

@@ -10,7 +10,7 @@ use crate::kernel::{family, inet6, seg6};
 use crate::tenant::Tenants;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv6Addr;
-use trieline_dataplane::FlowLabel;
+use trieline_dataplane::{FlowKeys, FlowLabel};
 
 /// Links and settings.
 #[derive(Debug, Default)]
@@ -49,6 +49,8 @@ pub struct Sysctl {
     pub tunnel_source: Option<Ipv6Addr>,
     /// `net.ipv6.seg6_flowlabel`: where outer flow labels come from.
     pub flow_label: FlowLabel,
+    /// `net.ipv4.fib_multipath_hash_policy` and `…_fields`, and those of IPv6.
+    pub flows: [FlowKeys; 2],
     /// Policies that the kernel asks before it forwards.
     pub policies: Policies,
     /// `net.ipv4.ip_forward_use_pmtu`: IPv4 packets are kept to path MTUs that the kernel learnt.
@@ -79,11 +81,22 @@ impl Sysctl {
                 1.. => FlowLabel::Hash,
                 _ => FlowLabel::Zero,
             },
+            flows: ["ipv4", "ipv6"].map(flow_keys),
             policies: Policies::read(),
             path_mtus: on("ip_forward_use_pmtu"),
             redirects: if on("conf/all/send_redirects") { None } else { Some(some()) },
             devices: devices.iter().filter_map(|name| known.remove_entry(*name)).collect(),
         })
+    }
+}
+
+/// What the kernel tells the flows of a family apart by, where a route has several next hops.
+fn flow_keys(family: &str) -> FlowKeys {
+    let setting = |name: &str| number(&format!("{family}/fib_multipath_hash_{name}"));
+    let FlowKeys { policy, fields } = FlowKeys::default();
+    FlowKeys {
+        policy: setting("policy").and_then(|value| value.try_into().ok()).unwrap_or(policy),
+        fields: setting("fields").and_then(|value| value.try_into().ok()).unwrap_or(fields),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod bed;
 mod beside;
+mod bond;
 mod capture;
 mod checksum;
 mod churn;
@@ -29,11 +30,13 @@ mod redirect;
 mod restart;
 mod routes;
 mod rules;
+mod scale;
 mod settings;
 mod srv6;
 mod stale;
 mod status;
 mod table;
+mod taken;
 mod tenant;
 mod told;
 mod trace;

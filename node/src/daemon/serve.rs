@@ -135,6 +135,7 @@ impl Daemon {
         mirror.prefixes_written = self.publisher.counts.prefixes;
         mirror.tables_written = self.publisher.counts.tables;
         mirror.full = self.publisher.counts.full;
+        mirror.requests = crate::kernel::socket::sent();
         let ports = self.ports.iter();
         Status {
             running: true,
@@ -226,7 +227,8 @@ impl Daemon {
         modes: &[Attachment],
         counters: Option<&Counters>,
     ) -> DeviceStatus {
-        let mode = modes.iter().find(|attachment| attachment.ifindex == ifindex);
+        let given = self.ports.given(&self.mirror.world, ifindex);
+        let mode = modes.iter().find(|attachment| attachment.ifindex == given);
         let counts = counters.iter().flat_map(|counters| &counters.ports);
         let counts = counts.filter(|count| (count.ifindex, count.vlan) == (ifindex, vlan));
         let counts: Vec<_> = counts.collect();
@@ -234,7 +236,7 @@ impl Daemon {
         let mut counters: Vec<_> = counts.iter().flat_map(|count| status::counters(&count.counts)).collect();
         counters.retain(|counter| counter.packets > 0);
         let mut flags = status::flags(port.flags);
-        if !self.ports.exits().contains(&ifindex) {
+        if !self.ports.exits().contains(&given) {
             flags.push("no-exit".into());
         }
         if !counted {
