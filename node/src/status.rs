@@ -147,7 +147,7 @@ impl std::fmt::Display for Left {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Skipped {
-    /// `nftables`, `iptables`, `ip6tables`, `netfilter` (not known which), `conntrack`, `tc`, `offload`.
+    /// `nftables`, `iptables`, `ip6tables`, `netfilter` (not known which), `conntrack`, `tc`, `offload`, `handler`, `macvlan`.
     pub kind: String,
     /// In words.
     pub what: String,
