@@ -38,18 +38,18 @@ enum tr_flags {
 			     its id is in two places */
 	TR_FAULT = 8,	  /* the process's memory could not be read */
 	TR_NO_POSITION = 128, /* the kernel had no memory to count the socket's stream */
-	TR_CLIENT = 32,	  /* of a process that sends to those that are traced, or receives from them; of
-			     packets:   to the port that is traced */
+	TR_CLIENT = 32,	      /* of a process that sends to those that are traced, or receives from them; of
+				 packets:   to the port that is traced */
 	TR_SEVERAL =
 	    16, /* one record for a call or a packet with several messages: `bytes` is their number */
 };
 
 /* One event, as it lies in a ring. */
 struct tr_record {
-	__u64 time_ns; /* CLOCK_MONOTONIC */
-	__u64 socket;  /* its address */
-	__u64 id;      /* bytes of the message, the first one lowest; without TR_HAS_ID its position (struct
-			  tr_payload), where nothing lies beside the record */
+	__u64 time_ns;	/* CLOCK_MONOTONIC */
+	__u64 socket;	/* its address */
+	__u64 id;	/* bytes of the message, the first one lowest; without TR_HAS_ID its position (struct
+			   tr_payload), where nothing lies beside the record */
 	__u64 who;	/* from the lowest bit on: thread, process, point, transport, flags */
 	__u32 sequence; /* of the CPU's records, from 1 on; stored last: the rest of the record is there when
 			   it is */
