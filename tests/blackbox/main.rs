@@ -27,6 +27,7 @@ mod nexthop;
 mod policy;
 mod redirect;
 mod routes;
+mod routing;
 mod rules;
 mod settings;
 mod srv6;

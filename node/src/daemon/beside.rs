@@ -56,6 +56,8 @@ impl Daemon {
         let marks = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.marks(family));
         self.mirror.changes.world |=
             before.offloads != world.bypass.offloads || marks(&before) != marks(&world.bypass);
+        let parts = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.parts(family));
+        self.mirror.changes.world |= !world.bypass_netfilter && parts(&before) != parts(&world.bypass);
         let in_the_way = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.obstacle(family).is_some());
         let (old, new) = (in_the_way(&before), in_the_way(&world.bypass));
         if world.bypass_netfilter || old == new {

@@ -18,6 +18,7 @@ pub mod neigh;
 pub mod netconf;
 pub mod netfilter;
 pub mod nexthop;
+pub mod reach;
 pub mod route;
 pub mod rule;
 pub mod seg6;
