@@ -121,6 +121,8 @@ trait Router {
     fn restart(&mut self, bed: &Bed);
     /// Its session with the peer begins anew.
     fn reset(&self);
+    /// Whether its session is up and told it so many prefixes. Before that a restart is not a graceful one.
+    fn has(&self, count: usize) -> bool;
     fn log(&self) -> String;
 }
 
@@ -159,6 +161,12 @@ protocol bgp peer { local 10.1.0.1 as 65001; neighbor 10.1.0.2 as 65002; gracefu
 
     fn reset(&self) {
         run(&format!("birdc -s {} restart peer", self.directory.path().join("bird.ctl").display())).ok();
+    }
+
+    fn has(&self, count: usize) -> bool {
+        let socket = self.directory.path().join("bird.ctl");
+        let said = run(&format!("birdc -s {} show protocols all peer", socket.display())).stdout;
+        said.contains("Established") && said.contains(&format!(" {count} imported"))
     }
 
     fn log(&self) -> String {
@@ -220,6 +228,13 @@ impl Router for Frr {
     fn reset(&self) {
         let directory = self.directory.path().display().to_string();
         run_with("vtysh", &["--vty_socket", &directory, "-c", "clear bgp *"], "").ok();
+    }
+
+    fn has(&self, count: usize) -> bool {
+        let directory = self.directory.path().display().to_string();
+        let ask = ["--vty_socket", &directory, "-c", "show bgp ipv4 unicast summary json"];
+        let said = run_with("vtysh", &ask, "").stdout;
+        said.contains("\"state\":\"Established\"") && said.contains(&format!("\"pfxRcd\":{count},"))
     }
 
     fn log(&self) -> String {
@@ -302,12 +317,14 @@ fn follows<R: Router>(name: &str, programs: &[&str]) {
     // (2) the session is reset, from both sides
     router.reset();
     peer.tell("restart node");
+    assert!(eventually(seconds, || router.has(count)), "the session after the reset\n{}", router.log());
     times.push(("reset", equal(&bed, count, seconds, "session reset", || router.log())));
     bed.becomes("after the reset", MARKED.1, (0, 5, 0));
     // (3) the routing daemon is killed and comes back: graceful restart, XDP forwards all the time
     router.restart(&bed);
     for _ in 0..10 {
-        assert_eq!(bed.send(MARKED.1, "restarting", 5).counts(), (0, 5, 0), "while {name} restarts");
+        let seen = bed.send(MARKED.1, "restarting", 5).counts();
+        assert_eq!(seen, (0, 5, 0), "while {name} restarts\n{}", router.log());
     }
     times.push(("graceful", equal(&bed, count, seconds, "graceful restart", || router.log())));
     // (4) trielined is killed, the table changes, trielined comes back: routes that went meanwhile are gone
