@@ -100,8 +100,16 @@ impl Mapping {
     }
 
     /// The first `count` 64-bit words.
+    ///
+    /// # Panics
+    ///
+    /// If the mapping is shorter.
     pub fn words64(&self, count: usize) -> &[AtomicU64] {
-        assert!(count * 8 <= self.bytes);
+        assert!(
+            count.checked_mul(size_of::<AtomicU64>()).is_some_and(|bytes| bytes <= self.bytes),
+            "{count} words in a mapping of {} bytes",
+            self.bytes
+        );
         // SAFETY: mapped until drop, page-aligned, long enough; these words are only accessed atomically.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), count) }
     }

@@ -109,7 +109,9 @@ unsafe fn make<A: CKey>(
 ) -> Result<Box<dyn AnyTable>> {
     // SAFETY: the caller promises it.
     let prefixes = unsafe { prefixes::<A>(kind.bits(), entries, count) }?;
-    Ok(Box::new(Table::<A>::create_narrow(image, id, kind.bits(), prefixes)?))
+    let table = Table::<A>::create_narrow(image, id, kind.bits(), prefixes)?;
+    // A C program learns of it by an error, and knows whether no answer is better than an old one: not so for a list to block.
+    Ok(Box::new(table.refuse_when_full()))
 }
 
 /// Makes table `id`, replacing what is there.

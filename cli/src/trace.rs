@@ -24,7 +24,8 @@ mod rows;
 mod threads;
 
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -37,13 +38,15 @@ use args::TraceCommand;
 use command::Traced;
 use following::Following;
 use intervals::Now;
-use outputs::{About, Outputs};
+use outputs::{About, Finished, Outputs};
 use presence::{Left, Presence};
 use records::RecordWriter;
 use report::Report;
 
 /// How often records are read; a ring holds many times what comes meanwhile.
 const POLL: Duration = Duration::from_millis(2);
+/// Exit code of a trace that saw no message and did not fail.
+const NO_MESSAGE: u8 = 3;
 
 /// Runs `trieline trace`.
 pub fn run(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
@@ -80,26 +83,35 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let mut outputs = Outputs::open(&args.outputs, args.records.as_deref(), &about)?;
     let records = args.records.as_deref().map(RecordWriter::create).transpose()?;
     let interrupt = interrupt_flag()?;
+    // Ctrl-C at the terminal goes to the command as well.
+    let at_terminal = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&at_terminal))?;
     let mut tracer = Tracer::start(&options)?;
-    let mut child =
-        args.child.split_first().map(|(program, rest)| Traced::start(program, rest)).transpose()?;
-
     let mut following = Following::new(&options, tracer.at_queue(), records)?;
     let mut live = args.live_cost.then(|| Live::new(&args.what.pid));
     let mut presence = Presence::new(&args.what, options.filter.cgroup)?;
+    // Last: from here on nothing may return before the report is printed and the command has been left as the user wants it.
+    let mut child =
+        args.child.split_first().map(|(program, rest)| Traced::start(program, rest)).transpose()?;
     if !outputs.are_shown() {
         eprintln!("trieline: tracing by hooks at {}", tracer.rung().name());
     }
     let started = Instant::now();
     let enough = args.count.unwrap_or(u64::MAX);
-    while outputs.messages() < enough && !outputs.has_failed() && !interrupt.load(Ordering::Relaxed) {
+    let mut failure = None;
+    while outputs.messages() < enough && !interrupt.load(Ordering::Relaxed) {
         // Before the reading: what came until then is read.
         let left = presence.look().clone();
+        let has_ended = child.as_mut().map_or(Ok(false), Traced::has_ended);
         let is_last = matches!(left, Left::Nothing(_))
             || args.duration.is_some_and(|duration| started.elapsed() >= duration)
-            || child.as_mut().map_or(Ok(false), Traced::has_ended)?;
+            || *has_ended.as_ref().unwrap_or(&true);
+        failure = has_ended.err();
         tracer.poll_events(|event, bytes| following.take(&event, |message| outputs.take(&message, bytes)));
         following.settle(tracer.passed_ns(), |message| outputs.take(&message, &[]));
+        if let Some(error) = following.failure() {
+            outputs.fail(&error);
+        }
         match left {
             Left::Some => outputs.wait(None),
             Left::Waiting(why) => outputs.wait(Some(why)),
@@ -109,23 +121,26 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
             break;
         }
         outputs.tick(|| now(&tracer, &following, live.as_ref().map(Live::cost)));
-        if let Some(live) = &mut live {
-            live.turn(&mut tracer, |event, bytes| {
+        if let Some(live) = &mut live
+            && let Err(error) = live.turn(&mut tracer, |event, bytes| {
                 following.take(&event, |message| outputs.take(&message, bytes));
-            })?;
+            })
+        {
+            failure = Some(error.into());
+            break;
         }
         sleep(POLL);
     }
     let live = live.map(|live| live.cost());
     tracer.stop_events(|event, bytes| following.take(&event, |message| outputs.take(&message, bytes)));
-    following.finish(tracer.seen(), |message| outputs.take(&message, &[]))?;
-    let elapsed = started.elapsed();
-    if let Some(child) = &mut child {
-        child.terminate()?;
+    if let Err(error) = following.finish(tracer.seen(), |message| outputs.take(&message, &[])) {
+        outputs.fail(&error);
     }
+    let elapsed = started.elapsed();
     let now = now(&tracer, &following, live);
     let Now { counts, seen, .. } = now;
-    let (summary, notes) = outputs.finish(now)?;
+    let stamps = options.stamp.map(|_| tracer.stamps()).transpose();
+    let Finished { summary, notes, has_failed } = outputs.finish(now);
     let report = Report {
         rung: tracer.rung(),
         refused: tracer.refused(),
@@ -139,15 +154,35 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         decoded: tracer.decoded(),
         elapsed,
         by: options.by(),
-        stamps: options.stamp.map(|_| tracer.stamps()).transpose()?,
+        stamps: stamps.as_ref().ok().copied().flatten(),
         notes: &notes,
     };
-    report.print(output)?;
-    child.map_or(Ok(()), Traced::end)?;
+    let printed = report.print(output);
+    let left =
+        child.map_or(Ok(()), |child| leave(child, args.end_command, at_terminal.load(Ordering::Relaxed)));
+    failure.map_or(Ok(()), Err)?;
+    stamps?;
+    printed?;
+    left?;
     if args.strict && seen.lost + seen.missed > 0 {
         bail!("{} records were lost and {} events missed (--strict)", seen.lost, seen.missed);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(match (has_failed, report.is_empty()) {
+        (true, _) => ExitCode::FAILURE,
+        (false, true) => ExitCode::from(NO_MESSAGE),
+        (false, false) => ExitCode::SUCCESS,
+    })
+}
+
+/// A tracer ends what it traces only if the user asks for that.
+fn leave(mut child: Traced, is_to_end: bool, is_interrupted: bool) -> anyhow::Result<()> {
+    if is_to_end {
+        return child.end();
+    }
+    if is_interrupted {
+        child.wait()?;
+    }
+    child.leave()
 }
 
 fn now(tracer: &Tracer, following: &Following, live: Option<LiveCost>) -> Now {

@@ -15,7 +15,7 @@ use crate::counters::Verdict;
 use crate::dataplane::Options;
 use crate::error::{Error, Result};
 use crate::layout::tl_instance;
-use crate::load::load;
+use crate::load::{Loaded, load};
 use crate::pins;
 use crate::sys;
 
@@ -29,6 +29,8 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// Where that is the drop of a tenant's packet: why the kernel would have got it.
     pub first: Option<Verdict>,
+    /// The counter ([`crate::Filter::counter`]) of the filter that dropped or passed it.
+    pub filter: Option<u8>,
     /// The device it leaves by, when it is sent on.
     pub out: Option<u32>,
     /// The frame as the program left it.
@@ -61,7 +63,7 @@ impl Trial {
             adjacencies: count(pins::ADJACENCIES)?,
             rules: count(pins::RULES)?,
         };
-        let (mut maps, program) = load(&options, image, instance.hash_key, Some(&OWN))?;
+        let Loaded { mut maps, program, .. } = load(&options, image, instance.hash_key, Some(&OWN))?;
         Ok(Self { program, captures: maps.take(pins::CAPTURES)?, rings: maps.take(pins::CAPTURE_RINGS)? })
     }
 
@@ -80,11 +82,11 @@ impl Trial {
             Error::kernel(format!("running {} bytes as from device {ifindex}", frame.len()), e)
         })?;
         let records = capture.poll(Duration::ZERO)?;
-        let told =
-            records.into_iter().find_map(|record| Some((record.verdict?, record.first, record.ifindex)));
         let none = || Error::kernel("a trial", io::Error::other("the program told no verdict"));
-        let (verdict, first, out) = told.ok_or_else(none)?;
-        Ok(Outcome { verdict, first, out: (out != 0).then_some(out), frame })
+        let told = records.into_iter().find_map(|record| Some((record.verdict?, record)));
+        let (verdict, record) = told.ok_or_else(none)?;
+        let out = Some(record.ifindex).filter(|out| *out != 0);
+        Ok(Outcome { verdict, first: record.first, filter: record.filter, out, frame })
     }
 }
 

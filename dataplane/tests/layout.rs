@@ -50,6 +50,7 @@ fn structs_of_intf_h() {
             tag,
             long_outer,
             flags,
+            used,
             csid_block,
             csid_function,
             outer

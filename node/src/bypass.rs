@@ -1,24 +1,28 @@
 //! What the kernel would do to a packet beside routing it, and XDP does not: found, named, and where it decides about packets obeyed.
 
-use crate::kernel::ethtool::{self, Offload};
+use crate::kernel::ethtool::{Offload, Offloads};
 use crate::kernel::hooks::{self, Handler};
 use crate::kernel::iptables;
 use crate::kernel::link::Link;
 use crate::kernel::netfilter::{self, Chain, Hook};
+use crate::kernel::part::Part;
 use crate::kernel::reach::{Forwarded, Own, Reach, nftables};
 use crate::kernel::rule::{Rule, Then};
 use crate::kernel::socket::{self, Netlink, Received};
 use crate::kernel::traffic::{self, Traffic};
 use crate::kernel::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, family};
 use crate::status::Skipped;
+use crate::taken::Takers;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where only packets between these devices count, their numbers and names.
 pub type Devices = BTreeMap<u32, String>;
+
+/// [`Skipped::kind`] of what only says that the kernel does not list who is at netfilter's hooks.
+pub const HOOKS: &str = "hooks";
 
 /// What packets between the daemon's devices do not meet when XDP forwards them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -27,22 +31,43 @@ pub struct Bypass {
     pub chains: Vec<Chain>,
     /// Who else hangs at its hooks; `None`: this kernel does not tell.
     pub handlers: Option<Vec<Handler>>,
+    /// IPVS is in this kernel, for this namespace.
+    pub ipvs: bool,
     /// Why those or the chains are not known.
     pub unknown: Option<String>,
     /// Connections are tracked.
     pub conntrack: bool,
     /// Offloads of devices that have to be off.
     pub offloads: Vec<(u32, Offload)>,
+    /// Devices whose packets something takes before they are routed, and what.
+    pub taken: Vec<(u32, String)>,
     /// Traffic control of the devices and of those below them, by name.
     pub traffic: BTreeMap<String, Traffic>,
+    /// Macvlans with MAC addresses of their own on the devices: each device, and what of it.
+    pub macvlans: Vec<(u32, String)>,
     /// Devices whose other end is here too: what the node sends there comes in with the mark that it was sent with.
     pub loops: Vec<String>,
+}
+
+/// What asks the kernel, and what it has answered already.
+#[derive(Debug, Default)]
+pub struct Eyes {
+    /// Who takes packets.
+    pub takers: Takers,
+    /// Offloads of devices.
+    pub offloads: Offloads,
 }
 
 impl Bypass {
     /// Asks the kernel; `vrf`: routes lead into VRF devices, whose packets meet hook output. O(chains + rules of legacy iptables +
     /// disciplines and filters).
-    pub fn read(requests: &mut Netlink, world: &World, devices: &Devices, vrf: bool) -> Self {
+    pub fn read(
+        eyes: &mut Eyes,
+        requests: &mut Netlink,
+        world: &World,
+        devices: &Devices,
+        vrf: bool,
+    ) -> Self {
         let names: Vec<&str> = devices.values().map(String::as_str).collect();
         let tunnels = setting("nf_hooks_lwtunnel") > 0;
         let meets = |hook| tunnels || hook != Hook::Input && (hook != Hook::Output || vrf);
@@ -56,8 +81,13 @@ impl Bypass {
         // What a veth's peer hands over as a tag beside the frame is the peer's setting; the veth says "on" whatever it does. A VLAN
         // device has its frames from the one below.
         let hands_over = |kind: &str| !["veth", "vlan"].contains(&kind);
-        let checked =
-            world.links.values().filter(|link| devices.contains_key(&link.ifindex) && hands_over(&link.kind));
+        // The packets of a bond come in by its ports.
+        let is_given = |link: &&Link| {
+            let bond =
+                || link.master.filter(|master| world.links.get(master).is_some_and(|on| on.kind == "bond"));
+            devices.contains_key(&link.ifindex) || bond().is_some_and(|bond| devices.contains_key(&bond))
+        };
+        let checked = world.links.values().filter(|link| is_given(link) && hands_over(&link.kind));
         let given = || devices.keys().filter_map(|device| world.links.get(device));
         let ports = world
             .links
@@ -71,10 +101,13 @@ impl Bypass {
         Self {
             chains: chains.into_iter().filter(concerned).collect(),
             handlers,
+            ipvs: std::path::Path::new("/proc/thread-self/net/ip_vs").exists(),
             unknown,
             conntrack: setting("nf_conntrack_count") > 0,
-            offloads: ethtool::in_the_way(checked.map(|link| link.ifindex)).unwrap_or_default(),
+            offloads: eyes.offloads.in_the_way(checked.map(|link| link.ifindex)).unwrap_or_default(),
+            taken: eyes.takers.of(world, devices),
             traffic: named.collect(),
+            macvlans: macvlans(world, devices),
             loops: loops.map(|link| link.name.clone()).collect(),
         }
     }
@@ -107,14 +140,15 @@ impl Bypass {
         self.chains.iter().flat_map(|chain| chain.parts(family)).collect()
     }
 
-    /// Whether a device's packets are not what was sent.
+    /// Whether a device's packets are not what was sent, or are taken before they are routed.
     pub fn spoils(&self, device: u32) -> bool {
-        self.offloads.iter().any(|(spoilt, _)| *spoilt == device)
+        let is = |known: &u32| *known == device;
+        self.offloads.iter().any(|(spoilt, _)| is(spoilt)) || self.taken.iter().any(|(taken, _)| is(taken))
     }
 
     /// All of it in words; `accepted`: packets go past netfilter's rules.
     pub fn skipped(&self, world: &World) -> Vec<Skipped> {
-        let accepted = world.bypass_netfilter;
+        let accepted = world.settings.bypass_netfilter;
         let skipped = |kind: &str, what: String, v4: bool, v6: bool, passes: bool| {
             let families = [("inet", v4), ("inet6", v6)].into_iter().filter(|(_, concerned)| *concerned);
             Skipped {
@@ -133,10 +167,15 @@ impl Bypass {
             let v4 = handler.family == family::INET;
             skipped("netfilter", handler.to_string(), v4, !v4, !accepted)
         });
-        let untold = "IPVS, BPF programs and modules at netfilter's hooks: this kernel does not tell of any \
-                      (CONFIG_NETFILTER_NETLINK_HOOK)";
-        let untold = (self.handlers.is_none() && self.unknown.is_none())
-            .then(|| skipped("netfilter", untold.into(), true, true, false));
+        // Of interest only where something is known that may be there; `HOOKS` entries are for scripts.
+        let untold = match self.ipvs {
+            true => ("netfilter", "IPVS is there, and this kernel does not list netfilter's hooks"),
+            false => (HOOKS, "this kernel does not list netfilter's hooks"),
+        };
+        let untold = (self.handlers.is_none() && self.unknown.is_none()).then(|| {
+            let what = format!("{} (CONFIG_NETFILTER_NETLINK_HOOK is not set)", untold.1);
+            skipped(untold.0, what, true, true, false)
+        });
         let conntrack = "connections are tracked; XDP's packets are not among them";
         let conntrack =
             self.conntrack.then(|| skipped("conntrack", conntrack.into(), true, true, false)).into_iter();
@@ -158,8 +197,18 @@ impl Bypass {
                 true,
             )
         });
+        let taken = self.taken.iter().map(|(device, what)| {
+            let what =
+                format!("{}: {what} takes its packets before the kernel routes them", world.name(*device));
+            skipped("handler", what, true, true, true)
+        });
+        let macvlans = self.macvlans.iter().map(|(device, what)| {
+            skipped("macvlan", format!("{}: {what}", world.name(*device)), true, true, true)
+        });
         chains
             .chain(handlers)
+            .chain(taken)
+            .chain(macvlans)
             .chain(unknown)
             .chain(untold)
             .chain(offloads)
@@ -169,8 +218,27 @@ impl Bypass {
     }
 }
 
-/// Whether this kernel was found to have no list of who hangs at its hooks. Not asked again: each time it would look for a module.
-static TELLS_NO_HOOKS: AtomicBool = AtomicBool::new(false);
+/// Macvlans on devices, whose frames XDP passes: they come in by another device, with settings of its own.
+fn macvlans(world: &World, devices: &Devices) -> Vec<(u32, String)> {
+    let macvlans = world.links.values().filter(|link| link.kind == "macvlan" && link.is_up());
+    let told = macvlans.filter_map(|link| {
+        let device = link.parent.filter(|parent| devices.contains_key(parent))?;
+        let bytes: Vec<String> = link.mac?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (mac, name) = (bytes.join(":"), &link.name);
+        Some((
+            device,
+            format!(
+                "packets to {mac} go to macvlan {name} (VRRP: keepalived without use_vmac leaves them to XDP)"
+            ),
+        ))
+    });
+    told.collect()
+}
+
+/// The list of who hangs at the hooks, nftables, and the socket that both are asked by.
+static HOOKS_PART: Part = Part::new(&["nfnetlink_hook"]);
+static NFTABLES: Part = Part::new(&["nf_tables"]);
+static NFNETLINK: Part = Part::new(&["nfnetlink"]);
 
 /// Chains of nftables and of the legacy iptables, and who else hangs at the hooks that `meets` picks.
 fn netfilter(
@@ -178,23 +246,31 @@ fn netfilter(
     forwarded: Forwarded<'_>,
 ) -> Result<(Vec<Chain>, Option<Vec<Handler>>), String> {
     let mut chains = iptables::chains(forwarded).map_err(|error| format!("iptables: {error}"))?;
+    if NFNETLINK.is_missing() {
+        return Ok((chains, None));
+    }
     let mut socket = match Netlink::netfilter() {
         Ok(socket) => socket,
-        Err(error) if is_missing(&error) => return Ok((chains, None)),
+        Err(error) if is_missing(&error) => {
+            NFNETLINK.miss();
+            return Ok((chains, None));
+        }
         Err(error) => return Err(error.to_string()),
     };
-    match netfilter::chains(&mut socket) {
-        Ok(modern) => chains.extend(reached(&mut socket, modern, &meets, forwarded)),
-        Err(error) if is_missing(&error) => {}
-        Err(error) => return Err(format!("nftables: {error}")),
+    if !NFTABLES.is_missing() {
+        match netfilter::chains(&mut socket) {
+            Ok(modern) => chains.extend(reached(&mut socket, modern, &meets, forwarded)),
+            Err(error) if is_missing(&error) => NFTABLES.miss(),
+            Err(error) => return Err(format!("nftables: {error}")),
+        }
     }
-    if TELLS_NO_HOOKS.load(Ordering::Relaxed) {
+    if HOOKS_PART.is_missing() {
         return Ok((chains, None));
     }
     match hooks::handlers(&mut socket, meets) {
         Ok(handlers) => Ok((chains, Some(handlers))),
         Err(error) if is_missing(&error) => {
-            TELLS_NO_HOOKS.store(true, Ordering::Relaxed);
+            HOOKS_PART.miss();
             Ok((chains, None))
         }
         Err(error) => Err(format!("hooks: {error}")),
@@ -251,7 +327,7 @@ fn never_local(world: &World) -> bool {
             && [TABLE_LOCAL, TABLE_MAIN, TABLE_DEFAULT].iter().any(|table| rule.then == Then::Table(*table))
     };
     world.rules.iter().all(plain)
-        && world.tenants.is_empty()
+        && world.settings.tenants.is_empty()
         && world.links.values().all(|link| link.vrf_table.is_none())
 }
 
@@ -371,6 +447,8 @@ mod tests {
         };
         assert_eq!(told(bypass), [(1, true)]);
         assert_eq!(told(Bypass::default()), [(2, false)], "a kernel that does not tell");
+        let kind = |ipvs| Bypass { ipvs, ..Bypass::default() }.skipped(&world)[0].kind.clone();
+        assert_eq!((kind(true), kind(false)), ("netfilter".into(), HOOKS.into()));
     }
 
     #[test]
@@ -383,19 +461,22 @@ mod tests {
             unknown: None,
             conntrack: true,
             offloads: vec![(7, Offload::RxVlan)],
+            taken: vec![(9, "an ipvlan".into())],
             traffic: [("n0".into(), traffic)].into(),
+            macvlans: Vec::new(),
             loops: Vec::new(),
         };
         let mut world = World::default();
         for accepted in [false, true] {
-            world.bypass_netfilter = accepted;
+            world.settings.bypass_netfilter = accepted;
             let told: Vec<_> = bypass.skipped(&world);
             let told: Vec<_> = told.iter().map(|s| (s.kind.as_str(), s.families.len(), s.passes)).collect();
             let offload = ("offload", 2, true);
             let rest = [offload, ("conntrack", 2, false), ("tc", 2, false), ("tc", 2, false)];
-            assert_eq!(told, [&[("nftables", 1, !accepted)], &rest[..]].concat());
+            let taken = ("handler", 2, true);
+            assert_eq!(told, [&[("nftables", 1, !accepted), taken], &rest[..]].concat());
         }
-        assert!(bypass.spoils(7) && !bypass.spoils(8));
+        assert!(bypass.spoils(7) && !bypass.spoils(8) && bypass.spoils(9));
         assert_eq!(bypass.obstacle(family::INET), None);
     }
 }

@@ -11,6 +11,7 @@ use crate::world::World;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use trieline_dataplane::Used;
 use trieline_lpm::Prefix;
 
 /// What changed since it was last published.
@@ -96,6 +97,17 @@ impl Changes {
     }
 }
 
+/// Links of which messages came.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// By number.
+    pub links: BTreeSet<u32>,
+    /// Those that went, though another may have the number by now.
+    pub gone: BTreeSet<u32>,
+    /// Messages were lost: it may be any link.
+    pub all: bool,
+}
+
 /// The mirrored state.
 #[derive(Debug, Default)]
 pub struct Mirror {
@@ -109,6 +121,8 @@ pub struct Mirror {
     pub v6: Family<u128>,
     /// What is yet to be published.
     pub changes: Changes,
+    /// Links of which messages came since this was last taken.
+    pub touched: Touched,
     /// Stale neighbours that the kernel checks only when told that they are in use.
     pub stale: BTreeSet<(IpAddr, u32)>,
     /// With a link next hop objects may have gone, of which the kernel does not tell: ask for them before the routes.
@@ -224,8 +238,10 @@ impl Mirror {
 
     fn apply_link(&mut self, message: Message<'_>) {
         let Some(told) = link::decode(message.payload) else { return };
+        self.touched.links.insert(told.ifindex);
         let before = self.world.links.get(&told.ifindex);
         if message.kind == message::DEL_LINK {
+            self.touched.gone.insert(told.ifindex);
             let gone: Vec<_> = self.neighbours_on(told.ifindex).collect();
             for address in gone {
                 self.set_neighbour(address, told.ifindex, None, false);
@@ -259,6 +275,21 @@ impl Mirror {
         }
     }
 
+    /// Where packets to a neighbour go, as an adjacency has it.
+    pub fn way_to(&self, address: IpAddr, link: u32) -> Option<Used> {
+        let known = match address {
+            IpAddr::V4(addr) => self.v4.neighbours.get(&(addr.into(), link)),
+            IpAddr::V6(addr) => self.v6.neighbours.get(&(addr.into(), link)),
+        };
+        let destination = known?.mac?;
+        let device = self.world.links.get(&link)?;
+        let (ifindex, vlan) = match (device.vlan, device.parent) {
+            (Some(vlan), Some(parent)) => (parent, Some(vlan)),
+            _ => (link, None),
+        };
+        Some(Used { ifindex, vlan, destination })
+    }
+
     fn neighbours_on(&self, link: u32) -> impl Iterator<Item = IpAddr> {
         self.v4.neighbours_on(link).map(Ip::ip).chain(self.v6.neighbours_on(link).map(Ip::ip))
     }
@@ -290,11 +321,9 @@ impl Mirror {
                 break;
             }
         }
-        told.world.sysctl = std::mem::take(&mut self.world.sysctl);
-        told.world.bypass = std::mem::take(&mut self.world.bypass);
-        told.world.bypass_netfilter = self.world.bypass_netfilter;
-        told.world.tenants = std::mem::take(&mut self.world.tenants);
-        (self.world, self.stale, self.world_doubt) = (told.world, told.stale, told.world_doubt);
+        self.world.adopt(told.world);
+        (self.stale, self.world_doubt) = (told.stale, told.world_doubt);
+        self.touched.all = true;
         self.paths.take_objects(told.paths.into_objects());
         self.objects_doubt = false;
         self.v4.take_neighbours(told.v4);

@@ -11,7 +11,7 @@ use crate::kernel::{family, inet6, seg6};
 use crate::tenant::Tenants;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv6Addr;
-use trieline_dataplane::FlowLabel;
+use trieline_dataplane::{FlowKeys, FlowLabel};
 
 /// Links and settings.
 #[derive(Debug, Default)]
@@ -26,14 +26,21 @@ pub struct World {
     pub sysctl: Sysctl,
     /// What the kernel does to packets beside routing them.
     pub bypass: Bypass,
+    /// What the configuration says. The kernel's answers never touch it.
+    pub settings: Settings,
+    /// Devices given to the daemon that packets cannot leave by at present.
+    pub shut: BTreeSet<u32>,
+}
+
+/// The part of the configuration that decides what the kernel's state means for packets.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Settings {
     /// Packets may go past netfilter's rules (`bypass_netfilter`).
     pub bypass_netfilter: bool,
     /// SRv6 follows the RFCs where Linux differs (`[srv6] rfc`).
     pub rfc: bool,
-    /// What the configuration declares.
+    /// Tenants that the kernel has no devices for (`[[vrf]]`, `[[vlan]]`).
     pub tenants: Tenants,
-    /// Devices given to the daemon that packets cannot leave by at present.
-    pub shut: BTreeSet<u32>,
 }
 
 /// Settings that are read from time to time, because the kernel tells nobody when they change.
@@ -43,6 +50,8 @@ pub struct Sysctl {
     pub tunnel_source: Option<Ipv6Addr>,
     /// `net.ipv6.seg6_flowlabel`: where outer flow labels come from.
     pub flow_label: FlowLabel,
+    /// `net.ipv4.fib_multipath_hash_policy` and `…_fields`, and those of IPv6.
+    pub flows: [FlowKeys; 2],
     /// Policies that the kernel asks before it forwards.
     pub policies: Policies,
     /// `net.ipv4.ip_forward_use_pmtu`: IPv4 packets are kept to path MTUs that the kernel learnt.
@@ -62,7 +71,7 @@ impl Sysctl {
         // A kernel without SRv6 has no source to tell.
         let tunnel_source = seg6::tunnel_source().unwrap_or_default();
         let on = |name: &str| number(&format!("ipv4/{name}")).is_some_and(|value| value != 0);
-        let devices: Vec<&str> = devices.collect();
+        let devices: BTreeSet<&str> = devices.collect();
         let told = |device: &&str| on(&format!("conf/{device}/send_redirects"));
         let some = || devices.iter().filter(|device| told(device)).map(|device| device.to_string()).collect();
         let mut known = inet6::read(requests)?;
@@ -73,11 +82,22 @@ impl Sysctl {
                 1.. => FlowLabel::Hash,
                 _ => FlowLabel::Zero,
             },
+            flows: ["ipv4", "ipv6"].map(flow_keys),
             policies: Policies::read(),
             path_mtus: on("ip_forward_use_pmtu"),
             redirects: if on("conf/all/send_redirects") { None } else { Some(some()) },
             devices: devices.iter().filter_map(|name| known.remove_entry(*name)).collect(),
         })
+    }
+}
+
+/// What the kernel tells the flows of a family apart by, where a route has several next hops.
+fn flow_keys(family: &str) -> FlowKeys {
+    let setting = |name: &str| number(&format!("{family}/fib_multipath_hash_{name}"));
+    let FlowKeys { policy, fields } = FlowKeys::default();
+    FlowKeys {
+        policy: setting("policy").and_then(|value| value.try_into().ok()).unwrap_or(policy),
+        fields: setting("fields").and_then(|value| value.try_into().ok()).unwrap_or(fields),
     }
 }
 
@@ -98,6 +118,13 @@ impl World {
     /// The settings of a device; all unknown when the kernel told none.
     pub fn netconf(&self, family: u8, ifindex: i32) -> Netconf {
         self.netconf.get(&(family, ifindex)).copied().unwrap_or_default()
+    }
+
+    /// Takes over what the kernel told of links, forwarding settings and rules. All else stays: a dump does not know it.
+    pub fn adopt(&mut self, told: Self) {
+        // Without `..`: a new field has to be kept or taken over here.
+        let Self { links, netconf, rules, sysctl: _, bypass: _, settings: _, shut: _ } = told;
+        (self.links, self.netconf, self.rules) = (links, netconf, rules);
     }
 
     /// Takes over a settings message.
@@ -133,8 +160,8 @@ impl World {
 
     /// The VRF that the configuration puts a link into: its name and table.
     pub fn declared_vrf_of<'a>(&'a self, link: &'a Link) -> Option<(&'a str, u32)> {
-        let table = || self.tenants.vrf(&link.name).map(|table| (&*link.name, table));
-        self.tenants.table_of(&link.name).or_else(table)
+        let table = || self.settings.tenants.vrf(&link.name).map(|table| (&*link.name, table));
+        self.settings.tenants.table_of(&link.name).or_else(table)
     }
 
     /// The VRF device that a link belongs to: its name and table.
@@ -146,7 +173,7 @@ impl World {
     /// The table of a VRF by its name.
     pub fn table_of_vrf(&self, name: &str) -> Option<u32> {
         let of_device = || self.links.values().find(|link| link.name == name)?.vrf_table;
-        self.tenants.vrf(name).or_else(of_device)
+        self.settings.tenants.vrf(name).or_else(of_device)
     }
 
     /// Why the family's packets are the kernel's whatever the routes say, if they are.
@@ -157,12 +184,12 @@ impl World {
         if family == family::INET && self.sysctl.path_mtus {
             return Some("net.ipv4.ip_forward_use_pmtu is on".into());
         }
-        if self.bypass_netfilter { None } else { self.bypass.obstacle(family) }
+        if self.settings.bypass_netfilter { None } else { self.bypass.obstacle(family) }
     }
 
     /// The packets of a family that are the kernel's because netfilter's rules can do something to them, where those are not all.
     pub fn parts(&self, family: u8) -> BTreeSet<Reach> {
-        if self.bypass_netfilter { BTreeSet::new() } else { self.bypass.parts(family) }
+        if self.settings.bypass_netfilter { BTreeSet::new() } else { self.bypass.parts(family) }
     }
 
     /// The largest packet of a family that the kernel forwards to a link.
@@ -201,11 +228,14 @@ impl World {
         [netconf::ALL, ifindex as i32].iter().any(|of| self.netconf(family::INET6, *of).proxy == Some(true))
     }
 
-    /// The 802.1Q devices on top of a link, with their VLAN ids.
-    pub fn vlans(&self, parent: u32) -> impl Iterator<Item = (u16, &Link)> {
-        self.links
-            .values()
-            .filter(move |link| link.parent == Some(parent))
-            .filter_map(|link| Some((link.vlan?, link)))
+    /// The 802.1Q devices on top of each link, with their VLAN ids. O(links).
+    pub fn vlans(&self) -> HashMap<u32, Vec<(u16, &Link)>> {
+        let mut vlans: HashMap<u32, Vec<(u16, &Link)>> = HashMap::new();
+        for link in self.links.values() {
+            if let (Some(parent), Some(id)) = (link.parent, link.vlan) {
+                vlans.entry(parent).or_default().push((id, link));
+            }
+        }
+        vlans
     }
 }

@@ -5,6 +5,7 @@
 
 mod bed;
 mod beside;
+mod bond;
 mod capture;
 mod checksum;
 mod churn;
@@ -26,13 +27,17 @@ mod neighbour;
 mod nexthop;
 mod policy;
 mod redirect;
+mod restart;
 mod routes;
 mod routing;
 mod rules;
+mod scale;
 mod settings;
 mod srv6;
+mod stale;
 mod status;
 mod table;
+mod taken;
 mod tenant;
 mod told;
 mod trace;

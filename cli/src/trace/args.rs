@@ -25,14 +25,15 @@ const SLOTS_CAPTURING: u32 = 1 << 14;
 B is the receive, as the kernel has copied the message; C is the device's queue (UDP, TCP) or the end of the send (Unix sockets, --done).
 T2 is the time from B to C: in the process. What cannot be told is counted, not guessed: see docs/trace.md.
 -n runs it, and a command, in a network namespace; sockets of all namespaces are seen.
-It needs root. Exit codes: 0 done; 1 failed, or records were lost under --strict; 2 the command line is wrong."
+It needs root. Exit codes: 0 done; 1 failed, an output could not be written, or records were lost under --strict;
+2 the command line is wrong; 3 no message was seen."
 )]
 pub struct TraceArgs {
     #[command(subcommand)]
     pub command: Option<TraceCommand>,
     #[command(flatten)]
     pub what: What,
-    /// End after so many seconds
+    /// End the trace after so many seconds; a command behind `--` runs on, see --end-command
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<Duration>,
     /// End once so many messages were found; those found together with the last one are kept
@@ -53,7 +54,10 @@ pub struct TraceArgs {
     pub live_cost: bool,
     #[command(flatten)]
     pub outputs: OutputArgs,
-    /// Run this command and trace it and its children
+    /// End the command with the trace: SIGTERM, and SIGKILL after 2 s
+    #[arg(long, requires = "child")]
+    pub end_command: bool,
+    /// Run this command and trace it and its children; it outlives the trace unless --end-command is given
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pid", "comm", "cgroup", "container", "unit"])]
     pub child: Vec<String>,
 }
@@ -121,6 +125,9 @@ pub struct What {
     /// Count times into histograms in the kernel, and note no messages: T2 ends at the first send, whichever socket it is by
     #[arg(long, conflicts_with_all = ["id", "decode"])]
     pub histogram: bool,
+    /// Join by thread even if the process's runtime (Go, tokio, Erlang) moves messages between threads
+    #[arg(long, conflicts_with_all = ["id", "decode", "stamp"])]
+    pub trust_threads: bool,
     /// Only these hooks: functions, sockets or system-calls [default: the first that the kernel accepts]
     #[arg(long, value_name = "NAME", value_parser = rung)]
     pub hooks: Option<Rung>,
@@ -212,6 +219,7 @@ impl What {
             leaves,
             slots: self.ring.unwrap_or(if capture > 0 { SLOTS_CAPTURING } else { SLOTS }),
             rung: self.hooks,
+            trust_threads: self.trust_threads,
             probes: self.probes.probes(),
             histogram: self.histogram,
             ..Options::new(filter)

@@ -1,4 +1,4 @@
-//! A command that is traced: started, waited for with all that it leaves running, and ended with the trace.
+//! A command that is traced: started, and waited for with all that it leaves running. It outlives the trace unless the user asks otherwise.
 
 use std::process::{Child, Command, ExitStatus};
 use std::thread::sleep;
@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
 
-/// How long it may take to end when it is told to.
+/// How long a command may take to end after SIGTERM (`--end-command`), and after the terminal's SIGINT before the tracer leaves it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A command, of which this process is the parent.
@@ -39,30 +39,46 @@ impl Traced {
         Ok(self.status.is_some())
     }
 
-    /// Tells it to end.
-    pub fn terminate(&mut self) -> anyhow::Result<()> {
+    /// Sends SIGTERM to the command and waits for it; kills one that does not end. Its background processes run on.
+    pub fn end(&mut self) -> anyhow::Result<()> {
         if !self.has_status()? {
             kill_process(Pid::from_child(&self.child), Signal::TERM)?;
         }
-        Ok(())
+        self.wait()?;
+        if !self.has_status()? {
+            eprintln!(
+                "trieline: the command did not end within {} s of SIGTERM: killing it",
+                PATIENCE.as_secs()
+            );
+            self.child.kill()?;
+            self.status = Some(self.child.wait()?);
+        }
+        self.leave()
     }
 
-    /// Waits until it has done so; one that does not is killed. What it has left in the background runs on.
-    pub fn end(mut self) -> anyhow::Result<()> {
+    /// Waits a moment for a command that has got the terminal's SIGINT as well.
+    pub fn wait(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         while !self.has_status()? && Instant::now() < until {
             sleep(Duration::from_millis(5));
         }
+        Ok(())
+    }
+
+    /// Says how the command ended, or that it runs on.
+    pub fn leave(&mut self) -> anyhow::Result<()> {
         if !self.has_status()? {
-            eprintln!("trieline: the command did not end within {} s and is killed", PATIENCE.as_secs());
-            self.child.kill()?;
+            eprintln!(
+                "trieline: the trace has ended; the command runs on as process {} (--end-command ends it with the trace)",
+                self.child.id()
+            );
+            return Ok(());
         }
-        let status = self.child.wait()?;
-        if !status.success() {
+        if let Some(status) = self.status.filter(|status| !status.success()) {
             eprintln!("trieline: the command ended with {status}");
         }
         if has_children()? {
-            eprintln!("trieline: what the command has started in the background runs on");
+            eprintln!("trieline: background processes of the command run on");
         }
         Ok(())
     }

@@ -178,6 +178,7 @@ pub mod tests {
             socket: 1,
             id: Some(5),
             thread,
+            process: thread,
             bytes: 64,
             point,
             transport: Transport::Udp,

@@ -79,6 +79,9 @@ impl Following {
     }
 
     /// There are no more.
+    ///
+    /// # Errors
+    /// The file of records could not be written.
     pub fn finish(&mut self, seen: Seen, each: impl FnMut(Message)) -> anyhow::Result<()> {
         self.joiner.finish(each);
         if let Some(hops) = &mut self.hops {
@@ -88,6 +91,13 @@ impl Following {
             passes.finish();
         }
         self.records.take().map_or(Ok(()), |records| records.finish(seen))
+    }
+
+    /// Why the file of records could not be written, once: it is closed.
+    pub fn failure(&mut self) -> Option<anyhow::Error> {
+        let failed = self.records.as_mut()?.failure()?;
+        self.records = None;
+        Some(failed)
     }
 
     /// What became of the records.

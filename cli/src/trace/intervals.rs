@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
 use trieline_trace::{Counts, LiveCost, Seen, Summary};
 
 use super::hdr::Log;
@@ -77,26 +76,29 @@ impl Intervals {
         self.live.is_some()
     }
 
-    /// Ends an interval: `messages` are the times in the process so far.
-    pub fn end(&mut self, messages: &Summary, now: &Now) -> Result<()> {
+    /// Ends an interval: `messages` are the times in the process so far. Returns what failed; that is not written any more.
+    pub fn end(&mut self, messages: &Summary, now: &Now) -> Vec<anyhow::Error> {
         let all = now.all(messages);
         let times = all.since(&self.before);
         let from = self.since.duration_since(self.started);
         let interval = Interval { from, length: self.since.elapsed(), times: &times, all: &all, now };
-        if let Some(live) = &self.live {
-            live.show(&interval)?;
+        let mut failed = Vec::new();
+        if let Some(Err(error)) = self.live.as_mut().map(|live| live.show(&interval)) {
+            self.live = None;
+            failed.push(error);
         }
-        if let Some(log) = &mut self.log {
-            log.write(&interval)?;
+        if let Some(Err(error)) = self.log.as_mut().map(|log| log.write(&interval)) {
+            self.log = None;
+            failed.push(error);
         }
         self.before = all;
         self.since = Instant::now();
-        Ok(())
+        failed
     }
 
     /// Ends the last one, of which the report tells: only the log still needs it.
-    pub fn finish(&mut self, messages: &Summary, now: &Now) -> Result<()> {
+    pub fn finish(&mut self, messages: &Summary, now: &Now) -> Vec<anyhow::Error> {
         self.live = None;
-        if self.log.is_some() { self.end(messages, now) } else { Ok(()) }
+        if self.log.is_some() { self.end(messages, now) } else { Vec::new() }
     }
 }

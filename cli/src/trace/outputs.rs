@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -92,6 +93,16 @@ pub trait Sink {
     fn finish(&mut self) -> anyhow::Result<Vec<String>>;
 }
 
+/// What is left when all outputs are closed.
+pub struct Finished {
+    /// Times of all messages.
+    pub summary: Summary,
+    /// What a reader of the report should know, a line each.
+    pub notes: Vec<String>,
+    /// Whether an output could not be written.
+    pub has_failed: bool,
+}
+
 /// All that a trace's messages go to.
 pub struct Outputs {
     summary: Summary,
@@ -104,7 +115,8 @@ pub struct Outputs {
     cost: String,
     waiting: Option<String>,
     notes: Vec<String>,
-    failed: Option<anyhow::Error>,
+    /// Outputs that could not be written, each with the cause.
+    failed: Vec<String>,
 }
 
 impl OutputArgs {
@@ -167,25 +179,42 @@ impl Outputs {
             cost: about.cost_text(),
             waiting: None,
             notes: Vec::new(),
-            failed: None,
+            failed: Vec::new(),
         })
     }
 
-    /// Passes a message on, with its first bytes as they were sent. After a failure the trace is over: [`Outputs::has_failed`].
+    /// Passes a message on, with its first bytes as they were sent. An output that cannot be written is closed; the others go on.
     pub fn take(&mut self, message: &Message, bytes: &[u8]) {
         self.summary.add(message);
         self.messages += 1;
-        if self.failed.is_none() {
-            self.failed = self.sinks.iter_mut().try_for_each(|sink| sink.take(message, bytes)).err();
+        let mut at = 0;
+        while at < self.sinks.len() {
+            match self.sinks[at].take(message, bytes) {
+                Ok(()) => at += 1,
+                Err(error) => {
+                    drop(self.sinks.remove(at));
+                    self.fail(&error);
+                }
+            }
         }
     }
 
     /// Ends an interval, if one is over.
     pub fn tick(&mut self, now: impl FnOnce() -> Now) {
-        if self.failed.is_none() && self.intervals.is_due() {
+        if self.intervals.is_due() {
             let now = Now { waiting: self.waiting.clone(), ..now() };
-            self.failed = self.intervals.end(&self.summary, &now).err();
+            for error in self.intervals.end(&self.summary, &now) {
+                self.fail(&error);
+            }
         }
+    }
+
+    /// Names an output that failed at once, and again in the report.
+    pub fn fail(&mut self, error: &anyhow::Error) {
+        let what = format!("{error:#}");
+        // Standard error may be what failed.
+        let _ = writeln!(io::stderr(), "trieline: {what}; this output is closed, the trace goes on");
+        self.failed.push(what);
     }
 
     /// Messages so far.
@@ -218,28 +247,31 @@ impl Outputs {
         self.notes.push(format!("the trace ended as {why}"));
     }
 
-    /// Whether something could not be written.
-    pub fn has_failed(&self) -> bool {
-        self.failed.is_some()
-    }
-
-    /// Ends all of it: the times of all messages, and what the outputs have to say.
-    pub fn finish(mut self, now: Now) -> anyhow::Result<(Summary, Vec<String>)> {
-        if let Some(failed) = self.failed {
-            return Err(failed);
+    /// Ends all of them.
+    pub fn finish(mut self, now: Now) -> Finished {
+        for error in self.intervals.finish(&self.summary, &now) {
+            self.fail(&error);
         }
-        self.intervals.finish(&self.summary, &now)?;
         self.notes.extend(self.waiting.iter().map(|why| format!("at the end {why}")));
-        for sink in &mut self.sinks {
-            self.notes.extend(sink.finish()?);
+        for mut sink in std::mem::take(&mut self.sinks) {
+            match sink.finish() {
+                Ok(notes) => self.notes.extend(notes),
+                Err(error) => self.fail(&error),
+            }
         }
         let all = now.all(&self.summary);
-        if let Some(path) = &self.percentiles {
-            hdr::write_percentiles(path, &all, &self.cost)?;
+        let percentiles = self.percentiles.take().map(|path| hdr::write_percentiles(&path, &all, &self.cost));
+        let svg = self.svg.take().map(|path| picture::write(&path, &all, &self.cost));
+        for written in percentiles.into_iter().chain(svg) {
+            if let Err(error) = written {
+                self.fail(&error);
+            }
         }
-        if let Some(path) = &self.svg {
-            picture::write(path, &all, &self.cost)?;
+        self.notes.extend(self.failed.iter().map(|what| format!("an output failed: {what}")));
+        Finished {
+            summary: now.in_kernel.unwrap_or(self.summary),
+            notes: self.notes,
+            has_failed: !self.failed.is_empty(),
         }
-        Ok((now.in_kernel.unwrap_or(self.summary), self.notes))
     }
 }

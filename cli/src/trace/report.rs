@@ -48,6 +48,14 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
+    /// Whether no message was seen.
+    pub fn is_empty(&self) -> bool {
+        let Counts { received, sent, control, clients, .. } = self.counts;
+        let passed =
+            self.ways.and_then(|ways| ways.passes).map_or(0, |(matched, unmatched)| matched + unmatched);
+        received + sent + control + clients + passed == 0
+    }
+
     /// Prints it.
     pub fn print(&self, output: &Output) -> anyhow::Result<()> {
         if output.json { output.document(&self.json()) } else { output.text(&self.text(output)) }
@@ -64,9 +72,7 @@ impl Report<'_> {
         }
         let seconds = self.elapsed.as_secs_f64();
         let counts = &self.counts;
-        let passed =
-            self.ways.and_then(|ways| ways.passes).map_or(0, |(matched, unmatched)| matched + unmatched);
-        if counts.received + counts.sent + counts.control + counts.clients + passed == 0 {
+        if self.is_empty() {
             let _ = writeln!(text, "no message was seen in {seconds:.1} s");
         } else {
             let _ = writeln!(text, "\nT2, from the receive to C, microseconds:");
@@ -90,6 +96,7 @@ impl Report<'_> {
             if counts.clients > 0 {
                 let _ = writeln!(text, "{} received or sent by clients", counts.clients);
             }
+            text.push_str(&left_out(counts));
             if counts.queued_later > 0 {
                 let later = counts.queued_later;
                 let _ = writeln!(
@@ -126,11 +133,6 @@ impl Report<'_> {
                     counts.ambiguous * 100 / counts.received.max(1)
                 );
             }
-            if counts.streamed > 0 {
-                let streamed = counts.streamed;
-                let _ =
-                    writeln!(text, "{streamed} began to leave before all of them had come: they have no T2");
-            }
         }
         if let Some(Stamps { written, taken, short, several, failed }) = self.stamps {
             let _ = writeln!(
@@ -140,9 +142,10 @@ impl Report<'_> {
             );
         }
         if self.decoded != Decoded::default() {
-            let Decoded { malformed, unseen } = self.decoded;
+            let Decoded { malformed, unseen, bytes } = self.decoded;
             let line = format!(
-                "decoder: {malformed} calls malformed, {unseen} with messages behind the captured bytes"
+                "decoder: {malformed} calls malformed, {unseen} with messages behind the captured bytes: {bytes} bytes were not decoded, and the \
+                 messages in them are in no count (--capture sees more of each call)"
             );
             let _ = writeln!(text, "{}", output.bad(&line));
         }
@@ -190,6 +193,10 @@ impl Report<'_> {
             "unasked": counts.unasked,
             "copies": counts.copies,
             "more_reads": counts.pieces,
+            "more_ways": counts.ways,
+            "aside": counts.aside,
+            "shared": counts.shared,
+            "early": counts.early,
             "clients": counts.clients,
             "queued_later": counts.queued_later,
             "streamed": counts.streamed,
@@ -198,6 +205,7 @@ impl Report<'_> {
             "control": counts.control,
             "malformed": self.decoded.malformed,
             "unseen": self.decoded.unseen,
+            "undecoded_bytes": self.decoded.bytes,
             "unreadable": counts.unreadable,
             "cut_off": counts.cut_off,
             "stamps": self.stamps.map(stamps_json),
@@ -247,7 +255,31 @@ pub fn stage_json(stage: &Stage, times: &Histogram<u64>) -> Value {
 /// Receives and sends that belong to no message that was found.
 pub fn unmatched(counts: &Counts) -> u64 {
     let of_ids = counts.short + counts.absent + counts.unreadable;
-    counts.ambiguous + counts.unanswered + counts.unasked + counts.cut_off + of_ids
+    let shared = counts.shared + counts.early;
+    counts.ambiguous + counts.unanswered + counts.unasked + counts.cut_off + of_ids + shared
+}
+
+/// Messages that have no T2, or more than one, and why.
+pub fn left_out(counts: &Counts) -> String {
+    let Counts { streamed, early, ways, aside, shared, .. } = *counts;
+    let lines = [
+        (
+            ways,
+            "more T2 of messages that left in several ways: passed on and answered, or by several transports",
+        ),
+        (aside, "datagrams sent meanwhile, as lines of logs are: they end no T2"),
+        (
+            shared,
+            "receives of processes whose runtime (Go, tokio, Erlang) moves messages between threads: --decode or --id join them; \
+             --trust-threads joins them by thread",
+        ),
+        (streamed, "began to leave before all of them had come: they have no T2"),
+        (
+            early,
+            "answers that began before all of their request had come, and such requests: they have no T2",
+        ),
+    ];
+    lines.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}\n")).collect()
 }
 
 /// Which point is C.

@@ -40,14 +40,11 @@ pub(super) unsafe fn near(words: &[AtomicU32], at: usize) -> u32 {
 /// # Safety
 ///
 /// As [`near`], for both words. An image begins at a multiple of eight bytes ([`crate::Memory`]).
+///
+/// Two accesses of different sizes must not race. None does: only words that never change while a reader can find them (starts of
+/// runs, hosts) are loaded so, and the word that leads to them was stored (release) after them.
 #[inline(always)]
 pub(super) unsafe fn near64(words: &[AtomicU32], at: usize) -> u64 {
-    if cfg!(miri) {
-        // Miri knows no atomic access of two sizes to the same bytes. Nothing is stored to these two words while a reader may
-        // load them, so that their halves belong together.
-        // SAFETY: the caller's promise.
-        return unsafe { u64::from(near(words, at)) | u64::from(near(words, at + 1)) << 32 };
-    }
     debug_assert!(at + 1 < words.len() && at.is_multiple_of(2));
     // SAFETY: inside by the caller's promise, aligned because the image is and `at` is even.
     unsafe { &*words.as_ptr().add(at).cast::<AtomicU64>() }.load(Ordering::Acquire)
@@ -60,13 +57,9 @@ pub(super) unsafe fn near64(words: &[AtomicU32], at: usize) -> u64 {
 /// As [`near`], for the word that the byte lies in.
 #[inline(always)]
 pub(super) unsafe fn near8(words: &[AtomicU32], at: usize) -> u8 {
-    if cfg!(miri) {
-        // SAFETY: the caller's promise.
-        return (unsafe { near(words, at / 4) } >> (8 * (at % 4))) as u8;
-    }
-    debug_assert!(at / 4 < words.len());
-    // SAFETY: inside by the caller's promise. A writer stores the whole word, the processor a byte of which is loaded whole.
-    unsafe { &*words.as_ptr().cast::<AtomicU8>().add(at) }.load(Ordering::Acquire)
+    // The whole word, as a writer may store it meanwhile: accesses of different sizes must not race.
+    // SAFETY: the caller's promise.
+    (unsafe { near(words, at / 4) } >> (8 * (at % 4))) as u8
 }
 
 /// Number of set bits, by the instruction where `popcnt` says that the processor has it.

@@ -1,7 +1,7 @@
 //! The daemon's eye on what the kernel does beside routing: it does not start past netfilter's rules, and follows those that come later.
 
 use super::{Daemon, Error};
-use crate::bypass::Bypass;
+use crate::bypass::{Bypass, Eyes, HOOKS};
 use crate::kernel::socket::{self, Netlink};
 use crate::kernel::{ethtool, family};
 use crate::mirror::Mirror;
@@ -11,10 +11,15 @@ const FAMILIES: [(u8, &str); 2] = [(family::INET, "IPv4"), (family::INET6, "IPv6
 
 /// Looks for the first time. Fails when packets would go past rules that nobody said they may: unless they are forwarded already by
 /// what an earlier daemon left, which is then to follow the rules like one that runs.
-pub(super) fn look_first(mirror: &mut Mirror, requests: &mut Netlink, ports: &Ports) -> Result<(), Error> {
+pub(super) fn look_first(
+    mirror: &mut Mirror,
+    eyes: &mut Eyes,
+    requests: &mut Netlink,
+    ports: &Ports,
+) -> Result<(), Error> {
     let vrf = mirror.leads_into_vrf();
     let world = &mut mirror.world;
-    world.bypass = Bypass::read(requests, world, &ports.devices(world), vrf);
+    world.bypass = Bypass::read(eyes, requests, world, &ports.devices(world), vrf);
     if ports.are_attached() {
         return Ok(());
     }
@@ -22,7 +27,7 @@ pub(super) fn look_first(mirror: &mut Mirror, requests: &mut Netlink, ports: &Po
         return Err(Error::Offload { device: world.name(*device), offload: *offload });
     }
     match FAMILIES.iter().find_map(|(family, _)| world.bypass.obstacle(*family)) {
-        Some(obstacle) if !world.bypass_netfilter => Err(Error::Netfilter { obstacle }),
+        Some(obstacle) if !world.settings.bypass_netfilter => Err(Error::Netfilter { obstacle }),
         _ => Ok(()),
     }
 }
@@ -41,7 +46,7 @@ impl Daemon {
     pub(super) fn look_beside(&mut self) {
         let vrf = self.mirror.leads_into_vrf();
         let world = &mut self.mirror.world;
-        let bypass = Bypass::read(&mut self.requests, world, &self.ports.devices(world), vrf);
+        let bypass = Bypass::read(&mut self.eyes, &mut self.requests, world, &self.ports.devices(world), vrf);
         if bypass == world.bypass {
             return;
         }
@@ -54,13 +59,15 @@ impl Daemon {
             tracing::info!("no longer: {}", skipped.what);
         }
         let marks = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.marks(family));
-        self.mirror.changes.world |=
-            before.offloads != world.bypass.offloads || marks(&before) != marks(&world.bypass);
+        self.mirror.changes.world |= before.offloads != world.bypass.offloads
+            || before.taken != world.bypass.taken
+            || marks(&before) != marks(&world.bypass);
         let parts = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.parts(family));
-        self.mirror.changes.world |= !world.bypass_netfilter && parts(&before) != parts(&world.bypass);
+        self.mirror.changes.world |=
+            !world.settings.bypass_netfilter && parts(&before) != parts(&world.bypass);
         let in_the_way = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.obstacle(family).is_some());
         let (old, new) = (in_the_way(&before), in_the_way(&world.bypass));
-        if world.bypass_netfilter || old == new {
+        if world.settings.bypass_netfilter || old == new {
             return;
         }
         self.mirror.changes.world = true;
@@ -79,10 +86,8 @@ impl Daemon {
 
     /// Says what packets do not meet, and which of the devices do not forward.
     pub(super) fn name_beside(&self) {
+        self.name_skipped();
         let world = &self.mirror.world;
-        for skipped in world.bypass.skipped(world) {
-            tracing::warn!("{skipped}");
-        }
         self.name_checksums();
         for (ifindex, dev) in self.ports.devices(world) {
             for (family, name) in FAMILIES {
@@ -121,13 +126,11 @@ impl Daemon {
         }
     }
 
-    /// From now on packets may go past netfilter's rules, or no longer.
-    pub(super) fn accept_beside(&mut self, accepted: bool) {
-        if std::mem::replace(&mut self.mirror.world.bypass_netfilter, accepted) != accepted {
-            for skipped in self.mirror.world.bypass.skipped(&self.mirror.world) {
-                tracing::warn!("{skipped}");
-            }
-            self.mirror.changes.world = true;
+    /// Logs what packets do not meet.
+    pub(super) fn name_skipped(&self) {
+        let world = &self.mirror.world;
+        for skipped in world.bypass.skipped(world).iter().filter(|skipped| skipped.kind != HOOKS) {
+            tracing::warn!("{skipped}");
         }
     }
 }

@@ -115,7 +115,8 @@ fn readers_of(path: &Path) -> PathBuf {
 fn map_image(file: &File, path: &Path, id: u64, access: Access) -> Result<SharedMemory, SharedError> {
     let len = file.metadata().map_err(failed(path, "read"))?.len();
     let mut found = [0; 8];
-    let bytes = len.saturating_sub(TRAILER) & !0xffff;
+    // The file may say anything; an image never has more.
+    let bytes = (len.saturating_sub(TRAILER) & !0xffff).min(1 << 32);
     if len < TRAILER
         || file.read_exact_at(&mut found, len - TRAILER).is_err()
         || u64::from_le_bytes(found) != id
