@@ -1,5 +1,7 @@
 //! Tables of any kind of key behind one trait: in Rust the kind is a type, in C a number.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use trieline_bpf::{ImageMemory, ReaderGrace};
 use trieline_lpm::{Image, Prefix, Reader, Table, with_key};
 

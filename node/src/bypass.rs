@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub type Devices = BTreeMap<u32, String>;
 
 /// [`Skipped::kind`] of what only says that the kernel does not list who is at netfilter's hooks.
-pub const HOOKS: &str = "hooks";
+pub const UNLISTED: &str = "hooks";
 
 /// What packets between the daemon's devices do not meet when XDP forwards them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -167,10 +167,10 @@ impl Bypass {
             let v4 = handler.family == family::INET;
             skipped("netfilter", handler.to_string(), v4, !v4, !accepted)
         });
-        // Of interest only where something is known that may be there; `HOOKS` entries are for scripts.
+        // Of interest only where something is known that may be there; `UNLISTED` entries are for scripts.
         let untold = match self.ipvs {
             true => ("netfilter", "IPVS is there, and this kernel does not list netfilter's hooks"),
-            false => (HOOKS, "this kernel does not list netfilter's hooks"),
+            false => (UNLISTED, "this kernel does not list netfilter's hooks"),
         };
         let untold = (self.handlers.is_none() && self.unknown.is_none()).then(|| {
             let what = format!("{} (CONFIG_NETFILTER_NETLINK_HOOK is not set)", untold.1);
@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(told(bypass), [(1, true)]);
         assert_eq!(told(Bypass::default()), [(2, false)], "a kernel that does not tell");
         let kind = |ipvs| Bypass { ipvs, ..Bypass::default() }.skipped(&world)[0].kind.clone();
-        assert_eq!((kind(true), kind(false)), ("netfilter".into(), HOOKS.into()));
+        assert_eq!((kind(true), kind(false)), ("netfilter".into(), UNLISTED.into()));
     }
 
     #[test]
@@ -456,6 +456,7 @@ mod tests {
         let disciplines = [String::from("tbf")].into();
         let traffic = Traffic { disciplines, ingress: true, egress: false };
         let bypass = Bypass {
+            ipvs: false,
             chains: vec![chain("ip6 fw", false, true)],
             handlers: Some(Vec::new()),
             unknown: None,

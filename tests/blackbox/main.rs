@@ -17,6 +17,7 @@ mod faults;
 mod filter;
 mod forward;
 mod function;
+mod guard;
 mod hooks;
 mod lifecycle;
 mod lpm_trie;

@@ -1,5 +1,7 @@
 //! Where an image's bytes live, seen by its writer and by readers in user space.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use alloc::alloc::Layout;
 use alloc::sync::Arc;
 use core::ptr::NonNull;
@@ -74,7 +76,7 @@ impl HeapMemory {
                 fn madvise(at: *mut u8, bytes: usize, advice: i32) -> i32;
             }
             const MADV_HUGEPAGE: i32 = 14;
-            let whole = self.words * 4 / HUGE_PAGE * HUGE_PAGE;
+            let whole = self.words.saturating_mul(4) & !(HUGE_PAGE - 1);
             if whole > 0 {
                 // SAFETY: advice about memory of our own. A kernel without huge pages refuses, which changes nothing.
                 let _ = unsafe { madvise(self.start().as_ptr(), whole, MADV_HUGEPAGE) };

@@ -1,7 +1,7 @@
 //! The daemon's eye on what the kernel does beside routing: it does not start past netfilter's rules, and follows those that come later.
 
 use super::{Daemon, Error};
-use crate::bypass::{Bypass, Eyes, HOOKS};
+use crate::bypass::{Bypass, Eyes, UNLISTED};
 use crate::kernel::socket::{self, Netlink};
 use crate::kernel::{ethtool, family};
 use crate::mirror::Mirror;
@@ -129,7 +129,7 @@ impl Daemon {
     /// Logs what packets do not meet.
     pub(super) fn name_skipped(&self) {
         let world = &self.mirror.world;
-        for skipped in world.bypass.skipped(world).iter().filter(|skipped| skipped.kind != HOOKS) {
+        for skipped in world.bypass.skipped(world).iter().filter(|skipped| skipped.kind != UNLISTED) {
             tracing::warn!("{skipped}");
         }
     }
