@@ -30,7 +30,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use trieline_trace::{Cost, Effort, Error, Filter, Live, LiveCost, Options, Tracer};
+use trieline_trace::{Cost, Effort, Error, Filter, Live, LiveCost, Options, Tracer, Usage};
 
 use crate::{output::Output, progress::interrupt_flag, route::usage};
 pub use args::TraceArgs;
@@ -96,7 +96,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     if !outputs.are_shown() {
         eprintln!("trieline: tracing by hooks at {}", tracer.rung().name());
     }
-    let started = Instant::now();
+    let (started, before) = (Instant::now(), Usage::now());
     let enough = args.count.unwrap_or(u64::MAX);
     let mut failure = None;
     while outputs.messages() < enough && !interrupt.load(Ordering::Relaxed) {
@@ -143,6 +143,9 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let Finished { summary, notes, has_failed } = outputs.finish(now);
     let report = Report {
         rung: tracer.rung(),
+        payers: tracer.payers(),
+        usage: Usage::now().since(before),
+        rings: tracer.rings(),
         refused: tracer.refused(),
         at_queue: tracer.at_queue(),
         cost,

@@ -12,7 +12,7 @@ use trieline_trace::{
 use super::{join::JoinArgs, node::NodeArgs, outputs::OutputArgs, place, probes::ProbeArgs};
 use crate::route::usage;
 
-/// Records of a ring, unless told: 2.5 MiB a CPU; where bytes are captured, fewer, as each is larger.
+/// Records of a ring, unless set: 2.5 MiB a CPU; where bytes are captured, fewer, as each is larger; 64 MiB for all CPUs at most.
 const SLOTS: u32 = 1 << 16;
 const SLOTS_CAPTURING: u32 = 1 << 14;
 
@@ -130,7 +130,8 @@ pub struct What {
     pub hooks: Option<Rung>,
     #[command(flatten)]
     pub probes: ProbeArgs,
-    /// Records that each CPU's ring holds: a power of two [default: 65536, with captured bytes 16384]
+    /// Records that each CPU's ring holds: a power of two [default: 65536, with captured bytes 16384; fewer, but 256 at least, where all
+    /// rings would take more than 64 MiB]
     #[arg(long, value_name = "N", value_parser = slots)]
     pub ring: Option<u32>,
 }
@@ -215,6 +216,7 @@ impl What {
             stages: !self.client.is_empty(),
             leaves,
             slots: self.ring.unwrap_or(if capture > 0 { SLOTS_CAPTURING } else { SLOTS }),
+            rings_max: if self.ring.is_some() { u64::MAX } else { Options::new(Filter::default()).rings_max },
             rung: self.hooks,
             probes: self.probes.probes(),
             histogram: self.histogram,

@@ -60,7 +60,7 @@ impl Live {
             (false, true) => Form::Screen,
             (false, false) => Form::Lines,
         };
-        let cost_json = json!(about.cost.as_ref().ok().copied().map(CostJson::from));
+        let cost_json = json!(about.cost.as_ref().ok().map(CostJson::from));
         is_wanted.then(|| Live { form, cost: about.cost_text(), cost_json })
     }
 

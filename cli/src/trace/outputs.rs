@@ -17,7 +17,7 @@ use super::live::{Live, When};
 use super::otlp::{self, Otlp};
 use super::pcapng::PcapNg;
 use super::perfetto::Perfetto;
-use super::rows::{Csv, JsonLines};
+use super::rows::{Costs, Csv, JsonLines};
 use super::{picture, report};
 use crate::route::usage;
 
@@ -146,12 +146,12 @@ impl Outputs {
     pub fn open(args: &OutputArgs, records: Option<&Path>, about: &About) -> anyhow::Result<Outputs> {
         args.check(records)?;
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
-        let delta = about.cost.as_ref().ok().map(|cost| cost.traced);
+        let costs = Costs::of(about.cost);
         if let Some(path) = &args.csv {
-            sinks.push(Box::new(Files::create(Csv(delta), path, args.rotation)?));
+            sinks.push(Box::new(Files::create(Csv(costs), path, args.rotation)?));
         }
         if let Some(path) = &args.jsonl {
-            sinks.push(Box::new(Files::create(JsonLines(delta), path, args.rotation)?));
+            sinks.push(Box::new(Files::create(JsonLines(costs), path, args.rotation)?));
         }
         if let Some(path) = &args.perfetto {
             let format = Perfetto::new(args.perfetto_limit, about);

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trieline_trace::{
-    By, Cost, Counts, Decoded, Histogram, HopCounts, LiveCost, Part, Refusal, Rung, Seen, Stage, Stamps,
-    Summary,
+    By, Cost, Counts, Decoded, Histogram, HopCounts, LiveCost, Part, Payer, Refusal, Rings, Rung, Seen, Stage,
+    Stamps, Summary, Usage,
 };
 
-use super::calibrate::{self, CostJson, LiveJson};
+use super::calibrate::{self, CostJson, LiveJson, PayerJson};
 use super::following::Ways;
 use crate::{lab::aligned, output::Output};
 
@@ -19,6 +19,12 @@ const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), 
 pub struct Report<'a> {
     /// Hooks that were used.
     pub rung: Rung,
+    /// Each of them that is attached, and who pays for it.
+    pub payers: Vec<Payer>,
+    /// What the tracer's own process took while the trace ran.
+    pub usage: Usage,
+    /// Memory that the hooks write into.
+    pub rings: Rings,
     /// Hooks that could not be.
     pub refused: &'a [Refusal],
     /// Whether C of UDP and TCP is the device's queue.
@@ -62,7 +68,7 @@ impl Report<'_> {
     }
 
     fn text(&self, output: &Output) -> String {
-        let mut text = format!("hooks: {} ({})\n", self.rung.name(), self.rung.meaning());
+        let mut text = calibrate::hooks_text(self.rung, &self.payers);
         for refusal in self.refused {
             let _ = writeln!(text, "       not {}: {}", refusal.rung.name(), refusal.reason);
         }
@@ -70,6 +76,7 @@ impl Report<'_> {
         if let Some(live) = &self.live {
             text.push_str(&calibrate::live_text(live));
         }
+        text.push_str(&self.own());
         let seconds = self.elapsed.as_secs_f64();
         let counts = &self.counts;
         if self.is_empty() {
@@ -162,6 +169,22 @@ impl Report<'_> {
         text
     }
 
+    /// What the tracer's own process takes of the machine.
+    fn own(&self) -> String {
+        let (Usage { user, system, resident }, Rings { rings, slots, bytes, .. }) = (self.usage, self.rings);
+        let share = (user + system).as_secs_f64() / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+        format!(
+            "tracer: its own process took {:.2} s of processor time ({:.2} user, {:.2} system; {:.1} % of a CPU) and {} of memory; its \
+             rings {} ({slots} records on each of {rings} CPUs)\n",
+            (user + system).as_secs_f64(),
+            user.as_secs_f64(),
+            system.as_secs_f64(),
+            share * 100.0,
+            mebibytes(resident),
+            mebibytes(bytes),
+        )
+    }
+
     /// All times, in the order of a message's way.
     fn stages(&self) -> Vec<(&Stage, &Histogram<u64>)> {
         let ways = self.ways.iter().flat_map(|ways| ways.times.stages());
@@ -181,10 +204,16 @@ impl Report<'_> {
             .collect();
         json!({
             "hooks": self.rung.name(),
+            "attached": self.payers.iter().copied().map(PayerJson::from).collect::<Vec<_>>(),
             "refused": refused,
             "joined_by": if self.by == By::Id { "id" } else { "thread" },
             "at_queue": self.at_queue,
-            "cost": self.cost.as_ref().ok().copied().map(CostJson::from),
+            "cost": self.cost.as_ref().ok().map(CostJson::from),
+            "tracer": {
+                "user_s": self.usage.user.as_secs_f64(), "system_s": self.usage.system.as_secs_f64(),
+                "resident_bytes": self.usage.resident, "rings_bytes": self.rings.bytes, "ring_records": self.rings.slots,
+                "rings": self.rings.rings,
+            },
             "live": self.live.map(LiveJson::from),
             "seconds": (self.elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
             "stages": stages,
@@ -224,6 +253,10 @@ pub fn cost(cost: &Result<Cost, String>) -> String {
         Ok(cost) => calibrate::text(cost),
         Err(why) => format!("cost: {why}\n"),
     }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 /// Nanoseconds as microseconds.

@@ -48,7 +48,7 @@ pub struct Options {
     pub only: Option<String>,
     /// From one message to the next.
     pub gap: Duration,
-    /// Seed of the run; nothing here is random.
+    /// Seed of the order in which ways have their turns in a round.
     pub seed: u64,
     /// The command line, for the document.
     pub command: String,
@@ -149,7 +149,7 @@ impl Cell<'_> {
         let load = |method| Taking::load(method, bench.process(), self.transport, most, RING);
         let mut takings = Method::ALL.into_iter().map(load).collect::<Result<Vec<_>>>()?;
         let mut noted = 0;
-        let rounds = Rounds::take(takings.len(), self.wanted, |case, gate| {
+        let rounds = Rounds::take(takings.len(), self.wanted, self.options.seed, |case, gate| {
             self.context.check()?;
             let (method, taking) = (Method::ALL[case], &mut takings[case]);
             taking.on()?;

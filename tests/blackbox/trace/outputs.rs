@@ -104,8 +104,8 @@ fn files_are_followed_by_others_and_every_message_is_in_one() {
         .into_iter()
         .flat_map(|path| fs::read_to_string(path).unwrap().lines().map(String::from).collect::<Vec<_>>())
         .collect();
-    let row = |line: &String| serde_json::from_str::<Value>(line).unwrap()["id"].as_u64().unwrap();
-    assert_eq!(lines.iter().map(row).collect::<Vec<_>>(), ids);
+    let row = |line: &String| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().parse().unwrap();
+    assert_eq!(lines.iter().map(row).collect::<Vec<u64>>(), ids);
 
     let parts = files(folder.path(), "m.pcapng");
     assert!(parts.len() > 5, "{parts:?}");

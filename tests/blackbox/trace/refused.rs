@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use trieline_tests::command::{Running, binary_path, run, run_with};
+use trieline_tests::command::{Answer, Running, binary_path, run, run_with};
 use trieline_tests::{eventually, linux, root, skip};
 
 use super::{broker, relay};
@@ -112,7 +112,7 @@ fn a_process_that_ends_ends_the_trace() {
     broker.wait().unwrap();
     assert!(eventually(10.0, || trace.try_wait().unwrap().is_some()));
     let (code, report, _) = end(trace);
-    assert_eq!(code, 0);
+    assert_eq!(code, 3);
     assert_eq!(report["notes"][0], "the trace ended as no process that was named was left", "{report}");
     let gone = run(&format!("{} trace --no-cost -p {}", binary_path("trieline"), broker.id()));
     gone.fails(1, &[&format!("no process {}", broker.id()), "PID namespace"]);
@@ -148,7 +148,7 @@ fn a_name_that_nobody_has_is_waited_for() {
     process.wait().unwrap();
     assert_eq!(said.next().unwrap(), waits);
     let (code, report, _) = end(trace);
-    assert_eq!(code, 0);
+    assert_eq!(code, 3);
     assert_eq!(report["notes"][0], format!("at the end no process is called {name}"), "{report}");
 }
 
@@ -173,8 +173,14 @@ fn who_may_not_trace_is_told_what_it_takes() {
     }
     run(&format!("unshare --cgroup {} trace --no-cost --cgroup /", program.display()))
         .fails(1, &["a cgroup namespace of its own", "--comm or --port"]);
-    let seen = run(&format!("{inside} --comm nobody --duration 0.1")).ok();
-    assert!(seen.contains("no message was seen"), "{seen}");
+    let seen = run(&format!("{inside} --comm nobody --duration 0.1"));
+    assert!(seen.code == 3 && seen.stdout.contains("no message was seen"), "{seen:?}");
+}
+
+/// The report of a trace that saw no message.
+fn silent(answer: Answer) -> Value {
+    assert!(answer.code == 3, "{answer:?}");
+    serde_json::from_str(&answer.stdout).unwrap()
 }
 
 /// Where lockdown forbids hooks at functions, its mode is named. The file system that tells it need not be mounted, so it is here.
@@ -193,7 +199,7 @@ fn lockdown_is_named() {
         return println!("EXPECTED SKIP: this kernel is not locked down");
     };
     let trace = format!("{} -j trace --no-cost --port 1 --duration 0.1", binary_path("trieline"));
-    let report = inside(&trace).json();
+    let report = silent(inside(&trace));
     let refusal = &report["refused"][0];
     let reason = format!("the kernel refuses them even to root (EPERM; lockdown is `{mode}`)");
     assert_eq!(
@@ -216,7 +222,7 @@ fn hooks_that_the_kernel_refuses_are_named_with_the_reason() {
             binary_path("trieline")
         ))
     };
-    let report = trace("").json();
+    let report = silent(trace(""));
     let refused = report["refused"].as_array().unwrap();
     for refusal in refused {
         let (name, reason) = (refusal["hooks"].as_str().unwrap(), refusal["reason"].as_str().unwrap());
@@ -233,7 +239,7 @@ fn hooks_that_the_kernel_refuses_are_named_with_the_reason() {
         trace("--hooks sockets").fails(1, &["this kernel has no tracepoints in sockets (Linux 6.3)"]);
     }
     let used = report["hooks"].as_str().unwrap();
-    assert_eq!(trace(&format!("--hooks {used}")).json()["hooks"], used);
+    assert_eq!(silent(trace(&format!("--hooks {used}")))["hooks"], used);
 }
 
 /// Where the unified hierarchy of cgroups is mounted.
