@@ -37,6 +37,9 @@ fn build() -> Result<(), Box<dyn std::error::Error>> {
     SkeletonBuilder::new().obj(&array).generate(out.join("node.skel.rs")).map_err(|e| format!("{e:#}"))?;
     println!("cargo::rustc-env=TRIELINE_NODE_OBJECT={}", array.display()); // for tests/layout.rs
     fs::write(out.join("verdicts.rs"), verdicts(&array)?)?;
+    // For user space alone: it lists the devices' receive handlers.
+    let handlers = out.join("handlers.bpf.o");
+    compile_source(&clang, &here, "handlers.bpf.c", vec!["-mcpu=v3".into()], &handlers)?;
     Ok(())
 }
 
@@ -65,19 +68,27 @@ fn compile(
     home: &str,
     object: &Path,
 ) -> Result<(), String> {
+    let include = here.join("include");
+    let args = [format!("-mcpu={cpu}"), format!("-D{home}")].map(OsString::from).into_iter();
+    let folders = [headers, &include].into_iter().flat_map(|folder| ["-I".into(), folder.into()]);
+    compile_source(clang, here, "node.bpf.c", args.chain(folders).collect(), object)
+}
+
+fn compile_source(
+    clang: &Path,
+    here: &Path,
+    source: &str,
+    more: Vec<OsString>,
+    object: &Path,
+) -> Result<(), String> {
     let mut args: Vec<OsString> =
         ["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-fno-ident"].map(OsString::from).into();
     // Paths of the building machine do not belong in the object.
     args.push(format!("-fdebug-prefix-map={}=.", here.display()).into());
     args.push(format!("-ffile-prefix-map={}=.", here.display()).into());
-    args.push(format!("-mcpu={cpu}").into());
-    args.push(format!("-D{home}").into());
-    args.push("-I".into());
-    args.push(headers.into());
-    args.push("-I".into());
-    args.push(here.join("include").into());
+    args.extend(more);
     SkeletonBuilder::new()
-        .source(here.join("bpf/node.bpf.c"))
+        .source(here.join("bpf").join(source))
         .obj(object)
         .clang(clang)
         .clang_args(args)

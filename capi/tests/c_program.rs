@@ -9,6 +9,9 @@ use trieline as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+#[path = "../../tests/src/skip.rs"]
+mod no_skip;
+
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A directory with the library as it is installed.
@@ -42,7 +45,7 @@ fn can_use_bpf() -> bool {
     // SAFETY: a plain call.
     let is_root = unsafe { libc::geteuid() } == 0;
     if !is_root {
-        println!("SKIP: needs root (BPF)");
+        no_skip::skip("needs root (BPF)");
     }
     is_root
 }
@@ -96,7 +99,7 @@ fn nothing_leaks() {
     let library = library();
     let program = compile("gcc", &["-std=c11"], library.path());
     if Command::new("valgrind").arg("--version").output().is_err() {
-        println!("SKIP: needs valgrind");
+        no_skip::skip("needs valgrind");
         return;
     }
     if can_use_bpf() {

@@ -11,6 +11,9 @@ use std::process::Command;
 
 use trieline_bpf::Home;
 
+#[path = "../../tests/src/skip.rs"]
+mod no_skip;
+
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
 #[track_caller]
@@ -63,7 +66,7 @@ fn objects_are_placed_or_refused() {
     ok(gcc.args(["-lelf", "-lz"]));
     // SAFETY: a plain call.
     if unsafe { libc::geteuid() } != 0 {
-        println!("SKIP: needs root (BPF)");
+        no_skip::skip("needs root (BPF)");
         return;
     }
     for (home, name, other) in [(Home::Arena, "arena", "array"), (Home::Array, "array", "arena")] {

@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use trieline_dataplane::{CAPTURE_ALL, Capture, CaptureOptions, SNAP_MAX};
 use trieline_node::instance::Instance;
-use trieline_node::pcapng::Writer;
+use trieline_node::pcapng::{Direction, Writer};
 
 /// Ends of the help.
 const AFTER_HELP: &str = "\
-Each packet is written as it came in and, if XDP sent it on, as it left, both with the verdict as their comment. Ends with
-Ctrl-C; what was left out is said then, and stands in the file's interface statistics. One capture at a time.
+Each packet is written as it came in and, if XDP sent it on, as it left; --direction in or out writes one of the two. Both have
+the verdict as their comment, and the filter's name if a filter dropped or passed the packet. Ends with Ctrl-C; what was left out is said then, and stands in the file's interface statistics. One capture at a time.
 It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.";
 
 /// What to capture.
@@ -34,6 +34,9 @@ pub struct CaptureArgs {
     /// Only packets to this outer IPv6 destination
     #[arg(long, value_name = "ADDRESS")]
     sid: Option<Ipv6Addr>,
+    /// Write packets only as they came in, or as they left
+    #[arg(long, value_name = "DIRECTION", default_value = "both")]
+    direction: Way,
     /// Bytes kept of each frame
     #[arg(long, value_name = "BYTES", default_value_t = SNAP_MAX, value_parser = clap::value_parser!(u32).range(14..=i64::from(SNAP_MAX)))]
     snap: u32,
@@ -46,6 +49,17 @@ pub struct CaptureArgs {
     /// The file to write; `-` is standard output
     #[arg(short, long, value_name = "FILE|-")]
     write: PathBuf,
+}
+
+/// Which frames of a packet are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Way {
+    /// As it came in
+    In,
+    /// As it left, if it left
+    Out,
+    /// Both
+    Both,
 }
 
 fn parse_rate(text: &str) -> Result<u32, String> {
@@ -85,6 +99,11 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
         Box::new(File::create(&args.write).with_context(|| args.write.display().to_string())?)
     };
     let mut writer = Writer::new(BufWriter::new(file), args.snap)?;
+    match args.direction {
+        Way::In => writer.only(Direction::Inbound),
+        Way::Out => writer.only(Direction::Outbound),
+        Way::Both => {}
+    }
     let (rate, ring_bytes) = (args.rate, RING);
     let options = CaptureOptions { ifindex, sid: args.sid, snap: args.snap, rate, ring_bytes };
     let mut capture = Capture::start(&instance.pins(), CAPTURE_ALL, &options)?;
@@ -104,7 +123,8 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
                 return Ok(());
             }
             packets += u64::from(record.verdict.is_some());
-            writer.record(record, &mut |ifindex| names.get(ifindex))
+            let filter = record.filter.and_then(|counter| view.filter_name(counter));
+            writer.record(record, filter.as_deref(), &mut |ifindex| names.get(ifindex))
         });
         let written = written.and_then(|()| writer.flush());
         if is_over || written.is_err() {

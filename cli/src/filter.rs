@@ -94,7 +94,11 @@ pub fn line(filter: &FilterStatus) -> String {
         line += &format!(" ports {}", filter.ports.join(","));
     }
     if let (Some(file), Some(four), Some(six)) = (&filter.file, filter.prefixes4, filter.prefixes6) {
-        line += &format!("  [{}: {four} IPv4, {six} IPv6]", file.display());
+        let bad = match filter.bad_lines {
+            None | Some(0) => String::new(),
+            Some(bad) => format!(", {} passed over", look::count(bad, "bad line", "bad lines")),
+        };
+        line += &format!("  [{}: {four} IPv4, {six} IPv6{bad}]", file.display());
     }
     if filter.inside {
         line += "  (asked by functions alone)";

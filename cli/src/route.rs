@@ -1,5 +1,6 @@
 //! `trieline route`: the mirrored routes, and what happens to packets to an address.
 
+mod filters;
 mod packet;
 
 use crate::addresses::{Addresses, Query, parse_query};
@@ -9,7 +10,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 use std::net::IpAddr;
 use std::process::ExitCode;
-use trieline_dataplane::{Action, Port, Rule, Then, VALUE_THROW, View, is_rules};
+use trieline_dataplane::{Action, Filters, Port, Rule, Then, VALUE_THROW, View, is_rules};
 use trieline_lpm::{IpPrefix, Memory, Reader};
 use trieline_node::control::Request;
 use trieline_node::instance::Instance;
@@ -213,6 +214,8 @@ struct Way {
     forwards: (bool, bool),
     /// Of a tenant that the kernel does not know: what it would get is dropped.
     tenant: bool,
+    /// Whether a port asks filters.
+    filter: bool,
 }
 
 impl Way {
@@ -242,13 +245,15 @@ impl Way {
                 ports.iter().any(|port| port.flags.forward6),
             ),
             tenant: !ports.is_empty() && ports.iter().all(|port| port.flags.tenant),
+            filter: ports.iter().any(|port| port.flags.filter),
         })
     }
 
     /// Of packets from an address that come in by a port.
     fn of_port(from: Option<IpAddr>, port: &Port) -> Self {
         let forwards = (port.flags.forward4, port.flags.forward6);
-        Self { from, views: (port.table4, port.table6), forwards, tenant: port.flags.tenant }
+        let (tenant, filter) = (port.flags.tenant, port.flags.filter);
+        Self { from, views: (port.table4, port.table6), forwards, tenant, filter }
     }
 
     /// The table that decides in a view, and the value it gives; or a value that a rule gives by itself.
@@ -323,6 +328,7 @@ fn answers(
         Some(Action::Table(number)) => Some(way.decide(view, &reader, number, *address)),
         _ => None,
     };
+    let filtering = if way.filter { view.filters(Filters::PORTS) } else { Vec::new() };
     let mut found = vec![None; addresses.len()];
     let mut open: Vec<usize> = (0..addresses.len()).collect();
     for attempt in 0..ATTEMPTS {
@@ -386,6 +392,9 @@ fn answers(
                     answer.insert("action".into(), "pass".into());
                     answer.insert("reason".into(), "no_route".into());
                 }
+            }
+            if way.filter {
+                filters::apply(&filtering, &reader, way.from, *address, &mut answer);
             }
             if way.tenant {
                 drop_for_tenant(&mut answer);
@@ -502,6 +511,9 @@ fn doing(route: &Value) -> String {
     for (key, name) in [
         ("reason", ""),
         ("first_reason", "for "),
+        ("hint", ""),
+        ("filter", "by filter "),
+        ("filters_may_match", "unless a filter matches: "),
         ("out", "out "),
         ("lladdr", ""),
         ("smac", "smac "),

@@ -11,6 +11,7 @@ mod prefix;
 mod print;
 
 use crate::addresses::{Query, parse_query};
+use crate::look::count;
 use crate::output::Output;
 use crate::progress::Bars;
 use crate::route::{expect_family, usage};
@@ -36,7 +37,7 @@ const TABLE_KEYS: u32 = 2;
 
 const FILES: &str = "\
 A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that \
-`table build` made; packed by gzip or bzip2 or not; `-` is standard input. FORMAT: text, json, iproute, mrt, image.
+`table build` made; packed by gzip or bzip2 or not (xz and zstd: unpack it first); `-` is standard input. FORMAT: text, json, iproute, mrt, image.
 
 map:PATH and map:id:N are BPF maps of type LPM_TRIE, pinned or by number (root). Prefixes of keys that are no addresses are hexadecimal digits, \
 two a byte: c00002010050/48.";
@@ -59,7 +60,7 @@ Later files count where prefixes are the same. Values are numbers from 1 to 2147
 are numbered, and the image keeps what the numbers mean. Prefixes without a value get 1.
 
 A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that \
-`table build` made; packed by gzip or bzip2 or not; `-` is standard input. FORMAT: text, json, iproute, mrt, image.";
+`table build` made; packed by gzip or bzip2 or not (xz and zstd: unpack it first); `-` is standard input. FORMAT: text, json, iproute, mrt, image.";
 
 /// Tables in files.
 #[derive(Debug, Subcommand)]
@@ -223,8 +224,8 @@ pub fn run(command: &TableCommand, family: Option<u8>, output: &Output) -> anyho
             if is_stdin(&args.old) && is_stdin(&args.new) {
                 return Err(usage("both tables from standard input; expected at most one".into()).into());
             }
-            let old = Table::read(&args.old, &args.read, family)?;
-            let new = Table::read(&args.new, &args.read, family)?;
+            let old = Table::read_to_ask(&args.old, &args.read, family)?;
+            let new = Table::read_to_ask(&args.new, &args.read, family)?;
             Ok(no_if(compare::diff(&old, new, args.forwarding, output)? > 0))
         }
         TableCommand::Aggregate(args) => aggregate(args, family, output),
@@ -304,10 +305,13 @@ fn build(args: &BuildArgs, family: Option<u8>, output: &Output) -> anyhow::Resul
         let names = if table.names.is_empty() {
             String::new()
         } else {
-            format!("; {} values have names (`table stat`)", table.names.len())
+            let values = count(table.names.len() as u64, "value has a name", "values have names");
+            format!("; {values} (`table stat`)")
         };
-        let skipped =
-            if table.skipped > 0 { format!("; {} entries skipped", table.skipped) } else { String::new() };
+        let skipped = match table.skipped {
+            0 => String::new(),
+            skipped => format!("; {} skipped", count(skipped, "entry", "entries")),
+        };
         output.text(&format!(
             "{}: {} prefixes{names}{skipped}; image {}, file {}; read in {} ms, built and saved in {} ms",
             args.output.display(),
@@ -362,7 +366,7 @@ fn aggregate(args: &AggregateArgs, family: Option<u8>, output: &Output) -> anyho
 
 fn related(args: &RelatedArgs, family: Option<u8>, output: &Output, above: bool) -> anyhow::Result<ExitCode> {
     check_family(family, &args.prefix)?;
-    let mut table = Table::read(&args.file, &args.read, family)?;
+    let mut table = Table::read_to_ask(&args.file, &args.read, family)?;
     table.expect_keys(&args.prefix, &args.file)?;
     if above {
         table.widen(&args.prefix);

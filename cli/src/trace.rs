@@ -79,7 +79,13 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     } else {
         measure_cost(&options)?
     };
-    let about = About { cost: &cost, id: options.id, json: output.json, has_command: !args.child.is_empty() };
+    let about = About {
+        cost: &cost,
+        by: options.by(),
+        id: options.id,
+        json: output.json,
+        has_command: !args.child.is_empty(),
+    };
     let mut outputs = Outputs::open(&args.outputs, args.records.as_deref(), &about)?;
     let records = args.records.as_deref().map(RecordWriter::create).transpose()?;
     let interrupt = interrupt_flag()?;
@@ -102,12 +108,19 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     while outputs.messages() < enough && !interrupt.load(Ordering::Relaxed) {
         // Before the reading: what came until then is read.
         let left = presence.look().clone();
+        if let Some(cgroup) = presence.moved() {
+            failure = tracer.follow(cgroup).err().map(anyhow::Error::from);
+            outputs.note("the service was started again: its new cgroup is traced".into());
+        }
         let has_ended = child.as_mut().map_or(Ok(false), Traced::has_ended);
         let is_last = matches!(left, Left::Nothing(_))
             || args.duration.is_some_and(|duration| started.elapsed() >= duration)
             || *has_ended.as_ref().unwrap_or(&true);
-        failure = has_ended.err();
-        tracer.poll_events(|event, bytes| following.take(&event, |message| outputs.take(&message, bytes)));
+        failure = failure.or(has_ended.err());
+        tracer.poll_events(|event, bytes| {
+            following.take(&event, |message| outputs.take(&message, bytes));
+            outputs.event(&event);
+        });
         following.settle(tracer.passed_ns(), |message| outputs.take(&message, &[]));
         if let Some(error) = following.failure() {
             outputs.fail(&error);
@@ -117,7 +130,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
             Left::Waiting(why) => outputs.wait(Some(why)),
             Left::Nothing(why) => outputs.end(&why),
         }
-        if is_last {
+        if is_last || failure.is_some() {
             break;
         }
         outputs.tick(|| now(&tracer, &following, live.as_ref().map(Live::cost)));
@@ -161,7 +174,8 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         notes: &notes,
     };
     let printed = report.print(output);
-    let left = child.map_or(Ok(()), |child| leave(child, args.end_command, at_terminal.load(Ordering::Relaxed)));
+    let left =
+        child.map_or(Ok(()), |child| leave(child, args.end_command, at_terminal.load(Ordering::Relaxed)));
     failure.map_or(Ok(()), Err)?;
     stamps?;
     printed?;

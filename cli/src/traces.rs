@@ -82,9 +82,12 @@ fn overhead_text(outcome: &trace_overhead::Outcome) -> String {
     let p = &outcome.parameters;
     let mut shares = String::new();
     for row in &outcome.rows {
-        let of = |method| outcome.rows.iter().find(|one| {
-            (one.transport, one.broker, one.method) == (row.transport, row.broker, method)
-        });
+        let of = |method| {
+            outcome
+                .rows
+                .iter()
+                .find(|one| (one.transport, one.broker, one.method) == (row.transport, row.broker, method))
+        };
         if let (Some(ns), Some(low), Some(high), Some(beside)) =
             (row.traced_ns, row.traced_low, row.traced_high, of(trace_overhead::Method::Beside))
         {

@@ -29,6 +29,7 @@ TL_INLINE int tl_capture_write(struct xdp_md *ctx, struct tl_capture *capture, _
 	__u32 zero = 0, kept = with_frame ? capture->snap : 0, bytes = bpf_xdp_get_buff_len(ctx);
 	struct tl_capture_scratch *scratch = bpf_map_lookup_elem(&capture_scratch, &zero);
 	void *ring = bpf_map_lookup_elem(&capture_rings, &slot);
+	__u8 filter;
 
 	if (!scratch || !ring)
 		return 0;
@@ -36,7 +37,9 @@ TL_INLINE int tl_capture_write(struct xdp_md *ctx, struct tl_capture *capture, _
 		kept = bytes;
 	if (kept > TL_SNAP_MAX)
 		kept = TL_SNAP_MAX;
+	filter = head->out ? scratch->head.filter : 0; /* noted since the packet came in */
 	scratch->head = *head;
+	scratch->head.filter = filter;
 	scratch->head.bytes = bytes;
 	TL_BOUND(kept);
 	scratch->head.kept = kept > 1 ? kept : 0;

@@ -15,7 +15,7 @@
 __attribute__((noinline)) int tl_is_unfinished(struct xdp_md *ctx, __u32 l2)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 *l3 = data + (l2 == 18 ? 18 : 14);
+	__u32 *l3 = data + (l2 & 31);
 	__u32 *l4 = l3 + 5;
 	__u16 check;
 	__u8 proto;

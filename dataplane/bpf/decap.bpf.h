@@ -129,10 +129,10 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 		verdict = tl_combine_ecn(ctx, f->l2, outer);
 	if (verdict != TL_GO_ON)
 		return verdict;
-	tl_fit(ctx, f, adj, outer, f->l3_len);
 	verdict = tl_reframe(ctx, f, adj, outer, TL_BE16(ETH_P_IP));
 	if (verdict != TL_GO_ON)
 		return verdict;
+	tl_trim(ctx, f, f->l3_len);
 	ip = f->l3;
 	if ((void *)(ip + 1) > f->end)
 		return TL_DROP_OUTER;
@@ -181,10 +181,10 @@ TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 		verdict = tl_combine_ecn(ctx, f->l2, outer);
 	if (verdict != TL_GO_ON)
 		return verdict;
-	tl_fit(ctx, f, adj, outer, f->l3_len);
 	verdict = tl_reframe(ctx, f, adj, outer, TL_BE16(ETH_P_IPV6));
 	if (verdict != TL_GO_ON)
 		return verdict;
+	tl_trim(ctx, f, f->l3_len);
 	ip6 = f->l3;
 	if ((void *)(ip6 + 1) > f->end)
 		return TL_DROP_OUTER;
@@ -237,8 +237,7 @@ TL_INLINE __u32 tl_end_dx2(struct xdp_md *ctx, struct tl_frame *f, const struct 
 	verdict = tl_steer(f, adj, f->l3_len - outer - sizeof(*eth));
 	if (verdict != TL_GO_ON)
 		return verdict;
-	if (f->several || f->l3 + f->l3_len < f->end)
-		tl_trim(ctx, f, f->l3_len);
+	tl_trim(ctx, f, f->l3_len);
 	if (bpf_xdp_adjust_head(ctx, (int)(f->l2 + outer)))
 		return TL_DROP_OUTER;
 	return TL_FORWARD_END_DX2;

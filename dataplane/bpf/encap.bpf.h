@@ -9,14 +9,6 @@
 #include "rewrite.bpf.h"
 #include "group.bpf.h"
 
-/* Leaves `len` bytes from l3 on, and finds l3 again. */
-TL_INLINE void tl_trim(struct xdp_md *ctx, struct tl_frame *f, __u32 len)
-{
-	bpf_xdp_adjust_tail(ctx, (int)(f->l2 + len) - (int)bpf_xdp_get_buff_len(ctx));
-	f->l3 = (void *)(long)ctx->data + f->l2;
-	f->end = (void *)(long)ctx->data_end;
-}
-
 /* A header of more than TL_OUTER_MAX bytes, written over the frame's from `offset` on: rare, so a function of
  * its own. 0 on success. */
 __attribute__((noinline)) int tl_write_long(struct xdp_md *ctx, __u32 offset, __u32 index, __u32 len)
@@ -147,8 +139,7 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 		return verdict;
 	/* Bytes after the IP packet (a short frame's padding) would travel along. Cutting them cannot fail,
 	 * making room can: it came first. */
-	if (TL_UNLIKELY(f->several || f->l3 + outer + carried < f->end))
-		tl_trim(ctx, f, outer + carried);
+	tl_trim(ctx, f, outer + carried);
 	if (tl_write_outer(ctx, f, adj, outer))
 		return TL_DROP_OUTER;
 	pushed = f->l3;
@@ -198,8 +189,7 @@ TL_INLINE __u32 tl_h_insert(struct xdp_md *ctx, struct tl_frame *f, const struct
 	verdict = tl_reframe(ctx, f, adj, (int)sizeof(*ip6) - (int)outer, TL_BE16(ETH_P_IPV6));
 	if (verdict != TL_GO_ON)
 		return verdict;
-	if (f->several || f->l3 + len < f->end)
-		tl_trim(ctx, f, len);
+	tl_trim(ctx, f, len);
 	if (tl_write_outer(ctx, f, adj, outer))
 		return TL_DROP_OUTER;
 	ip6 = f->l3;

@@ -185,12 +185,12 @@ TL_INLINE __u32 tl_end(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 	/* Nothing may fail once the header has moved. */
 	if (popped && f->l3 + sizeof(*ip6) + popped > f->end)
 		return TL_PASS_SEG6_HEADERS;
-	tl_fit(ctx, f, adj, popped, f->l3_len - popped);
 	if (popped)
 		tl_move_ipv6(ctx, f->l2, popped);
 	verdict = tl_reframe(ctx, f, adj, popped, TL_BE16(ETH_P_IPV6));
 	if (verdict != TL_GO_ON)
 		return verdict;
+	tl_trim(ctx, f, f->l3_len - popped);
 	ip6 = f->l3;
 	if ((void *)(ip6 + 1) > f->end)
 		return TL_DROP_OUTER;

@@ -122,14 +122,25 @@ TL_INLINE int tl_matches(const struct tl_filter *filter, const struct tl_packet 
 		       : TL_CALL(tl_again4, TL_IMAGE, filter->table4, address[1]);
 }
 
+/* Notes for captures which filter drops or passes the packet. */
+TL_INLINE void tl_filter_note(__u32 slot)
+{
+	struct tl_capture_scratch *scratch;
+	__u32 zero = 0;
+
+	scratch = bpf_map_lookup_elem(&capture_scratch, &zero);
+	if (scratch)
+		scratch->head.filter = slot + 1;
+}
+
 /* What the filters of list `list` say of the packet whose IP header begins at `at`: a verdict, or TL_GO_ON.
- * Of a header that is not there a port's filters say nothing, while a function's let nothing by. */
+ * What has no whole header is not let by. */
 __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32 ipv6, __u32 list)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct tl_packet p = {.protocol = TL_ANY_PROTOCOL, .port = TL_NO_PORT, .ipv6 = ipv6};
 	volatile __u64 *word = bpf_map_lookup_elem(&filter_lists, &list);
-	const __u32 unread = list == TL_LIST_PORTS ? TL_GO_ON : TL_DROP_FUNCTION_HEADERS;
+	const __u32 unread = list == TL_LIST_PORTS ? TL_DROP_HIDDEN : TL_DROP_FUNCTION_HEADERS;
 	__u32 key, left, ports;
 
 	if (!word || at > TL_FILTER_REACH)
@@ -179,25 +190,27 @@ __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32
 			count->packets++;
 			count->bytes += bpf_xdp_get_buff_len(ctx);
 		}
-		if (filter->action == TL_FILTER_DROP)
-			return TL_DROP_FILTERED;
-		if (filter->action == TL_FILTER_PASS)
-			return TL_PASS_FILTER;
 		if (filter->action == TL_FILTER_ALLOW)
 			break;
+		if (filter->action == TL_FILTER_COUNT)
+			continue;
+		tl_filter_note(slot);
+		return filter->action == TL_FILTER_DROP ? TL_DROP_FILTERED : TL_PASS_FILTER;
 	}
 	return TL_GO_ON;
 }
 
 /*
  * What the port's filters say of a packet that is `verdict` so far: another verdict, or TL_GO_ON. They also
- * hold for what is passed for its headers: the kernel does not ask them.
+ * hold for what is passed for its headers: the kernel does not ask them. Packets that do not come here are
+ * asked for before they are passed (guard.bpf.h).
  */
-TL_INLINE __u32 tl_filter_port(struct xdp_md *ctx, const struct tl_frame *f, __u32 ipv6, __u32 verdict)
+TL_INLINE __u32 tl_filter_port(struct xdp_md *ctx, struct tl_frame *f, __u32 ipv6, __u32 verdict)
 {
 	if (TL_LIKELY(!(f->port->flags & TL_PORT_FILTER)) ||
 	    (verdict >= TL_DROP_FIRST && verdict != TL_GO_ON))
 		return TL_GO_ON;
+	f->filtered = 1;
 	return tl_filter_at(ctx, f->l2, ipv6, TL_LIST_PORTS);
 }
 

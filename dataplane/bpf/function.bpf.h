@@ -5,7 +5,7 @@
  * gets it (trieline/function.h).
  *
  * Only ports that know functions look for one, and only for packets whose route is a SID's, and for those
- * that are passed to the kernel, which may have a SID for them whatever the reason.
+ * that are passed to the kernel, which may have a SID for them whatever the reason (guard.bpf.h).
  */
 #ifndef TRIELINE_FUNCTION_BPF_H
 #define TRIELINE_FUNCTION_BPF_H
@@ -70,21 +70,12 @@ TL_INLINE __u32 tl_function_verdict(int returned)
 /* With the index of a program: it is to run. */
 #define TL_FUNCTION_RUN 0x80000000u
 
-/* Does what is bound to the destination of the IPv6 packet that begins at `at`: a verdict, or TL_GO_ON. A
- * program is called by the caller: no tail call is allowed from below 256 bytes of stack. */
-__attribute__((noinline)) __u32 tl_function(struct xdp_md *ctx, __u32 at)
+/* Does what is bound to `sid`, for the IPv6 packet that begins at `at` and whose next header is `kind`: a verdict,
+ * or TL_GO_ON. A program is called by the caller: no tail call is allowed from below 256 bytes of stack. */
+TL_INLINE __u32 tl_function_of(struct xdp_md *ctx, __u32 at, __u8 kind, const struct in6_addr *sid)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	const struct ipv6hdr *ip6 = data + at;
-	struct tl_function *function;
-	struct in6_addr sid;
-	__u8 kind;
+	struct tl_function *function = bpf_map_lookup_elem(&functions, sid);
 
-	if (at > TL_FILTER_REACH || (void *)(ip6 + 1) > end || *(__u8 *)ip6 >> 4 != 6)
-		return TL_GO_ON;
-	sid = ip6->daddr;
-	kind = ip6->nexthdr;
-	function = bpf_map_lookup_elem(&functions, &sid);
 	if (!function)
 		return TL_GO_ON;
 	switch (function->kind) {
@@ -100,6 +91,19 @@ __attribute__((noinline)) __u32 tl_function(struct xdp_md *ctx, __u32 at)
 	}
 }
 
+/* Likewise by the destination of the packet. */
+__attribute__((noinline)) __u32 tl_function(struct xdp_md *ctx, __u32 at)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	const struct ipv6hdr *ip6 = data + at;
+	struct in6_addr sid;
+
+	if (at > TL_FILTER_REACH || (void *)(ip6 + 1) > end || *(__u8 *)ip6 >> 4 != 6)
+		return TL_GO_ON;
+	sid = ip6->daddr;
+	return tl_function_of(ctx, at, ip6->nexthdr, &sid);
+}
+
 /* Likewise, and a program is called. */
 TL_INLINE __u32 tl_function_called(struct xdp_md *ctx, __u32 at)
 {
@@ -110,20 +114,6 @@ TL_INLINE __u32 tl_function_called(struct xdp_md *ctx, __u32 at)
 	return verdict;
 }
 
-/*
- * What becomes of a packet that the kernel would get, for the reason `verdict`: what is bound to its
- * destination comes first, as the kernel has SIDs but no functions.
- */
-TL_INLINE __u32 tl_function_passed(struct xdp_md *ctx, const struct tl_frame *f, __u32 verdict)
-{
-	__u32 said;
-
-	if (TL_LIKELY(!(f->port->flags & TL_PORT_FUNCTION)) || verdict >= TL_DROP_FIRST)
-		return verdict;
-	said = tl_function_called(ctx, f->l2);
-	return said == TL_GO_ON ? verdict : said;
-}
-
 /* The function of the packet's SID, if its port knows any. The packet is what a program made of it then: its
  * headers are read anew. */
 TL_INLINE __u32 tl_function_port(struct xdp_md *ctx, struct tl_frame *f)
@@ -132,6 +122,7 @@ TL_INLINE __u32 tl_function_port(struct xdp_md *ctx, struct tl_frame *f)
 
 	if (TL_LIKELY(!(f->port->flags & TL_PORT_FUNCTION)))
 		return TL_GO_ON;
+	f->called = 1;
 	verdict = tl_function_called(ctx, f->l2);
 	if (verdict != TL_GO_ON)
 		return verdict;

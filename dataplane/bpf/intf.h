@@ -13,7 +13,7 @@
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    10, /* grows with any change of this file; pinned maps of another version are refused */
+	    11, /* grows with any change of this file; pinned maps of another version are refused */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS = 65536,		  /* highest ifindex + 1 */
 	TL_TAGGED = 65536,		  /* tagged ports */
@@ -79,7 +79,7 @@ enum tl_verdict {
 
 	/* Given to the kernel, untouched. */
 	TL_PASS_NO_PORT,	   /* device or VLAN not given to trieline */
-	TL_PASS_NOT_IP,		   /* another EtherType, a second tag, or a frame without a whole header */
+	TL_PASS_NOT_IP,		   /* another EtherType, five tags, or a frame without a whole header */
 	TL_PASS_OTHER_DESTINATION, /* destination MAC address is not the port's: group, or another host's */
 	TL_PASS_FORWARDING_OFF,	   /* forwarding of this family is off on the port */
 	TL_PASS_IPV4_OPTIONS,	   /* header longer than 20 bytes */
@@ -135,6 +135,7 @@ enum tl_verdict {
 	TL_DROP_ECN, /* decapsulation of congestion met by a packet that knows no ECN (RFC 6040 4.2) */
 	TL_DROP_FUNCTION_HEADERS, /* headers that hide what is inside from the filters bound to the SID */
 	TL_DROP_OUTER, /* headers that cannot be written or taken off once the packet has begun to change */
+	TL_DROP_HIDDEN, /* the kernel would find a packet in it that tenants, filters or functions do not see */
 
 	TL_VERDICTS
 };
@@ -358,7 +359,9 @@ struct tl_capture_record {
 	__u64 number; /* of the packet; the same coming in and leaving */
 	__u32 ifindex;
 	__u32 bytes;   /* of the frame */
-	__u32 kept;    /* of them here */
+	__u16 kept;    /* of them here */
+	__u8 filter;   /* counter slot of the filter that dropped or passed it, plus 1; 0: none did */
+	__u8 reserved;
 	__u16 verdict; /* TL_VERDICTS while it is not known */
 	__u8 out;      /* 1: what became of it, with the frame only if it is sent; 0: as it came in */
 	__u8 first;    /* of TL_DROP_TENANT: why the kernel would have got it */

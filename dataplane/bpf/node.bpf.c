@@ -3,7 +3,7 @@
  * The XDP program: the journey of a packet, one step a header file.
  *
  *   link -> port -> IPv4 | IPv6 -> filters -> reverse path -> longest match -> action -> forward | SRv6 |
- * pass | drop
+ * drop | guard -> pass
  *
  * One lookup of the destination decides; everything it leads to was made ready by user space.
  */
@@ -18,6 +18,7 @@
 #include "steer.bpf.h"
 #include "rewrite.bpf.h"
 #include "srv6.bpf.h"
+#include "guard.bpf.h"
 #include "stats.bpf.h"
 
 TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
@@ -65,23 +66,23 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 	if (filtered != TL_GO_ON)
 		return filtered;
 	if (verdict != TL_GO_ON)
-		return tl_function_passed(ctx, f, verdict);
+		return verdict;
 	value = tl_route6(f->port->table6, &ip6->saddr, &ip6->daddr);
 	if (!value)
-		return tl_function_passed(ctx, f, TL_PASS_NO_ROUTE);
+		return TL_PASS_NO_ROUTE;
 	word = tl_ungrouped(ctx, f->l2, tl_action6(value, &ip6->saddr, &ip6->daddr));
 	if (tl_action_kind(word) == TL_ACTION_VERDICT)
-		return tl_function_passed(ctx, f, tl_action_verdict(word));
+		return tl_action_verdict(word);
 	if (TL_UNLIKELY(f->port->flags & (TL_PORT_UNFINISHED | TL_PORT_DISCOVERY))) {
 		if (f->port->flags & TL_PORT_UNFINISHED && tl_is_unfinished(ctx, f->l2))
-			return tl_function_passed(ctx, f, TL_PASS_UNFINISHED);
+			return TL_PASS_UNFINISHED;
 		if (f->port->flags & TL_PORT_DISCOVERY && tl_is_discovery(ctx, f->l2))
-			return tl_function_passed(ctx, f, TL_PASS_DISCOVERY);
+			return TL_PASS_DISCOVERY;
 	}
 	if (tl_action_kind(word) > TL_ACTION_ENCAPS)
 		return tl_seg6(ctx, f, word);
 	if (tl_action_kind(word) == TL_ACTION_NONE)
-		return tl_function_passed(ctx, f, TL_PASS_NO_ACTION);
+		return TL_PASS_NO_ACTION;
 	adj = tl_action_adjacency(word);
 	if (!adj)
 		return TL_PASS_NO_ACTION;
@@ -111,7 +112,7 @@ int trieline(struct xdp_md *ctx)
 			verdict = TL_PASS_NOT_IP;
 	}
 	first = verdict;
-	verdict = tl_final(ctx, f.port, f.l2, verdict);
+	verdict = tl_guard(ctx, &f, verdict);
 	if (TL_UNLIKELY(captured))
 		tl_capture_out(ctx, TL_CAPTURE_ALL, captured, first << 16 | verdict, f.out);
 	return tl_finish(f.port, verdict);

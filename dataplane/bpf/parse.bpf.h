@@ -28,24 +28,76 @@ struct tl_frame {
 	struct tl_port *port;
 	void *l3;  /* network header; `l3` and `end` die with any bpf_xdp_adjust_*() */
 	void *end; /* of the linear part */
-	__u32 l2;  /* bytes before l3: 14 or 18 */
+	__u32 l2;  /* bytes before l3: 14, and 4 for each tag */
 	__u32 tag; /* as in struct tl_adjacency, priority bits cleared */
 	__u32 ifindex;
 	__u32 out; /* the device it leaves by, once that is known */
 	__be16 proto;
 	__u16 l3_len; /* of the IP packet, by its own header */
 	__u8 several; /* the packet goes on in further buffers, which are not seen here */
+	__u8 filtered; /* the port's filters have said what they say */
+	__u8 called;   /* and what is bound to the destination */
 };
+
+#define TL_TAGS_MOST 4
+
+TL_INLINE int tl_is_tag(__be16 proto)
+{
+	return proto == TL_BE16(ETH_P_8021Q) || proto == TL_BE16(ETH_P_8021AD);
+}
+
+/*
+ * As Linux reads tags (__netif_receive_skb_core): one with id 0 is taken off, whichever kind it is and however
+ * many there are; one with another id leads to its device, which with 802.1Q, and once, may be a port of ours.
+ * Where there is no such device, Linux drops the packet. A function of its own: few frames have such tags.
+ *
+ * In the answer, from the lowest bits on: a verdict or TL_GO_ON, the bytes before what the tags lead to (from 8
+ * on), the VLAN (16), the EtherType (32).
+ */
+__attribute__((noinline)) __u64 tl_read_tags(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u64 verdict = TL_PASS_NOT_IP, vid = 0, l2 = sizeof(struct ethhdr);
+	struct vlan_hdr *vlan = data + sizeof(struct ethhdr);
+	__be16 proto;
+	__u32 i, id;
+
+	if ((void *)vlan > end)
+		return TL_PASS_NOT_IP | l2 << 8;
+	proto = ((struct ethhdr *)data)->h_proto;
+#pragma unroll
+	for (i = 0; i < TL_TAGS_MOST; i++) {
+		if ((void *)(vlan + 1) > end)
+			break;
+		id = TL_BE16(vlan->h_vlan_TCI) & 0xfff;
+		if (id && (vid || proto != TL_BE16(ETH_P_8021Q))) {
+			verdict = TL_PASS_NO_PORT;
+			break;
+		}
+		vid += id;
+		proto = vlan->h_vlan_encapsulated_proto;
+		vlan++;
+		l2 += sizeof(*vlan);
+		if (!tl_is_tag(proto)) {
+			verdict = TL_GO_ON;
+			break;
+		}
+	}
+	return verdict | l2 << 8 | vid << 16 | (__u64)proto << 32;
+}
 
 TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 {
 	void *data = (void *)(long)ctx->data;
 	struct ethhdr *eth = data;
+	__u32 verdict = TL_GO_ON;
 
 	f->end = (void *)(long)ctx->data_end;
 	f->port = 0;
 	f->l2 = 0;
 	f->several = 0;
+	f->filtered = 0;
+	f->called = 0;
 	f->out = 0;
 	if (data + sizeof(*eth) > f->end)
 		return TL_PASS_NOT_IP;
@@ -55,25 +107,40 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 	f->l2 = sizeof(*eth);
 	f->tag = 0;
 	f->port = bpf_map_lookup_elem(&ports, &f->ifindex);
-	if (TL_UNLIKELY(f->proto == TL_BE16(ETH_P_8021Q))) {
+	if (TL_UNLIKELY(tl_is_tag(f->proto))) {
 		struct vlan_hdr *vlan = f->l3;
 		struct tl_tagged key = {.ifindex = f->ifindex};
 		__u32 *place;
 
 		if (f->l3 + sizeof(*vlan) > f->end)
 			return TL_PASS_NOT_IP;
-		f->proto = vlan->h_vlan_encapsulated_proto;
-		f->l3 += sizeof(*vlan);
-		f->l2 += sizeof(*vlan);
-		key.vid = TL_BE16(vlan->h_vlan_TCI) & 0xfff;
+		if (TL_UNLIKELY(f->proto != TL_BE16(ETH_P_8021Q) ||
+				tl_is_tag(vlan->h_vlan_encapsulated_proto))) {
+			__u64 tags = tl_read_tags(ctx);
+
+			verdict = tags & 0xff;
+			f->l2 = tags >> 8 & 31;
+			key.vid = tags >> 16 & 0xfff;
+			f->proto = tags >> 32;
+			f->l3 = data + f->l2;
+		} else {
+			f->proto = vlan->h_vlan_encapsulated_proto;
+			f->l3 += sizeof(*vlan);
+			f->l2 += sizeof(*vlan);
+			key.vid = TL_BE16(vlan->h_vlan_TCI) & 0xfff;
+		}
 		if (key.vid) { /* VLAN 0 only carries a priority: the port's own packet */
 			f->tag = TL_BE16(ETH_P_8021Q) | (__u32)TL_BE16(key.vid) << 16;
 			place = bpf_map_lookup_elem(&tagged, &key);
 			f->port = place ? bpf_map_lookup_elem(&tagged_ports, place) : 0;
 		}
 	}
+	if (TL_UNLIKELY(verdict == TL_PASS_NO_PORT))
+		f->port = 0;
 	if (!f->port || !(f->port->flags & TL_PORT_USED))
 		return TL_PASS_NO_PORT;
+	if (TL_UNLIKELY(verdict != TL_GO_ON))
+		return verdict;
 	/* Linux forwards only what was sent to this very host (PACKET_HOST). */
 	if (*(__u32 *)data != *(__u32 *)f->port->mac || *(__u16 *)(data + 4) != *(__u16 *)(f->port->mac + 4))
 		return TL_PASS_OTHER_DESTINATION;

@@ -89,10 +89,10 @@ TL_INLINE __u32 tl_forward_ipv4(struct xdp_md *ctx, struct tl_frame *f, const st
 	verdict = tl_steer(f, adj, f->l3_len);
 	if (verdict != TL_GO_ON)
 		return verdict;
-	tl_fit(ctx, f, adj, 0, f->l3_len);
 	verdict = tl_reframe(ctx, f, adj, 0, TL_BE16(ETH_P_IP));
 	if (verdict != TL_GO_ON)
 		return verdict;
+	tl_trim(ctx, f, f->l3_len);
 	ip = f->l3;
 	if ((void *)(ip + 1) > f->end)
 		return TL_DROP_OUTER;
@@ -112,10 +112,10 @@ TL_INLINE __u32 tl_forward_ipv6(struct xdp_md *ctx, struct tl_frame *f, const st
 	verdict = tl_steer(f, adj, f->l3_len);
 	if (verdict != TL_GO_ON)
 		return verdict;
-	tl_fit(ctx, f, adj, 0, f->l3_len);
 	verdict = tl_reframe(ctx, f, adj, 0, TL_BE16(ETH_P_IPV6));
 	if (verdict != TL_GO_ON)
 		return verdict;
+	tl_trim(ctx, f, f->l3_len);
 	ip6 = f->l3;
 	if ((void *)(ip6 + 1) > f->end)
 		return TL_DROP_OUTER;

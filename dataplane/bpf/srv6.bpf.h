@@ -70,7 +70,7 @@ TL_INLINE __u32 tl_seg6(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 	struct tl_adjacency *adj;
 
 	if (!tl_seg6_on(f))
-		return tl_function_passed(ctx, f, TL_PASS_SEG6_OFF);
+		return TL_PASS_SEG6_OFF;
 	if (tl_action_kind(word) != TL_ACTION_INSERT) {
 		verdict = tl_function_port(ctx, f);
 		if (verdict != TL_GO_ON) {

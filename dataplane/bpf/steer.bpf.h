@@ -53,29 +53,23 @@ TL_INLINE __u32 tl_steer(struct tl_frame *f, const struct tl_adjacency *adj, __u
 	return TL_GO_ON;
 }
 
-/* Cuts a frame after `len` bytes if it is longer than `most`, or goes on in further buffers. */
-__attribute__((noinline)) int tl_cut(struct xdp_md *ctx, __u32 len, __u32 most)
+/* Cuts a frame after `len` bytes, if it is longer. Nothing refuses that of a frame that holds an IP header. */
+__attribute__((noinline)) int tl_cut(struct xdp_md *ctx, __u32 len)
 {
 	__u64 frame = bpf_xdp_get_buff_len(ctx);
 
-	if (frame <= len || (frame <= most && frame == ctx->data_end - ctx->data))
-		return 0;
-	return bpf_xdp_adjust_tail(ctx, (int)len - (int)frame);
+	return frame > len ? bpf_xdp_adjust_tail(ctx, (int)len - (int)frame) : 0;
 }
 
 /*
- * What follows the packet, which is `len` long and leaves without `gone` bytes in front of it, stays if it is
- * padding. A device loses a frame longer than it takes, however short the packet, after it was counted as
- * forwarded.
+ * Cuts off what follows the packet, which is `len` long: Linux trims it when the packet comes in (ip_rcv_core,
+ * ip6_rcv_core), be it padding or more. Finds l3 again. Comes after all that may leave the packet to the kernel.
  */
-TL_INLINE void tl_fit(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj, __u32 gone,
-		      __u32 len)
+TL_INLINE void tl_trim(struct xdp_md *ctx, struct tl_frame *f, __u32 len)
 {
-	void *packet = f->l3 + gone;
-
-	if (TL_LIKELY((packet + len >= f->end || f->l3 + ETH_ZLEN - ETH_HLEN >= f->end) && !f->several))
+	if (TL_LIKELY(f->l3 + len >= f->end && !f->several))
 		return;
-	tl_cut(ctx, f->l2 + gone + len, f->l2 + gone + adj->mtu);
+	tl_cut(ctx, f->l2 + len);
 	f->l3 = (void *)(long)ctx->data + f->l2;
 	f->end = (void *)(long)ctx->data_end;
 }

@@ -64,6 +64,15 @@ struct xdp_md {
 #define ETH_P_IP 0x0800
 #define ETH_P_8021Q 0x8100
 #define ETH_P_IPV6 0x86dd
+#define ETH_P_ARP 0x0806
+#define ETH_P_SLOW 0x8809
+#define ETH_P_PAE 0x888e
+#define ETH_P_8021AD 0x88a8
+#define ETH_P_LLDP 0x88cc
+#define ETH_P_MVRP 0x88f5
+#define ETH_P_MMRP 0x88f6
+#define ETH_P_1588 0x88f7
+#define ETH_P_CFM 0x8902
 
 struct ethhdr {
 	__u8 h_dest[6];
@@ -84,12 +93,14 @@ struct vlan_hdr {
 #define IPPROTO_IPV6 41
 #define IPPROTO_ROUTING 43
 #define IPPROTO_FRAGMENT 44
+#define IPPROTO_GRE 47
 #define IPPROTO_AH 51
 #define IPPROTO_ICMPV6 58
 #define IPPROTO_NONE 59
 #define IPPROTO_DSTOPTS 60
 #define IPPROTO_SCTP 132
 #define IPPROTO_UDPLITE 136
+#define IPPROTO_MPLS 137
 #define IPPROTO_ETHERNET 143
 
 struct iphdr {

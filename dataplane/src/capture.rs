@@ -54,6 +54,8 @@ pub struct Captured {
     pub verdict: Option<Verdict>,
     /// Where that is the drop of a tenant's packet: why the kernel would have got it.
     pub first: Option<Verdict>,
+    /// The counter ([`crate::Filter::counter`]) of the filter that dropped or passed it.
+    pub filter: Option<u8>,
     /// The device it came in or leaves by; 0 where it does not leave.
     pub ifindex: u32,
     /// Bytes of the frame.
@@ -215,8 +217,9 @@ fn decode(bytes: &[u8]) -> Option<Captured> {
         number: head.number,
         verdict: named(head.verdict),
         first: named(head.first.into()).filter(|_| head.verdict != u16::from(head.first)),
+        filter: head.filter.checked_sub(1),
         ifindex: head.ifindex,
         bytes: head.bytes,
-        frame: frame.get(..head.kept as usize)?.to_vec(),
+        frame: frame.get(..usize::from(head.kept))?.to_vec(),
     })
 }

@@ -285,7 +285,7 @@ impl Dataplane {
     /// Fails with [`Error::NoNativeXdp`], [`Error::DeviceBusy`] (and who has it), [`Error::NoDevice`].
     pub fn attach(&mut self, ifindex: u32, name: &str, mode: AttachMode) -> Result<()> {
         check_ifindex(ifindex)?;
-        match self.attachments()?.iter().find(|a| a.ifindex == ifindex) {
+        match pins::attachment(&self.pins, ifindex)? {
             Some(attachment) if attachment.mode == mode => return Ok(()),
             Some(_) => drop(self.detach(ifindex)?),
             None => {}
@@ -347,8 +347,13 @@ impl Dataplane {
     /// Frames of several buffers leave only by devices that say they take them, which may change at any time: to be called again
     /// now and then.
     pub fn set_device(&mut self, ifindex: u32) -> Result<()> {
+        self.open_device(ifindex, takes_jumbo_redirects(ifindex))
+    }
+
+    /// The same, where the caller knows whether the device takes frames of several buffers.
+    pub fn open_device(&mut self, ifindex: u32, several: bool) -> Result<()> {
         check_ifindex(ifindex)?;
-        if takes_jumbo_redirects(ifindex) {
+        if several {
             open_device(&self.jumbo_devices, ifindex)?;
         } else {
             close_device(&self.jumbo_devices, ifindex)?;
@@ -453,7 +458,7 @@ fn attach_error(ifindex: u32, name: &str, error: io::Error) -> Error {
 
 /// Who has a device's XDP hook.
 fn owner_of(ifindex: u32) -> String {
-    let id = match sys::xdp_query(ifindex) {
+    let id = match sys::xdp_attached(ifindex) {
         Ok(state) if state.program != 0 => state.program,
         _ => return "a program the kernel does not tell".into(),
     };

@@ -14,6 +14,7 @@ mod error;
 mod fib;
 mod filters;
 mod functions;
+mod handlers;
 #[doc(hidden)] // public for the tests that compare layouts
 pub mod layout;
 mod load;
@@ -35,6 +36,7 @@ pub use error::{Error, Result};
 pub use fib::{Action, Adjacency, DropReason, Flavour, FlowLabel, Headend, PassReason};
 pub use filters::{Filter, FilterAction, FilterCount, Filters};
 pub use functions::{Function, Functions, find_program};
+pub use handlers::Handlers;
 pub use own::{OwnAddresses, OwnBits};
 pub use pins::{View, detach_all, open_readonly, sweep};
 pub use ports::{Port, PortFlags};

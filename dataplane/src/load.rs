@@ -146,10 +146,10 @@ thread_local! {
 }
 
 /// Collects what libbpf says on this thread, which it would print otherwise.
-struct Log;
+pub(crate) struct Log;
 
 impl Log {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         // For the whole process and for good: a library does not print.
         set_print(Some((PrintLevel::Info, |level, text| {
             let kept = LOG.with_borrow_mut(|log| match log {
@@ -185,7 +185,7 @@ impl Drop for Log {
     }
 }
 
-fn load_error(error: libbpf_rs::Error, log: &Log) -> Error {
+pub(crate) fn load_error(error: libbpf_rs::Error, log: &Log) -> Error {
     let errno = std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source())
         .find_map(|e| e.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error));
     let source = match (errno, error.kind()) {

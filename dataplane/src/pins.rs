@@ -9,7 +9,7 @@ use crate::counters::{self, Counters};
 use crate::dataplane::{AttachMode, Attachment};
 use crate::error::{Error, Result};
 use crate::fib::Action;
-use crate::filters::{Filter, FilterCount, FilterMaps};
+use crate::filters::{Filter, FilterCount, FilterMaps, Filters};
 use crate::layout::{
     tl_action, tl_adjacency, tl_group, tl_instance, tl_limits, tl_long_outer, tl_port, tl_rule,
 };
@@ -88,11 +88,20 @@ pub(crate) fn attachments(pins: &Path) -> Result<Vec<Attachment>> {
     Ok(links(pins)?
         .into_iter()
         .filter_map(|(_, _, device)| device)
-        .map(|ifindex| {
-            let generic = sys::xdp_query(ifindex).is_ok_and(|state| state.generic);
-            Attachment { ifindex, mode: if generic { AttachMode::Generic } else { AttachMode::Native } }
-        })
+        .map(attached)
         .collect())
+}
+
+fn attached(ifindex: u32) -> Attachment {
+    let generic = sys::xdp_attached(ifindex).is_ok_and(|state| state.generic);
+    Attachment { ifindex, mode: if generic { AttachMode::Generic } else { AttachMode::Native } }
+}
+
+/// The attachment of one device, asked from the kernel.
+pub(crate) fn attachment(pins: &Path, ifindex: u32) -> Result<Option<Attachment>> {
+    let fail = |error| Error::kernel(format!("asking for the link of device {ifindex}"), error);
+    let Some(link) = sys::get(&link_path(pins, ifindex)).map_err(fail)? else { return Ok(None) };
+    Ok(sys::link_device(link.as_fd()).map_err(fail)?.filter(|device| *device == ifindex).map(attached))
 }
 
 /// Removes every pin of a directory, in no order, and the directory. A link whose pin was the last to hold it is detached.
@@ -344,6 +353,12 @@ impl View {
     /// The filters of a list, in order; list 0 is the ports'.
     pub fn filters(&self, list: u32) -> Vec<Filter> {
         self.filters.list(list)
+    }
+
+    /// The name of the filter that counts in `counter`.
+    pub fn filter_name(&self, counter: u8) -> Option<String> {
+        let all = (0..Filters::LISTS).flat_map(|list| self.filters.list(list));
+        all.into_iter().find(|filter| filter.counter == counter).map(|filter| filter.name)
     }
 
     /// What a filter has matched.

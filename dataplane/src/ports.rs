@@ -263,8 +263,9 @@ impl Ports {
         let slot = match known.slots.get(&key) {
             Some(slot) => *slot,
             None => {
-                let used: BTreeSet<u16> = known.slots.values().copied().collect();
-                let free = (1..SLOT_RETIRED).find(|slot| !used.contains(slot));
+                let mut used = [false; SLOT_RETIRED as usize + 1];
+                known.slots.values().for_each(|slot| used[usize::from(*slot)] = true);
+                let free = (1..SLOT_RETIRED).find(|slot| !used[usize::from(*slot)]);
                 if let Some(slot) = free {
                     counters::retire(counter_map, slot, SLOT_RETIRED)?;
                 }

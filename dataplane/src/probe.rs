@@ -53,7 +53,7 @@ pub fn probe() -> Probe {
 ///
 /// It can change: a veth takes them only while its peer has an XDP program or GRO.
 pub fn takes_redirects(ifindex: u32) -> Option<bool> {
-    let features = sys::xdp_query(ifindex).ok()?.features;
+    let features = sys::xdp_features(ifindex).ok()?;
     (features != 0 || tells_features()).then_some(features & NDO_XMIT != 0)
 }
 
@@ -61,7 +61,7 @@ pub fn takes_redirects(ifindex: u32) -> Option<bool> {
 ///
 /// In generic mode every device would; but the kernel then forwards a frame of several buffers nearly as fast.
 pub(crate) fn takes_jumbo_redirects(ifindex: u32) -> bool {
-    sys::xdp_query(ifindex).is_ok_and(|state| state.features & NDO_XMIT_SG != 0)
+    sys::xdp_features(ifindex).is_ok_and(|features| features & NDO_XMIT_SG != 0)
 }
 
 /// Whether this is Linux 6.3 or newer.

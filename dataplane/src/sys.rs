@@ -42,29 +42,84 @@ pub(crate) fn link_device(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     Ok((ifindex != 0).then_some(ifindex))
 }
 
-/// What the kernel tells of a device's XDP.
+/// The program on a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct XdpState {
-    /// Id of the program on it; 0 = none.
+    /// Its id; 0 = none.
     pub(crate) program: u32,
     /// Whether that is in generic mode.
     pub(crate) generic: bool,
-    /// `enum netdev_xdp_act`; 0 also before Linux 6.3.
-    pub(crate) features: u64,
 }
 
-/// Asks for a device's XDP.
-pub(crate) fn xdp_query(ifindex: u32) -> io::Result<XdpState> {
+/// `struct nlmsghdr`, `struct ifinfomsg`, and where the latter has the device.
+const HEADER: usize = 16;
+const LINK: usize = 16;
+const DEVICE_AT: usize = HEADER + 4;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_ATTACHED: u16 = 2;
+const IFLA_XDP_PROG_ID: u16 = 4;
+
+/// Asks for the program on a device: this device alone, where libbpf's query dumps all links.
+pub(crate) fn xdp_attached(ifindex: u32) -> io::Result<XdpState> {
+    // No protocol is NETLINK_ROUTE, whose number is 0.
+    let socket =
+        rustix::net::socket(rustix::net::AddressFamily::NETLINK, rustix::net::SocketType::RAW, None)?;
+    let mut request = [0; HEADER + LINK];
+    request[0..4].copy_from_slice(&((HEADER + LINK) as u32).to_ne_bytes());
+    request[4..6].copy_from_slice(&libc::RTM_GETLINK.to_ne_bytes());
+    request[6..8].copy_from_slice(&(libc::NLM_F_REQUEST as u16).to_ne_bytes());
+    request[DEVICE_AT..DEVICE_AT + 4].copy_from_slice(&ifindex.to_ne_bytes());
+    rustix::net::send(&socket, &request, rustix::net::SendFlags::empty())?;
+    let mut answer = vec![0; 32 << 10];
+    let (len, _) = rustix::net::recv(&socket, &mut answer[..], rustix::net::RecvFlags::empty())?;
+    let answer = answer.get(..len).unwrap_or_default();
+    let word = |at: usize| answer.get(at..at + 4).and_then(|b| b.first_chunk()).map(|b| u32::from_ne_bytes(*b));
+    if answer.get(4..6) == Some(&(libc::NLMSG_ERROR as u16).to_ne_bytes()) {
+        return Err(io::Error::from_raw_os_error((word(HEADER).unwrap_or_default() as i32).wrapping_neg()));
+    }
+    Ok(decode_xdp(answer.get(HEADER + LINK..).unwrap_or_default()))
+}
+
+/// The program in the attributes of a link.
+fn decode_xdp(mut attributes: &[u8]) -> XdpState {
+    let mut state = XdpState::default();
+    while let Some((kind, value)) = attribute(&mut attributes) {
+        if kind != IFLA_XDP {
+            continue;
+        }
+        let mut nested = value;
+        while let Some((kind, value)) = attribute(&mut nested) {
+            match (kind, value.first_chunk()) {
+                (IFLA_XDP_ATTACHED, _) => {
+                    state.generic = value.first().is_some_and(|mode| u32::from(*mode) == sys::XDP_ATTACHED_SKB);
+                }
+                (IFLA_XDP_PROG_ID, Some(id)) => state.program = u32::from_ne_bytes(*id),
+                _ => {}
+            }
+        }
+    }
+    state
+}
+
+/// Takes the first attribute off: its type, without the bit "nested", and its value.
+fn attribute<'a>(bytes: &mut &'a [u8]) -> Option<(u16, &'a [u8])> {
+    let header = bytes.first_chunk::<4>()?;
+    let len = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+    let kind = u16::from_ne_bytes([header[2], header[3]]) & 0x3fff;
+    let value = bytes.get(4..len)?;
+    *bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+    Some((kind, value))
+}
+
+/// Asks for a device's `enum netdev_xdp_act`; 0 also before Linux 6.3.
+pub(crate) fn xdp_features(ifindex: u32) -> io::Result<u64> {
     let mut options = sys::bpf_xdp_query_opts {
         sz: size_of::<sys::bpf_xdp_query_opts>() as sys::size_t,
         ..Default::default()
     };
     // SAFETY: options live through the call.
     check(unsafe { sys::bpf_xdp_query(ifindex as i32, 0, &mut options) })?;
-    Ok(XdpState {
-        program: options.prog_id,
-        generic: u32::from(options.attach_mode) == sys::XDP_ATTACHED_SKB,
-        features: options.feature_flags,
-    })
+    Ok(options.feature_flags)
 }
 
 /// Name of a program.

@@ -29,6 +29,8 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// Where that is the drop of a tenant's packet: why the kernel would have got it.
     pub first: Option<Verdict>,
+    /// The counter ([`crate::Filter::counter`]) of the filter that dropped or passed it.
+    pub filter: Option<u8>,
     /// The device it leaves by, when it is sent on.
     pub out: Option<u32>,
     /// The frame as the program left it.
@@ -80,11 +82,11 @@ impl Trial {
             Error::kernel(format!("running {} bytes as from device {ifindex}", frame.len()), e)
         })?;
         let records = capture.poll(Duration::ZERO)?;
-        let told =
-            records.into_iter().find_map(|record| Some((record.verdict?, record.first, record.ifindex)));
         let none = || Error::kernel("a trial", io::Error::other("the program told no verdict"));
-        let (verdict, first, out) = told.ok_or_else(none)?;
-        Ok(Outcome { verdict, first, out: (out != 0).then_some(out), frame })
+        let told = records.into_iter().find_map(|record| Some((record.verdict?, record)));
+        let (verdict, record) = told.ok_or_else(none)?;
+        let out = Some(record.ifindex).filter(|out| *out != 0);
+        Ok(Outcome { verdict, first: record.first, filter: record.filter, out, frame })
     }
 }
 

@@ -1,35 +1,29 @@
-//! Mutated frames cannot hurt: each of 10^6 ends as the model says, verdict and bytes; what is passed is unchanged.
+//! Mutated frames cannot hurt: each ends as the model says, verdict and bytes; what is passed is unchanged. And nothing escapes: what a
+//! port with tenants, filters and functions passes to the kernel comes out nowhere that they forbid.
+//!
+//! `TRIELINE_MUTATION_FRAMES=10000000` runs as many in each test.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use common::cases::adjacency;
 use common::model::Model;
+use common::oracle::{Oracle, Rules};
 use common::packet::*;
+use common::random::*;
 use common::rfc::*;
 use common::srv6::*;
 use common::*;
-use trieline_dataplane::{Action, Adjacency, Headend, Kind, PassReason, PortFlags, VERDICTS};
+use trieline_dataplane::{
+    Action, Adjacency, Filter, FilterAction, Flavour, Function, Headend, Kind, PassReason, PortFlags,
+    VERDICTS,
+};
+use trieline_lpm::Table;
 
-const FRAMES: u32 = 1_000_000;
-
-/// xorshift64*: the same frames every time.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() >> 16) as usize % n
-    }
-}
+const SEED: u64 = 0x7472_6965_6c69_6e65;
 
 fn valid_frames() -> Vec<Vec<u8>> {
     let v4 = ipv4("192.0.2.9", "198.51.100.1", 64);
@@ -49,28 +43,28 @@ fn valid_frames() -> Vec<Vec<u8>> {
     frames
 }
 
-/// One to four changes: a byte, a bit, an interesting value, a cut, a longer tail.
-fn mutate(frame: &mut Vec<u8>, random: &mut Random) {
-    for _ in 0..=random.below(4) {
-        let at = random.below(frame.len());
-        match random.below(6) {
-            0 => frame[at] = random.next() as u8,
-            1 => frame[at] ^= 1 << random.below(8),
-            2 => frame[at] = [0, 1, 2, 4, 41, 43, 127, 128, 255][random.below(9)],
-            // Lengths are where it hurts: mostly near the headers.
-            3 => {
-                let header = 48.min(frame.len() - 12);
-                frame[12 + at % header] = random.next() as u8;
-            }
-            4 => frame.truncate(14.max(at)),
-            _ => frame.resize(frame.len() + random.below(64), random.next() as u8),
-        }
-    }
-    // The checksum is mostly right, or the rest would never be looked at.
-    if frame.len() >= 34 && frame[12..14] == [8, 0] && random.below(8) != 0 {
-        let packet = edit_ipv4(frame.split_off(14), |_| {});
-        frame.extend(packet);
-    }
+fn routes() -> Vec<(String, Action)> {
+    let hop = adjacency(LO);
+    let tagged = Adjacency { vlan: Some(7), mtu: 60, ..hop.clone() };
+    let template = outer("fd00:1::1", "fd00:2::1", 43, 63, &srh(4, 0, &["fd00:2::1"], &[]));
+    let encaps =
+        || Action::Encaps { adjacency: hop.clone(), outer: template.clone(), headend: Headend::default() };
+    let routes = [
+        ("0.0.0.0/0", Action::Forward(tagged)),
+        ("198.51.100.0/24", Action::Forward(hop.clone())),
+        ("192.0.2.8", Action::Pass(PassReason::Local)),
+        ("10.1.0.0/16", encaps()),
+        ("2001:db8:1::/48", Action::Forward(hop.clone())),
+        ("2001:db8:3::/48", encaps()),
+        ("fd00:a::1", Action::EndDx4 { adjacency: Some(hop.clone()) }),
+        ("fd00:a::2", Action::EndDx4 { adjacency: None }),
+    ];
+    let routes = routes.into_iter().map(|(prefix, action)| (prefix.to_owned(), action));
+    routes.chain(srv6_routes(&hop, [0, 1])).chain(rfc_routes(&hop)).collect()
+}
+
+fn kind(name: &str) -> Kind {
+    VERDICTS.iter().find(|verdict| verdict.name == name).unwrap().kind
 }
 
 #[test]
@@ -78,28 +72,8 @@ fn mutated_frames() {
     if skip("mutated frames") {
         return;
     }
-    let hop = adjacency(LO);
-    let tagged = Adjacency { vlan: Some(7), mtu: 60, ..hop.clone() };
-    let template = outer("fd00:1::1", "fd00:2::1", 43, 63, &srh(4, 0, &["fd00:2::1"], &[]));
-    let routes = [
-        ("0.0.0.0/0", Action::Forward(tagged)),
-        ("198.51.100.0/24", Action::Forward(hop.clone())),
-        ("192.0.2.8", Action::Pass(PassReason::Local)),
-        (
-            "10.1.0.0/16",
-            Action::Encaps { adjacency: hop.clone(), outer: template.clone(), headend: Headend::default() },
-        ),
-        ("2001:db8:1::/48", Action::Forward(hop.clone())),
-        (
-            "2001:db8:3::/48",
-            Action::Encaps { adjacency: hop.clone(), outer: template, headend: Headend::default() },
-        ),
-        ("fd00:a::1", Action::EndDx4 { adjacency: Some(hop) }),
-        ("fd00:a::2", Action::EndDx4 { adjacency: None }),
-    ];
-    let srv6 = [srv6_routes(&adjacency(LO), [0, 1]), rfc_routes(&adjacency(LO))].concat();
-    let srv6 = srv6.iter().map(|(prefix, action)| (prefix.as_str(), action.clone()));
-    let routes: Vec<_> = routes.into_iter().chain(srv6).collect();
+    let routes = routes();
+    let routes: Vec<_> = routes.iter().map(|(prefix, action)| (prefix.as_str(), action.clone())).collect();
     let mut model = Model::new(&routes, PORT_MAC, &[100]);
     // Half of the frames from what every router meets.
     let mut valid = valid_frames();
@@ -109,9 +83,9 @@ fn mutated_frames() {
     let homes = homes();
     for &home in &homes {
         let mut bench = Bench::new(home, &routes);
-        let mut random = Random(0x7472_6965_6c69_6e65);
+        let mut random = Random(SEED);
         let mut expected = BTreeMap::<_, u64>::new();
-        let rounds = FRAMES / homes.len() as u32;
+        let rounds = volume(400_000) / homes.len() as u64;
         for round in 0..rounds {
             // As Linux, then as the RFCs.
             if round % (rounds / 2) == 0 {
@@ -121,7 +95,12 @@ fn mutated_frames() {
                 }
             }
             let mut frame = valid[random.below(valid.len())].clone();
-            mutate(&mut frame, &mut random);
+            if !random.one_in(3) {
+                mutate(&mut frame, &mut random);
+            }
+            if random.one_in(2) && frame.len() < 1500 {
+                frame = dress(frame, &mut random);
+            }
             let (action, output) = test_run(bench.dataplane.program(), &frame);
             let (verdict, sent) = model.answer(&frame);
             *expected.entry(verdict).or_default() += 1;
@@ -146,6 +125,188 @@ fn mutated_frames() {
     }
 }
 
-fn kind(name: &str) -> Kind {
-    VERDICTS.iter().find(|verdict| verdict.name == name).unwrap().kind
+const BAD4: &str = "192.0.2.66";
+const BAD6: &str = "2001:db8:bad::1";
+/// What packets are nested under: SIDs with and without functions, own addresses, others.
+const REACHED: [&str; 13] = [
+    "fd00:b::1",
+    "fd00:b::2",
+    "fd00:b::6",
+    "fd00:b::7",
+    "fd00:b::8",
+    "fd00:b::9",
+    "fd00:b::a",
+    "fd00:c:1:6::",
+    "fd00:c:1:1:6::",
+    "fd00:c:6::",
+    "2001:db8:6::1",
+    "2001:db8:6::2",
+    "2001:db8:1::1",
+];
+
+fn guarded_routes() -> Vec<(&'static str, Action)> {
+    let hop = adjacency(LO);
+    vec![
+        ("198.51.100.0/24", Action::Forward(hop.clone())),
+        ("192.0.2.8", Action::Pass(PassReason::Local)),
+        ("192.0.2.7", Action::Pass(PassReason::Local)),
+        ("203.0.113.0/24", Action::Pass(PassReason::Unresolved)),
+        ("2001:db8:1::/48", Action::Forward(hop.clone())),
+        ("2001:db8:2::/48", Action::Pass(PassReason::Unresolved)),
+        ("2001:db8:6::1", Action::Pass(PassReason::Local)),
+        ("2001:db8:6::2", Action::Pass(PassReason::Local)),
+        ("fd00:b::1", Action::End(Flavour::Plain)),
+        ("fd00:b::2", Action::End(Flavour::Psp)),
+        ("fd00:b::6", Action::EndDt6 { view: 1 }),
+        ("fd00:b::7", Action::EndDt6 { view: 1 }),
+        ("fd00:b::8", Action::Pass(PassReason::Unsupported)),
+        ("fd00:b::9", Action::EndDt46 { view4: 0, view6: 1 }),
+        ("fd00:b::a", Action::EndT { view: 1 }),
+        ("fd00:c:1::/48", Action::End(Flavour::NextCsid { block: 4, function: 2 })),
+        ("fd00:c:6::", Action::EndDt6 { view: 1 }),
+    ]
+}
+
+fn guarded_frame(random: &mut Random) -> Vec<u8> {
+    let four = random.one_in(3);
+    let packet = if four {
+        let to =
+            ["198.51.100.1", "192.0.2.8", "192.0.2.7", "203.0.113.1", "224.0.0.5", "239.1.1.1", "8.8.8.8"];
+        let from = ["192.0.2.9", BAD4, "240.1.1.1", "192.0.2.9"];
+        let mut packet = ipv4(random.pick(&from), random.pick(&to), 1 + 63 * u8::from(!random.one_in(8)));
+        if random.one_in(6) {
+            let protocol = random.pick(&[1, 4, 41, 47, 89, 137]);
+            packet = edit_ipv4(packet, |p| p[9] = protocol);
+        }
+        packet
+    } else {
+        let to = [
+            "2001:db8:1::1",
+            "2001:db8:2::1",
+            "2001:db8:6::1",
+            "2001:db8:6::2",
+            "ff02::1",
+            "ff0e::1",
+            "fd09::1",
+        ];
+        let from = ["2001:db8::9", BAD6, "fe80::9", "2001:db8::9"];
+        ipv6(random.pick(&from), random.pick(&to), 1 + 63 * u8::from(!random.one_in(8)))
+    };
+    let packet = nest(packet, &REACHED, random);
+    let mut frame = Frame::new(packet);
+    if random.one_in(24) {
+        frame = frame.ether_type(random.pick(&[0x0806, 0x8847, 0x8864, 0x88cc, 0x0026, 0x88e5, 0x86dd]));
+    }
+    let mut frame = frame.bytes();
+    if random.one_in(3) {
+        mutate(&mut frame, random);
+    }
+    if random.one_in(2) && frame.len() < 1500 { dress(frame, random) } else { frame }
+}
+
+/// Ports with tenants, filters, functions and all of them at once: what is passed must not come out.
+#[test]
+fn nothing_escapes() {
+    if skip("frames on guarded ports") {
+        return;
+    }
+    let number4 = |text: &str| u32::from(text.parse::<Ipv4Addr>().unwrap());
+    let number6 = |text: &str| u128::from(text.parse::<Ipv6Addr>().unwrap());
+    let routes = guarded_routes();
+    let model = Model::new(&routes, PORT_MAC, &[100]);
+    let bound: BTreeMap<Ipv6Addr, Function> = [
+        ("fd00:b::6", Function::Filter(3)),
+        ("fd00:c:6::", Function::Filter(3)),
+        ("fd00:b::9", Function::Program(1)),
+    ]
+    .map(|(sid, function)| (sid.parse().unwrap(), function))
+    .into();
+    let homes = homes();
+    for &home in &homes {
+        let mut bench = Bench::new(home, &routes);
+        Table::<u32>::create(&mut bench.image, 2, [(format!("{BAD4}/32").parse().unwrap(), 1)]).unwrap();
+        Table::<u128>::create(&mut bench.image, 3, [("2001:db8:bad::/48".parse().unwrap(), 1)]).unwrap();
+        // The tenant's own tables: as the port's, without one of its own addresses.
+        let ids: BTreeMap<_, _> = routes.iter().zip(1..).map(|((prefix, _), id)| (*prefix, id)).collect();
+        let of = |prefix: &str| ids[prefix];
+        let mut four = Vec::new();
+        let mut six = Vec::new();
+        for (prefix, _) in &routes {
+            match prefix.parse().unwrap() {
+                _ if matches!(*prefix, "192.0.2.7" | "2001:db8:6::2") => {}
+                trieline_lpm::IpPrefix::V4(key) => four.push((key, of(prefix))),
+                trieline_lpm::IpPrefix::V6(key) => six.push((key, of(prefix))),
+            }
+        }
+        Table::<u32>::create(&mut bench.image, 4, four).unwrap();
+        Table::<u128>::create(&mut bench.image, 5, six).unwrap();
+        let drop = Filter {
+            name: "bad".into(),
+            source: true,
+            action: FilterAction::Drop,
+            protocol: None,
+            ports: Vec::new(),
+            table4: Some(2),
+            table6: Some(3),
+            counter: 0,
+        };
+        bench.dataplane.filters().set(&[vec![drop.clone()], vec![], vec![], vec![drop]]).unwrap();
+        bench.dataplane.functions().set(&bound).unwrap();
+        let mut random = Random(SEED);
+        let mut became = BTreeMap::<_, u64>::new();
+        let rounds = volume(400_000) / homes.len() as u64;
+        let mut oracle = Oracle { model: &model, rules: Rules::default() };
+        for round in 0..rounds {
+            if round % (rounds / 8).max(1) == 0 {
+                let mix = (round / (rounds / 8).max(1)) as u8 & 7;
+                let flags =
+                    PortFlags { tenant: mix & 1 > 0, filter: mix & 2 > 0, function: mix & 4 > 0, ..ALL };
+                for vlan in [None, Some(100)] {
+                    let tables = if flags.tenant { (4, 5) } else { (0, 1) };
+                    let port = trieline_dataplane::Port { table4: tables.0, table6: tables.1, ..port(flags) };
+                    bench.dataplane.set_port(LO, vlan, port).unwrap();
+                }
+                oracle.rules = Rules {
+                    tenant: flags.tenant,
+                    filter: flags.filter,
+                    function: flags.function,
+                    bad4: vec![number4(BAD4)],
+                    bad6: vec![number6(BAD6) >> 80],
+                    bound: bound
+                        .iter()
+                        .map(|(sid, function)| (u128::from(*sid), matches!(function, Function::Program(_))))
+                        .collect(),
+                    shared4: vec![number4("192.0.2.8")],
+                    shared6: vec![number6("2001:db8:6::1")],
+                };
+            }
+            let frame = guarded_frame(&mut random);
+            let (action, output) = test_run(bench.dataplane.program(), &frame);
+            *became.entry(action).or_default() += 1;
+            let context = || {
+                let Rules { tenant, filter, function, .. } = oracle.rules;
+                format!(
+                    "{home}, frame {round}, tenant {tenant}, filter {filter}, function {function}:\n{frame:02x?}\nbecame {action} {output:02x?}"
+                )
+            };
+            match action {
+                XDP_PASS => {
+                    assert_eq!(output, frame, "{}", context());
+                    oracle.may_pass(&frame).unwrap_or_else(|why| panic!("{why}: {}", context()));
+                }
+                XDP_REDIRECT => {
+                    let (_, sent) = model.answer(&frame);
+                    assert_eq!(Some(&output), sent.as_ref(), "{}", context());
+                    oracle.may_forward(&frame).unwrap_or_else(|why| panic!("{why}: {}", context()));
+                }
+                _ => assert_eq!(action, XDP_DROP, "{}", context()),
+            }
+        }
+        println!("{home}: {became:?}, {:?}", {
+            let counters = bench.dataplane.counters().unwrap().total;
+            counters.into_iter().filter(|v| v.packets > 0).map(|v| (v.name, v.packets)).collect::<Vec<_>>()
+        });
+        // Each of the three is met often enough to mean something.
+        assert!(became.len() == 3 && became.values().all(|count| *count > rounds / 20), "{became:?}");
+    }
 }

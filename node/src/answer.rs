@@ -2,6 +2,8 @@
 
 use crate::control::{Client, Request};
 use crate::family::Family;
+use crate::hint;
+use crate::kernel::route::Path;
 use crate::kernel::{TABLE_LOCAL, TABLE_MAIN, family};
 use crate::ledger::Ledger;
 use crate::mirror::Mirror;
@@ -12,6 +14,7 @@ use crate::show;
 use crate::views::TableKey;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
+use trieline_dataplane::{Action, PassReason};
 use trieline_lpm::{IpPrefix, Prefix};
 
 /// Routes written at a time: the daemon has more to do.
@@ -114,8 +117,17 @@ impl Told<'_> {
                 if self.number != TABLE_MAIN {
                     object.insert("table".into(), show::table(self.number).into());
                 }
-                if let Some(action) = self.ledger.action(route.path) {
+                let path = self.mirror.paths.get(route.path);
+                // No action is made for a route that selects by more: its prefix is the kernel's.
+                let kernel = Action::Pass(PassReason::Unsupported);
+                let kernel = path.is_some_and(Path::selects_more).then_some(&kernel);
+                if let Some(action) = self.ledger.action(route.path).or(kernel) {
                     show::action(action, |ifindex| self.mirror.world.name(ifindex), &mut object);
+                    if let (Action::Pass(reason), Some(path)) = (action, path)
+                        && let Some(hint) = hint::of(path, *reason, &self.mirror.world)
+                    {
+                        object.insert("hint".into(), hint.into());
+                    }
                 }
                 client.answer(&object)?;
             }

@@ -1,18 +1,19 @@
 //! What the kernel would do to a packet beside routing it, and XDP does not: found, named, and where it decides about packets obeyed.
 
-use crate::kernel::ethtool::{self, Offload};
+use crate::kernel::ethtool::{Offload, Offloads};
 use crate::kernel::family;
 use crate::kernel::hooks::{self, Handler};
 use crate::kernel::iptables;
 use crate::kernel::netfilter::{self, Chain, Hook};
+use crate::kernel::part::Part;
 use crate::kernel::socket::{self, Netlink, Received};
 use crate::kernel::traffic::{self, Traffic};
 use crate::status::Skipped;
+use crate::taken::Takers;
 use crate::world::World;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where only packets between these devices count, their numbers and names.
 pub type Devices = BTreeMap<u32, String>;
@@ -30,16 +31,33 @@ pub struct Bypass {
     pub conntrack: bool,
     /// Offloads of devices that have to be off.
     pub offloads: Vec<(u32, Offload)>,
+    /// Devices whose packets something takes before they are routed, and what.
+    pub taken: Vec<(u32, String)>,
     /// Traffic control of the devices and of those below them, by name.
     pub traffic: BTreeMap<String, Traffic>,
     /// Devices whose other end is here too: what the node sends there comes in with the mark that it was sent with.
     pub loops: Vec<String>,
 }
 
+/// What asks the kernel, and what it has answered already.
+#[derive(Debug, Default)]
+pub struct Eyes {
+    /// Who takes packets.
+    pub takers: Takers,
+    /// Offloads of devices.
+    pub offloads: Offloads,
+}
+
 impl Bypass {
     /// Asks the kernel; `vrf`: routes lead into VRF devices, whose packets meet hook output. O(chains + rules of legacy iptables +
     /// disciplines and filters).
-    pub fn read(requests: &mut Netlink, world: &World, devices: &Devices, vrf: bool) -> Self {
+    pub fn read(
+        eyes: &mut Eyes,
+        requests: &mut Netlink,
+        world: &World,
+        devices: &Devices,
+        vrf: bool,
+    ) -> Self {
         let names: Vec<&str> = devices.values().map(String::as_str).collect();
         let tunnels = setting("nf_hooks_lwtunnel") > 0;
         let meets = |hook| tunnels || hook != Hook::Input && (hook != Hook::Output || vrf);
@@ -68,7 +86,8 @@ impl Bypass {
             handlers,
             unknown,
             conntrack: setting("nf_conntrack_count") > 0,
-            offloads: ethtool::in_the_way(checked.map(|link| link.ifindex)).unwrap_or_default(),
+            offloads: eyes.offloads.in_the_way(checked.map(|link| link.ifindex)).unwrap_or_default(),
+            taken: eyes.takers.of(world, devices),
             traffic: named.collect(),
             loops: loops.map(|link| link.name.clone()).collect(),
         }
@@ -96,9 +115,10 @@ impl Bypass {
         chain.or_else(handler).or_else(|| self.unknown.clone())
     }
 
-    /// Whether a device's packets are not what was sent.
+    /// Whether a device's packets are not what was sent, or are taken before they are routed.
     pub fn spoils(&self, device: u32) -> bool {
-        self.offloads.iter().any(|(spoilt, _)| *spoilt == device)
+        let is = |known: &u32| *known == device;
+        self.offloads.iter().any(|(spoilt, _)| is(spoilt)) || self.taken.iter().any(|(taken, _)| is(taken))
     }
 
     /// All of it in words; `accepted`: packets go past netfilter's rules.
@@ -147,8 +167,13 @@ impl Bypass {
                 true,
             )
         });
+        let taken = self.taken.iter().map(|(device, what)| {
+            let what = format!("{}: {what} takes its packets before the kernel routes them", world.name(*device));
+            skipped("handler", what, true, true, true)
+        });
         chains
             .chain(handlers)
+            .chain(taken)
             .chain(unknown)
             .chain(untold)
             .chain(offloads)
@@ -158,29 +183,39 @@ impl Bypass {
     }
 }
 
-/// Whether this kernel was found to have no list of who hangs at its hooks. Not asked again: each time it would look for a module.
-static TELLS_NO_HOOKS: AtomicBool = AtomicBool::new(false);
+/// The list of who hangs at the hooks, nftables, and the socket that both are asked by.
+static HOOKS: Part = Part::new(&["nfnetlink_hook"]);
+static NFTABLES: Part = Part::new(&["nf_tables"]);
+static NFNETLINK: Part = Part::new(&["nfnetlink"]);
 
 /// Chains of nftables and of the legacy iptables, and who else hangs at the hooks that `meets` picks.
 fn netfilter(meets: impl Fn(Hook) -> bool) -> Result<(Vec<Chain>, Option<Vec<Handler>>), String> {
     let mut chains = iptables::chains().map_err(|error| format!("iptables: {error}"))?;
+    if NFNETLINK.is_missing() {
+        return Ok((chains, None));
+    }
     let mut socket = match Netlink::netfilter() {
         Ok(socket) => socket,
-        Err(error) if is_missing(&error) => return Ok((chains, None)),
+        Err(error) if is_missing(&error) => {
+            NFNETLINK.miss();
+            return Ok((chains, None));
+        }
         Err(error) => return Err(error.to_string()),
     };
-    match netfilter::chains(&mut socket) {
-        Ok(modern) => chains.extend(modern),
-        Err(error) if is_missing(&error) => {}
-        Err(error) => return Err(format!("nftables: {error}")),
+    if !NFTABLES.is_missing() {
+        match netfilter::chains(&mut socket) {
+            Ok(modern) => chains.extend(modern),
+            Err(error) if is_missing(&error) => NFTABLES.miss(),
+            Err(error) => return Err(format!("nftables: {error}")),
+        }
     }
-    if TELLS_NO_HOOKS.load(Ordering::Relaxed) {
+    if HOOKS.is_missing() {
         return Ok((chains, None));
     }
     match hooks::handlers(&mut socket, meets) {
         Ok(handlers) => Ok((chains, Some(handlers))),
         Err(error) if is_missing(&error) => {
-            TELLS_NO_HOOKS.store(true, Ordering::Relaxed);
+            HOOKS.miss();
             Ok((chains, None))
         }
         Err(error) => Err(format!("hooks: {error}")),
@@ -314,6 +349,7 @@ mod tests {
             unknown: None,
             conntrack: true,
             offloads: vec![(7, Offload::RxVlan)],
+            taken: vec![(9, "an ipvlan".into())],
             traffic: [("n0".into(), traffic)].into(),
             loops: Vec::new(),
         };
@@ -324,9 +360,10 @@ mod tests {
             let told: Vec<_> = told.iter().map(|s| (s.kind.as_str(), s.families.len(), s.passes)).collect();
             let offload = ("offload", 2, true);
             let rest = [offload, ("conntrack", 2, false), ("tc", 2, false), ("tc", 2, false)];
-            assert_eq!(told, [&[("nftables", 1, !accepted)], &rest[..]].concat());
+            let taken = ("handler", 2, true);
+            assert_eq!(told, [&[("nftables", 1, !accepted), taken], &rest[..]].concat());
         }
-        assert!(bypass.spoils(7) && !bypass.spoils(8));
+        assert!(bypass.spoils(7) && !bypass.spoils(8) && bypass.spoils(9));
         assert_eq!(bypass.obstacle(family::INET), None);
     }
 }

@@ -104,6 +104,8 @@ pub fn ask(socket: &Path, request: &Request, mut each: impl FnMut(Value) -> bool
 pub struct Client {
     stream: UnixStream,
     input: Vec<u8>,
+    /// So much of it was looked at for the end of a request.
+    scanned: usize,
     output: Vec<u8>,
     written: usize,
 }
@@ -112,17 +114,20 @@ impl Client {
     /// Takes a connection.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, input: Vec::new(), output: Vec::new(), written: 0 })
+        Ok(Self { stream, input: Vec::new(), scanned: 0, output: Vec::new(), written: 0 })
     }
 
     /// Reads what is there; the next whole request, when there is one. An error ends the connection.
     pub fn request(&mut self) -> io::Result<Option<Result<Request, serde_json::Error>>> {
         let mut chunk = [0; 65536];
         loop {
-            if let Some(end) = self.input.iter().position(|byte| *byte == b'\n') {
+            let end = self.input[self.scanned..].iter().position(|byte| *byte == b'\n');
+            if let Some(end) = end.map(|end| end + self.scanned) {
+                self.scanned = 0;
                 let line: Vec<u8> = self.input.drain(..=end).collect();
                 return Ok(Some(serde_json::from_slice(&line)));
             }
+            self.scanned = self.input.len();
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(len) => self.input.extend_from_slice(&chunk[..len]),

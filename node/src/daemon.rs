@@ -7,12 +7,13 @@ mod serve;
 mod tick;
 
 use crate::answer::Cursor;
-use crate::bypass::Watch;
+use crate::bypass::{Eyes, Watch};
 use crate::control::Client;
 use crate::filter::{self, Filters};
 use crate::function::{self, Functions};
 use crate::instance::{self, Instance};
 use crate::kernel::ethtool::Offload;
+use crate::kernel::netdev::Features;
 use crate::kernel::socket::Netlink;
 use crate::mirror::{ATTEMPTS, Mirror};
 use crate::ports::Ports;
@@ -169,6 +170,9 @@ pub struct Daemon {
     events: Netlink,
     /// Hears of netfilter, if this kernel has nftables.
     watch: Option<Watch>,
+    /// Hears of devices' XDP features, if this kernel tells them.
+    features: Option<Features>,
+    eyes: Eyes,
     requests: Netlink,
     dataplane: Dataplane,
     mirror: Mirror,
@@ -229,6 +233,7 @@ impl Daemon {
         let mut events = Netlink::route()?;
         events.subscribe(&GROUPS, config.receive_buffer)?;
         let watch = Watch::start(config.receive_buffer)?;
+        let features = Features::start(config.receive_buffer)?;
         let mut requests = Netlink::route()?;
         let mut mirror = Mirror::default();
         mirror.world.tenants = config.tenants.clone();
@@ -254,6 +259,7 @@ impl Daemon {
         };
         let mut dataplane = Dataplane::open(&options)?;
         let fresh = !dataplane.reopened();
+        let mut eyes = Eyes::default();
         let made = Publisher::new(&mut dataplane).map_err(Error::from).and_then(|mut publisher| {
             let mut ports = Ports::new(config.devices.clone(), config.mode, &dataplane)?;
             // What is pinned forwards by tables that only a daemon follows: one device less is no reason not to.
@@ -284,7 +290,7 @@ impl Daemon {
             functions.commit(prepared, dataplane.functions(), &mut grace)?;
             (ports.filters, ports.functions) = (filters.any(), functions.any());
             mirror.world.bypass_netfilter = config.bypass_netfilter;
-            beside::look_first(&mut mirror, &mut requests, &ports)?;
+            beside::look_first(&mut mirror, &mut eyes, &mut requests, &ports)?;
             let socket = instance.socket();
             // The lock is ours, so whoever bound it is gone.
             let _ = std::fs::remove_file(&socket);
@@ -314,6 +320,8 @@ impl Daemon {
             started,
             events,
             watch,
+            features,
+            eyes,
             requests,
             dataplane,
             mirror,
@@ -344,7 +352,8 @@ impl Daemon {
         }
     }
 
-    /// The first dump, tables, ports; attached last.
+    /// Attached first: many drivers take redirected frames only while a program is attached. A new device's packets pass until its
+    /// port is set. Then the first dump, tables, ports.
     fn take_over(&mut self) -> Result<(), Error> {
         let world = &mut self.mirror.world;
         world.tenants.apply(&mut world.links);
@@ -355,7 +364,8 @@ impl Daemon {
             );
         }
         self.mirror.world.sysctl = self.sysctl()?;
-        self.ports.open(&mut self.mirror.world, &mut self.dataplane);
+        self.ports.attach_new(&self.mirror.world, &mut self.dataplane)?;
+        self.open_exits();
         self.ports.hold(&self.mirror.world, &mut self.dataplane)?;
         self.mirror.changes.v4.doubt = true;
         self.mirror.changes.v6.doubt = true;
@@ -370,7 +380,7 @@ impl Daemon {
         let tables = self.tables();
         self.ports.set(&self.mirror.world, &self.publisher.views, &mut self.dataplane, tables)?;
         self.publisher.settle(&self.mirror, self.dataplane.parts().0);
-        self.ports.attach(&self.mirror.world, &mut self.dataplane)?;
+        self.ports.leave_others(&self.mirror.world, &mut self.dataplane)?;
         self.counts.status.ready_ms = milliseconds(self.started.elapsed());
         tracing::info!(
             routes = self.mirror.routes(),
@@ -404,7 +414,10 @@ impl Daemon {
             }
             self.wait(outside)?;
             self.read_changes(BATCH)?;
+            // Actions that lead to a dead link are wrong by now: nothing slow comes before them.
+            self.publish();
             self.hear_beside()?;
+            self.hear_features();
             if self.resync_at.is_some_and(|at| at <= Instant::now()) {
                 self.resync()?;
             }
@@ -447,6 +460,7 @@ impl Daemon {
             PollFd::from_borrowed_fd(outside.wake(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.filters.wake(), PollFlags::IN),
         ];
+        fds.extend(self.features.as_ref().map(|features| PollFd::new(features, PollFlags::IN)));
         fds.extend(self.watch.as_ref().map(|watch| PollFd::new(watch, PollFlags::IN)));
         if self.listens(now) {
             fds.push(PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN));

@@ -112,7 +112,7 @@ impl View<'_> {
 
     /// Whether a path says no more than that the next rule decides.
     fn throws(&self, path: PathId) -> bool {
-        let plain = |path: &Path| path.tos == 0 && path.source_len == 0 && !path.expires;
+        let plain = |path: &Path| !path.selects_more() && !path.expires;
         self.paths.get(path).is_some_and(|path| path.kind == kind::THROW && plain(path))
     }
 
@@ -120,7 +120,7 @@ impl View<'_> {
     fn best<A>(&self, routes: &[Route], ties_open: bool) -> Option<Decision<A>> {
         let selects_more = |route: &Route| {
             self.paths.get(route.path).is_none_or(|path| {
-                path.tos != 0 || path.source_len != 0 || path.expires || path.kind == kind::THROW
+                path.selects_more() || self.paths.is_ending(route.path) || path.kind == kind::THROW
             })
         };
         if routes.len() > 1 || routes.first().is_some_and(&selects_more) {

@@ -28,6 +28,8 @@ pub struct Config {
     pub name: String,
     /// Its set of prefixes.
     pub file: PathBuf,
+    /// Lines of the file that are wrong are passed over and counted, instead of changing nothing.
+    pub skip_bad: bool,
     /// Whether sources are looked up; else destinations.
     pub source: bool,
     /// What becomes of packets that match.
@@ -63,6 +65,8 @@ pub struct FilterStatus {
     pub prefixes4: Option<usize>,
     /// IPv6 prefixes.
     pub prefixes6: Option<usize>,
+    /// Lines of its file that were passed over because they are wrong (`skip_bad`).
+    pub bad_lines: Option<u64>,
     /// When the set was read, seconds since 1970.
     pub loaded: Option<u64>,
     /// Only functions ask it, for the packet inside; ports do not.
@@ -145,6 +149,7 @@ struct Held {
     config: Config,
     filter: Filter,
     prefixes: (usize, usize),
+    bad: u64,
     loaded: u64,
 }
 
@@ -356,6 +361,7 @@ impl Filters {
                 lists.reset(counter).inspect_err(|_| undo(image, &built))?;
             }
             let kept = self.held.iter().find(|held| held.config.name == config.name);
+            let bad = set.as_ref().map(|set| set.bad).or(kept.map(|kept| kept.bad)).unwrap_or(0);
             let made = match (set, kept) {
                 (Some(set), _) => {
                     build(&config.name, set, image, &mut used, &mut built).map(|made| (made, now()))
@@ -376,7 +382,7 @@ impl Filters {
                 table6: ids.1,
                 counter,
             };
-            held.push(Held { config, filter, prefixes, loaded });
+            held.push(Held { config, filter, prefixes, bad, loaded });
         }
         let kept = tables(held.iter().map(|held| &held.filter));
         lists.set(&arranged(&held, &bound)).inspect_err(|_| undo(image, &built))?;
@@ -391,6 +397,7 @@ impl Filters {
             file: Some(held.config.file.clone()),
             prefixes4: Some(held.prefixes.0),
             prefixes6: Some(held.prefixes.1),
+            bad_lines: Some(held.bad),
             loaded: Some(held.loaded),
             inside: is_bound(&self.bound, &held.config.name),
             ..FilterStatus::of(&held.filter, lists.count(&held.filter).unwrap_or_default())

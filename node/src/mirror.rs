@@ -96,6 +96,17 @@ impl Changes {
     }
 }
 
+/// Links of which messages came.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// By number.
+    pub links: BTreeSet<u32>,
+    /// Those that went, though another may have the number by now.
+    pub gone: BTreeSet<u32>,
+    /// Messages were lost: it may be any link.
+    pub all: bool,
+}
+
 /// The mirrored state.
 #[derive(Debug, Default)]
 pub struct Mirror {
@@ -109,6 +120,8 @@ pub struct Mirror {
     pub v6: Family<u128>,
     /// What is yet to be published.
     pub changes: Changes,
+    /// Links of which messages came since this was last taken.
+    pub touched: Touched,
     /// Stale neighbours that the kernel checks only when told that they are in use.
     pub stale: BTreeSet<(IpAddr, u32)>,
     /// With a link next hop objects may have gone, of which the kernel does not tell: ask for them before the routes.
@@ -224,8 +237,10 @@ impl Mirror {
 
     fn apply_link(&mut self, message: Message<'_>) {
         let Some(told) = link::decode(message.payload) else { return };
+        self.touched.links.insert(told.ifindex);
         let before = self.world.links.get(&told.ifindex);
         if message.kind == message::DEL_LINK {
+            self.touched.gone.insert(told.ifindex);
             let gone: Vec<_> = self.neighbours_on(told.ifindex).collect();
             for address in gone {
                 self.set_neighbour(address, told.ifindex, None, false);
@@ -295,6 +310,7 @@ impl Mirror {
         told.world.bypass_netfilter = self.world.bypass_netfilter;
         told.world.tenants = std::mem::take(&mut self.world.tenants);
         (self.world, self.stale, self.world_doubt) = (told.world, told.stale, told.world_doubt);
+        self.touched.all = true;
         self.paths.take_objects(told.paths.into_objects());
         self.objects_doubt = false;
         self.v4.take_neighbours(told.v4);
@@ -415,6 +431,9 @@ fn follow<A: Ip>(
     let Some(addr) = A::from_bytes(told.destination) else { return };
     let prefix = Prefix::truncated(addr, told.prefix_len.into());
     let route = Route { metric: told.metric, path: paths.intern(told) };
+    if let Some(left) = told.ends_in {
+        paths.note_end(route.path, left);
+    }
     let table = match told.table {
         TABLE_LOCAL => &mut family.local,
         TABLE_MAIN => &mut family.main,
@@ -454,6 +473,9 @@ fn dump_routes<A: Ip>(
     paths: &mut Paths,
 ) -> Result<Dump<A>, Error> {
     family.watch();
+    if A::NETLINK == family::INET6 {
+        paths.forget_ends(); // IPv4 routes have none
+    }
     let mut told: BTreeMap<u32, Vec<(Prefix<A>, Route)>> = BTreeMap::new();
     told.insert(TABLE_MAIN, Vec::with_capacity(family.main.routes() + family.main.routes() / 8));
     // Routes of one table come together.
@@ -470,7 +492,11 @@ fn dump_routes<A: Ip>(
             told.insert(std::mem::replace(&mut number, route.table), std::mem::replace(&mut routes, other));
         }
         let prefix = Prefix::truncated(addr, route.prefix_len.into());
-        routes.push((prefix, Route { metric: route.metric, path: paths.intern(&route) }));
+        let path = paths.intern(&route);
+        if let Some(left) = route.ends_in {
+            paths.note_end(path, left);
+        }
+        routes.push((prefix, Route { metric: route.metric, path }));
     };
     let interrupted = unless_missing(socket.dump(route::dump(A::NETLINK), each))?;
     told.insert(number, routes);

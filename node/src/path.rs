@@ -5,6 +5,7 @@ use crate::kernel::route::{Hop, Path, RouteMessage};
 use crate::kernel::seg6::{Behaviour, Encap};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Instant;
 
 /// Number of a path in [`Paths`].
 pub type PathId = u32;
@@ -47,6 +48,10 @@ impl Hasher for KeyHasher {
     }
 }
 
+#[path = "path/ends.rs"]
+mod ends;
+use ends::Ends;
+
 /// A map with [`KeyHasher`].
 pub type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
 
@@ -80,6 +85,8 @@ pub struct Paths {
     renamed: u64,
     /// Next hop objects: what paths that name one forward by.
     objects: Objects,
+    /// When routes end.
+    ends: Ends,
 }
 
 impl Paths {
@@ -95,9 +102,10 @@ impl Paths {
             Some(id) => *id,
             None => {
                 let mut path = route.path();
-                // Without `net.ipv4.nexthop_compat_mode` a route tells the object's number only.
+                // Without `net.ipv4.nexthop_compat_mode` a route tells the object's number only; with it, nothing of what trieline
+                // does not know of the object.
                 if let Some(hops) = path.nexthop.and_then(|id| self.objects.hops(id))
-                    && path.hops.is_empty()
+                    && (path.hops.is_empty() || hops.is_empty())
                 {
                     path.hops = hops;
                 }
@@ -202,6 +210,27 @@ impl Paths {
         renewed
     }
 
+    /// A route by path `id` ends in `left` hundredths of a second.
+    pub fn note_end(&mut self, id: PathId, left: i32) {
+        self.ends.note(id, left, Instant::now());
+    }
+
+    /// Forgets when routes end: a dump is about to say it again.
+    pub fn forget_ends(&mut self) {
+        self.ends.forget();
+    }
+
+    /// Whether a route by this path may have ended, or is about to: only the kernel knows. Routers prolong such routes all the time, of
+    /// which the kernel says nothing.
+    pub fn is_ending(&self, id: PathId) -> bool {
+        self.get(id).is_some_and(|path| path.expires) && self.ends.is_near(id)
+    }
+
+    /// It is `now`. Whether the kernel has to be asked again when routes end.
+    pub fn pass_time(&mut self, now: Instant) -> bool {
+        self.ends.pass_time(now)
+    }
+
     /// The path of number `id`.
     pub fn get(&self, id: PathId) -> Option<&Path> {
         self.slots.get(id as usize)?.as_ref().map(|slot| &slot.path)
@@ -260,6 +289,7 @@ impl Paths {
                 if self.by_path.get(&slot.path) == Some(&(id as PathId)) {
                     self.by_path.remove(&slot.path);
                 }
+                self.ends.remove(id as PathId);
                 self.free.push(id as PathId);
                 gone.push(id as PathId);
             }

@@ -19,6 +19,8 @@ const WAITING: usize = 4096;
 pub struct Writer<W: Write> {
     out: Section<W>,
     snap: u32,
+    /// Packets of the other direction are left out.
+    only: Option<Direction>,
     /// Numbers in the file of devices, and packets written of each.
     interfaces: HashMap<u32, (u32, u64)>,
     waiting: BTreeMap<u64, Captured>,
@@ -37,14 +39,25 @@ impl<W: Write> Writer<W> {
         Ok(Self {
             out: Section::begin(out, None)?,
             snap,
+            only: None,
             interfaces: HashMap::new(),
             waiting: BTreeMap::new(),
             written: 0,
         })
     }
 
-    /// Takes a record. `name` gives a device's name.
-    pub fn record(&mut self, record: Captured, name: &mut dyn FnMut(u32) -> String) -> io::Result<()> {
+    /// Writes only packets of this direction from now on.
+    pub fn only(&mut self, direction: Direction) {
+        self.only = Some(direction);
+    }
+
+    /// Takes a record. `filter` is the name of the filter that decided. `name` gives a device's name.
+    pub fn record(
+        &mut self,
+        record: Captured,
+        filter: Option<&str>,
+        name: &mut dyn FnMut(u32) -> String,
+    ) -> io::Result<()> {
         let Some(verdict) = record.verdict else {
             while self.waiting.len() >= WAITING {
                 let Some((_, oldest)) = self.waiting.pop_first() else { break };
@@ -54,7 +67,8 @@ impl<W: Write> Writer<W> {
             return Ok(());
         };
         let first = record.first.map(|first| format!(", for {}", first.name)).unwrap_or_default();
-        let comment = format!("{} {}{first} (packet {})", verdict.kind, verdict.name, record.number);
+        let filter = filter.map(|filter| format!(" by {filter}")).unwrap_or_default();
+        let comment = format!("{} {}{first}{filter} (packet {})", verdict.kind, verdict.name, record.number);
         if let Some(came) = self.waiting.remove(&record.number) {
             self.packet(&came, Some(&comment), Direction::Inbound, name)?;
         }
@@ -86,6 +100,9 @@ impl<W: Write> Writer<W> {
         direction: Direction,
         name: &mut dyn FnMut(u32) -> String,
     ) -> io::Result<()> {
+        if self.only.is_some_and(|only| only != direction) {
+            return Ok(());
+        }
         let interface = self.interface(record.ifindex, name)?;
         let bytes = record.frame.as_slice();
         let packet =

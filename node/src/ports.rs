@@ -2,11 +2,13 @@
 
 use crate::kernel::family;
 use crate::kernel::link::Link;
+use crate::kernel::netdev::{Features, Takes};
+use crate::mirror::Touched;
 use crate::publish::{TABLE4, TABLE6};
 use crate::views::Views;
 use crate::world::World;
-use std::collections::{BTreeMap, BTreeSet};
-use trieline_dataplane::{AttachMode, Dataplane, Error, Port, PortFlags, takes_redirects};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use trieline_dataplane::{AttachMode, Dataplane, Error, Port, PortFlags};
 use trieline_lpm::Grace;
 
 /// The devices given to the daemon, by name, and what was made of them.
@@ -23,6 +25,8 @@ pub struct Ports {
     attached: BTreeSet<u32>,
     /// Device numbers of those that packets may leave by.
     exits: BTreeSet<u32>,
+    /// Those of them that take frames of several buffers.
+    several: BTreeSet<u32>,
     ports: BTreeMap<(u32, Option<u16>), Port>,
     /// Names of devices that could not be attached to, which has been logged.
     troubled: BTreeSet<String>,
@@ -38,14 +42,15 @@ impl Ports {
         let attached = dataplane.attachments()?.into_iter().map(|attachment| attachment.ifindex).collect();
         let known = dataplane.ports()?.into_iter().map(|(ifindex, vlan, port)| ((ifindex, vlan), port));
         let ports = known.collect();
-        let (exits, troubled, shut, deaf) = Default::default();
+        let (exits, several, troubled, shut, deaf) = Default::default();
         let (filters, functions) = (false, false);
-        Ok(Self { names, filters, functions, mode, attached, exits, ports, troubled, shut, deaf })
+        Ok(Self { names, filters, functions, mode, attached, exits, several, ports, troubled, shut, deaf })
     }
 
     /// The links of the configured names.
     fn links<'w>(&self, world: &'w World) -> Vec<&'w Link> {
-        world.links.values().filter(|link| self.names.contains(&link.name)).collect()
+        let names: HashSet<&str> = self.names.iter().map(String::as_str).collect();
+        world.links.values().filter(|link| names.contains(link.name.as_str())).collect()
     }
 
     /// Device numbers that packets may leave by.
@@ -55,18 +60,21 @@ impl Ports {
 
     /// Names of the devices whose unannounced settings matter: the configured ones and the VLANs on top.
     pub fn watched<'w>(&self, world: &'w World) -> Vec<&'w str> {
-        let links = self.links(world);
-        let vlans =
-            links.iter().flat_map(|link| world.vlans(link.ifindex)).map(|(_, vlan)| vlan.name.as_str());
-        links.iter().map(|link| link.name.as_str()).chain(vlans).collect()
+        self.logical(world).map(|(_, _, link)| link.name.as_str()).collect()
     }
 
     /// Those devices, by number.
     pub fn devices(&self, world: &World) -> BTreeMap<u32, String> {
-        let links = self.links(world).into_iter();
-        let all = links
-            .flat_map(|link| std::iter::once(link).chain(world.vlans(link.ifindex).map(|(_, vlan)| vlan)));
-        all.map(|link| (link.ifindex, link.name.clone())).collect()
+        self.logical(world).map(|(_, _, link)| (link.ifindex, link.name.clone())).collect()
+    }
+
+    /// The configured devices and the VLANs on top: the device, the tag, and the link that stands for it. O(links).
+    fn logical<'w>(&self, world: &'w World) -> impl Iterator<Item = (&'w Link, Option<u16>, &'w Link)> {
+        let mut vlans = world.vlans();
+        self.links(world).into_iter().flat_map(move |link| {
+            let vlans = vlans.remove(&link.ifindex).unwrap_or_default().into_iter();
+            std::iter::once((link, None, link)).chain(vlans.map(move |(id, vlan)| (link, Some(id), vlan)))
+        })
     }
 
     /// Whether there are devices that packets are taken from.
@@ -81,8 +89,10 @@ impl Ports {
 
     /// Of these names those that no link has.
     pub fn missing_of<'a>(names: &'a [String], world: &World) -> impl Iterator<Item = &'a str> {
-        let has = |name: &&String| !world.links.values().any(|link| link.name == **name);
-        names.iter().filter(has).map(String::as_str)
+        let links: HashSet<&str> = world.links.values().map(|link| link.name.as_str()).collect();
+        let missing: Vec<&str> =
+            names.iter().map(String::as_str).filter(|name| !links.contains(name)).collect();
+        missing.into_iter()
     }
 
     /// Ports as they should be.
@@ -93,38 +103,47 @@ impl Ports {
         tables: (bool, bool),
     ) -> BTreeMap<(u32, Option<u16>), Port> {
         let mut wanted = BTreeMap::new();
-        for link in self.links(world) {
-            let logical = std::iter::once((None, link))
-                .chain(world.vlans(link.ifindex).map(|(id, vlan)| (Some(id), vlan)));
-            for (vlan, logical) in logical {
-                let Some(mac) = logical.mac else { continue };
-                let view = |family| views.of(family, logical.ifindex);
-                let (table4, table6) = (view(family::INET), view(family::INET6));
-                let free = !world.bypass.spoils(link.ifindex);
-                let current = (free && tables.0 && table4.is_some(), free && tables.1 && table6.is_some());
-                let flags = PortFlags {
-                    // In generic mode the mark stays with the packet.
-                    unfinished: link.leaves_checksums() && self.mode != AttachMode::Generic,
-                    filter: self.filters,
-                    function: self.functions,
-                    ..flags(world, logical, current)
-                };
-                let (table4, table6) = (table4.unwrap_or(TABLE4), table6.unwrap_or(TABLE6));
-                let port = Port { table4, table6, flags, ifindex: logical.ifindex, mac };
-                wanted.insert((link.ifindex, vlan), port);
-            }
+        for (link, vlan, logical) in self.logical(world) {
+            let Some(mac) = logical.mac else { continue };
+            let view = |family| views.of(family, logical.ifindex);
+            let (table4, table6) = (view(family::INET), view(family::INET6));
+            let free = !world.bypass.spoils(link.ifindex) && !world.bypass.spoils(logical.ifindex);
+            let current = (free && tables.0 && table4.is_some(), free && tables.1 && table6.is_some());
+            let flags = PortFlags {
+                // In generic mode the mark stays with the packet.
+                unfinished: link.leaves_checksums() && self.mode != AttachMode::Generic,
+                filter: self.filters,
+                function: self.functions,
+                ..flags(world, logical, current)
+            };
+            let (table4, table6) = (table4.unwrap_or(TABLE4), table6.unwrap_or(TABLE6));
+            let port = Port { table4, table6, flags, ifindex: logical.ifindex, mac };
+            wanted.insert((link.ifindex, vlan), port);
         }
         wanted
     }
 
-    /// Lets packets leave by those of the configured devices that take redirected frames, which can change at any time and is
-    /// not announced on every kernel. Returns whether it did. A device that refuses does not stop the others.
-    pub fn open(&mut self, world: &mut World, dataplane: &mut Dataplane) -> bool {
-        let mut exits = BTreeSet::new();
+    /// What a device takes. Many drivers take redirected frames only while a program is attached, and the kernel tells only since
+    /// Linux 6.3: before, a device that is attached is taken to have made itself ready.
+    fn takes(&self, ifindex: u32, features: Option<&Features>) -> Takes {
+        let told = features.map(|features| features.of(ifindex));
+        let redirects = match told {
+            _ if self.mode == AttachMode::Generic => true,
+            Some(told) => told.redirects,
+            None => self.attached.contains(&ifindex),
+        };
+        Takes { redirects, several: told.is_some_and(|told| told.several) }
+    }
+
+    /// Lets packets leave by those of the configured devices that take redirected frames, which can change at any time. To be
+    /// called after the program was attached. Returns whether exits differ. A device that refuses does not stop the others.
+    pub fn open(&mut self, world: &mut World, dataplane: &mut Dataplane, features: Option<&Features>) -> bool {
+        let (mut exits, mut several) = (BTreeSet::new(), BTreeSet::new());
         let links = self.links(world);
         let given: BTreeSet<u32> = links.iter().map(|link| link.ifindex).collect();
         for link in links {
-            if self.mode != AttachMode::Generic && takes_redirects(link.ifindex) == Some(false) {
+            let takes = self.takes(link.ifindex, features);
+            if !takes.redirects {
                 if self.deaf.insert(link.name.clone()) {
                     tracing::warn!(
                         dev = link.name,
@@ -137,10 +156,16 @@ impl Ports {
             if self.deaf.remove(&link.name) {
                 tracing::info!(dev = link.name, "takes redirected frames: packets to it are forwarded");
             }
-            // The kernel forgets a device that goes, also when its number comes back: so each is told each time.
-            match dataplane.set_device(link.ifindex) {
+            let open = self.exits.contains(&link.ifindex);
+            let opened = if open && self.several.contains(&link.ifindex) == takes.several {
+                Ok(())
+            } else {
+                dataplane.open_device(link.ifindex, takes.several)
+            };
+            match opened {
                 Ok(()) => {
                     exits.insert(link.ifindex);
+                    several.extend(takes.several.then_some(link.ifindex));
                     self.shut.remove(&link.name);
                 }
                 Err(error) if !self.shut.contains(&link.name) => {
@@ -157,8 +182,27 @@ impl Ports {
         let changed = exits != self.exits;
         let shut = given.difference(&exits).copied().collect();
         let told = std::mem::replace(&mut world.shut, shut) != world.shut;
-        self.exits = exits;
+        (self.exits, self.several) = (exits, several);
         changed || told
+    }
+
+    /// Forgets what is known of links that went: the kernel has detached them and closed them as exits, also when another has the
+    /// number by now.
+    pub fn forget(&mut self, touched: &Touched, dataplane: &mut Dataplane) {
+        if touched.all {
+            self.exits.clear();
+            if let Err(error) = self.drop_gone(dataplane) {
+                tracing::error!(%error, "devices that are gone");
+            }
+        }
+        for gone in &touched.gone {
+            self.exits.remove(gone);
+            if self.attached.remove(gone)
+                && let Err(error) = dataplane.detach(*gone)
+            {
+                tracing::error!(%error, "a device that is gone");
+            }
+        }
     }
 
     /// Sets the ports where they differ; those that become or cease to be a tenant's after a grace period (some 20 ms) in which
@@ -192,14 +236,8 @@ impl Ports {
         Ok(())
     }
 
-    /// Attaches to the configured devices and leaves all others. Fails at the first device that refuses; then nothing has
-    /// changed.
-    pub fn attach(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
-        self.attach_new(world, dataplane)?;
-        self.leave_others(world, dataplane)
-    }
-
-    /// The same without leaving others, which [`Ports::follow`] does.
+    /// Attaches to the configured devices, whose packets pass until their ports are set. Leaves no others, which [`Ports::follow`]
+    /// does. Fails at the first device that refuses; then nothing has changed.
     pub fn attach_new(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
         let mut new = Vec::new();
         for link in self.links(world) {
@@ -219,7 +257,7 @@ impl Ports {
     }
 
     /// Detaches from devices that are not configured, or no longer under that name.
-    fn leave_others(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
+    pub fn leave_others(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
         let wanted: BTreeSet<u32> = self.links(world).into_iter().map(|link| link.ifindex).collect();
         for other in self.attached.difference(&wanted).copied().collect::<Vec<_>>() {
             dataplane.detach(other)?;
@@ -228,19 +266,9 @@ impl Ports {
         Ok(())
     }
 
-    /// Follows links while running: a device that was made anew under a configured name is attached again, one that lost its
-    /// name is left. Trouble is logged once a device.
-    /// Returns whether the ports are as the views say.
-    pub fn follow(
-        &mut self,
-        world: &World,
-        views: &Views,
-        dataplane: &mut Dataplane,
-        tables: (bool, bool),
-    ) -> bool {
-        if let Err(error) = self.drop_gone(dataplane) {
-            tracing::error!(%error, "devices that are gone");
-        }
+    /// Attaches to devices that came while running, also to one that was made again under a configured name. Trouble is logged once
+    /// a device.
+    pub fn attach_more(&mut self, world: &World, dataplane: &mut Dataplane) {
         let new: Vec<_> =
             self.links(world).into_iter().filter(|link| !self.attached.contains(&link.ifindex)).collect();
         for link in new {
@@ -257,6 +285,17 @@ impl Ports {
                 }
             }
         }
+    }
+
+    /// Follows links while running: leaves a device that lost its name, and sets the ports. Returns whether the ports are as the views
+    /// say.
+    pub fn follow(
+        &mut self,
+        world: &World,
+        views: &Views,
+        dataplane: &mut Dataplane,
+        tables: (bool, bool),
+    ) -> bool {
         if let Err(error) = self.leave_others(world, dataplane) {
             tracing::error!(%error, "leaving devices");
         }

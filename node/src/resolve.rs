@@ -56,6 +56,8 @@ impl Resolver<'_> {
     pub fn path(&self, id: PathId) -> Action {
         let Some(path) = self.view4.paths.get(id) else { return Action::Pass(PassReason::Unsupported) };
         match path.kind {
+            // A route that decides by itself; others' prefixes are the kernel's already.
+            _ if path.unknown.is_some() => Action::Pass(PassReason::Unsupported),
             kind::UNICAST => self.forwarding(path).unwrap_or_else(Action::Pass),
             _ if self.is_own(id) => Action::Pass(PassReason::Local),
             kind::BLACKHOLE => Action::Drop(DropReason::Blackhole),

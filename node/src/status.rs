@@ -89,6 +89,8 @@ pub struct Left {
     pub reason: String,
     /// The device they leave by, where it is the reason.
     pub dev: Option<String>,
+    /// Why exactly, and what helps.
+    pub hint: Option<String>,
 }
 
 impl std::fmt::Display for Left {
@@ -98,13 +100,14 @@ impl std::fmt::Display for Left {
         write!(f, "{} {} of {what}: ", self.paths, if self.paths == 1 { "way" } else { "ways" })?;
         match self.reason.as_str() {
             "no_device" => write!(f, "{dev} is not one of `devices`"),
-            "no_exit" => write!(f, "{dev} takes no redirected frames (a veth: ethtool -K PEER gro on, at its peer)"),
+            "no_exit" => {
+                write!(f, "{dev} takes no redirected frames (a veth: ethtool -K PEER gro on, at its peer)")
+            }
             "no_carrier" => write!(f, "{dev} is down or without carrier"),
-            "no_room" => f.write_str("no room for more next hops (next_hops; stop, `trieline node detach`, start)"),
-            "on_link" => f.write_str(
-                "nh4 is on-link, where Linux asks for the inner destination's neighbour; with a gateway XDP does it (ip route add NH4 via GATEWAY)",
-            ),
-            _ => f.write_str("only the kernel can"),
+            "no_room" => {
+                f.write_str("no room for more next hops (next_hops; stop, `trieline node detach`, start)")
+            }
+            _ => f.write_str(self.hint.as_deref().unwrap_or("only the kernel can")),
         }
     }
 }
@@ -198,6 +201,8 @@ pub struct MirrorStatus {
     pub tables_written: u64,
     /// From the first message of a batch read to all of it published: the last, µs.
     pub last_batch_us: u64,
+    /// From the start of the last batch in which links, settings or rules changed to its actions written, µs.
+    pub rewritten_us: u64,
     /// The longest, µs.
     pub longest_batch_us: u64,
     /// Dumps during which routes changed, and that were repeated.

@@ -61,7 +61,7 @@ impl Sysctl {
         // A kernel without SRv6 has no source to tell.
         let tunnel_source = seg6::tunnel_source().unwrap_or_default();
         let on = |name: &str| number(&format!("ipv4/{name}")).is_some_and(|value| value != 0);
-        let devices: Vec<&str> = devices.collect();
+        let devices: BTreeSet<&str> = devices.collect();
         let told = |device: &&str| on(&format!("conf/{device}/send_redirects"));
         let some = || devices.iter().filter(|device| told(device)).map(|device| device.to_string()).collect();
         let mut known = inet6::read(requests)?;
@@ -195,11 +195,14 @@ impl World {
         [netconf::ALL, ifindex as i32].iter().any(|of| self.netconf(family::INET6, *of).proxy == Some(true))
     }
 
-    /// The 802.1Q devices on top of a link, with their VLAN ids.
-    pub fn vlans(&self, parent: u32) -> impl Iterator<Item = (u16, &Link)> {
-        self.links
-            .values()
-            .filter(move |link| link.parent == Some(parent))
-            .filter_map(|link| Some((link.vlan?, link)))
+    /// The 802.1Q devices on top of each link, with their VLAN ids. O(links).
+    pub fn vlans(&self) -> HashMap<u32, Vec<(u16, &Link)>> {
+        let mut vlans: HashMap<u32, Vec<(u16, &Link)>> = HashMap::new();
+        for link in self.links.values() {
+            if let (Some(parent), Some(id)) = (link.parent, link.vlan) {
+                vlans.entry(parent).or_default().push((id, link));
+            }
+        }
+        vlans
     }
 }

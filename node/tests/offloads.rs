@@ -4,7 +4,10 @@
 
 use std::process::Command;
 use trieline_node::instance::enter_namespace;
-use trieline_node::kernel::ethtool::{self, Offload};
+use trieline_node::kernel::ethtool::{self, Offload, Offloads};
+
+#[path = "../../tests/src/skip.rs"]
+mod no_skip;
 
 fn run(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
@@ -16,8 +19,7 @@ fn run(line: &str) -> String {
 #[test]
 fn offloads_are_told() {
     if !rustix::process::geteuid().is_root() {
-        assert!(std::env::var_os("TRIELINE_NO_SKIP").is_none(), "needs root");
-        println!("SKIP: needs root");
+        no_skip::skip("needs root");
         return;
     }
     let name = format!("tlnd-{}-offload", std::process::id());
@@ -27,13 +29,13 @@ fn offloads_are_told() {
         enter_namespace(&inside).unwrap();
         run("ip link add n0 type veth peer name p0");
         let index: u32 = run("ip -o link show n0").split(':').next().unwrap().parse().unwrap();
-        let told = || ethtool::in_the_way([index].into_iter()).unwrap();
+        let told = || Offloads::default().in_the_way([index].into_iter()).unwrap();
         let on = told();
         run("ethtool -K n0 rxvlan off");
         assert!(ethtool::finishes_checksums(index).unwrap());
         run("ethtool -K n0 tx off");
         assert!(!ethtool::finishes_checksums(index).unwrap());
-        (index, on, told(), ethtool::in_the_way([u32::MAX >> 1].into_iter()).unwrap())
+        (index, on, told(), Offloads::default().in_the_way([u32::MAX >> 1].into_iter()).unwrap())
     })
     .join();
     run(&format!("ip netns del {name}"));

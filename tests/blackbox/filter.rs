@@ -6,7 +6,7 @@ use trieline_tests::bed::Bed;
 use trieline_tests::command::run;
 use trieline_tests::daemon::{Daemon, Leftovers, trieline};
 use trieline_tests::packets::{UdpSink, UdpStream};
-use trieline_tests::{eventually, root};
+use trieline_tests::{craft, eventually, root};
 
 /// A folder with a configuration and the files that it names.
 struct Files(tempfile::TempDir);
@@ -93,6 +93,68 @@ fn filters_decide_before_routes() {
     assert!(counts[1] >= 20, "{counts:?}");
     let text = trieline(&bed.node, "filter show closed").ok();
     assert!(text.contains("closed drop destination") && text.contains("1 IPv4, 1 IPv6"), "{text}");
+}
+
+/// `route get` says what a filter does and which; without the source, or with ports, it says which filters may match. A packet that is
+/// tried and one that is captured name the filter, too; a capture of one direction has no frame of the other.
+#[test]
+fn the_filter_that_decides_is_named() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let files = Files::new(
+        "[[filter]]\nname = \"web\"\nfile = \"web\"\nmatch = \"destination\"\nprotocol = \"tcp\"\nports = [80]\naction = \"drop\"\n\
+         [[filter]]\nname = \"slow\"\nfile = \"slow\"\nmatch = \"destination\"\naction = \"pass\"\n\
+         [[filter]]\nname = \"bad\"\nfile = \"bad\"\nmatch = \"source\"\naction = \"drop\"\n",
+    );
+    files.write("web", "10.50.3.0/24\n");
+    files.write("slow", "10.50.2.0/24\n");
+    files.write("bad", "10.0.0.2\nfd00::2\n");
+    let _daemon = files.start(&bed);
+    // (1) asked about addresses
+    let get = |args: &str| {
+        let answer = trieline(&bed.node, &format!("-j route get {args}")).json()[0].clone();
+        ["action", "reason", "filter", "filters_may_match"].map(|key| answer[key].clone())
+    };
+    let text = |word: &str| Value::from(word);
+    let (none, may) = (Value::Null, |names: &[&str]| Value::from(names));
+    let surely = |action, reason, name| [text(action), text(reason), text(name), Value::Null];
+    assert_eq!(get("10.50.1.1 --from 10.0.0.2 --iif n0"), surely("drop", "filtered", "bad"));
+    assert_eq!(get("fd50::1 --from fd00::2"), surely("drop", "filtered", "bad"));
+    assert_eq!(get("10.50.2.1"), surely("pass", "filter", "slow"));
+    assert_eq!(get("10.50.1.1 --from 10.0.0.3"), [text("forward"), none.clone(), none.clone(), none.clone()]);
+    assert_eq!(get("10.50.1.1"), [text("forward"), none.clone(), none.clone(), may(&["bad (drop)"])]);
+    let both = may(&["web (drop)", "bad (drop)"]);
+    assert_eq!(get("10.50.3.1 --from 10.0.0.2"), [text("forward"), none.clone(), none, both]);
+    let said = trieline(&bed.node, "route get 10.50.1.1 --from 10.0.0.2").ok();
+    assert!(said.ends_with("[drop filtered by filter bad]\n"), "{said}");
+    // (2) tried and captured
+    let packet = |to: &str| -> String {
+        let frame = craft::ipv4("10.0.0.2", to, b"which filter", |_| {});
+        frame.iter().map(|byte| format!("{byte:02x}")).collect()
+    };
+    for (to, says) in
+        [("10.50.1.1", "drop filtered by filter bad"), ("10.50.2.1", "pass filter by filter slow")]
+    {
+        let answer = trieline(&bed.node, &format!("route get --packet {}", packet(to)));
+        assert!(answer.stdout.contains(says), "{answer:?}");
+    }
+    for (direction, holds) in [("in", true), ("out", false), ("both", true)] {
+        let file = files.path("captured");
+        let args = format!("-j capture --count 5 --direction {direction} -w {}", file.display());
+        let capture = std::thread::scope(|scope| {
+            let capture = scope.spawn(|| trieline(&bed.node, &args));
+            while !capture.is_finished() {
+                bed.send("10.50.1.1:9", "captured", 5);
+            }
+            capture.join().expect("it ends")
+        });
+        let said: Value = serde_json::from_str(&capture.stderr).expect("JSON");
+        let bytes = std::fs::read(&file).expect("a file");
+        let named = bytes.windows(20).any(|window| window == b"drop filtered by bad");
+        assert_eq!((named, said["frames"].as_u64() > Some(0)), (holds, holds), "{direction}: {capture:?}");
+    }
 }
 
 /// A set is read anew again and again under a stream that both the old and the new one drop: no packet comes through, and each is

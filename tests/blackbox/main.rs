@@ -26,6 +26,7 @@ mod neighbour;
 mod nexthop;
 mod policy;
 mod redirect;
+mod routes;
 mod rules;
 mod settings;
 mod srv6;

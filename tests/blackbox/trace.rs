@@ -93,7 +93,10 @@ fn a_brokers_messages_are_found() {
         let row: Value = serde_json::from_str(line).unwrap();
         let time = |key: &str| row[key].as_u64().unwrap();
         let text = id.to_string();
-        assert_eq!((row["id"].as_str(), time("left_ns") - time("received_ns")), (Some(&text[..]), time("inside_ns")));
+        assert_eq!(
+            (row["id"].as_str(), time("left_ns") - time("received_ns")),
+            (Some(&text[..]), time("inside_ns"))
+        );
     }
     assert_eq!(jsonl.lines().count(), ids.len());
 }

@@ -14,12 +14,9 @@ pub mod namespace;
 pub mod packets;
 pub mod rng;
 
-/// Prints why the running test cannot run here. `./dev test` counts such lines; under `TRIELINE_NO_SKIP` they fail.
-pub fn skip(why: &str) {
-    println!("SKIP: {why}");
-    let forbidden = std::env::var("TRIELINE_NO_SKIP").is_ok_and(|value| !value.is_empty() && value != "0");
-    assert!(!forbidden, "skipped although TRIELINE_NO_SKIP is set: {why}");
-}
+mod skip;
+
+pub use skip::skip;
 
 /// Whether namespaces and BPF may be used. Prints the skip line when not.
 pub fn root() -> bool {

@@ -34,7 +34,7 @@ int device_received(__u64 *arguments)
 {
 	const struct sk_buff *skb = (const void *)arguments[0];
 	struct tr_source source = {.call = -1};
-	struct tr_record record = {};
+	struct tr_event record = {};
 	__u32 at, before;
 	__be16 port;
 	__u64 head;

@@ -7,7 +7,7 @@
 #include "intf.h"
 
 const volatile struct tr_config config;
-volatile struct tr_who who SEC(".data.who");
+volatile struct tr_traced who SEC(".data.who");
 
 static __always_inline bool tr_is_named(int tgid)
 {

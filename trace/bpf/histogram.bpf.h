@@ -91,7 +91,7 @@ static __always_inline void tr_cut_off(struct tr_in_hand *hand)
 	hand->reads = 0;
 }
 
-static __always_inline void tr_count_receive(struct tr_in_hand *hand, const struct tr_record *record)
+static __always_inline void tr_count_receive(struct tr_in_hand *hand, const struct tr_event *record)
 {
 	bool is_stream = record->transport == TR_TCP || record->transport == TR_UNIX_STREAM ||
 			 record->transport == TR_FUNCTION;
@@ -115,7 +115,7 @@ static __always_inline void tr_count_receive(struct tr_in_hand *hand, const stru
 	hand->transport = record->transport;
 }
 
-static __always_inline void tr_count_send(struct tr_in_hand *hand, const struct tr_record *record,
+static __always_inline void tr_count_send(struct tr_in_hand *hand, const struct tr_event *record,
 					  __u64 left_ns, bool at_queue)
 {
 	struct tr_histogram *histogram;
@@ -150,14 +150,14 @@ static __always_inline void tr_count_send(struct tr_in_hand *hand, const struct 
 
 /* Whether the segment has the first byte of a send over TCP that ends before `position`: it may as well be an
  * older send's. */
-static __always_inline bool tr_is_first_segment(const struct tr_in_hand *hand, const struct tr_record *sent,
+static __always_inline bool tr_is_first_segment(const struct tr_in_hand *hand, const struct tr_event *sent,
 						__u32 position)
 {
 	return hand->queued_ns && hand->queued_socket == sent->socket && !(sent->flags & TR_SEVERAL) &&
 	       position - sent->bytes - hand->queued_position < hand->queued_bytes;
 }
 
-static __always_inline void tr_count(struct task_struct *task, const struct tr_record *record, __u32 position)
+static __always_inline void tr_count(struct task_struct *task, const struct tr_event *record, __u32 position)
 {
 	struct tr_in_hand *hand = bpf_task_storage_get(
 	    &in_hand, task, NULL, record->point == TR_RECEIVED ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);

@@ -11,7 +11,7 @@
 static __always_inline __u64 tr_begins(void) { return config.inside ? bpf_ktime_get_ns() : 0; }
 
 /* The record is noted: the hook's last act. */
-static __always_inline void tr_ends(__u64 began_ns, const struct tr_record *record)
+static __always_inline void tr_ends(__u64 began_ns, const struct tr_event *record)
 {
 	__u64 ended_ns, again_ns;
 	struct tr_cpu *own;

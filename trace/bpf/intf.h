@@ -37,33 +37,43 @@ enum tr_flags {
 	TR_NO_BUFFER = 4, /* the hook does not see where the message lies (io_uring, recvmmsg, sendmmsg), or
 			     its id is in two places */
 	TR_FAULT = 8,	  /* the process's memory could not be read */
+	TR_NO_POSITION = 128, /* the kernel had no memory to count the socket's stream */
 	TR_CLIENT = 32,	  /* of a process that sends to those that are traced, or receives from them; of
 			     packets:   to the port that is traced */
 	TR_SEVERAL =
 	    16, /* one record for a call or a packet with several messages: `bytes` is their number */
 };
 
-/* One event. */
+/* One event, as it lies in a ring. */
 struct tr_record {
 	__u64 time_ns; /* CLOCK_MONOTONIC */
 	__u64 socket;  /* its address */
 	__u64 id;      /* bytes of the message, the first one lowest; without TR_HAS_ID its position (struct
 			  tr_payload), where nothing lies beside the record */
-	__u32 thread;
-	__u32 bytes;
+	__u64 who;	/* from the lowest bit on: thread, process, point, transport, flags */
 	__u32 sequence; /* of the CPU's records, from 1 on; stored last: the rest of the record is there when
 			   it is */
-	__u8 point;
-	__u8 transport;
-	__u16 flags;
+	__u32 bytes;
+};
+
+/* Bits of `who`. No kernel of 64 bits gives a thread or a process a larger number (PID_MAX_LIMIT); the rest
+ * are flags. */
+#define TR_PID_BITS 22
+#define TR_KIND_BITS 4
+enum tr_who {
+	TR_WHO_PROCESS = TR_PID_BITS,
+	TR_WHO_POINT = TR_WHO_PROCESS + TR_PID_BITS,
+	TR_WHO_TRANSPORT = TR_WHO_POINT + TR_KIND_BITS,
+	TR_WHO_FLAGS = TR_WHO_TRANSPORT + TR_KIND_BITS,
 };
 
 /* Beside a record, where bytes are captured: its first ones, of which `config.capture` have room. */
 struct tr_payload {
 	__u32 captured;
 	__u32 position; /* where the message ends in its stream, modulo 2^32: as TCP numbers its bytes; of
-			   Unix streams bytes since the socket was first seen; of Unix datagrams their number;
-			   of UDP, which has none, the process. Of TR_QUEUED over TCP where it begins */
+			   Unix streams bytes since the socket was first seen; of Unix datagrams their number.
+			   Of TR_QUEUED over TCP where it begins; 0 over UDP, which has none, and with
+			   TR_NO_POSITION */
 	__u8 bytes[TR_CAPTURE_MAX];
 };
 
@@ -144,7 +154,7 @@ struct tr_cpu {
 };
 
 /* Who is traced. User space writes it while the hooks are on: a service that restarts is in another cgroup. */
-struct tr_who {
+struct tr_traced {
 	__u64 cgroup;  /* its number: its processes and those below */
 	__u64 comm[2]; /* name of the process, padded with zeros */
 	__u32 cgroup_level;
@@ -155,7 +165,7 @@ struct tr_who {
 /* What to trace: set before the load, so that what is not asked for is not even compiled. */
 struct tr_config {
 	__u64 stamp_over;     /* what the application leaves where a stamp is to be */
-	__u32 by_cgroup;      /* which members of struct tr_who must hold */
+	__u32 by_cgroup;      /* which members of struct tr_traced must hold */
 	__u32 by_comm;
 	__u32 by_port;
 	__u32 tgids;	      /* how many of its `tgid` are set; 0: any process */

@@ -36,13 +36,26 @@ struct tr_iovec {
 #define TR_MSGHDR_IOV 16    /* where a struct msghdr has the address of its iovecs, and then their number */
 #define TR_IOVECS_MAX 8	    /* how many of them are looked at */
 
+/* One event, as hooks put it together. */
+struct tr_event {
+	__u64 time_ns;
+	__u64 socket;
+	__u64 id;
+	__u32 thread;
+	__u32 process;
+	__u32 bytes;
+	__u8 point;
+	__u8 transport;
+	__u16 flags;
+};
+
 /* Where a hook finds a message. */
 struct tr_source {
 	const void *packet; /* what is about to leave; NULL: it lies in the process */
 	__u32 linear;	    /* bytes of the packet in one piece */
 	long call;	    /* the system call that the task is in */
 	__u64 buffer;	    /* its second argument */
-	__u32 position;	    /* where the message ends in its stream, a segment begins; of UDP the process */
+	__u32 position;	    /* where the message ends in its stream, a segment begins */
 };
 
 /* A call for several messages names the first as a call for one does. */
@@ -54,7 +67,7 @@ static __always_inline long tr_single(long call)
 }
 
 /* Clients send as those that are traced receive, and the other way round. */
-static __always_inline __u32 tr_id_offset(const struct tr_record *record)
+static __always_inline __u32 tr_id_offset(const struct tr_event *record)
 {
 	bool is_sent = record->point != TR_RECEIVED;
 
@@ -112,7 +125,7 @@ static __always_inline bool tr_find_id(struct tr_iovec *vector, __u32 *offset, _
 }
 
 /* Reads the id of a message in the process. */
-static __always_inline void tr_read_id(struct tr_record *record, const struct tr_source *source)
+static __always_inline void tr_read_id(struct tr_event *record, const struct tr_source *source)
 {
 	__u32 offset = tr_id_offset(record);
 	struct tr_iovec vector;
@@ -134,7 +147,7 @@ static __always_inline void tr_read_id(struct tr_record *record, const struct tr
 }
 
 /* Reads the id of a datagram that is about to leave, from the packet. */
-static __always_inline void tr_read_packet_id(struct tr_record *record, const struct tr_source *source)
+static __always_inline void tr_read_packet_id(struct tr_event *record, const struct tr_source *source)
 {
 	__u32 offset = tr_id_offset(record), end = offset + config.id_bytes;
 

@@ -67,27 +67,26 @@ static __always_inline struct tr_record *tr_claim(__u32 *slot, __u32 *sequence)
 	return bpf_map_lookup_elem(&records, slot);
 }
 
-static __always_inline void tr_fill(struct tr_record *record, const struct tr_record *noted, __u16 flags)
+static __always_inline void tr_fill(struct tr_record *record, const struct tr_event *noted, __u16 flags)
 {
 	record->time_ns = noted->time_ns;
 	record->socket = noted->socket;
 	record->id = noted->id;
-	record->thread = noted->thread;
+	record->who = noted->thread | (__u64)noted->process << TR_WHO_PROCESS |
+		      (__u64)noted->point << TR_WHO_POINT | (__u64)noted->transport << TR_WHO_TRANSPORT |
+		      (__u64)flags << TR_WHO_FLAGS;
 	record->bytes = noted->bytes;
-	record->point = noted->point;
-	record->transport = noted->transport;
-	record->flags = flags;
 }
 
 /* Whether anything lies beside the record. Sends over TCP have their position there where their id takes its
  * place. */
-static __always_inline bool tr_has_payload(const struct tr_record *record)
+static __always_inline bool tr_has_payload(const struct tr_event *record)
 {
 	return config.capture || config.stages ||
 	       (config.id_bytes && !config.sent_udp && record->transport == TR_TCP);
 }
 
-static __always_inline void tr_note(const struct tr_record *noted, const struct tr_source *source)
+static __always_inline void tr_note(const struct tr_event *noted, const struct tr_source *source)
 {
 	__u32 slot, sequence;
 	struct tr_record *record = tr_claim(&slot, &sequence);

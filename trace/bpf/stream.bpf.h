@@ -39,9 +39,10 @@ static __always_inline void tr_identify(struct tr_identity *identity, struct soc
 }
 
 /* Says who the socket is. */
-static __always_inline void tr_introduce(const struct tr_identity *identity, const struct tr_record *message)
+static __always_inline void tr_introduce(const struct tr_identity *identity, const struct tr_event *message)
 {
-	struct tr_record noted = *message, *record;
+	struct tr_event noted = *message;
+	struct tr_record *record;
 	struct tr_payload *payload;
 	__u32 slot, sequence;
 
@@ -60,7 +61,7 @@ static __always_inline void tr_introduce(const struct tr_identity *identity, con
 
 /* Where the message ends in its stream. */
 static __always_inline __u32 tr_position(struct sock *sk, const struct tr_socket *socket,
-					 const struct tr_record *message)
+					 struct tr_event *message)
 {
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
 	bool is_received = message->point == TR_RECEIVED;
@@ -68,8 +69,11 @@ static __always_inline __u32 tr_position(struct sock *sk, const struct tr_socket
 	__u32 step;
 
 	stream = bpf_sk_storage_get(&streams, sk, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!stream)
+	if (!stream) {
+		/* Also where a hook interrupted one that was making it. */
+		message->flags |= TR_NO_POSITION;
 		return 0;
+	}
 	if (!stream->is_known) {
 		stream->is_known = 1;
 		tr_identify(&stream->identity, sk, socket);

@@ -18,7 +18,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-static __always_inline void tr_take(struct task_struct *task, const struct tr_record *record,
+static __always_inline void tr_take(struct task_struct *task, const struct tr_event *record,
 				    const struct tr_source *source)
 {
 	if (config.histogram)
@@ -32,7 +32,7 @@ static __always_inline void tr_moved(struct task_struct *task, struct sock *sk, 
 				     __u16 flags, __u64 began_ns)
 {
 	struct tr_source source = {.call = flags & TR_SEVERAL ? -1 : call, .buffer = buffer};
-	struct tr_record record = {};
+	struct tr_event record = {};
 	__u32 transport = tr_transport(socket);
 
 	if (transport == TR_TRANSPORTS || (point == TR_SENT && transport == TR_UDP && !config.sent_udp))
@@ -40,13 +40,12 @@ static __always_inline void tr_moved(struct task_struct *task, struct sock *sk, 
 	record.time_ns = bpf_ktime_get_ns();
 	record.socket = socket->number;
 	record.thread = task->pid;
+	record.process = task->tgid;
 	record.bytes = bytes;
 	record.point = point;
 	record.transport = transport;
 	record.flags = flags | (tr_is_client(task) ? TR_CLIENT : 0);
-	if (transport == TR_UDP)
-		source.position = task->tgid;
-	else if (config.stages && sk)
+	if (config.stages && sk && transport != TR_UDP)
 		source.position = tr_position(sk, socket, &record);
 	else if (transport == TR_TCP && point == TR_SENT && !config.sent_udp)
 		source.position = tr_write_seq(socket); /* tells which segments are this call's */
@@ -64,12 +63,13 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(thread_ended, struct task_struct *task)
 {
 	struct tr_source source = {.call = -1};
-	struct tr_record record = {.point = TR_ENDED};
+	struct tr_event record = {.point = TR_ENDED};
 
 	if (!tr_is_wanted(task))
 		return 0;
 	record.time_ns = bpf_ktime_get_ns();
 	record.thread = task->pid;
+	record.process = task->tgid;
 	tr_note(&record, &source);
 	return 0;
 }
@@ -151,7 +151,7 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct sock *sk = skb->sk;
 	struct tr_source source = {.call = -1};
-	struct tr_record record = {};
+	struct tr_event record = {};
 	struct tr_socket socket;
 	const unsigned char *transport_header;
 	__u32 transport, header = TR_UDP_HEADER, segments = 0;
@@ -182,12 +182,11 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 	record.time_ns = bpf_ktime_get_ns();
 	record.socket = socket.number;
 	record.thread = task->pid;
+	record.process = task->tgid;
 	record.bytes = skb->len - before;
 	record.point = TR_QUEUED;
 	record.transport = transport;
 	record.flags = tr_is_client(task) ? TR_CLIENT : 0;
-	if (transport == TR_UDP)
-		source.position = task->tgid;
 	record.id = source.position;
 	if (part == TR_FIRST_PART)
 		record.bytes = tr_datagram_bytes(transport_header);

@@ -15,7 +15,7 @@ static __always_inline int tr_function(struct pt_regs *regs, __u32 point)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct tr_source source = {.call = -1};
-	struct tr_record record = {};
+	struct tr_event record = {};
 
 	if (bpf_get_attach_cookie(regs)) {
 		/* Half of the register: the rest has no meaning where the function returns an int. */
@@ -30,6 +30,7 @@ static __always_inline int tr_function(struct pt_regs *regs, __u32 point)
 	record.time_ns = bpf_ktime_get_ns();
 	record.socket = 1 + point; /* there is none: what came in and what goes out are two streams */
 	record.thread = task->pid;
+	record.process = task->tgid;
 	record.point = point;
 	record.transport = TR_FUNCTION;
 	tr_take(task, &record, &source);

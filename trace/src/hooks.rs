@@ -19,6 +19,7 @@ use crate::layout::{self, CAPTURE_MAX, IDENTITY_BYTES, PAYLOAD_WORDS};
 use crate::payers::{self, Payer};
 use crate::record::{IdAt, Transport};
 use crate::rings::{RINGS_MAX, Rings};
+use crate::runtime::Runtime;
 use crate::stamps;
 use crate::user::{self, Probe, Site};
 
@@ -155,6 +156,8 @@ pub struct Options {
     pub histogram: bool,
     /// Only this rung.
     pub rung: Option<Rung>,
+    /// Join by thread also in processes whose runtime moves messages between threads ([`crate::Runtime`]).
+    pub trust_threads: bool,
     /// Take the points in functions of the processes themselves ([`Rung::User`]), some for each; none: at their sockets.
     pub probes: Vec<Probe>,
 }
@@ -176,6 +179,7 @@ impl Options {
             rings_max: RINGS_MAX,
             histogram: false,
             rung: None,
+            trust_threads: false,
             probes: Vec::new(),
         }
     }
@@ -183,6 +187,11 @@ impl Options {
     /// How messages are joined.
     pub fn by(&self) -> By {
         if self.id.is_some() || self.decode.is_some() { By::Id } else { By::Thread }
+    }
+
+    /// Whether a process's runtime matters.
+    pub(crate) fn looks_at_runtimes(&self) -> bool {
+        self.by() == By::Thread && !self.trust_threads
     }
 
     /// Whether only clients are followed: of two hosts, on that of the sender or the receiver.
@@ -234,6 +243,14 @@ impl Options {
         }
         if !self.probes.is_empty() || self.rung == Some(Rung::User) {
             self.check_probes()?;
+        }
+        if self.histogram && self.looks_at_runtimes() {
+            // Nothing that the hooks count can be taken back.
+            for process in &self.filter.processes {
+                if let Some(runtime) = Runtime::of(*process) {
+                    return Err(Error::SharedThreads { process: *process, runtime: runtime.name() });
+                }
+            }
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
 }
 pub(crate) use generated::types::{
-    tr_config, tr_cpu, tr_histogram, tr_identity, tr_payload, tr_record, tr_stamps, tr_who,
+    tr_config, tr_cpu, tr_histogram, tr_identity, tr_payload, tr_record, tr_stamps, tr_traced,
 };
 
 use crate::filter::Filter;
@@ -40,11 +40,23 @@ const _: () = {
     assert!(PAYLOAD_WORDS == 1 && offset_of!(tr_payload, captured) == 0);
     assert!(size_of::<tr_record>() == 40 && offset_of!(tr_cpu, claimed) == 0);
     assert!(offset_of!(tr_record, time_ns) == 0 && offset_of!(tr_record, socket) == 8);
-    assert!(offset_of!(tr_record, id) == 16 && offset_of!(tr_record, thread) == 24);
-    assert!(offset_of!(tr_record, bytes) == 28 && offset_of!(tr_record, sequence) == 32);
-    assert!(offset_of!(tr_record, point) == 36 && offset_of!(tr_record, transport) == 37);
-    assert!(offset_of!(tr_record, flags) == 38 && cfg!(target_endian = "little"));
+    assert!(offset_of!(tr_record, id) == 16 && offset_of!(tr_record, who) == 24);
+    assert!(offset_of!(tr_record, sequence) == 32 && offset_of!(tr_record, bytes) == 36);
+    assert!(cfg!(target_endian = "little"));
 };
+
+/// Bits of a record's fourth word (`enum tr_who`): two numbers of threads and processes, two of what was seen, and flags. The test
+/// `what_a_hook_notes_is_read` of `tests/bytes.rs` reads what the compiled hooks have written.
+const PID_BITS: u32 = 22;
+const KIND_BITS: u32 = 4;
+const POINT_AT: u32 = 2 * PID_BITS;
+const TRANSPORT_AT: u32 = POINT_AT + KIND_BITS;
+const FLAGS_AT: u32 = TRANSPORT_AT + KIND_BITS;
+
+/// So many bits of a word, from there on.
+fn bits(word: u64, at: u32, count: u32) -> u32 {
+    (word >> at) as u32 & ((1 << count) - 1)
+}
 
 /// The sequence number in the last word of a record.
 pub(crate) fn sequence(last: u64) -> u32 {
@@ -68,14 +80,14 @@ pub(crate) enum What {
 
 /// What a record is of; one that is of no message has a point that messages have from now on.
 pub(crate) fn what(words: &mut [u64; RECORD_WORDS]) -> What {
-    let mut last = words[RECORD_WORDS - 1].to_le_bytes();
-    let what = match usize::from(last[4]).checked_sub(Point::ALL.len()) {
+    let who = &mut words[3];
+    let what = match (bits(*who, POINT_AT, KIND_BITS) as usize).checked_sub(Point::ALL.len()) {
         None => return What::Message,
         Some(0) => What::Opened,
         Some(_) => What::Ended,
     };
-    last[4] = Point::Received as u8;
-    words[RECORD_WORDS - 1] = u64::from_le_bytes(last);
+    *who &= !(((1 << KIND_BITS) - 1) << POINT_AT);
+    *who |= (Point::Received as u64) << POINT_AT;
     what
 }
 
@@ -110,38 +122,38 @@ pub(crate) const IDENTITY_BYTES: u32 = size_of::<tr_identity>() as u32;
 
 /// A record from its words; `salt` hides the socket's address. `None`: no such point or transport, which no hook writes.
 pub(crate) fn record(words: [u64; RECORD_WORDS], salt: u64) -> Option<Record> {
-    let [time_ns, socket, id, moved, last] = words;
-    let [.., point, transport, low, high] = last.to_le_bytes();
-    let flags = Flags(u16::from_le_bytes([low, high]));
+    let [time_ns, socket, id, who, last] = words;
+    let flags = Flags((who >> FLAGS_AT) as u16);
     Some(Record {
         time_ns,
         socket: socket ^ salt,
         id: flags.has_id().then_some(id),
-        thread: moved as u32,
-        bytes: (moved >> 32) as u32,
-        point: *Point::ALL.get(usize::from(point))?,
-        transport: *Transport::ALL.get(usize::from(transport))?,
+        thread: bits(who, 0, PID_BITS),
+        process: bits(who, PID_BITS, PID_BITS),
+        bytes: (last >> 32) as u32,
+        point: *Point::ALL.get(bits(who, POINT_AT, KIND_BITS) as usize)?,
+        transport: *Transport::ALL.get(bits(who, TRANSPORT_AT, KIND_BITS) as usize)?,
         kind: Kind::Message,
         position: if flags.has_id() { 0 } else { id as u32 },
         flags,
     })
 }
 
-/// `struct tr_who` as bytes.
+/// `struct tr_traced` as bytes.
 pub(crate) fn who(filter: &Filter) -> Vec<u8> {
-    let mut bytes = vec![0u8; size_of::<tr_who>()];
+    let mut bytes = vec![0u8; size_of::<tr_traced>()];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     for (index, process) in filter.processes.iter().enumerate() {
-        put(offset_of!(tr_who, tgid) + 4 * index, &process.to_le_bytes());
+        put(offset_of!(tr_traced, tgid) + 4 * index, &process.to_le_bytes());
     }
     if let Some(comm) = &filter.comm {
-        put(offset_of!(tr_who, comm), comm.as_bytes());
+        put(offset_of!(tr_traced, comm), comm.as_bytes());
     }
     if let Some(cgroup) = filter.cgroup {
-        put(offset_of!(tr_who, cgroup), &cgroup.number.to_le_bytes());
-        put(offset_of!(tr_who, cgroup_level), &cgroup.level.to_le_bytes());
+        put(offset_of!(tr_traced, cgroup), &cgroup.number.to_le_bytes());
+        put(offset_of!(tr_traced, cgroup_level), &cgroup.level.to_le_bytes());
     }
-    put(offset_of!(tr_who, port), &u32::from(filter.port.unwrap_or(0)).to_le_bytes());
+    put(offset_of!(tr_traced, port), &u32::from(filter.port.unwrap_or(0)).to_le_bytes());
     bytes
 }
 

@@ -12,6 +12,7 @@ mod payers;
 mod record;
 mod ring;
 mod rings;
+mod runtime;
 mod sends;
 mod stamps;
 mod summary;
@@ -30,6 +31,7 @@ pub use join::{By, Counts, Hop, HopCounts, Hops, Joiner, Message, Offset, Passes
 pub use payers::Payer;
 pub use record::{Ends, Event, Flags, IdAt, Kind, Point, Record, Socket, Transport};
 pub use rings::Rings;
+pub use runtime::Runtime;
 pub use stamps::{StampAt, Stamps};
 pub use summary::{Part, Place, Stage, Summary};
 pub use tracer::{Seen, Tracer};

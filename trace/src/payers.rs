@@ -31,9 +31,10 @@ pub(crate) fn of(program: &str) -> Payer {
         "unix_stream_sendmsg_ended" => ("fexit unix_stream_sendmsg", SENDS),
         "unix_dgram_sendmsg_ended" => ("fexit unix_dgram_sendmsg", SENDS),
         "call_ended" => ("sys_exit", "every process, at every system call"),
-        "device_queued" => {
-            (QUEUE, "every packet that the kernel sends or forwards, acknowledgements too (XDP's are not among them)")
-        }
+        "device_queued" => (
+            QUEUE,
+            "every packet that the kernel sends or forwards, acknowledgements too (XDP's are not among them)",
+        ),
         "device_received" => ("netif_receive_skb", "every packet that the kernel receives by any device"),
         "stamp_leaving" => ("tcx egress", "every packet that leaves by a device of this network namespace"),
         "thread_ended" => ("sched_process_exit", "every thread, as it ends"),

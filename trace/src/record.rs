@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+use crate::runtime::Runtime;
+
 /// Where a message was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
@@ -108,6 +110,10 @@ impl Flags {
     pub(crate) const CLIENT: u16 = 32;
     /// Set by who looks for an id in user space; not in `enum tr_flags`.
     pub(crate) const ABSENT: u16 = 64;
+    pub(crate) const NO_POSITION: u16 = 128;
+    /// As [`Flags::ABSENT`].
+    pub(crate) const EARLY: u16 = 256;
+    pub(crate) const REST: u16 = 512;
 
     pub(crate) fn with(self, flag: u16) -> Flags {
         Flags(self.0 | flag)
@@ -138,6 +144,19 @@ impl Flags {
     pub fn is_absent(self) -> bool {
         self.0 & Flags::ABSENT != 0
     }
+    /// The kernel had no memory to count where it lies in its stream.
+    pub fn has_no_position(self) -> bool {
+        self.0 & Flags::NO_POSITION != 0
+    }
+    /// No message, but the rest of a call, of which the messages are not known; or, of no bytes, a socket that has rested. Requests that
+    /// came by it have no answer from here on.
+    pub fn is_rest(self) -> bool {
+        self.0 & Flags::REST != 0
+    }
+    /// An answer that began before its request had come to its end, or such a request.
+    pub fn is_early(self) -> bool {
+        self.0 & Flags::EARLY != 0
+    }
     /// Of a process that sends to those that are traced, or receives from them; at devices: towards their port.
     pub fn is_client(self) -> bool {
         self.0 & Flags::CLIENT != 0
@@ -159,6 +178,8 @@ pub struct Record {
     pub id: Option<u64>,
     /// The thread whose call it was (in the host's PID namespace).
     pub thread: u32,
+    /// Its process (there, too); 0 at devices, which know none.
+    pub process: u32,
     /// Bytes moved; of functions what they returned, 0 at their entry.
     pub bytes: u32,
     /// Where.
@@ -168,7 +189,7 @@ pub struct Record {
     /// What it is.
     pub kind: Kind,
     /// Where it ends in its stream, modulo 2³²: of TCP the sequence number behind it; of Unix sockets bytes, of those with message
-    /// borders messages, since the socket was first seen. UDP has no streams: there it is the process. Without [`crate::Options::stages`] only
+    /// borders messages, since the socket was first seen. UDP has no streams: there it is 0. Without [`crate::Options::stages`] only
     /// sends over TCP are sure to have one.
     pub position: u32,
     /// What is known of the id.
@@ -209,6 +230,13 @@ pub enum Event {
     Passed(Record),
     /// A socket that was not seen before, or whose number now is another's: before its first record.
     Socket(Socket),
+    /// A process that was not seen before, where messages are joined by thread: before its first record.
+    Process {
+        /// Which.
+        process: u32,
+        /// What moves messages between its threads, if something is known to.
+        runtime: Option<Runtime>,
+    },
     /// A thread has ended: its number may become another's.
     Ended {
         /// `CLOCK_MONOTONIC`, nanoseconds.

@@ -17,8 +17,8 @@ use memmap2::{MmapOptions, MmapRaw};
 use crate::error::{Error, Result};
 use crate::hooks::{Hooks, Options};
 use crate::layout::{self, CPU_WORDS, PAYLOAD_WORDS, RECORD_WORDS, What, tr_cpu};
-use crate::rings::Rings;
 use crate::record::{Event, Record};
+use crate::rings::Rings;
 
 /// How much older than the reading a record must be before it is passed on: a hook on another CPU may have read the clock
 /// and not yet claimed its record.

@@ -80,7 +80,10 @@ mod tests {
         for (options, cpus) in [(options(), 128), (options(), 1024), (http.clone(), 8), (http.clone(), 128)] {
             let Rings { slots, bytes, .. } = Rings::sized(&options, cpus, cpus).unwrap();
             let fixed = (cpus * CPU_WORDS * 8) as u64;
-            assert!(bytes - fixed <= RINGS_MAX && 2 * (bytes - fixed) > RINGS_MAX, "{cpus}: {slots}, {bytes}");
+            assert!(
+                bytes - fixed <= RINGS_MAX && 2 * (bytes - fixed) > RINGS_MAX,
+                "{cpus}: {slots}, {bytes}"
+            );
         }
         // The least that a ring has, whatever that takes, unless less was asked for.
         assert_eq!(Rings::sized(&http, 1024, 1024).unwrap().slots, 256);
@@ -96,7 +99,10 @@ mod tests {
 
     #[test]
     fn cpus_that_are_not_there_have_no_ring() {
-        assert_eq!(["0-3\n", "0", "0-3,8", "0-3,8-11\n", ""].map(last), [Some(3), Some(0), Some(8), Some(11), None]);
+        assert_eq!(
+            ["0-3\n", "0", "0-3,8", "0-3,8-11\n", ""].map(last),
+            [Some(3), Some(0), Some(8), Some(11), None]
+        );
         let few = Rings::sized(&options(), 128, 4).unwrap();
         assert_eq!((few.cpus, few.rings, few.slots), (128, 4, 1 << 16));
     }

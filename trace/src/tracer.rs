@@ -10,6 +10,7 @@ use crate::payers::Payer;
 use crate::record::{Event, Flags, Point, Record, Transport};
 use crate::ring::{Inside, Noted, Ring, monotonic_ns};
 use crate::rings::Rings;
+use crate::runtime::Runtimes;
 use crate::sends::Sends;
 use crate::stamps::Stamps;
 use crate::summary::Summary;
@@ -24,6 +25,8 @@ pub struct Tracer {
     histograms: Option<Histograms>,
     sends: Sends,
     decoding: Option<Decoding>,
+    /// Where messages are joined by thread, and threads are not trusted in any process.
+    runtimes: Option<Runtimes>,
     /// What is no id, but the place for one.
     reserved: Option<u64>,
     /// Since when the hooks are off.
@@ -75,8 +78,9 @@ impl Tracer {
         };
         let sends = Sends::new(hooks.at_queue());
         let decoding = options.decode.clone().map(Decoding::new);
+        let runtimes = options.looks_at_runtimes().then(Runtimes::default);
         let (filter, reserved) = (options.filter.clone(), options.stamp);
-        Ok(Tracer { hooks, filter, ring, histograms, sends, decoding, reserved, off_ns: 0 })
+        Ok(Tracer { hooks, filter, ring, histograms, sends, decoding, runtimes, reserved, off_ns: 0 })
     }
 
     /// The rung that holds.
@@ -157,7 +161,7 @@ impl Tracer {
     }
 
     fn read(&mut self, all: bool, mut each: impl FnMut(Event, &[u8])) {
-        let Tracer { ring, sends, decoding, reserved, .. } = self;
+        let Tracer { ring, sends, decoding, runtimes, reserved, .. } = self;
         ring.poll(all, |Noted { event, seen }| {
             let record = match event {
                 Event::Record(record) | Event::Passed(record) => record,
@@ -169,8 +173,13 @@ impl Tracer {
                 }
                 Event::Ended { thread, .. } => {
                     sends.forget(thread);
+                    if let Some(runtimes) = runtimes {
+                        runtimes.forget(thread);
+                    }
                     return each(event, &[]);
                 }
+                // The rings have none: they come from here.
+                Event::Process { .. } => return each(event, &[]),
                 Event::Gap { .. } => {
                     sends.lose();
                     if let Some(decoding) = decoding {
@@ -180,6 +189,11 @@ impl Tracer {
                 }
             };
             let Some(mut record) = sends.take(record) else { return };
+            if let Some(runtimes) = runtimes
+                && let Some(runtime) = runtimes.look(record.process)
+            {
+                each(Event::Process { process: record.process, runtime }, &[]);
+            }
             if reserved.is_some() && record.id == *reserved {
                 record = Record { id: None, flags: record.flags.with(Flags::ABSENT), ..record };
             }

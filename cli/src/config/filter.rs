@@ -36,6 +36,9 @@ pub struct Filter {
     protocol: Option<Spanned<Protocol>>,
     ports: Option<Spanned<Vec<Ports>>>,
     action: Action,
+    /// Lines of the file that are wrong are passed over and counted.
+    #[serde(default)]
+    skip_bad: bool,
 }
 
 /// Which address is looked up.
@@ -159,6 +162,7 @@ impl Filter {
         Config {
             name: self.name.get_ref().clone(),
             file: folder.join(self.file.get_ref()),
+            skip_bad: self.skip_bad,
             source: self.looks_up == Match::Source,
             action: match self.action {
                 Action::Drop => FilterAction::Drop,

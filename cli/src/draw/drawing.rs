@@ -221,8 +221,12 @@ impl Drawing {
 
     /// What the marks mean, and the facts.
     fn legend(&mut self, scene: &Scene) {
-        let looks =
-            [(Look::Dot, "node"), (Look::Node, "node"), (Look::Leaf, "leaf"), (Look::Empty, "leads nowhere")];
+        let looks = [
+            (Look::Dot, "node"),
+            (Look::Node, "node"),
+            (Look::Leaf, "leaf"),
+            (Look::Empty, "no further prefix"),
+        ];
         let has = |look| {
             let has_row = |item: &Item| item.rows.iter().any(|row| row.value.is_empty());
             scene.items.iter().any(|item| item.look == look || look == Look::Empty && has_row(item))

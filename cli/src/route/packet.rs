@@ -81,6 +81,9 @@ pub fn run(
         if let Some(first) = outcome.first {
             told.insert("first_verdict".into(), first.name.into());
         }
+        if let Some(name) = outcome.filter.and_then(|counter| view.filter_name(counter)) {
+            told.insert("filter".into(), name.into());
+        }
         if outcome.verdict.kind == Kind::Forward {
             let out = outcome.out.map(|ifindex| names.get(ifindex));
             let layers = dissect::frame(&outcome.frame);
@@ -107,6 +110,9 @@ fn lines(told: &Value) -> String {
     lines += &format!("{} {}", word("action"), word("verdict"));
     if told.get("first_verdict").is_some() {
         lines += &format!(" for {}", word("first_verdict"));
+    }
+    if told.get("filter").is_some() {
+        lines += &format!(" by filter {}", word("filter"));
     }
     if told.get("out").is_some() {
         lines += &format!("\nout {}\n{}", word("oif"), layers("out").trim_end());

@@ -67,7 +67,9 @@ struct Names<'a> {
 
 /// Prints the differences; how many there are.
 pub fn diff(old: &Table, mut new: Table, forwarding: bool, output: &Output) -> anyhow::Result<usize> {
-    let has_values = old.has_values && new.has_values;
+    // A table without prefixes has nothing against the values of the other.
+    let values = |table: &Table| table.has_values || table.len() == 0;
+    let has_values = values(old) && values(&new) && (old.has_values || new.has_values);
     old.expect_alike(&new)?;
     // Where both have names, the same name is the same value.
     new.renumber(&old.names);

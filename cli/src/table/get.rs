@@ -33,7 +33,7 @@ pub fn get(args: &GetArgs, family: Option<u8>, output: &Output) -> anyhow::Resul
             Box::new(move |addr| in_image(&image, addr, args.read.key_bits()))
         }
         None => {
-            let table = Table::read(&args.file, &args.read, family)?;
+            let table = Table::read_to_ask(&args.file, &args.read, family)?;
             Box::new(move |addr| in_table(&table, addr, &args.file, args.read.key_bits()))
         }
     };

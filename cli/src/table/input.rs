@@ -2,6 +2,7 @@
 
 use super::map;
 use super::prefix::AnyPrefix;
+use crate::look::count;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use std::collections::{BTreeMap, HashMap};
@@ -62,6 +63,12 @@ pub struct ReadArgs {
     /// The peer whose routes of an MRT dump are taken [default: each prefix's first]
     #[arg(long, value_name = "ADDRESS")]
     mrt_peer: Option<IpAddr>,
+    /// Pass over lines of text that are wrong, and count them
+    #[arg(long)]
+    skip_bad: bool,
+    /// Clear host bits of prefixes in text, and count them
+    #[arg(long)]
+    truncate: bool,
     #[command(flatten)]
     key: KeyArgs,
 }
@@ -80,7 +87,14 @@ const KEY_BITS: RangeInclusive<i64> = 1..=2048;
 impl ReadArgs {
     /// As told by the content.
     pub fn of(key: KeyArgs) -> Self {
-        Self { from: None, mrt_value: MrtValueName::Nexthop, mrt_peer: None, key }
+        Self {
+            from: None,
+            mrt_value: MrtValueName::Nexthop,
+            mrt_peer: None,
+            skip_bad: false,
+            truncate: false,
+            key,
+        }
     }
 
     /// The width of keys that the user names.
@@ -97,6 +111,8 @@ impl ReadArgs {
                 MrtValueName::Med => MrtValue::Med,
             },
             mrt_peer: self.mrt_peer,
+            skip_bad: self.skip_bad,
+            truncate: self.truncate,
             key_bits: self.key.bits,
         }
     }
@@ -123,6 +139,8 @@ pub struct Table {
     pub has_values: bool,
     /// Entries passed over.
     pub skipped: u64,
+    /// The file has not one byte.
+    is_blank: bool,
 }
 
 impl Table {
@@ -135,6 +153,7 @@ impl Table {
             Some(name) => map::read(name, args.key.bits, family)?,
             None => io::read(path, &args.options())?,
         };
+        warn(path, &list);
         if family == Some(6) {
             list.prefixes.v4.clear();
         }
@@ -144,10 +163,19 @@ impl Table {
         if family.is_some() {
             list.keys.clear();
         }
-        Self::of(list).with_context(|| path.display().to_string())
+        Self::of(list, path).with_context(|| path.display().to_string())
     }
 
-    fn of(list: PrefixList) -> anyhow::Result<Self> {
+    /// The same of a file to ask questions of: one without a single byte is an error, not a table without prefixes.
+    pub fn read_to_ask(path: &Path, args: &ReadArgs, family: Option<u8>) -> anyhow::Result<Self> {
+        let table = Self::read(path, args, family)?;
+        if table.is_blank {
+            bail!("{}: the file is empty (0 bytes); expected a table", path.display());
+        }
+        Ok(table)
+    }
+
+    fn of(list: PrefixList, path: &Path) -> anyhow::Result<Self> {
         let rows = || {
             let v4 = list.prefixes.v4.iter().map(|row| (AnyPrefix::Ip(IpPrefix::V4(row.0)), row.1));
             let v6 = list.prefixes.v6.iter().map(|row| (AnyPrefix::Ip(IpPrefix::V6(row.0)), row.1));
@@ -164,14 +192,19 @@ impl Table {
                 all - with
             );
         }
-        Ok(Self {
-            v4: sorted(list.prefixes.v4),
-            v6: sorted(list.prefixes.v6),
-            keys: list.keys.into_iter().map(|(bits, rows)| (bits, sorted(rows))).collect(),
-            names: list.names,
-            has_values: with > 0,
-            skipped: list.skipped,
-        })
+        let mut other = 0;
+        let v4 = counted(list.prefixes.v4, &mut other);
+        let v6 = counted(list.prefixes.v6, &mut other);
+        let keys = list.keys.into_iter().map(|(bits, rows)| (bits, counted(rows, &mut other))).collect();
+        if other > 0 {
+            let rows = count(other, "prefix stands", "prefixes stand");
+            eprintln!(
+                "trieline: {}: {rows} there more than once with different values; the last value counts",
+                path.display()
+            );
+        }
+        let (names, has_values, skipped) = (list.names, with > 0, list.skipped);
+        Ok(Self { v4, v6, keys, names, has_values, skipped, is_blank: list.is_blank })
     }
 
     /// Number of prefixes.
@@ -327,15 +360,41 @@ impl Table {
     }
 }
 
+/// Says on standard error what was passed over or changed as the file was read.
+fn warn(path: &Path, list: &PrefixList) {
+    let path = path.display();
+    if list.bad > 0 {
+        let first = list.first_bad.as_deref().unwrap_or_default();
+        eprintln!(
+            "trieline: {path}: passed over {} (--skip-bad); the first: {first}",
+            count(list.bad, "bad line", "bad lines")
+        );
+    }
+    if list.truncated > 0 {
+        let prefixes = count(list.truncated, "prefix", "prefixes");
+        eprintln!("trieline: {path}: cleared host bits of {prefixes} (--truncate)");
+    }
+}
+
 /// In order; of equal prefixes the last counts.
 fn sorted<P: Ord>(rows: Vec<(P, Option<u32>)>) -> Vec<(P, u32)> {
+    counted(rows, &mut 0)
+}
+
+/// The same; adds to `other` how many prefixes stand there with more than one value.
+fn counted<P: Ord>(rows: Vec<(P, Option<u32>)>, other: &mut u64) -> Vec<(P, u32)> {
+    let mut differs = false;
     let mut rows: Vec<_> = rows.into_iter().map(|(prefix, value)| (prefix, value.unwrap_or(1))).collect();
     if !rows.is_sorted_by(|one, next| one.0 < next.0) {
         rows.sort_by(|one, two| one.0.cmp(&two.0));
         rows.dedup_by(|next, kept| {
             let is_same = next.0 == kept.0;
             if is_same {
+                *other += u64::from(!differs && next.1 != kept.1);
+                differs |= next.1 != kept.1;
                 kept.1 = next.1;
+            } else {
+                differs = false;
             }
             is_same
         });

@@ -87,7 +87,11 @@ pub fn stat(path: &Path, args: &ReadArgs, family: Option<u8>, output: &Output) -
             let _ = writeln!(text, "values    {}", values.len());
             for (value, count) in values.iter().take(SHOWN) {
                 let name = table.names.get(value).map(|name| format!("  {name}")).unwrap_or_default();
-                let _ = writeln!(text, "          {value}: {count} prefixes{name}");
+                let _ = writeln!(
+                    text,
+                    "          {value}: {}{name}",
+                    crate::look::count(*count as u64, "prefix", "prefixes")
+                );
             }
             if values.len() > SHOWN {
                 let _ = writeln!(text, "          … {} more (-j shows all)", values.len() - SHOWN);

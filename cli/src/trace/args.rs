@@ -94,7 +94,7 @@ pub struct What {
     /// Only sockets with this local or remote port
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
-    /// Only these transports, several with commas between: udp, tcp, unix-stream, unix-datagram
+    /// Only these transports, several with commas between: udp, tcp, unix-stream, unix-datagram (unix-seqpacket is the same)
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = transport)]
     pub transport: Vec<Transport>,
     /// Join by an id in the message, BYTES (1 to 8) at OFFSET, instead of by the thread; RECEIVED/SENT:BYTES where it is sent at
@@ -125,6 +125,9 @@ pub struct What {
     /// Count times into histograms in the kernel, and note no messages: T2 ends at the first send, whichever socket it is by
     #[arg(long, conflicts_with_all = ["id", "decode"])]
     pub histogram: bool,
+    /// Join by thread even if the process's runtime (Go, tokio, Erlang) moves messages between threads
+    #[arg(long, conflicts_with_all = ["id", "decode", "stamp"])]
+    pub trust_threads: bool,
     /// Only these hooks: functions, sockets or system-calls [default: the first that the kernel accepts]
     #[arg(long, value_name = "NAME", value_parser = rung)]
     pub hooks: Option<Rung>,
@@ -145,8 +148,11 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn transport(text: &str) -> Result<Transport, String> {
+    // Hooks see that messages have borders, which they have in both.
+    let text = if text == "unix-seqpacket" { Transport::UnixDatagram.name() } else { text };
     let found = Transport::SOCKETS.into_iter().find(|transport| transport.name() == text);
-    found.ok_or_else(|| format!("expected one of {}", Transport::SOCKETS.map(Transport::name).join(", ")))
+    let names = Transport::SOCKETS.map(Transport::name).join(", ");
+    found.ok_or_else(|| format!("expected one of {names}, unix-seqpacket"))
 }
 
 fn rung(text: &str) -> Result<Rung, String> {
@@ -218,6 +224,7 @@ impl What {
             slots: self.ring.unwrap_or(if capture > 0 { SLOTS_CAPTURING } else { SLOTS }),
             rings_max: if self.ring.is_some() { u64::MAX } else { Options::new(Filter::default()).rings_max },
             rung: self.hooks,
+            trust_threads: self.trust_threads,
             probes: self.probes.probes(),
             histogram: self.histogram,
             ..Options::new(filter)

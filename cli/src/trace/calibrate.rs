@@ -112,7 +112,8 @@ pub fn hooks_text(rung: Rung, payers: &[Payer]) -> String {
 /// A cost for people.
 pub fn text(cost: &Cost) -> String {
     let mut text = "cost: ns that the hooks add to a message, a send and a receive on loopback; medians with 95 % intervals\n".to_owned();
-    let heads = ["      transport", "traced", "any other process", "without hooks", "own part of T2", "rounds"];
+    let heads =
+        ["      transport", "traced", "any other process", "without hooks", "own part of T2", "rounds"];
     let mut rows = vec![heads.map(String::from).to_vec()];
     for one in &cost.transports {
         rows.push(vec![

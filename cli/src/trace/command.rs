@@ -46,7 +46,10 @@ impl Traced {
         }
         self.wait()?;
         if !self.has_status()? {
-            eprintln!("trieline: the command did not end within {} s of SIGTERM: killing it", PATIENCE.as_secs());
+            eprintln!(
+                "trieline: the command did not end within {} s of SIGTERM: killing it",
+                PATIENCE.as_secs()
+            );
             self.child.kill()?;
             self.status = Some(self.child.wait()?);
         }

@@ -159,11 +159,12 @@ impl Joined {
         let stages: Vec<_> = self.summary.stages().collect();
         text += "\nmicroseconds:\n";
         text += &report::table(&stages);
-        let Counts { received, sent, matched, ambiguous, unanswered, unasked, copies, .. } = self.counts;
+        let Counts { received, sent, matched, ambiguous, unanswered, unasked, copies, cut_off, .. } = self.counts;
         text += &format!(
             "\n{received} received, {sent} sent, {matched} matched inside; {ambiguous} ambiguous, {unanswered} unanswered, {unasked} unasked, \
-             {copies} copies\n"
+             {copies} copies, {cut_off} in hand where records are missing\n"
         );
+        text += &report::left_out(&self.counts);
         let HopCounts { matched, unmatched, one_ended, unknown, ambiguous, without_id } = self.ways;
         text += &format!(
             "between processes: {matched} matched, {unmatched} unmatched, {one_ended} by streams of which one end was seen, {ambiguous} ambiguous, {unknown} of sockets not known, {without_id} \
@@ -203,6 +204,16 @@ impl Joined {
             "unanswered": self.counts.unanswered,
             "unasked": self.counts.unasked,
             "copies": self.counts.copies,
+            "more_reads": self.counts.pieces,
+            "more_ways": self.counts.ways,
+            "aside": self.counts.aside,
+            "shared": self.counts.shared,
+            "streamed": self.counts.streamed,
+            "early": self.counts.early,
+            "short": self.counts.short,
+            "absent": self.counts.absent,
+            "unreadable": self.counts.unreadable,
+            "cut_off": self.counts.cut_off,
             "ways": report::ways_json(self.ways),
             "devices": report::passes_json(self.passes),
             "untimed": self.untimed,

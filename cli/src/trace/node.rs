@@ -109,6 +109,7 @@ fn record(packet: &Captured, port: u16, id: IdAt) -> Option<Record> {
         socket: 0,
         id: found.map(|_| u64::from_le_bytes(bytes)),
         thread: 0,
+        process: 0,
         bytes: payload.len() as u32,
         point: if packet.verdict.is_some() { Point::Forwarded } else { Point::Arrived },
         transport: Transport::Udp,

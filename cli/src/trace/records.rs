@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use trieline_trace::{By, Ends, Event, Flags, Kind, Point, Record, Seen, Socket, Transport};
+use trieline_trace::{By, Ends, Event, Flags, Kind, Point, Record, Runtime, Seen, Socket, Transport};
 
-const VERSION: u32 = 2;
+/// 3: records have their process.
+const VERSION: u32 = 3;
 /// A record can come so much later than younger ones: a send over TCP has the time of its first segment, and comes with its end.
 const WINDOW_NS: u64 = 1_000_000_000;
 
@@ -32,6 +33,11 @@ enum Line {
         peer: Option<u64>,
     },
     Record(RecordLine),
+    /// A process, before its first record, and its runtime, if that moves messages between threads.
+    Process {
+        process: u32,
+        runtime: Option<String>,
+    },
     /// The thread has ended.
     Ended {
         t: u64,
@@ -93,6 +99,7 @@ struct RecordLine {
     transport: String,
     socket: u64,
     thread: u32,
+    process: u32,
     bytes: u32,
     position: u32,
     id: Option<u64>,
@@ -100,11 +107,18 @@ struct RecordLine {
     flags: u16,
 }
 
-/// What waits to be written, in the order of its time: a line, with its socket where that is new.
+/// What waits to be written, in the order of its time: a line, with what is new of it.
 #[derive(Debug)]
 struct Waiting {
-    socket: Option<Socket>,
+    first: First,
     line: Line,
+}
+
+/// A process and a socket whose first record it is.
+#[derive(Debug, Default)]
+struct First {
+    process: Option<(u32, Option<Runtime>)>,
+    socket: Option<Socket>,
 }
 
 /// A file being written.
@@ -117,6 +131,8 @@ pub struct RecordWriter {
     next: u64,
     /// Sockets that have no record yet.
     new: BTreeMap<u64, Socket>,
+    /// The same of processes.
+    new_processes: BTreeMap<u32, Option<Runtime>>,
     youngest_ns: u64,
     written_ns: u64,
     late: u64,
@@ -134,6 +150,7 @@ impl RecordWriter {
             waiting: HashMap::new(),
             next: 0,
             new: BTreeMap::new(),
+            new_processes: BTreeMap::new(),
             youngest_ns: 0,
             written_ns: 0,
             late: 0,
@@ -160,21 +177,29 @@ impl RecordWriter {
 
     /// The next event.
     pub fn take(&mut self, event: &Event) {
-        let (time_ns, line, socket) = match event {
+        let (time_ns, line, first) = match event {
             Event::Socket(socket) => {
                 self.new.insert(socket.number, *socket);
                 return;
             }
             Event::Record(record) | Event::Passed(record) => {
-                (record.time_ns, Line::Record(record_line(record)), self.new.remove(&record.socket))
+                let first = First {
+                    process: self.new_processes.remove_entry(&record.process),
+                    socket: self.new.remove(&record.socket),
+                };
+                (record.time_ns, Line::Record(record_line(record)), first)
+            }
+            Event::Process { process, runtime } => {
+                self.new_processes.insert(*process, *runtime);
+                return;
             }
             Event::Ended { time_ns, thread } => {
-                (*time_ns, Line::Ended { t: *time_ns, thread: *thread }, None)
+                (*time_ns, Line::Ended { t: *time_ns, thread: *thread }, First::default())
             }
-            Event::Gap { time_ns } => (*time_ns, Line::Gap { t: *time_ns }, None),
+            Event::Gap { time_ns } => (*time_ns, Line::Gap { t: *time_ns }, First::default()),
         };
         self.order.push(Reverse((time_ns, self.next)));
-        self.waiting.insert(self.next, Waiting { socket, line });
+        self.waiting.insert(self.next, Waiting { first, line });
         self.next += 1;
         self.youngest_ns = self.youngest_ns.max(time_ns);
         self.write_until(self.youngest_ns.saturating_sub(WINDOW_NS));
@@ -185,8 +210,12 @@ impl RecordWriter {
             && time_ns <= until_ns
         {
             self.order.pop();
-            let Some(Waiting { socket, line }) = self.waiting.remove(&number) else { continue };
-            if let Some(socket) = socket {
+            let Some(Waiting { first, line }) = self.waiting.remove(&number) else { continue };
+            if let Some((process, runtime)) = first.process {
+                let runtime = runtime.map(|runtime| runtime.name().into());
+                self.write(&Line::Process { process, runtime });
+            }
+            if let Some(socket) = first.socket {
                 self.write(&socket_line(&socket));
             }
             if time_ns < self.written_ns {
@@ -241,6 +270,7 @@ fn record_line(record: &Record) -> RecordLine {
         transport: record.transport.name().into(),
         socket: record.socket,
         thread: record.thread,
+        process: record.process,
         bytes: record.bytes,
         position: record.position,
         id: record.id,
@@ -299,6 +329,12 @@ impl RecordFile {
                     last_ns = t;
                     file.events.push(Event::Ended { time_ns: t, thread });
                 }
+                Line::Process { process, runtime } => {
+                    let named = |text: &String| named(&Runtime::ALL, Runtime::name, text);
+                    let runtime = runtime.as_ref().map(named).transpose();
+                    let runtime = runtime.with_context(|| format!("{name}:{number}"))?;
+                    file.events.push(Event::Process { process, runtime });
+                }
                 Line::Gap { t } => {
                     last_ns = t;
                     file.events.push(Event::Gap { time_ns: t });
@@ -330,6 +366,7 @@ fn record(line: &RecordLine) -> anyhow::Result<Record> {
         socket: line.socket,
         id: line.id,
         thread: line.thread,
+        process: line.process,
         bytes: line.bytes,
         point: named(&Point::ALL, Point::name, &line.at)?,
         transport: named(&Transport::ALL, Transport::name, &line.transport)?,

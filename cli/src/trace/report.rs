@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trieline_trace::{
-    By, Cost, Counts, Decoded, Histogram, HopCounts, LiveCost, Part, Payer, Refusal, Rings, Rung, Seen, Stage,
-    Stamps, Summary, Usage,
+    By, Cost, Counts, Decoded, Histogram, HopCounts, LiveCost, Part, Payer, Refusal, Rings, Rung, Seen,
+    Stage, Stamps, Summary, Usage,
 };
 
 use super::calibrate::{self, CostJson, LiveJson, PayerJson};
@@ -103,6 +103,7 @@ impl Report<'_> {
             if counts.clients > 0 {
                 let _ = writeln!(text, "{} received or sent by clients", counts.clients);
             }
+            text.push_str(&left_out(counts));
             if counts.queued_later > 0 {
                 let later = counts.queued_later;
                 let _ = writeln!(
@@ -112,6 +113,13 @@ impl Report<'_> {
             }
             if counts.cut_off > 0 {
                 let _ = writeln!(text, "{} receives were in hand where records are missing", counts.cut_off);
+            }
+            if counts.forgotten > 0 {
+                let forgotten = counts.forgotten;
+                let _ = writeln!(
+                    text,
+                    "{forgotten} ids were let go early, as too many came: their later sends are unasked"
+                );
             }
             let hops = self.ways.and_then(|ways| ways.hops);
             if let Some(HopCounts { matched, unmatched, one_ended, unknown, ambiguous, without_id }) = hops {
@@ -139,11 +147,6 @@ impl Report<'_> {
                     counts.ambiguous * 100 / counts.received.max(1)
                 );
             }
-            if counts.streamed > 0 {
-                let streamed = counts.streamed;
-                let _ =
-                    writeln!(text, "{streamed} began to leave before all of them had come: they have no T2");
-            }
         }
         if let Some(Stamps { written, taken, short, several, failed }) = self.stamps {
             let _ = writeln!(
@@ -153,9 +156,10 @@ impl Report<'_> {
             );
         }
         if self.decoded != Decoded::default() {
-            let Decoded { malformed, unseen } = self.decoded;
+            let Decoded { malformed, unseen, bytes } = self.decoded;
             let line = format!(
-                "decoder: {malformed} calls malformed, {unseen} with messages behind the captured bytes"
+                "decoder: {malformed} calls malformed, {unseen} with messages behind the captured bytes: {bytes} bytes were not decoded, and the \
+                 messages in them are in no count (--capture sees more of each call)"
             );
             let _ = writeln!(text, "{}", output.bad(&line));
         }
@@ -202,18 +206,12 @@ impl Report<'_> {
             .iter()
             .map(|refusal| json!({ "hooks": refusal.rung.name(), "reason": refusal.reason }))
             .collect();
-        json!({
+        let mut report = json!({
             "hooks": self.rung.name(),
-            "attached": self.payers.iter().copied().map(PayerJson::from).collect::<Vec<_>>(),
             "refused": refused,
             "joined_by": if self.by == By::Id { "id" } else { "thread" },
             "at_queue": self.at_queue,
             "cost": self.cost.as_ref().ok().map(CostJson::from),
-            "tracer": {
-                "user_s": self.usage.user.as_secs_f64(), "system_s": self.usage.system.as_secs_f64(),
-                "resident_bytes": self.usage.resident, "rings_bytes": self.rings.bytes, "ring_records": self.rings.slots,
-                "rings": self.rings.rings,
-            },
             "live": self.live.map(LiveJson::from),
             "seconds": (self.elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
             "stages": stages,
@@ -225,6 +223,10 @@ impl Report<'_> {
             "unasked": counts.unasked,
             "copies": counts.copies,
             "more_reads": counts.pieces,
+            "more_ways": counts.ways,
+            "aside": counts.aside,
+            "shared": counts.shared,
+            "early": counts.early,
             "clients": counts.clients,
             "queued_later": counts.queued_later,
             "streamed": counts.streamed,
@@ -233,8 +235,10 @@ impl Report<'_> {
             "control": counts.control,
             "malformed": self.decoded.malformed,
             "unseen": self.decoded.unseen,
+            "undecoded_bytes": self.decoded.bytes,
             "unreadable": counts.unreadable,
             "cut_off": counts.cut_off,
+            "forgotten": counts.forgotten,
             "stamps": self.stamps.map(stamps_json),
             "ways": self.ways.and_then(|ways| ways.hops).map(ways_json),
             "arrivals": self.ways.and_then(|ways| ways.passes).map(passes_json),
@@ -243,7 +247,15 @@ impl Report<'_> {
             "late": self.seen.late,
             "beside": self.seen.beside,
             "notes": self.notes,
-        })
+        });
+        // One macro does not take all of it.
+        report["attached"] = self.payers.iter().copied().map(|payer| json!(PayerJson::from(payer))).collect();
+        report["tracer"] = json!({
+            "user_s": self.usage.user.as_secs_f64(), "system_s": self.usage.system.as_secs_f64(),
+            "resident_bytes": self.usage.resident, "rings_bytes": self.rings.bytes, "ring_records": self.rings.slots,
+            "rings": self.rings.rings,
+        });
+        report
     }
 }
 
@@ -283,10 +295,39 @@ pub fn stage_json(stage: &Stage, times: &Histogram<u64>) -> Value {
     row
 }
 
+/// Percent of what was received that is ambiguous, where it is more than a twentieth.
+pub fn few(counts: &Counts) -> Option<u64> {
+    (counts.ambiguous * 20 > counts.received).then(|| counts.ambiguous * 100 / counts.received.max(1))
+}
+
 /// Receives and sends that belong to no message that was found.
-pub fn unmatched(counts: &Counts) -> u64 {
+pub fn not_joined(counts: &Counts) -> u64 {
     let of_ids = counts.short + counts.absent + counts.unreadable;
-    counts.ambiguous + counts.unanswered + counts.unasked + counts.cut_off + of_ids
+    let shared = counts.shared + counts.early;
+    counts.ambiguous + counts.unanswered + counts.unasked + counts.cut_off + of_ids + shared
+}
+
+/// Messages that have no T2, or more than one, and why.
+pub fn left_out(counts: &Counts) -> String {
+    let Counts { streamed, early, ways, aside, shared, .. } = *counts;
+    let lines = [
+        (
+            ways,
+            "more T2 of messages that left in several ways: passed on and answered, or by several transports",
+        ),
+        (aside, "datagrams sent meanwhile, as lines of logs are: they end no T2"),
+        (
+            shared,
+            "receives of processes whose runtime (Go, tokio, Erlang) moves messages between threads: --decode or --id join them; \
+             --trust-threads joins them by thread",
+        ),
+        (streamed, "began to leave before all of them had come: they have no T2"),
+        (
+            early,
+            "answers that began before all of their request had come, and such requests: they have no T2",
+        ),
+    ];
+    lines.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}\n")).collect()
 }
 
 /// Which point is C.

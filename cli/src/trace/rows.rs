@@ -154,7 +154,10 @@ mod tests {
         let mut one = message((1, 10), (1, 20));
         (one.received.id, one.received.socket) = (Some(u64::MAX), 1 << 63 | 1);
         let row = serde_json::to_value(Row::new(&one, &Costs::default())).unwrap();
-        assert_eq!((&row["id"], &row["socket_in"]), (&"18446744073709551615".into(), &"9223372036854775809".into()));
+        assert_eq!(
+            (&row["id"], &row["socket_in"]),
+            (&"18446744073709551615".into(), &"9223372036854775809".into())
+        );
         assert!(row["cost_ns"].is_null() && row["received_ns"] == 10);
     }
 }

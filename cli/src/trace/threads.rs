@@ -20,6 +20,11 @@ pub struct Thread {
 pub struct Threads(HashMap<u32, Thread>);
 
 impl Threads {
+    /// The thread has ended: its number may be another's.
+    pub fn forget(&mut self, number: u32) {
+        self.0.remove(&number);
+    }
+
     /// The thread of this number (in the host's PID namespace).
     pub fn get(&mut self, number: u32) -> &Thread {
         self.0.entry(number).or_insert_with(|| look(number).unwrap_or_else(|| unknown(number)))
@@ -64,5 +69,12 @@ mod tests {
             assert_eq!((found.process, found.name.as_str()), (std::process::id(), "a-thread"));
         }
         assert_eq!(Threads::default().get(u32::MAX).name, "unknown");
+        // Of one that had the number before nothing is left.
+        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let before = Thread { process: 1, process_name: "gone".into(), name: "gone".into() };
+        let mut threads = Threads([(own, before)].into());
+        assert_eq!(threads.get(own).name, "gone");
+        threads.forget(own);
+        assert_ne!(threads.get(own).name, "gone");
     }
 }

@@ -114,7 +114,7 @@ pub fn cases() -> Vec<Case> {
         case(
             "two tags, the outer one only a priority",
             Frame::new(v4.clone()).vlan(0).vlan(200).bytes(),
-            "not_ip",
+            "no_port",
         ),
         case("IPv4 header cut", Frame::new(v4[..19].to_vec()).bytes(), "not_ip"),
         case("IPv6 header cut", Frame::new(v6[..39].to_vec()).bytes(), "not_ip"),
@@ -186,17 +186,54 @@ pub fn cases() -> Vec<Case> {
     ];
     let exact = ipv4_of(SOURCE4, "203.0.113.7", 64, 60 - 28);
     list.push(sends("just the MTU", plain(&exact), "ipv4", sent(&[], &hop(&exact))));
-    let padded = [plain(&v4), vec![0; 6]].concat();
-    list.push(sends("padding stays", padded, "ipv4", [sent(&[], &hop(&v4)), vec![0; 6]].concat()));
-    // The device would lose a frame longer than its MTU, whatever the packet in it.
-    let short = ipv4(SOURCE4, "203.0.113.7", 64);
-    let filled = [plain(&short), vec![0; 60 - short.len()]].concat();
-    let stays = [sent(&[], &hop(&short)), vec![0; 60 - short.len()]].concat();
-    list.push(sends("padding stays", filled.clone(), "ipv4", stays));
-    list.push(sends("padding beyond it", [filled, vec![0]].concat(), "ipv4", sent(&[], &hop(&short))));
-    let short = ipv6_of(SOURCE6, "2001:db8:4::1", 64, 2);
-    let filled = [plain(&short), vec![0; 61 - short.len()]].concat();
-    list.push(sends("padding beyond it, IPv6", filled, "ipv6", sent(&[], &hop(&short))));
+    // What follows the packet does not leave, be it padding or more.
+    for bytes in [1, 6, 60, 1400] {
+        let followed = |packet: &[u8]| [plain(packet), vec![0xee; bytes]].concat();
+        list.push(sends(
+            format!("IPv4 and {bytes} bytes").leak(),
+            followed(&v4),
+            "ipv4",
+            sent(&[], &hop(&v4)),
+        ));
+        list.push(sends(
+            format!("IPv6 and {bytes} bytes").leak(),
+            followed(&v6),
+            "ipv6",
+            sent(&[], &hop(&v6)),
+        ));
+    }
+    let ack = ipv4_of(SOURCE4, "198.51.100.1", 64, 0);
+    let padded = [plain(&ack), vec![0; 60 - 14 - ack.len()]].concat();
+    list.push(sends("padding of the shortest frame", padded, "ipv4", sent(&[], &hop(&ack))));
+    // Tags with id 0, of either kind, are taken off as Linux does it.
+    for tags in [
+        &[(0x88a8, 0)][..],
+        &[(0x8100, 0), (0x8100, 0)],
+        &[(0x8100, 0x6000), (0x88a8, 0xe000)],
+        &[(0x88a8, 0), (0x8100, 0), (0x88a8, 0)],
+        &[(0x8100, 0); 4],
+    ] {
+        for (packet, verdict) in [(&v4, "ipv4"), (&v6, "ipv6")] {
+            list.push(sends(
+                format!("{verdict} behind {} tags with id 0", tags.len()).leak(),
+                tagged(&plain(packet), tags),
+                verdict,
+                sent(&[], &hop(packet)),
+            ));
+        }
+    }
+    for (tags, verdict) in [
+        (&[(0x8100, 0); 5][..], "not_ip"),
+        (&[(0x88a8, 100)], "no_port"),
+        (&[(0x8100, 0), (0x88a8, 100)], "no_port"),
+        (&[(0x8100, 0), (0x8100, 7)], "no_port"),
+    ] {
+        list.push(case(format!("tags {tags:x?}").leak(), tagged(&plain(&v4), tags), verdict));
+    }
+    for bytes in 15..24 {
+        let cut = tagged(&plain(&v4), &[(0x8100, 0), (0x88a8, 0)])[..bytes].to_vec();
+        list.push(case(format!("tags of {bytes} bytes").leak(), cut, "not_ip"));
+    }
     let tagged = ipv4(SOURCE4, "198.51.100.200", 64);
     list.push(sends("a tag is pushed", plain(&tagged), "ipv4", sent(&[100], &hop(&tagged))));
     let tagged6 = ipv6(SOURCE6, "2001:db8:2::1", 64);

@@ -5,8 +5,10 @@ pub mod cases;
 pub mod model;
 mod model_srv6;
 pub mod netns;
+pub mod oracle;
 pub mod packet;
 pub mod program;
+pub mod random;
 pub mod rfc;
 pub mod srv6;
 

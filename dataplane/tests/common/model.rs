@@ -14,9 +14,9 @@ pub(super) type Step<T> = Result<T, &'static str>;
 
 /// Routes of one port that forwards everything, given as an untagged port and, with the same settings, as VLANs.
 pub struct Model {
-    routes: Vec<(IpPrefix, Action)>,
-    mac: [u8; 6],
-    vlans: Vec<u16>,
+    pub(super) routes: Vec<(IpPrefix, Action)>,
+    pub(super) mac: [u8; 6],
+    pub(super) vlans: Vec<u16>,
     /// The port combines ECN fields.
     pub ecn: bool,
 }
@@ -44,14 +44,27 @@ impl Model {
     /// What follows the link header.
     fn link<'f>(&self, frame: &'f [u8]) -> Step<&'f [u8]> {
         let (mac, mut rest) = (frame.get(..6).ok_or("not_ip")?, frame.get(14..).ok_or("not_ip")?);
-        if frame[12..14] == [0x81, 0x00] {
-            rest = frame.get(18..).ok_or("not_ip")?;
-            let vlan = u16::from_be_bytes([frame[14], frame[15]]) & 0xfff;
-            if vlan != 0 && !self.vlans.contains(&vlan) {
+        // Tags with id 0 come off, one with another id leads to its VLAN; more than four are the kernel's.
+        let (mut vlan, mut last) = (0, &frame[12..14]);
+        let mut tags = 0;
+        while last == [0x81, 0x00] || last == [0x88, 0xa8] {
+            let id = rest.get(..2).map(|tci| u16::from_be_bytes([tci[0], tci[1]]) & 0xfff);
+            let whole = rest.len() >= 4 && tags < 4;
+            let id = id.filter(|_| whole).ok_or_else(|| self.on_port(vlan).err().unwrap_or("not_ip"))?;
+            if id != 0 && (vlan != 0 || last != [0x81, 0x00]) {
                 return Err("no_port");
             }
+            vlan += id;
+            last = &rest[2..4];
+            rest = &rest[4..];
+            tags += 1;
         }
+        self.on_port(vlan)?;
         if mac == self.mac { Ok(rest) } else { Err("other_destination") }
+    }
+
+    fn on_port(&self, vlan: u16) -> Step<()> {
+        if vlan == 0 || self.vlans.contains(&vlan) { Ok(()) } else { Err("no_port") }
     }
 
     fn route(&self, matches: impl Fn(&IpPrefix) -> Option<u16>) -> Option<&Action> {
@@ -110,7 +123,7 @@ impl Model {
                     return Err("ipv4_ttl");
                 }
                 fits(adjacency, len)?;
-                Ok(("ipv4", framed(adjacency, 0x0800, &cut(adjacency, next_hop4(data), len))))
+                Ok(("ipv4", framed(adjacency, 0x0800, &cut(next_hop4(data), len))))
             }
             Action::Encaps { adjacency, outer, headend } => {
                 let (verdict, next, mut inner) = if headend.l2 {
@@ -166,7 +179,7 @@ impl Model {
             Action::Forward(adjacency) => {
                 let out = next_hop6(data)?;
                 fits(adjacency, len)?;
-                Ok(("ipv6", framed(adjacency, 0x86dd, &cut(adjacency, out, len))))
+                Ok(("ipv6", framed(adjacency, 0x86dd, &cut(out, len))))
             }
             action => self.seg6(action, link, data, len),
         }
@@ -181,11 +194,9 @@ pub(super) fn fits(adjacency: &Adjacency, len: usize) -> Step<()> {
     }
 }
 
-/// The packet with what follows it, unless the device would lose such a frame.
-pub(super) fn cut(adjacency: &Adjacency, mut packet: Vec<u8>, len: usize) -> Vec<u8> {
-    if packet.len() > usize::from(adjacency.mtu) {
-        packet.truncate(len);
-    }
+/// The packet without what follows it.
+pub(super) fn cut(mut packet: Vec<u8>, len: usize) -> Vec<u8> {
+    packet.truncate(len);
     packet
 }
 
@@ -232,7 +243,7 @@ pub(super) fn next_hop6(data: &[u8]) -> Step<Vec<u8>> {
     Ok(packet)
 }
 
-fn ones_complement(bytes: &[u8]) -> u32 {
+pub(super) fn ones_complement(bytes: &[u8]) -> u32 {
     let sum: u32 = bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     (sum & 0xffff) + (sum >> 16)

@@ -112,7 +112,7 @@ impl Model {
         };
         let len = len - (data.len() - out.len());
         fits(adjacency, len)?;
-        Ok((verdict, framed(adjacency, 0x86dd, &cut(adjacency, out, len))))
+        Ok((verdict, framed(adjacency, 0x86dd, &cut(out, len))))
     }
 
     fn decap4(
@@ -149,7 +149,7 @@ impl Model {
             let sum = (sum & 0xffff) + (sum >> 16);
             inner[10..12].copy_from_slice(&(!(sum as u16 + (sum >> 16) as u16)).to_be_bytes());
         }
-        Ok((verdict, framed(adjacency, 0x0800, &cut(adjacency, inner, len - at))))
+        Ok((verdict, framed(adjacency, 0x0800, &cut(inner, len - at))))
     }
 
     fn decap6(
@@ -181,7 +181,7 @@ impl Model {
             let own = out[1] >> 4 & 3;
             out[1] ^= (own ^ combined(own, data)?) << 4;
         }
-        Ok((verdict, framed(adjacency, 0x86dd, &cut(adjacency, out, len - at))))
+        Ok((verdict, framed(adjacency, 0x86dd, &cut(out, len - at))))
     }
 }
 

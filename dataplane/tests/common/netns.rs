@@ -53,6 +53,11 @@ impl Line {
         line
     }
 
+    /// The name of a namespace ("a", "n", "b").
+    pub fn name(&self, namespace: &str) -> String {
+        format!("{}-{namespace}", self.prefix)
+    }
+
     /// Runs a script in a namespace ("a", "n", "b").
     pub fn sh(&self, namespace: &str, script: &str) {
         let path = format!("/run/netns/{}-{namespace}", self.prefix);

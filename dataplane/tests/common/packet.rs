@@ -62,6 +62,12 @@ pub fn link(
     frame
 }
 
+/// The frame with tags (EtherType, TCI) put in front of its EtherType, outermost first.
+pub fn tagged(frame: &[u8], tags: &[(u16, u16)]) -> Vec<u8> {
+    let tags = tags.iter().flat_map(|(kind, tci)| [kind.to_be_bytes(), tci.to_be_bytes()].concat());
+    frame[..12].iter().copied().chain(tags).chain(frame[12..].iter().copied()).collect()
+}
+
 /// An Ethernet frame as it leaves towards the next hop.
 pub fn sent(vlans: &[u16], packet: &[u8]) -> Vec<u8> {
     link(NEXT_HOP_MAC, OUT_MAC, vlans, None, packet)

@@ -468,6 +468,13 @@ fn decap_cases() -> Vec<Case> {
     let mut add = |sid: &str, verdict: &'static str, next: u8, inner: &[u8], out: &[u8]| {
         let bare = outer("2001:db8::5", sid, next, 64, inner);
         list.push(sends(format!("{sid} over {next}").leak(), frame(&bare), verdict, out.to_vec()));
+        // What follows the outer packet does not leave; what follows the inner one within it does.
+        let padded = [frame(&bare), vec![0xee; 70]].concat();
+        list.push(sends(format!("{sid} over {next}, padded").leak(), padded, verdict, out.to_vec()));
+        let within = [inner, &[0xee; 30][..]].concat();
+        let padded = [frame(&outer("2001:db8::5", sid, next, 64, &within)), vec![0xdd; 70]].concat();
+        let out_within = [out, &[0xee; 30][..]].concat();
+        list.push(sends(format!("{sid} over {next}, padded twice").leak(), padded, verdict, out_within));
         let last_hop = outer("2001:db8::5", sid, next, 1, inner);
         list.push(sends(
             format!("{sid} over {next}, hop limit 1").leak(),

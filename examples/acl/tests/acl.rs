@@ -19,6 +19,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use trieline_bpf::Home;
 
+#[path = "../../../tests/src/skip.rs"]
+mod no_skip;
+
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Runs a shell script that must succeed.
@@ -33,7 +36,7 @@ fn sh(script: &str) -> String {
 fn can_run() -> bool {
     let is_root = sh("id -u").trim() == "0";
     if !is_root {
-        println!("SKIP: needs root (network namespaces, BPF)");
+        no_skip::skip("needs root (network namespaces, BPF)");
     }
     is_root
 }
@@ -250,7 +253,7 @@ fn the_loader_in_c() {
 fn the_loader_in_c_with_the_systems_libbpf() {
     if !Command::new("pkg-config").args(["--exists", "libbpf"]).status().is_ok_and(|status| status.success())
     {
-        println!("SKIP: needs libbpf-dev");
+        no_skip::skip("needs libbpf-dev");
         return;
     }
     let built = Built::new(None);

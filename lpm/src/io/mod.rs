@@ -154,13 +154,22 @@ pub struct PrefixList {
     pub names: BTreeMap<u32, String>,
     /// Entries of the file that say nothing about unicast forwarding (MRT: multicast, other address families).
     pub skipped: u64,
+    /// Lines passed over because they are wrong ([`ReadOptions::skip_bad`]).
+    pub bad: u64,
+    /// What is wrong with the first of them.
+    pub first_bad: Option<String>,
+    /// Prefixes whose host bits were cleared ([`ReadOptions::truncate`]).
+    pub truncated: u64,
+    /// The file has not one byte: what a copy that failed leaves.
+    pub is_blank: bool,
 }
 
 impl PrefixList {
     /// An empty list.
     pub fn new(format: Format) -> Self {
         let (prefixes, keys, names) = (Prefixes::default(), BTreeMap::new(), BTreeMap::new());
-        Self { format, prefixes, keys, names, skipped: 0 }
+        let (skipped, bad, first_bad, truncated, is_blank) = Default::default();
+        Self { format, prefixes, keys, names, skipped, bad, first_bad, truncated, is_blank }
     }
 }
 
@@ -185,6 +194,10 @@ pub struct ReadOptions {
     pub mrt_value: MrtValue,
     /// The peer whose routes of an MRT dump are taken; `None`: of each prefix the first entry.
     pub mrt_peer: Option<IpAddr>,
+    /// Text only: lines that are wrong are passed over and counted, instead of being an error.
+    pub skip_bad: bool,
+    /// Text only: host bits behind the prefix length are cleared, instead of being an error.
+    pub truncate: bool,
     /// Text only: its lines have keys of this width, in hexadecimal digits, instead of addresses.
     pub key_bits: Option<u16>,
 }
@@ -192,8 +205,15 @@ pub struct ReadOptions {
 /// Reads `path` (`-` is standard input), packed by gzip (with feature `mrt` also bzip2) or not. O(file).
 pub fn read(path: &Path, options: &ReadOptions) -> Result<PrefixList, ImportError> {
     let source = Source::open(path)?;
+    let is_blank = source.is_blank();
+    let mut list = parse(source, options)?;
+    list.is_blank = is_blank;
+    Ok(list)
+}
+
+fn parse(source: Source, options: &ReadOptions) -> Result<PrefixList, ImportError> {
     match options.format.unwrap_or_else(|| detect(source.head())) {
-        Format::Text => text::from(source, options.key_bits),
+        Format::Text => text::from(source, options),
         Format::IpRoute => iproute::from(source),
         #[cfg(feature = "json")]
         Format::Json => json::from(source),

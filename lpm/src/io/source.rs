@@ -2,10 +2,11 @@
 
 use super::ImportError;
 use std::boxed::Box;
+use std::format;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::string::String;
+use std::string::{String, ToString};
 use std::vec::Vec;
 
 /// Bytes that are looked at to tell a format.
@@ -17,6 +18,21 @@ pub(super) struct Source {
     path: PathBuf,
     head: Vec<u8>,
     rest: Box<dyn BufRead>,
+    is_blank: bool,
+}
+
+/// What programs on Windows put in front of UTF-8 text.
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// How lines that are wrong are taken.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// They are passed over instead of being an error.
+    pub skip_bad: bool,
+    /// How many were.
+    pub bad: u64,
+    /// The error of the first one.
+    pub first: Option<String>,
 }
 
 impl Source {
@@ -28,7 +44,7 @@ impl Source {
         } else {
             Box::new(File::open(path).map_err(failed)?)
         };
-        let (magic, rest) = begin(Box::new(BufReader::with_capacity(BUFFER, file)), 4).map_err(failed)?;
+        let (magic, rest) = begin(Box::new(BufReader::with_capacity(BUFFER, file)), 6).map_err(failed)?;
         let packed = Cursor::new(magic.clone()).chain(rest);
         let unpacked: Box<dyn BufRead> = match magic[..] {
             [0x1f, 0x8b, ..] => {
@@ -36,19 +52,29 @@ impl Source {
                 Box::new(BufReader::with_capacity(BUFFER, unzip))
             }
             #[cfg(feature = "mrt")]
-            [b'B', b'Z', b'h', b'1'..=b'9'] => {
+            [b'B', b'Z', b'h', b'1'..=b'9', ..] => {
                 let unzip = bzip2::bufread::MultiBzDecoder::new(packed);
                 Box::new(BufReader::with_capacity(BUFFER, unzip))
             }
             #[cfg(not(feature = "mrt"))]
-            [b'B', b'Z', b'h', b'1'..=b'9'] => {
+            [b'B', b'Z', b'h', b'1'..=b'9', ..] => {
                 let what = "packed by bzip2, which this program was built without (feature `mrt`)";
                 return Err(ImportError::Whole { path: path.into(), what: what.into() });
             }
+            [0xfd, b'7', b'z', b'X', b'Z', 0] => return Err(unpack_first(path, "xz")),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => return Err(unpack_first(path, "zstd")),
             _ => Box::new(packed),
         };
-        let (head, rest) = begin(unpacked, HEAD).map_err(failed)?;
-        Ok(Self { path: path.into(), head, rest })
+        let (mut head, rest) = begin(unpacked, HEAD).map_err(failed)?;
+        if head.starts_with(BOM) {
+            head.drain(..BOM.len());
+        }
+        Ok(Self { path: path.into(), head, rest, is_blank: magic.is_empty() })
+    }
+
+    /// Whether the file has not one byte.
+    pub fn is_blank(&self) -> bool {
+        self.is_blank
     }
 
     /// The file's name.
@@ -68,7 +94,16 @@ impl Source {
 
     /// Calls `each` with every line that is not blank or a comment (`#` to the line's end); its error is what is wrong with the
     /// line and what was expected.
-    pub fn for_each_line(self, mut each: impl FnMut(&str) -> Result<(), String>) -> Result<(), ImportError> {
+    pub fn for_each_line(self, each: impl FnMut(&str) -> Result<(), String>) -> Result<(), ImportError> {
+        self.lines(&mut Lines::default(), each)
+    }
+
+    /// The same; lines that are wrong are taken as `lines` says, and counted there.
+    pub fn lines(
+        self,
+        taken: &mut Lines,
+        mut each: impl FnMut(&str) -> Result<(), String>,
+    ) -> Result<(), ImportError> {
         let path = self.path.clone();
         let mut lines = self.reader();
         let mut text = Vec::new();
@@ -84,15 +119,32 @@ impl Source {
                 // It quotes a word of the line, then says what was expected.
                 what: shortened(&what, 100, 100),
             };
-            let content = std::str::from_utf8(&text)
-                .map_err(|_| bad("not UTF-8 text; expected a text or gzip file".into()))?;
-            let content = content.split('#').next().unwrap_or_default().trim();
-            if !content.is_empty() {
-                each(content).map_err(bad)?;
+            let content = std::str::from_utf8(&text).map_err(|_| format!("not UTF-8 text; expected {KINDS}"));
+            let content = content.map(|content| content.split('#').next().unwrap_or_default().trim());
+            match content.and_then(|content| if content.is_empty() { Ok(()) } else { each(content) }) {
+                Ok(()) => {}
+                Err(what) if taken.skip_bad => {
+                    taken.bad += 1;
+                    taken.first.get_or_insert_with(|| bad(what).to_string());
+                }
+                Err(what) => return Err(bad(what)),
             }
         }
         Ok(())
     }
+}
+
+/// What can be read line by line.
+const KINDS: &str = if cfg!(feature = "mrt") {
+    "text, packed by gzip or bzip2 or not"
+} else {
+    "text, packed by gzip or not"
+};
+
+/// The error of a file that is packed by a program whose format is not read.
+fn unpack_first(path: &Path, by: &str) -> ImportError {
+    let what = format!("packed by {by}; unpack it first ({by} -dc FILE | … -): expected {KINDS}");
+    ImportError::Whole { path: path.into(), what }
 }
 
 /// Reads up to `count` bytes.
@@ -130,7 +182,6 @@ mod tests {
     use crate::Prefix;
     use crate::io::text;
     use std::io::Write;
-    use std::string::ToString;
 
     fn said(content: &[u8]) -> String {
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -142,8 +193,24 @@ mod tests {
     fn a_long_line_is_quoted_in_part() {
         let said = said("ä".repeat(100_000).as_bytes());
         assert!(said.chars().count() < 500 && said.contains("ä…\""), "{said}");
-        assert!(said.contains("no prefix"), "{said}");
+        assert!(said.contains("not a prefix"), "{said}");
         assert_eq!((shortened("abc", 3, 0), shortened("abcde", 1, 2)), ("abc".into(), "a…de".into()));
+    }
+
+    #[test]
+    fn what_is_packed_otherwise_is_named() {
+        for (head, by) in [(&b"\xfd7zXZ\0\0\x04"[..], "xz"), (b"\x28\xb5\x2f\xfd\x04\x00", "zstd")] {
+            let said = said(head);
+            assert!(said.contains(&format!("packed by {by}; unpack it first")), "{said}");
+        }
+        assert!(said(b"\xff\xfe\n").contains(KINDS));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_text() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"\xef\xbb\xbf10.9.0.0/16 7\r\n").unwrap();
+        assert_eq!(text::read(file.path()).unwrap().prefixes.v4.len(), 1);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Prefix lists as text: one `PREFIX [VALUE]` a line, plain or gzip.
 
-use super::source::Source;
-use super::{Format, ImportError, KeyPrefix, PrefixList};
-use crate::IpPrefix;
+use super::source::{Lines, Source};
+use super::{Format, ImportError, KeyPrefix, PrefixList, ReadOptions};
 use crate::image::layout::VALUE_MAX;
+use crate::{IpPrefix, PrefixError};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::format;
@@ -15,20 +15,40 @@ use std::vec::Vec;
 /// Reads `path` (`-` is standard input), packed or not: an address or a prefix a line, then optionally a value from 1 to 2^31-1
 /// or a word; `#` begins a comment. Words get the values 1, 2, ... in the order they appear; numbers and words do not mix.
 pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
-    from(Source::open(path)?, None)
+    from(Source::open(path)?, &ReadOptions::default())
+}
+
+/// A prefix of an address. `alone`: nothing else stands in the line, which the error quotes.
+fn prefix(text: &str, alone: bool, truncate: bool, cut: &mut u64) -> Result<IpPrefix, String> {
+    match text.parse() {
+        Err(PrefixError::HostBits { network, .. }) if truncate => {
+            *cut += 1;
+            network.parse().map_err(|error: PrefixError| format!("{error}"))
+        }
+        Err(PrefixError::Syntax { example, .. }) if alone => {
+            Err(format!("not a prefix; expected ADDRESS or ADDRESS/LENGTH, such as {example}"))
+        }
+        Err(PrefixError::HostBits { network, .. }) if alone => {
+            Err(format!("host bits are set; the network is {network}"))
+        }
+        parsed => parsed.map_err(|error| format!("{error}")),
+    }
 }
 
 /// As [`read`]; with `key_bits`, lines begin with prefixes of keys of that width instead of addresses.
-pub(super) fn from(source: Source, key_bits: Option<u16>) -> Result<PrefixList, ImportError> {
+pub(super) fn from(source: Source, options: &ReadOptions) -> Result<PrefixList, ImportError> {
+    let key_bits = options.key_bits;
+    let mut taken = Lines { skip_bad: options.skip_bad, ..Lines::default() };
+    let mut cut = 0;
     let mut list = PrefixList::new(Format::Text);
     let mut values: HashMap<String, u32> = HashMap::new();
     let mut numbers = false;
-    source.for_each_line(|line| {
+    source.lines(&mut taken, |line| {
         let mut columns = line.split_ascii_whitespace();
         let first = columns.next().unwrap_or_default();
         let (mut address, mut key) = (None, None);
         match key_bits {
-            None => address = Some(first.parse::<IpPrefix>().map_err(|error| format!("{error}"))?),
+            None => address = Some(prefix(first, first == line, options.truncate, &mut cut)?),
             Some(bits) => key = Some((bits, KeyPrefix::of_width(first, bits)?)),
         }
         let value = match columns.next() {
@@ -62,6 +82,7 @@ pub(super) fn from(source: Source, key_bits: Option<u16>) -> Result<PrefixList, 
         }
         Ok(())
     })?;
+    (list.bad, list.first_bad, list.truncated) = (taken.bad, taken.first, cut);
     Ok(list)
 }
 
@@ -149,8 +170,9 @@ mod tests {
     fn errors_name_file_line_and_text() {
         for (content, line, expected) in [
             ("10.0.0.0/8\n10.0.0.0/33\n", 2, "prefix length 33 is over 32"),
-            ("10.0.0.1/8\n", 1, "host bits are set; the network is 10.0.0.0/8"),
-            ("hello\n", 1, "is no prefix"),
+            ("10.0.0.1/8\n", 1, "\"10.0.0.1/8\": host bits are set; the network is 10.0.0.0/8"),
+            ("hello\n", 1, "\"hello\": not a prefix; expected"),
+            ("hello 5\n", 1, "\"hello\" is no prefix"),
             ("10.0.0.0/8 0\n", 1, "is no value"),
             ("10.0.0.0/8 2147483648\n", 1, "is no value"),
             ("10.0.0.0/8 -5\n", 1, "is no value"),
@@ -163,6 +185,16 @@ mod tests {
             let at = format!("{}:{line}: ", file.path().display());
             assert!(error.starts_with(&at) && error.contains(expected), "{content:?}: {error}");
         }
+        let options = ReadOptions { skip_bad: true, ..ReadOptions::default() };
+        let lenient = |options: &ReadOptions| {
+            let file = file(b"10.0.0.0/8 7\nhello\n10.0.0.1/9 7\n\xff\n");
+            super::super::read(file.path(), options).unwrap()
+        };
+        let list = lenient(&options);
+        assert_eq!((list.prefixes.v4.len(), list.bad, list.truncated), (1, 3, 0));
+        assert!(list.first_bad.unwrap().contains(":2: \"hello\": not a prefix"));
+        let list = lenient(&ReadOptions { truncate: true, ..options });
+        assert_eq!((list.prefixes.v4.len(), list.bad, list.truncated), (2, 2, 1));
         assert!(read(file(b"\xff\xfe\n").path()).unwrap_err().to_string().contains("not UTF-8"));
         assert!(read(Path::new("/no/such/file")).unwrap_err().to_string().contains("/no/such/file"));
     }

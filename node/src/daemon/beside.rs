@@ -1,7 +1,7 @@
 //! The daemon's eye on what the kernel does beside routing: it does not start past netfilter's rules, and follows those that come later.
 
 use super::{Daemon, Error};
-use crate::bypass::Bypass;
+use crate::bypass::{Bypass, Eyes};
 use crate::kernel::socket::{self, Netlink};
 use crate::kernel::{ethtool, family};
 use crate::mirror::Mirror;
@@ -11,10 +11,15 @@ const FAMILIES: [(u8, &str); 2] = [(family::INET, "IPv4"), (family::INET6, "IPv6
 
 /// Looks for the first time. Fails when packets would go past rules that nobody said they may: unless they are forwarded already by
 /// what an earlier daemon left, which is then to follow the rules like one that runs.
-pub(super) fn look_first(mirror: &mut Mirror, requests: &mut Netlink, ports: &Ports) -> Result<(), Error> {
+pub(super) fn look_first(
+    mirror: &mut Mirror,
+    eyes: &mut Eyes,
+    requests: &mut Netlink,
+    ports: &Ports,
+) -> Result<(), Error> {
     let vrf = mirror.leads_into_vrf();
     let world = &mut mirror.world;
-    world.bypass = Bypass::read(requests, world, &ports.devices(world), vrf);
+    world.bypass = Bypass::read(eyes, requests, world, &ports.devices(world), vrf);
     if ports.are_attached() {
         return Ok(());
     }
@@ -41,7 +46,7 @@ impl Daemon {
     pub(super) fn look_beside(&mut self) {
         let vrf = self.mirror.leads_into_vrf();
         let world = &mut self.mirror.world;
-        let bypass = Bypass::read(&mut self.requests, world, &self.ports.devices(world), vrf);
+        let bypass = Bypass::read(&mut self.eyes, &mut self.requests, world, &self.ports.devices(world), vrf);
         if bypass == world.bypass {
             return;
         }
@@ -55,7 +60,9 @@ impl Daemon {
         }
         let marks = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.marks(family));
         self.mirror.changes.world |=
-            before.offloads != world.bypass.offloads || marks(&before) != marks(&world.bypass);
+            before.offloads != world.bypass.offloads
+                || before.taken != world.bypass.taken
+                || marks(&before) != marks(&world.bypass);
         let in_the_way = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.obstacle(family).is_some());
         let (old, new) = (in_the_way(&before), in_the_way(&world.bypass));
         if world.bypass_netfilter || old == new {

@@ -34,7 +34,7 @@ impl Daemon {
     }
 
     /// Sets when routes in doubt are asked for.
-    fn schedule(&mut self) {
+    pub(super) fn schedule(&mut self) {
         if !self.doubting && (self.mirror.changes.v4.doubt || self.mirror.changes.v6.doubt) {
             self.doubting = true;
             self.counts.status.doubts += 1;
@@ -92,13 +92,21 @@ impl Daemon {
         if world_changed {
             let world = &mut self.mirror.world;
             world.tenants.apply(&mut world.links);
-            self.renew_sysctl();
-            self.look_beside();
         }
-        if world_changed && self.counts.status.ready_ms > 0.0 {
-            self.open_exits();
-        }
+        // First the actions that lead to a link that is down: packets are lost until they are written. Then the slow looks around.
         self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.exits());
+        if world_changed {
+            self.counts.status.rewritten_us = begun.elapsed().as_micros() as u64;
+            self.forget_links();
+            self.look_around();
+            if self.counts.status.ready_ms > 0.0 {
+                self.ports.attach_more(&self.mirror.world, &mut self.dataplane);
+                self.open_exits();
+            }
+            if self.mirror.changes.any() {
+                self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.exits());
+            }
+        }
         let tables = self.tables();
         // Before the first tables are there nothing is attached; see `take_over`.
         if self.counts.status.ready_ms > 0.0

@@ -150,9 +150,8 @@ impl Daemon {
     /// Attaches to the devices that are named now, whose packets pass until their ports are set, and asks for the links anew
     /// when what is declared of them has changed.
     fn attach(&mut self, before: &Tenants) -> Result<(), Error> {
-        let (world, dataplane) = (&mut self.mirror.world, &mut self.dataplane);
-        self.ports.open(world, dataplane);
-        self.ports.attach_new(world, dataplane)?;
+        self.ports.attach_new(&self.mirror.world, &mut self.dataplane)?;
+        self.open_exits();
         if self.mirror.world.tenants != *before {
             self.mirror.dump_world(&mut self.requests)?;
         }

@@ -4,6 +4,7 @@ use super::{DETACHED, Daemon, Outside, TICK, home};
 use crate::answer::{self, Cursor};
 use crate::control::{Client, Request};
 use crate::family::Family;
+use crate::hint;
 use crate::kernel::{family, route::kind};
 use crate::publish::Published;
 use crate::rib::Ip;
@@ -155,9 +156,14 @@ impl Daemon {
 
     /// Paths that only the kernel can follow, by what they do.
     fn left(&self) -> Vec<Left> {
-        let mut left: BTreeMap<(&str, String, Option<String>), usize> = BTreeMap::new();
+        let mut left: BTreeMap<(&str, String, Option<String>, Option<String>), usize> = BTreeMap::new();
         for (id, path) in self.mirror.paths.iter() {
-            let Some(Action::Pass(reason)) = self.publisher.ledger.action(id) else { continue };
+            let reason = match self.publisher.ledger.action(id) {
+                Some(Action::Pass(reason)) => reason,
+                // No action is made for them: their prefixes are the kernel's.
+                None if path.selects_more() => &PassReason::Unsupported,
+                _ => continue,
+            };
             let dev = match reason {
                 PassReason::NoDevice | PassReason::NoExit | PassReason::NoCarrier => {
                     path.hops.first().map(|hop| self.mirror.world.name(hop.ifindex))
@@ -170,13 +176,15 @@ impl Daemon {
             let words: Vec<&str> =
                 ["encap", "mode", "behaviour"].iter().filter_map(|key| words.get(*key)?.as_str()).collect();
             let what = if words.is_empty() { kind::name(path.kind).to_owned() } else { words.join(" ") };
-            *left.entry((reason.name(), what, dev)).or_default() += 1;
+            let hint = hint::of(path, *reason, &self.mirror.world);
+            *left.entry((reason.name(), what, dev, hint)).or_default() += 1;
         }
-        let told = |((reason, what, dev), paths): ((&str, _, _), _)| Left {
+        let told = |((reason, what, dev, hint), paths): ((&str, _, _, _), _)| Left {
             what,
             paths,
             reason: reason.into(),
             dev,
+            hint,
         };
         left.into_iter().map(told).collect()
     }

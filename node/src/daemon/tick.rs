@@ -1,6 +1,7 @@
 //! Once a second: what the kernel does not announce, and neighbours that only XDP's packets use.
 
 use super::{Daemon, RESOLVED};
+use crate::kernel::netdev::Features;
 use crate::kernel::{neigh, socket};
 use crate::world::Sysctl;
 use std::collections::HashSet;
@@ -33,9 +34,14 @@ impl Daemon {
     pub(super) fn tick(&mut self) {
         self.ticked = Instant::now();
         self.notice_detached();
-        self.mirror.changes.world |= self.renew_sysctl();
-        self.look_beside();
+        self.forget_links();
+        self.look_around();
         self.open_exits();
+        if self.mirror.paths.pass_time(self.ticked) {
+            self.mirror.changes.v6.all = true;
+            self.mirror.changes.v6.doubt = true;
+            self.schedule();
+        }
         if !self.mirror.changes.any() && !self.doubting && self.resync_at.is_none() {
             self.publisher.forget(&mut self.mirror, self.dataplane.parts().1);
         }
@@ -71,8 +77,37 @@ impl Daemon {
         }
     }
 
+    /// Looks at all that the kernel does not announce; what differs is a change of the world.
+    pub(super) fn look_around(&mut self) {
+        self.mirror.changes.world |= self.renew_sysctl();
+        self.look_beside();
+    }
+
+    /// Forgets what was known of links that went or changed.
+    pub(super) fn forget_links(&mut self) {
+        let touched = std::mem::take(&mut self.mirror.touched);
+        if touched.all {
+            self.eyes.offloads.forget_all();
+        }
+        touched.links.iter().for_each(|link| self.eyes.offloads.forget(*link));
+        self.ports.forget(&touched, &mut self.dataplane);
+    }
+
     /// Looks which devices packets may leave by at present.
     pub(super) fn open_exits(&mut self) {
-        self.mirror.changes.world |= self.ports.open(&mut self.mirror.world, &mut self.dataplane);
+        if let Some(Err(error)) = self.features.as_mut().map(Features::follow) {
+            tracing::warn!(%error, "XDP features of devices: they count as they were");
+        }
+        let (world, features) = (&mut self.mirror.world, self.features.as_ref());
+        self.mirror.changes.world |= self.ports.open(world, &mut self.dataplane, features);
+    }
+
+    /// Opens and closes exits when the kernel has told of other XDP features.
+    pub(super) fn hear_features(&mut self) {
+        match self.features.as_mut().map(Features::follow) {
+            Some(Ok(true)) => self.open_exits(),
+            Some(Err(error)) => tracing::warn!(%error, "XDP features of devices: they count as they were"),
+            _ => {}
+        }
     }
 }

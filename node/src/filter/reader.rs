@@ -15,6 +15,8 @@ pub struct Set {
     pub v4: Vec<(Prefix<u32>, u32)>,
     /// IPv6.
     pub v6: Vec<(Prefix<u128>, u32)>,
+    /// Lines passed over because they are wrong.
+    pub bad: u64,
 }
 
 /// Which files are to be read.
@@ -92,12 +94,16 @@ impl Reader {
 /// Reads a filter's file: text, JSON, `ip route` or MRT, packed or not. O(n log n).
 pub fn read(config: &Config) -> Result<Set, Error> {
     let fail = |source| Error::File { name: config.name.clone(), source };
-    let list = trieline_lpm::io::read(&config.file, &ReadOptions::default()).map_err(fail)?;
+    let options = ReadOptions { skip_bad: config.skip_bad, ..ReadOptions::default() };
+    let list = trieline_lpm::io::read(&config.file, &options).map_err(fail)?;
     if !list.keys.is_empty() {
         let what = "has keys that are no addresses; expected IPv4 and IPv6 prefixes".into();
         return Err(fail(ImportError::Whole { path: config.file.clone(), what }));
     }
-    let set = Set { v4: sorted(list.prefixes.v4), v6: sorted(list.prefixes.v6) };
+    if let Some(first) = &list.first_bad {
+        tracing::warn!(filter = config.name, bad_lines = list.bad, first, "passed over bad lines (skip_bad)");
+    }
+    let set = Set { v4: sorted(list.prefixes.v4), v6: sorted(list.prefixes.v6), bad: list.bad };
     if set.v4.is_empty() && set.v6.is_empty() {
         // Good for a list that fills later, and what a download that failed leaves.
         tracing::warn!(filter = config.name, file = %config.file.display(), "no prefixes: it matches nothing");

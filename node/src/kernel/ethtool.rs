@@ -3,6 +3,7 @@
 use super::attribute::{Attributes, HEADER, Request, read_text};
 use super::generic;
 use super::socket::{Error, Message};
+use std::collections::{BTreeSet, HashMap};
 
 /// An offload that must be off for XDP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +49,7 @@ const BITSET_BITS: u16 = 3;
 const BIT_NAME: u16 = 2;
 
 /// Names of the features that are on.
-fn decode(message: Message<'_>) -> Vec<String> {
+pub(super) fn decode(message: Message<'_>) -> Vec<String> {
     let active = generic::attributes(message.payload).find(FEATURES_ACTIVE);
     let bits = active.and_then(|set| Attributes::new(set).find(BITSET_BITS)).unwrap_or_default();
     let names = Attributes::new(bits).filter_map(|(_, bit)| Attributes::new(bit).find(BIT_NAME));
@@ -74,10 +75,41 @@ fn features(devices: impl Iterator<Item = u32>) -> Result<Vec<(u32, String)>, Er
     Ok(found)
 }
 
-/// The offloads in the way that are on, by device.
-pub fn in_the_way(devices: impl Iterator<Item = u32>) -> Result<Vec<(u32, Offload)>, Error> {
-    let found = features(devices)?.into_iter();
-    Ok(found.filter_map(|(device, name)| Some((device, Offload::by_feature(&name)?))).collect())
+/// Offloads in the way, by device. A device is asked once, and again when its link may have changed: the kernel sends a link's message
+/// when its features change, too.
+#[derive(Debug, Default)]
+pub struct Offloads {
+    known: HashMap<u32, Vec<Offload>>,
+}
+
+impl Offloads {
+    /// Those of `devices` that are on.
+    pub fn in_the_way(&mut self, devices: impl Iterator<Item = u32>) -> Result<Vec<(u32, Offload)>, Error> {
+        let devices: BTreeSet<u32> = devices.collect();
+        let new: Vec<u32> = devices.iter().copied().filter(|device| !self.known.contains_key(device)).collect();
+        if !new.is_empty() {
+            let found = features(new.iter().copied())?;
+            self.known.extend(new.into_iter().map(|device| (device, Vec::new())));
+            for (device, name) in found {
+                self.known.entry(device).or_default().extend(Offload::by_feature(&name));
+            }
+        }
+        self.known.retain(|device, _| devices.contains(device));
+        let known = self.known.iter().flat_map(|(device, on)| on.iter().map(|offload| (*device, *offload)));
+        let mut known: Vec<_> = known.collect();
+        known.sort_unstable();
+        Ok(known)
+    }
+
+    /// Asks for this device again.
+    pub fn forget(&mut self, device: u32) {
+        self.known.remove(&device);
+    }
+
+    /// Asks for every device again.
+    pub fn forget_all(&mut self) {
+        self.known.clear();
+    }
 }
 
 /// Whether a device takes packets whose checksum it is to finish (`ethtool -K DEVICE tx on`).
@@ -102,7 +134,7 @@ mod tests {
         };
         let told = |kind: u16, names: &[&[u8]]| {
             let payload = [vec![11, 1, 0, 0], attribute(1, &[]), attribute(kind, &set(names))].concat();
-            decode(Message { kind: 0x20, flags: 0, payload: &payload })
+            decode(Message { kind: 0x20, flags: 0, sequence: 0, payload: &payload })
         };
         let both: &[&[u8]] = &[b"rx-gro\0", b"rx-vlan-hw-parse\0", b"rx-lro\0", b"rx-lro-x\0"];
         let harmful = |names: Vec<String>| -> Vec<_> {

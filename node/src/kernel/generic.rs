@@ -1,7 +1,9 @@
 //! Generic netlink: families are numbered as the kernel meets them.
 
-use super::attribute::{Attributes, Request, read_u16};
+use super::attribute::{Attributes, FLAG_DUMP, Request, read_text, read_u16, read_u32};
 use super::socket::{Error, Netlink};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 /// Bytes of `struct genlmsghdr`, which stands before the attributes.
 pub const FIXED: usize = 4;
@@ -10,18 +12,52 @@ const CONTROLLER: u16 = 0x10;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
 const FAMILY_NAME: u16 = 2;
+const FAMILY_GROUPS: u16 = 7;
+const GROUP_NAME: u16 = 1;
+const GROUP_ID: u16 = 2;
 
 /// The attributes of a message.
 pub fn attributes(payload: &[u8]) -> Attributes<'_> {
     Attributes::new(payload.get(FIXED..).unwrap_or_default())
 }
 
+/// What `pick` finds among the attributes of a family, whose name ends with a NUL. Asks for all families: asked for one that is not
+/// there, the kernel would start `modprobe` each time.
+fn find<T>(
+    socket: &mut Netlink,
+    name: &[u8],
+    pick: impl Fn(Attributes<'_>) -> Option<T>,
+) -> Result<Option<T>, Error> {
+    let mut found = None;
+    socket.dump(Request::new(CONTROLLER, FLAG_DUMP, &[GET_FAMILY, 1, 0, 0]), |message| {
+        let told = attributes(message.payload);
+        if told.clone().find(FAMILY_NAME) == Some(name) {
+            found = pick(told);
+        }
+    })?;
+    Ok(found)
+}
+
+/// Families that were found.
+static FOUND: Mutex<BTreeMap<Vec<u8>, u16>> = Mutex::new(BTreeMap::new());
+
 /// A socket and the number of a family, whose name ends with a NUL; `None`: this kernel has no such family.
 pub fn family(name: &[u8]) -> Result<Option<(Netlink, u16)>, Error> {
+    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     let mut socket = Netlink::generic()?;
-    let mut id = None;
-    let request = Request::new(CONTROLLER, 0, &[GET_FAMILY, 1, 0, 0]).attribute(FAMILY_NAME, name);
-    let found = socket
-        .request(request, |message| id = attributes(message.payload).find(FAMILY_ID).and_then(read_u16));
-    Ok(found.ok().and(id).map(|id| (socket, id)))
+    if let Some(id) = found.get(name) {
+        return Ok(Some((socket, *id)));
+    }
+    let id = find(&mut socket, name, |told| told.find(FAMILY_ID).and_then(read_u16))?;
+    found.extend(id.map(|id| (name.to_vec(), id)));
+    Ok(id.map(|id| (socket, id)))
+}
+
+/// The number of a family's multicast group.
+pub fn group(family: &[u8], name: &str) -> Result<Option<u32>, Error> {
+    find(&mut Netlink::generic()?, family, |told| {
+        let mut groups = Attributes::new(told.find(FAMILY_GROUPS)?).map(|(_, group)| Attributes::new(group));
+        let named = |group: &Attributes<'_>| group.clone().find(GROUP_NAME).map(read_text).as_deref() == Some(name);
+        groups.find(named)?.find(GROUP_ID).and_then(read_u32)
+    })
 }

@@ -61,7 +61,7 @@ fn read_be32(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Decodes one that may decide about packets at `hook`. A chain of nftables is none.
-fn decode(payload: &[u8], hook: Hook) -> Option<Handler> {
+pub(super) fn decode(payload: &[u8], hook: Hook) -> Option<Handler> {
     let family = *payload.first()?;
     let (mut function, mut module, mut chain) = (None, None, None);
     for (kind, value) in Attributes::new(payload.get(FIXED..)?) {

@@ -39,7 +39,7 @@ const SEG6_REQUIRE_HMAC: usize = 45;
 const ATTEMPTS: u32 = 4;
 
 /// Decodes a device's name and settings.
-fn decode(payload: &[u8]) -> Option<(String, Settings)> {
+pub(super) fn decode(payload: &[u8]) -> Option<(String, Settings)> {
     // A kernel without IPv6 tells of links as such.
     if *payload.first()? != family::INET6 {
         return None;

@@ -52,6 +52,11 @@ pub fn chains() -> io::Result<Vec<Chain>> {
     Ok(chains)
 }
 
+/// The chains of a table that was read.
+pub(super) fn decode_table(ipv6: bool, table: &LegacyTable) -> Option<Vec<Chain>> {
+    decode(&LAYOUTS[usize::from(ipv6)], "filter", table)
+}
+
 fn decode(layout: &Layout, table: &str, LegacyTable { info, entries }: &LegacyTable) -> Option<Vec<Chain>> {
     let number = |at: usize| info.get(at..).and_then(read_u32).unwrap_or_default();
     let hooks = number(HOOKS_AT);

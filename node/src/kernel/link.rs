@@ -1,7 +1,7 @@
 //! Links: names, states, MTUs, MAC addresses, and what a VLAN device stands on.
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, read_text, read_u16, read_u32};
-use super::{family, message};
+use super::{family, known, message};
 
 /// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,7 +104,9 @@ fn decode_kind(bytes: &[u8], link: &mut Link) {
     if link.kind == "vlan" {
         let protocol =
             Attributes::new(settings).find(5).and_then(|b| b.first_chunk().map(|b| u16::from_be_bytes(*b)));
-        if protocol.is_none_or(|protocol| protocol == 0x8100) {
+        // A VLAN device with an attribute that is not known is none that trieline sends by: its packets are the kernel's.
+        let known = known::VLAN.first_unknown(Attributes::new(settings)).is_none();
+        if known && protocol.is_none_or(|protocol| protocol == 0x8100) {
             link.vlan = Attributes::new(settings).find(1).and_then(read_u16);
             link.egress_qos = Attributes::new(settings).find(3).is_some();
         }

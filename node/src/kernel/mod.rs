@@ -1,20 +1,25 @@
 //! What the kernel says by netlink, decoded.
 //!
 //! Every decoder reads one message's payload and returns `None` for a message that is too short or of another
-//! family: the kernel may add attributes and families at any time, so an unknown one is skipped, never an error.
+//! family: the kernel may add attributes and families at any time, so an unknown one is never an error. Where one could say that packets
+//! go elsewhere, they are the kernel's: `known` has the lists.
 
 pub mod addr;
 pub mod attribute;
 pub mod ethtool;
+pub mod every;
 pub mod generic;
 pub mod hooks;
 pub mod inet6;
 pub mod iptables;
+pub mod known;
 pub mod link;
 pub mod neigh;
 pub mod netconf;
+pub mod netdev;
 pub mod netfilter;
 pub mod nexthop;
+pub mod part;
 pub mod route;
 pub mod rule;
 pub mod seg6;

@@ -3,7 +3,7 @@
 use super::attribute::{
     Attributes, FLAG_CREATE, FLAG_DUMP, Request, address_bytes, read_address, read_u16, read_u32,
 };
-use super::{family, message};
+use super::{family, known, message};
 use std::net::IpAddr;
 
 /// A neighbour.
@@ -13,7 +13,7 @@ pub struct Neighbour {
     pub ifindex: u32,
     /// Its address.
     pub address: IpAddr,
-    /// Its MAC address, when the kernel has one of six bytes.
+    /// Its MAC address, when the kernel has one of six bytes, and says nothing of the neighbour that is not known.
     pub mac: Option<[u8; 6]>,
     /// `NUD_*` state.
     pub state: u16,
@@ -24,6 +24,7 @@ const REACHABLE: u16 = 0x02;
 const STALE: u16 = 0x04;
 const DELAY: u16 = 0x08;
 const PROBE: u16 = 0x10;
+const NOARP: u16 = 0x40;
 const PERMANENT: u16 = 0x80;
 
 const NTF_USE: u8 = 0x01;
@@ -33,7 +34,9 @@ const RTN_UNICAST: u8 = 1;
 impl Neighbour {
     /// The MAC address to send to, when the kernel would send to it too: a stale one is used until proven wrong.
     pub fn usable(&self) -> Option<[u8; 6]> {
-        (self.state & (REACHABLE | STALE | DELAY | PROBE | PERMANENT) != 0).then_some(self.mac).flatten()
+        (self.state & (REACHABLE | STALE | DELAY | PROBE | NOARP | PERMANENT) != 0)
+            .then_some(self.mac)
+            .flatten()
     }
 
     /// Whether the kernel waits for traffic before it checks the neighbour again.
@@ -55,10 +58,11 @@ pub fn decode(payload: &[u8]) -> Option<Neighbour> {
         return None;
     }
     let attributes = Attributes::new(&payload[12..]);
+    let known = known::NEIGHBOUR.first_unknown(attributes.clone()).is_none();
     Some(Neighbour {
         ifindex: read_u32(&fixed[4..])?,
         address: attributes.clone().find(1).and_then(read_address)?,
-        mac: attributes.find(2).and_then(|mac| mac.try_into().ok()),
+        mac: attributes.find(2).and_then(|mac| mac.try_into().ok()).filter(|_| known),
         state: read_u16(&fixed[8..])?,
     })
 }
@@ -86,4 +90,27 @@ fn used(ifindex: u32, address: &IpAddr, flags: u16) -> Request {
     fixed[4..8].copy_from_slice(&ifindex.to_ne_bytes());
     fixed[10] = NTF_USE;
     Request::new(message::NEW_NEIGH, flags, &fixed).attribute(1, &address_bytes(address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::attribute::HEADER;
+
+    #[test]
+    fn a_neighbour_is_used_as_the_kernel_would() {
+        let mac = |state: u16, more: &[u16]| {
+            let mut fixed = [0; 12];
+            (fixed[0], fixed[4], fixed[11]) = (family::INET, 7, RTN_UNICAST);
+            fixed[8..10].copy_from_slice(&state.to_ne_bytes());
+            let request = Request::new(0, 0, &fixed).attribute(1, &[10, 0, 0, 1]).attribute(2, &[2; 6]);
+            let request = more.iter().fold(request, |request, kind| request.attribute(*kind, &[0; 4]));
+            decode(&request.finish(0)[HEADER..]).unwrap().usable()
+        };
+        for state in [REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT] {
+            assert_eq!(mac(state, &[3, 4, 12, 15]), Some([2; 6]), "{state:#x}");
+            assert_eq!(mac(state, &[3, 17]), None, "an attribute that is not known");
+        }
+        assert_eq!((mac(INCOMPLETE, &[]), mac(0x20, &[]), mac(0, &[])), (None, None, None));
+    }
 }

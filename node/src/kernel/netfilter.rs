@@ -139,7 +139,7 @@ fn table_name(family: u8, name: &str) -> Option<String> {
 }
 
 /// Decodes a table that is asleep: its chains see nothing.
-fn decode_dormant(payload: &[u8]) -> Option<String> {
+pub(super) fn decode_dormant(payload: &[u8]) -> Option<String> {
     let attributes = Attributes::new(payload.get(FIXED..)?);
     let flags = attributes.clone().find(2).and_then(read_be32)?;
     let name = table_name(*payload.first()?, &read_text(attributes.find(1)?))?;
@@ -147,7 +147,7 @@ fn decode_dormant(payload: &[u8]) -> Option<String> {
 }
 
 /// Decodes a chain that hangs at a hook. The kernel counts what uses a chain; nothing but its rules can use one at a hook.
-fn decode_chain(payload: &[u8]) -> Option<Chain> {
+pub(super) fn decode_chain(payload: &[u8]) -> Option<Chain> {
     let family = *payload.first()?;
     let (mut table, mut name, mut hook, mut rules, mut drops) = (None, None, None, 0, false);
     for (kind, value) in Attributes::new(payload.get(FIXED..)?) {

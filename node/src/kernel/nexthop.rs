@@ -1,6 +1,7 @@
 //! Next hop objects (`ip nexthop`): ways out that routes name by number, so that one change moves all of them.
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, read_address, read_u16, read_u32};
+use super::known;
 use super::message;
 use super::route::Hop;
 use super::seg6;
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 
 const NHA_ID: u16 = 1;
 const NHA_GROUP: u16 = 2;
+const NHA_GROUP_TYPE: u16 = 3;
 const NHA_BLACKHOLE: u16 = 4;
 const NHA_OIF: u16 = 5;
 const NHA_GATEWAY: u16 = 6;
@@ -15,6 +17,8 @@ const NHA_ENCAP_TYPE: u16 = 7;
 const NHA_ENCAP: u16 = 8;
 const NHA_FDB: u16 = 11;
 const RTNH_F_ONLINK: u32 = 4;
+/// `NEXTHOP_GRP_TYPE_RES`, the highest that is known; 0 is `NEXTHOP_GRP_TYPE_MPATH`.
+const RESILIENT: u16 = 1;
 /// Bytes of `struct nhmsg`.
 const FIXED: usize = 8;
 /// Bytes of `struct nexthop_grp`.
@@ -27,7 +31,8 @@ pub enum Object {
     Hop(Hop),
     /// Ids of others, with their weights; a resilient group too, whose buckets change only where they must.
     Group(Vec<(u32, u16)>),
-    /// Something that routes do not forward by: a blackhole, a forwarding entry of a bridge.
+    /// Something that trieline does not forward by: a blackhole, a forwarding entry of a bridge, an object with an attribute or a flag that
+    /// is not known. Routes by it, and by a group that has it, are the kernel's.
     Other,
 }
 
@@ -35,6 +40,7 @@ pub enum Object {
 pub fn decode(payload: &[u8]) -> Option<(u32, Object)> {
     let flags = read_u32(payload.get(4..FIXED)?)?;
     let (mut id, mut object, mut encap_type, mut encap) = (0, None, 0, &[][..]);
+    let mut unknown = flags & !known::HOP_FLAGS != 0;
     let mut hop =
         Hop { ifindex: 0, gateway: None, onlink: flags & RTNH_F_ONLINK != 0, weight: 1, encap: None };
     for (kind, value) in Attributes::new(&payload[FIXED..]) {
@@ -48,18 +54,20 @@ pub fn decode(payload: &[u8]) -> Option<(u32, Object)> {
                 };
                 object = Some(Object::Group(value.chunks_exact(MEMBER).filter_map(member).collect()));
             }
-            NHA_BLACKHOLE | NHA_FDB => object = Some(Object::Other),
+            NHA_GROUP_TYPE => unknown |= read_u16(value).is_none_or(|kind| kind > RESILIENT),
+            NHA_BLACKHOLE | NHA_FDB => unknown = true,
             NHA_OIF => hop.ifindex = read_u32(value)?,
             NHA_GATEWAY => hop.gateway = read_address(value),
             NHA_ENCAP_TYPE => encap_type = read_u16(value).unwrap_or(0),
             NHA_ENCAP => encap = value,
-            _ => {}
+            _ => unknown |= !known::NEXTHOP.has(kind),
         }
     }
     if encap_type != 0 {
         hop.encap = Some(seg6::decode(encap_type, encap));
     }
-    (id != 0).then(|| (id, object.unwrap_or(Object::Hop(hop))))
+    let object = if unknown { Object::Other } else { object.unwrap_or(Object::Hop(hop)) };
+    (id != 0).then_some((id, object))
 }
 
 /// Asks for all objects.
@@ -94,9 +102,14 @@ impl Objects {
         };
         Some(match self.0.get(&id)? {
             Object::Hop(hop) => vec![hop.clone()],
+            Object::Group(members) if members.iter().any(|(id, _)| self.is_other(*id)) => Vec::new(),
             Object::Group(members) => members.iter().filter_map(member).collect(),
             Object::Other => Vec::new(),
         })
+    }
+
+    fn is_other(&self, id: u32) -> bool {
+        matches!(self.0.get(&id), Some(Object::Other))
     }
 
     /// Whether what `id` says depends on the object `member`.
@@ -140,5 +153,40 @@ mod tests {
         objects.set(2, None);
         assert_eq!((objects.hops(9).map(|hops| hops.len()), objects.hops(2)), (Some(1), None));
         assert_eq!(decode(&[0; 7]), None);
+    }
+
+    #[test]
+    fn what_is_not_known_of_an_object_makes_its_groups_the_kernels() {
+        let of = |id: u32, flags: u32, more: &[(u16, &[u8])]| {
+            let (oif, id) = (7u32.to_ne_bytes(), id.to_ne_bytes());
+            let own: [(u16, &[u8]); 3] = [(NHA_ID, &id), (NHA_OIF, &oif), (NHA_GATEWAY, &[10, 0, 0, 1])];
+            let mut payload = message(&[&own[..], more].concat());
+            payload[4..8].copy_from_slice(&flags.to_ne_bytes());
+            decode(&payload).unwrap().1
+        };
+        for known in
+            [of(1, 0x7f, &[]), of(1, 0, &[(12, &[]), (14, &[0; 4]), (15, &[]), (16, &[0; 4]), (17, &[0; 4])])]
+        {
+            assert!(matches!(known, Object::Hop(_)), "{known:?}");
+        }
+        for unknown in
+            [of(1, 0x80, &[]), of(1, 0, &[(20, &[])]), of(1, 0, &[(NHA_FDB, &[])]), of(1, 0, &[(13, &[])])]
+        {
+            assert_eq!(unknown, Object::Other);
+        }
+        let members = [1u32.to_ne_bytes(), [0; 4], 2u32.to_ne_bytes(), [0; 4]].concat();
+        let group = |kind: u16| {
+            let attributes: [(u16, &[u8]); 3] =
+                [(NHA_ID, &9u32.to_ne_bytes()), (NHA_GROUP, &members), (NHA_GROUP_TYPE, &kind.to_ne_bytes())];
+            decode(&message(&attributes)).unwrap().1
+        };
+        assert_eq!((group(0), group(2)), (group(1), Object::Other), "a type that is not known");
+        let mut objects = Objects::default();
+        for (id, object) in [(1, of(1, 0, &[])), (2, of(2, 0, &[])), (9, group(0))] {
+            objects.set(id, Some(object));
+        }
+        assert_eq!(objects.hops(9).map(|hops| hops.len()), Some(2));
+        objects.set(2, Some(of(2, 0, &[(20, &[])])));
+        assert_eq!(objects.hops(9).map(|hops| hops.len()), Some(0), "none to forward by");
     }
 }

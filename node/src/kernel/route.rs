@@ -6,6 +6,7 @@
 //! [`decode_path`].
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, address_bytes, read_address, read_u16, read_u32};
+use super::known::{self, Unknown};
 use super::seg6::{self, Encap};
 use super::{family, message};
 use std::net::IpAddr;
@@ -23,7 +24,6 @@ const RTA_VIA: u16 = 18;
 const RTA_PREF: u16 = 20;
 const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_ENCAP: u16 = 22;
-const RTA_EXPIRES: u16 = 23;
 const RTA_NH_ID: u16 = 30;
 const RTAX_MTU: u16 = 2;
 const RTAX_HOPLIMIT: u16 = 10;
@@ -84,6 +84,8 @@ pub struct RouteMessage<'a> {
     pub table: u32,
     /// Metric; the lowest wins.
     pub metric: u32,
+    /// Hundredths of a second until the route ends; negative: it has ended, and the kernel has yet to remove it. `None`: it has no end.
+    pub ends_in: Option<i32>,
     payload: &'a [u8],
 }
 
@@ -100,6 +102,7 @@ pub fn decode(payload: &[u8]) -> Option<RouteMessage<'_>> {
         prefix_len: fixed[1],
         table: u32::from(fixed[4]),
         metric: 0,
+        ends_in: None,
         payload,
     };
     for (kind, value) in Attributes::new(&payload[FIXED..]) {
@@ -107,6 +110,7 @@ pub fn decode(payload: &[u8]) -> Option<RouteMessage<'_>> {
             RTA_DST => route.destination = value,
             RTA_PRIORITY => route.metric = read_u32(value)?,
             RTA_TABLE => route.table = read_u32(value)?,
+            RTA_CACHEINFO => route.ends_in = ends_in(value),
             _ => {}
         }
     }
@@ -128,20 +132,24 @@ impl RouteMessage<'_> {
             fixed[7],
             fixed[8] & RTNH_F_ONLINK,
         ]);
+        let unknown = flags(fixed) & !known::ROUTE_FLAGS;
+        if unknown != 0 {
+            key.extend_from_slice(&unknown.to_ne_bytes());
+        }
         for (kind, value) in Attributes::new(&fixed[FIXED..]) {
             match kind {
-                RTA_DST | RTA_PRIORITY | RTA_TABLE | RTA_PREF | RTA_EXPIRES => {}
+                RTA_DST | RTA_PRIORITY | RTA_TABLE | RTA_PREF => {}
                 // timers; of them only whether there is an end
-                RTA_CACHEINFO => key.push(expires(value).into()),
+                RTA_CACHEINFO => key.push(ends_in(value).is_some().into()),
                 RTA_MULTIPATH => {
                     key.extend_from_slice(&((value.len() as u32) << 16 | u32::from(kind)).to_ne_bytes());
                     let start = key.len();
                     key.extend_from_slice(value);
-                    // the flags of each next hop: only "on link" is lasting
+                    // the flags of each next hop: the known ones but "on link" tell of the moment
                     let mut at = start;
                     while let Some(hop) = key.get(at..at + 8) {
                         let len = usize::from(u16::from_ne_bytes([hop[0], hop[1]]));
-                        key[at + 2] &= RTNH_F_ONLINK;
+                        key[at + 2] &= RTNH_F_ONLINK | !(known::HOP_FLAGS as u8);
                         at += super::attribute::aligned(len.max(8));
                     }
                 }
@@ -163,7 +171,11 @@ impl RouteMessage<'_> {
 
     /// Decodes the whole path.
     pub fn path(&self) -> Path {
-        decode_path(self.payload)
+        let mut path = decode_path(self.payload);
+        if path.unknown.is_some() {
+            self.path_key(&mut path.foreign);
+        }
+        path
     }
 }
 
@@ -180,6 +192,13 @@ pub struct Hop {
     pub weight: u16,
     /// What is done with the packet beside forwarding it.
     pub encap: Option<Encap>,
+}
+
+impl Path {
+    /// It selects by more than the destination, or in a way that trieline does not know.
+    pub fn selects_more(&self) -> bool {
+        self.tos != 0 || self.source_len != 0 || self.unknown.is_some()
+    }
 }
 
 impl Hop {
@@ -212,8 +231,13 @@ pub struct Path {
     pub hop_limit: u32,
     /// Id of the next hop object.
     pub nexthop: Option<u32>,
-    /// The route ends at some time (router advertisements); the kernel stops using it before it says so.
+    /// The route ends at some time (router advertisements). The kernel stops using it then, and says so later: see
+    /// [`Paths::is_ending`](crate::path::Paths::is_ending).
     pub expires: bool,
+    /// The first thing in the message that trieline does not know: what becomes of the packets only the kernel can say.
+    pub unknown: Option<Unknown>,
+    /// Then all of the path key, by which such routes are told apart; else empty.
+    pub foreign: Vec<u8>,
     /// The prefix of an SRv6 endpoint (`encap seg6local`): each is a path of its own, and its packets are counted apart.
     pub sid: Option<(IpAddr, u8)>,
     /// The ways out; one unless multipath, none for a route that does not forward.
@@ -236,24 +260,33 @@ pub fn decode_path(payload: &[u8]) -> Path {
         hop_limit: 0,
         nexthop: None,
         expires: false,
+        unknown: None,
+        foreign: Vec::new(),
         sid: None,
         hops: Vec::new(),
     };
     let attributes = Attributes::new(payload.get(FIXED..).unwrap_or_default());
+    let foreign = flags(&fixed) & !known::ROUTE_FLAGS;
+    path.unknown = (foreign != 0).then_some(Unknown::Flags(foreign));
     for (kind, value) in attributes.clone() {
         match kind {
             RTA_PREFSRC => path.preferred = read_address(value),
             RTA_METRICS => {
                 let metric = |kind| Attributes::new(value).find(kind).and_then(read_u32).unwrap_or(0);
                 (path.mtu, path.hop_limit) = (metric(RTAX_MTU), metric(RTAX_HOPLIMIT));
+                path.unknown = path.unknown.or(known::unknown_metric(Attributes::new(value)));
             }
             RTA_NH_ID => path.nexthop = read_u32(value),
-            RTA_CACHEINFO => path.expires = expires(value),
-            RTA_MULTIPATH => path.hops = decode_multipath(value),
+            RTA_CACHEINFO => path.expires = ends_in(value).is_some(),
+            RTA_MULTIPATH => {
+                let (hops, unknown) = decode_multipath(value);
+                (path.hops, path.unknown) = (hops, path.unknown.or(unknown));
+            }
             RTA_ENCAP_TYPE if read_u16(value) == Some(seg6::TYPE_SEG6_LOCAL) => {
                 let address = attributes.clone().find(RTA_DST).and_then(read_address);
                 path.sid = address.map(|address| (address, fixed[1]));
             }
+            _ if !known::ROUTE.has(kind) => path.unknown = path.unknown.or(Some(Unknown::Attribute(kind))),
             _ => {}
         }
     }
@@ -267,9 +300,14 @@ pub fn decode_path(payload: &[u8]) -> Path {
     path
 }
 
-/// `rta_expires` of `struct rta_cacheinfo`.
-fn expires(cacheinfo: &[u8]) -> bool {
-    cacheinfo.get(8..).and_then(read_u32).is_some_and(|left| left != 0)
+/// `rtm_flags` of `struct rtmsg`.
+fn flags(fixed: &[u8]) -> u32 {
+    fixed.get(8..).and_then(read_u32).unwrap_or_default()
+}
+
+/// `rta_expires` of `struct rta_cacheinfo`; 0 is no end.
+fn ends_in(cacheinfo: &[u8]) -> Option<i32> {
+    cacheinfo.get(8..).and_then(read_u32).map(u32::cast_signed).filter(|left| *left != 0)
 }
 
 fn decode_hop(attributes: Attributes<'_>, ifindex: u32, flags: u8, weight: u16) -> Hop {
@@ -291,17 +329,20 @@ fn decode_hop(attributes: Attributes<'_>, ifindex: u32, flags: u8, weight: u16) 
     hop
 }
 
-/// `RTA_MULTIPATH`: a run of `struct rtnexthop`, each followed by its attributes.
-fn decode_multipath(mut bytes: &[u8]) -> Vec<Hop> {
-    let mut hops = Vec::new();
+/// `RTA_MULTIPATH`: a run of `struct rtnexthop`, each followed by its attributes; and what of them is not known.
+fn decode_multipath(mut bytes: &[u8]) -> (Vec<Hop>, Option<Unknown>) {
+    let (mut hops, mut unknown) = (Vec::new(), None);
     while let Some(fixed) = bytes.first_chunk::<8>() {
         let len = usize::from(u16::from_ne_bytes([fixed[0], fixed[1]]));
-        let Some(attributes) = bytes.get(8..len) else { break };
+        let Some(attributes) = bytes.get(8..len) else { return (hops, Some(Unknown::Damaged)) };
+        let flags = u32::from(fixed[2]) & !known::HOP_FLAGS;
+        let foreign = known::HOP.first_unknown(Attributes::new(attributes)).map(Unknown::HopAttribute);
+        unknown = unknown.or(foreign).or((flags != 0).then_some(Unknown::Flags(flags)));
         let ifindex = u32::from_ne_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
         hops.push(decode_hop(Attributes::new(attributes), ifindex, fixed[2], u16::from(fixed[3]) + 1));
         bytes = bytes.get(super::attribute::aligned(len)..).unwrap_or_default();
     }
-    hops
+    (hops, unknown)
 }
 
 /// Asks for all routes of a family, of all tables.

@@ -120,6 +120,75 @@ fn other_kinds() {
     assert_eq!((len, own.kind, own.preferred), (32, kind::LOCAL, "10.1.0.1".parse().ok()));
 }
 
+/// A message with one more attribute at its end.
+fn with(payload: &[u8], kind: u16, value: &[u8]) -> Vec<u8> {
+    let attribute =
+        Request::new(0, 0, &[]).attribute(kind, value).finish(0).split_off(super::super::attribute::HEADER);
+    [payload, &attribute].concat()
+}
+
+/// What of a route is not known makes it the kernel's; what is harmless does not.
+#[test]
+fn unknown_parts_are_noticed() {
+    let plain = bytes(GATEWAY);
+    let unknown = |payload: &[u8]| decode(payload).unwrap().path().unknown;
+    for kind in 1..=40 {
+        let known = [1, 2, 4, 5, 6, 7, 8, 9, 11, 12, 15, 18, 20, 21, 22, 24, 30].contains(&kind);
+        let expected = (!known).then_some(Unknown::Attribute(kind));
+        assert_eq!(decode_path(&with(&plain, kind, &[])).unknown, expected, "attribute {kind}");
+    }
+    let metric = |kind, value: u32| {
+        let metric = with(&[], kind, &value.to_ne_bytes());
+        unknown(&with(&bytes("02100000 fe030001 00000000"), 8, &metric))
+    };
+    assert!((1..=17).all(|kind| metric(kind, 1).is_none()));
+    assert_eq!(metric(18, 1), Some(Unknown::Metric(18)));
+    assert_eq!(metric(12, 8), Some(Unknown::Features(8)), "allfrag");
+    for (bit, known) in (0..32).map(|at| (1u32 << at, at < 7 || (8..16).contains(&at) || at == 29)) {
+        let mut flagged = plain.clone();
+        flagged[8..12].copy_from_slice(&bit.to_ne_bytes());
+        match decode(&flagged) {
+            None => assert_eq!(bit, RTM_F_CLONED),
+            Some(route) => {
+                assert_eq!(route.path().unknown, (!known).then_some(Unknown::Flags(bit)), "{bit:#x}")
+            }
+        }
+    }
+    // Each is a path of its own.
+    let mut paths = Paths::default();
+    let mut intern = |payload: &[u8]| paths.intern(&decode(payload).unwrap());
+    let mut flagged = plain.clone();
+    flagged[8..12].copy_from_slice(&0x1_0080u32.to_ne_bytes());
+    let all = [plain.clone(), flagged, with(&plain, 31, &[1]), with(&plain, 31, &[2])]
+        .map(|payload| intern(&payload));
+    assert_eq!(all, [0, 1, 2, 3]);
+}
+
+/// The same of the next hops of a multipath route.
+#[test]
+fn unknown_parts_of_next_hops_are_noticed() {
+    let hop = |flags: u8, attributes: &[u8]| {
+        let len = (8 + attributes.len()) as u16;
+        [&len.to_ne_bytes()[..], &[flags, 0], &3u32.to_ne_bytes(), attributes].concat()
+    };
+    let gateway = with(&[], 5, &[10, 1, 0, 2]);
+    let unknown = |second: &[u8]| {
+        let hops = [&hop(0, &gateway), second].concat();
+        decode_path(&with(&bytes("02100000 fe030001 00000000"), 9, &hops)).unknown
+    };
+    assert_eq!(unknown(&hop(0x7f, &gateway)), None);
+    assert_eq!(unknown(&hop(0x80, &gateway)), Some(Unknown::Flags(0x80)));
+    assert_eq!(unknown(&hop(0, &with(&gateway, 11, &[0; 4]))), None, "realms");
+    assert_eq!(unknown(&hop(0, &with(&gateway, 19, &[0; 4]))), Some(Unknown::HopAttribute(19)));
+    assert_eq!(unknown(&hop(0, &gateway)[..9]), Some(Unknown::Damaged));
+    let mut key = [Vec::new(), Vec::new()];
+    for (key, flags) in key.iter_mut().zip([0x00, 0x80]) {
+        let payload = with(&bytes("02100000 fe030001 00000000"), 9, &hop(flags, &gateway));
+        decode(&payload).unwrap().path_key(key);
+    }
+    assert_ne!(key[0], key[1]);
+}
+
 /// What changes by itself (link flags of the moment, timers) and the prefix itself make no new path.
 #[test]
 fn paths_are_recognised() {

@@ -68,6 +68,7 @@ const ACTION_BLACKHOLE: u8 = 6;
 const ACTION_UNREACHABLE: u8 = 7;
 const ACTION_PROHIBIT: u8 = 8;
 const INVERT: u32 = 0x2;
+const PERMANENT: u32 = 0x1;
 /// Whether a jump has a target, and whether devices are there: they change by themselves.
 const PASSING: u32 = 0x4 | 0x8 | 0x10;
 
@@ -96,14 +97,25 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
     if fixed[3] != 0 {
         rule.kernel = Some("packets are not told apart by type of service");
     }
+    if flags & !(PERMANENT | INVERT | PASSING) != 0 {
+        rule.kernel = Some("it has a flag that is not known");
+    }
+    // A rule that cannot be read is one all the same.
+    let mut damaged = false;
+    let mut number = |value| {
+        let number = read_u32(value);
+        damaged |= number.is_none();
+        number.unwrap_or_default()
+    };
+    let mut prefixes = [None; 2];
     for (kind, value) in Attributes::new(&payload[FIXED..]) {
         match kind {
-            1 => rule.to = Some(prefix(value, fixed[1])?),
-            2 => rule.from = Some(prefix(value, fixed[2])?),
+            1 => prefixes[0] = Some(prefix(value, fixed[1])),
+            2 => prefixes[1] = Some(prefix(value, fixed[2])),
             3 => rule.iif = Some(read_text(value)),
-            6 => rule.priority = read_u32(value)?,
-            10 => rule.mark = read_u32(value)?,
-            16 => rule.mask = read_u32(value)?,
+            6 => rule.priority = number(value),
+            10 => rule.mark = number(value),
+            16 => rule.mask = number(value),
             // FRA_SUPPRESS_IFGROUP: -1 is off
             13 => {
                 if read_u32(value) != Some(u32::MAX) {
@@ -115,12 +127,12 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
                 Some(0) => rule.but_default = true,
                 _ => rule.kernel = Some("`suppress_prefixlength` is followed for 0 only"),
             },
-            15 => table = read_u32(value)?,
+            15 => table = number(value),
             // padding; protocol: who made it
             18 | 21 => {}
             17 => rule.oif = Some(read_text(value)),
             19 => vrf = value.first().is_some_and(|on| *on != 0),
-            4 => target = read_u32(value)?,
+            4 => target = number(value),
             11 => rule.kernel = Some("realms are not kept"),
             12 => rule.kernel = Some("tunnels are not seen"),
             20 => rule.kernel = Some("users are not seen"),
@@ -130,6 +142,11 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
             _ => rule.kernel = Some("it selects by something unknown"),
         }
     }
+    let unread = |prefix: &Option<Option<IpPrefix>>, len| prefix.map_or(len != 0, |prefix| prefix.is_none());
+    if damaged || unread(&prefixes[0], fixed[1]) || unread(&prefixes[1], fixed[2]) {
+        rule.kernel = Some("it cannot be read");
+    }
+    [rule.to, rule.from] = prefixes.map(Option::flatten);
     if rule.inverted && vrf {
         rule.kernel = Some("`not` is not followed with `l3mdev`");
     }
@@ -264,5 +281,23 @@ mod tests {
         let mut detached = fixed;
         detached[8] = 8;
         assert_eq!(decode(&message(detached, &prefixes)), Some(told));
+    }
+
+    /// A rule that cannot be read whole may select any packet: those that come to it are the kernel's.
+    #[test]
+    fn a_rule_is_never_overlooked() {
+        let fixed = [2, 16, 0, 0, 100, 0, 0, 1, 0, 0, 0, 0];
+        let to: (u16, &[u8]) = (1, &[10, 9, 0, 0]);
+        assert_eq!(decode(&message(fixed, &[to])).unwrap().kernel, None);
+        for more in [(1, &[10u8, 9][..]), (6, &[1]), (10, &[]), (15, &[1, 2]), (4, &[])] {
+            let rule = decode(&message(fixed, &[to, more])).unwrap();
+            assert_eq!(rule.kernel, Some("it cannot be read"), "{more:?}");
+        }
+        assert!(decode(&message(fixed, &[])).unwrap().kernel.is_some(), "a length without a prefix");
+        for (flags, known) in [(1u32, true), (0x1c, true), (0x20, false), (0x1_0000, false)] {
+            let mut flagged = fixed;
+            flagged[8..].copy_from_slice(&flags.to_ne_bytes());
+            assert_eq!(decode(&message(flagged, &[to])).unwrap().kernel.is_none(), known, "{flags:#x}");
+        }
     }
 }

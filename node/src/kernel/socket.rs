@@ -15,6 +15,8 @@ pub struct Message<'a> {
     pub kind: u16,
     /// Flags of the header.
     pub flags: u16,
+    /// Of an answer: the number of its request. Of a change: that of whatever request made it.
+    pub sequence: u32,
     /// What follows the header: the kind's fixed struct, then attributes.
     pub payload: &'a [u8],
 }
@@ -51,6 +53,24 @@ const TYPE_DONE: u16 = 3;
 /// The kernel writes dumps in datagrams of at most 32 KiB, and larger ones only when one object needs it.
 const BUFFER: usize = 1 << 20;
 
+/// What a message is in an answer.
+enum Part {
+    Object,
+    Nothing,
+    /// The last, with the error if there is one.
+    End(Option<Errno>),
+}
+
+impl Part {
+    fn of(message: &Message<'_>) -> Self {
+        match message.kind {
+            TYPE_DONE | TYPE_ERROR => Self::End(errno(message.payload)),
+            TYPE_NOOP => Self::Nothing,
+            _ => Self::Object,
+        }
+    }
+}
+
 /// What reading the stream of changes found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
@@ -67,6 +87,7 @@ pub struct Netlink {
     socket: Socket,
     buffer: Vec<u8>,
     sequence: u32,
+    protocol: isize,
 }
 
 impl std::fmt::Debug for Netlink {
@@ -109,7 +130,7 @@ impl Netlink {
         // Without strict checking the kernel ignores what a dump is asked to leave out. Linux before 4.20 lacks it; a dump
         // is filtered by its reader too.
         let _ = socket.set_netlink_get_strict_chk(true);
-        Ok(Self { socket, buffer: vec![0; BUFFER], sequence: 0 })
+        Ok(Self { socket, buffer: vec![0; BUFFER], sequence: 0, protocol })
     }
 
     /// Joins multicast groups, with room for `bytes` of unread changes. Reads of changes no longer block.
@@ -127,41 +148,49 @@ impl Netlink {
     /// Sends `request` and hands each object of the answer to `each`. Returns whether a change interrupted the dump, so
     /// that objects may be missing. A table that does not exist is empty.
     pub fn dump(&mut self, request: Request, mut each: impl FnMut(Message<'_>)) -> Result<bool, Error> {
-        let kind = self.send(request)?;
         let mut interrupted = false;
-        loop {
-            let len = self.receive(RecvFlags::empty()).map_err(|error| socket_error("recv")(error.into()))?;
-            for message in messages(&self.buffer[..len]) {
+        let mut ask = |socket: &mut Self| {
+            let kind = socket.send(request.clone())?;
+            let end = socket.answer(|message| {
                 interrupted |= message.flags & FLAG_DUMP_INTERRUPTED != 0;
-                match message.kind {
-                    TYPE_DONE | TYPE_ERROR => {
-                        return match errno(message.payload) {
-                            None | Some(Errno::NOENT) => Ok(interrupted),
-                            Some(error) => Err(Error::Refused { kind, source: error.into() }),
-                        };
-                    }
-                    TYPE_NOOP => {}
-                    _ => each(message),
+                if let Part::Object = Part::of(&message) {
+                    each(message);
                 }
-            }
+            })?;
+            Ok((kind, end))
+        };
+        let (kind, mut end) = ask(self)?;
+        if end == Some(Errno::BUSY) {
+            // An earlier dump was not read to its end. Nothing else is tied to this socket.
+            *self = Self::open(self.protocol)?;
+            (_, end) = ask(self)?;
+        }
+        match end {
+            None | Some(Errno::NOENT) => Ok(interrupted),
+            Some(error) => Err(Error::Refused { kind, source: error.into() }),
         }
     }
 
     /// Sends `request` with an acknowledgement asked for, and hands each object of the answer to `each`.
     pub fn request(&mut self, request: Request, mut each: impl FnMut(Message<'_>)) -> Result<(), Error> {
         let kind = self.send(request.acknowledged())?;
+        let end = self.answer(|message| {
+            if let Part::Object = Part::of(&message) {
+                each(message);
+            }
+        })?;
+        end.map_or(Ok(()), |error| Err(Error::Refused { kind, source: error.into() }))
+    }
+
+    /// Reads the answer to the last request; returns the error at its end. An answer to an earlier request, which was given up, is
+    /// skipped: without that each answer would be taken for that of the next request.
+    fn answer(&mut self, mut each: impl FnMut(Message<'_>)) -> Result<Option<Errno>, Error> {
         loop {
             let len = self.receive(RecvFlags::empty()).map_err(|error| socket_error("recv")(error.into()))?;
-            for message in messages(&self.buffer[..len]) {
-                match message.kind {
-                    TYPE_DONE | TYPE_ERROR => {
-                        return match errno(message.payload) {
-                            None => Ok(()),
-                            Some(error) => Err(Error::Refused { kind, source: error.into() }),
-                        };
-                    }
-                    TYPE_NOOP => {}
-                    _ => each(message),
+            for message in messages(&self.buffer[..len]).filter(|message| message.sequence == self.sequence) {
+                each(message);
+                if let Part::End(error) = Part::of(&message) {
+                    return Ok(error);
                 }
             }
         }
@@ -181,7 +210,7 @@ impl Netlink {
     }
 
     fn send(&mut self, request: Request) -> Result<u16, Error> {
-        self.sequence += 1;
+        self.sequence = self.sequence.wrapping_add(1);
         let bytes = request.finish(self.sequence);
         self.socket.send(&bytes, 0).map_err(socket_error("send"))?;
         Ok(u16::from_ne_bytes([bytes[4], bytes[5]]))
@@ -207,6 +236,7 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
         Some(Message {
             kind: u16::from_ne_bytes([message[4], message[5]]),
             flags: u16::from_ne_bytes([message[6], message[7]]),
+            sequence: u32::from_ne_bytes([message[8], message[9], message[10], message[11]]),
             payload: &message[HEADER..],
         })
     })
@@ -216,4 +246,30 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
 fn errno(payload: &[u8]) -> Option<Errno> {
     let code = payload.first_chunk().map_or(0, |b| i32::from_ne_bytes(*b));
     (code != 0).then(|| Errno::from_raw_os_error(code.wrapping_neg()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{family, link, message, rule};
+    use super::*;
+
+    /// Answers that were never read, to a dump and to a request with an acknowledgement, are not taken for those of later requests.
+    #[test]
+    fn an_answer_belongs_to_its_request() {
+        let mut socket = Netlink::route().unwrap();
+        socket.send(link::dump()).unwrap();
+        socket.send(Request::new(message::GET_LINK, 0, &[0; 16]).acknowledged()).unwrap();
+        for _ in 0..3 {
+            let mut kinds = Vec::new();
+            socket.dump(rule::dump(family::INET), |message| kinds.push(message.kind)).unwrap();
+            assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == message::NEW_RULE), "{kinds:?}");
+        }
+        // A refusal is that of its own request, too: there is no link 0.
+        socket.send(Request::new(message::GET_LINK, 0, &[0; 16]).acknowledged()).unwrap();
+        let mut lo = [0; 16];
+        lo[4] = 1;
+        let mut found = 0;
+        socket.request(Request::new(message::GET_LINK, 0, &lo), |_| found += 1).unwrap();
+        assert_eq!(found, 1);
+    }
 }

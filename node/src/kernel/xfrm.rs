@@ -2,6 +2,7 @@
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, read_u16, read_u32};
 use super::family;
+use super::part::Part;
 use super::socket::{Error, Netlink};
 use std::io::ErrorKind;
 
@@ -22,6 +23,9 @@ const DIRECTION_AT: usize = 160;
 /// More policies than this are not looked at one by one each second: they are taken to be of both families.
 const MANY: u32 = 1024;
 
+/// Without both of these modules there are no policies.
+static USER_API: Part = Part::new(&["xfrm_user", "af_key"]);
+
 /// Which families have policies that forwarded packets meet (`ip xfrm policy`, directions `fwd` and `out`).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Policies {
@@ -37,10 +41,14 @@ impl Policies {
     /// Asks the kernel. One that does not tell is taken to have policies; one without XFRM has none. O(policies), at most
     /// 1024 of them.
     pub fn read() -> Self {
+        if USER_API.is_missing() {
+            return Self::default();
+        }
         match Netlink::xfrm() {
             Ok(mut socket) => read(&mut socket).unwrap_or(Self::BOTH),
             // EPROTONOSUPPORT has no kind of its own
             Err(Error::Socket { source, .. }) if source.kind() != ErrorKind::PermissionDenied => {
+                USER_API.miss();
                 Self::default()
             }
             Err(_) => Self::BOTH,
@@ -53,7 +61,7 @@ impl Policies {
     }
 
     /// Takes a policy's message in.
-    fn add(&mut self, payload: &[u8]) {
+    pub(super) fn add(&mut self, payload: &[u8]) {
         if payload.get(DIRECTION_AT) == Some(&DIRECTION_IN) {
             return;
         }

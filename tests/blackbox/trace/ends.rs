@@ -42,7 +42,8 @@ impl Traced {
     fn start(folder: &Path, arguments: &[&str], script: &str) -> Traced {
         let file = folder.join("process");
         let _ = fs::remove_file(&file);
-        let script = format!("exec >/dev/null 2>&1; echo $$ >{0}.new; mv {0}.new {0}; {script}", file.display());
+        let script =
+            format!("exec >/dev/null 2>&1; echo $$ >{0}.new; mv {0}.new {0}; {script}", file.display());
         let trace = Command::new(binary_path("trieline"))
             .args(["-j", "trace", "--no-cost"])
             .args(arguments)
@@ -86,7 +87,10 @@ fn a_trace_that_ends_leaves_its_command() {
     let traced = Traced::start(folder.path(), &["--duration", "0.2"], LONG);
     let expected = says(traced.process);
     let (code, report, said, lives) = traced.end();
-    assert!(code == Some(3) && report["received"] == 0 && said.contains(&expected) && lives, "{code:?} {said}");
+    assert!(
+        code == Some(3) && report["received"] == 0 && said.contains(&expected) && lives,
+        "{code:?} {said}"
+    );
 
     for signal in [Signal::TERM, Signal::INT] {
         let traced = Traced::start(folder.path(), &[], LONG);

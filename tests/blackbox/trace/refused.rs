@@ -276,13 +276,25 @@ fn a_containers_and_a_units_messages_are_found_by_their_names() {
         let waits = format!("no process is in the cgroup {}", group.display());
         let mut views = said.map(|line| serde_json::from_str::<Value>(&line).unwrap());
         assert!(views.by_ref().take(100).any(|view| view["waiting"] == waits));
-        // The kernel lets go of the process a moment later. Nobody can come where there is no cgroup.
+        // The kernel lets go of the process a moment later.
         assert!(eventually(10.0, || fs::remove_dir(&group).is_ok()));
-        assert!(eventually(10.0, || trace.try_wait().unwrap().is_some()));
+        let gone = format!("the cgroup {} is gone", group.display());
+        assert!(views.by_ref().take(100).any(|view| view["waiting"] == gone));
+        // Started again, it is in another cgroup of the same name.
+        fs::create_dir(&group).unwrap();
+        assert!(views.by_ref().take(100).any(|view| view["waiting"] == waits));
+        let (mut broker, from, to) = datagrams(folder.path());
+        fs::write(group.join("cgroup.procs"), broker.id().to_string()).unwrap();
+        assert!(views.by_ref().take(100).any(|view| view["waiting"].is_null()));
+        send(&from, &to, 50);
+        drop(views);
+        broker.kill().unwrap();
+        broker.wait().unwrap();
         let (code, report, _) = end(trace);
-        assert!(code == 0 && (49..=50).contains(&number(&report, "matched")), "{report}");
-        let note = format!("the trace ended as the cgroup {} is gone", group.display());
-        assert!(report["notes"][0].as_str().unwrap().starts_with(&note), "{report}");
+        assert!(code == 0 && (98..=100).contains(&number(&report, "matched")), "{report}");
+        let notes = report["notes"].to_string();
+        assert!(notes.contains("its new cgroup is traced"), "{report}");
+        assert!(eventually(10.0, || fs::remove_dir(&group).is_ok()));
     }
     let trieline = |arguments: &str| run(&format!("{} trace --no-cost {arguments}", binary_path("trieline")));
     trieline(&format!("--container {id}")).fails(1, &["no container"]);

@@ -39,7 +39,8 @@ impl Pair {
     /// Nanoseconds a message, of so many.
     pub(super) fn chunk(&self, messages: usize) -> Result<f64> {
         let start = Instant::now();
-        self.run(messages).map_err(|error| Error::system("sending on a private pair of sockets")(error.into()))?;
+        self.run(messages)
+            .map_err(|error| Error::system("sending on a private pair of sockets")(error.into()))?;
         Ok(start.elapsed().as_nanos() as f64 / messages as f64)
     }
 

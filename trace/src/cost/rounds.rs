@@ -173,7 +173,9 @@ mod tests {
     #[test]
     fn every_case_follows_every_other() {
         let turns: Vec<Vec<usize>> = (0..200).map(|round| order(4, 1, round)).collect();
-        for (one, two) in (0..4).flat_map(|one| (0..4).map(move |two| (one, two))).filter(|(one, two)| one != two) {
+        for (one, two) in
+            (0..4).flat_map(|one| (0..4).map(move |two| (one, two))).filter(|(one, two)| one != two)
+        {
             let follows = |turn: &&Vec<usize>| turn.windows(2).any(|pair| *pair == [one, two]);
             let count = turns.iter().filter(follows).count();
             assert!((25..75).contains(&count), "{two} after {one}: {count} of 50");

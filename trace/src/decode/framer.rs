@@ -64,6 +64,8 @@ pub(super) enum Id {
     Absent,
     /// It lies where the bytes are not known.
     Unseen,
+    /// An answer began before its request had come to its end: it is one of the two.
+    Early,
 }
 
 /// How a protocol cuts its messages. One for each socket, as what goes one way may tell what comes back the other.
@@ -74,6 +76,14 @@ pub(super) trait Protocol: std::fmt::Debug {
     fn end(&mut self, way: Way, length: u64, bytes: &[u8]) -> End;
     /// What follows begins with a message, whatever came before.
     fn restart(&mut self, way: Way);
+    /// Nothing went either way for a long time.
+    fn rest(&mut self) {}
+    /// The id of the last message if it is read in another way, where the socket's bytes leave two.
+    fn other_id(&mut self) -> Option<u64> {
+        None
+    }
+    /// Messages are to be read in that other way from now on.
+    fn read_otherwise(&mut self) {}
 }
 
 /// What became of the bytes.
@@ -83,6 +93,8 @@ pub struct Decoded {
     pub malformed: u64,
     /// Calls in which a message began behind the captured bytes, so that its length is not known.
     pub unseen: u64,
+    /// Bytes of both kinds of calls that were passed over. Nobody knows how many messages they are.
+    pub bytes: u64,
 }
 
 /// What is done with a message: its record, what it is, how many bytes of the call lie behind it, and its first bytes.
@@ -109,9 +121,15 @@ pub(super) struct Framer {
 }
 
 impl Framer {
-    /// The next call is taken to begin with a message.
-    pub(super) fn lose(&mut self) {
+    /// The next call is taken to begin with a message. The protocol knows at once: what comes the other way meanwhile is not lost.
+    pub(super) fn lose(&mut self, protocol: &mut dyn Protocol, way: Way) {
         self.is_lost = true;
+        protocol.restart(way);
+    }
+
+    /// Whether the rest of the last call was passed over.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     /// Whether a message has begun and not ended.
@@ -131,7 +149,6 @@ impl Framer {
     ) {
         if self.is_lost {
             *self = Framer::default();
-            protocol.restart(way);
         }
         let total = u64::from(record.bytes);
         let mut at = 0;
@@ -141,7 +158,8 @@ impl Framer {
             let Some(length) = self.length else {
                 if rest.is_empty() {
                     decoded.unseen += 1;
-                    return self.lose();
+                    decoded.bytes += total - at;
+                    return self.lose(protocol, way);
                 }
                 let old = self.head.len();
                 self.head.extend(rest.iter().take(KEPT - old));
@@ -155,7 +173,8 @@ impl Framer {
                     // Longer than anything that has to be read at once.
                     Part::Malformed | Part::More | Part::Of(_) => {
                         decoded.malformed += 1;
-                        return self.lose();
+                        decoded.bytes += total - at;
+                        return self.lose(protocol, way);
                     }
                 };
                 self.head.truncate(old + used);
@@ -164,6 +183,7 @@ impl Framer {
                 if !self.end_part(protocol, way, decoded, &mut |found, bytes, seen| {
                     each(message(record, first, way, bytes), found, total - at, seen);
                 }) {
+                    decoded.bytes += total - at;
                     return;
                 }
                 continue;
@@ -180,6 +200,7 @@ impl Framer {
             if !self.end_part(protocol, way, decoded, &mut |found, bytes, seen| {
                 each(message(record, first, way, bytes), found, total - at, seen);
             }) {
+                decoded.bytes += total - at;
                 return;
             }
         }
@@ -216,7 +237,7 @@ impl Framer {
             }
             End::Malformed => {
                 decoded.malformed += 1;
-                self.lose();
+                self.lose(protocol, way);
                 return false;
             }
         }

@@ -5,7 +5,7 @@
 
 use super::framer::{End, Found, Id, Part, Protocol, Way, is_enough};
 use super::id::Hash;
-use super::replies::Replies;
+use super::replies::{Number, Replies};
 use crate::record::Kind;
 
 const HEADERS_MAX: usize = 128;
@@ -30,6 +30,8 @@ struct Side {
     /// The message under way.
     is_request: bool,
     hash: Hash,
+    /// Of the connection's requests, if it is one.
+    number: Number,
 }
 
 #[derive(Debug, Default)]
@@ -128,7 +130,8 @@ impl Http {
             side.next = Next::Head;
         }
         if side.is_request {
-            Found { kind: Kind::Request, id: Id::Is(side.hash.id()) }
+            let id = self.replies.end(side.number, Id::Is(side.hash.id()));
+            Found { kind: Kind::Request, id }
         } else {
             self.replies.answer()
         }
@@ -157,8 +160,9 @@ impl Http {
                 None => Next::Rest,
             },
         };
-        if head.status.is_none() && !matches!(side.next, Next::Body(_)) {
-            self.replies.ask(Id::Is(head.hash.id()), head.method);
+        if head.status.is_none() {
+            // Its answer may come before its end.
+            side.number = self.replies.begin(head.method);
         }
         let is_rest = self.sides[way as usize].next == Next::Rest;
         if is_rest && asked == Some(Method::Connect) || head.status == Some(101) {
@@ -208,7 +212,7 @@ impl Protocol for Http {
                 side.hash = side.hash.part(length, bytes);
                 side.next = Next::Head;
                 let id = if is_enough(length, bytes) { Id::Is(side.hash.id()) } else { Id::Unseen };
-                self.replies.ask(id, Method::Other);
+                let id = self.replies.end(side.number, id);
                 End::Message(Found { kind: Kind::Request, id })
             }
             Next::Body(_) => End::Message(self.message(way)),
@@ -226,6 +230,10 @@ impl Protocol for Http {
     fn restart(&mut self, way: Way) {
         self.sides[way as usize] = Side::default();
         self.replies.forget();
+    }
+
+    fn rest(&mut self) {
+        self.replies.rest();
     }
 }
 

@@ -1,5 +1,7 @@
 //! Finds messages and their ids in the bytes that hooks have captured.
 
+#[cfg(test)]
+mod cases;
 mod framer;
 mod http;
 mod id;
@@ -27,6 +29,11 @@ use nats::Nats;
 pub use pattern::Pattern;
 use redis::Redis;
 pub(crate) use replies::ANSWER;
+
+/// A connection that is silent for so long has nothing open that was not seen.
+const REST_NS: u64 = 10_000_000_000;
+/// Ids that are kept, each with the socket whose messages can be read in two ways.
+const OTHERS_MAX: usize = 1 << 12;
 
 /// Sockets whose bytes are followed at a time; beyond it those that have been silent longest are forgotten.
 const SOCKETS_MAX: usize = 1 << 16;
@@ -105,12 +112,14 @@ struct Conversation {
 pub(crate) struct Decoding {
     decode: Decode,
     sockets: HashMap<u64, Conversation>,
+    /// Ids that messages had if they were read in the other way, and their sockets.
+    others: HashMap<u64, u64>,
     decoded: Decoded,
 }
 
 impl Decoding {
     pub(crate) fn new(decode: Decode) -> Decoding {
-        Decoding { decode, sockets: HashMap::new(), decoded: Decoded::default() }
+        Decoding { decode, sockets: HashMap::new(), others: HashMap::new(), decoded: Decoded::default() }
     }
 
     /// The number is another socket's now.
@@ -120,7 +129,11 @@ impl Decoding {
 
     /// Calls may be missing, nobody knows of which socket.
     pub(crate) fn lose(&mut self) {
-        self.sockets.values_mut().flat_map(|socket| &mut socket.ways).for_each(Framer::lose);
+        for Conversation { protocol, ways, .. } in self.sockets.values_mut() {
+            for (framer, way) in ways.iter_mut().zip([Way::In, Way::Out]) {
+                framer.lose(protocol.as_mut(), way);
+            }
+        }
     }
 
     fn shrink(&mut self) {
@@ -150,7 +163,25 @@ impl Decoding {
                     place.insert(new)
                 }
             };
-            conversation.feed(&record, seen, &mut self.decoded, each);
+            let mut ids = Vec::new();
+            conversation.feed(&record, seen, &mut self.decoded, &mut |record, bytes| {
+                ids.extend(record.id);
+                each(record, bytes);
+            });
+            if let Some(id) = conversation.protocol.other_id() {
+                if self.others.len() >= OTHERS_MAX {
+                    self.others.clear();
+                }
+                self.others.insert(id, record.socket);
+            }
+            // What another socket carries is the message as that is to be read.
+            for id in ids {
+                let other = self.others.get(&id).filter(|other| **other != record.socket).copied();
+                if let Some(other) = other {
+                    self.others.remove(&id);
+                    self.sockets.get_mut(&other).map(|other| other.protocol.read_otherwise());
+                }
+            }
         } else if record.flags.is_several() {
             each(Record { flags: record.flags.with(Flags::NO_BUFFER), ..record }, &[]);
         } else if let Some(mut alone) = Conversation::new(&self.decode, record.socket) {
@@ -175,13 +206,21 @@ impl Conversation {
         each: &mut impl FnMut(Record, &[u8]),
     ) {
         let way = if record.point == Point::Received { Way::In } else { Way::Out };
+        let kept = record.flags.0 & (Flags::CLIENT | Flags::NO_POSITION);
+        let rest = Record { id: None, flags: Flags(kept | Flags::REST), ..*record };
+        if self.last_ns > 0 && record.time_ns.saturating_sub(self.last_ns) >= REST_NS {
+            self.protocol.rest();
+            each(Record { bytes: 0, ..rest }, &[]);
+        }
         self.last_ns = record.time_ns;
         let framer = &mut self.ways[way as usize];
         if record.flags.is_several() {
             decoded.unseen += 1;
-            return framer.lose();
+            decoded.bytes += u64::from(record.bytes);
+            each(rest, &[]);
+            return framer.lose(self.protocol.as_mut(), way);
         }
-        let is_client = record.flags.0 & Flags::CLIENT;
+        let before = decoded.bytes;
         let is_stream = record.transport.is_stream();
         let mut pass = |record: Record, Found { kind, id }: Found, behind: u64, bytes: &[u8]| {
             let position =
@@ -191,9 +230,14 @@ impl Conversation {
                 Id::Absent if kind == Kind::Control => (None, 0),
                 Id::Absent => (None, Flags::ABSENT),
                 Id::Unseen => (None, Flags::NO_BUFFER),
+                Id::Early => (None, Flags::EARLY),
             };
-            each(Record { kind, id, position, flags: Flags(flag | is_client), ..record }, bytes);
+            each(Record { kind, id, position, flags: Flags(flag | kept), ..record }, bytes);
         };
         framer.feed(self.protocol.as_mut(), way, record, seen, decoded, &mut pass);
+        if framer.is_lost() {
+            let bytes = (decoded.bytes - before).try_into().unwrap_or(u32::MAX);
+            each(Record { bytes, ..rest }, &[]);
+        }
     }
 }

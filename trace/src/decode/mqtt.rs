@@ -2,7 +2,7 @@
 //!
 //! A PUBLISH is known by its topic and its payload; the broker gives it another packet identifier, and may change its flags. In 5.0 it
 //! may say by a number which topic of the same connection and direction it means (3.3.2.3.4). In a connection whose CONNECT was not
-//! seen, packets are read as those of 3.1.1.
+//! seen, packets are read as those of 3.1.1 until another connection carries the message that one is if it is read as 5.0.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,17 @@ use crate::record::Kind;
 
 const CONNECT: u8 = 1;
 const PUBLISH: u8 = 3;
+const VERSION_3: u8 = 4;
 const VERSION_5: u8 = 5;
 /// Property: Topic Alias.
 const TOPIC_ALIAS: u8 = 0x23;
 
 #[derive(Debug, Default)]
 pub(super) struct Mqtt {
+    /// 0: not known.
     version: u8,
+    /// The last message's id if it is of version 5, where that is not known.
+    other: Option<u64>,
     /// Of each direction the topics that have a number, as the beginnings of ids.
     topics: [HashMap<u16, Hash>; 2],
 }
@@ -78,6 +82,15 @@ impl Mqtt {
         Some(Publish { topic, properties, payload: rest })
     }
 
+    /// The id of a PUBLISH if it is of version 5; `length`: its own behind the fixed header, of which `body` is known.
+    fn id_of_5(&self, way: Way, flags: u8, body: &[u8], length: u64) -> Option<u64> {
+        let mut five = Mqtt { version: VERSION_5, other: None, topics: Default::default() };
+        let publish = five.publish(flags, body)?;
+        let bytes = length - (body.len() - publish.payload.len()) as u64;
+        let topic = five.topic(way, &publish).ok()??;
+        is_enough(bytes, publish.payload).then(|| topic.part(bytes, publish.payload).id())
+    }
+
     /// The beginning of the id: the topic that is written, or that the number stands for; `Ok(None)`: that one was set unseen.
     fn topic(&mut self, way: Way, publish: &Publish) -> Result<Option<Hash>, ()> {
         let topics = &mut self.topics[way as usize];
@@ -124,6 +137,12 @@ impl Protocol for Mqtt {
                 None => End::Message(Found::CONTROL),
             },
             PUBLISH => {
+                if self.version == 0 {
+                    self.other = self.id_of_5(way, head, body, length - (bytes.len() - body.len()) as u64);
+                    if self.other.is_none() && is_whole {
+                        self.version = VERSION_3;
+                    }
+                }
                 let id = match self.publish(head, body) {
                     Some(publish) => {
                         let Ok(topic) = self.topic(way, &publish) else { return End::Malformed };
@@ -147,6 +166,16 @@ impl Protocol for Mqtt {
 
     fn restart(&mut self, way: Way) {
         self.topics[way as usize].clear();
+    }
+
+    fn other_id(&mut self) -> Option<u64> {
+        self.other.take()
+    }
+
+    fn read_otherwise(&mut self) {
+        if self.version == 0 {
+            self.version = VERSION_5;
+        }
     }
 }
 

@@ -39,6 +39,11 @@ pub(super) struct Redis {
     /// Makes numbers of this connection's commands.
     number: Hash,
     asked: u64,
+    /// To or from a replica, or one that watches: what goes by answers nothing.
+    is_stream: bool,
+    /// The client wants no replies; or none to so many commands.
+    is_silent: bool,
+    skipped: u8,
 }
 
 /// A line's type, what it announces, and its own bytes with its end.
@@ -53,10 +58,42 @@ fn is_bulk(kind: u8) -> bool {
     matches!(kind, b'$' | b'=' | b'!')
 }
 
+/// Whether a command makes of its connection a stream that goes on by itself: with a replica (whose acknowledgements have no reply), or of
+/// all that clients ask.
+fn is_streaming(name: &[u8]) -> bool {
+    matches!(name, b"replconf" | b"psync" | b"sync" | b"monitor")
+}
+
 impl Redis {
     pub(super) fn new(socket: u64) -> Redis {
         let number = Hash::default().part(socket, b"");
-        Redis { sides: Default::default(), commands: None, replies: Replies::default(), number, asked: 0 }
+        Redis {
+            sides: Default::default(),
+            commands: None,
+            replies: Replies::default(),
+            number,
+            asked: 0,
+            is_stream: false,
+            is_silent: false,
+            skipped: 0,
+        }
+    }
+
+    /// Whether a command has no reply, as its client has asked for (CLIENT REPLY).
+    fn has_no_reply(&mut self, words: &[Word]) -> bool {
+        let is = |at: usize, text: &[u8]| words.get(at).is_some_and(|(_, word)| word.eq_ignore_ascii_case(text));
+        if is(0, b"client") && is(1, b"reply") {
+            if is(2, b"skip") && !self.is_silent {
+                self.skipped = 1;
+                return true;
+            }
+            self.is_silent = is(2, b"off");
+            self.skipped = 0;
+            return self.is_silent;
+        }
+        let is_skipped = self.skipped > 0;
+        self.skipped = 0;
+        self.is_silent || is_skipped
     }
 
     /// The whole message has gone by.
@@ -67,6 +104,10 @@ impl Redis {
             // Nobody knows what was said.
             self.replies.forget();
             return Found { kind: Kind::Message, id: Id::Unseen };
+        }
+        self.is_stream |= is_streaming(&name);
+        if self.is_stream {
+            return Found::CONTROL;
         }
         let is_delivery = matches!(name.as_slice(), b"message" | b"smessage" | b"pmessage");
         let is_confirmation = matches!(
@@ -87,12 +128,18 @@ impl Redis {
             _ => Id::Unseen,
         };
         if self.commands == Some(way) {
+            let has_no_reply = self.has_no_reply(&words);
             if matches!(name.as_slice(), b"publish" | b"spublish") && words.len() == 3 {
-                self.replies.ask(Id::Absent, true);
+                if !has_no_reply {
+                    self.replies.ask(Id::Absent, true);
+                }
                 return Found { kind: Kind::Publish, id: id(&words[1..]) };
             }
             if is_confirmation {
                 return Found::CONTROL;
+            }
+            if has_no_reply {
+                return Found { kind: Kind::Request, id: Id::Absent };
             }
             self.asked += 1;
             let id = Id::Is(self.number.part(self.asked, b"").id());
@@ -171,6 +218,10 @@ impl Protocol for Redis {
     fn restart(&mut self, way: Way) {
         self.sides[way as usize] = Side::default();
         self.replies.forget();
+    }
+
+    fn rest(&mut self) {
+        self.replies.rest();
     }
 }
 

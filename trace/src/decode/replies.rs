@@ -13,41 +13,71 @@ pub(crate) const ANSWER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Requests of a connection that have no answer yet, each with what its protocol has to know of it for that.
 #[derive(Debug)]
 pub(super) struct Replies<T> {
-    open: VecDeque<(Id, T)>,
+    /// Without an id: it has not come to its end.
+    open: VecDeque<(Number, Option<Id>, T)>,
+    next: Number,
+    /// Requests before this one were forgotten.
+    known: Number,
     /// Several were open at once.
     are_many: bool,
     /// Some were not seen.
     is_cut: bool,
 }
 
+/// Which of a connection's requests.
+pub(super) type Number = u64;
+
 impl<T> Default for Replies<T> {
     fn default() -> Self {
-        Replies { open: VecDeque::new(), are_many: false, is_cut: false }
+        Replies { open: VecDeque::new(), next: 0, known: 0, are_many: false, is_cut: false }
     }
 }
 
 impl<T> Replies<T> {
-    /// A request has gone by. Where several are open at a time and some were not seen, nobody can tell which answers are theirs.
-    pub(super) fn ask(&mut self, id: Id, what: T) {
+    /// A request has begun. Where several are open at a time and some were not seen, nobody can tell which answers are theirs.
+    pub(super) fn begin(&mut self, what: T) -> Number {
+        let number = self.next;
+        self.next += 1;
         if self.open.len() < OPEN_MAX {
-            self.open.push_back((id, what));
+            self.open.push_back((number, None, what));
+        } else {
+            // Which answers are its own, and those of all behind it, is not known.
+            self.forget();
         }
         self.are_many |= self.open.len() > 1;
         if self.are_many && self.is_cut {
             self.open.clear();
+            self.known = self.next;
         }
+        number
+    }
+
+    /// The request has come to its end. Its id is this, unless it was answered before that, or forgotten.
+    pub(super) fn end(&mut self, number: Number, id: Id) -> Id {
+        match self.open.iter_mut().find(|(open, ..)| *open == number) {
+            Some((_, open, _)) => *open.insert(id),
+            None if number < self.known => Id::Unseen,
+            None => Id::Early,
+        }
+    }
+
+    /// A whole request.
+    pub(super) fn ask(&mut self, id: Id, what: T) {
+        let number = self.begin(what);
+        self.end(number, id);
     }
 
     /// What the next answer answers.
     pub(super) fn next(&self) -> Option<&T> {
-        self.open.front().map(|(_, what)| what)
+        self.open.front().map(|(.., what)| what)
     }
 
     /// An answer has gone by.
     pub(super) fn answer(&mut self) -> Found {
         let id = match self.open.pop_front() {
-            Some((Id::Is(id), _)) => Id::Is(id ^ ANSWER),
-            Some((id, _)) => id,
+            Some((_, Some(Id::Is(id)), _)) => Id::Is(id ^ ANSWER),
+            Some((_, Some(id), _)) => id,
+            Some((_, None, _)) => Id::Early,
             None => Id::Absent,
         };
         Found { kind: Kind::Response, id }
@@ -56,6 +86,12 @@ impl<T> Replies<T> {
     /// Some were not seen: none can be told.
     pub(super) fn forget(&mut self) {
         self.open.clear();
+        self.known = self.next;
         self.is_cut = true;
+    }
+
+    /// The connection was silent for so long that none is open that was not seen.
+    pub(super) fn rest(&mut self) {
+        self.is_cut = false;
     }
 }

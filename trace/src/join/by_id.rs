@@ -1,124 +1,264 @@
-//! Joins by an id in the payload, whichever threads handle the message.
+//! Joins by an id in the payload, whichever threads handle the message: of each process for itself.
+//!
+//! An id may come again: another client counts alike, a sensor measures the same. Requests and their answers are put together in their
+//! own way (`exchanges.rs`). Of all others a send is taken for a receive's only where it cannot be another's.
+
+mod exchanges;
 
 use std::collections::{HashMap, VecDeque};
 
 use super::{Counts, Message};
-use crate::decode::ANSWER;
 use crate::record::{Kind, Point, Record};
+use exchanges::Exchanges;
 
-/// Messages that are waited for at a time; beyond it the oldest counts as unanswered.
-const WAITING_MAX: usize = 1 << 20;
+/// Ids that are followed at a time, some 200 bytes each; beyond it the oldest is forgotten, and counted.
+const IDS_MAX: usize = 1 << 18;
+/// Receives of one id that wait at a time.
+const OPEN_MAX: usize = 1 << 10;
+/// The last copy of a message leaves no longer than this after the one before it: an id that rests for so long begins again.
+const REST_NS: u64 = 10_000_000_000;
+
+/// A process and an id.
+type Key = (u32, u64);
 
 /// Messages by their ids.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
-    waiting: HashMap<u64, Waiting>,
-    /// Ids in the order of their receives, with the time to tell one use of an id from the next.
-    order: VecDeque<(u64, u64)>,
+    ids: HashMap<Key, Id>,
+    /// In the order of their first receives, with the time at which they are looked at again.
+    order: VecDeque<(Key, u64)>,
+    exchanges: Exchanges,
+    processes: HashMap<u32, Process>,
 }
 
-#[derive(Debug)]
-struct Waiting {
-    received: Record,
-    sends: u64,
-    is_twice: bool,
+/// What is known of a process.
+#[derive(Clone, Copy, Debug, Default)]
+struct Process {
+    /// It has sent an id by another socket than that by which it came.
+    is_relay: bool,
+    /// An id has come again.
+    is_repeating: bool,
+    /// When it last sent something whose id is not known: that may have been the first send of any message that it had.
+    sent_unseen_ns: u64,
+    /// When it last received such, or may have: that may have been any message.
+    received_unseen_ns: u64,
+}
+
+impl Process {
+    fn has_unseen(&mut self, record: &Record) {
+        let is_received = record.point == Point::Received;
+        *if is_received { &mut self.received_unseen_ns } else { &mut self.sent_unseen_ns } = record.time_ns;
+    }
+
+    /// What becomes of a receive that the send belongs to, as far as is known.
+    fn found(&self, received: Record, sent: Record, counts: &mut Counts, mut each: impl FnMut(Message)) {
+        if self.sent_unseen_ns > received.time_ns {
+            counts.cut_off += 1;
+        } else if sent.time_ns < received.time_ns {
+            // It began before the receive's end.
+            counts.streamed += 1;
+        } else {
+            counts.matched += 1;
+            each(Message { received, sent, reads: 1 });
+        }
+    }
+
+    /// What becomes of a receive that nothing was seen to be sent of.
+    fn left(&self, received: &Record, counts: &mut Counts) {
+        let is_cut = self.sent_unseen_ns > received.time_ns;
+        *if is_cut { &mut counts.cut_off } else { &mut counts.unanswered } += 1;
+    }
+}
+
+/// An id's messages, one after the other.
+#[derive(Debug, Default)]
+struct Id {
+    /// Receives of which nothing was sent yet.
+    open: Vec<Record>,
+    /// Several were open at once.
+    is_contested: bool,
+    /// How many have come since the id began.
+    messages: u32,
+    /// Sockets by which it was sent, each with how many of the messages have left by it; [`UNSURE`] where that is not known.
+    sockets: Vec<(u64, u32)>,
+    received_ns: u64,
+    last_ns: u64,
+}
+
+const UNSURE: u32 = u32::MAX;
+
+impl Id {
+    /// The id begins again, or goes on; `is_unsure`: messages of it may have come that were not seen.
+    fn receive(&mut self, received: Record, is_unsure: bool) {
+        if self.open.is_empty() {
+            self.is_contested = false;
+            if self.messages > 0 && received.time_ns.saturating_sub(self.last_ns) >= REST_NS {
+                self.messages = 0;
+                self.sockets.clear();
+            }
+            if is_unsure {
+                self.messages += 1;
+            }
+        } else {
+            self.is_contested = true;
+        }
+        self.messages += 1;
+        self.received_ns = received.time_ns;
+        self.last_ns = self.last_ns.max(received.time_ns);
+        self.open.push(received);
+    }
+
+    /// Notes a send. Each message leaves at most once by a socket, in order: so where all before the last one have left by it, what
+    /// leaves now is the last one, and else it may be any. Whether it is the last one.
+    fn leave(&mut self, sent: &Record) -> bool {
+        self.last_ns = self.last_ns.max(sent.time_ns);
+        let messages = self.messages;
+        match self.sockets.iter_mut().find(|(socket, _)| *socket == sent.socket) {
+            Some((_, left)) => {
+                let is_next = left.checked_add(1) == Some(messages);
+                *left = if is_next { messages } else { UNSURE };
+                is_next
+            }
+            None => {
+                let is_first = messages == 1;
+                self.sockets.push((sent.socket, if is_first { 1 } else { UNSURE }));
+                is_first
+            }
+        }
+    }
 }
 
 impl Ids {
     pub(super) fn take(&mut self, record: Record, counts: &mut Counts, each: impl FnMut(Message)) {
+        let is_received = record.point == Point::Received;
+        let process = self.processes.entry(record.process).or_default();
         let Some(id) = record.id else {
             *match record.flags {
                 flags if flags.is_short() => &mut counts.short,
                 flags if flags.is_absent() => &mut counts.absent,
-                _ => &mut counts.unreadable,
+                flags if flags.is_early() => &mut counts.early,
+                _ => {
+                    process.has_unseen(&record);
+                    &mut counts.unreadable
+                }
             } += 1;
             return;
         };
-        if record.point == Point::Received {
-            return self.receive(id, record, counts);
-        }
-        match self.waiting.get_mut(&id) {
-            Some(waiting) if waiting.is_twice => waiting.sends += 1,
-            Some(waiting) if waiting.sends > 0 => {
-                waiting.sends += 1;
-                counts.copies += 1;
-            }
-            Some(waiting) => {
-                waiting.sends = 1;
-                found(waiting.received, record, counts, each);
-            }
-            // Not passed on from elsewhere: this process has answered the request itself.
-            None if record.kind == Kind::Response => self.answer(id ^ ANSWER, record, counts, each),
-            None => counts.unasked += 1,
+        match (record.kind, is_received) {
+            (Kind::Request | Kind::Response, _) => self.exchanges.take(id, record, *process, counts, each),
+            (_, true) => self.receive((record.process, id), record, counts),
+            (_, false) => self.send((record.process, id), record, counts, each),
         }
     }
 
-    fn answer(&mut self, id: u64, sent: Record, counts: &mut Counts, each: impl FnMut(Message)) {
-        match self.waiting.get_mut(&id) {
-            Some(waiting)
-                if waiting.sends == 0 && !waiting.is_twice && waiting.received.socket == sent.socket =>
-            {
-                waiting.sends = 1;
-                found(waiting.received, sent, counts, each);
-            }
-            _ => counts.unasked += 1,
+    /// What a call moved is not known; or a socket has rested.
+    pub(super) fn unseen(&mut self, rest: &Record) {
+        self.exchanges.cut(rest.socket, rest.time_ns);
+        if rest.bytes > 0 {
+            self.processes.entry(rest.process).or_default().has_unseen(rest);
         }
     }
 
-    fn receive(&mut self, id: u64, received: Record, counts: &mut Counts) {
-        if let Some(waiting) = self.waiting.get_mut(&id)
-            && waiting.sends == 0
-        {
-            // Two of the same id in the process at once: neither can be told from the other.
-            counts.ambiguous += 1 + u64::from(!waiting.is_twice);
-            waiting.is_twice = true;
+    /// The number is another socket's now.
+    pub(super) fn renew(&mut self, socket: u64) {
+        self.exchanges.renew(socket);
+    }
+
+    fn receive(&mut self, key: Key, received: Record, counts: &mut Counts) {
+        let now_ns = received.time_ns;
+        let process = self.processes.entry(key.0).or_default();
+        let is_new = !self.ids.contains_key(&key);
+        let id = self.ids.entry(key).or_default();
+        process.is_repeating |= !is_new;
+        let since_ns = if is_new { now_ns.saturating_sub(REST_NS) } else { id.received_ns };
+        let is_unsure = process.is_repeating && process.received_unseen_ns > since_ns;
+        id.receive(received, is_unsure);
+        if id.open.len() > OPEN_MAX {
+            id.open.remove(0);
+            counts.ambiguous += 1;
+        }
+        if is_new {
+            self.order.push_back((key, now_ns + REST_NS));
+        }
+        self.forget(now_ns, counts);
+    }
+
+    /// Lets go of ids that have rested, and of the oldest one that is too many.
+    fn forget(&mut self, now_ns: u64, counts: &mut Counts) {
+        // Two for each that comes, so all are looked at.
+        for _ in 0..2 {
+            let is_full = self.order.len() > IDS_MAX;
+            let Some((key, _)) = self.order.pop_front_if(|(_, look_ns)| is_full || *look_ns <= now_ns) else {
+                return;
+            };
+            let Some(id) = self.ids.get(&key) else { continue };
+            let rested_ns = id.last_ns.saturating_add(REST_NS);
+            if !is_full && (!id.open.is_empty() || rested_ns > now_ns) {
+                self.order.push_back((key, rested_ns.max(now_ns + REST_NS)));
+            } else if let Some(gone) = self.ids.remove(&key) {
+                let process = self.processes.entry(key.0).or_default();
+                gone.open.iter().for_each(|received| process.left(received, counts));
+                counts.forgotten += u64::from(rested_ns > now_ns);
+            }
+        }
+    }
+
+    fn send(&mut self, key: Key, sent: Record, counts: &mut Counts, each: impl FnMut(Message)) {
+        let process = self.processes.entry(key.0).or_default();
+        let Some(id) = self.ids.get_mut(&key) else {
+            counts.unasked += 1;
+            return;
+        };
+        let is_last = id.leave(&sent);
+        if id.open.is_empty() {
+            counts.copies += 1;
             return;
         }
-        self.waiting.insert(id, Waiting { received, sends: 0, is_twice: false });
-        self.order.push_back((id, received.time_ns));
-        if self.order.len() > WAITING_MAX {
-            let oldest = self.order.pop_front();
-            if let Some((id, time_ns)) = oldest
-                && self.waiting.get(&id).is_some_and(|waiting| waiting.received.time_ns == time_ns)
-                && let Some(gone) = self.waiting.remove(&id)
-            {
-                counts.unanswered += u64::from(gone.sends == 0 && !gone.is_twice);
+        if sent.kind == Kind::Message {
+            // An id of a connection: what is sent by it with the id answers what came by it with the id.
+            let by_own = |received: &mut Record| !process.is_relay && received.socket == sent.socket;
+            let own: Vec<Record> = id.open.extract_if(.., by_own).collect();
+            match own[..] {
+                [] => process.is_relay |= id.open.iter().all(|received| received.socket != sent.socket),
+                [received] => return process.found(received, sent, counts, each),
+                _ => {
+                    counts.ambiguous += own.len() as u64;
+                    return;
+                }
             }
         }
+        match id.open[..] {
+            [received] if is_last && !id.is_contested => process.found(received, sent, counts, each),
+            _ => counts.ambiguous += id.open.len() as u64,
+        }
+        id.open.clear();
     }
 
-    /// Records may be missing from here on; an id may be used again by then.
-    pub(super) fn gap(&mut self, counts: &mut Counts) {
-        counts.cut_off += self.end();
+    /// Records may be missing from here on.
+    pub(super) fn gap(&mut self, time_ns: u64, counts: &mut Counts) {
+        counts.cut_off += self.exchanges.end();
+        for id in self.ids.values_mut() {
+            counts.cut_off += id.open.drain(..).count() as u64;
+        }
+        for process in self.processes.values_mut() {
+            process.received_unseen_ns = time_ns;
+        }
     }
 
     pub(super) fn finish(&mut self, counts: &mut Counts) {
-        counts.unanswered += self.end();
-    }
-
-    /// How many nobody has sent.
-    fn end(&mut self) -> u64 {
-        let silent = self.waiting.values().filter(|waiting| waiting.sends == 0 && !waiting.is_twice);
-        let silent = silent.count() as u64;
-        self.waiting.clear();
+        counts.unanswered += self.exchanges.end();
+        for ((process, _), id) in self.ids.drain() {
+            let process = self.processes.entry(process).or_default();
+            id.open.iter().for_each(|received| process.left(received, counts));
+        }
         self.order.clear();
-        silent
     }
-}
-
-/// A receive and the send that it led to; a send that began before the receive's end has no time in the process.
-fn found(received: Record, sent: Record, counts: &mut Counts, mut each: impl FnMut(Message)) {
-    if sent.time_ns < received.time_ns {
-        counts.streamed += 1;
-        return;
-    }
-    counts.matched += 1;
-    each(Message { received, sent, reads: 1 });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::ANSWER;
     use crate::join::By;
     use crate::join::tests::{join, record};
     use crate::record::{Flags, Transport::Udp};
@@ -204,9 +344,9 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let records: Vec<_> = (0..WAITING_MAX as u64 + 3).map(|id| at(Point::Received, 1, id, id)).collect();
+        let records: Vec<_> = (0..IDS_MAX as u64 + 3).map(|id| at(Point::Received, 1, id, id)).collect();
         let mut joiner = super::super::Joiner::new(By::Id, true);
         records.iter().for_each(|record| joiner.take(*record, |_| ()));
-        assert_eq!(joiner.counts().unanswered, 3);
+        assert_eq!((joiner.counts().unanswered, joiner.counts().forgotten), (3, 3));
     }
 }

@@ -1,9 +1,12 @@
 //! Joins by thread: what a thread sends after a receive, and before its next receive, is what it received.
+//!
+//! A message may be passed on and answered, and a thread may write elsewhere meanwhile: so each way out, by the socket by which it came or by others,
+//! of each transport for itself, has its own first send.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{Counts, Message};
-use crate::record::{Point, Record};
+use crate::record::{Point, Record, Transport};
 
 /// A thread that has sent, and is silent for so long, is taken to be done with its message.
 const IDLE_NS: u64 = 1_000_000_000;
@@ -12,6 +15,14 @@ const IDLE_NS: u64 = 1_000_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     in_hand: HashMap<u32, InHand>,
+    /// Datagram sockets by which something came.
+    datagrams: HashSet<u64>,
+    /// Processes whose threads take turns with messages, as their runtime has it.
+    shared: HashSet<u32>,
+    /// How often records were missing so far, and for each thread how often when it sent last: what it receives next is not the rest of a
+    /// batch of which the beginning is missing.
+    gaps: u64,
+    sent: HashMap<u32, u64>,
     /// When idle threads were looked for last.
     looked_ns: u64,
 }
@@ -24,9 +35,11 @@ struct InHand {
     /// How many they are; more than one are pieces of one message, if all are from one stream.
     reads: u32,
     is_batch: bool,
+    /// There may have been receives before it that are missing.
+    is_cut: bool,
     sends: u64,
-    /// The first send by another socket than the message came in by; else the first one.
-    sent: Option<Record>,
+    /// The first send of each way out.
+    sent: Vec<Record>,
     /// Time of the last one.
     last_ns: u64,
     /// It has been passed on: the thread was idle.
@@ -34,14 +47,15 @@ struct InHand {
 }
 
 impl InHand {
-    fn new(received: Record) -> InHand {
+    fn new(received: Record, is_cut: bool) -> InHand {
         let is_batch = received.flags.is_several();
         InHand {
             received,
             reads: 1,
             is_batch,
+            is_cut,
             sends: 0,
-            sent: None,
+            sent: Vec::new(),
             last_ns: received.time_ns,
             is_told: false,
         }
@@ -61,18 +75,10 @@ impl InHand {
             return;
         }
         self.sends += 1;
-        if self.sent.is_none() || self.is_forward(sent) && !self.is_forwarded() {
-            self.sent = Some(sent);
+        let way = |record: &Record| (record.transport, record.socket == self.received.socket);
+        if self.sent.iter().all(|other| way(other) != way(&sent)) {
+            self.sent.push(sent);
         }
-    }
-
-    fn is_forward(&self, sent: Record) -> bool {
-        sent.socket != self.received.socket
-    }
-
-    /// Whether it is known what ends T2, whatever else the thread sends.
-    fn is_forwarded(&self) -> bool {
-        self.sent.is_some_and(|sent| self.is_forward(sent))
     }
 
     /// The thread has received again or ended, or the trace is over, or it does nothing more.
@@ -81,38 +87,78 @@ impl InHand {
             return;
         }
         self.is_told = true;
-        let Some(sent) = self.sent else {
+        if self.sent.is_empty() {
             counts.unanswered += u64::from(self.reads);
             return;
-        };
-        if self.is_batch {
-            counts.ambiguous += u64::from(self.reads);
+        }
+        if self.is_batch || self.is_cut {
+            *if self.is_cut { &mut counts.cut_off } else { &mut counts.ambiguous } += u64::from(self.reads);
             return;
         }
+        let ways = self.sent.len() as u64;
         counts.pieces += u64::from(self.reads) - 1;
-        counts.copies += self.sends - 1;
+        counts.copies += self.sends - ways;
+        counts.ways += ways - 1;
         counts.matched += 1;
-        each(Message { received: self.received, sent, reads: self.reads });
+        for sent in &self.sent {
+            each(Message { received: self.received, sent: *sent, reads: self.reads });
+        }
     }
 }
 
 impl Threads {
+    /// Whether what the process's threads send need not be what they have received.
+    pub(super) fn share(&mut self, process: u32, is_shared: bool) {
+        if is_shared {
+            self.shared.insert(process);
+        } else {
+            self.shared.remove(&process);
+        }
+    }
+
     pub(super) fn take(&mut self, record: Record, counts: &mut Counts, each: impl FnMut(Message)) {
+        let is_received = record.point == Point::Received;
+        if self.shared.contains(&record.process) {
+            *if is_received { &mut counts.shared } else { &mut counts.unasked } += 1;
+            return;
+        }
+        let is_datagram = matches!(record.transport, Transport::Udp | Transport::UnixDatagram);
+        if is_datagram && is_received {
+            self.datagrams.insert(record.socket);
+        }
+        let is_cut = self.gaps > 0 && self.sent.get(&record.thread) != Some(&self.gaps);
+        if is_cut && !is_received {
+            self.sent.insert(record.thread, self.gaps);
+        }
         let in_hand = self.in_hand.get_mut(&record.thread);
-        match (record.point, in_hand) {
-            (Point::Received, Some(in_hand)) if in_hand.sends == 0 => in_hand.add_read(record),
-            (Point::Received, _) => {
-                if let Some(mut done) = self.in_hand.insert(record.thread, InHand::new(record)) {
+        match (is_received, in_hand) {
+            (true, Some(in_hand)) if in_hand.sends == 0 => in_hand.add_read(record),
+            (true, _) => {
+                if let Some(mut done) = self.in_hand.insert(record.thread, InHand::new(record, is_cut)) {
                     done.close(counts, each);
                 }
             }
-            (_, Some(in_hand)) => in_hand.add_send(record, counts),
-            (_, None) => counts.unasked += 1,
+            // A line of a log, a counter, a name that is looked up.
+            (false, Some(in_hand))
+                if is_datagram
+                    && in_hand.received.transport.is_stream()
+                    && !self.datagrams.contains(&record.socket) =>
+            {
+                counts.aside += 1;
+            }
+            (false, Some(in_hand)) => in_hand.add_send(record, counts),
+            (false, None) => counts.unasked += 1,
         }
+    }
+
+    /// The number is another socket's now.
+    pub(super) fn renew(&mut self, socket: u64) {
+        self.datagrams.remove(&socket);
     }
 
     /// The thread has ended: its number may become another's.
     pub(super) fn ended(&mut self, thread: u32, counts: &mut Counts, each: impl FnMut(Message)) {
+        self.sent.remove(&thread);
         if let Some(mut in_hand) = self.in_hand.remove(&thread) {
             in_hand.close(counts, each);
         }
@@ -133,8 +179,9 @@ impl Threads {
 
     /// Records may be missing from here on.
     pub(super) fn gap(&mut self, counts: &mut Counts, mut each: impl FnMut(Message)) {
+        self.gaps += 1;
         for (_, mut in_hand) in self.in_hand.drain() {
-            if in_hand.is_told || in_hand.is_forwarded() || in_hand.is_batch && in_hand.sends > 0 {
+            if in_hand.sends > 0 {
                 in_hand.close(counts, &mut each);
             } else {
                 counts.cut_off += u64::from(in_hand.reads);
@@ -186,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forward_goes_before_a_reply_and_copies_are_counted() {
+    fn each_way_out_has_its_first_send_and_copies_are_counted() {
         let (messages, counts) = join(
             By::Thread,
             false,
@@ -194,14 +241,15 @@ mod tests {
                 received(Tcp, 1, 10),
                 sent(Tcp, 1, 20),
                 sent(Tcp, 2, 30),
+                sent(UnixStream, 9, 35), // a log
                 sent(Tcp, 3, 40),
                 received(Tcp, 1, 50),
                 sent(Tcp, 1, 55),
             ],
         );
         let found: Vec<_> = messages.iter().map(|m| (m.inside_ns(), m.is_reply())).collect();
-        assert_eq!(found, [(20, false), (5, true)]);
-        assert_eq!((counts.matched, counts.copies), (2, 2));
+        assert_eq!(found, [(10, true), (20, false), (25, false), (5, true)]);
+        assert_eq!((counts.matched, counts.ways, counts.copies), (2, 2, 1));
     }
 
     #[test]
@@ -279,13 +327,21 @@ mod tests {
             on(8, received(Tcp, 2, 11)).into(),
             on(8, sent(Tcp, 3, 12)).into(), // whatever else it sends
             on(9, received(Tcp, 2, 11)).into(),
-            on(9, sent(Tcp, 2, 12)).into(), // it may have been passed on as well
+            on(9, sent(Tcp, 2, 13)).into(), // it may have been passed on as well
             gap(20),
             on(7, sent(Tcp, 3, 30)).into(), // what it received since then is not known
+            on(7, received(Tcp, 1, 40)).into(),
+            on(7, sent(Tcp, 1, 44)).into(),
+            on(8, received(Udp, 1, 41)).into(), // the first of a batch may be missing
+            on(8, sent(Udp, 1, 45)).into(),
+            on(8, received(Udp, 1, 51)).into(),
+            on(8, sent(Udp, 1, 56)).into(),
         ] {
             joiner.event(&event, |message| times.push(message.inside_ns()));
         }
+        joiner.finish(|message| times.push(message.inside_ns()));
+        times.sort();
         let counts = joiner.counts();
-        assert_eq!((times, counts.cut_off, counts.unasked, counts.received), (vec![1], 2, 1, 3));
+        assert_eq!((times, counts.cut_off, counts.unasked, counts.received), (vec![1, 2, 4, 5], 2, 1, 6));
     }
 }

@@ -57,7 +57,8 @@ pub struct HopCounts {
     pub unmatched: u64,
     /// Sends and receives by streams of which only this end was seen: nobody who is followed is at the other.
     pub one_ended: u64,
-    /// Of sockets that nobody knows: their first record was lost, or they are not connected.
+    /// Of sockets that nobody knows: their first record was lost, they are not connected, or the kernel had no memory to count their
+    /// streams.
     pub unknown: u64,
     /// Over UDP: an id on its way twice at once.
     pub ambiguous: u64,
@@ -170,7 +171,7 @@ impl Hops {
             Event::Record(record) if record.transport == Transport::Udp => self.by_id(host, *record, each),
             Event::Record(record) => self.by_position(host, *record, each),
             // Positions tell what is missing.
-            Event::Ended { .. } | Event::Gap { .. } => {}
+            Event::Ended { .. } | Event::Gap { .. } | Event::Process { .. } => {}
         }
     }
 
@@ -178,7 +179,7 @@ impl Hops {
         let is_sent = record.point != Point::Received;
         let socket = (host, record.socket);
         let known = self.sockets.get(&socket).and_then(|socket| stream(host, socket, is_sent));
-        let Some(stream) = known else {
+        let Some(stream) = known.filter(|_| !record.flags.has_no_position()) else {
             self.counts.unknown += 1;
             return;
         };
@@ -305,9 +306,8 @@ impl Waiting {
         self.record.point != Point::Received
     }
 
-    /// Over UDP the position is the process.
     fn process(&self) -> (u8, u32) {
-        (self.host, self.record.position)
+        (self.host, self.record.process)
     }
 
     /// Whether it is the same end of a message by the same process.
@@ -506,7 +506,7 @@ mod tests {
     fn udp(point: Point, process: u32, id: u64, time: u64) -> Event {
         let flags = Flags(if process > 100 { Flags::CLIENT } else { 0 });
         let of = record(point, Transport::Udp, process, u64::from(process), time);
-        Event::Record(Record { id: Some(id), flags, position: process, ..of })
+        Event::Record(Record { id: Some(id), flags, process, ..of })
     }
 
     #[test]

@@ -4,6 +4,8 @@
 
 mod by_id;
 mod by_thread;
+#[cfg(test)]
+mod cases;
 mod clocks;
 mod hops;
 mod passes;
@@ -62,8 +64,17 @@ pub struct Counts {
     pub pieces: u64,
     /// Sends beyond a message's first: fan-out, or one message sent in parts.
     pub copies: u64,
-    /// Receives of which several came before a send, so that nobody can tell which led to it; with ids: ids seen twice.
+    /// By thread: sends that end a T2 of a message that has another one already: it was passed on and answered, or left by several
+    /// transports.
+    pub ways: u64,
+    /// By thread: datagrams that a thread sent while it had a stream's message, by a socket that nothing was received by: lines of a log,
+    /// counters. They end no T2.
+    pub aside: u64,
+    /// Receives of which several came before a send, so that nobody can tell which led to it; with ids: messages whose id was in the
+    /// process more than once, so that the send may be another's.
     pub ambiguous: u64,
+    /// By thread: receives of processes whose runtime moves messages between threads ([`crate::Runtime`]).
+    pub shared: u64,
     /// Receives that no send followed.
     pub unanswered: u64,
     /// Sends that no receive came before; with ids: of which no receive had the id.
@@ -72,6 +83,8 @@ pub struct Counts {
     pub queued_later: u64,
     /// With ids: messages of which the send began before all was received, as of what is passed on while it comes: they have no T2.
     pub streamed: u64,
+    /// With a decoder: answers that began before their request had come to its end, and such requests: they have no T2.
+    pub early: u64,
     /// With ids: messages too short for theirs.
     pub short: u64,
     /// With ids by a pattern or a decoder: messages that have none.
@@ -84,6 +97,9 @@ pub struct Counts {
     pub unreadable: u64,
     /// Receives that were in hand when records were lost, or as the hooks went off: what was sent next is not known.
     pub cut_off: u64,
+    /// With ids: those that were let go before they had rested, as more than 2^18 came in that time: what is sent with them later is
+    /// unasked.
+    pub forgotten: u64,
 }
 
 impl AddAssign for Counts {
@@ -93,17 +109,22 @@ impl AddAssign for Counts {
         self.matched += more.matched;
         self.pieces += more.pieces;
         self.copies += more.copies;
+        self.ways += more.ways;
+        self.aside += more.aside;
         self.ambiguous += more.ambiguous;
+        self.shared += more.shared;
         self.unanswered += more.unanswered;
         self.unasked += more.unasked;
         self.queued_later += more.queued_later;
         self.streamed += more.streamed;
+        self.early += more.early;
         self.short += more.short;
         self.absent += more.absent;
         self.control += more.control;
         self.clients += more.clients;
         self.unreadable += more.unreadable;
         self.cut_off += more.cut_off;
+        self.forgotten += more.forgotten;
     }
 }
 
@@ -138,8 +159,13 @@ impl Joiner {
             (Event::Ended { thread, .. }, With::Threads(threads)) => {
                 threads.ended(*thread, &mut self.counts, each);
             }
+            (Event::Process { process, runtime }, With::Threads(threads)) => {
+                threads.share(*process, runtime.is_some());
+            }
             (Event::Gap { .. }, With::Threads(threads)) => threads.gap(&mut self.counts, each),
-            (Event::Gap { .. }, With::Ids(ids)) => ids.gap(&mut self.counts),
+            (Event::Gap { time_ns }, With::Ids(ids)) => ids.gap(*time_ns, &mut self.counts),
+            (Event::Socket(socket), With::Ids(ids)) => ids.renew(socket.number),
+            (Event::Socket(socket), With::Threads(threads)) => threads.renew(socket.number),
             _ => {}
         }
     }
@@ -153,6 +179,12 @@ impl Joiner {
 
     /// The next record; whole messages go to `each`. Those of clients are only counted.
     pub fn take(&mut self, record: Record, each: impl FnMut(Message)) {
+        if record.flags.is_rest() {
+            if let With::Ids(ids) = &mut self.with {
+                ids.unseen(&record);
+            }
+            return;
+        }
         if record.flags.is_client() {
             self.counts.clients += 1;
             return;
@@ -206,6 +238,7 @@ pub(crate) mod tests {
             socket,
             id: None,
             thread,
+            process: 1,
             bytes: 64,
             point,
             transport,

@@ -6,14 +6,14 @@ use std::path::Path;
 use object::elf::STT_FUNC;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SymbolFlags};
 
+use crate::runtime::GO_SECTION;
+
 /// A static probe's note: `NT_STAPSDT`, of the name `stapsdt` (SystemTap, "UserSpaceProbeImplementation").
 const NOTES: &str = ".note.stapsdt";
 const NOTE_NAME: &[u8] = b"stapsdt\0";
 const NOTE_TYPE: u32 = 3;
 /// Where its addresses were counted from; a file that was prelinked has moved since.
 const BASE: &str = ".stapsdt.base";
-/// What programs of Go have, even stripped ones.
-const GO: &str = ".go.buildinfo";
 /// Names told in an error.
 const NAMES_TOLD: usize = 3;
 
@@ -55,7 +55,7 @@ fn in_file(elf: &Elf<'_>, address: u64) -> Option<u64> {
 /// The place so many bytes into a function, or where it returns.
 pub(super) fn function(path: &Path, name: &str, inside: u64, is_return: bool) -> Result<Offset, String> {
     within(path, |elf| {
-        if is_return && elf.section_by_name(GO).is_some() {
+        if is_return && elf.section_by_name(GO_SECTION).is_some() {
             return Err(
                 "%return: a program of Go moves its stacks, and a return that is watched would crash it"
                     .into(),

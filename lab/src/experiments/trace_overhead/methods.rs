@@ -5,11 +5,11 @@ use std::process::{Child, Command};
 use serde::Serialize;
 use trieline_trace::{By, Counts, Filter, IdAt, Joiner, Leaves, Options, Rung, Tracer, Transport};
 
+use super::MESSAGES;
 use super::{
     bench::Segment,
     broker::{ID_AT, Own},
 };
-use super::MESSAGES;
 use crate::{
     Error, Result,
     error::During,
@@ -110,7 +110,12 @@ enum How {
     Broker,
     Lab(Hooked, Noted),
     /// With the messages in its hash, and those that it had both times of before it was emptied.
-    Hash { hooked: Hooked, before: Noted, kept: u64, joined: u64 },
+    Hash {
+        hooked: Hooked,
+        before: Noted,
+        kept: u64,
+        joined: u64,
+    },
     Records(Tracer, By),
     Counts(Tracer, Counts),
 }
@@ -139,13 +144,20 @@ impl Drop for Idle {
 
 impl Taking {
     /// Loads what it needs for a broker's process; `idle` does nothing.
-    pub fn load(method: Method, process: u32, idle: &Idle, transport: Transport, ring: u32) -> Result<Taking> {
+    pub fn load(
+        method: Method,
+        process: u32,
+        idle: &Idle,
+        transport: Transport,
+        ring: u32,
+    ) -> Result<Taking> {
         let start = |options: Options| -> Result<Tracer> {
             let mut tracer = Tracer::start(&options)?;
             tracer.stop(|_| ());
             Ok(tracer)
         };
-        let of = |process| Filter { processes: vec![process], transports: vec![transport], ..Filter::default() };
+        let of =
+            |process| Filter { processes: vec![process], transports: vec![transport], ..Filter::default() };
         let tracer = |leaves, id, histogram| {
             start(Options { leaves, id, histogram, slots: ring, ..Options::new(of(process)) })
         };

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Before the last step: what may be passed to the kernel, which knows of no tenants, filters and functions.
+ *
+ * There is one way to the kernel from a port that has any of them, and it leads through here, whatever the
+ * reason. A packet is let by that was looked at to its end: the port's filters have been asked for it, and what
+ * is bound to its destination and to all that the kernel could find behind it; of a tenant, what the kernel
+ * keeps to itself. So is what belongs to the link. All else is a counted drop.
+ */
+#ifndef TRIELINE_GUARD_BPF_H
+#define TRIELINE_GUARD_BPF_H
+
+#include "function.bpf.h"
+#include "endpoint.bpf.h"
+
+#define TL_PORT_GUARDED (TL_PORT_TENANT | TL_PORT_FILTER | TL_PORT_FUNCTION)
+
+/* Protocols between the stations of a link, by EtherType; also a length, with LLC or SNAP behind it (spanning
+ * tree, IS-IS, CDP): Linux gives none of these to IP, nor finds IP in them. */
+TL_INLINE int tl_of_link(__be16 proto)
+{
+	switch (TL_BE16(proto)) {
+	case ETH_P_ARP:
+	case ETH_P_SLOW: /* LACP, OAM */
+	case ETH_P_PAE:	 /* 802.1X, MKA */
+	case ETH_P_LLDP:
+	case ETH_P_MVRP:
+	case ETH_P_MMRP:
+	case ETH_P_1588:
+	case ETH_P_CFM:
+		return 1;
+	}
+	return TL_BE16(proto) < ETH_P_802_3_MIN;
+}
+
+/* Whether the packet at `at` is to a group of this link or to all on it: no router forwards it, and lists of
+ * addresses that do not belong into the Internet name them. */
+__attribute__((noinline)) int tl_to_link(struct xdp_md *ctx, __u32 at)
+{
+	void *end = (void *)(long)ctx->data_end, *l3 = (void *)(long)ctx->data + (at & 31);
+	const struct ipv6hdr *ip6 = l3;
+	const struct iphdr *ip = l3;
+
+	if ((void *)(ip + 1) > end)
+		return 0;
+	if (ip->version_ihl >> 4 == 4)
+		return TL_BE32(ip->daddr) >> 8 == 0xe00000 || ip->daddr == 0xffffffff;
+	if ((void *)(ip6 + 1) > end)
+		return 0;
+	return (TL_BE64(ip6->daddr.hi) & 0xff0f000000000000) == 0xff02000000000000;
+}
+
+/* What the kernel could take a packet to: one address after another, behind its header and those inside. Not on
+ * the stack, which the lookups need. */
+struct tl_trail {
+	struct ipv6hdr header; /* of the packet that is looked into */
+	struct in6_addr to;    /* the address that was reached */
+	__u32 at;	       /* where the header is */
+	__u32 list;	       /* the segments of its SRH */
+	__u32 left;	       /* those of them that are not reached yet */
+	__u32 inner;	       /* the IPv6 header behind it; 0: none */
+	__u32 table;	       /* that routes to segments are looked up in */
+	__u8 head[8];	       /* of an extension header */
+};
+
+_Static_assert(sizeof(struct tl_trail) <= sizeof(struct tl_scratch), "a trail fits");
+
+#define TL_BEHIND_MOST 40
+#define TL_BEHIND_END (TL_GO_ON + 1)
+#define TL_BEHIND_ASK (TL_GO_ON + 2)
+
+/* Goes on to the IPv6 header at `trail->inner`. */
+TL_INLINE __u32 tl_behind_in(struct xdp_md *ctx, struct tl_trail *trail)
+{
+	__u32 at = trail->inner;
+	__u8 kind, i;
+
+	if (at > TL_FILTER_REACH || bpf_xdp_load_bytes(ctx, at, &trail->header, sizeof(trail->header)))
+		return TL_DROP_HIDDEN;
+	if (*(__u8 *)&trail->header >> 4 != 6)
+		return TL_BEHIND_END;
+	trail->to = trail->header.daddr;
+	trail->at = at;
+	trail->left = 0;
+	trail->inner = 0;
+	kind = trail->header.nexthdr;
+	at += sizeof(trail->header);
+	for (i = 0; i < TL_EXTENSIONS && tl_extension_bytes(kind, 0); i++) {
+		if (bpf_xdp_load_bytes(ctx, at, trail->head, sizeof(trail->head)))
+			return TL_DROP_HIDDEN;
+		if (kind == IPPROTO_FRAGMENT && tl_later_fragment(trail->head))
+			return TL_GO_ON; /* the kernel finds nothing behind it either */
+		if (kind == IPPROTO_ROUTING && trail->head[3]) {
+			if (trail->head[2] != IPV6_SRCRT_TYPE_4 || trail->left)
+				return TL_DROP_HIDDEN;
+			trail->list = at + sizeof(struct ipv6_sr_hdr);
+			trail->left = trail->head[3];
+		}
+		at += tl_extension_bytes(kind, trail->head[1]);
+		kind = trail->head[0];
+	}
+	if (tl_extension_bytes(kind, 0))
+		return TL_DROP_HIDDEN;
+	if (kind == IPPROTO_IPV6)
+		trail->inner = at;
+	return TL_GO_ON;
+}
+
+/*
+ * Goes on to the next address: one more step of NEXT-C-SID, the next segment, or the packet inside. The routes
+ * that say which steps there are those of the kernel's own tables, or of the one that a packet is decapsulated
+ * into.
+ */
+__attribute__((noinline)) __u32 tl_behind_next(struct xdp_md *ctx)
+{
+	__u32 zero = 0, csid = 0, value;
+	struct tl_trail *trail = bpf_map_lookup_elem(&scratch_frames, &zero);
+	struct in6_addr next;
+	__u64 word;
+
+	if (!trail)
+		return TL_DROP_HIDDEN;
+	value = TL_CALL(tl_again6, TL_IMAGE, trail->table, TL_BE64(trail->to.hi), TL_BE64(trail->to.lo));
+	word = value ? tl_action_word(value) : TL_ACTION_NONE;
+	switch (tl_action_kind(word)) {
+	case TL_ACTION_END:
+	case TL_ACTION_END_X:
+		if (word >> 8 & TL_END_NEXT_CSID)
+			csid = tl_csid(word);
+		break;
+	case TL_ACTION_END_T:
+	case TL_ACTION_END_DT6:
+		if (!(word >> 32 & TL_VIEW_RULES))
+			trail->table = word >> 32;
+	}
+	if (csid && tl_next_csid(&trail->to, csid >> 8 & 0xff, csid & 0xff, &next)) {
+		trail->to = next;
+		return TL_GO_ON;
+	}
+	if (trail->left) {
+		trail->left--;
+		if (bpf_xdp_load_bytes(ctx, trail->list + trail->left * sizeof(trail->to), &trail->to,
+				       sizeof(trail->to)))
+			return TL_DROP_HIDDEN;
+		return TL_GO_ON;
+	}
+	return trail->inner ? tl_behind_in(ctx, trail) : TL_BEHIND_END;
+}
+
+/* What is bound to the address. A program cannot be called for it, which wants the packet as the kernel makes it
+ * on the way. */
+TL_INLINE __u32 tl_behind_bound(struct xdp_md *ctx, const struct tl_trail *trail)
+{
+	struct in6_addr to = trail->to;
+	struct tl_function *function = bpf_map_lookup_elem(&functions, &to);
+
+	if (!function)
+		return TL_GO_ON;
+	if (function->kind == TL_FUNCTION_PCAP)
+		tl_capture_in(ctx, function->index);
+	if (function->kind == TL_FUNCTION_FILTER)
+		return TL_BEHIND_ASK | function->index << 8;
+	return function->kind == TL_FUNCTION_PROGRAM ? TL_DROP_HIDDEN : TL_GO_ON;
+}
+
+/*
+ * What is bound to the addresses that the kernel could take the IPv6 packet at `at` to, beyond its destination:
+ * TL_GO_ON, a verdict, or TL_BEHIND_ASK with a list of filters (from bit 8 on) that are to be asked, and for which
+ * header (its place from bit 16 on, its next header from bit 32). Several such lists are one too many.
+ */
+__attribute__((noinline)) __u64 tl_behind(struct xdp_md *ctx, __u32 at)
+{
+	__u32 zero = 0, i, said;
+	struct tl_trail *trail = bpf_map_lookup_elem(&scratch_frames, &zero);
+	__u64 ask = TL_GO_ON;
+
+	if (!trail)
+		return TL_DROP_HIDDEN;
+	trail->inner = at;
+	trail->table = TL_MAIN6;
+	said = tl_behind_in(ctx, trail);
+	for (i = 0; i < TL_BEHIND_MOST && said == TL_GO_ON; i++) {
+		said = tl_behind_next(ctx);
+		if (said == TL_GO_ON)
+			said = tl_behind_bound(ctx, trail);
+		if ((said & 0xff) == TL_BEHIND_ASK) {
+			if (ask != TL_GO_ON)
+				return TL_DROP_HIDDEN;
+			ask = said | (__u64)trail->at << 16 | (__u64)trail->header.nexthdr << 32;
+			said = TL_GO_ON;
+		}
+	}
+	if (said == TL_BEHIND_END)
+		return ask;
+	return said == TL_GO_ON ? TL_DROP_HIDDEN : said;
+}
+
+/* The filters' answer, called apart. */
+__attribute__((noinline)) __u32 tl_behind_filter(struct xdp_md *ctx, __u32 at, __u32 kind, __u32 list)
+{
+	return tl_function_filter(ctx, at, kind, list);
+}
+
+/* What becomes of the packet for what is behind its destination. */
+TL_INLINE __u32 tl_looked_into(struct xdp_md *ctx, __u32 at)
+{
+	__u64 said = tl_behind(ctx, at);
+
+	if ((said & 0xff) == TL_BEHIND_ASK)
+		return tl_behind_filter(ctx, said >> 16 & 0xffff, said >> 32 & 0xff, said >> 8 & 0xff);
+	return said;
+}
+
+/* Whether the kernel's own tables and the tenant's say that an address is this node's, or a broadcast address.
+ */
+__attribute__((noinline)) int tl_own4(__u32 view, __be32 source, __be32 address)
+{
+	return tl_action_word(tl_table4(TL_MAIN4, TL_BE32(address))) == TL_VERDICT_WORD(TL_PASS_LOCAL) &&
+	       tl_action_word(tl_inner_value4(view, source, address)) == TL_VERDICT_WORD(TL_PASS_LOCAL);
+}
+
+__attribute__((noinline)) int tl_own6(__u32 view, __u64 hi, __u64 lo)
+{
+	return tl_action_word(tl_table6(TL_MAIN6, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL) &&
+	       tl_action_word(tl_inner_value6(view, 0, 0, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL);
+}
+
+/* Whether the kernel could find another packet in one of this protocol, and route that. */
+TL_INLINE int tl_carries(__u32 protocol)
+{
+	switch (protocol) {
+	case IPPROTO_IPIP:
+	case IPPROTO_IPV6:
+	case IPPROTO_ROUTING:
+	case IPPROTO_GRE:
+	case IPPROTO_MPLS:
+	case IPPROTO_ETHERNET:
+		return 1;
+	}
+	return 0;
+}
+
+/* The same of the headers behind the IPv6 header at `at`; of those that are cut, too. A routing header may lead
+ * to another address. */
+__attribute__((noinline)) int tl_carries6(struct xdp_md *ctx, __u32 at, __u32 kind)
+{
+	__u8 head[4], i;
+
+	at += sizeof(struct ipv6hdr);
+	for (i = 0; i < TL_EXTENSIONS && !tl_carries(kind) && tl_extension_bytes(kind, 0); i++) {
+		if (bpf_xdp_load_bytes(ctx, at, head, sizeof(head)))
+			return 1;
+		if (kind == IPPROTO_FRAGMENT && tl_later_fragment(head))
+			return 0;
+		at += tl_extension_bytes(kind, head[1]);
+		kind = head[0];
+	}
+	return tl_carries(kind) || tl_extension_bytes(kind, 0);
+}
+
+/*
+ * Whether the kernel keeps a tenant's packet at `at` to itself: one to a group, to all on the link, to a
+ * link-local address, or to one that both its own tables and the tenant's have; with nothing inside that it
+ * would route.
+ */
+__attribute__((noinline)) int tl_kept(struct xdp_md *ctx, __u32 at, __u32 view4, __u32 view6)
+{
+	void *end = (void *)(long)ctx->data_end;
+	void *l3 = (void *)(long)ctx->data + (at & 31);
+	const struct ipv6hdr *ip6 = l3;
+	const struct iphdr *ip = l3;
+	__u64 hi, lo;
+
+	if ((void *)(ip + 1) > end)
+		return 0;
+	if (ip->version_ihl >> 4 == 4) {
+		__u32 to = TL_BE32(ip->daddr);
+
+		if (tl_carries(ip->protocol))
+			return 0;
+		return to >> 28 == 0xe || to == 0xffffffff ||
+		       (ip->version_ihl == 0x45 && tl_own4(view4, ip->saddr, ip->daddr));
+	}
+	if ((void *)(ip6 + 1) > end)
+		return 0;
+	hi = TL_BE64(ip6->daddr.hi);
+	lo = TL_BE64(ip6->daddr.lo);
+	if (tl_carries6(ctx, at & 31, ip6->nexthdr))
+		return 0;
+	return hi >> 56 == 0xff || hi >> 54 == 0xfe80 >> 6 || tl_own6(view6, hi, lo);
+}
+
+/* What the kernel may get though it does not know the tenant; anything else it would route by tables that are
+ * not the tenant's. */
+TL_INLINE int tl_of_tenant(struct xdp_md *ctx, const struct tl_frame *f, __u32 verdict)
+{
+	switch (verdict) {
+	case TL_PASS_OTHER_DESTINATION:
+	case TL_PASS_IPV4_SPECIAL:
+	case TL_PASS_IPV6_SPECIAL:
+	case TL_PASS_LOCAL:
+		return tl_kept(ctx, f->l2, f->port->table4, f->port->table6);
+	}
+	return 0;
+}
+
+/* What becomes of a packet that is `verdict` so far. */
+TL_INLINE __u32 tl_guard(struct xdp_md *ctx, struct tl_frame *f, __u32 verdict)
+{
+	__u32 flags, said = TL_GO_ON, six;
+
+	if (TL_LIKELY(verdict < TL_PASS_FIRST) || verdict >= TL_DROP_FIRST || !f->port ||
+	    TL_LIKELY(!(f->port->flags & TL_PORT_GUARDED)))
+		return verdict;
+	flags = f->port->flags;
+	six = f->proto == TL_BE16(ETH_P_IPV6);
+	if (!six && f->proto != TL_BE16(ETH_P_IP)) {
+		if (tl_of_link(f->proto))
+			return verdict;
+		return flags & TL_PORT_TENANT ? TL_DROP_TENANT : TL_DROP_HIDDEN;
+	}
+	if (flags & TL_PORT_FILTER && !f->filtered &&
+	    !(verdict == TL_PASS_OTHER_DESTINATION && tl_to_link(ctx, f->l2)))
+		said = tl_filter_at(ctx, f->l2, six, TL_LIST_PORTS);
+	if (said == TL_GO_ON && flags & TL_PORT_FUNCTION && six && verdict != TL_PASS_FUNCTION_PASS) {
+		if (!f->called)
+			said = tl_function_called(ctx, f->l2);
+		if (said == TL_GO_ON)
+			said = tl_looked_into(ctx, f->l2);
+	}
+	if (said != TL_GO_ON)
+		verdict = said;
+	if (verdict >= TL_PASS_FIRST && verdict < TL_DROP_FIRST && flags & TL_PORT_TENANT &&
+	    !tl_of_tenant(ctx, f, verdict))
+		return TL_DROP_TENANT;
+	return verdict;
+}
+
+#endif

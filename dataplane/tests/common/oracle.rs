@@ -1,0 +1,319 @@
+//! What must not come out anywhere: the kernel's own way with a frame that XDP passes to it, and what filters, functions and tenants
+//! forbid of it. Told from Linux (net/core/dev.c, 8021q, ip_input.c, ip6_input.c, seg6_local.c, exthdrs.c), not from the XDP program.
+//! Where the kernel may do one of several things, each of them is followed.
+
+use std::collections::BTreeMap;
+
+use trieline_dataplane::{Action, Flavour, PassReason};
+
+use super::model::*;
+
+/// What is in force on the port.
+#[derive(Clone, Default)]
+pub struct Rules {
+    pub tenant: bool,
+    pub filter: bool,
+    pub function: bool,
+    /// Sources that filters drop: of the port, and of each bound SID.
+    pub bad4: Vec<u32>,
+    pub bad6: Vec<u128>,
+    /// SIDs with something bound; whether it is a program.
+    pub bound: BTreeMap<u128, bool>,
+    /// Own addresses that are the tenant's, too.
+    pub shared4: Vec<u32>,
+    pub shared6: Vec<u128>,
+}
+
+/// EtherTypes that stay on the link.
+const OF_LINK: [u16; 8] = [0x0806, 0x8809, 0x888e, 0x88cc, 0x88f5, 0x88f6, 0x88f7, 0x8902];
+
+pub struct Oracle<'m> {
+    pub model: &'m Model,
+    pub rules: Rules,
+}
+
+/// Why the kernel may not have the frame.
+type Verdict = Result<(), String>;
+
+impl Oracle<'_> {
+    /// Whether the kernel may have this frame.
+    pub fn may_pass(&self, frame: &[u8]) -> Verdict {
+        let Some((mac, mut kind, mut rest)) = ethernet(frame) else { return Ok(()) };
+        let mut vlan = 0;
+        // __netif_receive_skb_core, skb_vlan_untag, vlan_do_receive
+        while matches!(kind, 0x8100 | 0x88a8) {
+            let Some(inner) = rest.get(4..).filter(|inner| inner.len() >= 2) else { return Ok(()) };
+            let id = u16::from_be_bytes([rest[0], rest[1]]) & 0xfff;
+            if id != 0 {
+                // Another device's, or dropped for want of one.
+                if vlan != 0 || kind != 0x8100 || !self.model.vlans.contains(&id) {
+                    return Ok(());
+                }
+                vlan = id;
+            }
+            kind = u16::from_be_bytes([rest[2], rest[3]]);
+            rest = inner;
+        }
+        let rules = &self.rules;
+        if !(rules.tenant || rules.filter || rules.function) {
+            return Ok(());
+        }
+        let mine = mac == self.model.mac;
+        let group = mac[0] & 1 == 1;
+        match kind {
+            0x0800 => self.ipv4(rest, mine, group),
+            0x86dd => self.ipv6(rest, mine, group),
+            _ if kind < 0x600 || OF_LINK.contains(&kind) => Ok(()),
+            _ => Err(format!("EtherType {kind:#x}")),
+        }
+    }
+
+    /// Whether it may leave XDP as it does: its headers were looked at, and its SID's function.
+    pub fn may_forward(&self, frame: &[u8]) -> Verdict {
+        let (_, mut kind, mut rest) = ethernet(frame).ok_or("no Ethernet header")?;
+        while matches!(kind, 0x8100 | 0x88a8) {
+            kind = u16::from_be_bytes([rest[2], rest[3]]);
+            rest = &rest[4..];
+        }
+        match kind {
+            0x0800 => self.filtered4(rest),
+            _ => {
+                self.filtered6(rest)?;
+                let [_, to] = addresses6(rest);
+                self.sid(to, rest)
+            }
+        }
+    }
+
+    fn filtered4(&self, packet: &[u8]) -> Verdict {
+        let [source, _] = addresses4(packet);
+        let bad = self.rules.filter && self.rules.bad4.contains(&source);
+        if bad { Err("a filter drops it".into()) } else { Ok(()) }
+    }
+
+    fn filtered6(&self, packet: &[u8]) -> Verdict {
+        let [source, _] = addresses6(packet);
+        let bad = self.rules.filter && self.rules.bad6.contains(&(source >> 80));
+        if bad { Err("a filter drops it".into()) } else { Ok(()) }
+    }
+
+    fn ipv4(&self, packet: &[u8], mine: bool, group: bool) -> Verdict {
+        // ip_rcv_core
+        let Some(header) = packet.get(..20) else { return Ok(()) };
+        let (len, total) =
+            (usize::from(header[0] & 15) * 4, usize::from(u16::from_be_bytes([header[2], header[3]])));
+        if header[0] >> 4 != 4 || len < 20 || packet.len() < len || total < len || total > packet.len() {
+            return Ok(());
+        }
+        if ones_complement(&packet[..len]) != 0xffff || !(mine || group) {
+            return Ok(());
+        }
+        let [_, to] = addresses4(header);
+        let on_link = to >> 8 == 0xe0_0000 || to == u32::MAX;
+        if !(group && on_link) {
+            self.filtered4(packet)?;
+        }
+        let own = matches!(self.model.route4(to), Some(Action::Pass(PassReason::Local)));
+        let many = to >> 28 == 0xe || to == u32::MAX;
+        if !self.rules.tenant || (group && !own && !many) {
+            return Ok(()); // ip_forward drops what was not sent to this very host
+        }
+        match header[9] {
+            _ if !own && !many => Err("the kernel forwards a tenant's packet".into()),
+            _ if own && !self.rules.shared4.contains(&to) => {
+                Err("an own address that is not the tenant's".into())
+            }
+            4 | 41 | 47 | 137 => Err("a tunnel".into()),
+            _ if own && len > 20 => Err("options, which may be a source route".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn ipv6(&self, packet: &[u8], mine: bool, group: bool) -> Verdict {
+        // ip6_rcv_core
+        let Some(header) = packet.get(..40) else { return Ok(()) };
+        let len = 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
+        if header[0] >> 4 != 6 || len > packet.len() || !(mine || group) {
+            return Ok(());
+        }
+        let packet = &packet[..len];
+        let [source, to] = addresses6(header);
+        if source == 1 || source >> 120 == 0xff || to == 1 {
+            return Ok(());
+        }
+        if !(group && to >> 112 & 0xff0f == 0xff02) {
+            self.filtered6(packet)?;
+        }
+        self.reaches(to, packet, group, 12)
+    }
+
+    /// The kernel looks up `to` for this packet, whose header may say otherwise by now.
+    fn reaches(&self, to: u128, packet: &[u8], group: bool, depth: u8) -> Verdict {
+        if depth == 0 {
+            return Ok(());
+        }
+        self.sid(to, packet)?;
+        let action = self.model.route6(to);
+        let own = matches!(action, Some(Action::Pass(PassReason::Local)));
+        let local = own || to >> 120 == 0xff || to >> 118 == 0xfe80 >> 6;
+        if self.rules.tenant {
+            if own && !self.rules.shared6.contains(&to) {
+                return Err("an own address that is not the tenant's".into());
+            }
+            if !local && (!group || depth < 12) {
+                return Err("the kernel forwards a tenant's packet".into());
+            }
+        }
+        let headers = Headers::of(packet);
+        let next = |left: u8, to| self.reaches(to, &with_left(packet, &headers, left), group, depth - 1);
+        let inside = || {
+            let Some((kind, inner)) = headers.inner(packet) else { return Ok(()) };
+            if self.rules.tenant && local {
+                return Err("a tunnel".to_string());
+            }
+            match kind {
+                41 if inner.len() >= 40 && inner[0] >> 4 == 6 => {
+                    let [_, to] = addresses6(inner);
+                    self.reaches(to, inner, group, depth - 1)
+                }
+                _ => Ok(()),
+            }
+        };
+        match action {
+            // ipv6_srh_rcv
+            Some(Action::Pass(PassReason::Local)) if headers.left > 0 => {
+                if self.rules.tenant {
+                    return Err("a segment is left".into());
+                }
+                headers.segment(packet).map_or(Ok(()), |to| next(headers.left - 1, to))
+            }
+            Some(Action::Pass(PassReason::Local)) => {
+                if self.rules.tenant {
+                    inside()
+                } else {
+                    Ok(())
+                }
+            }
+            Some(Action::End(flavour) | Action::EndX(_, flavour)) => {
+                if let Some(to) = argument(*flavour, to) {
+                    return next(headers.left, to);
+                }
+                headers.segment(packet).map_or(Ok(()), |to| next(headers.left - 1, to))
+            }
+            Some(Action::EndT { .. }) => {
+                headers.segment(packet).map_or(Ok(()), |to| next(headers.left - 1, to))
+            }
+            Some(Action::EndDt6 { .. } | Action::EndDt46 { .. } | Action::EndDx6 { adjacency: None })
+                if headers.left == 0 =>
+            {
+                inside()
+            }
+            // A SID of the kernel's own: any of both.
+            Some(Action::Pass(PassReason::Unsupported)) => {
+                headers.segment(packet).map_or(Ok(()), |to| next(headers.left - 1, to))?;
+                if headers.left == 0 { inside() } else { Ok(()) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is bound to `to` has been asked for this packet, or lets it through.
+    fn sid(&self, to: u128, packet: &[u8]) -> Verdict {
+        let Some(program) = self.rules.bound.get(&to).filter(|_| self.rules.function) else { return Ok(()) };
+        if *program {
+            return Err("a program is gone past".into());
+        }
+        let headers = Headers::of(packet);
+        match headers.inner(packet) {
+            Some((4, inner)) if inner.len() >= 20 && self.rules.bad4.contains(&addresses4(inner)[0]) => {
+                Err("a function's filter drops it".into())
+            }
+            Some((41, inner))
+                if inner.len() >= 40 && self.rules.bad6.contains(&(addresses6(inner)[0] >> 80)) =>
+            {
+                Err("a function's filter drops it".into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn ethernet(frame: &[u8]) -> Option<([u8; 6], u16, &[u8])> {
+    let kind = u16::from_be_bytes([*frame.get(12)?, *frame.get(13)?]);
+    Some((frame[..6].try_into().ok()?, kind, &frame[14..]))
+}
+
+/// The extension headers of an IPv6 packet, all of them.
+#[derive(Default)]
+struct Headers {
+    /// Where the first SRH with segments left begins, and how many.
+    srh: usize,
+    left: u8,
+    /// What is behind them all, and where; none where it cannot be found.
+    last: Option<(u8, usize)>,
+}
+
+impl Headers {
+    fn of(packet: &[u8]) -> Self {
+        let mut found = Self::default();
+        let (mut kind, mut at) = (packet[6], 40);
+        loop {
+            let head = packet.get(at..at + 8);
+            match (kind, head) {
+                (0 | 43 | 60, Some(head)) => {
+                    if kind == 43 && head[2] == 4 && head[3] > 0 && found.left == 0 {
+                        (found.srh, found.left) = (at, head[3]);
+                    }
+                    (kind, at) = (head[0], at + (usize::from(head[1]) + 1) * 8);
+                }
+                (51, Some(head)) => (kind, at) = (head[0], at + (usize::from(head[1]) + 2) * 4),
+                (44, Some(head)) => {
+                    if head[2] != 0 || head[3] & 0xf8 != 0 {
+                        return found;
+                    }
+                    (kind, at) = (head[0], at + 8);
+                }
+                (0 | 43 | 44 | 51 | 60, None) => return found,
+                _ => break,
+            }
+        }
+        found.last = Some((kind, at));
+        found
+    }
+
+    fn inner<'p>(&self, packet: &'p [u8]) -> Option<(u8, &'p [u8])> {
+        let (kind, at) = self.last?;
+        if matches!(kind, 4 | 41 | 47 | 137 | 143) { Some((kind, packet.get(at..)?)) } else { None }
+    }
+
+    /// The segment that is next.
+    fn segment(&self, packet: &[u8]) -> Option<u128> {
+        let left = usize::from(self.left.checked_sub(1)?);
+        let at = self.srh + 8 + 16 * left;
+        // Linux goes on only by an SRH whose lengths agree.
+        let whole = self.srh + (usize::from(packet[self.srh + 1]) + 1) * 8;
+        if at + 16 > whole || whole > packet.len() {
+            return None;
+        }
+        Some(u128::from_be_bytes(packet[at..at + 16].try_into().unwrap()))
+    }
+}
+
+/// The packet with another number of segments left.
+fn with_left(packet: &[u8], headers: &Headers, left: u8) -> Vec<u8> {
+    let mut packet = packet.to_vec();
+    if headers.left > 0 {
+        packet[headers.srh + 3] = left;
+    }
+    packet
+}
+
+fn argument(flavour: Flavour, to: u128) -> Option<u128> {
+    let Flavour::NextCsid { block, function } = flavour else { return None };
+    let (block, function) = (u32::from(block) * 8, u32::from(function) * 8);
+    let rest = to << block << function;
+    if rest == 0 {
+        return None;
+    }
+    Some(to >> (128 - block) << (128 - block) | rest >> block)
+}

@@ -1,0 +1,350 @@
+//! What may be passed to the kernel from a port with tenants, filters or functions, which the kernel knows nothing of: for both homes.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::cases::*;
+use common::packet::*;
+use common::program::{pin, returning};
+use common::srv6::*;
+use common::*;
+use trieline_dataplane::{Action, Filter, FilterAction, Flavour, Function, PassReason, PortFlags};
+use trieline_lpm::Table;
+
+const FILTERED: PortFlags = PortFlags { filter: true, ..ALL };
+const FUNCTIONS: PortFlags = PortFlags { function: true, ..ALL };
+const TENANT: PortFlags = PortFlags { tenant: true, ..ALL };
+const ALL_HOSTS: [u8; 6] = [0xff; 6];
+
+/// Routes of a node with SIDs; table 2 and 3 hold what filters drop, by source.
+fn bench(home: trieline_dataplane::Home) -> Bench {
+    let srv6 = srv6_routes(&adjacency(LO), [0, 1]);
+    let mut all = routes(LO);
+    all.extend(srv6.iter().map(|(prefix, action)| (prefix.as_str(), action.clone())));
+    all.extend([
+        ("fd00:b::1", Action::End(Flavour::Plain)),
+        ("fd00:c:1::/48", Action::End(Flavour::NextCsid { block: 4, function: 2 })),
+        ("fd00:b::6", Action::EndDt6 { view: 1 }),
+        ("fd00:b::7", Action::EndDt6 { view: 1 }),
+        ("fd00:b::8", Action::Pass(PassReason::Unsupported)),
+        ("2001:db8:6::2", Action::Pass(PassReason::Local)),
+    ]);
+    let mut bench = Bench::new(home, &all);
+    Table::<u32>::create(&mut bench.image, 2, [("192.0.2.9/32".parse().unwrap(), 1)]).unwrap();
+    Table::<u128>::create(&mut bench.image, 3, [("2001:db8:bad::/48".parse().unwrap(), 1)]).unwrap();
+    bench
+}
+
+fn dropping() -> Filter {
+    Filter {
+        name: "bad".into(),
+        source: true,
+        action: FilterAction::Drop,
+        protocol: None,
+        ports: Vec::new(),
+        table4: Some(2),
+        table6: Some(3),
+        counter: 0,
+    }
+}
+
+#[track_caller]
+fn expect(bench: &mut Bench, flags: PortFlags, what: &str, frame: &[u8], verdict: &str) {
+    bench.dataplane.set_port(LO, None, port(flags)).unwrap();
+    let outcome = bench.run(frame);
+    assert_eq!(outcome.counted, verdict, "{what}");
+    if outcome.action == XDP_PASS {
+        assert_eq!(outcome.output, frame, "{what}");
+    }
+}
+
+/// Tags with id 0 lead to the packet as in the kernel, and to the filters, however many there are.
+#[test]
+fn tags_hide_nothing() {
+    if skip("tags on guarded ports") {
+        return;
+    }
+    for home in homes() {
+        let mut bench = bench(home);
+        bench.dataplane.filters().set(&[vec![dropping()]]).unwrap();
+        let bad4 = Frame::new(ipv4(SOURCE4, "203.0.113.1", 64)).bytes();
+        let bad6 = Frame::new(ipv6("2001:db8:bad::1", "2001:db8:6::1", 64)).bytes();
+        let good = Frame::new(ipv4("192.0.2.7", "203.0.113.1", 64)).bytes();
+        for count in 0..8 {
+            for kind in [0x8100, 0x88a8] {
+                let tags = vec![(kind, 0xe000); count];
+                let few = count <= 4;
+                let told = |verdict| if few { verdict } else { "hidden" };
+                for (frame, verdict) in [(&bad4, "filtered"), (&bad6, "filtered"), (&good, "local")] {
+                    let frame = tagged(frame, &tags);
+                    expect(&mut bench, FILTERED, "filters", &frame, told(verdict));
+                }
+                let frame = tagged(&Frame::new(ipv4(SOURCE4, "8.8.8.8", 64)).bytes(), &tags);
+                expect(&mut bench, TENANT, "a tenant", &frame, "tenant");
+                let frame = tagged(&good, &tags);
+                expect(&mut bench, TENANT, "a tenant", &frame, if few { "local" } else { "tenant" });
+                expect(&mut bench, FUNCTIONS, "functions", &frame, told("local"));
+                expect(&mut bench, ALL, "no guard", &frame, if few { "local" } else { "not_ip" });
+            }
+        }
+        for bytes in 14..22 {
+            let cut = &tagged(&good, &[(0x8100, 0), (0x88a8, 0)])[..bytes];
+            expect(&mut bench, FILTERED, "cut tags", cut, "hidden");
+            expect(&mut bench, TENANT, "cut tags", cut, "tenant");
+        }
+        // In a VLAN, too; another VLAN within it is the kernel's own device.
+        bench.dataplane.set_port(LO, Some(100), port(FILTERED)).unwrap();
+        for (tags, verdict) in [
+            (&[(0x8100, 100)][..], "filtered"),
+            (&[(0x8100, 0), (0x8100, 100)], "filtered"),
+            (&[(0x8100, 100), (0x88a8, 0), (0x8100, 0)], "filtered"),
+            (&[(0x8100, 100), (0x8100, 0), (0x8100, 0), (0x8100, 0), (0x8100, 0)], "hidden"),
+            (&[(0x8100, 100), (0x8100, 7)], "no_port"),
+            (&[(0x88a8, 100)], "no_port"),
+        ] {
+            expect(&mut bench, ALL, &format!("{tags:x?}"), &tagged(&bad4, tags), verdict);
+        }
+    }
+}
+
+/// Other EtherTypes than those of the link are not passed: the kernel may find packets in them.
+#[test]
+fn what_belongs_to_the_link_is_passed() {
+    if skip("EtherTypes on guarded ports") {
+        return;
+    }
+    for home in homes() {
+        let mut bench = bench(home);
+        let v4 = ipv4(SOURCE4, "198.51.100.1", 64);
+        for (kind, link) in [
+            (0x0026, true), // a length: spanning tree, IS-IS
+            (0x0806, true),
+            (0x8809, true),
+            (0x888e, true),
+            (0x88cc, true),
+            (0x88f7, true),
+            (0x8847, false), // MPLS
+            (0x8848, false),
+            (0x8863, false), // PPPoE
+            (0x8864, false),
+            (0x88e5, false), // MACsec
+            (0x894f, false), // NSH
+            (0x6558, false), // bridged Ethernet
+            (0x9100, false), // a tag that Linux does not know
+        ] {
+            for group in [PORT_MAC, ALL_HOSTS, [1, 0x80, 0xc2, 0, 0, 0]] {
+                let frame = Frame::new(v4.clone()).ether_type(kind).to(group).bytes();
+                let passed = if group == PORT_MAC { "not_ip" } else { "other_destination" };
+                for (flags, dropped) in [(FILTERED, "hidden"), (FUNCTIONS, "hidden"), (TENANT, "tenant")] {
+                    let verdict = if link { passed } else { dropped };
+                    expect(&mut bench, flags, &format!("{kind:#x}"), &frame, verdict);
+                }
+                expect(&mut bench, ALL, &format!("{kind:#x}"), &frame, passed);
+            }
+        }
+    }
+}
+
+/// Frames to other MAC addresses meet the filters, but for what is for all on the link.
+#[test]
+fn other_mac_addresses_hide_nothing() {
+    if skip("MAC addresses on guarded ports") {
+        return;
+    }
+    for home in homes() {
+        let mut bench = bench(home);
+        bench.dataplane.filters().set(&[vec![dropping()]]).unwrap();
+        for mac in [ALL_HOSTS, [1, 0, 0x5e, 1, 1, 1], [0x33, 0x33, 0, 0, 0, 1], [2, 0, 0, 0, 0, 77]] {
+            let frame = |packet: Vec<u8>| Frame::new(packet).to(mac).bytes();
+            for (source, to, filtered, tenant) in [
+                (SOURCE4, "203.0.113.1", "filtered", "other_destination"),
+                ("192.0.2.7", "203.0.113.1", "other_destination", "other_destination"),
+                ("192.0.2.7", "198.51.100.1", "other_destination", "tenant"),
+                (SOURCE4, "239.1.1.1", "filtered", "other_destination"),
+                (SOURCE4, "224.0.0.5", "other_destination", "other_destination"),
+                (SOURCE4, "255.255.255.255", "other_destination", "other_destination"),
+            ] {
+                let frame = frame(ipv4(source, to, 64));
+                expect(&mut bench, FILTERED, to, &frame, filtered);
+                expect(&mut bench, TENANT, to, &frame, tenant);
+            }
+            let bad = "2001:db8:bad::1";
+            for (source, to, filtered, tenant) in [
+                (bad, "2001:db8:6::1", "filtered", "other_destination"),
+                (SOURCE6, "2001:db8:1::1", "other_destination", "tenant"),
+                (bad, "ff0e::1", "filtered", "other_destination"),
+                (bad, "ff02::1", "other_destination", "other_destination"),
+            ] {
+                let frame = frame(ipv6(source, to, 64));
+                expect(&mut bench, FILTERED, to, &frame, filtered);
+                expect(&mut bench, TENANT, to, &frame, tenant);
+            }
+            // A SID, which the kernel would do.
+            bench.dataplane.filters().set(&[vec![], vec![], vec![], vec![dropping()]]).unwrap();
+            let bound = BTreeMap::from([("fd00:b::6".parse().unwrap(), Function::Filter(3))]);
+            bench.dataplane.functions().set(&bound).unwrap();
+            let inner = ipv6(bad, "2001:db8:1::1", 64);
+            let to_sid = frame(outer(SOURCE6, "fd00:b::6", 41, 64, &inner));
+            expect(&mut bench, FUNCTIONS, "a SID", &to_sid, "filtered");
+            bench.dataplane.filters().set(&[vec![dropping()]]).unwrap();
+        }
+        // What only the kernel's own tables call local is not the tenant's, whatever else is odd about it.
+        let apart = trieline_dataplane::Port { table4: 4, table6: 5, ..port(TENANT) };
+        let (four, six): ([(_, u32); 0], [(_, u32); 0]) = ([], []);
+        Table::<u32>::create(&mut bench.image, 4, four).unwrap();
+        Table::<u128>::create(&mut bench.image, 5, six).unwrap();
+        bench.dataplane.set_port(LO, None, apart).unwrap();
+        for mac in [PORT_MAC, ALL_HOSTS] {
+            for packet in [
+                ipv4(SOURCE4, "203.0.113.1", 64),
+                ipv4("240.1.1.1", "203.0.113.1", 64),
+                ipv6(SOURCE6, "2001:db8:6::1", 64),
+                ipv6("fe80::9", "2001:db8:6::1", 64),
+            ] {
+                let frame = Frame::new(packet).to(mac).bytes();
+                assert_eq!(bench.run(&frame).counted, "tenant", "{frame:02x?}");
+            }
+        }
+    }
+}
+
+/// A tenant reaches no other router by way of the node's own addresses.
+#[test]
+fn nothing_is_routed_out_of_a_tenants_local_packets() {
+    if skip("tunnels of tenants") {
+        return;
+    }
+    for home in homes() {
+        let mut bench = bench(home);
+        let own6 = "2001:db8:6::1";
+        let payload = ipv6(SOURCE6, "2001:db8:1::1", 64);
+        let segments = |left| srh(58, left, &["2001:db8:1::1", own6], &[0; 8]);
+        let options = |next: u8, rest: &[u8]| [&[next, 0, 1, 4, 0, 0, 0, 0], rest].concat();
+        for (what, packet, verdict) in [
+            ("plain", ipv6(SOURCE6, own6, 64), "local"),
+            ("behind options", outer(SOURCE6, own6, 60, 64, &options(58, &[0; 8])), "local"),
+            ("a later fragment", outer(SOURCE6, own6, 44, 64, &[43, 0, 0, 8, 0, 0, 0, 1, 9, 9]), "local"),
+            ("a segment left", outer(SOURCE6, own6, 43, 64, &segments(1)), "tenant"),
+            ("behind options", outer(SOURCE6, own6, 60, 64, &options(43, &segments(1))), "tenant"),
+            ("to link-local", outer(SOURCE6, "fe80::1", 43, 64, &segments(1)), "tenant"),
+            ("IPv6 inside", outer(SOURCE6, own6, 41, 64, &payload), "tenant"),
+            ("GRE", outer(SOURCE6, own6, 47, 64, &[0, 0, 0x86, 0xdd]), "tenant"),
+            ("first fragment of SRH", outer(SOURCE6, own6, 44, 64, &[43, 0, 0, 1, 0, 0, 0, 1]), "tenant"),
+            ("cut options", outer(SOURCE6, own6, 60, 64, &[]), "tenant"),
+        ] {
+            expect(&mut bench, TENANT, what, &Frame::new(packet).bytes(), verdict);
+        }
+        for protocol in [4, 41, 47, 137] {
+            let packet = edit_ipv4(ipv4(SOURCE4, "203.0.113.1", 64), |p| p[9] = protocol);
+            expect(&mut bench, TENANT, "a tunnel", &Frame::new(packet).bytes(), "tenant");
+        }
+    }
+}
+
+/// What is bound to a SID is done for packets that reach it from within the kernel.
+#[test]
+fn functions_hold_for_sids_reached_from_inside() {
+    if skip("functions of SIDs reached from inside") {
+        return;
+    }
+    let bound = "fd00:b::6";
+    let inner = |source: &str| ipv6(source, "2001:db8:1::1", 64);
+    let frame = |packet: Vec<u8>| Frame::new(packet).bytes();
+    let via = |sids: &[&str], left: u8, inner: &[u8]| {
+        outer(SOURCE6, sids.last().unwrap(), 43, 64, &srh(41, left, sids, inner))
+    };
+    let nested = |sid: &str, inner: &[u8]| outer(SOURCE6, sid, 41, 64, inner);
+    let options = |packet: &[u8]| {
+        let mut with = outer(SOURCE6, "fd00:b::1", 60, 64, &[packet[6], 0, 1, 4, 0, 0, 0, 0]);
+        with.extend(&packet[40..]);
+        let payload = (with.len() - 40) as u16;
+        with[4..6].copy_from_slice(&payload.to_be_bytes());
+        with
+    };
+    // What becomes of it without a function.
+    let cases = |source: &str| {
+        let inner = inner(source);
+        vec![
+            ("End, then the SID", via(&[bound, "fd00:b::1"], 1, &inner), "seg6_next"),
+            ("two Ends", via(&[bound, "fd00:b::1", "fd00:b::1"], 2, &inner), "seg6_next"),
+            ("a local address, then the SID", via(&[bound, "2001:db8:6::1"], 1, &inner), "local"),
+            ("a SID of the kernel's", via(&[bound, "fd00:b::8"], 1, &inner), "unsupported"),
+            ("nested", nested("fd00:b::7", &nested(bound, &inner)), "seg6_inner_no_route"),
+            (
+                "nested behind an SRH",
+                via(&["fd00:b::7", "fd00:b::1"], 0, &nested(bound, &inner)),
+                "no_segment",
+            ),
+            (
+                "nested, then End",
+                nested("fd00:b::7", &via(&[bound, "fd00:b::1"], 1, &inner)),
+                "seg6_inner_no_route",
+            ),
+            (
+                "twice nested",
+                nested("fd00:b::7", &nested("fd00:b::7", &nested(bound, &inner))),
+                "seg6_inner_no_route",
+            ),
+            ("hidden by options", options(&via(&[bound, "fd00:b::1"], 1, &inner)), "seg6_headers"),
+        ]
+    };
+    let csid = |source: &str| {
+        let mut packet = nested("fd00:b::1", &inner(source));
+        // The step leads to fd00:c:6::, which is bound.
+        let to: std::net::Ipv6Addr = "fd00:c:1:6::".parse().unwrap();
+        packet[24..40].copy_from_slice(&to.octets());
+        packet
+    };
+    for home in homes() {
+        let mut bench = bench(home);
+        let lists = [vec![], vec![], vec![], vec![dropping()]];
+        bench.dataplane.filters().set(&lists).unwrap();
+        for (function, bad, good) in [
+            (None, None, None),
+            (Some(Function::Filter(3)), Some("filtered"), None),
+            (Some(Function::Program(1)), Some("hidden"), Some("hidden")),
+            (Some(Function::Pcap(5)), None, None),
+        ] {
+            let map = |sid: &str| function.map(|function| (sid.parse().unwrap(), function)).into_iter();
+            let map = map(bound).chain(map("fd00:c:6::")).collect();
+            bench.dataplane.functions().set(&map).unwrap();
+            if function == Some(Function::Program(1)) {
+                let path = bench.fs.path().join(format!("goes-on-{home}"));
+                pin(&returning(64, true), &path);
+                bench.dataplane.functions().set_program(1, &path).unwrap();
+            }
+            for (source, told) in [("2001:db8:bad::1", bad), (SOURCE6, good)] {
+                for (what, packet, free) in cases(source) {
+                    // A drop is what it was.
+                    let told = told.filter(|_| free != "no_segment").unwrap_or(free);
+                    expect(&mut bench, FUNCTIONS, what, &frame(packet), told);
+                }
+                let told = told.unwrap_or("seg6_next");
+                expect(&mut bench, FUNCTIONS, "NEXT-C-SID", &frame(csid(source)), told);
+            }
+        }
+        // What cannot be followed to its end is dropped; what is plain is not.
+        let map = BTreeMap::from([(bound.parse().unwrap(), Function::Filter(3))]);
+        bench.dataplane.functions().set(&map).unwrap();
+        let deep = (0..12).fold(inner(SOURCE6), |packet, _| nested("fd00:b::7", &packet));
+        let far: Vec<&str> = std::iter::repeat_n("fd00:b::1", 50).collect();
+        let other = srh(41, 1, &["2001:db8:6::1", "2001:db8:6::1"], &inner(SOURCE6));
+        let mut other = outer(SOURCE6, "2001:db8:6::1", 43, 64, &other);
+        other[42] = 3;
+        for (what, packet, verdict) in [
+            ("nested too often", deep, "seg6_inner_no_route"),
+            ("too many segments", via(&far, 49, &inner(SOURCE6)), "hidden"),
+            ("another routing header", other, "hidden"),
+            ("a local packet", ipv6(SOURCE6, "2001:db8:6::1", 64), "local"),
+            (
+                "a later fragment",
+                outer(SOURCE6, "2001:db8:6::1", 44, 64, &[17, 0, 0, 8, 0, 0, 0, 1]),
+                "local",
+            ),
+        ] {
+            expect(&mut bench, FUNCTIONS, what, &frame(packet), verdict);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Bytes as the kernel's stream of changes: followed message by message, whatever they say, and once more.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use trieline_node::family::View;
+use trieline_node::kernel::{TABLE_MAIN, family, socket::messages};
+use trieline_node::mirror::Mirror;
+use trieline_node::rib::Table;
+
+fuzz_target!(|data: &[u8]| {
+    let mut mirror = Mirror::default();
+    for _ in 0..2 {
+        messages(data).for_each(|message| mirror.apply(message));
+    }
+    let count = messages(data).count();
+    assert!(mirror.routes() <= 2 * count && mirror.paths.len() <= 2 * count);
+    assert!(mirror.world.links.len() + mirror.world.rules.len() <= 2 * count);
+    let alive = |ifindex| mirror.world.alive(family::INET6, ifindex);
+    let view = View { paths: &mirror.paths, alive: &alive };
+    // What all decide at once is what each prefix decides by itself.
+    mirror.v4.decide_all(view, |prefix, decision| assert_eq!(mirror.v4.decide(prefix, view), Some(decision)));
+    mirror.v6.decide_all(view, |prefix, decision| assert_eq!(mirror.v6.decide(prefix, view), Some(decision)));
+    for number in [TABLE_MAIN, 100] {
+        mirror.v4.decide_all_in(number, view, |prefix, decision| {
+            assert_eq!(mirror.v4.decide_in(number, prefix, view), Some(decision));
+        });
+    }
+    let counted = |table: &Table<u32>| table.iter().map(|(_, routes)| routes.len()).sum::<usize>();
+    assert!(mirror.v4.tables().all(|table| counted(table) == table.routes()));
+});
