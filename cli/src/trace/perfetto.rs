@@ -152,7 +152,7 @@ impl Format for Perfetto {
 
     fn ended(&mut self, thread: u32) {
         self.threads.forget(thread);
-        self.named.remove(&thread);
+        self.named.retain(|(_, named)| *named != thread);
     }
 
     fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
