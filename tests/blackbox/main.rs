@@ -30,6 +30,7 @@ mod policy;
 mod redirect;
 mod restart;
 mod routes;
+mod routing;
 mod rules;
 mod scale;
 mod settings;
