@@ -62,6 +62,9 @@ impl Daemon {
         self.mirror.changes.world |= before.offloads != world.bypass.offloads
             || before.taken != world.bypass.taken
             || marks(&before) != marks(&world.bypass);
+        let parts = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.parts(family));
+        self.mirror.changes.world |=
+            !world.settings.bypass_netfilter && parts(&before) != parts(&world.bypass);
         let in_the_way = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.obstacle(family).is_some());
         let (old, new) = (in_the_way(&before), in_the_way(&world.bypass));
         if world.settings.bypass_netfilter || old == new {
