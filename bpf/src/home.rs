@@ -166,7 +166,7 @@ impl ImageMap {
         match home {
             Home::Arena => {
                 for slot in 0..ARENA_SLOTS {
-                    let extra = ARENA_AT + (slot << 32);
+                    let extra = ARENA_AT | slot << 32;
                     let shape = MapShape {
                         kind: ARENA,
                         entries: (bytes / PAGE) as u32,
@@ -271,7 +271,8 @@ impl ImageMap {
         if ret < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(states.iter().filter(|state| **state & 1 == 1).count() as u64 * PAGE)
+        let resident = states.iter().filter(|state| **state & 1 == 1).count() as u64;
+        Ok(resident.saturating_mul(PAGE))
     }
 
     /// The map.
@@ -317,7 +318,7 @@ impl ImageMap {
                     placed = true;
                 }
                 (Home::Array, Some(".rodata.tl_mask")) => {
-                    map.set_initial_value(&(shape.value - 1).to_ne_bytes()).map_err(fail)?;
+                    map.set_initial_value(&shape.value.saturating_sub(1).to_ne_bytes()).map_err(fail)?;
                 }
                 _ => {}
             }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use trieline_dataplane::{Error, detach_all};
 use trieline_lpm::{Memory, Reader};
-use trieline_node::bypass::HOOKS;
+use trieline_node::bypass::UNLISTED;
 use trieline_node::control::Request;
 use trieline_node::daemon::home;
 use trieline_node::instance::{self, Instance, is_hidden};
@@ -204,7 +204,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
     for left in &status.left {
         writeln!(text, "{} {left}", output.bold("left"))?;
     }
-    for skipped in status.skipped.iter().filter(|skipped| skipped.kind != HOOKS) {
+    for skipped in status.skipped.iter().filter(|skipped| skipped.kind != UNLISTED) {
         let what = skipped.to_string();
         writeln!(
             text,

@@ -40,8 +40,9 @@ struct tl_frame {
 };
 
 /*
- * Whether the tables are too old to be used. jiffies, as the verifier makes a plain load of them; a timer that
- * sets a word would save that load, and would be one more thing that has to work when the daemon does not.
+ * Whether the tables are too old to be used. jiffies, as the verifier makes a plain load of them; a timer
+ * that sets a word would save that load, and would be one more thing that has to work when the daemon does
+ * not.
  */
 TL_INLINE int tl_is_stale(void) { return TL_UNLIKELY(bpf_jiffies64() > tl_life.deadline); }
 

@@ -91,7 +91,7 @@ fn notes(assembly: &str) -> Vec<Note> {
             });
             is_add && registers.next().is_some()
         };
-        let is_added = lines.iter().any(|line| adds(&line));
+        let is_added = lines.iter().any(adds);
         notes.push(Note { function: function.clone(), is_found, is_added });
     }
     notes

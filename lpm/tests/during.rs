@@ -418,7 +418,7 @@ fn exhaust<A: Sample>(
         if refused > 20 || live.model.len() > 120_000 {
             break;
         }
-        if refused > 4 || live.model.len() % 512 != 0 {
+        if refused > 4 || !live.model.len().is_multiple_of(512) {
             let addrs = std::mem::take(&mut live.watch.lock().unwrap().addrs);
             drop(addrs);
             match live.table.insert(&mut live.image, prefix, value) {

@@ -147,7 +147,7 @@ impl std::fmt::Display for Left {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Skipped {
-    /// `nftables`, `iptables`, `ip6tables`, `netfilter` (not known which), `conntrack`, `tc`, `offload`; `hooks`: the kernel does not list
+    /// `nftables`, `iptables`, `ip6tables`, `netfilter` (not known which), `conntrack`, `tc`, `offload`, `handler`, `macvlan`; `hooks`: the kernel does not list
     /// who is at netfilter's hooks.
     pub kind: String,
     /// In words.

@@ -3,6 +3,7 @@
 use crate::bypass::Bypass;
 use crate::kernel::link::Link;
 use crate::kernel::netconf::{self, Netconf};
+use crate::kernel::reach::Reach;
 use crate::kernel::rule::Rule;
 use crate::kernel::socket::{self, Netlink};
 use crate::kernel::xfrm::Policies;
@@ -184,6 +185,11 @@ impl World {
             return Some("net.ipv4.ip_forward_use_pmtu is on".into());
         }
         if self.settings.bypass_netfilter { None } else { self.bypass.obstacle(family) }
+    }
+
+    /// The packets of a family that are the kernel's because netfilter's rules can do something to them, where those are not all.
+    pub fn parts(&self, family: u8) -> BTreeSet<Reach> {
+        if self.settings.bypass_netfilter { BTreeSet::new() } else { self.bypass.parts(family) }
     }
 
     /// The largest packet of a family that the kernel forwards to a link.

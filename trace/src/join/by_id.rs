@@ -11,8 +11,8 @@ use super::{Counts, Message};
 use crate::record::{Kind, Point, Record};
 use exchanges::Exchanges;
 
-/// Ids that are followed at a time; beyond it the oldest is forgotten.
-const IDS_MAX: usize = 1 << 20;
+/// Ids that are followed at a time, some 200 bytes each; beyond it the oldest is forgotten, and counted.
+const IDS_MAX: usize = 1 << 18;
 /// Receives of one id that wait at a time.
 const OPEN_MAX: usize = 1 << 10;
 /// The last copy of a message leaves no longer than this after the one before it: an id that rests for so long begins again.
@@ -206,6 +206,7 @@ impl Ids {
             } else if let Some(gone) = self.ids.remove(&key) {
                 let process = self.processes.entry(key.0).or_default();
                 gone.open.iter().for_each(|received| process.left(received, counts));
+                counts.forgotten += u64::from(rested_ns > now_ns);
             }
         }
     }
@@ -380,6 +381,6 @@ mod tests {
         let records: Vec<_> = (0..IDS_MAX as u64 + 3).map(|id| at(Point::Received, 1, id, id)).collect();
         let mut joiner = super::super::Joiner::new(By::Id, true);
         records.iter().for_each(|record| joiner.take(*record, |_| ()));
-        assert_eq!(joiner.counts().unanswered, 3);
+        assert_eq!((joiner.counts().unanswered, joiner.counts().forgotten), (3, 3));
     }
 }
