@@ -45,8 +45,8 @@ const _: () = {
     assert!(cfg!(target_endian = "little"));
 };
 
-/// Bits of a record's fourth word (`enum tr_who`): two numbers of threads and processes, two of what was seen, and flags. The test
-/// `what_a_hook_notes_is_read` of `tests/bytes.rs` reads what the compiled hooks have written.
+/// Bits of a record's fourth word (`enum tr_who`): two numbers of threads and processes, two of what was seen, and flags. The tests
+/// that trace live processes (`tests/coverage.rs`) read what the compiled hooks have written.
 const PID_BITS: u32 = 22;
 const KIND_BITS: u32 = 4;
 const POINT_AT: u32 = 2 * PID_BITS;
