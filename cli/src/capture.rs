@@ -7,7 +7,7 @@ use clap::Args;
 use rustix::fs::{FlockOperation, flock};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal, Read, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use trieline_dataplane::{CAPTURE_ALL, Capture, CaptureOptions, SNAP_MAX};
-use trieline_node::instance::Instance;
+use trieline_node::instance::{Instance, holder_of, private_file};
 use trieline_node::pcapng::{Direction, Writer};
 
 /// Ends of the help.
@@ -162,17 +162,10 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
 /// The right to capture, until the file is closed.
 pub fn claim(path: &Path) -> anyhow::Result<File> {
     let named = || path.display().to_string();
-    let mut options = File::options();
-    let mut file =
-        options.read(true).write(true).create(true).truncate(false).open(path).with_context(named)?;
+    let mut file = private_file(path)?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        let mut pid = String::new();
-        // Only for the message.
-        let _ = file.read_to_string(&mut pid);
-        bail!(
-            "another capture runs in this network namespace (process {}); expected one at a time",
-            pid.trim()
-        );
+        let (Ok(pid) | Err(pid)) = holder_of(&mut file);
+        bail!("another capture runs in this network namespace (process {pid}); expected one at a time");
     }
     file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).with_context(named)?;
     Ok(file)

@@ -9,6 +9,7 @@ use function::Function;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 use toml::Spanned;
 use trieline_node::tenant::{self, Tenants};
 
@@ -33,6 +34,8 @@ pub struct File {
     /// Packets may go past netfilter's rules.
     #[serde(default)]
     pub bypass_netfilter: bool,
+    /// How long XDP forwards without a daemon: seconds, such as "60s", or "none".
+    pub max_stale: Option<MaxStale>,
     /// How SRv6 is done.
     #[serde(default)]
     pub srv6: Srv6,
@@ -119,6 +122,53 @@ impl std::str::FromStr for Size {
         };
         let number: u64 = digits.parse().map_err(|_| expected())?;
         number.checked_mul(1 << shift).map(Self).ok_or_else(expected)
+    }
+}
+
+/// How long XDP forwards when no daemon follows the kernel; `None`: without end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub struct MaxStale(pub Option<Duration>);
+
+impl MaxStale {
+    /// The shortest, s: the daemon's loop must come round in this time.
+    const LEAST: u64 = 2;
+    /// The longest, s: a day.
+    const MOST: u64 = 86400;
+}
+
+impl Default for MaxStale {
+    fn default() -> Self {
+        Self(Some(Duration::from_secs(60)))
+    }
+}
+
+impl std::str::FromStr for MaxStale {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        let seconds = text.strip_suffix('s').and_then(|number| number.parse().ok());
+        let seconds = seconds.filter(|seconds| (Self::LEAST..=Self::MOST).contains(seconds));
+        let (least, most) = (Self::LEAST, Self::MOST);
+        let wrong =
+            || format!("invalid {text:?} for max_stale: expected \"{least}s\" to \"{most}s\", or \"none\"");
+        seconds.map(|seconds| Self(Some(Duration::from_secs(seconds)))).ok_or_else(wrong)
+    }
+}
+
+impl TryFrom<toml::Value> for MaxStale {
+    type Error = String;
+
+    fn try_from(value: toml::Value) -> Result<Self, String> {
+        match value {
+            toml::Value::String(text) => text.parse(),
+            other => {
+                Err(format!("invalid {other} for max_stale: expected a string, such as \"60s\" or \"none\""))
+            }
+        }
     }
 }
 

@@ -100,6 +100,9 @@ pub fn line(filter: &FilterStatus) -> String {
         };
         line += &format!("  [{}: {four} IPv4, {six} IPv6{bad}]", file.display());
     }
+    if let Some(problem) = &filter.problem {
+        line += &format!("  [the set of before: {problem}]");
+    }
     if filter.inside {
         line += "  (asked by functions alone)";
     }

@@ -53,8 +53,8 @@ pub fn one(instance: &Instance, request: &Request) -> anyhow::Result<anyhow::Res
     Ok(absent.map_or(Ok(answer), |error| Err(error.into())))
 }
 
-/// Has files read, and waits until what they say is in force.
-pub fn job(instance: &Instance, request: &Request) -> anyhow::Result<()> {
+/// Has files read, and waits until what they say is in force; returns the keys that only a restart follows.
+pub fn job(instance: &Instance, request: &Request) -> anyhow::Result<Vec<String>> {
     let answer = one(instance, request)??;
     let Some(job) = answer.get("job").and_then(Value::as_u64) else {
         bail!("trielined answered {answer}; expected a job");
@@ -63,7 +63,7 @@ pub fn job(instance: &Instance, request: &Request) -> anyhow::Result<()> {
         let status: JobStatus = serde_json::from_value(one(instance, &Request::Job { job })??)?;
         match status {
             JobStatus { failed: Some(error), .. } => bail!("{error}; nothing has changed"),
-            JobStatus { done: true, .. } => return Ok(()),
+            JobStatus { done: true, waits, .. } => return Ok(waits),
             JobStatus { .. } => std::thread::sleep(Duration::from_millis(20)),
         }
     }

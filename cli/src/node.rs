@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use trieline_dataplane::{Error, detach_all};
 use trieline_lpm::{Memory, Reader};
+use trieline_node::bypass::UNLISTED;
 use trieline_node::control::Request;
 use trieline_node::daemon::home;
 use trieline_node::instance::{self, Instance, is_hidden};
@@ -22,7 +23,7 @@ pub enum NodeCommand {
     Status,
     /// Read the configuration anew and follow it: devices, tenants, filters, functions, all or nothing
     #[command(
-        after_help = "It needs root. Exit codes: 0 done; 1 failed, and all is as before; 2 the command line is wrong."
+        after_help = "It needs root. Exit codes: 0 done; 1 failed, and all is as before, or a key waits for a restart; 2 the command line is wrong."
     )]
     Reload,
     /// Take XDP off all devices of this network namespace and remove the tables; the kernel forwards alone
@@ -38,13 +39,19 @@ pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
     match command {
         NodeCommand::Status => show_status(&instance, output),
         NodeCommand::Reload => {
-            look::job(&instance, &Request::Reconfigure)?;
+            let waits = look::job(&instance, &Request::Reconfigure)?;
             if output.json {
-                output.document(&serde_json::json!({ "reloaded": true }))?;
-            } else {
+                output.document(&serde_json::json!({ "reloaded": true, "waits": waits }))?;
+            } else if waits.is_empty() {
                 output.text("reloaded")?;
+            } else {
+                let verb = if waits.len() == 1 { "waits" } else { "wait" };
+                output.text(&format!(
+                    "reloaded, but {} {verb} for a restart of trielined (no packet is lost)",
+                    waits.join(", ")
+                ))?;
             }
-            Ok(ExitCode::SUCCESS)
+            Ok(if waits.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         NodeCommand::Detach => detach(&instance, output),
     }
@@ -101,7 +108,8 @@ fn pinned(instance: &Instance) -> anyhow::Result<Status> {
         counters: status::counters(&counters.total),
         filters: crate::filter::pinned(&view)?,
         ..Status::default()
-    })
+    }
+    .with_life(view.life()))
 }
 
 fn detach(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
@@ -143,11 +151,23 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             status.version,
             uptime(status.uptime_seconds)
         )?,
+        None if status.stale => writeln!(
+            text,
+            "{}: no trielined in this network namespace; XDP passes all packets to the kernel (stale)",
+            output.bad("not running")
+        )?,
         None => writeln!(
             text,
             "{}: no trielined in this network namespace; its tables are in force",
             output.bad("not running")
         )?,
+    }
+    if let (true, Some(silent)) = (!status.running || status.stale, status.silent) {
+        let limit = match status.max_stale {
+            Some(limit) => format!("max_stale {}", uptime(limit)),
+            None => "max_stale none: XDP forwards without end".into(),
+        };
+        writeln!(text, "{} last heartbeat {} ago, {limit}", output.bold("stale"), uptime(silent))?;
     }
     let image = &status.image;
     write!(text, "{} {}, {}", output.bold("image"), status.home, mebibytes(image.bytes))?;
@@ -184,7 +204,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
     for left in &status.left {
         writeln!(text, "{} {left}", output.bold("left"))?;
     }
-    for skipped in &status.skipped {
+    for skipped in status.skipped.iter().filter(|skipped| skipped.kind != UNLISTED) {
         let what = skipped.to_string();
         writeln!(
             text,
@@ -208,7 +228,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         if status.actions_refused > 0 {
             let refused = count(status.actions_refused, "time", "times");
             let said = format!(
-                "no room for a next hop, {refused}: its packets are the kernel's; next_hops (stop, `trieline node detach`, start)"
+                "no room for a next hop, {refused}: its packets are the kernel's; a larger next_hops and a restart of trielined"
             );
             writeln!(text, "       {}", output.bad(&said))?;
         }
@@ -244,6 +264,9 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             if device.mode.is_empty() { "detached" } else { &device.mode },
             device.flags.join(" ")
         )?;
+        if let Some(hint) = &device.hint {
+            writeln!(text, "       hint: {hint}")?;
+        }
         for counter in &device.counters {
             writeln!(text, "       {}", line(counter))?;
         }
@@ -251,6 +274,11 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
     for dev in &status.missing {
         let waits = output.bad("missing: no such device, taken when there is one");
         writeln!(text, "{} {dev} {waits}", output.bold("dev"))?;
+    }
+    for refused in &status.refused {
+        let waits =
+            output.bad(&format!("refused: {}; the kernel forwards its packets, tried again", refused.reason));
+        writeln!(text, "{} {} {waits}", output.bold("dev"), refused.dev)?;
     }
     for filter in &status.filters {
         writeln!(text, "{} {}", output.bold("filter"), crate::filter::line(filter))?;

@@ -14,11 +14,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 use trieline_dataplane::AttachMode;
 use trieline_node::daemon::{Command, Config, Daemon, Outside};
+use trieline_node::ports::{CUTS, cuts};
 
 /// Read when no other file is named and it exists.
 const FILE: &str = "/etc/trieline/trielined.toml";
+
+/// Time between two notes to systemd's watchdog.
+const WATCHDOG: Duration = Duration::from_secs(1);
 
 /// What the help ends with.
 const AFTER_HELP: &str = "\
@@ -38,7 +43,8 @@ struct Cli {
     /// Configuration file [default: /etc/trieline/trielined.toml if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Attach in generic mode: works with every device, gains little
+    /// Attach in generic mode: for devices without native XDP, and for
+    /// veths whose containers mostly speak TCP to each other
     #[arg(long)]
     generic: bool,
     /// Where the tables live [default: arena where the kernel has it]
@@ -101,6 +107,7 @@ impl Cli {
             functions: file.functions(folder),
             bypass_netfilter: self.bypass_netfilter || file.bypass_netfilter,
             rfc: file.srv6.rfc,
+            max_stale: file.max_stale.unwrap_or_default().0,
             tenants: file.tenants(),
         })
     }
@@ -113,6 +120,8 @@ struct Signals {
     queue: VecDeque<i32>,
     received: std::sync::Arc<std::sync::Mutex<VecDeque<i32>>>,
     reloading: bool,
+    /// When systemd was last notified that the loop goes on.
+    notified: Option<Instant>,
 }
 
 impl Signals {
@@ -130,7 +139,7 @@ impl Signals {
                 let _ = std::io::Write::write(&mut &write, &[0]);
             }
         })?;
-        Ok(Self { pipe, cli, queue: VecDeque::new(), received, reloading: false })
+        Ok(Self { pipe, cli, queue: VecDeque::new(), received, reloading: false, notified: None })
     }
 }
 
@@ -158,12 +167,40 @@ impl Outside for Signals {
         }
     }
 
+    fn alive(&mut self) {
+        if self.notified.is_none_or(|at| at.elapsed() >= WATCHDOG) {
+            self.notified = Some(Instant::now());
+            // Without systemd, or without a watchdog, nobody listens.
+            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        }
+    }
+
     fn configuration(&mut self) -> Result<Config, String> {
         match self.cli.settle() {
             // So looks a file that an editor has just begun to write.
             Ok(config) if config.devices.is_empty() => Err("no devices".into()),
             Ok(config) => Ok(config),
             Err(error) => Err(complaint::said(&error)),
+        }
+    }
+}
+
+/// Notes of `--check` on devices, which are not mistakes: one that is not there, one that a native program makes slower. None where the
+/// namespace cannot be looked into.
+fn note_devices(cli: &Cli, config: &Config) {
+    if let Some(netns) = &cli.netns
+        && trieline_node::instance::enter_namespace(netns).is_err()
+    {
+        return;
+    }
+    let Ok(links) = trieline_node::kernel::link::list() else { return };
+    for device in &config.devices {
+        match links.iter().find(|link| link.name == *device) {
+            None => eprintln!(
+                "trielined: note: {device}: no such device in this network namespace; trielined takes it when there is one"
+            ),
+            Some(link) if cuts(link, config.mode) => eprintln!("trielined: note: {device}: {CUTS}"),
+            Some(_) => {}
         }
     }
 }
@@ -179,10 +216,21 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
     if cli.check {
         cli.path().map_or(Ok(()), File::look)?;
+        note_devices(cli, &config);
         let checked = cli.path().unwrap_or(Path::new("command line")).display();
+        let mut said = format!("{checked}: ok\n");
+        if rustix::process::geteuid().is_root() {
+            if let Some(netns) = &cli.netns {
+                trieline_node::instance::enter_namespace(netns)?;
+            }
+            if let Some(differs) = config.replaced()? {
+                said += &format!(
+                    "{differs}: a start of trielined replaces the tables in force; no packet is lost, all counters start at 0\n"
+                );
+            }
+        }
         let mut out = std::io::stdout().lock();
-        return std::io::Write::write_fmt(&mut out, format_args!("{checked}: ok\n"))
-            .context("standard output");
+        return std::io::Write::write_all(&mut out, said.as_bytes()).context("standard output");
     }
     if let Some(netns) = &cli.netns {
         trieline_node::instance::enter_namespace(netns)?;
@@ -202,6 +250,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // Sockets, locks and samples are root's alone, whatever the caller's mask.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let level = if cli.verbose { tracing::Level::DEBUG } else { tracing::Level::INFO };
     let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::io::IsTerminal::is_terminal(&std::io::stderr());

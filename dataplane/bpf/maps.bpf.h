@@ -85,16 +85,16 @@ struct {
 } tagged_ports SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, TL_PORTS);
+	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, TL_DEVICES);
 	__type(key, __u32);
 	__type(value, __u32);
 } devices SEC(".maps");
 
 /* Those of them that take frames of several buffers. */
 struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, TL_PORTS);
+	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, TL_DEVICES);
 	__type(key, __u32);
 	__type(value, __u32);
 } jumbo_devices SEC(".maps");
@@ -185,6 +185,9 @@ struct {
 	__type(key, __u32);
 	__type(value, struct tl_own);
 } own_addresses SEC(".maps");
+
+/* Global data, so that a packet pays a load for it and no lookup. */
+volatile struct tl_life tl_life SEC(".data.life") = {.deadline = ~0ull};
 
 /* A frame on its way from one place to another; not pinned. */
 struct tl_scratch {

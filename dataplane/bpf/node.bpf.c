@@ -33,6 +33,8 @@ TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 		return filtered;
 	if (verdict != TL_GO_ON)
 		return verdict;
+	if (tl_is_stale())
+		return TL_PASS_STALE;
 	if (!tl_reverse_path_ok(f, ip->saddr, ip->daddr))
 		return TL_PASS_REVERSE_PATH;
 	value = tl_route4(f->port->table4, ip->saddr, ip->daddr);
@@ -67,6 +69,8 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 		return filtered;
 	if (verdict != TL_GO_ON)
 		return verdict;
+	if (tl_is_stale())
+		return TL_PASS_STALE;
 	value = tl_route6(f->port->table6, &ip6->saddr, &ip6->daddr);
 	if (!value)
 		return TL_PASS_NO_ROUTE;
@@ -118,6 +122,14 @@ int trieline(struct xdp_md *ctx)
 	return tl_finish(f.port, verdict);
 }
 
+/* Run by the daemon in its loop: the tables are current, and may be used for so long. */
+SEC("syscall")
+int tl_beat(struct tl_beat *beat)
+{
+	tl_life.deadline = bpf_jiffies64() + beat->ticks;
+	return 0;
+}
+
 /* Never called, so never loaded: keeps the types that user space is generated from in the object's BTF. */
 struct tl_types {
 	enum tl_verdict verdict;
@@ -136,6 +148,9 @@ struct tl_types {
 	struct tl_table table;
 	struct tl_skip skip;
 	struct tl_own own;
+	struct tl_life life;
+	struct tl_beat beat;
+	enum tl_flows flows;
 };
 
 int tl_types(const struct tl_types *types, const struct tl_node6 *node6, const struct tl_node8 *node8)

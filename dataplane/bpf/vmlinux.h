@@ -30,6 +30,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_DEVMAP = 14,
+	BPF_MAP_TYPE_DEVMAP_HASH = 25,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_ARENA = 33,
 };
@@ -86,6 +87,7 @@ struct vlan_hdr {
 };
 
 #define IPPROTO_HOPOPTS 0
+#define IPPROTO_ICMP 1
 #define IPPROTO_IPIP 4
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
@@ -94,6 +96,7 @@ struct vlan_hdr {
 #define IPPROTO_ROUTING 43
 #define IPPROTO_FRAGMENT 44
 #define IPPROTO_GRE 47
+#define IPPROTO_ESP 50
 #define IPPROTO_AH 51
 #define IPPROTO_ICMPV6 58
 #define IPPROTO_NONE 59

@@ -1,6 +1,6 @@
 //! The owner's side of the actions: numbers, records and counters given out, changed, and used again after a grace period.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 
 use trieline_lpm::Grace;
@@ -8,7 +8,7 @@ use trieline_lpm::Grace;
 use crate::error::{Error, Result};
 use crate::fib::Action;
 use crate::layout::{tl_action_kind, tl_adjacency};
-use crate::records::{BUCKETS, OUTER_MAX, Parts, Plan, Records, Word, plan, shares};
+use crate::records::{BUCKETS, OUTER_MAX, Parts, Plan, Records, Used, Word, plan, shares};
 use crate::sids::Sids;
 use trieline_bpf::ReaderGrace;
 
@@ -43,6 +43,8 @@ pub struct Actions {
     grace: ReaderGrace,
     free_actions: Vec<u32>,
     adjacencies: Free,
+    /// No adjacency from here on was ever given out.
+    reach: u32,
     long_outers: Free,
     groups: Free,
     limbo: VecDeque<(u64, Limbo)>,
@@ -78,8 +80,10 @@ impl Actions {
         // The stack ends with the lowest number, as in `Free`.
         let free_actions = (1..records.actions.count).rev().filter(|&id| !allocated[id as usize]).collect();
         let used = inherited.len() as u32;
+        let reach = adjacencies.iter().rposition(|used| *used).map_or(0, |last| last as u32 + 1);
         Self {
             free_actions,
+            reach,
             adjacencies: Free::new("adjacency", records.adjacencies.count, &adjacencies),
             long_outers: Free::new("long outer header", records.long_outers.count, &long_outers),
             groups: Free::new("group", records.groups.count, &groups),
@@ -136,6 +140,7 @@ impl Actions {
 
     fn write_record(&mut self, mut record: tl_adjacency, long: &[u8]) -> Result<u32> {
         let index = self.take(|actions| &mut actions.adjacencies)?;
+        self.reach = self.reach.max(index + 1);
         if !long.is_empty() {
             debug_assert!(long.len() > OUTER_MAX);
             match self.take(|actions| &mut actions.long_outers) {
@@ -182,6 +187,11 @@ impl Actions {
     /// What `id` means; `None` when it is not set. A group comes as its buckets say, 128 in all.
     pub fn get(&self, id: u32) -> Option<Action> {
         self.records.action(id)
+    }
+
+    /// Who the program has sent packets to since this was last asked. O(adjacencies in use).
+    pub fn take_used(&mut self) -> BTreeSet<Used> {
+        self.records.take_used(self.reach)
     }
 
     /// Slot of the counters of an SRv6 endpoint.

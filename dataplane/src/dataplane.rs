@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use libbpf_rs::libbpf_sys;
 
@@ -15,10 +16,11 @@ use crate::error::{Error, Result};
 use crate::filters::{FilterMaps, Filters};
 use crate::functions::Functions;
 use crate::layout::tl_instance;
-use crate::load::{PROGRAM, load};
+use crate::life::{Life, Words};
+use crate::load::{Loaded, PROGRAM, load};
 use crate::own::OwnAddresses;
 use crate::pins;
-use crate::ports::{PORTS, Port, Ports};
+use crate::ports::{Port, Ports, check_ifindex};
 use crate::probe::takes_jumbo_redirects;
 use crate::rules::Rules;
 use crate::sids::{SidCount, Sids};
@@ -106,6 +108,10 @@ pub struct Dataplane {
     jumbo_devices: OwnedFd,
     counters: OwnedFd,
     program: OwnedFd,
+    life: Words,
+    beat: OwnedFd,
+    /// Tables of another version or shape that are in force until [`Dataplane::take_place`]: their directory and its lock.
+    former: Option<(PathBuf, OwnedFd)>,
     /// Held until drop: only one owner at a time.
     _lock: OwnedFd,
 }
@@ -114,45 +120,114 @@ impl Dataplane {
     /// Makes the maps, or takes over what is pinned, and loads this build's program against them. Devices that are attached
     /// already get the new program at once, without missing a packet.
     ///
-    /// Pins left by a network namespace that is gone (its inode number given to a new one) are removed. Options that differ
-    /// from what is pinned are an error that says which. An error leaves pinned what was, and nothing that was not.
+    /// Where what is pinned was made by another version or with other options, it stays in force, and all maps are made a second
+    /// time, aside: see [`Dataplane::take_place`]. Pins left by a network namespace that is gone (its inode number given to a
+    /// new one), or by an owner that ended before it was done, are removed. An error leaves pinned what was, and nothing that
+    /// was not.
     pub fn open(options: &Options) -> Result<Self> {
         let pin_dir = options.pins.as_path();
         let lock = trieline_bpf::pins::own(pin_dir)?;
+        pins::abandon(pin_dir)?;
         let netns =
             sys::netns_cookie().map_err(|e| Error::kernel("asking for the network namespace's cookie", e))?;
-        let pinned = match pins::instance(pin_dir)? {
-            Some(instance) if instance.netns == netns => Some(instance),
-            Some(_) => {
-                tracing::info!(pins = %pin_dir.display(), "removing the pins of a network namespace that is gone");
-                clear(pin_dir)?;
-                None
+        let mut hash_key = None;
+        match pins::instance(pin_dir) {
+            Ok(Some(instance)) if instance.netns == netns => {
+                hash_key = Some(instance.hash_key);
+                match Self::set_up(options, Some(instance), netns, None, &lock) {
+                    Err(Error::Pins { map, what, .. }) => name_difference(&map, &what),
+                    done => return done,
+                }
             }
-            // Whoever pinned these did not get to the end.
-            None => {
-                clear(pin_dir)?;
-                None
+            Ok(found) => {
+                if found.is_some() {
+                    tracing::info!(pins = %pin_dir.display(), "removing the pins of a network namespace that is gone");
+                }
+                // Else: who pinned these did not get to the end.
+                pins::clear(pin_dir)?;
+                return Self::set_up(options, None, netns, None, &lock).inspect_err(|_| {
+                    // All but the lock is closed again: there is a descriptor for this.
+                    if let Err(error) = pins::clear(pin_dir) {
+                        tracing::warn!(%error, "clearing up");
+                    }
+                });
             }
-        };
-        Self::set_up(options, pinned, netns, &lock).inspect_err(|_| {
-            // All but the lock is closed again: there is a descriptor for this.
-            if pinned.is_none()
-                && let Err(error) = clear(pin_dir)
-            {
+            Err(Error::Pins { map, what, .. }) => name_difference(&map, &what),
+            Err(error) => return Err(error),
+        }
+        let aside = Options { pins: pins::aside(pin_dir), ..options.clone() };
+        let aside_lock = trieline_bpf::pins::own(&aside.pins)?;
+        let made = Self::set_up(&aside, None, netns, hash_key, &aside_lock);
+        let mut made = made.inspect_err(|_| {
+            if let Err(error) = pins::abandon(pin_dir) {
                 tracing::warn!(%error, "clearing up");
             }
-        })
+        })?;
+        made.former = Some((pin_dir.into(), lock));
+        Ok(made)
+    }
+
+    /// Puts these tables in force in the place of those of another version or shape: each attached device gets the program
+    /// over these maps, without missing a packet, then the pins change places at one stroke. Whenever this ends early, the
+    /// devices have programs over whole tables, the old or these, and the next owner tidies up. Nothing is to be done where
+    /// there are no others.
+    pub fn take_place(&mut self) -> Result<()> {
+        let Some((place, _)) = &self.former else { return Ok(()) };
+        for (path, link, device) in pins::links(place)? {
+            let (Some(ifindex), Some(name)) = (device, path.file_name()) else { continue };
+            let fail = |e| Error::kernel(format!("giving device {ifindex} the new program"), e);
+            sys::pin(link.as_fd(), &self.pins.join(name)).map_err(fail)?;
+            if let Err(error) = sys::link_update(link.as_fd(), self.program.as_fd()) {
+                // Its old program would go on with tables that nobody follows.
+                tracing::warn!(ifindex, %error, "the device refuses the new program: detached");
+                sys::link_detach(link.as_fd()).map_err(fail)?;
+            }
+        }
+        pins::exchange(&self.pins, place)?;
+        let former = std::mem::replace(&mut self.pins, place.clone());
+        self.former = None;
+        if let Err(error) = pins::remove(&former) {
+            tracing::warn!(%error, "the old tables: the next start removes them");
+        }
+        Ok(())
+    }
+
+    /// Whether tables of another version or shape are in force until [`Dataplane::take_place`].
+    pub fn supersedes(&self) -> bool {
+        self.former.is_some()
+    }
+
+    /// The directory that holds these maps now.
+    pub fn pins(&self) -> &Path {
+        &self.pins
+    }
+
+    /// The tables are current: they may be used for `limit` from now on; `None`: without end.
+    pub fn beat(&self, limit: Option<Duration>) -> Result<()> {
+        self.life.beat(&self.beat, limit)
+    }
+
+    /// How the tables are kept current.
+    pub fn life(&self) -> Life {
+        self.life.read()
     }
 
     /// Opens what is pinned, or makes and pins it.
-    fn set_up(options: &Options, pinned: Option<tl_instance>, netns: u64, lock: &OwnedFd) -> Result<Self> {
+    fn set_up(
+        options: &Options,
+        pinned: Option<tl_instance>,
+        netns: u64,
+        hash_key: Option<u64>,
+        lock: &OwnedFd,
+    ) -> Result<Self> {
         let pin_dir = options.pins.as_path();
         let image = match pinned {
             Some(instance) => adopt_image(options, &instance)?,
             None => create_image(options)?,
         };
-        let hash_key = pinned.map_or_else(random, |instance| instance.hash_key);
-        let (mut maps, program) = load(options, &image, hash_key, pinned.is_some().then_some(&[]))?;
+        let hash_key = pinned.map(|instance| instance.hash_key).or(hash_key).unwrap_or_else(random);
+        let Loaded { mut maps, program, beat } =
+            load(options, &image, hash_key, pinned.is_some().then_some(&[]))?;
         if pinned.is_none() {
             let fail = |e| Error::kernel("pinning the maps", e);
             sys::pin(image.fd(), &pin_dir.join(pins::IMAGE)).map_err(fail)?;
@@ -200,6 +275,9 @@ impl Dataplane {
             jumbo_devices: take(pins::JUMBO_DEVICES)?,
             counters: take(pins::COUNTERS)?,
             program,
+            life: Words::of(&take(pins::LIFE)?)?,
+            beat,
+            former: None,
             image,
             _lock: lock.try_clone().map_err(|e| Error::kernel("keeping the lock", e))?,
         };
@@ -285,7 +363,7 @@ impl Dataplane {
     /// Fails with [`Error::NoNativeXdp`], [`Error::DeviceBusy`] (and who has it), [`Error::NoDevice`].
     pub fn attach(&mut self, ifindex: u32, name: &str, mode: AttachMode) -> Result<()> {
         check_ifindex(ifindex)?;
-        match pins::attachment(&self.pins, ifindex)? {
+        match pins::attachment(&self.link_path(ifindex), ifindex)? {
             Some(attachment) if attachment.mode == mode => return Ok(()),
             Some(_) => drop(self.detach(ifindex)?),
             None => {}
@@ -309,7 +387,7 @@ impl Dataplane {
 
     /// Takes the program off a device; false when it was not on it.
     pub fn detach(&mut self, ifindex: u32) -> Result<bool> {
-        let path = pins::link_path(&self.pins, ifindex);
+        let path = self.link_path(ifindex);
         let fail = |e| Error::kernel(format!("detaching from device {ifindex}"), e);
         let Some(link) = sys::get(&path).map_err(fail)? else { return Ok(false) };
         let attached = sys::link_device(link.as_fd()).map_err(fail)?.is_some();
@@ -320,9 +398,19 @@ impl Dataplane {
         Ok(attached)
     }
 
+    /// Where a device's link is pinned: while others' tables are in force, perhaps with those.
+    fn link_path(&self, ifindex: u32) -> PathBuf {
+        let of_former = self.former.as_ref().map(|(place, _)| pins::link_path(place, ifindex));
+        of_former.filter(|path| path.exists()).unwrap_or_else(|| pins::link_path(&self.pins, ifindex))
+    }
+
     /// Devices the program is attached to.
     pub fn attachments(&self) -> Result<Vec<Attachment>> {
-        pins::attachments(&self.pins)
+        let mut all = pins::attachments(&self.pins)?;
+        if let Some((place, _)) = &self.former {
+            all.extend(pins::attachments(place)?);
+        }
+        Ok(all)
     }
 
     /// Handles the packets that come in by a device, untagged (`vlan` `None`) or with that tag. A table number that has no table
@@ -393,17 +481,38 @@ fn close_device(devices: &OwnedFd, ifindex: u32) -> Result<()> {
         .map_err(|e| Error::kernel(format!("closing device {ifindex} for output"), e))
 }
 
-fn check_ifindex(ifindex: u32) -> Result<()> {
-    if ifindex == 0 || ifindex >= PORTS { Err(Error::Ifindex { ifindex, max: PORTS - 1 }) } else { Ok(()) }
+/// How what is pinned differs from what these options ask of this version; `None`: it does not, or nothing is pinned. A start
+/// would replace it. Changes nothing.
+pub fn difference(options: &Options) -> Result<Option<String>> {
+    let look = || {
+        let Some(instance) = pins::instance(&options.pins)? else { return Ok(()) };
+        adopt_image(options, &instance)?;
+        let sized = [
+            (pins::ACTIONS, options.actions),
+            (pins::ADJACENCIES, options.adjacencies),
+            (pins::RULES, options.rules),
+        ];
+        for (name, entries) in sized {
+            let map = pins::need(&options.pins, name)?;
+            let shape = sys::map_shape(map.as_fd()).map_err(|e| Error::kernel("reading a pinned map", e))?;
+            if shape.entries != entries {
+                let what = format!("has {} entries, not {entries}", shape.entries);
+                return Err(Error::Pins { map: name.into(), what, path: options.pins.clone() });
+            }
+        }
+        Ok(())
+    };
+    match look() {
+        Ok(()) => Ok(None),
+        Err(Error::Pins { map, what, .. }) => Ok(Some(format!("pinned `{map}` {what}"))),
+        Err(error) => Err(error),
+    }
 }
 
-/// Removes the pins of a directory, but not the directory, which is locked.
-fn clear(pin_dir: &Path) -> Result<()> {
-    let fail = |e| Error::kernel(format!("removing old pins in {}", pin_dir.display()), e);
-    for entry in fs::read_dir(pin_dir).map_err(fail)? {
-        fs::remove_file(entry.map_err(fail)?.path()).map_err(fail)?;
-    }
-    Ok(())
+fn name_difference(map: &str, what: &str) {
+    tracing::warn!(
+        "pinned `{map}` {what}: the old tables forward until new ones are there; all counters start at 0"
+    );
 }
 
 fn create_image(options: &Options) -> Result<ImageMap> {

@@ -14,7 +14,7 @@ pub enum Error {
     #[error(transparent)]
     Bpf(#[from] trieline_bpf::Error),
     /// What is pinned was made by another version or with other options.
-    #[error("pinned `{map}` in {}: {what}; `trieline node detach` removes it (forwarding falls back to the kernel)", path.display())]
+    #[error("pinned `{map}` in {}: {what}; a restart of trielined replaces it, and no packet is lost", path.display())]
     Pins {
         /// Which map.
         map: String,
@@ -58,16 +58,6 @@ pub enum Error {
     NoDevice {
         /// Name of the device.
         device: String,
-    },
-    /// Numbers of devices above the maps' size.
-    #[error(
-        "device number {ifindex} is above {max}: too many devices have been made in this network namespace; make a new one"
-    )]
-    Ifindex {
-        /// The number.
-        ifindex: u32,
-        /// The highest possible.
-        max: u32,
     },
 }
 

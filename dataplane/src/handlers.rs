@@ -63,7 +63,10 @@ impl Handlers {
                 return Ok(self.listed(found as usize));
             }
         }
-        Err(Error::kernel("listing receive handlers", io::Error::other("too many devices, or they change all the time")))
+        Err(Error::kernel(
+            "listing receive handlers",
+            io::Error::other("too many devices, or they change all the time"),
+        ))
     }
 
     fn listed(&self, found: usize) -> BTreeMap<u32, String> {

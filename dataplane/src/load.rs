@@ -21,11 +21,12 @@ static ARRAY_OBJECT: Aligned<{ include_bytes!(concat!(env!("OUT_DIR"), "/node_ar
     Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/node_array.bpf.o")));
 
 pub(crate) const PROGRAM: &str = "trieline";
+const BEAT: &str = "tl_beat";
 /// Lines of a verifier log that an error shows.
 const LOG_LINES: usize = 40;
 
 /// The maps beside the image, in the order of [`load`]'s result.
-const MAPS: [&str; 20] = [
+const MAPS: [&str; 21] = [
     pins::ACTIONS,
     pins::ADJACENCIES,
     pins::RULES,
@@ -46,7 +47,16 @@ const MAPS: [&str; 20] = [
     pins::LONG_OUTERS,
     pins::GROUPS,
     pins::SIDS,
+    pins::LIFE,
 ];
+
+/// A section's name in the object; no file in a BPF file system has a dot in its name.
+const LIFE: &str = ".data.life";
+
+/// Name of a map's pin, by its name in the object.
+fn pin_of(map: &str) -> &str {
+    if map == LIFE { pins::LIFE } else { map }
+}
 
 /// The maps of a loaded program, by name.
 #[derive(Debug)]
@@ -69,6 +79,15 @@ impl Maps {
 /// The section of the flow hash's key.
 const FLOW: &str = ".rodata.flow";
 
+/// What was loaded.
+pub(crate) struct Loaded {
+    pub(crate) maps: Maps,
+    /// The XDP program.
+    pub(crate) program: OwnedFd,
+    /// The program that a heartbeat runs.
+    pub(crate) beat: OwnedFd,
+}
+
 /// Loads the program against the image and, when `reopen` says which maps are nevertheless to be made, the pinned ones; else
 /// makes all maps.
 pub(crate) fn load(
@@ -76,7 +95,7 @@ pub(crate) fn load(
     image: &ImageMap,
     hash_key: u64,
     reopen: Option<&[&str]>,
-) -> Result<(Maps, OwnedFd)> {
+) -> Result<Loaded> {
     let log = Log::start();
     let failed = |error: libbpf_rs::Error| load_error(error, &log);
     let bytes: &[u8] = match image.home() {
@@ -95,22 +114,25 @@ pub(crate) fn load(
     let fail = |e| Error::kernel("keeping the loaded maps", e);
     let mut maps = Vec::new();
     for name in MAPS {
-        let map = object.maps().find(|m| m.name() == name);
+        let map = object.maps().find(|m| m.name().to_str().map(pin_of) == Some(name));
         let fd = map.ok_or_else(|| Error::argument(format!("the BPF object has no map `{name}`")))?;
         maps.push((name, fd.as_fd().try_clone_to_owned().map_err(fail)?));
     }
-    let program = object.progs().find(|p| p.name() == PROGRAM);
-    let program =
-        program.ok_or_else(|| Error::argument(format!("the BPF object has no program `{PROGRAM}`")))?;
-    let program = program.as_fd().try_clone_to_owned().map_err(fail)?;
-    Ok((Maps(maps), program))
+    let program = |name: &str| {
+        let program = object.progs().find(|p| p.name() == name);
+        let program =
+            program.ok_or_else(|| Error::argument(format!("the BPF object has no program `{name}`")))?;
+        program.as_fd().try_clone_to_owned().map_err(fail)
+    };
+    Ok(Loaded { program: program(PROGRAM)?, beat: program(BEAT)?, maps: Maps(maps) })
 }
 
 /// Sizes the maps that are to be made, or puts the pinned ones in their place.
 fn size_maps(options: &Options, object: &mut OpenObject, reopen: Option<&[&str]>) -> Result<()> {
     let fail = |e: libbpf_rs::Error| Error::kernel("sizing the maps", io::Error::other(e));
     for mut map in object.maps_mut() {
-        let Some(name) = map.name().to_str().filter(|n| MAPS.contains(n)).map(str::to_owned) else {
+        let Some(name) = map.name().to_str().map(pin_of).filter(|n| MAPS.contains(n)).map(str::to_owned)
+        else {
             continue;
         };
         if name == pins::ACTIONS {

@@ -13,6 +13,7 @@ use crate::filters::{Filter, FilterCount, FilterMaps, Filters};
 use crate::layout::{
     tl_action, tl_adjacency, tl_group, tl_instance, tl_limits, tl_long_outer, tl_port, tl_rule,
 };
+use crate::life::{Life, Words};
 use crate::own::OwnAddresses;
 use crate::ports::{PORTS, Port, PortKey, Ports, TAGGED as TAGGED_MAX};
 use crate::records::{Array, Records};
@@ -45,6 +46,7 @@ pub(crate) const CAPTURE_RINGS: &str = "capture_rings";
 pub(crate) const LONG_OUTERS: &str = "long_outers";
 pub(crate) const GROUPS: &str = "groups";
 pub(crate) const SIDS: &str = "sids";
+pub(crate) const LIFE: &str = "life";
 const LINK: &str = "link-";
 const ARRAY: u32 = 2;
 
@@ -85,11 +87,7 @@ pub(crate) fn links(pins: &Path) -> Result<Vec<(PathBuf, OwnedFd, Option<u32>)>>
 
 /// The attachments of these pins, asked from the kernel.
 pub(crate) fn attachments(pins: &Path) -> Result<Vec<Attachment>> {
-    Ok(links(pins)?
-        .into_iter()
-        .filter_map(|(_, _, device)| device)
-        .map(attached)
-        .collect())
+    Ok(links(pins)?.into_iter().filter_map(|(_, _, device)| device).map(attached).collect())
 }
 
 fn attached(ifindex: u32) -> Attachment {
@@ -97,20 +95,48 @@ fn attached(ifindex: u32) -> Attachment {
     Attachment { ifindex, mode: if generic { AttachMode::Generic } else { AttachMode::Native } }
 }
 
-/// The attachment of one device, asked from the kernel.
-pub(crate) fn attachment(pins: &Path, ifindex: u32) -> Result<Option<Attachment>> {
+/// The attachment of one device by the pin of its link, asked from the kernel.
+pub(crate) fn attachment(link: &Path, ifindex: u32) -> Result<Option<Attachment>> {
     let fail = |error| Error::kernel(format!("asking for the link of device {ifindex}"), error);
-    let Some(link) = sys::get(&link_path(pins, ifindex)).map_err(fail)? else { return Ok(None) };
+    let Some(link) = sys::get(link).map_err(fail)? else { return Ok(None) };
     Ok(sys::link_device(link.as_fd()).map_err(fail)?.filter(|device| *device == ifindex).map(attached))
 }
 
 /// Removes every pin of a directory, in no order, and the directory. A link whose pin was the last to hold it is detached.
 pub(crate) fn remove(pins: &Path) -> Result<()> {
-    let fail = |error| Error::kernel(format!("removing {}", pins.display()), error);
+    clear(pins)?;
+    fs::remove_dir(pins).map_err(|error| Error::kernel(format!("removing {}", pins.display()), error))
+}
+
+/// Removes every pin of a directory, but not the directory, which may be locked.
+pub(crate) fn clear(pins: &Path) -> Result<()> {
+    let fail = |error| Error::kernel(format!("removing old pins in {}", pins.display()), error);
     for entry in fs::read_dir(pins).map_err(fail)? {
         fs::remove_file(entry.map_err(fail)?.path()).map_err(fail)?;
     }
-    fs::remove_dir(pins).map_err(fail)
+    Ok(())
+}
+
+/// Where tables are made that are to take the place of others, and where those are for the moment between.
+pub(crate) fn aside(pins: &Path) -> PathBuf {
+    let mut name = pins.as_os_str().to_owned();
+    name.push("-aside"); // no dot: a BPF file system refuses it
+    name.into()
+}
+
+/// Removes tables that an owner made aside, or replaced, when it ended in between. A link that is pinned there is pinned
+/// in `pins`, too.
+pub fn abandon(pins: &Path) -> Result<()> {
+    let aside = aside(pins);
+    if aside.is_dir() { remove(&aside) } else { Ok(()) }
+}
+
+/// Two directories change places at one stroke.
+pub(crate) fn exchange(one: &Path, other: &Path) -> Result<()> {
+    let flags = rustix::fs::RenameFlags::EXCHANGE;
+    let cwd = rustix::fs::CWD;
+    rustix::fs::renameat_with(cwd, one, cwd, other, flags)
+        .map_err(|e| Error::kernel(format!("exchanging {} and {}", one.display(), other.display()), e.into()))
 }
 
 /// Takes the XDP program off every device of an instance and removes all that is pinned; works without a daemon. How many
@@ -126,6 +152,7 @@ pub fn detach_all(pins: &Path) -> Result<u32> {
             devices += 1;
         }
     }
+    abandon(pins)?;
     remove(pins)?;
     Ok(devices)
 }
@@ -276,6 +303,7 @@ pub struct View {
     ports: Ports,
     counters: OwnedFd,
     filters: FilterMaps,
+    life: Words,
 }
 
 /// Opens an instance to look at it, with or without its owner running.
@@ -300,6 +328,7 @@ pub fn open_readonly(pins: &Path) -> Result<View> {
             &need(pins, FILTER_LISTS)?,
             need(pins, FILTER_COUNTERS)?,
         )?,
+        life: Words::of(&need(pins, LIFE)?)?,
     })
 }
 
@@ -312,6 +341,11 @@ impl View {
     /// Size of the image.
     pub fn image_bytes(&self) -> u64 {
         self.image.bytes()
+    }
+
+    /// How the tables are kept current, and whether they are in use.
+    pub fn life(&self) -> Life {
+        self.life.read()
     }
 
     /// Tables the image was made for.

@@ -13,7 +13,7 @@ use trieline_lpm::Grace;
 
 use crate::sys;
 
-/// Highest device number + 1.
+/// Untagged ports of devices with lower numbers have places of their own; those of others are among the tagged ones.
 pub(crate) const PORTS: u32 = tl_limits::TL_PORTS.0;
 /// Tagged ports there can be.
 pub(crate) const TAGGED: u32 = tl_limits::TL_TAGGED.0;
@@ -141,6 +141,15 @@ fn decode(bytes: Bytes) -> Option<(Port, u16)> {
     ))
 }
 
+/// Key in the map of tagged ports; `None` for a port in the array.
+fn placed((ifindex, vlan): PortKey) -> Option<(u32, u16)> {
+    match vlan {
+        None if ifindex < PORTS => None,
+        None => Some((ifindex, 0)),
+        Some(vid) => Some((ifindex, vid)),
+    }
+}
+
 fn tagged_key(ifindex: u32, vid: u16) -> [u8; size_of::<tl_tagged>()] {
     // SAFETY: a struct of integers without padding.
     unsafe { std::mem::transmute(tl_tagged { ifindex, vid, reserved: 0 }) }
@@ -183,7 +192,8 @@ impl Ports {
     fn words(&self, ifindex: u32) -> Result<&[AtomicU64]> {
         let all = self.untagged.words64(PORTS as usize * WORDS);
         let at = ifindex as usize * WORDS;
-        all.get(at..at + WORDS).ok_or(Error::Ifindex { ifindex, max: PORTS - 1 })
+        all.get(at..at + WORDS)
+            .ok_or_else(|| Error::argument(format!("device number {ifindex} is not in the array of ports")))
     }
 
     fn place(&self, place: u32) -> Result<&[AtomicU64]> {
@@ -224,7 +234,7 @@ impl Ports {
             if sys::map_lookup(self.tagged.as_fd(), &next, &mut place).map_err(fail)? {
                 let ifindex = u32::from_ne_bytes([next[0], next[1], next[2], next[3]]);
                 let vid = u16::from_ne_bytes([next[4], next[5]]);
-                all.push(((ifindex, Some(vid)), u32::from_ne_bytes(place)));
+                all.push(((ifindex, (vid > 0).then_some(vid)), u32::from_ne_bytes(place)));
             }
             key = Some(next);
         }
@@ -253,9 +263,7 @@ impl Ports {
         grace: &mut impl Grace,
     ) -> Result<()> {
         let (ifindex, vlan) = key;
-        if ifindex == 0 || ifindex >= PORTS {
-            return Err(Error::Ifindex { ifindex, max: PORTS - 1 });
-        }
+        check_ifindex(ifindex)?;
         if vlan.is_some_and(|vid| !(1..=4094).contains(&vid)) {
             return Err(Error::argument(format!("VLAN {vlan:?}: must be 1 to 4094")));
         }
@@ -272,24 +280,26 @@ impl Ports {
                 free.unwrap_or(SLOT_SHARED)
             }
         };
-        known.slots.insert(key, slot);
         let bytes = encode(port, slot);
-        let done = match vlan {
-            Some(vid) => self.set_tagged(&mut known, (ifindex, vid), &bytes, grace),
+        let done = match placed(key) {
+            Some(at) => self.set_placed(&mut known, key, at, &bytes, grace),
             None => self.words(ifindex).map(|words| store(words, &bytes)),
         };
+        if done.is_ok() {
+            known.slots.insert(key, slot);
+        }
         self.known = Some(known);
         done
     }
 
-    fn set_tagged(
+    fn set_placed(
         &mut self,
         known: &mut Known,
+        key: PortKey,
         (ifindex, vid): (u32, u16),
         bytes: &Bytes,
         grace: &mut impl Grace,
     ) -> Result<()> {
-        let key = (ifindex, Some(vid));
         if let Some(place) = known.places.get(&key) {
             store(self.place(*place)?, bytes);
             return Ok(());
@@ -317,9 +327,8 @@ impl Ports {
     pub(crate) fn clear(&mut self, key: PortKey, grace: &mut impl Grace) -> Result<()> {
         let mut known = self.known()?;
         known.slots.remove(&key);
-        let (ifindex, vlan) = key;
-        let done = match vlan {
-            Some(vid) => {
+        let done = match placed(key) {
+            Some((ifindex, vid)) => {
                 let removed = sys::map_delete(self.tagged.as_fd(), &tagged_key(ifindex, vid));
                 if removed.is_ok()
                     && let Some(place) = known.places.remove(&key)
@@ -329,11 +338,17 @@ impl Ports {
                 removed.map(drop).map_err(fail)
             }
             // A packet that has found the port in use goes on by what the other words say.
-            None => self.words(ifindex).map(|words| words[0].store(0, Ordering::Release)),
+            None => self.words(key.0).map(|words| words[0].store(0, Ordering::Release)),
         };
         self.known = Some(known);
         done
     }
+}
+
+/// The kernel numbers devices from 1.
+pub(crate) fn check_ifindex(ifindex: u32) -> Result<()> {
+    let named = || Error::NoDevice { device: format!("device {ifindex}") };
+    if ifindex == 0 { Err(named()) } else { Ok(()) }
 }
 
 /// The word with the flags goes last: a new port is not used before the rest is there.

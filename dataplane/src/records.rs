@@ -145,7 +145,7 @@ pub(crate) fn plan(action: &Action) -> Plan<'_> {
     }
 }
 
-fn pushes<'a>(kind: Kind, adjacency: &Adjacency, outer: &'a [u8], bits: u16) -> Plan<'a> {
+fn pushes<'a>(kind: Kind, adjacency: &Adjacency, outer: &'a [u8], bits: u8) -> Plan<'a> {
     let mut record = record(adjacency);
     (record.outer_len, record.flags) = (outer.len() as u16, bits);
     let long = match record.outer.get_mut(..outer.len()) {
@@ -187,17 +187,17 @@ fn adjacency_of(record: &tl_adjacency) -> Adjacency {
 }
 
 impl Headend {
-    fn flags(self) -> u16 {
+    fn flags(self) -> u8 {
         let label = match self.label {
             FlowLabel::Inner => 0,
             FlowLabel::Zero => Flags::TL_OUTER_LABEL_NONE.0,
             FlowLabel::Hash => Flags::TL_OUTER_LABEL_HASH.0,
         };
         let bit = |on: bool, flag: Flags| if on { flag.0 } else { 0 };
-        (label | bit(self.l2, Flags::TL_OUTER_L2) | bit(self.rfc, Flags::TL_OUTER_RFC)) as u16
+        (label | bit(self.l2, Flags::TL_OUTER_L2) | bit(self.rfc, Flags::TL_OUTER_RFC)) as u8
     }
 
-    fn of(bits: u16) -> Self {
+    fn of(bits: u8) -> Self {
         let has = |flag: Flags| u32::from(bits) & flag.0 != 0;
         let label = match (has(Flags::TL_OUTER_LABEL_NONE), has(Flags::TL_OUTER_LABEL_HASH)) {
             (true, _) => FlowLabel::Zero,
@@ -224,6 +224,17 @@ impl Flavour {
             _ => Flavour::Plain,
         }
     }
+}
+
+/// Who packets went to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Used {
+    /// Device they left by.
+    pub ifindex: u32,
+    /// Their tag.
+    pub vlan: Option<u16>,
+    /// MAC address of the neighbour.
+    pub destination: [u8; 6],
 }
 
 /// The memory of one map, mapped.
@@ -280,6 +291,29 @@ impl Records {
         let bytes: [u8; size_of::<tl_adjacency>()] = bytes.try_into().ok()?;
         // SAFETY: a struct of integers, all of whose bit patterns are valid, of just this size.
         Some(unsafe { std::mem::transmute::<[u8; size_of::<tl_adjacency>()], tl_adjacency>(bytes) })
+    }
+
+    /// Who the adjacencies lead to that the program has sent packets by since this was last asked: of the first `count`.
+    pub(crate) fn take_used(&self, count: u32) -> BTreeSet<Used> {
+        const WORDS: usize = size_of::<tl_adjacency>() / 8;
+        const AT: usize = std::mem::offset_of!(tl_adjacency, used);
+        let all = self.adjacencies.memory.words64(count.min(self.adjacencies.count) as usize * WORDS);
+        let mut used = BTreeSet::new();
+        for (index, words) in (0..).zip(all.chunks_exact(WORDS)) {
+            let word = &words[AT / 8];
+            // The program writes this byte alone, and the owner no other while an action leads here.
+            let mut bytes = [0xff; 8];
+            bytes[AT % 8] = 0;
+            if word.load(Ordering::Relaxed) & !u64::from_ne_bytes(bytes) == 0 {
+                continue;
+            }
+            word.fetch_and(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+            if let Some(record) = self.adjacency(index) {
+                let Adjacency { ifindex, vlan, destination, .. } = adjacency_of(&record);
+                used.insert(Used { ifindex, vlan, destination });
+            }
+        }
+        used
     }
 
     pub(crate) fn write_adjacency(&self, index: u32, record: &tl_adjacency) {

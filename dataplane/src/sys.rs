@@ -73,7 +73,8 @@ pub(crate) fn xdp_attached(ifindex: u32) -> io::Result<XdpState> {
     let mut answer = vec![0; 32 << 10];
     let (len, _) = rustix::net::recv(&socket, &mut answer[..], rustix::net::RecvFlags::empty())?;
     let answer = answer.get(..len).unwrap_or_default();
-    let word = |at: usize| answer.get(at..at + 4).and_then(|b| b.first_chunk()).map(|b| u32::from_ne_bytes(*b));
+    let word =
+        |at: usize| answer.get(at..at + 4).and_then(|b| b.first_chunk()).map(|b| u32::from_ne_bytes(*b));
     if answer.get(4..6) == Some(&(libc::NLMSG_ERROR as u16).to_ne_bytes()) {
         return Err(io::Error::from_raw_os_error((word(HEADER).unwrap_or_default() as i32).wrapping_neg()));
     }
@@ -91,7 +92,8 @@ fn decode_xdp(mut attributes: &[u8]) -> XdpState {
         while let Some((kind, value)) = attribute(&mut nested) {
             match (kind, value.first_chunk()) {
                 (IFLA_XDP_ATTACHED, _) => {
-                    state.generic = value.first().is_some_and(|mode| u32::from(*mode) == sys::XDP_ATTACHED_SKB);
+                    state.generic =
+                        value.first().is_some_and(|mode| u32::from(*mode) == sys::XDP_ATTACHED_SKB);
                 }
                 (IFLA_XDP_PROG_ID, Some(id)) => state.program = u32::from_ne_bytes(*id),
                 _ => {}
@@ -154,6 +156,18 @@ pub(crate) fn test_run(program: BorrowedFd<'_>, ifindex: u32, frame: &[u8]) -> i
     check(unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) })?;
     output.truncate(options.data_size_out as usize);
     Ok(output)
+}
+
+/// Runs a program of type `BPF_PROG_TYPE_SYSCALL` with these bytes as its context.
+pub(crate) fn run_syscall_program(program: BorrowedFd<'_>, context: &[u8]) -> io::Result<()> {
+    let mut options = sys::bpf_test_run_opts {
+        sz: size_of::<sys::bpf_test_run_opts>() as sys::size_t,
+        ctx_in: context.as_ptr().cast(),
+        ctx_size_in: context.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the context lives through the call and has the length given.
+    check(unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) }).map(drop)
 }
 
 /// Whether this thread's network namespace has a device of that number.

@@ -15,7 +15,7 @@ use crate::counters::Verdict;
 use crate::dataplane::Options;
 use crate::error::{Error, Result};
 use crate::layout::tl_instance;
-use crate::load::load;
+use crate::load::{Loaded, load};
 use crate::pins;
 use crate::sys;
 
@@ -63,7 +63,7 @@ impl Trial {
             adjacencies: count(pins::ADJACENCIES)?,
             rules: count(pins::RULES)?,
         };
-        let (mut maps, program) = load(&options, image, instance.hash_key, Some(&OWN))?;
+        let Loaded { mut maps, program, .. } = load(&options, image, instance.hash_key, Some(&OWN))?;
         Ok(Self { program, captures: maps.take(pins::CAPTURES)?, rings: maps.take(pins::CAPTURE_RINGS)? })
     }
 

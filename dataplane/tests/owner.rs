@@ -15,7 +15,7 @@ use libbpf_rs::MapCore;
 use trieline_bpf as bpf;
 use trieline_dataplane::{
     Action, AttachMode, Dataplane, Error, Headend, Options, PassReason, Port, ReaderGrace, detach_all,
-    open_readonly,
+    difference, open_readonly,
 };
 use trieline_lpm::{Grace, Image, Table};
 
@@ -89,10 +89,14 @@ fn restart_keeps_forwarding() {
             (Options { image_bytes: 32 << 20, ..options.clone() }, "image"),
             (Options { tables: 9, ..options.clone() }, "image"),
         ] {
-            match Dataplane::open(&different) {
-                Err(Error::Pins { map: named, .. }) => assert_eq!(named, map),
-                other => panic!("{map}: {other:?}"),
-            }
+            let told = difference(&different).unwrap().unwrap();
+            assert!(told.starts_with(&format!("pinned `{map}` ")), "{told}");
+            // Made aside, and not put in their place: what is pinned stays.
+            let aside = Dataplane::open(&different).unwrap();
+            assert!(aside.supersedes() && !aside.reopened());
+            drop(aside);
+            assert_eq!(difference(&options).unwrap(), None);
+            assert!(Dataplane::open(&options).unwrap().reopened());
         }
         assert_eq!(detach_all(&options.pins).unwrap(), 0);
         assert!(!options.pins.exists());
@@ -155,9 +159,10 @@ fn attached_devices() {
         assert!(node.detach(lo).unwrap());
         assert!(!node.detach(lo).unwrap());
         assert!(matches!(node.attach(9999, "ghost", AttachMode::Native), Err(Error::NoDevice { .. })));
-        assert!(matches!(node.attach(70_000, "ghost", AttachMode::Native), Err(Error::Ifindex { .. })));
+        assert!(matches!(node.attach(70_000, "ghost", AttachMode::Native), Err(Error::NoDevice { .. })));
         assert!(matches!(node.set_device(9999), Err(Error::NoDevice { .. })));
-        assert!(matches!(node.set_port(70_000, None, port(ALL)), Err(Error::Ifindex { .. })));
+        assert!(matches!(node.set_device(70_000), Err(Error::NoDevice { .. })));
+        assert!(matches!(node.set_port(0, None, port(ALL)), Err(Error::NoDevice { .. })));
 
         // Generic and back.
         node.attach(n0, "n0", AttachMode::Generic).unwrap();
@@ -225,13 +230,11 @@ fn image_of_another_version() {
             let mut other = good.clone();
             other[at..at + 4].copy_from_slice(&version.to_ne_bytes());
             map.update(&key, &other, libbpf_rs::MapFlags::ANY).unwrap();
-            for error in [Dataplane::open(&options).map(drop), open_readonly(&options.pins).map(drop)]
-                .map(Result::unwrap_err)
-            {
-                assert!(matches!(&error, Error::Pins { map, .. } if map == "image"), "{error}");
-                let text = error.to_string();
-                assert!(text.contains(&format!("version {version}")) && text.contains("detach"), "{text}");
-            }
+            let error = open_readonly(&options.pins).map(drop).unwrap_err();
+            assert!(matches!(&error, Error::Pins { map, .. } if map == "image"), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(&format!("version {version}")) && text.contains("restart"), "{text}");
+            assert!(Dataplane::open(&options).unwrap().supersedes());
             assert_eq!(program_of(n0), program, "goes on forwarding");
         }
         map.update(&key, &good, libbpf_rs::MapFlags::ANY).unwrap();

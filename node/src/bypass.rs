@@ -4,6 +4,7 @@ use crate::kernel::ethtool::{Offload, Offloads};
 use crate::kernel::family;
 use crate::kernel::hooks::{self, Handler};
 use crate::kernel::iptables;
+use crate::kernel::link::Link;
 use crate::kernel::netfilter::{self, Chain, Hook};
 use crate::kernel::part::Part;
 use crate::kernel::socket::{self, Netlink, Received};
@@ -18,6 +19,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Where only packets between these devices count, their numbers and names.
 pub type Devices = BTreeMap<u32, String>;
 
+/// [`Skipped::kind`] of what only says that the kernel does not list who is at netfilter's hooks.
+pub const UNLISTED: &str = "hooks";
+
 /// What packets between the daemon's devices do not meet when XDP forwards them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Bypass {
@@ -25,6 +29,8 @@ pub struct Bypass {
     pub chains: Vec<Chain>,
     /// Who else hangs at its hooks; `None`: this kernel does not tell.
     pub handlers: Option<Vec<Handler>>,
+    /// IPVS is in this kernel, for this namespace.
+    pub ipvs: bool,
     /// Why those or the chains are not known.
     pub unknown: Option<String>,
     /// Connections are tracked.
@@ -35,6 +41,8 @@ pub struct Bypass {
     pub taken: Vec<(u32, String)>,
     /// Traffic control of the devices and of those below them, by name.
     pub traffic: BTreeMap<String, Traffic>,
+    /// Macvlans with MAC addresses of their own on the devices: each device, and what of it.
+    pub macvlans: Vec<(u32, String)>,
     /// Devices whose other end is here too: what the node sends there comes in with the mark that it was sent with.
     pub loops: Vec<String>,
 }
@@ -69,8 +77,13 @@ impl Bypass {
         // What a veth's peer hands over as a tag beside the frame is the peer's setting; the veth says "on" whatever it does. A VLAN
         // device has its frames from the one below.
         let hands_over = |kind: &str| !["veth", "vlan"].contains(&kind);
-        let checked =
-            world.links.values().filter(|link| devices.contains_key(&link.ifindex) && hands_over(&link.kind));
+        // The packets of a bond come in by its ports.
+        let is_given = |link: &&Link| {
+            let bond =
+                || link.master.filter(|master| world.links.get(master).is_some_and(|on| on.kind == "bond"));
+            devices.contains_key(&link.ifindex) || bond().is_some_and(|bond| devices.contains_key(&bond))
+        };
+        let checked = world.links.values().filter(|link| is_given(link) && hands_over(&link.kind));
         let given = || devices.keys().filter_map(|device| world.links.get(device));
         let ports = world
             .links
@@ -84,11 +97,13 @@ impl Bypass {
         Self {
             chains: chains.into_iter().filter(concerned).collect(),
             handlers,
+            ipvs: std::path::Path::new("/proc/thread-self/net/ip_vs").exists(),
             unknown,
             conntrack: setting("nf_conntrack_count") > 0,
             offloads: eyes.offloads.in_the_way(checked.map(|link| link.ifindex)).unwrap_or_default(),
             taken: eyes.takers.of(world, devices),
             traffic: named.collect(),
+            macvlans: macvlans(world, devices),
             loops: loops.map(|link| link.name.clone()).collect(),
         }
     }
@@ -123,7 +138,7 @@ impl Bypass {
 
     /// All of it in words; `accepted`: packets go past netfilter's rules.
     pub fn skipped(&self, world: &World) -> Vec<Skipped> {
-        let accepted = world.bypass_netfilter;
+        let accepted = world.settings.bypass_netfilter;
         let skipped = |kind: &str, what: String, v4: bool, v6: bool, passes: bool| {
             let families = [("inet", v4), ("inet6", v6)].into_iter().filter(|(_, concerned)| *concerned);
             Skipped {
@@ -142,10 +157,15 @@ impl Bypass {
             let v4 = handler.family == family::INET;
             skipped("netfilter", handler.to_string(), v4, !v4, !accepted)
         });
-        let untold = "IPVS, BPF programs and modules at netfilter's hooks: this kernel does not tell of any \
-                      (CONFIG_NETFILTER_NETLINK_HOOK)";
-        let untold = (self.handlers.is_none() && self.unknown.is_none())
-            .then(|| skipped("netfilter", untold.into(), true, true, false));
+        // Of interest only where something is known that may be there; `UNLISTED` entries are for scripts.
+        let untold = match self.ipvs {
+            true => ("netfilter", "IPVS is there, and this kernel does not list netfilter's hooks"),
+            false => (UNLISTED, "this kernel does not list netfilter's hooks"),
+        };
+        let untold = (self.handlers.is_none() && self.unknown.is_none()).then(|| {
+            let what = format!("{} (CONFIG_NETFILTER_NETLINK_HOOK is not set)", untold.1);
+            skipped(untold.0, what, true, true, false)
+        });
         let conntrack = "connections are tracked; XDP's packets are not among them";
         let conntrack =
             self.conntrack.then(|| skipped("conntrack", conntrack.into(), true, true, false)).into_iter();
@@ -168,12 +188,17 @@ impl Bypass {
             )
         });
         let taken = self.taken.iter().map(|(device, what)| {
-            let what = format!("{}: {what} takes its packets before the kernel routes them", world.name(*device));
+            let what =
+                format!("{}: {what} takes its packets before the kernel routes them", world.name(*device));
             skipped("handler", what, true, true, true)
+        });
+        let macvlans = self.macvlans.iter().map(|(device, what)| {
+            skipped("macvlan", format!("{}: {what}", world.name(*device)), true, true, true)
         });
         chains
             .chain(handlers)
             .chain(taken)
+            .chain(macvlans)
             .chain(unknown)
             .chain(untold)
             .chain(offloads)
@@ -183,8 +208,25 @@ impl Bypass {
     }
 }
 
+/// Macvlans on devices, whose frames XDP passes: they come in by another device, with settings of its own.
+fn macvlans(world: &World, devices: &Devices) -> Vec<(u32, String)> {
+    let macvlans = world.links.values().filter(|link| link.kind == "macvlan" && link.is_up());
+    let told = macvlans.filter_map(|link| {
+        let device = link.parent.filter(|parent| devices.contains_key(parent))?;
+        let bytes: Vec<String> = link.mac?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (mac, name) = (bytes.join(":"), &link.name);
+        Some((
+            device,
+            format!(
+                "packets to {mac} go to macvlan {name} (VRRP: keepalived without use_vmac leaves them to XDP)"
+            ),
+        ))
+    });
+    told.collect()
+}
+
 /// The list of who hangs at the hooks, nftables, and the socket that both are asked by.
-static HOOKS: Part = Part::new(&["nfnetlink_hook"]);
+static HOOKS_PART: Part = Part::new(&["nfnetlink_hook"]);
 static NFTABLES: Part = Part::new(&["nf_tables"]);
 static NFNETLINK: Part = Part::new(&["nfnetlink"]);
 
@@ -209,13 +251,13 @@ fn netfilter(meets: impl Fn(Hook) -> bool) -> Result<(Vec<Chain>, Option<Vec<Han
             Err(error) => return Err(format!("nftables: {error}")),
         }
     }
-    if HOOKS.is_missing() {
+    if HOOKS_PART.is_missing() {
         return Ok((chains, None));
     }
     match hooks::handlers(&mut socket, meets) {
         Ok(handlers) => Ok((chains, Some(handlers))),
         Err(error) if is_missing(&error) => {
-            HOOKS.miss();
+            HOOKS_PART.miss();
             Ok((chains, None))
         }
         Err(error) => Err(format!("hooks: {error}")),
@@ -337,6 +379,8 @@ mod tests {
         };
         assert_eq!(told(bypass), [(1, true)]);
         assert_eq!(told(Bypass::default()), [(2, false)], "a kernel that does not tell");
+        let kind = |ipvs| Bypass { ipvs, ..Bypass::default() }.skipped(&world)[0].kind.clone();
+        assert_eq!((kind(true), kind(false)), ("netfilter".into(), UNLISTED.into()));
     }
 
     #[test]
@@ -344,6 +388,7 @@ mod tests {
         let disciplines = [String::from("tbf")].into();
         let traffic = Traffic { disciplines, ingress: true, egress: false };
         let bypass = Bypass {
+            ipvs: false,
             chains: vec![chain("ip6 fw", false, true)],
             handlers: Some(Vec::new()),
             unknown: None,
@@ -351,11 +396,12 @@ mod tests {
             offloads: vec![(7, Offload::RxVlan)],
             taken: vec![(9, "an ipvlan".into())],
             traffic: [("n0".into(), traffic)].into(),
+            macvlans: Vec::new(),
             loops: Vec::new(),
         };
         let mut world = World::default();
         for accepted in [false, true] {
-            world.bypass_netfilter = accepted;
+            world.settings.bypass_netfilter = accepted;
             let told: Vec<_> = bypass.skipped(&world);
             let told: Vec<_> = told.iter().map(|s| (s.kind.as_str(), s.families.len(), s.passes)).collect();
             let offload = ("offload", 2, true);

@@ -2,6 +2,7 @@
 
 mod beside;
 mod follow;
+mod life;
 mod reload;
 mod serve;
 mod tick;
@@ -21,7 +22,9 @@ use crate::publish::Publisher;
 use crate::status::MirrorStatus;
 use crate::tenant::Tenants;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeSet;
 use std::fs::File;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
@@ -48,10 +51,32 @@ pub struct Config {
     pub bypass_netfilter: bool,
     /// SRv6 follows the RFCs where Linux differs.
     pub rfc: bool,
+    /// How long XDP forwards when no daemon follows the kernel; `None`: without end.
+    pub max_stale: Option<Duration>,
     /// Functions bound to SIDs.
     pub functions: Vec<function::Config>,
     /// Tenants that the kernel has no devices for.
     pub tenants: Tenants,
+}
+
+impl Config {
+    /// What it asks of the dataplane.
+    fn options(&self, instance: &Instance) -> Options {
+        Options {
+            pins: instance.pins(),
+            home: self.home,
+            image_bytes: self.image_bytes,
+            tables: tables(self.image_bytes),
+            actions: self.actions,
+            adjacencies: self.actions,
+            rules: 2 * tables(self.image_bytes),
+        }
+    }
+
+    /// What a start would replace of what is pinned for the network namespace of this thread, and why.
+    pub fn replaced(&self) -> Result<Option<String>, Error> {
+        Ok(trieline_dataplane::difference(&self.options(&Instance::current()?))?)
+    }
 }
 
 /// Tables there can be in an image: two a tenant, twice, as a restart builds its own beside those of the daemon before.
@@ -69,6 +94,11 @@ const BATCH: Duration = Duration::from_millis(5);
 const DOUBT: Duration = Duration::from_millis(10);
 /// Unannounced settings, stale neighbours.
 const TICK: Duration = Duration::from_secs(1);
+/// Looking at what the kernel does not announce takes the time of all devices: at most one part in so many of a processor's time goes
+/// into it, but it is done at the latest after `LOOK_AT_LAST`.
+const LOOK_SHARE: u32 = 250;
+/// See `LOOK_SHARE`.
+const LOOK_AT_LAST: Duration = Duration::from_secs(5);
 /// So many next hops without a MAC address are asked for at a time.
 const RESOLVED: usize = 1000;
 /// A grace period takes about this long.
@@ -148,6 +178,8 @@ pub trait Outside {
     fn command(&mut self) -> Option<Command>;
     /// The configuration as it is now, or what is wrong with it.
     fn configuration(&mut self) -> Result<Config, String>;
+    /// Called in each round of the daemon's loop, at least once a second.
+    fn alive(&mut self) {}
 }
 
 /// Said of a daemon whose tables somebody has removed.
@@ -196,9 +228,17 @@ pub struct Daemon {
     /// Dumps in a row that changes disturbed.
     disturbed: u32,
     ticked: Instant,
+    /// When settings that the kernel does not announce are looked at next.
+    look_at: Instant,
+    /// Stale neighbours at the last tick: those whose actions were used since are in use.
+    idle: BTreeSet<(IpAddr, u32)>,
     waiting: bool,
     /// The pins are gone, which has been logged.
     detached: bool,
+    /// The last heartbeat.
+    beaten: Instant,
+    /// It failed, which has been logged.
+    faint: bool,
 }
 
 impl std::fmt::Debug for Daemon {
@@ -236,10 +276,10 @@ impl Daemon {
         let features = Features::start(config.receive_buffer)?;
         let mut requests = Netlink::route()?;
         let mut mirror = Mirror::default();
-        mirror.world.tenants = config.tenants.clone();
-        mirror.world.rfc = config.rfc;
+        mirror.world.settings = config.settings();
         mirror.dump_world(&mut requests)?;
         instance::ensure_bpffs()?;
+        instance::secure_pins(&instance.pins())?;
         match trieline_dataplane::sweep(&instance.pins()) {
             Ok(0) => {}
             Ok(swept) => tracing::info!(swept, "pins of network namespaces that are gone were removed"),
@@ -248,17 +288,8 @@ impl Daemon {
         if let Err(error) = instance.sweep() {
             tracing::warn!(%error, "files of network namespaces that are gone");
         }
-        let options = Options {
-            pins: instance.pins(),
-            home: config.home,
-            image_bytes: config.image_bytes,
-            tables: tables(config.image_bytes),
-            actions: config.actions,
-            adjacencies: config.actions,
-            rules: 2 * tables(config.image_bytes),
-        };
-        let mut dataplane = Dataplane::open(&options)?;
-        let fresh = !dataplane.reopened();
+        let mut dataplane = Dataplane::open(&config.options(&instance))?;
+        let (fresh, aside) = (!dataplane.reopened() && !dataplane.supersedes(), dataplane.supersedes());
         let mut eyes = Eyes::default();
         let made = Publisher::new(&mut dataplane).map_err(Error::from).and_then(|mut publisher| {
             let mut ports = Ports::new(config.devices.clone(), config.mode, &dataplane)?;
@@ -269,7 +300,7 @@ impl Daemon {
                     "no such device in this network namespace: it is taken when there is one"
                 );
             }
-            let mut functions = Functions::new(&instance.pins());
+            let mut functions = Functions::new(dataplane.pins());
             let numbers = functions.numbers(&config.functions, dataplane.functions())?;
             let lists = function::lists(&config.functions, &numbers);
             let bound = dataplane.functions();
@@ -289,20 +320,20 @@ impl Daemon {
             let mut grace = dataplane.grace();
             functions.commit(prepared, dataplane.functions(), &mut grace)?;
             (ports.filters, ports.functions) = (filters.any(), functions.any());
-            mirror.world.bypass_netfilter = config.bypass_netfilter;
             beside::look_first(&mut mirror, &mut eyes, &mut requests, &ports)?;
             let socket = instance.socket();
             // The lock is ours, so whoever bound it is gone.
             let _ = std::fs::remove_file(&socket);
-            let listener = UnixListener::bind(&socket)?;
-            listener.set_nonblocking(true)?;
+            let listener = serve::listen(&socket)?;
             Ok((publisher, ports, filters, functions, listener))
         });
         // Once nobody holds the dataplane any more.
         let undo = |error: Error| {
+            // The error that led here is the one to tell.
             if fresh {
-                // The error that led here is the one to tell.
                 let _ = trieline_dataplane::detach_all(&instance.pins());
+            } else if aside {
+                let _ = trieline_dataplane::abandon(&instance.pins());
             }
             error
         };
@@ -340,8 +371,12 @@ impl Daemon {
             doubting: false,
             disturbed: 0,
             ticked: now,
+            look_at: now,
+            idle: BTreeSet::new(),
             waiting: false,
             detached: false,
+            beaten: now,
+            faint: false,
         };
         match daemon.take_over() {
             Ok(()) => Ok(daemon),
@@ -356,15 +391,15 @@ impl Daemon {
     /// port is set. Then the first dump, tables, ports.
     fn take_over(&mut self) -> Result<(), Error> {
         let world = &mut self.mirror.world;
-        world.tenants.apply(&mut world.links);
-        for name in world.tenants.missing(&world.links) {
+        world.settings.tenants.apply(&mut world.links);
+        for name in world.settings.tenants.missing(&world.links) {
             tracing::warn!(
                 vlan = name,
                 "no device of this name stands for the VLAN: it takes no packets until there is one"
             );
         }
         self.mirror.world.sysctl = self.sysctl()?;
-        self.ports.attach_new(&self.mirror.world, &mut self.dataplane)?;
+        self.ports.attach(&self.mirror.world, &mut self.dataplane)?;
         self.open_exits();
         self.ports.hold(&self.mirror.world, &mut self.dataplane)?;
         self.mirror.changes.v4.doubt = true;
@@ -378,9 +413,15 @@ impl Daemon {
         self.read_changes(BATCH)?;
         self.publish();
         let tables = self.tables();
-        self.ports.set(&self.mirror.world, &self.publisher.views, &mut self.dataplane, tables)?;
-        self.publisher.settle(&self.mirror, self.dataplane.parts().0);
-        self.ports.leave_others(&self.mirror.world, &mut self.dataplane)?;
+        if self.ports.set(&self.mirror.world, &self.publisher.views, &mut self.dataplane, tables) {
+            self.publisher.settle(&self.mirror, self.dataplane.parts().0);
+        }
+        self.begin_life()?;
+        self.dataplane.take_place()?;
+        self.functions.move_to(self.dataplane.pins());
+        if let Err(error) = self.ports.leave_others(&self.mirror.world, &mut self.dataplane) {
+            tracing::error!(%error, "leaving devices");
+        }
         self.counts.status.ready_ms = milliseconds(self.started.elapsed());
         tracing::info!(
             routes = self.mirror.routes(),
@@ -426,6 +467,8 @@ impl Daemon {
             }
             self.use_files();
             self.publish();
+            self.beat();
+            outside.alive();
             self.waiting = self.publisher.reclaim(self.dataplane.parts());
             self.serve(outside);
         }

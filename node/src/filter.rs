@@ -71,6 +71,8 @@ pub struct FilterStatus {
     pub loaded: Option<u64>,
     /// Only functions ask it, for the packet inside; ports do not.
     pub inside: bool,
+    /// Why its file could not be read at the daemon's start: the set in force is the one of before.
+    pub problem: Option<String>,
 }
 
 impl FilterStatus {
@@ -100,6 +102,9 @@ pub struct JobStatus {
     pub done: bool,
     /// Why nothing has changed.
     pub failed: Option<String>,
+    /// Keys of the configuration that only a restart follows.
+    #[serde(default)]
+    pub waits: Vec<String>,
 }
 
 /// Why filters cannot be set.
@@ -148,9 +153,12 @@ pub enum Error {
 struct Held {
     config: Config,
     filter: Filter,
-    prefixes: (usize, usize),
+    /// Not known of a set that an earlier daemon read.
+    prefixes: Option<(usize, usize)>,
+    loaded: Option<u64>,
+    /// Why the set is that of an earlier daemon.
+    problem: Option<String>,
     bad: u64,
-    loaded: u64,
 }
 
 /// Lists of filters that functions ask, by their number.
@@ -198,12 +206,13 @@ pub struct Filters {
     bound: Bound,
     reader: Reader,
     jobs: u64,
-    finished: VecDeque<(u64, Option<String>)>,
+    finished: VecDeque<(u64, JobStatus)>,
 }
 
 impl Filters {
     /// Reads the files and puts the filters in force. Those that an earlier daemon left are in force until then, and keep their
-    /// counters.
+    /// counters. A filter whose file cannot be read keeps its set; where it has none, this fails, as a filter must never be
+    /// silently absent.
     pub fn start(
         configs: Vec<Config>,
         bound: Bound,
@@ -217,12 +226,27 @@ impl Filters {
             jobs: 0,
             finished: VecDeque::new(),
         };
-        let used = tables(&all(lists));
+        let before = all(lists);
+        let used = tables(&before);
         // Built by a daemon that did not come to use them.
         for id in FILTER_TABLES.filter(|id| !used.contains(id)) {
             image.remove_table(id).map_err(|source| Error::Image { name: String::new(), source })?;
         }
-        let sets = configs.iter().map(|config| read(config).map(Some)).collect::<Result<Vec<_>, _>>()?;
+        let mut sets = Vec::new();
+        for config in &configs {
+            let known = before.iter().find(|filter| filter.name == config.name);
+            match (read(config), known) {
+                (Ok(set), _) => sets.push(Some(set)),
+                (Err(error), Some(filter)) => {
+                    tracing::error!("{error}; the filter keeps the set that is in force");
+                    let (config, filter, problem) = (config.clone(), filter.clone(), Some(error.to_string()));
+                    let (prefixes, loaded, bad) = (None, None, 0);
+                    filters.held.push(Held { config, filter, prefixes, loaded, problem, bad });
+                    sets.push(None);
+                }
+                (Err(error), None) => return Err(error),
+            }
+        }
         let former = filters.apply(configs, sets, bound, image, lists)?;
         filters.keep(former, image);
         Ok(filters)
@@ -264,8 +288,8 @@ impl Filters {
     /// How far a job has come; one that nobody remembers is done.
     pub fn job(&self, job: u64) -> JobStatus {
         match self.finished.iter().find(|(number, _)| *number == job) {
-            Some((_, error)) => JobStatus { done: true, failed: error.clone() },
-            None => JobStatus { done: job + JOBS as u64 <= self.jobs, failed: None },
+            Some((_, status)) => status.clone(),
+            None => JobStatus { done: job + JOBS as u64 <= self.jobs, failed: None, waits: Vec::new() },
         }
     }
 
@@ -293,7 +317,7 @@ impl Filters {
                 Ok(()) => tracing::info!(filters = self.held.len(), "filters reloaded"),
                 Err(error) => tracing::error!(%error, "filters not reloaded: they stay as they were"),
             }
-            self.end(job, done.err().map(|error| error.to_string()));
+            self.end(job, done.err().map(|error| error.to_string()), Vec::new());
         }
         replacements
     }
@@ -324,9 +348,9 @@ impl Filters {
         Ok(())
     }
 
-    /// A job is over, or has failed.
-    pub fn end(&mut self, job: u64, failed: Option<String>) {
-        self.finished.push_back((job, failed));
+    /// A job is over, or has failed; these keys wait for a restart.
+    pub fn end(&mut self, job: u64, failed: Option<String>, waits: Vec<String>) {
+        self.finished.push_back((job, JobStatus { done: true, failed, waits }));
         if self.finished.len() > JOBS {
             self.finished.pop_front();
         }
@@ -363,15 +387,15 @@ impl Filters {
             let kept = self.held.iter().find(|held| held.config.name == config.name);
             let bad = set.as_ref().map(|set| set.bad).or(kept.map(|kept| kept.bad)).unwrap_or(0);
             let made = match (set, kept) {
-                (Some(set), _) => {
-                    build(&config.name, set, image, &mut used, &mut built).map(|made| (made, now()))
-                }
+                (Some(set), _) => build(&config.name, set, image, &mut used, &mut built)
+                    .map(|(ids, prefixes)| (ids, Some(prefixes), Some(now()), None)),
                 (None, Some(kept)) => {
-                    Ok((((kept.filter.table4, kept.filter.table6), kept.prefixes), kept.loaded))
+                    let ids = (kept.filter.table4, kept.filter.table6);
+                    Ok((ids, kept.prefixes, kept.loaded, kept.problem.clone()))
                 }
                 (None, None) => Err(Error::NoFilter { name: config.name.clone(), known: String::new() }),
             };
-            let ((ids, prefixes), loaded) = made.inspect_err(|_| undo(image, &built))?;
+            let (ids, prefixes, loaded, problem) = made.inspect_err(|_| undo(image, &built))?;
             let filter = Filter {
                 name: config.name.clone(),
                 source: config.source,
@@ -382,7 +406,7 @@ impl Filters {
                 table6: ids.1,
                 counter,
             };
-            held.push(Held { config, filter, prefixes, bad, loaded });
+            held.push(Held { config, filter, prefixes, loaded, problem, bad });
         }
         let kept = tables(held.iter().map(|held| &held.filter));
         lists.set(&arranged(&held, &bound)).inspect_err(|_| undo(image, &built))?;
@@ -395,10 +419,11 @@ impl Filters {
     pub fn status(&self, lists: &Lists) -> Vec<FilterStatus> {
         let status = |held: &Held| FilterStatus {
             file: Some(held.config.file.clone()),
-            prefixes4: Some(held.prefixes.0),
-            prefixes6: Some(held.prefixes.1),
+            prefixes4: held.prefixes.map(|(v4, _)| v4),
+            prefixes6: held.prefixes.map(|(_, v6)| v6),
+            loaded: held.loaded,
+            problem: held.problem.clone(),
             bad_lines: Some(held.bad),
-            loaded: Some(held.loaded),
             inside: is_bound(&self.bound, &held.config.name),
             ..FilterStatus::of(&held.filter, lists.count(&held.filter).unwrap_or_default())
         };

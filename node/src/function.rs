@@ -134,6 +134,11 @@ impl Functions {
         Self { held: Vec::new(), pins: pins.into() }
     }
 
+    /// The pins are elsewhere from now on.
+    pub fn move_to(&mut self, pins: &Path) {
+        self.pins = pins.into();
+    }
+
     /// Whether there are any.
     pub fn any(&self) -> bool {
         !self.held.is_empty()

@@ -5,7 +5,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where BPF objects are pinned.
@@ -37,6 +37,24 @@ pub enum Error {
         path: PathBuf,
         /// The system's error.
         source: io::Error,
+    },
+    /// Somebody else could hold what is there.
+    #[error("{} belongs to user {owner}, not to user {wanted}; remove it", path.display())]
+    Foreign {
+        /// The file or directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Who must own it: the user this process runs as.
+        wanted: u32,
+    },
+    /// Another process than a daemon has locked the lock file.
+    #[error("{} is locked by process {holder}, which is not the trielined that wrote it; end that process", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+        /// Who holds the lock.
+        holder: String,
     },
     /// There is a daemon already.
     #[error("trielined is already running in this network namespace (process {pid})")]
@@ -133,21 +151,15 @@ impl Instance {
 
     /// Claims the instance for this process, until the returned file is closed.
     pub fn claim(&self) -> Result<File, Error> {
-        fs::create_dir_all(RUN).map_err(file_error(Path::new(RUN)))?;
+        own_folder(Path::new(RUN), 0o755)?;
         let path = self.lock();
         loop {
-            let mut file = File::options()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&path)
-                .map_err(file_error(&path))?;
+            let mut file = private_file(&path)?;
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-                let mut pid = String::new();
-                // Only for the message.
-                let _ = file.read_to_string(&mut pid);
-                return Err(Error::Running { pid: pid.trim().into() });
+                return Err(match holder_of(&mut file) {
+                    Ok(pid) => Error::Running { pid },
+                    Err(holder) => Error::Locked { path, holder },
+                });
             }
             // `forget` may have removed it between the two: a lock that nobody else can find is none.
             let ours = file.metadata().map_err(file_error(&path))?;
@@ -176,6 +188,66 @@ impl Instance {
     }
 }
 
+/// Opens a file that only its owner may open, and so lock; makes it when it is missing. One that others could open until now
+/// is closed to them.
+pub fn private_file(path: &Path) -> Result<File, Error> {
+    let mut options = File::options();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    let no_links = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let file = options.mode(0o600).custom_flags(no_links).open(path).map_err(file_error(path))?;
+    make_own(path, &file.metadata().map_err(file_error(path))?, 0o600)?;
+    Ok(file)
+}
+
+/// Makes a directory that only its owner may write to, or sees to it that it is one.
+fn own_folder(path: &Path, mode: u32) -> Result<(), Error> {
+    fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(file_error(path))?;
+    make_own(path, &fs::symlink_metadata(path).map_err(file_error(path))?, mode)
+}
+
+/// Refuses what belongs to another user; takes rights beyond `mode` away.
+fn make_own(path: &Path, found: &fs::Metadata, mode: u32) -> Result<(), Error> {
+    let wanted = rustix::process::geteuid().as_raw();
+    if found.uid() != wanted {
+        return Err(Error::Foreign { path: path.into(), owner: found.uid(), wanted });
+    }
+    if found.mode() & 0o7777 & !mode != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(file_error(path))?;
+    }
+    Ok(())
+}
+
+/// The process that wrote its number into a lock file, if that one holds the lock; else who does.
+pub fn holder_of(file: &mut File) -> Result<String, String> {
+    let mut written = String::new();
+    // Only for messages.
+    let _ = file.rewind().and_then(|()| file.read_to_string(&mut written));
+    let written = written.trim().to_owned();
+    let inode = file.metadata().map(|meta| meta.ino().to_string()).unwrap_or_default();
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    // `1: FLOCK  ADVISORY  WRITE 4711 00:1a:1234 0 EOF`
+    let holds = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let of_file = words.get(5).and_then(|place| place.rsplit(':').next()) == Some(inode.as_str());
+        (words.get(1) == Some(&"FLOCK") && of_file)
+            .then(|| words.get(4).map(|pid| (*pid).to_owned()))
+            .flatten()
+    };
+    match locks.lines().find_map(holds) {
+        Some(holder) if holder != written => Err(holder),
+        None if !Path::new("/proc").join(&written).exists() => Err("unknown".into()),
+        _ => Ok(written),
+    }
+}
+
+/// Sees to it that nobody else can lock or change the pins of an instance, or those of others.
+pub fn secure_pins(pins: &Path) -> Result<(), Error> {
+    if let Some(parent) = pins.parent() {
+        own_folder(parent, 0o700)?;
+    }
+    own_folder(pins, 0o700)
+}
+
 /// Whether the file system at the pins' place is one for BPF.
 pub fn has_bpffs() -> bool {
     rustix::fs::statfs(BPFFS).is_ok_and(|stat| stat.f_type as u32 == BPF_FS_MAGIC)
@@ -201,7 +273,7 @@ pub fn ensure_bpffs() -> Result<(), Error> {
     if is_hidden() {
         return Err(Error::Hidden);
     }
-    rustix::mount::mount("bpf", BPFFS, "bpf", rustix::mount::MountFlags::empty(), None)
+    rustix::mount::mount("bpf", BPFFS, "bpf", rustix::mount::MountFlags::empty(), Some(c"mode=0700"))
         .map_err(|errno| Error::Mount { source: errno.into() })
 }
 

@@ -255,7 +255,7 @@ impl Ledger {
 fn count_refused(refused: &mut u64, error: &Error) {
     *refused += 1;
     if *refused == 1 {
-        tracing::error!(%error, "no room for another next hop: its routes are left to the kernel (said once); for more room: next_hops (stop trielined, `trieline node detach`, start it)");
+        tracing::error!(%error, "no room for another next hop: its routes are left to the kernel (said once); for more room: a larger next_hops and a restart of trielined");
     }
 }
 

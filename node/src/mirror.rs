@@ -11,6 +11,7 @@ use crate::world::World;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use trieline_dataplane::Used;
 use trieline_lpm::Prefix;
 
 /// What changed since it was last published.
@@ -274,6 +275,21 @@ impl Mirror {
         }
     }
 
+    /// Where packets to a neighbour go, as an adjacency has it.
+    pub fn way_to(&self, address: IpAddr, link: u32) -> Option<Used> {
+        let known = match address {
+            IpAddr::V4(addr) => self.v4.neighbours.get(&(addr.into(), link)),
+            IpAddr::V6(addr) => self.v6.neighbours.get(&(addr.into(), link)),
+        };
+        let destination = known?.mac?;
+        let device = self.world.links.get(&link)?;
+        let (ifindex, vlan) = match (device.vlan, device.parent) {
+            (Some(vlan), Some(parent)) => (parent, Some(vlan)),
+            _ => (link, None),
+        };
+        Some(Used { ifindex, vlan, destination })
+    }
+
     fn neighbours_on(&self, link: u32) -> impl Iterator<Item = IpAddr> {
         self.v4.neighbours_on(link).map(Ip::ip).chain(self.v6.neighbours_on(link).map(Ip::ip))
     }
@@ -305,11 +321,8 @@ impl Mirror {
                 break;
             }
         }
-        told.world.sysctl = std::mem::take(&mut self.world.sysctl);
-        told.world.bypass = std::mem::take(&mut self.world.bypass);
-        told.world.bypass_netfilter = self.world.bypass_netfilter;
-        told.world.tenants = std::mem::take(&mut self.world.tenants);
-        (self.world, self.stale, self.world_doubt) = (told.world, told.stale, told.world_doubt);
+        self.world.adopt(told.world);
+        (self.stale, self.world_doubt) = (told.stale, told.world_doubt);
         self.touched.all = true;
         self.paths.take_objects(told.paths.into_objects());
         self.objects_doubt = false;

@@ -11,6 +11,15 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use trieline_dataplane::{AttachMode, Dataplane, Error, Port, PortFlags};
 use trieline_lpm::Grace;
 
+/// What a native program on a veth costs, and the choice.
+pub const CUTS: &str = "native XDP on a veth: Linux then lets its peer send no packets above the MTU, and TCP between containers of this host runs at \
+     0.15 to 0.35 of the kernel's rate; --generic (generic = true) gives 0.5 to 1, a device that you leave out 1";
+
+/// Whether an attachment in `mode` makes the peer of a device send small packets only.
+pub fn cuts(link: &Link, mode: AttachMode) -> bool {
+    link.kind == "veth" && mode == AttachMode::Native
+}
+
 /// The devices given to the daemon, by name, and what was made of them.
 #[derive(Debug)]
 pub struct Ports {
@@ -28,8 +37,10 @@ pub struct Ports {
     /// Those of them that take frames of several buffers.
     several: BTreeSet<u32>,
     ports: BTreeMap<(u32, Option<u16>), Port>,
-    /// Names of devices that could not be attached to, which has been logged.
-    troubled: BTreeSet<String>,
+    /// Devices that refuse the program, by name, with why; it has been logged.
+    refused: BTreeMap<String, String>,
+    /// Ports that could not be set, which has been logged.
+    unset: BTreeSet<(u32, Option<u16>)>,
     /// Names of devices that packets cannot leave by, which has been logged.
     shut: BTreeSet<String>,
     /// Likewise, as they take no redirected frames.
@@ -42,9 +53,22 @@ impl Ports {
         let attached = dataplane.attachments()?.into_iter().map(|attachment| attachment.ifindex).collect();
         let known = dataplane.ports()?.into_iter().map(|(ifindex, vlan, port)| ((ifindex, vlan), port));
         let ports = known.collect();
-        let (exits, several, troubled, shut, deaf) = Default::default();
+        let (exits, several, refused, unset, shut, deaf) = Default::default();
         let (filters, functions) = (false, false);
-        Ok(Self { names, filters, functions, mode, attached, exits, several, ports, troubled, shut, deaf })
+        Ok(Self {
+            names,
+            filters,
+            functions,
+            mode,
+            attached,
+            exits,
+            several,
+            ports,
+            refused,
+            unset,
+            shut,
+            deaf,
+        })
     }
 
     /// The links of the configured names.
@@ -95,6 +119,28 @@ impl Ports {
         missing.into_iter()
     }
 
+    /// Of each configured bond the links that packets come in by: to the program of a bond its ports run, the kernel names them as the
+    /// devices. In generic mode it names the bond. O(links).
+    fn active_ports<'w>(&self, world: &'w World) -> BTreeMap<u32, Vec<&'w Link>> {
+        let given = self.links(world).into_iter();
+        let bonds = given.filter(|link| link.kind == "bond" && self.mode != AttachMode::Generic);
+        let mut ports: BTreeMap<u32, Vec<&Link>> = bonds.map(|bond| (bond.ifindex, Vec::new())).collect();
+        for link in world.links.values().filter(|link| !link.backup) {
+            if let Some(of) = link.master.and_then(|master| ports.get_mut(&master)) {
+                of.push(link);
+            }
+        }
+        ports
+    }
+
+    /// The configured device that a port of this number belongs to: the bond of a bond's port, else itself.
+    pub fn given(&self, world: &World, ifindex: u32) -> u32 {
+        let master = || world.links.get(&ifindex)?.master;
+        let bond =
+            || master().filter(|master| world.links.get(master).is_some_and(|link| link.kind == "bond"));
+        if self.attached.contains(&ifindex) { ifindex } else { bond().unwrap_or(ifindex) }
+    }
+
     /// Ports as they should be.
     fn wanted(
         &self,
@@ -103,6 +149,7 @@ impl Ports {
         tables: (bool, bool),
     ) -> BTreeMap<(u32, Option<u16>), Port> {
         let mut wanted = BTreeMap::new();
+        let bonds = self.active_ports(world);
         for (link, vlan, logical) in self.logical(world) {
             let Some(mac) = logical.mac else { continue };
             let view = |family| views.of(family, logical.ifindex);
@@ -111,14 +158,22 @@ impl Ports {
             let current = (free && tables.0 && table4.is_some(), free && tables.1 && table6.is_some());
             let flags = PortFlags {
                 // In generic mode the mark stays with the packet.
-                unfinished: link.leaves_checksums() && self.mode != AttachMode::Generic,
+                unfinished: false,
                 filter: self.filters,
                 function: self.functions,
                 ..flags(world, logical, current)
             };
             let (table4, table6) = (table4.unwrap_or(TABLE4), table6.unwrap_or(TABLE6));
             let port = Port { table4, table6, flags, ifindex: logical.ifindex, mac };
-            wanted.insert((link.ifindex, vlan), port);
+            for device in bonds.get(&link.ifindex).map_or(&[link][..], Vec::as_slice) {
+                let mut flags = port.flags;
+                if world.bypass.spoils(device.ifindex) {
+                    flags = PortFlags { forward4: false, forward6: false, seg6: false, ..flags };
+                }
+                // In generic mode the mark stays with the packet.
+                flags.unfinished = device.leaves_checksums() && self.mode != AttachMode::Generic;
+                wanted.insert((device.ifindex, vlan), Port { flags, ..port });
+            }
         }
         wanted
     }
@@ -137,7 +192,12 @@ impl Ports {
 
     /// Lets packets leave by those of the configured devices that take redirected frames, which can change at any time. To be
     /// called after the program was attached. Returns whether exits differ. A device that refuses does not stop the others.
-    pub fn open(&mut self, world: &mut World, dataplane: &mut Dataplane, features: Option<&Features>) -> bool {
+    pub fn open(
+        &mut self,
+        world: &mut World,
+        dataplane: &mut Dataplane,
+        features: Option<&Features>,
+    ) -> bool {
         let (mut exits, mut several) = (BTreeSet::new(), BTreeSet::new());
         let links = self.links(world);
         let given: BTreeSet<u32> = links.iter().map(|link| link.ifindex).collect();
@@ -169,7 +229,12 @@ impl Ports {
                     self.shut.remove(&link.name);
                 }
                 Err(error) if !self.shut.contains(&link.name) => {
-                    tracing::warn!(dev = link.name, %error, "no way out: packets to it are the kernel's");
+                    // The name is known, which says more than a number.
+                    let cause = match error {
+                        Error::NoDevice { .. } => format!("{}: no such device any more", link.name),
+                        other => other.to_string(),
+                    };
+                    tracing::warn!(dev = link.name, %cause, "no way out: packets to it are the kernel's");
                     self.shut.insert(link.name.clone());
                 }
                 Err(_) => {}
@@ -206,39 +271,138 @@ impl Ports {
     }
 
     /// Sets the ports where they differ; those that become or cease to be a tenant's after a grace period (some 20 ms) in which
-    /// their packets are dropped. `tables` says which families' tables are as the kernel's.
+    /// their packets are dropped. `tables` says which families' tables are as the kernel's. A port that cannot be set is
+    /// logged once and does not stop the others. Returns whether no port has views of before.
     pub fn set(
         &mut self,
         world: &World,
         views: &Views,
         dataplane: &mut Dataplane,
         tables: (bool, bool),
-    ) -> Result<(), Error> {
+    ) -> bool {
         let wanted = self.wanted(world, views, tables);
-        let changed = || wanted.iter().filter(|(key, port)| self.ports.get(key) != Some(port));
-        let held: Vec<_> =
-            changed().filter_map(|(key, port)| Some((key, held(self.ports.get(key)?, port)?))).collect();
+        let differs = |(key, port): &(&_, &Port)| self.ports.get(key) != Some(port);
+        let changed: Vec<_> = wanted.iter().filter(differs).map(|(key, port)| (*key, *port)).collect();
+        let held: Vec<_> = changed
+            .iter()
+            .filter_map(|(key, port)| Some((*key, held(self.ports.get(key)?, port)?)))
+            .collect();
+        let mut settled = true;
         for (key, port) in &held {
-            dataplane.set_port(key.0, key.1, *port)?;
+            settled &= self.set_one(*key, *port, dataplane);
         }
         if !held.is_empty() {
             let mut grace = dataplane.grace();
             let ticket = grace.begin();
             grace.wait(ticket);
         }
-        for (key, port) in changed() {
-            dataplane.set_port(key.0, key.1, *port)?;
+        for (key, port) in changed {
+            settled &= self.set_one(key, port, dataplane);
         }
-        for (ifindex, vlan) in self.ports.keys().filter(|key| !wanted.contains_key(key)) {
-            dataplane.clear_port(*ifindex, *vlan)?;
+        let gone: Vec<_> = self.ports.keys().filter(|key| !wanted.contains_key(key)).copied().collect();
+        for (ifindex, vlan) in gone {
+            match dataplane.clear_port(ifindex, vlan) {
+                Ok(()) => drop(self.ports.remove(&(ifindex, vlan))),
+                Err(error) => {
+                    tracing::error!(ifindex, vlan, %error, "clearing a port");
+                    settled = false;
+                }
+            }
         }
-        self.ports = wanted;
+        self.unset.retain(|key| wanted.contains_key(key));
+        settled
+    }
+
+    /// Sets one port; whether it has no views of before. One that is new and cannot be set is the kernel's.
+    fn set_one(&mut self, key: (u32, Option<u16>), port: Port, dataplane: &mut Dataplane) -> bool {
+        match dataplane.set_port(key.0, key.1, port) {
+            Ok(()) => {
+                self.ports.insert(key, port);
+                self.unset.remove(&key);
+                true
+            }
+            Err(error) => {
+                if self.unset.insert(key) {
+                    tracing::error!(ifindex = key.0, vlan = key.1, %error, "setting a port: the kernel forwards its packets");
+                }
+                !self.ports.contains_key(&key)
+            }
+        }
+    }
+
+    /// Attaches to the configured devices, whose packets pass until their ports are set. Leaves no others. Fails at the first
+    /// device that refuses; then nothing has changed. Where packets are taken from devices already, that one is named, and
+    /// asked again later.
+    pub fn attach(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
+        if !self.are_attached() {
+            return self.attach_new(world, dataplane);
+        }
+        self.attach_each(self.links(world).into_iter(), dataplane);
         Ok(())
+    }
+
+    /// Attaches to these devices; a device that refuses is logged once and does not stop the others.
+    fn attach_each<'w>(&mut self, links: impl Iterator<Item = &'w Link>, dataplane: &mut Dataplane) {
+        for link in links {
+            let is_new = !self.attached.contains(&link.ifindex) && !self.refused.contains_key(&link.name);
+            if is_new && cuts(link, self.mode) {
+                tracing::warn!(devices = link.name, "{CUTS}");
+            }
+            match dataplane.attach(link.ifindex, &link.name, self.mode) {
+                Ok(()) => {
+                    self.refused.remove(&link.name);
+                    if self.attached.insert(link.ifindex) {
+                        tracing::info!(dev = link.name, "attached");
+                    }
+                }
+                Err(error) => {
+                    let why = error.to_string();
+                    if self.refused.insert(link.name.clone(), why.clone()).as_ref() != Some(&why) {
+                        tracing::warn!(
+                            dev = link.name,
+                            "not attached: {why}; the kernel forwards its packets, and trielined tries again every second"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a device's attachment makes its peer send small packets only.
+    pub fn cuts(&self, world: &World, ifindex: u32) -> bool {
+        world.links.get(&ifindex).is_some_and(|link| cuts(link, self.mode))
+    }
+
+    /// Says before an attachment what it costs.
+    fn warn_of_cuts(&self, world: &World) {
+        let links = self.links(world);
+        let new = |link: &&&Link| !self.attached.contains(&link.ifindex) && cuts(link, self.mode);
+        let devices: Vec<&str> = links.iter().filter(new).map(|link| link.name.as_str()).collect();
+        if !devices.is_empty() {
+            tracing::warn!(devices = devices.join(" "), "{CUTS}");
+        }
+    }
+
+    /// Tries the devices again that refused. Whether one took the program.
+    pub fn retry(&mut self, world: &World, dataplane: &mut Dataplane) -> bool {
+        if self.refused.is_empty() {
+            return false;
+        }
+        let links = self.links(world).into_iter().filter(|link| self.refused.contains_key(&link.name));
+        let before = self.attached.len();
+        self.attach_each(links.collect::<Vec<_>>().into_iter(), dataplane);
+        self.attached.len() != before
+    }
+
+    /// Configured devices that refuse the program, with why.
+    pub fn refused(&self) -> &BTreeMap<String, String> {
+        &self.refused
     }
 
     /// Attaches to the configured devices, whose packets pass until their ports are set. Leaves no others, which [`Ports::follow`]
     /// does. Fails at the first device that refuses; then nothing has changed.
     pub fn attach_new(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
+        self.warn_of_cuts(world);
         let mut new = Vec::new();
         for link in self.links(world) {
             if let Err(error) = dataplane.attach(link.ifindex, &link.name, self.mode) {
@@ -266,25 +430,12 @@ impl Ports {
         Ok(())
     }
 
-    /// Attaches to devices that came while running, also to one that was made again under a configured name. Trouble is logged once
-    /// a device.
+    /// Attaches to devices that came while running, also to one that was made again under a configured name.
     pub fn attach_more(&mut self, world: &World, dataplane: &mut Dataplane) {
-        let new: Vec<_> =
-            self.links(world).into_iter().filter(|link| !self.attached.contains(&link.ifindex)).collect();
-        for link in new {
-            match dataplane.attach(link.ifindex, &link.name, self.mode) {
-                Ok(()) => {
-                    self.attached.insert(link.ifindex);
-                    self.troubled.remove(&link.name);
-                    tracing::info!(dev = link.name, "attached");
-                }
-                Err(error) => {
-                    if self.troubled.insert(link.name.clone()) {
-                        tracing::warn!(dev = link.name, %error, "not attached: its packets are the kernel's");
-                    }
-                }
-            }
-        }
+        let links = self.links(world);
+        self.refused.retain(|name, _| links.iter().any(|link| link.name == *name));
+        let new: Vec<_> = links.into_iter().filter(|link| !self.attached.contains(&link.ifindex)).collect();
+        self.attach_each(new.into_iter(), dataplane);
     }
 
     /// Follows links while running: leaves a device that lost its name, and sets the ports. Returns whether the ports are as the views
@@ -299,13 +450,7 @@ impl Ports {
         if let Err(error) = self.leave_others(world, dataplane) {
             tracing::error!(%error, "leaving devices");
         }
-        match self.set(world, views, dataplane, tables) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::error!(%error, "setting ports");
-                false
-            }
-        }
+        self.set(world, views, dataplane, tables)
     }
 
     /// What is attached says the kernel: a device can go and another come under its number between two looks.
@@ -371,7 +516,7 @@ fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlag
         unfinished: false,
         filter: false,
         function: false,
-        ecn: world.rfc,
+        ecn: world.settings.rfc,
         // The kernel knows nothing of a declared tenant, and would tell its packets nothing.
         redirects4: !tenant && world.sends_redirects(link),
         redirects6: !tenant,
@@ -413,6 +558,7 @@ mod tests {
             egress_qos: false,
             parent,
             master: None,
+            backup: false,
             vrf_table: None,
         }
     }

@@ -24,6 +24,14 @@ pub struct Status {
     pub devices: Vec<DeviceStatus>,
     /// Names of configured devices that there are not: each is taken when it comes.
     pub missing: Vec<String>,
+    /// Configured devices that refuse the XDP program: each is tried again.
+    pub refused: Vec<Refused>,
+    /// How long XDP forwards without a heartbeat of the daemon, seconds; none: without end.
+    pub max_stale: Option<f64>,
+    /// Seconds since the last heartbeat.
+    pub silent: Option<f64>,
+    /// That is longer than `max_stale`: all packets are the kernel's.
+    pub stale: bool,
     /// Filters, in the order they are asked.
     pub filters: Vec<crate::filter::FilterStatus>,
     /// IPv4 and IPv6.
@@ -50,6 +58,29 @@ pub struct Status {
     pub resyncs: u64,
     /// Packets by verdict, over all devices.
     pub counters: Vec<Counter>,
+}
+
+/// A device that refuses the XDP program.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Refused {
+    /// Its name.
+    pub dev: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl Status {
+    /// Says how current the tables are.
+    pub fn with_life(self, life: trieline_dataplane::Life) -> Self {
+        let seconds = |time: std::time::Duration| time.as_secs_f64();
+        Self {
+            max_stale: life.limit.map(seconds),
+            silent: life.silent.map(seconds),
+            stale: life.is_stale(),
+            ..self
+        }
+    }
 }
 
 /// Used and possible.
@@ -105,7 +136,7 @@ impl std::fmt::Display for Left {
             }
             "no_carrier" => write!(f, "{dev} is down or without carrier"),
             "no_room" => {
-                f.write_str("no room for more next hops (next_hops; stop, `trieline node detach`, start)")
+                f.write_str("no room for more next hops (a larger next_hops and a restart of trielined)")
             }
             _ => f.write_str(self.hint.as_deref().unwrap_or("only the kernel can")),
         }
@@ -116,7 +147,8 @@ impl std::fmt::Display for Left {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Skipped {
-    /// `nftables`, `iptables`, `ip6tables`, `netfilter` (not known which), `conntrack`, `tc`, `offload`.
+    /// `nftables`, `iptables`, `ip6tables`, `netfilter` (not known which), `conntrack`, `tc`, `offload`, `handler`, `macvlan`; `hooks`: the kernel does not list
+    /// who is at netfilter's hooks.
     pub kind: String,
     /// In words.
     pub what: String,
@@ -151,6 +183,8 @@ pub struct DeviceStatus {
     pub flags: Vec<String>,
     /// Packets by verdict; verdicts without any are left out.
     pub counters: Vec<Counter>,
+    /// What would make it quicker.
+    pub hint: Option<String>,
 }
 
 /// One address family.
@@ -191,6 +225,8 @@ pub struct MirrorStatus {
     pub build_ms: f64,
     /// From the daemon's start until the first tables were complete, ms.
     pub ready_ms: f64,
+    /// Requests sent to the kernel by netlink.
+    pub requests: u64,
     /// Messages of changes read.
     pub messages: u64,
     /// Batches of them published.

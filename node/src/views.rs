@@ -96,6 +96,16 @@ impl Views {
             let left = &mut self.left[place(family)];
             left.clear();
             for link in world.links.values() {
+                // Nobody asks for the views of other links, of which there may be many.
+                let is_given = |index: u32| devices.contains(&index) || world.shut.contains(&index);
+                let asked = link.vrf_table.is_some()
+                    || world.declared_vrf_of(link).is_some()
+                    || is_given(link.ifindex)
+                    || link.parent.is_some_and(is_given)
+                    || link.master.is_some_and(is_given);
+                if !asked {
+                    continue;
+                }
                 let reversed = family == family::INET && world.rp_filter(link.ifindex) != 0;
                 if let Some((_, table)) = world.declared_vrf_of(link) {
                     wanted.push((family, link.ifindex, vec![Step::all(Decides::Table(table))]));

@@ -10,7 +10,7 @@ use crate::kernel::{family, inet6, seg6};
 use crate::tenant::Tenants;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv6Addr;
-use trieline_dataplane::FlowLabel;
+use trieline_dataplane::{FlowKeys, FlowLabel};
 
 /// Links and settings.
 #[derive(Debug, Default)]
@@ -25,14 +25,21 @@ pub struct World {
     pub sysctl: Sysctl,
     /// What the kernel does to packets beside routing them.
     pub bypass: Bypass,
+    /// What the configuration says. The kernel's answers never touch it.
+    pub settings: Settings,
+    /// Devices given to the daemon that packets cannot leave by at present.
+    pub shut: BTreeSet<u32>,
+}
+
+/// The part of the configuration that decides what the kernel's state means for packets.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Settings {
     /// Packets may go past netfilter's rules (`bypass_netfilter`).
     pub bypass_netfilter: bool,
     /// SRv6 follows the RFCs where Linux differs (`[srv6] rfc`).
     pub rfc: bool,
-    /// What the configuration declares.
+    /// Tenants that the kernel has no devices for (`[[vrf]]`, `[[vlan]]`).
     pub tenants: Tenants,
-    /// Devices given to the daemon that packets cannot leave by at present.
-    pub shut: BTreeSet<u32>,
 }
 
 /// Settings that are read from time to time, because the kernel tells nobody when they change.
@@ -42,6 +49,8 @@ pub struct Sysctl {
     pub tunnel_source: Option<Ipv6Addr>,
     /// `net.ipv6.seg6_flowlabel`: where outer flow labels come from.
     pub flow_label: FlowLabel,
+    /// `net.ipv4.fib_multipath_hash_policy` and `…_fields`, and those of IPv6.
+    pub flows: [FlowKeys; 2],
     /// Policies that the kernel asks before it forwards.
     pub policies: Policies,
     /// `net.ipv4.ip_forward_use_pmtu`: IPv4 packets are kept to path MTUs that the kernel learnt.
@@ -72,11 +81,22 @@ impl Sysctl {
                 1.. => FlowLabel::Hash,
                 _ => FlowLabel::Zero,
             },
+            flows: ["ipv4", "ipv6"].map(flow_keys),
             policies: Policies::read(),
             path_mtus: on("ip_forward_use_pmtu"),
             redirects: if on("conf/all/send_redirects") { None } else { Some(some()) },
             devices: devices.iter().filter_map(|name| known.remove_entry(*name)).collect(),
         })
+    }
+}
+
+/// What the kernel tells the flows of a family apart by, where a route has several next hops.
+fn flow_keys(family: &str) -> FlowKeys {
+    let setting = |name: &str| number(&format!("{family}/fib_multipath_hash_{name}"));
+    let FlowKeys { policy, fields } = FlowKeys::default();
+    FlowKeys {
+        policy: setting("policy").and_then(|value| value.try_into().ok()).unwrap_or(policy),
+        fields: setting("fields").and_then(|value| value.try_into().ok()).unwrap_or(fields),
     }
 }
 
@@ -97,6 +117,13 @@ impl World {
     /// The settings of a device; all unknown when the kernel told none.
     pub fn netconf(&self, family: u8, ifindex: i32) -> Netconf {
         self.netconf.get(&(family, ifindex)).copied().unwrap_or_default()
+    }
+
+    /// Takes over what the kernel told of links, forwarding settings and rules. All else stays: a dump does not know it.
+    pub fn adopt(&mut self, told: Self) {
+        // Without `..`: a new field has to be kept or taken over here.
+        let Self { links, netconf, rules, sysctl: _, bypass: _, settings: _, shut: _ } = told;
+        (self.links, self.netconf, self.rules) = (links, netconf, rules);
     }
 
     /// Takes over a settings message.
@@ -132,8 +159,8 @@ impl World {
 
     /// The VRF that the configuration puts a link into: its name and table.
     pub fn declared_vrf_of<'a>(&'a self, link: &'a Link) -> Option<(&'a str, u32)> {
-        let table = || self.tenants.vrf(&link.name).map(|table| (&*link.name, table));
-        self.tenants.table_of(&link.name).or_else(table)
+        let table = || self.settings.tenants.vrf(&link.name).map(|table| (&*link.name, table));
+        self.settings.tenants.table_of(&link.name).or_else(table)
     }
 
     /// The VRF device that a link belongs to: its name and table.
@@ -145,7 +172,7 @@ impl World {
     /// The table of a VRF by its name.
     pub fn table_of_vrf(&self, name: &str) -> Option<u32> {
         let of_device = || self.links.values().find(|link| link.name == name)?.vrf_table;
-        self.tenants.vrf(name).or_else(of_device)
+        self.settings.tenants.vrf(name).or_else(of_device)
     }
 
     /// Why the family's packets are the kernel's whatever the routes say, if they are.
@@ -156,7 +183,7 @@ impl World {
         if family == family::INET && self.sysctl.path_mtus {
             return Some("net.ipv4.ip_forward_use_pmtu is on".into());
         }
-        if self.bypass_netfilter { None } else { self.bypass.obstacle(family) }
+        if self.settings.bypass_netfilter { None } else { self.bypass.obstacle(family) }
     }
 
     /// The largest packet of a family that the kernel forwards to a link.

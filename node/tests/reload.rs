@@ -74,6 +74,7 @@ fn config(devices: &[&str], file: &std::path::Path, sids: &[&str]) -> Config {
         }],
         bypass_netfilter: false,
         rfc: false,
+        max_stale: None,
         functions: sids.iter().map(function).collect(),
         tenants: Tenants::default(),
     }

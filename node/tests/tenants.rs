@@ -21,7 +21,7 @@ const BLACKHOLE: u8 = 6;
 /// What the kernel would say.
 fn tell(mirror: &mut Mirror, kind: u16, request: Request) {
     let payload = request.finish(0).split_off(HEADER);
-    mirror.apply(Message { kind, flags: 0x400, payload: &payload });
+    mirror.apply(Message { kind, flags: 0x400, sequence: 0, payload: &payload });
 }
 
 fn link(mirror: &mut Mirror, index: u32) {
@@ -67,7 +67,7 @@ fn ten_thousand_tenants() {
         table: 1000 + tenant,
         devices: vec![format!("t{tenant}")],
     };
-    mirror.world.tenants = Tenants::new((1..=TENANTS).map(vrf).collect(), Vec::new());
+    mirror.world.settings.tenants = Tenants::new((1..=TENANTS).map(vrf).collect(), Vec::new());
     for tenant in 1..=TENANTS {
         link(&mut mirror, tenant);
         (0..ROUTES).for_each(|n| route(&mut mirror, 1000 + tenant, destination(tenant, n)));
@@ -103,7 +103,7 @@ fn ten_thousand_tenants() {
     println!("one route more: {} us", begun.elapsed().as_micros());
     assert_eq!(publisher.counts.prefixes, before + 1);
     // Half of them leave; their numbers are given to others once no packet can hold them.
-    mirror.world.tenants = Tenants::new((1..=TENANTS / 2).map(vrf).collect(), Vec::new());
+    mirror.world.settings.tenants = Tenants::new((1..=TENANTS / 2).map(vrf).collect(), Vec::new());
     mirror.changes.world = true;
     publisher.publish(&mut mirror, dataplane.parts(), &BTreeSet::new());
     publisher.settle(&mirror, dataplane.parts().0);

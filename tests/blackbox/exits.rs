@@ -53,3 +53,25 @@ fn a_device_that_takes_no_redirected_frames() {
         "packets to a device that takes none are lost"
     );
 }
+
+/// ```text
+/// [node] d0 ── d1 [node], both given, without GRO
+/// ```
+/// Like many NICs, each takes redirected frames only while a program is attached, here at its other end: the daemon attaches before
+/// it asks.
+#[test]
+fn devices_are_asked_after_the_program_is_attached() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.node.ip("link add d0 type veth peer name d1");
+    for device in ["d0", "d1"] {
+        bed.node.run(&format!("ethtool -K {device} tx off gro off")).ok();
+        bed.node.ip(&format!("link set {device} up"));
+    }
+    let daemon = Daemon::start(&bed.node, "--dev d0 --dev d1");
+    assert!(!daemon.log().contains("takes no redirected frames"), "{}", daemon.log());
+    let flags = status(&bed.node)["devices"].to_string();
+    assert!(!flags.contains("no-exit"), "{flags}");
+}

@@ -299,3 +299,21 @@ fn a_reload_takes_all_or_nothing() {
     reload().ok();
     assert_eq!(bed.send("10.50.1.1:9", "in force", 5).counts(), (0, 0, 0), "{}", daemon.log());
 }
+
+/// `skip_bad`: a filter's set without the lines that are wrong, which are counted; without it the file is refused.
+#[test]
+fn bad_lines_of_a_set_may_be_passed_over() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let files = Files::new(THREATS);
+    files.write("threats", "10.0.0.2\nhello\nfd00::2 # by IPv6\n10.0.0.9/24\n");
+    let config = files.path("trielined.toml");
+    Daemon::refused(&bed.node, &format!("--config {}", config.display())).fails(1, &["threats:2: \"hello\""]);
+    files.configure(&format!("{THREATS}skip_bad = true\n"));
+    let _daemon = files.start(&bed);
+    let shown = shown(&bed);
+    assert_eq!((&shown[0]["prefixes4"], &shown[0]["bad_lines"]), (&1.into(), &2.into()), "{shown:?}");
+    assert_eq!(bed.send("10.50.1.1:9", "skipped", 5).counts(), (0, 0, 0));
+}

@@ -1,7 +1,9 @@
 //! Next hops come and go: unresolved, resolved, with a new MAC address, behind a link that goes down.
 
+use std::time::Duration;
 use trieline_tests::bed::Bed;
 use trieline_tests::daemon::Daemon;
+use trieline_tests::packets::Tap;
 use trieline_tests::{eventually, root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
@@ -125,4 +127,44 @@ fn multipath_leaves_dead_hops_out() {
         let moved = eventually(10.0, || bed.send(to, "second hop", 5).counts() == (0, 0, 5));
         assert!(moved, "to {to}: the second hop is not used");
     }
+}
+
+/// The node's requests for a neighbour's MAC address while some seconds pass.
+fn probes(bed: &Bed, work: impl FnOnce()) -> usize {
+    let tap = Tap::open(&bed.sink);
+    work();
+    // ARP: Ethernet, IPv4, a request, from n1.
+    tap.close_with(&[0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 0x10]).len()
+}
+
+/// The kernel probes a stale neighbour when it has packets for it. It sees none that XDP forwards: the daemon tells it of those, and of
+/// nothing else.
+#[test]
+fn only_a_neighbour_in_use_is_probed() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    for (key, value) in [("base_reachable_time_ms", "1000"), ("delay_first_probe_time", "1")] {
+        bed.node.sysctl(&format!("net.ipv4.neigh.n1.{key}"), value);
+    }
+    bed.warm();
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let state = || bed.node.ip("neigh show 10.1.0.2 dev n1");
+    let sent = bed.send("10.1.0.2:9", "used", 5).counts();
+    assert_eq!(sent, (0, 5, 0));
+    assert!(eventually(20.0, || state().contains("STALE")), "{}", state());
+    // That it was used before is told once at most.
+    std::thread::sleep(Duration::from_secs(6));
+    // (1) without packets no probes
+    let idle = probes(&bed, || std::thread::sleep(Duration::from_secs(5)));
+    assert_eq!(idle, 0, "probes for a neighbour that no packet goes to: {}", state());
+    // (2) with packets, all of them XDP's, it stays known
+    let used = probes(&bed, || {
+        for _ in 0..25 {
+            assert_eq!(bed.send("10.1.0.2:9", "in use", 1).counts(), (0, 1, 0));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    assert!(used > 0, "no probes for a neighbour in use: {}", state());
 }

@@ -159,7 +159,8 @@ impl Joined {
         let stages: Vec<_> = self.summary.stages().collect();
         text += "\nmicroseconds:\n";
         text += &report::table(&stages);
-        let Counts { received, sent, matched, ambiguous, unanswered, unasked, copies, cut_off, .. } = self.counts;
+        let Counts { received, sent, matched, ambiguous, unanswered, unasked, copies, cut_off, .. } =
+            self.counts;
         text += &format!(
             "\n{received} received, {sent} sent, {matched} matched inside; {ambiguous} ambiguous, {unanswered} unanswered, {unasked} unasked, \
              {copies} copies, {cut_off} in hand where records are missing\n"

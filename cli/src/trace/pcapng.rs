@@ -69,7 +69,7 @@ impl PcapNg {
                 record.bytes,
             )?;
             if record.point == Point::Received || sent.thread != received.thread {
-                let known = self.threads.get(record.thread);
+                let known = self.threads.get(&record);
                 write!(
                     text,
                     ", thread {} {} of process {} {}",

@@ -264,8 +264,9 @@ impl<A: Address> TableReader<'_, A> {
     /// ends.
     #[inline(always)]
     fn find4(&self, addr: u32) -> u32 {
-        // In 64 bits, as a root of 0 bits takes a shift by 32.
-        let slot = (u64::from(addr) >> (32 - self.bits)) as usize;
+        // By shifts to the left, so that the number of bits is the count as it stands in memory. `32 - bits` is computed in an 8-bit
+        // register, of which the rest is kept: that of the lookup before, whose answer this one then waits for.
+        let slot = (u64::from(addr) << self.bits >> 32) as usize;
         let mut entry = self.slot(slot).load(Ordering::Acquire);
         if entry & layout::REF_NODE == 0 {
             return entry;
@@ -277,7 +278,7 @@ impl<A: Address> TableReader<'_, A> {
             unsafe {
                 let node = words.get_unchecked(node as usize / 4..);
                 // A shift takes no more than six bits: the slot's.
-                let starts = near64(node, 0).wrapping_shl(!(addr >> (26 - depth)));
+                let starts = near64(node, 0).wrapping_shl(!(addr << depth >> 26));
                 let run = words::popcount(starts);
                 let kind = entry >> layout::REF_KIND_SHIFT;
                 if kind == LEAF6_REF {
@@ -352,7 +353,9 @@ fn walk4(words: &[AtomicU32], palette: &Palette, mut entry: u32, addr: u32, dept
         }
         let kind = layout::kind_of(entry);
         if kind > layout::LEAF6 {
-            return reader.tail4(entry, (key >> 48) as u32) & layout::VALUE_MAX;
+            // A node where a value belongs: a damaged image. The C header says the same.
+            let value = reader.tail4(entry, (key >> 48) as u32);
+            return if value & layout::REF_NODE == 0 { value } else { 0 };
         }
         // SAFETY: `unit` lies before `end`, and no bitmap of 64 runs is longer than the guard behind it.
         unsafe {

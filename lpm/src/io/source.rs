@@ -12,6 +12,10 @@ use std::vec::Vec;
 /// Bytes that are looked at to tell a format.
 const HEAD: u64 = 1 << 16;
 const BUFFER: usize = 1 << 16;
+/// The longest line of a text, bytes: a packed file of a few KiB can hold one that fills the memory.
+const LINE: u64 = 16 << 20;
+/// The most text that is read, unpacked.
+const TEXT: u64 = 4 << 30;
 
 /// A file's content, unpacked if it was packed.
 pub(super) struct Source {
@@ -107,9 +111,13 @@ impl Source {
         let path = self.path.clone();
         let mut lines = self.reader();
         let mut text = Vec::new();
+        let mut left = TEXT;
         for line in 1.. {
             text.clear();
-            if lines.read_until(b'\n', &mut text).map_err(|source| failed(&path, source))? == 0 {
+            let most = left.min(LINE);
+            let mut limited = (&mut lines).take(most + 1);
+            let read = limited.read_until(b'\n', &mut text).map_err(|source| failed(&path, source))? as u64;
+            if read == 0 {
                 break;
             }
             let bad = |what: String| ImportError::Line {
@@ -119,6 +127,13 @@ impl Source {
                 // It quotes a word of the line, then says what was expected.
                 what: shortened(&what, 100, 100),
             };
+            if read > most {
+                return Err(bad(match most == LINE {
+                    true => format!("a line of more than {} MiB; expected one prefix a line", LINE >> 20),
+                    false => format!("more than {} GiB of text, unpacked; expected less", TEXT >> 30),
+                }));
+            }
+            left -= read;
             let content = std::str::from_utf8(&text).map_err(|_| format!("not UTF-8 text; expected {KINDS}"));
             let content = content.map(|content| content.split('#').next().unwrap_or_default().trim());
             match content.and_then(|content| if content.is_empty() { Ok(()) } else { each(content) }) {
@@ -182,6 +197,7 @@ mod tests {
     use crate::Prefix;
     use crate::io::text;
     use std::io::Write;
+    use std::vec;
 
     fn said(content: &[u8]) -> String {
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -195,6 +211,19 @@ mod tests {
         assert!(said.chars().count() < 500 && said.contains("ä…\""), "{said}");
         assert!(said.contains("not a prefix"), "{said}");
         assert_eq!((shortened("abc", 3, 0), shortened("abcde", 1, 2)), ("abc".into(), "a…de".into()));
+    }
+
+    #[test]
+    fn an_endless_line_ends_the_reading() {
+        // 64 MiB of one line, packed into some 64 KiB.
+        let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        zip.write_all(b"10.0.0.0/8\n").unwrap();
+        for _ in 0..64 {
+            zip.write_all(&vec![b'1'; 1 << 20]).unwrap();
+        }
+        let said = said(&zip.finish().unwrap());
+        assert!(said.contains(":2:") && said.contains("a line of more than 16 MiB"), "{said}");
+        assert!(said.len() < 500, "{said}");
     }
 
     #[test]

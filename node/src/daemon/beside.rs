@@ -1,7 +1,7 @@
 //! The daemon's eye on what the kernel does beside routing: it does not start past netfilter's rules, and follows those that come later.
 
 use super::{Daemon, Error};
-use crate::bypass::{Bypass, Eyes};
+use crate::bypass::{Bypass, Eyes, UNLISTED};
 use crate::kernel::socket::{self, Netlink};
 use crate::kernel::{ethtool, family};
 use crate::mirror::Mirror;
@@ -27,7 +27,7 @@ pub(super) fn look_first(
         return Err(Error::Offload { device: world.name(*device), offload: *offload });
     }
     match FAMILIES.iter().find_map(|(family, _)| world.bypass.obstacle(*family)) {
-        Some(obstacle) if !world.bypass_netfilter => Err(Error::Netfilter { obstacle }),
+        Some(obstacle) if !world.settings.bypass_netfilter => Err(Error::Netfilter { obstacle }),
         _ => Ok(()),
     }
 }
@@ -59,13 +59,12 @@ impl Daemon {
             tracing::info!("no longer: {}", skipped.what);
         }
         let marks = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.marks(family));
-        self.mirror.changes.world |=
-            before.offloads != world.bypass.offloads
-                || before.taken != world.bypass.taken
-                || marks(&before) != marks(&world.bypass);
+        self.mirror.changes.world |= before.offloads != world.bypass.offloads
+            || before.taken != world.bypass.taken
+            || marks(&before) != marks(&world.bypass);
         let in_the_way = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.obstacle(family).is_some());
         let (old, new) = (in_the_way(&before), in_the_way(&world.bypass));
-        if world.bypass_netfilter || old == new {
+        if world.settings.bypass_netfilter || old == new {
             return;
         }
         self.mirror.changes.world = true;
@@ -84,10 +83,8 @@ impl Daemon {
 
     /// Says what packets do not meet, and which of the devices do not forward.
     pub(super) fn name_beside(&self) {
+        self.name_skipped();
         let world = &self.mirror.world;
-        for skipped in world.bypass.skipped(world) {
-            tracing::warn!("{skipped}");
-        }
         self.name_checksums();
         for (ifindex, dev) in self.ports.devices(world) {
             for (family, name) in FAMILIES {
@@ -126,13 +123,11 @@ impl Daemon {
         }
     }
 
-    /// From now on packets may go past netfilter's rules, or no longer.
-    pub(super) fn accept_beside(&mut self, accepted: bool) {
-        if std::mem::replace(&mut self.mirror.world.bypass_netfilter, accepted) != accepted {
-            for skipped in self.mirror.world.bypass.skipped(&self.mirror.world) {
-                tracing::warn!("{skipped}");
-            }
-            self.mirror.changes.world = true;
+    /// Logs what packets do not meet.
+    pub(super) fn name_skipped(&self) {
+        let world = &self.mirror.world;
+        for skipped in world.bypass.skipped(world).iter().filter(|skipped| skipped.kind != UNLISTED) {
+            tracing::warn!("{skipped}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The daemon follows the kernel's changes: it reads them, asks for everything where they leave a doubt, and makes packets meet them.
 
 use super::{DOUBT, Daemon, Error, TICK, UNSETTLED, milliseconds};
-use crate::kernel::socket::Received;
+use crate::kernel::socket::{self, Received};
 use std::time::{Duration, Instant};
 
 impl Daemon {
@@ -91,14 +91,19 @@ impl Daemon {
         let (world_changed, before) = (self.mirror.changes.world, self.tables());
         if world_changed {
             let world = &mut self.mirror.world;
-            world.tenants.apply(&mut world.links);
+            world.settings.tenants.apply(&mut world.links);
         }
         // First the actions that lead to a link that is down: packets are lost until they are written. Then the slow looks around.
         self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.exits());
         if world_changed {
             self.counts.status.rewritten_us = begun.elapsed().as_micros() as u64;
+            tracing::debug!(
+                rewritten_us = self.counts.status.rewritten_us,
+                "links, settings or rules changed: actions are written"
+            );
             self.forget_links();
             self.look_around();
+            tracing::debug!(requests = socket::sent(), "looked at what the kernel does not announce");
             if self.counts.status.ready_ms > 0.0 {
                 self.ports.attach_more(&self.mirror.world, &mut self.dataplane);
                 self.open_exits();

@@ -6,6 +6,7 @@ use crate::function::{self, Numbers, Prepared};
 use crate::kernel::seg6::Encap;
 use crate::ports::Ports;
 use crate::tenant::Tenants;
+use crate::world::Settings;
 use trieline_lpm::Prefix;
 
 /// A configuration whose filters' files are being read.
@@ -14,17 +15,41 @@ pub(super) struct Pending {
     job: u64,
     config: Config,
     numbers: Numbers,
+    /// Keys that only a restart follows.
+    waits: Vec<String>,
 }
 
 impl Config {
-    /// Keys that only a start looks at, and that are others in `new`.
-    fn fixed_in(&self, new: &Self) -> Vec<&'static str> {
+    /// What decides how the kernel's state is read.
+    pub(super) fn settings(&self) -> Settings {
+        let Self { bypass_netfilter, rfc, ref tenants, .. } = *self;
+        Settings { bypass_netfilter, rfc, tenants: tenants.clone() }
+    }
+
+    /// Keys that only a start follows, and that differ in `new`.
+    fn waiting_in(&self, new: &Self) -> Vec<&'static str> {
+        // Without `..`: a new key has to be followed by a reload (`_`) or named here.
+        let Self { mode, home, image_bytes, actions, receive_buffer, .. } = self;
+        let Self {
+            devices: _,
+            mode: new_mode,
+            home: new_home,
+            image_bytes: new_image_bytes,
+            actions: new_actions,
+            receive_buffer: new_receive_buffer,
+            max_stale: _,
+            filters: _,
+            bypass_netfilter: _,
+            rfc: _,
+            functions: _,
+            tenants: _,
+        } = new;
         [
-            ("generic", self.mode != new.mode),
-            ("home", self.home != new.home),
-            ("image", self.image_bytes != new.image_bytes),
-            ("next_hops", self.actions != new.actions),
-            ("receive_buffer", self.receive_buffer != new.receive_buffer),
+            ("generic", mode != new_mode),
+            ("home", home != new_home),
+            ("image", image_bytes != new_image_bytes),
+            ("next_hops", actions != new_actions),
+            ("receive_buffer", receive_buffer != new_receive_buffer),
         ]
         .into_iter()
         .filter_map(|(key, differs)| differs.then_some(key))
@@ -45,18 +70,18 @@ impl Daemon {
             return Err(Error::Detached);
         }
         self.expect_devices(&config.devices)?;
-        let fixed = self.limits.fixed_in(&config);
-        if !fixed.is_empty() {
+        let waits: Vec<String> = self.limits.waiting_in(&config).into_iter().map(str::to_owned).collect();
+        if !waits.is_empty() {
             tracing::warn!(
-                "{}: {} as before; a change counts after a stop, `trieline node detach` and a start",
-                fixed.join(", "),
-                if fixed.len() == 1 { "is" } else { "are" }
+                "{}: {} as before; restart trielined to follow the change (no packet is lost)",
+                waits.join(", "),
+                if waits.len() == 1 { "is" } else { "are" }
             );
         }
         let numbers = self.functions.numbers(&config.functions, self.dataplane.functions())?;
         let lists = function::lists(&config.functions, &numbers);
         let job = self.filters.replace(config.filters.clone(), lists);
-        self.pending = Some(Pending { job, config, numbers });
+        self.pending = Some(Pending { job, config, numbers, waits });
         Ok(job)
     }
 
@@ -73,8 +98,12 @@ impl Daemon {
     pub(super) fn use_files(&mut self) {
         for replacement in self.filters.finish(self.publisher.image(), self.dataplane.filters()) {
             let job = replacement.job;
+            let mut waits = Vec::new();
             let done = match self.pending.take_if(|pending| pending.job == job) {
-                Some(pending) => self.take(pending, replacement),
+                Some(mut pending) => {
+                    waits = std::mem::take(&mut pending.waits);
+                    self.take(pending, replacement)
+                }
                 None => Err(Error::Overtaken),
             };
             match &done {
@@ -84,7 +113,8 @@ impl Daemon {
                 }
                 Err(error) => tracing::error!("not reloaded: {error}; all stays as it was"),
             }
-            self.filters.end(job, done.err().map(|error| error.to_string()));
+            let failed = done.err().map(|error| error.to_string());
+            self.filters.end(job, failed, waits);
         }
         // A port asks filters and functions from the first on.
         let used = (self.filters.any(), self.functions.any());
@@ -99,11 +129,12 @@ impl Daemon {
         let Pending { config, numbers, .. } = pending;
         replacement.failure()?;
         self.expect_devices(&config.devices)?;
+        let after = config.settings();
         let functions = self.functions.prepare(config.functions, &numbers, self.dataplane.functions())?;
+        let settings = std::mem::replace(&mut self.mirror.world.settings, after);
         let names = std::mem::replace(&mut self.ports.names, config.devices);
-        let tenants = std::mem::replace(&mut self.mirror.world.tenants, config.tenants);
         self.mirror.changes.world = true;
-        let done = match self.attach(&tenants) {
+        let done = match self.attach(&settings.tenants) {
             Ok(()) => self.put(replacement, functions),
             Err(error) => {
                 self.functions.discard(functions, self.dataplane.functions());
@@ -111,12 +142,14 @@ impl Daemon {
             }
         };
         if let Err(error) = done {
-            (self.ports.names, self.mirror.world.tenants) = (names, tenants);
+            (self.ports.names, self.mirror.world.settings) = (names, settings);
             return Err(error);
         }
+        self.limits.max_stale = config.max_stale;
         self.look_beside();
-        self.accept_beside(config.bypass_netfilter);
-        self.mirror.world.rfc = config.rfc;
+        if self.mirror.world.settings.bypass_netfilter != settings.bypass_netfilter {
+            self.name_skipped();
+        }
         Ok(())
     }
 
@@ -152,7 +185,7 @@ impl Daemon {
     fn attach(&mut self, before: &Tenants) -> Result<(), Error> {
         self.ports.attach_new(&self.mirror.world, &mut self.dataplane)?;
         self.open_exits();
-        if self.mirror.world.tenants != *before {
+        if self.mirror.world.settings.tenants != *before {
             self.mirror.dump_world(&mut self.requests)?;
         }
         Ok(())

@@ -6,18 +6,38 @@ use crate::control::{Client, Request};
 use crate::family::Family;
 use crate::hint;
 use crate::kernel::{family, route::kind};
+use crate::ports::CUTS;
 use crate::publish::Published;
 use crate::rib::Ip;
 use crate::show;
-use crate::status::{self, DeviceStatus, FamilyStatus, ImageStatus, Left, Room, Status};
+use crate::status::{self, DeviceStatus, FamilyStatus, ImageStatus, Left, Refused, Room, Status};
+use rustix::fs::Mode;
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::time::Instant;
 use trieline_dataplane::{Action, Attachment, Counters, PassReason, Port, PortFlags};
 
 /// More connections wait until some are closed.
 const CLIENTS: usize = 128;
+
+/// Opens the control socket, for its owner alone from the first moment on.
+pub(super) fn listen(path: &Path) -> std::io::Result<UnixListener> {
+    let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(mask);
+    let listener = listener?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Whether the process at the other end may command: one of root's, or of this process' user.
+fn may_command(stream: &UnixStream) -> bool {
+    let user = rustix::net::sockopt::socket_peercred(stream).map(|peer| peer.uid);
+    user.is_ok_and(|user| user.is_root() || user == rustix::process::geteuid())
+}
 
 impl Daemon {
     /// Whether connections are taken at present.
@@ -30,7 +50,9 @@ impl Daemon {
         while self.listens(Instant::now()) {
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    if let Ok(client) = Client::new(stream) {
+                    if may_command(&stream)
+                        && let Ok(client) = Client::new(stream)
+                    {
                         self.clients.push((client, None));
                     }
                 }
@@ -113,6 +135,7 @@ impl Daemon {
         mirror.prefixes_written = self.publisher.counts.prefixes;
         mirror.tables_written = self.publisher.counts.tables;
         mirror.full = self.publisher.counts.full;
+        mirror.requests = crate::kernel::socket::sent();
         let ports = self.ports.iter();
         Status {
             running: true,
@@ -130,6 +153,12 @@ impl Daemon {
             },
             devices: ports.map(|(key, port)| self.device(*key, port, &modes, counters.as_ref())).collect(),
             missing: self.ports.missing(&self.mirror.world).map(str::to_owned).collect(),
+            refused: self
+                .ports
+                .refused()
+                .iter()
+                .map(|(dev, reason)| Refused { dev: dev.clone(), reason: reason.clone() })
+                .collect(),
             filters,
             families: vec![
                 self.family("inet", &self.mirror.v4, &self.publisher.v4),
@@ -151,7 +180,9 @@ impl Daemon {
             overruns: self.counts.overruns,
             resyncs: self.counts.resyncs,
             counters: counters.as_ref().map(|counters| status::counters(&counters.total)).unwrap_or_default(),
+            ..Status::default()
         }
+        .with_life(self.dataplane.life())
     }
 
     /// Paths that only the kernel can follow, by what they do.
@@ -196,7 +227,8 @@ impl Daemon {
         modes: &[Attachment],
         counters: Option<&Counters>,
     ) -> DeviceStatus {
-        let mode = modes.iter().find(|attachment| attachment.ifindex == ifindex);
+        let given = self.ports.given(&self.mirror.world, ifindex);
+        let mode = modes.iter().find(|attachment| attachment.ifindex == given);
         let counts = counters.iter().flat_map(|counters| &counters.ports);
         let counts = counts.filter(|count| (count.ifindex, count.vlan) == (ifindex, vlan));
         let counts: Vec<_> = counts.collect();
@@ -204,7 +236,7 @@ impl Daemon {
         let mut counters: Vec<_> = counts.iter().flat_map(|count| status::counters(&count.counts)).collect();
         counters.retain(|counter| counter.packets > 0);
         let mut flags = status::flags(port.flags);
-        if !self.ports.exits().contains(&ifindex) {
+        if !self.ports.exits().contains(&given) {
             flags.push("no-exit".into());
         }
         if !counted {
@@ -217,6 +249,7 @@ impl Daemon {
             vlan,
             flags,
             counters,
+            hint: (vlan.is_none() && self.ports.cuts(&self.mirror.world, ifindex)).then(|| CUTS.into()),
         }
     }
 

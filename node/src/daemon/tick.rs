@@ -1,12 +1,19 @@
 //! Once a second: what the kernel does not announce, and neighbours that only XDP's packets use.
 
-use super::{Daemon, RESOLVED};
+use super::{Daemon, LOOK_AT_LAST, LOOK_SHARE, RESOLVED};
 use crate::kernel::netdev::Features;
 use crate::kernel::{neigh, socket};
 use crate::world::Sysctl;
-use std::collections::HashSet;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Of this thread: dumps of the kernel's count, too.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
 
 impl Daemon {
     /// Settings that the kernel does not announce, as they are now.
@@ -34,9 +41,15 @@ impl Daemon {
     pub(super) fn tick(&mut self) {
         self.ticked = Instant::now();
         self.notice_detached();
-        self.forget_links();
-        self.look_around();
-        self.open_exits();
+        if self.look_at <= self.ticked {
+            let begun = processor_time();
+            self.forget_links();
+            self.look_around();
+            self.open_exits();
+            let took = processor_time().saturating_sub(begun);
+            self.look_at = self.ticked + (took * LOOK_SHARE).min(LOOK_AT_LAST);
+        }
+        self.mirror.changes.world |= self.ports.retry(&self.mirror.world, &mut self.dataplane);
         if self.mirror.paths.pass_time(self.ticked) {
             self.mirror.changes.v6.all = true;
             self.mirror.changes.v6.doubt = true;
@@ -50,8 +63,9 @@ impl Daemon {
         {
             tracing::warn!(%error, "asking for links, settings, rules and neighbours once more");
         }
-        let tenants = !self.mirror.world.tenants.is_empty();
+        let tenants = !self.mirror.world.settings.tenants.is_empty();
         if self.mirror.stale.is_empty() && !tenants {
+            self.idle.clear();
             return;
         }
         let gateways: HashSet<(IpAddr, u32)> = self
@@ -62,13 +76,17 @@ impl Daemon {
             .filter_map(|hop| Some((hop.gateway?, hop.ifindex)))
             .collect();
         let hosts: HashSet<(IpAddr, u32)> = self.publisher.ledger.hosts().collect();
-        for (address, link) in &self.mirror.stale {
-            let host = (*address, *link);
-            if gateways.contains(&host) || hosts.contains(&host) {
+        let ours = |host: &&(IpAddr, u32)| gateways.contains(*host) || hosts.contains(*host);
+        let idle: BTreeSet<(IpAddr, u32)> = self.mirror.stale.iter().filter(ours).copied().collect();
+        let used = if idle.is_empty() { BTreeSet::new() } else { self.dataplane.actions().take_used() };
+        // Of one that turned stale since the last look, packets before that count as well: it is left to the next.
+        for (address, link) in idle.intersection(&self.idle) {
+            if self.mirror.way_to(*address, *link).is_some_and(|way| used.contains(&way)) {
                 // It may be gone by now, of which an event tells.
                 let _ = self.requests.request(neigh::in_use(*link, address), |_| {});
             }
         }
+        self.idle = idle;
         // The kernel gets no packet of a declared tenant, so no packet makes it ask who has an address.
         let unknown = gateways.iter().filter(|(address, link)| !self.mirror.knows(*address, *link));
         for (address, link) in unknown.take(if tenants { RESOLVED } else { 0 }) {

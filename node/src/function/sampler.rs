@@ -4,6 +4,7 @@ use super::{Error, Sample};
 use crate::pcapng::Writer;
 use std::fs::File;
 use std::io::{self, BufWriter};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,12 +32,14 @@ impl Sampler {
     /// Begins a file.
     pub fn start(name: &str, pins: &Path, slot: u32, sample: &Sample) -> Result<Self, Error> {
         let fail = |source| Error::File { name: name.into(), path: sample.file.clone(), source };
-        if sample.file.exists() {
+        if sample.file.symlink_metadata().is_ok() {
             let mut old = sample.file.clone().into_os_string();
             old.push(".old");
             std::fs::rename(&sample.file, old).map_err(fail)?;
         }
-        let file = File::create(&sample.file).map_err(fail)?;
+        // Customers' packets: for root alone, and never into a file or link that is already there.
+        let file =
+            File::options().write(true).create_new(true).mode(0o600).open(&sample.file).map_err(fail)?;
         let mut writer = Writer::new(BufWriter::new(file), sample.snap).map_err(fail)?;
         let options = CaptureOptions {
             ifindex: None,

@@ -86,7 +86,8 @@ impl Offloads {
     /// Those of `devices` that are on.
     pub fn in_the_way(&mut self, devices: impl Iterator<Item = u32>) -> Result<Vec<(u32, Offload)>, Error> {
         let devices: BTreeSet<u32> = devices.collect();
-        let new: Vec<u32> = devices.iter().copied().filter(|device| !self.known.contains_key(device)).collect();
+        let new: Vec<u32> =
+            devices.iter().copied().filter(|device| !self.known.contains_key(device)).collect();
         if !new.is_empty() {
             let found = features(new.iter().copied())?;
             self.known.extend(new.into_iter().map(|device| (device, Vec::new())));

@@ -57,7 +57,8 @@ pub fn family(name: &[u8]) -> Result<Option<(Netlink, u16)>, Error> {
 pub fn group(family: &[u8], name: &str) -> Result<Option<u32>, Error> {
     find(&mut Netlink::generic()?, family, |told| {
         let mut groups = Attributes::new(told.find(FAMILY_GROUPS)?).map(|(_, group)| Attributes::new(group));
-        let named = |group: &Attributes<'_>| group.clone().find(GROUP_NAME).map(read_text).as_deref() == Some(name);
+        let named =
+            |group: &Attributes<'_>| group.clone().find(GROUP_NAME).map(read_text).as_deref() == Some(name);
         groups.find(named)?.find(GROUP_ID).and_then(read_u32)
     })
 }

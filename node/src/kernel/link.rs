@@ -1,6 +1,6 @@
 //! Links: names, states, MTUs, MAC addresses, and what a VLAN device stands on.
 
-use super::attribute::{Attributes, FLAG_DUMP, Request, read_text, read_u16, read_u32};
+use super::attribute::{Attributes, FLAG_DUMP, Request, read_text, read_u8, read_u16, read_u32};
 use super::{family, known, message};
 
 /// A network device.
@@ -26,6 +26,8 @@ pub struct Link {
     pub parent: Option<u32>,
     /// The bridge, bond or VRF it belongs to.
     pub master: Option<u32>,
+    /// A port of a bond that gets no packets from it: the kernel drops what comes in there.
+    pub backup: bool,
     /// Table of a device of kind `vrf`.
     pub vrf_table: Option<u32>,
 }
@@ -73,6 +75,7 @@ pub fn decode(payload: &[u8]) -> Option<Link> {
         egress_qos: false,
         parent: None,
         master: None,
+        backup: false,
         vrf_table: None,
     };
     let mut foreign_parent = false;
@@ -97,6 +100,11 @@ pub fn decode(payload: &[u8]) -> Option<Link> {
 /// `IFLA_LINKINFO`.
 fn decode_kind(bytes: &[u8], link: &mut Link) {
     link.kind = Attributes::new(bytes).find(1).map(read_text).unwrap_or_default();
+    // IFLA_INFO_SLAVE_KIND, IFLA_INFO_SLAVE_DATA with IFLA_BOND_SLAVE_STATE: 0 is active.
+    let of_bond = Attributes::new(bytes).find(4).map(read_text).as_deref() == Some("bond");
+    let state =
+        Attributes::new(bytes).find(5).and_then(|told| Attributes::new(told).find(1)).and_then(read_u8);
+    link.backup = of_bond && state != Some(0);
     let Some(settings) = Attributes::new(bytes).find(2) else { return };
     if link.kind == "vrf" {
         link.vrf_table = Attributes::new(settings).find(1).and_then(read_u32);
@@ -118,6 +126,13 @@ pub fn dump() -> Request {
     Request::new(message::GET_LINK, FLAG_DUMP, &[0; 16])
 }
 
+/// The links of this thread's network namespace. Needs no root.
+pub fn list() -> Result<Vec<Link>, super::socket::Error> {
+    let mut links = Vec::new();
+    super::socket::Netlink::route()?.dump(dump(), |message| links.extend(decode(message.payload)))?;
+    Ok(links)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +140,17 @@ mod tests {
 
     fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
         Request::new(0, 0, &[]).attribute(kind, value).finish(0).split_off(HEADER)
+    }
+
+    #[test]
+    fn a_port_of_a_bond_tells_whether_it_is_active() {
+        let backup = |kind: &[u8], data: &[u8]| {
+            let info = [attribute(4, kind), attribute(5, data)].concat();
+            decode(&[vec![0; 16], attribute(18, &info)].concat()).unwrap().backup
+        };
+        assert!(!backup(b"bond\0", &attribute(1, &[0])) && backup(b"bond\0", &attribute(1, &[1])));
+        assert!(backup(b"bond\0", &[]), "not known");
+        assert!(!backup(b"bridge\0", &attribute(1, &[1])));
     }
 
     #[test]

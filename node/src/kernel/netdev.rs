@@ -76,7 +76,9 @@ impl Features {
     fn ask(&mut self) -> Result<(), Error> {
         let (mut known, family) = (HashMap::new(), self.family);
         let request = Request::new(family, FLAG_DUMP, &[DEV_GET, 1, 0, 0]);
-        self.requests.dump(request, |message| { apply(&mut known, family, message); })?;
+        self.requests.dump(request, |message| {
+            apply(&mut known, family, message);
+        })?;
         self.known = known;
         Ok(())
     }
@@ -124,7 +126,8 @@ mod tests {
                 .attribute(IFINDEX, &7_u32.to_ne_bytes())
                 .attribute(XDP_FEATURES, &features.to_ne_bytes());
             let payload = request.finish(0).split_off(HEADER);
-            let changed = apply(&mut known, kind, Message { kind: FAMILY, flags: 0, payload: &payload });
+            let changed =
+                apply(&mut known, kind, Message { kind: FAMILY, flags: 0, sequence: 0, payload: &payload });
             (changed, known.get(&7).copied())
         };
         assert_eq!(told(FAMILY, DEV_GET, NDO_XMIT), (true, Some(NDO_XMIT)));

@@ -7,6 +7,7 @@ use rustix::net::RecvFlags;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One message of a datagram.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +45,14 @@ pub enum Error {
 
 fn socket_error(call: &'static str) -> impl Fn(io::Error) -> Error {
     move |source| Error::Socket { call, source }
+}
+
+/// Requests that this process has sent.
+static SENT: AtomicU64 = AtomicU64::new(0);
+
+/// How many requests this process has sent to the kernel by netlink.
+pub fn sent() -> u64 {
+    SENT.load(Ordering::Relaxed)
 }
 
 const TYPE_NOOP: u16 = 1;
@@ -211,6 +220,7 @@ impl Netlink {
 
     fn send(&mut self, request: Request) -> Result<u16, Error> {
         self.sequence = self.sequence.wrapping_add(1);
+        SENT.fetch_add(1, Ordering::Relaxed);
         let bytes = request.finish(self.sequence);
         self.socket.send(&bytes, 0).map_err(socket_error("send"))?;
         Ok(u16::from_ne_bytes([bytes[4], bytes[5]]))

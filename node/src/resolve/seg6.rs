@@ -68,7 +68,8 @@ impl Resolver<'_> {
                     Mode::L2EncapRed => (true, true),
                     _ => return Err(PassReason::Unsupported),
                 };
-                let headend = Headend { l2, label: self.world.sysctl.flow_label, rfc: self.world.rfc };
+                let headend =
+                    Headend { l2, label: self.world.sysctl.flow_label, rfc: self.world.settings.rfc };
                 self.push(path, hop, list, reduced, |adjacency, outer| Action::Encaps {
                     adjacency,
                     outer,
@@ -110,7 +111,8 @@ impl Resolver<'_> {
                 self.insert(list, |adjacency, outer| Action::EndB6 { adjacency, outer })
             }
             Behaviour::EndB6Encaps { list } => {
-                let headend = Headend { l2: false, label: self.world.sysctl.flow_label, rfc: self.world.rfc };
+                let headend =
+                    Headend { l2: false, label: self.world.sysctl.flow_label, rfc: self.world.settings.rfc };
                 self.push(path, hop, list, false, |adjacency, outer| Action::EndB6Encaps {
                     adjacency,
                     outer,

@@ -105,7 +105,10 @@ fn bytes_that_are_not_seen_are_counted() {
         let calls: Vec<Call> = (0..10).map(|k| (k * MS + 1, Received, 1, chunk.clone())).collect();
         let (_, counts, decoded) = run("nats", capture, &calls);
         let message = chunk.len() as u64 / 421;
-        assert_eq!((decoded.unseen, counts.received * message + decoded.bytes), (10, 10 * chunk.len() as u64));
+        assert_eq!(
+            (decoded.unseen, counts.received * message + decoded.bytes),
+            (10, 10 * chunk.len() as u64)
+        );
     }
 }
 

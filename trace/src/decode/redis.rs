@@ -81,7 +81,8 @@ impl Redis {
 
     /// Whether a command has no reply, as its client has asked for (CLIENT REPLY).
     fn has_no_reply(&mut self, words: &[Word]) -> bool {
-        let is = |at: usize, text: &[u8]| words.get(at).is_some_and(|(_, word)| word.eq_ignore_ascii_case(text));
+        let is =
+            |at: usize, text: &[u8]| words.get(at).is_some_and(|(_, word)| word.eq_ignore_ascii_case(text));
         if is(0, b"client") && is(1, b"reply") {
             if is(2, b"skip") && !self.is_silent {
                 self.skipped = 1;

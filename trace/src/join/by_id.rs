@@ -36,6 +36,8 @@ pub(super) struct Ids {
 struct Process {
     /// It has sent an id by another socket than that by which it came.
     is_relay: bool,
+    /// It has answered by the socket by which an id came.
+    is_server: bool,
     /// An id has come again.
     is_repeating: bool,
     /// When it last sent something whose id is not known: that may have been the first send of any message that it had.
@@ -218,9 +220,30 @@ impl Ids {
             // An id of a connection: what is sent by it with the id answers what came by it with the id.
             let by_own = |received: &mut Record| !process.is_relay && received.socket == sent.socket;
             let own: Vec<Record> = id.open.extract_if(.., by_own).collect();
+            let begin_ns = sent.time_ns.saturating_sub(REST_NS).max(1);
+            let may_lack = process.received_unseen_ns >= begin_ns;
             match own[..] {
-                [] => process.is_relay |= id.open.iter().all(|received| received.socket != sent.socket),
-                [received] => return process.found(received, sent, counts, each),
+                [] if process.is_relay => {}
+                // To what came by it and was not seen: what came by others is still in hand.
+                [] if process.is_server => {
+                    counts.unasked += 1;
+                    return;
+                }
+                [] if may_lack => {
+                    counts.ambiguous += id.open.len() as u64;
+                    id.open.clear();
+                    return;
+                }
+                [] => process.is_relay = true,
+                // All clients' datagrams come by one socket: another's may not have been seen.
+                [received] if may_lack && process.is_repeating && !received.transport.is_stream() => {
+                    counts.ambiguous += 1;
+                    return;
+                }
+                [received] => {
+                    process.is_server = true;
+                    return process.found(received, sent, counts, each);
+                }
                 _ => {
                     counts.ambiguous += own.len() as u64;
                     return;

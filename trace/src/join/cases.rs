@@ -134,7 +134,11 @@ fn a_late_copy_is_not_the_next_messages() {
     let round = |n: u64| {
         let of = |record| id(77, Kind::Publish, record);
         let t = MS + n * MS;
-        [of(at(t, Received, Tcp, 1, 7)), of(at(t + 9000, Queued, Tcp, 2, 7)), of(at(t + 9500, Queued, Tcp, 3, 7))]
+        [
+            of(at(t, Received, Tcp, 1, 7)),
+            of(at(t + 9000, Queued, Tcp, 2, 7)),
+            of(at(t + 9500, Queued, Tcp, 3, 7)),
+        ]
     };
     let (found, counts) = times(By::Id, (0..50).flat_map(round));
     assert_eq!((found, counts.matched, counts.copies), (vec![9], 50, 50));

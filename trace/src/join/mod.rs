@@ -2,6 +2,8 @@
 //!
 //! What cannot be told is counted as such and never guessed.
 
+#[cfg(test)]
+mod brokers;
 mod by_id;
 mod by_thread;
 #[cfg(test)]

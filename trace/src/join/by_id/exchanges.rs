@@ -57,7 +57,9 @@ impl Exchanges {
         let key = (record.process, if is_request { id } else { id ^ ANSWER });
         if let Some(exchange) = self.exchanges.get_mut(&key) {
             let is_cut = |request: &Request| {
-                self.cut.get(&request.received.socket).is_some_and(|cut_ns| request.received.time_ns <= *cut_ns)
+                self.cut
+                    .get(&request.received.socket)
+                    .is_some_and(|cut_ns| request.received.time_ns <= *cut_ns)
             };
             let gone = exchange.requests.extract_if(.., |request| is_cut(request));
             counts.cut_off += gone.filter(|request| !request.is_counted).count() as u64;
@@ -105,7 +107,8 @@ impl Exchanges {
             exchange.began_ns = received.time_ns;
             self.order.push_back((key, received.time_ns));
         }
-        let is_old = |request: &Request| request.received.time_ns.saturating_add(ANSWER_NS) < received.time_ns;
+        let is_old =
+            |request: &Request| request.received.time_ns.saturating_add(ANSWER_NS) < received.time_ns;
         let old = exchange.requests.extract_if(.., |request| is_old(request));
         counts.unanswered += old.filter(|request| !request.is_counted).count() as u64;
         exchange.requests.push(Request { received, is_passed: false, is_counted: false });

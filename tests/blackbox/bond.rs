@@ -1,0 +1,60 @@
+//! A bond given as a device: its ports' packets are its own. Needs the kernel's bonding module, so it runs in the test VMs.
+
+use trieline_tests::bed::Bed;
+use trieline_tests::daemon::{Daemon, status};
+use trieline_tests::packets::{Tap, send_udp};
+use trieline_tests::{eventually, root};
+
+/// ```text
+/// [gen] ── n0 [node] bond0 (b1, b2) ══ bond0 (c1, c2) [sink]
+/// ```
+#[test]
+#[ignore = "needs the bonding module: run in tests/vm"]
+fn packets_cross_a_bond_both_ways() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    for (near, far) in [("b1", "c1"), ("b2", "c2")] {
+        bed.node.ip(&format!("link add {near} type veth peer name {far} netns {}", bed.sink.name()));
+    }
+    for (namespace, ports, address) in
+        [(&bed.node, ["b1", "b2"], "10.9.0.1"), (&bed.sink, ["c1", "c2"], "10.9.0.2")]
+    {
+        namespace.ip("link add bond0 type bond mode active-backup miimon 100");
+        for port in ports {
+            namespace.run(&format!("ethtool -K {port} tx off gro on")).ok();
+            namespace.ip(&format!("link set {port} master bond0"));
+            namespace.ip(&format!("link set {port} up"));
+        }
+        namespace.ip("link set bond0 up");
+        namespace.ip(&format!("addr add {address}/24 dev bond0"));
+        namespace.sysctl("net.ipv4.conf.bond0.rp_filter", "0");
+    }
+    for port in ["b1", "b2"] {
+        bed.node.ip(&format!("link set {port} up"));
+    }
+    bed.node.ip("route add 10.60.0.0/16 via 10.9.0.2");
+    bed.sink.ip("route add 10.0.0.0/24 via 10.9.0.1");
+    let warm = eventually(10.0, || bed.node.run("ping -c 1 -W 1 10.9.0.2").code == 0);
+    assert!(warm, "the bond carries nothing");
+    let daemon = Daemon::start(&bed.node, "--dev n0 --dev bond0");
+    let told = || format!("{}\n{:#}", daemon.log(), status(&bed.node));
+    // (1) out by the bond
+    let out = || {
+        let seen = bed.send("10.60.0.1:9", "out by the bond", 5);
+        (seen.passed.len(), seen.sink.is_empty())
+    };
+    assert!(eventually(10.0, || out() == (0, false)), "{:?}\n{}", out(), told());
+    // (2) in by the port that is active, also after the other became it
+    let back = || {
+        let (node, generator) = (Tap::open(&bed.node), Tap::open(&bed.generator));
+        send_udp(&bed.sink, "10.0.0.2:9".parse().unwrap(), b"in by the bond", 5).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        (node.close_with(b"in by the bond").len(), generator.close_with(b"in by the bond").is_empty())
+    };
+    assert!(eventually(10.0, || back() == (0, false)), "{:?}\n{}", back(), told());
+    bed.node.ip("link set b1 down");
+    assert!(eventually(20.0, || back() == (0, false) && out() == (0, false)), "{:?}\n{}", back(), told());
+}
