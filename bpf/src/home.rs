@@ -2,6 +2,8 @@
 //!
 //! [`ImageMap::create`] makes a home, [`ImageMap::place`] gives it to an opened object that includes `trieline/bpf.h`.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -100,8 +102,16 @@ impl Mapping {
     }
 
     /// The first `count` 64-bit words.
+    ///
+    /// # Panics
+    ///
+    /// If the mapping is shorter.
     pub fn words64(&self, count: usize) -> &[AtomicU64] {
-        assert!(count * 8 <= self.bytes);
+        assert!(
+            count.checked_mul(size_of::<AtomicU64>()).is_some_and(|bytes| bytes <= self.bytes),
+            "{count} words in a mapping of {} bytes",
+            self.bytes
+        );
         // SAFETY: mapped until drop, page-aligned, long enough; these words are only accessed atomically.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), count) }
     }
@@ -156,7 +166,7 @@ impl ImageMap {
         match home {
             Home::Arena => {
                 for slot in 0..ARENA_SLOTS {
-                    let extra = ARENA_AT + (slot << 32);
+                    let extra = ARENA_AT | slot << 32;
                     let shape = MapShape {
                         kind: ARENA,
                         entries: (bytes / PAGE) as u32,
@@ -261,7 +271,8 @@ impl ImageMap {
         if ret < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(states.iter().filter(|state| **state & 1 == 1).count() as u64 * PAGE)
+        let resident = states.iter().filter(|state| **state & 1 == 1).count() as u64;
+        Ok(resident.saturating_mul(PAGE))
     }
 
     /// The map.
@@ -307,7 +318,7 @@ impl ImageMap {
                     placed = true;
                 }
                 (Home::Array, Some(".rodata.tl_mask")) => {
-                    map.set_initial_value(&(shape.value - 1).to_ne_bytes()).map_err(fail)?;
+                    map.set_initial_value(&shape.value.saturating_sub(1).to_ne_bytes()).map_err(fail)?;
                 }
                 _ => {}
             }

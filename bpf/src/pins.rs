@@ -15,7 +15,8 @@ pub fn is_bpffs(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|fs| fs.f_type as u64 == BPF_FS_MAGIC)
 }
 
-/// Makes a directory for pins and takes the lock on it that its owner holds, as long as the descriptor is open.
+/// Makes a directory for pins and takes the lock on it that its owner holds, as long as the descriptor is open: in this process, or in
+/// a child made by fork that has not called exec.
 pub fn own(pins: &Path) -> Result<OwnedFd> {
     let fail = |what: &str, e: io::Error| Error::kernel(format!("{what} {}", pins.display()), e);
     if !pins.exists() {

@@ -1,5 +1,7 @@
 //! The bpf(2) calls on maps and pins that libbpf-rs has no form for that fits: everything by file descriptor and path.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use std::ffi::{CStr, CString, c_void};
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -11,7 +13,7 @@ use libbpf_rs::libbpf_sys as sys;
 
 /// The result of a call by libbpf's convention: negative is -errno.
 pub fn check(ret: i32) -> io::Result<i32> {
-    if ret < 0 { Err(io::Error::from_raw_os_error(-ret)) } else { Ok(ret) }
+    if ret < 0 { Err(io::Error::from_raw_os_error(ret.saturating_neg())) } else { Ok(ret) }
 }
 
 /// The file descriptor that a call returned.
@@ -133,8 +135,17 @@ fn element(fd: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
     let shape = map_shape(fd)?;
     let value = shape.value as usize;
     let cpus = libbpf_rs::num_possible_cpus().map_err(io::Error::other)?;
-    let value = if PER_CPU.contains(&shape.kind) { value.next_multiple_of(8) * cpus } else { value };
+    let value = if PER_CPU.contains(&shape.kind) {
+        value.checked_next_multiple_of(8).and_then(|each| each.checked_mul(cpus)).ok_or_else(too_large)?
+    } else {
+        value
+    };
     Ok((shape.key as usize, value))
+}
+
+/// More elements than memory can hold.
+fn too_large() -> io::Error {
+    io::ErrorKind::OutOfMemory.into()
 }
 
 fn expect(what: &str, is: usize, must: usize) -> io::Result<()> {
@@ -261,8 +272,8 @@ pub fn map_lookup_batch(
 ) -> io::Result<(usize, Option<Vec<u8>>)> {
     let (key, value) = element(fd)?;
     expect("place to go on at", from.map_or(key, <[u8]>::len), key)?;
-    keys.resize(count as usize * key, 0);
-    values.resize(count as usize * value, 0);
+    keys.resize((count as usize).checked_mul(key).ok_or_else(too_large)?, 0);
+    values.resize((count as usize).checked_mul(value).ok_or_else(too_large)?, 0);
     let mut next = vec![0u8; key];
     let mut read = count;
     // SAFETY: keys and values have room for `count` elements, `from` and `next` have a key's size, which such maps use for the place.

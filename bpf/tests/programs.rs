@@ -3,8 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod common;
-#[path = "../../tests/src/skip.rs"]
-mod no_skip;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +10,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::{env, fs};
 
-use common::{homes, open, skip, tables};
+use common::{homes, no_skip, open, skip, tables};
 use libbpf_rs::libbpf_sys::bpf_prog_info;
 use trieline_bpf::sys::object_info;
 

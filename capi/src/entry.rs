@@ -1,5 +1,7 @@
 //! Prefixes as C passes them: key bytes in network order, a length in bits, a value.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use trieline_lpm::io::KeyPrefix;
 use trieline_lpm::{Address, Key, Prefix, PrefixError};
 

@@ -1,5 +1,7 @@
 //! Tables of any kind of key behind one trait: in Rust the kind is a type, in C a number.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use trieline_bpf::{ImageMemory, ReaderGrace};
 use trieline_lpm::{Image, Prefix, Reader, Table, with_key};
 
@@ -109,7 +111,9 @@ unsafe fn make<A: CKey>(
 ) -> Result<Box<dyn AnyTable>> {
     // SAFETY: the caller promises it.
     let prefixes = unsafe { prefixes::<A>(kind.bits(), entries, count) }?;
-    Ok(Box::new(Table::<A>::create_narrow(image, id, kind.bits(), prefixes)?))
+    let table = Table::<A>::create_narrow(image, id, kind.bits(), prefixes)?;
+    // A C program learns of it by an error, and knows whether no answer is better than an old one: not so for a list to block.
+    Ok(Box::new(table.refuse_when_full()))
 }
 
 /// Makes table `id`, replacing what is there.

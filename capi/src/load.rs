@@ -1,5 +1,7 @@
 //! A file of prefixes read into tables: each table whole, or not at all.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use std::ffi::{c_char, c_int};
 
 use trieline_lpm::image::layout::VALUE_MAX;

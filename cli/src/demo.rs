@@ -6,7 +6,7 @@ use clap::Args;
 use trieline_lab::{
     Context,
     daemon::Product,
-    experiments::forward::{self, Plane, Row},
+    experiments::forward::{self, Plane},
     tables::Tables,
 };
 
@@ -125,7 +125,7 @@ fn story(outcome: &forward::Outcome) -> String {
             _ => String::new(),
         };
         rows.push(vec![
-            words(row).into(),
+            words(row.path).into(),
             plane(row.plane).into(),
             format!("{:.2}", row.mpps),
             format!("{:.0}", row.ns),
@@ -143,13 +143,45 @@ fn story(outcome: &forward::Outcome) -> String {
     text
 }
 
-fn words(row: &Row) -> &'static str {
-    match row.path {
+fn words(path: &'static str) -> &'static str {
+    match path {
         "ipv4" => "IPv4, one route",
         "ipv4-full" => "IPv4",
         "ipv6" => "IPv6",
         "decap" => "SRv6 End.DX4",
+        "decap-full" => "SRv6 End.DX4, table",
+        "decap-dt4" => "SRv6 End.DT4",
+        "decap-dt6" => "SRv6 End.DT6",
         "encap" => "SRv6 H.Encaps",
+        "encap-red" => "SRv6 H.Encaps.Red",
+        "encap-3" => "SRv6 H.Encaps, 3 segments",
+        "end" => "SRv6 End",
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trieline_lab::experiments::traffic::Path;
+
+    /// The README lists the rows that the demo prints, under the names that it prints, and no others.
+    #[test]
+    fn the_readme_has_the_rows_of_the_demo() {
+        let readme = include_str!("../../README.md");
+        let (_, list) = readme.split_once("The paths:\n\n```text\n").unwrap();
+        let (list, _) = list.split_once("```").unwrap();
+        let mut listed: Vec<&str> = list
+            .lines()
+            .flat_map(|line| line.split("  "))
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .collect();
+        listed.retain(|name| !name.starts_with("the least"));
+        let mut printed: Vec<&str> = Path::ALL.iter().map(|path| words(path.name())).collect();
+        printed.push(words("redirect"));
+        listed.sort_unstable();
+        printed.sort_unstable();
+        assert_eq!(listed, printed);
     }
 }

@@ -107,8 +107,8 @@ pub(crate) struct RunArgs {
     /// Directory that holds bgp-table.txt.gz [default: ../shared/data where that lies there, else tables are generated]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Measure only the tables whose name contains this (structures, map-tables, tries), the paths (forward), or the transports and
-    /// brokers (trace-overhead: `udp busy`)
+    /// Measure only what contains NAME: `decap` also takes decap-full and decap-dt6. Of tables (structures, map-tables, tries), paths (forward),
+    /// transports and brokers (trace-overhead: `udp busy`)
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Option<String>,
     /// Entries of the tables, several with commas between [default: the experiment's] (map-curve, map-free, map-ops)
@@ -120,7 +120,8 @@ pub(crate) struct RunArgs {
     /// Microseconds from one message to the next [default: 60] (trace-overhead)
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) gap: Option<u64>,
-    /// Also write results/NAME.json and pictures (structures: and the tables of docs/structure.md)
+    /// Also write NAME.json and pictures into the folder `results` of the current directory (structures: and the tables of
+    /// docs/structure.md, unless the machine was busy)
     #[arg(long)]
     pub(crate) save: bool,
     /// Seed of everything random
@@ -278,7 +279,12 @@ fn run_structures(args: &RunArgs, output: &Output, context: &Context, bars: &Bar
             drawn.collect()
         },
     )?;
-    if args.save {
+    if args.save && outcome.machine.load.is_busy() {
+        bars.say(&format!(
+            "did not write {RESULTS}/structures.md: the machine was busy, and figures for the docs wait for a quiet one{}",
+            outcome.machine.load.caption()
+        ));
+    } else if args.save {
         let path = Path::new(RESULTS).join("structures.md");
         fs::write(&path, structures::markdown(&outcome))
             .with_context(|| format!("writing {}", path.display()))?;
@@ -449,8 +455,14 @@ fn show_text(
         output.document(document)?;
     } else {
         let head = format!(
-            "{experiment}: {}, {} cores, Linux {}, commit {}, {}, seed {}\n\n",
-            m.cpu, m.cores, m.kernel, m.git, m.date, m.seed
+            "{experiment}: {}, {} cores, Linux {}, commit {}, {}, seed {}{}\n\n",
+            m.cpu,
+            m.cores,
+            m.kernel,
+            m.git,
+            m.date,
+            m.seed,
+            m.load.caption()
         );
         output.text(&(head + &text))?;
     }

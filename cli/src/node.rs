@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use trieline_dataplane::{Error, detach_all};
 use trieline_lpm::{Memory, Reader};
+use trieline_node::bypass::UNLISTED;
 use trieline_node::control::Request;
 use trieline_node::daemon::home;
 use trieline_node::instance::{self, Instance, is_hidden};
@@ -203,7 +204,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
     for left in &status.left {
         writeln!(text, "{} {left}", output.bold("left"))?;
     }
-    for skipped in &status.skipped {
+    for skipped in status.skipped.iter().filter(|skipped| skipped.kind != UNLISTED) {
         let what = skipped.to_string();
         writeln!(
             text,
@@ -263,6 +264,9 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             if device.mode.is_empty() { "detached" } else { &device.mode },
             device.flags.join(" ")
         )?;
+        if let Some(hint) = &device.hint {
+            writeln!(text, "       hint: {hint}")?;
+        }
         for counter in &device.counters {
             writeln!(text, "       {}", line(counter))?;
         }

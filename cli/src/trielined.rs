@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use trieline_dataplane::AttachMode;
 use trieline_node::daemon::{Command, Config, Daemon, Outside};
+use trieline_node::veth::{CUTS, cuts};
 
 /// Read when no other file is named and it exists.
 const FILE: &str = "/etc/trieline/trielined.toml";
@@ -42,7 +43,8 @@ struct Cli {
     /// Configuration file [default: /etc/trieline/trielined.toml if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Attach in generic mode: works with every device, gains little
+    /// Attach in generic mode: for devices without native XDP, and for
+    /// veths whose containers mostly speak TCP to each other
     #[arg(long)]
     generic: bool,
     /// Where the tables live [default: arena where the kernel has it]
@@ -183,6 +185,26 @@ impl Outside for Signals {
     }
 }
 
+/// Notes of `--check` on devices, which are not mistakes: one that is not there, one that a native program makes slower. None where the
+/// namespace cannot be looked into.
+fn note_devices(cli: &Cli, config: &Config) {
+    if let Some(netns) = &cli.netns
+        && trieline_node::instance::enter_namespace(netns).is_err()
+    {
+        return;
+    }
+    let Ok(links) = trieline_node::kernel::link::list() else { return };
+    for device in &config.devices {
+        match links.iter().find(|link| link.name == *device) {
+            None => eprintln!(
+                "trielined: note: {device}: no such device in this network namespace; trielined takes it when there is one"
+            ),
+            Some(link) if cuts(link, config.mode) => eprintln!("trielined: note: {device}: {CUTS}"),
+            Some(_) => {}
+        }
+    }
+}
+
 fn run(cli: &Cli) -> anyhow::Result<()> {
     let config = cli.settle()?;
     if config.devices.is_empty() {
@@ -194,6 +216,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
     if cli.check {
         cli.path().map_or(Ok(()), File::look)?;
+        note_devices(cli, &config);
         let checked = cli.path().unwrap_or(Path::new("command line")).display();
         let mut said = format!("{checked}: ok\n");
         if rustix::process::geteuid().is_root() {

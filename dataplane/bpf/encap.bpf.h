@@ -109,7 +109,8 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 		if (adj->flags & (TL_OUTER_LABEL_NONE | TL_OUTER_LABEL_HASH))
 			flow &= TL_BE32(0xfff00000);
 		if (adj->flags & TL_OUTER_LABEL_HASH)
-			flow |= tl_flow_hash(ctx, f->l2) & TL_BE32(0xfffff);
+			flow |=
+			    tl_flow_hash(ctx, f->l2, TL_FLOW_FIELDS_POLICY, TL_FLOW_OUTER) & TL_BE32(0xfffff);
 		if (inner != IPPROTO_IPV6)
 			flow |= TL_BE32(0x60000000);
 		if (adj->flags & TL_OUTER_L2) {

@@ -70,8 +70,9 @@ TL_INLINE __u32 tl_function_verdict(int returned)
 /* With the index of a program: it is to run. */
 #define TL_FUNCTION_RUN 0x80000000u
 
-/* Does what is bound to `sid`, for the IPv6 packet that begins at `at` and whose next header is `kind`: a verdict,
- * or TL_GO_ON. A program is called by the caller: no tail call is allowed from below 256 bytes of stack. */
+/* Does what is bound to `sid`, for the IPv6 packet that begins at `at` and whose next header is `kind`: a
+ * verdict, or TL_GO_ON. A program is called by the caller: no tail call is allowed from below 256 bytes of
+ * stack. */
 TL_INLINE __u32 tl_function_of(struct xdp_md *ctx, __u32 at, __u8 kind, const struct in6_addr *sid)
 {
 	struct tl_function *function = bpf_map_lookup_elem(&functions, sid);

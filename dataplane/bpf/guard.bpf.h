@@ -3,9 +3,9 @@
  * Before the last step: what may be passed to the kernel, which knows of no tenants, filters and functions.
  *
  * There is one way to the kernel from a port that has any of them, and it leads through here, whatever the
- * reason. A packet is let by that was looked at to its end: the port's filters have been asked for it, and what
- * is bound to its destination and to all that the kernel could find behind it; of a tenant, what the kernel
- * keeps to itself. So is what belongs to the link. All else is a counted drop.
+ * reason. A packet is let by that was looked at to its end: the port's filters have been asked for it, and
+ * what is bound to its destination and to all that the kernel could find behind it; of a tenant, what the
+ * kernel keeps to itself. So is what belongs to the link. All else is a counted drop.
  */
 #ifndef TRIELINE_GUARD_BPF_H
 #define TRIELINE_GUARD_BPF_H
@@ -50,8 +50,8 @@ __attribute__((noinline)) int tl_to_link(struct xdp_md *ctx, __u32 at)
 	return (TL_BE64(ip6->daddr.hi) & 0xff0f000000000000) == 0xff02000000000000;
 }
 
-/* What the kernel could take a packet to: one address after another, behind its header and those inside. Not on
- * the stack, which the lookups need. */
+/* What the kernel could take a packet to: one address after another, behind its header and those inside. Not
+ * on the stack, which the lookups need. */
 struct tl_trail {
 	struct ipv6hdr header; /* of the packet that is looked into */
 	struct in6_addr to;    /* the address that was reached */
@@ -107,9 +107,9 @@ TL_INLINE __u32 tl_behind_in(struct xdp_md *ctx, struct tl_trail *trail)
 }
 
 /*
- * Goes on to the next address: one more step of NEXT-C-SID, the next segment, or the packet inside. The routes
- * that say which steps there are those of the kernel's own tables, or of the one that a packet is decapsulated
- * into.
+ * Goes on to the next address: one more step of NEXT-C-SID, the next segment, or the packet inside. The
+ * routes that say which steps there are those of the kernel's own tables, or of the one that a packet is
+ * decapsulated into.
  */
 __attribute__((noinline)) __u32 tl_behind_next(struct xdp_md *ctx)
 {
@@ -147,8 +147,8 @@ __attribute__((noinline)) __u32 tl_behind_next(struct xdp_md *ctx)
 	return trail->inner ? tl_behind_in(ctx, trail) : TL_BEHIND_END;
 }
 
-/* What is bound to the address. A program cannot be called for it, which wants the packet as the kernel makes it
- * on the way. */
+/* What is bound to the address. A program cannot be called for it, which wants the packet as the kernel makes
+ * it on the way. */
 TL_INLINE __u32 tl_behind_bound(struct xdp_md *ctx, const struct tl_trail *trail)
 {
 	struct in6_addr to = trail->to;
@@ -164,9 +164,10 @@ TL_INLINE __u32 tl_behind_bound(struct xdp_md *ctx, const struct tl_trail *trail
 }
 
 /*
- * What is bound to the addresses that the kernel could take the IPv6 packet at `at` to, beyond its destination:
- * TL_GO_ON, a verdict, or TL_BEHIND_ASK with a list of filters (from bit 8 on) that are to be asked, and for which
- * header (its place from bit 16 on, its next header from bit 32). Several such lists are one too many.
+ * What is bound to the addresses that the kernel could take the IPv6 packet at `at` to, beyond its
+ * destination: TL_GO_ON, a verdict, or TL_BEHIND_ASK with a list of filters (from bit 8 on) that are to be
+ * asked, and for which header (its place from bit 16 on, its next header from bit 32). Several such lists are
+ * one too many.
  */
 __attribute__((noinline)) __u64 tl_behind(struct xdp_md *ctx, __u32 at)
 {
@@ -211,7 +212,8 @@ TL_INLINE __u32 tl_looked_into(struct xdp_md *ctx, __u32 at)
 	return said;
 }
 
-/* Whether the kernel's own tables and the tenant's say that an address is this node's, or a broadcast address.
+/* Whether the kernel's own tables and the tenant's say that an address is this node's, or a broadcast
+ * address.
  */
 __attribute__((noinline)) int tl_own4(__u32 view, __be32 source, __be32 address)
 {
@@ -240,8 +242,8 @@ TL_INLINE int tl_carries(__u32 protocol)
 	return 0;
 }
 
-/* The same of the headers behind the IPv6 header at `at`; of those that are cut, too. A routing header may lead
- * to another address. */
+/* The same of the headers behind the IPv6 header at `at`; of those that are cut, too. A routing header may
+ * lead to another address. */
 __attribute__((noinline)) int tl_carries6(struct xdp_md *ctx, __u32 at, __u32 kind)
 {
 	__u8 head[4], i;

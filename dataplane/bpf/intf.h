@@ -15,8 +15,9 @@ enum tl_limits {
 	TL_INTF_VERSION =
 	    12, /* grows with any change of this file; pinned maps of another version are replaced */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
-	TL_PORTS = 65536,  /* untagged ports with an ifindex below are in an array, others among the tagged ones */
-	TL_TAGGED = 65536, /* tagged ports, and untagged ones of higher numbers */
+	TL_PORTS =
+	    65536, /* untagged ports with an ifindex below are in an array, others among the tagged ones */
+	TL_TAGGED = 65536,  /* tagged ports, and untagged ones of higher numbers */
 	TL_DEVICES = 65536, /* that packets may leave by */
 	TL_COUNTER_SLOTS =
 	    256, /* 0: packets of no port, and of ports beyond the slots; the last: of former ports */
@@ -136,8 +137,9 @@ enum tl_verdict {
 	TL_DROP_TENANT,		  /* only the kernel could do it, which does not know this tenant */
 	TL_DROP_ECN, /* decapsulation of congestion met by a packet that knows no ECN (RFC 6040 4.2) */
 	TL_DROP_FUNCTION_HEADERS, /* headers that hide what is inside from the filters bound to the SID */
-	TL_DROP_OUTER, /* headers that cannot be written or taken off once the packet has begun to change */
-	TL_DROP_HIDDEN, /* the kernel would find a packet in it that tenants, filters or functions do not see */
+	TL_DROP_OUTER,	/* headers that cannot be written or taken off once the packet has begun to change */
+	TL_DROP_HIDDEN, /* the kernel would find a packet in it that tenants, filters or functions do not see
+			 */
 
 	TL_VERDICTS
 };
@@ -190,8 +192,8 @@ enum tl_adjacency_flags {
 	TL_OUTER_RFC = 8,	 /* hop limits and traffic class by RFC 8986 and 6040, not as Linux */
 };
 
-/* A ready-made header, copied word by word. But for `used` never changed while an action leads to it: a new one
- * is written aside. */
+/* A ready-made header, copied word by word. But for `used` never changed while an action leads to it: a new
+ * one is written aside. */
 struct tl_adjacency {
 	__u32 ifindex;	  /* key in the device map */
 	__u16 mtu;	  /* of the IP packet that leaves, outer header included */
@@ -200,7 +202,7 @@ struct tl_adjacency {
 	__u32 tag;	  /* 802.1Q tag (TPID, TCI) as in the frame; 0 = untagged */
 	__u32 long_outer; /* index of a struct tl_long_outer, when outer_len is above TL_OUTER_MAX */
 	__u8 flags;
-	__u8 used; /* 1: the XDP program sent a packet by it since user space stored 0 */
+	__u8 used;	 /* 1: the XDP program sent a packet by it since user space stored 0 */
 	__u8 csid_block; /* NEXT-C-SID: bytes of the locator block and of node and function */
 	__u8 csid_function;
 	__u8 outer[TL_OUTER_MAX];
@@ -353,6 +355,13 @@ struct tl_capture {
 /* Own addresses, as a filter: the bit of each one's hash is set, and perhaps that of others. */
 struct tl_own {
 	__u64 bits[TL_OWN_BITS / 64];
+	__u64 flows; /* beside them, what flows are told apart by: enum tl_flows */
+};
+/* Of each family `fib_multipath_hash_policy`, in 8 bits, and `fib_multipath_hash_fields`, in 16: IPv4 from
+ * the lowest bit on, IPv6 24 bits above. */
+enum tl_flows {
+	TL_FLOWS_FIELDS = 8,  /* bits to the fields */
+	TL_FLOWS_FAMILY = 24, /* bits to IPv6 */
 };
 #define TL_OWN_HASH 0x9e3779b1u /* times the address as it lies in memory; its highest bits */
 
@@ -361,9 +370,9 @@ struct tl_capture_record {
 	__u64 time;   /* CLOCK_MONOTONIC, ns */
 	__u64 number; /* of the packet; the same coming in and leaving */
 	__u32 ifindex;
-	__u32 bytes;   /* of the frame */
-	__u16 kept;    /* of them here */
-	__u8 filter;   /* counter slot of the filter that dropped or passed it, plus 1; 0: none did */
+	__u32 bytes; /* of the frame */
+	__u16 kept;  /* of them here */
+	__u8 filter; /* counter slot of the filter that dropped or passed it, plus 1; 0: none did */
 	__u8 reserved;
 	__u16 verdict; /* TL_VERDICTS while it is not known */
 	__u8 out;      /* 1: what became of it, with the frame only if it is sent; 0: as it came in */
@@ -371,8 +380,8 @@ struct tl_capture_record {
 };
 
 /*
- * Until when the tables may be used. A running daemon moves `deadline` on, by the program tl_beat; once it has
- * passed, every packet is the kernel's.
+ * Until when the tables may be used. A running daemon moves `deadline` on, by the program tl_beat; once it
+ * has passed, every packet is the kernel's.
  */
 struct tl_life {
 	__u64 deadline; /* jiffies; all ones: none */

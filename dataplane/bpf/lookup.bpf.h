@@ -186,27 +186,45 @@ TL_INLINE __u64 tl_action6(__u32 value, const struct in6_addr *source, const str
 
 #define TL_WAY(ifindex, tag) ((__u64)(ifindex) << 32 | (tag))
 
+/* Whether an action sends by a device and tag. */
+TL_INLINE int tl_is_way(__u64 word, __u64 way)
+{
+	struct tl_adjacency *adj = tl_action_kind(word) == TL_ACTION_FORWARD ? tl_action_adjacency(word) : 0;
+
+	return adj && TL_WAY(adj->ifindex, adj->tag) == way;
+}
+
 /*
  * Reverse path of IPv4 (RFC 3704; Linux has no such setting for IPv6): whether packets to the source would
- * leave by `way`, a port's device and tag (strict), or by any, where that is 0 (loose). A function of its
- * own, verified and called apart: only ports that ask for it pay.
+ * leave by `way`, a port's device and tag (strict: by one of the next hops, as __fib_validate_source asks),
+ * or by any, where that is 0 (loose). A function of its own, verified and called apart: only ports that ask
+ * for it pay.
  */
 __attribute__((noinline)) int tl_reverse_path4(__u32 view, __be32 source, __be32 destination, __u64 way)
 {
-	struct tl_adjacency *adj;
-	__u32 value;
+	__u32 value, index, i;
+	struct tl_group *group;
 	__u64 word;
 
 	value = tl_route4(view, destination, source);
 	word = value ? tl_action4(value, destination, source) : TL_ACTION_NONE;
-	if (!way && tl_action_kind(word) == TL_ACTION_GROUP)
-		return 1;
-	if (tl_action_kind(word) != TL_ACTION_FORWARD)
-		return 0;
-	if (!way)
-		return 1;
-	adj = tl_action_adjacency(word);
-	return adj && TL_WAY(adj->ifindex, adj->tag) == way;
+	index = word >> 32;
+	switch (tl_action_kind(word)) {
+	case TL_ACTION_FORWARD:
+		return !way || tl_is_way(word, way);
+	case TL_ACTION_ENCAPS: /* which device its route names is not known here */
+		return !way;
+	case TL_ACTION_VERDICT:
+		return !way && word == TL_VERDICT_WORD(TL_PASS_UNRESOLVED);
+	case TL_ACTION_GROUP:
+		group = way ? bpf_map_lookup_elem(&groups, &index) : 0;
+		/* Neighbouring buckets are mostly of one next hop. */
+		for (i = 0; group && i < TL_BUCKETS; i++)
+			if (tl_is_way(((volatile __u64 *)group)[i * 37 & (TL_BUCKETS - 1)], way))
+				return 1;
+		return !way;
+	}
+	return 0;
 }
 
 /* The value of a destination in a view, found apart. */

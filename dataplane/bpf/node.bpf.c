@@ -150,6 +150,7 @@ struct tl_types {
 	struct tl_own own;
 	struct tl_life life;
 	struct tl_beat beat;
+	enum tl_flows flows;
 };
 
 int tl_types(const struct tl_types *types, const struct tl_node6 *node6, const struct tl_node8 *node8)

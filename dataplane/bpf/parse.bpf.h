@@ -33,15 +33,16 @@ struct tl_frame {
 	__u32 ifindex;
 	__u32 out; /* the device it leaves by, once that is known */
 	__be16 proto;
-	__u16 l3_len; /* of the IP packet, by its own header */
-	__u8 several; /* the packet goes on in further buffers, which are not seen here */
+	__u16 l3_len;  /* of the IP packet, by its own header */
+	__u8 several;  /* the packet goes on in further buffers, which are not seen here */
 	__u8 filtered; /* the port's filters have said what they say */
 	__u8 called;   /* and what is bound to the destination */
 };
 
 /*
- * Whether the tables are too old to be used. jiffies, as the verifier makes a plain load of them; a timer that
- * sets a word would save that load, and would be one more thing that has to work when the daemon does not.
+ * Whether the tables are too old to be used. jiffies, as the verifier makes a plain load of them; a timer
+ * that sets a word would save that load, and would be one more thing that has to work when the daemon does
+ * not.
  */
 TL_INLINE int tl_is_stale(void) { return TL_UNLIKELY(bpf_jiffies64() > tl_life.deadline); }
 
@@ -62,12 +63,13 @@ TL_INLINE int tl_is_tag(__be16 proto)
 }
 
 /*
- * As Linux reads tags (__netif_receive_skb_core): one with id 0 is taken off, whichever kind it is and however
- * many there are; one with another id leads to its device, which with 802.1Q, and once, may be a port of ours.
- * Where there is no such device, Linux drops the packet. A function of its own: few frames have such tags.
+ * As Linux reads tags (__netif_receive_skb_core): one with id 0 is taken off, whichever kind it is and
+ * however many there are; one with another id leads to its device, which with 802.1Q, and once, may be a port
+ * of ours. Where there is no such device, Linux drops the packet. A function of its own: few frames have such
+ * tags.
  *
- * In the answer, from the lowest bits on: a verdict or TL_GO_ON, the bytes before what the tags lead to (from 8
- * on), the VLAN (16), the EtherType (32).
+ * In the answer, from the lowest bits on: a verdict or TL_GO_ON, the bytes before what the tags lead to (from
+ * 8 on), the VLAN (16), the EtherType (32).
  */
 __attribute__((noinline)) __u64 tl_read_tags(struct xdp_md *ctx)
 {

@@ -56,7 +56,8 @@ TL_INLINE __u32 tl_steer(struct tl_frame *f, const struct tl_adjacency *adj, __u
 	return TL_GO_ON;
 }
 
-/* Cuts a frame after `len` bytes, if it is longer. Nothing refuses that of a frame that holds an IP header. */
+/* Cuts a frame after `len` bytes, if it is longer. Nothing refuses that of a frame that holds an IP header.
+ */
 __attribute__((noinline)) int tl_cut(struct xdp_md *ctx, __u32 len)
 {
 	__u64 frame = bpf_xdp_get_buff_len(ctx);
@@ -65,8 +66,9 @@ __attribute__((noinline)) int tl_cut(struct xdp_md *ctx, __u32 len)
 }
 
 /*
- * Cuts off what follows the packet, which is `len` long: Linux trims it when the packet comes in (ip_rcv_core,
- * ip6_rcv_core), be it padding or more. Finds l3 again. Comes after all that may leave the packet to the kernel.
+ * Cuts off what follows the packet, which is `len` long: Linux trims it when the packet comes in
+ * (ip_rcv_core, ip6_rcv_core), be it padding or more. Finds l3 again. Comes after all that may leave the
+ * packet to the kernel.
  */
 TL_INLINE void tl_trim(struct xdp_md *ctx, struct tl_frame *f, __u32 len)
 {

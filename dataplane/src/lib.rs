@@ -39,7 +39,7 @@ pub use filters::{Filter, FilterAction, FilterCount, Filters};
 pub use functions::{Function, Functions, find_program};
 pub use handlers::Handlers;
 pub use life::Life;
-pub use own::{OwnAddresses, OwnBits};
+pub use own::{FlowKeys, OwnAddresses, OwnBits};
 pub use pins::{View, abandon, detach_all, open_readonly, sweep};
 pub use ports::{Port, PortFlags};
 pub use probe::{Probe, probe, takes_redirects};

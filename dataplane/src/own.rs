@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use trieline_bpf::Mapping;
 use trieline_lpm::Prefix;
 
-use crate::layout::tl_limits;
+use crate::layout::{tl_flows, tl_limits};
 
 const BITS: usize = tl_limits::TL_OWN_BITS.0 as usize;
 const WORDS: usize = BITS / 64;
@@ -37,15 +37,43 @@ impl OwnBits {
     }
 }
 
-/// The bits that packets meet.
+/// What tells flows apart that choose among next hops, as the kernel's settings of a family say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowKeys {
+    /// `fib_multipath_hash_policy`: 0 addresses, 1 addresses, protocol and ports, 2 those of the packet inside, 3 `fields`.
+    pub policy: u8,
+    /// `fib_multipath_hash_fields`.
+    pub fields: u16,
+}
+
+impl Default for FlowKeys {
+    /// The kernel's defaults.
+    fn default() -> Self {
+        Self { policy: 0, fields: 7 }
+    }
+}
+
+impl FlowKeys {
+    fn bits(self) -> u64 {
+        u64::from(self.policy) | u64::from(self.fields) << tl_flows::TL_FLOWS_FIELDS.0
+    }
+}
+
+/// The bits that packets meet, and what tells their flows apart.
 #[derive(Clone, Debug)]
 pub struct OwnAddresses(Arc<Mapping>);
 
 impl OwnAddresses {
-    pub(crate) const BYTES: u64 = BITS as u64 / 8;
+    pub(crate) const BYTES: u64 = BITS as u64 / 8 + 8;
 
     pub(crate) fn new(memory: Mapping) -> Self {
         Self(Arc::new(memory))
+    }
+
+    /// Flows are told apart by these keys from now on, those of IPv4 and of IPv6.
+    pub fn set_flows(&self, v4: FlowKeys, v6: FlowKeys) {
+        let word = v4.bits() | v6.bits() << tl_flows::TL_FLOWS_FAMILY.0;
+        self.0.words64(WORDS + 1)[WORDS].store(word, Ordering::Relaxed);
     }
 
     /// Packets meet these bits from now on.

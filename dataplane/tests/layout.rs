@@ -64,6 +64,8 @@ fn structs_of_intf_h() {
     same!(&btf, tl_tagged { ifindex, vid, reserved });
     same!(&btf, tl_instance { version, home, image_bytes, netns, tables, image_version, hash_key });
     same!(&btf, tl_counters { packets });
+    same!(&btf, tl_life { deadline, beaten, limit });
+    same!(&btf, tl_beat { ticks });
 }
 
 /// `image.h` has its Rust twin in `trieline-lpm`, which knows no BPF.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use common::cases::{SOURCE4, adjacency};
 use common::packet::*;
 use common::*;
-use trieline_dataplane::{Action, Adjacency, Flavour, FlowLabel, Headend, PassReason, SidCount};
+use trieline_dataplane::{Action, Adjacency, Flavour, FlowKeys, FlowLabel, Headend, PassReason, SidCount};
 use trieline_lpm::Grace;
 
 const SID: &str = "fd00:a::1";
@@ -75,6 +75,8 @@ fn flows_of_a_group() {
     }
     for home in homes() {
         let bench = Bench::new(home, &[("198.51.100.0/24", ways()), ("2001:db8:1::/48", ways())]);
+        let ports = FlowKeys { policy: 1, ..FlowKeys::default() };
+        bench.dataplane.own_addresses().set_flows(ports, FlowKeys::default());
         let way = |packet: &[u8]| {
             let outcome = bench.run(&Frame::new(packet.to_vec()).bytes());
             assert_eq!(outcome.action, XDP_REDIRECT, "{}", outcome.counted);

@@ -15,6 +15,7 @@ pub mod experiments;
 pub mod frames;
 pub mod generator;
 pub mod heap;
+pub mod load;
 pub mod measure;
 pub mod netns;
 mod object;

@@ -8,7 +8,10 @@ use std::{
 
 use serde::Serialize;
 
-use crate::error::{During, Result};
+use crate::{
+    error::{During, Result},
+    load::Load,
+};
 
 /// Where and how something was measured.
 #[derive(Clone, Debug, Serialize)]
@@ -31,6 +34,8 @@ pub struct Machine {
     pub command: String,
     /// Seed of everything random.
     pub seed: u64,
+    /// What else ran on it.
+    pub load: Load,
 }
 
 impl Machine {
@@ -52,6 +57,7 @@ impl Machine {
             date: rfc3339(SystemTime::now()),
             command,
             seed,
+            load: Load::start(),
         }
     }
 }
@@ -60,8 +66,14 @@ impl Machine {
     /// Where and when, and the command on a line of its own.
     pub fn caption(&self) -> String {
         format!(
-            "{}, {} cores, Linux {}, commit {}, {}\n{}",
-            self.cpu, self.cores, self.kernel, self.git, self.date, self.command
+            "{}, {} cores, Linux {}, commit {}, {}{}\n{}",
+            self.cpu,
+            self.cores,
+            self.kernel,
+            self.git,
+            self.date,
+            self.load.caption(),
+            self.command
         )
     }
 }

@@ -3,9 +3,9 @@
 mod change;
 mod root;
 
-use crate::image::Error;
 use crate::image::build::Swing;
 use crate::image::layout::VALUE_MAX;
+use crate::image::{Error, Stamp};
 use crate::shadow::Shadow;
 use crate::{Address, Grace, Image, Memory, Prefix};
 use alloc::vec::Vec;
@@ -14,7 +14,15 @@ use root::Root;
 /// A prefix table of an [`Image`], changed prefix by prefix or as a whole.
 ///
 /// The image holds what a lookup needs; the prefixes themselves are here, in the writer's memory. Pass the image that the
-/// table was created in to every change.
+/// table was created in to every change: any other refuses it ([`Error::Stale`]), and so does this one after the table was removed or
+/// another was created with its id.
+///
+/// **When the memory is used up.** A change that needs more than there is is refused ([`Error::Full`]) and has changed nothing. Changes
+/// that only remove prefixes are never refused, so that a route that is gone does not stay: a sixteenth of the image (at most 1 MiB) is
+/// kept for them. If even that is used up, the table is *withdrawn*: lookups find nothing in it until the old one's memory has
+/// been reused for the new one, a grace period later at least. If that does not fit either, it stays [withdrawn](Table::is_withdrawn)
+/// until a later change does. Where no answer is worse than an old one (a list of addresses to block), let such a
+/// removal be refused instead: [`Table::refuse_when_full`].
 #[derive(Debug)]
 pub struct Table<A: Address> {
     id: u32,
@@ -26,6 +34,12 @@ pub struct Table<A: Address> {
     uncoded: usize,
     /// Prefixes there were when a new root did not fit; 0: it did.
     refused_at: usize,
+    /// Who may change the table: the image knows the same. None: not made yet.
+    stamp: Option<Stamp>,
+    /// Whether the image has no table of this id, as the memory does not hold this one.
+    is_withdrawn: bool,
+    /// Whether it may come to that.
+    may_withdraw: bool,
     /// A buffer for words to publish.
     swings: Vec<Swing>,
 }
@@ -69,13 +83,34 @@ impl<A: Address> Table<A> {
             return Err(Error::KeyBits { bits: key_bits, most: A::WIDTH });
         }
         let (shadow, root) = (Shadow::default(), Root::NONE);
-        let mut table = Self { id, key_bits, shadow, root, uncoded: 0, refused_at: 0, swings: Vec::new() };
-        table.replace(image, prefixes)?;
+        let mut table = Self {
+            id,
+            key_bits,
+            shadow,
+            root,
+            uncoded: 0,
+            refused_at: 0,
+            stamp: None,
+            is_withdrawn: false,
+            may_withdraw: true,
+            swings: Vec::new(),
+        };
+        table.fill(image, prefixes)?;
+        table.stamp = Some(image.own(id));
         Ok(table)
     }
 
     /// Replaces the whole table for all addresses at once. O(n log n), O(n) if sorted. The memory must hold both for a moment.
     pub fn replace<M: Memory, G: Grace>(
+        &mut self,
+        image: &mut Image<M, G>,
+        prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
+    ) -> Result<(), Error> {
+        image.check_owner(self.id, self.stamp)?;
+        self.fill(image, prefixes)
+    }
+
+    fn fill<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
         prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
@@ -88,7 +123,7 @@ impl<A: Address> Table<A> {
         };
         let shadow: Shadow<A> = prefixes.into_iter().map(check).collect::<Result<_, _>>()?;
         self.root = Root::build(image, self.id, self.key_bits, &shadow)?;
-        (self.shadow, self.refused_at) = (shadow, 0);
+        (self.shadow, self.refused_at, self.is_withdrawn) = (shadow, 0, false);
         Ok(())
     }
 
@@ -156,6 +191,20 @@ impl<A: Address> Table<A> {
     /// Address bits that index its root.
     pub fn root_bits(&self) -> u16 {
         self.root.bits
+    }
+
+    /// Lets a removal that the memory does not hold be refused with [`Error::Full`], the table staying as it is, instead of withdrawing
+    /// the table for a while.
+    #[must_use]
+    pub fn refuse_when_full(mut self) -> Self {
+        self.may_withdraw = false;
+        self
+    }
+
+    /// Whether lookups find nothing in the table, as the memory does not hold it. The next change that fits publishes it again, as
+    /// does [`Table::replace`].
+    pub fn is_withdrawn(&self) -> bool {
+        self.is_withdrawn
     }
 
     fn check_length(&self, prefix: &Prefix<A>) -> Result<(), Error> {

@@ -1,6 +1,5 @@
 //! Small tables of every kind through the unsafe code, also with damage, and readers beside a writer: little enough to be run by
-//! miri (`./dev miri`), which sees what no answer tells: loads outside the memory, data races (not the aliasing of references, which
-//! `./dev miri` leaves out).
+//! miri (`./dev miri`), which sees what no answer tells: loads outside the memory, data races, references that must not alias.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

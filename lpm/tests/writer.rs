@@ -112,14 +112,9 @@ fn a_full_image_changes_nothing() {
         let expected = table.lookup(prefix.addr()).map(|(_, value)| value);
         assert_eq!(image.reader().lookup4(0, prefix.addr()), expected);
     }
-    // To take a prefix away may need a node too; others then make room for it.
-    while !table.is_empty() {
-        let before = table.len();
-        for (prefix, _) in &kept {
-            let removed = table.remove(&mut image, prefix);
-            assert!(matches!(removed, Ok(_) | Err(Error::Full { .. })));
-        }
-        assert!(table.len() < before, "stuck at {before}");
+    // To take a prefix away may need a node too: that is never refused (tests/during.rs looks closer).
+    for (prefix, _) in &kept {
+        table.remove(&mut image, prefix).unwrap();
     }
     assert!(table.is_empty());
     table.replace(&mut image, random(500, 3)).unwrap();

@@ -1,23 +1,28 @@
 //! What the kernel would do to a packet beside routing it, and XDP does not: found, named, and where it decides about packets obeyed.
 
 use crate::kernel::ethtool::{Offload, Offloads};
-use crate::kernel::family;
 use crate::kernel::hooks::{self, Handler};
 use crate::kernel::iptables;
 use crate::kernel::link::Link;
 use crate::kernel::netfilter::{self, Chain, Hook};
 use crate::kernel::part::Part;
+use crate::kernel::reach::{Forwarded, Own, Reach, nftables};
+use crate::kernel::rule::{Rule, Then};
 use crate::kernel::socket::{self, Netlink, Received};
 use crate::kernel::traffic::{self, Traffic};
+use crate::kernel::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, family};
 use crate::status::Skipped;
 use crate::taken::Takers;
 use crate::world::World;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Where only packets between these devices count, their numbers and names.
 pub type Devices = BTreeMap<u32, String>;
+
+/// [`Skipped::kind`] of what only says that the kernel does not list who is at netfilter's hooks.
+pub const UNLISTED: &str = "hooks";
 
 /// What packets between the daemon's devices do not meet when XDP forwards them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -26,6 +31,8 @@ pub struct Bypass {
     pub chains: Vec<Chain>,
     /// Who else hangs at its hooks; `None`: this kernel does not tell.
     pub handlers: Option<Vec<Handler>>,
+    /// IPVS is in this kernel, for this namespace.
+    pub ipvs: bool,
     /// Why those or the chains are not known.
     pub unknown: Option<String>,
     /// Connections are tracked.
@@ -64,7 +71,9 @@ impl Bypass {
         let names: Vec<&str> = devices.values().map(String::as_str).collect();
         let tunnels = setting("nf_hooks_lwtunnel") > 0;
         let meets = |hook| tunnels || hook != Hook::Input && (hook != Hook::Output || vrf);
-        let (chains, handlers, unknown) = match netfilter(meets) {
+        let own = own(world, devices);
+        let forwarded = Forwarded { devices: &own, never_local: never_local(world) };
+        let (chains, handlers, unknown) = match netfilter(meets, forwarded) {
             Ok((chains, handlers)) => (chains, handlers, None),
             Err(error) => (Vec::new(), None, Some(format!("netfilter's rules are not known: {error}"))),
         };
@@ -92,6 +101,7 @@ impl Bypass {
         Self {
             chains: chains.into_iter().filter(concerned).collect(),
             handlers,
+            ipvs: std::path::Path::new("/proc/thread-self/net/ip_vs").exists(),
             unknown,
             conntrack: setting("nf_conntrack_count") > 0,
             offloads: eyes.offloads.in_the_way(checked.map(|link| link.ifindex)).unwrap_or_default(),
@@ -104,8 +114,9 @@ impl Bypass {
 
     /// What may have set marks of a family's packets by the time that the kernel asks its rules, if anything.
     pub fn marks(&self, family: u8) -> Option<String> {
-        let early =
-            |chain: &&Chain| matches!(chain.hook, Hook::Ingress | Hook::Prerouting) && chain.concerns(family);
+        let early = |chain: &&Chain| {
+            matches!(chain.hook, Hook::Ingress | Hook::Prerouting) && chain.meets_all(family)
+        };
         let chain = || self.chains.iter().find(early).map(Chain::to_string);
         let filters = || self.traffic.iter().find(|(_, traffic)| traffic.ingress);
         let filters = || filters().map(|(device, _)| format!("{device}: ingress filters"));
@@ -118,10 +129,15 @@ impl Bypass {
 
     /// Why packets of a family have to meet netfilter, if they have to.
     pub fn obstacle(&self, family: u8) -> Option<String> {
-        let chain = self.chains.iter().find(|chain| chain.concerns(family)).map(Chain::to_string);
+        let chain = self.chains.iter().find(|chain| chain.meets_all(family)).map(Chain::to_string);
         let mut handlers = self.handlers.iter().flatten();
         let handler = || handlers.find(|handler| handler.family == family).map(Handler::to_string);
         chain.or_else(handler).or_else(|| self.unknown.clone())
+    }
+
+    /// Where netfilter decides about some packets of a family only: which.
+    pub fn parts(&self, family: u8) -> BTreeSet<Reach> {
+        self.chains.iter().flat_map(|chain| chain.parts(family)).collect()
     }
 
     /// Whether a device's packets are not what was sent, or are taken before they are routed.
@@ -142,19 +158,24 @@ impl Bypass {
                 passes,
             }
         };
-        let chains = self
-            .chains
-            .iter()
-            .map(|chain| skipped(chain.tool, chain.to_string(), chain.v4, chain.v6, !accepted));
+        let chains = self.chains.iter().map(|chain| {
+            let [v4, v6] = [family::INET, family::INET6].map(|family| chain.concerns(family));
+            skipped(chain.tool, chain.to_string() + &in_parts(chain), v4, v6, !accepted)
+        });
         let unknown = self.unknown.iter().map(|why| skipped("netfilter", why.clone(), true, true, !accepted));
         let handlers = self.handlers.iter().flatten().map(|handler| {
             let v4 = handler.family == family::INET;
             skipped("netfilter", handler.to_string(), v4, !v4, !accepted)
         });
-        let untold = "IPVS, BPF programs and modules at netfilter's hooks: this kernel does not tell of any \
-                      (CONFIG_NETFILTER_NETLINK_HOOK)";
-        let untold = (self.handlers.is_none() && self.unknown.is_none())
-            .then(|| skipped("netfilter", untold.into(), true, true, false));
+        // Of interest only where something is known that may be there; `UNLISTED` entries are for scripts.
+        let untold = match self.ipvs {
+            true => ("netfilter", "IPVS is there, and this kernel does not list netfilter's hooks"),
+            false => (UNLISTED, "this kernel does not list netfilter's hooks"),
+        };
+        let untold = (self.handlers.is_none() && self.unknown.is_none()).then(|| {
+            let what = format!("{} (CONFIG_NETFILTER_NETLINK_HOOK is not set)", untold.1);
+            skipped(untold.0, what, true, true, false)
+        });
         let conntrack = "connections are tracked; XDP's packets are not among them";
         let conntrack =
             self.conntrack.then(|| skipped("conntrack", conntrack.into(), true, true, false)).into_iter();
@@ -215,13 +236,16 @@ fn macvlans(world: &World, devices: &Devices) -> Vec<(u32, String)> {
 }
 
 /// The list of who hangs at the hooks, nftables, and the socket that both are asked by.
-static HOOKS: Part = Part::new(&["nfnetlink_hook"]);
+static HOOKS_PART: Part = Part::new(&["nfnetlink_hook"]);
 static NFTABLES: Part = Part::new(&["nf_tables"]);
 static NFNETLINK: Part = Part::new(&["nfnetlink"]);
 
 /// Chains of nftables and of the legacy iptables, and who else hangs at the hooks that `meets` picks.
-fn netfilter(meets: impl Fn(Hook) -> bool) -> Result<(Vec<Chain>, Option<Vec<Handler>>), String> {
-    let mut chains = iptables::chains().map_err(|error| format!("iptables: {error}"))?;
+fn netfilter(
+    meets: impl Fn(Hook) -> bool,
+    forwarded: Forwarded<'_>,
+) -> Result<(Vec<Chain>, Option<Vec<Handler>>), String> {
+    let mut chains = iptables::chains(forwarded).map_err(|error| format!("iptables: {error}"))?;
     if NFNETLINK.is_missing() {
         return Ok((chains, None));
     }
@@ -235,22 +259,76 @@ fn netfilter(meets: impl Fn(Hook) -> bool) -> Result<(Vec<Chain>, Option<Vec<Han
     };
     if !NFTABLES.is_missing() {
         match netfilter::chains(&mut socket) {
-            Ok(modern) => chains.extend(modern),
+            Ok(modern) => chains.extend(reached(&mut socket, modern, &meets, forwarded)),
             Err(error) if is_missing(&error) => NFTABLES.miss(),
             Err(error) => return Err(format!("nftables: {error}")),
         }
     }
-    if HOOKS.is_missing() {
+    if HOOKS_PART.is_missing() {
         return Ok((chains, None));
     }
     match hooks::handlers(&mut socket, meets) {
         Ok(handlers) => Ok((chains, Some(handlers))),
         Err(error) if is_missing(&error) => {
-            HOOKS.miss();
+            HOOKS_PART.miss();
             Ok((chains, None))
         }
         Err(error) => Err(format!("hooks: {error}")),
     }
+}
+
+/// The chains of nftables with what their rules can reach. Rules are read only where a chain has some that matter: O(rules).
+fn reached(
+    socket: &mut Netlink,
+    mut chains: Vec<Chain>,
+    meets: &impl Fn(Hook) -> bool,
+    forwarded: Forwarded<'_>,
+) -> Vec<Chain> {
+    if !chains.iter().any(|chain| chain.acts() && meets(chain.hook)) {
+        return chains;
+    }
+    // Where the kernel does not tell its rules, they reach everything.
+    let Ok(rules) = nftables::rules(socket) else { return chains };
+    for chain in &mut chains {
+        chain.reach = rules.get(&chain.table).and_then(|rules| forwarded.reached(chain, rules));
+    }
+    chains
+}
+
+/// The devices that forwarded packets come in or go out by, as netfilter's rules see them: those given, their VLAN devices, and the
+/// VRF devices.
+fn own(world: &World, devices: &Devices) -> Vec<Own> {
+    let given = |index: u32| devices.contains_key(&index);
+    let base =
+        |link: &Link| given(link.ifindex) || link.parent.is_some_and(given) || link.vrf_table.is_some();
+    let masters: BTreeSet<u32> =
+        world.links.values().filter(|link| base(link)).filter_map(|link| link.master).collect();
+    let links = world.links.values().filter(|link| base(link) || masters.contains(&link.ifindex));
+    let links = links.map(|link| (link.ifindex, link.name.clone()));
+    links.chain(devices.iter().map(|(index, name)| (*index, name.clone()))).collect()
+}
+
+/// Which packets a chain decides about, where those are not all.
+fn in_parts(chain: &Chain) -> String {
+    let families = [family::INET, family::INET6].into_iter().filter(|family| chain.concerns(*family));
+    if families.clone().any(|family| chain.meets_all(family)) {
+        return String::new();
+    }
+    let parts: BTreeSet<Reach> = families.flat_map(|family| chain.parts(family)).collect();
+    let parts: Vec<String> = parts.iter().map(ToString::to_string).collect();
+    if parts.is_empty() { String::new() } else { format!(", which concern packets {}", parts.join("; ")) }
+}
+
+/// Whether no packet that XDP forwards is to an address of the node in any table: there is one table of such addresses, and it is asked
+/// first.
+fn never_local(world: &World) -> bool {
+    let plain = |rule: &Rule| {
+        rule.is_plain()
+            && [TABLE_LOCAL, TABLE_MAIN, TABLE_DEFAULT].iter().any(|table| rule.then == Then::Table(*table))
+    };
+    world.rules.iter().all(plain)
+        && world.settings.tenants.is_empty()
+        && world.links.values().all(|link| link.vrf_table.is_none())
 }
 
 /// Whether this kernel has no such part of netfilter.
@@ -319,6 +397,7 @@ mod tests {
             rules: 1,
             drops: false,
             devices: Vec::new(),
+            reach: None,
         }
     }
 
@@ -368,6 +447,8 @@ mod tests {
         };
         assert_eq!(told(bypass), [(1, true)]);
         assert_eq!(told(Bypass::default()), [(2, false)], "a kernel that does not tell");
+        let kind = |ipvs| Bypass { ipvs, ..Bypass::default() }.skipped(&world)[0].kind.clone();
+        assert_eq!((kind(true), kind(false)), ("netfilter".into(), UNLISTED.into()));
     }
 
     #[test]
@@ -375,6 +456,7 @@ mod tests {
         let disciplines = [String::from("tbf")].into();
         let traffic = Traffic { disciplines, ingress: true, egress: false };
         let bypass = Bypass {
+            ipvs: false,
             chains: vec![chain("ip6 fw", false, true)],
             handlers: Some(Vec::new()),
             unknown: None,

@@ -5,6 +5,7 @@ use crate::kernel::link::Link;
 use crate::kernel::netdev::{Features, Takes};
 use crate::mirror::Touched;
 use crate::publish::{TABLE4, TABLE6};
+use crate::veth;
 use crate::views::Views;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -220,7 +221,12 @@ impl Ports {
                     self.shut.remove(&link.name);
                 }
                 Err(error) if !self.shut.contains(&link.name) => {
-                    tracing::warn!(dev = link.name, %error, "no way out: packets to it are the kernel's");
+                    // The name is known, which says more than a number.
+                    let cause = match error {
+                        Error::NoDevice { .. } => format!("{}: no such device any more", link.name),
+                        other => other.to_string(),
+                    };
+                    tracing::warn!(dev = link.name, %cause, "no way out: packets to it are the kernel's");
                     self.shut.insert(link.name.clone());
                 }
                 Err(_) => {}
@@ -330,6 +336,10 @@ impl Ports {
     /// Attaches to these devices; a device that refuses is logged once and does not stop the others.
     fn attach_each<'w>(&mut self, links: impl Iterator<Item = &'w Link>, dataplane: &mut Dataplane) {
         for link in links {
+            let is_new = !self.attached.contains(&link.ifindex) && !self.refused.contains_key(&link.name);
+            if is_new {
+                veth::warn(std::iter::once(link), self.mode);
+            }
             match dataplane.attach(link.ifindex, &link.name, self.mode) {
                 Ok(()) => {
                     self.refused.remove(&link.name);
@@ -348,6 +358,11 @@ impl Ports {
                 }
             }
         }
+    }
+
+    /// Whether a device's attachment makes its peer send small packets only.
+    pub fn cuts(&self, world: &World, ifindex: u32) -> bool {
+        world.links.get(&ifindex).is_some_and(|link| veth::cuts(link, self.mode))
     }
 
     /// Tries the devices again that refused. Whether one took the program.
@@ -369,6 +384,8 @@ impl Ports {
     /// Attaches to the configured devices, whose packets pass until their ports are set. Leaves no others, which [`Ports::follow`]
     /// does. Fails at the first device that refuses; then nothing has changed.
     pub fn attach_new(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
+        let links = self.links(world).into_iter();
+        veth::warn(links.filter(|link| !self.attached.contains(&link.ifindex)), self.mode);
         let mut new = Vec::new();
         for link in self.links(world) {
             if let Err(error) = dataplane.attach(link.ifindex, &link.name, self.mode) {

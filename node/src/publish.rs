@@ -327,6 +327,8 @@ impl Publisher {
         if changed4 {
             self.own_addresses.set(&self.own);
         }
+        let [flows4, flows6] = mirror.world.sysctl.flows;
+        self.own_addresses.set_flows(flows4, flows6);
         if changed4 || changed6 || !changes.neighbours.is_empty() {
             let (v4, v6) = (&self.v4, &self.v6);
             self.ledger.retain_hosts(actions, |(address, link, _), id| match address {

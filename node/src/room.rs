@@ -58,7 +58,8 @@ impl Room {
         self.leave::<A, _, _>(image, id)?;
         image.settle();
         self.keep(image);
-        Table::create(image, id, prefixes)
+        // Its packets are left to the kernel again rather than answered as if there were no route.
+        Ok(Table::create(image, id, prefixes)?.refuse_when_full())
     }
 }
 

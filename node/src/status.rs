@@ -147,7 +147,8 @@ impl std::fmt::Display for Left {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Skipped {
-    /// `nftables`, `iptables`, `ip6tables`, `netfilter` (not known which), `conntrack`, `tc`, `offload`, `handler`, `macvlan`.
+    /// `nftables`, `iptables`, `ip6tables`, `netfilter` (not known which), `conntrack`, `tc`, `offload`, `handler`, `macvlan`; `hooks`: the kernel does not list
+    /// who is at netfilter's hooks.
     pub kind: String,
     /// In words.
     pub what: String,
@@ -182,6 +183,8 @@ pub struct DeviceStatus {
     pub flags: Vec<String>,
     /// Packets by verdict; verdicts without any are left out.
     pub counters: Vec<Counter>,
+    /// What would make it quicker.
+    pub hint: Option<String>,
 }
 
 /// One address family.

@@ -4,12 +4,13 @@
 //! gave out are not used before nothing names them any more.
 
 use crate::chain::{Decides, Inlet, LOOPBACK, Rules as KernelRules, Step};
+use crate::kernel::reach::Reach;
 use crate::kernel::{TABLE_MAIN, family};
 use crate::ledger::Ledger;
 use crate::publish::{OTHER_TABLES, TABLE4, TABLE6};
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use trieline_dataplane::{Actions, ReaderGrace, Rule, Rules, Then, is_rules};
+use trieline_dataplane::{Actions, RULES_MAX, ReaderGrace, Rule, Rules, Then, is_rules};
 use trieline_lpm::Grace;
 
 /// A kernel table: address family and number.
@@ -50,6 +51,23 @@ fn place(family: u8) -> usize {
 /// The table of local and main together.
 fn merged(family: u8) -> u32 {
     if family == family::INET { TABLE4 } else { TABLE6 }
+}
+
+/// The same steps behind those that leave `parts` to the kernel.
+fn behind(parts: &BTreeSet<Reach>, steps: Vec<Step>) -> Vec<Step> {
+    if parts.is_empty() {
+        return steps;
+    }
+    if parts.len() + steps.len() > RULES_MAX {
+        return vec![Step::all(Decides::Kernel)];
+    }
+    let all = Step::all(Decides::Kernel);
+    let first = parts.iter().map(|part| Step { from: part.from, to: part.to, ..all });
+    let moved = steps.into_iter().map(|step| match step.decides {
+        Decides::GoTo(place) => Step { decides: Decides::GoTo(place + parts.len()), ..step },
+        _ => step,
+    });
+    first.chain(moved).collect()
 }
 
 /// A device's steps: family, device, and what decides.
@@ -93,6 +111,7 @@ impl Views {
             let marks = world.bypass.marks(family);
             let rules = KernelRules::new(world.rules(family), marks.as_deref());
             self.ends_in_main[place(family)] = rules.end_in_main();
+            let parts = world.parts(family);
             let left = &mut self.left[place(family)];
             left.clear();
             for link in world.links.values() {
@@ -120,7 +139,7 @@ impl Views {
                 let is_port = |index: u32| devices.contains(&index);
                 let told = is_port(link.ifindex) || link.parent.is_some_and(is_port);
                 let steps = rules.steps(inlet, |why| left.extend(told.then_some(why)));
-                wanted.push((family, link.ifindex, steps));
+                wanted.push((family, link.ifindex, behind(&parts, steps)));
             }
         }
         wanted

@@ -3,6 +3,7 @@
 use crate::bypass::Bypass;
 use crate::kernel::link::Link;
 use crate::kernel::netconf::{self, Netconf};
+use crate::kernel::reach::Reach;
 use crate::kernel::rule::Rule;
 use crate::kernel::socket::{self, Netlink};
 use crate::kernel::xfrm::Policies;
@@ -10,7 +11,7 @@ use crate::kernel::{family, inet6, seg6};
 use crate::tenant::Tenants;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv6Addr;
-use trieline_dataplane::FlowLabel;
+use trieline_dataplane::{FlowKeys, FlowLabel};
 
 /// Links and settings.
 #[derive(Debug, Default)]
@@ -49,6 +50,8 @@ pub struct Sysctl {
     pub tunnel_source: Option<Ipv6Addr>,
     /// `net.ipv6.seg6_flowlabel`: where outer flow labels come from.
     pub flow_label: FlowLabel,
+    /// `net.ipv4.fib_multipath_hash_policy` and `…_fields`, and those of IPv6.
+    pub flows: [FlowKeys; 2],
     /// Policies that the kernel asks before it forwards.
     pub policies: Policies,
     /// `net.ipv4.ip_forward_use_pmtu`: IPv4 packets are kept to path MTUs that the kernel learnt.
@@ -79,11 +82,22 @@ impl Sysctl {
                 1.. => FlowLabel::Hash,
                 _ => FlowLabel::Zero,
             },
+            flows: ["ipv4", "ipv6"].map(flow_keys),
             policies: Policies::read(),
             path_mtus: on("ip_forward_use_pmtu"),
             redirects: if on("conf/all/send_redirects") { None } else { Some(some()) },
             devices: devices.iter().filter_map(|name| known.remove_entry(*name)).collect(),
         })
+    }
+}
+
+/// What the kernel tells the flows of a family apart by, where a route has several next hops.
+fn flow_keys(family: &str) -> FlowKeys {
+    let setting = |name: &str| number(&format!("{family}/fib_multipath_hash_{name}"));
+    let FlowKeys { policy, fields } = FlowKeys::default();
+    FlowKeys {
+        policy: setting("policy").and_then(|value| value.try_into().ok()).unwrap_or(policy),
+        fields: setting("fields").and_then(|value| value.try_into().ok()).unwrap_or(fields),
     }
 }
 
@@ -171,6 +185,11 @@ impl World {
             return Some("net.ipv4.ip_forward_use_pmtu is on".into());
         }
         if self.settings.bypass_netfilter { None } else { self.bypass.obstacle(family) }
+    }
+
+    /// The packets of a family that are the kernel's because netfilter's rules can do something to them, where those are not all.
+    pub fn parts(&self, family: u8) -> BTreeSet<Reach> {
+        if self.settings.bypass_netfilter { BTreeSet::new() } else { self.bypass.parts(family) }
     }
 
     /// The largest packet of a family that the kernel forwards to a link.

@@ -241,3 +241,141 @@ fn what_decides_nothing_is_named() {
         assert_eq!(bed.send_ip(&ipv4(), MARKER).counts(), (0, 1, 0), "beside connection tracking");
     }
 }
+
+/// Rules as Docker writes them for its bridge, which is not trieline's: by the modern and by the legacy iptables.
+fn docker(program: &str) -> Vec<String> {
+    [
+        "-N DOCKER",
+        "-N DOCKER-ISOLATION-STAGE-1",
+        "-N DOCKER-ISOLATION-STAGE-2",
+        "-N DOCKER-USER",
+        "-A FORWARD -j DOCKER-USER",
+        "-A FORWARD -j DOCKER-ISOLATION-STAGE-1",
+        "-A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+        "-A FORWARD -o docker0 -j DOCKER",
+        "-A FORWARD -i docker0 ! -o docker0 -j ACCEPT",
+        "-A FORWARD -i docker0 -o docker0 -j DROP",
+        "-A DOCKER -d 172.17.0.2/32 ! -i docker0 -o docker0 -p tcp -m tcp --dport 80 -j ACCEPT",
+        "-A DOCKER-ISOLATION-STAGE-1 -i docker0 ! -o docker0 -j DOCKER-ISOLATION-STAGE-2",
+        "-A DOCKER-ISOLATION-STAGE-1 -j RETURN",
+        "-A DOCKER-ISOLATION-STAGE-2 -o docker0 -j DROP",
+        "-A DOCKER-ISOLATION-STAGE-2 -j RETURN",
+        "-A DOCKER-USER -j RETURN",
+        "-t nat -N DOCKER",
+        "-t nat -A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER",
+        "-t nat -A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER",
+        "-t nat -A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE",
+        "-t nat -A DOCKER -i docker0 -j RETURN",
+        "-t nat -A DOCKER ! -i docker0 -p tcp -m tcp --dport 8080 -j DNAT --to-destination 172.17.0.2:80",
+    ]
+    .map(|rule| format!("{program} {rule}"))
+    .to_vec()
+}
+
+/// Rules that only match devices of others do nothing to what XDP forwards; those of a source concern that source's packets. One rule that
+/// may concern the others turns the family off, as ever.
+#[test]
+fn rules_of_other_devices_are_out_of_the_way() {
+    if !root() {
+        return;
+    }
+    for program in ["iptables-nft", "iptables-legacy"] {
+        let bed = Bed::routed();
+        if !has(&bed.node, &format!("{program} -L -n")) {
+            return;
+        }
+        bed.node.ip("link add docker0 type bridge");
+        bed.node.ip("addr add 172.17.0.1/16 dev docker0");
+        for line in docker(program) {
+            bed.node.run(&line).ok();
+        }
+        // (1) the daemon starts with them and forwards; packets from the containers' prefix are the kernel's
+        let _daemon = Daemon::start(&bed.node, DEVICES);
+        becomes(&bed, &format!("{program}: others' rules"), &ipv4(), (0, 1, 0));
+        let from = |source: &str| craft::ipv4(source, "10.50.0.1", MARKER, |_| {});
+        becomes(&bed, &format!("{program}: masqueraded"), &from("172.17.0.9"), (1, 1, 0));
+        becomes(&bed, &format!("{program}: not masqueraded"), &from("172.18.0.9"), (0, 1, 0));
+        let named = format!("{:?}", named(&bed));
+        assert!(
+            named.contains("which concern packets from 172.17.0.0/16") && !named.contains("FORWARD"),
+            "{named}"
+        );
+        // (2) each of these concerns others too
+        for rule in [
+            "FORWARD -i n0 -j DROP",
+            "FORWARD -i n+ -j DROP",
+            "FORWARD ! -i docker0 -j DROP",
+            "FORWARD -o n1 -p udp -j DROP",
+            "DOCKER-USER -p udp -j DROP",
+            "FORWARD -m limit --limit 1/h -j DROP",
+            "FORWARD ! -s 172.17.0.0/16 -j DROP",
+        ] {
+            let (chain, rest) = rule.split_once(' ').expect("a chain");
+            bed.node.run(&format!("{program} -I {chain} {rest}")).ok();
+            let met = eventually(10.0, || bed.send_ip(&ipv4(), MARKER).counts().0 == 1);
+            assert!(met, "{program}: {rule}");
+            bed.node.run(&format!("{program} -D {chain} {rest}")).ok();
+            becomes(&bed, &format!("{program}: without {rule}"), &ipv4(), (0, 1, 0));
+        }
+        // (3) these do not
+        for rule in
+            ["FORWARD -i docke+ -j DROP", "FORWARD -s 10.77.0.0/16 -j DROP", "FORWARD -d 172.17.0.2 -j DROP"]
+        {
+            bed.node.run(&format!("{program} -A {rule}")).ok();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        assert_eq!(bed.send_ip(&ipv4(), MARKER).counts(), (0, 1, 0), "{program}: none of its business");
+    }
+}
+
+/// The same in the words of nft.
+#[test]
+fn nft_rules_of_other_devices_are_out_of_the_way() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::routed();
+    if !has(&bed.node, "nft list ruleset") {
+        return;
+    }
+    bed.node.ip("link add docker0 type bridge");
+    let chain = |rules: &str| {
+        format!(
+            "table inet fw {{\n chain more {{\n counter\n }}\n chain f {{\n type filter hook forward priority 0;\n {rules}\n }}\n}}"
+        )
+    };
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    for (rules, met) in [
+        ("iifname \"docker0\" drop", false),
+        ("iifname \"docker*\" oifname \"n1\" drop", false),
+        ("iif \"docker0\" drop", false),
+        ("jump more", false),
+        ("iifname \"docker0\" jump more\n counter accept", false),
+        ("ip saddr 10.77.0.0/16 drop", false),
+        ("ip saddr 10.64.0.0/12 ip daddr 10.50.0.0/16 drop", false),
+        ("ip6 saddr fd00::/16 drop", false),
+        ("iifname != \"docker0\" drop", true),
+        ("iifname \"n*\" drop", true),
+        ("iif \"n0\" drop", true),
+        ("iifname { \"docker0\", \"n0\" } drop", true),
+        ("ip saddr 10.0.0.0/24 drop", true),
+        ("ip saddr != 10.77.0.0/16 drop", true),
+        ("meta mark set 1 iifname \"docker0\" drop", true),
+        ("ip saddr vmap { 10.0.0.2 : drop }", true),
+        ("meta l4proto udp drop", true),
+    ] {
+        nft(&bed.node, &chain(rules));
+        let seen = || bed.send_ip(&ipv4(), MARKER).counts();
+        assert!(
+            eventually(10.0, || if met { seen().0 == 1 } else { seen() == (0, 1, 0) }),
+            "{rules}: {:?}",
+            seen()
+        );
+        if !met {
+            // It was not only before trielined looked.
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            assert_eq!(bed.send_ip(&ipv4(), MARKER).counts(), (0, 1, 0), "{rules}");
+        }
+        nft(&bed.node, "flush ruleset");
+    }
+}

@@ -240,3 +240,36 @@ fn a_table_larger_than_the_memory_leaves_the_old_state() {
     assert_eq!((seen.sink.len(), seen.side.len()), (5, 0), "what was forwarded is not delivered any more");
     assert!(said, "node status does not say that the memory is full");
 }
+
+/// What is no mistake, but good to know: `--check` notes a device that does not exist and a veth that native XDP makes slower; the
+/// daemon warns of the veth before it attaches, and `node status` has the hint.
+#[test]
+fn slower_and_missing_devices_are_noted() {
+    if !root() {
+        return;
+    }
+    let namespace = Namespace::new("notes");
+    namespace.ip("link add v0 type veth peer name v1");
+    let check = |args: &str| {
+        let line = format!("-n {} --check --dev v0 --dev ghost {args}", namespace.name());
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let answer = run_with(&binary_path("trielined"), &words, "");
+        assert_eq!((answer.code, answer.stdout.as_str()), (0, "command line: ok\n"), "{answer:?}");
+        answer.stderr
+    };
+    let (native, generic) = (check(""), check("--generic"));
+    assert!(
+        native.contains("ghost: no such device") && native.contains("v0: native XDP on a veth"),
+        "{native}"
+    );
+    assert!(generic.contains("ghost: no such device") && !generic.contains("v0:"), "{generic}");
+    let daemon = Daemon::start(&namespace, "--dev v0");
+    let log = daemon.log();
+    let at = |text: &str| log.find(text).unwrap_or_else(|| panic!("no {text:?} in {log}"));
+    assert!(at("native XDP on a veth") < at("forwarding routes"), "{log}");
+    let said = trieline(&namespace, "node status").ok();
+    assert!(said.contains("hint: native XDP on a veth"), "{said}");
+    // What this kernel cannot list is said only where IPVS is there.
+    let ipvs = std::path::Path::new("/proc/net/ip_vs").exists();
+    assert_eq!((said.contains("IPVS"), log.contains("IPVS")), (ipvs, ipvs), "{said}{log}");
+}

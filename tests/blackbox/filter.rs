@@ -255,11 +255,12 @@ fn filters_outlive_the_daemon() {
     }
     let before = packets(&bed);
     assert!(before >= 10, "{before}");
-    // A configuration that is bad does not start, and takes nothing away.
+    // A file that is bad takes nothing away.
     files.write("threats", "10.0.0\n");
-    let config = files.path("trielined.toml");
-    Daemon::refused(&bed.node, &format!("--config {}", config.display())).fails(1, &["threats:1:", "10.0.0"]);
+    let daemon = files.start(&bed);
+    assert!(daemon.log().contains("threats:1:"), "{}", daemon.log());
     assert_eq!(bed.send("10.50.1.1:9", "still", 5).counts(), (0, 0, 0));
+    daemon.kill();
     files.write("threats", "10.0.0.0/24\nfd00::/64\n");
     let _daemon = files.start(&bed);
     assert_eq!(bed.send("10.50.1.1:9", "taken over", 5).counts(), (0, 0, 0));
@@ -298,4 +299,22 @@ fn a_reload_takes_all_or_nothing() {
     std::fs::write(&config, format!("{begun}{THREATS}")).expect("written");
     reload().ok();
     assert_eq!(bed.send("10.50.1.1:9", "in force", 5).counts(), (0, 0, 0), "{}", daemon.log());
+}
+
+/// `skip_bad`: a filter's set without the lines that are wrong, which are counted; without it the file is refused.
+#[test]
+fn bad_lines_of_a_set_may_be_passed_over() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let files = Files::new(THREATS);
+    files.write("threats", "10.0.0.2\nhello\nfd00::2 # by IPv6\n10.0.0.9/24\n");
+    let config = files.path("trielined.toml");
+    Daemon::refused(&bed.node, &format!("--config {}", config.display())).fails(1, &["threats:2: \"hello\""]);
+    files.configure(&format!("{THREATS}skip_bad = true\n"));
+    let _daemon = files.start(&bed);
+    let shown = shown(&bed);
+    assert_eq!((&shown[0]["prefixes4"], &shown[0]["bad_lines"]), (&1.into(), &2.into()), "{shown:?}");
+    assert_eq!(bed.send("10.50.1.1:9", "skipped", 5).counts(), (0, 0, 0));
 }

@@ -68,6 +68,10 @@ fn functions_are_called_before_the_behaviour() {
     let look = path("look.pcapng");
     assert_eq!(sent("fd00:c::2", "10.67.0.1"), (0, 1, 0));
     assert!(eventually(3.0, || captured(&look) == 2), "{} packets", captured(&look));
+    // for root alone
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&look).expect("a sample").permissions());
+    assert_eq!(mode & 0o777, 0o600);
     // (3) all of it is told
     let told = sids(&bed);
     assert_eq!(told.len(), 2, "{told:?}");

@@ -232,3 +232,53 @@ fn an_empty_list_replaces_nothing() {
     assert!(table(&["get", &image, "10.0.0.1"]).ok().contains('7'));
     table(&["build", &empty, "-o", &image, "--allow-empty"]).ok();
 }
+
+/// What a copy that failed leaves is no table; a table without prefixes that is not empty is one.
+#[test]
+fn an_empty_file_is_an_error_and_not_a_no() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    };
+    let (blank, none) = (file("blank", ""), file("none", "# nothing\n"));
+    let some = file("some", "10.0.0.0/9 a\n");
+    let table = |args: &[&str]| run_with(&binary_path("trieline"), &[&["table"], args].concat(), "");
+    table(&["get", &blank, "10.0.0.1"]).fails(1, &["blank", "empty (0 bytes)"]);
+    table(&["diff", &some, &blank]).fails(1, &["blank", "empty (0 bytes)"]);
+    table(&["covering", &blank, "10.0.0.1"]).fails(1, &["blank", "empty (0 bytes)"]);
+    let answer = table(&["get", &none, "10.0.0.1"]);
+    assert!(answer.code == 1 && answer.stdout == "none 10.0.0.1\n", "{answer:?}");
+    // values of the one that has any
+    assert_eq!(table(&["diff", &some, &none]).stdout, "- 10.0.0.0/9 a\n");
+    assert_eq!(table(&["diff", &none, &some]).stdout, "+ 10.0.0.0/9 a\n");
+}
+
+/// One bad line in a list: an error that names it, or counted; likewise host bits and prefixes with several values.
+#[test]
+fn bad_lines_are_an_error_or_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("list");
+    std::fs::write(&path, "10.0.0.0/8 a\n1.2.3.4.5\n10.1.2.3/16 b\n10.0.0.0/8 b\n10.0.0.0/8 a\n")
+        .expect("a file");
+    let path = path.display().to_string();
+    let show =
+        |args: &[&str]| run_with(&binary_path("trieline"), &[&["table", "show", &path], args].concat(), "");
+    let refused = show(&[]);
+    refused.fails(1, &["list:2: \"1.2.3.4.5\": not a prefix; expected"]);
+    assert_eq!(refused.stderr.matches("1.2.3.4.5").count(), 1, "{refused:?}");
+    let skipped = show(&["--skip-bad"]);
+    assert_eq!(skipped.stdout, "10.0.0.0/8 a\n", "{skipped:?}");
+    assert!(
+        skipped.stderr.contains("passed over 2 bad lines") && skipped.stderr.contains("list:2:"),
+        "{skipped:?}"
+    );
+    assert!(
+        skipped.stderr.contains("1 prefix stands there more than once with different values"),
+        "{skipped:?}"
+    );
+    let truncated = show(&["--skip-bad", "--truncate"]);
+    assert_eq!(truncated.stdout, "10.0.0.0/8 a\n10.1.0.0/16 b\n", "{truncated:?}");
+    assert!(truncated.stderr.contains("cleared host bits of 1 prefix"), "{truncated:?}");
+}

@@ -5,3 +5,4 @@
 
 mod imports;
 mod tree;
+mod unsafe_sizes;

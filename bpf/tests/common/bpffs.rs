@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use trieline_bpf::Home;
 
 #[path = "../../../tests/src/skip.rs"]
-mod no_skip;
+pub mod no_skip;
 
 /// Why the tests of this file cannot run here. TRIELINE_NO_SKIP=1 makes that a failure.
 pub fn skip(what: &str) -> bool {

@@ -6,7 +6,7 @@ pub mod sample;
 
 mod bpffs;
 #[allow(unused_imports, reason = "each test file uses a part")]
-pub use bpffs::{BpfFs, homes, skip};
+pub use bpffs::{BpfFs, homes, no_skip, skip};
 
 use std::path::Path;
 use std::sync::atomic::Ordering;

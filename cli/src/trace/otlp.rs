@@ -99,8 +99,8 @@ impl Sink for Otlp {
         if !self.messages.is_multiple_of(self.every) {
             return Ok(());
         }
-        let receiver = self.threads.get(message.received.thread).clone();
-        let sender = self.threads.get(message.sent.thread).clone();
+        let receiver = self.threads.get(&message.received).clone();
+        let sender = self.threads.get(&message.sent).clone();
         let span = Span { message: *message, receiver, sender };
         if let Some(spans) = &self.spans
             && let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = spans.try_send(span)
@@ -108,6 +108,10 @@ impl Sink for Otlp {
             self.left_out += 1;
         }
         Ok(())
+    }
+
+    fn ended(&mut self, thread: u32) {
+        self.threads.forget(thread);
     }
 
     fn finish(&mut self) -> Result<Vec<String>> {

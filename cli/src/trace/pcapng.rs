@@ -69,7 +69,7 @@ impl PcapNg {
                 record.bytes,
             )?;
             if record.point == Point::Received || sent.thread != received.thread {
-                let known = self.threads.get(record.thread);
+                let known = self.threads.get(&record);
                 write!(
                     text,
                     ", thread {} {} of process {} {}",
@@ -136,6 +136,10 @@ impl Format for PcapNg {
         })?;
         self.drain(out);
         Ok(())
+    }
+
+    fn ended(&mut self, thread: u32) {
+        self.threads.forget(thread);
     }
 
     fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write as _;
 
 use anyhow::Result;
-use trieline_trace::Message;
+use trieline_trace::{Message, Record};
 
 use super::files::Format;
 use super::outputs::About;
@@ -30,7 +30,7 @@ pub struct Perfetto {
     /// Of flows and of asynchronous slices.
     next_id: u64,
     /// Processes and threads whose names are in the file.
-    named: HashSet<u32>,
+    named: HashSet<(u32, u32)>,
     tracks: HashMap<u32, Track>,
 }
 
@@ -59,15 +59,16 @@ impl Perfetto {
     }
 
     /// The names of a thread and its process, once a file. Answers the process.
-    fn name(&mut self, thread: u32, out: &mut Vec<u8>) -> Result<u32> {
-        let known = self.threads.get(thread);
+    fn name(&mut self, record: &Record, out: &mut Vec<u8>) -> Result<u32> {
+        let thread = record.thread;
+        let known = self.threads.get(record);
         let process = known.process;
         let mut say = |what: &str, name: &str| -> Result<()> {
             write!(out, ",\n{{\"ph\":\"M\",\"name\":\"{what}\",\"pid\":{process},\"tid\":{thread},")?;
             write!(out, "\"args\":{{\"name\":{}}}}}", serde_json::to_string(name)?)?;
             Ok(())
         };
-        if self.named.insert(thread) {
+        if self.named.insert((process, thread)) {
             say("process_name", &known.process_name)?;
             say("thread_name", &known.name)?;
         }
@@ -111,8 +112,8 @@ impl Format for Perfetto {
         self.in_file += 1;
         let (received, sent) = (message.received, message.sent);
         let (b, c) = (received.time_ns, sent.time_ns);
-        let from = (self.name(received.thread, out)?, received.thread);
-        let to = (self.name(sent.thread, out)?, sent.thread);
+        let from = (self.name(&received, out)?, received.thread);
+        let to = (self.name(&sent, out)?, sent.thread);
         let name = format!("\"name\":\"{} to {}\"", received.transport, sent.transport);
         let id = received.id.map(|id| format!(",\"id\":\"{id}\"")).unwrap_or_default();
         let args = format!(
@@ -149,6 +150,11 @@ impl Format for Perfetto {
         Ok(())
     }
 
+    fn ended(&mut self, thread: u32) {
+        self.threads.forget(thread);
+        self.named.retain(|(_, named)| *named != thread);
+    }
+
     fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
         out.extend_from_slice(b"\n]}\n");
         Ok(())
@@ -169,10 +175,16 @@ mod tests {
     use super::super::files::tests::message;
     use super::*;
     use serde_json::Value;
+    use trieline_trace::By;
 
     fn written(limit: u64, messages: &[Message]) -> (Vec<Value>, Option<String>) {
-        let about =
-            About { cost: &Err("not \"measured\"".into()), id: None, json: false, has_command: false };
+        let about = About {
+            cost: &Err("not \"measured\"".into()),
+            by: By::Id,
+            id: None,
+            json: false,
+            has_command: false,
+        };
         let mut perfetto = Perfetto::new(limit, &about);
         let mut out = Vec::new();
         perfetto.begin(&mut out).unwrap();

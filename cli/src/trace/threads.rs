@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
+use trieline_trace::Record;
+
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// Its process; the thread's own number where /proc does not say.
+    /// Its process.
     pub process: u32,
     /// The process's name, that of its main thread.
     pub process_name: String,
@@ -15,14 +17,26 @@ pub struct Thread {
     pub name: String,
 }
 
-/// All that were seen.
+/// All that were seen. A thread's number may become that of another process's thread.
 #[derive(Debug, Default)]
-pub struct Threads(HashMap<u32, Thread>);
+pub struct Threads(HashMap<(u32, u32), Thread>);
 
 impl Threads {
-    /// The thread of this number (in the host's PID namespace).
-    pub fn get(&mut self, number: u32) -> &Thread {
-        self.0.entry(number).or_insert_with(|| look(number).unwrap_or_else(|| unknown(number)))
+    /// The thread has ended: its number may be another's of the same process.
+    pub fn forget(&mut self, number: u32) {
+        self.0.retain(|(_, thread), _| *thread != number);
+    }
+
+    /// The thread of a record.
+    pub fn get(&mut self, record: &Record) -> &Thread {
+        self.find(record.process, record.thread)
+    }
+
+    /// By the host's numbers.
+    fn find(&mut self, process: u32, number: u32) -> &Thread {
+        self.0.entry((process, number)).or_insert_with(|| {
+            look(number).filter(|thread| thread.process == process).unwrap_or_else(|| unknown(process))
+        })
     }
 }
 
@@ -41,8 +55,8 @@ fn look(number: u32) -> Option<Thread> {
 }
 
 /// One that was gone before it was looked at.
-fn unknown(number: u32) -> Thread {
-    Thread { process: number, process_name: "unknown".into(), name: "unknown".into() }
+fn unknown(process: u32) -> Thread {
+    Thread { process, process_name: "unknown".into(), name: "unknown".into() }
 }
 
 #[cfg(test)]
@@ -55,7 +69,7 @@ mod tests {
             .name("a-thread".into())
             .spawn(|| {
                 let number = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-                Threads::default().get(number).clone()
+                Threads::default().find(std::process::id(), number).clone()
             })
             .unwrap()
             .join()
@@ -63,6 +77,6 @@ mod tests {
         if trieline_trace::sees_host_processes() {
             assert_eq!((found.process, found.name.as_str()), (std::process::id(), "a-thread"));
         }
-        assert_eq!(Threads::default().get(u32::MAX).name, "unknown");
+        assert_eq!(Threads::default().find(1, u32::MAX).name, "unknown");
     }
 }

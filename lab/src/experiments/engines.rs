@@ -139,7 +139,7 @@ fn parameters(options: &Options, tables: &Tables, data: Option<&Path>, rounds: u
                 what its thread has allocated for it and holds (trieline: without chunks of the image never used; DPDK: what its heap \
                 gave out)",
         checked: "answers compared one by one with a reference before the rounds, and all lookups of rounds, whose sums must be \
-                  right; any difference ends the run",
+                  right; a structure of others that differs, or refuses changes, loses its rows (`skipped` says why); ours ends the run",
         updates: "a random prefix withdrawn, and announced again about 64 changes later with one of 64 next hops; only with 64 values",
     }
 }
@@ -189,10 +189,11 @@ impl Bench<'_> {
         mut values: Vec<u32>,
         streams: &[Stream<A>],
     ) -> Result<()> {
-        let mut subjects = self.build(name, label, prefixes, &values)?;
-        for stream in streams {
-            for built in &subjects {
-                compare(name, built, stream, &values)?;
+        let mut subjects = Vec::new();
+        for built in self.build(name, label, prefixes, &values)? {
+            match streams.iter().try_for_each(|stream| compare(name, &built, stream, &values)) {
+                Ok(()) => subjects.push(built),
+                Err(error) => self.lose(built.name, name, label, error)?,
             }
         }
         let series = self.measure(name, label, &subjects, streams, &values)?;
@@ -260,7 +261,7 @@ impl Bench<'_> {
     fn measure<A: Family>(
         &mut self,
         name: &str,
-        label: &str,
+        label: &'static str,
         subjects: &[Built<A>],
         streams: &[Stream<A>],
         values: &[u32],
@@ -287,6 +288,7 @@ impl Bench<'_> {
             }
         }
         self.context.progress.phase(&format!("{name}, {label}: rounds"), (self.rounds * all.len()) as u64);
+        let mut lost = vec![false; subjects.len()];
         for round in 0..self.rounds {
             let first = round * all.len() / self.rounds;
             for turn in 0..all.len() {
@@ -294,6 +296,9 @@ impl Bench<'_> {
                 let at = (first + turn) % all.len();
                 let series = &mut all[at];
                 let (built, stream) = (&subjects[series.subject], &streams[series.stream]);
+                if lost[series.subject] {
+                    continue;
+                }
                 // The others have had the cache meanwhile.
                 built.subject.pass(series.mode, stream, series.count);
                 let began = thread_seconds();
@@ -301,18 +306,22 @@ impl Bench<'_> {
                 series.seconds.push(thread_seconds() - began);
                 let expected = sums[series.stream][series.count / BATCH];
                 if got != expected {
-                    return Err(Error::Sum {
+                    lost[series.subject] = true;
+                    let error = Error::Sum {
                         structure: built.name.to_owned(),
                         table: name.to_owned(),
                         what: format!("{} {}", stream.traffic.name(), series.mode.name()),
                         got,
                         expected,
-                    });
+                    };
+                    self.lose(built.name, name, label, error)?;
+                    continue;
                 }
                 series.checked += series.count as u64;
                 self.context.progress.advance(1);
             }
         }
+        all.retain(|series| !lost[series.subject]);
         Ok(all)
     }
 
@@ -348,15 +357,14 @@ impl Bench<'_> {
                         updates::rate(subject, way, &changes, built.name)
                     });
                     let rate = match rate {
-                        // What a rival cannot do says something about it, not about the run.
-                        Err(Error::Refused { count, .. }) if built.name != OURS => {
+                        Ok(Some(rate)) => rate,
+                        Ok(None) => continue,
+                        Err(error) => {
                             broken[at] = true;
-                            self.refused(built.name, name, count, round);
-                            None
+                            self.lose(built.name, name, "64", error)?;
+                            continue;
                         }
-                        rate => rate?,
                     };
-                    let Some(rate) = rate else { continue };
                     let found =
                         all.iter_mut().position(|(subject, other, ..)| (*subject, *other) == (at, way));
                     let found = found.unwrap_or_else(|| {
@@ -396,23 +404,40 @@ impl Bench<'_> {
                 checked: 0,
             };
             row.bytes = built.subject.bytes();
-            // One that refused changes holds something else, and its rounds before that count.
-            if !broken[at] {
-                if way == Way::Single {
-                    self.times(&mut row, built, prefixes, &changes, addrs)?;
+            let is_timed = way == Way::Single && !broken[at];
+            let timed =
+                if is_timed { self.times(&mut row, built, prefixes, &changes, addrs) } else { Ok(()) };
+            let right = timed.and_then(|()| compare(name, built, stream, values));
+            row.checked = SAMPLE.min(stream.addrs.len()) as u64;
+            match right {
+                // What refused changes holds something else.
+                _ if broken[at] => {}
+                Ok(()) => self.updates.push(row),
+                Err(error) => {
+                    broken[at] = true;
+                    self.lose(built.name, name, "64", error)?;
                 }
-                compare(name, built, stream, values)?;
-                row.checked = SAMPLE.min(stream.addrs.len()) as u64;
             }
-            self.updates.push(row);
         }
+        let is_broken = |row: &UpdateRow| {
+            subjects.iter().zip(&broken).any(|(it, broken)| *broken && it.name == row.engine)
+        };
+        self.updates.retain(|row| row.table != name || !is_broken(row));
         Ok(())
     }
 
-    fn refused(&mut self, engine: &'static str, table: &str, count: usize, round: usize) {
-        let why = format!("changes of round {} and later: it refuses {count} of them", round + 1);
-        self.context.progress.note(&format!("{table}: {engine}: {why}"));
-        self.skipped.push(Skip { engine, table: table.to_owned(), values: "64", why });
+    /// Lets a structure of others that fails lose its rows: that says something about it, not about the run. The reason stands in the
+    /// document. What else goes wrong, or ours, ends the run.
+    fn lose(&mut self, engine: &'static str, table: &str, values: &'static str, error: Error) -> Result<()> {
+        if engine == OURS
+            || !matches!(error, Error::Refused { .. } | Error::Mismatch { .. } | Error::Sum { .. })
+        {
+            return Err(error);
+        }
+        let why = error.to_string();
+        self.context.progress.note(&format!("{table}, {values}: {why}"));
+        self.skipped.push(Skip { engine, table: table.to_owned(), values, why });
+        Ok(())
     }
 
     /// How long single changes take, and the one that changes the most.
@@ -476,4 +501,104 @@ fn compare<A: Family>(name: &str, built: &Built<A>, stream: &Stream<A>, values: 
         differing: differing as u64,
         checked: expected.len() as u64,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::engine::{Change, Subject};
+    use super::*;
+    use crate::Quiet;
+    use std::sync::atomic::AtomicBool;
+
+    /// A real structure that fails as one of others may: from a number of changes on it refuses them, or its answers are wrong.
+    struct Failing {
+        inner: Box<dyn Subject<u32>>,
+        changes_left: usize,
+        is_wrong: bool,
+    }
+
+    impl Subject<u32> for Failing {
+        fn pass(&self, mode: Mode, stream: &Stream<u32>, count: usize) -> u64 {
+            self.inner.pass(mode, stream, count) + u64::from(self.is_wrong)
+        }
+        fn answers(&self, stream: &Stream<u32>, values: &mut [u32]) {
+            self.inner.answers(stream, values);
+        }
+        fn batches(&self) -> bool {
+            self.inner.batches()
+        }
+        fn updates(&self) -> bool {
+            self.inner.updates()
+        }
+        fn change(&mut self, changes: &[Change<u32>]) -> usize {
+            let some = changes.len().min(self.changes_left);
+            self.changes_left -= some;
+            self.inner.change(&changes[..some])
+        }
+        fn bytes(&self) -> u64 {
+            self.inner.bytes()
+        }
+    }
+
+    /// Measures ours and another that fails; returns the names with rows, those with rows of changes, and the reasons.
+    fn run(
+        changes_left: usize,
+        is_wrong: bool,
+        name: &'static str,
+    ) -> Result<(Vec<&'static str>, Vec<&'static str>, Vec<String>)> {
+        let interrupt = AtomicBool::new(false);
+        let context = Context { progress: &Quiet, interrupt: &interrupt };
+        let mut random = Random::new(3);
+        let mut bench = Bench {
+            context: &context,
+            rounds: 2,
+            quick: true,
+            addresses: 1 << 12,
+            random: Random::new(4),
+            rows: vec![],
+            updates: vec![],
+            skipped: vec![],
+        };
+        let prefixes: Vec<Prefix<u32>> = (1..400u32).map(|n| Prefix::truncated(n << 20, 24)).collect();
+        let mut values: Vec<u32> = prefixes.iter().map(|_| 1 + random.below(64) as u32).collect();
+        let stream = Stream::new(Traffic::Prefix, &prefixes, 1 << 12, &mut random);
+        let mut subjects: Vec<_> = u32::candidates()
+            .iter()
+            .take(2)
+            .map(|candidate| Built::new(candidate, &prefixes, &values, true).unwrap())
+            .collect();
+        let failing = subjects.pop().unwrap();
+        subjects.push(Built {
+            name,
+            subject: Box::new(Failing { inner: failing.subject, changes_left, is_wrong }),
+            ..failing
+        });
+        let streams = [stream];
+        let series = bench.measure("t", "64", &subjects, &streams, &values)?;
+        let mut measured: Vec<_> = series.iter().map(|series| subjects[series.subject].name).collect();
+        measured.dedup();
+        bench.change("t", &mut subjects, &prefixes, &mut values, &streams[0])?;
+        let mut changed: Vec<_> = bench.updates.iter().map(|row| row.engine).collect();
+        changed.dedup();
+        Ok((measured, changed, bench.skipped.into_iter().map(|skip| skip.why).collect()))
+    }
+
+    #[test]
+    fn one_that_fails_loses_its_rows_and_not_the_run() {
+        // In the rounds; in the single changes that are timed after them; never.
+        let all = 2 * 2 * 20_000;
+        for changes_left in [0, 100, all - 1, all, all + 77] {
+            let (measured, changed, why) = run(changes_left, false, "other").unwrap();
+            assert_eq!((measured, changed), (vec![OURS, "other"], vec![OURS]), "{changes_left}");
+            assert!(why.len() == 1 && why[0].starts_with("other refuses "), "{why:?}");
+        }
+        let (measured, changed, why) = run(usize::MAX, true, "other").unwrap();
+        assert_eq!((measured, changed), (vec![OURS], vec![OURS, "other"]));
+        assert!(why[0].contains("other"), "{why:?}");
+        let (_, changed, why) = run(usize::MAX, false, "other").unwrap();
+        assert_eq!((changed, why.len()), (vec![OURS, "other"], 0));
+        // Ours may not.
+        assert!(matches!(run(100, false, OURS), Err(Error::Refused { .. })));
+        assert!(matches!(run(usize::MAX, true, OURS), Err(Error::Sum { .. })));
+    }
 }

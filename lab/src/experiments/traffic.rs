@@ -47,6 +47,21 @@ pub enum Path {
 }
 
 impl Path {
+    /// All of them.
+    pub const ALL: [Path; 11] = [
+        Path::Ipv4,
+        Path::Ipv4Full,
+        Path::Ipv6,
+        Path::Decap,
+        Path::DecapFull,
+        Path::DecapDt4,
+        Path::DecapDt6,
+        Path::Encap,
+        Path::EncapRed,
+        Path::Encap3,
+        Path::End,
+    ];
+
     /// Its name in results.
     pub fn name(self) -> &'static str {
         match self {

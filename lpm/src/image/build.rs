@@ -91,10 +91,17 @@ impl<'a, G: Grace> Builder<'a, G> {
         why
     }
 
+    /// Stores a word that readers find.
+    pub fn store(&self, word: usize, value: u32) {
+        self.nodes.words[word].store(value, Ordering::Release);
+        #[cfg(feature = "poison")]
+        self.nodes.space.published();
+    }
+
     /// Publishes what was built, word by word, then retires what those words led to and no longer do.
     pub fn publish(self, swings: &[Swing]) {
         for swing in swings {
-            self.nodes.words[swing.word].store(swing.entry, Ordering::Release);
+            self.store(swing.word, swing.entry);
         }
         for block in self.nodes.replaced.drain(..) {
             self.nodes.space.retire(block, self.nodes.grace);
@@ -228,6 +235,12 @@ impl<G: Grace> Nodes<'_, G> {
         let block = self.space.allocate(self.pool, units, self.grace)?;
         self.built.push(block);
         Ok(block)
+    }
+
+    /// Waits until no lookup is running that began before now, as long as the grace period waits for one.
+    pub fn settle(&mut self) {
+        self.space.mark();
+        self.space.settle(self.grace);
     }
 
     /// Marks all that `entry` leads to as replaced.

@@ -353,7 +353,9 @@ fn walk4(words: &[AtomicU32], palette: &Palette, mut entry: u32, addr: u32, dept
         }
         let kind = layout::kind_of(entry);
         if kind > layout::LEAF6 {
-            return reader.tail4(entry, (key >> 48) as u32) & layout::VALUE_MAX;
+            // A node where a value belongs: a damaged image. The C header says the same.
+            let value = reader.tail4(entry, (key >> 48) as u32);
+            return if value & layout::REF_NODE == 0 { value } else { 0 };
         }
         // SAFETY: `unit` lies before `end`, and no bitmap of 64 runs is longer than the guard behind it.
         unsafe {

@@ -1,5 +1,7 @@
 //! Where an image's bytes live, seen by its writer and by readers in user space.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use alloc::alloc::Layout;
 use alloc::sync::Arc;
 use core::ptr::NonNull;
@@ -39,10 +41,7 @@ impl HeapMemory {
     ///
     /// If there is no such memory.
     pub fn new(bytes: usize) -> Self {
-        let bytes = bytes.next_multiple_of(8);
-        let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
-        // Aligned by hand: an allocator that is asked for alignment clears the memory itself, and so touches all of it.
-        let Ok(layout) = Layout::from_size_align(bytes + align, 8) else {
+        let Some((bytes, align, layout)) = Self::layout(bytes) else {
             panic!("{bytes} bytes are more than an address space holds")
         };
         // SAFETY: the layout's size is not 0.
@@ -53,6 +52,16 @@ impl HeapMemory {
         let memory = Self { block, layout, skip, words: bytes / 4 };
         memory.ask_for_huge_pages();
         memory
+    }
+
+    /// Bytes of the image, a multiple of 8; its alignment; and the block to allocate, which is never empty. None: no address space is so
+    /// large.
+    fn layout(bytes: usize) -> Option<(usize, usize, Layout)> {
+        let bytes = bytes.checked_next_multiple_of(8)?;
+        let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
+        // Aligned by hand: an allocator that is asked for alignment clears the memory itself, and so touches all of it.
+        let layout = Layout::from_size_align(bytes.checked_add(align)?, 8).ok()?;
+        Some((bytes, align, layout))
     }
 
     fn start(&self) -> NonNull<u8> {
@@ -67,7 +76,7 @@ impl HeapMemory {
                 fn madvise(at: *mut u8, bytes: usize, advice: i32) -> i32;
             }
             const MADV_HUGEPAGE: i32 = 14;
-            let whole = self.words * 4 / HUGE_PAGE * HUGE_PAGE;
+            let whole = self.words.saturating_mul(4) & !(HUGE_PAGE - 1);
             if whole > 0 {
                 // SAFETY: advice about memory of our own. A kernel without huge pages refuses, which changes nothing.
                 let _ = unsafe { madvise(self.start().as_ptr(), whole, MADV_HUGEPAGE) };
@@ -100,5 +109,25 @@ unsafe impl Memory for HeapMemory {
 unsafe impl<M: Memory + ?Sized> Memory for Arc<M> {
     fn words(&self) -> &[AtomicU32] {
         (**self).words()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn sizes_that_no_address_space_has() {
+        for bytes in [usize::MAX, usize::MAX - 7, usize::MAX - 8, usize::MAX - HUGE_PAGE, isize::MAX as usize]
+        {
+            assert!(HeapMemory::layout(bytes).is_none(), "{bytes}");
+        }
+        for bytes in [0, 1, 8, PAGE, HUGE_PAGE - 1, HUGE_PAGE, 1 << 30] {
+            let (whole, align, layout) = HeapMemory::layout(bytes).unwrap();
+            assert!(whole >= bytes && whole.is_multiple_of(8) && layout.size() == whole + align);
+        }
+        let lens: Vec<_> = [0, 1, 9].map(|bytes| HeapMemory::new(bytes).words().len()).into();
+        assert_eq!(lens, [0, 2, 4]);
     }
 }

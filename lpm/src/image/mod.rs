@@ -11,6 +11,8 @@ pub mod lookup;
 pub mod memory;
 #[cfg(all(test, loom))]
 pub(crate) mod model;
+#[cfg(all(test, loom))]
+mod model_fallback;
 pub(crate) mod palette;
 pub(crate) mod ranges;
 pub mod readers;
@@ -28,7 +30,7 @@ use alloc::vec::Vec;
 use build::{Builder, Scratch};
 use core::mem::{offset_of, size_of};
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use layout::{CHUNK, DIR_BITS, DIRECTORY, ImageHeader, Kind, MAGIC, REPLACED, TableHeader, VERSION};
 use palette::Palette;
 use space::{PoolId, Space};
@@ -107,6 +109,15 @@ pub enum Error {
     /// The image is where it cannot be read in place.
     #[error("the image does not begin at a multiple of 8 bytes in memory")]
     Unaligned,
+    /// The table is not the image's: it belongs to another image, its id has been given to another table, or it was removed.
+    #[error(
+        "table {id} is not this image's any more: it was removed or made again, or it belongs to another image; \
+         make it with `Table::create`"
+    )]
+    Stale {
+        /// Its id.
+        id: u32,
+    },
     /// The image contradicts itself.
     #[error("damaged image: {what} at byte {at}")]
     Damaged {
@@ -149,10 +160,27 @@ pub struct Image<M, G> {
     scratch: Scratch,
     /// Chunks of tables that an earlier writer built and that have not been replaced yet.
     adopted: BTreeMap<u32, Vec<u32>>,
+    /// By id: the [`Stamp`] of the [`crate::Table`] that may change the table. Ids behind the end have none.
+    owners: Vec<Option<Stamp>>,
     size: u64,
     tables: u32,
     generation: u32,
 }
+
+/// Tells one [`crate::Table`] from all others that this process has made, of whatever image and id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp(u64);
+
+impl Stamp {
+    /// One that there has not been.
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// The largest image, bytes: what 32-bit offsets reach.
+const MOST: u64 = 1 << 32;
 
 /// The smallest image of `tables` tables, bytes.
 pub(crate) fn least_size(tables: u32) -> u64 {
@@ -181,7 +209,8 @@ pub(crate) fn header(words: &[AtomicU32]) -> Result<ImageHeader, Error> {
         return Err(Error::Version { found: header.version });
     }
     let damaged = |what, at| Err(Error::Damaged { what, at });
-    if header.size > words.len() as u64 * 4 || !header.size.is_multiple_of(u64::from(CHUNK)) {
+    // Offsets have 32 bits.
+    if header.size > (words.len() as u64 * 4).min(MOST) || !header.size.is_multiple_of(u64::from(CHUNK)) {
         return damaged("size", offset_of!(ImageHeader, size) as u32);
     }
     if u64::from(DIRECTORY) + 4 * u64::from(header.tables) > header.size {
@@ -194,7 +223,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
     /// Formats `memory` as an image without tables, for ids 0 ... `tables`-1.
     pub fn create(memory: M, grace: G, tables: u32) -> Result<Self, Error> {
         let words = memory.words();
-        let size = (words.len() as u64 * 4).min(1 << 32);
+        let size = (words.len() as u64 * 4).min(MOST);
         let reserved = u64::from(DIRECTORY) + 4 * u64::from(tables);
         let least = least_size(tables);
         if size < least || !size.is_multiple_of(u64::from(CHUNK)) {
@@ -223,7 +252,17 @@ impl<M: Memory, G: Grace> Image<M, G> {
             Space::new(size, reserved)
         };
         let scratch = Scratch::new();
-        Ok(Self { memory, grace, space, scratch, adopted: BTreeMap::new(), size, tables, generation: 1 })
+        Ok(Self {
+            memory,
+            grace,
+            space,
+            scratch,
+            adopted: BTreeMap::new(),
+            owners: Vec::new(),
+            size,
+            tables,
+            generation: 1,
+        })
     }
 
     /// Takes over the image that an earlier writer left, perhaps while readers use it.
@@ -240,7 +279,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
         words[offset_of!(ImageHeader, generation) / 4].store(generation, Ordering::Release);
         let (size, tables) = (header.size, header.tables);
         let scratch = Scratch::new();
-        Ok(Self { memory, grace, space, scratch, adopted, size, tables, generation })
+        Ok(Self { memory, grace, space, scratch, adopted, owners: Vec::new(), size, tables, generation })
     }
 
     /// The memory that the image is in.
@@ -308,10 +347,19 @@ impl<M: Memory, G: Grace> Image<M, G> {
         self.space.on_release.0 = Some(alloc::boxed::Box::new(fill));
     }
 
+    /// Calls `look` after every single store that readers can see, in the middle of a change. For tests.
+    #[cfg(feature = "poison")]
+    pub fn on_publish(&mut self, look: impl Fn() + Send + Sync + 'static) {
+        self.space.on_publish.0 = Some(alloc::boxed::Box::new(look));
+    }
+
     /// Removes table `id`, for all addresses at once. O(1) now and O(chunks) after the grace period for a large table, O(nodes) for one that
-    /// had at most 4096 prefixes when it was built. A [`crate::Table`] of that id must not be used any more.
+    /// had at most 4096 prefixes when it was built. A [`crate::Table`] of that id cannot be changed any more: [`Error::Stale`].
     pub fn remove_table(&mut self, id: u32) -> Result<(), Error> {
         self.check_table(id)?;
+        if let Some(owner) = self.owners.get_mut(id as usize) {
+            *owner = None;
+        }
         self.swing_directory(id, 0);
         Ok(())
     }
@@ -331,11 +379,32 @@ impl<M: Memory, G: Grace> Image<M, G> {
         if id < self.tables { Ok(()) } else { Err(Error::NoSuchTable { id, tables: self.tables }) }
     }
 
+    /// Makes a [`crate::Table`] the one that may change table `id`, whose number has been checked.
+    pub(crate) fn own(&mut self, id: u32) -> Stamp {
+        let (at, stamp) = (id as usize, Stamp::new());
+        if self.owners.len() <= at {
+            self.owners.resize(at + 1, None);
+        }
+        self.owners[at] = Some(stamp);
+        stamp
+    }
+
+    /// An error unless the [`crate::Table`] of `stamp` may change table `id`: another would edit blocks that are no longer its own.
+    #[inline]
+    pub(crate) fn check_owner(&self, id: u32, stamp: Option<Stamp>) -> Result<(), Error> {
+        let is_owner = stamp.is_some() && self.owners.get(id as usize) == Some(&stamp);
+        if is_owner { Ok(()) } else { Err(Error::Stale { id }) }
+    }
+
     /// Publishes a copy of a table's root that leads to the same nodes, and retires the old root's block.
     pub(crate) fn swing_root(&mut self, id: u32, word: u32, old: space::Block) {
         let words = self.memory.words();
         let before = words[(DIRECTORY + 4 * id) as usize / 4].swap(word, Ordering::AcqRel);
+        #[cfg(feature = "poison")]
+        self.space.published();
         mark_replaced(words, before);
+        #[cfg(feature = "poison")]
+        self.space.published();
         self.space.retire(old, &mut self.grace);
     }
 
@@ -343,7 +412,11 @@ impl<M: Memory, G: Grace> Image<M, G> {
     pub(crate) fn swing_directory(&mut self, id: u32, word: u32) {
         let words = self.memory.words();
         let old = words[(DIRECTORY + 4 * id) as usize / 4].swap(word, Ordering::AcqRel);
+        #[cfg(feature = "poison")]
+        self.space.published();
         mark_replaced(words, old);
+        #[cfg(feature = "poison")]
+        self.space.published();
         if let Some(chunks) = self.adopted.remove(&id) {
             self.space.retire_adopted(chunks);
         } else if old != 0 {

@@ -120,9 +120,32 @@ pub(crate) struct Space {
     used_units: u64,
     limbo_units: u64,
     peak_units: u64,
+    /// Free chunks that only removals may use.
+    reserve: usize,
+    is_removing: bool,
     /// Told of every block that is free again.
     #[cfg(feature = "poison")]
     pub on_release: OnRelease,
+    /// Told of every word that readers find, after it was stored.
+    #[cfg(feature = "poison")]
+    pub on_publish: OnPublish,
+}
+
+/// Chunks kept for removals: one of so many, ...
+const RESERVE_PART: usize = 16;
+/// ... and no more than these.
+const RESERVE_MOST: usize = 16;
+
+/// What tests do when something has been published.
+#[cfg(feature = "poison")]
+#[derive(Default)]
+pub(crate) struct OnPublish(pub Option<alloc::boxed::Box<dyn Fn() + Send + Sync>>);
+
+#[cfg(feature = "poison")]
+impl core::fmt::Debug for OnPublish {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("OnPublish")
+    }
 }
 
 /// What tests do with a block that must not be read any more.
@@ -190,6 +213,8 @@ impl Space {
         let shared = Pool { next: end as u32, end: end as u32, ..Pool::new() };
         Self {
             touched: alloc::vec![false; chunks.len()],
+            reserve: (chunks.len() / RESERVE_PART).min(RESERVE_MOST),
+            is_removing: false,
             chunks,
             pools: alloc::vec![shared],
             spare: Vec::new(),
@@ -202,6 +227,27 @@ impl Space {
             peak_units: 0,
             #[cfg(feature = "poison")]
             on_release: OnRelease::default(),
+            #[cfg(feature = "poison")]
+            on_publish: OnPublish::default(),
+        }
+    }
+
+    /// Lets what is allocated from now on come from the reserve as well, or not any more.
+    pub fn use_reserve(&mut self, is_removing: bool) {
+        self.is_removing = is_removing;
+    }
+
+    /// Whether `count` more chunks may be claimed.
+    fn may_claim(&self, count: usize) -> bool {
+        let reserve = if self.is_removing { 0 } else { self.reserve };
+        let free = self.chunks.iter().filter(|state| **state == Chunk::Free);
+        free.take(count + reserve).count() == count + reserve
+    }
+
+    #[cfg(feature = "poison")]
+    pub fn published(&self) {
+        if let Some(on_publish) = &self.on_publish.0 {
+            on_publish();
         }
     }
 
@@ -274,6 +320,9 @@ impl Space {
                 return Some(at);
             }
         }
+        if !self.may_claim(1) {
+            return None;
+        }
         let chunk = self.chunks.iter().position(|state| *state == Chunk::Free)? as u32;
         self.chunks[chunk as usize] = Chunk::Of(id);
         self.touched[chunk as usize] = true;
@@ -316,6 +365,9 @@ impl Space {
     /// Whole chunks in a row for a large root; the rest of the last is cut next.
     fn take_chunks(&mut self, id: PoolId, units: u32) -> Option<u32> {
         let count = units.div_ceil(CHUNK_UNITS) as usize;
+        if !self.may_claim(count) {
+            return None;
+        }
         // The last chunk holds the guard, so that a root does not end in it.
         let chunks = &self.chunks[..self.chunks.len() - 1];
         let first = chunks.windows(count).position(|run| run.iter().all(|state| *state == Chunk::Free))?;

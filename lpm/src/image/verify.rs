@@ -340,6 +340,7 @@ impl<'a> Check<'a> {
         }
         self.take(at, HOSTS_BYTES.into(), found)?;
         self.table.node_bytes += u64::from(HOSTS_BYTES);
+        self.value(walk::hosts_default(self.words, at), at + 12)?;
         (at..at + HOSTS_BYTES).step_by(8).try_for_each(|value| self.value(load(self.words, value), value))
     }
 

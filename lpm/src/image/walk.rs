@@ -42,6 +42,11 @@ pub(super) fn ranges_values(words: &[AtomicU32], at: u32) -> u32 {
     1 + ranges_starts(words, at).filter(|start| *start != 0).count() as u32
 }
 
+/// The value of all keys that the hosts node at byte offset `at` does not name.
+pub(super) fn hosts_default(words: &[AtomicU32], at: u32) -> u32 {
+    load(words, at + 4) >> 16 | load(words, at + 12) >> 16 << 16
+}
+
 /// Whether a slot that `entry`, a node or a value, covers may have `value` as no prefix inside it gives it.
 pub(super) fn may_hold(words: &[AtomicU32], kind: Kind, entry: u32, value: u32) -> bool {
     let at = (entry & REF_OFFSET) * UNIT;
@@ -49,7 +54,7 @@ pub(super) fn may_hold(words: &[AtomicU32], kind: Kind, entry: u32, value: u32) 
         _ if entry & REF_NODE == 0 => entry == value,
         (NODE6, HOSTS) => {
             let at = (entry & REF_OFFSET & !HOSTS_WINDOW) * UNIT;
-            load(words, at + 4) >> 16 | load(words, at + 12) >> 16 << 16 == value
+            hosts_default(words, at) == value
         }
         (NODE6, RANGES) => {
             (0..ranges_values(words, at)).any(|run| load(words, at + RANGES_VALUES + 4 * run) == value)

@@ -1,7 +1,24 @@
 //! How an image's words are read: checked where an offset comes from anywhere, unchecked inside a node whose beginning was checked.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use super::layout::{GUARD, UNIT};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+// Readers of files load (acquire) from pages that they may not write to. The language promises that for relaxed loads only; on these
+// processors an acquire load is a load, perhaps with a fence, and stores nothing.
+#[cfg(all(
+    any(feature = "shm", feature = "snapshot"),
+    not(any(
+        target_arch = "x86_64",
+        target_arch = "x86",
+        target_arch = "aarch64",
+        target_arch = "arm",
+        target_arch = "riscv64",
+        target_arch = "loongarch64"
+    ))
+))]
+compile_error!("acquire loads from read-only memory are known to work on other processors only");
 
 #[cfg(target_endian = "big")]
 compile_error!("an image is little-endian and read in place");
@@ -20,7 +37,8 @@ pub(super) fn load64(words: &[AtomicU32], at: u32) -> u64 {
 
 /// The first unit of the guard, at which and behind which no node begins.
 pub(super) fn end(words: &[AtomicU32]) -> u32 {
-    (words.len().saturating_sub(GUARD as usize / 4) / (UNIT as usize / 4)) as u32
+    const UNIT_WORDS: usize = UNIT as usize / 4;
+    (words.len().saturating_sub(GUARD as usize / 4) / UNIT_WORDS) as u32
 }
 
 /// Loads the 32-bit word at index `at`.
@@ -40,15 +58,12 @@ pub(super) unsafe fn near(words: &[AtomicU32], at: usize) -> u32 {
 /// # Safety
 ///
 /// As [`near`], for both words. An image begins at a multiple of eight bytes ([`crate::Memory`]).
+///
+/// Two accesses of different sizes must not race. None does: only words that never change while a reader can find them (starts of
+/// runs, hosts) are loaded so, and the word that leads to them was stored (release) after them.
 #[inline(always)]
 pub(super) unsafe fn near64(words: &[AtomicU32], at: usize) -> u64 {
-    if cfg!(miri) {
-        // Miri knows no atomic access of two sizes to the same bytes. Nothing is stored to these two words while a reader may
-        // load them, so that their halves belong together.
-        // SAFETY: the caller's promise.
-        return unsafe { u64::from(near(words, at)) | u64::from(near(words, at + 1)) << 32 };
-    }
-    debug_assert!(at + 1 < words.len() && at.is_multiple_of(2));
+    debug_assert!(words.get(at..).is_some_and(|rest| rest.len() > 1) && at.is_multiple_of(2));
     // SAFETY: inside by the caller's promise, aligned because the image is and `at` is even.
     unsafe { &*words.as_ptr().add(at).cast::<AtomicU64>() }.load(Ordering::Acquire)
 }
@@ -60,13 +75,10 @@ pub(super) unsafe fn near64(words: &[AtomicU32], at: usize) -> u64 {
 /// As [`near`], for the word that the byte lies in.
 #[inline(always)]
 pub(super) unsafe fn near8(words: &[AtomicU32], at: usize) -> u8 {
-    if cfg!(miri) {
-        // SAFETY: the caller's promise.
-        return (unsafe { near(words, at / 4) } >> (8 * (at % 4))) as u8;
-    }
-    debug_assert!(at / 4 < words.len());
-    // SAFETY: inside by the caller's promise. A writer stores the whole word, the processor a byte of which is loaded whole.
-    unsafe { &*words.as_ptr().cast::<AtomicU8>().add(at) }.load(Ordering::Acquire)
+    // The whole word, as a writer may store it meanwhile: accesses of different sizes must not race. Of the shift its last five bits
+    // count: eight times the byte's place in the word.
+    // SAFETY: the caller's promise.
+    unsafe { near(words, at / 4) }.wrapping_shr((at as u32) << 3) as u8
 }
 
 /// Number of set bits, by the instruction where `popcnt` says that the processor has it.

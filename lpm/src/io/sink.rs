@@ -6,6 +6,7 @@ use std::format;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A file being written beside its place, which [`Sink::finish`] moves there; dropped before that, it is gone.
 ///
@@ -72,9 +73,7 @@ impl Sink {
             // A device or a pipe cannot be replaced.
             (path.clone(), OpenOptions::new().write(true).open(&path)?)
         } else {
-            let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
-            let file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
-            (temporary, file)
+            temporary(&path, &name)?
         };
         let file = BufWriter::with_capacity(1 << 16, file);
         let file = if is_packed {
@@ -101,7 +100,8 @@ impl Sink {
                         return Ok(());
                     }
                     file.sync_all()?;
-                    fs::rename(&temporary, &path)
+                    fs::rename(&temporary, &path)?;
+                    sync_directory(&path)
                 });
                 if written.is_err() && temporary != path {
                     let _ = fs::remove_file(&temporary);
@@ -110,6 +110,36 @@ impl Sink {
             }
             Inner::Done => Ok(()),
         }
+    }
+}
+
+/// A new file beside `path`. Never one that is there, nor what a link there names: in a directory that others may write to,
+/// somebody could have laid it for us.
+fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
+    /// Two savers in one process have two names.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let mut tries = 0;
+    loop {
+        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
+        let temporary = path.with_file_name(format!(".{name}.{}.{nth}", std::process::id()));
+        match OpenOptions::new().write(true).create_new(true).open(&temporary) {
+            // An earlier process of this number was killed.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && tries < TRIES => tries += 1,
+            file => return Ok((temporary, file?)),
+        }
+    }
+}
+
+/// Names that a saver tries.
+const TRIES: u32 = 1000;
+
+/// Waits until the directory that `path` is in has its new name on the disk.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match File::open(directory.unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all()) {
+        // One that we may write to and not read, or a file system that has no such call: the name is there all the same.
+        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidInput) => Ok(()),
+        done => done,
     }
 }
 
@@ -174,5 +204,28 @@ mod tests {
         let mut sink = Sink::create(Path::new("/dev/null")).unwrap();
         sink.write_all(b"gone").unwrap();
         sink.finish().unwrap();
+    }
+
+    #[test]
+    fn nothing_that_lies_there_is_written_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (directory.path().join("table"), directory.path().join("other"));
+        fs::write(&other, "keep").unwrap();
+        // Laid where a saver would write, for all names that it could choose next.
+        for nth in 0..64 {
+            let name = format!(".table.{}.{nth}", std::process::id());
+            std::os::unix::fs::symlink(&other, directory.path().join(name)).unwrap();
+        }
+        let name = format!(".table.{}", std::process::id());
+        std::os::unix::fs::symlink(&other, directory.path().join(name)).unwrap();
+        // Two at a time, in one process.
+        let (mut one, mut two) = (Sink::create(&path).unwrap(), Sink::create(&path).unwrap());
+        one.write_all(b"one").unwrap();
+        two.write_all(b"two, longer").unwrap();
+        one.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+        two.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two, longer");
+        assert_eq!(fs::read(&other).unwrap(), b"keep");
     }
 }

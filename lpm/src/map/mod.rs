@@ -125,13 +125,21 @@ impl<K: Address, V> Map<K, V> {
     ) -> T {
         loop {
             match change(&mut self.table, &mut self.image) {
-                Ok(changed) => return changed,
-                Err(error) => {
-                    let bytes = doubled(self.image.stats().size as usize, error);
-                    (self.image, self.table) = build(bytes, || self.table.iter());
+                Ok(changed) if !self.table.is_withdrawn() => return changed,
+                Ok(changed) => {
+                    // A removal, for which the image was too small.
+                    let size = self.image.stats().size;
+                    self.grow(Error::Full { needed: size, size });
+                    return changed;
                 }
+                Err(error) => self.grow(error),
             }
         }
+    }
+
+    fn grow(&mut self, error: Error) {
+        let bytes = doubled(self.image.stats().size as usize, error);
+        (self.image, self.table) = build(bytes, || self.table.iter());
     }
 
     /// Adds a value for `prefix`; returns the value that was there. O(log n + what changes in the image), O(n) when the image must

@@ -40,8 +40,8 @@ impl<A: Address> Table<A> {
         self.set(image, prefix, Some(value))
     }
 
-    /// Removes a prefix; returns the value that was there. Complexity as [`Table::insert`]. It may need a node too, so that a full
-    /// image can refuse it.
+    /// Removes a prefix; returns the value that was there. Complexity as [`Table::insert`]. It may need a node too; for what a full image
+    /// does then see [`Table`].
     pub fn remove<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -55,12 +55,14 @@ impl<A: Address> Table<A> {
     ///
     /// All of them or, on an error, none; nothing of it is published before all of it is built. Lookups see address after address
     /// change, each from the state before to the state after. O(k log k) beside what k single changes cost, and less for those
-    /// that lie together; more than an eighth of the table is built as a whole, and so is it when the prefix of length 0 and others change.
+    /// that lie together; more than an eighth of the table is built as a whole, and so is it when the prefix of length 0 and others change:
+    /// then the memory must hold the table twice, unless all of them are removed.
     pub fn apply<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
         changes: impl IntoIterator<Item = (Prefix<A>, Option<u32>)>,
     ) -> Result<usize, Error> {
+        image.check_owner(self.id, self.stamp)?;
         let mut changes: Vec<_> = changes.into_iter().collect();
         changes.iter().filter_map(|(_, value)| *value).try_for_each(check_value)?;
         changes.iter().try_for_each(|(prefix, _)| self.check_length(prefix))?;
@@ -76,12 +78,9 @@ impl<A: Address> Table<A> {
         }
         if !done.is_empty() {
             self.acquire(image, &done);
-            // The fallback and the words change one after the other: together only with a new root.
-            let has_fallback = done.len() > 1 && done.iter().any(|change| change.prefix.len() == 0);
+            let has_fallback = done.len() > 1 && done[0].prefix.len() == 0;
             let is_much = has_fallback || done.len() > self.shadow.len() / 8 + 64;
-            let published =
-                self.rebuild_or(image, &done, is_much, |table, image| table.publish(image, &done));
-            self.conclude(image, &done, published)?;
+            self.make(image, &done, is_much)?;
         }
         Ok(done.len())
     }
@@ -92,16 +91,50 @@ impl<A: Address> Table<A> {
         prefix: Prefix<A>,
         value: Option<u32>,
     ) -> Result<Option<u32>, Error> {
+        image.check_owner(self.id, self.stamp)?;
         self.check_length(&prefix)?;
         self.touch(image, core::iter::once(&prefix));
         let change = self.shadow.change(prefix, value);
         if change.old != change.new {
             let done = [change];
             self.acquire(image, &done);
-            let published = self.rebuild_or(image, &done, false, |table, image| table.publish(image, &done));
-            self.conclude(image, &done, published)?;
+            self.make(image, &done, false)?;
         }
         Ok(change.old)
+    }
+
+    /// Makes of the image what the sorted `changes`, which the shadow has already, say; or takes them back.
+    fn make<M: Memory, G: Grace>(
+        &mut self,
+        image: &mut Image<M, G>,
+        changes: &[Change<A>],
+        is_much: bool,
+    ) -> Result<(), Error> {
+        let is_removal = is_removal(changes);
+        image.space.use_reserve(is_removal);
+        let published = match self.rebuild_or(image, changes, is_much) {
+            Err(Error::Full { .. }) if is_removal && self.may_withdraw => self.withdraw(image),
+            published => published,
+        };
+        image.space.use_reserve(false);
+        self.conclude(image, changes, published)
+    }
+
+    /// Takes the table out of the image and builds it again where it was: for removals that the memory does not hold otherwise.
+    fn withdraw<M: Memory, G: Grace>(&mut self, image: &mut Image<M, G>) -> Result<Published, Error> {
+        if !self.is_withdrawn {
+            image.swing_directory(self.id, 0);
+            image.settle();
+            (self.root, self.is_withdrawn) = (Root::NONE, true);
+        }
+        match Root::build_in_little(image, self.id, self.key_bits, &self.shadow) {
+            // A larger root is tried again when there is twice as much to gain.
+            Ok(root) => (self.root, self.is_withdrawn, self.refused_at) = (root, false, self.shadow.len()),
+            // It stays out until a change fits.
+            Err(Error::Full { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Published::Whole)
     }
 
     /// Loads what changes of `prefixes` will look at first, in the shadow and in the image, so that it is waited for once.
@@ -117,7 +150,7 @@ impl<A: Address> Table<A> {
         black_box(touched);
     }
 
-    /// Builds the table anew where that is due (or `is_much` is to change), else does as `otherwise` says.
+    /// Builds the table anew where that is due (or `is_much` is to change), else changes its words.
     ///
     /// Due: twice as many prefixes as this root is meant for, or the first deep one of a small table; a palette that has had no code
     /// for some values, for as many changes as there are prefixes.
@@ -126,29 +159,39 @@ impl<A: Address> Table<A> {
         image: &mut Image<M, G>,
         changes: &[Change<A>],
         is_much: bool,
-        otherwise: impl FnOnce(&mut Self, &mut Image<M, G>) -> Result<(), Error>,
     ) -> Result<Published, Error> {
         let is_deep = changes.iter().any(|change| change.new.is_some() && change.prefix.len() > HOSTS_FROM);
         // One that did not fit is tried again when there is twice as much to gain.
         let is_outgrown = self.root.bits < root_bits::<A>(self.shadow.len() / 2, is_deep)
             && self.shadow.len() >= 2 * self.refused_at;
-        if is_much || is_outgrown || self.uncoded > self.shadow.len() {
+        // The fallback and words change one after the other, so that a lookup could meet a state that never was: together only with
+        // a new root. (Not so removals: see `publish`.)
+        let only_whole =
+            self.is_withdrawn || changes.len() > 1 && changes[0].prefix.len() == 0 && !is_removal(changes);
+        if only_whole || is_much || is_outgrown || self.uncoded > self.shadow.len() {
             self.uncoded = 0;
-            match Root::build(image, self.id, self.key_bits, &self.shadow) {
+            let built = if self.is_withdrawn {
+                Root::build_in_little(image, self.id, self.key_bits, &self.shadow)
+            } else {
+                Root::build(image, self.id, self.key_bits, &self.shadow)
+            };
+            match built {
                 // Where a new root does not fit, this one still does.
-                Err(Error::Full { .. }) => self.refused_at = self.shadow.len(),
+                Err(Error::Full { .. }) if !only_whole => self.refused_at = self.shadow.len(),
                 Err(error) => return Err(error),
                 Ok(root) => {
-                    self.root = root;
-                    self.refused_at = 0;
+                    (self.root, self.is_withdrawn, self.refused_at) = (root, false, 0);
                     return Ok(Published::Whole);
                 }
             }
         }
-        otherwise(self, image).map(|()| Published::Words)
+        self.publish(image, changes).map(|()| Published::Words)
     }
 
     /// Builds what the sorted `changes`, which the shadow has already, make of the image, then publishes it word by word.
+    ///
+    /// With the fallback others change only if all are removed: then the fallback goes first. What it was for keeps its answer until that
+    /// moment and has none from then on; what the others were for has their answers until their words go.
     fn publish<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -158,10 +201,15 @@ impl<A: Address> Table<A> {
         let mut builder = image.builder::<A>(root.pool, root.palette.as_deref());
         swings.clear();
         let (of_fallback, others) = changes.split_at(usize::from(changes[0].prefix.len() == 0));
+        debug_assert!(of_fallback.is_empty() || others.is_empty() || is_removal(changes));
         let mut copy = None;
         let mut build = || {
-            if !of_fallback.is_empty() {
-                copy = Some(builder.nodes.allocate(root.units())?);
+            if !of_fallback.is_empty() && others.is_empty() {
+                match builder.nodes.allocate(root.units()) {
+                    Ok(block) => copy = Some(block),
+                    Err(_) if is_removal(changes) => {}
+                    Err(error) => return Err(error),
+                }
             }
             let mut rest = others;
             while let Some(first) = rest.first() {
@@ -188,6 +236,12 @@ impl<A: Address> Table<A> {
         };
         if let Err(error) = build() {
             return Err(builder.abandon(error));
+        }
+        if !of_fallback.is_empty() && copy.is_none() {
+            // A lookup that has found nothing yet and reads the fallback after this must not be older than the change before: what it
+            // found may have been something since.
+            builder.nodes.settle();
+            builder.store(root.header_at(offset_of!(TableHeader, fallback)), 0);
         }
         builder.publish(swings);
         let bits = root.bits;
@@ -235,8 +289,15 @@ impl<A: Address> Table<A> {
                 palette.release(&mut image.space, value);
             }
         }
-        let count = self.root.header(image.memory.words(), offset_of!(TableHeader, prefixes));
-        count.store(self.shadow.len() as u32, Ordering::Relaxed);
+        if !self.is_withdrawn {
+            let count = self.root.header(image.memory.words(), offset_of!(TableHeader, prefixes));
+            count.store(self.shadow.len() as u32, Ordering::Relaxed);
+        }
         published.map(|_| ())
     }
+}
+
+/// Whether all of these are removals.
+fn is_removal<A: Address>(changes: &[Change<A>]) -> bool {
+    changes.iter().all(|change| change.new.is_none())
 }

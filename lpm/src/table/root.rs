@@ -61,7 +61,12 @@ impl Root {
 
     /// A word of the table's header.
     pub fn header<'a>(&self, words: &'a [AtomicU32], field: usize) -> &'a AtomicU32 {
-        &words[(self.at as usize - size_of::<TableHeader>() + field) / 4]
+        &words[self.header_at(field)]
+    }
+
+    /// Its index in the image.
+    pub fn header_at(&self, field: usize) -> usize {
+        (self.at as usize - size_of::<TableHeader>() + field) / 4
     }
 
     /// Loads what a change of `prefix` will look at first, so that the loads of several are waited for at once.
@@ -84,11 +89,29 @@ impl Root {
     ) -> Result<Self, Error> {
         let is_deep = || shadow.iter().any(|(prefix, _)| prefix.len() > HOSTS_FROM);
         let bits = root_bits::<A>(shadow.len(), shadow.len() <= 64 && is_deep());
-        match Self::build_of(image, id, key_bits, shadow, bits) {
+        let has_own = shadow.len() > OWN_MIN;
+        match Self::build_of(image, id, key_bits, shadow, bits, has_own) {
             // So many chunks in a row are not always there.
-            Err(Error::Full { .. }) if bits > 18 => Self::build_of(image, id, key_bits, shadow, 18),
+            Err(Error::Full { .. }) if bits > 18 => Self::build_of(image, id, key_bits, shadow, 18, has_own),
             built => built,
         }
+    }
+
+    /// As [`Root::build`], but deeper where the memory holds no shallow one, and cut from chunks that it shares with others.
+    pub fn build_in_little<M: Memory, G: Grace, A: Address>(
+        image: &mut Image<M, G>,
+        id: u32,
+        key_bits: u16,
+        shadow: &Shadow<A>,
+    ) -> Result<Self, Error> {
+        let mut built = Self::build(image, id, key_bits, shadow);
+        for bits in [16, 12, 8] {
+            let is_smaller = bits <= root_bits::<A>(shadow.len(), false) && (bits != 12 || A::FAMILY == 4);
+            if is_smaller && matches!(built, Err(Error::Full { .. })) {
+                built = Self::build_of(image, id, key_bits, shadow, bits, false);
+            }
+        }
+        built
     }
 
     fn build_of<M: Memory, G: Grace, A: Address>(
@@ -97,6 +120,7 @@ impl Root {
         key_bits: u16,
         shadow: &Shadow<A>,
         bits: u16,
+        has_own: bool,
     ) -> Result<Self, Error> {
         let count = 1usize << bits;
         let has_palette = A::FAMILY == 4 && shadow.len() > PALETTE_MIN;
@@ -116,7 +140,7 @@ impl Root {
         }
 
         // A large table is freed by its chunks; a small one would leave most of a chunk empty.
-        let pool = if shadow.len() > OWN_MIN { image.space.new_pool() } else { PoolId::SHARED };
+        let pool = if has_own { image.space.new_pool() } else { PoolId::SHARED };
         let mut builder = image.builder::<A>(pool, palette.as_deref());
         let mut build = || {
             let units = table_block(LINE, bits, builder.nodes.palette.is_some()).units;

@@ -168,6 +168,49 @@ fn a_making_that_was_broken_off_is_begun_again() {
     }
 }
 
+#[test]
+fn a_file_of_more_than_offsets_reach() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path());
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let mut id = [0; 8];
+    file.read_exact_at(&mut id, BYTES as u64).unwrap();
+    // Nearly all of it holes.
+    for size in [1u64 << 33, (1 << 32) + (1 << 16)] {
+        file.set_len(size + 4096).unwrap();
+        file.write_all_at(&id, size).unwrap();
+        file.write_all_at(&size.to_le_bytes(), 8).unwrap();
+        let error = SharedImage::open(&path).unwrap_err();
+        assert!(matches!(error, SharedError::Image { source: Error::Damaged { .. }, .. }), "{error}");
+        assert!(SharedReader::open(&path).is_err());
+    }
+}
+
+/// A writer killed at any of its writes to a new readers' file leaves nothing that locks the next one out.
+#[test]
+fn a_writer_that_was_killed_while_it_made_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path());
+    let whole = fs::read(readers(&path)).unwrap();
+    fs::remove_file(&path).unwrap();
+    // Bytes of the header that had reached the file, in any order but for the magic, which is the last.
+    for written in 0..1u32 << 6 {
+        let mut bytes = vec![0; 2 * SECTION];
+        for (part, at) in [4..8, 8..12, 12..16, 16..24, 64..72, 24..64].into_iter().enumerate() {
+            if written >> part & 1 == 1 {
+                bytes[at.clone()].copy_from_slice(&whole[at]);
+            }
+        }
+        for len in [8, 100, 4096, 2 * SECTION] {
+            fs::write(readers(&path), &bytes[..len]).unwrap();
+            assert!(matches!(SharedReader::open(&path), Err(SharedError::Readers { .. })));
+            let made = SharedImage::create(&path, BYTES, 1);
+            made.unwrap_or_else(|error| panic!("parts {written:#b} of {len} bytes: {error}"));
+            SharedReader::open(&path).unwrap();
+        }
+    }
+}
+
 /// Opens both sides and looks things up; what it gives does not matter, that it ends does.
 fn use_all(path: &Path) -> (bool, bool) {
     let reader = SharedReader::open(path);

@@ -1,7 +1,7 @@
 //! The daemon's eye on what the kernel does beside routing: it does not start past netfilter's rules, and follows those that come later.
 
 use super::{Daemon, Error};
-use crate::bypass::{Bypass, Eyes};
+use crate::bypass::{Bypass, Eyes, UNLISTED};
 use crate::kernel::socket::{self, Netlink};
 use crate::kernel::{ethtool, family};
 use crate::mirror::Mirror;
@@ -62,6 +62,9 @@ impl Daemon {
         self.mirror.changes.world |= before.offloads != world.bypass.offloads
             || before.taken != world.bypass.taken
             || marks(&before) != marks(&world.bypass);
+        let parts = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.parts(family));
+        self.mirror.changes.world |=
+            !world.settings.bypass_netfilter && parts(&before) != parts(&world.bypass);
         let in_the_way = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.obstacle(family).is_some());
         let (old, new) = (in_the_way(&before), in_the_way(&world.bypass));
         if world.settings.bypass_netfilter || old == new {
@@ -125,7 +128,8 @@ impl Daemon {
 
     /// Logs what packets do not meet.
     pub(super) fn name_skipped(&self) {
-        for skipped in self.mirror.world.bypass.skipped(&self.mirror.world) {
+        let world = &self.mirror.world;
+        for skipped in world.bypass.skipped(world).iter().filter(|skipped| skipped.kind != UNLISTED) {
             tracing::warn!("{skipped}");
         }
     }

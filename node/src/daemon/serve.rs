@@ -10,6 +10,7 @@ use crate::publish::Published;
 use crate::rib::Ip;
 use crate::show;
 use crate::status::{self, DeviceStatus, FamilyStatus, ImageStatus, Left, Refused, Room, Status};
+use crate::veth::CUTS;
 use rustix::fs::Mode;
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
@@ -248,6 +249,7 @@ impl Daemon {
             vlan,
             flags,
             counters,
+            hint: (vlan.is_none() && self.ports.cuts(&self.mirror.world, ifindex)).then(|| CUTS.into()),
         }
     }
 

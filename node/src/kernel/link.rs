@@ -126,6 +126,13 @@ pub fn dump() -> Request {
     Request::new(message::GET_LINK, FLAG_DUMP, &[0; 16])
 }
 
+/// The links of this thread's network namespace. Needs no root.
+pub fn list() -> Result<Vec<Link>, super::socket::Error> {
+    let mut links = Vec::new();
+    super::socket::Netlink::route()?.dump(dump(), |message| links.extend(decode(message.payload)))?;
+    Ok(links)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

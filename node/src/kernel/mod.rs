@@ -20,6 +20,7 @@ pub mod netdev;
 pub mod netfilter;
 pub mod nexthop;
 pub mod part;
+pub mod reach;
 pub mod route;
 pub mod rule;
 pub mod seg6;

@@ -2,6 +2,7 @@
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, read_text};
 use super::family;
+use super::reach::Reach;
 use super::socket::{Error, Netlink};
 use std::fmt;
 
@@ -66,17 +67,32 @@ pub struct Chain {
     pub drops: bool,
     /// Devices it is bound to, by name or, with a final `*`, by the beginning of names. Empty: not bound.
     pub devices: Vec<String>,
+    /// The packets that its rules can do something to; `None`: all, or it is not known.
+    pub reach: Option<Vec<Reach>>,
 }
 
 impl Chain {
     /// Whether it can do anything to a packet.
     pub fn acts(&self) -> bool {
-        self.rules > 0 || self.drops
+        (self.rules > 0 || self.drops) && self.reach.as_ref().is_none_or(|parts| !parts.is_empty())
     }
 
-    /// Whether it sees packets of a family.
+    /// Whether it sees packets of a family, and can do something to some of them.
     pub fn concerns(&self, family: u8) -> bool {
-        if family == family::INET { self.v4 } else { self.v6 }
+        let sees = if family == family::INET { self.v4 } else { self.v6 };
+        sees && self.reach.as_ref().is_none_or(|parts| parts.iter().any(|part| part.concerns(family)))
+    }
+
+    /// Whether all packets of a family have to meet it.
+    pub fn meets_all(&self, family: u8) -> bool {
+        let all = |parts: &Vec<Reach>| parts.iter().any(|part| part.is_all_of(family));
+        self.concerns(family) && self.reach.as_ref().is_none_or(all)
+    }
+
+    /// Where only some packets of a family have to meet it: which.
+    pub fn parts(&self, family: u8) -> impl Iterator<Item = Reach> {
+        let parts = self.reach.iter().flatten().copied();
+        parts.filter(move |part| self.concerns(family) && part.concerns(family) && !part.is_all_of(family))
     }
 
     /// Whether it sees packets of one of these devices.
@@ -107,17 +123,19 @@ const NEW_TABLE: u16 = SUBSYSTEM;
 const GET_TABLE: u16 = SUBSYSTEM | 1;
 const NEW_CHAIN: u16 = SUBSYSTEM | 3;
 const GET_CHAIN: u16 = SUBSYSTEM | 4;
+pub(super) const NEW_RULE: u16 = SUBSYSTEM | 6;
+pub(super) const GET_RULE: u16 = SUBSYSTEM | 7;
 /// Elements of sets and generations: no chain changes by them alone.
 const QUIET: [u16; 4] = [SUBSYSTEM | 12, SUBSYSTEM | 14, SUBSYSTEM | 15, SUBSYSTEM | 18];
 
 const FAMILY_INET: u8 = 1;
 const FAMILY_NETDEV: u8 = 5;
 /// `struct nfgenmsg`: family, version, resource id.
-const FIXED: usize = 4;
+pub(super) const FIXED: usize = 4;
 const TABLE_DORMANT: u32 = 1;
 const DROP: u32 = 0;
 
-fn read_be32(bytes: &[u8]) -> Option<u32> {
+pub(super) fn read_be32(bytes: &[u8]) -> Option<u32> {
     bytes.first_chunk().map(|b| u32::from_be_bytes(*b))
 }
 
@@ -127,7 +145,7 @@ pub fn is_about_chains(kind: u16) -> bool {
 }
 
 /// A table's name, as nft writes it.
-fn table_name(family: u8, name: &str) -> Option<String> {
+pub(super) fn table_name(family: u8, name: &str) -> Option<String> {
     let family = match family {
         family::INET => "ip",
         family::INET6 => "ip6",
@@ -184,6 +202,7 @@ pub(super) fn decode_chain(payload: &[u8]) -> Option<Chain> {
         rules,
         drops,
         devices,
+        reach: None,
     })
 }
 

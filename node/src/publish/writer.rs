@@ -221,7 +221,7 @@ impl Writer<'_> {
         self.counts.tables += 1;
         match table {
             Some(known) => known.replace(self.image, wanted),
-            None => Table::create(self.image, id, wanted).map(|new| *table = Some(new)),
+            None => Table::create(self.image, id, wanted).map(|new| *table = Some(new.refuse_when_full())),
         }
     }
 }

@@ -40,7 +40,10 @@ impl Resolver<'_> {
     /// that decides is the kernel's.
     pub fn view_of_table(&self, family: u8, table: TableRef) -> Option<u32> {
         match table {
-            TableRef::Table(number) => self.views.of_table(family, number),
+            TableRef::Table(number) => {
+                // A table by itself knows nothing of packets that have to meet netfilter.
+                self.views.of_table(family, number).filter(|_| self.world.parts(family).is_empty())
+            }
             TableRef::Vrf(number) => {
                 let vrf = self.world.links.values().find(|link| link.vrf_table == Some(number))?;
                 // The kernel takes the packet for one that came in by the VRF device, with that device's settings.
@@ -53,7 +56,9 @@ impl Resolver<'_> {
 
     pub(super) fn encap(&self, path: &Path, hop: &Hop, encap: &Encap) -> Resolved<Action> {
         let forwards = self.world.netconf(family::INET6, netconf::ALL).forwarding == Some(true);
-        if !forwards || self.world.obstacle(family::INET6).is_some() {
+        // What netfilter decides about some packets is told by their addresses, which change here.
+        let parts = !self.world.parts(family::INET6).is_empty();
+        if !forwards || parts || self.world.obstacle(family::INET6).is_some() {
             return Err(PassReason::Unsupported);
         }
         match encap {
@@ -207,7 +212,7 @@ impl Resolver<'_> {
     /// End.DX4. With a next hop, the kernel looks that up in place of the inner destination; a gateway on the way to it is
     /// where the packet goes. An on-link next hop makes the kernel ask for the inner destination's neighbour instead.
     fn end_dx4(&self, next_hop: Ipv4Addr) -> Resolved<Action> {
-        if self.world.obstacle(family::INET).is_some() {
+        if self.world.obstacle(family::INET).is_some() || !self.world.parts(family::INET).is_empty() {
             return Err(PassReason::Unsupported);
         }
         if next_hop.is_unspecified() {

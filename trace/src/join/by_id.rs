@@ -11,8 +11,8 @@ use super::{Counts, Message};
 use crate::record::{Kind, Point, Record};
 use exchanges::Exchanges;
 
-/// Ids that are followed at a time; beyond it the oldest is forgotten.
-const IDS_MAX: usize = 1 << 20;
+/// Ids that are followed at a time, some 200 bytes each; beyond it the oldest is forgotten, and counted.
+const IDS_MAX: usize = 1 << 18;
 /// Receives of one id that wait at a time.
 const OPEN_MAX: usize = 1 << 10;
 /// The last copy of a message leaves no longer than this after the one before it: an id that rests for so long begins again.
@@ -29,6 +29,8 @@ pub(super) struct Ids {
     order: VecDeque<(Key, u64)>,
     exchanges: Exchanges,
     processes: HashMap<u32, Process>,
+    /// When records were missing last.
+    gap_ns: u64,
 }
 
 /// What is known of a process.
@@ -36,6 +38,8 @@ pub(super) struct Ids {
 struct Process {
     /// It has sent an id by another socket than that by which it came.
     is_relay: bool,
+    /// It has answered by the socket by which an id came.
+    is_server: bool,
     /// An id has come again.
     is_repeating: bool,
     /// When it last sent something whose id is not known: that may have been the first send of any message that it had.
@@ -81,6 +85,8 @@ struct Id {
     messages: u32,
     /// Sockets by which it was sent, each with how many of the messages have left by it; [`UNSURE`] where that is not known.
     sockets: Vec<(u64, u32)>,
+    /// Sockets by which several came at once: who knows which of them have been answered.
+    confused: Vec<u64>,
     received_ns: u64,
     last_ns: u64,
 }
@@ -95,6 +101,7 @@ impl Id {
             if self.messages > 0 && received.time_ns.saturating_sub(self.last_ns) >= REST_NS {
                 self.messages = 0;
                 self.sockets.clear();
+                self.confused.clear();
             }
             if is_unsure {
                 self.messages += 1;
@@ -131,7 +138,8 @@ impl Id {
 impl Ids {
     pub(super) fn take(&mut self, record: Record, counts: &mut Counts, each: impl FnMut(Message)) {
         let is_received = record.point == Point::Received;
-        let process = self.processes.entry(record.process).or_default();
+        let new = Process { received_unseen_ns: self.gap_ns, ..Process::default() };
+        let process = self.processes.entry(record.process).or_insert(new);
         let Some(id) = record.id else {
             *match record.flags {
                 flags if flags.is_short() => &mut counts.short,
@@ -198,6 +206,7 @@ impl Ids {
             } else if let Some(gone) = self.ids.remove(&key) {
                 let process = self.processes.entry(key.0).or_default();
                 gone.open.iter().for_each(|received| process.left(received, counts));
+                counts.forgotten += u64::from(rested_ns > now_ns);
             }
         }
     }
@@ -217,10 +226,35 @@ impl Ids {
             // An id of a connection: what is sent by it with the id answers what came by it with the id.
             let by_own = |received: &mut Record| !process.is_relay && received.socket == sent.socket;
             let own: Vec<Record> = id.open.extract_if(.., by_own).collect();
+            let begin_ns = sent.time_ns.saturating_sub(REST_NS).max(1);
+            let may_lack = process.received_unseen_ns >= begin_ns;
             match own[..] {
-                [] => process.is_relay |= id.open.iter().all(|received| received.socket != sent.socket),
-                [received] => return process.found(received, sent, counts, each),
+                [] if process.is_relay => {}
+                // To what came by it and was not seen: what came by others is still in hand.
+                [] if process.is_server => {
+                    counts.unasked += 1;
+                    return;
+                }
+                [] if may_lack => {
+                    counts.ambiguous += id.open.len() as u64;
+                    id.open.clear();
+                    return;
+                }
+                [] => process.is_relay = true,
+                // All clients' datagrams come by one socket: another's may not have been seen.
+                [received]
+                    if id.confused.contains(&sent.socket)
+                        || may_lack && process.is_repeating && !received.transport.is_stream() =>
+                {
+                    counts.ambiguous += 1;
+                    return;
+                }
+                [received] => {
+                    process.is_server = true;
+                    return process.found(received, sent, counts, each);
+                }
                 _ => {
+                    id.confused.push(sent.socket);
                     counts.ambiguous += own.len() as u64;
                     return;
                 }
@@ -239,6 +273,7 @@ impl Ids {
         for id in self.ids.values_mut() {
             counts.cut_off += id.open.drain(..).count() as u64;
         }
+        self.gap_ns = time_ns;
         for process in self.processes.values_mut() {
             process.received_unseen_ns = time_ns;
         }
@@ -346,6 +381,6 @@ mod tests {
         let records: Vec<_> = (0..IDS_MAX as u64 + 3).map(|id| at(Point::Received, 1, id, id)).collect();
         let mut joiner = super::super::Joiner::new(By::Id, true);
         records.iter().for_each(|record| joiner.take(*record, |_| ()));
-        assert_eq!(joiner.counts().unanswered, 3);
+        assert_eq!((joiner.counts().unanswered, joiner.counts().forgotten), (3, 3));
     }
 }

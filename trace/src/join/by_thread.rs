@@ -40,6 +40,8 @@ struct InHand {
     sends: u64,
     /// The first send of each way out.
     sent: Vec<Record>,
+    /// By these it has sent something that need not be the message: what follows by them is not known to be the first.
+    aside: Vec<Transport>,
     /// Time of the last one.
     last_ns: u64,
     /// It has been passed on: the thread was idle.
@@ -56,6 +58,7 @@ impl InHand {
             is_cut,
             sends: 0,
             sent: Vec::new(),
+            aside: Vec::new(),
             last_ns: received.time_ns,
             is_told: false,
         }
@@ -142,8 +145,12 @@ impl Threads {
             (false, Some(in_hand))
                 if is_datagram
                     && in_hand.received.transport.is_stream()
-                    && !self.datagrams.contains(&record.socket) =>
+                    && (!self.datagrams.contains(&record.socket)
+                        || in_hand.aside.contains(&record.transport)) =>
             {
+                if !in_hand.aside.contains(&record.transport) {
+                    in_hand.aside.push(record.transport);
+                }
                 counts.aside += 1;
             }
             (false, Some(in_hand)) => in_hand.add_send(record, counts),

@@ -5,6 +5,8 @@
 //! sum bounds the error: for which the send's time must be one before the message left, that of the device's queue. The end of a send may
 //! come after the receive.
 
+use std::collections::HashMap;
+
 use super::Hop;
 use crate::record::Point;
 
@@ -24,6 +26,7 @@ pub fn offsets<C: PartialEq>(clocks: &[C], hops: &[Hop]) -> Vec<Option<Offset>> 
     if let Some(first) = known.first_mut() {
         *first = Some(Offset { ns: 0, bound_ns: 0 });
     }
+    let quickest = quickest(hops);
     // A way over more hosts than one adds their bounds; each round may find a better one.
     for _ in 1..clocks.len() {
         for from in 0..clocks.len() {
@@ -32,7 +35,7 @@ pub fn offsets<C: PartialEq>(clocks: &[C], hops: &[Hop]) -> Vec<Option<Offset>> 
                 let apart = if clocks[from] == clocks[to] {
                     Some(Offset { ns: 0, bound_ns: 0 })
                 } else {
-                    between(from, to, hops)
+                    between(from, to, &quickest)
                 };
                 if let Some(apart) = apart {
                     let found = Offset { ns: base.ns + apart.ns, bound_ns: base.bound_ns + apart.bound_ns };
@@ -46,14 +49,22 @@ pub fn offsets<C: PartialEq>(clocks: &[C], hops: &[Hop]) -> Vec<Option<Offset>> 
     known
 }
 
+/// Of each host to each other the quickest message, by the two clocks.
+type Quickest = HashMap<(u8, u8), i64>;
+
+fn quickest(hops: &[Hop]) -> Quickest {
+    let mut quickest = Quickest::new();
+    for hop in hops.iter().filter(|hop| hop.sent.point != Point::Sent) {
+        let took = hop.received.time_ns.wrapping_sub(hop.sent.time_ns) as i64;
+        quickest.entry(hop.hosts).and_modify(|best| *best = took.min(*best)).or_insert(took);
+    }
+    quickest
+}
+
 /// How far the second host's clock is ahead of the first's.
-fn between(first: usize, second: usize, hops: &[Hop]) -> Option<Offset> {
-    let quickest = |from: usize, to: usize| {
-        let ways =
-            hops.iter().filter(|hop| hop.hosts == (from as u8, to as u8) && hop.sent.point != Point::Sent);
-        ways.map(|hop| hop.received.time_ns.wrapping_sub(hop.sent.time_ns) as i64).min()
-    };
-    let (there, back) = quickest(first, second).zip(quickest(second, first))?;
+fn between(first: usize, second: usize, quickest: &Quickest) -> Option<Offset> {
+    let took = |from: usize, to: usize| quickest.get(&(from as u8, to as u8)).copied();
+    let (there, back) = took(first, second).zip(took(second, first))?;
     Some(Offset { ns: (there - back) / 2, bound_ns: (there + back) / 2 })
 }
 

@@ -1,5 +1,7 @@
 //! What the system gives to processes that share files: mapped bytes, and locks that end with their owner.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use super::SharedError;
 use crate::Memory;
 use core::sync::atomic::AtomicU32;

@@ -31,7 +31,8 @@
 //! sealed against it, so keep both in a directory that only trusted users may write to. Removing `PATH.readers` while readers run leaves
 //! them unprotected only if its image then gets a writer, and that is refused: the image names the file that it belongs to.
 //! A process made by fork has none of its parent's mappings and must open the image itself; touching the parent's reader there ends it
-//! (SIGSEGV). File systems that several machines share do not share memory: both files must lie on a local one, best `/dev/shm`.
+//! (SIGSEGV). Such a child, until it calls exec or ends, also keeps its parent's locks: for as long, a writer that has ended counts
+//! as there ([`SharedError::Busy`]), and a reader that died while it was pinned stops reclamation. So do not fork without exec. File systems that several machines share do not share memory: both files must lie on a local one, best `/dev/shm`.
 
 mod file;
 mod slots;
@@ -115,7 +116,8 @@ fn readers_of(path: &Path) -> PathBuf {
 fn map_image(file: &File, path: &Path, id: u64, access: Access) -> Result<SharedMemory, SharedError> {
     let len = file.metadata().map_err(failed(path, "read"))?.len();
     let mut found = [0; 8];
-    let bytes = len.saturating_sub(TRAILER) & !0xffff;
+    // The file may say anything; an image never has more.
+    let bytes = (len.saturating_sub(TRAILER) & !0xffff).min(1 << 32);
     if len < TRAILER
         || file.read_exact_at(&mut found, len - TRAILER).is_err()
         || u64::from_le_bytes(found) != id

@@ -1,5 +1,7 @@
 //! Readers' slots in a file: how processes take one, how the writer learns that the owner of one has died, and the grace period.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use super::SharedError;
 use super::file::{self, Access, SharedMemory, failed};
 use crate::image::epoch::{Board, FIRST, Slot, Writer};
@@ -55,9 +57,14 @@ const LAST: u64 = 1 << 62;
 /// The byte that the writer locks. A reader locks the first byte of its slot.
 const WRITER: u64 = 0;
 
+/// Bytes of a readers' file.
+const BYTES: u64 = 2 * SECTION as u64;
+/// Slots that a section has room for.
+const SLOTS_MOST: u64 = (SECTION / size_of::<Slot>()) as u64;
+
 /// Byte of slot `slot` in the file.
 const fn slot_at(slot: usize) -> u64 {
-    (SECTION + slot * size_of::<Slot>()) as u64
+    (SECTION as u64).saturating_add((slot as u64).saturating_mul(size_of::<Slot>() as u64))
 }
 
 /// A readers' file, mapped.
@@ -120,18 +127,19 @@ fn read(file: &File, path: &Path) -> Result<Option<Found>, SharedError> {
     let mut bytes = [0; HEADER];
     let there = len.min(HEADER as u64) as usize;
     file.read_exact_at(&mut bytes[..there], 0).map_err(failed(path, "read"))?;
-    let long = |at: usize| u64::from_le_bytes(core::array::from_fn(|byte| bytes[at + byte]));
+    let long = |at: usize| bytes[at..].first_chunk().map_or(0, |eight| u64::from_le_bytes(*eight));
     let (first, slots, id, epoch) = (long(0), long(8), long(16), long(64));
     let wrong = |what| Err(SharedError::Readers { path: path.to_owned(), what });
     match first as u32 {
-        0 if bytes.iter().all(|byte| *byte == 0) => return Ok(None),
+        // The magic is written last, under the writer's lock: without it a writer was ended while it made the file.
+        0 => return Ok(None),
         MAGIC => {}
         _ => return wrong("it begins with something else"),
     }
     if first >> 32 != u64::from(VERSION) | (HEADER as u64) << 16 {
         return wrong("it is of another version");
     }
-    if len != 2 * SECTION as u64 || slots == 0 || slots > (SECTION / size_of::<Slot>()) as u64 || id == 0 {
+    if len != BYTES || slots == 0 || slots > SLOTS_MOST || id == 0 {
         return wrong("its size or its number of slots is damaged");
     }
     if !(FIRST..LAST).contains(&epoch) {
@@ -192,7 +200,7 @@ impl ProcessEpochs {
     /// Writes a new file's header, its magic last: until then readers refuse it.
     fn format(file: &File, slots: u32) -> std::io::Result<Found> {
         file.set_len(0)?;
-        file::allocate(file, 2 * SECTION as u64)?;
+        file::allocate(file, BYTES)?;
         // The standard library's source of random numbers.
         let id = std::hash::RandomState::new().build_hasher().finish() | 1;
         file.write_all_at(&u64::from(slots).to_le_bytes(), 8)?;

@@ -1,5 +1,7 @@
 //! The bytes of a snapshot: mapped from a file, or on the heap. All reads are atomic, for another process could write to the file.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use crate::{HeapMemory, Memory as _};
 use core::sync::atomic::{AtomicU32, Ordering};
 use memmap2::{MmapOptions, MmapRaw};
@@ -54,7 +56,7 @@ impl Bytes {
     pub fn words(&self) -> &[AtomicU32] {
         match &self.memory {
             // SAFETY: the mapping is that long, page-aligned, readable, and stays until `self` is dropped; it is private to nobody,
-            // so that only atomic loads touch it. Atomic 32-bit loads need no permission to write on any supported machine.
+            // so that only atomic loads touch it, which need no permission to write on the processors that `words.rs` lets through.
             Memory::Mapped(map) => unsafe {
                 core::slice::from_raw_parts(map.as_ptr().cast::<AtomicU32>(), self.len / 4)
             },
@@ -74,14 +76,14 @@ impl Bytes {
 
     /// The 64-bit word at `at`, a multiple of 4.
     pub fn u64(&self, at: usize) -> u64 {
-        u64::from(self.u32(at)) | u64::from(self.u32(at + 4)) << 32
+        u64::from(self.u32(at)) | u64::from(self.u32(at.saturating_add(4))) << 32
     }
 
     /// Copies from `at` on, which may be odd; zeros from outside.
     pub fn copy_to(&self, at: usize, to: &mut [u8]) {
         let mut word = self.u32(at).to_le_bytes();
         for (nth, byte) in to.iter_mut().enumerate() {
-            let at = at + nth;
+            let at = at.saturating_add(nth);
             if nth > 0 && at.is_multiple_of(4) {
                 word = self.u32(at).to_le_bytes();
             }

@@ -1,0 +1,156 @@
+//! What the compiler makes of the order that the C header asks for: in the code for arm64 and for BPF, the load of the fallback takes an
+//! address that depends on what the walk found. On weakly ordered processors nothing else keeps it behind the walk.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SOURCE: &str = r#"
+#ifdef __aarch64__
+#define TL_AFTER_NOTE "/* after %w0 */"
+#else
+#define TL_AFTER_NOTE "/* after %0 */"
+#endif
+#include <linux/types.h>
+#include <trieline/lpm.h>
+#ifdef __bpf__
+#define WHERE
+#define VIEW 0
+#else
+#define WHERE const void *base, __u64 size,
+#define VIEW (struct tl_view){base, size}
+#endif
+#define APART __attribute__((noinline)) __u32
+APART of4(WHERE __u32 id, __u32 addr) { return tl_lookup4(VIEW, id, addr); }
+APART of6(WHERE __u32 id, __u64 hi, __u64 lo) { return tl_lookup6(VIEW, id, hi, lo); }
+APART of48(WHERE __u32 id, __u64 hi) { return tl_lookup(VIEW, id, 48, hi, 0); }
+APART of160(WHERE __u32 id, const __u64 *key) { return tl_lookup_wide(VIEW, id, 160, key); }
+"#;
+
+/// How the code is made: by name.
+const TARGETS: [(&str, &[&str]); 4] = [
+    ("arm64", &["--target=aarch64-linux-gnu", "-O2"]),
+    ("arm64, -O3", &["--target=aarch64-linux-gnu", "-O3"]),
+    ("BPF, array", &["--target=bpf", "-O2", "-mcpu=v3", "-DTL_HOME_ARRAY"]),
+    ("BPF, arena", &["--target=bpf", "-O2", "-mcpu=v4", "-DTL_HOME_ARENA"]),
+];
+
+/// A note in the assembly: the function it is in, whether the register that it names holds what was loaded, and whether that register is
+/// added to an address behind it.
+#[derive(Debug)]
+struct Note {
+    function: String,
+    is_found: bool,
+    is_added: bool,
+}
+
+/// The number of a register, whatever its width.
+fn number(register: &str) -> &str {
+    register.trim_matches(|c: char| !c.is_ascii_digit())
+}
+
+/// The register that an instruction writes, and what it writes there.
+fn written(line: &str) -> Option<(&str, &str)> {
+    let line = line.split(['#', ';']).next().unwrap_or(line).trim();
+    if let Some((to, from)) = line.split_once(" = ") {
+        return (to.starts_with(['r', 'w']) && !to.starts_with("*")).then_some((number(to), from.trim()));
+    }
+    let (name, operands) = line.split_once('\t')?;
+    let (to, from) = operands.split_once(", ")?;
+    let is_write = !name.starts_with("st") && !name.starts_with('c') && !name.starts_with('t');
+    (is_write && to.starts_with(['w', 'x'])).then_some((number(to), from))
+}
+
+fn is_constant(from: &str) -> bool {
+    from.starts_with("wzr") || from.starts_with("xzr") || from.trim_start_matches('#').parse::<i64>().is_ok()
+}
+
+fn notes(assembly: &str) -> Vec<Note> {
+    let lines: Vec<&str> = assembly.lines().collect();
+    let mut notes = Vec::new();
+    let mut function = String::new();
+    for (at, line) in lines.iter().enumerate() {
+        if let Some(name) = line.split(':').next().filter(|_| line.contains(':'))
+            && name.starts_with(|c: char| c.is_ascii_lowercase())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        {
+            function = name.to_owned();
+        }
+        let Some((_, register)) = line.split_once(" after ") else { continue };
+        let register = number(register);
+        let before =
+            lines[..at].iter().rev().find_map(|line| written(line).filter(|(to, _)| *to == register));
+        let is_found = before.is_some_and(|(_, from)| !is_constant(from));
+        // In the blocks that follow, wherever they were laid.
+        let adds = |line: &&str| {
+            let is_add = line.contains("\tadd\t") || line.contains(" += ");
+            let mut registers = line.split([' ', '\t', ',']).filter(|word| {
+                word.len() < 4 && word.starts_with(['r', 'w', 'x']) && number(word) == register
+            });
+            is_add && registers.next().is_some()
+        };
+        let is_added = lines.iter().any(adds);
+        notes.push(Note { function: function.clone(), is_found, is_added });
+    }
+    notes
+}
+
+/// Names of functions in whose code no note follows a load, although it has notes.
+fn unordered(include: &Path, flags: &[&str], source: &Path) -> (usize, Vec<String>) {
+    let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang-19".into());
+    let output = Command::new(clang)
+        .args(flags)
+        .args(["-S", "-o", "-", "-I"])
+        .arg(include)
+        // Where Debian has <asm/types.h>.
+        .arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH))
+        .arg(source)
+        .output()
+        .expect("clang-19 is needed: `./dev setup` installs it, CLANG names another");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let notes = notes(&String::from_utf8(output.stdout).unwrap());
+    let mut functions: Vec<_> = notes.iter().map(|note| note.function.clone()).collect();
+    functions.sort_unstable();
+    functions.dedup();
+    // Where a damaged image ends a walk early the answer is a constant 0, and a copy of the note may follow it: there is nothing to order.
+    let is_ordered =
+        |name: &String| notes.iter().any(|note| note.function == *name && note.is_found && note.is_added);
+    (functions.len(), functions.into_iter().filter(|name| !is_ordered(name)).collect())
+}
+
+#[test]
+fn the_fallback_is_loaded_after_the_walk() {
+    let include = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("include");
+    let directory = tempfile::tempdir().unwrap();
+    let source = directory.path().join("order.c");
+    fs::write(&source, SOURCE).unwrap();
+
+    // The header as it was: the barrier inside the branch, where the compiler knows the value.
+    let old = directory.path().join("old");
+    fs::create_dir_all(old.join("trieline")).unwrap();
+    for file in fs::read_dir(include.join("trieline")).unwrap() {
+        let file = file.unwrap();
+        let mut text = fs::read_to_string(file.path()).unwrap();
+        if file.file_name() == "lpm.h" {
+            let from = text.find("asm volatile(TL_AFTER_NOTE").unwrap();
+            let to = from + text[from..].find("fallback)").unwrap() + "fallback)".len();
+            let branch = "if (!tl_value) { asm volatile(TL_AFTER_NOTE : \"+r\"(tl_value)); \\\n \
+                          tl_value = TL_TABLE_FIELD(base, (word) + tl_value, fallback); } (void)tl_after";
+            text.replace_range(from..to, branch);
+        }
+        fs::write(old.join("trieline").join(file.file_name()), text).unwrap();
+    }
+    for (name, flags) in TARGETS {
+        let (functions, unordered_now) = unordered(&include, flags, &source);
+        assert!(functions >= 4, "{name}: notes in {functions} functions only");
+        assert!(
+            unordered_now.is_empty(),
+            "{name}: in {unordered_now:?} the fallback may be loaded before the walk"
+        );
+        let (functions, unordered_then) = unordered(&old, flags, &source);
+        assert_eq!(unordered_then.len(), functions, "{name}: the check does not see what it is for");
+        println!("{name}: {functions} functions");
+    }
+}

@@ -1,0 +1,252 @@
+//! What filters, functions and tenants forbid comes out nowhere, whichever way a frame is dressed: the kernel alone lets it through, and
+//! beside trielined it leaves by no device and reaches no socket.
+
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use trieline_tests::bed::Bed;
+use trieline_tests::daemon::{Daemon, status};
+use trieline_tests::rng::Rng;
+use trieline_tests::{craft, root};
+
+/// Sends frames, one a line of hex, as no socket of a kernel without VLAN devices would.
+const SEND: &str = "import socket, sys, time
+link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+link.bind(('g0', 0))
+for number, line in enumerate(open(sys.argv[1])):
+    link.send(bytes.fromhex(line))
+    if number % 50 == 49: time.sleep(0.005)
+";
+
+const MARKER: &[u8] = b"must not come out";
+const NODE: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const OTHERS: [[u8; 6]; 3] = [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1], [1, 0, 0x5e, 0, 0, 1]];
+const FRAMES: usize = 400;
+
+/// UDP that a socket takes: with a checksum over IPv6, without one over IPv4.
+fn udp(source: &str, destination: &str) -> Vec<u8> {
+    let mut datagram = craft::udp(MARKER);
+    if source.contains('.') {
+        datagram[6..8].fill(0);
+        let mut packet = craft::ipv4(source, destination, MARKER, |_| {});
+        packet.truncate(20);
+        return [packet, datagram].concat();
+    }
+    datagram[6..8].fill(0);
+    let mut sum = 17 + datagram.len() as u32;
+    let addresses = craft::ipv6(source, destination, (17, &[]), |_| {})[8..].to_vec();
+    for pair in [addresses, datagram.clone()].concat().chunks(2) {
+        sum += u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]));
+    }
+    while sum >> 16 != 0 {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    datagram[6..8].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    craft::ipv6(source, destination, (17, &datagram), |_| {})
+}
+
+/// A frame around a packet; the first ones plain, tagged once as 802.1ad, twice as 802.1Q, and to all.
+fn dressed(packet: &[u8], number: usize, rng: &mut Rng) -> Vec<u8> {
+    let mut pick = |n: u64| rng.below(n) as usize;
+    let (mac, tags) = match number {
+        0 => (NODE, vec![]),
+        1 => (NODE, vec![0x88a8]),
+        2 => (NODE, vec![0x8100, 0x8100]),
+        3 => (OTHERS[0], vec![]),
+        _ => {
+            let mac = if pick(3) == 0 { OTHERS[pick(3)] } else { NODE };
+            (mac, (0..pick(6)).map(|_| [0x8100u16, 0x88a8][pick(2)]).collect())
+        }
+    };
+    let mut frame = [mac, [2, 0, 0, 0, 0, 0]].concat();
+    for tag in tags {
+        frame.extend([tag.to_be_bytes(), [(pick(8) << 5) as u8, 0]].concat());
+    }
+    frame.extend(if packet[0] >> 4 == 4 { [0x08, 0x00] } else { [0x86, 0xdd] });
+    frame.extend(packet);
+    if pick(4) == 0 {
+        frame.resize(frame.len() + pick(40), 0xee);
+    }
+    frame
+}
+
+/// UDP sockets of the node, on port 9 of all its addresses, that count what they get.
+struct Sockets {
+    stop: Arc<AtomicBool>,
+    got: Arc<AtomicUsize>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Sockets {
+    fn open(bed: &Bed) -> Self {
+        let (stop, got) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread = bed.node.spawn({
+            let (stop, got) = (stop.clone(), got.clone());
+            move || {
+                let socket = UdpSocket::bind("[::]:9").expect("port 9");
+                socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+                ready.send(()).expect("the opener waits");
+                let mut bytes = [0; 2048];
+                while !stop.load(Ordering::Acquire) {
+                    while socket.recv(&mut bytes).is_ok_and(|len| bytes[..len].starts_with(MARKER)) {
+                        got.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+        });
+        is_ready.recv().expect("the sockets open");
+        Self { stop, got, thread }
+    }
+
+    fn close(self) -> usize {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().expect("the sockets end");
+        self.got.load(Ordering::Relaxed)
+    }
+}
+
+/// Sends the frames from the generator.
+pub(crate) fn send(bed: &Bed, folder: &Path, frames: &[Vec<u8>]) {
+    let lines: Vec<String> =
+        frames.iter().map(|frame| frame.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+    let (script, file) = (folder.join("send.py"), folder.join("frames"));
+    std::fs::write(&file, lines.join("\n")).expect("a file");
+    std::fs::write(&script, SEND).expect("a file");
+    bed.generator.run(&format!("python3 {} {}", script.display(), file.display())).ok();
+}
+
+/// Sends the frames; how many leave the node, and how many its sockets get.
+fn out(bed: &Bed, folder: &Path, frames: &[Vec<u8>]) -> (usize, usize) {
+    let sockets = Sockets::open(bed);
+    let seen = bed.watch(MARKER, || send(bed, folder, frames));
+    (seen.sink.len() + seen.side.len(), sockets.close())
+}
+
+fn drops(bed: &Bed) -> BTreeMap<String, u64> {
+    let counters = status(&bed.node)["counters"].as_array().cloned().unwrap_or_default();
+    let named =
+        counters.iter().filter_map(|c| Some((c["name"].as_str()?.to_owned(), c["packets"].as_u64()?)));
+    named.filter(|(_, packets)| *packets > 0).collect()
+}
+
+/// A node with SIDs, and routes beyond its own addresses.
+fn bed() -> Bed {
+    let bed = Bed::new();
+    bed.warm();
+    for line in [
+        "route add 10.50.0.0/16 via 10.1.0.2",
+        "route add 10.60.0.0/16 via 10.2.0.2",
+        "-6 route add 2001:db8:50::/48 via fd00:1::2",
+        "-6 route add 2001:db8:60::/48 via fd00:2::2",
+        "-6 route add fd00:a::6/128 encap seg6local action End.DT6 table main dev n1",
+        "-6 route add fd00:a::7/128 encap seg6local action End.DT6 table main dev n1",
+        "-6 route add fd00:a::1/128 encap seg6local action End dev n1",
+    ] {
+        bed.node.ip(line);
+    }
+    bed
+}
+
+/// The same frames through the kernel alone, of which many come out, and beside a daemon, of which none may; what the daemon lets
+/// through all the same is `allowed`.
+fn nothing_comes_out(
+    what: &str,
+    config: &str,
+    files: &[(&str, &str)],
+    packets: &dyn Fn(&mut Rng) -> Vec<u8>,
+) {
+    let bed = bed();
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in files {
+        std::fs::write(folder.path().join(name), text).expect("a file");
+    }
+    let file = folder.path().join("trielined.toml");
+    std::fs::write(&file, format!("devices = [\"n0\", \"n1\", \"n2\"]\n{config}")).expect("a file");
+    let mut rng = Rng::new(14);
+    let frames: Vec<_> = (0..FRAMES)
+        .map(|number| {
+            let packet = packets(&mut rng);
+            dressed(&packet, number, &mut rng)
+        })
+        .collect();
+    let (left, received) = out(&bed, folder.path(), &frames);
+    assert!(left > FRAMES / 8, "{what}: {left} left the kernel alone, {received} reached its sockets");
+    let daemon = Daemon::start(&bed.node, &format!("--config {}", file.display()));
+    let (left, received) = out(&bed, folder.path(), &frames);
+    assert_eq!((left, received), (0, 0), "{what}: left, reached a socket; {:?}", drops(&bed));
+    // All of them are counted.
+    let counted: u64 = drops(&bed).values().sum();
+    assert!(counted >= FRAMES as u64, "{what}: {counted} counted, {:?}", drops(&bed));
+    drop(daemon);
+}
+
+fn pick<'a>(rng: &mut Rng, of: &[&'a str]) -> &'a str {
+    of[rng.below(of.len() as u64) as usize]
+}
+
+#[test]
+fn filters_hold_whatever_the_frame() {
+    if !root() {
+        return;
+    }
+    let config = "[[filter]]\nname = \"bad\"\nfile = \"bad\"\nmatch = \"source\"\naction = \"drop\"\n";
+    nothing_comes_out("filters", config, &[("bad", "203.0.113.0/24\n2001:db8:bad::/48\n")], &|rng| {
+        if rng.below(2) == 0 {
+            udp("203.0.113.9", pick(rng, &["10.50.0.1", "10.60.0.1", "10.0.0.1", "10.2.0.1"]))
+        } else {
+            udp("2001:db8:bad::1", pick(rng, &["2001:db8:50::1", "2001:db8:60::1", "fd00::1", "fd00:2::1"]))
+        }
+    });
+}
+
+#[test]
+fn functions_hold_whichever_way_their_sid_is_reached() {
+    if !root() {
+        return;
+    }
+    let config = "[[filter]]\nname = \"inside\"\nfile = \"inside\"\nmatch = \"source\"\naction = \"drop\"\n\
+                  [[function]]\nname = \"clean\"\nsid = \"fd00:a::6\"\nfilters = [\"inside\"]\n";
+    nothing_comes_out("functions", config, &[("inside", "2001:db8:bad::/48\n")], &|rng| {
+        let inner = udp("2001:db8:bad::1", pick(rng, &["2001:db8:50::1", "2001:db8:60::1", "fd00:2::1"]));
+        let (sid, end, other) = ("fd00:a::6", "fd00:a::1", "fd00:a::7");
+        let plain = craft::ipv6("fd00::2", sid, (41, &inner), |_| {});
+        let by = |segments: &[&str], left: u8, to: &str, inner: &[u8]| {
+            let header = craft::srh(segments, left, (41, inner));
+            craft::ipv6("fd00::2", to, (43, &header), |_| {})
+        };
+        match rng.below(7) {
+            0 => plain,
+            1 => by(&[sid], 0, sid, &inner),
+            2 => by(&[sid, end], 1, end, &inner),
+            3 => by(&[sid, end, end], 2, end, &inner),
+            4 => by(&[sid, "fd00::1"], 1, "fd00::1", &inner),
+            5 => craft::ipv6("fd00::2", other, (41, &plain), |_| {}),
+            _ => craft::ipv6("fd00::2", other, (41, &by(&[sid, end], 1, end, &inner)), |_| {}),
+        }
+    });
+}
+
+#[test]
+fn tenants_stay_apart_whatever_the_frame() {
+    if !root() {
+        return;
+    }
+    let config = "[[vrf]]\nname = \"red\"\ntable = 100\ndevices = [\"n0\"]\n";
+    nothing_comes_out("tenants", config, &[], &|rng| {
+        let source = pick(rng, &["10.0.0.2", "240.1.1.1"]);
+        let source6 = pick(rng, &["fd00::2", "fe80::9"]);
+        match rng.below(5) {
+            0 | 1 => udp(source, pick(rng, &["10.60.0.1", "10.50.0.1", "10.2.0.1", "10.1.0.1"])),
+            2 | 3 => udp(source6, pick(rng, &["2001:db8:60::1", "2001:db8:50::1", "fd00:2::1", "fd00:1::1"])),
+            _ => {
+                let inner = udp("fd00::2", pick(rng, &["2001:db8:60::1", "fd00:2::1"]));
+                let header = craft::srh(&["fd00:a::7", "fd00::1"], 1, (41, &inner));
+                craft::ipv6("fd00::2", "fd00::1", (43, &header), |_| {})
+            }
+        }
+    });
+}

@@ -1,0 +1,252 @@
+//! Servers that answer with the id that came, relays that pass it on to their subscribers, and servers and proxies that are asked the same at
+//! once.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::*;
+use crate::decode::ANSWER;
+
+const SERVER: u32 = 1;
+const DATAGRAMS: u32 = 2;
+const RELAY: u32 = 3;
+const NEXT_RELAY: u32 = 4;
+const WEB: u32 = 5;
+const PROXY: u32 = 6;
+
+const SUBSCRIBERS: u64 = 4;
+
+/// What waits to be sent, in no order.
+#[derive(Debug)]
+struct Pending {
+    received: Record,
+    to: u64,
+    id: u64,
+}
+
+/// What a proxy has asked for.
+#[derive(Debug)]
+struct Asked {
+    client: u64,
+    server: u64,
+    id: u64,
+    /// Its answer has come.
+    answer: Option<Record>,
+    /// It was under way as something was lost: the decoder does not know its answer.
+    is_cut: bool,
+}
+
+#[derive(Debug, Default)]
+struct World {
+    run: Run,
+    pending: Vec<(u32, Pending)>,
+    next_ids: [u64; 4],
+    /// A subscriber's copies that have not left: the id and what was received.
+    queues: [VecDeque<(u64, Record)>; SUBSCRIBERS as usize],
+    /// Messages of which something has left.
+    has_left: HashSet<(u64, u64)>,
+    web: Vec<Asked>,
+    proxy: Vec<Asked>,
+    /// Connections that are asked by.
+    busy: HashMap<(u32, u64), ()>,
+}
+
+fn named(id: u64, kind: Kind, record: Record) -> Record {
+    Record { id: Some(id), kind, flags: Flags(Flags::HAS_ID), ..record }
+}
+
+impl World {
+    fn record(&mut self, step: u32, process: u32, point: Point, socket: u64) -> Record {
+        let time = self.run.tick(step);
+        let transport = if process == DATAGRAMS { Transport::Udp } else { Transport::Tcp };
+        event(time, process, process * 10 + step % 3, point, transport, socket + 1000 * u64::from(process))
+    }
+
+    /// Notes it; of some the id is not seen.
+    fn note(&mut self, step: u32, record: Record) {
+        let is_unseen = step % 37 == 0 && matches!(record.kind, Kind::Message | Kind::Publish);
+        let unseen = Record { id: None, flags: Flags(Flags::NO_BUFFER), ..record };
+        self.run.note(if is_unseen { unseen } else { record }.into());
+    }
+
+    fn is_true(&mut self, received: &Record, sent: &Record) {
+        self.run.truth.insert(way(received, sent));
+    }
+
+    /// The first copy of a message is its T2.
+    fn leaves(&mut self, received: &Record, sent: &Record) {
+        if self.has_left.insert((received.time_ns, received.socket)) {
+            self.is_true(received, sent);
+        }
+    }
+
+    /// Clients count from zero, each for itself, and soon again.
+    fn server(&mut self, step: u32) {
+        let client = u64::from(step / 2 % 4);
+        let process = if step & 1 == 0 { SERVER } else { DATAGRAMS };
+        let id = self.next_ids[client as usize] % 64;
+        let is_again = step / 8 % 16 == 0 && process == DATAGRAMS;
+        // No client asks by an id that has no answer yet; of others it knows nothing.
+        if process == SERVER
+            && self.pending.iter().any(|(of, open)| (*of, open.to, open.id) == (process, client, id))
+        {
+            return;
+        }
+        self.next_ids[client as usize] += u64::from(!is_again);
+        // Of datagrams all come by one socket.
+        let socket = if process == SERVER { client } else { 0 };
+        let record = self.record(step, process, Point::Received, socket);
+        let received = named(id, Kind::Message, record);
+        self.note(step / 128, received);
+        self.pending.push((process, Pending { received, to: socket, id }));
+    }
+
+    fn serve(&mut self, step: u32) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let at = step as usize / 64 % self.pending.len();
+        let (process, Pending { received, to, id }) = self.pending.remove(at);
+        let record = self.record(step, process, Point::Queued, to);
+        let sent = named(id, Kind::Message, record);
+        self.is_true(&received, &sent);
+        self.note(step / 64, sent);
+    }
+
+    fn publish(&mut self, step: u32) {
+        let publisher = 10 + u64::from(step % 3);
+        let is_of_sensor = step & 8 != 0;
+        let id = if is_of_sensor { u64::from(step / 16 % 2) } else { 1000 + self.run.now_ns };
+        let record = self.record(step, RELAY, Point::Received, publisher);
+        let received = named(id, Kind::Publish, record);
+        self.note(step / 64, received);
+        for (subscriber, queue) in self.queues.iter_mut().enumerate() {
+            // One comes and goes, one loses some.
+            let is_there = match subscriber {
+                0 | 1 => true,
+                2 => step / 1024 % 3 > 0,
+                _ => step / 4096 % 16 > 0,
+            };
+            if is_there {
+                queue.push_back((id, received));
+            }
+        }
+    }
+
+    /// A subscriber's copies leave in their order; of one subscriber the next relay takes them, and passes them on.
+    fn deliver(&mut self, step: u32) {
+        // Some are slow.
+        let subscriber = [0, 0, 0, 1, 1, 2, 2, 3][step as usize % 8];
+        let Some((id, received)) = self.queues[subscriber].pop_front() else { return };
+        let record = self.record(step, RELAY, Point::Queued, 20 + subscriber as u64);
+        let sent = named(id, Kind::Publish, record);
+        self.leaves(&received, &sent);
+        self.note(step / 64, sent);
+        if subscriber == 1 {
+            let record = self.record(step, NEXT_RELAY, Point::Received, 1);
+            let received = named(id, Kind::Publish, record);
+            self.note(step / 128, received);
+            let record = self.record(step, NEXT_RELAY, Point::Queued, 2);
+            let sent = named(id, Kind::Publish, record);
+            self.leaves(&received, &sent);
+            self.note(step / 256, sent);
+        }
+    }
+
+    /// One request at a time by each connection, for one of few pages.
+    fn ask(&mut self, step: u32) {
+        let (process, client, id) = (WEB + step % 2, u64::from(step / 2 % 6), u64::from(step / 16 % 3));
+        if self.busy.insert((process, client), ()).is_some() {
+            return;
+        }
+        let record = self.record(step, process, Point::Received, client);
+        let received = named(id, Kind::Request, record);
+        self.run.note(received.into());
+        let asked = Asked { client, server: 0, id, answer: Some(received), is_cut: false };
+        if process == WEB || step / 64 % 4 == 0 {
+            // A server, or a proxy that has the page.
+            self.web.push(Asked { server: u64::from(process), ..asked });
+            return;
+        }
+        let server = 20 + client;
+        let record = self.record(step, PROXY, Point::Queued, server);
+        let sent = named(id, Kind::Request, record);
+        self.is_true(&received, &sent);
+        self.run.note(sent.into());
+        self.proxy.push(Asked { server, answer: None, ..asked });
+    }
+
+    fn answer(&mut self, step: u32) {
+        let response = |asked: &Asked, record: Record| match asked.is_cut {
+            false => named(asked.id ^ ANSWER, Kind::Response, record),
+            true => Record { kind: Kind::Response, flags: Flags(Flags::ABSENT), ..record },
+        };
+        if step & 1 == 0 && !self.web.is_empty() {
+            let at = step as usize / 2 % self.web.len();
+            let asked = self.web.swap_remove(at);
+            let process = asked.server as u32;
+            self.busy.remove(&(process, asked.client));
+            let record = self.record(step, process, Point::Queued, asked.client);
+            let sent = response(&asked, record);
+            if let Some(received) = asked.answer {
+                self.is_true(&received, &sent);
+            }
+            self.run.note(sent.into());
+        } else if !self.proxy.is_empty() {
+            let at = step as usize / 2 % self.proxy.len();
+            let mut asked = self.proxy.swap_remove(at);
+            if let Some(received) = asked.answer {
+                self.busy.remove(&(PROXY, asked.client));
+                let record = self.record(step, PROXY, Point::Queued, asked.client);
+                let sent = response(&asked, record);
+                self.is_true(&received, &sent);
+                self.run.note(sent.into());
+            } else {
+                let record = self.record(step, PROXY, Point::Received, asked.server);
+                let received = response(&asked, record);
+                self.run.note(received.into());
+                asked.answer = Some(received);
+                self.proxy.push(asked);
+            }
+        }
+    }
+}
+
+pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
+    let mut world = World::default();
+    // A sensor is known as one before anything is lost, and so are clients that count alike.
+    [257, 259].into_iter().for_each(|step| world.server(step));
+    [256, 256].into_iter().for_each(|step| world.serve(step));
+    for step in [8, 0, 24, 1, 8, 0, 24, 1, 0, 0, 1, 1] {
+        match step {
+            8.. => world.publish(256 + step),
+            0 => world.deliver(256),
+            _ => world.deliver(259),
+        }
+    }
+    for step in steps {
+        let (kind, step) = (step % 16, step / 16);
+        if step % 97 == 0 {
+            world.run.lose(1 + step / 128 % 6);
+            let under_way = world.web.iter_mut().chain(&mut world.proxy);
+            under_way.for_each(|asked| asked.is_cut = true);
+        }
+        let was_losing = world.run.losing > 0;
+        match kind {
+            0 | 1 => world.server(step),
+            2..=4 => world.serve(step),
+            5 | 6 => world.publish(step),
+            7 | 8 | 13 | 14 | 15 => world.deliver(step),
+            9 | 10 => world.ask(step),
+            _ => world.answer(step),
+        }
+        if was_losing || world.run.losing > 0 {
+            // Their decoders begin anew.
+            let under_way = world.web.iter_mut().chain(&mut world.proxy);
+            under_way.for_each(|asked| asked.is_cut = true);
+        }
+    }
+    let received = world.run.received;
+    let (counts, found) = world.run.check(By::Id)?;
+    prop_assert_eq!(counts.received, received, "{:?}", counts);
+    Ok((received, found))
+}

@@ -1,0 +1,148 @@
+//! Brokers made up at random, which know themselves when each message came and left: every T2 that is found is right, and every message that has
+//! none is in a count.
+//!
+//! `TRIELINE_TRACE_MESSAGES` says how many messages there are to be for each way to join (default 20,000).
+
+mod ids;
+mod streams;
+mod threads;
+
+use std::collections::HashSet;
+use std::env;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::{By, Counts, Joiner, Message};
+use crate::record::{Event, Flags, Kind, Point, Record, Transport};
+
+/// What a broker does is up to these numbers: each step takes some.
+type Steps = [u32];
+
+/// A run of brokers under the eyes of hooks that now and then lose something.
+#[derive(Debug, Default)]
+struct Run {
+    now_ns: u64,
+    events: Vec<Event>,
+    /// So many events are lost from here on.
+    losing: u32,
+    has_lost: bool,
+    /// Messages as they were: when and by which socket each came, and when it left by which.
+    truth: HashSet<Way>,
+    /// Receives that were noted and that have an id, where there are ids.
+    received: u64,
+}
+
+/// (received, its socket, sent, its socket)
+type Way = (u64, u64, u64, u64);
+
+fn way(received: &Record, sent: &Record) -> Way {
+    (received.time_ns, received.socket, sent.time_ns, sent.socket)
+}
+
+impl Run {
+    /// Any other time than all before it.
+    fn tick(&mut self, by: u32) -> u64 {
+        self.now_ns += 1 + u64::from(by % 1000);
+        self.now_ns
+    }
+
+    /// What is lost next.
+    fn lose(&mut self, events: u32) {
+        self.losing += events;
+    }
+
+    fn note(&mut self, event: Event) {
+        if self.losing > 0 {
+            self.losing -= 1;
+            self.has_lost = true;
+            return;
+        }
+        if std::mem::take(&mut self.has_lost) {
+            self.events.push(Event::Gap { time_ns: self.now_ns });
+        }
+        if let Event::Record(record) = event {
+            let is_plain = record.flags == Flags(0) && record.kind == Kind::Message;
+            let is_counted = record.id.is_some() || is_plain;
+            self.received += u64::from(record.point == Point::Received && is_counted);
+        }
+        self.events.push(event);
+    }
+
+    /// Joins what was noted; the counts, and how many T2 there were.
+    fn check(&self, by: By) -> Result<(Counts, usize), TestCaseError> {
+        let mut joiner = Joiner::new(by, true);
+        let mut found: Vec<Message> = Vec::new();
+        for event in &self.events {
+            joiner.event(event, |message| found.push(message));
+        }
+        joiner.finish(|message| found.push(message));
+        for message in &found {
+            let told = way(&message.received, &message.sent);
+            prop_assert!(self.truth.contains(&told), "{told:?} is no message that there was: {message:?}");
+        }
+        let counts = joiner.counts();
+        let all = counts.matched
+            + counts.pieces
+            + counts.ambiguous
+            + counts.unanswered
+            + counts.cut_off
+            + counts.shared
+            + counts.streamed;
+        Ok((Counts { received: all, ..counts }, found.len()))
+    }
+}
+
+fn event(time_ns: u64, process: u32, thread: u32, point: Point, transport: Transport, socket: u64) -> Record {
+    Record {
+        time_ns,
+        socket,
+        id: None,
+        thread,
+        process,
+        bytes: 64,
+        point,
+        transport,
+        kind: Kind::Message,
+        position: 0,
+        flags: Flags(0),
+    }
+}
+
+/// Runs brokers until they have had enough messages. A run says how many it had, and how many T2 were found.
+fn all_are_right(name: &str, run: impl Fn(&Steps) -> Result<(u64, usize), TestCaseError>) {
+    let wanted: u64 =
+        env::var("TRIELINE_TRACE_MESSAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000);
+    let (messages, found) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    while messages.get() < wanted {
+        // One that has had its cases runs no more.
+        let config = Config { cases: 25, failure_persistence: None, ..Config::default() };
+        let done = TestRunner::new(config).run(&prop::collection::vec(any::<u32>(), 50..600), |steps| {
+            let (had, told) = run(&steps)?;
+            messages.set(messages.get() + had);
+            found.set(found.get() + told);
+            Ok(())
+        });
+        if let Err(error) = done {
+            panic!("{name}: {error}");
+        }
+    }
+    println!("{name}: {} messages, {} T2, all right", messages.get(), found.get());
+    // What counts everything as ambiguous is never wrong.
+    assert!(found.get() as u64 * 5 > messages.get(), "{name}: {} of {}", found.get(), messages.get());
+}
+
+#[test]
+fn by_thread() {
+    all_are_right("by thread", threads::run);
+}
+
+#[test]
+fn by_id() {
+    all_are_right("by id", ids::run);
+}
+
+#[test]
+fn by_decoder() {
+    all_are_right("by decoder", streams::run);
+}
