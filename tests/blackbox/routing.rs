@@ -326,6 +326,7 @@ fn follows<R: Router>(name: &str, programs: &[&str]) {
         let seen = bed.send(MARKED.1, "restarting", 5).counts();
         assert_eq!(seen, (0, 5, 0), "while {name} restarts\n{}", router.log());
     }
+    assert!(eventually(seconds, || router.has(count)), "the session after the restart\n{}", router.log());
     times.push(("graceful", equal(&bed, count, seconds, "graceful restart", || router.log())));
     // (4) trielined is killed, the table changes, trielined comes back: routes that went meanwhile are gone
     peer.tell("disable table1");
