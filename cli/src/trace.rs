@@ -30,7 +30,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use trieline_trace::{Cost, Effort, Error, Filter, Live, LiveCost, Options, Tracer};
+use trieline_trace::{Cost, Effort, Error, Filter, Live, LiveCost, Options, Tracer, Usage};
 
 use crate::{output::Output, progress::interrupt_flag, route::usage};
 pub use args::TraceArgs;
@@ -79,7 +79,13 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     } else {
         measure_cost(&options)?
     };
-    let about = About { cost: &cost, id: options.id, json: output.json, has_command: !args.child.is_empty() };
+    let about = About {
+        cost: &cost,
+        by: options.by(),
+        id: options.id,
+        json: output.json,
+        has_command: !args.child.is_empty(),
+    };
     let mut outputs = Outputs::open(&args.outputs, args.records.as_deref(), &about)?;
     let records = args.records.as_deref().map(RecordWriter::create).transpose()?;
     let interrupt = interrupt_flag()?;
@@ -96,18 +102,25 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     if !outputs.are_shown() {
         eprintln!("trieline: tracing by hooks at {}", tracer.rung().name());
     }
-    let started = Instant::now();
+    let (started, before) = (Instant::now(), Usage::now());
     let enough = args.count.unwrap_or(u64::MAX);
     let mut failure = None;
     while outputs.messages() < enough && !interrupt.load(Ordering::Relaxed) {
         // Before the reading: what came until then is read.
         let left = presence.look().clone();
+        if let Some(cgroup) = presence.moved() {
+            failure = tracer.follow(cgroup).err().map(anyhow::Error::from);
+            outputs.note("the service was started again: its new cgroup is traced".into());
+        }
         let has_ended = child.as_mut().map_or(Ok(false), Traced::has_ended);
         let is_last = matches!(left, Left::Nothing(_))
             || args.duration.is_some_and(|duration| started.elapsed() >= duration)
             || *has_ended.as_ref().unwrap_or(&true);
-        failure = has_ended.err();
-        tracer.poll_events(|event, bytes| following.take(&event, |message| outputs.take(&message, bytes)));
+        failure = failure.or(has_ended.err());
+        tracer.poll_events(|event, bytes| {
+            following.take(&event, |message| outputs.take(&message, bytes));
+            outputs.event(&event);
+        });
         following.settle(tracer.passed_ns(), |message| outputs.take(&message, &[]));
         if let Some(error) = following.failure() {
             outputs.fail(&error);
@@ -117,7 +130,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
             Left::Waiting(why) => outputs.wait(Some(why)),
             Left::Nothing(why) => outputs.end(&why),
         }
-        if is_last {
+        if is_last || failure.is_some() {
             break;
         }
         outputs.tick(|| now(&tracer, &following, live.as_ref().map(Live::cost)));
@@ -143,6 +156,9 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let Finished { summary, notes, has_failed } = outputs.finish(now);
     let report = Report {
         rung: tracer.rung(),
+        payers: tracer.payers(),
+        usage: Usage::now().since(before),
+        rings: tracer.rings(),
         refused: tracer.refused(),
         at_queue: tracer.at_queue(),
         cost,

@@ -1,5 +1,6 @@
 //! The experiments on tracing (`trace-…`) for people: their tables and their picture.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use trieline_lab::{
@@ -79,8 +80,33 @@ fn overhead_text(outcome: &trace_overhead::Outcome) -> String {
         rows.push(cells);
     }
     let p = &outcome.parameters;
+    let mut shares = String::new();
+    for row in &outcome.rows {
+        let of = |method| {
+            outcome
+                .rows
+                .iter()
+                .find(|one| (one.transport, one.broker, one.method) == (row.transport, row.broker, method))
+        };
+        if let (Some(ns), Some(low), Some(high), Some(beside)) =
+            (row.traced_ns, row.traced_low, row.traced_high, of(trace_overhead::Method::Beside))
+        {
+            let _ = writeln!(
+                shares,
+                "{} {}: a machine with the tracer on it pays {} [{}..{}] (beside); being traced adds {} [{}..{}] (hooks - beside)",
+                row.transport,
+                row.broker.name(),
+                whole(beside.delta_ns),
+                whole(beside.ci_low),
+                whole(beside.ci_high),
+                whole(ns),
+                whole(low),
+                whole(high),
+            );
+        }
+    }
     format!(
-        "{}\nns a message; delta: {};\ncpu: {};\n{} of {} rounds, one message per {} us\n",
+        "{}\n{shares}ns a message; delta: {};\ncpu: {};\n{} of {} rounds, one message per {} us\n",
         aligned(&rows, 3),
         p.delta,
         p.cpu,

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use trieline_dataplane::AttachMode;
 use trieline_node::daemon::{Command, Config, Daemon, Outside};
-use trieline_node::ports::{CUTS, cuts};
+use trieline_node::veth::{CUTS, cuts};
 
 /// Read when no other file is named and it exists.
 const FILE: &str = "/etc/trieline/trielined.toml";

@@ -192,8 +192,8 @@ enum tl_adjacency_flags {
 	TL_OUTER_RFC = 8,	 /* hop limits and traffic class by RFC 8986 and 6040, not as Linux */
 };
 
-/* A ready-made header, copied word by word. But for `used` never changed while an action leads to it: a new one
- * is written aside. */
+/* A ready-made header, copied word by word. But for `used` never changed while an action leads to it: a new
+ * one is written aside. */
 struct tl_adjacency {
 	__u32 ifindex;	  /* key in the device map */
 	__u16 mtu;	  /* of the IP packet that leaves, outer header included */
@@ -202,7 +202,7 @@ struct tl_adjacency {
 	__u32 tag;	  /* 802.1Q tag (TPID, TCI) as in the frame; 0 = untagged */
 	__u32 long_outer; /* index of a struct tl_long_outer, when outer_len is above TL_OUTER_MAX */
 	__u8 flags;
-	__u8 used; /* 1: the XDP program sent a packet by it since user space stored 0 */
+	__u8 used;	 /* 1: the XDP program sent a packet by it since user space stored 0 */
 	__u8 csid_block; /* NEXT-C-SID: bytes of the locator block and of node and function */
 	__u8 csid_function;
 	__u8 outer[TL_OUTER_MAX];

@@ -142,8 +142,12 @@ pub(crate) fn exchange(one: &Path, other: &Path) -> Result<()> {
 /// Takes the XDP program off every device of an instance and removes all that is pinned; works without a daemon. How many
 /// devices.
 pub fn detach_all(pins: &Path) -> Result<u32> {
-    if !pins.is_dir() {
-        return Err(Error::NotPinned { path: pins.into() });
+    match fs::metadata(pins) {
+        Ok(found) if found.is_dir() => {}
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Err(Error::kernel(format!("reading {}", pins.display()), error));
+        }
+        _ => return Err(Error::NotPinned { path: pins.into() }),
     }
     let mut devices = 0;
     for (_, link, device) in links(pins)? {

@@ -153,6 +153,16 @@ fn special_cases(bench: &mut Bench) -> Vec<&'static str> {
     bench.dataplane.clear_port(LO, Some(100)).unwrap();
     run(bench, ALL, case("the VLAN is gone", tagged_in(&v4, 100), "no_port"));
 
+    // No daemon has followed the kernel's routes for long; filters are asked all the same.
+    bench.dataplane.beat(Some(std::time::Duration::ZERO)).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    run(bench, ALL, case("old tables", plain4.clone(), "stale"));
+    run(bench, ALL, case("old tables, IPv6", plain6.clone(), "stale"));
+    bench.dataplane.filters().set(&[vec![by(FilterAction::Drop)]]).unwrap();
+    run(bench, filter, case("old tables, and a filter", plain4.clone(), "filtered"));
+    bench.dataplane.filters().set(&[]).unwrap();
+    bench.dataplane.beat(None).unwrap();
+
     // A tenant that the kernel does not know.
     let tenant = PortFlags { tenant: true, ..ALL };
     run(bench, tenant, sends("a tenant's packet", plain4.clone(), "ipv4", sent(&[], &hop(&v4))));

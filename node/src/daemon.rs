@@ -256,7 +256,7 @@ impl Daemon {
         let instance = Instance::current()?;
         let claim = match instance.claim() {
             Ok(claim) => claim,
-            Err(error @ instance::Error::File { .. }) => {
+            Err(error @ (instance::Error::File { .. } | instance::Error::Foreign { .. })) => {
                 // Without root nothing works; then say what is missing rather than which file could not be written.
                 let missing = trieline_dataplane::probe().missing_capabilities;
                 if missing.is_empty() {

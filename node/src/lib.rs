@@ -24,5 +24,6 @@ pub mod show;
 pub mod status;
 pub mod taken;
 pub mod tenant;
+pub mod veth;
 pub mod views;
 pub mod world;

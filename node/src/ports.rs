@@ -5,20 +5,12 @@ use crate::kernel::link::Link;
 use crate::kernel::netdev::{Features, Takes};
 use crate::mirror::Touched;
 use crate::publish::{TABLE4, TABLE6};
+use crate::veth;
 use crate::views::Views;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use trieline_dataplane::{AttachMode, Dataplane, Error, Port, PortFlags};
 use trieline_lpm::Grace;
-
-/// What a native program on a veth costs, and the choice.
-pub const CUTS: &str = "native XDP on a veth: Linux then lets its peer send no packets above the MTU, and TCP between containers of this host runs at \
-     0.15 to 0.35 of the kernel's rate; --generic (generic = true) gives 0.5 to 1, a device that you leave out 1";
-
-/// Whether an attachment in `mode` makes the peer of a device send small packets only.
-pub fn cuts(link: &Link, mode: AttachMode) -> bool {
-    link.kind == "veth" && mode == AttachMode::Native
-}
 
 /// The devices given to the daemon, by name, and what was made of them.
 #[derive(Debug)]
@@ -345,8 +337,8 @@ impl Ports {
     fn attach_each<'w>(&mut self, links: impl Iterator<Item = &'w Link>, dataplane: &mut Dataplane) {
         for link in links {
             let is_new = !self.attached.contains(&link.ifindex) && !self.refused.contains_key(&link.name);
-            if is_new && cuts(link, self.mode) {
-                tracing::warn!(devices = link.name, "{CUTS}");
+            if is_new {
+                veth::warn(std::iter::once(link), self.mode);
             }
             match dataplane.attach(link.ifindex, &link.name, self.mode) {
                 Ok(()) => {
@@ -370,17 +362,7 @@ impl Ports {
 
     /// Whether a device's attachment makes its peer send small packets only.
     pub fn cuts(&self, world: &World, ifindex: u32) -> bool {
-        world.links.get(&ifindex).is_some_and(|link| cuts(link, self.mode))
-    }
-
-    /// Says before an attachment what it costs.
-    fn warn_of_cuts(&self, world: &World) {
-        let links = self.links(world);
-        let new = |link: &&&Link| !self.attached.contains(&link.ifindex) && cuts(link, self.mode);
-        let devices: Vec<&str> = links.iter().filter(new).map(|link| link.name.as_str()).collect();
-        if !devices.is_empty() {
-            tracing::warn!(devices = devices.join(" "), "{CUTS}");
-        }
+        world.links.get(&ifindex).is_some_and(|link| veth::cuts(link, self.mode))
     }
 
     /// Tries the devices again that refused. Whether one took the program.
@@ -402,7 +384,8 @@ impl Ports {
     /// Attaches to the configured devices, whose packets pass until their ports are set. Leaves no others, which [`Ports::follow`]
     /// does. Fails at the first device that refuses; then nothing has changed.
     pub fn attach_new(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
-        self.warn_of_cuts(world);
+        let links = self.links(world).into_iter();
+        veth::warn(links.filter(|link| !self.attached.contains(&link.ifindex)), self.mode);
         let mut new = Vec::new();
         for link in self.links(world) {
             if let Err(error) = dataplane.attach(link.ifindex, &link.name, self.mode) {

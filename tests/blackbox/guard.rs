@@ -109,17 +109,20 @@ impl Sockets {
     }
 }
 
-/// Sends the frames; how many leave the node, and how many its sockets get.
-fn out(bed: &Bed, folder: &Path, frames: &[Vec<u8>]) -> (usize, usize) {
+/// Sends the frames from the generator.
+pub(crate) fn send(bed: &Bed, folder: &Path, frames: &[Vec<u8>]) {
     let lines: Vec<String> =
         frames.iter().map(|frame| frame.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
-    std::fs::write(folder.join("frames"), lines.join("\n")).expect("a file");
-    std::fs::write(folder.join("send.py"), SEND).expect("a file");
-    let sockets = Sockets::open(bed);
     let (script, file) = (folder.join("send.py"), folder.join("frames"));
-    let seen = bed.watch(MARKER, || {
-        bed.generator.run(&format!("python3 {} {}", script.display(), file.display())).ok();
-    });
+    std::fs::write(&file, lines.join("\n")).expect("a file");
+    std::fs::write(&script, SEND).expect("a file");
+    bed.generator.run(&format!("python3 {} {}", script.display(), file.display())).ok();
+}
+
+/// Sends the frames; how many leave the node, and how many its sockets get.
+fn out(bed: &Bed, folder: &Path, frames: &[Vec<u8>]) -> (usize, usize) {
+    let sockets = Sockets::open(bed);
+    let seen = bed.watch(MARKER, || send(bed, folder, frames));
     (seen.sink.len() + seen.side.len(), sockets.close())
 }
 

@@ -80,8 +80,7 @@ fn a_brokers_messages_are_found() {
     let stage = &report["stages"][0];
     assert_eq!((&stage["from"], &stage["left_at"]), (&"unix-stream".into(), &"sent".into()), "{report}");
     assert_eq!(stage["messages"], matched);
-    let cost = &report["cost"];
-    assert!(cost.is_null() || cost["base_ns"].as_f64().unwrap() > 100.0, "{cost}");
+    own_part(&report);
 
     // Every line of both files is one message, in the order of their ids.
     let csv = fs::read_to_string(file("csv")).unwrap();
@@ -93,9 +92,28 @@ fn a_brokers_messages_are_found() {
     for (line, id) in jsonl.lines().zip(&ids) {
         let row: Value = serde_json::from_str(line).unwrap();
         let time = |key: &str| row[key].as_u64().unwrap();
-        assert_eq!((time("id"), time("left_ns") - time("received_ns")), (*id, time("inside_ns")));
+        let text = id.to_string();
+        assert_eq!(
+            (row["id"].as_str(), time("left_ns") - time("received_ns")),
+            (Some(&text[..]), time("inside_ns"))
+        );
     }
     assert_eq!(jsonl.lines().count(), ids.len());
+}
+
+/// What the tracer says of itself: its hooks and who pays for them, what each transport pays, its own time and memory.
+fn own_part(report: &Value) {
+    let hooks: Vec<&str> =
+        report["attached"].as_array().unwrap().iter().map(|one| one["hook"].as_str().unwrap()).collect();
+    assert!(hooks.contains(&"net_dev_queue") && hooks.contains(&"sched_process_exit"), "{report}");
+    let cost = &report["cost"];
+    for one in cost["transports"].as_array().into_iter().flatten() {
+        assert!(one["base_ns"].as_f64().unwrap() > 100.0, "{cost}");
+    }
+    assert!(cost.is_null() || cost["packet_ns"].is_f64(), "{cost}");
+    let of = |key: &str| report["tracer"][key].as_f64().unwrap();
+    assert!(of("user_s") + of("system_s") > 0.0 && of("resident_bytes") > 1e6, "{report}");
+    assert!(of("rings_bytes") <= 80e6 && of("ring_records") >= 256.0 && of("rings") >= 1.0, "{report}");
 }
 
 /// What `--live-cost` has found stands in every view and in the report, with its interval.

@@ -2,7 +2,9 @@
 
 use trieline_tests::bed::Bed;
 use trieline_tests::daemon::Daemon;
-use trieline_tests::{eventually, root};
+use trieline_tests::{craft, eventually, root};
+
+use crate::guard::send;
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
@@ -69,4 +71,51 @@ fn tagged_frames_are_forwarded() {
     becomes("up", "10.50.1.1:9", false, true);
     bed.node.ip("link set n0.100 down");
     becomes("down", "10.50.1.1:9", true, false);
+}
+
+/// Tags with id 0 before and behind a VLAN's lead to its device in the kernel, and to its filters in XDP.
+#[test]
+#[ignore = "needs the 8021q module: run in tests/vm"]
+fn tags_with_id_0_hide_nothing() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.warm();
+    bed.node.ip("link add link n0 name n0.100 type vlan id 100");
+    bed.node.ip("addr add 10.100.0.1/24 dev n0.100");
+    bed.node.ip("link set n0.100 up");
+    bed.node.sysctl("net/ipv4/conf/n0.100/rp_filter", "0");
+    bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
+    let marker = b"behind tags";
+    let frames = |source: &str| -> Vec<Vec<u8>> {
+        let packet = craft::ipv4(source, "10.50.0.1", marker, |_| {});
+        let tags: [&[(u16, u16)]; 6] = [
+            &[(0x8100, 100)],
+            &[(0x8100, 0), (0x8100, 100)],
+            &[(0x88a8, 0), (0x8100, 100)],
+            &[(0x8100, 100), (0x8100, 0)],
+            &[(0x8100, 100), (0x88a8, 0)],
+            &[(0x88a8, 0), (0x8100, 100), (0x88a8, 0)],
+        ];
+        let frame = |tags: &[(u16, u16)]| {
+            let tags = tags.iter().flat_map(|(kind, id)| [kind.to_be_bytes(), id.to_be_bytes()].concat());
+            let head = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0].into_iter().chain(tags).chain([8, 0]);
+            head.chain(packet.iter().copied()).collect()
+        };
+        tags.map(frame).to_vec()
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let sent = |source: &str| bed.watch(marker, || send(&bed, folder.path(), &frames(source)));
+    // (1) the kernel alone forwards them all, whoever sends them
+    assert_eq!(sent("203.0.113.9").sink.len(), 6);
+    // (2) XDP forwards those that no filter is about, and none of the others comes out
+    std::fs::write(folder.path().join("bad"), "203.0.113.0/24\n").expect("a file");
+    let config = "devices = [\"n0\", \"n1\", \"n2\"]\n\
+                  [[filter]]\nname = \"bad\"\nfile = \"bad\"\nmatch = \"source\"\naction = \"drop\"\n";
+    let file = folder.path().join("trielined.toml");
+    std::fs::write(&file, config).expect("a file");
+    let _daemon = Daemon::start(&bed.node, &format!("--config {}", file.display()));
+    assert_eq!(sent("203.0.113.9").sink.len(), 0, "filtered");
+    assert_eq!(sent("192.0.2.9").sink.len(), 6, "not filtered");
 }

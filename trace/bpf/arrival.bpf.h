@@ -45,7 +45,7 @@ int device_received(__u64 *arguments)
 	if (!at || BPF_CORE_READ(skb, dev, nd_net.net, ns.inum) != config.network)
 		return 0;
 	head = tr_load(skb->data + at);
-	port = bpf_htons(config.port);
+	port = bpf_htons(who.port);
 	if ((__be16)head != port && (__be16)(head >> 16) != port)
 		return 0;
 	record.time_ns = bpf_ktime_get_ns();

@@ -7,13 +7,14 @@
 #include "intf.h"
 
 const volatile struct tr_config config;
+volatile struct tr_traced who SEC(".data.who");
 
 static __always_inline bool tr_is_named(int tgid)
 {
 	for (int i = 0; i < TR_TGIDS_MAX; i++) {
 		if ((__u32)i >= config.tgids)
 			return false;
-		if (config.tgid[i] == (__u32)tgid)
+		if (who.tgid[i] == (__u32)tgid)
 			return true;
 	}
 	return false;
@@ -61,9 +62,9 @@ static __always_inline bool tr_is_wanted(struct task_struct *task)
 		return false;
 	if (config.tgids && !tr_is_named(task->tgid) && !(config.descendants && tr_descends(task)))
 		return false;
-	if (config.comm[0] && !tr_is_called(task, config.comm))
+	if (config.by_comm && !tr_is_called(task, who.comm))
 		return false;
-	return !config.cgroup || bpf_get_current_ancestor_cgroup_id(config.cgroup_level) == config.cgroup;
+	return !config.by_cgroup || bpf_get_current_ancestor_cgroup_id(who.cgroup_level) == who.cgroup;
 }
 
 #endif

@@ -28,7 +28,8 @@ static __always_inline void tr_ends(__u64 began_ns, const struct tr_event *recor
 	if (record->point == TR_RECEIVED) {
 		__sync_fetch_and_add(&own->inside[TR_INSIDE_TAIL], ended_ns - record->time_ns);
 		__sync_fetch_and_add(&own->inside[TR_INSIDE_CLOCK], again_ns - ended_ns);
-	} else {
+	} else if (record->point == TR_QUEUED || record->transport != TR_TCP || config.sent_udp) {
+		/* Not the end of a send over TCP that was noted at the queue: it lies behind T2. */
 		__sync_fetch_and_add(&own->inside[TR_INSIDE_HEAD], record->time_ns - began_ns);
 	}
 }

@@ -38,18 +38,18 @@ enum tr_flags {
 			     its id is in two places */
 	TR_FAULT = 8,	  /* the process's memory could not be read */
 	TR_NO_POSITION = 128, /* the kernel had no memory to count the socket's stream */
-	TR_CLIENT = 32,	  /* of a process that sends to those that are traced, or receives from them; of
-			     packets:   to the port that is traced */
+	TR_CLIENT = 32,	      /* of a process that sends to those that are traced, or receives from them; of
+				 packets:   to the port that is traced */
 	TR_SEVERAL =
 	    16, /* one record for a call or a packet with several messages: `bytes` is their number */
 };
 
 /* One event, as it lies in a ring. */
 struct tr_record {
-	__u64 time_ns; /* CLOCK_MONOTONIC */
-	__u64 socket;  /* its address */
-	__u64 id;      /* bytes of the message, the first one lowest; without TR_HAS_ID its position (struct
-			  tr_payload), where nothing lies beside the record */
+	__u64 time_ns;	/* CLOCK_MONOTONIC */
+	__u64 socket;	/* its address */
+	__u64 id;	/* bytes of the message, the first one lowest; without TR_HAS_ID its position (struct
+			   tr_payload), where nothing lies beside the record */
 	__u64 who;	/* from the lowest bit on: thread, process, point, transport, flags */
 	__u32 sequence; /* of the CPU's records, from 1 on; stored last: the rest of the record is there when
 			   it is */
@@ -153,18 +153,25 @@ struct tr_cpu {
 	__u64 unused[13 - TR_COUNTS - TR_INSIDES];
 };
 
+/* Who is traced. User space writes it while the hooks are on: a service that restarts is in another cgroup. */
+struct tr_traced {
+	__u64 cgroup;  /* its number: its processes and those below */
+	__u64 comm[2]; /* name of the process, padded with zeros */
+	__u32 cgroup_level;
+	__u32 port; /* local or remote */
+	__u32 tgid[TR_TGIDS_MAX];
+};
+
 /* What to trace: set before the load, so that what is not asked for is not even compiled. */
 struct tr_config {
-	__u64 cgroup;	  /* number of a cgroup: its processes and those below; 0: any */
-	__u64 comm[2];	  /* name of the process, padded with zeros; zeros: any */
-	__u64 stamp_over; /* what the application leaves where a stamp is to be */
-	__u32 cgroup_level;
-	__u32 tgids; /* how many of `tgid` are set; 0: any process */
-	__u32 tgid[TR_TGIDS_MAX];
+	__u64 stamp_over;     /* what the application leaves where a stamp is to be */
+	__u32 by_cgroup;      /* which members of struct tr_traced must hold */
+	__u32 by_comm;
+	__u32 by_port;
+	__u32 tgids;	      /* how many of its `tgid` are set; 0: any process */
 	__u32 except;	      /* this process is not traced whatever else holds; 0: none */
 	__u32 descendants;    /* also processes that descend from these */
 	__u32 transports;     /* bit of each enum tr_transport */
-	__u32 port;	      /* local or remote; 0: any */
 	__u32 network;	      /* number of the network namespace at whose devices messages arrive */
 	__u32 slots_mask;     /* records a CPU can hold, a power of two, less one */
 	__u32 id_offset[2];   /* in what is received, in what is sent */

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::hooks::Refusal;
+use crate::record::Transport;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -68,9 +69,11 @@ pub enum Error {
     },
     /// What the hooks noted of the tracer's own messages is not what there was: what they cost is not known.
     #[error(
-        "calibration: of {moved} messages {received} receives and {sent} sends were noted: expected {expected} of each"
+        "calibration over {transport}: of {moved} messages {received} receives and {sent} sends were noted: expected {expected} of each"
     )]
     Calibration {
+        /// Over which transport.
+        transport: Transport,
         /// Messages of a sample.
         moved: u64,
         /// Receives that were noted.

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::Once;
 
 use libbpf_rs::query::ProgInfoIter;
-use libbpf_rs::{Link, MapCore, MapHandle, Object, ObjectBuilder, PrintLevel, Program, set_print};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, Program, set_print};
 
 use crate::decode::Decode;
 use crate::error::{Error, Result, io_error};
@@ -16,7 +16,9 @@ use crate::filter::{COMM_MAX, Filter, PROCESSES_MAX, check_process, check_proces
 use crate::histogram::WAYS;
 use crate::join::By;
 use crate::layout::{self, CAPTURE_MAX, IDENTITY_BYTES, PAYLOAD_WORDS};
+use crate::payers::{self, Payer};
 use crate::record::{IdAt, Transport};
+use crate::rings::{RINGS_MAX, Rings};
 use crate::runtime::Runtime;
 use crate::stamps;
 use crate::user::{self, Probe, Site};
@@ -29,6 +31,8 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 const QUEUE: &str = "device_queued";
 const ARRIVAL: &str = "device_received";
 const THREADS: &str = "thread_ended";
+/// The map that says who is traced.
+const WHO: &str = ".data.who";
 
 /// A way to take the points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,22 +54,6 @@ impl Rung {
     /// The name in outputs and on the command line.
     pub fn name(self) -> &'static str {
         ["functions", "sockets", "system-calls", "user"][self as usize]
-    }
-
-    /// What it hooks into, and who pays for that.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Rung::Functions => {
-                "fexit of inet_recvmsg, inet_sendmsg and the like: every process pays at its socket calls, none elsewhere"
-            }
-            Rung::Sockets => {
-                "tracepoints sock_recv_length and sock_send_length: every process pays at its socket calls, none elsewhere"
-            }
-            Rung::SystemCalls => {
-                "tracepoint sys_exit: every process pays at each of its system calls while the trace runs"
-            }
-            Rung::User => "uprobes in functions of the processes: who calls them pays, nobody else",
-        }
     }
 
     fn received(self) -> &'static [&'static str] {
@@ -160,8 +148,10 @@ pub struct Options {
     pub stages: bool,
     /// Which point is C.
     pub leaves: Leaves,
-    /// Records that each CPU's ring holds: a power of two.
+    /// Records that each CPU's ring holds at most: a power of two.
     pub slots: u32,
+    /// Bytes of all rings: they hold fewer records where they would take more, but 256 each or [`Options::slots`].
+    pub rings_max: u64,
     /// Count into histograms in the kernel instead of noting records: [`crate::Tracer::histograms`].
     pub histogram: bool,
     /// Only this rung.
@@ -173,7 +163,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults: rings of 65,536 records (2.5 MiB a CPU).
+    /// The defaults: rings of 65,536 records (2.5 MiB a CPU), of 64 MiB in all.
     pub fn new(filter: Filter) -> Options {
         Options {
             filter,
@@ -186,6 +176,7 @@ impl Options {
             stages: false,
             leaves: Leaves::Queue,
             slots: 1 << 16,
+            rings_max: RINGS_MAX,
             histogram: false,
             rung: None,
             trust_threads: false,
@@ -225,13 +216,7 @@ impl Options {
                 self.capture
             ));
         }
-        let cpus = libbpf_rs::num_possible_cpus().map_err(Error::bpf("counting CPUs"))?;
-        if entries(cpus, self.slots).is_none() {
-            return wrong(format!(
-                "rings of {} records for {cpus} CPUs: expected fewer than 2^32 in all",
-                self.slots
-            ));
-        }
+        Rings::of(self)?;
         let names = self.clients.iter().filter(|client| matches!(client, Client::Name(_))).count();
         if names > 1 || self.clients.len() - names > PROCESSES_MAX {
             return wrong(format!("clients: expected at most {PROCESSES_MAX} processes and one name"));
@@ -342,6 +327,9 @@ pub(crate) struct Hooks {
     sites: Vec<Site>,
     pub(crate) rung: Rung,
     pub(crate) refused: Vec<Refusal>,
+    pub(crate) rings: Rings,
+    /// Programs attached so far.
+    pub(crate) attachments: usize,
 }
 
 impl Hooks {
@@ -351,6 +339,7 @@ impl Hooks {
         let mut refused = Vec::new();
         let mut denied = None;
         let sites = user::find(options)?;
+        let rings = Rings::of(options)?;
         let only = if sites.is_empty() { options.rung } else { Some(Rung::User) };
         let rungs: Vec<Rung> = only.map_or_else(|| Rung::ALL.to_vec(), |rung| vec![rung]);
         for rung in rungs {
@@ -359,7 +348,7 @@ impl Hooks {
                 refused.push(Refusal { rung, reason });
                 continue;
             }
-            match Hooks::try_rung(options, rung, &sites, inside) {
+            match Hooks::try_rung(options, rung, &sites, rings, inside) {
                 Ok(hooks) => return Ok(Hooks { refused, ..hooks }),
                 Err(error) => {
                     let error = io_error(&error);
@@ -382,6 +371,7 @@ impl Hooks {
         options: &Options,
         rung: Rung,
         sites: &[Site],
+        rings: Rings,
         inside: bool,
     ) -> std::result::Result<Hooks, libbpf_rs::Error> {
         silence();
@@ -394,13 +384,14 @@ impl Hooks {
         programs.extend(rung.sent().iter().filter(|name| at_end && !rung.received().contains(name)));
         programs.extend(at_queue.then_some(QUEUE));
         programs.extend(options.arrivals.then_some(ARRIVAL));
-        programs.extend((options.by() == By::Thread && !options.histogram).then_some(THREADS));
+        // Their numbers will be others'; joining by thread and names ask for it.
+        programs.extend((!options.histogram).then_some(THREADS));
         programs.extend(options.stamp.map(|_| stamps::PROGRAM));
 
         let mut builder = ObjectBuilder::default();
         let mut open = builder.name("trieline_trace")?.open_memory(&OBJECT.0)?;
-        let cpus = libbpf_rs::num_possible_cpus()? as u32;
-        let records = cpus * options.slots; // checked: `entries`
+        // Both fit: `Rings::of`.
+        let (cpus, records) = (rings.cpus as u32, rings.rings as u32 * rings.slots);
         for mut map in open.maps_mut() {
             match map.name().to_str() {
                 Some("cpus") => map.set_max_entries(cpus)?,
@@ -411,8 +402,9 @@ impl Hooks {
                 }
                 Some("histograms") if options.histogram => map.set_max_entries(cpus * WAYS as u32)?,
                 Some(name) if name.ends_with(".rodata") => {
-                    map.set_initial_value(&layout::config(options, !at_queue, inside))?;
+                    map.set_initial_value(&layout::config(options, rings.slots, !at_queue, inside))?;
                 }
+                Some(WHO) => map.set_initial_value(&layout::who(&options.filter))?,
                 _ => {}
             }
         }
@@ -430,6 +422,8 @@ impl Hooks {
             sites: sites.to_vec(),
             rung,
             refused: Vec::new(),
+            rings,
+            attachments: 0,
         };
         hooks.switch_on()?;
         Ok(hooks)
@@ -452,8 +446,21 @@ impl Hooks {
                 links.push(program.attach()?);
             }
         }
+        self.attachments += links.len();
         self.links = links;
         Ok(())
+    }
+
+    /// Traces others from now on.
+    pub(crate) fn aim(&self, filter: &Filter) -> Result<()> {
+        let who = layout::who(filter);
+        let failed = Error::bpf("saying who is traced");
+        self.map(WHO)?.update(&0u32.to_ne_bytes(), &who, MapFlags::ANY).map_err(failed)
+    }
+
+    /// Who pays.
+    pub(crate) fn payers(&self) -> Vec<Payer> {
+        self.programs.iter().map(|program| payers::of(program)).collect()
     }
 
     /// Detaches them.
@@ -475,21 +482,17 @@ impl Hooks {
         ProgInfoIter::default().filter(|info| ids.contains(&info.id)).map(|info| info.recursion_misses).sum()
     }
 
-    /// Hooks that run when a message is received and sent over UDP.
-    pub(crate) fn fires(&self) -> usize {
+    /// Hooks that run when a message is sent and received; over TCP those of acknowledgements come on top.
+    pub(crate) fn fires(&self, transport: Transport) -> usize {
         let at_end = self.programs.iter().any(|name| self.rung.sent().contains(name));
-        1 + usize::from(at_end) + usize::from(self.at_queue()) + usize::from(!self.devices.is_empty())
+        let at_device = usize::from(self.at_queue()) + usize::from(!self.devices.is_empty());
+        1 + usize::from(at_end) + if transport <= Transport::Tcp { at_device } else { 0 }
     }
 
     /// Whether messages are noted at the device's queue.
     pub(crate) fn at_queue(&self) -> bool {
         self.programs.contains(&QUEUE)
     }
-}
-
-/// Records of all CPUs' rings, as maps count them.
-fn entries(cpus: usize, slots: u32) -> Option<u32> {
-    u32::try_from(cpus).ok()?.checked_mul(slots)
 }
 
 fn is_one_of(name: &OsStr, names: &[&str]) -> bool {
@@ -528,15 +531,4 @@ fn lockdown() -> Option<String> {
     let text = fs::read_to_string("/sys/kernel/security/lockdown").ok()?;
     let mode = text.split('[').nth(1)?.split(']').next()?;
     (mode != "none").then(|| mode.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rings_that_cannot_be_numbered_are_refused() {
-        assert_eq!(entries(4, 1 << 16), Some(1 << 18));
-        assert_eq!(entries(256, 1 << 24), None);
-    }
 }

@@ -17,9 +17,10 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
 }
 pub(crate) use generated::types::{
-    tr_config, tr_cpu, tr_histogram, tr_identity, tr_payload, tr_record, tr_stamps,
+    tr_config, tr_cpu, tr_histogram, tr_identity, tr_payload, tr_record, tr_stamps, tr_traced,
 };
 
+use crate::filter::Filter;
 use crate::hooks::{Client, Options};
 use crate::record::{Ends, Flags, Kind, Point, Record, Socket, Transport};
 use crate::stamps;
@@ -44,8 +45,8 @@ const _: () = {
     assert!(cfg!(target_endian = "little"));
 };
 
-/// Bits of a record's fourth word (`enum tr_who`): two numbers of threads and processes, two of what was seen, and flags. The test
-/// `what_a_hook_notes_is_read` of `tests/bytes.rs` reads what the compiled hooks have written.
+/// Bits of a record's fourth word (`enum tr_who`): two numbers of threads and processes, two of what was seen, and flags. The tests
+/// that trace live processes (`tests/coverage.rs`) read what the compiled hooks have written.
 const PID_BITS: u32 = 22;
 const KIND_BITS: u32 = 4;
 const POINT_AT: u32 = 2 * PID_BITS;
@@ -138,8 +139,26 @@ pub(crate) fn record(words: [u64; RECORD_WORDS], salt: u64) -> Option<Record> {
     })
 }
 
-/// `struct tr_config` as bytes; `sent_udp`: UDP is noted when sent; `inside`: the hooks take their own times.
-pub(crate) fn config(options: &Options, sent_udp: bool, inside: bool) -> Vec<u8> {
+/// `struct tr_traced` as bytes.
+pub(crate) fn who(filter: &Filter) -> Vec<u8> {
+    let mut bytes = vec![0u8; size_of::<tr_traced>()];
+    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+    for (index, process) in filter.processes.iter().enumerate() {
+        put(offset_of!(tr_traced, tgid) + 4 * index, &process.to_le_bytes());
+    }
+    if let Some(comm) = &filter.comm {
+        put(offset_of!(tr_traced, comm), comm.as_bytes());
+    }
+    if let Some(cgroup) = filter.cgroup {
+        put(offset_of!(tr_traced, cgroup), &cgroup.number.to_le_bytes());
+        put(offset_of!(tr_traced, cgroup_level), &cgroup.level.to_le_bytes());
+    }
+    put(offset_of!(tr_traced, port), &u32::from(filter.port.unwrap_or(0)).to_le_bytes());
+    bytes
+}
+
+/// `struct tr_config` as bytes; `slots`: records of a ring; `sent_udp`: UDP is noted when sent; `inside`: the hooks take their own times.
+pub(crate) fn config(options: &Options, slots: u32, sent_udp: bool, inside: bool) -> Vec<u8> {
     let filter = &options.filter;
     let mut bytes = vec![0u8; size_of::<tr_config>()];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -149,22 +168,14 @@ pub(crate) fn config(options: &Options, sent_udp: bool, inside: bool) -> Vec<u8>
         };
     }
     set!(tgids, filter.processes.len() as u32);
-    for (index, process) in filter.processes.iter().enumerate() {
-        put(offset_of!(tr_config, tgid) + 4 * index, &process.to_le_bytes());
-    }
     set!(except, filter.except.unwrap_or(0));
     set!(descendants, u32::from(filter.descendants));
-    if let Some(comm) = &filter.comm {
-        put(offset_of!(tr_config, comm), comm.as_bytes());
-    }
-    if let Some(cgroup) = filter.cgroup {
-        set!(cgroup, cgroup.number);
-        set!(cgroup_level, cgroup.level);
-    }
-    set!(port, u32::from(filter.port.unwrap_or(0)));
+    set!(by_comm, u32::from(filter.comm.is_some()));
+    set!(by_cgroup, u32::from(filter.cgroup.is_some()));
+    set!(by_port, u32::from(filter.port.is_some()));
     set!(network, stamps::namespace("thread-self").unwrap_or(0));
     set!(transports, filter.transports.iter().fold(0, |mask, transport| mask | 1u32 << *transport as u32));
-    set!(slots_mask, (options.slots - 1));
+    set!(slots_mask, (slots - 1));
     set!(stamp_over, options.stamp.unwrap_or(0));
     if let Some(id) = options.id {
         put(offset_of!(tr_config, id_offset), &id.received.to_le_bytes());

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::hooks::{Hooks, Options};
 use crate::layout::{self, CPU_WORDS, PAYLOAD_WORDS, RECORD_WORDS, What, tr_cpu};
 use crate::record::{Event, Record};
+use crate::rings::Rings;
 
 /// How much older than the reading a record must be before it is passed on: a hook on another CPU may have read the clock
 /// and not yet claimed its record.
@@ -96,6 +97,8 @@ pub(crate) struct Ring {
     /// What lies beside the records, if anything does, and the words of each.
     payloads: Option<(Words, usize)>,
     slots: u64,
+    /// CPUs that have a ring: the first ones. What hooks on others note is lost, and counted.
+    rings: usize,
     /// Addresses of the kernel are nobody's business.
     salt: u64,
     read: Vec<Cpu>,
@@ -111,8 +114,9 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    pub(crate) fn map(hooks: &Hooks, cpu_count: usize, options: &Options) -> Result<Ring> {
-        let slots = cpu_count * options.slots as usize;
+    pub(crate) fn map(hooks: &Hooks, options: &Options) -> Result<Ring> {
+        let Rings { cpus: cpu_count, rings, slots: of_ring, .. } = hooks.rings;
+        let slots = rings * of_ring as usize;
         let payload_words = options.payload_bytes() as usize / 8;
         let payloads = if options.has_payloads() {
             Some((Words::of(&hooks.map("payloads")?, slots * payload_words)?, payload_words))
@@ -121,14 +125,14 @@ impl Ring {
         };
         let cpus = Words::of(&hooks.map("cpus")?, cpu_count * CPU_WORDS)?;
         let records = Words::of(&hooks.map("records")?, slots * RECORD_WORDS)?;
-        Ok(Ring::over(cpus, records, payloads, cpu_count, options.slots))
+        Ok(Ring::over(cpus, records, payloads, (cpu_count, rings), of_ring))
     }
 
     fn over(
         cpus: Words,
         records: Words,
         payloads: Option<(Words, usize)>,
-        cpu_count: usize,
+        (cpu_count, rings): (usize, usize),
         slots: u32,
     ) -> Ring {
         Ring {
@@ -136,6 +140,7 @@ impl Ring {
             records,
             payloads,
             slots: slots.into(),
+            rings,
             // Random, without a crate for it.
             salt: RandomState::new().hash_one(0u8),
             read: vec![Cpu::default(); cpu_count],
@@ -255,6 +260,15 @@ impl Ring {
     fn read_cpu(&mut self, cpu: usize, now_ns: u64) -> u64 {
         loop {
             let claimed = &self.cpus.get()[cpu * CPU_WORDS];
+            if cpu >= self.rings {
+                let (begun, next) = (claimed.load(Ordering::Acquire), self.read[cpu].next);
+                if begun > next {
+                    self.lose(cpu, begun - next);
+                    self.end_gap(cpu, now_ns);
+                    self.read[cpu].last_ns = now_ns;
+                }
+                return u64::MAX;
+            }
             let ring = &self.records.get()[cpu * self.slots as usize * RECORD_WORDS..];
             let next = self.read[cpu].next;
             let end = claimed.load(Ordering::Acquire);

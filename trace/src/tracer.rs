@@ -2,11 +2,14 @@
 
 use crate::decode::{Decoded, Decoding};
 use crate::error::{Error, Result};
+use crate::filter::{Cgroup, Filter};
 use crate::histogram::Histograms;
 use crate::hooks::{Hooks, Options, Refusal, Rung};
 use crate::join::Counts;
-use crate::record::{Event, Flags, Point, Record};
+use crate::payers::Payer;
+use crate::record::{Event, Flags, Point, Record, Transport};
 use crate::ring::{Inside, Noted, Ring, monotonic_ns};
+use crate::rings::Rings;
 use crate::runtime::Runtimes;
 use crate::sends::Sends;
 use crate::stamps::Stamps;
@@ -16,6 +19,8 @@ use crate::summary::Summary;
 #[derive(Debug)]
 pub struct Tracer {
     hooks: Hooks,
+    /// Who is traced now.
+    filter: Filter,
     ring: Ring,
     histograms: Option<Histograms>,
     sends: Sends,
@@ -64,8 +69,8 @@ impl Tracer {
     pub(crate) fn attach_timed(options: &Options, inside: bool) -> Result<Tracer> {
         options.check()?;
         let hooks = Hooks::attach(options, inside)?;
-        let cpus = libbpf_rs::num_possible_cpus().map_err(Error::bpf("counting CPUs"))?;
-        let ring = Ring::map(&hooks, cpus, options)?;
+        let cpus = hooks.rings.cpus;
+        let ring = Ring::map(&hooks, options)?;
         let histograms = if options.histogram {
             Some(Histograms::map(&hooks.map("cpus")?, &hooks.map("histograms")?, cpus)?)
         } else {
@@ -74,8 +79,8 @@ impl Tracer {
         let sends = Sends::new(hooks.at_queue());
         let decoding = options.decode.clone().map(Decoding::new);
         let runtimes = options.looks_at_runtimes().then(Runtimes::default);
-        let reserved = options.stamp;
-        Ok(Tracer { hooks, ring, histograms, sends, decoding, runtimes, reserved, off_ns: 0 })
+        let (filter, reserved) = (options.filter.clone(), options.stamp);
+        Ok(Tracer { hooks, filter, ring, histograms, sends, decoding, runtimes, reserved, off_ns: 0 })
     }
 
     /// The rung that holds.
@@ -86,6 +91,44 @@ impl Tracer {
     /// Rungs that were tried before.
     pub fn refused(&self) -> &[Refusal] {
         &self.hooks.refused
+    }
+
+    /// Hooks that are attached, and who pays for each.
+    pub fn payers(&self) -> Vec<Payer> {
+        self.hooks.payers()
+    }
+
+    /// Memory that the hooks write into.
+    pub fn rings(&self) -> Rings {
+        self.hooks.rings
+    }
+
+    /// How many programs have been attached since the start, those that were attached again counted again: each time the kernel's code is
+    /// changed on all CPUs.
+    pub fn attachments(&self) -> usize {
+        self.hooks.attachments
+    }
+
+    /// Traces the processes of another cgroup from now on, where the trace is of one: the same service, started again.
+    ///
+    /// # Errors
+    /// The kernel's answer; the trace is not of a cgroup.
+    pub fn follow(&mut self, cgroup: Cgroup) -> Result<()> {
+        if self.filter.cgroup.is_none() {
+            return Err(Error::Argument("the trace is not of a cgroup".into()));
+        }
+        self.filter.cgroup = Some(cgroup);
+        self.hooks.aim(&self.filter)
+    }
+
+    /// Traces others from now on, that the same questions are asked of.
+    pub(crate) fn aim(&mut self, filter: &Filter) -> Result<()> {
+        self.hooks.aim(filter)
+    }
+
+    /// Passes on all that was noted, while the hooks are on: for who knows that nothing is noted meanwhile.
+    pub(crate) fn drain(&mut self, mut each: impl FnMut(Record)) {
+        self.read(true, |event, _| records(event, &mut each));
     }
 
     /// Whether UDP and TCP are noted at the device's queue.
@@ -188,9 +231,9 @@ impl Tracer {
         self.ring.inside_ns()
     }
 
-    /// Hooks that run for a message.
-    pub(crate) fn fires(&self) -> usize {
-        self.hooks.fires()
+    /// Hooks that run for a message, over TCP at least.
+    pub(crate) fn fires(&self, transport: Transport) -> usize {
+        self.hooks.fires(transport)
     }
 
     /// Attaches them again. What passed meanwhile is not known: the next event is [`Event::Gap`].

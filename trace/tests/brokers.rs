@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Trip, is_root, now};
-use trieline_trace::{Counts, Decode, Decoded, Filter, IdAt, Joiner, Message, Options, Point, Tracer};
+use trieline_trace::{By, Counts, Decode, Decoded, Filter, IdAt, Joiner, Message, Options, Point, Tracer};
 
 const MESSAGES: usize = 300;
 /// Messages that are sent at once to be told apart by a decoder.
@@ -109,6 +109,12 @@ fn trace(server: &Server, with: With, hops: usize, mut pass: impl FnMut(u64) -> 
     let mut messages: Vec<Message> = Vec::new();
     tracer.stop(|record| joiner.take(record, |message| messages.push(message)));
     joiner.finish(|message| messages.push(message));
+    if options.by() == By::Thread {
+        // Redis answers the publisher as well: a T2 of its own.
+        let all = messages.len();
+        messages.retain(|message| !message.is_reply());
+        assert_eq!(joiner.counts().ways, (all - messages.len()) as u64);
+    }
 
     let (counts, seen) = (joiner.counts(), tracer.seen());
     let mut times: Vec<u64> = messages.iter().map(Message::inside_ns).collect();

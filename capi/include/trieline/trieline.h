@@ -157,7 +157,8 @@ int trieline_insert(struct trieline *t, uint32_t id, const void *key, uint32_t l
 		    struct trieline_error *error);
 
 /* Removes a prefix. 1: it was there, 0: it was not. Part of the map is kept for removals, so that -ENOSPC is
- * rare; then the old value still answers: trieline_replace or trieline_table_remove the table if it must not. */
+ * rare; then the old value still answers: trieline_replace or trieline_table_remove the table if it must not.
+ */
 int trieline_remove(struct trieline *t, uint32_t id, const void *key, uint32_t length,
 		    struct trieline_error *error);
 

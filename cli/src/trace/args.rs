@@ -12,7 +12,7 @@ use trieline_trace::{
 use super::{join::JoinArgs, node::NodeArgs, outputs::OutputArgs, place, probes::ProbeArgs};
 use crate::route::usage;
 
-/// Records of a ring, unless told: 2.5 MiB a CPU; where bytes are captured, fewer, as each is larger.
+/// Records of a ring, unless set: 2.5 MiB a CPU; where bytes are captured, fewer, as each is larger; 64 MiB for all CPUs at most.
 const SLOTS: u32 = 1 << 16;
 const SLOTS_CAPTURING: u32 = 1 << 14;
 
@@ -94,7 +94,7 @@ pub struct What {
     /// Only sockets with this local or remote port
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
-    /// Only these transports, several with commas between: udp, tcp, unix-stream, unix-datagram
+    /// Only these transports, several with commas between: udp, tcp, unix-stream, unix-datagram (unix-seqpacket is the same)
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = transport)]
     pub transport: Vec<Transport>,
     /// Join by an id in the message, BYTES (1 to 8) at OFFSET, instead of by the thread; RECEIVED/SENT:BYTES where it is sent at
@@ -133,7 +133,8 @@ pub struct What {
     pub hooks: Option<Rung>,
     #[command(flatten)]
     pub probes: ProbeArgs,
-    /// Records that each CPU's ring holds: a power of two [default: 65536, with captured bytes 16384]
+    /// Records that each CPU's ring holds: a power of two [default: 65536, with captured bytes 16384; fewer, but 256 at least, where all
+    /// rings would take more than 64 MiB]
     #[arg(long, value_name = "N", value_parser = slots)]
     pub ring: Option<u32>,
 }
@@ -147,8 +148,11 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn transport(text: &str) -> Result<Transport, String> {
+    // Hooks see that messages have borders, which they have in both.
+    let text = if text == "unix-seqpacket" { Transport::UnixDatagram.name() } else { text };
     let found = Transport::SOCKETS.into_iter().find(|transport| transport.name() == text);
-    found.ok_or_else(|| format!("expected one of {}", Transport::SOCKETS.map(Transport::name).join(", ")))
+    let names = Transport::SOCKETS.map(Transport::name).join(", ");
+    found.ok_or_else(|| format!("expected one of {names}, unix-seqpacket"))
 }
 
 fn rung(text: &str) -> Result<Rung, String> {
@@ -218,6 +222,7 @@ impl What {
             stages: !self.client.is_empty(),
             leaves,
             slots: self.ring.unwrap_or(if capture > 0 { SLOTS_CAPTURING } else { SLOTS }),
+            rings_max: if self.ring.is_some() { u64::MAX } else { Options::new(Filter::default()).rings_max },
             rung: self.hooks,
             trust_threads: self.trust_threads,
             probes: self.probes.probes(),

@@ -3,14 +3,24 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use trieline_trace::{Cost, Delta, Effort, LiveCost, Options, calibrate};
+use trieline_trace::{Cost, Delta, Effort, LiveCost, Options, Payer, Rung, TransportCost, calibrate};
 
-use crate::output::Output;
+use crate::{lab::aligned, output::Output};
 
 /// A cost in JSON; nanoseconds a message.
 #[derive(Serialize)]
 pub struct CostJson {
     hooks: &'static str,
+    attached: Vec<PayerJson>,
+    attachments: usize,
+    /// Of a packet that no process sends; null without a hook at the device's queue.
+    packet_ns: Option<f64>,
+    transports: Vec<TransportJson>,
+}
+
+#[derive(Serialize)]
+struct TransportJson {
+    transport: &'static str,
     base_ns: f64,
     bystander: DeltaJson,
     traced: DeltaJson,
@@ -20,6 +30,19 @@ pub struct CostJson {
     hooks_a_message: usize,
     rounds: usize,
     rounds_kept: usize,
+}
+
+/// A hook and who pays for it, in JSON.
+#[derive(Serialize)]
+pub struct PayerJson {
+    hook: &'static str,
+    paid_by: &'static str,
+}
+
+impl From<Payer> for PayerJson {
+    fn from(Payer { hook, who }: Payer) -> Self {
+        PayerJson { hook, paid_by: who }
+    }
 }
 
 #[derive(Serialize)]
@@ -41,10 +64,22 @@ impl From<Delta> for DeltaJson {
     }
 }
 
-impl From<Cost> for CostJson {
-    fn from(cost: Cost) -> Self {
+impl From<&Cost> for CostJson {
+    fn from(cost: &Cost) -> Self {
         CostJson {
             hooks: cost.rung.name(),
+            attached: cost.payers.iter().copied().map(PayerJson::from).collect(),
+            attachments: cost.attachments,
+            packet_ns: cost.packet_ns().map(tenths),
+            transports: cost.transports.iter().copied().map(TransportJson::from).collect(),
+        }
+    }
+}
+
+impl From<TransportCost> for TransportJson {
+    fn from(cost: TransportCost) -> Self {
+        TransportJson {
+            transport: cost.transport.name(),
             base_ns: tenths(cost.base_ns),
             bystander: cost.bystander.into(),
             traced: cost.traced.into(),
@@ -64,22 +99,39 @@ fn too_few() -> String {
 
 fn delta(delta: Delta) -> String {
     let interval = delta.interval().map_or_else(too_few, |(low, high)| format!("[{low:.0}..{high:.0}]"));
-    format!("{:+.0} ns {interval}", delta.ns)
+    format!("{:+.0} {interval}", delta.ns)
+}
+
+/// The hooks and who pays for each, for people.
+pub fn hooks_text(rung: Rung, payers: &[Payer]) -> String {
+    let mut rows = vec![[format!("hooks: {}", rung.name()), "paid for by".to_owned()].to_vec()];
+    rows.extend(payers.iter().map(|payer| [format!("       {}", payer.hook), payer.who.to_owned()].to_vec()));
+    aligned(&rows, 2)
 }
 
 /// A cost for people.
 pub fn text(cost: &Cost) -> String {
-    format!(
-        "cost: {} a message in a traced process, {} in any other, to {:.0} ns without hooks\n\
-         \x20     (UDP on loopback, one send and one receive; median and 95 % interval of {} of {} rounds); about {:.0} ns of a T2 are \
-         the tracer's own\n",
-        delta(cost.traced),
-        delta(cost.bystander),
-        cost.base_ns,
-        cost.kept,
-        cost.rounds,
-        cost.inside_ns()
-    )
+    let mut text = "cost: ns that the hooks add to a message, a send and a receive on loopback; medians with 95 % intervals\n".to_owned();
+    let heads =
+        ["      transport", "traced", "any other process", "without hooks", "own part of T2", "rounds"];
+    let mut rows = vec![heads.map(String::from).to_vec()];
+    for one in &cost.transports {
+        rows.push(vec![
+            format!("      {}", one.transport),
+            delta(one.traced),
+            delta(one.bystander),
+            format!("{:.0}", one.base_ns),
+            format!("{:.0}", one.inside_ns()),
+            format!("{} of {}", one.kept, one.rounds),
+        ]);
+    }
+    text += &aligned(&rows, 1);
+    if let Some(ns) = cost.packet_ns() {
+        text += &format!(
+            "      a packet that the kernel forwards, or sends for no process, pays about {ns:.0} ns at net_dev_queue (--done goes without it)\n"
+        );
+    }
+    text
 }
 
 /// A live cost in JSON.
@@ -148,9 +200,9 @@ pub fn run(options: &Options, output: &Output) -> anyhow::Result<ExitCode> {
     options.filter.check()?;
     let cost = calibrate(&options, Effort::THOROUGH)?;
     if output.json {
-        output.document(&CostJson::from(cost))?;
+        output.document(&CostJson::from(&cost))?;
     } else {
-        output.text(&format!("hooks: {} ({})\n{}", cost.rung.name(), cost.rung.meaning(), text(&cost)))?;
+        output.text(&format!("{}{}", hooks_text(cost.rung, &cost.payers), text(&cost)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -48,6 +48,8 @@ pub trait Format {
     fn begin(&mut self, out: &mut Vec<u8>) -> Result<()>;
     /// A message, with its first bytes as they were sent, where they were captured.
     fn message(&mut self, message: &Message, bytes: &[u8], out: &mut Vec<u8>) -> Result<()>;
+    /// The thread has ended: its number may be another's.
+    fn ended(&mut self, _thread: u32) {}
     /// What a file ends with.
     fn end(&mut self, out: &mut Vec<u8>) -> Result<()>;
     /// What there is to say of all files.
@@ -142,6 +144,10 @@ impl<F: Format> Sink for Files<F> {
         self.format.message(message, bytes, &mut self.buffer)?;
         self.is_empty = false;
         self.write()
+    }
+
+    fn ended(&mut self, thread: u32) {
+        self.format.ended(thread);
     }
 
     fn finish(&mut self) -> Result<Vec<String>> {

@@ -7,12 +7,12 @@ use anyhow::Result;
 use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
-use trieline_trace::Stage;
+use trieline_trace::{By, Stage};
 
 use super::calibrate::{self, CostJson, LiveJson};
-use super::intervals::Interval;
+use super::intervals::{Interval, Now};
 use super::outputs::About;
-use super::report::{micros, stage_json, stage_name, unmatched};
+use super::report::{few, micros, not_joined, stage_json, stage_name};
 use crate::{lab::aligned, top::CLEAR};
 
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
@@ -36,6 +36,11 @@ pub struct Live {
     /// The tracer's own cost, as measured at the start: in words and in JSON.
     cost: String,
     cost_json: Value,
+    is_by_thread: bool,
+    /// What lines have said already: the cost, the pairs of windows of `--live-cost`, a hint.
+    is_cost_said: bool,
+    pairs_said: Option<usize>,
+    is_hint_said: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,15 +65,24 @@ impl Live {
             (false, true) => Form::Screen,
             (false, false) => Form::Lines,
         };
-        let cost_json = json!(about.cost.as_ref().ok().copied().map(CostJson::from));
-        is_wanted.then(|| Live { form, cost: about.cost_text(), cost_json })
+        let cost_json = json!(about.cost.as_ref().ok().map(CostJson::from));
+        let cost = about.cost_text();
+        is_wanted.then(|| Live {
+            form,
+            cost,
+            cost_json,
+            is_by_thread: about.by == By::Thread,
+            is_cost_said: false,
+            pairs_said: None,
+            is_hint_said: false,
+        })
     }
 
     /// Shows an interval.
-    pub fn show(&self, interval: &Interval) -> Result<()> {
+    pub fn show(&mut self, interval: &Interval) -> Result<()> {
         let text = match self.form {
             Form::Screen => format!("{CLEAR}{}", self.screen(interval)),
-            Form::Lines => format!("{}{}", lines(interval), self.costs(interval)),
+            Form::Lines => format!("{}{}", lines(interval), self.news(interval)),
             Form::Json => format!("{}\n", self.json(interval)),
         };
         Ok(io::stderr().lock().write_all(text.as_bytes())?)
@@ -97,7 +111,28 @@ impl Live {
     /// What was measured at the start, and what is measured meanwhile.
     fn costs(&self, interval: &Interval) -> String {
         let live = interval.now.live.as_ref().map(calibrate::live_text);
-        format!("{}\n{}", self.cost, live.unwrap_or_default())
+        let hint = self.hint(interval.now).map(|hint| hint + "\n").unwrap_or_default();
+        format!("{hint}{}\n{}", self.cost, live.unwrap_or_default())
+    }
+
+    fn hint(&self, now: &Now) -> Option<String> {
+        hint(now).filter(|_| self.is_by_thread)
+    }
+
+    /// Of costs and hints what has not been said yet: lines stay, unlike a screen.
+    fn news(&mut self, interval: &Interval) -> String {
+        let mut text = String::new();
+        if !std::mem::replace(&mut self.is_cost_said, true) {
+            let _ = writeln!(text, "{}", self.cost);
+        }
+        let pairs = interval.now.live.as_ref().map(|live| live.pairs);
+        if std::mem::replace(&mut self.pairs_said, pairs) != pairs {
+            text += &interval.now.live.as_ref().map(calibrate::live_text).unwrap_or_default();
+        }
+        let hint = self.hint(interval.now).filter(|_| !self.is_hint_said);
+        self.is_hint_said |= hint.is_some();
+        text += &hint.map(|hint| hint + "\n").unwrap_or_default();
+        text
     }
 
     fn json(&self, interval: &Interval) -> Value {
@@ -112,12 +147,22 @@ impl Live {
             "in_all": stages(interval.all),
             "lost": interval.now.seen.lost,
             "missed": interval.now.seen.missed,
-            "unmatched": unmatched(&interval.now.counts),
+            "not_joined": not_joined(&interval.now.counts),
+            "hint": self.hint(interval.now),
             "cost": self.cost_json,
             "live": interval.now.live.map(LiveJson::from),
             "waiting": interval.now.waiting,
         })
     }
+}
+
+/// What would show more messages, where the percentiles of a trace by threads are of few.
+fn hint(now: &Now) -> Option<String> {
+    let share = few(&now.counts)?;
+    Some(format!(
+        "{share} % of the receives are ambiguous (several before a send): these percentiles are of the rest; --decode or --id tells such messages \
+         apart"
+    ))
 }
 
 /// A stage's times in an interval, if it had any.
@@ -138,13 +183,13 @@ fn head(interval: &Interval) -> String {
     let now = interval.now;
     let waiting = now.waiting.as_ref().map(|why| format!("; waiting: {why}")).unwrap_or_default();
     format!(
-        "{:.1} s: {:.0} messages a second, {} in all; {} lost, {} missed, {} unmatched{waiting}",
+        "{:.1} s: {:.0} messages a second, {} in all; {} lost, {} missed, {} not joined{waiting}",
         (interval.from + interval.length).as_secs_f64(),
         interval.times.messages() as f64 / interval.length.as_secs_f64(),
         interval.all.messages(),
         now.seen.lost,
         now.seen.missed,
-        unmatched(&now.counts),
+        not_joined(&now.counts),
     )
 }
 
@@ -164,4 +209,34 @@ fn lines(interval: &Interval) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use trieline_trace::{Counts, Seen, Summary};
+
+    #[test]
+    fn lines_say_costs_and_hints_once() {
+        let (form, cost, cost_json) = (Form::Lines, "cost: little".to_owned(), Value::Null);
+        let (is_cost_said, pairs_said, is_hint_said) = (false, None, false);
+        let mut live =
+            Live { form, cost, cost_json, is_by_thread: true, is_cost_said, pairs_said, is_hint_said };
+        let counts = Counts { received: 5000, ambiguous: 3800, ..Counts::default() };
+        let now =
+            Now { counts, seen: Seen::default(), in_kernel: None, ways: None, live: None, waiting: None };
+        let (times, all) = (&Summary::default(), &Summary::default());
+        let interval =
+            Interval { from: Duration::ZERO, length: Duration::from_secs(1), times, all, now: &now };
+        let first = live.news(&interval);
+        assert!(
+            first.contains("cost: little") && first.contains("76 % of the receives are ambiguous"),
+            "{first}"
+        );
+        assert!(first.contains("--decode or --id"), "{first}");
+        assert_eq!(live.news(&interval), "");
+        // By an id: nothing more to advise.
+        assert!(Live { is_by_thread: false, ..live }.hint(&now).is_none());
+    }
 }

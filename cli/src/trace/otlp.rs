@@ -110,6 +110,10 @@ impl Sink for Otlp {
         Ok(())
     }
 
+    fn ended(&mut self, thread: u32) {
+        self.threads.forget(thread);
+    }
+
     fn finish(&mut self) -> Result<Vec<String>> {
         self.is_over.store(true, Ordering::Relaxed);
         self.spans = None;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use trieline_trace::{Cost, IdAt, Message, Summary};
+use trieline_trace::{By, Cost, Event, IdAt, Message, Summary};
 
 use super::files::{Files, Rotation};
 use super::hdr::{self, Log};
@@ -17,7 +17,7 @@ use super::live::{Live, When};
 use super::otlp::{self, Otlp};
 use super::pcapng::PcapNg;
 use super::perfetto::Perfetto;
-use super::rows::{Csv, JsonLines};
+use super::rows::{Costs, Csv, JsonLines};
 use super::{picture, report};
 use crate::route::usage;
 
@@ -70,6 +70,8 @@ pub struct OutputArgs {
 pub struct About<'a> {
     /// The tracer's own cost, or why it is not known.
     pub cost: &'a Result<Cost, String>,
+    /// How messages are joined.
+    pub by: By,
     /// Where messages have an id.
     pub id: Option<IdAt>,
     /// Whether the report is JSON.
@@ -89,6 +91,8 @@ impl About<'_> {
 pub trait Sink {
     /// A message was found; `bytes` are its first ones as they were sent, where they were captured.
     fn take(&mut self, message: &Message, bytes: &[u8]) -> anyhow::Result<()>;
+    /// The thread has ended.
+    fn ended(&mut self, _thread: u32) {}
     /// There are no more. Answers what a reader of the report should know, a line each.
     fn finish(&mut self) -> anyhow::Result<Vec<String>>;
 }
@@ -146,12 +150,12 @@ impl Outputs {
     pub fn open(args: &OutputArgs, records: Option<&Path>, about: &About) -> anyhow::Result<Outputs> {
         args.check(records)?;
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
-        let delta = about.cost.as_ref().ok().map(|cost| cost.traced);
+        let costs = Costs::of(about.cost);
         if let Some(path) = &args.csv {
-            sinks.push(Box::new(Files::create(Csv(delta), path, args.rotation)?));
+            sinks.push(Box::new(Files::create(Csv(costs), path, args.rotation)?));
         }
         if let Some(path) = &args.jsonl {
-            sinks.push(Box::new(Files::create(JsonLines(delta), path, args.rotation)?));
+            sinks.push(Box::new(Files::create(JsonLines(costs), path, args.rotation)?));
         }
         if let Some(path) = &args.perfetto {
             let format = Perfetto::new(args.perfetto_limit, about);
@@ -238,6 +242,21 @@ impl Outputs {
                 Some(why) => eprintln!("trieline: {why}: waiting (Ctrl-C ends the trace)"),
                 None => eprintln!("trieline: somebody is there to be traced"),
             }
+        }
+    }
+
+    /// A line for the report, which is also said at once where no view is shown.
+    pub fn note(&mut self, what: String) {
+        if !self.intervals.are_shown() {
+            eprintln!("trieline: {what}");
+        }
+        self.notes.push(what);
+    }
+
+    /// Passes on that a thread has ended, after the messages that it had: its number may be another's soon.
+    pub fn event(&mut self, event: &Event) {
+        if let Event::Ended { thread, .. } = event {
+            self.sinks.iter_mut().for_each(|sink| sink.ended(*thread));
         }
     }
 

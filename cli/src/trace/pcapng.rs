@@ -138,6 +138,10 @@ impl Format for PcapNg {
         Ok(())
     }
 
+    fn ended(&mut self, thread: u32) {
+        self.threads.forget(thread);
+    }
+
     fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
         if let Some(section) = &mut self.section {
             for (interface, written) in self.interfaces.values().copied() {

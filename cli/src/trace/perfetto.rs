@@ -150,6 +150,11 @@ impl Format for Perfetto {
         Ok(())
     }
 
+    fn ended(&mut self, thread: u32) {
+        self.threads.forget(thread);
+        self.named.retain(|(_, named)| *named != thread);
+    }
+
     fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
         out.extend_from_slice(b"\n]}\n");
         Ok(())
@@ -170,10 +175,16 @@ mod tests {
     use super::super::files::tests::message;
     use super::*;
     use serde_json::Value;
+    use trieline_trace::By;
 
     fn written(limit: u64, messages: &[Message]) -> (Vec<Value>, Option<String>) {
-        let about =
-            About { cost: &Err("not \"measured\"".into()), id: None, json: false, has_command: false };
+        let about = About {
+            cost: &Err("not \"measured\"".into()),
+            by: By::Id,
+            id: None,
+            json: false,
+            has_command: false,
+        };
         let mut perfetto = Perfetto::new(limit, &about);
         let mut out = Vec::new();
         perfetto.begin(&mut out).unwrap();

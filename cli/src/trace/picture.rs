@@ -34,7 +34,7 @@ pub fn write(path: &Path, summary: &Summary, source: &str) -> Result<()> {
     let is_inside = summary.stages().all(|(stage, _)| stage.part == Part::INSIDE);
     let words = Words {
         title: if is_inside { "T2: from the receive to C" } else { "Times of messages, by stage" },
-        x: "of the messages took at most so long",
+        x: "percentile of messages, stretched towards 100 %",
         marks: Marks::Quantiles,
         y: "microseconds",
         source,

@@ -24,6 +24,34 @@ pub enum Left {
     Nothing(String),
 }
 
+/// A cgroup by its name.
+#[derive(Debug)]
+struct Group {
+    directory: PathBuf,
+    number: u64,
+    /// The command line's, by which it is looked up again.
+    what: What,
+    /// When that is next done: all cgroups are read for it.
+    next: Instant,
+}
+
+impl Group {
+    /// The cgroup that has the name now, if there is one and it is another.
+    fn successor(&mut self) -> Option<(PathBuf, Cgroup)> {
+        // Mostly it has the same place.
+        let place = if self.directory.exists() {
+            self.directory.clone()
+        } else if Instant::now() >= self.next {
+            self.next = Instant::now() + EVERY_WAITING;
+            Cgroup::directory(&self.what.place().ok().flatten()?).ok()?
+        } else {
+            return None;
+        };
+        let cgroup = Cgroup::open(&place).ok().filter(|cgroup| cgroup.number != self.number)?;
+        Some((place, cgroup))
+    }
+}
+
 /// Looks for processes.
 #[derive(Debug)]
 pub struct Presence {
@@ -31,8 +59,10 @@ pub struct Presence {
     comm: Option<String>,
     /// Who had the name when it was last looked for.
     called: Option<u32>,
-    /// Its directory and its number.
-    cgroup: Option<(PathBuf, u64)>,
+    /// The cgroup that is traced, and how to find the next one of its name.
+    cgroup: Option<Group>,
+    /// Another cgroup has its name now: not yet told.
+    moved: Option<Cgroup>,
     left: Left,
     next: Instant,
 }
@@ -57,7 +87,13 @@ impl Presence {
             // Elsewhere /proc does not show all that hooks see.
             comm: what.comm.clone().filter(|_| sees_host_processes()),
             called: None,
-            cgroup: directory.zip(cgroup.map(|cgroup| cgroup.number)),
+            cgroup: directory.zip(cgroup).map(|(directory, Cgroup { number, .. })| Group {
+                directory,
+                number,
+                what: what.clone(),
+                next: Instant::now(),
+            }),
+            moved: None,
             left: Left::Some,
             next: Instant::now(),
         })
@@ -67,24 +103,32 @@ impl Presence {
     pub fn look(&mut self) -> &Left {
         if Instant::now() >= self.next {
             self.left = self.find();
-            self.next = Instant::now() + if self.left == Left::Some { EVERY } else { EVERY_WAITING };
+            let is_quick = self.left == Left::Some || self.cgroup.is_some();
+            self.next = Instant::now() + if is_quick { EVERY } else { EVERY_WAITING };
         }
         &self.left
+    }
+
+    /// The cgroup that has taken the place of the one that was traced, once: a service that was started again.
+    pub fn moved(&mut self) -> Option<Cgroup> {
+        self.moved.take()
     }
 
     fn find(&mut self) -> Left {
         if !self.processes.is_empty() && !self.processes.iter().any(|process| is_alive(*process)) {
             return Left::Nothing("no process that was named was left".into());
         }
-        if let Some((directory, number)) = &self.cgroup {
-            let name = directory.display();
-            if fs::metadata(directory).map(|found| found.ino()).ok() != Some(*number) {
-                return Left::Nothing(format!(
-                    "the cgroup {name} is gone: what is started again under its name is in another"
-                ));
+        if let Some(group) = &mut self.cgroup {
+            if fs::metadata(&group.directory).map(|found| found.ino()).ok() != Some(group.number) {
+                let Some((directory, cgroup)) = group.successor() else {
+                    return Left::Waiting(format!("the cgroup {} is gone", group.directory.display()));
+                };
+                (group.directory, group.number) = (directory, cgroup.number);
+                self.moved = Some(cgroup);
             }
+            let name = group.directory.display();
             // The root has no such file.
-            let events = fs::read_to_string(directory.join("cgroup.events")).unwrap_or_default();
+            let events = fs::read_to_string(group.directory.join("cgroup.events")).unwrap_or_default();
             if events.lines().any(|line| line == "populated 0") {
                 return Left::Waiting(format!("no process is in the cgroup {name}"));
             }
@@ -124,10 +168,20 @@ fn is_alive(process: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
     use std::process::Command;
 
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        what: What,
+    }
+
     fn presence(processes: Vec<u32>, cgroup: Option<(PathBuf, u64)>) -> Presence {
-        Presence { processes, comm: None, called: None, cgroup, left: Left::Some, next: Instant::now() }
+        let what = || Line::parse_from(["trieline"]).what;
+        let group = |(directory, number)| Group { directory, number, what: what(), next: Instant::now() };
+        let (cgroup, next) = (cgroup.map(group), Instant::now());
+        Presence { processes, comm: None, called: None, cgroup, moved: None, left: Left::Some, next }
     }
 
     #[test]
@@ -145,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_cgroup_is_waited_for_and_a_removed_one_is_not() {
+    fn an_empty_cgroup_and_a_removed_one_are_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let group = folder.path().join("group");
         fs::create_dir(&group).unwrap();
@@ -156,9 +210,13 @@ mod tests {
         };
         assert_eq!(find("populated 1\nfrozen 0\n"), Left::Some);
         assert!(matches!(find("populated 0\nfrozen 0\n"), Left::Waiting(text) if text.ends_with("group")));
-        assert!(matches!(presence(Vec::new(), Some((group.clone(), number + 1))).find(), Left::Nothing(_)));
+        // Another one has the name, and is no cgroup.
+        let mut gone = presence(Vec::new(), Some((group.clone(), number + 1)));
+        assert!(matches!(gone.find(), Left::Waiting(text) if text.ends_with("is gone")));
         fs::remove_dir_all(&group).unwrap();
-        assert!(matches!(presence(Vec::new(), Some((group, number))).find(), Left::Nothing(_)));
+        let mut gone = presence(Vec::new(), Some((group, number)));
+        assert!(matches!(gone.find(), Left::Waiting(text) if text.ends_with("is gone")));
+        assert_eq!(gone.moved(), None);
     }
 
     #[test]

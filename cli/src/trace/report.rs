@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trieline_trace::{
-    By, Cost, Counts, Decoded, Histogram, HopCounts, LiveCost, Part, Refusal, Rung, Seen, Stage, Stamps,
-    Summary,
+    By, Cost, Counts, Decoded, Histogram, HopCounts, LiveCost, Part, Payer, Refusal, Rings, Rung, Seen,
+    Stage, Stamps, Summary, Usage,
 };
 
-use super::calibrate::{self, CostJson, LiveJson};
+use super::calibrate::{self, CostJson, LiveJson, PayerJson};
 use super::following::Ways;
 use crate::{lab::aligned, output::Output};
 
@@ -19,6 +19,12 @@ const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), 
 pub struct Report<'a> {
     /// Hooks that were used.
     pub rung: Rung,
+    /// Each of them that is attached, and who pays for it.
+    pub payers: Vec<Payer>,
+    /// What the tracer's own process took while the trace ran.
+    pub usage: Usage,
+    /// Memory that the hooks write into.
+    pub rings: Rings,
     /// Hooks that could not be.
     pub refused: &'a [Refusal],
     /// Whether C of UDP and TCP is the device's queue.
@@ -62,7 +68,7 @@ impl Report<'_> {
     }
 
     fn text(&self, output: &Output) -> String {
-        let mut text = format!("hooks: {} ({})\n", self.rung.name(), self.rung.meaning());
+        let mut text = calibrate::hooks_text(self.rung, &self.payers);
         for refusal in self.refused {
             let _ = writeln!(text, "       not {}: {}", refusal.rung.name(), refusal.reason);
         }
@@ -70,6 +76,7 @@ impl Report<'_> {
         if let Some(live) = &self.live {
             text.push_str(&calibrate::live_text(live));
         }
+        text.push_str(&self.own());
         let seconds = self.elapsed.as_secs_f64();
         let counts = &self.counts;
         if self.is_empty() {
@@ -106,6 +113,13 @@ impl Report<'_> {
             }
             if counts.cut_off > 0 {
                 let _ = writeln!(text, "{} receives were in hand where records are missing", counts.cut_off);
+            }
+            if counts.forgotten > 0 {
+                let forgotten = counts.forgotten;
+                let _ = writeln!(
+                    text,
+                    "{forgotten} ids were let go early, as too many came: their later sends are unasked"
+                );
             }
             let hops = self.ways.and_then(|ways| ways.hops);
             if let Some(HopCounts { matched, unmatched, one_ended, unknown, ambiguous, without_id }) = hops {
@@ -159,6 +173,22 @@ impl Report<'_> {
         text
     }
 
+    /// What the tracer's own process takes of the machine.
+    fn own(&self) -> String {
+        let (Usage { user, system, resident }, Rings { rings, slots, bytes, .. }) = (self.usage, self.rings);
+        let share = (user + system).as_secs_f64() / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+        format!(
+            "tracer: its own process took {:.2} s of processor time ({:.2} user, {:.2} system; {:.1} % of a CPU) and {} of memory; its \
+             rings {} ({slots} records on each of {rings} CPUs)\n",
+            (user + system).as_secs_f64(),
+            user.as_secs_f64(),
+            system.as_secs_f64(),
+            share * 100.0,
+            mebibytes(resident),
+            mebibytes(bytes),
+        )
+    }
+
     /// All times, in the order of a message's way.
     fn stages(&self) -> Vec<(&Stage, &Histogram<u64>)> {
         let ways = self.ways.iter().flat_map(|ways| ways.times.stages());
@@ -176,12 +206,12 @@ impl Report<'_> {
             .iter()
             .map(|refusal| json!({ "hooks": refusal.rung.name(), "reason": refusal.reason }))
             .collect();
-        json!({
+        let mut report = json!({
             "hooks": self.rung.name(),
             "refused": refused,
             "joined_by": if self.by == By::Id { "id" } else { "thread" },
             "at_queue": self.at_queue,
-            "cost": self.cost.as_ref().ok().copied().map(CostJson::from),
+            "cost": self.cost.as_ref().ok().map(CostJson::from),
             "live": self.live.map(LiveJson::from),
             "seconds": (self.elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
             "stages": stages,
@@ -208,6 +238,7 @@ impl Report<'_> {
             "undecoded_bytes": self.decoded.bytes,
             "unreadable": counts.unreadable,
             "cut_off": counts.cut_off,
+            "forgotten": counts.forgotten,
             "stamps": self.stamps.map(stamps_json),
             "ways": self.ways.and_then(|ways| ways.hops).map(ways_json),
             "arrivals": self.ways.and_then(|ways| ways.passes).map(passes_json),
@@ -216,7 +247,15 @@ impl Report<'_> {
             "late": self.seen.late,
             "beside": self.seen.beside,
             "notes": self.notes,
-        })
+        });
+        // One macro does not take all of it.
+        report["attached"] = self.payers.iter().copied().map(|payer| json!(PayerJson::from(payer))).collect();
+        report["tracer"] = json!({
+            "user_s": self.usage.user.as_secs_f64(), "system_s": self.usage.system.as_secs_f64(),
+            "resident_bytes": self.usage.resident, "rings_bytes": self.rings.bytes, "ring_records": self.rings.slots,
+            "rings": self.rings.rings,
+        });
+        report
     }
 }
 
@@ -226,6 +265,10 @@ pub fn cost(cost: &Result<Cost, String>) -> String {
         Ok(cost) => calibrate::text(cost),
         Err(why) => format!("cost: {why}\n"),
     }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 /// Nanoseconds as microseconds.
@@ -252,8 +295,13 @@ pub fn stage_json(stage: &Stage, times: &Histogram<u64>) -> Value {
     row
 }
 
+/// Percent of what was received that is ambiguous, where it is more than a twentieth.
+pub fn few(counts: &Counts) -> Option<u64> {
+    (counts.ambiguous * 20 > counts.received).then(|| counts.ambiguous * 100 / counts.received.max(1))
+}
+
 /// Receives and sends that belong to no message that was found.
-pub fn unmatched(counts: &Counts) -> u64 {
+pub fn not_joined(counts: &Counts) -> u64 {
     let of_ids = counts.short + counts.absent + counts.unreadable;
     let shared = counts.shared + counts.early;
     counts.ambiguous + counts.unanswered + counts.unasked + counts.cut_off + of_ids + shared

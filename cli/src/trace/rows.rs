@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use serde::Serialize;
-use trieline_trace::{Delta, Message};
+use trieline_trace::{Cost, Delta, Message, Transport};
 
 use super::calibrate::tenths;
 use super::files::Format;
@@ -19,26 +19,47 @@ struct Row {
     thread_out: u32,
     transport_in: &'static str,
     transport_out: &'static str,
-    socket_in: u64,
-    socket_out: u64,
+    // As text: 64 bits are more than the numbers of jq and JavaScript hold.
+    socket_in: String,
+    socket_out: String,
     bytes_in: u32,
     bytes_out: u32,
     reads: u32,
     reply: bool,
-    /// What the tracer adds to a message, and the 95 % interval: the same in all rows.
+    /// What the tracer adds to such a message, and the 95 % interval.
     cost_ns: Option<f64>,
     cost_low: Option<f64>,
     cost_high: Option<f64>,
     /// The id's bytes as they are in the message, as a number of the machine.
-    id: Option<u64>,
+    id: Option<String>,
+}
+
+/// What the tracer adds to a message, by the transports that carry it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Costs([Option<Delta>; Transport::ALL.len()]);
+
+impl Costs {
+    /// As they were measured, if they were.
+    pub fn of(cost: &Result<Cost, String>) -> Costs {
+        let of = |transport| Some(cost.as_ref().ok()?.of(transport)?.traced);
+        Costs(Transport::ALL.map(of))
+    }
+
+    /// Of a message that comes by one transport and goes by another: of each a send and a receive were measured, so half of both.
+    fn between(&self, from: Transport, to: Transport) -> Option<Delta> {
+        let (one, two) = (self.0[from as usize]?, self.0[to as usize]?);
+        let half = |of: fn(&Delta) -> f64| (of(&one) + of(&two)) / 2.0;
+        Some(Delta { ns: half(|cost| cost.ns), low: half(|cost| cost.low), high: half(|cost| cost.high) })
+    }
 }
 
 const COLUMNS: &str = "received_ns,left_ns,inside_ns,left_at,thread_in,thread_out,transport_in,transport_out,\
                        socket_in,socket_out,bytes_in,bytes_out,reads,reply,cost_ns,cost_low,cost_high,id";
 
 impl Row {
-    fn new(message: &Message, cost: Option<Delta>) -> Row {
+    fn new(message: &Message, costs: &Costs) -> Row {
         let Message { received, sent, reads } = *message;
+        let cost = costs.between(received.transport, sent.transport);
         Row {
             received_ns: received.time_ns,
             left_ns: sent.time_ns,
@@ -48,8 +69,8 @@ impl Row {
             thread_out: sent.thread,
             transport_in: received.transport.name(),
             transport_out: sent.transport.name(),
-            socket_in: received.socket,
-            socket_out: sent.socket,
+            socket_in: received.socket.to_string(),
+            socket_out: sent.socket.to_string(),
             bytes_in: received.bytes,
             bytes_out: sent.bytes,
             reads,
@@ -57,7 +78,7 @@ impl Row {
             cost_ns: cost.map(|cost| tenths(cost.ns)),
             cost_low: cost.and_then(|cost| cost.interval()).map(|(low, _)| tenths(low)),
             cost_high: cost.and_then(|cost| cost.interval()).map(|(_, high)| tenths(high)),
-            id: received.id,
+            id: received.id.map(|id| id.to_string()),
         }
     }
 
@@ -69,12 +90,12 @@ impl Row {
         for cost in [self.cost_ns, self.cost_low, self.cost_high] {
             write!(out, ",{}", cost.map(|ns| ns.to_string()).unwrap_or_default())?;
         }
-        writeln!(out, ",{}", self.id.map(|id| id.to_string()).unwrap_or_default())
+        writeln!(out, ",{}", self.id.as_deref().unwrap_or_default())
     }
 }
 
 /// Comma-separated values, with the tracer's own cost a message.
-pub struct Csv(pub Option<Delta>);
+pub struct Csv(pub Costs);
 
 impl Format for Csv {
     fn begin(&mut self, out: &mut Vec<u8>) -> anyhow::Result<()> {
@@ -82,7 +103,7 @@ impl Format for Csv {
     }
 
     fn message(&mut self, message: &Message, _: &[u8], out: &mut Vec<u8>) -> anyhow::Result<()> {
-        Ok(Row::new(message, self.0).csv(out)?)
+        Ok(Row::new(message, &self.0).csv(out)?)
     }
 
     fn end(&mut self, _: &mut Vec<u8>) -> anyhow::Result<()> {
@@ -91,7 +112,7 @@ impl Format for Csv {
 }
 
 /// JSON, a line each, with the tracer's own cost a message.
-pub struct JsonLines(pub Option<Delta>);
+pub struct JsonLines(pub Costs);
 
 impl Format for JsonLines {
     fn begin(&mut self, _: &mut Vec<u8>) -> anyhow::Result<()> {
@@ -99,12 +120,44 @@ impl Format for JsonLines {
     }
 
     fn message(&mut self, message: &Message, _: &[u8], out: &mut Vec<u8>) -> anyhow::Result<()> {
-        serde_json::to_writer(&mut *out, &Row::new(message, self.0))?;
+        serde_json::to_writer(&mut *out, &Row::new(message, &self.0))?;
         out.push(b'\n');
         Ok(())
     }
 
     fn end(&mut self, _: &mut Vec<u8>) -> anyhow::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::files::tests::message;
+
+    fn delta(ns: f64) -> Option<Delta> {
+        Some(Delta { ns, low: ns - 1.0, high: ns + 1.0 })
+    }
+
+    #[test]
+    fn a_row_has_the_cost_of_its_transports() {
+        let costs = Costs([delta(100.0), delta(300.0), None, None, None]);
+        let cost = |from, to| costs.between(from, to).map(|cost| (cost.ns, cost.low, cost.high));
+        assert_eq!(cost(Transport::Tcp, Transport::Tcp), Some((300.0, 299.0, 301.0)));
+        assert_eq!(cost(Transport::Udp, Transport::Tcp), Some((200.0, 199.0, 201.0)));
+        assert_eq!(cost(Transport::UnixStream, Transport::Udp), None);
+    }
+
+    /// Of two numbers that are one apart, a reader with doubles would make one.
+    #[test]
+    fn numbers_of_64_bits_are_text() {
+        let mut one = message((1, 10), (1, 20));
+        (one.received.id, one.received.socket) = (Some(u64::MAX), 1 << 63 | 1);
+        let row = serde_json::to_value(Row::new(&one, &Costs::default())).unwrap();
+        assert_eq!(
+            (&row["id"], &row["socket_in"]),
+            (&"18446744073709551615".into(), &"9223372036854775809".into())
+        );
+        assert!(row["cost_ns"].is_null() && row["received_ns"] == 10);
     }
 }

@@ -22,6 +22,11 @@ pub struct Thread {
 pub struct Threads(HashMap<(u32, u32), Thread>);
 
 impl Threads {
+    /// The thread has ended: its number may be another's of the same process.
+    pub fn forget(&mut self, number: u32) {
+        self.0.retain(|(_, thread), _| *thread != number);
+    }
+
     /// The thread of a record.
     pub fn get(&mut self, record: &Record) -> &Thread {
         self.find(record.process, record.thread)

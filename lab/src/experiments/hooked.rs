@@ -169,6 +169,17 @@ impl Hooked {
         Ok(joined)
     }
 
+    /// Empties the paper's hashes.
+    pub fn forget(&self) -> Result<()> {
+        for name in ["received_ns", "sent_ns"] {
+            let map = OBJECT.map(&self.object, name)?;
+            for id in map.keys().collect::<Vec<_>>() {
+                map.delete(&id).during(|| "taking a message out of a hash".into())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Reads BPF's ring buffer empty; how many records were there.
     pub fn drain(&self) -> Result<u64> {
         let map = OBJECT.map(&self.object, "ringbuf")?;

@@ -35,7 +35,7 @@ const TIMES: usize = 200;
 pub struct Options {
     /// Ends within 40 s, with fewer rounds.
     pub quick: bool,
-    /// Seed of the run; nothing here is random.
+    /// Seed of the order in which cases have their turns in a round.
     pub seed: u64,
     /// The command line, for the document.
     pub command: String,
@@ -104,7 +104,7 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let mut cases = cases()?;
     // The first two are the bases: messages and calls without hooks.
     context.progress.phase("rounds", (wanted * (cases.len() + 2)) as u64);
-    let rounds = Rounds::take(cases.len() + 2, wanted, |case, gate| {
+    let rounds = Rounds::take(cases.len() + 2, wanted, options.seed, |case, gate| {
         context.check()?;
         context.progress.advance(1);
         match case {

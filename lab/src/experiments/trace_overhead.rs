@@ -18,7 +18,7 @@ pub use methods::Method;
 use self::{
     bench::{Bench, Segment},
     document::rows,
-    methods::Taking,
+    methods::{Idle, Taking},
 };
 use super::hooked::Tracefs;
 use crate::{
@@ -48,7 +48,7 @@ pub struct Options {
     pub only: Option<String>,
     /// From one message to the next.
     pub gap: Duration,
-    /// Seed of the run; nothing here is random.
+    /// Seed of the order in which ways have their turns in a round.
     pub seed: u64,
     /// The command line, for the document.
     pub command: String,
@@ -116,7 +116,7 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
             rounds_made: made,
             layout: "sender and receiver in one thread on CPU 0, the broker on the last CPU; 64 bytes a message; one broker process for all \
                      ways, each message says which is its own",
-            delta: "median of the rounds' differences to `none`; a round's figure is the mean of its segment without the quickest 5 % and the \
+            delta: "median of the rounds' differences to `none`, in whose order the ways are random; a round's figure is the mean of its segment without the quickest 5 % and the \
                     slowest 10 %; 95 % intervals by rank; rounds in which a processor's speed changed by more than 6 % are left out",
             cpu: "processor time of the broker a message, in batches of 64 that lie ready: what follows the send is in it",
             records: "records are read after each segment, not during it, from rings of 8192, which caches hold: what `hooks` and `hooks-id` add is a \
@@ -144,12 +144,11 @@ impl Cell<'_> {
         let progress = self.context.progress;
         progress.phase(&format!("{name}: rounds"), (self.wanted * Method::ALL.len()) as u64);
         let mut bench = Bench::start(&self.options.program, self.transport, self.broker, self.cpu)?;
-        // Four times the rounds may be made, and batches come on top.
-        let most = (self.wanted * 8 * self.segment.max(1000)) as u32;
-        let load = |method| Taking::load(method, bench.process(), self.transport, most, RING);
+        let idle = Idle::start()?;
+        let load = |method| Taking::load(method, bench.process(), &idle, self.transport, RING);
         let mut takings = Method::ALL.into_iter().map(load).collect::<Result<Vec<_>>>()?;
         let mut noted = 0;
-        let rounds = Rounds::take(takings.len(), self.wanted, |case, gate| {
+        let rounds = Rounds::take(takings.len(), self.wanted, self.options.seed, |case, gate| {
             self.context.check()?;
             let (method, taking) = (Method::ALL[case], &mut takings[case]);
             taking.on()?;

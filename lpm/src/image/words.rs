@@ -75,9 +75,10 @@ pub(super) unsafe fn near64(words: &[AtomicU32], at: usize) -> u64 {
 /// As [`near`], for the word that the byte lies in.
 #[inline(always)]
 pub(super) unsafe fn near8(words: &[AtomicU32], at: usize) -> u8 {
-    // The whole word, as a writer may store it meanwhile: accesses of different sizes must not race.
+    // The whole word, as a writer may store it meanwhile: accesses of different sizes must not race. Of the shift its last five bits
+    // count: eight times the byte's place in the word.
     // SAFETY: the caller's promise.
-    unsafe { near(words, at / 4) }.wrapping_shr((at as u32 & 3) << 3) as u8
+    unsafe { near(words, at / 4) }.wrapping_shr((at as u32) << 3) as u8
 }
 
 /// Number of set bits, by the instruction where `popcnt` says that the processor has it.

@@ -106,8 +106,8 @@ impl Daemon {
             tracing::debug!(requests = socket::sent(), "looked at what the kernel does not announce");
             if self.counts.status.ready_ms > 0.0 {
                 self.ports.attach_more(&self.mirror.world, &mut self.dataplane);
-                self.open_exits();
             }
+            self.open_exits();
             if self.mirror.changes.any() {
                 self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.exits());
             }

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
+};
 use serde_json::Value;
 use trieline_tests::command::{binary_path, run};
 use trieline_tests::{eventually, root};
@@ -22,12 +24,14 @@ use super::compiled;
 struct Traced {
     trace: Child,
     process: Pid,
+    /// The same process, whoever has its number later.
+    handle: OwnedFd,
 }
 
 /// Whatever the test finds, the command ends with it.
 impl Drop for Traced {
     fn drop(&mut self) {
-        let _ = kill_process(self.process, Signal::KILL);
+        let _ = pidfd_send_signal(&self.handle, Signal::KILL);
         let _ = self.trace.kill();
         let _ = self.trace.wait();
     }
@@ -51,8 +55,8 @@ impl Traced {
             .spawn()
             .unwrap();
         assert!(eventually(20.0, || file.exists()), "the command has not started");
-        let process = fs::read_to_string(file).unwrap().trim().parse().unwrap();
-        Traced { trace, process: Pid::from_raw(process).unwrap() }
+        let process = Pid::from_raw(fs::read_to_string(file).unwrap().trim().parse().unwrap()).unwrap();
+        Traced { trace, process, handle: pidfd_open(process, PidfdFlags::empty()).unwrap() }
     }
 
     /// The trace's end: its exit code, its report, what it said, and whether the command still runs.
@@ -63,12 +67,9 @@ impl Traced {
         let mut said = String::new();
         self.trace.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         let code = self.trace.wait().unwrap().code();
-        (
-            code,
-            serde_json::from_str(&report).unwrap_or_default(),
-            said,
-            test_kill_process(self.process).is_ok(),
-        )
+        // No signal that does anything.
+        let lives = pidfd_send_signal(&self.handle, Signal::CONT).is_ok();
+        (code, serde_json::from_str(&report).unwrap_or_default(), said, lives)
     }
 }
 

@@ -235,8 +235,8 @@ fn files_without_the_function_are_told_apart() {
     fs::copy(at("relay"), at("other/relay")).unwrap();
     own(&format!("{}:relay_send", at("other/relay")))
         .fails(1, &[&process, &format!("not mapped it, but {}", at("relay"))]);
-    own("relay:relay_send").ok();
+    own("relay:relay_send").fails(3, &[]);
     // Whoever maps the file, be it nobody.
-    let seen = anyone(&format!("usdt sent={}:relay:sending", at("relay"))).ok();
-    assert!(seen.contains("no message was seen"), "{seen}");
+    let seen = anyone(&format!("usdt sent={}:relay:sending", at("relay")));
+    assert!(seen.code == 3 && seen.stdout.contains("no message was seen"), "{seen:?}");
 }

@@ -20,11 +20,15 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// Between two pairs of windows at least, and at most so much more.
 const BETWEEN: Duration = Duration::from_millis(600);
 const MORE_MS: u64 = 400;
+/// Between two pairs of windows, this part of the trace's age at least: each changes the kernel's code on all CPUs twice, so a trace of
+/// a day has some 150 of them and not 80,000.
+const SHARE: u32 = 16;
 
 /// Compares windows with hooks and without.
 #[derive(Debug)]
 pub struct Live {
     processes: Vec<u32>,
+    started: Instant,
     random: RandomState,
     step: Step,
     until: Instant,
@@ -91,6 +95,7 @@ impl Live {
     pub fn new(processes: &[u32]) -> Live {
         let mut live = Live {
             processes: processes.to_vec(),
+            started: Instant::now(),
             random: RandomState::new(),
             step: Step::Between,
             until: Instant::now(),
@@ -181,7 +186,7 @@ impl Live {
     }
 
     fn between(&self) -> Duration {
-        BETWEEN + Duration::from_millis(self.random() % MORE_MS)
+        pause(self.started.elapsed()) + Duration::from_millis(self.random() % MORE_MS)
     }
 
     /// `None`: none of the processes is left.
@@ -193,6 +198,11 @@ impl Live {
         let text = |name: &str| fs::read_to_string(net.join(name)).unwrap_or_default();
         Some(Kernel { packets: packets(&text("snmp")) + packets6(&text("snmp6")), cpu_ns })
     }
+}
+
+/// From one pair of windows to the next, in a trace of this age.
+fn pause(age: Duration) -> Duration {
+    BETWEEN.max(age / SHARE)
 }
 
 /// Processor time of a process by its own clock, in which its threads that have ended are, too. Of a thread that runs on another CPU the
@@ -232,6 +242,20 @@ mod tests {
         assert_eq!(packets(snmp), 330);
         assert_eq!(packets6("Udp6InDatagrams   \t3\nUdp6NoPorts 9\nUdp6OutDatagrams\t4\n"), 7);
         assert!(Live::new(&[u32::MAX]).count().is_none());
+    }
+
+    #[test]
+    fn a_long_trace_attaches_its_hooks_seldom() {
+        let pairs = |length: u64| {
+            let (mut age, mut pairs) = (Duration::ZERO, 0);
+            while age < Duration::from_secs(length) {
+                age += pause(age) + 2 * WINDOW;
+                pairs += 1;
+            }
+            pairs
+        };
+        assert!((10..=15).contains(&pairs(10)), "{}", pairs(10));
+        assert!(pairs(600) < 90 && pairs(86_400) < 180, "{} {}", pairs(600), pairs(86_400));
     }
 
     #[test]

@@ -1,4 +1,8 @@
-//! What the tracer costs, measured where it runs: a private pair of sockets without hooks, beside a trace, and traced, in turn.
+//! What the tracer costs, measured where it runs: a private pair of sockets of each transport that is traced, without hooks, beside a trace,
+//! and traced.
+//!
+//! To attach a hook the kernel changes its code on all CPUs, so that is done seldom: for a few rounds at a time the hooks stay on, and
+//! whether the pair is traced is only written into their memory.
 
 mod gate;
 mod live;
@@ -12,6 +16,7 @@ use std::thread;
 use crate::error::{Error, Result};
 use crate::filter::{Cgroup, Filter};
 use crate::hooks::{Options, Rung};
+use crate::payers::{Payer, QUEUE};
 use crate::record::{Point, Transport};
 use crate::tracer::Tracer;
 pub use gate::Gate;
@@ -24,11 +29,18 @@ const NOBODY: u32 = i32::MAX as u32;
 
 /// Records of the largest ring that is measured with: going around a larger one would take too long.
 const RING_MAX: u32 = 1 << 16;
+/// Records of a message at most: its receive, its send at the queue, and at the end of the call; and one to spare.
+const RECORDS: u32 = 4;
+
+/// Rounds for which the hooks stay on, and then off.
+const BLOCK: usize = 4;
+/// Blocks that may be made for each that is needed.
+const ATTEMPTS: usize = 2;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Rounds to keep, each with all three cases; up to four times as many are made on a restless machine.
+    /// Rounds to keep, each with all three cases of each transport; up to twice as many are made on a restless machine.
     pub rounds: usize,
     /// The quickest of so many chunks is a case's sample.
     pub chunks: usize,
@@ -38,23 +50,36 @@ pub struct Effort {
 
 impl Effort {
     /// About a second on a quiet machine: at the start of a trace.
-    pub const BRIEF: Effort = Effort { rounds: 16, chunks: 8, messages: 250 };
+    pub const BRIEF: Effort = Effort { rounds: 16, chunks: 5, messages: 250 };
     /// About ten seconds on a quiet machine.
-    pub const THOROUGH: Effort = Effort { rounds: 120, chunks: 12, messages: 400 };
+    pub const THOROUGH: Effort = Effort { rounds: 60, chunks: 8, messages: 400 };
 }
 
-/// What the tracer costs one message: a send and a receive over UDP on loopback, in one thread.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What the tracer costs one message: a send and a receive in one thread, over each transport that is traced.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
     /// By which hooks.
     pub rung: Rung,
+    /// All that are attached, and who pays for them.
+    pub payers: Vec<Payer>,
+    /// Over each transport, in the order of [`Transport::ALL`]; one is left out where the machine was too restless.
+    pub transports: Vec<TransportCost>,
+    /// Programs attached for the measuring: each time the kernel's code was changed on all CPUs.
+    pub attachments: usize,
+}
+
+/// The same over one transport.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TransportCost {
+    /// Which.
+    pub transport: Transport,
     /// Without hooks, nanoseconds a message.
     pub base_ns: f64,
     /// Added to a process that is not traced.
     pub bystander: Delta,
     /// Added to one that is.
     pub traced: Delta,
-    /// Hooks that run for a message.
+    /// Hooks that run for a message; over TCP those of acknowledgements come on top.
     pub hooks: usize,
     /// The receive's hook from its clock on, by the clock.
     pub tail_ns: f64,
@@ -66,11 +91,32 @@ pub struct Cost {
     pub rounds: usize,
 }
 
-impl Cost {
+impl TransportCost {
     /// How much of T2 is the tracer itself: the first hook from its clock on, the way out of it and into the second, and that one up to its
     /// clock. The way is what a hook costs that finds a process which is not traced; that it asks for it is in both, some nanoseconds.
     pub fn inside_ns(&self) -> f64 {
-        (self.tail_ns + self.head_ns + self.bystander.ns / self.hooks as f64).max(0.0)
+        (self.tail_ns + self.head_ns + self.hook_ns()).max(0.0)
+    }
+
+    /// A hook that finds a process which is not traced.
+    fn hook_ns(&self) -> f64 {
+        self.bystander.ns / self.hooks as f64
+    }
+}
+
+impl Cost {
+    /// Over this transport, if it was measured.
+    pub fn of(&self, transport: Transport) -> Option<&TransportCost> {
+        self.transports.iter().find(|cost| cost.transport == transport)
+    }
+
+    /// About what a packet pays that no process sends, as one that is forwarded: the one hook at the device's queue, by what each hook
+    /// costs a process that is not traced. `None`: no hook is there.
+    pub fn packet_ns(&self) -> Option<f64> {
+        let is_there = self.payers.iter().any(|payer| payer.hook == QUEUE);
+        let each = self.transports.iter().filter(|cost| cost.transport != Transport::Tcp);
+        let each = each.chain(&self.transports).next()?;
+        is_there.then(|| each.hook_ns().max(0.0))
     }
 }
 
@@ -83,120 +129,243 @@ pub fn calibrate(options: &Options, effort: Effort) -> Result<Cost> {
                 .into(),
         ));
     }
-    // Bytes are captured, but these messages are nobody's protocol, and this process is no client.
+    // Bytes are captured, but these messages are of no protocol, and this process is no client.
     let mut own = Options { decode: None, clients: Vec::new(), ..options.clone() };
     if options.is_clients_only() {
         own.filter.processes.push(NOBODY);
     }
-    let options = own;
+    let options = Options { slots: options.slots.min(RING_MAX), ..own };
     thread::spawn(move || measure(options, effort))
         .join()
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn measure(options: Options, effort: Effort) -> Result<Cost> {
-    let mut pair = Pair::new()?;
-    let filter = |is_traced| stand_in(&options.filter, is_traced, pair.port());
-    // As large as the trace's: a small ring would stay in the processor's caches.
-    let needed = ((4 * effort.chunks * effort.messages) as u32).next_power_of_two();
-    let slots = needed.max(options.slots.min(RING_MAX));
-    let attach = |is_traced, inside| -> Result<Tracer> {
-        let options = Options { filter: filter(is_traced)?, slots, ..options.clone() };
-        let mut tracer = Tracer::attach_timed(&options, inside)?;
-        tracer.stop(|_| ());
-        Ok(tracer)
-    };
-    let mut beside = attach(false, false)?;
-    let mut traced = attach(true, false)?;
-    let mut timed = attach(true, true)?;
-    let (rung, hooks) = (traced.rung(), traced.fires());
-    pair.pin()?;
-    for tracer in [&mut traced, &mut timed].into_iter().filter(|_| !options.histogram) {
-        // Once around, so that no page is new to the samples.
-        tracer.resume()?;
-        pair.quickest(Effort { chunks: 1, messages: slots as usize / 2, ..effort })?;
-        tracer.stop(|_| ());
-    }
+/// Transports that are traced.
+fn transports(filter: &Filter) -> Vec<Transport> {
+    let has_port = |transport: &Transport| filter.port.is_none() || *transport <= Transport::Tcp;
+    let traced = |transport: &Transport| filter.transports.contains(transport);
+    Transport::SOCKETS.into_iter().filter(has_port).filter(traced).collect()
+}
 
-    let (tail_ns, head_ns) = inside(&mut timed, &mut pair, effort)?;
-    let rounds = Rounds::take(3, effort.rounds, |case, gate| {
-        let tracer = [None, Some(&mut beside), Some(&mut traced)].into_iter().nth(case).flatten();
-        sample(tracer, case == 2, &mut pair, gate, effort)
-    })?;
-    let delta = |case| rounds.delta(case, 0, |ns| *ns);
+/// A pair with what was measured on it: of each round the three cases.
+struct Measured {
+    pair: Pair,
+    rounds: Rounds<f64>,
+    /// Of the block that is being measured, and whether the processor kept its speed in its rounds.
+    block: [[f64; 3]; BLOCK],
+    gates: [Gate; BLOCK],
+    inside: (f64, f64),
+}
+
+/// What a sample is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    /// No hooks.
+    Bare,
+    /// The hooks, and this process is not traced.
+    Beside,
+    /// The hooks, and it is.
+    Traced,
+}
+
+fn measure(options: Options, effort: Effort) -> Result<Cost> {
+    let pairs = transports(&options.filter).into_iter().map(Pair::new).collect::<Result<Vec<_>>>()?;
+    let mut all: Vec<Measured> = pairs.into_iter().map(Measured::new).collect();
+    pair::pin()?;
+    let traced = stand_in(&options.filter, true, 0)?;
+    let attach = |inside| {
+        let options = Options { filter: traced.clone(), ..options.clone() };
+        Ok::<_, Error>(Bench::new(Tracer::attach_timed(&options, inside)?, effort))
+    };
+    // One after the other: each has rings.
+    let mut timed = attach(true)?;
+    for measured in &mut all {
+        timed.aim(&options.filter, true, &measured.pair)?;
+        measured.inside = timed.inside(&measured.pair)?;
+    }
+    let before = timed.tracer.attachments();
+    drop(timed);
+    let mut bench = attach(false)?;
+    if let Some(Measured { pair, .. }) = all.first().filter(|_| !options.histogram) {
+        bench.aim(&options.filter, true, pair)?;
+        bench.go_around(pair)?;
+    }
+    let mut is_on = true;
+    for _ in 0..ATTEMPTS * effort.rounds.div_ceil(BLOCK) {
+        if all.iter().all(|measured| measured.rounds.kept.len() >= effort.rounds) {
+            break;
+        }
+        // On, off; off, on; and so forth: what drifts does so for both, and the hooks are attached every other time only.
+        for phase in [is_on, !is_on] {
+            if phase != is_on {
+                bench.switch(phase)?;
+                is_on = phase;
+            }
+            for measured in &mut all {
+                measured.sample(&mut bench, &options.filter, is_on)?;
+            }
+        }
+        all.iter_mut().for_each(Measured::end_block);
+    }
+    let tracer = &bench.tracer;
+    let stated: Vec<_> = all.iter().filter_map(|measured| measured.cost(tracer)).collect();
+    if stated.is_empty() {
+        let most = |of: fn(&Measured) -> usize| all.iter().map(of).max().unwrap_or(0);
+        let (kept, rounds) = (most(|one| one.rounds.kept.len()), most(|one| one.rounds.made));
+        return Err(Error::Restless { kept, rounds });
+    }
     Ok(Cost {
-        rung,
-        base_ns: rounds.median(0, |ns| *ns),
-        bystander: delta(1),
-        traced: delta(2),
-        hooks,
-        tail_ns,
-        head_ns,
-        kept: rounds.kept.len(),
-        rounds: rounds.made,
+        rung: tracer.rung(),
+        payers: tracer.payers(),
+        transports: stated,
+        attachments: before + tracer.attachments(),
     })
 }
 
-/// Nanoseconds a message that the receive's hook runs from its clock on and the send's up to its clock: the least of several samples, as
-/// an interrupt is no cost of a hook.
-fn inside(timed: &mut Tracer, pair: &mut Pair, effort: Effort) -> Result<(f64, f64)> {
-    let mut least = (f64::INFINITY, f64::INFINITY);
-    timed.resume()?;
-    for _ in 0..effort.chunks {
-        let before = timed.inside_ns();
-        pair.quickest(Effort { chunks: 1, ..effort })?;
-        let after = timed.inside_ns();
-        let each = |after: u64, before: u64| (after - before) as f64 / effort.messages as f64;
-        // Each interval holds about one reading of the clock, half at either end: one of the two is not the hook's.
-        let clock = each(after.clock, before.clock) / 2.0;
-        least.0 = least.0.min(each(after.tail, before.tail) - clock);
-        least.1 = least.1.min(each(after.head, before.head) - clock);
+impl Measured {
+    fn new(pair: Pair) -> Measured {
+        Measured {
+            pair,
+            rounds: Rounds { kept: Vec::new(), made: 0 },
+            block: [[0.0; 3]; BLOCK],
+            gates: Default::default(),
+            inside: (f64::NAN, f64::NAN),
+        }
     }
-    timed.stop(|_| ());
-    Ok(least)
+
+    /// The cases that there are with the hooks on, or off, in every round of a block.
+    fn sample(&mut self, bench: &mut Bench, filter: &Filter, is_on: bool) -> Result<()> {
+        let cases: &[Case] = if is_on { &[Case::Beside, Case::Traced] } else { &[Case::Bare] };
+        for (round, gate) in self.gates.iter_mut().enumerate() {
+            for step in 0..cases.len() {
+                let case = cases[(round + step) % cases.len()];
+                if is_on {
+                    bench.aim(filter, case == Case::Traced, &self.pair)?;
+                }
+                gate.step();
+                self.block[round][case as usize] = bench.sample(&self.pair, case)?;
+                gate.step();
+            }
+        }
+        Ok(())
+    }
+
+    fn end_block(&mut self) {
+        for (cases, gate) in self.block.iter().zip(&mut self.gates) {
+            self.rounds.made += 1;
+            if gate.end_round() {
+                self.rounds.kept.push(cases.to_vec());
+            }
+        }
+    }
+
+    /// `None`: too few rounds were kept.
+    fn cost(&self, tracer: &Tracer) -> Option<TransportCost> {
+        let Measured { pair: Pair { transport, .. }, rounds, inside: (tail_ns, head_ns), .. } = self;
+        let delta = |case: Case| rounds.delta(case as usize, Case::Bare as usize, |ns| *ns);
+        rounds.are_enough().then(|| TransportCost {
+            transport: *transport,
+            base_ns: rounds.median(Case::Bare as usize, |ns| *ns),
+            bystander: delta(Case::Beside),
+            traced: delta(Case::Traced),
+            hooks: tracer.fires(*transport),
+            tail_ns: *tail_ns,
+            head_ns: *head_ns,
+            kept: rounds.kept.len(),
+            rounds: rounds.made,
+        })
+    }
 }
 
-/// Nanoseconds a message with a tracer attached, or none. What the hooks noted is counted: a hook that does not fire is not cheap.
-fn sample(
-    tracer: Option<&mut Tracer>,
-    is_traced: bool,
-    pair: &mut Pair,
-    gate: &mut Gate,
-    effort: Effort,
-) -> Result<f64> {
-    let Some(tracer) = tracer else {
-        gate.step();
-        let ns = pair.quickest(effort)?;
-        gate.step();
-        return Ok(ns);
-    };
-    let counted = |tracer: &Tracer| tracer.histograms().map(|(_, counts)| (counts.received, counts.sent));
-    let before = counted(tracer).unwrap_or_default();
-    tracer.resume()?;
-    gate.step();
-    let ns = pair.quickest(effort)?;
-    gate.step();
-    let mut points = [0u64; 3];
-    let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-    tracer.stop(|record| {
-        // Packets of other sockets are queued on this thread's time as well.
-        points[record.point as usize] +=
-            u64::from(record.thread == thread && record.transport == Transport::Udp);
-    });
-    let moved = pair.moved(effort);
-    let left = if tracer.at_queue() { Point::Queued } else { Point::Sent };
-    let expected = if is_traced { moved } else { 0 };
-    let found = match counted(tracer) {
-        Some(after) => (after.0 - before.0, after.1 - before.1),
-        None => (points[Point::Received as usize], points[left as usize]),
-    };
-    if found != (expected, expected) {
-        return Err(Error::Calibration { moved, received: found.0, sent: found.1, expected });
-    }
-    Ok(ns)
+/// The hooks, and how they are tried.
+struct Bench {
+    tracer: Tracer,
+    chunks: usize,
+    /// Of a chunk: no more than the ring holds, which nothing reads meanwhile.
+    messages: usize,
+    thread: u32,
 }
 
-/// A filter that asks the same questions as the user's, and lets this process pass, or nobody.
+impl Bench {
+    fn new(tracer: Tracer, effort: Effort) -> Bench {
+        let room = (tracer.rings().slots / RECORDS) as usize;
+        let is_counted = tracer.histograms().is_some();
+        let messages = if is_counted { effort.messages } else { effort.messages.min(room) };
+        let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        Bench { tracer, chunks: effort.chunks, messages: messages.max(1), thread }
+    }
+
+    /// Whether this pair is traced from now on.
+    fn aim(&mut self, filter: &Filter, is_traced: bool, pair: &Pair) -> Result<()> {
+        self.tracer.aim(&stand_in(filter, is_traced, pair.port())?)
+    }
+
+    fn switch(&mut self, is_on: bool) -> Result<()> {
+        if is_on {
+            return self.tracer.resume();
+        }
+        self.tracer.stop(|_| ());
+        Ok(())
+    }
+
+    /// Once around the ring, so that no page of it is new to the samples.
+    fn go_around(&mut self, pair: &Pair) -> Result<()> {
+        for _ in 0..(self.tracer.rings().slots / 2).div_ceil(self.messages as u32) {
+            pair.chunk(self.messages)?;
+            self.tracer.drain(|_| ());
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds a message that the receive's hook runs from its clock on and the send's up to its clock: the least of several samples, as
+    /// an interrupt is no cost of a hook.
+    fn inside(&mut self, pair: &Pair) -> Result<(f64, f64)> {
+        let mut least = (f64::INFINITY, f64::INFINITY);
+        for _ in 0..self.chunks {
+            let before = self.tracer.inside_ns();
+            pair.chunk(self.messages)?;
+            let after = self.tracer.inside_ns();
+            self.tracer.drain(|_| ());
+            let each = |after: u64, before: u64| (after - before) as f64 / self.messages as f64;
+            // Each interval holds about one reading of the clock, half at either end: one of the two is not the hook's.
+            let clock = each(after.clock, before.clock) / 2.0;
+            least.0 = least.0.min(each(after.tail, before.tail) - clock);
+            least.1 = least.1.min(each(after.head, before.head) - clock);
+        }
+        Ok(least)
+    }
+
+    /// Nanoseconds a message. What the hooks noted is counted: a hook that does not fire is not cheap.
+    fn sample(&mut self, pair: &Pair, case: Case) -> Result<f64> {
+        let counted = |tracer: &Tracer| tracer.histograms().map(|(_, counts)| (counts.received, counts.sent));
+        let before = counted(&self.tracer).unwrap_or_default();
+        let mut points = [0u64; Point::ALL.len()];
+        let mut best = f64::INFINITY;
+        for _ in 0..self.chunks {
+            best = best.min(pair.chunk(self.messages)?);
+            let thread = self.thread;
+            // Without hooks, too: what is done between chunks is the same for all cases.
+            self.tracer.drain(|record| {
+                // Packets of other sockets are queued on this thread's time as well.
+                let is_own = record.thread == thread && record.transport == pair.transport;
+                points[record.point as usize] += u64::from(is_own);
+            });
+        }
+        let moved = (self.chunks * self.messages) as u64;
+        let expected = if case == Case::Traced { moved } else { 0 };
+        let of = |point: Point| points[point as usize];
+        let (received, sent) = match counted(&self.tracer) {
+            Some(after) => (after.0 - before.0, after.1 - before.1),
+            None => (of(Point::Received), of(Point::Queued) + of(Point::Sent)),
+        };
+        if (received, sent) != (expected, expected) {
+            return Err(Error::Calibration { transport: pair.transport, moved, received, sent, expected });
+        }
+        Ok(best)
+    }
+}
+
+/// A filter that asks the same questions as the user's, and lets this process pass, or none.
 fn stand_in(filter: &Filter, is_traced: bool, port: u16) -> Result<Filter> {
     let path = Path::new("/proc/self/comm");
     let comm = || {
@@ -204,7 +373,9 @@ fn stand_in(filter: &Filter, is_traced: bool, port: u16) -> Result<Filter> {
         Ok::<_, Error>(if is_traced { text.trim_end().to_owned() } else { "\u{1}".into() })
     };
     let own = rustix::process::getpid().as_raw_nonzero().get() as u32;
-    let process = if is_traced { own } else { NOBODY };
+    // Others may be called the same, or be in the same cgroup, so this process is named as well. One that is not traced fails at the first
+    // of the user's questions.
+    let process = if is_traced || filter.processes.is_empty() { own } else { NOBODY };
     let cgroup = || -> Result<Cgroup> {
         let path = Path::new("/proc/self/cgroup");
         let text = fs::read_to_string(path).map_err(|source| Error::File { path: path.into(), source })?;
@@ -213,17 +384,12 @@ fn stand_in(filter: &Filter, is_traced: bool, port: u16) -> Result<Filter> {
         Ok(if is_traced { own } else { Cgroup { number: u64::MAX, ..own } })
     };
     Ok(Filter {
-        // Others may be called the same, or be in the same cgroup: what they send is not to be counted.
-        processes: if is_traced || !filter.processes.is_empty() { vec![process] } else { Vec::new() },
+        processes: vec![process],
         descendants: filter.descendants,
         comm: filter.comm.as_ref().map(|_| comm()).transpose()?,
         cgroup: filter.cgroup.map(|_| cgroup()).transpose()?,
         port: filter.port.map(|_| if is_traced { port } else { port ^ 1 }),
-        transports: if filter.transports.contains(&Transport::Udp) {
-            filter.transports.clone()
-        } else {
-            [filter.transports.as_slice(), &[Transport::Udp]].concat()
-        },
+        transports: filter.transports.clone(),
         // It is this process that is measured: another one is left out in its place.
         except: filter.except.map(|_| NOBODY),
     })
@@ -234,12 +400,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_of_the_same_name_is_measured() {
+    fn no_other_process_is_measured() {
         let filter = Filter { comm: Some("broker".into()), except: Some(1), ..Filter::default() };
         let own = std::process::id();
         let traced = stand_in(&filter, true, 9).unwrap();
         assert_eq!((traced.processes, traced.except), (vec![own], Some(NOBODY)));
         let beside = stand_in(&filter, false, 9).unwrap();
-        assert_eq!((beside.processes, beside.comm.as_deref()), (vec![], Some("\u{1}")));
+        assert_eq!((beside.processes, beside.comm.as_deref()), (vec![own], Some("\u{1}")));
+        let named = Filter { processes: vec![7], ..Filter::default() };
+        assert_eq!(stand_in(&named, false, 9).unwrap().processes, [NOBODY]);
+    }
+
+    #[test]
+    fn what_is_traced_is_measured() {
+        assert_eq!(transports(&Filter::default()), Transport::SOCKETS);
+        // Unix sockets have no port.
+        let port = Filter { port: Some(80), ..Filter::default() };
+        assert_eq!(transports(&port), [Transport::Udp, Transport::Tcp]);
+        let tcp = Filter { transports: vec![Transport::UnixStream, Transport::Tcp], ..Filter::default() };
+        assert_eq!(transports(&tcp), [Transport::Tcp, Transport::UnixStream]);
     }
 }

@@ -1,72 +1,85 @@
 //! A private pair of sockets: one thread sends itself messages and takes the time.
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::Instant;
 
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
-use super::Effort;
 use crate::error::{Error, Result};
+use crate::record::Transport;
 
 const MESSAGE: usize = 64;
 
-/// Two UDP sockets on loopback.
+/// Two connected sockets, those of the internet on loopback.
 #[derive(Debug)]
 pub(super) struct Pair {
-    from: UdpSocket,
-    to: UdpSocket,
+    from: OwnedFd,
+    to: OwnedFd,
     port: u16,
+    pub(super) transport: Transport,
 }
 
 impl Pair {
-    pub(super) fn new() -> Result<Pair> {
-        let failed = Error::system("making a pair of sockets");
-        let make = || {
+    /// Over this transport, which is of sockets.
+    pub(super) fn new(transport: Transport) -> Result<Pair> {
+        let made = sockets(transport).map_err(Error::system("making a pair of sockets"))?;
+        let (from, to, port) = made;
+        Ok(Pair { from, to, port, transport })
+    }
+
+    /// The receiver's; 0: it has none.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Nanoseconds a message, of so many.
+    pub(super) fn chunk(&self, messages: usize) -> Result<f64> {
+        let start = Instant::now();
+        self.run(messages)
+            .map_err(|error| Error::system("sending on a private pair of sockets")(error.into()))?;
+        Ok(start.elapsed().as_nanos() as f64 / messages as f64)
+    }
+
+    fn run(&self, messages: usize) -> rustix::io::Result<()> {
+        let message = [0u8; MESSAGE];
+        let mut buffer = message;
+        for _ in 0..messages {
+            send(&self.from, &message, SendFlags::NOSIGNAL)?;
+            recv(&self.to, &mut buffer, RecvFlags::empty())?;
+        }
+        Ok(())
+    }
+}
+
+/// Keeps this thread on its CPU.
+pub(super) fn pin() -> Result<()> {
+    let mut cpu = CpuSet::new();
+    cpu.set(sched_getcpu());
+    sched_setaffinity(None, &cpu).map_err(|error| Error::system("staying on one CPU")(error.into()))
+}
+
+fn sockets(transport: Transport) -> io::Result<(OwnedFd, OwnedFd, u16)> {
+    match transport {
+        Transport::Udp => {
             let to = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
             let from = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
             from.connect(to.local_addr()?)?;
             to.connect(from.local_addr()?)?;
             let port = to.local_addr()?.port();
-            Ok(Pair { from, to, port })
-        };
-        make().map_err(failed)
-    }
-
-    /// The receiver's.
-    pub(super) fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Keeps this thread on its CPU.
-    pub(super) fn pin(&self) -> Result<()> {
-        let mut cpu = CpuSet::new();
-        cpu.set(sched_getcpu());
-        sched_setaffinity(None, &cpu).map_err(|error| Error::system("staying on one CPU")(error.into()))
-    }
-
-    /// Nanoseconds a message in the quickest chunk.
-    pub(super) fn quickest(&mut self, effort: Effort) -> Result<f64> {
-        let mut best = f64::INFINITY;
-        for _ in 0..effort.chunks {
-            let start = Instant::now();
-            self.run(effort.messages).map_err(Error::system("sending on a private pair of sockets"))?;
-            best = best.min(start.elapsed().as_nanos() as f64 / effort.messages as f64);
+            Ok((from.into(), to.into(), port))
         }
-        Ok(best)
-    }
-
-    fn run(&mut self, messages: usize) -> std::io::Result<()> {
-        let message = [0u8; MESSAGE];
-        let mut buffer = message;
-        for _ in 0..messages {
-            self.from.send(&message)?;
-            self.to.recv(&mut buffer)?;
+        Transport::Tcp => {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            let address = listener.local_addr()?;
+            let from = TcpStream::connect(address)?;
+            from.set_nodelay(true)?;
+            Ok((from.into(), listener.accept()?.0.into(), address.port()))
         }
-        Ok(())
-    }
-
-    /// Messages of a sample.
-    pub(super) fn moved(&self, effort: Effort) -> u64 {
-        (effort.chunks * effort.messages) as u64
+        Transport::UnixDatagram => UnixDatagram::pair().map(|(from, to)| (from.into(), to.into(), 0)),
+        _ => UnixStream::pair().map(|(from, to)| (from.into(), to.into(), 0)),
     }
 }

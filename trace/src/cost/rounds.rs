@@ -1,5 +1,7 @@
 //! Cases that take turns in rounds, so that what a machine does to a round it does to all of them.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use super::gate::Gate;
 use crate::error::Error;
 
@@ -55,6 +57,17 @@ fn rank(count: usize) -> Option<usize> {
     None
 }
 
+/// The cases of a round in their order: sorted by hashes, whose keys are the same in every process.
+fn order(cases: usize, seed: u64, round: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..cases).collect();
+    order.sort_by_cached_key(|case| {
+        let mut hasher = DefaultHasher::new();
+        (seed, round, case).hash(&mut hasher);
+        hasher.finish()
+    });
+    order
+}
+
 /// What the rounds came to, those in which the processor did not keep its speed left out.
 #[derive(Clone, Debug)]
 pub struct Rounds<S> {
@@ -65,34 +78,40 @@ pub struct Rounds<S> {
 }
 
 impl<S> Rounds<S> {
-    /// Makes rounds until `wanted` are kept, at most four times as many. In each, every case from 0 to `cases` - 1 has its turn; another
-    /// one begins each round. `sample` steps the gate before and after what it times.
+    /// Makes rounds until `wanted` are kept, at most four times as many. In each, every case from 0 to `cases` - 1 has its turn, in an order
+    /// that is random, and the same for the same `seed`: none always follows the same one. `sample` steps the gate before and after what
+    /// it times.
     ///
     /// # Errors
     /// What `sample` says; [`Error::Restless`] when fewer than six rounds are kept, of as many that are wanted.
     pub fn take<E: From<Error>>(
         cases: usize,
         wanted: usize,
+        seed: u64,
         mut sample: impl FnMut(usize, &mut Gate) -> Result<S, E>,
     ) -> Result<Rounds<S>, E> {
         let mut rounds = Rounds { kept: Vec::with_capacity(wanted), made: 0 };
         let mut gate = Gate::default();
         while rounds.kept.len() < wanted && rounds.made < wanted * ATTEMPTS {
-            let first = rounds.made % cases.max(1);
-            rounds.made += 1;
-            let mut samples = Vec::with_capacity(cases);
-            for step in 0..cases {
-                samples.push(sample((first + step) % cases, &mut gate)?);
+            let mut samples: Vec<(usize, S)> = Vec::with_capacity(cases);
+            for case in order(cases, seed, rounds.made) {
+                samples.push((case, sample(case, &mut gate)?));
             }
-            samples.rotate_right(first);
+            rounds.made += 1;
+            samples.sort_by_key(|(case, _)| *case);
             if gate.end_round() {
-                rounds.kept.push(samples);
+                rounds.kept.push(samples.into_iter().map(|(_, sample)| sample).collect());
             }
         }
         if rounds.kept.len() < ROUNDS_MIN.min(wanted) {
             return Err(Error::Restless { kept: rounds.kept.len(), rounds: rounds.made }.into());
         }
         Ok(rounds)
+    }
+
+    /// Whether there are enough of them for an interval.
+    pub fn are_enough(&self) -> bool {
+        self.kept.len() >= ROUNDS_MIN
     }
 
     /// How much more a case shows than another: `of` gives a sample's figure.
@@ -138,21 +157,36 @@ mod tests {
     #[test]
     fn cases_take_turns_and_keep_their_places() {
         let mut order = Vec::new();
-        let rounds = Rounds::take(3, 6, |case, _| {
+        let rounds = Rounds::take(3, 6, 7, |case, _| {
             order.push(case);
             Ok::<_, Error>(10.0 * case as f64)
         });
         let rounds = rounds.unwrap();
-        assert_eq!(order[..9], [0, 1, 2, 1, 2, 0, 2, 0, 1]);
+        assert!(order.chunks(3).all(|turn| (0..3).all(|case| turn.contains(&case))), "{order:?}");
         assert_eq!(
             (rounds.made, rounds.delta(2, 1, |ns| *ns).ns, rounds.median(2, |ns| *ns)),
             (6, 10.0, 20.0)
         );
     }
 
+    /// By turns alone each case would have the same one before it in every round.
+    #[test]
+    fn every_case_follows_every_other() {
+        let turns: Vec<Vec<usize>> = (0..200).map(|round| order(4, 1, round)).collect();
+        for (one, two) in
+            (0..4).flat_map(|one| (0..4).map(move |two| (one, two))).filter(|(one, two)| one != two)
+        {
+            let follows = |turn: &&Vec<usize>| turn.windows(2).any(|pair| *pair == [one, two]);
+            let count = turns.iter().filter(follows).count();
+            assert!((25..75).contains(&count), "{two} after {one}: {count} of 50");
+        }
+        assert_eq!(order(9, 1, 5), order(9, 1, 5));
+        assert_ne!(order(9, 1, 5), order(9, 2, 5));
+    }
+
     #[test]
     fn a_processor_that_changes_its_speed_is_refused() {
-        let rounds = Rounds::take(2, 6, |case, gate| {
+        let rounds = Rounds::take(2, 6, 7, |case, gate| {
             gate.add(1.0 + case as f64);
             Ok::<_, Error>(())
         });

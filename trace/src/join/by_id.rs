@@ -11,8 +11,8 @@ use super::{Counts, Message};
 use crate::record::{Kind, Point, Record};
 use exchanges::Exchanges;
 
-/// Ids that are followed at a time; beyond it the oldest is forgotten.
-const IDS_MAX: usize = 1 << 20;
+/// Ids that are followed at a time, some 200 bytes each; beyond it the oldest is forgotten, and counted.
+const IDS_MAX: usize = 1 << 18;
 /// Receives of one id that wait at a time.
 const OPEN_MAX: usize = 1 << 10;
 /// The last copy of a message leaves no longer than this after the one before it: an id that rests for so long begins again.
@@ -29,6 +29,8 @@ pub(super) struct Ids {
     order: VecDeque<(Key, u64)>,
     exchanges: Exchanges,
     processes: HashMap<u32, Process>,
+    /// When records were missing last.
+    gap_ns: u64,
 }
 
 /// What is known of a process.
@@ -83,6 +85,8 @@ struct Id {
     messages: u32,
     /// Sockets by which it was sent, each with how many of the messages have left by it; [`UNSURE`] where that is not known.
     sockets: Vec<(u64, u32)>,
+    /// Sockets by which several came at once: who knows which of them have been answered.
+    confused: Vec<u64>,
     received_ns: u64,
     last_ns: u64,
 }
@@ -97,6 +101,7 @@ impl Id {
             if self.messages > 0 && received.time_ns.saturating_sub(self.last_ns) >= REST_NS {
                 self.messages = 0;
                 self.sockets.clear();
+                self.confused.clear();
             }
             if is_unsure {
                 self.messages += 1;
@@ -133,7 +138,8 @@ impl Id {
 impl Ids {
     pub(super) fn take(&mut self, record: Record, counts: &mut Counts, each: impl FnMut(Message)) {
         let is_received = record.point == Point::Received;
-        let process = self.processes.entry(record.process).or_default();
+        let new = Process { received_unseen_ns: self.gap_ns, ..Process::default() };
+        let process = self.processes.entry(record.process).or_insert(new);
         let Some(id) = record.id else {
             *match record.flags {
                 flags if flags.is_short() => &mut counts.short,
@@ -200,6 +206,7 @@ impl Ids {
             } else if let Some(gone) = self.ids.remove(&key) {
                 let process = self.processes.entry(key.0).or_default();
                 gone.open.iter().for_each(|received| process.left(received, counts));
+                counts.forgotten += u64::from(rested_ns > now_ns);
             }
         }
     }
@@ -235,7 +242,10 @@ impl Ids {
                 }
                 [] => process.is_relay = true,
                 // All clients' datagrams come by one socket: another's may not have been seen.
-                [received] if may_lack && process.is_repeating && !received.transport.is_stream() => {
+                [received]
+                    if id.confused.contains(&sent.socket)
+                        || may_lack && process.is_repeating && !received.transport.is_stream() =>
+                {
                     counts.ambiguous += 1;
                     return;
                 }
@@ -244,6 +254,7 @@ impl Ids {
                     return process.found(received, sent, counts, each);
                 }
                 _ => {
+                    id.confused.push(sent.socket);
                     counts.ambiguous += own.len() as u64;
                     return;
                 }
@@ -262,6 +273,7 @@ impl Ids {
         for id in self.ids.values_mut() {
             counts.cut_off += id.open.drain(..).count() as u64;
         }
+        self.gap_ns = time_ns;
         for process in self.processes.values_mut() {
             process.received_unseen_ns = time_ns;
         }
@@ -369,6 +381,6 @@ mod tests {
         let records: Vec<_> = (0..IDS_MAX as u64 + 3).map(|id| at(Point::Received, 1, id, id)).collect();
         let mut joiner = super::super::Joiner::new(By::Id, true);
         records.iter().for_each(|record| joiner.take(*record, |_| ()));
-        assert_eq!(joiner.counts().unanswered, 3);
+        assert_eq!((joiner.counts().unanswered, joiner.counts().forgotten), (3, 3));
     }
 }

@@ -99,6 +99,9 @@ pub struct Counts {
     pub unreadable: u64,
     /// Receives that were in hand when records were lost, or as the hooks went off: what was sent next is not known.
     pub cut_off: u64,
+    /// With ids: those that were let go before they had rested, as more than 2^18 came in that time: what is sent with them later is
+    /// unasked.
+    pub forgotten: u64,
 }
 
 impl AddAssign for Counts {
@@ -123,6 +126,7 @@ impl AddAssign for Counts {
         self.clients += more.clients;
         self.unreadable += more.unreadable;
         self.cut_off += more.cut_off;
+        self.forgotten += more.forgotten;
     }
 }
 

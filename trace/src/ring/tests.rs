@@ -14,7 +14,7 @@ impl Words {
 
 fn ring() -> Ring {
     let records = Words::anonymous(2 * SLOTS as usize * RECORD_WORDS);
-    Ring::over(Words::anonymous(2 * CPU_WORDS), records, None, 2, SLOTS)
+    Ring::over(Words::anonymous(2 * CPU_WORDS), records, None, (2, 2), SLOTS)
 }
 
 /// What a hook does as it begins.

@@ -48,6 +48,12 @@ pub struct Row {
     pub ci_low: f64,
     /// Its other end.
     pub ci_high: f64,
+    /// Of `hooks`: what it adds to a message beyond `beside`, so what being traced adds; else null.
+    pub traced_ns: Option<f64>,
+    /// Its 95 % interval.
+    pub traced_low: Option<f64>,
+    /// Its other end.
+    pub traced_high: Option<f64>,
     /// What it adds to the broker's processor time a message, nanoseconds.
     pub cpu_ns: f64,
     /// Its 95 % interval.
@@ -88,6 +94,8 @@ pub(super) fn rows(
             rounds.kept.iter().flat_map(|round| round[case].ways_ns.iter().copied()).collect();
         all.sort_unstable();
         let share = |share: usize| all.get(all.len() * share / 100).copied().unwrap_or(0);
+        let traced = (method == Method::Hooks)
+            .then(|| rounds.delta(case, Method::Beside as usize, |sample: &Sample| sample.way_ns));
         let (delta, used): (Delta, Delta) = (way(case), cpu(case));
         let matched = taking.matched()?;
         let known = published.iter().find(|(name, _)| is_papers && Some(name.as_str()) == method.published());
@@ -99,6 +107,9 @@ pub(super) fn rows(
             delta_ns: rounded(delta.ns, 1),
             ci_low: rounded(delta.low, 1),
             ci_high: rounded(delta.high, 1),
+            traced_ns: traced.map(|traced| rounded(traced.ns, 1)),
+            traced_low: traced.map(|traced| rounded(traced.low, 1)),
+            traced_high: traced.map(|traced| rounded(traced.high, 1)),
             cpu_ns: rounded(used.ns, 1),
             cpu_ci_low: rounded(used.low, 1),
             cpu_ci_high: rounded(used.high, 1),

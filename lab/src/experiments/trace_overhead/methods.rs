@@ -1,14 +1,18 @@
 //! The ways to take times of a broker's messages, each on for a segment and checked after it: what was not noted costs nothing.
 
+use std::process::{Child, Command};
+
 use serde::Serialize;
 use trieline_trace::{By, Counts, Filter, IdAt, Joiner, Leaves, Options, Rung, Tracer, Transport};
 
+use super::MESSAGES;
 use super::{
     bench::Segment,
     broker::{ID_AT, Own},
 };
 use crate::{
     Error, Result,
+    error::During,
     experiments::hooked::{Hooked, Noted, Work},
 };
 
@@ -24,8 +28,14 @@ pub enum Method {
     File,
     /// The paper's: tracepoints of system calls, the id read from the message, a hash from ids to times.
     SyscallHash,
-    /// Two tracepoints in sockets that only ask whose the message is, and count: what no tracer by such hooks can be cheaper than.
+    /// Two tracepoints in sockets that only ask whose the message is, and count: what no tracer by the hooks of `hooks` can be cheaper than.
     Bare,
+    /// The same of the receive and the device's queue, which `default`, `hooks-id` and `histogram` use.
+    BareQueue,
+    /// The product's hooks as those of `hooks`, for a process that does nothing: what a machine with the tracer on it pays.
+    Beside,
+    /// What `trieline trace -p PID` attaches: all transports, C at the device's queue, joined by the thread.
+    Default,
     /// The product's, with C at the end of the send, joined by the thread.
     Hooks,
     /// The product's, with C at the device's queue (Unix: the end of the send), joined by the id in the message.
@@ -36,12 +46,15 @@ pub enum Method {
 
 impl Method {
     /// In the order of the rows.
-    pub const ALL: [Method; 8] = [
+    pub const ALL: [Method; 11] = [
         Method::None,
         Method::Memory,
         Method::File,
         Method::SyscallHash,
         Method::Bare,
+        Method::BareQueue,
+        Method::Beside,
+        Method::Default,
         Method::Hooks,
         Method::HooksId,
         Method::Histogram,
@@ -49,7 +62,19 @@ impl Method {
 
     /// As in a row.
     pub fn name(self) -> &'static str {
-        ["none", "memory", "file", "syscall-hash", "bare", "hooks", "hooks-id", "histogram"][self as usize]
+        [
+            "none",
+            "memory",
+            "file",
+            "syscall-hash",
+            "bare",
+            "bare-queue",
+            "beside",
+            "default",
+            "hooks",
+            "hooks-id",
+            "histogram",
+        ][self as usize]
     }
 
     /// As the paper's table calls it.
@@ -59,7 +84,7 @@ impl Method {
             Method::Memory => Some("memory"),
             Method::File => Some("file"),
             Method::SyscallHash => Some("ebpf"),
-            Method::Bare | Method::Hooks | Method::HooksId | Method::Histogram => None,
+            _ => None,
         }
     }
 
@@ -84,31 +109,80 @@ pub struct Taking {
 enum How {
     Broker,
     Lab(Hooked, Noted),
+    /// With the messages in its hash, and those that it had both times of before it was emptied.
+    Hash {
+        hooked: Hooked,
+        before: Noted,
+        kept: u64,
+        joined: u64,
+    },
     Records(Tracer, By),
     Counts(Tracer, Counts),
 }
 
 const BARE: &[&str] = &["socket_received", "socket_sent"];
+const BARE_QUEUE: &[&str] = &["socket_received", "device_queued"];
 const PAPER: &[&str] = &["paper_receive_begun", "paper_receive_ended", "paper_send_begun"];
 
+/// A process that does nothing.
+pub struct Idle(Child);
+
+impl Idle {
+    /// Starts it.
+    pub fn start() -> Result<Idle> {
+        let starting = || "starting a process that sleeps".to_owned();
+        Ok(Idle(Command::new("sleep").arg("infinity").spawn().during(starting)?))
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl Taking {
-    /// Loads what it needs; `most` messages may come.
-    pub fn load(method: Method, process: u32, transport: Transport, most: u32, ring: u32) -> Result<Taking> {
-        let tracer = |leaves, id, histogram| -> Result<Tracer> {
-            let filter =
-                Filter { processes: vec![process], transports: vec![transport], ..Filter::default() };
-            let options = Options { leaves, id, histogram, slots: ring, ..Options::new(filter) };
+    /// Loads what it needs for a broker's process; `idle` does nothing.
+    pub fn load(
+        method: Method,
+        process: u32,
+        idle: &Idle,
+        transport: Transport,
+        ring: u32,
+    ) -> Result<Taking> {
+        let start = |options: Options| -> Result<Tracer> {
             let mut tracer = Tracer::start(&options)?;
             tracer.stop(|_| ());
             Ok(tracer)
+        };
+        let of =
+            |process| Filter { processes: vec![process], transports: vec![transport], ..Filter::default() };
+        let tracer = |leaves, id, histogram| {
+            start(Options { leaves, id, histogram, slots: ring, ..Options::new(of(process)) })
         };
         let at = ID_AT as u32;
         let how = match method {
             Method::None | Method::Memory | Method::File => How::Broker,
             Method::SyscallHash => {
-                How::Lab(Hooked::load(PAPER, Work::Hash, process, most)?, Noted::default())
+                let hooked = Hooked::load(PAPER, Work::Hash, process, MESSAGES as u32)?;
+                How::Hash { hooked, before: Noted::default(), kept: 0, joined: 0 }
             }
-            Method::Bare => How::Lab(Hooked::load(BARE, Work::Filter, process, 1)?, Noted::default()),
+            Method::Bare | Method::BareQueue => {
+                // Unix sockets have no device.
+                let has_queue = method == Method::BareQueue && transport <= Transport::Tcp;
+                let programs = if has_queue { BARE_QUEUE } else { BARE };
+                How::Lab(Hooked::load(programs, Work::Filter, process, 1)?, Noted::default())
+            }
+            Method::Beside => {
+                let leaves = Leaves::Done;
+                let tracer = start(Options { leaves, slots: ring, ..Options::new(of(idle.0.id())) })?;
+                How::Records(tracer, By::Thread)
+            }
+            Method::Default => {
+                let all = Filter { processes: vec![process], ..Filter::default() };
+                How::Records(start(Options { slots: ring, ..Options::new(all) })?, By::Thread)
+            }
             Method::Hooks => How::Records(tracer(Leaves::Done, None, false)?, By::Thread),
             Method::HooksId => {
                 let id = IdAt { received: at, sent: at, bytes: 8 };
@@ -123,7 +197,7 @@ impl Taking {
     pub fn on(&mut self) -> Result<()> {
         match &mut self.how {
             How::Broker => Ok(()),
-            How::Lab(hooked, _) => hooked.on(),
+            How::Lab(hooked, _) | How::Hash { hooked, .. } => hooked.on(),
             How::Records(tracer, _) | How::Counts(tracer, _) => Ok(tracer.resume()?),
         }
     }
@@ -145,6 +219,21 @@ impl Taking {
                 *before = after;
                 (received, left, received.min(left) - after.refused)
             }
+            How::Hash { hooked, before, kept, joined } => {
+                hooked.off();
+                let after = hooked.noted()?;
+                let noted = (after.received - before.received, after.sent - before.sent);
+                let refused = after.refused - before.refused;
+                *before = after;
+                *kept += sent;
+                // As large as the paper's: of so many messages, not of all rounds.
+                if *kept + sent > MESSAGES as u64 {
+                    *joined += hooked.joined()?;
+                    hooked.forget()?;
+                    *kept = 0;
+                }
+                (noted.0, noted.1, noted.0.min(noted.1) - refused)
+            }
             How::Records(tracer, by) => {
                 let mut joiner = Joiner::new(*by, tracer.at_queue());
                 let mut joined = 0;
@@ -163,7 +252,12 @@ impl Taking {
             }
         };
         let lost = self.lost();
+        let sent = if self.method == Method::Beside { 0 } else { sent };
         let one_missing = received + 1 == sent && self.misses_waiting_calls();
+        // Over TCP acknowledgements pass the device's queue, too: bare hooks there count packets.
+        let has_more = self.method == Method::BareQueue && left > sent;
+        let left = if has_more { sent } else { left };
+        let joined = if has_more { received } else { joined };
         let is_whole = (received == sent || one_missing) && left == sent && joined == received;
         if !is_whole || lost > 0 {
             return Err(Error::Unseen {
@@ -181,8 +275,8 @@ impl Taking {
     /// Whether the call that the broker sleeps in when the hooks come is not seen: by hooks that run at its beginning, too.
     fn misses_waiting_calls(&self) -> bool {
         match &self.how {
-            How::Broker => false,
-            How::Lab(..) => self.method == Method::SyscallHash,
+            How::Broker | How::Lab(..) => false,
+            How::Hash { .. } => true,
             How::Records(tracer, _) | How::Counts(tracer, _) => tracer.rung() == Rung::Functions,
         }
     }
@@ -190,10 +284,10 @@ impl Taking {
     /// Messages joined so far; none where nobody joins anything.
     pub fn matched(&self) -> Result<Option<u64>> {
         match &self.how {
-            How::Broker => Ok(None),
-            How::Lab(..) if self.method == Method::Bare => Ok(None),
+            How::Broker | How::Lab(..) => Ok(None),
+            How::Records(..) if self.method == Method::Beside => Ok(None),
             // Not a count of events: what the two hashes have in common.
-            How::Lab(hooked, _) => Ok(Some(hooked.joined()?)),
+            How::Hash { hooked, joined, .. } => Ok(Some(joined + hooked.joined()?)),
             How::Records(..) | How::Counts(..) => Ok(Some(self.matched)),
         }
     }
@@ -202,7 +296,7 @@ impl Taking {
     pub fn lost(&self) -> u64 {
         match &self.how {
             How::Records(tracer, _) | How::Counts(tracer, _) => tracer.seen().lost + tracer.seen().missed,
-            How::Broker | How::Lab(..) => 0,
+            How::Broker | How::Lab(..) | How::Hash { .. } => 0,
         }
     }
 }

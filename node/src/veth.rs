@@ -1,0 +1,21 @@
+//! What a native program on a veth costs: said before it is attached, and by `node status` and `--check`.
+
+use crate::kernel::link::Link;
+use trieline_dataplane::AttachMode;
+
+/// What a native program on a veth costs, and the choice.
+pub const CUTS: &str = "native XDP on a veth: Linux then lets its peer send no packets above the MTU, and TCP between containers of this host runs at \
+     0.15 to 0.35 of the kernel's rate; --generic (generic = true) gives 0.5 to 1, a device that you leave out 1";
+
+/// Whether an attachment in `mode` makes the peer of a device send small packets only.
+pub fn cuts(link: &Link, mode: AttachMode) -> bool {
+    link.kind == "veth" && mode == AttachMode::Native
+}
+
+/// Says of these devices, which are about to be attached to, what it costs.
+pub fn warn<'l>(links: impl Iterator<Item = &'l Link>, mode: AttachMode) {
+    let devices: Vec<&str> = links.filter(|link| cuts(link, mode)).map(|link| link.name.as_str()).collect();
+    if !devices.is_empty() {
+        tracing::warn!(devices = devices.join(" "), "{CUTS}");
+    }
+}
