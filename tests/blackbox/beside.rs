@@ -129,7 +129,7 @@ fn forward_rules_that_come_later_are_met() {
     assert_eq!(bed.send_ip(&ipv4(), MARKER).counts(), (0, 1, 0), "an empty chain");
     assert_eq!(named(&bed), []);
     // (2) a rule
-    bed.node.run("nft add rule ip fw transit ip daddr 10.50.0.0/16 drop").ok();
+    bed.node.run("nft add rule ip fw transit meta l4proto udp drop").ok();
     becomes(&bed, "a rule that drops", &ipv4(), (1, 0, 0));
     assert_eq!(bed.send_ip(&ipv6(), MARKER).counts(), (0, 1, 0), "IPv6 beside a rule of IPv4");
     let reason = status(&bed.node)["families"][0]["reason"].to_string();

@@ -320,24 +320,26 @@ fn follows<R: Router>(name: &str, programs: &[&str]) {
     assert!(eventually(seconds, || router.has(count)), "the session after the reset\n{}", router.log());
     times.push(("reset", equal(&bed, count, seconds, "session reset", || router.log())));
     bed.becomes("after the reset", MARKED.1, (0, 5, 0));
-    // (3) the routing daemon is killed and comes back: graceful restart, XDP forwards all the time
+    // (3) trielined is killed, the table changes, trielined comes back: routes that went meanwhile are gone
+    peer.tell("disable table1");
+    daemon.kill();
+    equal_kernel(&bed, 0, seconds);
+    let _daemon = Daemon::start(&bed.node, &format!("{DEVICES} --image 256M"));
+    equal(&bed, 0, seconds, "withdrawn while trielined was not there", || router.log());
+    peer.tell("enable table1");
+    times.push(("restart", equal(&bed, count, seconds, "announced again", || router.log())));
+    assert!(eventually(seconds, || router.has(count)), "the session\n{}", router.log());
+    bed.becomes("announced again", MARKED.1, (0, 5, 0));
+    // (4) the routing daemon is killed and comes back: graceful restart, XDP forwards all the time
     router.restart(&bed);
     for _ in 0..10 {
         let seen = bed.send(MARKED.1, "restarting", 5).counts();
         assert_eq!(seen, (0, 5, 0), "while {name} restarts\n{}", router.log());
     }
+    assert!(eventually(seconds, || router.has(count)), "the session after the restart\n{}", router.log());
     times.push(("graceful", equal(&bed, count, seconds, "graceful restart", || router.log())));
-    // (4) trielined is killed, the table changes, trielined comes back: routes that went meanwhile are gone
-    peer.tell("disable table1");
-    daemon.kill();
-    equal_kernel(&bed, 0, seconds);
-    let daemon = Daemon::start(&bed.node, &format!("{DEVICES} --image 256M"));
-    equal(&bed, 0, seconds, "withdrawn while trielined was not there", || router.log());
-    peer.tell("enable table1");
-    times.push(("restart", equal(&bed, count, seconds, "announced again", || router.log())));
     bed.becomes("at the end", MARKED.1, (0, 5, 0));
     println!("{name}: {count} prefixes, seconds until kernel and mirror are equal: {times:?}");
-    drop(daemon);
 }
 
 /// Waits until the kernel has so many routes, without trielined.

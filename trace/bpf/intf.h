@@ -153,7 +153,8 @@ struct tr_cpu {
 	__u64 unused[13 - TR_COUNTS - TR_INSIDES];
 };
 
-/* Who is traced. User space writes it while the hooks are on: a service that restarts is in another cgroup. */
+/* Who is traced. User space writes it while the hooks are on: a service that restarts is in another cgroup.
+ */
 struct tr_traced {
 	__u64 cgroup;  /* its number: its processes and those below */
 	__u64 comm[2]; /* name of the process, padded with zeros */
@@ -164,8 +165,8 @@ struct tr_traced {
 
 /* What to trace: set before the load, so that what is not asked for is not even compiled. */
 struct tr_config {
-	__u64 stamp_over;     /* what the application leaves where a stamp is to be */
-	__u32 by_cgroup;      /* which members of struct tr_traced must hold */
+	__u64 stamp_over; /* what the application leaves where a stamp is to be */
+	__u32 by_cgroup;  /* which members of struct tr_traced must hold */
 	__u32 by_comm;
 	__u32 by_port;
 	__u32 tgids;	      /* how many of its `tgid` are set; 0: any process */

@@ -61,7 +61,8 @@ static __always_inline __u32 tr_transport(const struct tr_socket *socket)
 		return TR_TRANSPORTS;
 	if (!(config.transports & 1u << transport))
 		return TR_TRANSPORTS;
-	if (config.by_port && (transport > TR_TCP || (socket->port != who.port && socket->remote != who.port)))
+	if (config.by_port &&
+	    (transport > TR_TCP || (socket->port != who.port && socket->remote != who.port)))
 		return TR_TRANSPORTS;
 	return transport;
 }

@@ -20,12 +20,12 @@
  * another with BPF_F_XDP_HAS_FRAGS), as frames of several buffers come to it too. trieline calls it by a tail
  * call.
  *
- * ARGUMENT. The frame as it came in, from its Ethernet header on, with up to four tags (802.1Q, 802.1ad). What
- * trieline has checked: behind the Ethernet header and the tags stands an IPv6 header, whole, in the first
- * buffer; the destination is the SID. The destination MAC address is the port's, or the kernel is to get the
- * packet. Either the route to it is one of `encap seg6local`
- * and the frame has the payload length that the header says, or the kernel is to get the packet, for whatever
- * reason. What it has not: anything behind the IPv6 header, and the hop limit.
+ * ARGUMENT. The frame as it came in, from its Ethernet header on, with up to four tags (802.1Q, 802.1ad).
+ * What trieline has checked: behind the Ethernet header and the tags stands an IPv6 header, whole, in the
+ * first buffer; the destination is the SID. The destination MAC address is the port's, or the kernel is to
+ * get the packet. Either the route to it is one of `encap seg6local` and the frame has the payload length
+ * that the header says, or the kernel is to get the packet, for whatever reason. What it has not: anything
+ * behind the IPv6 header, and the hop limit.
  *
  * RETURN VALUE.
  *   TL_FUNCTION_GO_ON  the endpoint's behaviour follows (End, End.DT4, ...), on the packet as it is now
