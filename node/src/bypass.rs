@@ -79,8 +79,8 @@ impl Bypass {
         };
         let concerned = |chain: &Chain| chain.acts() && meets(chain.hook) && chain.is_at(&names);
         // What a veth's peer hands over as a tag beside the frame is the peer's setting; the veth says "on" whatever it does. A VLAN
-        // device has its frames from the one below.
-        let hands_over = |kind: &str| !["veth", "vlan"].contains(&kind);
+        // device has its frames from the one below, a bond from its ports.
+        let hands_over = |kind: &str| !["veth", "vlan", "bond"].contains(&kind);
         // The packets of a bond come in by its ports.
         let is_given = |link: &&Link| {
             let bond =
