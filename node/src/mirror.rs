@@ -295,6 +295,7 @@ impl Mirror {
     }
 
     fn set_neighbour(&mut self, address: IpAddr, link: u32, mac: Option<[u8; 6]>, stale: bool) {
+        let mac = mac.filter(|_| self.world.links.get(&link).is_none_or(link::Link::resolves_neighbours));
         if stale && mac.is_some() {
             self.stale.insert((address, link));
         } else {

@@ -34,6 +34,7 @@ pub struct Link {
 
 const IFF_UP: u32 = 0x1;
 const IFF_LOOPBACK: u32 = 0x8;
+const IFF_NOARP: u32 = 0x80;
 const IFF_LOWER_UP: u32 = 0x1_0000;
 
 impl Link {
@@ -50,6 +51,11 @@ impl Link {
     /// Up and with a carrier.
     pub fn has_carrier(&self) -> bool {
         self.is_up() && self.flags & IFF_LOWER_UP != 0
+    }
+
+    /// Neighbours have MAC addresses of their own. On other devices (a VRF, a tunnel) the kernel makes entries up that name none.
+    pub fn resolves_neighbours(&self) -> bool {
+        self.flags & IFF_NOARP == 0
     }
 
     /// The loopback device.
