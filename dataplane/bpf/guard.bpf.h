@@ -215,16 +215,16 @@ TL_INLINE __u32 tl_looked_into(struct xdp_md *ctx, __u32 at)
 /* Whether the kernel's own tables and the tenant's say that an address is this node's, or a broadcast
  * address.
  */
-__attribute__((noinline)) int tl_own4(__u32 view, __be32 source, __be32 address)
+TL_INLINE int tl_own4(__u32 view, __be32 source, __be32 address)
 {
 	return tl_action_word(tl_table4(TL_MAIN4, TL_BE32(address))) == TL_VERDICT_WORD(TL_PASS_LOCAL) &&
-	       tl_action_word(tl_inner_value4(view, source, address)) == TL_VERDICT_WORD(TL_PASS_LOCAL);
+	       tl_action_word(tl_view_value4(view, source, address)) == TL_VERDICT_WORD(TL_PASS_LOCAL);
 }
 
-__attribute__((noinline)) int tl_own6(__u32 view, __u64 hi, __u64 lo)
+TL_INLINE int tl_own6(__u32 view, __u64 hi, __u64 lo)
 {
 	return tl_action_word(tl_table6(TL_MAIN6, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL) &&
-	       tl_action_word(tl_inner_value6(view, 0, 0, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL);
+	       tl_action_word(tl_view_value6(view, 0, 0, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL);
 }
 
 /* Whether the kernel could find another packet in one of this protocol, and route that. */

@@ -2,8 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
-#[path = "../../tests/src/skip.rs"]
-mod no_skip;
 
 use std::fs::File;
 use std::io::Read;

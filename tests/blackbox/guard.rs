@@ -3,24 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use trieline_tests::bed::Bed;
 use trieline_tests::daemon::{Daemon, status};
 use trieline_tests::rng::Rng;
-use trieline_tests::{craft, root};
+use trieline_tests::{craft, packets, root};
 
 /// Sends frames, one a line of hex, as no socket of a kernel without VLAN devices would.
-const SEND: &str = "import socket, sys, time
-link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-link.bind(('g0', 0))
-for number, line in enumerate(open(sys.argv[1])):
-    link.send(bytes.fromhex(line))
-    if number % 50 == 49: time.sleep(0.005)
-";
-
 const MARKER: &[u8] = b"must not come out";
 const NODE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const OTHERS: [[u8; 6]; 3] = [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1], [1, 0, 0x5e, 0, 0, 1]];
@@ -109,20 +100,10 @@ impl Sockets {
     }
 }
 
-/// Sends the frames from the generator.
-pub(crate) fn send(bed: &Bed, folder: &Path, frames: &[Vec<u8>]) {
-    let lines: Vec<String> =
-        frames.iter().map(|frame| frame.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
-    let (script, file) = (folder.join("send.py"), folder.join("frames"));
-    std::fs::write(&file, lines.join("\n")).expect("a file");
-    std::fs::write(&script, SEND).expect("a file");
-    bed.generator.run(&format!("python3 {} {}", script.display(), file.display())).ok();
-}
-
 /// Sends the frames; how many leave the node, and how many its sockets get.
-fn out(bed: &Bed, folder: &Path, frames: &[Vec<u8>]) -> (usize, usize) {
+fn out(bed: &Bed, frames: &[Vec<u8>]) -> (usize, usize) {
     let sockets = Sockets::open(bed);
-    let seen = bed.watch(MARKER, || send(bed, folder, frames));
+    let seen = bed.watch(MARKER, || packets::send_frames(&bed.generator, "g0", frames));
     (seen.sink.len() + seen.side.len(), sockets.close())
 }
 
@@ -173,10 +154,10 @@ fn nothing_comes_out(
             dressed(&packet, number, &mut rng)
         })
         .collect();
-    let (left, received) = out(&bed, folder.path(), &frames);
+    let (left, received) = out(&bed, &frames);
     assert!(left > FRAMES / 8, "{what}: {left} left the kernel alone, {received} reached its sockets");
     let daemon = Daemon::start(&bed.node, &format!("--config {}", file.display()));
-    let (left, received) = out(&bed, folder.path(), &frames);
+    let (left, received) = out(&bed, &frames);
     assert_eq!((left, received), (0, 0), "{what}: left, reached a socket; {:?}", drops(&bed));
     // All of them are counted.
     let counted: u64 = drops(&bed).values().sum();

@@ -3,7 +3,7 @@
 
 use trieline_tests::bed::{Bed, until_counts};
 use trieline_tests::daemon::{Daemon, status};
-use trieline_tests::{craft, eventually, root};
+use trieline_tests::{craft, eventually, packets, root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const ROUTES: u32 = 5000;
@@ -84,7 +84,7 @@ fn next_hops_of_every_kind() {
     }
 }
 
-/// The kernel sees none of the packets, and keeps the neighbour all the same: it is asked again and again whether it is there.
+/// The kernel sees none of the packets, and keeps the neighbour all the same: it asks again and again whether it is there.
 #[test]
 fn neighbours_that_only_xdp_uses_stay() {
     if !root() {
@@ -105,11 +105,12 @@ fn neighbours_that_only_xdp_uses_stay() {
     let _daemon = Daemon::start(&bed.node, DEVICES);
     let confirmed =
         |address: &str| bed.node.run(&format!("ip neigh show {address} dev n1 nud reachable")).stdout;
-    for address in ["10.1.0.2", "fd00:1::2"] {
+    for (address, to) in [("10.1.0.2", "10.50.0.1:9"), ("fd00:1::2", "[fd50::1]:9")] {
         let mut turns = 0;
         let mut reachable = false;
         // It is confirmed, goes stale and is confirmed again, three times.
         let kept = eventually(30.0, || {
+            packets::send_udp(&bed.generator, to.parse().unwrap(), b"in use", 1).unwrap();
             let now = !confirmed(address).trim().is_empty();
             turns += u32::from(now && !reachable);
             reachable = now;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use trieline_tests::bed::Bed;
 use trieline_tests::command::{binary_path, run};
 use trieline_tests::daemon::{Daemon, status, trieline};
-use trieline_tests::{craft, eventually, root};
+use trieline_tests::{craft, eventually, packets, root};
 
 const TENANTS: &str = r#"
 devices = ["n0", "n1", "n2"]
@@ -26,13 +26,6 @@ name = "v200"
 device = "n1"
 id = 200
 "#;
-
-/// Sends a frame, tag and all, as no socket of a kernel without VLAN devices would.
-const SEND: &str = "import socket, sys
-link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-link.bind((sys.argv[1], 0))
-link.send(bytes.fromhex(sys.argv[2]))
-";
 
 /// A directory with the file, and the daemon's arguments.
 fn configured(text: &str) -> (tempfile::TempDir, String) {
@@ -117,12 +110,7 @@ fn a_declared_table_alone_decides() {
     let tagged =
         |packet: Vec<u8>| [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0x81, 0, 0, 7, 8, 0][..], &packet].concat();
     let marker = b"with a tag";
-    let script = directory.path().join("send.py");
-    std::fs::write(&script, SEND).expect("a script");
-    let send = |frame: &[u8]| {
-        let hex: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
-        bed.generator.run(&format!("python3 {} g0 {hex}", script.display())).ok();
-    };
+    let send = |frame: &[u8]| packets::send_frames(&bed.generator, "g0", &[frame.to_vec()]);
     for (to, counts) in [("10.50.0.9", (0, 1, 0)), ("10.60.0.9", (0, 0, 0))] {
         let frame = tagged(craft::ipv4("10.7.0.2", to, marker, |_| {}));
         let seen = bed.watch(marker, || send(&frame));

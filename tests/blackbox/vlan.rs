@@ -2,9 +2,7 @@
 
 use trieline_tests::bed::Bed;
 use trieline_tests::daemon::Daemon;
-use trieline_tests::{craft, eventually, root};
-
-use crate::guard::send;
+use trieline_tests::{craft, eventually, packets, root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
@@ -106,7 +104,8 @@ fn tags_with_id_0_hide_nothing() {
         tags.map(frame).to_vec()
     };
     let folder = tempfile::tempdir().expect("a folder");
-    let sent = |source: &str| bed.watch(marker, || send(&bed, folder.path(), &frames(source)));
+    let sent =
+        |source: &str| bed.watch(marker, || packets::send_frames(&bed.generator, "g0", &frames(source)));
     // (1) the kernel alone forwards them all, whoever sends them
     assert_eq!(sent("203.0.113.9").sink.len(), 6);
     // (2) XDP forwards those that no filter is about, and none of the others comes out

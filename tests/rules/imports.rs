@@ -125,7 +125,8 @@ fn only_the_face_prints_and_reads_configuration() {
 
 #[test]
 fn only_the_bpf_boxes_import_libbpf() {
-    for (name, edges) in packages() {
+    // Tests from outside make pins as another version would have left them.
+    for (name, edges) in packages().into_iter().filter(|(name, _)| !OUTSIDE.contains(&name.as_str())) {
         // Tests may break what their box stands on.
         let imports = edges.iter().filter(|edge| edge.kind.as_deref() != Some("dev"));
         for edge in imports.filter(|edge| edge.name.starts_with("libbpf") || edge.name == "aya") {

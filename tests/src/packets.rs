@@ -244,3 +244,35 @@ pub fn send_ip(from: &Namespace, packet: &[u8]) {
         rustix::net::sendto(&socket, &packet, SendFlags::empty(), &to).expect("the packet is sent");
     });
 }
+
+/// A device of this thread's namespace, as an address of a packet socket (`struct sockaddr_ll`).
+struct Link([u8; 20]);
+
+// SAFETY: the bytes are those of a whole `struct sockaddr_ll` and live as long as the call.
+unsafe impl rustix::net::addr::SocketAddrArg for Link {
+    unsafe fn with_sockaddr<R>(
+        &self,
+        f: impl FnOnce(*const rustix::net::addr::SocketAddrOpaque, rustix::net::addr::SocketAddrLen) -> R,
+    ) -> R {
+        f(self.0.as_ptr().cast(), self.0.len() as _)
+    }
+}
+
+/// Sends whole frames by a device of a namespace, with a pause after each fifty.
+pub fn send_frames(from: &Namespace, device: &str, frames: &[Vec<u8>]) {
+    let (device, frames) = (device.to_owned(), frames.to_vec());
+    from.enter(move || {
+        let socket =
+            rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, None).expect("a packet socket");
+        let index = rustix::net::netdevice::name_to_index(&socket, &device).expect("a device");
+        let mut link = Link([0; 20]);
+        link.0[..2].copy_from_slice(&AddressFamily::PACKET.as_raw().to_ne_bytes());
+        link.0[4..8].copy_from_slice(&index.to_ne_bytes());
+        for (number, frame) in frames.iter().enumerate() {
+            rustix::net::sendto(&socket, frame, SendFlags::empty(), &link).expect("the frame is sent");
+            if number % 50 == 49 {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    });
+}

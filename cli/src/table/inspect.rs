@@ -90,7 +90,7 @@ pub fn stat(path: &Path, args: &ReadArgs, family: Option<u8>, output: &Output) -
                 let _ = writeln!(
                     text,
                     "          {value}: {}{name}",
-                    crate::look::count(*count as u64, "prefix", "prefixes")
+                    crate::look::count(*count, "prefix", "prefixes")
                 );
             }
             if values.len() > SHOWN {

@@ -15,7 +15,7 @@ pub mod srv6;
 #[path = "../../../bpf/tests/common/bpffs.rs"]
 mod bpffs;
 #[allow(unused_imports, reason = "each test file uses a part")]
-pub use bpffs::{BpfFs, homes, skip};
+pub use bpffs::{BpfFs, homes, no_skip, skip};
 
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -187,7 +187,9 @@ impl Daemon {
 
     /// Paths that only the kernel can follow, by what they do.
     fn left(&self) -> Vec<Left> {
-        let mut left: BTreeMap<(&str, String, Option<String>, Option<String>), usize> = BTreeMap::new();
+        /// Verdict, what it is, device, hint.
+        type Kind = (&'static str, String, Option<String>, Option<String>);
+        let mut left: BTreeMap<Kind, usize> = BTreeMap::new();
         for (id, path) in self.mirror.paths.iter() {
             let reason = match self.publisher.ledger.action(id) {
                 Some(Action::Pass(reason)) => reason,
@@ -210,7 +212,7 @@ impl Daemon {
             let hint = hint::of(path, *reason, &self.mirror.world);
             *left.entry((reason.name(), what, dev, hint)).or_default() += 1;
         }
-        let told = |((reason, what, dev, hint), paths): ((&str, _, _, _), _)| Left {
+        let told = |((reason, what, dev, hint), paths): (Kind, _)| Left {
             what,
             paths,
             reason: reason.into(),

@@ -4,15 +4,15 @@ use super::attribute::{Attributes, HEADER};
 use super::netfilter::Hook;
 use super::socket::{Message, messages};
 use super::{
-    addr, ethtool, generic, hooks, inet6, iptables, link, neigh, netconf, netfilter, nexthop, route, rule,
-    seg6, traffic, xfrm,
+    addr, ethtool, generic, hooks, inet6, iptables, link, neigh, netconf, netfilter, nexthop, reach, route,
+    rule, seg6, traffic, xfrm,
 };
 use trieline_dataplane::beside::LegacyTable;
 
-/// Hands `bytes` to the decoder of this number (of 18); what it says, in words.
+/// Hands `bytes` to the decoder of this number (of 19); what it says, in words.
 pub fn decode(which: u8, bytes: &[u8]) -> String {
     let message = Message { kind: 0, flags: 0, sequence: 0, payload: bytes };
-    match which % 18 {
+    match which % 19 {
         0 => format!("{:?}", link::decode(bytes)),
         1 => format!("{:?}", addr::decode(bytes)),
         2 => format!("{:?}", neigh::decode(bytes).map(|told| (told, told.usable()))),
@@ -47,7 +47,8 @@ pub fn decode(which: u8, bytes: &[u8]) -> String {
             policies.add(bytes);
             format!("{policies:?} {:?}", Attributes::new(bytes).find(1))
         }
-        _ => legacy(bytes),
+        17 => legacy(bytes),
+        _ => format!("{:?}", reach::nftables::decode(bytes)),
     }
 }
 
@@ -80,7 +81,7 @@ mod tests {
             // Small numbers look like types and lengths.
             let bytes: Vec<u8> =
                 (0..round % 300).map(|at| random() & if at % 2 == 0 { 0x1f } else { 0x01 }).collect();
-            for which in 0..18 {
+            for which in 0..19 {
                 assert_eq!(decode(which, &bytes), decode(which, &bytes));
             }
             let _ = datagram(&bytes);

@@ -150,7 +150,8 @@ fn what_probes_cost_is_measured_on_the_process() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success());
     for words in [
-        "hooks: user (uprobes",
+        "hooks: user ",
+        "  uprobe ",
         "\ncost: not measured: ",
         " --live-cost measures it",
         "\nlive: with the hooks ",

@@ -179,7 +179,9 @@ impl Decoding {
                 let other = self.others.get(&id).filter(|other| **other != record.socket).copied();
                 if let Some(other) = other {
                     self.others.remove(&id);
-                    self.sockets.get_mut(&other).map(|other| other.protocol.read_otherwise());
+                    if let Some(other) = self.sockets.get_mut(&other) {
+                        other.protocol.read_otherwise();
+                    }
                 }
             }
         } else if record.flags.is_several() {

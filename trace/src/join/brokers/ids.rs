@@ -63,7 +63,7 @@ impl World {
 
     /// Notes it; of some the id is not seen.
     fn note(&mut self, step: u32, record: Record) {
-        let is_unseen = step % 37 == 0 && matches!(record.kind, Kind::Message | Kind::Publish);
+        let is_unseen = step.is_multiple_of(37) && matches!(record.kind, Kind::Message | Kind::Publish);
         let unseen = Record { id: None, flags: Flags(Flags::NO_BUFFER), ..record };
         self.run.note(if is_unseen { unseen } else { record }.into());
     }
@@ -84,7 +84,7 @@ impl World {
         let client = u64::from(step / 2 % 4);
         let process = if step & 1 == 0 { SERVER } else { DATAGRAMS };
         let id = self.next_ids[client as usize] % 64;
-        let is_again = step / 8 % 16 == 0 && process == DATAGRAMS;
+        let is_again = (step / 8).is_multiple_of(16) && process == DATAGRAMS;
         // No client asks by an id that has no answer yet; of others it knows nothing.
         if process == SERVER
             && self.pending.iter().any(|(of, open)| (*of, open.to, open.id) == (process, client, id))
@@ -123,8 +123,8 @@ impl World {
             // One comes and goes, one loses some.
             let is_there = match subscriber {
                 0 | 1 => true,
-                2 => step / 1024 % 3 > 0,
-                _ => step / 4096 % 16 > 0,
+                2 => !(step / 1024).is_multiple_of(3),
+                _ => !(step / 4096).is_multiple_of(16),
             };
             if is_there {
                 queue.push_back((id, received));
@@ -162,7 +162,7 @@ impl World {
         let received = named(id, Kind::Request, record);
         self.run.note(received.into());
         let asked = Asked { client, server: 0, id, answer: Some(received), is_cut: false };
-        if process == WEB || step / 64 % 4 == 0 {
+        if process == WEB || (step / 64).is_multiple_of(4) {
             // A server, or a proxy that has the page.
             self.web.push(Asked { server: u64::from(process), ..asked });
             return;

@@ -69,7 +69,7 @@ fn request(is_redis: bool, step: u32) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
         }
         (false, _) => (format!("POST /{page} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n"), body),
     };
-    if !is_redis && step / 1024 % 4 == 0 {
+    if !is_redis && (step / 1024).is_multiple_of(4) {
         answer = [&b"HTTP/1.1 100 Continue\r\n\r\n"[..], &answer].concat();
     }
     (head.into_bytes(), rest.into_bytes(), answer)
@@ -136,7 +136,7 @@ impl World {
 
     fn answer(&mut self, client: usize, step: u32) {
         let of = &mut self.clients[client];
-        let is_early = step % 5 == 0;
+        let is_early = step.is_multiple_of(5);
         let next = of.requests.iter_mut().find(|request| request.said.is_none());
         let Some(request) =
             next.filter(|request| request.end <= of.read || is_early && request.head <= of.read)
