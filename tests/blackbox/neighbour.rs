@@ -145,26 +145,28 @@ fn only_a_neighbour_in_use_is_probed() {
         return;
     }
     let bed = Bed::new();
-    for (key, value) in [("base_reachable_time_ms", "1000"), ("delay_first_probe_time", "1")] {
+    for (key, value) in [("base_reachable_time_ms", "2000"), ("delay_first_probe_time", "1")] {
         bed.node.sysctl(&format!("net.ipv4.neigh.n1.{key}"), value);
     }
     bed.warm();
-    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let daemon = Daemon::start(&bed.node, &format!("{DEVICES} -v"));
     let state = || bed.node.ip("neigh show 10.1.0.2 dev n1");
     let sent = bed.send("10.1.0.2:9", "used", 5).counts();
     assert_eq!(sent, (0, 5, 0));
-    assert!(eventually(20.0, || state().contains("STALE")), "{}", state());
-    // That it was used before is told once at most.
-    std::thread::sleep(Duration::from_secs(6));
-    // (1) without packets no probes
-    let idle = probes(&bed, || std::thread::sleep(Duration::from_secs(5)));
-    assert_eq!(idle, 0, "probes for a neighbour that no packet goes to: {}", state());
-    // (2) with packets, all of them XDP's, it stays known
-    let used = probes(&bed, || {
-        for _ in 0..25 {
+    // (1) Without packets there are no probes, once those for the packets before are through. A daemon that takes every stale neighbour for
+    // one in use causes some in any eight seconds.
+    let quiet = || probes(&bed, || std::thread::sleep(Duration::from_secs(8))) == 0;
+    assert!(
+        (0..3).any(|_| quiet()),
+        "probes for a neighbour that no packet goes to: {}\n{}",
+        state(),
+        daemon.log()
+    );
+    // (2) with packets, all of them XDP's, it is probed and stays known
+    let in_use = || {
+        for _ in 0..20 {
             assert_eq!(bed.send("10.1.0.2:9", "in use", 1).counts(), (0, 1, 0));
-            std::thread::sleep(Duration::from_millis(100));
         }
-    });
-    assert!(used > 0, "no probes for a neighbour in use: {}", state());
+    };
+    assert!((0..10).any(|_| probes(&bed, in_use) > 0), "no probes for a neighbour in use: {}", state());
 }

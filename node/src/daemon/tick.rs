@@ -82,6 +82,7 @@ impl Daemon {
         // Of one that turned stale since the last look, packets before that count as well: it is left to the next.
         for (address, link) in idle.intersection(&self.idle) {
             if self.mirror.way_to(*address, *link).is_some_and(|way| used.contains(&way)) {
+                tracing::debug!(%address, link, "the kernel learns that packets go to a stale neighbour");
                 // It may be gone by now, of which an event tells.
                 let _ = self.requests.request(neigh::in_use(*link, address), |_| {});
             }
