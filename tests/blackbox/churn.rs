@@ -4,6 +4,7 @@
 use crate::status;
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use trieline_tests::bed::Bed;
 use trieline_tests::command::{binary_path, run_with};
 use trieline_tests::daemon::{Daemon, trieline};
@@ -14,6 +15,8 @@ const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const STILL: u32 = 50_000;
 /// Routes that come and go.
 const MOVING: u32 = 20_000;
+/// They do so at most this often while a daemon starts.
+const TURNS: u32 = 40;
 
 /// The routes of both families as `prefix gateway metric`.
 fn routes(json: &str) -> BTreeSet<String> {
@@ -70,14 +73,22 @@ fn starts_during_churn(option: &'static str, lines: &Lines) {
     bed.warm();
     bed.node.ip_batch(&[option], &lines.add(9, STILL)).ok();
     bed.node.ip_batch(&[option], &lines.add(0, MOVING)).ok();
-    let mut disturbed = 0;
+    let (there, back) = (lines.churn(0, 19), lines.churn(19, 0));
+    let (mut disturbed, mut at_the_back) = (0, false);
     for round in 0..4 {
-        // What is in front of the routes that stay goes to their back: a walk that starts again skips as many as before.
-        let churn = lines.churn(0, 19);
         // (1) it starts, and dumps, in the middle of the churn
+        let is_ready = AtomicBool::new(false);
         let daemon = std::thread::scope(|scope| {
-            let moving = scope.spawn(|| bed.node.ip_batch(&[option], &churn).ok());
+            let moving = scope.spawn(|| {
+                // The routes in front of those that stay go to their back, and return: a walk that starts again skips as many as
+                // before.
+                for turn in (0..TURNS).take_while(|turn| *turn == 0 || !is_ready.load(Ordering::Acquire)) {
+                    bed.node.ip_batch(&[option], if turn % 2 == 0 { &there } else { &back }).ok();
+                    at_the_back = turn % 2 == 0;
+                }
+            });
             let daemon = Daemon::start(&bed.node, DEVICES);
+            is_ready.store(true, Ordering::Release);
             moving.join().expect("all changes are possible");
             daemon
         });
@@ -108,7 +119,9 @@ fn starts_during_churn(option: &'static str, lines: &Lines) {
         }
         disturbed += status::disturbed(&bed.node);
         drop(daemon);
-        bed.node.ip_batch(&[option], &lines.churn(19, 0)).ok();
+        if at_the_back {
+            bed.node.ip_batch(&[option], &back).ok();
+        }
     }
     assert!(disturbed > 0, "no dump was ever disturbed: the test proves nothing");
 }
