@@ -5,7 +5,7 @@ use trieline_dataplane::AttachMode;
 
 /// What a native program on a veth costs, and the choice.
 pub const CUTS: &str = "native XDP on a veth: Linux then lets its peer send no packets above the MTU, and TCP between containers of this host falls to a \
-     third of the kernel's rate or less (measured: 0.06 to 0.35); --generic (generic = true) keeps more (0.3 to 1.3), a device that you leave out all"; --generic (generic = true) gives 0.5 to 1, a device that you leave out 1";
+     third of the kernel's rate or less (measured: 0.06 to 0.35); --generic (generic = true) keeps more (0.3 to 1.3), a device that you leave out all";
 
 /// Whether an attachment in `mode` makes the peer of a device send small packets only.
 pub fn cuts(link: &Link, mode: AttachMode) -> bool {

@@ -1,5 +1,6 @@
 //! A command that is traced: started, and waited for with all that it leaves running. It outlives the trace unless the user asks otherwise.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -29,14 +30,30 @@ impl Traced {
 
     /// Whether it has ended, and all that it has left.
     pub fn has_ended(&mut self) -> anyhow::Result<bool> {
-        Ok(self.has_status()? && !has_children()?)
+        let has_children = self.reap()?;
+        Ok(self.status.is_some() && !has_children)
     }
 
     fn has_status(&mut self) -> anyhow::Result<bool> {
-        if self.status.is_none() {
-            self.status = self.child.try_wait()?;
-        }
+        self.reap()?;
         Ok(self.status.is_some())
+    }
+
+    /// Takes leave of all children that have ended, also of those that the command left to this process: else they would stay in the
+    /// table of processes for as long as the command runs. Returns whether there are others.
+    fn reap(&mut self) -> anyhow::Result<bool> {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((process, status))) => {
+                    if process == Pid::from_child(&self.child) {
+                        self.status = Some(ExitStatus::from_raw(status.as_raw()));
+                    }
+                }
+                Ok(None) => return Ok(true),
+                Err(Errno::CHILD) => return Ok(false),
+                Err(error) => return Err(error).context("waiting for the command"),
+            }
+        }
     }
 
     /// Sends SIGTERM to the command and waits for it; kills one that does not end. Its background processes run on.
@@ -50,8 +67,10 @@ impl Traced {
                 "trieline: the command did not end within {} s of SIGTERM: killing it",
                 PATIENCE.as_secs()
             );
-            self.child.kill()?;
-            self.status = Some(self.child.wait()?);
+            kill_process(Pid::from_child(&self.child), Signal::KILL)?;
+            while !self.has_status()? {
+                sleep(Duration::from_millis(5));
+            }
         }
         self.leave()
     }
@@ -77,21 +96,9 @@ impl Traced {
         if let Some(status) = self.status.filter(|status| !status.success()) {
             eprintln!("trieline: the command ended with {status}");
         }
-        if has_children()? {
+        if self.reap()? {
             eprintln!("trieline: background processes of the command run on");
         }
         Ok(())
-    }
-}
-
-/// Whether this process has children, those left aside that have ended.
-fn has_children() -> anyhow::Result<bool> {
-    loop {
-        match wait(WaitOptions::NOHANG) {
-            Ok(Some(_)) => {}
-            Ok(None) => return Ok(true),
-            Err(Errno::CHILD) => return Ok(false),
-            Err(error) => return Err(error).context("waiting for the command"),
-        }
     }
 }
