@@ -1,16 +1,15 @@
 //! What the kernel would do to a packet beside routing it, and XDP does not: found, named, and where it decides about packets obeyed.
 
 use crate::kernel::ethtool::{Offload, Offloads};
+use crate::kernel::family;
 use crate::kernel::hooks::{self, Handler};
 use crate::kernel::iptables;
 use crate::kernel::link::Link;
 use crate::kernel::netfilter::{self, Chain, Hook};
 use crate::kernel::part::Part;
 use crate::kernel::reach::{Forwarded, Own, Reach, nftables};
-use crate::kernel::rule::{Rule, Then};
 use crate::kernel::socket::{self, Netlink, Received};
 use crate::kernel::traffic::{self, Traffic};
-use crate::kernel::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, family};
 use crate::status::Skipped;
 use crate::taken::Takers;
 use crate::world::World;
@@ -72,7 +71,7 @@ impl Bypass {
         let tunnels = setting("nf_hooks_lwtunnel") > 0;
         let meets = |hook| tunnels || hook != Hook::Input && (hook != Hook::Output || vrf);
         let own = own(world, devices);
-        let forwarded = Forwarded { devices: &own, never_local: never_local(world) };
+        let forwarded = Forwarded { devices: &own };
         let (chains, handlers, unknown) = match netfilter(meets, forwarded) {
             Ok((chains, handlers)) => (chains, handlers, None),
             Err(error) => (Vec::new(), None, Some(format!("netfilter's rules are not known: {error}"))),
@@ -317,18 +316,6 @@ fn in_parts(chain: &Chain) -> String {
     let parts: BTreeSet<Reach> = families.flat_map(|family| chain.parts(family)).collect();
     let parts: Vec<String> = parts.iter().map(ToString::to_string).collect();
     if parts.is_empty() { String::new() } else { format!(", which concern packets {}", parts.join("; ")) }
-}
-
-/// Whether no packet that XDP forwards is to an address of the node in any table: there is one table of such addresses, and it is asked
-/// first.
-fn never_local(world: &World) -> bool {
-    let plain = |rule: &Rule| {
-        rule.is_plain()
-            && [TABLE_LOCAL, TABLE_MAIN, TABLE_DEFAULT].iter().any(|table| rule.then == Then::Table(*table))
-    };
-    world.rules.iter().all(plain)
-        && world.settings.tenants.is_empty()
-        && world.links.values().all(|link| link.vrf_table.is_none())
 }
 
 /// Whether this kernel has no such part of netfilter.

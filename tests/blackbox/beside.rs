@@ -266,7 +266,6 @@ fn docker(program: &str) -> Vec<String> {
         "-t nat -A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER",
         "-t nat -A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE",
         "-t nat -A DOCKER -i docker0 -j RETURN",
-        "-t nat -A DOCKER ! -i docker0 -p tcp -m tcp --dport 8080 -j DNAT --to-destination 172.17.0.2:80",
     ]
     .map(|rule| format!("{program} {rule}"))
     .to_vec()
@@ -309,6 +308,10 @@ fn rules_of_other_devices_are_out_of_the_way() {
             "DOCKER-USER -p udp -j DROP",
             "FORWARD -m limit --limit 1/h -j DROP",
             "FORWARD ! -s 172.17.0.0/16 -j DROP",
+            // Answers are of the connection, too: XDP would forward them past its state, or with the address that was written in.
+            "FORWARD -d 172.18.0.0/16 -m conntrack --ctstate INVALID -j DROP",
+            "PREROUTING -t nat -m addrtype --dst-type LOCAL -p tcp --dport 80 -j DNAT --to-destination 10.1.0.2",
+            "PREROUTING -t nat -d 172.18.0.1 -j DNAT --to-destination 10.1.0.2",
         ] {
             let (chain, rest) = rule.split_once(' ').expect("a chain");
             bed.node.run(&format!("{program} -I {chain} {rest}")).ok();

@@ -55,7 +55,7 @@ pub fn chains(forwarded: Forwarded<'_>) -> io::Result<Vec<Chain>> {
 
 /// The chains of a table that was read.
 pub(super) fn decode_table(ipv6: bool, table: &LegacyTable) -> Option<Vec<Chain>> {
-    decode(&LAYOUTS[usize::from(ipv6)], "filter", table, Forwarded { devices: &[], never_local: true })
+    decode(&LAYOUTS[usize::from(ipv6)], "filter", table, Forwarded { devices: &[] })
 }
 
 fn decode(
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     const NUMBER: usize = 4;
-    const ALL: Forwarded<'_> = Forwarded { devices: &[], never_local: false };
+    const ALL: Forwarded<'_> = Forwarded { devices: &[] };
 
     /// A table with FORWARD alone: entries of a header and a standard target, the last of them the policy.
     fn table(layout: &Layout, rules: usize, verdict: u32) -> LegacyTable {

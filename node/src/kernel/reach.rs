@@ -27,8 +27,9 @@ pub enum Match {
     From(IpPrefix),
     /// The destination is in this prefix.
     To(IpPrefix),
-    /// The destination is an address of this node.
-    ToLocal,
+    /// The rule belongs to whole connections: it looks at their state or writes addresses of them. So packets that it does not select
+    /// matter, too: their answers. The devices alone say whom it concerns.
+    Whole,
     /// The packet is of this address family.
     Family(u8),
 }
@@ -98,8 +99,6 @@ impl fmt::Display for Reach {
 pub struct Forwarded<'a> {
     /// Every device that they may come in or go out by.
     pub devices: &'a [Own],
-    /// None is to an address of the node, in whatever table: XDP passes those.
-    pub never_local: bool,
 }
 
 /// Jumps deeper than this are not followed; the kernel allows 16.
@@ -135,6 +134,9 @@ impl Forwarded<'_> {
         for rule in rules.get(chain).into_iter().flatten() {
             *left = left.checked_sub(1)?;
             let Some(reach) = self.selected(rule, within) else { continue };
+            if rule.matches.contains(&Match::Whole) {
+                return None;
+            }
             match &rule.then {
                 Then::Nothing => {}
                 Then::Acts if reach.from.is_none() && reach.to.is_none() && reach.family.is_none() => {
@@ -165,8 +167,7 @@ impl Forwarded<'_> {
                         return None;
                     }
                 }
-                Match::ToLocal if self.never_local => return None,
-                Match::ToLocal => {}
+                Match::Whole => {}
                 Match::Family(family) if !reach.concerns(*family) => return None,
                 Match::Family(family) => reach.family = Some(*family),
                 Match::From(prefix) => reach.from = Some(narrower(reach.from, *prefix)?),
@@ -217,7 +218,7 @@ mod tests {
         Device::Name(padded)
     }
 
-    fn reached(never_local: bool, rules: &[(&str, Vec<Rule>)]) -> Option<Vec<Reach>> {
+    fn reached(rules: &[(&str, Vec<Rule>)]) -> Option<Vec<Reach>> {
         let devices = [(3, "n0".to_owned()), (4, "n1".to_owned())];
         let rules = rules.iter().map(|(name, rules)| ((*name).to_owned(), rules.clone())).collect();
         let chain = Chain {
@@ -232,7 +233,7 @@ mod tests {
             devices: Vec::new(),
             reach: None,
         };
-        Forwarded { devices: &devices, never_local }.reached(&chain, &rules)
+        Forwarded { devices: &devices }.reached(&chain, &rules)
     }
 
     fn rule(matches: &[Match], then: Then) -> Rule {
@@ -254,7 +255,7 @@ mod tests {
         ] {
             let rules = [rule(&[Match::Device(device.clone(), others)], Then::Acts)];
             let expected = none.then(Vec::new);
-            assert_eq!(reached(true, &[("base", rules.to_vec())]), expected, "{device:?} {others}");
+            assert_eq!(reached(&[("base", rules.to_vec())]), expected, "{device:?} {others}");
         }
     }
 
@@ -266,15 +267,18 @@ mod tests {
         let more = |matches: &[Match]| ("more", vec![rule(matches, Then::Acts)]);
         let part = |from| Some(vec![Reach { from, ..Reach::default() }]);
         let from = |prefix| [Match::From(prefix)];
-        assert_eq!(reached(true, &[("base", vec![jump(&from(net))]), more(&from(host))]), part(Some(host)));
-        assert_eq!(reached(true, &[("base", vec![jump(&from(host))]), more(&from(net))]), part(Some(host)));
-        assert_eq!(reached(true, &[("base", vec![jump(&[])]), more(&[])]), None);
-        assert_eq!(reached(true, &[("base", vec![jump(&[])])]), Some(Vec::new()), "an empty chain");
-        let local = [("base", vec![jump(&[Match::ToLocal])]), more(&[])];
-        assert_eq!((reached(true, &local), reached(false, &local)), (Some(Vec::new()), None));
+        assert_eq!(reached(&[("base", vec![jump(&from(net))]), more(&from(host))]), part(Some(host)));
+        assert_eq!(reached(&[("base", vec![jump(&from(host))]), more(&from(net))]), part(Some(host)));
+        assert_eq!(reached(&[("base", vec![jump(&[])]), more(&[])]), None);
+        assert_eq!(reached(&[("base", vec![jump(&[])])]), Some(Vec::new()), "an empty chain");
+        let whole = |device| {
+            let matches = [Match::Device(name(device), false), Match::From(net), Match::Whole];
+            reached(&[("base", vec![rule(&matches, Then::Nothing)])])
+        };
+        assert_eq!((whole("docker0"), whole("n0")), (Some(Vec::new()), None), "answers come back");
         let round = [("base", vec![jump(&[])]), ("more", vec![rule(&[], Then::Chain("base".into()))])];
-        assert_eq!(reached(true, &round), None, "a circle");
+        assert_eq!(reached(&round), None, "a circle");
         let other = [Match::Family(family::INET6), Match::Family(family::INET)];
-        assert_eq!(reached(true, &[("base", vec![rule(&other, Then::Acts)])]), Some(Vec::new()));
+        assert_eq!(reached(&[("base", vec![rule(&other, Then::Acts)])]), Some(Vec::new()));
     }
 }

@@ -1,6 +1,6 @@
 //! Rules of the legacy iptables, read from a table's entries as far as they tell whom they select.
 
-use super::nftables::{PURE_MATCHES, is_to_local, prefix};
+use super::nftables::{PURE_MATCHES, is_whole, prefix};
 use super::{Device, Match, Rule, Rules, Then};
 use crate::kernel::attribute::{read_text, read_u16, read_u32};
 
@@ -103,10 +103,13 @@ fn read(entry: Entry, one: &[u8], next: usize) -> Option<Rule> {
         let one = one.get(..size).filter(|one| one.len() >= HEADER)?;
         let name = read_text(&one[2..HEADER - 1]);
         acts |= !PURE_MATCHES.contains(&name.as_str());
-        if name == "addrtype" && one[HEADER - 1] == 1 && is_to_local(&one[HEADER..]) {
-            matches.push(Match::ToLocal);
+        if is_whole(&name) {
+            matches.push(Match::Whole);
         }
         at += size;
+    }
+    if is_whole(&name) {
+        matches.push(Match::Whole);
     }
     // Those of IPv6: PROTO, TOS, GOTO; of IPv4: FRAG, GOTO.
     acts |= flags & !0x07 != 0;

@@ -1,7 +1,7 @@
 //! Rules of nftables, those of iptables-nft among them, read as far as they tell whom they select.
 
 use super::{Device, Match, Rule, Rules, Then};
-use crate::kernel::attribute::{Attributes, FLAG_DUMP, Request, read_text, read_u16, read_u32};
+use crate::kernel::attribute::{Attributes, FLAG_DUMP, Request, read_text, read_u32};
 use crate::kernel::family;
 use crate::kernel::netfilter::{FIXED, GET_RULE, NEW_RULE, read_be32, table_name};
 use crate::kernel::socket::{Error, Netlink};
@@ -11,19 +11,17 @@ use trieline_lpm::{IpPrefix, Prefix};
 /// Expressions that only compute or count.
 const PURE: [&str; 8] = ["byteorder", "counter", "ct", "exthdr", "fib", "lookup", "range", "rt"];
 /// Matches of iptables that only look.
-pub const PURE_MATCHES: [&str; 11] = [
-    "addrtype",
-    "comment",
-    "conntrack",
-    "icmp",
-    "icmp6",
-    "mark",
-    "multiport",
-    "pkttype",
-    "state",
-    "tcp",
-    "udp",
-];
+/// Not those of tcp, udp, icmp and multiport: they drop packets that are cut short, whatever the rule says.
+pub const PURE_MATCHES: [&str; 6] = ["addrtype", "comment", "conntrack", "mark", "pkttype", "state"];
+/// Those of them that look at connections.
+const STATEFUL: [&str; 2] = ["conntrack", "state"];
+/// Targets that write addresses of whole connections. (MASQUERADE and REDIRECT write the node's own: answers go to the kernel.)
+const WRITERS: [&str; 3] = ["DNAT", "NETMAP", "SNAT"];
+
+/// Whether a match or a target of iptables belongs to whole connections.
+pub fn is_whole(name: &str) -> bool {
+    STATEFUL.contains(&name) || WRITERS.contains(&name)
+}
 
 const META_IIF: u32 = 4;
 const META_OIF: u32 = 5;
@@ -145,9 +143,19 @@ impl Reading {
                 if !PURE_MATCHES.contains(&name.as_str()) {
                     return Some(Then::Acts);
                 }
-                if name == "addrtype" && number(2) == Some(1) && about.find(3).is_some_and(is_to_local) {
-                    self.matches.push(Match::ToLocal);
+                if is_whole(&name) {
+                    self.matches.push(Match::Whole);
                 }
+            }
+            "target" => {
+                if about.clone().find(1).map(read_text).is_some_and(|name| is_whole(&name)) {
+                    self.matches.push(Match::Whole);
+                }
+                return Some(Then::Acts);
+            }
+            "nat" => {
+                self.matches.push(Match::Whole);
+                return Some(Then::Acts);
             }
             // With a verdict as its result, a set can do anything; without a register that is written, `ct` writes the connection.
             "lookup" if number(3) == Some(VERDICT) => return Some(Then::Acts),
@@ -156,7 +164,12 @@ impl Reading {
             {
                 return Some(Then::Acts);
             }
-            name if PURE.contains(&name) => self.registers.clear(),
+            name if PURE.contains(&name) => {
+                if name == "ct" {
+                    self.matches.push(Match::Whole);
+                }
+                self.registers.clear();
+            }
             _ => return Some(Then::Acts),
         }
         None
@@ -233,15 +246,6 @@ pub fn prefix(v4: bool, value: &[u8], mask: &[u8]) -> Option<IpPrefix> {
     } else {
         Some(IpPrefix::V6(Prefix::truncated(u128::from_be_bytes(bytes), len as u16)))
     }
-}
-
-/// `struct xt_addrtype_info_v1`: source types, destination types, flags. Whether it selects what goes to the node, and no more than that.
-pub fn is_to_local(info: &[u8]) -> bool {
-    const LOCAL: u16 = 1 << 2;
-    const INVERT_DESTINATION: u32 = 2;
-    let destination = info.get(2..).and_then(read_u16);
-    let flags = info.get(4..).and_then(read_u32);
-    destination == Some(LOCAL) && flags.is_some_and(|flags| flags & INVERT_DESTINATION == 0)
 }
 
 fn verdict(attributes: Option<&[u8]>) -> Then {
