@@ -74,7 +74,34 @@ impl Traced {
 }
 
 const LONG: &str = "exec sleep 100";
+/// Each subshell ends at once, and leaves a process to the trace, which ends a moment later.
+const ORPHANS: &str = "for n in $(seq 50); do (sleep 0.3 &); done; exec sleep 100";
 const STUBBORN: &str = "trap '' TERM; while :; do sleep 0.1; done";
+
+/// Children of a process, and how many of them have ended and were not taken leave of.
+fn children(parent: u32) -> (usize, usize) {
+    let stat = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("stat")).ok();
+    let stats: Vec<String> = fs::read_dir("/proc").unwrap().flatten().filter_map(stat).collect();
+    let after_name = stats.iter().filter_map(|stat| stat.rsplit_once(") "));
+    let of = |(_, rest): (&str, &str)| {
+        let mut words = rest.split(' ').map(str::to_owned);
+        Some((words.next()?, words.next()?))
+    };
+    let own: Vec<_> = after_name.filter_map(of).filter(|(_, of)| *of == parent.to_string()).collect();
+    (own.len(), own.iter().filter(|(state, _)| state == "Z").count())
+}
+
+#[test]
+fn orphans_of_a_command_that_end_are_gone() {
+    if !root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let traced = Traced::start(folder.path(), &[], ORPHANS);
+    let trace = traced.trace.id();
+    assert!(eventually(10.0, || children(trace).0 > 20), "the trace has got no orphans");
+    assert!(eventually(10.0, || children(trace) == (1, 0)), "{:?}", children(trace));
+}
 
 #[test]
 fn a_trace_that_ends_leaves_its_command() {
