@@ -91,14 +91,17 @@ fn run_other(cli: &Cli, program: &str, words: &[&str], rest: &Arguments) -> anyh
     if cli.ipv4 || cli.ipv6 {
         return usage(format!("-4 and -6 have no effect on {program}; expected neither")).into();
     }
-    let mut arguments: Vec<OsString> = Vec::new();
+    // Global options stand behind subcommands and in front of `--`, which begins another program's command line.
+    let own = rest.arguments.iter().position(|word| word == "--").unwrap_or(rest.arguments.len());
+    let (own, behind) = rest.arguments.split_at(own);
+    let mut arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+    arguments.extend(own.iter().cloned());
     arguments.extend(cli.json.then(|| "--json".into()));
     arguments.extend(cli.pretty.then(|| "--pretty".into()));
     if let Some(netns) = &cli.netns {
         arguments.extend(["--netns".into(), netns.into()]);
     }
-    arguments.extend(words.iter().map(OsString::from));
-    arguments.extend(rest.arguments.iter().cloned());
+    arguments.extend(behind.iter().cloned());
     run_program(program, arguments)
 }
 

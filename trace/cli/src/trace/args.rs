@@ -16,18 +16,8 @@ use trieline_terminal::usage;
 const SLOTS: u32 = 1 << 16;
 const SLOTS_CAPTURING: u32 = 1 << 14;
 
-/// Follow messages through unmodified processes: from the receive to the send that it led to
+/// What to trace, and where to write it.
 #[derive(Args, Debug)]
-#[command(
-    infer_subcommands = true,
-    args_conflicts_with_subcommands = true,
-    after_help = "\
-B is the receive, as the kernel has copied the message; C is the device's queue (UDP, TCP) or the end of the send (Unix sockets, --done).
-T2 is the time from B to C: in the process. What cannot be told is counted, not guessed: see docs/trace.md.
--n runs it, and a command, in a network namespace; sockets of all namespaces are seen.
-It needs root. Exit codes: 0 done; 1 failed, an output could not be written, or records were lost under --strict;
-2 the command line is wrong; 3 no message was seen."
-)]
 pub struct TraceArgs {
     #[command(subcommand)]
     pub command: Option<TraceCommand>,
