@@ -22,6 +22,7 @@ pub mod rib;
 pub mod room;
 pub mod show;
 pub mod status;
+pub mod steps;
 pub mod taken;
 pub mod tenant;
 pub mod veth;
