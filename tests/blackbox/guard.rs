@@ -153,8 +153,9 @@ fn nothing_comes_out(
     let mut rng = Rng::new(14);
     let frames: Vec<_> = (0..FRAMES)
         .flat_map(|number| {
-            let packets = packets(&mut rng);
-            packets.iter().map(|packet| dressed(packet, number, &mut rng)).collect::<Vec<_>>()
+            // What belongs together comes the same way.
+            let (packets, seed) = (packets(&mut rng), rng.bits());
+            packets.into_iter().map(move |packet| dressed(&packet, number, &mut Rng::new(seed)))
         })
         .collect();
     let (left, received) = out(&bed, &frames);
@@ -172,7 +173,8 @@ fn nothing_comes_out(
 /// are harmless in its frame's trailer; in the second they lead to what the packet has.
 fn fragments(packet: &[u8], rng: &mut Rng) -> Vec<Vec<u8>> {
     let options = |next: u8, eights: u8| {
-        let mut header = vec![next, eights, 1, 4, 0, 0, 0, 0];
+        // One option that is passed over: Linux takes at most seven bytes of padding.
+        let mut header = vec![next, eights, 0x1e, 4 + 8 * eights, 0, 0, 0, 0];
         header.resize(8 + 8 * usize::from(eights), 0);
         header
     };
