@@ -12,6 +12,7 @@ use libbpf_rs::libbpf_sys;
 
 use crate::actions::Actions;
 use crate::counters::Counters;
+use crate::csids::Csids;
 use crate::error::{Error, Result};
 use crate::filters::{FilterMaps, Filters};
 use crate::functions::Functions;
@@ -102,6 +103,7 @@ pub struct Dataplane {
     own: OwnAddresses,
     filters: Filters,
     functions: Functions,
+    csids: Csids,
     grace: ReaderGrace,
     ports: Ports,
     devices: OwnedFd,
@@ -269,6 +271,7 @@ impl Dataplane {
             own: OwnAddresses::new(pins::own_addresses(&take(pins::OWN_ADDRESSES)?)?),
             filters: Filters::new(filters, grace.clone()),
             functions: Functions::new(take(pins::FUNCTIONS)?, take(pins::FUNCTION_PROGRAMS)?),
+            csids: Csids::new(take(pins::CSIDS)?)?,
             grace,
             ports: pins::ports(&take(pins::PORT_MAP)?, take(pins::TAGGED)?, &take(pins::TAGGED_PORTS)?)?,
             devices: take(pins::DEVICES)?,
@@ -351,6 +354,11 @@ impl Dataplane {
     /// What is done to packets to SIDs before their behaviour.
     pub fn functions(&mut self) -> &mut Functions {
         &mut self.functions
+    }
+
+    /// The prefixes whose destinations NEXT-C-SID changes.
+    pub fn csids(&mut self) -> &mut Csids {
+        &mut self.csids
     }
 
     /// The program, for BPF_PROG_TEST_RUN.

@@ -26,7 +26,7 @@ const BEAT: &str = "tl_beat";
 const LOG_LINES: usize = 40;
 
 /// The maps beside the image, in the order of [`load`]'s result.
-const MAPS: [&str; 21] = [
+const MAPS: [&str; 22] = [
     pins::ACTIONS,
     pins::ADJACENCIES,
     pins::RULES,
@@ -42,6 +42,7 @@ const MAPS: [&str; 21] = [
     pins::FILTER_COUNTERS,
     pins::FUNCTIONS,
     pins::FUNCTION_PROGRAMS,
+    pins::CSIDS,
     pins::CAPTURES,
     pins::CAPTURE_RINGS,
     pins::LONG_OUTERS,

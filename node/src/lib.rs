@@ -23,6 +23,7 @@ pub mod rib;
 pub mod room;
 pub mod show;
 pub mod status;
+pub mod steps;
 pub mod taken;
 pub mod tenant;
 pub mod veth;

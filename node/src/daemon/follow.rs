@@ -2,6 +2,7 @@
 
 use super::{DOUBT, Daemon, Error, TICK, UNSETTLED, milliseconds};
 use crate::kernel::socket::{self, Received};
+use crate::steps;
 use std::time::{Duration, Instant};
 
 impl Daemon {
@@ -92,6 +93,12 @@ impl Daemon {
         if world_changed {
             let world = &mut self.mirror.world;
             world.settings.tenants.apply(&mut world.links);
+        }
+        if self.mirror.changes.v6.any() || !self.mirror.changes.paths.is_empty() {
+            let set = self.dataplane.csids().set(&steps::find(&self.mirror));
+            if let Err(error) = set {
+                tracing::error!(%error, "the XDP program may not find each SID of NEXT-C-SID; trielined tries again with the next change");
+            }
         }
         // First the actions that lead to a link that is down: packets are lost until they are written. Then the slow looks around.
         self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.exits());
