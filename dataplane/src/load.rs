@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::{MapCore, ObjectBuilder, OpenObject, PrintLevel, set_print};
 
-use crate::dataplane::Options;
 use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::pins;
 use crate::sys;
 use trieline_bpf::{Home, ImageMap};
