@@ -218,6 +218,8 @@ pub struct Daemon {
     features: Option<Features>,
     eyes: Eyes,
     requests: Netlink,
+    /// For dumps of routes, which other requests come between.
+    dumps: Netlink,
     dataplane: Dataplane,
     mirror: Mirror,
     publisher: Publisher,
@@ -399,6 +401,7 @@ impl Daemon {
             features,
             eyes,
             requests,
+            dumps: Netlink::route()?,
             dataplane,
             mirror,
             publisher,
