@@ -1,7 +1,6 @@
 //! `trieline sid`: the SRv6 SIDs that the kernel has, what XDP does for each, and the functions bound to them.
 
 use crate::look::{ask, open};
-use crate::output::{List, Output};
 use crate::route;
 use anyhow::bail;
 use clap::Subcommand;
@@ -15,6 +14,7 @@ use trieline_node::function::FunctionStatus;
 use trieline_node::instance::Instance;
 use trieline_node::publish::TABLE6;
 use trieline_node::status::SidCount;
+use trieline_terminal::{List, Output};
 
 /// SIDs.
 #[derive(Debug, Subcommand)]

@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod bypass;
 pub mod chain;
+pub mod client;
 pub mod control;
 pub mod daemon;
 pub mod family;
