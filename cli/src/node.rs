@@ -280,6 +280,9 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             output.bad(&format!("refused: {}; the kernel forwards its packets, tried again", refused.reason));
         writeln!(text, "{} {} {waits}", output.bold("dev"), refused.dev)?;
     }
+    for problem in &status.problems {
+        writeln!(text, "{} {}", output.bold("problem"), output.bad(problem))?;
+    }
     for filter in &status.filters {
         writeln!(text, "{} {}", output.bold("filter"), crate::filter::line(filter))?;
     }

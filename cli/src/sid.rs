@@ -120,5 +120,8 @@ fn line(sid: &Value) -> String {
             line += &format!(", {count} {name}");
         }
     }
+    if function.get("problem").is_some_and(Value::is_string) {
+        line += &format!("  problem: {}", word("problem"));
+    }
     line
 }

@@ -1,7 +1,9 @@
 //! The daemon follows the kernel's changes: it reads them, asks for everything where they leave a doubt, and makes packets meet them.
 
-use super::{DOUBT, Daemon, Error, TICK, UNSETTLED, milliseconds};
+use super::{BATCH, DOUBT, Daemon, Error, TICK, UNSETTLED, milliseconds};
 use crate::kernel::socket::{self, Received};
+use crate::mirror::Dump;
+use crate::rib::Ip;
 use crate::steps;
 use std::time::{Duration, Instant};
 
@@ -54,13 +56,15 @@ impl Daemon {
         self.read_changes(TICK)?;
         self.mirror.dump_objects(&mut self.requests)?;
         if self.mirror.changes.v4.doubt || self.mirror.v4.unsettled {
-            let dump = self.mirror.dump_ipv4(&mut self.requests)?;
+            let dump = self.mirror.begin_ipv4(&mut self.dumps)?;
+            let dump = self.read_dump(dump)?;
             self.mirror.changes.v4.doubt |= !self.read_changes(TICK)?;
             self.mirror.adopt_ipv4(dump);
             self.counts.status.interrupted += u64::from(self.mirror.v4.unsettled);
         }
         if self.mirror.changes.v6.doubt || self.mirror.v6.unsettled {
-            let dump = self.mirror.dump_ipv6(&mut self.requests)?;
+            let dump = self.mirror.begin_ipv6(&mut self.dumps)?;
+            let dump = self.read_dump(dump)?;
             self.mirror.changes.v6.doubt |= !self.read_changes(TICK)?;
             self.mirror.adopt_ipv6(dump);
             self.counts.status.interrupted += u64::from(self.mirror.v6.unsettled);
@@ -78,6 +82,22 @@ impl Daemon {
         self.doubting = false;
         self.schedule();
         Ok(())
+    }
+
+    /// Reads a dump to its end. A full table takes half a second: changes are followed meanwhile, so that packets to a dead link do not
+    /// wait for it.
+    fn read_dump<A: Ip>(&mut self, mut dump: Dump<A>) -> Result<Dump<A>, Error> {
+        let mut looked = Instant::now();
+        while dump.go_on(&mut self.mirror.paths, &mut self.dumps)? {
+            // The first tables are written when they are whole.
+            if self.counts.status.ready_ms > 0.0 && looked.elapsed() >= BATCH {
+                self.read_changes(BATCH)?;
+                self.publish();
+                self.beat();
+                looked = Instant::now();
+            }
+        }
+        Ok(dump)
     }
 
     /// Makes packets meet what is known.
