@@ -291,7 +291,7 @@ TL_INLINE int tl_of_tenant(struct xdp_md *ctx, const struct tl_frame *f, __u32 v
 /* What becomes of a packet that is `verdict` so far. */
 TL_INLINE __u32 tl_guard(struct xdp_md *ctx, struct tl_frame *f, __u32 verdict)
 {
-	__u32 flags, said = TL_GO_ON, six;
+	__u32 flags, said = TL_GO_ON, inside = TL_GO_ON, six;
 
 	if (TL_LIKELY(verdict < TL_PASS_FIRST) || verdict >= TL_DROP_FIRST || !f->port ||
 	    TL_LIKELY(!(f->port->flags & TL_PORT_GUARDED)))
@@ -306,11 +306,15 @@ TL_INLINE __u32 tl_guard(struct xdp_md *ctx, struct tl_frame *f, __u32 verdict)
 	if (flags & TL_PORT_FILTER && !f->filtered &&
 	    !(verdict == TL_PASS_OTHER_DESTINATION && tl_to_link(ctx, f->l2)))
 		said = tl_filter_at(ctx, f->l2, TL_NO_END, six, TL_LIST_PORTS);
-	if (said == TL_GO_ON && flags & TL_PORT_FUNCTION && six && verdict != TL_PASS_FUNCTION_PASS) {
+	/* A filter that passes a packet says nothing of its SID's function. */
+	if ((said == TL_GO_ON || said == TL_PASS_FILTER) && flags & TL_PORT_FUNCTION && six &&
+	    verdict != TL_PASS_FUNCTION_PASS) {
 		if (!f->called)
-			said = tl_function_called(ctx, f->l2);
-		if (said == TL_GO_ON)
-			said = tl_looked_into(ctx, f->l2);
+			inside = tl_function_called(ctx, f->l2);
+		if (inside == TL_GO_ON)
+			inside = tl_looked_into(ctx, f->l2);
+		if (inside != TL_GO_ON)
+			said = inside;
 	}
 	if (said != TL_GO_ON)
 		verdict = said;

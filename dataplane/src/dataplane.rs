@@ -173,7 +173,7 @@ impl Dataplane {
     pub fn former_functions(&self) -> Option<Functions> {
         let (place, _) = self.former.as_ref()?;
         let open = |name| pins::open(place, name).ok().flatten();
-        Functions::of_former(open(pins::FUNCTIONS)?, open(pins::FUNCTION_PROGRAMS)?)
+        Functions::of_former(open(pins::FUNCTIONS)?, open(pins::FUNCTION_PROGRAMS)?, self.grace.clone())
     }
 
     /// The directory that holds these maps now.
@@ -247,7 +247,7 @@ impl Dataplane {
             rules: Rules::new(pins::rules(&take(pins::RULES)?)?, grace.clone()),
             own: OwnAddresses::new(pins::own_addresses(&take(pins::OWN_ADDRESSES)?)?),
             filters: Filters::new(filters, grace.clone()),
-            functions: Functions::new(take(pins::FUNCTIONS)?, take(pins::FUNCTION_PROGRAMS)?),
+            functions: Functions::new(take(pins::FUNCTIONS)?, take(pins::FUNCTION_PROGRAMS)?, grace.clone()),
             csids: Csids::new(take(pins::CSIDS)?)?,
             grace,
             ports: pins::ports(&take(pins::PORT_MAP)?, take(pins::TAGGED)?, &take(pins::TAGGED_PORTS)?)?,

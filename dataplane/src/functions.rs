@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use libbpf_rs::{ProgramHandle, ProgramType};
+use trieline_bpf::ReaderGrace;
+use trieline_lpm::Grace as _;
 
 use crate::error::{Error, Result};
 use crate::layout::{tl_function, tl_function_kind, tl_limits};
@@ -24,10 +26,16 @@ pub enum Function {
 }
 
 /// The functions of this dataplane, written by their one owner.
+///
+/// An XDP program that has found an element of the map may still read it when it is another SID's: the kernel gives a freed
+/// element to the next key at once. So nothing is written where something was freed before a grace period has passed.
 #[derive(Debug)]
 pub struct Functions {
     map: OwnedFd,
     programs: OwnedFd,
+    grace: ReaderGrace,
+    /// Whether an element or a program's place was freed since the last grace period.
+    freed: bool,
 }
 
 /// Looks whether an XDP program is pinned at `path`, as a function needs it. Whether it takes frames of several buffers says
@@ -54,8 +62,17 @@ impl Functions {
     /// Functions there can be.
     pub const MAX: u32 = tl_limits::TL_FUNCTIONS.0;
 
-    pub(crate) fn new(map: OwnedFd, programs: OwnedFd) -> Self {
-        Self { map, programs }
+    /// A predecessor may have freed something just before it ended.
+    pub(crate) fn new(map: OwnedFd, programs: OwnedFd, grace: ReaderGrace) -> Self {
+        Self { map, programs, grace, freed: true }
+    }
+
+    /// Waits until no XDP program that runs has found what was freed.
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.freed) {
+            let ticket = self.grace.begin();
+            self.grace.wait(ticket);
+        }
     }
 
     /// Puts the XDP program pinned at `path` in a place, from the next packet on. One that takes no frames of several buffers
@@ -73,17 +90,18 @@ impl Functions {
         })
     }
 
-    fn put_program(&self, place: u32, program: BorrowedFd<'_>) -> io::Result<()> {
+    fn put_program(&mut self, place: u32, program: BorrowedFd<'_>) -> io::Result<()> {
+        self.settle();
         sys::map_update(self.programs.as_fd(), &place.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())
     }
 
     /// Opens what another version or shape of the dataplane has pinned in a directory; `None` where this version cannot read it.
-    pub(crate) fn of_former(map: OwnedFd, programs: OwnedFd) -> Option<Self> {
+    pub(crate) fn of_former(map: OwnedFd, programs: OwnedFd, grace: ReaderGrace) -> Option<Self> {
         let has = |map: &OwnedFd, key, value| {
             sys::map_shape(map.as_fd()).is_ok_and(|shape| (shape.key, shape.value) == (key, value))
         };
         let is_known = has(&map, 16, size_of::<tl_function>() as u32) && has(&programs, 4, 4);
-        is_known.then(|| Self::new(map, programs))
+        is_known.then(|| Self::new(map, programs, grace))
     }
 
     /// Whether there is a program in a place.
@@ -110,6 +128,7 @@ impl Functions {
 
     /// Takes a program out: packets of a SID that still has it are dropped.
     pub fn clear_program(&mut self, place: u32) -> Result<()> {
+        self.freed = true;
         sys::map_delete(self.programs.as_fd(), &place.to_ne_bytes())
             .map(drop)
             .map_err(|e| Error::kernel("taking a program out", e))
@@ -133,11 +152,12 @@ impl Functions {
         Ok(all)
     }
 
-    /// Binds these and no others, SID by SID.
+    /// Binds these and no others, SID by SID. When this returns, no packet meets a function of before.
     pub fn set(&mut self, wanted: &BTreeMap<Ipv6Addr, Function>) -> Result<()> {
         let fail = |e| Error::kernel("binding functions", e);
         let known = self.get()?;
         for gone in known.keys().filter(|sid| !wanted.contains_key(sid)) {
+            self.freed = true;
             sys::map_delete(self.map.as_fd(), &gone.octets()).map_err(fail)?;
         }
         for (sid, function) in wanted.iter().filter(|(sid, function)| known.get(sid) != Some(function)) {
@@ -147,8 +167,12 @@ impl Functions {
                 Function::Program(place) => (tl_function_kind::TL_FUNCTION_PROGRAM, *place),
             };
             let value = [kind.0.to_ne_bytes(), index.to_ne_bytes()].concat();
+            self.settle();
+            // An element that is replaced is freed.
+            self.freed = known.contains_key(sid);
             sys::map_update(self.map.as_fd(), &sid.octets(), &value).map_err(fail)?;
         }
+        self.settle();
         Ok(())
     }
 }

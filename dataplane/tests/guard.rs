@@ -36,6 +36,7 @@ fn bench(home: trieline_dataplane::Home) -> Bench {
     ]);
     let mut bench = Bench::new(home, &all);
     write_set(&mut bench, 0, &["192.0.2.9", "2001:db8:bad::/48"]);
+    write_set(&mut bench, 1, &[SOURCE6]);
     bench
 }
 
@@ -182,6 +183,14 @@ fn other_mac_addresses_hide_nothing() {
             let inner = ipv6(bad, "2001:db8:1::1", 64);
             let to_sid = frame(outer(SOURCE6, "fd00:b::6", 41, 64, &inner));
             expect(&mut bench, FUNCTIONS, "a SID", &to_sid, "filtered");
+            // A filter of the port that passes the packet says nothing of the one inside.
+            let passing = filter("management", 1, FilterAction::Pass);
+            let lists = [vec![passing], vec![], vec![], vec![dropping()]];
+            bench.dataplane.filters().set(&lists).unwrap();
+            let both = PortFlags { filter: true, ..FUNCTIONS };
+            expect(&mut bench, both, "a SID, from a source that is passed", &to_sid, "filtered");
+            let harmless = frame(outer(SOURCE6, "fd00:b::6", 41, 64, &ipv6(SOURCE6, "2001:db8:1::1", 64)));
+            expect(&mut bench, both, "a SID with a harmless packet", &harmless, "filter");
             bench.dataplane.filters().set(&[vec![dropping()]]).unwrap();
         }
         // What only the kernel's own tables call local is not the tenant's, whatever else is odd about it.
