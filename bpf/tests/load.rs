@@ -420,22 +420,30 @@ fn pages_go_back_beside_readers() {
         // The first host, 0.0.0.0, has the value 1 in both.
         let questions: Vec<u8> =
             (0..KEYS).flat_map(|n| question(n as u32 % 2, 0, 0, [stays, goes][n % 2])).collect();
-        let programs = each_cpu(|| tables.load(prepare(home, &states)).unwrap());
-        let (counts, given) = beside(programs, &questions, || {
-            let mut given = 0;
-            for _ in 0..10 {
-                states.change([(goes, 1)], || {
-                    Table::create(tables.image(), TWO, hosts(100_000)).unwrap();
-                });
-                thread::sleep(Duration::from_millis(20));
-                states.change([(goes, 0)], || tables.remove(TWO).unwrap());
-                given += tables.give_back().unwrap();
+        // Whether a reader meets a change is up to the scheduler: a busy machine gets more turns.
+        let mut met = false;
+        for turn in 1..=20 {
+            let programs = each_cpu(|| tables.load(prepare(home, &states)).unwrap());
+            let (counts, given) = beside(programs, &questions, || {
+                let mut given = 0;
+                for _ in 0..10 {
+                    states.change([(goes, 1)], || {
+                        Table::create(tables.image(), TWO, hosts(100_000)).unwrap();
+                    });
+                    thread::sleep(Duration::from_millis(20));
+                    states.change([(goes, 0)], || tables.remove(TWO).unwrap());
+                    given += tables.give_back().unwrap();
+                }
+                given
+            });
+            println!("{home}, turn {turn}: {given} bytes given back, {counts:x?}");
+            assert_eq!(counts.wrong, 0, "{counts:x?}");
+            assert_eq!(given > 10 << 20, home == Home::Arena, "{given}");
+            met = counts.moving > 0 && counts.nothing > 0;
+            if met {
+                break;
             }
-            given
-        });
-        println!("{home}: {given} bytes given back, {counts:x?}");
-        assert_eq!(counts.wrong, 0, "{counts:x?}");
-        assert!(counts.moving > 0 && counts.nothing > 0, "{counts:x?}");
-        assert_eq!(given > 10 << 20, home == Home::Arena, "{given}");
+        }
+        assert!(met, "no reader met a change");
     }
 }

@@ -95,7 +95,8 @@ impl<'a, T: Asked> Addresses<'a, T> {
             }
             match self.queries.next() {
                 Some(Query::Address(address)) => {
-                    expect_family(self.family, address.family(), address).map_err(crate::route::usage)?;
+                    expect_family(self.family, address.family(), address)
+                        .map_err(trieline_terminal::usage)?;
                     return Ok(Some(address.clone()));
                 }
                 Some(Query::Stdin) => self.stdin = Some(BufReader::new(stdin().lock())),

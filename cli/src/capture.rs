@@ -1,10 +1,8 @@
 //! `trieline capture`: the packets that XDP handles, as they come in and as they leave, into a pcap-ng file.
 
-use crate::look::{Names, count, open};
-use crate::output::{Output, is_closed_pipe};
+use crate::look::{Names, claim_capture, count, open};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use rustix::fs::{FlockOperation, flock};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -15,8 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use trieline_dataplane::{CAPTURE_ALL, Capture, CaptureOptions, SNAP_MAX};
-use trieline_node::instance::{Instance, holder_of, private_file};
+use trieline_node::instance::Instance;
 use trieline_node::pcapng::{Direction, Writer};
+use trieline_terminal::{Output, is_closed_pipe};
 
 /// Ends of the help.
 const AFTER_HELP: &str = "\
@@ -88,7 +87,7 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
     if args.write == Path::new("-") && std::io::stdout().is_terminal() {
         bail!("-: standard output is a terminal, and a capture no text; expected a file or a pipe");
     }
-    let _held = claim(&instance.capture_lock())?;
+    let _held = claim_capture(&instance)?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&ended)).context("catching signals")?;
@@ -157,18 +156,6 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
         eprintln!("{said}");
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The right to capture, until the file is closed.
-pub fn claim(path: &Path) -> anyhow::Result<File> {
-    let named = || path.display().to_string();
-    let mut file = private_file(path)?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        let (Ok(pid) | Err(pid)) = holder_of(&mut file);
-        bail!("another capture runs in this network namespace (process {pid}); expected one at a time");
-    }
-    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).with_context(named)?;
-    Ok(file)
 }
 
 /// The number of a device of this network namespace.

@@ -1,7 +1,6 @@
 //! `trieline filter`: what the filters matched, and reading their files anew.
 
 use crate::look::{self, one, open};
-use crate::output::{List, Output};
 use anyhow::bail;
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -9,6 +8,7 @@ use trieline_dataplane::{Filters, View};
 use trieline_node::control::Request;
 use trieline_node::filter::FilterStatus;
 use trieline_node::instance::Instance;
+use trieline_terminal::{List, Output};
 
 /// Filters.
 #[derive(Debug, Subcommand)]

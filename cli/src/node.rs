@@ -1,7 +1,6 @@
 //! `trieline node`: what the daemon does, and how to end what it left.
 
 use crate::look::{self, Names, ask, count, open};
-use crate::output::Output;
 use clap::Subcommand;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -12,6 +11,7 @@ use trieline_node::control::Request;
 use trieline_node::daemon::home;
 use trieline_node::instance::{self, Instance, is_hidden};
 use trieline_node::status::{self, Counter, DeviceStatus, ImageStatus, Status};
+use trieline_terminal::Output;
 
 /// The node.
 #[derive(Debug, Subcommand)]
@@ -279,6 +279,9 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         let waits =
             output.bad(&format!("refused: {}; the kernel forwards its packets, tried again", refused.reason));
         writeln!(text, "{} {} {waits}", output.bold("dev"), refused.dev)?;
+    }
+    for problem in &status.problems {
+        writeln!(text, "{} {}", output.bold("problem"), output.bad(problem))?;
     }
     for filter in &status.filters {
         writeln!(text, "{} {}", output.bold("filter"), crate::filter::line(filter))?;

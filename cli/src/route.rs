@@ -5,7 +5,6 @@ mod packet;
 
 use crate::addresses::{Addresses, Query, parse_query};
 use crate::look::{Names, ask, open};
-use crate::output::{List, Output};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 use std::net::IpAddr;
@@ -16,6 +15,7 @@ use trieline_node::control::Request;
 use trieline_node::instance::Instance;
 use trieline_node::publish::{TABLE4, TABLE6};
 use trieline_node::show;
+use trieline_terminal::{List, Output, usage};
 
 /// Ends of the helps.
 const EXIT_CODES: &str = "It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.";
@@ -194,11 +194,6 @@ pub(crate) fn expect_family(asked: Option<u8>, is: u8, what: &impl std::fmt::Dis
         Some(asked) if asked != is => Err(format!("{what} is IPv{is}; -{asked} expects IPv{asked}")),
         _ => Ok(()),
     }
-}
-
-/// A mistake of the command line.
-pub(crate) fn usage(message: String) -> clap::Error {
-    clap::Error::raw(clap::error::ErrorKind::ValueValidation, message + "\n")
 }
 
 pub(crate) fn family_of(address: &IpAddr) -> u8 {

@@ -1,7 +1,6 @@
 //! `trieline sid`: the SRv6 SIDs that the kernel has, what XDP does for each, and the functions bound to them.
 
 use crate::look::{ask, open};
-use crate::output::{List, Output};
 use crate::route;
 use anyhow::bail;
 use clap::Subcommand;
@@ -15,6 +14,7 @@ use trieline_node::function::FunctionStatus;
 use trieline_node::instance::Instance;
 use trieline_node::publish::TABLE6;
 use trieline_node::status::SidCount;
+use trieline_terminal::{List, Output};
 
 /// SIDs.
 #[derive(Debug, Subcommand)]
@@ -119,6 +119,9 @@ fn line(sid: &Value) -> String {
         if let Some(count) = function.get(key).and_then(Value::as_u64) {
             line += &format!(", {count} {name}");
         }
+    }
+    if function.get("problem").is_some_and(Value::is_string) {
+        line += &format!("  problem: {}", word("problem"));
     }
     line
 }

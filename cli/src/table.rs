@@ -12,9 +12,7 @@ mod print;
 
 use crate::addresses::{Query, parse_query};
 use crate::look::count;
-use crate::output::Output;
-use crate::progress::Bars;
-use crate::route::{expect_family, usage};
+use crate::route::expect_family;
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 use draw::DrawArgs;
@@ -25,9 +23,11 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
-use trieline_lab::Progress;
 use trieline_lpm::io::KeyPrefix;
 use trieline_lpm::{ops, with_key};
+use trieline_terminal::Bars;
+use trieline_terminal::Progress;
+use trieline_terminal::{Output, usage};
 
 /// Tables of an image that this command makes; those of the daemon have the same numbers.
 const TABLE4: u32 = 0;

@@ -1,7 +1,6 @@
 //! `trieline top`: packets a second, by device, verdict, filter and SID, drawn anew every second.
 
 use crate::look::{Names, open};
-use crate::output::Output;
 use crate::sid;
 use clap::Args;
 use serde::Serialize;
@@ -15,9 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use trieline_dataplane::{Counters, Kind, View};
 use trieline_node::instance::Instance;
+use trieline_terminal::{CLEAR, Output};
 
-/// Clears the screen and goes to its first line (ECMA-48: CUP, ED).
-pub const CLEAR: &str = "\x1b[H\x1b[J";
 /// How often it is looked whether to end.
 const TICK: Duration = Duration::from_millis(50);
 

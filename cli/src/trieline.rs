@@ -2,42 +2,26 @@
 
 mod addresses;
 mod capture;
-mod complaint;
-mod demo;
 mod dissect;
 mod draw;
-mod engines;
 mod filter;
-mod lab;
 mod look;
-mod maps;
 mod node;
-mod output;
-mod progress;
 mod route;
 mod sid;
 mod table;
 mod top;
-mod trace;
-mod traces;
-mod tries;
 
-use clap::{Parser, Subcommand};
-use output::Output;
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
 use std::process::ExitCode;
-
-/// `lab run engines` says what each structure holds.
-#[global_allocator]
-static ALLOCATOR: trieline_lab::heap::Counting = trieline_lab::heap::Counting;
+use trieline_terminal::{GLOBAL_OPTIONS as GLOBAL, Output, exit_code, run_program, usage};
 
 /// What every help of a command ends with.
 const AFTER_HELP: &str = "\
 All commands need root, except `table`, `lab list` and `lab table`.
 Exit codes: 0 done; 1 failed, or the answer is no (`route get` without a route, `table diff` with differences);
 2 the command line is wrong.";
-
-/// Where the options of all commands stand in a help.
-const GLOBAL: &str = "Global options";
 
 /// Forwarding by longest-prefix match in XDP, mirrored from the kernel's routes
 #[derive(Debug, Parser)]
@@ -83,25 +67,56 @@ enum Object {
     /// Prefix tables in files: prefix lists, `ip route`, MRT dumps, images
     #[command(subcommand, infer_subcommands = true)]
     Table(table::TableCommand),
-    /// Experiments that re-measure trieline's figures
-    Lab(lab::LabArgs),
-    /// Where a message's time goes in unmodified processes, with the tracer's own cost and losses
-    Trace(Box<trace::TraceArgs>),
-    /// A whole table in the kernel's routes, packets through the kernel and through XDP, and how they compare
-    Demo(demo::DemoArgs),
+    /// Experiments that re-measure trieline's figures (runs trieline-lab)
+    #[command(disable_help_flag = true)]
+    Lab(Arguments),
+    /// Where a message's time goes in unmodified processes, with the tracer's own cost and losses (runs trieline-trace)
+    #[command(disable_help_flag = true)]
+    Trace(Arguments),
+    /// A whole table in the kernel's routes, packets through the kernel and through XDP (runs trieline-lab demo)
+    #[command(disable_help_flag = true)]
+    Demo(Arguments),
+}
+
+/// The arguments of another program.
+#[derive(Debug, Args)]
+struct Arguments {
+    /// Passed on as they are
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Runs `program` with the global options of this command line, `words`, and what follows. Returns only if that fails.
+fn run_other(cli: &Cli, program: &str, words: &[&str], rest: &Arguments) -> anyhow::Error {
+    if cli.ipv4 || cli.ipv6 {
+        return usage(format!("-4 and -6 have no effect on {program}; expected neither")).into();
+    }
+    // Global options stand behind subcommands and in front of `--`, which begins another program's command line.
+    let own = rest.arguments.iter().position(|word| word == "--").unwrap_or(rest.arguments.len());
+    let (own, behind) = rest.arguments.split_at(own);
+    let mut arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+    arguments.extend(own.iter().cloned());
+    arguments.extend(cli.json.then(|| "--json".into()));
+    arguments.extend(cli.pretty.then(|| "--pretty".into()));
+    if let Some(netns) = &cli.netns {
+        arguments.extend(["--netns".into(), netns.into()]);
+    }
+    arguments.extend(behind.iter().cloned());
+    run_program(program, arguments)
 }
 
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    match &cli.object {
+        Object::Lab(rest) => return Err(run_other(cli, "trieline-lab", &[], rest)),
+        Object::Demo(rest) => return Err(run_other(cli, "trieline-lab", &["demo"], rest)),
+        Object::Trace(rest) => return Err(run_other(cli, "trieline-trace", &[], rest)),
+        _ => {}
+    }
     let output = Output::new(cli.json, cli.pretty);
     if let Some(netns) = &cli.netns {
         trieline_node::instance::enter_namespace(netns)?;
     }
     let family = if cli.ipv4 { Some(4) } else { cli.ipv6.then_some(6) };
-    if family.is_some() && matches!(cli.object, Object::Trace(_)) {
-        return Err(
-            route::usage("-4 and -6 do not select what is traced: --port and --transport do".into()).into()
-        );
-    }
     match &cli.object {
         Object::Node(command) => node::run(command, &output),
         Object::Route(command) => route::run(command, family, &output),
@@ -110,24 +125,10 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Object::Sid(command) => sid::run(command, &output),
         Object::Filter(command) => filter::run(command, &output),
         Object::Table(command) => table::run(command, family, &output),
-        Object::Lab(args) => lab::run(args, &output),
-        Object::Trace(args) => trace::run(args, &output),
-        Object::Demo(args) => demo::run(args, &output),
+        Object::Lab(_) | Object::Trace(_) | Object::Demo(_) => Ok(ExitCode::SUCCESS),
     }
 }
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
-        Ok(code) => code,
-        Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
-        // A command line that is found wrong only here.
-        Err(error) if error.is::<clap::Error>() => {
-            eprint!("{error}");
-            ExitCode::from(2)
-        }
-        Err(error) => {
-            eprintln!("trieline: {}", complaint::said(&error));
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("trieline", run(&Cli::parse()))
 }

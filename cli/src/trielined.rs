@@ -1,6 +1,5 @@
 //! The daemon `trielined`: mirrors the kernel's routes into XDP until it is stopped; forwarding stays.
 
-mod complaint;
 mod config;
 
 use anyhow::{Context, anyhow, bail};
@@ -180,7 +179,7 @@ impl Outside for Signals {
             // So looks a file that an editor has just begun to write.
             Ok(config) if config.devices.is_empty() => Err("no devices".into()),
             Ok(config) => Ok(config),
-            Err(error) => Err(complaint::said(&error)),
+            Err(error) => Err(trieline_terminal::said(&error)),
         }
     }
 }
@@ -264,7 +263,7 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("trielined: {}", complaint::said(&error));
+            eprintln!("trielined: {}", trieline_terminal::said(&error));
             ExitCode::FAILURE
         }
     }

@@ -6,16 +6,15 @@
  * tables in the image: a reload swings the directory's word of one, another list the word of the list. All of
  * it is a function of its own, which only ports with filters call.
  *
- * Protocol and port are read behind at most TL_EXTENSIONS IPv6 extension headers. A filter with ports matches
- * no packet whose ports cannot be read: a later fragment, or a first one that is too short. What is left of a
- * datagram whose first fragment was dropped is never put together.
+ * Where a list asks for them, protocol and ports are read as headers.bpf.h says, and a packet that has them
+ * beyond reach is dropped. A filter with ports matches no later fragment: what is left of a datagram whose
+ * first fragment was dropped is never put together.
  */
 #ifndef TRIELINE_FILTER_BPF_H
 #define TRIELINE_FILTER_BPF_H
 
-#include "parse.bpf.h"
+#include "headers.bpf.h"
 
-#define TL_EXTENSIONS 6
 #define TL_NO_PORT 0x10000
 
 /* What filters see of a packet. */
@@ -27,28 +26,9 @@ struct tl_packet {
 	__u32 port;	/* destination port, or TL_NO_PORT */
 };
 
-/* Bytes of an IPv6 extension header after which another header follows; 0 for all else. */
-TL_INLINE __u32 tl_extension_bytes(__u8 kind, __u8 length)
-{
-	switch (kind) {
-	case IPPROTO_HOPOPTS:
-	case IPPROTO_ROUTING:
-	case IPPROTO_DSTOPTS:
-		return (length + 1) * 8;
-	case IPPROTO_AH: /* RFC 4302, 2.2 */
-		return (length + 2) * 4;
-	case IPPROTO_FRAGMENT:
-		return 8;
-	default:
-		return 0;
-	}
-}
-
-/* Whether a fragment header is that of another fragment than the first. */
-TL_INLINE int tl_later_fragment(const __u8 *head) { return head[2] || head[3] & 0xf8; }
-
-/* The port that stands at the same place in all protocols that have one. */
-TL_INLINE void tl_port_of(struct xdp_md *ctx, __u32 at, struct tl_packet *p)
+/* The port that stands at the same place in all protocols that have one; false where it should be before
+ * `end`, and is not. */
+TL_INLINE int tl_port_of(struct xdp_md *ctx, __u32 at, __u32 end, struct tl_packet *p)
 {
 	__be16 ports[2];
 
@@ -58,47 +38,51 @@ TL_INLINE void tl_port_of(struct xdp_md *ctx, __u32 at, struct tl_packet *p)
 	case IPPROTO_DCCP:
 	case IPPROTO_SCTP:
 	case IPPROTO_UDPLITE:
-		if (!bpf_xdp_load_bytes(ctx, at, ports, sizeof(ports)))
-			p->port = TL_BE16(ports[1]);
+		if (at + sizeof(ports) > end || bpf_xdp_load_bytes(ctx, at, ports, sizeof(ports)))
+			return 0;
+		p->port = TL_BE16(ports[1]);
 	}
+	return 1;
 }
 
-/* Protocol and port of an IPv6 packet whose header says that `kind` begins at `at`; where the protocol
- * begins. */
-TL_INLINE __u32 tl_upper6(struct xdp_md *ctx, __u32 at, __u8 kind, struct tl_packet *p)
+/* Protocol and port of the IPv6 packet at `at`; false where they cannot be read. */
+TL_INLINE int tl_upper6(struct xdp_md *ctx, __u32 at, __u32 end, struct tl_packet *p)
 {
-	__u8 head[4], i;
+	__u64 headers = tl_headers6(ctx, at, end);
 
-	for (i = 0; i < TL_EXTENSIONS && tl_extension_bytes(kind, 0); i++) {
-		if (bpf_xdp_load_bytes(ctx, at, head, sizeof(head)))
-			return at;
-		at += tl_extension_bytes(kind, head[1]);
-		if (kind == IPPROTO_FRAGMENT && tl_later_fragment(head)) {
-			p->protocol = head[0];
-			return at;
-		}
-		kind = head[0];
-	}
-	p->protocol = kind;
-	tl_port_of(ctx, at, p);
-	return at;
+	if (headers & TL_HEADERS_CUT)
+		return 0;
+	p->protocol = headers & 0xff;
+	return headers & TL_HEADERS_LATER ||
+	       tl_port_of(ctx, TL_HEADERS_AT(headers), TL_HEADERS_END(headers), p);
+}
+
+/* The same of IPv4. */
+TL_INLINE int tl_upper4(struct xdp_md *ctx, __u32 at, __u32 end, const struct iphdr *ip, struct tl_packet *p)
+{
+	__u32 bytes = TL_BE16(ip->tot_len);
+
+	p->protocol = ip->protocol;
+	if (bytes && at + bytes < end) /* 0: longer than it can say */
+		end = at + bytes;
+	return ip->frag_off & TL_BE16(0x1fff) || tl_port_of(ctx, at + (ip->version_ihl & 15) * 4, end, p);
 }
 
 /*
- * Whether the IPv6 packet that begins at `at` is one of neighbour discovery (RFC 4861 4), or hides what it is
- * behind more headers than are looked at. Asked where the kernel answers for others (proxy_ndp).
+ * Whether the IPv6 packet that begins at `at` is one of neighbour discovery (RFC 4861 4), or hides what it
+ * is. Asked where the kernel answers for others (proxy_ndp).
  */
 __attribute__((noinline)) int tl_is_discovery(struct xdp_md *ctx, __u32 at)
 {
-	struct tl_packet p = {.protocol = TL_ANY_PROTOCOL};
-	__u8 kind, type;
+	__u64 headers = tl_headers6(ctx, at, TL_NO_END);
+	__u8 type;
 
-	if (bpf_xdp_load_bytes(ctx, at + __builtin_offsetof(struct ipv6hdr, nexthdr), &kind, sizeof(kind)))
+	if (headers & TL_HEADERS_CUT)
+		return 1;
+	if (headers & TL_HEADERS_LATER || (headers & 0xff) != IPPROTO_ICMPV6)
 		return 0;
-	at = tl_upper6(ctx, at + sizeof(struct ipv6hdr), kind, &p);
-	if (p.protocol != IPPROTO_ICMPV6)
-		return tl_extension_bytes(p.protocol, 0);
-	return !bpf_xdp_load_bytes(ctx, at, &type, sizeof(type)) && type >= 133 && type <= 137;
+	return !bpf_xdp_load_bytes(ctx, TL_HEADERS_AT(headers), &type, sizeof(type)) && type >= 133 &&
+	       type <= 137;
 }
 
 /* Whether a filter is about this packet: cheap questions first. */
@@ -133,11 +117,11 @@ TL_INLINE void tl_filter_note(__u32 slot)
 		scratch->head.filter = slot + 1;
 }
 
-/* What the filters of list `list` say of the packet whose IP header begins at `at`: a verdict, or TL_GO_ON.
- * What has no whole header is not let by. */
-__attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32 ipv6, __u32 list)
+/* What the filters of list `list` say of the packet whose IP header begins at `at`, of a packet around it
+ * that ends at `end`: a verdict, or TL_GO_ON. What has no whole header is not let by. */
+__attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32 end, __u32 ipv6, __u32 list)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct tl_packet p = {.protocol = TL_ANY_PROTOCOL, .port = TL_NO_PORT, .ipv6 = ipv6};
 	volatile __u64 *word = bpf_map_lookup_elem(&filter_lists, &list);
 	const __u32 unread = list == TL_LIST_PORTS ? TL_DROP_HIDDEN : TL_DROP_FUNCTION_HEADERS;
@@ -152,24 +136,23 @@ __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32
 	if (ipv6) {
 		const struct ipv6hdr *ip6 = data + at;
 
-		if ((void *)(ip6 + 1) > end)
+		if ((void *)(ip6 + 1) > data_end || at + sizeof(*ip6) > end)
 			return unread;
 		p.destination[0] = TL_BE64(ip6->daddr.hi);
 		p.destination[1] = TL_BE64(ip6->daddr.lo);
 		p.source[0] = TL_BE64(ip6->saddr.hi);
 		p.source[1] = TL_BE64(ip6->saddr.lo);
-		if (ports)
-			tl_upper6(ctx, at + sizeof(*ip6), ip6->nexthdr, &p);
+		if (ports && !tl_upper6(ctx, at, end, &p))
+			return unread;
 	} else {
 		const struct iphdr *ip = data + at;
 
-		if ((void *)(ip + 1) > end)
+		if ((void *)(ip + 1) > data_end || at + sizeof(*ip) > end)
 			return unread;
 		p.destination[1] = TL_BE32(ip->daddr);
 		p.source[1] = TL_BE32(ip->saddr);
-		p.protocol = ip->protocol;
-		if (ports && !(ip->frag_off & TL_BE16(0x1fff)))
-			tl_port_of(ctx, at + (ip->version_ihl & 15) * 4, &p);
+		if (ports && !tl_upper4(ctx, at, end, ip, &p))
+			return unread;
 	}
 	for (__u32 i = 0; i < TL_FILTERS; i++) {
 		struct tl_filter_count *count;
@@ -211,7 +194,7 @@ TL_INLINE __u32 tl_filter_port(struct xdp_md *ctx, struct tl_frame *f, __u32 ipv
 	    (verdict >= TL_DROP_FIRST && verdict != TL_GO_ON))
 		return TL_GO_ON;
 	f->filtered = 1;
-	return tl_filter_at(ctx, f->l2, ipv6, TL_LIST_PORTS);
+	return tl_filter_at(ctx, f->l2, TL_NO_END, ipv6, TL_LIST_PORTS);
 }
 
 #endif

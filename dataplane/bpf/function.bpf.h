@@ -26,26 +26,20 @@ __attribute__((noinline)) int tl_function_program(struct xdp_md *ctx, __u32 inde
 }
 
 /*
- * The filters' answer for the packet inside; that of an endpoint without one is to go on. Where the headers
+ * The filters' answer for the packet inside the one at `at`, around which is what ends at `end`; that of an
+ * endpoint without one is to go on. Where the headers
  * lead further than is looked, nothing goes on: the kernel would find the packet inside and ask no filter.
  */
-TL_INLINE __u32 tl_function_filter(struct xdp_md *ctx, __u32 at, __u8 kind, __u32 list)
+TL_INLINE __u32 tl_function_filter(struct xdp_md *ctx, __u32 at, __u32 end, __u32 list)
 {
-	__u8 head[4], i;
+	__u64 headers = tl_headers6(ctx, at, end);
+	__u8 kind = headers;
 
-	at += sizeof(struct ipv6hdr);
-	for (i = 0; i < TL_EXTENSIONS && tl_extension_bytes(kind, 0); i++) {
-		if (bpf_xdp_load_bytes(ctx, at, head, sizeof(head)) ||
-		    (kind == IPPROTO_FRAGMENT && tl_later_fragment(head)))
-			return TL_DROP_FUNCTION_HEADERS;
-		at += tl_extension_bytes(kind, head[1]);
-		kind = head[0];
-	}
-	if (tl_extension_bytes(kind, 0))
+	if (headers & (TL_HEADERS_CUT | TL_HEADERS_LATER))
 		return TL_DROP_FUNCTION_HEADERS;
 	if (kind != IPPROTO_IPIP && kind != IPPROTO_IPV6)
 		return TL_GO_ON;
-	return tl_filter_at(ctx, at, kind == IPPROTO_IPV6, list);
+	return tl_filter_at(ctx, TL_HEADERS_AT(headers), TL_HEADERS_END(headers), kind == IPPROTO_IPV6, list);
 }
 
 /* What a program's return value means. */
@@ -70,10 +64,9 @@ TL_INLINE __u32 tl_function_verdict(int returned)
 /* With the index of a program: it is to run. */
 #define TL_FUNCTION_RUN 0x80000000u
 
-/* Does what is bound to `sid`, for the IPv6 packet that begins at `at` and whose next header is `kind`: a
- * verdict, or TL_GO_ON. A program is called by the caller: no tail call is allowed from below 256 bytes of
- * stack. */
-TL_INLINE __u32 tl_function_of(struct xdp_md *ctx, __u32 at, __u8 kind, const struct in6_addr *sid)
+/* Does what is bound to `sid`, for the IPv6 packet that begins at `at`: a verdict, or TL_GO_ON. A program is
+ * called by the caller: no tail call is allowed from below 256 bytes of stack. */
+TL_INLINE __u32 tl_function_of(struct xdp_md *ctx, __u32 at, const struct in6_addr *sid)
 {
 	struct tl_function *function = bpf_map_lookup_elem(&functions, sid);
 
@@ -81,7 +74,7 @@ TL_INLINE __u32 tl_function_of(struct xdp_md *ctx, __u32 at, __u8 kind, const st
 		return TL_GO_ON;
 	switch (function->kind) {
 	case TL_FUNCTION_FILTER:
-		return tl_function_filter(ctx, at, kind, function->index);
+		return tl_function_filter(ctx, at, TL_NO_END, function->index);
 	case TL_FUNCTION_PCAP:
 		tl_capture_in(ctx, function->index);
 		return TL_GO_ON;
@@ -102,7 +95,7 @@ __attribute__((noinline)) __u32 tl_function(struct xdp_md *ctx, __u32 at)
 	if (at > TL_FILTER_REACH || (void *)(ip6 + 1) > end || *(__u8 *)ip6 >> 4 != 6)
 		return TL_GO_ON;
 	sid = ip6->daddr;
-	return tl_function_of(ctx, at, ip6->nexthdr, &sid);
+	return tl_function_of(ctx, at, &sid);
 }
 
 /* Likewise, and a program is called. */

@@ -33,8 +33,18 @@ TL_INLINE int tl_of_link(__be16 proto)
 	return TL_BE16(proto) < ETH_P_802_3_MIN;
 }
 
-/* Whether the packet at `at` is to a group of this link or to all on it: no router forwards it, and lists of
- * addresses that do not belong into the Internet name them. */
+/* Whether a packet is to a group of this link or to all on it: no router forwards it. */
+TL_INLINE int tl_group_of_link4(const struct iphdr *ip)
+{
+	return TL_BE32(ip->daddr) >> 8 == 0xe00000 || ip->daddr == 0xffffffff;
+}
+
+TL_INLINE int tl_group_of_link6(const struct ipv6hdr *ip6)
+{
+	return (TL_BE64(ip6->daddr.hi) & 0xff0f000000000000) == 0xff02000000000000;
+}
+
+/* The same of the packet at `at`, which lists of addresses that do not belong into the Internet may name. */
 __attribute__((noinline)) int tl_to_link(struct xdp_md *ctx, __u32 at)
 {
 	void *end = (void *)(long)ctx->data_end, *l3 = (void *)(long)ctx->data + (at & 31);
@@ -44,10 +54,8 @@ __attribute__((noinline)) int tl_to_link(struct xdp_md *ctx, __u32 at)
 	if ((void *)(ip + 1) > end)
 		return 0;
 	if (ip->version_ihl >> 4 == 4)
-		return TL_BE32(ip->daddr) >> 8 == 0xe00000 || ip->daddr == 0xffffffff;
-	if ((void *)(ip6 + 1) > end)
-		return 0;
-	return (TL_BE64(ip6->daddr.hi) & 0xff0f000000000000) == 0xff02000000000000;
+		return tl_group_of_link4(ip);
+	return (void *)(ip6 + 1) <= end && tl_group_of_link6(ip6);
 }
 
 /* What the kernel could take a packet to: one address after another, behind its header and those inside. Not
@@ -56,11 +64,11 @@ struct tl_trail {
 	struct ipv6hdr header; /* of the packet that is looked into */
 	struct in6_addr to;    /* the address that was reached */
 	__u32 at;	       /* where the header is */
+	__u32 around;	       /* where the packet around it ends */
+	__u32 end;	       /* where the packet itself ends */
 	__u32 list;	       /* the segments of its SRH */
-	__u32 left;	       /* those of them that are not reached yet */
+	__u8 left;	       /* those of them that are not reached yet */
 	__u32 inner;	       /* the IPv6 header behind it; 0: none */
-	__u32 table;	       /* that routes to segments are looked up in */
-	__u8 head[8];	       /* of an extension header */
 };
 
 _Static_assert(sizeof(struct tl_trail) <= sizeof(struct tl_scratch), "a trail fits");
@@ -69,78 +77,59 @@ _Static_assert(sizeof(struct tl_trail) <= sizeof(struct tl_scratch), "a trail fi
 #define TL_BEHIND_END (TL_GO_ON + 1)
 #define TL_BEHIND_ASK (TL_GO_ON + 2)
 
-/* Goes on to the IPv6 header at `trail->inner`. */
+/* Goes on to the IPv6 header at `trail->inner`. Of one inside, Linux does not look at the version. */
 TL_INLINE __u32 tl_behind_in(struct xdp_md *ctx, struct tl_trail *trail)
 {
-	__u32 at = trail->inner;
-	__u8 kind, i;
+	__u32 at = trail->inner, srh;
+	__u64 headers;
 
-	if (at > TL_FILTER_REACH || bpf_xdp_load_bytes(ctx, at, &trail->header, sizeof(trail->header)))
+	if (at > TL_FILTER_REACH || at + sizeof(trail->header) > trail->end ||
+	    bpf_xdp_load_bytes(ctx, at, &trail->header, sizeof(trail->header)))
 		return TL_DROP_HIDDEN;
-	if (*(__u8 *)&trail->header >> 4 != 6)
-		return TL_BEHIND_END;
+	headers = tl_headers6(ctx, at, trail->end);
+	if (headers & (TL_HEADERS_CUT | TL_HEADERS_STRANGE))
+		return TL_DROP_HIDDEN;
 	trail->to = trail->header.daddr;
 	trail->at = at;
+	trail->around = trail->end;
+	trail->end = TL_HEADERS_END(headers);
 	trail->left = 0;
 	trail->inner = 0;
-	kind = trail->header.nexthdr;
-	at += sizeof(trail->header);
-	for (i = 0; i < TL_EXTENSIONS && tl_extension_bytes(kind, 0); i++) {
-		if (bpf_xdp_load_bytes(ctx, at, trail->head, sizeof(trail->head)))
-			return TL_DROP_HIDDEN;
-		if (kind == IPPROTO_FRAGMENT && tl_later_fragment(trail->head))
-			return TL_GO_ON; /* the kernel finds nothing behind it either */
-		if (kind == IPPROTO_ROUTING && trail->head[3]) {
-			if (trail->head[2] != IPV6_SRCRT_TYPE_4 || trail->left)
-				return TL_DROP_HIDDEN;
-			trail->list = at + sizeof(struct ipv6_sr_hdr);
-			trail->left = trail->head[3];
-		}
-		at += tl_extension_bytes(kind, trail->head[1]);
-		kind = trail->head[0];
-	}
-	if (tl_extension_bytes(kind, 0))
+	srh = TL_HEADERS_SRH(headers);
+	trail->list = srh + sizeof(struct ipv6_sr_hdr);
+	if (srh && bpf_xdp_load_bytes(ctx, srh + __builtin_offsetof(struct ipv6_sr_hdr, segments_left),
+				      &trail->left, sizeof(trail->left)))
 		return TL_DROP_HIDDEN;
-	if (kind == IPPROTO_IPV6)
-		trail->inner = at;
+	if (!(headers & TL_HEADERS_LATER) && (headers & 0xff) == IPPROTO_IPV6)
+		trail->inner = TL_HEADERS_AT(headers);
 	return TL_GO_ON;
 }
 
-/*
- * Goes on to the next address: one more step of NEXT-C-SID, the next segment, or the packet inside. The
- * routes that say which steps there are those of the kernel's own tables, or of the one that a packet is
- * decapsulated into.
- */
+/* Goes on to the next address: one more step of NEXT-C-SID, the next segment, or the packet inside. */
 __attribute__((noinline)) __u32 tl_behind_next(struct xdp_md *ctx)
 {
-	__u32 zero = 0, csid = 0, value;
-	struct tl_trail *trail = bpf_map_lookup_elem(&scratch_frames, &zero);
+	struct tl_csid_key key = {.len = 128};
+	struct tl_trail *trail;
 	struct in6_addr next;
-	__u64 word;
+	__u32 zero = 0, at;
+	__u32 *csid;
 
+	trail = bpf_map_lookup_elem(&scratch_frames, &zero);
 	if (!trail)
 		return TL_DROP_HIDDEN;
-	value = TL_CALL(tl_again6, TL_IMAGE, trail->table, TL_BE64(trail->to.hi), TL_BE64(trail->to.lo));
-	word = value ? tl_action_word(value) : TL_ACTION_NONE;
-	switch (tl_action_kind(word)) {
-	case TL_ACTION_END:
-	case TL_ACTION_END_X:
-		if (word >> 8 & TL_END_NEXT_CSID)
-			csid = tl_csid(word);
-		break;
-	case TL_ACTION_END_T:
-	case TL_ACTION_END_DT6:
-		if (!(word >> 32 & TL_VIEW_RULES))
-			trail->table = word >> 32;
-	}
-	if (csid && tl_next_csid(&trail->to, csid >> 8 & 0xff, csid & 0xff, &next)) {
+	__builtin_memcpy(key.to, &trail->to, sizeof(key.to));
+	csid = bpf_map_lookup_elem(&csids, &key);
+	if (csid && *csid == TL_CSID_UNKNOWN)
+		return TL_DROP_HIDDEN;
+	if (csid && tl_next_csid(&trail->to, *csid >> 8 & 0xff, *csid & 0xff, &next)) {
 		trail->to = next;
 		return TL_GO_ON;
 	}
 	if (trail->left) {
 		trail->left--;
-		if (bpf_xdp_load_bytes(ctx, trail->list + trail->left * sizeof(trail->to), &trail->to,
-				       sizeof(trail->to)))
+		at = trail->list + trail->left * sizeof(trail->to);
+		if (at + sizeof(trail->to) > trail->end ||
+		    bpf_xdp_load_bytes(ctx, at, &trail->to, sizeof(trail->to)))
 			return TL_DROP_HIDDEN;
 		return TL_GO_ON;
 	}
@@ -166,8 +155,8 @@ TL_INLINE __u32 tl_behind_bound(struct xdp_md *ctx, const struct tl_trail *trail
 /*
  * What is bound to the addresses that the kernel could take the IPv6 packet at `at` to, beyond its
  * destination: TL_GO_ON, a verdict, or TL_BEHIND_ASK with a list of filters (from bit 8 on) that are to be
- * asked, and for which header (its place from bit 16 on, its next header from bit 32). Several such lists are
- * one too many.
+ * asked, and for which header (its place from bit 16 on, where the packet around it ends from bit 32).
+ * Several such lists are one too many.
  */
 __attribute__((noinline)) __u64 tl_behind(struct xdp_md *ctx, __u32 at)
 {
@@ -178,7 +167,7 @@ __attribute__((noinline)) __u64 tl_behind(struct xdp_md *ctx, __u32 at)
 	if (!trail)
 		return TL_DROP_HIDDEN;
 	trail->inner = at;
-	trail->table = TL_MAIN6;
+	trail->end = TL_NO_END;
 	said = tl_behind_in(ctx, trail);
 	for (i = 0; i < TL_BEHIND_MOST && said == TL_GO_ON; i++) {
 		said = tl_behind_next(ctx);
@@ -187,7 +176,7 @@ __attribute__((noinline)) __u64 tl_behind(struct xdp_md *ctx, __u32 at)
 		if ((said & 0xff) == TL_BEHIND_ASK) {
 			if (ask != TL_GO_ON)
 				return TL_DROP_HIDDEN;
-			ask = said | (__u64)trail->at << 16 | (__u64)trail->header.nexthdr << 32;
+			ask = said | (__u64)trail->at << 16 | (__u64)trail->around << 32;
 			said = TL_GO_ON;
 		}
 	}
@@ -197,9 +186,9 @@ __attribute__((noinline)) __u64 tl_behind(struct xdp_md *ctx, __u32 at)
 }
 
 /* The filters' answer, called apart. */
-__attribute__((noinline)) __u32 tl_behind_filter(struct xdp_md *ctx, __u32 at, __u32 kind, __u32 list)
+__attribute__((noinline)) __u32 tl_behind_filter(struct xdp_md *ctx, __u32 at, __u32 end, __u32 list)
 {
-	return tl_function_filter(ctx, at, kind, list);
+	return tl_function_filter(ctx, at, end, list);
 }
 
 /* What becomes of the packet for what is behind its destination. */
@@ -208,7 +197,7 @@ TL_INLINE __u32 tl_looked_into(struct xdp_md *ctx, __u32 at)
 	__u64 said = tl_behind(ctx, at);
 
 	if ((said & 0xff) == TL_BEHIND_ASK)
-		return tl_behind_filter(ctx, said >> 16 & 0xffff, said >> 32 & 0xff, said >> 8 & 0xff);
+		return tl_behind_filter(ctx, said >> 16 & 0xffff, said >> 32, said >> 8 & 0xff);
 	return said;
 }
 
@@ -235,6 +224,9 @@ TL_INLINE int tl_carries(__u32 protocol)
 	case IPPROTO_IPV6:
 	case IPPROTO_ROUTING:
 	case IPPROTO_GRE:
+	case IPPROTO_PIM: /* a register carries a packet to a group */
+	case IPPROTO_COMP:
+	case IPPROTO_L2TP:
 	case IPPROTO_MPLS:
 	case IPPROTO_ETHERNET:
 		return 1;
@@ -242,28 +234,20 @@ TL_INLINE int tl_carries(__u32 protocol)
 	return 0;
 }
 
-/* The same of the headers behind the IPv6 header at `at`; of those that are cut, too. A routing header may
- * lead to another address. */
-__attribute__((noinline)) int tl_carries6(struct xdp_md *ctx, __u32 at, __u32 kind)
+/* The same of the headers behind the IPv6 header at `at`; of those that cannot be read, too. A routing header
+ * may lead to another address. */
+TL_INLINE int tl_carries6(struct xdp_md *ctx, __u32 at)
 {
-	__u8 head[4], i;
+	__u64 headers = tl_headers6(ctx, at, TL_NO_END);
 
-	at += sizeof(struct ipv6hdr);
-	for (i = 0; i < TL_EXTENSIONS && !tl_carries(kind) && tl_extension_bytes(kind, 0); i++) {
-		if (bpf_xdp_load_bytes(ctx, at, head, sizeof(head)))
-			return 1;
-		if (kind == IPPROTO_FRAGMENT && tl_later_fragment(head))
-			return 0;
-		at += tl_extension_bytes(kind, head[1]);
-		kind = head[0];
-	}
-	return tl_carries(kind) || tl_extension_bytes(kind, 0);
+	return headers & (TL_HEADERS_CUT | TL_HEADERS_ROUTED) ||
+	       (!(headers & TL_HEADERS_LATER) && tl_carries(headers & 0xff));
 }
 
 /*
- * Whether the kernel keeps a tenant's packet at `at` to itself: one to a group, to all on the link, to a
- * link-local address, or to one that both its own tables and the tenant's have; with nothing inside that it
- * would route.
+ * Whether the kernel keeps a tenant's packet at `at` to itself: one to a group of the link (others it may
+ * forward, as a multicast router does), to all on the link, to a link-local address, or to one that both its
+ * own tables and the tenant's have; with nothing inside that it would route.
  */
 __attribute__((noinline)) int tl_kept(struct xdp_md *ctx, __u32 at, __u32 view4, __u32 view6)
 {
@@ -276,20 +260,18 @@ __attribute__((noinline)) int tl_kept(struct xdp_md *ctx, __u32 at, __u32 view4,
 	if ((void *)(ip + 1) > end)
 		return 0;
 	if (ip->version_ihl >> 4 == 4) {
-		__u32 to = TL_BE32(ip->daddr);
-
 		if (tl_carries(ip->protocol))
 			return 0;
-		return to >> 28 == 0xe || to == 0xffffffff ||
+		return tl_group_of_link4(ip) ||
 		       (ip->version_ihl == 0x45 && tl_own4(view4, ip->saddr, ip->daddr));
 	}
 	if ((void *)(ip6 + 1) > end)
 		return 0;
 	hi = TL_BE64(ip6->daddr.hi);
 	lo = TL_BE64(ip6->daddr.lo);
-	if (tl_carries6(ctx, at & 31, ip6->nexthdr))
+	if (tl_carries6(ctx, at & 31))
 		return 0;
-	return hi >> 56 == 0xff || hi >> 54 == 0xfe80 >> 6 || tl_own6(view6, hi, lo);
+	return tl_group_of_link6(ip6) || hi >> 54 == 0xfe80 >> 6 || tl_own6(view6, hi, lo);
 }
 
 /* What the kernel may get though it does not know the tenant; anything else it would route by tables that are
@@ -323,7 +305,7 @@ TL_INLINE __u32 tl_guard(struct xdp_md *ctx, struct tl_frame *f, __u32 verdict)
 	}
 	if (flags & TL_PORT_FILTER && !f->filtered &&
 	    !(verdict == TL_PASS_OTHER_DESTINATION && tl_to_link(ctx, f->l2)))
-		said = tl_filter_at(ctx, f->l2, six, TL_LIST_PORTS);
+		said = tl_filter_at(ctx, f->l2, TL_NO_END, six, TL_LIST_PORTS);
 	if (said == TL_GO_ON && flags & TL_PORT_FUNCTION && six && verdict != TL_PASS_FUNCTION_PASS) {
 		if (!f->called)
 			said = tl_function_called(ctx, f->l2);

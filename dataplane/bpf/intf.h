@@ -13,7 +13,7 @@
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    12, /* grows with any change of this file; pinned maps of another version are replaced */
+	    13, /* grows with any change of this file; pinned maps of another version are replaced */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS =
 	    65536, /* untagged ports with an ifindex below are in an array, others among the tagged ones */
@@ -39,6 +39,8 @@ enum tl_limits {
 	TL_MAIN6 = 1,
 	TL_OWN_BITS = 32768, /* a page */
 	TL_FUNCTIONS = 64,
+	TL_CSIDS = 16384,    /* prefixes of NEXT-C-SID */
+	TL_CSID_UNKNOWN = 0, /* their value where the steps are not known, or differ from table to table */
 	TL_CAPTURES = 64,
 	/* slots */	     /* slots */
 	TL_CAPTURE_ALL = 0,  /* the slot for packets of all kinds */
@@ -138,7 +140,7 @@ enum tl_verdict {
 	TL_DROP_ECN, /* decapsulation of congestion met by a packet that knows no ECN (RFC 6040 4.2) */
 	TL_DROP_FUNCTION_HEADERS, /* headers that hide what is inside from the filters bound to the SID */
 	TL_DROP_OUTER,	/* headers that cannot be written or taken off once the packet has begun to change */
-	TL_DROP_HIDDEN, /* the kernel would find a packet in it that tenants, filters or functions do not see
+	TL_DROP_HIDDEN, /* tenants, filters or functions cannot see what the kernel, or another, finds in it
 			 */
 
 	TL_VERDICTS
@@ -334,6 +336,12 @@ enum tl_function_kind {
 struct tl_function {
 	__u32 kind;
 	__u32 index;
+};
+
+/* Key of the prefixes whose destinations NEXT-C-SID changes. */
+struct tl_csid_key {
+	__u32 len; /* bits */
+	__u8 to[16];
 };
 
 /* A running capture, written by the process that reads its ring. */

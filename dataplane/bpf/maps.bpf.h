@@ -171,6 +171,16 @@ struct {
 	__type(value, struct tl_function);
 } functions SEC(".maps");
 
+/* The destinations that NEXT-C-SID changes, from all tables of the kernel, whatever the XDP program does with
+ * the SID's route. The kernel's own kind of map: few packets ask. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, TL_CSIDS);
+	__type(key, struct tl_csid_key);
+	__type(value, __u32); /* bytes of the locator block << 8 | of node and function */
+} csids SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, TL_FUNCTIONS);

@@ -101,6 +101,9 @@ struct vlan_hdr {
 #define IPPROTO_ICMPV6 58
 #define IPPROTO_NONE 59
 #define IPPROTO_DSTOPTS 60
+#define IPPROTO_PIM 103
+#define IPPROTO_COMP 108
+#define IPPROTO_L2TP 115
 #define IPPROTO_SCTP 132
 #define IPPROTO_UDPLITE 136
 #define IPPROTO_MPLS 137

@@ -12,12 +12,14 @@ use libbpf_rs::libbpf_sys;
 
 use crate::actions::Actions;
 use crate::counters::Counters;
+use crate::csids::Csids;
 use crate::error::{Error, Result};
 use crate::filters::{FilterMaps, Filters};
 use crate::functions::Functions;
 use crate::layout::tl_instance;
 use crate::life::{Life, Words};
 use crate::load::{Loaded, PROGRAM, load};
+use crate::options::{Options, adopt_image, create_image};
 use crate::own::OwnAddresses;
 use crate::pins;
 use crate::ports::{Port, Ports, check_ifindex};
@@ -27,39 +29,6 @@ use crate::sids::{SidCount, Sids};
 use crate::sys;
 use trieline_bpf::ReaderGrace;
 use trieline_bpf::{Home, ImageMap, ImageMemory};
-
-/// What to make or take over.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Directory of this instance's pins in a BPF file system; made when missing.
-    pub pins: PathBuf,
-    /// Home of the image; `None`: the arena where the kernel has one. Taken over from pinned maps.
-    pub home: Option<Home>,
-    /// Size of the image, a power of two. An arena takes memory only as it fills; an array takes it all.
-    pub image_bytes: u64,
-    /// Prefix tables there can be.
-    pub tables: u32,
-    /// Actions there can be. A restart needs the old and the new ones at once.
-    pub actions: u32,
-    /// Adjacencies there can be, likewise.
-    pub adjacencies: u32,
-    /// Rules there can be in views of more than one table, and one more.
-    pub rules: u32,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            pins: "/sys/fs/bpf/trieline".into(),
-            home: None,
-            image_bytes: 256 << 20,
-            tables: 1024,
-            actions: 65536,
-            adjacencies: 65536,
-            rules: 4096,
-        }
-    }
-}
 
 /// How the program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +71,7 @@ pub struct Dataplane {
     own: OwnAddresses,
     filters: Filters,
     functions: Functions,
+    csids: Csids,
     grace: ReaderGrace,
     ports: Ports,
     devices: OwnedFd,
@@ -170,9 +140,10 @@ impl Dataplane {
     /// Puts these tables in force in the place of those of another version or shape: each attached device gets the program
     /// over these maps, without missing a packet, then the pins change places at one stroke. Whenever this ends early, the
     /// devices have programs over whole tables, the old or these, and the next owner tidies up. Nothing is to be done where
-    /// there are no others.
-    pub fn take_place(&mut self) -> Result<()> {
-        let Some((place, _)) = &self.former else { return Ok(()) };
+    /// there are no others. Returns the devices that refused the program and have none now.
+    pub fn take_place(&mut self) -> Result<Vec<u32>> {
+        let mut refused = Vec::new();
+        let Some((place, _)) = &self.former else { return Ok(refused) };
         for (path, link, device) in pins::links(place)? {
             let (Some(ifindex), Some(name)) = (device, path.file_name()) else { continue };
             let fail = |e| Error::kernel(format!("giving device {ifindex} the new program"), e);
@@ -181,6 +152,7 @@ impl Dataplane {
                 // Its old program would go on with tables that nobody follows.
                 tracing::warn!(ifindex, %error, "the device refuses the new program: detached");
                 sys::link_detach(link.as_fd()).map_err(fail)?;
+                refused.push(ifindex);
             }
         }
         pins::exchange(&self.pins, place)?;
@@ -189,12 +161,19 @@ impl Dataplane {
         if let Err(error) = pins::remove(&former) {
             tracing::warn!(%error, "the old tables: the next start removes them");
         }
-        Ok(())
+        Ok(refused)
     }
 
     /// Whether tables of another version or shape are in force until [`Dataplane::take_place`].
     pub fn supersedes(&self) -> bool {
         self.former.is_some()
+    }
+
+    /// The functions of the tables that are in force until [`Dataplane::take_place`]; `None` where this version cannot read them.
+    pub fn former_functions(&self) -> Option<Functions> {
+        let (place, _) = self.former.as_ref()?;
+        let open = |name| pins::open(place, name).ok().flatten();
+        Functions::of_former(open(pins::FUNCTIONS)?, open(pins::FUNCTION_PROGRAMS)?)
     }
 
     /// The directory that holds these maps now.
@@ -269,6 +248,7 @@ impl Dataplane {
             own: OwnAddresses::new(pins::own_addresses(&take(pins::OWN_ADDRESSES)?)?),
             filters: Filters::new(filters, grace.clone()),
             functions: Functions::new(take(pins::FUNCTIONS)?, take(pins::FUNCTION_PROGRAMS)?),
+            csids: Csids::new(take(pins::CSIDS)?)?,
             grace,
             ports: pins::ports(&take(pins::PORT_MAP)?, take(pins::TAGGED)?, &take(pins::TAGGED_PORTS)?)?,
             devices: take(pins::DEVICES)?,
@@ -285,12 +265,16 @@ impl Dataplane {
         Ok(dataplane)
     }
 
-    /// Gives the pinned links this build's program; removes those whose device is gone.
+    /// Gives the pinned links this build's program; removes those whose device is gone. A device that refuses does not stop the others:
+    /// it keeps its program, which uses these same maps.
     fn update_links(&self) -> Result<()> {
         for (path, link, device) in pins::links(&self.pins)? {
             match device {
-                Some(ifindex) => sys::link_update(link.as_fd(), self.program.as_fd())
-                    .map_err(|e| Error::kernel(format!("giving device {ifindex} the new program"), e))?,
+                Some(ifindex) => {
+                    if let Err(error) = sys::link_update(link.as_fd(), self.program.as_fd()) {
+                        tracing::warn!(ifindex, %error, "the device refuses the new program: it keeps the one of before");
+                    }
+                }
                 None => fs::remove_file(&path)
                     .map_err(|e| Error::kernel(format!("removing {}", path.display()), e))?,
             }
@@ -351,6 +335,11 @@ impl Dataplane {
     /// What is done to packets to SIDs before their behaviour.
     pub fn functions(&mut self) -> &mut Functions {
         &mut self.functions
+    }
+
+    /// The prefixes whose destinations NEXT-C-SID changes.
+    pub fn csids(&mut self) -> &mut Csids {
+        &mut self.csids
     }
 
     /// The program, for BPF_PROG_TEST_RUN.
@@ -481,73 +470,15 @@ fn close_device(devices: &OwnedFd, ifindex: u32) -> Result<()> {
         .map_err(|e| Error::kernel(format!("closing device {ifindex} for output"), e))
 }
 
-/// How what is pinned differs from what these options ask of this version; `None`: it does not, or nothing is pinned. A start
-/// would replace it. Changes nothing.
-pub fn difference(options: &Options) -> Result<Option<String>> {
-    let look = || {
-        let Some(instance) = pins::instance(&options.pins)? else { return Ok(()) };
-        adopt_image(options, &instance)?;
-        let sized = [
-            (pins::ACTIONS, options.actions),
-            (pins::ADJACENCIES, options.adjacencies),
-            (pins::RULES, options.rules),
-        ];
-        for (name, entries) in sized {
-            let map = pins::need(&options.pins, name)?;
-            let shape = sys::map_shape(map.as_fd()).map_err(|e| Error::kernel("reading a pinned map", e))?;
-            if shape.entries != entries {
-                let what = format!("has {} entries, not {entries}", shape.entries);
-                return Err(Error::Pins { map: name.into(), what, path: options.pins.clone() });
-            }
-        }
-        Ok(())
-    };
-    match look() {
-        Ok(()) => Ok(None),
-        Err(Error::Pins { map, what, .. }) => Ok(Some(format!("pinned `{map}` {what}"))),
-        Err(error) => Err(error),
-    }
-}
-
 fn name_difference(map: &str, what: &str) {
     tracing::warn!(
         "pinned `{map}` {what}: the old tables forward until new ones are there; all counters start at 0"
     );
 }
 
-fn create_image(options: &Options) -> Result<ImageMap> {
-    if options.tables == 0 || options.actions < 2 || options.adjacencies == 0 || options.rules < 2 {
-        return Err(Error::argument(
-            "tables and adjacencies must be at least 1, actions and rules at least 2",
-        ));
-    }
-    Ok(ImageMap::choose(options.home, options.image_bytes)?)
-}
-
 /// A number that nobody outside this process can know: std takes its keys from the kernel's random numbers.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
-}
-
-fn adopt_image(options: &Options, instance: &tl_instance) -> Result<ImageMap> {
-    let differs = |map: &str, what: String| Error::Pins { map: map.into(), what, path: options.pins.clone() };
-    if options.home.is_some_and(|home| home != pins::home_of(instance)) {
-        return Err(differs(pins::IMAGE, format!("is in an {}, not as asked", pins::home_of(instance))));
-    }
-    // Without an arena the array is as large as it can be.
-    let wanted = options.image_bytes.min(pins::home_of(instance).max_bytes());
-    if instance.image_bytes != wanted {
-        return Err(differs(pins::IMAGE, format!("has {} bytes, not {wanted}", instance.image_bytes)));
-    }
-    if instance.tables != options.tables {
-        return Err(differs(
-            pins::IMAGE,
-            format!("was made for {} tables, not {}", instance.tables, options.tables),
-        ));
-    }
-    let fd =
-        pins::open(&options.pins, pins::IMAGE)?.ok_or_else(|| differs(pins::IMAGE, "is missing".into()))?;
-    ImageMap::adopt(fd)?.ok_or_else(|| differs(pins::IMAGE, "is of another kind".into()))
 }
 
 fn attach_error(ifindex: u32, name: &str, error: io::Error) -> Error {

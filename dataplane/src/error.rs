@@ -29,9 +29,11 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
-    /// The kernel refused the program.
-    #[error("the kernel refused the XDP program: {source}\n{log}")]
+    /// The kernel refused a program.
+    #[error("the kernel refused {program}: {source}\n{log}")]
     Load {
+        /// Which one.
+        program: &'static str,
         /// End of the verifier's log, or of libbpf's.
         log: String,
         /// The kernel's answer.

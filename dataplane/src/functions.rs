@@ -77,6 +77,37 @@ impl Functions {
         sys::map_update(self.programs.as_fd(), &place.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())
     }
 
+    /// Opens what another version or shape of the dataplane has pinned in a directory; `None` where this version cannot read it.
+    pub(crate) fn of_former(map: OwnedFd, programs: OwnedFd) -> Option<Self> {
+        let has = |map: &OwnedFd, key, value| {
+            sys::map_shape(map.as_fd()).is_ok_and(|shape| (shape.key, shape.value) == (key, value))
+        };
+        let is_known = has(&map, 16, size_of::<tl_function>() as u32) && has(&programs, 4, 4);
+        is_known.then(|| Self::new(map, programs))
+    }
+
+    /// Whether there is a program in a place.
+    pub fn has_program(&self, place: u32) -> Result<bool> {
+        Ok(self.program_id(place)?.is_some())
+    }
+
+    /// The kernel's number of the program in a place.
+    fn program_id(&self, place: u32) -> Result<Option<u32>> {
+        let mut id = [0; 4];
+        let is_there = sys::map_lookup(self.programs.as_fd(), &place.to_ne_bytes(), &mut id)
+            .map_err(|e| Error::kernel("looking for a program", e))?;
+        Ok(is_there.then(|| u32::from_ne_bytes(id)))
+    }
+
+    /// Puts the program that is in the place `of` of others' functions in a place of these. Whether there is one.
+    pub fn take_program(&mut self, place: u32, former: &Self, of: u32) -> Result<bool> {
+        let fail = |e| Error::kernel("taking a program over", e);
+        let Some(id) = former.program_id(of)? else { return Ok(false) };
+        let Some(program) = sys::program_by_id(id).map_err(fail)? else { return Ok(false) };
+        self.put_program(place, program.as_fd()).map_err(fail)?;
+        Ok(true)
+    }
+
     /// Takes a program out: packets of a SID that still has it are dropped.
     pub fn clear_program(&mut self, place: u32) -> Result<()> {
         sys::map_delete(self.programs.as_fd(), &place.to_ne_bytes())

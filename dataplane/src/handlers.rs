@@ -40,7 +40,9 @@ impl Handlers {
     pub fn load() -> Result<Self> {
         let log = Log::start();
         let opened = ObjectBuilder::default().open_memory(&OBJECT.0);
-        let object = opened.and_then(|object| object.load()).map_err(|error| load_error(error, &log))?;
+        let object = opened
+            .and_then(|object| object.load())
+            .map_err(|error| load_error(error, "the program that lists receive handlers", &log))?;
         let map = object.maps().find(|map| map.name() == "handlers");
         let map = map.ok_or_else(|| Error::argument("the BPF object has no map `handlers`"))?;
         let room = map.max_entries() as usize;

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::{MapCore, ObjectBuilder, OpenObject, PrintLevel, set_print};
 
-use crate::dataplane::Options;
 use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::pins;
 use crate::sys;
 use trieline_bpf::{Home, ImageMap};
@@ -26,7 +26,7 @@ const BEAT: &str = "tl_beat";
 const LOG_LINES: usize = 40;
 
 /// The maps beside the image, in the order of [`load`]'s result.
-const MAPS: [&str; 21] = [
+const MAPS: [&str; 22] = [
     pins::ACTIONS,
     pins::ADJACENCIES,
     pins::RULES,
@@ -42,6 +42,7 @@ const MAPS: [&str; 21] = [
     pins::FILTER_COUNTERS,
     pins::FUNCTIONS,
     pins::FUNCTION_PROGRAMS,
+    pins::CSIDS,
     pins::CAPTURES,
     pins::CAPTURE_RINGS,
     pins::LONG_OUTERS,
@@ -97,7 +98,7 @@ pub(crate) fn load(
     reopen: Option<&[&str]>,
 ) -> Result<Loaded> {
     let log = Log::start();
-    let failed = |error: libbpf_rs::Error| load_error(error, &log);
+    let failed = |error: libbpf_rs::Error| load_error(error, "the XDP program", &log);
     let bytes: &[u8] = match image.home() {
         Home::Arena => &ARENA_OBJECT.0,
         Home::Array => &ARRAY_OBJECT.0,
@@ -207,7 +208,8 @@ impl Drop for Log {
     }
 }
 
-pub(crate) fn load_error(error: libbpf_rs::Error, log: &Log) -> Error {
+/// Loading `program` failed.
+pub(crate) fn load_error(error: libbpf_rs::Error, program: &'static str, log: &Log) -> Error {
     let errno = std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source())
         .find_map(|e| e.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error));
     let source = match (errno, error.kind()) {
@@ -216,7 +218,7 @@ pub(crate) fn load_error(error: libbpf_rs::Error, log: &Log) -> Error {
         (None, _) => io::Error::other(error.to_string()),
     };
     if source.raw_os_error() == Some(libc::EPERM) && !trieline_bpf::probe::missing_capabilities().is_empty() {
-        return Error::kernel("loading the XDP program", source);
+        return Error::kernel(format!("loading {program}"), source);
     }
-    Error::Load { log: log.tail(), source }
+    Error::Load { program, log: log.tail(), source }
 }

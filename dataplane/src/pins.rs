@@ -41,6 +41,7 @@ pub(crate) const FILTER_LISTS: &str = "filter_lists";
 pub(crate) const FILTER_COUNTERS: &str = "filter_counters";
 pub(crate) const FUNCTIONS: &str = "functions";
 pub(crate) const FUNCTION_PROGRAMS: &str = "function_programs";
+pub(crate) const CSIDS: &str = "csids";
 pub(crate) const CAPTURES: &str = "captures";
 pub(crate) const CAPTURE_RINGS: &str = "capture_rings";
 pub(crate) const LONG_OUTERS: &str = "long_outers";

@@ -124,10 +124,19 @@ pub(crate) fn xdp_features(ifindex: u32) -> io::Result<u64> {
     Ok(options.feature_flags)
 }
 
+/// Opens the program of a number; `None` when there is none.
+pub(crate) fn program_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
+    // SAFETY: the call returns a new descriptor.
+    match unsafe { own(sys::bpf_prog_get_fd_by_id(id)) } {
+        Ok(fd) => Ok(Some(fd)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Name of a program.
 pub(crate) fn program_name(id: u32) -> io::Result<String> {
-    // SAFETY: the call returns a new descriptor.
-    let fd = unsafe { own(sys::bpf_prog_get_fd_by_id(id)) }?;
+    let fd = program_by_id(id)?.ok_or(io::ErrorKind::NotFound)?;
     // SAFETY: the struct for programs.
     let info: sys::bpf_prog_info = unsafe { object_info(fd.as_fd()) }?;
     Ok(info.name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect())

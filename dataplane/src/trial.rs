@@ -12,10 +12,10 @@ use trieline_bpf::ImageMap;
 
 use crate::capture::{CAPTURE_ALL, Capture, CaptureOptions, SNAP_MAX};
 use crate::counters::Verdict;
-use crate::dataplane::Options;
 use crate::error::{Error, Result};
 use crate::layout::tl_instance;
 use crate::load::{Loaded, load};
+use crate::options::Options;
 use crate::pins;
 use crate::sys;
 

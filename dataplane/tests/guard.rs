@@ -6,11 +6,14 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::cases::*;
+use common::filters::*;
 use common::packet::*;
 use common::program::{pin, returning};
 use common::srv6::*;
 use common::*;
-use trieline_dataplane::{Action, Filter, FilterAction, Flavour, Function, PassReason, PortFlags};
+use trieline_dataplane::{
+    Action, CsidMap, Csids, Filter, FilterAction, Flavour, Function, PassReason, PortFlags, Steps,
+};
 use trieline_lpm::Table;
 
 const FILTERED: PortFlags = PortFlags { filter: true, ..ALL };
@@ -18,7 +21,7 @@ const FUNCTIONS: PortFlags = PortFlags { function: true, ..ALL };
 const TENANT: PortFlags = PortFlags { tenant: true, ..ALL };
 const ALL_HOSTS: [u8; 6] = [0xff; 6];
 
-/// Routes of a node with SIDs; table 2 and 3 hold what filters drop, by source.
+/// Routes of a node with SIDs; set 0 holds what filters drop, by source.
 fn bench(home: trieline_dataplane::Home) -> Bench {
     let srv6 = srv6_routes(&adjacency(LO), [0, 1]);
     let mut all = routes(LO);
@@ -32,22 +35,12 @@ fn bench(home: trieline_dataplane::Home) -> Bench {
         ("2001:db8:6::2", Action::Pass(PassReason::Local)),
     ]);
     let mut bench = Bench::new(home, &all);
-    Table::<u32>::create(&mut bench.image, 2, [("192.0.2.9/32".parse().unwrap(), 1)]).unwrap();
-    Table::<u128>::create(&mut bench.image, 3, [("2001:db8:bad::/48".parse().unwrap(), 1)]).unwrap();
+    write_set(&mut bench, 0, &["192.0.2.9", "2001:db8:bad::/48"]);
     bench
 }
 
 fn dropping() -> Filter {
-    Filter {
-        name: "bad".into(),
-        source: true,
-        action: FilterAction::Drop,
-        protocol: None,
-        ports: Vec::new(),
-        table4: Some(2),
-        table6: Some(3),
-        counter: 0,
-    }
+    filter("bad", 0, FilterAction::Drop)
 }
 
 #[track_caller]
@@ -162,7 +155,7 @@ fn other_mac_addresses_hide_nothing() {
                 (SOURCE4, "203.0.113.1", "filtered", "other_destination"),
                 ("192.0.2.7", "203.0.113.1", "other_destination", "other_destination"),
                 ("192.0.2.7", "198.51.100.1", "other_destination", "tenant"),
-                (SOURCE4, "239.1.1.1", "filtered", "other_destination"),
+                (SOURCE4, "239.1.1.1", "filtered", "tenant"),
                 (SOURCE4, "224.0.0.5", "other_destination", "other_destination"),
                 (SOURCE4, "255.255.255.255", "other_destination", "other_destination"),
             ] {
@@ -174,7 +167,8 @@ fn other_mac_addresses_hide_nothing() {
             for (source, to, filtered, tenant) in [
                 (bad, "2001:db8:6::1", "filtered", "other_destination"),
                 (SOURCE6, "2001:db8:1::1", "other_destination", "tenant"),
-                (bad, "ff0e::1", "filtered", "other_destination"),
+                (bad, "ff0e::1", "filtered", "tenant"),
+                (bad, "ff05::2", "filtered", "tenant"),
                 (bad, "ff02::1", "other_destination", "other_destination"),
             ] {
                 let frame = frame(ipv6(source, to, 64));
@@ -236,9 +230,130 @@ fn nothing_is_routed_out_of_a_tenants_local_packets() {
         ] {
             expect(&mut bench, TENANT, what, &Frame::new(packet).bytes(), verdict);
         }
-        for protocol in [4, 41, 47, 137] {
-            let packet = edit_ipv4(ipv4(SOURCE4, "203.0.113.1", 64), |p| p[9] = protocol);
+        for protocol in [4, 41, 47, 103, 108, 115, 137] {
+            for to in ["203.0.113.1", "224.0.0.13"] {
+                let packet = edit_ipv4(ipv4(SOURCE4, to, 64), |p| p[9] = protocol);
+                expect(&mut bench, TENANT, "a tunnel", &Frame::new(packet).bytes(), "tenant");
+            }
+            let packet = outer(SOURCE6, own6, protocol, 64, &payload);
             expect(&mut bench, TENANT, "a tunnel", &Frame::new(packet).bytes(), "tenant");
+        }
+        // Groups beyond the link, which a multicast router forwards.
+        for (packet, verdict) in [
+            (ipv4(SOURCE4, "224.0.0.5", 1), "ipv4_special"),
+            (ipv4(SOURCE4, "224.0.1.1", 64), "tenant"),
+            (ipv4(SOURCE4, "239.255.255.250", 64), "tenant"),
+            (ipv6(SOURCE6, "ff02::5", 1), "ipv6_special"),
+            (ipv6(SOURCE6, "ff12::5", 1), "ipv6_special"),
+            (ipv6(SOURCE6, "ff05::1", 64), "tenant"),
+            (ipv6(SOURCE6, "ff0e::1", 64), "tenant"),
+            (ipv6(SOURCE6, "ff3e::1", 64), "tenant"),
+        ] {
+            expect(&mut bench, TENANT, "a group", &Frame::new(packet).bytes(), verdict);
+        }
+    }
+}
+
+/// The kernel cuts packets to their length and puts fragments together: what follows the packet in its frame says nothing, and a first
+/// fragment has to hold all headers.
+#[test]
+fn a_trailer_hides_nothing() {
+    if skip("trailers on guarded ports") {
+        return;
+    }
+    let (own, bound) = ("2001:db8:6::1", "fd00:b::6");
+    let frame = |packet: Vec<u8>| Frame::new(packet).bytes();
+    // A packet of this much, and what follows it.
+    let short = |packet: Vec<u8>, payload: usize| {
+        [&packet[..4], &(payload as u16).to_be_bytes(), &packet[6..]].concat()
+    };
+    let options = |next: u8, eights: u8| {
+        let mut header = vec![next, eights, 1, 4, 0, 0, 0, 0];
+        header.resize(8 + 8 * usize::from(eights), 0);
+        header
+    };
+    let fragment = |next: u8, offset: u16, more: u8| {
+        [&[next, 0][..], &(offset | u16::from(more)).to_be_bytes(), &[0, 0, 0, 1]].concat()
+    };
+    let icmp = vec![128, 0, 0, 0, 0, 1, 0, 1];
+    // The second fragment has a second header that leads to an SRH; the trailer has one that leads nowhere.
+    let harmless = [fragment(60, 0, 1), options(60, 1), options(58, 0), icmp.clone()].concat();
+    let whole = [fragment(60, 0, 1), options(58, 0), icmp.clone()].concat();
+    let via = srh(58, 1, &[bound, own], &icmp);
+    let six = |next: u8, rest: &[u8]| outer(SOURCE6, own, next, 64, rest);
+    let no_length = [options(58, 0), icmp.clone()].concat();
+    let cases = [
+        // What it is for tenants, and for functions.
+        ("a header goes on in the next fragment", short(six(44, &harmless), 16), "tenant", "hidden"),
+        ("a header begins in it", short(six(44, &harmless), 24), "tenant", "hidden"),
+        ("the protocol begins in it", short(six(44, &whole), 16), "tenant", "hidden"),
+        ("all are in the first", short(six(44, &whole), 24), "local", "local"),
+        (
+            "not a fragment, cut",
+            short(six(60, &[options(58, 1), icmp.clone()].concat()), 8),
+            "tenant",
+            "hidden",
+        ),
+        (
+            "an SRH behind the packet",
+            short(six(60, &[options(43, 0), via.clone()].concat()), 8),
+            "tenant",
+            "hidden",
+        ),
+        ("the end of an SRH behind it", short(six(43, &via), 24), "tenant", "hidden"),
+        ("a later fragment", six(44, &[fragment(60, 8, 0), options(43, 0)].concat()), "local", "local"),
+        ("more than the frame has", short(six(60, &no_length), 400), "ipv6_length", "ipv6_length"),
+        ("no length, hop by hop", short(six(0, &no_length), 0), "local", "local"),
+        ("no length, an SRH", short(six(0, &[options(43, 0), via].concat()), 0), "tenant", "hidden"),
+        ("no length, other options", short(six(60, &no_length), 0), "tenant", "hidden"),
+    ];
+    for home in homes() {
+        let mut bench = bench(home);
+        bench.dataplane.filters().set(&[vec![], vec![], vec![], vec![dropping()]]).unwrap();
+        // A program: whatever reaches the SID from inside is dropped.
+        bench
+            .dataplane
+            .functions()
+            .set(&BTreeMap::from([(bound.parse().unwrap(), Function::Program(1))]))
+            .unwrap();
+        for (what, packet, tenant, function) in &cases {
+            let passed = |verdict: &'static str| match (verdict, packet[6]) {
+                ("local", 0) => "ipv6_hop_by_hop",
+                (verdict, _) => verdict,
+            };
+            let verdict = if passed(tenant) == "ipv6_hop_by_hop" { "tenant" } else { tenant };
+            expect(&mut bench, TENANT, what, &frame(packet.clone()), verdict);
+            expect(&mut bench, FUNCTIONS, what, &frame(packet.clone()), passed(function));
+        }
+        // The segment itself: behind the packet it is not read.
+        let mut far = srh(58, 1, &[own], &[]);
+        far[3] = 2;
+        far.extend(bound.parse::<std::net::Ipv6Addr>().unwrap().octets());
+        for (payload, verdict) in [(24, "hidden"), (32, "hidden"), (40, "hidden")] {
+            expect(&mut bench, FUNCTIONS, "a far segment", &frame(short(six(43, &far), payload)), verdict);
+        }
+        // Packets inside: none ends later than what is around it, and Linux does not look at their version.
+        bench
+            .dataplane
+            .functions()
+            .set(&BTreeMap::from([(bound.parse().unwrap(), Function::Filter(3))]))
+            .unwrap();
+        let bad = ipv6("2001:db8:bad::1", "2001:db8:1::1", 64);
+        let nested = |sid: &str, inner: &[u8]| outer(SOURCE6, sid, 41, 64, inner);
+        let to_bound = nested(bound, &bad);
+        let mut version = to_bound.clone();
+        version[0] = 0x45;
+        for (what, packet, verdict) in [
+            ("an inner packet", nested("fd00:b::7", &to_bound), "filtered"),
+            ("of another version", nested("fd00:b::7", &version), "filtered"),
+            ("that says it is shorter", nested("fd00:b::7", &short(to_bound.clone(), 0)), "hidden"),
+            ("that says it is longer", nested("fd00:b::7", &short(to_bound.clone(), 900)), "filtered"),
+            ("cut by the outer one", short(nested("fd00:b::7", &to_bound), 60), "hidden"),
+            ("cut in its header", short(nested("fd00:b::7", &to_bound), 30), "hidden"),
+            ("behind the packet", short(nested(bound, &bad), 0), "function_headers"),
+            ("half behind the packet", short(nested(bound, &bad), 20), "function_headers"),
+        ] {
+            expect(&mut bench, FUNCTIONS, what, &frame(packet), verdict);
         }
     }
 }
@@ -346,5 +461,58 @@ fn functions_hold_for_sids_reached_from_inside() {
         ] {
             expect(&mut bench, FUNCTIONS, what, &frame(packet), verdict);
         }
+    }
+}
+
+/// The kernel makes the steps of NEXT-C-SID whatever the XDP program may do with the SID: it is in another table, or left to the kernel.
+#[test]
+fn steps_of_next_csid_are_known_without_their_route() {
+    if skip("NEXT-C-SID on ports with functions") {
+        return;
+    }
+    let bad = "2001:db8:bad::1";
+    let to = |address: &str, source: &str| {
+        Frame::new(outer(SOURCE6, address, 41, 64, &ipv6(source, "2001:db8:1::1", 64))).bytes()
+    };
+    let prefix = |text: &str| text.parse::<trieline_lpm::Prefix<u128>>().unwrap();
+    let steps = |block, function| Steps::Next { block, function };
+    for home in homes() {
+        let mut bench = bench(home);
+        bench.dataplane.filters().set(&[vec![], vec![], vec![], vec![dropping()]]).unwrap();
+        let bound = BTreeMap::from([("fd00:d:6::".parse().unwrap(), Function::Filter(3))]);
+        bench.dataplane.functions().set(&bound).unwrap();
+        let addresses = ["fd00:d:1:6::", "fd00:d:1:2:6::", "fd00:d:1:1:1:6::"];
+        for (known, said) in [
+            (vec![], ["no_route"; 3]),
+            (vec![("fd00:d:1::/48", steps(4, 2))], ["filtered", "no_route", "filtered"]),
+            (vec![("fd00:d:1::/48", steps(4, 2)), ("fd00:d:2::/48", steps(4, 2))], ["filtered"; 3]),
+            (vec![("fd00:d:1::/48", steps(4, 4))], ["no_route", "filtered", "no_route"]),
+            // The longest prefix; and what is not known leads anywhere.
+            (
+                vec![("fd00:d:1::/48", steps(4, 2)), ("fd00:d:1:1::/64", Steps::Unknown)],
+                ["filtered", "no_route", "hidden"],
+            ),
+            (vec![("::/0", Steps::Unknown)], ["hidden"; 3]),
+        ] {
+            let known: CsidMap = known.into_iter().map(|(text, steps)| (prefix(text), steps)).collect();
+            bench.dataplane.csids().set(&known).unwrap();
+            for (address, said) in addresses.iter().zip(said) {
+                expect(&mut bench, FUNCTIONS, address, &to(address, bad), said);
+                let good = if said == "filtered" { "no_route" } else { said };
+                expect(&mut bench, FUNCTIONS, address, &to(address, SOURCE6), good);
+                expect(&mut bench, ALL, address, &to(address, bad), "no_route");
+            }
+        }
+        // More than there is room for: nothing is known of any address but those of the link.
+        let many = (0..=Csids::MAX as u128).map(|number| trieline_lpm::Prefix::host(number << 64));
+        bench.dataplane.csids().set(&many.map(|prefix| (prefix, steps(4, 2))).collect()).unwrap();
+        for (address, said) in
+            [("fd00:d:9::", "hidden"), ("2001:db8:6::1", "hidden"), ("ff02::1", "ipv6_special")]
+        {
+            let frame = Frame::new(ipv6(SOURCE6, address, 64)).bytes();
+            expect(&mut bench, FUNCTIONS, address, &frame, said);
+        }
+        bench.dataplane.csids().set(&CsidMap::new()).unwrap();
+        expect(&mut bench, FUNCTIONS, "none again", &to("fd00:d:1:6::", bad), "no_route");
     }
 }

@@ -57,6 +57,7 @@ fn structs_of_intf_h() {
         }
     );
     same!(&btf, tl_long_outer { bytes });
+    same!(&btf, tl_csid_key { len, to });
     same!(&btf, tl_group { buckets });
     same!(&btf, tl_sid_count { packets, bytes, errors });
     same!(&btf, tl_port { flags, table4, table6, ifindex, mac, counters });

@@ -177,8 +177,8 @@ pub enum Error {
     #[error("building the image: {0}")]
     Image(String),
     /// A picture could not be drawn.
-    #[error("drawing the picture: {0}")]
-    Picture(String),
+    #[error(transparent)]
+    Picture(trieline_plot::Error),
     /// The program's readings of the clock do not lie between its caller's.
     #[error(
         "timing {what}: called at {called}, first packet at {first}, last at {last}, returned at {returned} ns: not in this order"
@@ -202,6 +202,12 @@ pub enum Error {
 
 /// Result of the lab.
 pub type Result<T> = std::result::Result<T, Error>;
+
+impl From<trieline_plot::Error> for Error {
+    fn from(error: trieline_plot::Error) -> Error {
+        Error::Picture(error)
+    }
+}
 
 impl From<trieline_trace::Error> for Error {
     fn from(error: trieline_trace::Error) -> Error {

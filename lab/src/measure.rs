@@ -80,11 +80,7 @@ impl FromIterator<f64> for Samples {
     }
 }
 
-/// Rounded to so many decimals: more digits than the noise allows are no information.
-pub fn rounded(value: f64, decimals: i32) -> f64 {
-    let scale = 10f64.powi(decimals);
-    (value * scale).round() / scale
-}
+pub use trieline_plot::rounded;
 
 /// A system call that ran a BPF program many times, on the monotonic clock: the caller's and the program's own readings.
 #[derive(Clone, Copy, Debug)]

@@ -8,6 +8,8 @@ use std::{
 
 use serde::Serialize;
 
+pub use trieline_plot::Picture;
+
 use crate::{
     error::{During, Result},
     load::Load,
@@ -100,30 +102,78 @@ impl<P, R> Document<P, R> {
     }
 }
 
-impl<P: Serialize, R: Serialize> Document<P, R> {
-    /// Writes `directory/NAME.json`; its path.
-    pub fn save(&self, directory: &Path) -> Result<PathBuf> {
-        save(directory, self.experiment, self)
+/// What an experiment shows of its document.
+pub trait Report {
+    /// The rows as a table, and what they mean.
+    fn text(&self) -> String;
+
+    /// The pictures.
+    fn pictures(&self) -> Result<Vec<Picture>> {
+        Ok(Vec::new())
+    }
+
+    /// A page of Markdown for the docs, which is written beside the document, where there is one.
+    fn page(&self) -> Option<String> {
+        None
     }
 }
 
-/// Writes a document as `directory/NAME.json`; its path.
-pub(crate) fn save(directory: &Path, name: &str, document: &impl Serialize) -> Result<PathBuf> {
-    fs::create_dir_all(directory).during(|| format!("making {}", directory.display()))?;
-    let path = directory.join(format!("{name}.json"));
-    let mut text = serde_json::to_string_pretty(document)
-        .map_err(std::io::Error::other)
-        .during(|| "serialising the result".into())?;
-    text.push('\n');
-    fs::write(&path, text).during(|| format!("writing {}", path.display()))?;
-    Ok(path)
+/// A document of any form.
+pub trait Measured: Serialize {
+    /// Name of the experiment.
+    fn experiment(&self) -> &'static str;
+    /// Where and how.
+    fn machine(&self) -> &Machine;
 }
 
-/// Writes a picture beside the results.
-pub fn save_picture(directory: &Path, name: &str, svg: &str) -> Result<PathBuf> {
-    let path = directory.join(format!("{name}.svg"));
-    fs::write(&path, svg).during(|| format!("writing {}", path.display()))?;
-    Ok(path)
+impl<P: Serialize, R: Serialize> Measured for Document<P, R> {
+    fn experiment(&self) -> &'static str {
+        self.experiment
+    }
+
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+}
+
+/// An experiment's document with what it shows, whichever experiment it was.
+pub trait Finished: Report {
+    /// Name of the experiment.
+    fn experiment(&self) -> &'static str;
+    /// Where and how.
+    fn machine(&self) -> &Machine;
+    /// The document.
+    fn json(&self, pretty: bool) -> Result<String>;
+    /// Writes `directory/NAME.json`; its path.
+    fn save(&self, directory: &Path) -> Result<PathBuf>;
+}
+
+impl<D: Measured + Report> Finished for D {
+    fn experiment(&self) -> &'static str {
+        Measured::experiment(self)
+    }
+
+    fn machine(&self) -> &Machine {
+        Measured::machine(self)
+    }
+
+    fn json(&self, pretty: bool) -> Result<String> {
+        let text = if pretty { serde_json::to_string_pretty(self) } else { serde_json::to_string(self) };
+        text.map_err(std::io::Error::other).during(|| "serialising the result".into())
+    }
+
+    fn save(&self, directory: &Path) -> Result<PathBuf> {
+        fs::create_dir_all(directory).during(|| format!("making {}", directory.display()))?;
+        let path = directory.join(format!("{}.json", Measured::experiment(self)));
+        let text = self.json(true)? + "\n";
+        fs::write(&path, text).during(|| format!("writing {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// The first row of a table.
+pub(crate) fn heading<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(String::from).to_vec()
 }
 
 fn rfc3339(time: SystemTime) -> String {

@@ -6,7 +6,10 @@ use std::{io::Write, sync::atomic::AtomicBool};
 
 use trieline_lab::{
     Context, Error, Quiet,
-    experiments::engines::{self, Mode, Options, Outcome},
+    experiments::{
+        Options,
+        engines::{self, Mode, Outcome},
+    },
     heap::Counting,
     tables::Tables,
 };
@@ -25,11 +28,11 @@ fn run(tables: &Tables, interrupted: bool) -> Result<Outcome, Error> {
     let options = Options {
         quick: true,
         table: Some(file.path().to_owned()),
-        data: None,
         seed: 3,
         command: "test".into(),
         rounds: Some(1),
         addresses: Some(1 << 15),
+        ..Options::default()
     };
     let interrupt = AtomicBool::new(interrupted);
     engines::run(&options, &Context { progress: &Quiet, interrupt: &interrupt })

@@ -7,15 +7,24 @@ use std::sync::atomic::AtomicBool;
 
 use trieline_lab::{
     Context, Quiet, Result,
-    experiments::map_curve::{self, Options, Outcome},
+    experiments::{
+        Options,
+        map_curve::{self, Outcome},
+    },
 };
 
 mod common;
 
 fn run(points: Vec<usize>) -> Result<Outcome> {
     let interrupt = AtomicBool::new(false);
-    let options =
-        Options { quick: true, points: Some(points), seed: 1, command: "test".into(), rounds: Some(1) };
+    let options = Options {
+        quick: true,
+        entries: points,
+        seed: 1,
+        command: "test".into(),
+        rounds: Some(1),
+        ..Options::default()
+    };
     map_curve::run(&options, &Context { progress: &Quiet, interrupt: &interrupt })
 }
 

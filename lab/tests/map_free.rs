@@ -7,15 +7,24 @@ use std::sync::atomic::AtomicBool;
 
 use trieline_lab::{
     Context, Quiet, Result,
-    experiments::map_free::{self, MOST, Options, Outcome, What},
+    experiments::{
+        Options,
+        map_free::{self, MOST, Outcome, What},
+    },
 };
 
 mod common;
 
 fn run(size: usize) -> Result<Outcome> {
     let interrupt = AtomicBool::new(false);
-    let options =
-        Options { quick: true, sizes: Some(vec![size]), seed: 1, command: "test".into(), rounds: Some(1) };
+    let options = Options {
+        quick: true,
+        entries: vec![size],
+        seed: 1,
+        command: "test".into(),
+        rounds: Some(1),
+        ..Options::default()
+    };
     map_free::run(&options, &Context { progress: &Quiet, interrupt: &interrupt })
 }
 

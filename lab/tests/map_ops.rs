@@ -7,15 +7,24 @@ use std::sync::atomic::AtomicBool;
 
 use trieline_lab::{
     Context, Error, Quiet, Result,
-    experiments::map_ops::{self, Options, Outcome},
+    experiments::{
+        Options,
+        map_ops::{self, Outcome},
+    },
 };
 
 mod common;
 
 fn run(entries: usize, interrupted: bool) -> Result<Outcome> {
     let interrupt = AtomicBool::new(interrupted);
-    let options =
-        Options { quick: true, entries: Some(entries), seed: 1, command: "test".into(), rounds: Some(2) };
+    let options = Options {
+        quick: true,
+        entries: vec![entries],
+        seed: 1,
+        command: "test".into(),
+        rounds: Some(2),
+        ..Options::default()
+    };
     map_ops::run(&options, &Context { progress: &Quiet, interrupt: &interrupt })
 }
 

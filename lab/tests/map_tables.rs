@@ -4,7 +4,7 @@ use std::{io::Write, sync::atomic::AtomicBool};
 
 use trieline_lab::{
     Context, Error, Quiet,
-    experiments::map_tables::{self, Options},
+    experiments::{Options, map_tables},
     tables::{Source, Tables},
 };
 
@@ -14,11 +14,10 @@ fn options(table: &std::path::Path) -> Options {
     Options {
         quick: true,
         table: Some(table.to_owned()),
-        only: None,
-        data: None,
         seed: 3,
         command: "test".into(),
         rounds: Some(1),
+        ..Options::default()
     }
 }
 

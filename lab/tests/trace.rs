@@ -11,8 +11,8 @@ use std::{
 use trieline_lab::{
     Context, Quiet,
     experiments::{
-        trace_hooks,
-        trace_overhead::{self, GAP, Method},
+        Options, trace_hooks,
+        trace_overhead::{self, Method},
     },
 };
 
@@ -42,7 +42,8 @@ fn every_hook_fires_for_every_message() {
     if !common::root_or_skip() {
         return;
     }
-    let options = trace_hooks::Options { quick: true, seed: 1, command: "test".into(), rounds: Some(1) };
+    let options =
+        Options { quick: true, seed: 1, command: "test".into(), rounds: Some(1), ..Options::default() };
     let outcome = patiently(|context| trace_hooks::run(&options, context));
     for row in &outcome.rows {
         assert!(row.base_ns > 0.0 && row.delta_ns.is_finite() && row.ci_low.is_nan(), "{row:?}");
@@ -54,32 +55,22 @@ fn every_hook_fires_for_every_message() {
     assert_eq!((outcome.rows.len(), product), (29, 4));
 }
 
-/// Beside the test's own directory, where cargo puts the product's programs.
-fn program() -> Option<PathBuf> {
-    let own = std::env::current_exe().unwrap();
-    let path = own.parent().unwrap().parent().unwrap().join("trieline");
-    path.exists().then_some(path)
-}
-
 #[test]
 fn every_way_notes_every_message() {
     if !common::root_or_skip() {
         return;
     }
-    let Some(program) = program() else {
-        println!("EXPECTED SKIP: trieline is not built");
-        return;
-    };
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_trieline-lab"));
     // Busy brokers need two quiet processors: not a test's.
     for transport in ["udp", "tcp", "unix-stream"] {
-        let options = trace_overhead::Options {
+        let options = Options {
             quick: true,
             only: Some(format!("{transport} blocking")),
-            gap: GAP,
             seed: 1,
             command: "test".into(),
             rounds: Some(1),
-            program: program.clone(),
+            program: Some(program.clone()),
+            ..Options::default()
         };
         let outcome = patiently(|context| trace_overhead::run(&options, context));
         assert_eq!(outcome.rows.len(), Method::ALL.len());

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use trieline_lab::{
     Context, Quiet,
-    experiments::tries::{self, Options},
+    experiments::{Options, tries},
 };
 
 mod common;
@@ -19,7 +19,7 @@ fn fib_is_the_kernels_trie() {
     }
     let interrupt = AtomicBool::new(false);
     let options =
-        Options { quick: true, only: None, data: None, seed: 7, command: "test".into(), rounds: Some(1) };
+        Options { quick: true, seed: 7, command: "test".into(), rounds: Some(1), ..Options::default() };
     let outcome = tries::run(&options, &Context { progress: &Quiet, interrupt: &interrupt }).unwrap();
     for table in ["generated", "default-route"] {
         let rows: Vec<_> = outcome.rows.iter().filter(|row| row.table == table).collect();

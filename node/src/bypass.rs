@@ -28,6 +28,8 @@ pub const UNLISTED: &str = "hooks";
 pub struct Bypass {
     /// Chains of netfilter that can do something to them.
     pub chains: Vec<Chain>,
+    /// Those that only count them.
+    pub counting: Vec<Chain>,
     /// Who else hangs at its hooks; `None`: this kernel does not tell.
     pub handlers: Option<Vec<Handler>>,
     /// IPVS is in this kernel, for this namespace.
@@ -76,7 +78,8 @@ impl Bypass {
             Ok((chains, handlers)) => (chains, handlers, None),
             Err(error) => (Vec::new(), None, Some(format!("netfilter's rules are not known: {error}"))),
         };
-        let concerned = |chain: &Chain| chain.acts() && meets(chain.hook) && chain.is_at(&names);
+        let met = chains.into_iter().filter(|chain| meets(chain.hook) && chain.is_at(&names));
+        let (chains, others): (Vec<_>, Vec<_>) = met.partition(Chain::acts);
         // What a veth's peer hands over as a tag beside the frame is the peer's setting; the veth says "on" whatever it does. A VLAN
         // device has its frames from the one below, a bond from its ports.
         let hands_over = |kind: &str| !["veth", "vlan", "bond"].contains(&kind);
@@ -98,7 +101,8 @@ impl Bypass {
         let named = traffic.into_iter().map(|(device, traffic)| (world.name(device), traffic));
         let loops = given().filter(|link| link.kind == "veth" && link.parent.is_some());
         Self {
-            chains: chains.into_iter().filter(concerned).collect(),
+            chains,
+            counting: others.into_iter().filter(|chain| chain.counts).collect(),
             handlers,
             ipvs: std::path::Path::new("/proc/thread-self/net/ip_vs").exists(),
             unknown,
@@ -161,6 +165,10 @@ impl Bypass {
             let [v4, v6] = [family::INET, family::INET6].map(|family| chain.concerns(family));
             skipped(chain.tool, chain.to_string() + &in_parts(chain), v4, v6, !accepted)
         });
+        let counting = self.counting.iter().map(|chain| {
+            let what = format!("{chain}, which do nothing to these packets but count them");
+            skipped(chain.tool, what, chain.v4, chain.v6, false)
+        });
         let unknown = self.unknown.iter().map(|why| skipped("netfilter", why.clone(), true, true, !accepted));
         let handlers = self.handlers.iter().flatten().map(|handler| {
             let v4 = handler.family == family::INET;
@@ -205,6 +213,7 @@ impl Bypass {
             skipped("macvlan", format!("{}: {what}", world.name(*device)), true, true, true)
         });
         chains
+            .chain(counting)
             .chain(handlers)
             .chain(taken)
             .chain(macvlans)
@@ -289,7 +298,9 @@ fn reached(
     // Where the kernel does not tell its rules, they reach everything.
     let Ok(rules) = nftables::rules(socket) else { return chains };
     for chain in &mut chains {
-        chain.reach = rules.get(&chain.table).and_then(|rules| forwarded.reached(chain, rules));
+        let Some(rules) = rules.get(&chain.table) else { continue };
+        chain.reach = forwarded.reached(chain, rules);
+        chain.counts = forwarded.counted(chain, rules);
     }
     chains
 }
@@ -385,6 +396,7 @@ mod tests {
             drops: false,
             devices: Vec::new(),
             reach: None,
+            counts: false,
         }
     }
 
@@ -445,6 +457,7 @@ mod tests {
         let bypass = Bypass {
             ipvs: false,
             chains: vec![chain("ip6 fw", false, true)],
+            counting: vec![chain("ip meter", true, false)],
             handlers: Some(Vec::new()),
             unknown: None,
             conntrack: true,
@@ -462,7 +475,10 @@ mod tests {
             let offload = ("offload", 2, true);
             let rest = [offload, ("conntrack", 2, false), ("tc", 2, false), ("tc", 2, false)];
             let taken = ("handler", 2, true);
-            assert_eq!(told, [&[("nftables", 1, !accepted), taken], &rest[..]].concat());
+            assert_eq!(
+                told,
+                [&[("nftables", 1, !accepted), ("nftables", 1, false), taken], &rest[..]].concat()
+            );
         }
         assert!(bypass.spoils(7) && !bypass.spoils(8) && bypass.spoils(9));
         assert_eq!(bypass.obstacle(family::INET), None);

@@ -73,10 +73,22 @@ impl Config {
         }
     }
 
+    /// Whether packets must not meet the kernel alone.
+    fn asks_more_than_the_kernel(&self) -> bool {
+        !(self.filters.is_empty() && self.functions.is_empty() && self.tenants.is_empty())
+    }
+
     /// What a start would replace of what is pinned for the network namespace of this thread, and why.
     pub fn replaced(&self) -> Result<Option<String>, Error> {
         Ok(trieline_dataplane::difference(&self.options(&Instance::current()?))?)
     }
+}
+
+/// Whether the kernel had no memory for something.
+fn is_out_of_memory(error: &Error) -> bool {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    let mut system = causes.filter_map(|error| error.downcast_ref::<std::io::Error>());
+    system.any(|error| error.raw_os_error() == Some(rustix::io::Errno::NOMEM.raw_os_error()))
 }
 
 /// Tables there can be in an image: two a tenant, twice, as a restart builds its own beside those of the daemon before.
@@ -206,6 +218,8 @@ pub struct Daemon {
     features: Option<Features>,
     eyes: Eyes,
     requests: Netlink,
+    /// For dumps of routes, which other requests come between.
+    dumps: Netlink,
     dataplane: Dataplane,
     mirror: Mirror,
     publisher: Publisher,
@@ -239,6 +253,8 @@ pub struct Daemon {
     beaten: Instant,
     /// It failed, which has been logged.
     faint: bool,
+    /// Why the tables are those of before, not as the configuration asks.
+    kept: Option<String>,
 }
 
 impl std::fmt::Debug for Daemon {
@@ -251,9 +267,36 @@ impl Daemon {
     /// Takes the network namespace of this thread over: when this returns, packets are forwarded by the kernel's routes.
     ///
     /// What an earlier daemon left forwards meanwhile. When this fails, and there was none, nothing is left behind.
+    ///
+    /// Where new tables of another size or home cannot take the place of those that forward, as for want of memory, the daemon follows
+    /// the kernel with the old ones. It cannot where another version made them: where the kernel may have all packets meanwhile, the old
+    /// ones go first then.
     pub fn start(config: Config) -> Result<Self, Error> {
-        let started = Instant::now();
         let instance = Instance::current()?;
+        let options = config.options(&instance);
+        let error = match Self::start_with(config.clone(), instance.clone(), &options) {
+            Err(error) if !matches!(error, Error::Instance(_)) => error,
+            done => return done,
+        };
+        if let Ok(Some(pinned)) = trieline_dataplane::pinned_options(&options) {
+            tracing::error!("new tables failed: {error}; trielined goes on with the tables in force");
+            let mut daemon = Self::start_with(config, instance, &pinned)?;
+            daemon.kept = Some(error.to_string());
+            return Ok(daemon);
+        }
+        let differs = || matches!(trieline_dataplane::difference(&options), Ok(Some(_)));
+        if !is_out_of_memory(&error) || config.asks_more_than_the_kernel() || !differs() {
+            return Err(error);
+        }
+        tracing::error!(
+            "new tables failed: {error}; trielined removes the old ones first, and the kernel forwards alone meanwhile"
+        );
+        trieline_dataplane::detach_all(&instance.pins())?;
+        Self::start_with(config, instance, &options)
+    }
+
+    fn start_with(config: Config, instance: Instance, options: &Options) -> Result<Self, Error> {
+        let started = Instant::now();
         let claim = match instance.claim() {
             Ok(claim) => claim,
             Err(error @ (instance::Error::File { .. } | instance::Error::Foreign { .. })) => {
@@ -288,7 +331,7 @@ impl Daemon {
         if let Err(error) = instance.sweep() {
             tracing::warn!(%error, "files of network namespaces that are gone");
         }
-        let mut dataplane = Dataplane::open(&config.options(&instance))?;
+        let mut dataplane = Dataplane::open(options)?;
         let (fresh, aside) = (!dataplane.reopened() && !dataplane.supersedes(), dataplane.supersedes());
         let mut eyes = Eyes::default();
         let made = Publisher::new(&mut dataplane).map_err(Error::from).and_then(|mut publisher| {
@@ -300,11 +343,15 @@ impl Daemon {
                     "no such device in this network namespace: it is taken when there is one"
                 );
             }
-            let mut functions = Functions::new(dataplane.pins());
+            let (mut functions, former) = (Functions::new(dataplane.pins()), dataplane.former_functions());
             let numbers = functions.numbers(&config.functions, dataplane.functions())?;
             let lists = function::lists(&config.functions, &numbers);
             let bound = dataplane.functions();
-            let prepared = functions.prepare(config.functions.clone(), &numbers, bound)?;
+            let prepared = if fresh {
+                functions.prepare(config.functions.clone(), &numbers, bound)?
+            } else {
+                functions.prepare_again(config.functions.clone(), &numbers, bound, former.as_ref())?
+            };
             let preceded = functions.replace_filters(&prepared, bound);
             let (image, filters) = (publisher.image(), dataplane.filters());
             let filters = preceded
@@ -354,6 +401,7 @@ impl Daemon {
             features,
             eyes,
             requests,
+            dumps: Netlink::route()?,
             dataplane,
             mirror,
             publisher,
@@ -377,6 +425,7 @@ impl Daemon {
             detached: false,
             beaten: now,
             faint: false,
+            kept: None,
         };
         match daemon.take_over() {
             Ok(()) => Ok(daemon),
@@ -417,8 +466,9 @@ impl Daemon {
             self.publisher.settle(&self.mirror, self.dataplane.parts().0);
         }
         self.begin_life()?;
-        self.dataplane.take_place()?;
+        let refused = self.dataplane.take_place()?;
         self.functions.move_to(self.dataplane.pins());
+        self.ports.attach_again(&refused, &self.mirror.world, &mut self.dataplane);
         if let Err(error) = self.ports.leave_others(&self.mirror.world, &mut self.dataplane) {
             tracing::error!(%error, "leaving devices");
         }

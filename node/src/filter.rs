@@ -30,6 +30,8 @@ pub struct Config {
     pub file: PathBuf,
     /// Lines of the file that are wrong are passed over and counted, instead of changing nothing.
     pub skip_bad: bool,
+    /// Host bits of its prefixes are cleared; else such a prefix is wrong.
+    pub truncate: bool,
     /// Whether sources are looked up; else destinations.
     pub source: bool,
     /// What becomes of packets that match.

@@ -64,6 +64,8 @@ pub struct FunctionStatus {
     pub limited: Option<u64>,
     /// See `frames`.
     pub lost: Option<u64>,
+    /// Why its program or its file could not be had at a restart, and what trielined does.
+    pub problem: Option<String>,
 }
 
 /// Why functions cannot be bound.
@@ -103,6 +105,8 @@ struct Held {
     config: Config,
     number: u32,
     sampler: Option<Arc<Sampler>>,
+    /// Why the program or the file of the configuration is not in use. It is tried again.
+    problem: Option<String>,
 }
 
 /// Numbers of functions by name: that of its filters' list, its capture's slot, its program's place.
@@ -157,7 +161,12 @@ impl Functions {
             let number = match (&config.what, known) {
                 (What::Filter(_), Some(Function::Filter(list))) => Some(*list),
                 (What::Filter(_), _) => free.next(),
-                (What::Pcap(_), _) => self.going_on(config).map(|held| held.number).or_else(|| free.next()),
+                // In its old slot it would take this SID's packets from an earlier daemon's sample, which has ended.
+                (What::Pcap(_), known) => self
+                    .going_on(config)
+                    .map(|held| held.number)
+                    .or_else(|| free.next())
+                    .or(known.and_then(slot).filter(|_| self.held.is_empty())),
                 // In its old place it would be in force at once, which is better than not at all.
                 (What::Program(_), known) => free.next().or(known.and_then(place)),
             };
@@ -183,7 +192,31 @@ impl Functions {
         let before = bound.get().map_err(of_all)?;
         let mut prepared = Prepared { held: Vec::new(), wanted: BTreeMap::new(), before };
         for config in configs {
-            if let Err(error) = self.add(&mut prepared, config, numbers, bound) {
+            if let Err(error) = self.add(&mut prepared, &config, numbers, bound) {
+                self.discard(prepared, bound);
+                return Err(error);
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Likewise at a restart, where packets are forwarded already: a program or a file that cannot be had does not stop the others. The
+    /// program that the SID has stays in force, also that of tables of another version or shape (`former`); where it has none, its packets
+    /// are dropped. A sample is not taken. [`Functions::retry`] tries again.
+    pub fn prepare_again(
+        &self,
+        configs: Vec<Config>,
+        numbers: &Numbers,
+        bound: &mut Bound,
+        former: Option<&Bound>,
+    ) -> Result<Prepared, Error> {
+        let before = bound.get().map_err(of_all)?;
+        let old = former.and_then(|former| Some((former, former.get().ok()?)));
+        let mut prepared = Prepared { held: Vec::new(), wanted: BTreeMap::new(), before };
+        for config in configs {
+            let Err(error) = self.add(&mut prepared, &config, numbers, bound) else { continue };
+            let old = old.as_ref().map(|(former, all)| (*former, all.get(&config.sid).and_then(place)));
+            if let Err(error) = keep(&mut prepared, config, numbers, bound, old, error) {
                 self.discard(prepared, bound);
                 return Err(error);
             }
@@ -194,7 +227,7 @@ impl Functions {
     fn add(
         &self,
         prepared: &mut Prepared,
-        config: Config,
+        config: &Config,
         numbers: &Numbers,
         bound: &mut Bound,
     ) -> Result<(), Error> {
@@ -208,7 +241,7 @@ impl Functions {
                 Function::Program(number)
             }
             What::Pcap(sample) => {
-                sampler = Some(match self.going_on(&config).and_then(|held| held.sampler.clone()) {
+                sampler = Some(match self.going_on(config).and_then(|held| held.sampler.clone()) {
                     Some(sampler) => sampler,
                     None => Arc::new(Sampler::start(name, &self.pins, number, sample)?),
                 });
@@ -216,8 +249,30 @@ impl Functions {
             }
         };
         prepared.wanted.insert(config.sid, function);
-        prepared.held.push(Held { config, number, sampler });
+        prepared.held.push(Held { config: config.clone(), number, sampler, problem: None });
         Ok(())
+    }
+
+    /// Tries again to get the programs and files that could not be had at the start.
+    pub fn retry(&mut self, bound: &mut Bound) {
+        for held in self.held.iter_mut().filter(|held| held.problem.is_some()) {
+            let Config { name, what, .. } = &held.config;
+            match what {
+                // From the next packet on, in the place that the SID leads to.
+                What::Program(path) => {
+                    if bound.set_program(held.number, path).is_err() {
+                        continue;
+                    }
+                }
+                What::Pcap(sample) => match Sampler::start(name, &self.pins, held.number, sample) {
+                    Ok(sampler) => held.sampler = Some(Arc::new(sampler)),
+                    Err(_) => continue,
+                },
+                What::Filter(_) => {}
+            }
+            held.problem = None;
+            tracing::info!(function = name, "the function is as configured again");
+        }
     }
 
     /// Binds what takes the place of filters, whose lists are about to be emptied: an empty list lets everything by. On an error,
@@ -274,6 +329,11 @@ impl Functions {
         self.held.iter().map(|held| (held.config.name.as_str(), held.config.sid))
     }
 
+    /// Why functions are not as configured.
+    pub fn problems(&self) -> impl Iterator<Item = &str> {
+        self.held.iter().filter_map(|held| held.problem.as_deref())
+    }
+
     /// What is told of each.
     pub fn status(&self) -> Vec<FunctionStatus> {
         let status = |held: &Held| {
@@ -292,9 +352,55 @@ impl Functions {
                 frames: counts.map(|(frames, _)| frames),
                 limited: counts.map(|(_, counts)| counts.limited),
                 lost: counts.map(|(_, counts)| counts.lost),
+                problem: held.problem.clone(),
             }
         };
         self.held.iter().map(status).collect()
+    }
+}
+
+/// Binds what a SID had where its function cannot be had; `old`: what it has in tables of another version or shape.
+fn keep(
+    prepared: &mut Prepared,
+    config: Config,
+    numbers: &Numbers,
+    bound: &mut Bound,
+    old: Option<(&Bound, Option<u32>)>,
+    error: Error,
+) -> Result<(), Error> {
+    let fail = |source| Error::Dataplane { name: config.name.clone(), source };
+    let mut number = numbers.get(&config.name).copied().unwrap_or(0);
+    let (function, done) = match &config.what {
+        What::Filter(_) => return Err(error),
+        What::Pcap(_) => (Function::Pcap(number), "no packets are sampled"),
+        What::Program(_) => {
+            let mut known = false;
+            if let Some(place) = prepared.before.get(&config.sid).and_then(place) {
+                (number, known) = (place, bound.has_program(place).map_err(fail)?);
+            } else {
+                bound.clear_program(number).map_err(fail)?;
+                if let Some((former, Some(place))) = old {
+                    known = bound.take_program(number, former, place).map_err(fail)?;
+                }
+            }
+            let done = if known {
+                "the program of before stays in force"
+            } else {
+                "packets to the SID are dropped (function_missing)"
+            };
+            (Function::Program(number), done)
+        }
+    };
+    tracing::error!("{error}; {done}, and trielined tries again every second");
+    prepared.wanted.insert(config.sid, function);
+    prepared.held.push(Held { config, number, sampler: None, problem: Some(format!("{error}; {done}")) });
+    Ok(())
+}
+
+fn slot(function: &Function) -> Option<u32> {
+    match function {
+        Function::Pcap(slot) => Some(*slot),
+        Function::Filter(_) | Function::Program(_) => None,
     }
 }
 

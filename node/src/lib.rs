@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod bypass;
 pub mod chain;
+pub mod client;
 pub mod control;
 pub mod daemon;
 pub mod family;
@@ -22,6 +23,7 @@ pub mod rib;
 pub mod room;
 pub mod show;
 pub mod status;
+pub mod steps;
 pub mod taken;
 pub mod tenant;
 pub mod veth;

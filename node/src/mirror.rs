@@ -1,5 +1,9 @@
 //! The kernel's state, followed message by message; the kernel is the truth, and after any doubt it is asked for everything.
 
+mod dump;
+
+pub use dump::Dump;
+
 use crate::family::{Family, Neighbour};
 use crate::kernel::socket::{Error, Message, Netlink};
 use crate::kernel::{
@@ -125,6 +129,8 @@ pub struct Mirror {
     pub touched: Touched,
     /// Stale neighbours that the kernel checks only when told that they are in use.
     pub stale: BTreeSet<(IpAddr, u32)>,
+    /// Routes are being dumped: paths may be used that no table has yet.
+    pub dumping: bool,
     /// With a link next hop objects may have gone, of which the kernel does not tell: ask for them before the routes.
     pub objects_doubt: bool,
     /// Changes interrupted what the kernel told of links, settings and rules, again and again: ask once more.
@@ -360,27 +366,31 @@ impl Mirror {
         Ok(())
     }
 
-    /// Asks the kernel for the IPv4 routes. To be adopted when the changes up to then were followed.
-    pub fn dump_ipv4(&mut self, socket: &mut Netlink) -> Result<Dump<u32>, Error> {
+    /// Begins to ask the kernel for the IPv4 routes. To be adopted when all was read and the changes up to then were followed.
+    pub fn begin_ipv4(&mut self, socket: &mut Netlink) -> Result<Dump<u32>, Error> {
         self.changes.v4.doubt = false;
-        dump_routes(socket, &mut self.v4, &mut self.paths)
+        self.dumping = true;
+        Dump::begin(socket, &mut self.v4, &mut self.paths)
     }
 
-    /// Asks the kernel for the IPv6 routes. To be adopted when the changes up to then were followed.
-    pub fn dump_ipv6(&mut self, socket: &mut Netlink) -> Result<Dump<u128>, Error> {
+    /// Begins to ask the kernel for the IPv6 routes. To be adopted when all was read and the changes up to then were followed.
+    pub fn begin_ipv6(&mut self, socket: &mut Netlink) -> Result<Dump<u128>, Error> {
         self.changes.v6.doubt = false;
-        dump_routes(socket, &mut self.v6, &mut self.paths)
+        self.dumping = true;
+        Dump::begin(socket, &mut self.v6, &mut self.paths)
     }
 
     /// Takes the IPv4 routes of a dump over; between the two every change must have been followed.
     pub fn adopt_ipv4(&mut self, dump: Dump<u32>) {
-        adopt(dump, &mut self.v4, &self.paths);
+        dump.adopt(&mut self.v4, &self.paths);
+        self.dumping = false;
         self.changes.v4.all = true;
     }
 
     /// Takes the IPv6 routes of a dump over; between the two every change must have been followed.
     pub fn adopt_ipv6(&mut self, dump: Dump<u128>) {
-        adopt(dump, &mut self.v6, &self.paths);
+        dump.adopt(&mut self.v6, &self.paths);
+        self.dumping = false;
         self.changes.v6.all = true;
     }
 
@@ -471,66 +481,4 @@ fn follow<A: Ip>(
             family.touched_by_main(prefix, |prefix| touched.push(prefix));
         }
     }
-}
-
-/// All tables as a dump told them.
-#[derive(Debug)]
-pub struct Dump<A: Ip> {
-    tables: BTreeMap<u32, Table<A>>,
-    interrupted: bool,
-}
-
-/// Dumps every table: asking for each by itself would make the kernel walk all of them each time.
-fn dump_routes<A: Ip>(
-    socket: &mut Netlink,
-    family: &mut Family<A>,
-    paths: &mut Paths,
-) -> Result<Dump<A>, Error> {
-    family.watch();
-    if A::NETLINK == family::INET6 {
-        paths.forget_ends(); // IPv4 routes have none
-    }
-    let mut told: BTreeMap<u32, Vec<(Prefix<A>, Route)>> = BTreeMap::new();
-    told.insert(TABLE_MAIN, Vec::with_capacity(family.main.routes() + family.main.routes() / 8));
-    // Routes of one table come together.
-    let (mut number, mut routes) = (TABLE_LOCAL, Vec::new());
-    let each = |message: Message<'_>| {
-        let Some(route) = route::decode(message.payload) else { return };
-        let Some(addr) = A::from_bytes(route.destination) else { return };
-        // Linux before 4.20 tells of every family.
-        if route.family != A::NETLINK {
-            return;
-        }
-        if route.table != number {
-            let other = told.remove(&route.table).unwrap_or_default();
-            told.insert(std::mem::replace(&mut number, route.table), std::mem::replace(&mut routes, other));
-        }
-        let prefix = Prefix::truncated(addr, route.prefix_len.into());
-        let path = paths.intern(&route);
-        if let Some(left) = route.ends_in {
-            paths.note_end(path, left);
-        }
-        routes.push((prefix, Route { metric: route.metric, path }));
-    };
-    let interrupted = unless_missing(socket.dump(route::dump(A::NETLINK), each))?;
-    told.insert(number, routes);
-    let tables = told.into_iter().map(|(number, routes)| (number, Table::from_dump(routes)));
-    Ok(Dump { tables: tables.collect(), interrupted })
-}
-
-/// The dump becomes the state, whole when nothing changed meanwhile.
-fn adopt<A: Ip>(mut dump: Dump<A>, family: &mut Family<A>, paths: &Paths) {
-    family.unsettled = dump.interrupted || family.tables().any(Table::is_touched);
-    let mut take = |number| dump.tables.remove(&number).unwrap_or_default();
-    let (mut local, mut main) = (take(TABLE_LOCAL), take(TABLE_MAIN));
-    if family.unsettled {
-        local.mend(&family.local);
-        main.mend(&family.main);
-        for (number, before) in &family.others {
-            dump.tables.entry(*number).or_default().mend(before);
-        }
-    }
-    (family.local, family.main) = (local, main);
-    dump.tables.retain(|_, table| !table.is_empty());
-    family.set_others(dump.tables, paths);
 }

@@ -305,6 +305,11 @@ impl Ports {
         settled
     }
 
+    /// Whether ports could not be set: to be tried again.
+    pub fn has_unset(&self) -> bool {
+        !self.unset.is_empty()
+    }
+
     /// Sets one port; whether it has no views of before. One that is new and cannot be set is the kernel's.
     fn set_one(&mut self, key: (u32, Option<u16>), port: Port, dataplane: &mut Dataplane) -> bool {
         match dataplane.set_port(key.0, key.1, port) {
@@ -419,6 +424,14 @@ impl Ports {
         self.refused.retain(|name, _| links.iter().any(|link| link.name == *name));
         let new: Vec<_> = links.into_iter().filter(|link| !self.attached.contains(&link.ifindex)).collect();
         self.attach_each(new.into_iter(), dataplane);
+    }
+
+    /// Attaches again to devices that lost the program.
+    pub fn attach_again(&mut self, lost: &[u32], world: &World, dataplane: &mut Dataplane) {
+        if !lost.is_empty() {
+            self.attached.retain(|ifindex| !lost.contains(ifindex));
+            self.attach_more(world, dataplane);
+        }
     }
 
     /// Follows links while running: leaves a device that lost its name, and sets the ports. Returns whether the ports are as the views

@@ -419,6 +419,9 @@ impl Publisher {
 
     /// Forgets paths that no route uses any more.
     fn sweep(&mut self, mirror: &mut Mirror, actions: &mut Actions) {
+        if mirror.dumping {
+            return;
+        }
         let mut used = vec![false; mirror.paths.bound()];
         let mut mark =
             |routes: &[crate::rib::Route]| routes.iter().for_each(|route| used[route.path as usize] = true);

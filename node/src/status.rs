@@ -26,6 +26,8 @@ pub struct Status {
     pub missing: Vec<String>,
     /// Configured devices that refuse the XDP program: each is tried again.
     pub refused: Vec<Refused>,
+    /// What else is not as the configuration says, since a restart: functions, tables.
+    pub problems: Vec<String>,
     /// How long XDP forwards without a heartbeat of the daemon, seconds; none: without end.
     pub max_stale: Option<f64>,
     /// Seconds since the last heartbeat.

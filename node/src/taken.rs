@@ -21,8 +21,7 @@ impl Takers {
     pub fn new() -> Self {
         let handlers = Handlers::load().inspect_err(|error| {
             tracing::warn!(
-                %error,
-                "receive handlers of devices are unknown; trielined looks only at links of this network namespace"
+                "receive handlers of devices are unknown: {error}; trielined sees a macvlan, ipvlan or MACsec only in this network namespace"
             );
         });
         Self { handlers: handlers.ok(), said: false }

@@ -67,6 +67,7 @@ fn config(devices: &[&str], file: &std::path::Path, sids: &[&str]) -> Config {
             name: name.clone(),
             file: file.into(),
             skip_bad: false,
+            truncate: false,
             source: true,
             action: FilterAction::Drop,
             protocol: None,

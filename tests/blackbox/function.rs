@@ -196,3 +196,135 @@ fn filters_hold_until_something_else_does() {
     assert!(eventually(5.0, || captured(&look) >= arrived), "{} of {arrived}", captured(&look));
     assert_eq!(captured(&look), arrived, "packets that arrived are those that were sampled");
 }
+
+/// An XDP program that returns a value (`TRIELINE_FUNCTION_GO_ON` or an XDP action), pinned.
+fn pin_program(folder: &Path, returns: u32, path: &Path) {
+    let source = folder.join("program.c");
+    let text = format!(
+        "struct xdp_md;\n__attribute__((section(\"xdp.frags\"), used)) int returns(struct xdp_md *ctx) {{ return {returns}; }}\n\
+         char terms[] __attribute__((section(\"license\"), used)) = \"GPL\";\n"
+    );
+    std::fs::write(&source, text).expect("a file");
+    let object = folder.join("program.o");
+    run(&format!("clang-19 -target bpf -O2 -c {} -o {}", source.display(), object.display())).ok();
+    let opened = libbpf_rs::ObjectBuilder::default().open_file(&object).expect("an object");
+    let loaded = opened.load().expect("a program");
+    loaded.progs_mut().next().expect("one").pin(path).expect("pinned");
+}
+
+/// Removes a pin when dropped.
+struct Pin(std::path::PathBuf);
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A pinned program and a sample's folder that are gone keep no daemon from starting again, also one that makes new tables: the program
+/// of before stays in force, a SID that has none drops, and both are as configured once they can be.
+#[test]
+fn functions_that_are_gone_do_not_stop_a_restart() {
+    if !root() {
+        return;
+    }
+    let bed = bed_with_sids();
+    bed.node.ip("-6 route add fd00:c::3/128 encap seg6local action End.DX4 nh4 10.9.9.9 dev n1");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let pin = Pin(format!("/sys/fs/bpf/tlbb-mine-{}", bed.node.inode()).into());
+    let program = |name: &str, sid: u8| {
+        let pin = pin.0.display();
+        format!("[[function]]\nname = \"{name}\"\nsid = \"fd00:c::{sid}\"\nprogram = \"{pin}\"\n")
+    };
+    let config = |more: &str| {
+        let text = format!(
+            "devices = [\"n0\", \"n1\", \"n2\"]\nimage = \"16M\"\n{}\
+             [[function]]\nname = \"look\"\nsid = \"fd00:c::2\"\npcap = \"samples/look.pcapng\"\nsnap = 60\n{more}",
+            program("mine", 1)
+        );
+        std::fs::write(path("trielined.toml"), text).expect("a file");
+    };
+    config("");
+    let args = format!("--config {}", path("trielined.toml").display());
+    let sent = |sid: &str| bed.send_ip(&packet(sid, "10.66.0.1"), MARKER).counts();
+    let dropped = |name: &str| {
+        let told = trieline_tests::daemon::status(&bed.node);
+        let counters = told["counters"].as_array().cloned().unwrap_or_default();
+        counters
+            .iter()
+            .find(|counter| counter["name"] == name)
+            .and_then(|counter| counter["packets"].as_u64())
+    };
+    // (1) where nothing is in force, a start refuses
+    Daemon::refused(&bed.node, &args).fails(1, &["function mine", "tlbb-mine"]);
+    std::fs::create_dir(path("samples")).expect("a folder");
+    pin_program(folder.path(), 1, &pin.0);
+    Daemon::start(&bed.node, &args).kill();
+    let _leftovers = Leftovers(&bed.node);
+    assert_eq!((sent("fd00:c::1"), dropped("function_drop")), ((0, 0, 0), Some(1)));
+    // (2) both are gone, and a program that never was is new: a restart, then one with new tables, by the program of before
+    std::fs::remove_file(&pin.0).expect("unpinned");
+    std::fs::remove_dir_all(path("samples")).expect("removed");
+    config(&program("new", 3));
+    for (what, more, counted) in [("a restart", "", 2), ("new tables", " --next-hops 1000", 1)] {
+        let daemon = Daemon::start(&bed.node, &format!("{args}{more}"));
+        let log = daemon.log();
+        assert_eq!(
+            (sent("fd00:c::1"), dropped("function_drop")),
+            ((0, 0, 0), Some(counted)),
+            "{what}: {log}"
+        );
+        assert_eq!((sent("fd00:c::2"), sent("fd00:c::3")), ((0, 1, 0), (0, 0, 0)), "{what}: {log}");
+        assert_eq!(dropped("function_missing"), Some(1), "{what}: {log}");
+        for says in
+            ["function mine", "the program of before stays", "function look", "function new", "dropped"]
+        {
+            assert!(log.contains(says), "{what}: {says}: {log}");
+        }
+        let told = trieline_tests::daemon::status(&bed.node);
+        assert_eq!(told["problems"].as_array().map(Vec::len), Some(3), "{told:#}");
+        assert!(sids(&bed).iter().all(|sid| sid["function"]["problem"].is_string()));
+        let text = trieline(&bed.node, "node status").ok() + &trieline(&bed.node, "sid show").ok();
+        assert!(text.contains("problem function new") && text.contains("problem: function look"), "{text}");
+        daemon.kill();
+    }
+    // (3) both are there again: in force without a reload
+    let _daemon = Daemon::start(&bed.node, &format!("{args} --next-hops 1000"));
+    pin_program(folder.path(), 64, &pin.0);
+    std::fs::create_dir(path("samples")).expect("a folder");
+    let problems = || trieline_tests::daemon::status(&bed.node)["problems"].as_array().map(Vec::len);
+    assert!(eventually(5.0, || problems() == Some(0)), "{:#}", trieline_tests::daemon::status(&bed.node));
+    for sid in ["fd00:c::1", "fd00:c::2", "fd00:c::3"] {
+        assert_eq!(sent(sid), (0, 1, 0), "{sid}");
+    }
+    assert!(eventually(3.0, || captured(&path("samples/look.pcapng")) == 1));
+}
+
+/// As many samples as there is room for: a restart, which cannot give each a place of its own beside the old ones, takes the old places.
+#[test]
+fn many_samples_do_not_stop_a_restart() {
+    if !root() {
+        return;
+    }
+    let bed = bed_with_sids();
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut text = "devices = [\"n0\", \"n1\"]\nimage = \"16M\"\n".to_owned();
+    for number in 1..=40 {
+        text += &format!(
+            "[[function]]\nname = \"f{number}\"\nsid = \"fd00:c::{number:x}\"\npcap = \"{number}.pcapng\"\nsnap = 60\n"
+        );
+    }
+    std::fs::write(folder.path().join("trielined.toml"), text).expect("a file");
+    let args = format!("--config {}", folder.path().join("trielined.toml").display());
+    Daemon::start(&bed.node, &args).kill();
+    let _leftovers = Leftovers(&bed.node);
+    let _daemon = Daemon::start(&bed.node, &args);
+    for sid in ["fd00:c::1", "fd00:c::2"] {
+        assert_eq!(bed.send_ip(&packet(sid, "10.66.0.1"), MARKER).counts(), (0, 1, 0));
+    }
+    for number in 1..=2 {
+        let file = folder.path().join(format!("{number}.pcapng"));
+        assert!(eventually(3.0, || captured(&file) == 1), "{} has {}", file.display(), captured(&file));
+    }
+}

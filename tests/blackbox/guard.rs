@@ -1,6 +1,7 @@
 //! What filters, functions and tenants forbid comes out nowhere, whichever way a frame is dressed: the kernel alone lets it through, and
 //! beside trielined it leaves by no device and reaches no socket.
 
+use crate::beside::nft;
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use trieline_tests::bed::Bed;
 use trieline_tests::daemon::{Daemon, status};
 use trieline_tests::rng::Rng;
-use trieline_tests::{craft, packets, root};
+use trieline_tests::{craft, linux, packets, root};
 
 /// Sends frames, one a line of hex, as no socket of a kernel without VLAN devices would.
 const MARKER: &[u8] = b"must not come out";
@@ -138,9 +139,11 @@ fn nothing_comes_out(
     what: &str,
     config: &str,
     files: &[(&str, &str)],
-    packets: &dyn Fn(&mut Rng) -> Vec<u8>,
+    prepare: &dyn Fn(&Bed),
+    packets: &dyn Fn(&mut Rng) -> Vec<Vec<u8>>,
 ) {
     let bed = bed();
+    prepare(&bed);
     let folder = tempfile::tempdir().expect("a folder");
     for (name, text) in files {
         std::fs::write(folder.path().join(name), text).expect("a file");
@@ -149,9 +152,10 @@ fn nothing_comes_out(
     std::fs::write(&file, format!("devices = [\"n0\", \"n1\", \"n2\"]\n{config}")).expect("a file");
     let mut rng = Rng::new(14);
     let frames: Vec<_> = (0..FRAMES)
-        .map(|number| {
-            let packet = packets(&mut rng);
-            dressed(&packet, number, &mut rng)
+        .flat_map(|number| {
+            // What belongs together comes the same way.
+            let (packets, seed) = (packets(&mut rng), rng.bits());
+            packets.into_iter().map(move |packet| dressed(&packet, number, &mut Rng::new(seed)))
         })
         .collect();
     let (left, received) = out(&bed, &frames);
@@ -165,6 +169,35 @@ fn nothing_comes_out(
     drop(daemon);
 }
 
+/// The packet behind `headers` of extension headers, in two fragments. The first one ends within a header, whose end and what follows
+/// are harmless in its frame's trailer; in the second they lead to what the packet has.
+fn fragments(packet: &[u8], rng: &mut Rng) -> Vec<Vec<u8>> {
+    let options = |next: u8, eights: u8| {
+        // One option that is passed over: Linux takes at most seven bytes of padding.
+        let mut header = vec![next, eights, 0x1e, 4 + 8 * eights, 0, 0, 0, 0];
+        header.resize(8 + 8 * usize::from(eights), 0);
+        header
+    };
+    let whole = [options(60, 1), options(packet[6], 0), packet[40..].to_vec()].concat();
+    let id = (rng.bits() as u32).to_be_bytes();
+    let fragment = |field: u16, bytes: &[u8]| {
+        let header = [&[60, 0][..], &field.to_be_bytes(), &id, bytes].concat();
+        let mut fragment = packet[..40].to_vec();
+        fragment[6] = 44;
+        fragment[4..6].copy_from_slice(&(header.len() as u16).to_be_bytes());
+        [fragment, header].concat()
+    };
+    let trailer = [&[0; 8][..], &options(58, 0), &[128, 0, 0, 0, 0, 0, 0, 1]].concat();
+    vec![[fragment(1, &whole[..8]), trailer].concat(), fragment(8, &whole[8..])]
+}
+
+/// A packet that says it is shorter than it is, and begins with hop-by-hop options: then Linux reads on.
+fn without_length(packet: &[u8]) -> Vec<u8> {
+    let mut longer = [&packet[..40], &[packet[6], 0, 1, 4, 0, 0, 0, 0], &packet[40..]].concat();
+    longer[4..7].fill(0);
+    longer
+}
+
 fn pick<'a>(rng: &mut Rng, of: &[&'a str]) -> &'a str {
     of[rng.below(of.len() as u64) as usize]
 }
@@ -175,12 +208,13 @@ fn filters_hold_whatever_the_frame() {
         return;
     }
     let config = "[[filter]]\nname = \"bad\"\nfile = \"bad\"\nmatch = \"source\"\naction = \"drop\"\n";
-    nothing_comes_out("filters", config, &[("bad", "203.0.113.0/24\n2001:db8:bad::/48\n")], &|rng| {
-        if rng.below(2) == 0 {
+    let files = [("bad", "203.0.113.0/24\n2001:db8:bad::/48\n")];
+    nothing_comes_out("filters", config, &files, &|_| {}, &|rng| {
+        vec![if rng.below(2) == 0 {
             udp("203.0.113.9", pick(rng, &["10.50.0.1", "10.60.0.1", "10.0.0.1", "10.2.0.1"]))
         } else {
             udp("2001:db8:bad::1", pick(rng, &["2001:db8:50::1", "2001:db8:60::1", "fd00::1", "fd00:2::1"]))
-        }
+        }]
     });
 }
 
@@ -191,7 +225,7 @@ fn functions_hold_whichever_way_their_sid_is_reached() {
     }
     let config = "[[filter]]\nname = \"inside\"\nfile = \"inside\"\nmatch = \"source\"\naction = \"drop\"\n\
                   [[function]]\nname = \"clean\"\nsid = \"fd00:a::6\"\nfilters = [\"inside\"]\n";
-    nothing_comes_out("functions", config, &[("inside", "2001:db8:bad::/48\n")], &|rng| {
+    nothing_comes_out("functions", config, &[("inside", "2001:db8:bad::/48\n")], &|_| {}, &|rng| {
         let inner = udp("2001:db8:bad::1", pick(rng, &["2001:db8:50::1", "2001:db8:60::1", "fd00:2::1"]));
         let (sid, end, other) = ("fd00:a::6", "fd00:a::1", "fd00:a::7");
         let plain = craft::ipv6("fd00::2", sid, (41, &inner), |_| {});
@@ -199,15 +233,21 @@ fn functions_hold_whichever_way_their_sid_is_reached() {
             let header = craft::srh(segments, left, (41, inner));
             craft::ipv6("fd00::2", to, (43, &header), |_| {})
         };
-        match rng.below(7) {
+        let mut version = plain.clone();
+        version[0] = 0x45;
+        vec![match rng.below(11) {
             0 => plain,
             1 => by(&[sid], 0, sid, &inner),
             2 => by(&[sid, end], 1, end, &inner),
             3 => by(&[sid, end, end], 2, end, &inner),
             4 => by(&[sid, "fd00::1"], 1, "fd00::1", &inner),
             5 => craft::ipv6("fd00::2", other, (41, &plain), |_| {}),
-            _ => craft::ipv6("fd00::2", other, (41, &by(&[sid, end], 1, end, &inner)), |_| {}),
-        }
+            6 => craft::ipv6("fd00::2", other, (41, &by(&[sid, end], 1, end, &inner)), |_| {}),
+            // Linux does not look at the version of a packet inside.
+            7 => craft::ipv6("fd00::2", other, (41, &version), |_| {}),
+            8 => without_length(&by(&[sid, "fd00::1"], 1, "fd00::1", &inner)),
+            _ => return fragments(&by(&[sid, "fd00::1"], 1, "fd00::1", &inner), rng),
+        }]
     });
 }
 
@@ -217,17 +257,65 @@ fn tenants_stay_apart_whatever_the_frame() {
         return;
     }
     let config = "[[vrf]]\nname = \"red\"\ntable = 100\ndevices = [\"n0\"]\n";
-    nothing_comes_out("tenants", config, &[], &|rng| {
+    let own = |bed: &Bed| {
+        bed.node.ip("-6 route add local fd00::1/128 dev lo table 100");
+    };
+    nothing_comes_out("tenants", config, &[], &own, &|rng| {
         let source = pick(rng, &["10.0.0.2", "240.1.1.1"]);
         let source6 = pick(rng, &["fd00::2", "fe80::9"]);
-        match rng.below(5) {
+        vec![match rng.below(7) {
             0 | 1 => udp(source, pick(rng, &["10.60.0.1", "10.50.0.1", "10.2.0.1", "10.1.0.1"])),
             2 | 3 => udp(source6, pick(rng, &["2001:db8:60::1", "2001:db8:50::1", "fd00:2::1", "fd00:1::1"])),
-            _ => {
-                let inner = udp("fd00::2", pick(rng, &["2001:db8:60::1", "fd00:2::1"]));
-                let header = craft::srh(&["fd00:a::7", "fd00::1"], 1, (41, &inner));
-                craft::ipv6("fd00::2", "fd00::1", (43, &header), |_| {})
-            }
-        }
+            4 => by_own_address(rng),
+            5 => without_length(&by_own_address(rng)),
+            _ => return fragments(&by_own_address(rng), rng),
+        }]
+    });
+}
+
+/// A packet to the node itself, which leads out of it.
+fn by_own_address(rng: &mut Rng) -> Vec<u8> {
+    let inner = udp("fd00::2", pick(rng, &["2001:db8:60::1", "fd00:2::1"]));
+    let header = craft::srh(&["fd00:a::7", "fd00::1"], 1, (41, &inner));
+    craft::ipv6("fd00::2", "fd00::1", (43, &header), |_| {})
+}
+
+/// NEXT-C-SID leads to a SID with a function.
+fn functions_hold_behind_next_csid(what: &str, table: &str, prepare: &dyn Fn(&Bed)) {
+    if !root() || linux() < (6, 6) {
+        return;
+    }
+    let config = "[[filter]]\nname = \"inside\"\nfile = \"inside\"\nmatch = \"source\"\naction = \"drop\"\n\
+                  [[function]]\nname = \"clean\"\nsid = \"fd00:c:6::\"\nfilters = [\"inside\"]\n";
+    let sids = |bed: &Bed| {
+        bed.node.ip("-6 route add fd00:c:6::/128 encap seg6local action End.DT6 table main dev n1");
+        let sid = "fd00:c:1::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 dev n1";
+        bed.node.ip(&format!("-6 route add {sid} table {table}"));
+        prepare(bed);
+    };
+    nothing_comes_out(what, config, &[("inside", "2001:db8:bad::/48\n")], &sids, &|rng| {
+        let inner = udp("2001:db8:bad::1", pick(rng, &["2001:db8:50::1", "2001:db8:60::1", "fd00:2::1"]));
+        let to = pick(rng, &["fd00:c:1:6::", "fd00:c:1:1:6::", "fd00:c:1:1:1:6::"]);
+        vec![craft::ipv6("fd00::2", to, (41, &inner), |_| {})]
+    });
+}
+
+/// The SID of NEXT-C-SID is in a table that only rules name.
+#[test]
+fn functions_hold_behind_next_csid_of_another_table() {
+    functions_hold_behind_next_csid("another table", "77", &|bed| {
+        bed.node.ip("-6 rule add pref 100 from fd00::/64 lookup 77");
+    });
+}
+
+/// Its route is left to the kernel, because netfilter looks at some packets.
+#[test]
+fn functions_hold_behind_next_csid_that_the_kernel_does() {
+    functions_hold_behind_next_csid("netfilter", "main", &|bed| {
+        let rule = "ip6 daddr 2001:db8:99::/48 counter drop";
+        nft(
+            &bed.node,
+            &format!("table ip6 f {{\n chain f {{\n type filter hook forward priority 0;\n {rule}\n }}\n}}"),
+        );
     });
 }

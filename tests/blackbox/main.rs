@@ -26,6 +26,7 @@ mod million;
 mod mirror;
 mod neighbour;
 mod nexthop;
+mod packaging;
 mod policy;
 mod redirect;
 mod restart;

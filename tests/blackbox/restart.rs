@@ -419,6 +419,101 @@ fn other_pins_are_replaced_without_a_loss() {
     assert!(!pins(&bed).exists() && !aside.exists());
 }
 
+/// A daemon under strace, killed when dropped.
+struct Traced {
+    strace: std::process::Child,
+    daemon: Option<u64>,
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        match self.daemon {
+            Some(daemon) => drop(run(&format!("kill -KILL {daemon}"))),
+            None => drop(self.strace.kill()),
+        }
+        let _ = self.strace.wait();
+    }
+}
+
+/// Starts a daemon whose n-th call of bpf(2) fails for want of memory, and waits until it forwards.
+fn start_short_of_memory(bed: &Bed, args: &str, nth: u32, log: &Path) -> Traced {
+    let fault = format!("inject=bpf:error=ENOMEM:when={nth}");
+    let strace = Command::new("strace")
+        .args(["-f", "-o", "/dev/null", "-e", "trace=bpf", "-e", &fault])
+        .arg(trieline_tests::command::binary("trielined"))
+        .args(["-n", bed.node.name()])
+        .args(args.split_whitespace())
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(log).expect("a log"))
+        .spawn()
+        .expect("strace starts");
+    let mut traced = Traced { strace, daemon: None };
+    let text = || std::fs::read_to_string(log).unwrap_or_default();
+    let ended = |traced: &mut Traced| !matches!(traced.strace.try_wait(), Ok(None));
+    let is_over = eventually(20.0, || text().contains("ready_ms=") || ended(&mut traced));
+    assert!(is_over, "call {nth}: {}", text());
+    let told = trieline_tests::daemon::status(&bed.node);
+    traced.daemon = told["pid"].as_u64();
+    assert!(traced.daemon.is_some(), "call {nth}: it ended: {}", text());
+    traced
+}
+
+/// New tables (of another size) fail at any call for want of memory: the daemon follows the kernel all the same, by these or by those of
+/// before, and says so. Not one packet is lost.
+#[test]
+fn without_memory_for_new_tables_the_old_ones_stay() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::routed();
+    bed.sink.ip("addr add 10.50.0.1/32 dev lo");
+    let address: SocketAddr = "10.50.0.1:7000".parse().unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    let sink = UdpSink::open(&bed.sink, address);
+    Daemon::start(&bed.node, &format!("{DEVICES} --image 16M")).kill();
+    let _leftovers = Leftovers(&bed.node);
+    let stream = UdpStream::start(&bed.generator, address, 1000);
+    let mut kept = 0;
+    // A map, the program, pins, what counts which links there are, the exchange of the links' programs; some calls may fail without harm.
+    for (round, nth) in [35, 72, 95, 130, 168, 190, 196, 202, 208].into_iter().enumerate() {
+        let traced = start_short_of_memory(&bed, &format!("{DEVICES} --image 32M"), nth, &log);
+        let told = trieline_tests::daemon::status(&bed.node);
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let is_old = told["image"]["bytes"] == 16 << 20;
+        assert_eq!(text.contains("goes on with the tables in force"), is_old, "call {nth}: {text}");
+        assert_eq!(
+            told["problems"].as_array().map(Vec::len),
+            Some(usize::from(is_old)),
+            "call {nth}: {told:#}"
+        );
+        kept += u32::from(is_old);
+        bed.node.ip(&format!("route replace 10.60.0.0/16 via 10.{}.0.2", 1 + round % 2));
+        let expected = if round % 2 == 0 { (0, 5, 0) } else { (0, 0, 5) };
+        let there = || bed.send("10.60.0.1:9", "follows", 5).counts() == expected;
+        assert!(eventually(5.0, there), "call {nth}: {text}");
+        drop(traced);
+        if !is_old {
+            Daemon::start(&bed.node, &format!("{DEVICES} --image 16M")).kill();
+        }
+    }
+    assert!(kept >= 3, "only {kept} faults hit the new tables");
+    let sent = stream.stop();
+    assert_eq!(sink.close(), sent, "packets lost");
+    // Tables of another version cannot be followed: they go first where the kernel may have all packets, else the start fails and they stay.
+    let map = MapHandle::from_pinned_path(pins(&bed).join("instance")).expect("the instance record");
+    let mut record = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+    record[..4].copy_from_slice(&9u32.to_ne_bytes());
+    map.update(&0u32.to_ne_bytes(), &record, MapFlags::ANY).unwrap();
+    drop(map);
+    let _traced = start_short_of_memory(&bed, &format!("{DEVICES} --image 32M"), 80, &log);
+    let text = std::fs::read_to_string(&log).unwrap_or_default();
+    assert!(text.contains("trielined removes the old ones first"), "{text}");
+    bed.becomes("another version", "10.60.0.1:9", (0, 5, 0));
+}
+
 /// A reload does what it can, and says by words and exit code what waits for a restart, which then follows it without a detach.
 #[test]
 fn a_reload_says_what_waits() {

@@ -8,21 +8,37 @@ use std::process::Command;
 const FLOORS: &[(&str, u32)] = &[
     ("trieline-lpm", 1),
     ("trieline-trace", 1),
+    ("trieline-terminal", 1),
+    ("trieline-plot", 1),
     ("trieline-bpf", 2),
     ("trieline-capi", 3),
     ("trieline-dataplane", 3),
     ("trieline-node", 4),
     ("trieline-lab", 3),
     ("trieline-cli", 5),
+    ("trieline-trace-cli", 5),
     ("trieline-acl", 4),
 ];
 
 /// Workspace members that are no box: nobody may depend on them, and they see trieline only from outside.
 const OUTSIDE: &[&str] = &["trieline-tests"];
 
-/// Only this box prints or reads configuration, so only it may have these crates at run time.
-const FACE: &str = "trieline-cli";
+/// The boxes of commands, and what commands print with. Only they may have these crates at run time.
+const FACES: &[&str] = &["trieline-cli", "trieline-trace-cli", "trieline-lab", "trieline-terminal"];
 const FACE_ONLY: &[&str] = &["anyhow", "clap", "indicatif", "toml", "tracing-subscriber", "sd-notify"];
+
+/// What an operator's programs may not link, through any box: pictures, rivals, an HTTP client.
+const OPERATOR: &str = "trieline-cli";
+const NOT_FOR_OPERATORS: &[&str] = &[
+    "trieline-lab",
+    "trieline-trace",
+    "plotters",
+    "ureq",
+    "libloading",
+    "prefix-trie",
+    "iptrie",
+    "hdrhistogram",
+];
 
 /// Boxes that may talk to BPF themselves.
 const BPF_BOXES: &[&str] =
@@ -111,15 +127,32 @@ fn a_breach_is_found() {
 }
 
 #[test]
-fn only_the_face_prints_and_reads_configuration() {
+fn only_commands_print_and_read_configuration() {
     for (name, edges) in packages() {
         for edge in edges.iter().filter(|edge| edge.kind.is_none()) {
             assert!(
-                name == FACE || !FACE_ONLY.contains(&edge.name.as_str()),
-                "{name} depends on {}: only {FACE} prints or reads configuration",
+                FACES.contains(&name.as_str()) || !FACE_ONLY.contains(&edge.name.as_str()),
+                "{name} depends on {}: only {FACES:?} print or read configuration",
                 edge.name
             );
         }
+    }
+}
+
+#[test]
+fn an_operators_programs_link_no_lab() {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "-p", OPERATOR, "-e", "normal", "--prefix", "none", "--format", "{p}", "--offline"])
+        .arg("--manifest-path")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"))
+        .output()
+        .expect("cargo tree starts");
+    assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("cargo tree prints text");
+    let linked: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(linked.contains(&"trieline-node"), "{text}");
+    for name in NOT_FOR_OPERATORS {
+        assert!(!linked.contains(name), "{OPERATOR} links {name}");
     }
 }
 

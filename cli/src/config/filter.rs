@@ -39,6 +39,9 @@ pub struct Filter {
     /// Lines of the file that are wrong are passed over and counted.
     #[serde(default)]
     skip_bad: bool,
+    /// Host bits of its prefixes are cleared; else such a prefix is an error.
+    #[serde(default)]
+    truncate: bool,
 }
 
 /// Which address is looked up.
@@ -163,6 +166,7 @@ impl Filter {
             name: self.name.get_ref().clone(),
             file: folder.join(self.file.get_ref()),
             skip_bad: self.skip_bad,
+            truncate: self.truncate,
             source: self.looks_up == Match::Source,
             action: match self.action {
                 Action::Drop => FilterAction::Drop,

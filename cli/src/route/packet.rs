@@ -4,7 +4,6 @@ use super::{Way, answers, text};
 use crate::capture::device;
 use crate::dissect;
 use crate::look::{Names, count, open};
-use crate::output::{List, Output};
 use anyhow::{Context, anyhow, bail};
 use pcap_file::DataLink;
 use pcap_file::pcap::PcapReader;
@@ -16,6 +15,7 @@ use std::fs::File;
 use std::process::ExitCode;
 use trieline_dataplane::{Kind, Port};
 use trieline_node::instance::Instance;
+use trieline_terminal::{List, Output};
 
 /// First bytes of files: pcap-ng; the same of pcap in its four forms (byte order, resolution).
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];

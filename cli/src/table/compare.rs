@@ -1,13 +1,13 @@
 //! Where two tables differ: in their prefixes, or in their answers to addresses.
 
 use super::input::{Rows, Table, typed};
-use crate::output::{List, Output};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::Write;
 use trieline_lpm::io::KeyPrefix;
 use trieline_lpm::ops::{self, Change};
 use trieline_lpm::{Address, Prefix, with_key};
+use trieline_terminal::{List, Output};
 
 /// A difference.
 #[derive(Debug, Serialize)]

@@ -5,8 +5,6 @@ use super::inspect;
 use super::opened::{Choice, Opened, SHORT, Structure};
 use crate::draw::scene::{Lookup, Words, scene};
 use crate::draw::{dot, svg};
-use crate::output::Output;
-use crate::route::usage;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -17,6 +15,8 @@ use std::process::ExitCode;
 use trieline_lpm::io::Sink;
 use trieline_lpm::io::snapshot::Snapshot;
 use trieline_lpm::{Address, IpPrefix, Prefix};
+use trieline_terminal::Output;
+use trieline_terminal::usage;
 
 /// What each structure is.
 pub const HELP: &str = "\

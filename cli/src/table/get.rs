@@ -6,8 +6,6 @@ use super::inspect;
 use super::prefix::AnyAddress;
 use super::print::Row;
 use crate::addresses::{Addresses, Asked, Query};
-use crate::output::{List, Output};
-use crate::route::usage;
 use anyhow::bail;
 use std::net::IpAddr;
 use std::path::Path;
@@ -15,6 +13,8 @@ use std::process::ExitCode;
 use trieline_lpm::io::KeyPrefix;
 use trieline_lpm::io::snapshot::{Root, Snapshot, Stored};
 use trieline_lpm::{Prefix, with_key};
+use trieline_terminal::usage;
+use trieline_terminal::{List, Output};
 
 /// Addresses that are answered before the answers are shown.
 const BATCH: usize = 4096;

@@ -2,7 +2,6 @@
 
 use super::input::{ReadArgs, Table, is_stdin};
 use super::map;
-use crate::output::Output;
 use anyhow::bail;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -15,6 +14,7 @@ use trieline_lpm::image::verify::TableReport;
 use trieline_lpm::io::snapshot::{Snapshot, SnapshotError, Stored, TableInfo};
 use trieline_lpm::io::{Format, detect};
 use trieline_lpm::{Prefix, ops, with_key};
+use trieline_terminal::Output;
 
 /// Values that people see; JSON has all.
 const SHOWN: usize = 10;

@@ -2,7 +2,6 @@
 
 use super::input::{FormatName, Rows, Table, typed};
 use super::prefix::AnyPrefix;
-use crate::output::{List, Output};
 use anyhow::{Context, bail};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -11,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use trieline_lpm::io::snapshot::{Builder, Saved};
 use trieline_lpm::io::{Sink, iproute, json, mrt, text};
 use trieline_lpm::with_key;
+use trieline_terminal::{List, Output};
 
 /// A prefix in JSON; keys of `ip -j route` where they fit.
 #[derive(Debug, Serialize)]

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test file uses a part
 
 pub mod cases;
+pub mod filters;
 pub mod model;
 mod model_srv6;
 pub mod netns;
@@ -21,7 +22,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::{MapCore, libbpf_sys as sys};
 use trieline_dataplane::{
-    Action, Dataplane, Home, Options, OwnBits, PassReason, Port, PortFlags, ReaderGrace, VERDICTS,
+    Action, CsidMap, Dataplane, Flavour, Home, Options, OwnBits, PassReason, Port, PortFlags, ReaderGrace,
+    Steps, VERDICTS,
 };
 use trieline_lpm::{Image, IpPrefix, Table};
 
@@ -57,6 +59,7 @@ impl Bench {
         let tables = dataplane.tables();
         let mut image = Image::create(dataplane.memory(), dataplane.grace(), tables).unwrap();
         let (mut four, mut six, mut own) = (Vec::new(), Vec::new(), OwnBits::default());
+        let mut csids = CsidMap::new();
         for (prefix, action) in routes {
             let id = dataplane.actions().alloc().unwrap();
             dataplane.actions().set(id, action).unwrap();
@@ -67,9 +70,17 @@ impl Bench {
                         own.add(prefix);
                     }
                 }
-                IpPrefix::V6(prefix) => six.push((prefix, id)),
+                IpPrefix::V6(prefix) => {
+                    six.push((prefix, id));
+                    if let Action::End(flavour) | Action::EndX(_, flavour) = action
+                        && let Flavour::NextCsid { block, function } = *flavour
+                    {
+                        csids.insert(prefix, Steps::Next { block, function });
+                    }
+                }
             }
         }
+        dataplane.csids().set(&csids).unwrap();
         dataplane.own_addresses().set(&own);
         Table::<u32>::create(&mut image, 0, four).unwrap();
         Table::<u128>::create(&mut image, 1, six).unwrap();

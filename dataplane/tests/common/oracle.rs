@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use trieline_dataplane::{Action, Flavour, PassReason};
+use trieline_lpm::Prefix;
 
 use super::model::*;
 
@@ -17,6 +18,10 @@ pub struct Rules {
     /// Sources that filters drop: of the port, and of each bound SID.
     pub bad4: Vec<u32>,
     pub bad6: Vec<u128>,
+    /// A destination port that filters of the port drop.
+    pub bad_port: u16,
+    /// Where the kernel makes steps of NEXT-C-SID, by 4 bytes of block and 2 of function.
+    pub csids: Vec<Prefix<u128>>,
     /// SIDs with something bound; whether it is a program.
     pub bound: BTreeMap<u128, bool>,
     /// Own addresses that are the tenant's, too.
@@ -26,6 +31,9 @@ pub struct Rules {
 
 /// EtherTypes that stay on the link.
 const OF_LINK: [u16; 8] = [0x0806, 0x8809, 0x888e, 0x88cc, 0x88f5, 0x88f6, 0x88f7, 0x8902];
+
+/// Protocols with a packet inside that the kernel may route.
+const TUNNELS: [u8; 8] = [4, 41, 47, 103, 108, 115, 137, 143];
 
 pub struct Oracle<'m> {
     pub model: &'m Model,
@@ -87,14 +95,42 @@ impl Oracle<'_> {
 
     fn filtered4(&self, packet: &[u8]) -> Verdict {
         let [source, _] = addresses4(packet);
-        let bad = self.rules.filter && self.rules.bad4.contains(&source);
-        if bad { Err("a filter drops it".into()) } else { Ok(()) }
+        if self.rules.filter && self.rules.bad4.contains(&source) {
+            return Err("a filter drops it".into());
+        }
+        let total = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+        let (field, at) = (u16::from_be_bytes([packet[6], packet[7]]), usize::from(packet[0] & 15) * 4);
+        if field & 0x1fff != 0 {
+            return Ok(());
+        }
+        self.port(packet[9], &packet[..total.min(packet.len())], at, field & 0x2000 != 0)
+    }
+
+    /// What follows the headers is for a port that filters drop, or the next fragment says for which it is.
+    fn port(&self, protocol: u8, packet: &[u8], at: usize, more: bool) -> Verdict {
+        if !self.rules.filter || !matches!(protocol, 6 | 17 | 33 | 132 | 136) {
+            return Ok(());
+        }
+        match packet.get(at + 2..at + 4) {
+            Some(port) if port == self.rules.bad_port.to_be_bytes() => Err("a port is filtered".into()),
+            None if more => Err("the next fragment has the port".into()),
+            _ => Ok(()),
+        }
     }
 
     fn filtered6(&self, packet: &[u8]) -> Verdict {
         let [source, _] = addresses6(packet);
-        let bad = self.rules.filter && self.rules.bad6.contains(&(source >> 80));
-        if bad { Err("a filter drops it".into()) } else { Ok(()) }
+        if self.rules.filter && self.rules.bad6.contains(&(source >> 80)) {
+            return Err("a filter drops it".into());
+        }
+        let packet = trimmed(packet);
+        let headers = Headers::of(packet);
+        match headers.last {
+            _ if headers.later => Ok(()),
+            Some((protocol, at)) => self.port(protocol, packet, at, headers.more),
+            None if headers.more && self.rules.filter => Err("the next fragment has the headers".into()),
+            None => Ok(()),
+        }
     }
 
     fn ipv4(&self, packet: &[u8], mine: bool, group: bool) -> Verdict {
@@ -114,7 +150,8 @@ impl Oracle<'_> {
             self.filtered4(packet)?;
         }
         let own = matches!(self.model.route4(to), Some(Action::Pass(PassReason::Local)));
-        let many = to >> 28 == 0xe || to == u32::MAX;
+        // Other groups may be forwarded (ip_mr_input).
+        let many = on_link;
         if !self.rules.tenant || (group && !own && !many) {
             return Ok(()); // ip_forward drops what was not sent to this very host
         }
@@ -123,7 +160,7 @@ impl Oracle<'_> {
             _ if own && !self.rules.shared4.contains(&to) => {
                 Err("an own address that is not the tenant's".into())
             }
-            4 | 41 | 47 | 137 => Err("a tunnel".into()),
+            protocol if TUNNELS.contains(&protocol) => Err("a tunnel".into()),
             _ if own && len > 20 => Err("options, which may be a source route".into()),
             _ => Ok(()),
         }
@@ -136,7 +173,7 @@ impl Oracle<'_> {
         if header[0] >> 4 != 6 || len > packet.len() || !(mine || group) {
             return Ok(());
         }
-        let packet = &packet[..len];
+        let packet = trimmed(packet);
         let [source, to] = addresses6(header);
         if source == 1 || source >> 120 == 0xff || to == 1 {
             return Ok(());
@@ -155,7 +192,8 @@ impl Oracle<'_> {
         self.sid(to, packet)?;
         let action = self.model.route6(to);
         let own = matches!(action, Some(Action::Pass(PassReason::Local)));
-        let local = own || to >> 120 == 0xff || to >> 118 == 0xfe80 >> 6;
+        // Other groups may be forwarded (ip6_mr_input).
+        let local = own || to >> 112 & 0xff0f == 0xff02 || to >> 118 == 0xfe80 >> 6;
         if self.rules.tenant {
             if own && !self.rules.shared6.contains(&to) {
                 return Err("an own address that is not the tenant's".into());
@@ -165,6 +203,11 @@ impl Oracle<'_> {
             }
         }
         let headers = Headers::of(packet);
+        let whole = headers.last.is_some_and(|(_, at)| at < packet.len());
+        let asked = self.rules.tenant || self.rules.function;
+        if asked && local && headers.more && !headers.later && !whole {
+            return Err("the next fragment has the headers".into());
+        }
         let next = |left: u8, to| self.reaches(to, &with_left(packet, &headers, left), group, depth - 1);
         let inside = || {
             let Some((kind, inner)) = headers.inner(packet) else { return Ok(()) };
@@ -172,13 +215,19 @@ impl Oracle<'_> {
                 return Err("a tunnel".to_string());
             }
             match kind {
-                41 if inner.len() >= 40 && inner[0] >> 4 == 6 => {
+                // seg6_local does not look at the version
+                41 if inner.len() >= 40 => {
                     let [_, to] = addresses6(inner);
                     self.reaches(to, inner, group, depth - 1)
                 }
                 _ => Ok(()),
             }
         };
+        if self.rules.csids.iter().any(|prefix| prefix.contains(to))
+            && let Some(to) = argument(Flavour::NextCsid { block: 4, function: 2 }, to)
+        {
+            return next(headers.left, to);
+        }
         match action {
             // ipv6_srh_rcv
             Some(Action::Pass(PassReason::Local)) if headers.left > 0 => {
@@ -187,17 +236,8 @@ impl Oracle<'_> {
                 }
                 headers.segment(packet).map_or(Ok(()), |to| next(headers.left - 1, to))
             }
-            Some(Action::Pass(PassReason::Local)) => {
-                if self.rules.tenant {
-                    inside()
-                } else {
-                    Ok(())
-                }
-            }
-            Some(Action::End(flavour) | Action::EndX(_, flavour)) => {
-                if let Some(to) = argument(*flavour, to) {
-                    return next(headers.left, to);
-                }
+            Some(Action::Pass(PassReason::Local)) => inside(),
+            Some(Action::End(_) | Action::EndX(..)) => {
                 headers.segment(packet).map_or(Ok(()), |to| next(headers.left - 1, to))
             }
             Some(Action::EndT { .. }) => {
@@ -238,6 +278,12 @@ impl Oracle<'_> {
     }
 }
 
+/// What the kernel takes for the packet: without a length it reads on behind hop-by-hop options.
+fn trimmed(packet: &[u8]) -> &[u8] {
+    let payload = usize::from(u16::from_be_bytes([packet[4], packet[5]]));
+    if payload == 0 && packet[6] == 0 { packet } else { &packet[..packet.len().min(40 + payload)] }
+}
+
 fn ethernet(frame: &[u8]) -> Option<([u8; 6], u16, &[u8])> {
     let kind = u16::from_be_bytes([*frame.get(12)?, *frame.get(13)?]);
     Some((frame[..6].try_into().ok()?, kind, &frame[14..]))
@@ -251,6 +297,10 @@ struct Headers {
     left: u8,
     /// What is behind them all, and where; none where it cannot be found.
     last: Option<(u8, usize)>,
+    /// A fragment, with others to follow.
+    more: bool,
+    /// Not the first.
+    later: bool,
 }
 
 impl Headers {
@@ -268,7 +318,9 @@ impl Headers {
                 }
                 (51, Some(head)) => (kind, at) = (head[0], at + (usize::from(head[1]) + 2) * 4),
                 (44, Some(head)) => {
+                    found.more |= head[3] & 1 != 0;
                     if head[2] != 0 || head[3] & 0xf8 != 0 {
+                        found.later = true;
                         return found;
                     }
                     (kind, at) = (head[0], at + 8);
@@ -283,7 +335,7 @@ impl Headers {
 
     fn inner<'p>(&self, packet: &'p [u8]) -> Option<(u8, &'p [u8])> {
         let (kind, at) = self.last?;
-        if matches!(kind, 4 | 41 | 47 | 137 | 143) { Some((kind, packet.get(at..)?)) } else { None }
+        if TUNNELS.contains(&kind) { Some((kind, packet.get(at..)?)) } else { None }
     }
 
     /// The segment that is next.

@@ -80,7 +80,44 @@ pub fn dress(mut frame: Vec<u8>, random: &mut Random) -> Vec<u8> {
     frame
 }
 
-/// A packet within packets to these addresses, each with or without an SRH that names more of them, and now and then extension headers.
+/// Extension headers in front of `body`, which begins with a header of kind `next`: the kind of the first, and all of them. Fragment
+/// headers are those of whole packets, of first and of later fragments.
+pub fn extensions(mut next: u8, mut body: Vec<u8>, random: &mut Random) -> (u8, Vec<u8>) {
+    for _ in 0..if random.one_in(4) { 1 + random.below(8) } else { 1 + random.below(3) } {
+        let kind = random.pick(&[0, 60, 60, 60, 44, 44, 51]);
+        let header = match kind {
+            44 => {
+                let [high, low] = random.pick(&[0u16, 1, 1, 1, 8, 8 | 1, 0x4000]).to_be_bytes();
+                vec![next, 0, high, low, 0, 0, 0, 1]
+            }
+            51 => vec![next, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1],
+            _ => {
+                let eights = if random.one_in(3) { random.below(3) } else { 0 };
+                let mut header = vec![next, eights as u8, 1, 4, 0, 0, 0, 0];
+                header.resize(8 + 8 * eights, 0);
+                header
+            }
+        };
+        body = [header, body].concat();
+        next = kind;
+    }
+    (next, body)
+}
+
+/// The packet says that it is shorter than it is, or longer.
+pub fn mislead(packet: &mut [u8], random: &mut Random) {
+    let (at, own) = if packet[0] >> 4 == 6 { (4, packet.len() - 40) } else { (2, packet.len()) };
+    let len = match random.below(6) {
+        0 => 0,
+        1 => own + 1 + random.below(40),
+        2 => random.below(own + 1),
+        _ => random.below(own / 8 + 1) * 8,
+    };
+    packet[at..at + 2].copy_from_slice(&(len as u16).to_be_bytes());
+}
+
+/// A packet within packets to these addresses, each with or without an SRH that names more of them, and now and then extension headers,
+/// or another length.
 pub fn nest(packet: Vec<u8>, addresses: &[&str], random: &mut Random) -> Vec<u8> {
     let mut packet = packet;
     for _ in 0..random.below(4) {
@@ -97,14 +134,13 @@ pub fn nest(packet: Vec<u8>, addresses: &[&str], random: &mut Random) -> Vec<u8>
             packet = srh(next, left as u8, &segments, &packet);
             next = 43;
         }
-        for _ in 0..if random.one_in(8) { 1 + random.below(7) } else { 0 } {
-            let kind = random.pick(&[0, 60, 60, 44]);
-            let header =
-                [next, 0, if kind == 44 { 0 } else { 1 }, if kind == 44 { 0 } else { 4 }, 0, 0, 0, 0];
-            packet = [&header[..], &packet].concat();
-            next = kind;
+        if random.one_in(5) {
+            (next, packet) = extensions(next, packet, random);
         }
         packet = outer(source, to, next, 64, &packet);
+        if random.one_in(10) {
+            mislead(&mut packet, random);
+        }
     }
     packet
 }

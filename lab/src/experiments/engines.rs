@@ -8,11 +8,12 @@ mod dpdk;
 mod engine;
 mod ours;
 mod rivals;
+mod text;
 mod traffic;
 mod updates;
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -24,7 +25,7 @@ pub use document::{NAME, Outcome, Parameters, Row, Skip, UpdateRow, groups};
 pub use engine::Mode;
 pub use traffic::Traffic;
 
-use super::map_tables::internet;
+use super::{Options, map_tables::internet};
 use crate::{
     Context, Error, Result, heap,
     measure::{Samples, rounded, thread_seconds},
@@ -35,25 +36,6 @@ use candidates::{Built, Family, OURS};
 use engine::BATCH;
 use traffic::{SAMPLE, Stream};
 use updates::{Clock, Way};
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Ends within about a minute, with fewer and shorter rounds.
-    pub quick: bool,
-    /// Measure this file instead of the Internet's table.
-    pub table: Option<PathBuf>,
-    /// Where the Internet's table is read.
-    pub data: Option<PathBuf>,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// The command line, for the document.
-    pub command: String,
-    /// Rounds; by default 3 (quick) or 7.
-    pub rounds: Option<usize>,
-    /// Addresses of each traffic; by default 2^20 (quick) or 2^22.
-    pub addresses: Option<usize>,
-}
 
 /// Runs it; blocks until the end. Root is needed for DPDK's huge pages only, which are reserved while it runs.
 pub fn run(options: &Options, context: &Context) -> Result<Outcome> {

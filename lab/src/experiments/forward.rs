@@ -4,6 +4,7 @@
 mod bench;
 mod filtered;
 mod rows;
+mod text;
 
 use std::{
     path::PathBuf,
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 pub use filtered::{Hosts, hosts};
 pub use rows::{Plane, Row, lines};
+pub use text::{delivered, plane, source};
 
 use bench::Bench;
 use filtered::Filtered;
@@ -28,7 +30,7 @@ use crate::{
     netns,
     report::{Document, Machine},
     sinks::Sinks,
-    tables::{Source, Tables},
+    tables::{Source, Tables, source as tables_source},
     topology::Topology,
 };
 
@@ -97,6 +99,37 @@ pub struct Mirror {
 
 /// The experiment's document.
 pub type Outcome = Document<Parameters, Row>;
+
+/// Runs it as a command asks for it.
+pub fn run_asked(asked: &super::Options, context: &Context) -> Result<Outcome> {
+    let data = tables_source::data_directory(asked.data.as_deref())?;
+    let (table, tables) = match &asked.table {
+        Some(file) => (Some(file.clone()), Tables::read(file)?),
+        // A quick run has no time to load a million routes into the kernel.
+        None if asked.quick && asked.data.is_none() => (None, Tables::internet(80_000, 20_000, asked.seed)),
+        None => {
+            let file = data.as_ref().map(|d| d.join(tables_source::BGP_FILE));
+            (file, super::map_tables::internet(data.as_deref(), asked.seed, context)?)
+        }
+    };
+    let mut filters = hosts(data.as_deref(), asked.seed)?;
+    if let Some(only) = &asked.only {
+        filters.retain(|list| list.path.contains(only));
+    }
+    let options = Options {
+        quick: asked.quick,
+        tables,
+        table,
+        seed: asked.seed,
+        command: asked.command.clone(),
+        product: Some(Product::beside_me()?),
+        filters,
+        only: asked.only.clone(),
+        rounds: asked.rounds,
+        frames: asked.frames,
+    };
+    run(&options, context)
+}
 
 /// Runs it; blocks until the end, and cleans up whatever happens.
 pub fn run(options: &Options, context: &Context) -> Result<Outcome> {

@@ -3,6 +3,7 @@
 
 mod counters;
 mod document;
+mod text;
 mod trie;
 
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ pub use document::{Order, Parameters, Row, times, touched};
 
 use self::{counters::Counters, trie::Trie};
 use super::{
+    Options,
     contest::{Contest, Quick},
     structure::{Mode, Structure, Which},
     structures::{Recorder, Touched, touched_by_trieline},
@@ -42,21 +44,6 @@ const MOST: usize = 10_000_000;
 /// Addresses whose walks are counted.
 const WALKS: usize = 1 << 17;
 
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Ends within 40 s, with fewer points and rounds, without the array.
-    pub quick: bool,
-    /// Entries to measure instead of the published points.
-    pub points: Option<Vec<usize>>,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// The command line, for the document.
-    pub command: String,
-    /// Rounds; by default 2 (quick) or 5.
-    pub rounds: Option<usize>,
-}
-
 /// The experiment's document.
 pub type Outcome = Document<Parameters, Row>;
 
@@ -69,10 +56,10 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let began = Instant::now();
     let (source, curve) = published::curve()?;
     let rounds = options.rounds.unwrap_or(if options.quick { 2 } else { 5 });
-    let points = match &options.points {
-        Some(points) => points.clone(),
-        None if options.quick => QUICK_POINTS.to_vec(),
-        None => curve.iter().map(|point| point.entries as usize).collect(),
+    let points = match &options.entries[..] {
+        [] if options.quick => QUICK_POINTS.to_vec(),
+        [] => curve.iter().map(|point| point.entries as usize).collect(),
+        points => points.to_vec(),
     };
     if let Some(point) = points.iter().find(|point| !(1..=MOST).contains(*point)) {
         return Err(Error::Size { what: "entries", value: *point, least: 1, most: MOST });

@@ -6,6 +6,7 @@ mod document;
 mod held;
 mod kthreads;
 mod stall;
+mod text;
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,10 @@ pub use cost::{Case, Cost};
 pub use document::{Parameters, Row, stalls, times};
 pub use held::{Held, What};
 
-use super::structure::{Which, failed, image_bytes};
+use super::{
+    Options,
+    structure::{Which, failed, image_bytes},
+};
 use crate::{
     Context, Error, Result, in_own_thread,
     measure::{Samples, rounded},
@@ -38,21 +42,6 @@ const TRIES: usize = 4;
 const QUICK_ROUNDS: Duration = Duration::from_secs(10);
 const QUICK_SIZES: Duration = Duration::from_secs(20);
 
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Ends within 40 s, with fewer rounds and sizes.
-    pub quick: bool,
-    /// Entries to measure instead of the standard sizes.
-    pub sizes: Option<Vec<usize>>,
-    /// Seed of the run; nothing here is random.
-    pub seed: u64,
-    /// The command line, for the document.
-    pub command: String,
-    /// Rounds; by default 2 (quick) or 3.
-    pub rounds: Option<usize>,
-}
-
 /// The experiment's document.
 pub type Outcome = Document<Parameters, Row>;
 
@@ -65,7 +54,7 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let began = Instant::now();
     let rounds = options.rounds.unwrap_or(if options.quick { 2 } else { 3 });
     let standard = if options.quick { &SIZES[..3] } else { &SIZES[..] };
-    let sizes = options.sizes.as_deref().unwrap_or(standard);
+    let sizes = if options.entries.is_empty() { standard } else { &options.entries[..] };
     if let Some(size) = sizes.iter().find(|size| !(1..=MOST).contains(*size)) {
         return Err(Error::Size { what: "entries to free", value: *size, least: 1, most: MOST });
     }

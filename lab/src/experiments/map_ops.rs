@@ -3,6 +3,7 @@
 
 mod document;
 mod subject;
+mod text;
 
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ pub use document::{Parameters, Row, lines};
 
 use self::subject::{Live, Op, Place, Subject, Trie};
 use super::{
+    Options,
     map_free::{Case, Held, What},
     structure::{Which, failed, image_bytes},
 };
@@ -32,21 +34,6 @@ const TRIES: usize = 4;
 /// A quick run begins no further round after this time.
 const QUICK: Duration = Duration::from_secs(20);
 
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Ends within 40 s, with fewer rounds.
-    pub quick: bool,
-    /// Entries; by default [`ENTRIES`].
-    pub entries: Option<usize>,
-    /// Seed of the run; nothing here is random.
-    pub seed: u64,
-    /// The command line, for the document.
-    pub command: String,
-    /// Rounds; by default 5 (quick) or 15.
-    pub rounds: Option<usize>,
-}
-
 /// The experiment's document.
 pub type Outcome = Document<Parameters, Row>;
 
@@ -58,7 +45,13 @@ pub fn run(options: &Options, context: &Context) -> Result<Outcome> {
 fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let began = Instant::now();
     let rounds = options.rounds.unwrap_or(if options.quick { 5 } else { 15 });
-    let count = options.entries.unwrap_or(ENTRIES);
+    let count = match options.entries[..] {
+        [] => ENTRIES,
+        [count] => count,
+        [_, count, ..] => {
+            return Err(Error::Size { what: "a second number of entries", value: count, least: 0, most: 0 });
+        }
+    };
     if !(1..=MOST).contains(&count) {
         return Err(Error::Size { what: "entries", value: count, least: 1, most: MOST });
     }

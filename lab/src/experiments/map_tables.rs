@@ -2,9 +2,10 @@
 //! compared.
 
 mod document;
+mod text;
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -14,6 +15,7 @@ use trieline_lpm::Prefix;
 pub use document::{Parameters, Row, lines};
 
 use super::{
+    Options,
     contest::{Contest, Quick},
     structure::{Looked, Mode, Structure},
 };
@@ -42,25 +44,6 @@ const QUICK_ALL: Duration = Duration::from_secs(28);
 
 const MODES: [Mode; 7] =
     [Mode::Packet, Mode::Loop, Mode::Batch1, Mode::Batch2, Mode::Batch4, Mode::Batch8, Mode::Struct];
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Ends within 40 s, with fewer rounds and tables.
-    pub quick: bool,
-    /// Measure this file instead of the standard tables.
-    pub table: Option<PathBuf>,
-    /// Measure only tables whose name contains this.
-    pub only: Option<String>,
-    /// Where the standard tables are read.
-    pub data: Option<PathBuf>,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// The command line, for the document.
-    pub command: String,
-    /// Rounds; by default 3 (quick) or 9.
-    pub rounds: Option<usize>,
-}
 
 /// The experiment's document.
 pub type Outcome = Document<Parameters, Row>;

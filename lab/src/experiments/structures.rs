@@ -13,10 +13,11 @@ mod poptrie;
 mod space;
 mod spread;
 mod tables;
+mod text;
 mod treebitmap;
 mod trieline;
 
-use std::{path::PathBuf, time::Instant};
+use std::time::Instant;
 
 use trieline_lpm::{Address, Prefix};
 
@@ -28,6 +29,7 @@ use self::{
     bench::{Engine, Order, Queries, build_all, has_popcount},
     space::{Refused, Space, Touch},
 };
+use super::Options;
 use crate::{
     Context, Error, Result,
     measure::{Samples, rounded},
@@ -50,23 +52,6 @@ pub(crate) trait Candidate<A: Address>: Sized {
     fn build(space: &mut Space, entries: &[Entry<A>]) -> std::result::Result<Self, Refused>;
     /// Longest match; 0 = none. `touch` is told of every load and every node below the root.
     fn lookup<T: Touch>(&self, memory: &[u8], address: A, touch: &mut T) -> u32;
-}
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Ends within a minute, with fewer rounds and tables.
-    pub quick: bool,
-    /// Measure only cases whose name contains this.
-    pub only: Option<String>,
-    /// Where the real tables are read.
-    pub data: Option<PathBuf>,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// The command line, for the document.
-    pub command: String,
-    /// Rounds; by default 3 (quick) or 5.
-    pub rounds: Option<usize>,
 }
 
 /// The experiment's document.

@@ -2,6 +2,7 @@
 //! there for.
 
 mod cases;
+mod text;
 
 use std::{
     cell::Cell,
@@ -13,7 +14,7 @@ use serde::Serialize;
 use trieline_trace::{Gate, Rounds};
 
 use self::cases::{Case, cases};
-use super::hooked::Tracefs;
+use super::{Options, hooked::Tracefs};
 use crate::{
     Context, Error, Result,
     error::During,
@@ -29,19 +30,6 @@ const MESSAGE: usize = 64;
 const CHUNKS: usize = 4;
 /// Messages, or calls, of a chunk.
 const TIMES: usize = 200;
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Ends within 40 s, with fewer rounds.
-    pub quick: bool,
-    /// Seed of the order in which cases have their turns in a round.
-    pub seed: u64,
-    /// The command line, for the document.
-    pub command: String,
-    /// Rounds; by default 8 (quick) or 60.
-    pub rounds: Option<usize>,
-}
 
 /// What was asked for, as the document says it.
 #[derive(Clone, Debug, Serialize)]

@@ -5,8 +5,9 @@ mod bench;
 mod broker;
 mod document;
 mod methods;
+mod text;
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::Path, time::Duration};
 
 use trieline_trace::{Rounds, Transport};
 
@@ -14,15 +15,18 @@ pub use bench::Broker;
 pub use broker::serve;
 pub use document::{Parameters, Row, groups};
 pub use methods::Method;
+pub(super) use text::whole;
 
 use self::{
     bench::{Bench, Segment},
     document::rows,
     methods::{Idle, Taking},
 };
-use super::hooked::Tracefs;
+use super::{Options, hooked::Tracefs};
 use crate::{
-    Context, Error, Result, in_own_thread, netns, published,
+    Context, Error, Result,
+    error::During as _,
+    in_own_thread, netns, published,
     report::{Document, Machine},
 };
 
@@ -38,25 +42,6 @@ const SEGMENT: usize = 1000;
 const SEGMENT_QUICK: usize = 100;
 /// Records that a CPU's ring must hold: a segment's.
 const RING: u32 = 1 << 13;
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Ends within 40 s, with fewer messages.
-    pub quick: bool,
-    /// Only transports and brokers whose name (`udp busy`) contains this.
-    pub only: Option<String>,
-    /// From one message to the next.
-    pub gap: Duration,
-    /// Seed of the order in which ways have their turns in a round.
-    pub seed: u64,
-    /// The command line, for the document.
-    pub command: String,
-    /// Rounds; by default 8 (quick) or as many as 100,000 messages are.
-    pub rounds: Option<usize>,
-    /// `trieline`, which is started again as the broker.
-    pub program: PathBuf,
-}
 
 /// The experiment's document.
 pub type Outcome = Document<Parameters, Row>;
@@ -80,6 +65,11 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
         return Err(Error::OneProcessor);
     }
     let machine = Machine::here(options.command.clone(), options.seed);
+    let gap = options.gap.map_or(GAP, Duration::from_micros);
+    let program = match &options.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe().during(|| "finding this program".into())?,
+    };
     let (source, published) = published::overhead()?;
     let segment = if options.quick { SEGMENT_QUICK } else { SEGMENT };
     let wanted = options.rounds.unwrap_or(if options.quick { 8 } else { MESSAGES / SEGMENT });
@@ -94,7 +84,18 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
             if options.only.as_ref().is_some_and(|only| !name.contains(only)) {
                 continue;
             }
-            let cell = Cell { options, context, transport, broker, cpu: cpus - 1, segment, wanted };
+            let cpu = cpus - 1;
+            let cell = Cell {
+                program: &program,
+                seed: options.seed,
+                gap,
+                context,
+                transport,
+                broker,
+                cpu,
+                segment,
+                wanted,
+            };
             let (rounds, takings) = cell.measure(&name)?;
             kept += rounds.kept.len();
             made += rounds.made;
@@ -110,7 +111,7 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
         machine,
         parameters: Parameters {
             quick: options.quick,
-            gap_us: options.gap.as_micros() as u64,
+            gap_us: gap.as_micros() as u64,
             segment,
             rounds: kept,
             rounds_made: made,
@@ -129,7 +130,10 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
 
 /// One transport with one kind of broker.
 struct Cell<'c> {
-    options: &'c Options,
+    /// Which has the command `broker`.
+    program: &'c Path,
+    seed: u64,
+    gap: Duration,
     context: &'c Context<'c>,
     transport: Transport,
     broker: Broker,
@@ -143,17 +147,17 @@ impl Cell<'_> {
     fn measure(&self, name: &str) -> Result<(Rounds<Sample>, Vec<Taking>)> {
         let progress = self.context.progress;
         progress.phase(&format!("{name}: rounds"), (self.wanted * Method::ALL.len()) as u64);
-        let mut bench = Bench::start(&self.options.program, self.transport, self.broker, self.cpu)?;
+        let mut bench = Bench::start(self.program, self.transport, self.broker, self.cpu)?;
         let idle = Idle::start()?;
         let load = |method| Taking::load(method, bench.process(), &idle, self.transport, RING);
         let mut takings = Method::ALL.into_iter().map(load).collect::<Result<Vec<_>>>()?;
         let mut noted = 0;
-        let rounds = Rounds::take(takings.len(), self.wanted, self.options.seed, |case, gate| {
+        let rounds = Rounds::take(takings.len(), self.wanted, self.seed, |case, gate| {
             self.context.check()?;
             let (method, taking) = (Method::ALL[case], &mut takings[case]);
             taking.on()?;
             gate.step();
-            let segment = bench.segment(method.own(), self.segment, self.options.gap)?;
+            let segment = bench.segment(method.own(), self.segment, self.gap)?;
             gate.step();
             segment.gate.iter().for_each(|seconds| gate.add(*seconds));
             taking.off(&segment, noted)?;

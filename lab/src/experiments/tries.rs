@@ -4,11 +4,9 @@
 mod document;
 mod kernel;
 mod subject;
+mod text;
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use trieline_lpm::{
     Prefix,
@@ -22,7 +20,7 @@ use self::{
     kernel::Kernel,
     subject::{Classic, Made, Subject, Trieline},
 };
-use super::map_tables::internet;
+use super::{Options, map_tables::internet};
 use crate::{
     Context, Error, Result, heap, in_own_thread,
     measure::{Samples, rounded},
@@ -53,23 +51,6 @@ const QUICK_WITHIN: u16 = 22;
 const MULTICAST: u32 = 0xe0;
 /// A quick run begins no further round after this time.
 const QUICK_ALL: Duration = Duration::from_secs(25);
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Ends within 40 s, with fewer lookups, rounds and prefixes.
-    pub quick: bool,
-    /// Measure only tables whose name contains this.
-    pub only: Option<String>,
-    /// Where the real table is read.
-    pub data: Option<PathBuf>,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// The command line, for the document.
-    pub command: String,
-    /// Rounds; by default 2 (quick) or 5.
-    pub rounds: Option<usize>,
-}
 
 /// The experiment's document.
 pub type Outcome = Document<Parameters, Row>;

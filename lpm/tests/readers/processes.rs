@@ -189,6 +189,30 @@ fn writers_that_are_killed() {
     report(notes, "15 writers killed");
 }
 
+/// Another thread may fork between its fork and its exec: the child has the lock's file open meanwhile.
+#[test]
+fn a_forked_child_keeps_no_lock_that_was_given_back() {
+    let directory = directory();
+    let path = directory.path().join("image");
+    let image = SharedImage::create(&path, BYTES, 1).unwrap();
+    // SAFETY: the child only sleeps until it is killed.
+    let child = match unsafe { libc::fork() } {
+        0 => loop {
+            // SAFETY: no arguments.
+            unsafe { libc::pause() };
+        },
+        child => child,
+    };
+    drop(image);
+    let again = SharedImage::open(&path);
+    // SAFETY: this test's own child, which nothing has waited for yet.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+    again.unwrap();
+}
+
 /// A small image whose memory a few thousand updates use up, and a process that is pinned in it.
 fn with_a_sleeper(test: impl FnOnce(&Path, &mut SharedImage, &mut Table<u32>, Process, Notes<'_>)) {
     let directory = directory();

@@ -1,7 +1,10 @@
 //! The daemon follows the kernel's changes: it reads them, asks for everything where they leave a doubt, and makes packets meet them.
 
-use super::{DOUBT, Daemon, Error, TICK, UNSETTLED, milliseconds};
+use super::{BATCH, DOUBT, Daemon, Error, TICK, UNSETTLED, milliseconds};
 use crate::kernel::socket::{self, Received};
+use crate::mirror::Dump;
+use crate::rib::Ip;
+use crate::steps;
 use std::time::{Duration, Instant};
 
 impl Daemon {
@@ -53,13 +56,15 @@ impl Daemon {
         self.read_changes(TICK)?;
         self.mirror.dump_objects(&mut self.requests)?;
         if self.mirror.changes.v4.doubt || self.mirror.v4.unsettled {
-            let dump = self.mirror.dump_ipv4(&mut self.requests)?;
+            let dump = self.mirror.begin_ipv4(&mut self.dumps)?;
+            let dump = self.read_dump(dump)?;
             self.mirror.changes.v4.doubt |= !self.read_changes(TICK)?;
             self.mirror.adopt_ipv4(dump);
             self.counts.status.interrupted += u64::from(self.mirror.v4.unsettled);
         }
         if self.mirror.changes.v6.doubt || self.mirror.v6.unsettled {
-            let dump = self.mirror.dump_ipv6(&mut self.requests)?;
+            let dump = self.mirror.begin_ipv6(&mut self.dumps)?;
+            let dump = self.read_dump(dump)?;
             self.mirror.changes.v6.doubt |= !self.read_changes(TICK)?;
             self.mirror.adopt_ipv6(dump);
             self.counts.status.interrupted += u64::from(self.mirror.v6.unsettled);
@@ -79,6 +84,22 @@ impl Daemon {
         Ok(())
     }
 
+    /// Reads a dump to its end. A full table takes half a second: changes are followed meanwhile, so that packets to a dead link do not
+    /// wait for it.
+    fn read_dump<A: Ip>(&mut self, mut dump: Dump<A>) -> Result<Dump<A>, Error> {
+        let mut looked = Instant::now();
+        while dump.go_on(&mut self.mirror.paths, &mut self.dumps)? {
+            // The first tables are written when they are whole.
+            if self.counts.status.ready_ms > 0.0 && looked.elapsed() >= BATCH {
+                self.read_changes(BATCH)?;
+                self.publish();
+                self.beat();
+                looked = Instant::now();
+            }
+        }
+        Ok(dump)
+    }
+
     /// Makes packets meet what is known.
     pub(super) fn publish(&mut self) {
         let (retry4, retry6) = self.publisher.retry_due();
@@ -92,6 +113,12 @@ impl Daemon {
         if world_changed {
             let world = &mut self.mirror.world;
             world.settings.tenants.apply(&mut world.links);
+        }
+        if self.mirror.changes.v6.any() || !self.mirror.changes.paths.is_empty() {
+            let set = self.dataplane.csids().set(&steps::find(&self.mirror));
+            if let Err(error) = set {
+                tracing::error!(%error, "the XDP program may not find each SID of NEXT-C-SID; trielined tries again with the next change");
+            }
         }
         // First the actions that lead to a link that is down: packets are lost until they are written. Then the slow looks around.
         self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.exits());

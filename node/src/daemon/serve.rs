@@ -159,6 +159,7 @@ impl Daemon {
                 .iter()
                 .map(|(dev, reason)| Refused { dev: dev.clone(), reason: reason.clone() })
                 .collect(),
+            problems: self.problems(),
             filters,
             families: vec![
                 self.family("inet", &self.mirror.v4, &self.publisher.v4),
@@ -183,6 +184,14 @@ impl Daemon {
             ..Status::default()
         }
         .with_life(self.dataplane.life())
+    }
+
+    /// What is not as the configuration says, and is tried again.
+    fn problems(&self) -> Vec<String> {
+        let kept = self.kept.iter().map(|why| {
+            format!("the tables have the size and home of before (new ones: {why}); restart trielined to try again")
+        });
+        kept.chain(self.functions.problems().map(str::to_owned)).collect()
     }
 
     /// Paths that only the kernel can follow, by what they do.

@@ -49,6 +49,11 @@ impl Daemon {
             let took = processor_time().saturating_sub(begun);
             self.look_at = self.ticked + (took * LOOK_SHARE).min(LOOK_AT_LAST);
         }
+        if self.ports.has_unset() {
+            let tables = self.tables();
+            self.ports.set(&self.mirror.world, &self.publisher.views, &mut self.dataplane, tables);
+        }
+        self.functions.retry(self.dataplane.functions());
         self.mirror.changes.world |= self.ports.retry(&self.mirror.world, &mut self.dataplane);
         if self.mirror.paths.pass_time(self.ticked) {
             self.mirror.changes.v6.all = true;

@@ -94,7 +94,8 @@ impl Reader {
 /// Reads a filter's file: text, JSON, `ip route` or MRT, packed or not. O(n log n).
 pub fn read(config: &Config) -> Result<Set, Error> {
     let fail = |source| Error::File { name: config.name.clone(), source };
-    let options = ReadOptions { skip_bad: config.skip_bad, ..ReadOptions::default() };
+    let options =
+        ReadOptions { skip_bad: config.skip_bad, truncate: config.truncate, ..ReadOptions::default() };
     let list = trieline_lpm::io::read(&config.file, &options).map_err(fail)?;
     if !list.keys.is_empty() {
         let what = "has keys that are no addresses; expected IPv4 and IPv6 prefixes".into();
@@ -102,6 +103,9 @@ pub fn read(config: &Config) -> Result<Set, Error> {
     }
     if let Some(first) = &list.first_bad {
         tracing::warn!(filter = config.name, bad_lines = list.bad, first, "passed over bad lines (skip_bad)");
+    }
+    if list.truncated > 0 {
+        tracing::warn!(filter = config.name, prefixes = list.truncated, "cleared host bits (truncate)");
     }
     let set = Set { v4: sorted(list.prefixes.v4), v6: sorted(list.prefixes.v6), bad: list.bad };
     if set.v4.is_empty() && set.v6.is_empty() {

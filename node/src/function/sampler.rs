@@ -32,10 +32,11 @@ impl Sampler {
     /// Begins a file.
     pub fn start(name: &str, pins: &Path, slot: u32, sample: &Sample) -> Result<Self, Error> {
         let fail = |source| Error::File { name: name.into(), path: sample.file.clone(), source };
-        if sample.file.symlink_metadata().is_ok() {
-            let mut old = sample.file.clone().into_os_string();
-            old.push(".old");
-            std::fs::rename(&sample.file, old).map_err(fail)?;
+        let mut old = sample.file.clone().into_os_string();
+        old.push(".old");
+        let is_there = sample.file.symlink_metadata().is_ok();
+        if is_there {
+            std::fs::rename(&sample.file, &old).map_err(fail)?;
         }
         // Customers' packets: for root alone, and never into a file or link that is already there.
         let file =
@@ -71,7 +72,14 @@ impl Sampler {
         let thread = Some(thread.map_err(fail)?);
         match is_ready.recv() {
             Ok(Ok(())) => Ok(Self { stop, counts, thread }),
-            Ok(Err(source)) => Err(Error::Dataplane { name: name.into(), source }),
+            Ok(Err(source)) => {
+                // The sample of before keeps its name. The error that led here is the one to tell.
+                let _ = std::fs::remove_file(&sample.file);
+                if is_there {
+                    let _ = std::fs::rename(&old, &sample.file);
+                }
+                Err(Error::Dataplane { name: name.into(), source })
+            }
             Err(_) => Err(fail(io::Error::other("its thread ended"))),
         }
     }

@@ -88,6 +88,7 @@ fn decode(
             drops: verdict == DROP,
             devices: Vec::new(),
             reach: None,
+            counts: false,
         })
     };
     let used = || (0..NAMES.len()).filter(|at| hooks & 1 << at != 0);
@@ -97,6 +98,7 @@ fn decode(
     let rules = legacy::rules(layout.entry, entries, &known)?;
     for chain in &mut chains {
         chain.reach = forwarded.reached(chain, &rules);
+        chain.counts = forwarded.counted(chain, &rules);
     }
     Some(chains)
 }

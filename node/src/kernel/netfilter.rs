@@ -69,6 +69,8 @@ pub struct Chain {
     pub devices: Vec<String>,
     /// The packets that its rules can do something to; `None`: all, or it is not known.
     pub reach: Option<Vec<Reach>>,
+    /// Its rules, or those that they jump to, count packets that XDP may forward.
+    pub counts: bool,
 }
 
 impl Chain {
@@ -203,6 +205,7 @@ pub(super) fn decode_chain(payload: &[u8]) -> Option<Chain> {
         drops,
         devices,
         reach: None,
+        counts: false,
     })
 }
 

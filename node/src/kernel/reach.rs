@@ -53,6 +53,8 @@ pub struct Rule {
     pub matches: Vec<Match>,
     /// What is done.
     pub then: Then,
+    /// It counts them.
+    pub counts: bool,
 }
 
 /// Rules of the chains of one table, by name.
@@ -120,6 +122,28 @@ impl Forwarded<'_> {
         parts.sort_unstable();
         parts.dedup();
         (parts.len() <= PARTS).then_some(parts)
+    }
+
+    /// Whether a rule of a chain, or of one that it jumps to, counts packets that XDP may forward.
+    pub fn counted(&self, chain: &Chain, rules: &Rules) -> bool {
+        let (mut chains, mut at) = (vec![chain.name.as_str()], 0);
+        while let Some(name) = chains.get(at) {
+            at += 1;
+            for rule in rules.get(*name).into_iter().flatten() {
+                if self.selected(rule, Reach::default()).is_none() {
+                    continue;
+                }
+                if rule.counts {
+                    return true;
+                }
+                if let Then::Chain(target) = &rule.then
+                    && !chains.contains(&target.as_str())
+                {
+                    chains.push(target);
+                }
+            }
+        }
+        false
     }
 
     fn follow(
@@ -233,12 +257,13 @@ mod tests {
             drops: false,
             devices: Vec::new(),
             reach: None,
+            counts: false,
         };
         Forwarded { devices: &devices }.reached(&chain, &rules)
     }
 
     fn rule(matches: &[Match], then: Then) -> Rule {
-        Rule { matches: matches.to_vec(), then }
+        Rule { matches: matches.to_vec(), then, counts: false }
     }
 
     #[test]

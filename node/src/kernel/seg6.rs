@@ -5,7 +5,7 @@ use super::family;
 use super::generic;
 use super::socket::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use trieline_dataplane::Flavour;
+use trieline_dataplane::{Flavour, Steps};
 
 /// What a route does with packets beside forwarding them (`RTA_ENCAP`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -21,6 +21,22 @@ pub enum Encap {
     Seg6Local(Behaviour),
     /// A kind of tunnel that is left to the kernel: `LWTUNNEL_ENCAP_*`.
     Other(u16),
+}
+
+impl Encap {
+    /// How packets to such an endpoint are given another destination that stands in this one; `None`: they are not.
+    pub fn steps(&self) -> Option<Steps> {
+        match self {
+            Self::Seg6Local(Behaviour::End { flavour } | Behaviour::EndX { flavour, .. }) => match *flavour {
+                Flavour::NextCsid { block, function } => Some(Steps::Next { block, function }),
+                Flavour::Plain | Flavour::Psp => None,
+            },
+            // Flavours or attributes that are not known here. What a program does is the operator's.
+            Self::Seg6Local(Behaviour::Other(ACTION_END_BPF)) => None,
+            Self::Seg6Local(Behaviour::Other(_)) | Self::Other(TYPE_SEG6_LOCAL) => Some(Steps::Unknown),
+            _ => None,
+        }
+    }
 }
 
 /// The segments of an encapsulation.
@@ -202,6 +218,7 @@ const ACTION_END_DT6: u32 = 7;
 const ACTION_END_DT4: u32 = 8;
 const ACTION_END_B6: u32 = 9;
 const ACTION_END_B6_ENCAPS: u32 = 10;
+const ACTION_END_BPF: u32 = 15;
 const ACTION_END_DT46: u32 = 16;
 const LOCAL_ACTION: u16 = 1;
 const LOCAL_SRH: u16 = 2;

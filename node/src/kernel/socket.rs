@@ -97,6 +97,22 @@ pub struct Netlink {
     buffer: Vec<u8>,
     sequence: u32,
     protocol: isize,
+    /// A dump that was begun was not read to its end.
+    unread: bool,
+}
+
+/// A dump that is read part by part.
+#[derive(Debug)]
+pub struct Ongoing {
+    kind: u16,
+    interrupted: bool,
+}
+
+impl Ongoing {
+    /// Whether a change interrupted the dump, so that objects may be missing.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted
+    }
 }
 
 impl std::fmt::Debug for Netlink {
@@ -139,7 +155,7 @@ impl Netlink {
         // Without strict checking the kernel ignores what a dump is asked to leave out. Linux before 4.20 lacks it; a dump
         // is filtered by its reader too.
         let _ = socket.set_netlink_get_strict_chk(true);
-        Ok(Self { socket, buffer: vec![0; BUFFER], sequence: 0, protocol })
+        Ok(Self { socket, buffer: vec![0; BUFFER], sequence: 0, protocol, unread: false })
     }
 
     /// Joins multicast groups, with room for `bytes` of unread changes. Reads of changes no longer block.
@@ -178,6 +194,37 @@ impl Netlink {
             None | Some(Errno::NOENT) => Ok(interrupted),
             Some(error) => Err(Error::Refused { kind, source: error.into() }),
         }
+    }
+
+    /// Sends `request` for a dump that [`Netlink::go_on`] reads. The socket takes no other request until its end.
+    pub fn begin(&mut self, request: Request) -> Result<Ongoing, Error> {
+        if self.unread {
+            *self = Self::open(self.protocol)?;
+        }
+        let kind = self.send(request)?;
+        self.unread = true;
+        Ok(Ongoing { kind, interrupted: false })
+    }
+
+    /// Reads the next part of a dump, one datagram, and hands its objects to `each`. Whether there may be more. A table that does not
+    /// exist is empty.
+    pub fn go_on(&mut self, dump: &mut Ongoing, mut each: impl FnMut(Message<'_>)) -> Result<bool, Error> {
+        let len = self.receive(RecvFlags::empty()).map_err(|error| socket_error("recv")(error.into()))?;
+        for message in messages(&self.buffer[..len]).filter(|message| message.sequence == self.sequence) {
+            dump.interrupted |= message.flags & FLAG_DUMP_INTERRUPTED != 0;
+            match Part::of(&message) {
+                Part::Object => each(message),
+                Part::Nothing => {}
+                Part::End(error) => {
+                    self.unread = false;
+                    return match error {
+                        None | Some(Errno::NOENT) => Ok(false),
+                        Some(error) => Err(Error::Refused { kind: dump.kind, source: error.into() }),
+                    };
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Sends `request` with an acknowledgement asked for, and hands each object of the answer to `each`.

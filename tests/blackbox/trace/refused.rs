@@ -161,7 +161,9 @@ fn who_may_not_trace_is_told_what_it_takes() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = folder.path().join("trieline");
-    fs::copy(binary_path("trieline"), &program).unwrap();
+    for name in ["trieline", "trieline-trace"] {
+        fs::copy(binary_path(name), folder.path().join(name)).unwrap();
+    }
     let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
     for cost in ["", " --no-cost"] {
         run(&format!("{nobody} {} trace{cost} --comm nobody", program.display()))

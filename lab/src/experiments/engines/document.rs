@@ -1,14 +1,13 @@
 //! What `engines` says: a row for each structure, table, traffic and mode, one for each way to change it, and what was left out.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
+use trieline_plot::bars::Group;
 
 use super::{engine::Mode, traffic::Traffic};
 use crate::{
-    bars::Group,
-    error::Result,
-    report::{Machine, save},
+    report::{Machine, Measured},
     tables::Source,
 };
 
@@ -34,10 +33,13 @@ pub struct Outcome {
     pub skipped: Vec<Skip>,
 }
 
-impl Outcome {
-    /// Writes `directory/engines.json`; its path.
-    pub fn save(&self, directory: &Path) -> Result<PathBuf> {
-        save(directory, NAME, self)
+impl Measured for Outcome {
+    fn experiment(&self) -> &'static str {
+        self.experiment
+    }
+
+    fn machine(&self) -> &Machine {
+        &self.machine
     }
 }
 

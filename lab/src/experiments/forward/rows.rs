@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 
+use trieline_plot::lines::Line;
+
 use crate::{
     experiments::traffic::Path,
     frames::Kind,
     measure::{Samples, rounded},
-    plot::Line,
 };
 
 /// Who forwards.

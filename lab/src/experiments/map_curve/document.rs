@@ -3,11 +3,9 @@
 use serde::Serialize;
 
 use super::counters::Misses;
-use crate::{
-    curve::{Curve, Point, Stroke},
-    experiments::structure::Mode,
-    published,
-};
+use trieline_plot::curve::{Curve, Point, Stroke};
+
+use crate::{experiments::structure::Mode, published};
 
 /// The order in which keys are looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -3,10 +3,9 @@
 use serde::Serialize;
 
 use super::What;
-use crate::{
-    curve::{Curve, Point, Stroke},
-    measure::Samples,
-};
+use trieline_plot::curve::{Curve, Point, Stroke};
+
+use crate::measure::Samples;
 
 /// What was asked for, as the document says it.
 #[derive(Clone, Debug, Serialize)]

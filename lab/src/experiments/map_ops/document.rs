@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::plot::Line;
+use trieline_plot::lines::Line;
 
 /// What was asked for, as the document says it.
 #[derive(Clone, Debug, Serialize)]

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::{experiments::structure::Mode, plot::Line, tables::Source};
+use trieline_plot::lines::Line;
+
+use crate::{experiments::structure::Mode, tables::Source};
 
 /// What was asked for, as the document says it.
 #[derive(Clone, Debug, Serialize)]

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::{
-    measure::{Samples, rounded},
-    scatter::{Panel, Point},
-};
+use trieline_plot::scatter::{Panel, Point};
+
+use crate::measure::{Samples, rounded};
 
 /// What was asked for, as the document says it.
 #[derive(Clone, Debug, Serialize)]

@@ -64,14 +64,14 @@ pub struct Segment {
 }
 
 impl Bench {
-    /// Starts `program lab broker KIND CPU`: the broker would inherit the one CPU of this thread.
+    /// Starts `program broker KIND CPU`: the broker would inherit the one CPU of this thread.
     pub fn start(program: &Path, transport: Transport, broker: Broker, cpu: usize) -> Result<Bench> {
         let sockets = || "making sockets".to_owned();
         let (from, input) = pair(transport).during(sockets)?;
         let (output, to) = pair(transport).during(sockets)?;
         let mut command = Command::new(program);
         command
-            .args(["lab", "broker", broker.name(), &cpu.to_string()])
+            .args(["broker", broker.name(), &cpu.to_string()])
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output));
         let starting = || format!("starting {}", program.display());

@@ -4,7 +4,9 @@ use serde::Serialize;
 use trieline_trace::{Delta, Rounds, Transport};
 
 use super::{Broker, Method, Sample, methods::Taking};
-use crate::{Result, bars::Group, measure::rounded};
+use trieline_plot::bars::Group;
+
+use crate::{Result, measure::rounded};
 
 /// What was asked for, as the document says it.
 #[derive(Clone, Debug, Serialize)]

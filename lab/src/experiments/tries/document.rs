@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::thresholds::{Series, Spot};
+use trieline_plot::thresholds::{Series, Spot};
 
 /// What was asked for, as the document says it.
 #[derive(Clone, Debug, Serialize)]

@@ -31,8 +31,9 @@
 //! sealed against it, so keep both in a directory that only trusted users may write to. Removing `PATH.readers` while readers run leaves
 //! them unprotected only if its image then gets a writer, and that is refused: the image names the file that it belongs to.
 //! A process made by fork has none of its parent's mappings and must open the image itself; touching the parent's reader there ends it
-//! (SIGSEGV). Such a child, until it calls exec or ends, also keeps its parent's locks: for as long, a writer that has ended counts
-//! as there ([`SharedError::Busy`]), and a reader that died while it was pinned stops reclamation. So do not fork without exec. File systems that several machines share do not share memory: both files must lie on a local one, best `/dev/shm`.
+//! (SIGSEGV). Such a child, until it calls exec or ends, also keeps the locks of a parent that is killed (one that drops its
+//! image or reader gives them back): for as long, a writer that was killed counts as there ([`SharedError::Busy`]), and a reader that was killed
+//! while it was pinned stops reclamation. So do not fork without exec. File systems that several machines share do not share memory: both files must lie on a local one, best `/dev/shm`.
 
 mod file;
 mod slots;

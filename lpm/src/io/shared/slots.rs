@@ -76,18 +76,33 @@ struct Mapped {
     slots: MmapRaw,
     count: usize,
     id: u64,
+    /// The byte that this process has locked.
+    locked: Option<u64>,
+    /// The process that maps it.
+    process: u32,
 }
 
 impl Mapped {
     fn map(file: File, path: PathBuf, slots: u32, id: u64, header: Access) -> Result<Self, SharedError> {
         let mapped = |at, access| file::map(&file, at, SECTION, access).map_err(failed(&path, "map"));
         let (header, slot_map) = (mapped(0, header)?, mapped(SECTION as u64, Access::Write)?);
-        Ok(Self { file, path, header, slots: slot_map, count: slots as usize, id })
+        let process = std::process::id();
+        Ok(Self { file, path, header, slots: slot_map, count: slots as usize, id, locked: None, process })
     }
 
     /// Takes or gives back a slot's lock; false also when the system refuses, which then looks as if somebody had it.
     fn lock(&self, slot: usize, take: bool) -> bool {
         file::lock(&self.file, slot_at(slot), take).unwrap_or(false)
+    }
+}
+
+/// Gives the lock back by name: closing the file would keep it for as long as a child that another thread forks has the file open, up to
+/// its exec. A forked child that drops its copy gives nothing back: the lock is its parent's.
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        if let Some(at) = self.locked.filter(|_| self.process == std::process::id()) {
+            let _ = file::lock(&self.file, at, false);
+        }
     }
 }
 
@@ -192,7 +207,8 @@ impl ProcessEpochs {
             None if create => Self::format(&file, slots).map_err(fail("write"))?,
             None => return Err(SharedError::Readers { path: path.to_owned(), what: "it is empty" }),
         };
-        let board = Mapped::map(file, path.to_owned(), found.slots, found.id, Access::Write)?;
+        let mut board = Mapped::map(file, path.to_owned(), found.slots, found.id, Access::Write)?;
+        board.locked = Some(WRITER);
         debug_assert_eq!(board.epoch().load(Ordering::Relaxed), found.epoch);
         Ok(Self { writer: Writer::new(&board), board })
     }
@@ -252,19 +268,20 @@ impl Registration {
         let Some(found) = read(&file, path)? else {
             return Err(SharedError::Readers { path: path.to_owned(), what: "it is empty" });
         };
-        let board = Mapped::map(file, path.to_owned(), found.slots, found.id, Access::Read)?;
+        let mut board = Mapped::map(file, path.to_owned(), found.slots, found.id, Access::Read)?;
         // A writer that asks whether an owner is dead has its lock for a moment: look again before giving up.
         for _ in 0..3 {
             for slot in 0..board.count {
                 if file::lock(&board.file, slot_at(slot), true).map_err(failed(path, "lock"))? {
                     board.slots()[slot].unpin(); // the owner before may have died pinned
                     board.slots()[slot].owner.store(std::process::id(), Ordering::Relaxed);
+                    board.locked = Some(slot_at(slot));
                     return Ok(Self { board, slot });
                 }
             }
             std::thread::yield_now();
         }
-        Err(SharedError::NoSlot { path: board.path, slots: found.slots })
+        Err(SharedError::NoSlot { path: board.path.clone(), slots: found.slots })
     }
 
     /// Holds the image in `memory`, whose writer must use the same readers' file, as it is for as long as the guard lives.
@@ -294,6 +311,5 @@ impl Drop for Registration {
         let slot = &self.board.slots()[self.slot];
         slot.unpin(); // a guard may have been forgotten
         slot.owner.store(0, Ordering::Relaxed);
-        // The lock goes with the file.
     }
 }

@@ -120,5 +120,5 @@ fn read(entry: Entry, one: &[u8], next: usize) -> Option<Rule> {
         Some(place) if place >= 0 => Then::Chain(place.to_string()),
         _ => Then::Acts,
     };
-    Some(Rule { matches, then })
+    Some(Rule { matches, then, counts: true })
 }

@@ -73,10 +73,11 @@ pub fn decode(payload: &[u8]) -> Option<(String, String, Rule)> {
     let chain = read_text(attributes.clone().find(2)?);
     let expressions = attributes.find(4).unwrap_or_default();
     let mut reading = Reading { family: *payload.first()?, registers: HashMap::new(), matches: Vec::new() };
-    let mut then = Then::Nothing;
+    let (mut then, mut counts) = (Then::Nothing, false);
     for (_, expression) in Attributes::new(expressions) {
         let attributes = Attributes::new(expression);
         let name = attributes.clone().find(1).map(read_text).unwrap_or_default();
+        counts |= name == "counter";
         match reading.read(&name, Attributes::new(attributes.find(2).unwrap_or_default())) {
             None => {}
             Some(last) => {
@@ -85,7 +86,7 @@ pub fn decode(payload: &[u8]) -> Option<(String, String, Rule)> {
             }
         }
     }
-    Some((table, chain, Rule { matches: reading.matches, then }))
+    Some((table, chain, Rule { matches: reading.matches, then, counts }))
 }
 
 /// A rule that is being read.

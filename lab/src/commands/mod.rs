@@ -1,0 +1,6 @@
+//! The commands of `trieline-lab`.
+
+mod demo;
+mod run;
+
+pub use run::{Command, run};

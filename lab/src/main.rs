@@ -1,0 +1,36 @@
+//! The command `trieline-lab`, which `trieline lab` and `trieline demo` run.
+
+mod commands;
+
+use clap::Parser;
+use std::process::ExitCode;
+use trieline_terminal::{GLOBAL_OPTIONS, Output, exit_code};
+
+/// Experiment `engines` counts the memory that each structure takes from the allocator.
+#[global_allocator]
+static ALLOCATOR: trieline_lab::heap::Counting = trieline_lab::heap::Counting;
+
+/// Experiments that re-measure trieline's figures, in network namespaces of their own
+#[derive(Debug, Parser)]
+#[command(
+    name = "trieline-lab",
+    bin_name = "trieline lab",
+    version,
+    infer_subcommands = true,
+    after_help = "Running an experiment needs root; listing and generating does not."
+)]
+struct Cli {
+    /// Print JSON
+    #[arg(short, long, global = true, help_heading = GLOBAL_OPTIONS)]
+    json: bool,
+    /// Indent JSON
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
+    pretty: bool,
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    exit_code("trieline", commands::run(&cli.command, &Output::new(cli.json, cli.pretty)))
+}

@@ -1,0 +1,103 @@
+//! Prefixes whose destinations the kernel changes by itself (NEXT-C-SID), for the XDP program's guard: it follows packets that it
+//! passes, and has to know the steps whatever may be done with their routes here.
+
+use crate::kernel::route::Path;
+use crate::kernel::seg6::Encap;
+use crate::mirror::Mirror;
+use crate::rib::Table;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use trieline_dataplane::{CsidMap, Steps};
+use trieline_lpm::Prefix;
+
+fn of_path(path: &Path) -> impl Iterator<Item = Steps> + '_ {
+    path.hops.iter().filter_map(|hop| hop.encap.as_ref().and_then(Encap::steps))
+}
+
+/// The prefixes with their steps, of all tables together: which one decides for a packet is the kernel's business. O(paths), and
+/// O(prefixes · tables) if there are any; O(routes) if some hang on next hop objects or multipath routes.
+pub fn find(mirror: &Mirror) -> CsidMap {
+    let mut prefixes = BTreeSet::new();
+    let mut scattered = BTreeSet::new();
+    for (id, path) in mirror.paths.iter().filter(|(_, path)| of_path(path).next().is_some()) {
+        match path.sid {
+            Some((IpAddr::V6(address), len)) => {
+                prefixes.insert(Prefix::truncated(u128::from(address), len.into()));
+            }
+            _ => {
+                scattered.insert(id);
+            }
+        }
+    }
+    if !scattered.is_empty() {
+        let routes = mirror.v6.tables().flat_map(Table::iter);
+        let found = routes.filter(|(_, routes)| routes.iter().any(|route| scattered.contains(&route.path)));
+        prefixes.extend(found.map(|(prefix, _)| prefix));
+    }
+    prefixes.into_iter().filter_map(|prefix| Some((prefix, at(mirror, prefix)?))).collect()
+}
+
+/// What the tables say of a prefix; `None` if it is in none of them any more.
+fn at(mirror: &Mirror, prefix: Prefix<u128>) -> Option<Steps> {
+    let routes = mirror.v6.tables().filter_map(|table| Some(table.covering(prefix).next()?.1));
+    let paths = routes.flatten().filter_map(|route| mirror.paths.get(route.path));
+    paths.flat_map(of_path).reduce(|one, other| if one == other { one } else { Steps::Unknown })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::family;
+    use crate::kernel::route::{Hop, kind};
+    use crate::kernel::seg6::Behaviour;
+    use crate::rib::{Ip, Route};
+    use trieline_dataplane::Flavour;
+
+    /// Routes of table main (254) and others, with the behaviour of each; `apart`: it hangs on a next hop object.
+    fn found(routes: &[(u32, &str, Behaviour, bool)]) -> Vec<(String, Steps)> {
+        let mut mirror = Mirror::default();
+        let mut tables = std::collections::BTreeMap::<u32, Vec<_>>::new();
+        for (table, prefix, behaviour, apart) in routes {
+            let prefix: Prefix<u128> = prefix.parse().unwrap();
+            let mut path = crate::kernel::route::decode_path(&[]);
+            (path.family, path.kind) = (family::INET6, kind::UNICAST);
+            path.sid = (!apart).then(|| (prefix.addr().ip(), prefix.len() as u8));
+            let encap = Some(Encap::Seg6Local(behaviour.clone()));
+            path.hops = vec![Hop { ifindex: 1, gateway: None, onlink: false, weight: 1, encap }];
+            let path = mirror.paths.intern_path(path);
+            tables.entry(*table).or_default().push((prefix, Route { metric: 1024, path }));
+        }
+        for (number, routes) in tables {
+            match number {
+                254 => mirror.v6.main = Table::from_dump(routes),
+                number => *mirror.v6.other(number) = Table::from_dump(routes),
+            }
+        }
+        find(&mirror).into_iter().map(|(prefix, steps)| (prefix.to_string(), steps)).collect()
+    }
+
+    #[test]
+    fn what_tables_say_together() {
+        let csid = |block, function| Behaviour::End { flavour: Flavour::NextCsid { block, function } };
+        let next = |block, function| Steps::Next { block, function };
+        let plain = || Behaviour::End { flavour: Flavour::Psp };
+        let (long, short) = ("fd00:c:1::/48", "fd00:c::/32");
+        let said = |routes: &[(u32, &str, Behaviour, bool)]| {
+            found(routes).into_iter().map(|(prefix, steps)| (prefix.len(), steps)).collect::<Vec<_>>()
+        };
+        assert_eq!(said(&[(254, long, plain(), false), (77, short, Behaviour::Other(15), false)]), []);
+        for apart in [false, true] {
+            let one = (254, long, csid(4, 2), apart);
+            assert_eq!(said(std::slice::from_ref(&one)), [(13, next(4, 2))]);
+            assert_eq!(said(&[one.clone(), (77, long, csid(4, 2), false)]), [(13, next(4, 2))]);
+            assert_eq!(said(&[one.clone(), (77, long, csid(4, 4), false)]), [(13, Steps::Unknown)]);
+            // Another table has only the shorter one: there its lengths hold.
+            let shorter = [(11, next(4, 4)), (13, Steps::Unknown)];
+            assert_eq!(said(&[one.clone(), (77, short, csid(4, 4), apart)]), shorter);
+            // In one table the longer prefix decides.
+            let both = [(11, next(4, 4)), (13, next(4, 2))];
+            assert_eq!(said(&[one.clone(), (254, short, csid(4, 4), apart)]), both);
+            assert_eq!(said(&[one, (77, long, Behaviour::Other(1), apart)]), [(13, Steps::Unknown)]);
+        }
+    }
+}

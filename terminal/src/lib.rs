@@ -1,0 +1,20 @@
+//! How the commands `trieline`, `trieline-trace` and `trieline-lab` print: text or JSON, progress, errors, columns; and how
+//! `trieline` runs the other two.
+
+mod columns;
+mod error_report;
+mod output;
+mod program;
+mod progress;
+
+pub use columns::aligned;
+pub use error_report::{exit_code, said, usage};
+pub use output::{List, Output, is_closed_pipe};
+pub use program::run_program;
+pub use progress::{Bars, Progress, Quiet, interrupt_flag};
+
+/// Moves the cursor home and clears the screen.
+pub const CLEAR: &str = "\x1b[H\x1b[J";
+
+/// Heading of the options that every command of a program has.
+pub const GLOBAL_OPTIONS: &str = "Global options";

@@ -1,0 +1,187 @@
+//! The units of systemd: what they forbid the daemon does not need, and systemd understands them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use trieline_tests::bed::Bed;
+use trieline_tests::command::{binary, binary_path, run, run_with};
+use trieline_tests::daemon::{Leftovers, trieline};
+use trieline_tests::{craft, eventually, root};
+
+const UNITS: [&str; 2] = ["trielined.service", "trielined@.service"];
+
+fn unit(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(name);
+    std::fs::read_to_string(path).expect("a unit")
+}
+
+/// The values of a key, one line each.
+fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
+    unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
+}
+
+/// The system calls of names and groups (`@file-system`).
+fn calls(words: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for word in words.split_whitespace() {
+        if !word.starts_with('@') {
+            all.insert(word.to_owned());
+            continue;
+        }
+        let listed = run_with("systemd-analyze", &["--no-pager", "syscall-filter", word], "").ok();
+        let members = listed.lines().skip(1).filter(|line| !line.trim().starts_with('#'));
+        all.extend(calls(&members.collect::<Vec<_>>().join("\n")));
+    }
+    all
+}
+
+/// What a unit lets the daemon call.
+fn allowed(unit: &str) -> BTreeSet<String> {
+    let mut allowed = BTreeSet::new();
+    for value in values(unit, "SystemCallFilter") {
+        match value.strip_prefix('~') {
+            Some(denied) => {
+                let denied = calls(denied);
+                allowed.retain(|call| !denied.contains(call));
+            }
+            None => allowed.extend(calls(value)),
+        }
+    }
+    allowed
+}
+
+/// systemd reads both units, and calls neither exposed.
+#[test]
+fn systemd_takes_the_units() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let programs = Path::new(&binary_path("trielined")).parent().expect("a folder").display().to_string();
+    for name in UNITS {
+        // systemd looks whether the programs are there.
+        std::fs::write(folder.path().join(name), unit(name).replace("/usr/sbin", &programs)).expect("a file");
+        let path = folder.path().join(name.replace('@', "@red")).display().to_string();
+        let said = run_with("systemd-analyze", &["verify", "--man=no", &path], "");
+        assert!(said.code == 0 && said.stderr.is_empty(), "{name}: {said:?}");
+        let path = folder.path().join(name).display().to_string();
+        let words = ["--no-pager", "security", "--offline=true", "--threshold=45", &path];
+        run_with("systemd-analyze", &words, "").ok();
+    }
+    // All but where they run is the same in both.
+    let of_service = |name| -> Vec<String> {
+        let unit = unit(name);
+        let (_, service) = unit.split_once("[Service]").expect("a service");
+        let own = |line: &&str| {
+            ["#", "ExecStart=", "NetworkNamespacePath=", "PrivateMounts="]
+                .iter()
+                .all(|key| !line.starts_with(key))
+        };
+        service.lines().filter(own).map(str::to_owned).collect()
+    };
+    assert_eq!(of_service(UNITS[0]), of_service(UNITS[1]));
+}
+
+/// A daemon with no more capabilities than the unit gives it starts with filters, functions and tenants, follows, reloads, answers, restarts
+/// and makes new tables; of all its system calls and those of a reload the unit's filter takes none away, nor one of its kinds of sockets.
+#[test]
+fn the_unit_forbids_nothing_that_is_needed() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::routed();
+    bed.node.ip("-6 route add fd00:c::1/128 encap seg6local action End.DT6 table main dev n1");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("bad"), "203.0.113.0/24\n").expect("a file");
+    let text = "devices = [\"n0\", \"n1\", \"n2\"]\nimage = \"16M\"\n\
+         [[vrf]]\nname = \"red\"\ntable = 100\ndevices = [\"n2\"]\n\
+         [[filter]]\nname = \"bad\"\nfile = \"bad\"\nmatch = \"source\"\naction = \"drop\"\n\
+         [[function]]\nname = \"look\"\nsid = \"fd00:c::1\"\npcap = \"look.pcapng\"\n";
+    std::fs::write(path("trielined.toml"), text).expect("a file");
+    let unit = unit(UNITS[0]);
+    let capabilities = values(&unit, "CapabilityBoundingSet")[0].to_lowercase();
+    let capabilities = capabilities.split_whitespace().map(|one| one.trim_start_matches("cap_"));
+    let capabilities = capabilities.fold("-all".to_owned(), |all, one| format!("{all},+{one}"));
+    let trace = path("calls").display().to_string();
+    let traced = |program: &str| {
+        let mut command = Command::new("strace");
+        command.args([
+            "-f",
+            "-A",
+            "-o",
+            &trace,
+            "setpriv",
+            "--no-new-privs",
+            "--bounding-set",
+            &capabilities,
+        ]);
+        command.arg(binary(program)).args(["-n", bed.node.name()]).env("NO_COLOR", "1").stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(std::fs::File::create(path("log")).expect("a log"));
+        command
+    };
+    let log = || std::fs::read_to_string(path("log")).unwrap_or_default();
+    let _leftovers = Leftovers(&bed.node);
+    let config = path("trielined.toml").display().to_string();
+    for more in [&[][..], &[], &["--image", "32M"]] {
+        let mut child =
+            traced("trielined").args(["--config", &config]).args(more).spawn().expect("strace starts");
+        assert!(
+            eventually(30.0, || log().contains("ready_ms=") || !matches!(child.try_wait(), Ok(None))),
+            "{}",
+            log()
+        );
+        let pid = trieline_tests::daemon::status(&bed.node)["pid"].as_u64();
+        let pid = pid.unwrap_or_else(|| panic!("it ended: {}", log()));
+        bed.node.ip("route replace 10.60.0.0/16 via 10.1.0.2");
+        bed.becomes("it follows", "10.60.0.1:9", (0, 5, 0));
+        let sid = craft::ipv6(
+            "fd00::2",
+            "fd00:c::1",
+            (41, &craft::ipv6("fd00::2", "fd50::1", (17, &craft::udp(b"inside")), |_| {})),
+            |_| {},
+        );
+        bed.send_ip(&sid, b"inside");
+        run(&format!("kill -HUP {pid}")).ok();
+        assert!(eventually(10.0, || log().contains("reloaded")), "{}", log());
+        trieline(&bed.node, "filter reload").ok();
+        for question in ["node status", "sid show", "route show", "route get 10.60.0.1"] {
+            trieline(&bed.node, question).ok();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        run(&format!("kill -TERM {pid}")).ok();
+        child.wait().expect("it ends");
+    }
+    let mut child = traced("trieline").args(["node", "reload"]).spawn().expect("strace starts");
+    child.wait().expect("it ends");
+    // strace writes the calls of setpriv, too, up to its exec of the program.
+    let text = std::fs::read_to_string(&trace).expect("a trace");
+    let mut own = BTreeSet::new();
+    let (mut calls, mut sockets) = (BTreeSet::new(), BTreeSet::new());
+    for line in text.lines() {
+        let Some((pid, call)) = line.split_once(' ') else { continue };
+        let call = call.trim_start();
+        let call = call.strip_prefix("<... ").unwrap_or(call);
+        let name: String = call.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+        if name == "execve" && call.contains("/trieline") {
+            own.insert(pid.to_owned());
+        } else if name == "clone3" || name == "clone" {
+            own.extend(call.rsplit_once("= ").map(|(_, thread)| thread.to_owned()));
+        }
+        // systemd enters the namespace before the program begins, where the test has `-n`.
+        if own.contains(pid) && !name.is_empty() && name != "setns" {
+            if let (true, Some((_, family))) = (name == "socket", call.split_once('(')) {
+                sockets.extend(family.split(',').next().map(str::to_owned));
+            }
+            calls.insert(name);
+        }
+    }
+    assert!(calls.contains("bpf") && calls.contains("ppoll") | calls.contains("poll"), "{calls:?}");
+    for name in UNITS {
+        let unit = self::unit(name);
+        let allowed = allowed(&unit);
+        let forbidden: Vec<_> = calls.iter().filter(|call| !allowed.contains(*call)).collect();
+        assert!(forbidden.is_empty(), "{name} forbids {forbidden:?}");
+        let families: BTreeSet<&str> =
+            values(&unit, "RestrictAddressFamilies")[0].split_whitespace().collect();
+        let forbidden: Vec<_> = sockets.iter().filter(|family| !families.contains(family.as_str())).collect();
+        assert!(forbidden.is_empty(), "{name} forbids {forbidden:?}");
+    }
+}

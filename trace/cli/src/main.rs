@@ -1,0 +1,47 @@
+//! The command `trieline-trace`, which `trieline trace` runs.
+
+mod trace;
+
+use clap::Parser;
+use std::process::ExitCode;
+use trieline_terminal::{GLOBAL_OPTIONS, Output, exit_code};
+
+/// Follow messages through unmodified processes: from the receive to the send that it led to
+#[derive(Debug, Parser)]
+#[command(
+    name = "trieline-trace",
+    bin_name = "trieline trace",
+    version,
+    infer_subcommands = true,
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+B is the receive, as the kernel has copied the message; C is the device's queue (UDP, TCP) or the end of the send (Unix sockets, --done).
+T2 is the time from B to C: in the process. What cannot be told is counted, not guessed: see docs/trace.md.
+-n runs it, and a command, in a network namespace; sockets of all namespaces are seen.
+It needs root. Exit codes: 0 done; 1 failed, an output could not be written, or records were lost under --strict;
+2 the command line is wrong; 3 no message was seen."
+)]
+struct Cli {
+    /// Print JSON
+    #[arg(short, long, global = true, help_heading = GLOBAL_OPTIONS)]
+    json: bool,
+    /// Indent JSON
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
+    pretty: bool,
+    /// Network namespace: a name of `ip netns`, or a path
+    #[arg(short = 'n', long = "netns", global = true, help_heading = GLOBAL_OPTIONS, value_name = "NETNS")]
+    netns: Option<String>,
+    #[command(flatten)]
+    trace: trace::TraceArgs,
+}
+
+fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    if let Some(netns) = &cli.netns {
+        trieline_node::instance::enter_namespace(netns)?;
+    }
+    trace::run(&cli.trace, &Output::new(cli.json, cli.pretty))
+}
+
+fn main() -> ExitCode {
+    exit_code("trieline", run(&Cli::parse()))
+}

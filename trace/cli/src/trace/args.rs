@@ -1,0 +1,223 @@
+//! The command line of `trieline trace`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use trieline_trace::{
+    Cgroup, Client, Decode, Filter, IdAt, Leaves, MessageId, Options, Rung, StampAt, Transport,
+    sees_host_processes,
+};
+
+use super::{join::JoinArgs, node::NodeArgs, outputs::OutputArgs, place, probes::ProbeArgs};
+use trieline_terminal::usage;
+
+/// Records of a ring, unless set: 2.5 MiB a CPU; where bytes are captured, fewer, as each is larger; 64 MiB for all CPUs at most.
+const SLOTS: u32 = 1 << 16;
+const SLOTS_CAPTURING: u32 = 1 << 14;
+
+/// What to trace, and where to write it.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    #[command(subcommand)]
+    pub command: Option<TraceCommand>,
+    #[command(flatten)]
+    pub what: What,
+    /// End the trace after so many seconds; a command behind `--` runs on, see --end-command
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub duration: Option<Duration>,
+    /// End once so many messages were found; those found together with the last one are kept
+    #[arg(long, value_name = "N", conflicts_with = "histogram", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Write what the hooks note, with who sockets are, for `trieline trace join`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["histogram", "uprobe", "usdt"])]
+    pub records: Option<PathBuf>,
+    /// Fail when records were lost
+    #[arg(long)]
+    pub strict: bool,
+    /// Do not measure the tracer's own cost first, which takes a second
+    #[arg(long)]
+    pub no_cost: bool,
+    /// Switch the hooks off in random windows of 100 ms, about one a second, and report what they cost the processes: messages in the
+    /// windows are not seen, and neither counted as lost
+    #[arg(long, requires = "pid", conflicts_with_all = ["histogram", "client", "records"])]
+    pub live_cost: bool,
+    #[command(flatten)]
+    pub outputs: OutputArgs,
+    /// End the command with the trace: SIGTERM, and SIGKILL after 2 s
+    #[arg(long, requires = "child")]
+    pub end_command: bool,
+    /// Run this command and trace it and its children; it outlives the trace unless --end-command is given
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pid", "comm", "cgroup", "container", "unit"])]
+    pub child: Vec<String>,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum TraceCommand {
+    /// Measure what the tracer costs here: a message of a traced process, and of any other
+    Calibrate(Box<What>),
+    Join(JoinArgs),
+    Node(NodeArgs),
+}
+
+/// What is traced, and how.
+#[derive(Args, Debug, Clone)]
+pub struct What {
+    /// Trace this process; may be given several times
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Vec<u32>,
+    /// Also its descendants, up to four generations
+    #[arg(long, requires = "pid")]
+    pub children: bool,
+    /// Trace processes of this name (/proc/PID/comm)
+    #[arg(long, value_name = "NAME")]
+    pub comm: Option<String>,
+    /// Trace processes of this cgroup and below it: a directory, in full or below where cgroups are mounted
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+    /// Trace processes of this container of Docker, Podman, containerd or LXC
+    #[arg(long, value_name = "NAME|ID", conflicts_with_all = ["cgroup", "unit"])]
+    pub container: Option<String>,
+    /// Trace processes of this systemd unit; without an ending it is a service
+    #[arg(long, value_name = "NAME", conflicts_with = "cgroup")]
+    pub unit: Option<String>,
+    /// Only sockets with this local or remote port
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// Only these transports, several with commas between: udp, tcp, unix-stream, unix-datagram (unix-seqpacket is the same)
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = transport)]
+    pub transport: Vec<Transport>,
+    /// Join by an id in the message, BYTES (1 to 8) at OFFSET, instead of by the thread; RECEIVED/SENT:BYTES where it is sent at
+    /// another offset; regex:PATTERN for what a regular expression finds in its first bytes: the first group, or all
+    #[arg(long, value_name = "OFFSET:BYTES|regex:PATTERN")]
+    pub id: Option<MessageId>,
+    /// Write an id into each message that leaves over UDP, where it has eight bytes reserved for that at OFFSET (zeros, or HEX), and
+    /// join by it: the time of CLOCK_MONOTONIC in nanoseconds, the lowest byte first
+    #[arg(long, value_name = "OFFSET[:HEX]", conflicts_with_all = ["id", "decode", "done", "histogram"])]
+    pub stamp: Option<StampAt>,
+    /// Also note when messages over UDP arrive at this network namespace's devices (R), by --port and --id or --stamp
+    #[arg(long, requires = "port", conflicts_with_all = ["decode", "histogram"])]
+    pub arrivals: bool,
+    /// Cut what calls move into messages of this protocol and join by what is in them: mqtt, nats, redis, http, or
+    /// `length:OFFSET:WIDTH[:le][:+N|:-N]` for messages with their length before them, which --id may tell apart
+    #[arg(long, value_name = "PROTOCOL")]
+    pub decode: Option<Decode>,
+    /// Bytes of each call to look at for a pattern or a decoder, its first ones [default: 256, with http 1024]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub capture: Option<u32>,
+    /// Follow messages from and to this process as well, by number or name: its sends are A, its receives D; may be given several
+    /// times
+    #[arg(long, value_name = "PID|NAME", conflicts_with = "histogram")]
+    pub client: Vec<Client>,
+    /// C is the end of the send, not the device's queue
+    #[arg(long)]
+    pub done: bool,
+    /// Count times into histograms in the kernel, and note no messages: T2 ends at the first send, whichever socket it is by
+    #[arg(long, conflicts_with_all = ["id", "decode"])]
+    pub histogram: bool,
+    /// Join by thread even if the process's runtime (Go, tokio, Erlang) moves messages between threads
+    #[arg(long, conflicts_with_all = ["id", "decode", "stamp"])]
+    pub trust_threads: bool,
+    /// Only these hooks: functions, sockets or system-calls [default: the first that the kernel accepts]
+    #[arg(long, value_name = "NAME", value_parser = rung)]
+    pub hooks: Option<Rung>,
+    #[command(flatten)]
+    pub probes: ProbeArgs,
+    /// Records that each CPU's ring holds: a power of two [default: 65536, with captured bytes 16384; fewer, but 256 at least, where all
+    /// rings would take more than 64 MiB]
+    #[arg(long, value_name = "N", value_parser = slots)]
+    pub ring: Option<u32>,
+}
+
+/// Seconds above 0.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0);
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or("expected seconds above 0".into())
+}
+
+fn transport(text: &str) -> Result<Transport, String> {
+    // Hooks see that messages have borders, which they have in both.
+    let text = if text == "unix-seqpacket" { Transport::UnixDatagram.name() } else { text };
+    let found = Transport::SOCKETS.into_iter().find(|transport| transport.name() == text);
+    let names = Transport::SOCKETS.map(Transport::name).join(", ");
+    found.ok_or_else(|| format!("expected one of {names}, unix-seqpacket"))
+}
+
+fn rung(text: &str) -> Result<Rung, String> {
+    let found = Rung::ALL.into_iter().find(|rung| rung.name() == text);
+    found.ok_or_else(|| format!("expected one of {}", Rung::ALL.map(Rung::name).join(", ")))
+}
+
+fn slots(text: &str) -> Result<u32, String> {
+    let slots =
+        text.parse().ok().filter(|slots: &u32| slots.is_power_of_two() && (16..=1 << 24).contains(slots));
+    slots.ok_or("expected a power of two from 16 to 16777216".into())
+}
+
+impl What {
+    /// The cgroup that is traced.
+    pub fn place(&self) -> anyhow::Result<Option<PathBuf>> {
+        Ok(match (&self.container, &self.unit) {
+            (Some(name), _) => Some(place::container(&Cgroup::root()?, Path::new("/"), name)?),
+            (None, Some(name)) => Some(place::unit(&Cgroup::root()?, name)?),
+            (None, None) => self.cgroup.clone(),
+        })
+    }
+
+    /// For the tracer.
+    pub fn options(&self) -> anyhow::Result<Options> {
+        self.probes.check(self)?;
+        let mut filter = Filter {
+            processes: self.pid.clone(),
+            descendants: self.children,
+            comm: self.comm.clone(),
+            cgroup: self.place()?.as_deref().map(Cgroup::open).transpose()?,
+            port: self.port,
+            // Hooks know it by the host's number.
+            except: sees_host_processes().then(std::process::id),
+            ..Filter::default()
+        };
+        if !self.transport.is_empty() {
+            filter.transports.clone_from(&self.transport);
+        }
+        let leaves = if self.done { Leaves::Done } else { Leaves::Queue };
+        let (id, decode) = match (&self.decode, &self.id) {
+            (Some(Decode::Length(length, _)), id) => (None, Some(Decode::Length(*length, id.clone()))),
+            (Some(decode), None) => (None, Some(decode.clone())),
+            (Some(_), Some(_)) => {
+                let why = "--id goes with --decode length:… only: other protocols tell ids themselves";
+                return Err(usage(why.into()).into());
+            }
+            (None, Some(MessageId::At(at))) => (Some(*at), None),
+            (None, Some(MessageId::Pattern(pattern))) => (None, Some(Decode::Pattern(pattern.clone()))),
+            (None, None) => {
+                (self.stamp.map(|at| IdAt { received: at.offset, sent: at.offset, bytes: 8 }), None)
+            }
+        };
+        if decode.is_none() && self.capture.is_some() {
+            let why = "--capture: nothing looks at the bytes; it goes with --decode or --id regex:PATTERN";
+            return Err(usage(why.into()).into());
+        }
+        let capture = |decode: &Decode| self.capture.unwrap_or(decode.capture()).next_multiple_of(8);
+        let capture = decode.as_ref().map_or(0, capture);
+        Ok(Options {
+            id,
+            stamp: self.stamp.map(|at| at.reserved),
+            arrivals: self.arrivals,
+            decode,
+            capture,
+            clients: self.client.clone(),
+            stages: !self.client.is_empty(),
+            leaves,
+            slots: self.ring.unwrap_or(if capture > 0 { SLOTS_CAPTURING } else { SLOTS }),
+            rings_max: if self.ring.is_some() { u64::MAX } else { Options::new(Filter::default()).rings_max },
+            rung: self.hooks,
+            trust_threads: self.trust_threads,
+            probes: self.probes.probes(),
+            histogram: self.histogram,
+            ..Options::new(filter)
+        })
+    }
+}

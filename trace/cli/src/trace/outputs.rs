@@ -1,0 +1,296 @@
+//! Where messages go as they are found: the percentiles of the report, and whatever else was asked for.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use trieline_trace::{By, Cost, Event, IdAt, Message, Summary};
+
+use super::files::{Files, Rotation};
+use super::hdr::{self, Log};
+use super::intervals::{Intervals, Now};
+use super::live::{Live, When};
+use super::otlp::{self, Otlp};
+use super::pcapng::PcapNg;
+use super::perfetto::Perfetto;
+use super::rows::{Costs, Csv, JsonLines};
+use super::{picture, report};
+use trieline_terminal::usage;
+
+/// What a trace writes beside its report.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Outputs", group = clap::ArgGroup::new("messages").multiple(true))]
+pub struct OutputArgs {
+    /// Show rate, percentiles and losses while the trace runs
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, num_args = 0..=1, default_missing_value = "always",
+          require_equals = true)]
+    live: When,
+    /// Seconds from one view, and one interval of the histogram log, to the next
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = super::args::seconds)]
+    interval: Duration,
+    /// Write the histograms of each interval as a log that HdrHistogram's tools read
+    #[arg(long, value_name = "FILE")]
+    hdr: Option<PathBuf>,
+    /// Write the distributions as HdrHistogram's text (.hgrm)
+    #[arg(long, value_name = "FILE")]
+    percentiles: Option<PathBuf>,
+    /// Draw the distributions
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write messages as a trace that Perfetto and chrome://tracing open
+    #[arg(long, value_name = "FILE", conflicts_with = "histogram", group = "messages")]
+    perfetto: Option<PathBuf>,
+    /// Messages that such a file takes; what comes after them is counted
+    #[arg(long, value_name = "N", default_value_t = 250_000, requires = "perfetto")]
+    perfetto_limit: u64,
+    /// Write each message as it leaves, with its times as a comment, into a pcap-ng file
+    #[arg(long, value_name = "FILE", conflicts_with = "histogram", group = "messages")]
+    pcapng: Option<PathBuf>,
+    /// Send messages as spans to an OpenTelemetry collector, by OTLP over HTTP: http://HOST:4318
+    #[arg(long, value_name = "URL", conflicts_with = "histogram", value_parser = otlp::url)]
+    otlp: Option<String>,
+    /// Of so many messages only one
+    #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = otlp::sample, requires = "otlp")]
+    otlp_sample: u64,
+    /// Write each message as a line of comma-separated values
+    #[arg(long, value_name = "FILE", conflicts_with = "histogram", group = "messages")]
+    csv: Option<PathBuf>,
+    /// Write each message as a line of JSON
+    #[arg(long, value_name = "FILE", conflicts_with = "histogram", group = "messages")]
+    jsonl: Option<PathBuf>,
+    #[command(flatten)]
+    rotation: Rotation,
+}
+
+/// What outputs say of the trace.
+pub struct About<'a> {
+    /// The tracer's own cost, or why it is not known.
+    pub cost: &'a Result<Cost, String>,
+    /// How messages are joined.
+    pub by: By,
+    /// Where messages have an id.
+    pub id: Option<IdAt>,
+    /// Whether the report is JSON.
+    pub json: bool,
+    /// Whether a command runs that may write to the terminal.
+    pub has_command: bool,
+}
+
+impl About<'_> {
+    /// The cost in words.
+    pub fn cost_text(&self) -> String {
+        report::cost(self.cost).trim_end().to_owned()
+    }
+}
+
+/// A form in which messages are written.
+pub trait Sink {
+    /// A message was found; `bytes` are its first ones as they were sent, where they were captured.
+    fn take(&mut self, message: &Message, bytes: &[u8]) -> anyhow::Result<()>;
+    /// The thread has ended.
+    fn ended(&mut self, _thread: u32) {}
+    /// There are no more. Answers what a reader of the report should know, a line each.
+    fn finish(&mut self) -> anyhow::Result<Vec<String>>;
+}
+
+/// What is left when all outputs are closed.
+pub struct Finished {
+    /// Times of all messages.
+    pub summary: Summary,
+    /// What a reader of the report should know, a line each.
+    pub notes: Vec<String>,
+    /// Whether an output could not be written.
+    pub has_failed: bool,
+}
+
+/// All that a trace's messages go to.
+pub struct Outputs {
+    summary: Summary,
+    messages: u64,
+    sinks: Vec<Box<dyn Sink>>,
+    intervals: Intervals,
+    percentiles: Option<PathBuf>,
+    svg: Option<PathBuf>,
+    /// The tracer's own.
+    cost: String,
+    waiting: Option<String>,
+    notes: Vec<String>,
+    /// Outputs that could not be written, each with the cause.
+    failed: Vec<String>,
+}
+
+impl OutputArgs {
+    /// Refuses two outputs in one file, and `-`, which is no file.
+    fn check(&self, records: Option<&Path>) -> anyhow::Result<()> {
+        let named =
+            [&self.csv, &self.jsonl, &self.perfetto, &self.pcapng, &self.hdr, &self.percentiles, &self.svg];
+        let mut seen = HashSet::new();
+        for path in named.into_iter().flatten().map(PathBuf::as_path).chain(records) {
+            if path == Path::new("-") {
+                return Err(
+                    usage("`-`: expected a file's name; the report is on standard output".into()).into()
+                );
+            }
+            if !seen.insert(path) {
+                return Err(
+                    usage(format!("{}: expected another file for each output", path.display())).into()
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Outputs {
+    /// Opens what was asked for, before anything is traced. `records` is a file that somebody else writes.
+    pub fn open(args: &OutputArgs, records: Option<&Path>, about: &About) -> anyhow::Result<Outputs> {
+        args.check(records)?;
+        let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
+        let costs = Costs::of(about.cost);
+        if let Some(path) = &args.csv {
+            sinks.push(Box::new(Files::create(Csv(costs), path, args.rotation)?));
+        }
+        if let Some(path) = &args.jsonl {
+            sinks.push(Box::new(Files::create(JsonLines(costs), path, args.rotation)?));
+        }
+        if let Some(path) = &args.perfetto {
+            let format = Perfetto::new(args.perfetto_limit, about);
+            sinks.push(Box::new(Files::create(format, path, args.rotation)?));
+        }
+        if let Some(path) = &args.pcapng {
+            sinks.push(Box::new(Files::create(PcapNg::new(about), path, args.rotation)?));
+        }
+        if let Some(url) = &args.otlp {
+            sinks.push(Box::new(Otlp::start(url, args.otlp_sample, about)?));
+        }
+        // Found out now, not when everything is over.
+        for path in [&args.percentiles, &args.svg].into_iter().flatten() {
+            fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
+        }
+        let live = Live::new(args.live, about);
+        let log = args.hdr.as_deref().map(|path| Log::create(path, &about.cost_text())).transpose()?;
+        Ok(Outputs {
+            summary: Summary::default(),
+            messages: 0,
+            sinks,
+            intervals: Intervals::begin(args.interval, live, log),
+            percentiles: args.percentiles.clone(),
+            svg: args.svg.clone(),
+            cost: about.cost_text(),
+            waiting: None,
+            notes: Vec::new(),
+            failed: Vec::new(),
+        })
+    }
+
+    /// Passes a message on, with its first bytes as they were sent. An output that cannot be written is closed; the others go on.
+    pub fn take(&mut self, message: &Message, bytes: &[u8]) {
+        self.summary.add(message);
+        self.messages += 1;
+        let mut at = 0;
+        while at < self.sinks.len() {
+            match self.sinks[at].take(message, bytes) {
+                Ok(()) => at += 1,
+                Err(error) => {
+                    drop(self.sinks.remove(at));
+                    self.fail(&error);
+                }
+            }
+        }
+    }
+
+    /// Ends an interval, if one is over.
+    pub fn tick(&mut self, now: impl FnOnce() -> Now) {
+        if self.intervals.is_due() {
+            let now = Now { waiting: self.waiting.clone(), ..now() };
+            for error in self.intervals.end(&self.summary, &now) {
+                self.fail(&error);
+            }
+        }
+    }
+
+    /// Names an output that failed at once, and again in the report.
+    pub fn fail(&mut self, error: &anyhow::Error) {
+        let what = format!("{error:#}");
+        // Standard error may be what failed.
+        let _ = writeln!(io::stderr(), "trieline: {what}; this output is closed, the trace goes on");
+        self.failed.push(what);
+    }
+
+    /// Messages so far.
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// Whether a view of the trace is on standard error.
+    pub fn are_shown(&self) -> bool {
+        self.intervals.are_shown()
+    }
+
+    /// That nobody is there to be traced, and why, or that somebody is: the live view says it, or else a line on standard error.
+    pub fn wait(&mut self, why: Option<String>) {
+        if self.waiting == why {
+            return;
+        }
+        self.waiting = why;
+        if !self.intervals.are_shown() {
+            match &self.waiting {
+                Some(why) => eprintln!("trieline: {why}: waiting (Ctrl-C ends the trace)"),
+                None => eprintln!("trieline: somebody is there to be traced"),
+            }
+        }
+    }
+
+    /// A line for the report, which is also said at once where no view is shown.
+    pub fn note(&mut self, what: String) {
+        if !self.intervals.are_shown() {
+            eprintln!("trieline: {what}");
+        }
+        self.notes.push(what);
+    }
+
+    /// Passes on that a thread has ended, after the messages that it had: its number may be another's soon.
+    pub fn event(&mut self, event: &Event) {
+        if let Event::Ended { thread, .. } = event {
+            self.sinks.iter_mut().for_each(|sink| sink.ended(*thread));
+        }
+    }
+
+    /// That nobody can come who would be traced, and why.
+    pub fn end(&mut self, why: &str) {
+        self.waiting = None;
+        self.notes.push(format!("the trace ended as {why}"));
+    }
+
+    /// Ends all of them.
+    pub fn finish(mut self, now: Now) -> Finished {
+        for error in self.intervals.finish(&self.summary, &now) {
+            self.fail(&error);
+        }
+        self.notes.extend(self.waiting.iter().map(|why| format!("at the end {why}")));
+        for mut sink in std::mem::take(&mut self.sinks) {
+            match sink.finish() {
+                Ok(notes) => self.notes.extend(notes),
+                Err(error) => self.fail(&error),
+            }
+        }
+        let all = now.all(&self.summary);
+        let percentiles = self.percentiles.take().map(|path| hdr::write_percentiles(&path, &all, &self.cost));
+        let svg = self.svg.take().map(|path| picture::write(&path, &all, &self.cost));
+        for written in percentiles.into_iter().chain(svg) {
+            if let Err(error) = written {
+                self.fail(&error);
+            }
+        }
+        self.notes.extend(self.failed.iter().map(|what| format!("an output failed: {what}")));
+        Finished {
+            summary: now.in_kernel.unwrap_or(self.summary),
+            notes: self.notes,
+            has_failed: !self.failed.is_empty(),
+        }
+    }
+}
