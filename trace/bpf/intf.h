@@ -15,9 +15,9 @@ enum tr_point {
 	TR_SENT,      /* the kernel has taken it from the process: before the sending call returns */
 	TR_ARRIVED,   /* its packet is handed over by the device that it came in by: in no process */
 	TR_FORWARDED, /* it leaves a host that passes it on: noted by who forwards, not by these hooks */
-	TR_OPENED, /* no message: a socket seen for the first time; beside the record is a struct tr_identity
-		    */
-	TR_ENDED,  /* no message: the thread ends */
+	TR_OPENED,  /* no message: a socket seen for the first time; beside the record is a struct tr_identity
+		     */
+	TR_ENDED,   /* no message: the thread ends */
 	TR_PROGRAM, /* no message: the process begins another program */
 	TR_POINTS,
 };

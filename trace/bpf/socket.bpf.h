@@ -68,9 +68,10 @@ static __always_inline __u32 tr_transport(const struct tr_socket *socket)
 }
 
 /*
- * A socket's number. Its address is the next socket's as soon as it is closed, so a number is the kernel's cookie, which
- * no two sockets have had: made by a call once, read from the socket later. Where streams are followed it is the
- * address, for the two ends of a Unix socket know each other by that; there TR_OPENED says that a socket is a new one.
+ * A socket's number. Its address is the next socket's as soon as it is closed, so a number is the kernel's
+ * cookie, which no two sockets have had: made by a call once, read from the socket later. Where streams are
+ * followed it is the address, for the two ends of a Unix socket know each other by that; there TR_OPENED says
+ * that a socket is a new one.
  */
 static __always_inline __u64 tr_number(struct sock *sk, __u32 transport)
 {
@@ -84,7 +85,8 @@ static __always_inline __u64 tr_number(struct sock *sk, __u32 transport)
 	return cookie ? cookie : (__u64)sk; /* closed, and nobody's any more */
 }
 
-/* The same where a hook has a socket's address only and cannot have the kernel make a cookie: its inode's number. */
+/* The same where a hook has a socket's address only and cannot have the kernel make a cookie: its inode's
+ * number. */
 static __always_inline __u64 tr_inode_number(const struct sock *sk)
 {
 	__u64 number = BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);

@@ -184,7 +184,8 @@ impl Ids {
             if has_rested || is_full {
                 id.all_held().for_each(|held| settle(held, counts, &mut each));
             }
-            if !is_full && !(has_rested && id.open.is_empty()) {
+            let is_done = has_rested && id.open.is_empty();
+            if !is_full && !is_done {
                 self.order.push_back((key, (id.last_ns.saturating_add(REST_NS)).max(now_ns + REST_NS)));
             } else if let Some(gone) = self.ids.remove(&key) {
                 counts.given_up += gone.open.len() as u64;

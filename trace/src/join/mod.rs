@@ -151,16 +151,16 @@ pub struct Joiner {
 
 #[derive(Debug)]
 enum With {
-    Threads(Threads),
-    Ids(Ids),
+    Threads(Box<Threads>),
+    Ids(Box<Ids>),
 }
 
 impl Joiner {
     /// `at_queue`: whether UDP and TCP are noted at the device's queue ([`crate::Tracer::at_queue`]).
     pub fn new(by: By, at_queue: bool) -> Joiner {
         let with = match by {
-            By::Thread => With::Threads(Threads::default()),
-            By::Id => With::Ids(Ids::default()),
+            By::Thread => With::Threads(Box::default()),
+            By::Id => With::Ids(Box::default()),
         };
         Joiner::with(with, at_queue)
     }
@@ -172,7 +172,7 @@ impl Joiner {
     /// By id; of so few ids that some are let go.
     #[cfg(test)]
     fn of_few(ids_max: usize) -> Joiner {
-        Joiner::with(With::Ids(Ids::of(ids_max)), true)
+        Joiner::with(With::Ids(Box::new(Ids::of(ids_max))), true)
     }
 
     /// The next event.
