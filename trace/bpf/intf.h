@@ -15,9 +15,10 @@ enum tr_point {
 	TR_SENT,      /* the kernel has taken it from the process: before the sending call returns */
 	TR_ARRIVED,   /* its packet is handed over by the device that it came in by: in no process */
 	TR_FORWARDED, /* it leaves a host that passes it on: noted by who forwards, not by these hooks */
-	TR_OPENED, /* no message: a socket seen for the first time; beside the record is a struct tr_identity
-		    */
-	TR_ENDED,  /* no message: the thread ends */
+	TR_OPENED,  /* no message: a socket seen for the first time; beside the record is a struct tr_identity
+		     */
+	TR_ENDED,   /* no message: the thread ends */
+	TR_PROGRAM, /* no message: the process begins another program */
 	TR_POINTS,
 };
 
@@ -47,7 +48,7 @@ enum tr_flags {
 /* One event, as it lies in a ring. */
 struct tr_record {
 	__u64 time_ns;	/* CLOCK_MONOTONIC */
-	__u64 socket;	/* its address */
+	__u64 socket;	/* its number: no other has had it, or TR_OPENED says so before (socket.bpf.h) */
 	__u64 id;	/* bytes of the message, the first one lowest; without TR_HAS_ID its position (struct
 			   tr_payload), where nothing lies beside the record */
 	__u64 who;	/* from the lowest bit on: thread, process, point, transport, flags */
@@ -186,6 +187,7 @@ struct tr_config {
 	__u32 histogram; /* count into histograms instead of noting records */
 	__u32 inside;	 /* also take the times of enum tr_inside */
 	__u32 sent_udp;	 /* note UDP when sent as well: where there is no hook at the device queue */
+	__u32 by_inode;	 /* sockets are numbered by their inodes */
 };
 
 #endif

@@ -47,6 +47,10 @@ struct in6_addr {
 struct file;
 struct socket;
 
+typedef struct {
+	__s64 counter;
+} RELOCATED atomic64_t;
+
 struct sock_common {
 	__u16 skc_family;
 	__be16 skc_dport;
@@ -55,6 +59,7 @@ struct sock_common {
 	__be32 skc_rcv_saddr;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
+	atomic64_t skc_cookie;
 } RELOCATED;
 
 struct sock {
@@ -126,6 +131,7 @@ struct __sk_buff {
 
 struct inode {
 	__u16 i_mode;
+	unsigned long i_ino;
 } RELOCATED;
 
 struct file {

@@ -8,7 +8,7 @@
 #include "filter.bpf.h"
 
 struct tr_socket {
-	__u64 number; /* of the socket as long as it lives */
+	const struct sock *sk;
 	__u16 family;
 	__u16 type;
 	__u16 protocol;
@@ -22,7 +22,7 @@ static __always_inline struct tr_socket tr_describe(const struct sock *sk)
 	const struct sock_common *common = &sk->__sk_common;
 
 	return (struct tr_socket){
-	    .number = (__u64)sk,
+	    .sk = sk,
 	    .family = common->skc_family,
 	    .type = sk->sk_type,
 	    .protocol = sk->sk_protocol,
@@ -35,7 +35,7 @@ static __always_inline struct tr_socket tr_describe(const struct sock *sk)
 static __always_inline struct tr_socket tr_describe_read(const struct sock *sk)
 {
 	return (struct tr_socket){
-	    .number = (__u64)sk,
+	    .sk = sk,
 	    .family = BPF_CORE_READ(sk, __sk_common.skc_family),
 	    .type = BPF_CORE_READ(sk, sk_type),
 	    .protocol = BPF_CORE_READ(sk, sk_protocol),
@@ -67,10 +67,37 @@ static __always_inline __u32 tr_transport(const struct tr_socket *socket)
 	return transport;
 }
 
+/*
+ * A socket's number. Its address is the next socket's as soon as it is closed, so a number is the kernel's
+ * cookie, which no two sockets have had: made by a call once, read from the socket later. Where streams are
+ * followed it is the address, for the two ends of a Unix socket know each other by that; there TR_OPENED says
+ * that a socket is a new one.
+ */
+static __always_inline __u64 tr_number(struct sock *sk, __u32 transport)
+{
+	__u64 cookie;
+
+	if (config.stages && transport != TR_UDP)
+		return (__u64)sk;
+	cookie = sk->__sk_common.skc_cookie.counter;
+	if (!cookie) /* by a way round to the same socket: a packet's is not taken as it is */
+		cookie = bpf_get_socket_cookie(sk->sk_socket->sk);
+	return cookie ? cookie : (__u64)sk; /* closed, and nobody's any more */
+}
+
+/* The same where a hook has a socket's address only and cannot have the kernel make a cookie: its inode's
+ * number. */
+static __always_inline __u64 tr_inode_number(const struct sock *sk)
+{
+	__u64 number = BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
+
+	return number ? number : (__u64)sk; /* the kernel's own */
+}
+
 /* The number of the next byte that is to be sent over a TCP socket. */
 static __always_inline __u32 tr_write_seq(const struct tr_socket *socket)
 {
-	const struct tcp_sock *tcp = (void *)socket->number;
+	const struct tcp_sock *tcp = (const void *)socket->sk;
 
 	if (bpf_ksym_exists(bpf_rdonly_cast)) {
 		tcp = bpf_rdonly_cast(tcp, bpf_core_type_id_kernel(struct tcp_sock));

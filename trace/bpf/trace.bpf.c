@@ -38,7 +38,7 @@ static __always_inline void tr_moved(struct task_struct *task, struct sock *sk, 
 	if (transport == TR_TRANSPORTS || (point == TR_SENT && transport == TR_UDP && !config.sent_udp))
 		return;
 	record.time_ns = bpf_ktime_get_ns();
-	record.socket = socket->number;
+	record.socket = sk ? tr_number(sk, transport) : tr_inode_number(socket->sk);
 	record.thread = task->pid;
 	record.process = task->tgid;
 	record.bytes = bytes;
@@ -70,6 +70,31 @@ int BPF_PROG(thread_ended, struct task_struct *task)
 	record.time_ns = bpf_ktime_get_ns();
 	record.thread = task->pid;
 	record.process = task->tgid;
+	tr_note(&record, &source);
+	return 0;
+}
+
+/* --- another program: its runtime is another, too
+ * ------------------------------------------------------------------------- */
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(program_begins, struct task_struct *task, int old_pid)
+{
+	struct tr_source source = {.call = -1};
+	struct tr_event record = {.point = TR_PROGRAM};
+
+	if (!tr_is_wanted(task))
+		return 0;
+	record.time_ns = bpf_ktime_get_ns();
+	record.process = task->tgid;
+	if (old_pid != task->pid) {
+		/* The thread has the number of the first one now. */
+		record.thread = old_pid;
+		record.point = TR_ENDED;
+		tr_note(&record, &source);
+		record.point = TR_PROGRAM;
+	}
+	record.thread = task->pid;
 	tr_note(&record, &source);
 	return 0;
 }
@@ -180,7 +205,7 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 	if (skb->len <= before || part == TR_LATER_PART) /* the former: an acknowledgement */
 		return 0;
 	record.time_ns = bpf_ktime_get_ns();
-	record.socket = socket.number;
+	record.socket = config.by_inode ? tr_inode_number(sk) : tr_number(sk, transport);
 	record.thread = task->pid;
 	record.process = task->tgid;
 	record.bytes = skb->len - before;

@@ -31,6 +31,7 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 const QUEUE: &str = "device_queued";
 const ARRIVAL: &str = "device_received";
 const THREADS: &str = "thread_ended";
+const PROGRAMS: &str = "program_begins";
 /// The map that says who is traced.
 const WHO: &str = ".data.who";
 
@@ -386,6 +387,7 @@ impl Hooks {
         programs.extend(options.arrivals.then_some(ARRIVAL));
         // Their numbers will be others'; joining by thread and names ask for it.
         programs.extend((!options.histogram).then_some(THREADS));
+        programs.extend((!options.histogram && options.looks_at_runtimes()).then_some(PROGRAMS));
         programs.extend(options.stamp.map(|_| stamps::PROGRAM));
 
         let mut builder = ObjectBuilder::default();
@@ -402,7 +404,7 @@ impl Hooks {
                 }
                 Some("histograms") if options.histogram => map.set_max_entries(cpus * WAYS as u32)?,
                 Some(name) if name.ends_with(".rodata") => {
-                    map.set_initial_value(&layout::config(options, rings.slots, !at_queue, inside))?;
+                    map.set_initial_value(&layout::config(options, rung, rings.slots, !at_queue, inside))?;
                 }
                 Some(WHO) => map.set_initial_value(&layout::who(&options.filter))?,
                 _ => {}
@@ -440,7 +442,7 @@ impl Hooks {
         for program in wanted {
             if program.name() == stamps::PROGRAM {
                 stamps::attach(&program, devices, &mut links)?;
-            } else if *rung == Rung::User && program.name() != THREADS {
+            } else if *rung == Rung::User && !is_one_of(program.name(), &[THREADS, PROGRAMS]) {
                 user::attach(&program, sites, &mut links)?;
             } else {
                 links.push(program.attach()?);

@@ -21,7 +21,7 @@ pub(crate) use generated::types::{
 };
 
 use crate::filter::Filter;
-use crate::hooks::{Client, Options};
+use crate::hooks::{Client, Options, Rung};
 use crate::record::{Ends, Flags, Kind, Point, Record, Socket, Transport};
 use crate::stamps;
 
@@ -76,6 +76,8 @@ pub(crate) enum What {
     Opened,
     /// A thread that ends.
     Ended,
+    /// A process that begins another program.
+    Program,
 }
 
 /// What a record is of; one that is of no message has a point that messages have from now on.
@@ -84,7 +86,8 @@ pub(crate) fn what(words: &mut [u64; RECORD_WORDS]) -> What {
     let what = match (bits(*who, POINT_AT, KIND_BITS) as usize).checked_sub(Point::ALL.len()) {
         None => return What::Message,
         Some(0) => What::Opened,
-        Some(_) => What::Ended,
+        Some(1) => What::Ended,
+        Some(_) => What::Program,
     };
     *who &= !(((1 << KIND_BITS) - 1) << POINT_AT);
     *who |= (Point::Received as u64) << POINT_AT;
@@ -158,7 +161,7 @@ pub(crate) fn who(filter: &Filter) -> Vec<u8> {
 }
 
 /// `struct tr_config` as bytes; `slots`: records of a ring; `sent_udp`: UDP is noted when sent; `inside`: the hooks take their own times.
-pub(crate) fn config(options: &Options, slots: u32, sent_udp: bool, inside: bool) -> Vec<u8> {
+pub(crate) fn config(options: &Options, rung: Rung, slots: u32, sent_udp: bool, inside: bool) -> Vec<u8> {
     let filter = &options.filter;
     let mut bytes = vec![0u8; size_of::<tr_config>()];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -199,5 +202,6 @@ pub(crate) fn config(options: &Options, slots: u32, sent_udp: bool, inside: bool
     set!(histogram, u32::from(options.histogram));
     set!(inside, u32::from(inside));
     set!(sent_udp, u32::from(sent_udp));
+    set!(by_inode, u32::from(rung == Rung::SystemCalls));
     bytes
 }

@@ -38,6 +38,7 @@ pub(crate) fn of(program: &str) -> Payer {
         "device_received" => ("netif_receive_skb", "every packet that the kernel receives by any device"),
         "stamp_leaving" => ("tcx egress", "every packet that leaves by a device of this network namespace"),
         "thread_ended" => ("sched_process_exit", "every thread, as it ends"),
+        "program_begins" => ("sched_process_exec", "every process, as it begins another program"),
         _ => ("uprobe", CALLS),
     };
     Payer { hook, who }

@@ -251,6 +251,17 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// When it was, if that is known.
+    pub(crate) fn time_ns(&self) -> Option<u64> {
+        match self {
+            Event::Record(record) | Event::Passed(record) => Some(record.time_ns),
+            Event::Ended { time_ns, .. } | Event::Gap { time_ns } => Some(*time_ns),
+            Event::Socket(_) | Event::Process { .. } => None,
+        }
+    }
+}
+
 impl From<Record> for Event {
     fn from(record: Record) -> Event {
         match record.point {

@@ -60,7 +60,7 @@ enum Read {
     },
 }
 
-/// An event as it comes out of the rings.
+/// An event as it comes out of the rings. [`Event::Process`] says there that the process has begun another program.
 #[derive(Debug)]
 pub(crate) struct Noted<'a> {
     pub(crate) event: Event,
@@ -225,6 +225,9 @@ impl Ring {
                     Event::Socket(socket)
                 }
                 Read::Record(What::Ended, Record { thread, .. }) => Event::Ended { time_ns, thread },
+                Read::Record(What::Program, Record { process, .. }) => {
+                    Event::Process { process, runtime: None }
+                }
                 Read::Record(What::Message, _)
                     if gaps.iter().any(|(from, to)| (from + 1..*to).contains(&time_ns)) =>
                 {

@@ -46,9 +46,10 @@ impl Rings {
         let fitting = u32::try_from(fitting).unwrap_or(u32::MAX).max(SLOTS_MIN);
         // A power of two, as both are.
         let slots = most.min(1 << fitting.ilog2());
-        if u32::try_from(rings).ok().and_then(|rings| rings.checked_mul(slots)).is_none() {
+        // A hook on a CPU that comes online later numbers its records, too, and must not come round to another's.
+        if u32::try_from(cpus).ok().and_then(|cpus| cpus.checked_mul(slots)).is_none() {
             return Err(Error::Argument(format!(
-                "invalid rings of {slots} records for {rings} CPUs: expected fewer than 2^32 in all"
+                "invalid rings of {slots} records for {cpus} CPUs: expected fewer than 2^32 in all"
             )));
         }
         let histograms = if options.histogram { cpus * WAYS * size_of::<tr_histogram>() } else { 0 };
@@ -92,6 +93,8 @@ mod tests {
         let large = Options { rings_max: u64::MAX, slots: 1 << 20, ..options() };
         assert_eq!(Rings::sized(&large, 128, 128).unwrap().slots, 1 << 20);
         assert!(Rings::sized(&Options { slots: 1 << 24, ..large }, 256, 256).is_err());
+        let few_online = Options { rings_max: u64::MAX, slots: 1 << 24, ..super::tests::options() };
+        assert!(Rings::sized(&few_online, 256, 4).is_err(), "CPU 256 would write where CPU 0 does");
         // Counted in the kernel: no ring is written into.
         let counted = Rings::sized(&Options { histogram: true, ..options() }, 2, 2).unwrap();
         assert!(counted.slots == 16 && counted.bytes > (2 * WAYS * 8192) as u64);

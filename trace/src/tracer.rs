@@ -1,5 +1,7 @@
 //! A trace under way: hooks attached, records read.
 
+use std::collections::VecDeque;
+
 use crate::decode::{Decoded, Decoding};
 use crate::error::{Error, Result};
 use crate::filter::{Cgroup, Filter};
@@ -27,6 +29,8 @@ pub struct Tracer {
     decoding: Option<Decoding>,
     /// Where messages are joined by thread, and threads are not trusted in any process.
     runtimes: Option<Runtimes>,
+    /// Events that wait for the runtime of the first one's process.
+    held: VecDeque<(Event, Box<[u8]>)>,
     /// What is no id, but the place for one.
     reserved: Option<u64>,
     /// Since when the hooks are off.
@@ -36,6 +40,66 @@ pub struct Tracer {
 fn records(event: Event, each: &mut impl FnMut(Record)) {
     if let Event::Record(record) = event {
         each(record);
+    }
+}
+
+/// Passes on an event, as far as it is one for others.
+fn pass(
+    event: Event,
+    seen: &[u8],
+    (sends, decoding, runtimes, reserved): (
+        &mut Sends,
+        &mut Option<Decoding>,
+        &mut Option<Runtimes>,
+        Option<u64>,
+    ),
+    each: &mut impl FnMut(Event, &[u8]),
+) {
+    let record = match event {
+        Event::Record(record) | Event::Passed(record) => record,
+        Event::Socket(socket) => {
+            if let Some(decoding) = decoding {
+                decoding.forget(socket.number);
+            }
+            return each(event, &[]);
+        }
+        Event::Ended { thread, .. } => {
+            sends.forget(thread);
+            if let Some(runtimes) = runtimes {
+                runtimes.forget(thread);
+            }
+            return each(event, &[]);
+        }
+        // It has begun another program.
+        Event::Process { process, .. } => {
+            if let Some(runtimes) = runtimes {
+                runtimes.forget(process);
+            }
+            return;
+        }
+        Event::Gap { .. } => {
+            sends.lose();
+            if let Some(decoding) = decoding {
+                decoding.lose();
+            }
+            return each(event, &[]);
+        }
+    };
+    let Some(mut record) = sends.take(record) else { return };
+    if let Some(runtime) = runtimes.as_mut().and_then(|runtimes| runtimes.new_one(record.process)) {
+        each(Event::Process { process: record.process, runtime }, &[]);
+    }
+    if reserved.is_some() && record.id == reserved {
+        record = Record { id: None, flags: record.flags.with(Flags::ABSENT), ..record };
+    }
+    if record.point == Point::Arrived {
+        return each(record.into(), seen);
+    }
+    match decoding {
+        Some(decoding) => {
+            decoding.take(record, seen, &mut |record, bytes| each(Event::Record(record), bytes));
+        }
+        None => each(Event::Record(record), seen),
     }
 }
 
@@ -78,9 +142,26 @@ impl Tracer {
         };
         let sends = Sends::new(hooks.at_queue());
         let decoding = options.decode.clone().map(Decoding::new);
-        let runtimes = options.looks_at_runtimes().then(Runtimes::default);
+        let mut runtimes = options.looks_at_runtimes().then(Runtimes::default);
+        if let Some(runtimes) = &mut runtimes {
+            // These are known from the start, so nothing of theirs waits.
+            for process in &options.filter.processes {
+                runtimes.is_known(*process, true);
+            }
+        }
         let (filter, reserved) = (options.filter.clone(), options.stamp);
-        Ok(Tracer { hooks, filter, ring, histograms, sends, decoding, runtimes, reserved, off_ns: 0 })
+        Ok(Tracer {
+            hooks,
+            filter,
+            ring,
+            histograms,
+            sends,
+            decoding,
+            runtimes,
+            held: VecDeque::new(),
+            reserved,
+            off_ns: 0,
+        })
     }
 
     /// The rung that holds.
@@ -161,52 +242,24 @@ impl Tracer {
     }
 
     fn read(&mut self, all: bool, mut each: impl FnMut(Event, &[u8])) {
-        let Tracer { ring, sends, decoding, runtimes, reserved, .. } = self;
-        ring.poll(all, |Noted { event, seen }| {
-            let record = match event {
-                Event::Record(record) | Event::Passed(record) => record,
-                Event::Socket(socket) => {
-                    if let Some(decoding) = decoding {
-                        decoding.forget(socket.number);
-                    }
-                    return each(event, &[]);
-                }
-                Event::Ended { thread, .. } => {
-                    sends.forget(thread);
-                    if let Some(runtimes) = runtimes {
-                        runtimes.forget(thread);
-                    }
-                    return each(event, &[]);
-                }
-                // The rings have none: they come from here.
-                Event::Process { .. } => return each(event, &[]),
-                Event::Gap { .. } => {
-                    sends.lose();
-                    if let Some(decoding) = decoding {
-                        decoding.lose();
-                    }
-                    return each(event, &[]);
-                }
-            };
-            let Some(mut record) = sends.take(record) else { return };
-            if let Some(runtimes) = runtimes
-                && let Some(runtime) = runtimes.look(record.process)
+        let Tracer { ring, runtimes: Some(_), held, .. } = self else {
+            let Tracer { ring, sends, decoding, reserved, .. } = self;
+            return ring.poll(all, |Noted { event, seen }| {
+                pass(event, seen, (sends, decoding, &mut None, *reserved), &mut each);
+            });
+        };
+        ring.poll(all, |Noted { event, seen }| held.push_back((event, seen.into())));
+        let Tracer { sends, decoding, runtimes, reserved, held, .. } = self;
+        while let Some((event, seen)) = held.pop_front() {
+            if let (Event::Record(Record { process, .. }), Some(runtimes)) = (event, &mut *runtimes)
+                && !runtimes.is_known(process, all)
             {
-                each(Event::Process { process: record.process, runtime }, &[]);
+                // And all that comes behind it.
+                held.push_front((event, seen));
+                return;
             }
-            if reserved.is_some() && record.id == *reserved {
-                record = Record { id: None, flags: record.flags.with(Flags::ABSENT), ..record };
-            }
-            if record.point == Point::Arrived {
-                return each(record.into(), seen);
-            }
-            match decoding {
-                Some(decoding) => {
-                    decoding.take(record, seen, &mut |record, bytes| each(Event::Record(record), bytes))
-                }
-                None => each(Event::Record(record), seen),
-            }
-        });
+            pass(event, &seen, (sends, decoding, runtimes, *reserved), &mut each);
+        }
     }
 
     /// What the hooks have counted so far, where they do ([`Options::histogram`]). T2 ends at the first send after a receive,
@@ -245,7 +298,8 @@ impl Tracer {
 
     /// Events up to this time (`CLOCK_MONOTONIC`) have been passed on.
     pub fn passed_ns(&self) -> u64 {
-        self.ring.until_ns()
+        let held_ns = self.held.iter().find_map(|(event, _)| event.time_ns());
+        self.ring.until_ns().min(held_ns.unwrap_or(u64::MAX))
     }
 
     /// What was missed so far.

@@ -7,6 +7,8 @@
  * Tracers of functions find relay_receive and relay_send in it, and at the same places the static probes
  * relay:received, which is passed only while somebody listens, and relay:sending.
  *
+ * It becomes the program RELAY_NEXT behind a message with the id 1.
+ *
  * usage: relay read|readv|recv|recvmsg|pieces|recvmmsg|epoll|splice|uring|mixed|segments
  */
 #define _GNU_SOURCE
@@ -244,6 +246,13 @@ int main(int count, char **arguments)
 		PROBE("sending", "0");
 		if (relay_send(move, got) != got)
 			die("sending");
+		if (buffer[8] == 1 && getenv("RELAY_NEXT")) {
+			char *next = strdup(getenv("RELAY_NEXT"));
+
+			unsetenv("RELAY_NEXT");
+			execl(next, next, arguments[1], NULL);
+			die(next);
+		}
 	}
 	if (got < 0)
 		die("receiving");

@@ -162,3 +162,20 @@ fn who_wants_no_replies_gets_none() {
     let (times, counts, _) = run("redis", 256, &calls);
     assert_eq!((times, counts.absent, counts.unanswered), (vec![10, 20], 4, 0));
 }
+
+#[test]
+fn an_answer_answers_nothing_that_was_asked_after_it_began() {
+    // Of the first request nothing was seen; the head of its answer leaves in two pieces.
+    let said = |at: std::ops::Range<usize>| OK[at].to_vec();
+    let calls = [
+        (MS, Queued, 1, said(0..9)),
+        (MS + 100 * US, Received, 1, get(1)),
+        (MS + 200 * US, Queued, 1, said(9..OK.len())),
+        (MS + 300 * US, Queued, 1, OK.to_vec()),
+        (MS + 400 * US, Received, 1, get(2)),
+        (MS + 450 * US, Queued, 1, OK.to_vec()),
+    ];
+    let (times, counts, _) = run("http", 256, &calls);
+    // Nor is it known what the next one answers.
+    assert_eq!((times, counts.absent, counts.streamed), (vec![50], 2, 0));
+}

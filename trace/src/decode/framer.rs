@@ -72,6 +72,8 @@ pub(super) enum Id {
 pub(super) trait Protocol: std::fmt::Debug {
     /// What the part is that begins with these bytes; asked again with more of them after [`Part::More`].
     fn part(&mut self, way: Way, bytes: &[u8]) -> Part;
+    /// A message begins.
+    fn begin(&mut self, _way: Way) {}
     /// The part has ended. `bytes`: its first ones, [`KEPT`] or as many as are known.
     fn end(&mut self, way: Way, length: u64, bytes: &[u8]) -> End;
     /// What follows begins with a message, whatever came before.
@@ -154,7 +156,10 @@ impl Framer {
         let mut at = 0;
         while at < total {
             let rest = seen.get(at as usize..).unwrap_or_default();
-            let first = *self.first.get_or_insert(*record);
+            let first = *self.first.get_or_insert_with(|| {
+                protocol.begin(way);
+                *record
+            });
             let Some(length) = self.length else {
                 if rest.is_empty() {
                     decoded.unseen += 1;

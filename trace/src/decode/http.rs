@@ -9,6 +9,8 @@ use super::replies::{Number, Replies};
 use crate::record::Kind;
 
 const HEADERS_MAX: usize = 128;
+/// How responses begin.
+const RESPONSE: &[u8] = b"HTTP/1.";
 
 /// What comes next in a direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +22,8 @@ enum Next {
     Chunk,
     /// Lines after the last chunk, up to an empty one.
     Trailer,
+    /// The body of a response to a request that was not seen, or none, if that was HEAD, and the next response.
+    BodyOrHead,
     /// No more messages: another protocol, or a body without a length.
     Rest,
 }
@@ -126,19 +130,19 @@ impl Http {
     /// The message is over.
     fn message(&mut self, way: Way) -> Found {
         let side = &mut self.sides[way as usize];
-        if side.next != Next::Rest {
+        if !matches!(side.next, Next::BodyOrHead | Next::Rest) {
             side.next = Next::Head;
         }
         if side.is_request {
             let id = self.replies.end(side.number, Id::Is(side.hash.id()));
             Found { kind: Kind::Request, id }
         } else {
-            self.replies.answer()
+            self.replies.answer(way)
         }
     }
 
     fn end_head(&mut self, way: Way, head: &Head) -> End {
-        let asked = self.replies.next().copied();
+        let asked = self.replies.next(way).copied();
         let side = &mut self.sides[way as usize];
         side.is_request = head.status.is_none();
         side.hash = head.hash;
@@ -152,6 +156,11 @@ impl Http {
             Some(200..300) if asked == Some(Method::Connect) => Next::Rest,
             Some(204 | 304) => Next::Head,
             Some(_) if asked == Some(Method::Head) => Next::Head,
+            Some(_)
+                if asked.is_none() && (head.is_chunked || head.length.is_some_and(|length| length > 0)) =>
+            {
+                Next::BodyOrHead
+            }
             _ if head.is_chunked => Next::Chunk,
             _ => match head.length {
                 Some(0) => Next::Head,
@@ -169,7 +178,7 @@ impl Http {
             self.sides[way.other() as usize].next = Next::Rest;
         }
         match self.sides[way as usize].next {
-            Next::Head | Next::Rest => End::Message(self.message(way)),
+            Next::Head | Next::BodyOrHead | Next::Rest => End::Message(self.message(way)),
             _ => End::More,
         }
     }
@@ -183,6 +192,14 @@ impl Protocol for Http {
                 Ok(None) => Part::More,
                 Err(()) => Part::Malformed,
             },
+            Next::BodyOrHead if !bytes.starts_with(&RESPONSE[..bytes.len().min(RESPONSE.len())]) => {
+                Part::Malformed
+            }
+            Next::BodyOrHead if bytes.len() < RESPONSE.len() => Part::More,
+            Next::BodyOrHead => {
+                self.sides[way as usize].next = Next::Head;
+                self.part(way, bytes)
+            }
             Next::Body(length) => Part::Of(length),
             Next::Rest => Part::Of(u64::MAX),
             Next::Chunk => match chunk(bytes) {
@@ -199,6 +216,10 @@ impl Protocol for Http {
                 None => Part::More,
             },
         }
+    }
+
+    fn begin(&mut self, way: Way) {
+        self.replies.message_begins(way);
     }
 
     fn end(&mut self, way: Way, length: u64, bytes: &[u8]) -> End {
@@ -223,7 +244,7 @@ impl Protocol for Http {
                 End::More
             }
             Next::Trailer if bytes.trim_ascii().is_empty() => End::Message(self.message(way)),
-            Next::Trailer | Next::Rest => End::More,
+            Next::Trailer | Next::BodyOrHead | Next::Rest => End::More,
         }
     }
 

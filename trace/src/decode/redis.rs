@@ -154,8 +154,8 @@ impl Redis {
         if is_confirmation || kind == b'>' {
             return Found::CONTROL;
         }
-        let is_of_publish = self.replies.next() == Some(&true);
-        let reply = self.replies.answer();
+        let is_of_publish = self.replies.next(way) == Some(&true);
+        let reply = self.replies.answer(way);
         if is_of_publish { Found::CONTROL } else { reply }
     }
 }
@@ -175,6 +175,10 @@ impl Protocol for Redis {
             (kind, _) if kind.is_ascii_alphabetic() || b"\r\n".contains(&kind) => Part::Of(own),
             _ => Part::Malformed,
         }
+    }
+
+    fn begin(&mut self, way: Way) {
+        self.replies.message_begins(way);
     }
 
     fn end(&mut self, way: Way, length: u64, bytes: &[u8]) -> End {

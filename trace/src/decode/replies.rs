@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::framer::{Found, Id};
+use super::framer::{Found, Id, Way};
 use crate::record::Kind;
 
 /// Requests that one connection can have open; who sends more is not answered.
@@ -16,6 +16,8 @@ pub(super) struct Replies<T> {
     /// Without an id: it has not come to its end.
     open: VecDeque<(Number, Option<Id>, T)>,
     next: Number,
+    /// The same as a message began that goes each way: if it is an answer, then not to what was asked from there on.
+    began: [Number; 2],
     /// Requests before this one were forgotten.
     known: Number,
     /// Several were open at once.
@@ -29,7 +31,7 @@ pub(super) type Number = u64;
 
 impl<T> Default for Replies<T> {
     fn default() -> Self {
-        Replies { open: VecDeque::new(), next: 0, known: 0, are_many: false, is_cut: false }
+        Replies { open: VecDeque::new(), next: 0, began: [0; 2], known: 0, are_many: false, is_cut: false }
     }
 }
 
@@ -67,14 +69,25 @@ impl<T> Replies<T> {
         self.end(number, id);
     }
 
-    /// What the next answer answers.
-    pub(super) fn next(&self) -> Option<&T> {
-        self.open.front().map(|(.., what)| what)
+    /// A message begins that may be an answer.
+    pub(super) fn message_begins(&mut self, way: Way) {
+        self.began[way as usize] = self.next;
     }
 
-    /// An answer has gone by.
-    pub(super) fn answer(&mut self) -> Found {
-        let id = match self.open.pop_front() {
+    /// What the answer answers that goes that way.
+    pub(super) fn next(&self, way: Way) -> Option<&T> {
+        let (number, _, what) = self.open.front()?;
+        (*number < self.began[way as usize]).then_some(what)
+    }
+
+    /// It has gone by.
+    pub(super) fn answer(&mut self, way: Way) -> Found {
+        let asked = self.next(way).is_some();
+        if !asked && !self.open.is_empty() {
+            // Where it began is not known for sure, so neither are they.
+            self.forget();
+        }
+        let id = match self.open.pop_front_if(|_| asked) {
             Some((_, Some(Id::Is(id)), _)) => Id::Is(id ^ ANSWER),
             Some((_, Some(id), _)) => id,
             Some((_, None, _)) => Id::Early,

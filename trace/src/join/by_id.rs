@@ -4,29 +4,39 @@
 //! own way (`exchanges.rs`). Of all others a send is taken for a receive's only where it cannot be another's.
 
 mod exchanges;
+mod one;
+mod sieve;
 
 use std::collections::{HashMap, VecDeque};
 
 use super::{Counts, Message};
 use crate::record::{Kind, Point, Record};
 use exchanges::Exchanges;
+use one::{Held, Id};
+use sieve::Lately;
 
-/// Ids that are followed at a time, some 200 bytes each; beyond it the oldest is forgotten, and counted.
+/// Ids that are followed at a time, some 300 bytes each; beyond it the oldest is forgotten, and counted.
 const IDS_MAX: usize = 1 << 18;
 /// Receives of one id that wait at a time.
 const OPEN_MAX: usize = 1 << 10;
 /// The last copy of a message leaves no longer than this after the one before it: an id that rests for so long begins again.
 const REST_NS: u64 = 10_000_000_000;
+/// Ids that are looked at where time passes and nothing comes.
+const LOOKED_AT: usize = 1 << 10;
 
 /// A process and an id.
 type Key = (u32, u64);
 
 /// Messages by their ids.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ids {
+    /// So many are followed.
+    ids_max: usize,
     ids: HashMap<Key, Id>,
     /// In the order of their first receives, with the time at which they are looked at again.
     order: VecDeque<(Key, u64)>,
+    /// Ids that were forgotten before they had rested.
+    forgotten: Lately,
     exchanges: Exchanges,
     processes: HashMap<u32, Process>,
     /// When records were missing last.
@@ -42,6 +52,8 @@ struct Process {
     is_server: bool,
     /// An id has come again.
     is_repeating: bool,
+    /// It has sent a message twice by one socket: of an id that comes again, a send may be an earlier message's.
+    is_resending: bool,
     /// When it last sent something whose id is not known: that may have been the first send of any message that it had.
     sent_unseen_ns: u64,
     /// When it last received such, or may have: that may have been any message.
@@ -54,10 +66,16 @@ impl Process {
         *if is_received { &mut self.received_unseen_ns } else { &mut self.sent_unseen_ns } = record.time_ns;
     }
 
+    /// Whether something has left since the receive that may have been the first send of it.
+    fn lacks(&self, received: &Record) -> bool {
+        self.sent_unseen_ns > received.time_ns
+    }
+
     /// What becomes of a receive that the send belongs to, as far as is known.
     fn found(&self, received: Record, sent: Record, counts: &mut Counts, mut each: impl FnMut(Message)) {
-        if self.sent_unseen_ns > received.time_ns {
+        if self.lacks(&received) {
             counts.cut_off += 1;
+            counts.undecided += 1;
         } else if sent.time_ns < received.time_ns {
             // It began before the receive's end.
             counts.streamed += 1;
@@ -69,73 +87,35 @@ impl Process {
 
     /// What becomes of a receive that nothing was seen to be sent of.
     fn left(&self, received: &Record, counts: &mut Counts) {
-        let is_cut = self.sent_unseen_ns > received.time_ns;
-        *if is_cut { &mut counts.cut_off } else { &mut counts.unanswered } += 1;
+        *if self.lacks(received) { &mut counts.cut_off } else { &mut counts.unanswered } += 1;
     }
 }
 
-/// An id's messages, one after the other.
-#[derive(Debug, Default)]
-struct Id {
-    /// Receives of which nothing was sent yet.
-    open: Vec<Record>,
-    /// Several were open at once.
-    is_contested: bool,
-    /// How many have come since the id began.
-    messages: u32,
-    /// Sockets by which it was sent, each with how many of the messages have left by it; [`UNSURE`] where that is not known.
-    sockets: Vec<(u64, u32)>,
-    /// Sockets by which several came at once: who knows which of them have been answered.
-    confused: Vec<u64>,
-    received_ns: u64,
-    last_ns: u64,
+/// It is known now that what was held is right.
+fn settle(Held { received, sent, .. }: Held, counts: &mut Counts, each: impl FnMut(Message)) {
+    Process::default().found(received, sent, counts, each);
 }
 
-const UNSURE: u32 = u32::MAX;
-
-impl Id {
-    /// The id begins again, or goes on; `is_unsure`: messages of it may have come that were not seen.
-    fn receive(&mut self, received: Record, is_unsure: bool) {
-        if self.open.is_empty() {
-            self.is_contested = false;
-            if self.messages > 0 && received.time_ns.saturating_sub(self.last_ns) >= REST_NS {
-                self.messages = 0;
-                self.sockets.clear();
-                self.confused.clear();
-            }
-            if is_unsure {
-                self.messages += 1;
-            }
-        } else {
-            self.is_contested = true;
-        }
-        self.messages += 1;
-        self.received_ns = received.time_ns;
-        self.last_ns = self.last_ns.max(received.time_ns);
-        self.open.push(received);
-    }
-
-    /// Notes a send. Each message leaves at most once by a socket, in order: so where all before the last one have left by it, what
-    /// leaves now is the last one, and else it may be any. Whether it is the last one.
-    fn leave(&mut self, sent: &Record) -> bool {
-        self.last_ns = self.last_ns.max(sent.time_ns);
-        let messages = self.messages;
-        match self.sockets.iter_mut().find(|(socket, _)| *socket == sent.socket) {
-            Some((_, left)) => {
-                let is_next = left.checked_add(1) == Some(messages);
-                *left = if is_next { messages } else { UNSURE };
-                is_next
-            }
-            None => {
-                let is_first = messages == 1;
-                self.sockets.push((sent.socket, if is_first { 1 } else { UNSURE }));
-                is_first
-            }
-        }
+impl Default for Ids {
+    fn default() -> Self {
+        Ids::of(IDS_MAX)
     }
 }
 
 impl Ids {
+    /// Of so many ids at a time.
+    pub(super) fn of(ids_max: usize) -> Ids {
+        Ids {
+            ids_max,
+            ids: HashMap::new(),
+            order: VecDeque::new(),
+            forgotten: Lately::default(),
+            exchanges: Exchanges::of(ids_max),
+            processes: HashMap::new(),
+            gap_ns: 0,
+        }
+    }
+
     pub(super) fn take(&mut self, record: Record, counts: &mut Counts, each: impl FnMut(Message)) {
         let is_received = record.point == Point::Received;
         let new = Process { received_unseen_ns: self.gap_ns, ..Process::default() };
@@ -154,7 +134,7 @@ impl Ids {
         };
         match (record.kind, is_received) {
             (Kind::Request | Kind::Response, _) => self.exchanges.take(id, record, *process, counts, each),
-            (_, true) => self.receive((record.process, id), record, counts),
+            (_, true) => self.receive((record.process, id), record, counts, each),
             (_, false) => self.send((record.process, id), record, counts, each),
         }
     }
@@ -167,20 +147,20 @@ impl Ids {
         }
     }
 
-    /// The number is another socket's now.
-    pub(super) fn renew(&mut self, socket: u64) {
-        self.exchanges.renew(socket);
-    }
-
-    fn receive(&mut self, key: Key, received: Record, counts: &mut Counts) {
+    fn receive(&mut self, key: Key, received: Record, counts: &mut Counts, mut each: impl FnMut(Message)) {
         let now_ns = received.time_ns;
         let process = self.processes.entry(key.0).or_default();
         let is_new = !self.ids.contains_key(&key);
         let id = self.ids.entry(key).or_default();
         process.is_repeating |= !is_new;
         let since_ns = if is_new { now_ns.saturating_sub(REST_NS) } else { id.received_ns };
-        let is_unsure = process.is_repeating && process.received_unseen_ns > since_ns;
-        id.receive(received, is_unsure);
+        let is_unsure = process.is_repeating && process.received_unseen_ns > since_ns
+            || is_new && self.forgotten.may_have(key);
+        if id.has_rested(now_ns, REST_NS) {
+            id.all_held().for_each(|held| settle(held, counts, &mut each));
+        }
+        id.settled(received.socket).for_each(|held| settle(held, counts, &mut each));
+        id.receive(received, is_unsure, REST_NS);
         if id.open.len() > OPEN_MAX {
             id.open.remove(0);
             counts.ambiguous += 1;
@@ -188,46 +168,67 @@ impl Ids {
         if is_new {
             self.order.push_back((key, now_ns + REST_NS));
         }
-        self.forget(now_ns, counts);
+        // Two for each that comes, so all are looked at.
+        self.forget(now_ns, 2, counts, each);
     }
 
-    /// Lets go of ids that have rested, and of the oldest one that is too many.
-    fn forget(&mut self, now_ns: u64, counts: &mut Counts) {
-        // Two for each that comes, so all are looked at.
-        for _ in 0..2 {
-            let is_full = self.order.len() > IDS_MAX;
+    /// Lets go of ids that have rested, and of the oldest ones that are too many.
+    fn forget(&mut self, now_ns: u64, looked_at: usize, counts: &mut Counts, mut each: impl FnMut(Message)) {
+        for _ in 0..looked_at {
+            let is_full = self.order.len() > self.ids_max;
             let Some((key, _)) = self.order.pop_front_if(|(_, look_ns)| is_full || *look_ns <= now_ns) else {
                 return;
             };
-            let Some(id) = self.ids.get(&key) else { continue };
-            let rested_ns = id.last_ns.saturating_add(REST_NS);
-            if !is_full && (!id.open.is_empty() || rested_ns > now_ns) {
-                self.order.push_back((key, rested_ns.max(now_ns + REST_NS)));
+            let Some(id) = self.ids.get_mut(&key) else { continue };
+            let has_rested = id.has_rested(now_ns, REST_NS);
+            if has_rested || is_full {
+                id.all_held().for_each(|held| settle(held, counts, &mut each));
+            }
+            let is_done = has_rested && id.open.is_empty();
+            if !is_full && !is_done {
+                self.order.push_back((key, (id.last_ns.saturating_add(REST_NS)).max(now_ns + REST_NS)));
             } else if let Some(gone) = self.ids.remove(&key) {
-                let process = self.processes.entry(key.0).or_default();
-                gone.open.iter().for_each(|received| process.left(received, counts));
-                counts.forgotten += u64::from(rested_ns > now_ns);
+                counts.given_up += gone.open.len() as u64;
+                if !has_rested || !gone.open.is_empty() {
+                    counts.forgotten += 1;
+                    self.forgotten.insert(key, now_ns, REST_NS);
+                }
             }
         }
     }
 
-    fn send(&mut self, key: Key, sent: Record, counts: &mut Counts, each: impl FnMut(Message)) {
+    /// Time has passed.
+    pub(super) fn settle(&mut self, now_ns: u64, counts: &mut Counts, each: impl FnMut(Message)) {
+        self.forget(now_ns, LOOKED_AT, counts, each);
+    }
+
+    fn send(&mut self, key: Key, sent: Record, counts: &mut Counts, mut each: impl FnMut(Message)) {
         let process = self.processes.entry(key.0).or_default();
         let Some(id) = self.ids.get_mut(&key) else {
             counts.unasked += 1;
             return;
         };
-        let is_last = id.leave(&sent);
+        let leaving = id.leave(&sent);
+        let begin_ns = sent.time_ns.saturating_sub(REST_NS).max(1);
+        let may_lack = process.received_unseen_ns >= begin_ns;
+        let is_of_connection = sent.kind == Kind::Message && !process.is_relay;
+        if (leaving.is_again || is_of_connection && leaving.is_again_to_own) && !may_lack {
+            process.is_resending = true;
+        }
+        for _ in id.unsettled(sent.socket) {
+            counts.ambiguous += 1;
+            counts.undecided += 1;
+        }
         if id.open.is_empty() {
             counts.copies += 1;
             return;
         }
+        // A send may be of an earlier message with the id, if the process sends messages twice.
+        let is_any = leaving.is_repeated && process.is_resending;
         if sent.kind == Kind::Message {
             // An id of a connection: what is sent by it with the id answers what came by it with the id.
             let by_own = |received: &mut Record| !process.is_relay && received.socket == sent.socket;
             let own: Vec<Record> = id.open.extract_if(.., by_own).collect();
-            let begin_ns = sent.time_ns.saturating_sub(REST_NS).max(1);
-            let may_lack = process.received_unseen_ns >= begin_ns;
             match own[..] {
                 [] if process.is_relay => {}
                 // To what came by it and was not seen: what came by others is still in hand.
@@ -235,43 +236,61 @@ impl Ids {
                     counts.unasked += 1;
                     return;
                 }
-                [] if may_lack => {
+                [] if may_lack || id.is_unsure => {
                     counts.ambiguous += id.open.len() as u64;
+                    counts.undecided += 1;
                     id.open.clear();
                     return;
                 }
                 [] => process.is_relay = true,
                 // All clients' datagrams come by one socket: another's may not have been seen.
                 [received]
-                    if id.confused.contains(&sent.socket)
-                        || may_lack && process.is_repeating && !received.transport.is_stream() =>
+                    if is_any
+                        || leaving.is_confused
+                        || (may_lack && process.is_repeating || id.is_unsure)
+                            && !received.transport.is_stream() =>
                 {
                     counts.ambiguous += 1;
+                    counts.undecided += 1;
                     return;
                 }
                 [received] => {
                     process.is_server = true;
+                    if leaving.is_repeated && !process.lacks(&received) {
+                        return id.hold(received, sent, true);
+                    }
                     return process.found(received, sent, counts, each);
                 }
                 _ => {
-                    id.confused.push(sent.socket);
+                    id.confuse(sent.socket);
                     counts.ambiguous += own.len() as u64;
+                    counts.undecided += 1;
                     return;
                 }
             }
         }
         match id.open[..] {
-            [received] if is_last && !id.is_contested => process.found(received, sent, counts, each),
-            _ => counts.ambiguous += id.open.len() as u64,
+            [received] if leaving.is_last && !id.is_contested && !is_any => {
+                if leaving.is_repeated && !process.lacks(&received) {
+                    id.hold(received, sent, false);
+                } else {
+                    process.found(received, sent, counts, &mut each);
+                }
+            }
+            _ => {
+                counts.ambiguous += id.open.len() as u64;
+                counts.undecided += 1;
+            }
         }
         id.open.clear();
     }
 
     /// Records may be missing from here on.
-    pub(super) fn gap(&mut self, time_ns: u64, counts: &mut Counts) {
+    pub(super) fn gap(&mut self, time_ns: u64, counts: &mut Counts, mut each: impl FnMut(Message)) {
         counts.cut_off += self.exchanges.end();
         for id in self.ids.values_mut() {
             counts.cut_off += id.open.drain(..).count() as u64;
+            id.all_held().for_each(|held| settle(held, counts, &mut each));
         }
         self.gap_ns = time_ns;
         for process in self.processes.values_mut() {
@@ -279,10 +298,11 @@ impl Ids {
         }
     }
 
-    pub(super) fn finish(&mut self, counts: &mut Counts) {
+    pub(super) fn finish(&mut self, counts: &mut Counts, mut each: impl FnMut(Message)) {
         counts.unanswered += self.exchanges.end();
-        for ((process, _), id) in self.ids.drain() {
+        for ((process, _), mut id) in self.ids.drain() {
             let process = self.processes.entry(process).or_default();
+            id.all_held().for_each(|held| settle(held, counts, &mut each));
             id.open.iter().for_each(|received| process.left(received, counts));
         }
         self.order.clear();
@@ -313,14 +333,15 @@ mod tests {
                 at(Point::Queued, 3, 7, 21),
                 at(Point::Queued, 3, 7, 22),
                 at(Point::Queued, 3, 9, 23),
-                at(Point::Received, 1, 7, 30), // the id is used again
+                at(Point::Received, 1, 7, 30), // the id is used again: it may as well be sent a third time
                 at(Point::Received, 1, 6, 31),
                 at(Point::Queued, 2, 7, 35),
             ],
         );
         let times: Vec<_> = messages.iter().map(|m| m.inside_ns()).collect();
-        assert_eq!(times, [9, 11, 5]);
-        assert_eq!((counts.matched, counts.copies, counts.unasked, counts.unanswered), (3, 1, 1, 1));
+        assert_eq!(times, [9, 11]);
+        assert_eq!((counts.matched, counts.copies, counts.unasked, counts.unanswered), (2, 1, 1, 1));
+        assert_eq!((counts.ambiguous, counts.undecided), (1, 1));
     }
 
     #[test]
@@ -381,6 +402,8 @@ mod tests {
         let records: Vec<_> = (0..IDS_MAX as u64 + 3).map(|id| at(Point::Received, 1, id, id)).collect();
         let mut joiner = super::super::Joiner::new(By::Id, true);
         records.iter().for_each(|record| joiner.take(*record, |_| ()));
-        assert_eq!((joiner.counts().unanswered, joiner.counts().forgotten), (3, 3));
+        joiner.finish(|_| panic!("nothing was sent"));
+        let counts = joiner.counts();
+        assert_eq!((counts.given_up, counts.forgotten, counts.unanswered), (3, 3, IDS_MAX as u64));
     }
 }

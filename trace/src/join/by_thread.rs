@@ -3,20 +3,23 @@
 //! A message may be passed on and answered, and a thread may write elsewhere meanwhile: so each way out, by the socket by which it came or by others,
 //! of each transport for itself, has its own first send.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::{Counts, Message};
 use crate::record::{Point, Record, Transport};
 
 /// A thread that has sent, and is silent for so long, is taken to be done with its message.
 const IDLE_NS: u64 = 1_000_000_000;
+/// Datagram sockets that are known at a time. One that was forgotten ends no T2 until something comes by it again.
+const DATAGRAMS_MAX: usize = 1 << 16;
 
 /// What each thread has in hand.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     in_hand: HashMap<u32, InHand>,
-    /// Datagram sockets by which something came.
+    /// Datagram sockets by which something came, and the order in which they were first seen.
     datagrams: HashSet<u64>,
+    datagrams_order: VecDeque<u64>,
     /// Processes whose threads take turns with messages, as their runtime has it.
     shared: HashSet<u32>,
     /// How often records were missing so far, and for each thread how often when it sent last: what it receives next is not the rest of a
@@ -74,7 +77,7 @@ impl InHand {
     fn add_send(&mut self, sent: Record, counts: &mut Counts) {
         self.last_ns = sent.time_ns;
         if self.is_told {
-            counts.copies += u64::from(!self.is_batch);
+            *if self.is_decided() { &mut counts.copies } else { &mut counts.undecided } += 1;
             return;
         }
         self.sends += 1;
@@ -82,6 +85,11 @@ impl InHand {
         if self.sent.iter().all(|other| way(other) != way(&sent)) {
             self.sent.push(sent);
         }
+    }
+
+    /// Whether its sends are those of one message.
+    fn is_decided(&self) -> bool {
+        !self.is_batch && !self.is_cut
     }
 
     /// The thread has received again or ended, or the trace is over, or it does nothing more.
@@ -94,7 +102,8 @@ impl InHand {
             counts.unanswered += u64::from(self.reads);
             return;
         }
-        if self.is_batch || self.is_cut {
+        if !self.is_decided() {
+            counts.undecided += self.sends;
             *if self.is_cut { &mut counts.cut_off } else { &mut counts.ambiguous } += u64::from(self.reads);
             return;
         }
@@ -127,7 +136,7 @@ impl Threads {
         }
         let is_datagram = matches!(record.transport, Transport::Udp | Transport::UnixDatagram);
         if is_datagram && is_received {
-            self.datagrams.insert(record.socket);
+            self.is_received_by(record.socket);
         }
         let is_cut = self.gaps > 0 && self.sent.get(&record.thread) != Some(&self.gaps);
         if is_cut && !is_received {
@@ -158,9 +167,15 @@ impl Threads {
         }
     }
 
-    /// The number is another socket's now.
-    pub(super) fn renew(&mut self, socket: u64) {
-        self.datagrams.remove(&socket);
+    fn is_received_by(&mut self, socket: u64) {
+        if self.datagrams.insert(socket) {
+            self.datagrams_order.push_back(socket);
+            if self.datagrams_order.len() > DATAGRAMS_MAX
+                && let Some(oldest) = self.datagrams_order.pop_front()
+            {
+                self.datagrams.remove(&oldest);
+            }
+        }
     }
 
     /// The thread has ended: its number may become another's.

@@ -5,7 +5,7 @@ use super::{By, Counts, Joiner, Message};
 use crate::decode::ANSWER;
 use crate::record::Point::{Queued, Received, Sent};
 use crate::record::Transport::{Tcp, UnixDatagram};
-use crate::record::{Event, Kind, Point, Record, Transport};
+use crate::record::{Ends, Event, Kind, Point, Record, Socket, Transport};
 use crate::runtime::Runtime;
 
 const MS: u64 = 1_000_000;
@@ -159,4 +159,74 @@ fn threads_of_some_runtimes_take_turns() {
     }
     joiner.finish(|message| found.push(message));
     assert_eq!((different(&found), joiner.counts().shared, joiner.counts().matched), (vec![], 100, 0));
+}
+
+#[test]
+fn a_second_copy_is_not_the_next_message() {
+    for kind in [Kind::Publish, Kind::Message] {
+        // To a subscriber, or back to the client.
+        let to = if kind == Kind::Publish { 2 } else { 1 };
+        let round = |n: u64| {
+            let of = |record| id(77, kind, record);
+            let t = MS + n * 20 * MS;
+            [
+                Some(of(at(t, Received, Tcp, 1, 7))),
+                // The second copy of the one before leaves when this one is there.
+                (n > 0).then_some(of(at(t + 10_000, Queued, Tcp, to, 7))),
+                Some(of(at(t + 11_000, Queued, Tcp, to, 7))),
+            ]
+        };
+        let (found, counts) = times(By::Id, (0..100).flat_map(round).flatten());
+        assert_eq!((found, counts.matched, counts.ambiguous), (vec![11], 1, 99), "{kind:?}: {counts:?}");
+    }
+}
+
+#[test]
+fn a_request_may_wait_for_long() {
+    const S: u64 = 1000 * MS;
+    let ask = |record| id(0x1234, Kind::Request, record);
+    let say = |record| id(0x1234 ^ ANSWER, Kind::Response, record);
+    let records = [
+        ask(at(S, Received, Tcp, 1, 7)),
+        ask(at(90 * S, Received, Tcp, 2, 7)),
+        say(at(91 * S, Queued, Tcp, 2, 7)),
+        say(at(101 * S, Queued, Tcp, 1, 7)),
+    ];
+    let (found, counts) = times(By::Id, records.into_iter());
+    assert_eq!((found, counts.unanswered, counts.unasked), (vec![1_000_000, 100_000_000], 0, 0));
+}
+
+#[test]
+fn sends_of_batches_are_counted() {
+    let records = [
+        at(10, Received, Tcp, 1, 7),
+        at(11, Received, Tcp, 2, 7),
+        at(20, Queued, Tcp, 1, 7),
+        at(21, Queued, Tcp, 2, 7),
+    ];
+    let (found, counts) = times(By::Thread, records.into_iter());
+    assert_eq!((found, counts.ambiguous, counts.undecided), (vec![], 2, 2));
+}
+
+#[test]
+fn a_socket_at_the_place_of_another_has_received_nothing() {
+    let socket = Event::Socket(Socket { number: 9, transport: UnixDatagram, ends: Ends::Unix(None) });
+    let round = |n: u64| {
+        let t = MS + n * MS;
+        let record = |time, point, transport, socket| at(t + time, point, transport, socket, 7).into();
+        [
+            socket,
+            record(1, Received, UnixDatagram, 9), // a name is looked up
+            record(2, Sent, UnixDatagram, 9),
+            socket,
+            record(3, Received, Tcp, 1),
+            record(4, Sent, UnixDatagram, 9), // a line of a log
+            record(500_000, Queued, Tcp, 1),
+        ]
+    };
+    let mut joiner = Joiner::new(By::Thread, true);
+    let mut found = Vec::new();
+    (0..100).flat_map(round).for_each(|event| joiner.event(&event, |message| found.push(message)));
+    joiner.finish(|message| found.push(message));
+    assert_eq!((different(&found), joiner.counts().aside, joiner.counts().ways), (vec![0, 499], 100, 0));
 }

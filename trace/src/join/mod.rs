@@ -12,6 +12,7 @@ mod clocks;
 mod hops;
 mod passes;
 
+use std::collections::HashMap;
 use std::ops::AddAssign;
 
 use crate::record::{Event, Kind, Point, Record, Transport};
@@ -75,6 +76,8 @@ pub struct Counts {
     /// Receives of which several came before a send, so that nobody can tell which led to it; with ids: messages whose id was in the
     /// process more than once, so that the send may be another's.
     pub ambiguous: u64,
+    /// Sends of messages that are ambiguous or cut off: of which message each is, is not known.
+    pub undecided: u64,
     /// By thread: receives of processes whose runtime moves messages between threads ([`crate::Runtime`]).
     pub shared: u64,
     /// Receives that no send followed.
@@ -99,6 +102,8 @@ pub struct Counts {
     pub unreadable: u64,
     /// Receives that were in hand when records were lost, or as the hooks went off: what was sent next is not known.
     pub cut_off: u64,
+    /// With ids: receives that were let go before a send of theirs was seen, as too many others waited: whether one followed is not known.
+    pub given_up: u64,
     /// With ids: those that were let go before they had rested, as more than 2^18 came in that time: what is sent with them later is
     /// unasked.
     pub forgotten: u64,
@@ -114,6 +119,7 @@ impl AddAssign for Counts {
         self.ways += more.ways;
         self.aside += more.aside;
         self.ambiguous += more.ambiguous;
+        self.undecided += more.undecided;
         self.shared += more.shared;
         self.unanswered += more.unanswered;
         self.unasked += more.unasked;
@@ -126,6 +132,7 @@ impl AddAssign for Counts {
         self.clients += more.clients;
         self.unreadable += more.unreadable;
         self.cut_off += more.cut_off;
+        self.given_up += more.given_up;
         self.forgotten += more.forgotten;
     }
 }
@@ -136,26 +143,41 @@ pub struct Joiner {
     at_queue: bool,
     with: With,
     counts: Counts,
+    /// How many sockets have had the number before, where events say so.
+    generations: HashMap<u64, u64>,
+    /// How often events may have been missing that would have said so.
+    gaps: u64,
 }
 
 #[derive(Debug)]
 enum With {
-    Threads(Threads),
-    Ids(Ids),
+    Threads(Box<Threads>),
+    Ids(Box<Ids>),
 }
 
 impl Joiner {
     /// `at_queue`: whether UDP and TCP are noted at the device's queue ([`crate::Tracer::at_queue`]).
     pub fn new(by: By, at_queue: bool) -> Joiner {
         let with = match by {
-            By::Thread => With::Threads(Threads::default()),
-            By::Id => With::Ids(Ids::default()),
+            By::Thread => With::Threads(Box::default()),
+            By::Id => With::Ids(Box::default()),
         };
-        Joiner { at_queue, with, counts: Counts::default() }
+        Joiner::with(with, at_queue)
+    }
+
+    fn with(with: With, at_queue: bool) -> Joiner {
+        Joiner { at_queue, with, counts: Counts::default(), generations: HashMap::new(), gaps: 0 }
+    }
+
+    /// By id; of so few ids that some are let go.
+    #[cfg(test)]
+    fn of_few(ids_max: usize) -> Joiner {
+        Joiner::with(With::Ids(Box::new(Ids::of(ids_max))), true)
     }
 
     /// The next event.
     pub fn event(&mut self, event: &Event, each: impl FnMut(Message)) {
+        self.gaps += u64::from(matches!(event, Event::Gap { .. }) && !self.generations.is_empty());
         match (event, &mut self.with) {
             (Event::Record(record), _) => self.take(*record, each),
             (Event::Ended { thread, .. }, With::Threads(threads)) => {
@@ -165,22 +187,23 @@ impl Joiner {
                 threads.share(*process, runtime.is_some());
             }
             (Event::Gap { .. }, With::Threads(threads)) => threads.gap(&mut self.counts, each),
-            (Event::Gap { time_ns }, With::Ids(ids)) => ids.gap(*time_ns, &mut self.counts),
-            (Event::Socket(socket), With::Ids(ids)) => ids.renew(socket.number),
-            (Event::Socket(socket), With::Threads(threads)) => threads.renew(socket.number),
+            (Event::Gap { time_ns }, With::Ids(ids)) => ids.gap(*time_ns, &mut self.counts, each),
+            (Event::Socket(socket), _) => *self.generations.entry(socket.number).or_default() += 1,
             _ => {}
         }
     }
 
     /// All events up to then have been taken: messages of threads that have long sent them are whole.
     pub fn settle(&mut self, until_ns: u64, each: impl FnMut(Message)) {
-        if let With::Threads(threads) = &mut self.with {
-            threads.settle(until_ns, &mut self.counts, each);
+        match &mut self.with {
+            With::Threads(threads) => threads.settle(until_ns, &mut self.counts, each),
+            With::Ids(ids) => ids.settle(until_ns, &mut self.counts, each),
         }
     }
 
     /// The next record; whole messages go to `each`. Those of clients are only counted.
-    pub fn take(&mut self, record: Record, each: impl FnMut(Message)) {
+    pub fn take(&mut self, mut record: Record, each: impl FnMut(Message)) {
+        record.socket = self.socket(record.socket);
         if record.flags.is_rest() {
             if let With::Ids(ids) = &mut self.with {
                 ids.unseen(&record);
@@ -208,11 +231,17 @@ impl Joiner {
         }
     }
 
+    /// A number that no other socket has had.
+    fn socket(&self, number: u64) -> u64 {
+        let generation = self.generations.get(&number).map_or(0, |before| before + self.gaps);
+        number.wrapping_add(generation.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
     /// There are no more records.
     pub fn finish(&mut self, each: impl FnMut(Message)) {
         match &mut self.with {
             With::Threads(threads) => threads.finish(&mut self.counts, each),
-            With::Ids(ids) => ids.finish(&mut self.counts),
+            With::Ids(ids) => ids.finish(&mut self.counts, each),
         }
     }
 

@@ -114,6 +114,17 @@ impl Report<'_> {
             if counts.cut_off > 0 {
                 let _ = writeln!(text, "{} receives were in hand where records are missing", counts.cut_off);
             }
+            if counts.undecided > 0 {
+                let _ =
+                    writeln!(text, "{} sends of messages that are ambiguous or cut off", counts.undecided);
+            }
+            if counts.given_up > 0 {
+                let _ = writeln!(
+                    text,
+                    "{} receives were let go before a send of theirs was seen, as too many others waited",
+                    counts.given_up
+                );
+            }
             if counts.forgotten > 0 {
                 let forgotten = counts.forgotten;
                 let _ = writeln!(
@@ -249,6 +260,8 @@ impl Report<'_> {
             "notes": self.notes,
         });
         // One macro does not take all of it.
+        report["undecided"] = json!(counts.undecided);
+        report["given_up"] = json!(counts.given_up);
         report["attached"] = self.payers.iter().copied().map(|payer| json!(PayerJson::from(payer))).collect();
         report["tracer"] = json!({
             "user_s": self.usage.user.as_secs_f64(), "system_s": self.usage.system.as_secs_f64(),

@@ -12,6 +12,9 @@ const RELAY: u32 = 3;
 const NEXT_RELAY: u32 = 4;
 const WEB: u32 = 5;
 const PROXY: u32 = 6;
+/// They send a message twice by one socket.
+const RELAY_AGAIN: u32 = 7;
+const SERVER_AGAIN: u32 = 8;
 
 const SUBSCRIBERS: u64 = 4;
 
@@ -44,6 +47,10 @@ struct World {
     queues: [VecDeque<(u64, Record)>; SUBSCRIBERS as usize],
     /// Messages of which something has left.
     has_left: HashSet<(u64, u64)>,
+    /// Copies of the relay that sends twice, of each subscriber.
+    again: [VecDeque<(u64, Record)>; 2],
+    /// Answers of the server that answers twice: the second ones have their request no more.
+    answers_again: Vec<(u64, u64, Option<Record>)>,
     web: Vec<Asked>,
     proxy: Vec<Asked>,
     /// Connections that are asked by.
@@ -152,6 +159,56 @@ impl World {
         }
     }
 
+    fn publish_again(&mut self, step: u32) {
+        let id = u64::from(step % 4);
+        let record = self.record(step, RELAY_AGAIN, Point::Received, 10);
+        let received = named(id, Kind::Publish, record);
+        self.note(step / 64, received);
+        for (subscriber, queue) in self.again.iter_mut().enumerate() {
+            let copies = 1 + usize::from(step >> (8 + subscriber) & 1 == 0);
+            queue.extend(std::iter::repeat_n((id, received), copies));
+        }
+    }
+
+    fn deliver_again(&mut self, step: u32) {
+        let subscriber = step as usize % 2;
+        let Some((id, received)) = self.again[subscriber].pop_front() else { return };
+        let record = self.record(step, RELAY_AGAIN, Point::Queued, 20 + subscriber as u64);
+        let sent = named(id, Kind::Publish, record);
+        self.leaves(&received, &sent);
+        self.note(step / 64, sent);
+    }
+
+    fn ask_again(&mut self, step: u32) {
+        let (client, id) = (u64::from(step % 3), u64::from(step / 4 % 3));
+        let is_open =
+            |(of, open, asked): &(u64, u64, Option<Record>)| (*of, *open) == (client, id) && asked.is_some();
+        if self.answers_again.iter().any(is_open) {
+            return;
+        }
+        let record = self.record(step, SERVER_AGAIN, Point::Received, client);
+        let received = named(id, Kind::Message, record);
+        self.note(step / 64, received);
+        self.answers_again.push((client, id, Some(received)));
+    }
+
+    fn answer_again(&mut self, step: u32) {
+        if self.answers_again.is_empty() {
+            return;
+        }
+        let at = step as usize / 64 % self.answers_again.len();
+        let (client, id, asked) = self.answers_again.remove(at);
+        let record = self.record(step, SERVER_AGAIN, Point::Queued, client);
+        let sent = named(id, Kind::Message, record);
+        if let Some(received) = asked {
+            self.is_true(&received, &sent);
+            if step >> 4 & 1 == 0 {
+                self.answers_again.push((client, id, None));
+            }
+        }
+        self.note(step / 64, sent);
+    }
+
     /// One request at a time by each connection, for one of few pages.
     fn ask(&mut self, step: u32) {
         let (process, client, id) = (WEB + step % 2, u64::from(step / 2 % 6), u64::from(step / 16 % 3));
@@ -211,8 +268,23 @@ impl World {
     }
 }
 
+/// Of which so few ids are followed that some are let go before they are done.
+pub(super) fn run_with_few(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
+    run_in(World { run: Run { ids_max: Some(8), ..Run::default() }, ..World::default() }, steps)
+}
+
 pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
-    let mut world = World::default();
+    run_in(World::default(), steps)
+}
+
+fn run_in(mut world: World, steps: &Steps) -> Result<(u64, usize), TestCaseError> {
+    // Those that send twice are known by it.
+    for _ in 0..3 {
+        world.publish_again(256);
+        (0..4).for_each(|copy| world.deliver_again(256 + copy % 2));
+        world.ask_again(256);
+        [256, 256].into_iter().for_each(|step| world.answer_again(step));
+    }
     // A sensor is known as one before anything is lost, and so are clients that count alike.
     [257, 259].into_iter().for_each(|step| world.server(step));
     [256, 256].into_iter().for_each(|step| world.serve(step));
@@ -224,7 +296,7 @@ pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
         }
     }
     for step in steps {
-        let (kind, step) = (step % 16, step / 16);
+        let (kind, step) = (step % 20, step / 20);
         if step % 97 == 0 {
             world.run.lose(1 + step / 128 % 6);
             let under_way = world.web.iter_mut().chain(&mut world.proxy);
@@ -237,6 +309,10 @@ pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
             5 | 6 => world.publish(step),
             7 | 8 | 13 | 14 | 15 => world.deliver(step),
             9 | 10 => world.ask(step),
+            16 => world.publish_again(step),
+            17 => world.deliver_again(step),
+            18 => world.ask_again(step),
+            19 => world.answer_again(step),
             _ => world.answer(step),
         }
         if was_losing || world.run.losing > 0 {
@@ -245,8 +321,6 @@ pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
             under_way.for_each(|asked| asked.is_cut = true);
         }
     }
-    let received = world.run.received;
-    let (counts, found) = world.run.check(By::Id)?;
-    prop_assert_eq!(counts.received, received, "{:?}", counts);
-    Ok((received, found))
+    let found = world.run.check(By::Id)?;
+    Ok((world.run.received, found))
 }

@@ -195,17 +195,14 @@ pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
         }
     }
     let mut messages = 0;
-    for (client, of) in world.clients.iter().enumerate() {
+    for of in &world.clients {
         for request in of.requests.iter().filter(|request| request.received_ns > 0) {
             messages += 1;
             if request.sent_ns > 0 {
-                let at = (request.received_ns, client as u64, request.sent_ns, client as u64);
-                world.run.truth.insert(at);
+                world.run.truth.insert((request.received_ns, request.sent_ns));
             }
         }
     }
-    let received = world.run.received;
-    let (counts, found) = world.run.check(By::Id)?;
-    prop_assert_eq!(counts.received, received, "{:?}", counts);
+    let found = world.run.check(By::Id)?;
     Ok((messages, found))
 }

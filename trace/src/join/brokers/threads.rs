@@ -10,6 +10,8 @@ const SHARED: u32 = 3;
 
 #[derive(Debug)]
 enum Act {
+    /// Closes it, if it is there, and opens one at its address.
+    Open(u64, Transport),
     Read(u64, Transport),
     /// A send of the message that came last, or of the one so many before it.
     Send(u64, Transport, usize),
@@ -35,6 +37,9 @@ fn socket(process: u32, number: u32) -> u64 {
 
 pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
     let mut run = Run::default();
+    // A socket at the place of another one has its number, which is said before, or another number.
+    let is_said = steps[0] & 1 == 0;
+    let mut opened_at: HashMap<u64, u64> = HashMap::new();
     let worker = |index: u32| Worker { process: 1 + index / 3, thread: 10 + index, ..Worker::default() };
     let mut workers: Vec<Worker> = (0..9).map(worker).collect();
     for process in 1..=3 {
@@ -56,12 +61,21 @@ pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
         let Some(act) = of.plan.pop_front() else { continue };
         let time = run.tick(step);
         let (point, socket, transport) = match act {
+            Act::Open(address, transport) => {
+                let number = number(&opened_at, address, is_said);
+                opened_at.insert(address, time);
+                if is_said {
+                    run.note(opened(number, transport));
+                }
+                continue;
+            }
             Act::Read(socket, transport) => (Point::Received, socket, transport),
             Act::Send(socket, transport, _) | Act::Write(socket, transport) => {
                 let is_queued = matches!(transport, Transport::Udp | Transport::Tcp);
                 (if is_queued { Point::Queued } else { Point::Sent }, socket, transport)
             }
         };
+        let socket = number(&opened_at, socket, is_said);
         let mut record = event(time, of.process, of.thread, point, transport, socket);
         record.socket = socket;
         match act {
@@ -78,7 +92,7 @@ pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
                     run.truth.insert(way(&message, &record));
                 }
             }
-            Act::Write(..) => {}
+            Act::Open(..) | Act::Write(..) => {}
         }
         if of.process == SHARED && point == Point::Received {
             shared.entry(socket).or_insert(record);
@@ -86,9 +100,14 @@ pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
         run.note(record.into());
     }
     let received = run.received;
-    let (counts, found) = run.check(By::Thread)?;
-    prop_assert_eq!(counts.received, received, "{:?}", counts);
+    let found = run.check(By::Thread)?;
     Ok((received, found))
+}
+
+/// What hooks see of a socket.
+fn number(opened_at: &HashMap<u64, u64>, address: u64, is_said: bool) -> u64 {
+    let opened = opened_at.get(&address).filter(|_| !is_said);
+    address + (opened.copied().unwrap_or(0) << 20)
 }
 
 /// What a thread that is free does next.
@@ -147,6 +166,17 @@ fn begin(run: &mut Run, workers: &mut [Worker], index: usize, step: u32) {
             connections.iter().rev().enumerate().for_each(|(back, socket)| {
                 plan.push_back(Act::Send(*socket, Tcp, back));
             });
+        }
+        // A name is looked up; then a line of a log goes by a socket that lies where that one lay.
+        9 if !is_busy(connection) => {
+            let address = socket(process, 60 + index as u32);
+            plan.push_back(Act::Open(address, UnixDatagram));
+            plan.push_back(Act::Read(address, UnixDatagram));
+            plan.push_back(Act::Send(address, UnixDatagram, 0));
+            plan.push_back(Act::Read(connection, Tcp));
+            plan.push_back(Act::Open(address, UnixDatagram));
+            plan.push_back(Act::Write(address, UnixDatagram));
+            plan.push_back(Act::Send(connection, Tcp, 0));
         }
         // It ends, and its number is another's, maybe of another process.
         8 => {

@@ -5,22 +5,33 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{IDS_MAX, Key, Process};
+use super::sieve::{Lately, Sieve};
+use super::{Key, Process};
 use crate::decode::ANSWER;
 use crate::join::{Counts, Message};
 use crate::record::{Kind, Point, Record};
 
-/// A request that has no answer for so long gets none that is seen.
+/// A request that was passed on so long ago keeps no other one from being told after twice that time; sockets are cut for at least so
+/// long.
 const ANSWER_NS: u64 = 60_000_000_000;
 
 /// All that are under way, by the request's id.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
+    /// So many requests wait.
+    requests_max: usize,
     exchanges: HashMap<Key, Exchange>,
-    /// In the order of their first requests.
+    /// Requests in their order, some of which wait no more, and how many do.
     order: VecDeque<(Key, u64)>,
-    /// Sockets, and until when what was asked by them gets no answer that is known.
+    waiting: usize,
+    next: u64,
+    /// Sockets, and until when what was asked by them gets no answer that is known; of all sockets until when.
     cut: HashMap<u64, u64>,
+    all_cut_ns: u64,
+    /// Requests that were let go, and sockets by which they came: what belongs to them is not the next one's.
+    gone: Sieve,
+    gone_lately: Lately,
+    gone_sockets: Sieve,
     now_ns: u64,
 }
 
@@ -30,13 +41,13 @@ struct Exchange {
     requests: Vec<Request>,
     /// Answers that were received and not passed on yet.
     answers: Vec<Record>,
-    /// Tells it from others with its id.
-    began_ns: u64,
 }
 
 #[derive(Debug)]
 struct Request {
     received: Record,
+    /// Tells it from others.
+    number: u64,
     /// It has been passed on, or may have been.
     is_passed: bool,
     /// It is in a count.
@@ -44,6 +55,11 @@ struct Request {
 }
 
 impl Exchanges {
+    /// Of so many requests at a time.
+    pub(super) fn of(requests_max: usize) -> Exchanges {
+        Exchanges { requests_max, ..Exchanges::default() }
+    }
+
     pub(super) fn take(
         &mut self,
         id: u64,
@@ -56,17 +72,22 @@ impl Exchanges {
         let is_request = record.kind == Kind::Request;
         let key = (record.process, if is_request { id } else { id ^ ANSWER });
         if let Some(exchange) = self.exchanges.get_mut(&key) {
-            let is_cut = |request: &Request| {
-                self.cut
-                    .get(&request.received.socket)
-                    .is_some_and(|cut_ns| request.received.time_ns <= *cut_ns)
+            let is_cut = |request: &mut Request| {
+                let cut_ns =
+                    self.cut.get(&request.received.socket).copied().unwrap_or(0).max(self.all_cut_ns);
+                request.received.time_ns <= cut_ns
             };
-            let gone = exchange.requests.extract_if(.., |request| is_cut(request));
-            counts.cut_off += gone.filter(|request| !request.is_counted).count() as u64;
+            for gone in exchange.requests.extract_if(.., is_cut) {
+                self.waiting -= 1;
+                counts.cut_off += u64::from(!gone.is_counted);
+            }
         }
+        let is_any = self.gone.may_have(key) || self.gone_lately.may_have(key);
         match (is_request, record.point == Point::Received) {
             (true, true) => return self.ask(key, record, counts),
             (true, false) => match self.exchanges.get_mut(&key) {
+                // It may as well be one that was let go.
+                Some(exchange) if is_any => exchange.pass_on_any(counts),
                 Some(exchange) => exchange.pass_on(record, process, counts, each),
                 None => counts.unasked += 1,
             },
@@ -78,7 +99,9 @@ impl Exchanges {
                 _ => counts.unanswered += 1,
             },
             (false, false) => match self.exchanges.get_mut(&key) {
-                Some(exchange) => exchange.answer(record, process, counts, each),
+                Some(exchange) => {
+                    self.waiting -= exchange.answer(record, is_any, process, counts, each);
+                }
                 None => counts.unasked += 1,
             },
         }
@@ -89,42 +112,65 @@ impl Exchanges {
 
     /// Which of the answers that leave by the socket from here on are to what was asked until then is not known.
     pub(super) fn cut(&mut self, socket: u64, time_ns: u64) {
-        if self.cut.len() >= IDS_MAX {
-            let now_ns = self.now_ns;
-            self.cut.retain(|_, cut_ns| cut_ns.saturating_add(ANSWER_NS) > now_ns);
+        if self.cut.len() >= self.requests_max {
+            let long_ns = self.now_ns.saturating_sub(ANSWER_NS);
+            self.cut.retain(|_, cut_ns| *cut_ns > long_ns);
+            self.all_cut_ns = long_ns;
         }
         self.cut.insert(socket, time_ns);
     }
 
-    /// The number is another socket's now.
-    pub(super) fn renew(&mut self, socket: u64) {
-        self.cut(socket, self.now_ns);
-    }
-
     fn ask(&mut self, key: Key, received: Record, counts: &mut Counts) {
         let exchange = self.exchanges.entry(key).or_default();
-        if exchange.requests.is_empty() {
-            exchange.began_ns = received.time_ns;
-            self.order.push_back((key, received.time_ns));
+        let is_old = |request: &mut Request| {
+            request.is_passed && request.received.time_ns.saturating_add(ANSWER_NS) < received.time_ns
+        };
+        for gone in exchange.requests.extract_if(.., is_old) {
+            self.waiting -= 1;
+            self.gone_lately.insert(key, received.time_ns, ANSWER_NS);
+            self.gone_sockets.insert(gone.received.socket);
         }
-        let is_old =
-            |request: &Request| request.received.time_ns.saturating_add(ANSWER_NS) < received.time_ns;
-        let old = exchange.requests.extract_if(.., |request| is_old(request));
-        counts.unanswered += old.filter(|request| !request.is_counted).count() as u64;
-        exchange.requests.push(Request { received, is_passed: false, is_counted: false });
-        while self.order.len() > IDS_MAX {
-            let Some((key, began_ns)) = self.order.pop_front() else { return };
-            if self.exchanges.get(&key).is_some_and(|exchange| exchange.began_ns == began_ns)
-                && let Some(gone) = self.exchanges.remove(&key)
-            {
-                counts.unanswered += gone.waiting();
-            }
+        // Its answer may be that to a request that was let go.
+        let is_given_up = self.gone_sockets.may_have(received.socket);
+        counts.given_up += u64::from(is_given_up);
+        let number = self.next;
+        self.next += 1;
+        exchange.requests.push(Request { received, number, is_passed: false, is_counted: is_given_up });
+        self.order.push_back((key, number));
+        self.waiting += 1;
+        while self.waiting > self.requests_max {
+            let Some((key, number)) = self.order.pop_front() else { return };
+            counts.given_up += self.give_up(key, number);
         }
+        if self.order.len() > 2 * self.requests_max {
+            let exchanges = &self.exchanges;
+            self.order.retain(|(key, number)| {
+                let is_it = |request: &Request| request.number == *number;
+                exchanges.get(key).is_some_and(|exchange| exchange.requests.iter().any(is_it))
+            });
+        }
+    }
+
+    /// Lets go of a request; how many are in no count yet.
+    fn give_up(&mut self, key: Key, number: u64) -> u64 {
+        let Some(exchange) = self.exchanges.get_mut(&key) else { return 0 };
+        let Some(at) = exchange.requests.iter().position(|request| request.number == number) else {
+            return 0;
+        };
+        let request = exchange.requests.remove(at);
+        self.waiting -= 1;
+        self.gone.insert(key);
+        self.gone_sockets.insert(request.received.socket);
+        if exchange.is_over() {
+            self.exchanges.remove(&key);
+        }
+        u64::from(!request.is_counted)
     }
 
     /// There is nothing more: how many have no other end.
     pub(super) fn end(&mut self) -> u64 {
         self.order.clear();
+        self.waiting = 0;
         self.exchanges.drain().map(|(_, exchange)| exchange.waiting()).sum()
     }
 }
@@ -149,7 +195,7 @@ impl Exchange {
             requests => {
                 let open = requests.iter().filter(|request| !request.is_counted).count() as u64;
                 counts.ambiguous += open;
-                counts.copies += u64::from(open == 0);
+                *if open == 0 { &mut counts.copies } else { &mut counts.undecided } += 1;
             }
         }
         for request in &mut self.requests {
@@ -157,11 +203,30 @@ impl Exchange {
         }
     }
 
-    /// An answer leaves: one that was received, or the process's own.
-    fn answer(&mut self, sent: Record, process: Process, counts: &mut Counts, each: impl FnMut(Message)) {
+    /// A request goes on that may be none of these.
+    fn pass_on_any(&mut self, counts: &mut Counts) {
+        counts.ambiguous += self.waiting();
+        counts.undecided += 1;
+        self.answers.clear();
+        for request in &mut self.requests {
+            (request.is_passed, request.is_counted) = (true, true);
+        }
+    }
+
+    /// An answer leaves: one that was received, or the process's own; `is_any`: those received may be to requests that were let go. How
+    /// many requests have waited for it: one or none.
+    fn answer(
+        &mut self,
+        sent: Record,
+        is_any: bool,
+        process: Process,
+        counts: &mut Counts,
+        each: impl FnMut(Message),
+    ) -> usize {
         let asked = self.requests.iter().position(|request| request.received.socket == sent.socket);
-        let is_alone = self.requests.len() == 1;
+        let is_alone = self.requests.len() == 1 && !is_any;
         let asked = asked.map(|asked| self.requests.remove(asked));
+        let waited = usize::from(asked.is_some());
         match (&self.answers[..], asked) {
             ([], None) => counts.unasked += 1,
             // By the socket by which the request came, in its turn: nothing else can have been the answer.
@@ -175,8 +240,10 @@ impl Exchange {
             (several, asked) => {
                 let is_open = asked.is_some_and(|request| !request.is_counted);
                 counts.ambiguous += several.len() as u64 + u64::from(is_open);
+                counts.undecided += 1;
             }
         }
         self.answers.clear();
+        waited
     }
 }
