@@ -237,10 +237,12 @@ impl<G: Grace> Nodes<'_, G> {
         Ok(block)
     }
 
-    /// Waits until no lookup is running that began before now, as long as the grace period waits for one.
-    pub fn settle(&mut self) {
-        self.space.mark();
+    /// Waits until no lookup is running that began before now, or for as long as the grace period waits for one; an error, that `units`
+    /// do not fit, if one may still be running.
+    pub fn settle_or_full(&mut self, units: u32) -> Result<(), Error> {
+        let mark = self.space.mark();
         self.space.settle(self.grace);
+        if self.space.is_over(mark) { Ok(()) } else { Err(self.space.full(units)) }
     }
 
     /// Marks all that `entry` leads to as replaced.

@@ -39,12 +39,16 @@ use space::{PoolId, Space};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No memory left, also after waiting for a grace period.
-    #[error("the image is full: {needed} more bytes do not fit into its {size} bytes")]
+    #[error(
+        "the image is full: {needed} more bytes do not fit into its {size} bytes, of which {waiting} wait for readers to end"
+    )]
     Full {
         /// Bytes that were asked for.
         needed: u64,
         /// Size of the image.
         size: u64,
+        /// Bytes that were replaced, and that readers which have not ended may hold.
+        waiting: u64,
     },
     /// The memory cannot hold an image.
     #[error(
@@ -316,9 +320,11 @@ impl<M: Memory, G: Grace> Image<M, G> {
         self.space.waiting()
     }
 
-    /// Blocks until all that was replaced is usable again.
-    pub fn settle(&mut self) {
+    /// Waits until all that was replaced is usable again, or for as long as the grace period waits for a reader that does not end
+    /// ([`Grace::wait`]). Returns whether all of it is.
+    pub fn settle(&mut self) -> bool {
         self.space.settle(&mut self.grace);
+        !self.space.waiting()
     }
 
     /// Memory that held something and is free now, as byte ranges of whole 64 KiB: its owner may give the pages back, which read as

@@ -287,10 +287,16 @@ impl Space {
         // Everything retired becomes free when its grace periods are over: worth the wait before giving up.
         self.settle(grace);
         self.join_all();
-        self.try_allocate(pool, units, grace).ok_or(Error::Full {
+        self.try_allocate(pool, units, grace).ok_or_else(|| self.full(units))
+    }
+
+    /// Says that `units` more do not fit.
+    pub fn full(&self, units: u32) -> Error {
+        Error::Full {
             needed: u64::from(units * UNIT),
             size: self.chunks.len() as u64 * u64::from(CHUNK),
-        })
+            waiting: self.limbo_units * u64::from(UNIT),
+        }
     }
 
     fn try_allocate(&mut self, id: PoolId, units: u32, grace: &mut impl Grace) -> Option<Block> {
@@ -539,7 +545,7 @@ impl Space {
         self.is_pending() || !self.limbo.is_empty()
     }
 
-    /// Blocks until nothing waits any more.
+    /// Waits until nothing waits any more, or for as long as `grace` waits for a reader: [`Space::waiting`] tells afterwards.
     pub fn settle(&mut self, grace: &mut impl Grace) {
         self.begin(grace);
         if let Some((ticket, _)) = self.limbo.back() {

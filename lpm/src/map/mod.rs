@@ -129,7 +129,7 @@ impl<K: Address, V> Map<K, V> {
                 Ok(changed) => {
                     // A removal, for which the image was too small.
                     let size = self.image.stats().size;
-                    self.grow(Error::Full { needed: size, size });
+                    self.grow(Error::Full { needed: size, size, waiting: 0 });
                     return changed;
                 }
                 Err(error) => self.grow(error),

@@ -234,13 +234,17 @@ impl<A: Address> Table<A> {
             }
             Ok(())
         };
-        if let Err(error) = build() {
+        let mut built = build();
+        let in_place = !of_fallback.is_empty() && copy.is_none();
+        if built.is_ok() && in_place {
+            // A lookup that has found nothing yet and reads the fallback after this must not be older than the change before: what it
+            // found may have been something since. Where a reader does not end, the fallback cannot go so.
+            built = builder.nodes.settle_or_full(root.units());
+        }
+        if let Err(error) = built {
             return Err(builder.abandon(error));
         }
-        if !of_fallback.is_empty() && copy.is_none() {
-            // A lookup that has found nothing yet and reads the fallback after this must not be older than the change before: what it
-            // found may have been something since.
-            builder.nodes.settle();
+        if in_place {
             builder.store(root.header_at(offset_of!(TableHeader, fallback)), 0);
         }
         builder.publish(swings);
