@@ -287,14 +287,18 @@ __attribute__((noinline)) __u64 tl_source_word6(__u32 view, __u64 hi, __u64 lo)
 }
 
 /* Whether a source is this node's, or a broadcast address, by a bit that few others have: Linux takes no such
- * packet from outside, unless it is told to (accept_local), with or without a reverse path filter. */
+ * packet from outside, unless it is told to (accept_local), with or without a reverse path filter. A view may
+ * leave the source's prefix to the kernel and so hide what it is: then it may be this node's. */
 TL_INLINE int tl_own_source(__u32 view, __be32 source, __be32 destination)
 {
 	__u32 zero = 0, bit = source * TL_OWN_HASH / (0x80000000u / (TL_OWN_BITS / 2));
 	struct tl_own *own = bpf_map_lookup_elem(&own_addresses, &zero);
+	__u64 word;
 
-	return own && TL_UNLIKELY(own->bits[bit / 64] >> bit % 64 & 1) &&
-	       tl_source_word4(view, source, destination) == TL_VERDICT_WORD(TL_PASS_LOCAL);
+	if (TL_LIKELY(!own || !(own->bits[bit / 64] >> bit % 64 & 1)))
+		return 0;
+	word = tl_source_word4(view, source, destination);
+	return word == TL_VERDICT_WORD(TL_PASS_LOCAL) || word == TL_VERDICT_WORD(TL_PASS_UNSUPPORTED);
 }
 
 /* Whether the source, and the port's reverse path filter, if it has one, let a packet through. */

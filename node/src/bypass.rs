@@ -69,7 +69,11 @@ impl Bypass {
         devices: &Devices,
         vrf: bool,
     ) -> Self {
-        let names: Vec<&str> = devices.values().map(String::as_str).collect();
+        // Frames of a given bond come in and leave by its ports.
+        let of_given = |link: &&Link| link.master.is_some_and(|master| devices.contains_key(&master));
+        let ports: Vec<_> = world.links.values().filter(of_given).collect();
+        let names: Vec<&str> =
+            devices.values().map(String::as_str).chain(ports.iter().map(|link| link.name.as_str())).collect();
         let tunnels = setting("nf_hooks_lwtunnel") > 0;
         let meets = |hook| tunnels || hook != Hook::Input && (hook != Hook::Output || vrf);
         let own = own(world, devices);
@@ -91,12 +95,9 @@ impl Bypass {
         };
         let checked = world.links.values().filter(|link| is_given(link) && hands_over(&link.kind));
         let given = || devices.keys().filter_map(|device| world.links.get(device));
-        let ports = world
-            .links
-            .values()
-            .filter(|link| link.master.is_some_and(|master| devices.contains_key(&master)));
         let below = given().filter(|link| link.kind != "veth").filter_map(|link| link.parent);
-        let numbers = devices.keys().copied().chain(ports.map(|link| link.ifindex)).chain(below).collect();
+        let numbers =
+            devices.keys().copied().chain(ports.iter().map(|link| link.ifindex)).chain(below).collect();
         let traffic = traffic::read(requests, &numbers).unwrap_or_default();
         let named = traffic.into_iter().map(|(device, traffic)| (world.name(device), traffic));
         let loops = given().filter(|link| link.kind == "veth" && link.parent.is_some());
@@ -115,11 +116,11 @@ impl Bypass {
         }
     }
 
-    /// What may have set marks of a family's packets by the time that the kernel asks its rules, if anything.
-    pub fn marks(&self, family: u8) -> Option<String> {
-        let early = |chain: &&Chain| {
-            matches!(chain.hook, Hook::Ingress | Hook::Prerouting) && chain.meets_all(family)
-        };
+    /// What may have set marks of a family's packets by the time that the kernel asks its rules, if anything. `accepted`: packets go past
+    /// netfilter's rules. Else those that a chain names by prefix are the kernel's anyway, and the others keep mark 0.
+    pub fn marks(&self, family: u8, accepted: bool) -> Option<String> {
+        let meets = |chain: &Chain| if accepted { chain.concerns(family) } else { chain.meets_all(family) };
+        let early = |chain: &&Chain| matches!(chain.hook, Hook::Ingress | Hook::Prerouting) && meets(chain);
         let chain = || self.chains.iter().find(early).map(Chain::to_string);
         let filters = || self.traffic.iter().find(|(_, traffic)| traffic.ingress);
         let filters = || filters().map(|(device, _)| format!("{device}: ingress filters"));
@@ -414,10 +415,10 @@ mod tests {
     #[test]
     fn marks_are_set_before_the_route_lookup_or_not_at_all() {
         let mut bypass = Bypass { chains: vec![chain("ip fw", true, true)], ..Bypass::default() };
-        assert_eq!(bypass.marks(family::INET), None, "hook forward");
+        assert_eq!(bypass.marks(family::INET, false), None, "hook forward");
         bypass.chains.push(Chain { hook: Hook::Prerouting, ..chain("ip6 raw", false, true) });
-        assert_eq!(bypass.marks(family::INET), None, "IPv6");
-        assert!(bypass.marks(family::INET6).is_some_and(|who| who.contains("ip6 raw")));
+        assert_eq!(bypass.marks(family::INET, false), None, "IPv6");
+        assert!(bypass.marks(family::INET6, false).is_some_and(|who| who.contains("ip6 raw")));
         let traffic =
             |ingress| [("n0".into(), Traffic { ingress, egress: true, ..Traffic::default() })].into();
         for (bypass, marks) in [
@@ -429,7 +430,7 @@ mod tests {
                 Some("n9: its other end is in this namespace"),
             ),
         ] {
-            assert_eq!(bypass.marks(family::INET).as_deref(), marks);
+            assert_eq!(bypass.marks(family::INET, false).as_deref(), marks);
         }
     }
 

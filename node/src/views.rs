@@ -108,7 +108,7 @@ impl Views {
     fn steps(&mut self, world: &World, devices: &BTreeSet<u32>) -> Wanted {
         let mut wanted = Vec::new();
         for family in [family::INET, family::INET6] {
-            let marks = world.bypass.marks(family);
+            let marks = world.bypass.marks(family, world.settings.bypass_netfilter);
             let rules = KernelRules::new(world.rules(family), marks.as_deref());
             self.ends_in_main[place(family)] = rules.end_in_main();
             let parts = world.parts(family);
@@ -127,7 +127,8 @@ impl Views {
                 }
                 let reversed = family == family::INET && world.rp_filter(link.ifindex) != 0;
                 if let Some((_, table)) = world.declared_vrf_of(link) {
-                    wanted.push((family, link.ifindex, vec![Step::all(Decides::Table(table))]));
+                    let steps = vec![Step::all(Decides::Table(table))];
+                    wanted.push((family, link.ifindex, behind(&parts, steps)));
                     continue;
                 }
                 let inlet = match link.vrf_table {

@@ -1,6 +1,7 @@
 //! Settings beside the routes that change what the kernel does with a packet: MTUs of one family, IPsec policies, what outer
 //! headers are made from. Each is set before the daemon starts or while it runs; packets fare as through the kernel alone.
 
+use crate::beside::{has, nft};
 use trieline_tests::bed::{Bed, Counts, Seen, until_counts};
 use trieline_tests::daemon::{Daemon, status};
 use trieline_tests::{craft, eventually, root};
@@ -107,6 +108,19 @@ fn packets_from_own_addresses_are_the_kernels() {
     becomes(&bed, "from a local prefix", &from("10.9.1.1"), (1, 0, 0));
     becomes(&bed, "from beside it", &from("10.8.1.1"), (0, 1, 0));
     bed.node.ip("route del local 10.9.0.0/16 dev lo");
+    // A rule of netfilter for packets to that address leaves those to the kernel, and hides the address from nothing else.
+    if has(&bed.node, "nft list ruleset") {
+        let hook = "type filter hook forward priority 0;";
+        nft(
+            &bed.node,
+            &format!("table ip fw {{\n chain forward {{\n {hook}\n ip daddr 10.1.0.1 drop\n }}\n}}"),
+        );
+        let is_known = || status(&bed.node)["skipped"].as_array().is_some_and(|rules| !rules.is_empty());
+        assert!(eventually(5.0, is_known), "{}", status(&bed.node));
+        becomes(&bed, "from an address that a rule names", &from("10.1.0.1"), (1, 0, 0));
+        becomes(&bed, "from a neighbour's address", &from("10.1.0.9"), (0, 1, 0));
+        nft(&bed.node, "flush ruleset");
+    }
     bed.node.sysctl("net.ipv4.conf.n0.accept_local", "1");
     becomes(&bed, "own addresses are accepted", &from("10.1.0.1"), (1, 1, 0));
 }

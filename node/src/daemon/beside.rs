@@ -58,7 +58,8 @@ impl Daemon {
         for skipped in old.iter().filter(|skipped| !new.contains(skipped)) {
             tracing::info!("no longer: {}", skipped.what);
         }
-        let marks = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.marks(family));
+        let accepted = world.settings.bypass_netfilter;
+        let marks = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.marks(family, accepted));
         self.mirror.changes.world |= before.offloads != world.bypass.offloads
             || before.taken != world.bypass.taken
             || marks(&before) != marks(&world.bypass);
