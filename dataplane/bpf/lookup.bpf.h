@@ -298,7 +298,7 @@ TL_INLINE int tl_own_source(__u32 view, __be32 source, __be32 destination)
 	if (TL_LIKELY(!own || !(own->bits[bit / 64] >> bit % 64 & 1)))
 		return 0;
 	word = tl_source_word4(view, source, destination);
-	return word == TL_VERDICT_WORD(TL_PASS_LOCAL) || word == TL_VERDICT_WORD(TL_PASS_UNSUPPORTED);
+	return word == TL_VERDICT_WORD(TL_PASS_LOCAL) || word == TL_VERDICT_WORD(TL_PASS_RULE);
 }
 
 /* Whether the source, and the port's reverse path filter, if it has one, let a packet through. */

@@ -21,7 +21,7 @@ TL_INLINE int tl_turns_back(const struct tl_frame *f, const struct tl_adjacency 
 TL_INLINE int tl_is_on_link(__u64 word)
 {
 	return (word & 0xffff) == (TL_ACTION_FORWARD | 1 << 8) ||
-	       word == TL_VERDICT_WORD(TL_PASS_UNRESOLVED) || word == TL_VERDICT_WORD(TL_PASS_UNSUPPORTED);
+	       word == TL_VERDICT_WORD(TL_PASS_UNRESOLVED) || word == TL_VERDICT_WORD(TL_PASS_RULE);
 }
 
 TL_INLINE int tl_redirects4(const struct tl_frame *f, const struct tl_adjacency *adj, __u32 view,

@@ -70,7 +70,7 @@ pub fn difference(options: &Options) -> Result<Option<String>> {
     }
 }
 
-/// What is pinned, as options that [`Dataplane::open`] takes it over by; `None` where it is as `options` ask for, or is not of this
+/// What is pinned, as options that [`crate::Dataplane::open`] takes it over by; `None` where it is as `options` ask for, or is not of this
 /// version and network namespace.
 pub fn pinned_options(options: &Options) -> Result<Option<Options>> {
     let pins = options.pins.as_path();
