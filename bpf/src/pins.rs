@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
@@ -18,6 +19,15 @@ pub fn is_bpffs(path: &Path) -> bool {
 /// Makes a directory for pins and takes the lock on it that its owner holds, as long as the descriptor is open: in this process, or in
 /// a child made by fork that has not called exec.
 pub fn own(pins: &Path) -> Result<OwnedFd> {
+    own_within(pins, PATIENCE)
+}
+
+/// The same at once or not at all, for those who look whether the owner is dead.
+pub fn own_now(pins: &Path) -> Result<OwnedFd> {
+    own_within(pins, Duration::ZERO)
+}
+
+fn own_within(pins: &Path, patience: Duration) -> Result<OwnedFd> {
     let fail = |what: &str, e: io::Error| Error::kernel(format!("{what} {}", pins.display()), e);
     if !pins.exists() {
         // Parents too, so look at the nearest one there is.
@@ -30,12 +40,27 @@ pub fn own(pins: &Path) -> Result<OwnedFd> {
         return Err(Error::NotBpffs { path: pins.into() });
     }
     let directory: OwnedFd = fs::File::open(pins).map_err(|e| fail("opening", e))?.into();
-    match rustix::fs::flock(&directory, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+    match lock(&directory, patience) {
         // Removed and made again meanwhile, it would be another's lock.
         Ok(()) if is_at(&directory, pins) => Ok(directory),
         Ok(()) => Err(Error::InUse { path: pins.into() }),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: pins.into() }),
         Err(e) => Err(fail("locking", e.into())),
+    }
+}
+
+/// How long an owner that ends, or somebody who looks whether the owner is dead, may still hold the lock.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn lock(directory: &OwnedFd, patience: Duration) -> rustix::io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match rustix::fs::flock(directory, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if begin.elapsed() < patience => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            locked => return locked,
+        }
     }
 }
 

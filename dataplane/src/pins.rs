@@ -176,7 +176,7 @@ pub fn sweep(pins: &Path) -> Result<u32> {
             continue;
         }
         // What another is just making or taking over is locked.
-        let Ok(_claim) = trieline_bpf::pins::own(&other) else { continue };
+        let Ok(_claim) = trieline_bpf::pins::own_now(&other) else { continue };
         if links(&other).is_ok_and(|links| links.iter().all(|(_, _, device)| device.is_none())) {
             remove(&other)?;
             swept += 1;

@@ -7,6 +7,10 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long somebody may look whether the owner of a lock is dead.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where BPF objects are pinned.
 const BPFFS: &str = "/sys/fs/bpf";
@@ -151,11 +155,21 @@ impl Instance {
 
     /// Claims the instance for this process, until the returned file is closed.
     pub fn claim(&self) -> Result<File, Error> {
+        self.claim_within(PATIENCE)
+    }
+
+    fn claim_within(&self, patience: Duration) -> Result<File, Error> {
         own_folder(Path::new(RUN), 0o755)?;
         let path = self.lock();
+        let begin = Instant::now();
         loop {
             let mut file = private_file(&path)?;
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                // Another namespace's daemon that starts looks whether the owner is dead.
+                if begin.elapsed() < patience {
+                    std::thread::sleep(Duration::from_millis(20));
+                    continue;
+                }
                 return Err(match holder_of(&mut file) {
                     Ok(pid) => Error::Running { pid },
                     Err(holder) => Error::Locked { path, holder },
@@ -175,7 +189,7 @@ impl Instance {
 
     /// Removes socket and locks, unless a daemon runs; whether it did.
     pub fn forget(&self) -> Result<bool, Error> {
-        let Ok(_claim) = self.claim() else { return Ok(false) };
+        let Ok(_claim) = self.claim_within(Duration::ZERO) else { return Ok(false) };
         for path in [self.socket(), self.capture_lock(), self.lock()] {
             match fs::remove_file(&path) {
                 Err(source) if source.kind() != io::ErrorKind::NotFound => {

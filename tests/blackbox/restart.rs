@@ -524,7 +524,7 @@ fn without_memory_for_new_tables_the_old_ones_stay() {
     record[..4].copy_from_slice(&9u32.to_ne_bytes());
     map.update(&0u32.to_ne_bytes(), &record, MapFlags::ANY).unwrap();
     drop(map);
-    let _traced = start_short_of_memory(&bed, &format!("{DEVICES} --image 32M"), of(&maps, 8), &log);
+    let _traced = start_short_of_memory(&bed, &format!("{DEVICES} --image 32M"), of(&maps, 5), &log);
     let text = std::fs::read_to_string(&log).unwrap_or_default();
     assert!(text.contains("trielined removes the old ones first"), "{text}");
     bed.becomes("another version", "10.60.0.1:9", (0, 5, 0));
