@@ -518,16 +518,6 @@ fn without_memory_for_new_tables_the_old_ones_stay() {
     assert!(kept >= 1, "none of {faults:?} hit the new tables");
     let sent = stream.stop();
     assert_eq!(sink.close(), sent, "packets lost");
-    // Tables of another version cannot be followed: they go first where the kernel may have all packets, else the start fails and they stay.
-    let map = MapHandle::from_pinned_path(pins(&bed).join("instance")).expect("the instance record");
-    let mut record = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
-    record[..4].copy_from_slice(&9u32.to_ne_bytes());
-    map.update(&0u32.to_ne_bytes(), &record, MapFlags::ANY).unwrap();
-    drop(map);
-    let _traced = start_short_of_memory(&bed, &format!("{DEVICES} --image 32M"), of(&maps, 5), &log);
-    let text = std::fs::read_to_string(&log).unwrap_or_default();
-    assert!(text.contains("trielined removes the old ones first"), "{text}");
-    bed.becomes("another version", "10.60.0.1:9", (0, 5, 0));
 }
 
 /// A reload does what it can, and says by words and exit code what waits for a restart, which then follows it without a detach.
