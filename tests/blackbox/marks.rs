@@ -104,7 +104,7 @@ fn marks_of_netfilter_count_even_where_it_is_gone_past() {
     nft(&bed.node, "flush ruleset");
     bed.becomes("no longer", "10.50.0.1:9", (0, 5, 0));
     assert!(eventually(5.0, || left(&bed).is_empty()), "{:?}", left(&bed));
-    // Some packets only: they are not told from the others, as nothing of netfilter is looked at in XDP.
+    // Some packets only: XDP evaluates no rule of netfilter, so all packets may have a mark.
     let some = "ip daddr 10.50.0.0/16 meta mark set 7";
     nft(&bed.node, &format!("table ip mangle {{\n chain first {{\n {hook}\n {some}\n }}\n}}"));
     bed.becomes("some marked by netfilter", "10.50.0.1:9", (5, 0, 5));
