@@ -28,41 +28,44 @@ pub fn own_now(pins: &Path) -> Result<OwnedFd> {
 }
 
 fn own_within(pins: &Path, patience: Duration) -> Result<OwnedFd> {
-    let fail = |what: &str, e: io::Error| Error::kernel(format!("{what} {}", pins.display()), e);
-    if !pins.exists() {
-        // Parents too, so look at the nearest one there is.
-        let existing = pins.ancestors().find(|p| p.exists()).unwrap_or(pins);
-        if !is_bpffs(existing) {
-            return Err(Error::NotBpffs { path: pins.into() });
+    let begin = Instant::now();
+    loop {
+        if let Some(directory) = own_once(pins)? {
+            return Ok(directory);
         }
-        fs::create_dir_all(pins).map_err(|e| fail("making", e))?;
-    } else if !is_bpffs(pins) {
+        if begin.elapsed() >= patience {
+            return Err(Error::InUse { path: pins.into() });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// None where another process holds the lock, or has removed the directory since: an empty one looks like a dead owner's.
+fn own_once(pins: &Path) -> Result<Option<OwnedFd>> {
+    let fail = |what: &str, e: io::Error| Error::kernel(format!("{what} {}", pins.display()), e);
+    // The directory may be missing, and its parents too: the nearest one there is tells the file system.
+    let nearest = pins.ancestors().find_map(|path| rustix::fs::statfs(path).ok());
+    if !nearest.is_some_and(|fs| fs.f_type as u64 == BPF_FS_MAGIC) {
         return Err(Error::NotBpffs { path: pins.into() });
     }
-    let directory: OwnedFd = fs::File::open(pins).map_err(|e| fail("opening", e))?.into();
-    match lock(&directory, patience) {
-        // Removed and made again meanwhile, it would be another's lock.
-        Ok(()) if is_at(&directory, pins) => Ok(directory),
-        Ok(()) => Err(Error::InUse { path: pins.into() }),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: pins.into() }),
+    match fs::create_dir_all(pins) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(fail("making", e)),
+        _ => {}
+    }
+    let directory: OwnedFd = match fs::File::open(pins) {
+        Ok(directory) => directory.into(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(fail("opening", e)),
+    };
+    match rustix::fs::flock(&directory, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(is_at(&directory, pins).then_some(directory)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(e) => Err(fail("locking", e.into())),
     }
 }
 
 /// How long an owner that ends, or somebody who looks whether the owner is dead, may still hold the lock.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-fn lock(directory: &OwnedFd, patience: Duration) -> rustix::io::Result<()> {
-    let begin = Instant::now();
-    loop {
-        match rustix::fs::flock(directory, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK) if begin.elapsed() < patience => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            locked => return locked,
-        }
-    }
-}
 
 fn is_at(directory: &OwnedFd, path: &Path) -> bool {
     let same =

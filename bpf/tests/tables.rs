@@ -6,6 +6,7 @@ mod common;
 use common::{BpfFs, KEYS, homes, open, run, skip, tables};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use trieline_bpf::{Error, Home, ImageMap, Options, Tables};
 use trieline_lpm::{Prefix, Table};
 
@@ -83,6 +84,35 @@ fn tables_grow_to_the_limit_and_not_beyond() {
     // The largest there can be; of an arena only what is touched is taken.
     let largest = Tables::create(&Options { home: None, bytes: 4 << 30, tables: 4 }).unwrap();
     assert_eq!(largest.map().bytes(), largest.home().max_bytes());
+}
+
+/// An empty directory looks like that of a dead owner: somebody may remove it between its making and its locking. Its owner makes
+/// it again.
+#[test]
+fn a_directory_removed_before_it_is_locked_is_made_again() {
+    if skip("pins") {
+        return;
+    }
+    let fs = BpfFs::mount();
+    let directory = fs.path().join("acl");
+    let removed = AtomicU32::new(0);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                if directory.exists() && trieline_bpf::pins::own_now(&directory).is_ok() {
+                    let is_removed = std::fs::remove_dir(&directory).is_ok();
+                    removed.fetch_add(is_removed.into(), Ordering::Relaxed);
+                }
+            }
+        });
+        let own = || trieline_bpf::pins::own(&directory).map(drop);
+        let refused =
+            (0..100_000).take_while(|_| removed.load(Ordering::Relaxed) < 20).find_map(|_| own().err());
+        over.store(true, Ordering::Relaxed);
+        assert!(refused.is_none(), "{refused:?}");
+    });
+    assert!(removed.into_inner() >= 20);
 }
 
 #[test]

@@ -60,7 +60,8 @@ impl Daemon {
     /// Starts a daemon that is expected to refuse: runs it to its end.
     #[track_caller]
     pub fn refused(namespace: &Namespace, args: &str) -> Answer {
-        let mut words = vec!["-k", "2", "20"];
+        let seconds = (20.0 * crate::patience()).to_string();
+        let mut words = vec!["-k", "2", &seconds];
         let program = binary_path("trielined");
         words.extend([program.as_str(), "-n", namespace.name()]);
         words.extend(args.split_whitespace());
