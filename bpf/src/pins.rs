@@ -45,7 +45,7 @@ fn own_once(pins: &Path) -> Result<Option<OwnedFd>> {
     let fail = |what: &str, e: io::Error| Error::kernel(format!("{what} {}", pins.display()), e);
     // The directory may be missing, and its parents too: the nearest one there is tells the file system.
     let nearest = pins.ancestors().find_map(|path| rustix::fs::statfs(path).ok());
-    if !nearest.is_some_and(|fs| fs.f_type as u64 == BPF_FS_MAGIC) {
+    if nearest.is_none_or(|fs| fs.f_type as u64 != BPF_FS_MAGIC) {
         return Err(Error::NotBpffs { path: pins.into() });
     }
     match fs::create_dir_all(pins) {
