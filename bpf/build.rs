@@ -1,4 +1,4 @@
-//! Compiles the crate's own BPF program and those of its tests, once for each home of the tables.
+//! Compiles the crate's own BPF program and those of its tests, once for each map type of the tables.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::{
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// Source, whether the home is an array, object.
+/// Source, whether the map type is an array, object.
 const OBJECTS: [(&str, bool, &str); 9] = [
     ("bpf/pages.bpf.c", false, "pages"),
     ("tests/programs/asleep.bpf.c", false, "asleep_arena"),
@@ -48,8 +48,7 @@ fn compile(here: &Path, source: &str, is_array: bool, object: &Path) -> Result<(
     // Paths of the building machine do not belong in the object.
     args.push(format!("-ffile-prefix-map={}=.", here.display()).into());
     args.extend(
-        (if is_array { ["-mcpu=v3", "-DTL_HOME_ARRAY"] } else { ["-mcpu=v4", "-DTL_HOME_ARENA"] })
-            .map(OsString::from),
+        (if is_array { ["-mcpu=v3", "-DTL_ARRAY"] } else { ["-mcpu=v4", "-DTL_ARENA"] }).map(OsString::from),
     );
     // Where Debian has <asm/types.h>.
     let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Compiles the XDP program once for each home of the image and generates from its BTF what Rust shares with it.
+//! Compiles the XDP program once for each map type of the image and generates from its BTF what Rust shares with it.
 
 use std::env;
 use std::ffi::OsString;
@@ -31,15 +31,15 @@ fn build() -> Result<(), Box<dyn std::error::Error>> {
     }
     let clang = clang()?;
     // An arena needs the address-space casts of -mcpu=v4; v3 is what Linux 6.1 takes.
-    compile(&clang, &here, &headers, "v4", "TL_HOME_ARENA", &out.join("node_arena.bpf.o"))?;
+    compile(&clang, &here, &headers, "v4", "TL_ARENA", &out.join("node_arena.bpf.o"))?;
     let array = out.join("node_array.bpf.o");
-    compile(&clang, &here, &headers, "v3", "TL_HOME_ARRAY", &array)?;
+    compile(&clang, &here, &headers, "v3", "TL_ARRAY", &array)?;
     SkeletonBuilder::new().obj(&array).generate(out.join("node.skel.rs")).map_err(|e| format!("{e:#}"))?;
     println!("cargo::rustc-env=TRIELINE_NODE_OBJECT={}", array.display()); // for tests/layout.rs
     fs::write(out.join("verdicts.rs"), verdicts(&array)?)?;
     // For user space alone: it lists the devices' receive handlers.
-    let handlers = out.join("handlers.bpf.o");
-    compile_source(&clang, &here, "handlers.bpf.c", vec!["-mcpu=v3".into()], &handlers)?;
+    let handlers = out.join("rx_handlers.bpf.o");
+    compile_source(&clang, &here, "rx_handlers.bpf.c", vec!["-mcpu=v3".into()], &handlers)?;
     Ok(())
 }
 
@@ -65,11 +65,11 @@ fn compile(
     here: &Path,
     headers: &Path,
     cpu: &str,
-    home: &str,
+    map_type: &str,
     object: &Path,
 ) -> Result<(), String> {
     let include = here.join("include");
-    let args = [format!("-mcpu={cpu}"), format!("-D{home}")].map(OsString::from).into_iter();
+    let args = [format!("-mcpu={cpu}"), format!("-D{map_type}")].map(OsString::from).into_iter();
     let folders = [headers, &include].into_iter().flat_map(|folder| ["-I".into(), folder.into()]);
     compile_source(clang, here, "node.bpf.c", args.chain(folders).collect(), object)
 }

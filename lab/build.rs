@@ -1,4 +1,4 @@
-//! Compiles the lab's BPF programs; the ones that look tables up once for each home of the image.
+//! Compiles the lab's BPF programs; the ones that look tables up once for each map type of the image.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -36,8 +36,8 @@ fn main() {
     compile("sinks", "sinks", &["-mcpu=v3"]);
     compile("fib", "fib", &["-mcpu=v3"]);
     compile("trace", "trace", &["-mcpu=v3", "-D__TARGET_ARCH_x86"]);
-    compile("tables", "tables_arena", &["-mcpu=v4", "-DTL_HOME_ARENA"]);
-    compile("tables", "tables_array", &["-mcpu=v3", "-DTL_HOME_ARRAY"]);
+    compile("tables", "tables_arena", &["-mcpu=v4", "-DTL_ARENA"]);
+    compile("tables", "tables_array", &["-mcpu=v3", "-DTL_ARRAY"]);
     compile("tables", "tables_rival", &["-mcpu=v3", "-DLAB_LPM_TRIE"]);
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Failure of an operation on homes, pins or tables. What there was before is as it was.
+/// Failure of an operation on map types, pins or tables. What there was before is as it was.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -50,17 +50,17 @@ pub enum Error {
         /// The pin.
         path: PathBuf,
     },
-    /// What is pinned there is no image's home.
-    #[error("{}: {what}; expected the pinned home of trieline tables", path.display())]
+    /// What is pinned there is no image's map type.
+    #[error("{}: {what}; expected the pinned map type of trieline tables", path.display())]
     Pinned {
         /// The pin.
         path: PathBuf,
         /// What it is.
         what: String,
     },
-    /// Neither home can hold the image.
-    #[error("no home for the image: as a BPF arena: {arena}; as a memory-mapped array: {array}")]
-    NoHome {
+    /// Neither map type can hold the image.
+    #[error("no map type for the image: as a BPF arena: {arena}; as a memory-mapped array: {array}")]
+    NoMapType {
         /// Why not an arena.
         arena: String,
         /// Why not an array.

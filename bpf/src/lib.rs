@@ -4,7 +4,7 @@
 pub mod deferred;
 mod error;
 mod grace;
-mod home;
+mod image_map;
 mod key;
 mod lpm_trie;
 mod pages;
@@ -19,7 +19,7 @@ mod value;
 
 pub use error::{Error, Result};
 pub use grace::ReaderGrace;
-pub use home::{Home, ImageMap, ImageMemory, Mapping};
+pub use image_map::{ImageMap, ImageMapType, ImageMemory, Mapping};
 pub use key::KeyType;
 pub use lpm_trie::{Entries, LpmTrie, Reading};
 pub use tables::{Options, Tables};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use libbpf_rs::{Object, ObjectBuilder, ProgramInput};
 
 use crate::error::{Error, Result};
-use crate::home::{Home, ImageMap};
+use crate::image_map::{ImageMap, ImageMapType};
 
 /// Pages a call: 1 MiB, some tens of microseconds.
 const PAGES: u64 = 256;
@@ -24,7 +24,7 @@ static OBJECT: Aligned<{ include_bytes!(concat!(env!("OUT_DIR"), "/pages.bpf.o")
 impl Pages {
     /// Loads it for an arena.
     pub fn load(map: &ImageMap) -> Result<Self> {
-        debug_assert_eq!(map.home(), Home::Arena);
+        debug_assert_eq!(map.map_type(), ImageMapType::Arena);
         let fail = |error: libbpf_rs::Error| {
             Error::kernel("loading the program that gives pages back", std::io::Error::other(error))
         };

@@ -3,12 +3,12 @@
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::error::Error;
-use crate::home::{Home, ImageMap};
+use crate::image_map::{ImageMap, ImageMapType};
 
-/// Size of the home that is tried.
+/// Size of the map type that is tried.
 const TRIAL_BYTES: u64 = 1 << 16;
 
-impl Home {
+impl ImageMapType {
     /// Whether this kernel has it and this process may use it; if not, why. Leaves nothing behind.
     pub fn probe(self) -> std::result::Result<(), String> {
         match ImageMap::create(self, TRIAL_BYTES) {
@@ -16,8 +16,12 @@ impl Home {
             // How a kernel says that it does not know this type of map.
             Err(Error::Kernel { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
                 Err(match self {
-                    Home::Arena => "this kernel has none (Linux 6.9 or newer with CONFIG_BPF_JIT)".into(),
-                    Home::Array => "this kernel has none (trieline is tested on Linux 6.1 and newer)".into(),
+                    ImageMapType::Arena => {
+                        "this kernel has none (Linux 6.9 or newer with CONFIG_BPF_JIT)".into()
+                    }
+                    ImageMapType::Array => {
+                        "this kernel has none (trieline is tested on Linux 6.1 and newer)".into()
+                    }
                 })
             }
             Err(Error::Kernel { source, .. }) if source.raw_os_error() == Some(libc::ENOSYS) => {

@@ -9,7 +9,7 @@ use trieline_lpm::{Image, Reader};
 
 use crate::error::{Error, Result};
 use crate::grace::ReaderGrace;
-use crate::home::{Home, ImageMap, ImageMemory};
+use crate::image_map::{ImageMap, ImageMapType, ImageMemory};
 use crate::pages::Pages;
 use crate::{pins, sys};
 
@@ -20,7 +20,7 @@ const PIN: &str = "image";
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where the tables live; `None`: in an arena where the kernel has one, else in an array.
-    pub home: Option<Home>,
+    pub map_type: Option<ImageMapType>,
     /// Size of all tables together, bytes: a power of two from 64 KiB. An arena takes memory only as it fills, up to 4 GiB; an array
     /// takes all of it at once and has at most 512 MiB.
     pub bytes: u64,
@@ -31,7 +31,7 @@ pub struct Options {
 impl Default for Options {
     /// 64 MiB, 64 tables: room for a full Internet table several times over.
     fn default() -> Self {
-        Self { home: None, bytes: 64 << 20, tables: 64 }
+        Self { map_type: None, bytes: 64 << 20, tables: 64 }
     }
 }
 
@@ -51,7 +51,7 @@ pub struct Tables {
 impl Tables {
     /// New tables, all of them empty. They go with this value and the programs that use them, unless they are pinned.
     pub fn create(options: &Options) -> Result<Self> {
-        let map = ImageMap::choose(options.home, options.bytes)?;
+        let map = ImageMap::choose(options.map_type, options.bytes)?;
         let image = Image::create(map.memory(), ReaderGrace::new()?, options.tables)?;
         Ok(Self { map, image, pages: None, lock: None })
     }
@@ -124,8 +124,8 @@ impl Tables {
     /// Waits for a grace period, then gives what no table uses any more back to the kernel, 1 MiB at a time; how many bytes. An array keeps
     /// its memory: 0. Before tables are dropped for good it makes freeing them a matter of many short calls, not of a long one.
     pub fn give_back(&mut self) -> Result<u64> {
-        self.image.settle();
-        if self.home() == Home::Array {
+        self.image.synchronize();
+        if self.map_type() == ImageMapType::Array {
             return Ok(0);
         }
         let mut pages = match self.pages.take() {
@@ -152,9 +152,9 @@ impl Tables {
         &self.map
     }
 
-    /// Which kind of home it is: which of its two compilations a program is to be loaded from.
-    pub fn home(&self) -> Home {
-        self.map.home()
+    /// Which kind of map type it is: which of its two compilations a program is to be loaded from.
+    pub fn map_type(&self) -> ImageMapType {
+        self.map.map_type()
     }
 
     /// Whether the tables are pinned by this value.
@@ -162,7 +162,7 @@ impl Tables {
         self.lock.is_some()
     }
 
-    /// Loads an object that includes `trieline/bpf.h`, compiled for [`Tables::home`], with these tables as its own.
+    /// Loads an object that includes `trieline/bpf.h`, compiled for [`Tables::map_type`], with these tables as its own.
     ///
     /// A program that uses them and may sleep (`SEC("syscall")`, `SEC("….s/…")`, callbacks of work queues and tasks) is refused: grace periods do not wait for it, so that it
     /// could find memory used for something else.

@@ -1,5 +1,5 @@
 //! One writer, readers on every CPU: each answer is the one before or the one after a change that is under way, and no block is used
-//! again before its grace period. TRIELINE_LOAD_SECONDS says for how long in each home (4), TRIELINE_LOAD_RATE
+//! again before its grace period. TRIELINE_LOAD_SECONDS says for how long in each map type (4), TRIELINE_LOAD_RATE
 //! how many changes a second (10,000).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -12,10 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::sample::Random;
-use common::{homes, open_load, skip, store, tables};
+use common::{map_types, open_load, skip, store, tables};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, OpenObject, ProgramInput, libbpf_sys};
 use rustix::mm::{self, ProtFlags};
-use trieline_bpf::{Home, ImageMap, ReaderGrace};
+use trieline_bpf::{ImageMap, ImageMapType, ReaderGrace};
 use trieline_lpm::{Address, Grace, Image, ImageStats, Key, Memory, NoReaders, Prefix, Table};
 
 /// As in `programs/load.bpf.c`; so are the tables' ids.
@@ -249,8 +249,8 @@ fn counts(object: &Object) -> Counts {
 }
 
 /// The readers' program with these questions, not yet loaded.
-fn prepare(home: Home, states: &States) -> OpenObject {
-    let mut object = open_load(home);
+fn prepare(map_type: ImageMapType, states: &States) -> OpenObject {
+    let mut object = open_load(map_type);
     let mut own = object.maps_mut().find(|map| map.name() == "states").unwrap();
     own.reuse_fd(states.map.as_fd()).unwrap();
     object
@@ -320,7 +320,7 @@ fn run(map: &ImageMap, grace: impl Grace, load: &Load) -> (Counts, u64, ImageSta
         })
         .collect();
     let programs = each_cpu(|| {
-        let mut object = prepare(map.home(), &states);
+        let mut object = prepare(map.map_type(), &states);
         map.place(&mut object).unwrap();
         object.load().unwrap()
     });
@@ -352,7 +352,7 @@ fn run(map: &ImageMap, grace: impl Grace, load: &Load) -> (Counts, u64, ImageSta
         }
         changes
     });
-    image.settle();
+    image.synchronize();
     (counts, changes, image.stats())
 }
 
@@ -364,12 +364,12 @@ fn readers_are_never_wrong_beside_a_writer() {
     let number = |name, default| env::var(name).map_or(default, |text| text.parse().unwrap());
     let (seconds, rate): (u64, u64) =
         (number("TRIELINE_LOAD_SECONDS", 4), number("TRIELINE_LOAD_RATE", 10_000));
-    for home in homes() {
-        let map = ImageMap::create(home, 64 << 20).unwrap();
+    for map_type in map_types() {
+        let map = ImageMap::create(map_type, 64 << 20).unwrap();
         let grace = ReaderGrace::new().unwrap();
         let load = Load { prefixes: 60_000, duration: Duration::from_secs(seconds), rate: Some(rate) };
         let (counts, changes, stats) = run(&map, grace, &load);
-        println!("{home}: {changes} changes in {seconds} s, {counts:x?}");
+        println!("{map_type}: {changes} changes in {seconds} s, {counts:x?}");
         assert!(changes >= seconds * rate * 9 / 10, "{changes} changes only");
         assert_eq!(counts.wrong, 0, "{counts:x?}");
         assert_eq!(counts.asked, counts.strict + counts.moving + counts.unsure);
@@ -390,14 +390,14 @@ fn without_grace_periods_readers_are_wrong() {
         return;
     }
     let load = Load { prefixes: 300, duration: Duration::from_secs(1), rate: None };
-    for home in homes() {
-        let map = ImageMap::create(home, 64 << 20).unwrap();
+    for map_type in map_types() {
+        let map = ImageMap::create(map_type, 64 << 20).unwrap();
         let (counts, changes, _) = run(&map, ReaderGrace::new().unwrap(), &load);
-        println!("{home}, with grace periods: {changes} changes, {counts:x?}");
+        println!("{map_type}, with grace periods: {changes} changes, {counts:x?}");
         assert_eq!(counts.wrong, 0, "{counts:x?}");
         let is_wrong = (1..=30).any(|attempt| {
             let (counts, changes, _) = run(&map, NoReaders::default(), &load);
-            println!("{home}, attempt {attempt}: {changes} changes, {counts:x?}");
+            println!("{map_type}, attempt {attempt}: {changes} changes, {counts:x?}");
             counts.wrong > 0
         });
         assert!(is_wrong, "no reader was ever wrong: this cannot tell whether grace periods are kept");
@@ -410,8 +410,8 @@ fn pages_go_back_beside_readers() {
     if skip("pages under load") {
         return;
     }
-    for home in homes() {
-        let (mut tables, mut states) = (tables(home, 64 << 20), States::new());
+    for map_type in map_types() {
+        let (mut tables, mut states) = (tables(map_type, 64 << 20), States::new());
         tables.image().poison(POISON);
         let hosts = |count: u32| (0..count).map(|n| (Prefix::host(n.wrapping_mul(2_654_435_761)), 1 + n));
         let stays = states.add(1);
@@ -423,7 +423,7 @@ fn pages_go_back_beside_readers() {
         // Whether a reader meets a change is up to the scheduler: a busy machine gets more turns.
         let mut met = false;
         for turn in 1..=20 {
-            let programs = each_cpu(|| tables.load(prepare(home, &states)).unwrap());
+            let programs = each_cpu(|| tables.load(prepare(map_type, &states)).unwrap());
             let (counts, given) = beside(programs, &questions, || {
                 let mut given = 0;
                 for _ in 0..10 {
@@ -436,9 +436,9 @@ fn pages_go_back_beside_readers() {
                 }
                 given
             });
-            println!("{home}, turn {turn}: {given} bytes given back, {counts:x?}");
+            println!("{map_type}, turn {turn}: {given} bytes given back, {counts:x?}");
             assert_eq!(counts.wrong, 0, "{counts:x?}");
-            assert_eq!(given > 10 << 20, home == Home::Arena, "{given}");
+            assert_eq!(given > 10 << 20, map_type == ImageMapType::Arena, "{given}");
             met = counts.moving > 0 && counts.nothing > 0;
             if met {
                 break;

@@ -1,4 +1,4 @@
-//! Every lookup of the C header, inside BPF programs, gives the oracle's answer: in both homes, before and after changes.
+//! Every lookup of the C header, inside BPF programs, gives the oracle's answer: in both map types, before and after changes.
 //! TRIELINE_LOOKUP_ROUNDS says how often they are asked and changed (6).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::sample::{Exact, Random, Sample};
-use common::{KEYS, homes, open, run, skip, tables};
+use common::{KEYS, map_types, open, run, skip, tables};
 use libbpf_rs::Object;
 use trieline_bpf::Tables;
 use trieline_lpm::{Address, Key, Prefix, Table};
@@ -141,9 +141,9 @@ fn programs_agree_with_the_oracle() {
     if skip("lookups") {
         return;
     }
-    for home in homes() {
-        let mut tables = tables(home, 64 << 20);
-        let object = tables.load(open(home)).unwrap();
+    for map_type in map_types() {
+        let mut tables = tables(map_type, 64 << 20);
+        let object = tables.load(open(map_type)).unwrap();
         let several4 = ["lookup4", "several4_2", "several4_4", "several4_8"];
         let several6 = ["lookup6", "several6_2", "several6_4", "several6_8"];
         let asked = [
@@ -158,7 +158,7 @@ fn programs_agree_with_the_oracle() {
             check::<Key<47, 6>>(&mut tables, &object, 8, &["lookup47"], false),
             check::<Key<331, 42>>(&mut tables, &object, 9, &["lookup331"], false),
         ];
-        println!("{home}: {} answers", asked.iter().sum::<usize>());
+        println!("{map_type}: {} answers", asked.iter().sum::<usize>());
         // Tables that there are not, and tables of other keys.
         let keys = vec![vec![0; 256]; KEYS];
         for (program, table) in [

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::{env, fs};
 
-use common::{homes, no_skip, open, skip, tables};
+use common::{map_types, no_skip, open, skip, tables};
 use libbpf_rs::libbpf_sys::bpf_prog_info;
 use trieline_bpf::sys::object_info;
 
@@ -21,7 +21,7 @@ fn toolchain() -> String {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let series: Vec<&str> = release.split('.').take(2).collect();
     format!(
-        "# Linux {}, {}: program, home, bytes of machine code, instructions verified",
+        "# Linux {}, {}: program, map type, bytes of machine code, instructions verified",
         series.join("."),
         env!("TRIELINE_CLANG")
     )
@@ -30,12 +30,12 @@ fn toolchain() -> String {
 /// Both numbers of every program, each loaded alone.
 fn measure() -> BTreeMap<(String, String), [u32; 2]> {
     let mut measured = BTreeMap::new();
-    for home in homes() {
-        let tables = tables(home, 1 << 20);
+    for map_type in map_types() {
+        let tables = tables(map_type, 1 << 20);
         let names: Vec<String> =
-            open(home).progs_mut().map(|program| program.name().to_string_lossy().into_owned()).collect();
+            open(map_type).progs_mut().map(|program| program.name().to_string_lossy().into_owned()).collect();
         for name in names {
-            let mut object = open(home);
+            let mut object = open(map_type);
             for mut program in object.progs_mut() {
                 let is_it = program.name().to_string_lossy() == name;
                 program.set_autoload(is_it);
@@ -44,7 +44,7 @@ fn measure() -> BTreeMap<(String, String), [u32; 2]> {
             let program = object.progs().find(|program| program.name().to_string_lossy() == name).unwrap();
             // SAFETY: the struct for programs.
             let info: bpf_prog_info = unsafe { object_info(program.as_fd()) }.unwrap();
-            measured.insert((name, home.to_string()), [info.jited_prog_len, info.verified_insns]);
+            measured.insert((name, map_type.to_string()), [info.jited_prog_len, info.verified_insns]);
         }
     }
     measured
@@ -58,8 +58,8 @@ fn code_stays_small() {
     let measured = measure();
     if env::var_os("TRIELINE_RECORD").is_some() {
         let mut text = toolchain() + "\n";
-        for ((name, home), [jited, verified]) in &measured {
-            writeln!(text, "{name} {home} {jited} {verified}").unwrap();
+        for ((name, map_type), [jited, verified]) in &measured {
+            writeln!(text, "{name} {map_type} {jited} {verified}").unwrap();
         }
         fs::write(RECORD, text).unwrap();
         return;
@@ -76,9 +76,11 @@ fn code_stays_small() {
     }
     let mut recorded = BTreeMap::new();
     for line in lines {
-        let [name, home, jited, verified] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
-        recorded
-            .insert((name.into(), home.into()), [jited.parse().unwrap(), verified.parse::<u32>().unwrap()]);
+        let [name, map_type, jited, verified] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        recorded.insert(
+            (name.into(), map_type.into()),
+            [jited.parse().unwrap(), verified.parse::<u32>().unwrap()],
+        );
     }
     let names = |of: &BTreeMap<(String, String), _>| of.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&measured), names(&recorded), "record anew: TRIELINE_RECORD=1");

@@ -1,13 +1,13 @@
-//! Tables made, filled, removed beside live ones, grown to the home's limit, pinned, taken over; and what is refused, by which error.
+//! Tables made, filled, removed beside live ones, grown to the map type's limit, pinned, taken over; and what is refused, by which error.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod common;
 
-use common::{BpfFs, KEYS, homes, open, run, skip, tables};
+use common::{BpfFs, KEYS, map_types, open, run, skip, tables};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use trieline_bpf::{Error, Home, ImageMap, Options, Tables};
+use trieline_bpf::{Error, ImageMap, ImageMapType, Options, Tables};
 use trieline_lpm::{Prefix, Table};
 
 fn hosts(from: u32, count: u32) -> impl Iterator<Item = (Prefix<u32>, u32)> {
@@ -19,9 +19,9 @@ fn a_removed_table_gives_its_pages_back() {
     if skip("pages") {
         return;
     }
-    for home in homes() {
-        let mut tables = tables(home, 64 << 20);
-        let object = tables.load(open(home)).unwrap();
+    for map_type in map_types() {
+        let mut tables = tables(map_type, 64 << 20);
+        let object = tables.load(open(map_type)).unwrap();
         let mut small: Table<u32> = Table::create(tables.image(), 0, hosts(7, 20_000)).unwrap();
         let before = tables.image().stats().used;
         let mut claimed = Vec::new();
@@ -32,8 +32,8 @@ fn a_removed_table_gives_its_pages_back() {
             tables.remove(1).unwrap();
             let given = tables.give_back().unwrap();
             assert_eq!(tables.image().stats().used, before, "round {round}");
-            match home {
-                Home::Arena => {
+            match map_type {
+                ImageMapType::Arena => {
                     assert!(given > 2 << 20, "{given} bytes given back");
                     let left = tables.map().resident().unwrap();
                     assert!(left < before + (2 << 20), "{left} bytes of {before} used are resident");
@@ -43,7 +43,7 @@ fn a_removed_table_gives_its_pages_back() {
                         "{full} bytes were resident, {left} are, {given} given back"
                     );
                 }
-                Home::Array => assert_eq!(given, 0),
+                ImageMapType::Array => assert_eq!(given, 0),
             }
             // The neighbour is as it was, also when it changes.
             small.insert(tables.image(), Prefix::host(round), 9).unwrap();
@@ -63,8 +63,8 @@ fn tables_grow_to_the_limit_and_not_beyond() {
     if skip("growth") {
         return;
     }
-    for home in homes() {
-        let mut tables = tables(home, 4 << 20);
+    for map_type in map_types() {
+        let mut tables = tables(map_type, 4 << 20);
         let mut table: Table<u32> = Table::create(tables.image(), 0, []).unwrap();
         let mut added = 0;
         let error = loop {
@@ -82,8 +82,8 @@ fn tables_grow_to_the_limit_and_not_beyond() {
         }
     }
     // The largest there can be; of an arena only what is touched is taken.
-    let largest = Tables::create(&Options { home: None, bytes: 4 << 30, tables: 4 }).unwrap();
-    assert_eq!(largest.map().bytes(), largest.home().max_bytes());
+    let largest = Tables::create(&Options { map_type: None, bytes: 4 << 30, tables: 4 }).unwrap();
+    assert_eq!(largest.map().bytes(), largest.map_type().max_bytes());
 }
 
 /// An empty directory looks like that of a dead owner: somebody may remove it between its making and its locking. Its owner makes
@@ -120,13 +120,13 @@ fn pinned_tables_outlive_their_process_and_are_taken_over() {
     if skip("pins") {
         return;
     }
-    for home in homes() {
+    for map_type in map_types() {
         let fs = BpfFs::mount();
         let directory = fs.path().join("acl");
         assert!(matches!(Tables::open(&directory), Err(Error::NotPinned { .. })));
-        let mut tables = tables(home, 8 << 20);
+        let mut tables = tables(map_type, 8 << 20);
         assert!(matches!(tables.pin(&std::env::temp_dir().join("no-bpffs")), Err(Error::NotBpffs { .. })));
-        let object = tables.load(open(home)).unwrap();
+        let object = tables.load(open(map_type)).unwrap();
         Table::<u32>::create(tables.image(), 0, hosts(0, 1000)).unwrap();
         tables.pin(&directory).unwrap();
         assert!(matches!(Tables::open(&directory), Err(Error::InUse { .. })));
@@ -146,7 +146,7 @@ fn pinned_tables_outlive_their_process_and_are_taken_over() {
         drop(second);
         // Another program, another process: only the pin.
         let map = ImageMap::pinned(&directory.join("image")).unwrap();
-        assert_eq!((map.home(), map.bytes()), (home, 8 << 20));
+        assert_eq!((map.map_type(), map.bytes()), (map_type, 8 << 20));
         drop(map);
         let third = Tables::open(&directory).unwrap();
         assert!(matches!(Tables::unpin(&directory), Err(Error::InUse { .. })));
@@ -162,26 +162,26 @@ fn what_is_refused_says_why() {
     if skip("errors") {
         return;
     }
-    for home in homes() {
-        for bytes in [0, 4096, 100_000, home.max_bytes() * 2] {
-            let error = Tables::create(&Options { home: Some(home), bytes, tables: 4 }).unwrap_err();
+    for map_type in map_types() {
+        for bytes in [0, 4096, 100_000, map_type.max_bytes() * 2] {
+            let error = Tables::create(&Options { map_type: Some(map_type), bytes, tables: 4 }).unwrap_err();
             assert!(error.to_string().contains(&bytes.to_string()), "{error}");
         }
-        let mut tables = tables(home, 1 << 20);
+        let mut tables = tables(map_type, 1 << 20);
         let error = Table::<u32>::create(tables.image(), 16, []).unwrap_err();
         assert!(error.to_string().contains("there is no table 16"), "{error}");
         assert!(tables.remove(99).unwrap_err().to_string().contains("there is no table 99"));
-        // An object of the other home, and one without tables.
-        let other = if home == Home::Arena { Home::Array } else { Home::Arena };
+        // An object of the other map type, and one without tables.
+        let other = if map_type == ImageMapType::Arena { ImageMapType::Array } else { ImageMapType::Arena };
         let error = tables.load(open(other)).unwrap_err().to_string();
-        assert!(error.contains(&home.to_string()), "{error}");
+        assert!(error.contains(&map_type.to_string()), "{error}");
         // A program that may sleep.
-        let error = tables.load(common::open_sleepable(home)).unwrap_err().to_string();
+        let error = tables.load(common::open_sleepable(map_type)).unwrap_err().to_string();
         assert!(error.contains("`asleep`") && error.contains("sleepable"), "{error}");
         // A callback that may, where the kernel has such.
         let kernel = Btf::from_vmlinux().unwrap();
         if kernel.type_by_name::<Func<'_>>("bpf_wq_set_callback_impl").is_some() {
-            let error = tables.load(common::open_deferred(home)).unwrap_err().to_string();
+            let error = tables.load(common::open_deferred(map_type)).unwrap_err().to_string();
             assert!(error.contains("`deferred` (tc) calls bpf_wq_set_callback_impl"), "{error}");
         } else {
             println!("EXPECTED SKIP: bpf_wq: this kernel has none (Linux 6.10 or newer)");

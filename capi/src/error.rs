@@ -65,7 +65,7 @@ impl Error {
                 Bpf::NotPinned { .. } => libc::ENOENT,
                 Bpf::PinExists { .. } => libc::EEXIST,
                 Bpf::Pinned { .. } => libc::EBADMSG,
-                Bpf::NoHome { .. } => libc::EOPNOTSUPP,
+                Bpf::NoMapType { .. } => libc::EOPNOTSUPP,
                 Bpf::Full { .. } | Bpf::Image(Image::Full { .. }) => libc::ENOSPC,
                 Bpf::Image(Image::NoSuchTable { .. }) => libc::ENOENT,
                 Bpf::Image(Image::NotAnImage { .. } | Image::Version { .. } | Image::Damaged { .. }) => {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use trieline_bpf::deferred::{self, bpf_insn};
-use trieline_bpf::{Home, Options, Tables};
+use trieline_bpf::{ImageMapType, Options, Tables};
 
 use crate::error::{CError, Error, Result, answer, number};
 use crate::kinds::AnyTable;
@@ -27,7 +27,7 @@ pub struct State {
 /// `struct trieline_options`.
 #[repr(C)]
 pub struct COptions {
-    home: u32,
+    map_type: u32,
     tables: u32,
     bytes: u64,
 }
@@ -97,13 +97,13 @@ pub unsafe extern "C" fn trieline_create(options: *const COptions, error: *mut C
         let mut wanted = Options::default();
         // SAFETY: null or options.
         if let Some(options) = unsafe { options.as_ref() } {
-            wanted.home = match options.home {
+            wanted.map_type = match options.map_type {
                 ANY => None,
-                ARENA => Some(Home::Arena),
-                ARRAY => Some(Home::Array),
+                ARENA => Some(ImageMapType::Arena),
+                ARRAY => Some(ImageMapType::Array),
                 other => {
                     return Err(Error::Argument(format!(
-                        "home {other}; expected TRIELINE_ANY, TRIELINE_ARENA or TRIELINE_ARRAY"
+                        "map_type {other}; expected TRIELINE_ANY, TRIELINE_ARENA or TRIELINE_ARRAY"
                     )));
                 }
             };
@@ -219,16 +219,16 @@ pub unsafe extern "C" fn trieline_map_fd(handle: *mut Handle) -> c_int {
     unsafe { call(handle, std::ptr::null_mut(), |state| Ok(state.tables.map().fd().as_raw_fd())) }
 }
 
-/// `trieline_home`.
+/// `trieline_map_type`.
 ///
 /// # Safety
 ///
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trieline_home(handle: *mut Handle) -> c_int {
-    let home = |home| if home == Home::Arena { ARENA as c_int } else { ARRAY as c_int };
+pub unsafe extern "C" fn trieline_map_type(handle: *mut Handle) -> c_int {
+    let map_type = |map_type| if map_type == ImageMapType::Arena { ARENA as c_int } else { ARRAY as c_int };
     // SAFETY: the caller promises it.
-    unsafe { call(handle, std::ptr::null_mut(), |state| Ok(home(state.tables.home()))) }
+    unsafe { call(handle, std::ptr::null_mut(), |state| Ok(map_type(state.tables.map_type()))) }
 }
 
 /// `trieline_map_bytes`.
@@ -290,17 +290,17 @@ pub unsafe extern "C" fn trieline_give_back(handle: *mut Handle, error: *mut CEr
     unsafe { call(handle, error, |state| Ok(state.tables.give_back()? as i64)) }
 }
 
-/// `trieline_settle`.
+/// `trieline_synchronize`.
 ///
 /// # Safety
 ///
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trieline_settle(handle: *mut Handle, error: *mut CError) -> c_int {
+pub unsafe extern "C" fn trieline_synchronize(handle: *mut Handle, error: *mut CError) -> c_int {
     // SAFETY: the caller promises it.
     unsafe {
         call(handle, error, |state| {
-            state.tables.image().settle();
+            state.tables.image().synchronize();
             Ok(0)
         })
     }

@@ -50,26 +50,27 @@ fn can_use_bpf() -> bool {
     is_root
 }
 
-/// Runs the program in every home with these words before it.
-fn run(before: &[&str], program: &Path, library: &Path, homes: &[&str], pins: Option<&str>) {
+/// Runs the program in every map type with these words before it.
+fn run(before: &[&str], program: &Path, library: &Path, map_types: &[&str], pins: Option<&str>) {
     let (good, bad, big) = (library.join("good"), library.join("bad"), library.join("big"));
     let many: String = (0..5000).map(|host| format!("2001:db8::{host:x}\n")).collect();
     std::fs::write(&big, format!("192.0.2.0/24\n{many}")).unwrap();
     std::fs::write(&good, "192.0.2.0/24 # a list\n10.0.0.1\n2001:db8::/32\n").unwrap();
     std::fs::write(&bad, "192.0.2.0/24\n10.0.0.1/33\n").unwrap();
-    for home in homes {
+    for map_type in map_types {
         let words: Vec<&str> = before.iter().copied().chain([program.to_str().unwrap()]).collect();
         let mut command = Command::new(words[0]);
-        command.args(&words[1..]).args([home, pins.unwrap_or("-")]).arg(&good).arg(&bad).arg(&big);
+        command.args(&words[1..]).args([map_type, pins.unwrap_or("-")]).arg(&good).arg(&bad).arg(&big);
         assert_eq!(ok(command.env("LD_LIBRARY_PATH", library).output().unwrap()), "ok\n");
     }
 }
 
 /// Those that this kernel has.
-fn homes() -> Vec<&'static str> {
-    let has = |home: &trieline_bpf::Home| home.probe().is_ok();
-    let homes = [(trieline_bpf::Home::Arena, "arena"), (trieline_bpf::Home::Array, "array")];
-    homes.iter().filter(|(home, _)| has(home)).map(|(_, name)| *name).chain(["any"]).collect()
+fn map_types() -> Vec<&'static str> {
+    let has = |map_type: &trieline_bpf::ImageMapType| map_type.probe().is_ok();
+    let map_types =
+        [(trieline_bpf::ImageMapType::Arena, "arena"), (trieline_bpf::ImageMapType::Array, "array")];
+    map_types.iter().filter(|(map_type, _)| has(map_type)).map(|(_, name)| *name).chain(["any"]).collect()
 }
 
 #[test]
@@ -78,7 +79,7 @@ fn a_program_in_c() {
     let program = compile("gcc", &["-std=c11"], library.path());
     if can_use_bpf() {
         let pins = format!("/sys/fs/bpf/trieline-capi-{}", std::process::id());
-        run(&[], &program, library.path(), &homes(), Some(&pins));
+        run(&[], &program, library.path(), &map_types(), Some(&pins));
         assert!(!Path::new(&pins).exists());
     }
 }

@@ -9,7 +9,7 @@ use trieline as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use trieline_bpf::Home;
+use trieline_bpf::ImageMapType;
 
 #[path = "../../tests/src/skip.rs"]
 mod no_skip;
@@ -49,13 +49,11 @@ fn objects_are_placed_or_refused() {
         clang.args(["-target", "bpf", "-g", "-O2", "-Wall", "-Werror", &machine]).args(&headers).args(args);
         ok(clang.arg("-c").arg(format!("{HERE}/{source}")).arg("-o").arg(file(to)));
     };
-    for (home, args) in
-        [("arena", ["-mcpu=v4", "-DTL_HOME_ARENA"]), ("array", ["-mcpu=v3", "-DTL_HOME_ARRAY"])]
-    {
+    for (map_type, args) in [("arena", ["-mcpu=v4", "-DTL_ARENA"]), ("array", ["-mcpu=v3", "-DTL_ARRAY"])] {
         let (place, deferred) = ("tests/c/place.bpf.c", "../bpf/tests/programs/deferred.bpf.c");
-        compile(home, place, &args);
-        compile(&format!("{home}.sleepable"), place, &[args[0], args[1], "-DSLEEPABLE"]);
-        compile(&format!("{home}.deferred"), deferred, &args);
+        compile(map_type, place, &args);
+        compile(&format!("{map_type}.sleepable"), place, &[args[0], args[1], "-DSLEEPABLE"]);
+        compile(&format!("{map_type}.deferred"), deferred, &args);
     }
     std::os::unix::fs::symlink(deps.join("libtrieline.so"), file("libtrieline.so.0")).unwrap();
     let mut gcc = Command::new("gcc");
@@ -69,8 +67,10 @@ fn objects_are_placed_or_refused() {
         no_skip::skip("needs root (BPF)");
         return;
     }
-    for (home, name, other) in [(Home::Arena, "arena", "array"), (Home::Array, "array", "arena")] {
-        if home.probe().is_ok() {
+    for (map_type, name, other) in
+        [(ImageMapType::Arena, "arena", "array"), (ImageMapType::Array, "array", "arena")]
+    {
+        if map_type.probe().is_ok() {
             let mut run = Command::new(file("place"));
             run.arg(name).arg(file(name)).arg(file(&format!("{name}.sleepable"))).arg(file(other));
             run.arg(file(&format!("{name}.deferred")));

@@ -1,6 +1,6 @@
 //! `trieline capture`: the packets that XDP handles, as they come in and as they leave, into a pcap-ng file.
 
-use crate::look::{Names, claim_capture, count, open};
+use crate::client::{Names, claim_capture, count, open};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -77,10 +77,10 @@ const WAIT: Duration = Duration::from_millis(200);
 /// Runs the command.
 pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let instance = Instance::current()?;
-    let view = open(&instance)?;
+    let pinned = open(&instance)?;
     let ifindex = args.dev.as_deref().map(device).transpose()?;
     if let Some((dev, ifindex)) = args.dev.as_deref().zip(ifindex)
-        && !view.attachments()?.iter().any(|attached| attached.ifindex == ifindex)
+        && !pinned.attachments()?.iter().any(|attached| attached.ifindex == ifindex)
     {
         bail!("{dev}: trieline takes no packets from it; expected a device of `trieline node status`");
     }
@@ -122,7 +122,7 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
                 return Ok(());
             }
             packets += u64::from(record.verdict.is_some());
-            let filter = record.filter.and_then(|counter| view.filter_name(counter));
+            let filter = record.filter.and_then(|counter| pinned.filter_name(counter));
             writer.record(record, filter.as_deref(), &mut |ifindex| names.get(ifindex))
         });
         let written = written.and_then(|()| writer.flush());
@@ -140,7 +140,7 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
         }
         _ => {}
     }
-    let said = format!(
+    let line = format!(
         "{} as {}; {} left out for the rate, {} for want of room",
         count(packets, "packet", "packets"),
         count(frames, "frame", "frames"),
@@ -153,7 +153,7 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
         });
         eprintln!("{counts}");
     } else {
-        eprintln!("{said}");
+        eprintln!("{line}");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,12 +1,12 @@
 //! What `trielined` is told: flags, and the file /etc/trieline/trielined.toml.
 
 mod filter;
-mod function;
+mod sid_hook;
 
 use anyhow::{Context, anyhow, bail};
 use filter::Filter;
-use function::Function;
 use serde::Deserialize;
+use sid_hook::SidHook;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -23,8 +23,8 @@ pub struct File {
     /// Attach in generic mode.
     #[serde(default)]
     pub generic: bool,
-    /// Home of the image: "arena" or "array".
-    pub home: Option<Home>,
+    /// Map type of the image: "arena" or "array".
+    pub map_type: Option<ImageMapType>,
     /// Limit of the image, such as "256M".
     image: Option<Spanned<Size>>,
     /// Limit of distinct next hops.
@@ -44,7 +44,7 @@ pub struct File {
     filter: Vec<Spanned<Filter>>,
     /// What is done to packets to SIDs before their behaviour.
     #[serde(default)]
-    function: Vec<Spanned<Function>>,
+    sid_hook: Vec<Spanned<SidHook>>,
     /// Tenants, where the kernel has no VRF devices.
     #[serde(default)]
     vrf: Vec<Vrf>,
@@ -90,10 +90,10 @@ const ARRAY_MAX: u64 = 512 << 20;
 /// Possible limits of distinct next hops.
 const NEXT_HOPS: std::ops::RangeInclusive<u32> = 16..=1 << 24;
 
-/// Home of the image.
+/// Map type of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Home {
+pub enum ImageMapType {
     /// BPF arena (Linux 6.9 or newer).
     Arena,
     /// Memory-mapped BPF array.
@@ -221,13 +221,13 @@ pub fn check_devices(names: &[String]) -> Result<(), String> {
 }
 
 /// What no image can be.
-pub fn check_image(image: Size, home: Option<Home>) -> Result<(), String> {
+pub fn check_image(image: Size, map_type: Option<ImageMapType>) -> Result<(), String> {
     let Size(bytes) = image;
     if !bytes.is_power_of_two() || !(1 << 20..=1 << 32).contains(&bytes) {
         return Err(format!("image: {image} bytes; expected a power of two from 1M to 4G"));
     }
-    if home == Some(Home::Array) && bytes > ARRAY_MAX {
-        return Err(format!("image: {image} bytes with home \"array\"; expected at most 512M"));
+    if map_type == Some(ImageMapType::Array) && bytes > ARRAY_MAX {
+        return Err(format!("image: {image} bytes with map_type \"array\"; expected at most 512M"));
     }
     Ok(())
 }
@@ -312,8 +312,8 @@ impl File {
         let (mut vrfs, mut vlans) = (Vec::new(), Vec::new());
         for vrf in &self.vrf {
             let (name, place) = (vrf.name.get_ref(), vrf.name.span());
-            let told = |error| format!("vrf: {error}");
-            check_device(name).map_err(told).map_err(at(&place))?;
+            let reported = |error| format!("vrf: {error}");
+            check_device(name).map_err(reported).map_err(at(&place))?;
             once(&format!("vrf: name {name:?}"), !names.insert(name.clone())).map_err(at(&place))?;
             let place = vrf.table.span();
             let table = check_table(*vrf.table.get_ref()).map_err(|error| format!("vrf {name}: {error}"));
@@ -369,13 +369,13 @@ impl File {
     fn check(&self) -> Result<(), (usize, String)> {
         let mut names = Vec::new();
         for name in &self.devices {
-            let told = |error| (name.span().start, format!("devices: {error}"));
-            check_device(name.get_ref()).map_err(told)?;
+            let reported = |error| (name.span().start, format!("devices: {error}"));
+            check_device(name.get_ref()).map_err(reported)?;
             names.push(name.get_ref().clone());
-            check_devices(&names).map_err(told)?;
+            check_devices(&names).map_err(reported)?;
         }
         if let Some(image) = &self.image {
-            check_image(*image.get_ref(), self.home).map_err(|error| (image.span().start, error))?;
+            check_image(*image.get_ref(), self.map_type).map_err(|error| (image.span().start, error))?;
         }
         if let Some(number) = &self.next_hops {
             check_next_hops(*number.get_ref()).map_err(|error| (number.span().start, error))?;
@@ -389,19 +389,19 @@ impl File {
         }
         let filters = self.filter.iter().map(|filter| filter.get_ref().name());
         let filters: Vec<&str> = filters.collect();
-        for (at, function) in self.function.iter().enumerate() {
-            let earlier = self.function[..at].iter().map(Spanned::get_ref);
-            function
+        for (at, sid_hook) in self.sid_hook.iter().enumerate() {
+            let earlier = self.sid_hook[..at].iter().map(Spanned::get_ref);
+            sid_hook
                 .get_ref()
                 .check(earlier, &filters)
-                .map_err(|(at, error)| (at.unwrap_or(function.span().start), format!("function: {error}")))?;
+                .map_err(|(at, error)| (at.unwrap_or(sid_hook.span().start), format!("sid_hook: {error}")))?;
         }
         self.declared().map(drop)
     }
 
-    /// Functions, likewise.
-    pub fn functions(&self, folder: &Path) -> Vec<trieline_node::function::Config> {
-        self.function.iter().map(|function| function.get_ref().config(folder)).collect()
+    /// SID hooks, likewise.
+    pub fn sid_hooks(&self, folder: &Path) -> Vec<trieline_node::sid_hook::Config> {
+        self.sid_hook.iter().map(|sid_hook| sid_hook.get_ref().config(folder)).collect()
     }
 
     /// Filters, with files that are not absolute taken from `folder` on.
@@ -410,12 +410,12 @@ impl File {
     }
 
     /// Reads a file as [`File::read`] does, and looks at all that it names: files of filters, pinned programs, folders of samples.
-    pub fn look(path: &Path) -> anyhow::Result<()> {
+    pub fn check_files(path: &Path) -> anyhow::Result<()> {
         let file = Self::read(path)?;
         let folder = path.parent().unwrap_or(Path::new("."));
-        let filters = file.filter.iter().map(|filter| filter.get_ref().look(folder));
-        let functions = file.function.iter().map(|function| function.get_ref().look(folder));
-        filters.chain(functions).collect::<Result<(), _>>().map_err(|(at, error)| {
+        let filters = file.filter.iter().map(|filter| filter.get_ref().check_files(folder));
+        let sid_hooks = file.sid_hook.iter().map(|sid_hook| sid_hook.get_ref().check_files(folder));
+        filters.chain(sid_hooks).collect::<Result<(), _>>().map_err(|(at, error)| {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             anyhow!("{}: line {}: {error}", path.display(), line_of(&text, at))
         })
@@ -461,31 +461,31 @@ mod tests {
     #[test]
     fn a_whole_file() {
         let file =
-            File::parse("devices = [\"eth0\", \"eth1\"]\nhome = \"array\"\nimage = \"64M\"\n").unwrap();
+            File::parse("devices = [\"eth0\", \"eth1\"]\nmap_type = \"array\"\nimage = \"64M\"\n").unwrap();
         assert_eq!(file.devices(), ["eth0", "eth1"]);
-        assert_eq!((file.home, file.image()), (Some(Home::Array), Some(Size(64 << 20))));
+        assert_eq!((file.map_type, file.image()), (Some(ImageMapType::Array), Some(Size(64 << 20))));
         assert_eq!(File::parse("").unwrap(), File::default());
         assert!(File::parse("[srv6]\nrfc = true\n").unwrap().srv6.rfc);
     }
 
     #[test]
     fn errors_name_the_line_and_the_likely_key() {
-        let said = |text: &str| File::parse(text).unwrap_err().to_string();
+        let error_text = |text: &str| File::parse(text).unwrap_err().to_string();
         assert_eq!(
-            said("# interfaces\ndevises = []\n"),
+            error_text("# interfaces\ndevises = []\n"),
             "line 2: unknown key `devises`; did you mean `devices`?"
         );
-        assert!(said("colour = 1").contains("known are devices, generic"));
-        assert!(said("generic = true\nimage = \"64X\"\n").starts_with("line 2: \"64X\" is no size"));
-        assert!(said("home = \"heap\"").contains("line 1"));
-        assert_eq!(said("[srv6]\nrcf = true"), "line 2: unknown key `rcf`; did you mean `rfc`?");
-        assert!(said("[srv6]\nrfc = 1").starts_with("line 2: invalid type"));
-        assert!(said("devices = [\n").contains("line"));
+        assert!(error_text("colour = 1").contains("known are devices, generic"));
+        assert!(error_text("generic = true\nimage = \"64X\"\n").starts_with("line 2: \"64X\" is no size"));
+        assert!(error_text("map_type = \"heap\"").contains("line 1"));
+        assert_eq!(error_text("[srv6]\nrcf = true"), "line 2: unknown key `rcf`; did you mean `rfc`?");
+        assert!(error_text("[srv6]\nrfc = 1").starts_with("line 2: invalid type"));
+        assert!(error_text("devices = [\n").contains("line"));
     }
 
     #[test]
     fn values_that_cannot_be_are_named_with_their_line() {
-        let said = |text: &str| File::parse(text).unwrap_err().to_string();
+        let error_text = |text: &str| File::parse(text).unwrap_err().to_string();
         for (text, start, has) in [
             ("devices = [\n  \"eth0\",\n  \"\",\n]", "line 3: devices:", "empty device name"),
             ("devices = [\"eth0\", \"eth1\",\n \"eth0\"]", "line 2: devices:", "\"eth0\" is named twice"),
@@ -494,14 +494,14 @@ mod tests {
                 "line 1: devices:",
                 "has 16 characters; expected at most 15",
             ),
-            ("home = \"array\"\nimage = \"1G\"", "line 2: image:", "expected at most 512M"),
+            ("map_type = \"array\"\nimage = \"1G\"", "line 2: image:", "expected at most 512M"),
             ("\nimage = \"100M\"", "line 2: image:", "a power of two"),
             ("next_hops = 3", "line 1: next hops: 3", "expected 16 to"),
         ] {
-            let said = said(text);
-            assert!(said.starts_with(start) && said.contains(has), "{said}");
+            let error_text = error_text(text);
+            assert!(error_text.starts_with(start) && error_text.contains(has), "{error_text}");
         }
-        assert!(File::parse("home = \"array\"\nimage = \"512M\"").is_ok());
+        assert!(File::parse("map_type = \"array\"\nimage = \"512M\"").is_ok());
         let vrf = "[[vrf]]\nname = \"red\"\ntable = 100\ndevices = [\"n0\"]\n";
         let vlan = "[[vlan]]\nname = \"n1.7\"\ndevice = \"n1\"\nid = 7\n";
         for (text, start, has) in [
@@ -522,8 +522,8 @@ mod tests {
             (vlan.replace("\"n1\"", "\"n1.7\""), "line 3: vlan n1.7: it cannot be its own device", ""),
             (vrf.replace("table = 100\n", ""), "line 1: missing field `table`", ""),
         ] {
-            let said = said(&text);
-            assert!(said.starts_with(start) && said.contains(has), "{said}");
+            let error_text = error_text(&text);
+            assert!(error_text.starts_with(start) && error_text.contains(has), "{error_text}");
         }
         let tenants = File::parse(&format!("{vrf}{vlan}table = 9\n")).unwrap().tenants();
         assert_eq!(

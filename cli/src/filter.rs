@@ -1,10 +1,10 @@
 //! `trieline filter`: what the filters matched, and reading their files anew.
 
-use crate::look::{self, one, open};
+use crate::client::{self, one, open};
 use anyhow::bail;
 use clap::Subcommand;
 use std::process::ExitCode;
-use trieline_dataplane::{Filters, View};
+use trieline_dataplane::{Filters, PinnedMaps};
 use trieline_node::control::Request;
 use trieline_node::filter::FilterStatus;
 use trieline_node::instance::Instance;
@@ -36,11 +36,11 @@ pub fn run(command: &FilterCommand, output: &Output) -> anyhow::Result<ExitCode>
     let name = match command {
         FilterCommand::Show { name } => name,
         FilterCommand::Reload { name } => {
-            look::job(&instance, &Request::Reload { filter: name.clone() })?;
+            client::job(&instance, &Request::Reload { filter: name.clone() })?;
             name
         }
     };
-    let mut filters = match told(&instance)? {
+    let mut filters = match reported(&instance)? {
         Some(filters) => filters,
         None => pinned(&open(&instance)?)?,
     };
@@ -63,7 +63,7 @@ pub fn run(command: &FilterCommand, output: &Output) -> anyhow::Result<ExitCode>
 }
 
 /// What a daemon says of its filters; `None` without one.
-fn told(instance: &Instance) -> anyhow::Result<Option<Vec<FilterStatus>>> {
+fn reported(instance: &Instance) -> anyhow::Result<Option<Vec<FilterStatus>>> {
     match one(instance, &Request::Filters)? {
         Ok(answer) => Ok(serde_json::from_value(answer)?),
         Err(_) => Ok(None),
@@ -71,17 +71,17 @@ fn told(instance: &Instance) -> anyhow::Result<Option<Vec<FilterStatus>>> {
 }
 
 /// What the dataplane says of them.
-pub fn pinned(view: &View) -> anyhow::Result<Vec<FilterStatus>> {
-    let of_list = |list| view.filters(list).into_iter().map(move |filter| (filter, list != Filters::PORTS));
+pub fn pinned(pinned: &PinnedMaps) -> anyhow::Result<Vec<FilterStatus>> {
+    let of_list = |list| pinned.filters(list).into_iter().map(move |filter| (filter, list != Filters::PORTS));
     let mut filters: Vec<_> = (0..Filters::LISTS).flat_map(of_list).collect();
-    // Several functions may ask the same one.
+    // Several SID hooks may ask the same one.
     let mut names = std::collections::BTreeSet::new();
     filters.retain(|(filter, _)| names.insert(filter.name.clone()));
-    let told = |(filter, inside)| {
-        let count = view.filter_count(&filter)?;
+    let reported = |(filter, inside)| {
+        let count = pinned.filter_count(&filter)?;
         Ok(FilterStatus { inside, ..FilterStatus::of(&filter, count) })
     };
-    filters.into_iter().map(told).collect()
+    filters.into_iter().map(reported).collect()
 }
 
 /// A filter in words.
@@ -96,7 +96,7 @@ pub fn line(filter: &FilterStatus) -> String {
     if let (Some(file), Some(four), Some(six)) = (&filter.file, filter.prefixes4, filter.prefixes6) {
         let bad = match filter.bad_lines {
             None | Some(0) => String::new(),
-            Some(bad) => format!(", {} passed over", look::count(bad, "bad line", "bad lines")),
+            Some(bad) => format!(", {} passed over", client::count(bad, "bad line", "bad lines")),
         };
         line += &format!("  [{}: {four} IPv4, {six} IPv6{bad}]", file.display());
     }
@@ -104,7 +104,7 @@ pub fn line(filter: &FilterStatus) -> String {
         line += &format!("  [the set of before: {problem}]");
     }
     if filter.inside {
-        line += "  (asked by functions alone)";
+        line += "  (asked by SID hooks alone)";
     }
     line + &format!("  {} packets, {} bytes", filter.packets, filter.bytes)
 }

@@ -1,6 +1,6 @@
 //! `trieline node`: what the daemon does, and how to end what it left.
 
-use crate::look::{self, Names, ask, count, open};
+use crate::client::{self, Names, count, open, send_request};
 use clap::Subcommand;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use trieline_dataplane::{Error, detach_all};
 use trieline_lpm::{Memory, Reader};
 use trieline_node::bypass::UNLISTED;
 use trieline_node::control::Request;
-use trieline_node::daemon::home;
+use trieline_node::daemon::map_type;
 use trieline_node::instance::{self, Instance, is_hidden};
 use trieline_node::status::{self, Counter, DeviceStatus, ImageStatus, Status};
 use trieline_terminal::Output;
@@ -21,7 +21,7 @@ pub enum NodeCommand {
         after_help = "It needs root. Exit codes: 0 done; 1 no trielined was started here, or it failed; 2 the command line is wrong."
     )]
     Status,
-    /// Read the configuration anew and follow it: devices, tenants, filters, functions, all or nothing
+    /// Read the configuration anew and follow it: devices, tenants, filters, SID hooks, all or nothing
     #[command(
         after_help = "It needs root. Exit codes: 0 done; 1 failed, and all is as before, or a key waits for a restart; 2 the command line is wrong."
     )]
@@ -39,7 +39,7 @@ pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
     match command {
         NodeCommand::Status => show_status(&instance, output),
         NodeCommand::Reload => {
-            let waits = look::job(&instance, &Request::Reconfigure)?;
+            let waits = client::job(&instance, &Request::Reconfigure)?;
             if output.json {
                 output.document(&serde_json::json!({ "reloaded": true, "waits": waits }))?;
             } else if waits.is_empty() {
@@ -58,17 +58,17 @@ pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
 }
 
 /// What a daemon tells of itself; `None` without one.
-fn told(instance: &Instance) -> anyhow::Result<Option<serde_json::Value>> {
-    let mut told = None;
-    ask(instance, &Request::Status, |line| {
-        told = Some(line);
+fn reported(instance: &Instance) -> anyhow::Result<Option<serde_json::Value>> {
+    let mut reported = None;
+    send_request(instance, &Request::Status, |line| {
+        reported = Some(line);
         false
     })?;
-    Ok(told)
+    Ok(reported)
 }
 
 fn show_status(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
-    let status = match told(instance)? {
+    let status = match reported(instance)? {
         Some(line) => serde_json::from_value(line)?,
         None => pinned(instance)?,
     };
@@ -82,13 +82,13 @@ fn show_status(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode>
 
 /// What can be told without a daemon.
 fn pinned(instance: &Instance) -> anyhow::Result<Status> {
-    let view = open(instance)?;
-    let counters = view.counters()?;
-    let memory = view.memory();
+    let pinned = open(instance)?;
+    let counters = pinned.counters()?;
+    let memory = pinned.memory();
     // A look at the header only: is there an image at all?
     let _ = Reader::new(memory.words())?;
-    let ports = view.ports()?;
-    let modes = view.attachments()?;
+    let ports = pinned.ports()?;
+    let modes = pinned.attachments()?;
     let mut names = Names::default();
     let device = |attachment: &trieline_dataplane::Attachment| {
         let port = ports.iter().find(|(ifindex, vlan, _)| *ifindex == attachment.ifindex && vlan.is_none());
@@ -102,21 +102,21 @@ fn pinned(instance: &Instance) -> anyhow::Result<Status> {
     };
     Ok(Status {
         namespace: instance.inode,
-        home: home(view.home()).into(),
-        image: ImageStatus { bytes: view.image_bytes(), ..ImageStatus::default() },
+        map_type: map_type(pinned.map_type()).into(),
+        image: ImageStatus { bytes: pinned.image_bytes(), ..ImageStatus::default() },
         devices: modes.iter().map(device).collect(),
         counters: status::counters(&counters.total),
-        filters: crate::filter::pinned(&view)?,
+        filters: crate::filter::pinned(&pinned)?,
         ..Status::default()
     }
-    .with_life(view.life()))
+    .with_heartbeat(pinned.heartbeat()))
 }
 
 fn detach(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
     if is_hidden() {
         return Err(instance::Error::Hidden.into());
     }
-    let daemon = told(instance)?.and_then(|status| status.get("pid")?.as_u64());
+    let daemon = reported(instance)?.and_then(|status| status.get("pid")?.as_u64());
     let detached = detach_all(&instance.pins());
     if detached.is_ok() {
         instance.forget()?;
@@ -170,7 +170,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         writeln!(text, "{} last heartbeat {} ago, {limit}", output.bold("stale"), uptime(silent))?;
     }
     let image = &status.image;
-    write!(text, "{} {}, {}", output.bold("image"), status.home, mebibytes(image.bytes))?;
+    write!(text, "{} {}, {}", output.bold("image"), status.map_type, mebibytes(image.bytes))?;
     if status.running {
         write!(text, ", {} used (peak {})", mebibytes(image.used), mebibytes(image.peak))?;
     }
@@ -197,20 +197,20 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
                 count(family.tables as u64, "table", "tables")
             )?;
         }
-        for left in &family.left {
-            writeln!(text, "  {} {left}", output.bad("left to the kernel:"))?;
+        for punted in &family.punted {
+            writeln!(text, "  {} {punted}", output.bad("left to the kernel:"))?;
         }
     }
-    for left in &status.left {
-        writeln!(text, "{} {left}", output.bold("left"))?;
+    for punted in &status.punted {
+        writeln!(text, "{} {punted}", output.bold("punted"))?;
     }
-    for skipped in status.skipped.iter().filter(|skipped| skipped.kind != UNLISTED) {
-        let what = skipped.to_string();
+    for bypassed in status.bypassed.iter().filter(|bypassed| bypassed.kind != UNLISTED) {
+        let what = bypassed.to_string();
         writeln!(
             text,
             "{} {}",
-            output.bold("beside"),
-            if skipped.passes { output.bad(&what) } else { what }
+            output.bold("bypassed"),
+            if bypassed.passes { output.bad(&what) } else { what }
         )?;
     }
     if status.running {
@@ -219,7 +219,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             text,
             "{} {}, {}, {} unresolved; actions {} of {}",
             output.bold("next hops"),
-            count(status.paths as u64, "path", "paths"),
+            count(status.nexthop_groups as u64, "path", "paths"),
             count(status.hosts as u64, "host", "hosts"),
             status.unresolved,
             status.actions.used,
@@ -227,10 +227,10 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         )?;
         if status.actions_refused > 0 {
             let refused = count(status.actions_refused, "time", "times");
-            let said = format!(
+            let line = format!(
                 "no room for a next hop, {refused}: its packets are the kernel's; a larger next_hops and a restart of trielined"
             );
-            writeln!(text, "       {}", output.bad(&said))?;
+            writeln!(text, "       {}", output.bad(&line))?;
         }
         writeln!(
             text,

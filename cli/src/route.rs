@@ -4,17 +4,17 @@ mod filters;
 mod packet;
 
 use crate::addresses::{Addresses, Query, parse_query};
-use crate::look::{Names, ask, open};
+use crate::client::{Names, open, send_request};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 use std::net::IpAddr;
 use std::process::ExitCode;
-use trieline_dataplane::{Action, Filters, Port, Rule, Then, VALUE_THROW, View, is_rules};
+use trieline_dataplane::{Action, Filters, PinnedMaps, Port, Rule, RuleAction, VALUE_THROW, is_rules};
 use trieline_lpm::{IpPrefix, Memory, Reader};
 use trieline_node::control::Request;
 use trieline_node::instance::Instance;
 use trieline_node::publish::{TABLE4, TABLE6};
-use trieline_node::show;
+use trieline_node::route_json;
 use trieline_terminal::{List, Output, usage};
 
 /// Ends of the helps.
@@ -133,7 +133,7 @@ fn show_routes(
     for prefix in prefixes {
         let (table, vrf) = (args.table, args.vrf.clone());
         let request = Request::Show { family, prefix, local: args.local && !default, table, vrf };
-        let absent = ask(instance, &request, |route| {
+        let absent = send_request(instance, &request, |route| {
             // Default routes are the first of all.
             if default && route.get("dst").is_none_or(|dst| dst != "default") {
                 return false;
@@ -169,13 +169,13 @@ fn show_routes(
 fn get(args: &GetArgs, family: Option<u8>, instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
     let mut addresses = Addresses::new(&args.addresses, family);
     let mut batch = addresses.batch(BATCH)?;
-    let view = open(instance)?;
+    let pinned = open(instance)?;
     let mut names = Names::default();
-    let way = Way::new(args, &view, &mut names)?;
+    let ingress = Ingress::new(args, &pinned, &mut names)?;
     let mut list = List::new(output, output.stdout());
     let mut all = true;
     while !batch.is_empty() {
-        for answer in answers(&batch, &way, &view, instance, &mut names)? {
+        for answer in answers(&batch, &ingress, &pinned, instance, &mut names)? {
             all &= answer.get("type").is_none_or(|kind| kind != "none");
             list.push(&Value::Object(answer), text)?;
         }
@@ -201,10 +201,10 @@ pub(crate) fn family_of(address: &IpAddr) -> u8 {
 }
 
 /// Where packets come from, and so what decides for them.
-struct Way {
+struct Ingress {
     from: Option<IpAddr>,
     /// Views of IPv4 and of IPv6.
-    views: (u32, u32),
+    lookups: (u32, u32),
     /// Whether packets of each family are forwarded at all.
     forwards: (bool, bool),
     /// Of a tenant that the kernel does not know: what it would get is dropped.
@@ -213,9 +213,9 @@ struct Way {
     filter: bool,
 }
 
-impl Way {
-    fn new(args: &GetArgs, view: &View, names: &mut Names) -> anyhow::Result<Self> {
-        let mut ports: Vec<_> = view.ports()?.into_iter().map(|(_, _, port)| port).collect();
+impl Ingress {
+    fn new(args: &GetArgs, pinned: &PinnedMaps, names: &mut Names) -> anyhow::Result<Self> {
+        let mut ports: Vec<_> = pinned.ports()?.into_iter().map(|(_, _, port)| port).collect();
         if let Some(device) = &args.iif {
             ports.retain(|port| names.get(port.ifindex) == *device);
             if ports.is_empty() {
@@ -225,13 +225,13 @@ impl Way {
             }
         }
         // Where all ports agree, they say what any packet meets.
-        let one = |views: std::collections::BTreeSet<u32>, else_: u32| match views.first() {
-            Some(view) if views.len() == 1 => *view,
+        let one = |lookups: std::collections::BTreeSet<u32>, else_: u32| match lookups.first() {
+            Some(pinned) if lookups.len() == 1 => *pinned,
             _ => else_,
         };
         Ok(Self {
             from: args.from,
-            views: (
+            lookups: (
                 one(ports.iter().map(|port| port.table4).collect(), TABLE4),
                 one(ports.iter().map(|port| port.table6).collect(), TABLE6),
             ),
@@ -248,27 +248,27 @@ impl Way {
     fn of_port(from: Option<IpAddr>, port: &Port) -> Self {
         let forwards = (port.flags.forward4, port.flags.forward6);
         let (tenant, filter) = (port.flags.tenant, port.flags.filter);
-        Self { from, views: (port.table4, port.table6), forwards, tenant, filter }
+        Self { from, lookups: (port.table4, port.table6), forwards, tenant, filter }
     }
 
     /// The table that decides in a view, and the value it gives; or a value that a rule gives by itself.
-    fn decide(&self, view: &View, reader: &Reader<'_>, number: u32, to: IpAddr) -> Decided {
+    fn decide(&self, pinned: &PinnedMaps, reader: &Reader<'_>, number: u32, to: IpAddr) -> Decided {
         let unspecified = if to.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
         let from = self.from.filter(|from| from.is_ipv4() == to.is_ipv4()).unwrap_or(unspecified);
         let mut last = Decided { rule: None, table: None, value: None };
-        for rule in view.concerning(number, from, to) {
+        for rule in pinned.concerning(number, from, to) {
             let by = Some(rule).filter(|_| is_rules(number));
             last = match rule.then {
-                Then::Value(value) => return Decided { rule: by, table: None, value: Some(value) },
-                Then::Table(table) => {
-                    Decided { rule: by, table: Some(table), value: look(reader, table, &to) }
+                RuleAction::Value(value) => return Decided { rule: by, table: None, value: Some(value) },
+                RuleAction::Table(table) => {
+                    Decided { rule: by, table: Some(table), value: lookup_table(reader, table, &to) }
                 }
-                Then::Except(table, value) => {
-                    let found = look(reader, table, &to).filter(|found| *found != value);
+                RuleAction::Except(table, value) => {
+                    let found = lookup_table(reader, table, &to).filter(|found| *found != value);
                     Decided { rule: by, table: Some(table), value: found }
                 }
                 // The view has followed it.
-                Then::GoTo(_) => continue,
+                RuleAction::GoTo(_) => continue,
             };
             if last.value.is_some_and(|value| value != VALUE_THROW) {
                 return last;
@@ -294,7 +294,7 @@ struct Decided {
     value: Option<u32>,
 }
 
-fn look(reader: &Reader<'_>, table: u32, address: &IpAddr) -> Option<u32> {
+fn lookup_table(reader: &Reader<'_>, table: u32, address: &IpAddr) -> Option<u32> {
     match address {
         IpAddr::V4(addr) => reader.lookup4(table, (*addr).into()),
         IpAddr::V6(addr) => reader.lookup6(table, (*addr).into()),
@@ -306,24 +306,24 @@ fn look(reader: &Reader<'_>, table: u32, address: &IpAddr) -> Option<u32> {
 /// The image decides: the daemon's explanation is taken only when it is about the very value the image gave.
 fn answers(
     addresses: &[IpAddr],
-    way: &Way,
-    view: &View,
+    ingress: &Ingress,
+    pinned: &PinnedMaps,
     instance: &Instance,
     names: &mut Names,
 ) -> anyhow::Result<Vec<Map<String, Value>>> {
-    let memory = view.memory();
+    let memory = pinned.memory();
     let reader = Reader::new(memory.words())?;
     let first = |address: &IpAddr| {
-        let number = if address.is_ipv4() { way.views.0 } else { way.views.1 };
-        way.decide(view, &reader, number, *address)
+        let number = if address.is_ipv4() { ingress.lookups.0 } else { ingress.lookups.1 };
+        ingress.decide(pinned, &reader, number, *address)
     };
     // An action may name another view; its answer counts, and what it is reached by is told beside it.
-    let onward = |address: &IpAddr, decided: Decided| match decided.value.and_then(|value| view.action(value))
-    {
-        Some(Action::Table(number)) => Some(way.decide(view, &reader, number, *address)),
-        _ => None,
-    };
-    let filtering = if way.filter { view.filters(Filters::PORTS) } else { Vec::new() };
+    let vrf_lookup =
+        |address: &IpAddr, decided: Decided| match decided.value.and_then(|value| pinned.action(value)) {
+            Some(Action::Table(number)) => Some(ingress.decide(pinned, &reader, number, *address)),
+            _ => None,
+        };
+    let filtering = if ingress.filter { pinned.filters(Filters::PORTS) } else { Vec::new() };
     let mut found = vec![None; addresses.len()];
     let mut open: Vec<usize> = (0..addresses.len()).collect();
     for attempt in 0..ATTEMPTS {
@@ -331,7 +331,7 @@ fn answers(
             .iter()
             .map(|at| {
                 let first = first(&addresses[*at]);
-                let last = onward(&addresses[*at], first);
+                let last = vrf_lookup(&addresses[*at], first);
                 (first, last.unwrap_or(first))
             })
             .collect();
@@ -361,26 +361,26 @@ fn answers(
                         continue;
                     }
                 } else if let Value::Object(explained) = explained {
-                    let told = explained.iter().filter(|(key, _)| *key != "id");
-                    answer.extend(told.map(|(key, value)| (key.clone(), value.clone())));
+                    let reported = explained.iter().filter(|(key, _)| *key != "id");
+                    answer.extend(reported.map(|(key, value)| (key.clone(), value.clone())));
                     answer.insert("source".into(), "image+daemon".into());
                 }
             }
             if !answer.contains_key("source") {
                 answer.insert("source".into(), "image".into());
             }
-            let forwards = if address.is_ipv4() { way.forwards.0 } else { way.forwards.1 };
+            let forwards = if address.is_ipv4() { ingress.forwards.0 } else { ingress.forwards.1 };
             if last.table.is_none() && last.value.is_some() {
                 // A rule decides by itself.
                 answer.insert("type".into(), "rule".into());
             }
-            match last.value.map(|value| view.action(value)) {
+            match last.value.map(|value| pinned.action(value)) {
                 // Whatever the tables say: where no port forwards this family, its packets are the kernel's.
                 Some(Some(action)) if !forwards && !matches!(action, Action::Pass(_)) => {
                     answer.insert("action".into(), "pass".into());
                     answer.insert("reason".into(), "forwarding_off".into());
                 }
-                Some(Some(action)) => show::action(&action, |ifindex| names.get(ifindex), &mut answer),
+                Some(Some(action)) => route_json::action(&action, |ifindex| names.get(ifindex), &mut answer),
                 Some(None) => drop(answer.insert("action".into(), "pass".into())),
                 None => {
                     answer.insert("type".into(), "none".into());
@@ -388,10 +388,10 @@ fn answers(
                     answer.insert("reason".into(), "no_route".into());
                 }
             }
-            if way.filter {
-                filters::apply(&filtering, &reader, way.from, *address, &mut answer);
+            if ingress.filter {
+                filters::apply(&filtering, &reader, ingress.from, *address, &mut answer);
             }
-            if way.tenant {
+            if ingress.tenant {
                 drop_for_tenant(&mut answer);
             }
             found[*at] = Some(answer);
@@ -421,7 +421,7 @@ fn drop_for_tenant(answer: &mut Map<String, Value>) {
 /// The daemon's explanations; `None` when there is no daemon.
 fn explain(asked: Vec<(IpAddr, u32)>, instance: &Instance) -> anyhow::Result<Option<Vec<Value>>> {
     let mut explained = None;
-    ask(instance, &Request::Explain { asked }, |answer| {
+    send_request(instance, &Request::Explain { asked }, |answer| {
         if let Value::Array(answers) = answer {
             explained = Some(answers);
         }
@@ -463,8 +463,8 @@ pub(crate) fn text(route: &Value) -> String {
     }
     line += &route.get("dst").map(word).unwrap_or_default();
     let ways = route.get("nexthops").and_then(Value::as_array);
-    let way = if ways.is_none() { &WAY[..] } else { &[] };
-    for (key, name) in [("prefix", "in"), ("rule", "rule")].iter().chain(way).chain(&[
+    let ingress = if ways.is_none() { &WAY[..] } else { &[] };
+    for (key, name) in [("prefix", "in"), ("rule", "rule")].iter().chain(ingress).chain(&[
         ("table", "table"),
         ("protocol", "proto"),
         ("scope", "scope"),

@@ -6,12 +6,12 @@ mod get;
 mod input;
 mod inspect;
 mod map;
-mod opened;
 mod prefix;
 mod print;
+mod structure;
 
 use crate::addresses::{Query, parse_query};
-use crate::look::count;
+use crate::client::count;
 use crate::route::expect_family;
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};

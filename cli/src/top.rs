@@ -1,6 +1,6 @@
 //! `trieline top`: packets a second, by device, verdict, filter and SID, drawn anew every second.
 
-use crate::look::{Names, open};
+use crate::client::{Names, open};
 use crate::sid;
 use clap::Args;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use trieline_dataplane::{Counters, Kind, View};
+use trieline_dataplane::{Counters, Kind, PinnedMaps};
 use trieline_node::instance::Instance;
 use trieline_terminal::{CLEAR, Output};
 
@@ -79,19 +79,19 @@ struct Count {
 }
 
 impl Count {
-    fn take(instance: &Instance, view: &View) -> anyhow::Result<Self> {
+    fn take(instance: &Instance, pinned: &PinnedMaps) -> anyhow::Result<Self> {
         let at = Instant::now();
-        let counters = view.counters()?;
+        let counters = pinned.counters()?;
         let mut filters = BTreeMap::new();
-        for filter in view.filters(0) {
-            let packets = view.filter_count(&filter)?.packets;
+        for filter in pinned.filters(0) {
+            let packets = pinned.filter_count(&filter)?.packets;
             filters.insert(filter.name, (filter.action.to_string(), packets));
         }
         let word =
             |sid: &Value, key: &str| sid.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut sids = BTreeMap::new();
         // Without a daemon there is no list of them.
-        for sid in sid::all(instance, view).unwrap_or_default() {
+        for sid in sid::all(instance, pinned).unwrap_or_default() {
             if let Some(packets) = sid.get("packets").and_then(Value::as_u64) {
                 sids.insert(word(&sid, "dst"), (word(&sid, "behaviour"), packets));
             }
@@ -103,13 +103,13 @@ impl Count {
 /// Runs the command.
 pub fn run(args: &TopArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let instance = Instance::current()?;
-    let view = open(&instance)?;
+    let pinned = open(&instance)?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;
     }
     let mut names = Names::default();
-    let mut before = Count::take(&instance, &view)?;
+    let mut before = Count::take(&instance, &pinned)?;
     loop {
         while before.at.elapsed().as_secs_f64() < args.interval {
             if ended.load(Ordering::Relaxed) {
@@ -117,7 +117,7 @@ pub fn run(args: &TopArgs, output: &Output) -> anyhow::Result<ExitCode> {
             }
             std::thread::sleep(TICK);
         }
-        let now = Count::take(&instance, &view)?;
+        let now = Count::take(&instance, &pinned)?;
         let picture = picture(&before, &now, &mut names);
         if output.json {
             output.document(&picture)?;

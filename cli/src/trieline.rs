@@ -2,10 +2,10 @@
 
 mod addresses;
 mod capture;
+mod client;
 mod dissect;
 mod draw;
 mod filter;
-mod look;
 mod node;
 mod route;
 mod sid;
@@ -59,7 +59,7 @@ enum Object {
     Filter(filter::FilterCommand),
     /// The packets that XDP handles, as they come in and as they leave, into a pcap-ng file
     Capture(capture::CaptureArgs),
-    /// SRv6 SIDs: behaviours, packets, and functions bound to them
+    /// SRv6 SIDs: behaviours, packets, and hooks bound to them
     #[command(subcommand, infer_subcommands = true)]
     Sid(sid::SidCommand),
     /// Packets a second by device, verdict, filter and SID, live

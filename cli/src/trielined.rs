@@ -4,7 +4,7 @@ mod config;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Parser;
-use config::{File, Home, Size, check_devices, check_image, parse_device, parse_next_hops};
+use config::{File, ImageMapType, Size, check_devices, check_image, parse_device, parse_next_hops};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use trieline_dataplane::AttachMode;
-use trieline_node::daemon::{Command, Config, Daemon, Outside};
+use trieline_node::daemon::{Command, Config, ControlSource, Daemon};
 use trieline_node::veth::{CUTS, cuts};
 
 /// Read when no other file is named and it exists.
@@ -48,8 +48,8 @@ struct Cli {
     generic: bool,
     /// Where the tables live [default: arena where the kernel has it]
     #[arg(long, value_enum)]
-    home: Option<Home>,
-    /// Limit of the tables' memory, a power of two from 1M to 4G (512M with --home array); it must hold them twice while
+    map_type: Option<ImageMapType>,
+    /// Limit of the tables' memory, a power of two from 1M to 4G (512M with --map-type array); it must hold them twice while
     /// they are rebuilt [default: 256M]
     #[arg(long, value_name = "SIZE")]
     image: Option<Size>,
@@ -81,14 +81,14 @@ impl Cli {
     fn settle(&self) -> anyhow::Result<Config> {
         let file = self.path().map(File::read).transpose()?.unwrap_or_default();
         check_devices(&self.devices).map_err(|error| anyhow!("--dev: {error}"))?;
-        let home = self.home.or(file.home);
+        let map_type = self.map_type.or(file.map_type);
         let image = self.image.or(file.image()).unwrap_or(Size(256 << 20));
         // What the file says on its own has been checked; this is flags and file together.
-        check_image(image, home).map_err(|error| anyhow!("--image and --home: {error}"))?;
+        check_image(image, map_type).map_err(|error| anyhow!("--image and --map-type: {error}"))?;
         let devices = if self.devices.is_empty() { file.devices() } else { self.devices.clone() };
-        let home = home.map(|home| match home {
-            Home::Arena => trieline_dataplane::Home::Arena,
-            Home::Array => trieline_dataplane::Home::Array,
+        let map_type = map_type.map(|map_type| match map_type {
+            ImageMapType::Arena => trieline_dataplane::ImageMapType::Arena,
+            ImageMapType::Array => trieline_dataplane::ImageMapType::Array,
         });
         let image_bytes = image.0;
         let actions = self.next_hops.or(file.next_hops()).unwrap_or(65536);
@@ -98,12 +98,12 @@ impl Cli {
         Ok(Config {
             devices,
             mode: if self.generic || file.generic { AttachMode::Generic } else { AttachMode::Native },
-            home,
+            map_type,
             image_bytes,
             actions,
             receive_buffer: receive_buffer.min(1 << 30) as usize,
             filters: file.filters(folder),
-            functions: file.functions(folder),
+            sid_hooks: file.sid_hooks(folder),
             bypass_netfilter: self.bypass_netfilter || file.bypass_netfilter,
             rfc: file.srv6.rfc,
             max_stale: file.max_stale.unwrap_or_default().0,
@@ -142,7 +142,7 @@ impl Signals {
     }
 }
 
-impl Outside for Signals {
+impl ControlSource for Signals {
     fn wake(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
     }
@@ -179,7 +179,7 @@ impl Outside for Signals {
             // So looks a file that an editor has just begun to write.
             Ok(config) if config.devices.is_empty() => Err("no devices".into()),
             Ok(config) => Ok(config),
-            Err(error) => Err(trieline_terminal::said(&error)),
+            Err(error) => Err(trieline_terminal::error_text(&error)),
         }
     }
 }
@@ -214,22 +214,22 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         }
     }
     if cli.check {
-        cli.path().map_or(Ok(()), File::look)?;
+        cli.path().map_or(Ok(()), File::check_files)?;
         note_devices(cli, &config);
         let checked = cli.path().unwrap_or(Path::new("command line")).display();
-        let mut said = format!("{checked}: ok\n");
+        let mut error_text = format!("{checked}: ok\n");
         if rustix::process::geteuid().is_root() {
             if let Some(netns) = &cli.netns {
                 trieline_node::instance::enter_namespace(netns)?;
             }
             if let Some(differs) = config.replaced()? {
-                said += &format!(
+                error_text += &format!(
                     "{differs}: a start of trielined replaces the tables in force; no packet is lost, all counters start at 0\n"
                 );
             }
         }
         let mut out = std::io::stdout().lock();
-        return std::io::Write::write_all(&mut out, said.as_bytes()).context("standard output");
+        return std::io::Write::write_all(&mut out, error_text.as_bytes()).context("standard output");
     }
     if let Some(netns) = &cli.netns {
         trieline_node::instance::enter_namespace(netns)?;
@@ -263,7 +263,7 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("trielined: {}", trieline_terminal::said(&error));
+            eprintln!("trielined: {}", trieline_terminal::error_text(&error));
             ExitCode::FAILURE
         }
     }

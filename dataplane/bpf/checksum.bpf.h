@@ -12,7 +12,7 @@
 #include "parse.bpf.h"
 
 /* Whether TCP or UDP right behind the IP header, `l2` bytes into the frame, has an unfinished checksum. */
-__attribute__((noinline)) int tl_is_unfinished(struct xdp_md *ctx, __u32 l2)
+__attribute__((noinline)) int tl_is_csum_partial(struct xdp_md *ctx, __u32 l2)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 *l3 = data + (l2 & 31);

@@ -77,7 +77,7 @@ __attribute__((noinline)) int tl_combine_ecn(struct xdp_md *ctx, __u32 l2, __u32
 /* The word of a packet that is decapsulated into a view. */
 TL_INLINE __u64 tl_inner_word(struct xdp_md *ctx, __u32 offset, __u64 word)
 {
-	word = tl_ungrouped(ctx, offset, word);
+	word = tl_ecmp_select(ctx, offset, word);
 	return tl_action_kind(word) == TL_ACTION_FORWARD ? word : TL_ACTION_NONE;
 }
 
@@ -86,7 +86,7 @@ TL_INLINE __u64 tl_inner_word(struct xdp_md *ctx, __u32 offset, __u64 word)
 TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __u32 outer)
 {
 	const struct tl_port *port = f->port;
-	__u32 kind = tl_action_kind(word), verdict, view = port->table4;
+	__u32 kind = tl_action_kind(word), verdict, lookup = port->table4;
 	struct tl_adjacency *adj;
 	struct iphdr *ip;
 
@@ -98,7 +98,8 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 	f->l3_len -= outer;
 	/* Linux does not look at the inner checksum here, and sends what follows the inner packet along. */
 	if (ip->version_ihl != 0x45 || ip->ttl <= 1 || TL_BE16(ip->tot_len) < sizeof(*ip) ||
-	    TL_BE16(ip->tot_len) > f->l3_len || tl_ipv4_special(&ip->saddr) || tl_ipv4_special(&ip->daddr))
+	    TL_BE16(ip->tot_len) > f->l3_len || tl_ipv4_special_purpose(&ip->saddr) ||
+	    tl_ipv4_special_purpose(&ip->daddr))
 		return TL_PASS_SEG6_INNER;
 	/* The source of what End.DT4 forwards is the VRF's: user space sees to its reverse path filter. */
 	if ((kind == TL_ACTION_END_DX4 || kind == TL_ACTION_END_DX4_TABLE) &&
@@ -106,36 +107,36 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 		return TL_PASS_REVERSE_PATH;
 	if (kind != TL_ACTION_END_DX4) {
 		if (kind == TL_ACTION_END_DT4) {
-			view = word >> 32;
+			lookup = word >> 32;
 		} else if (kind == TL_ACTION_END_DT46) {
 			adj = tl_action_adjacency(word);
 			if (!adj)
 				return TL_PASS_NO_ACTION;
-			view = ((__u32 *)adj->outer)[0];
+			lookup = ((__u32 *)adj->outer)[0];
 		}
-		if (kind != TL_ACTION_END_DX4_TABLE && tl_own_source(view, ip->saddr, ip->daddr))
+		if (kind != TL_ACTION_END_DX4_TABLE && tl_local_source(lookup, ip->saddr, ip->daddr))
 			return TL_PASS_REVERSE_PATH;
-		word = tl_inner_word(ctx, f->l2 + outer, tl_inner_action4(view, ip->saddr, ip->daddr));
+		word = tl_inner_word(ctx, f->l2 + outer, tl_inner_action4(lookup, ip->saddr, ip->daddr));
 		if (!word)
 			return TL_PASS_SEG6_INNER_NO_ROUTE;
 	}
 	adj = tl_action_adjacency(word);
 	if (!adj)
 		return TL_PASS_NO_ACTION;
-	if (tl_redirects4(f, adj, view, ip))
+	if (tl_redirects4(f, adj, lookup, ip))
 		return TL_PASS_REDIRECT;
-	verdict = tl_steer(f, adj, f->l3_len);
+	verdict = tl_egress_check(f, adj, f->l3_len);
 	if (TL_UNLIKELY(f->port->flags & TL_PORT_ECN) && verdict == TL_GO_ON)
 		verdict = tl_combine_ecn(ctx, f->l2, outer);
 	if (verdict != TL_GO_ON)
 		return verdict;
-	verdict = tl_reframe(ctx, f, adj, outer, TL_BE16(ETH_P_IP));
+	verdict = tl_set_l2(ctx, f, adj, outer, TL_BE16(ETH_P_IP));
 	if (verdict != TL_GO_ON)
 		return verdict;
 	tl_trim(ctx, f, f->l3_len);
 	ip = f->l3;
 	if ((void *)(ip + 1) > f->end)
-		return TL_DROP_OUTER;
+		return TL_DROP_REWRITE_FAILED;
 	tl_decrease_ttl(ip);
 	return kind == TL_ACTION_END_DX4 || kind == TL_ACTION_END_DX4_TABLE ? TL_FORWARD_END_DX4
 									    : TL_FORWARD_END_DT4;
@@ -144,7 +145,7 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 /* End.DX6, End.DT6: likewise an IPv6 packet. */
 TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __u32 outer)
 {
-	__u32 kind = tl_action_kind(word), verdict, view = f->port->table6;
+	__u32 kind = tl_action_kind(word), verdict, lookup = f->port->table6;
 	struct tl_adjacency *adj;
 	struct ipv6hdr *ip6;
 
@@ -152,42 +153,42 @@ TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 	if ((void *)(ip6 + 1) > f->end || outer + sizeof(*ip6) > f->l3_len)
 		return TL_PASS_SEG6_INNER;
 	f->l3_len -= outer;
-	if (TL_UNLIKELY(f->port->flags & TL_PORT_DISCOVERY) && tl_is_discovery(ctx, f->l2 + outer))
-		return TL_PASS_DISCOVERY;
+	if (TL_UNLIKELY(f->port->flags & TL_PORT_PROXY_NDP) && tl_is_ndp(ctx, f->l2 + outer))
+		return TL_PASS_PROXY_NDP;
 	if (*(__u8 *)ip6 >> 4 != 6 || ip6->hop_limit <= 1 || ip6->nexthdr == IPPROTO_HOPOPTS ||
-	    TL_BE16(ip6->payload_len) + sizeof(*ip6) > f->l3_len || tl_ipv6_special(&ip6->saddr) ||
-	    tl_ipv6_special(&ip6->daddr))
+	    TL_BE16(ip6->payload_len) + sizeof(*ip6) > f->l3_len || tl_ipv6_special_purpose(&ip6->saddr) ||
+	    tl_ipv6_special_purpose(&ip6->daddr))
 		return TL_PASS_SEG6_INNER;
 	if (kind != TL_ACTION_END_DX6) {
 		if (kind == TL_ACTION_END_DT6) {
-			view = word >> 32;
+			lookup = word >> 32;
 		} else if (kind == TL_ACTION_END_DT46) {
 			adj = tl_action_adjacency(word);
 			if (!adj)
 				return TL_PASS_NO_ACTION;
-			view = ((__u32 *)adj->outer)[1];
+			lookup = ((__u32 *)adj->outer)[1];
 		}
-		word = tl_inner_word(ctx, f->l2 + outer, tl_inner_action6(view, &ip6->saddr, &ip6->daddr));
+		word = tl_inner_word(ctx, f->l2 + outer, tl_inner_action6(lookup, &ip6->saddr, &ip6->daddr));
 		if (!word)
 			return TL_PASS_SEG6_INNER_NO_ROUTE;
 	}
 	adj = tl_action_adjacency(word);
 	if (!adj)
 		return TL_PASS_NO_ACTION;
-	if (tl_redirects6(f, adj, view, ip6))
+	if (tl_redirects6(f, adj, lookup, ip6))
 		return TL_PASS_REDIRECT;
-	verdict = tl_steer(f, adj, f->l3_len);
+	verdict = tl_egress_check(f, adj, f->l3_len);
 	if (TL_UNLIKELY(f->port->flags & TL_PORT_ECN) && verdict == TL_GO_ON)
 		verdict = tl_combine_ecn(ctx, f->l2, outer);
 	if (verdict != TL_GO_ON)
 		return verdict;
-	verdict = tl_reframe(ctx, f, adj, outer, TL_BE16(ETH_P_IPV6));
+	verdict = tl_set_l2(ctx, f, adj, outer, TL_BE16(ETH_P_IPV6));
 	if (verdict != TL_GO_ON)
 		return verdict;
 	tl_trim(ctx, f, f->l3_len);
 	ip6 = f->l3;
 	if ((void *)(ip6 + 1) > f->end)
-		return TL_DROP_OUTER;
+		return TL_DROP_REWRITE_FAILED;
 	ip6->hop_limit--;
 	return kind == TL_ACTION_END_DX6 || kind == TL_ACTION_END_DX6_TABLE ? TL_FORWARD_END_DX6
 									    : TL_FORWARD_END_DT6;
@@ -234,12 +235,12 @@ TL_INLINE __u32 tl_end_dx2(struct xdp_md *ctx, struct tl_frame *f, const struct 
 	if ((void *)(eth + 1) > f->end || outer + sizeof(*eth) > f->l3_len ||
 	    TL_BE16(eth->h_proto) < ETH_P_802_3_MIN)
 		return TL_PASS_SEG6_LINK;
-	verdict = tl_steer(f, adj, f->l3_len - outer - sizeof(*eth));
+	verdict = tl_egress_check(f, adj, f->l3_len - outer - sizeof(*eth));
 	if (verdict != TL_GO_ON)
 		return verdict;
 	tl_trim(ctx, f, f->l3_len);
 	if (bpf_xdp_adjust_head(ctx, (int)(f->l2 + outer)))
-		return TL_DROP_OUTER;
+		return TL_DROP_REWRITE_FAILED;
 	return TL_FORWARD_END_DX2;
 }
 

@@ -132,20 +132,20 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 				flow &= ~TL_BE32(3 << 20);
 		}
 	}
-	verdict = tl_steer(f, adj, outer + carried);
+	verdict = tl_egress_check(f, adj, outer + carried);
 	if (verdict != TL_GO_ON)
 		return verdict;
-	verdict = tl_reframe(ctx, f, adj, -(int)(outer + carried - f->l3_len), TL_BE16(ETH_P_IPV6));
+	verdict = tl_set_l2(ctx, f, adj, -(int)(outer + carried - f->l3_len), TL_BE16(ETH_P_IPV6));
 	if (verdict != TL_GO_ON)
 		return verdict;
 	/* Bytes after the IP packet (a short frame's padding) would travel along. Cutting them cannot fail,
 	 * making room can: it came first. */
 	tl_trim(ctx, f, outer + carried);
 	if (tl_write_outer(ctx, f, adj, outer))
-		return TL_DROP_OUTER;
+		return TL_DROP_REWRITE_FAILED;
 	pushed = f->l3;
 	if ((void *)(pushed + 1) > f->end)
-		return TL_DROP_OUTER;
+		return TL_DROP_REWRITE_FAILED;
 	pushed->payload_len = TL_BE16(carried + outer - sizeof(*pushed));
 	if (outer == sizeof(*pushed)) {
 		pushed->nexthdr = next;
@@ -153,7 +153,7 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 		struct ipv6_sr_hdr *srh = (void *)(pushed + 1);
 
 		if ((void *)(srh + 1) > f->end)
-			return TL_DROP_OUTER;
+			return TL_DROP_REWRITE_FAILED;
 		srh->nexthdr = next;
 	}
 	if (flow)
@@ -184,19 +184,19 @@ TL_INLINE __u32 tl_h_insert(struct xdp_md *ctx, struct tl_frame *f, const struct
 	before = *ip6;
 	if (before.hop_limit <= 1)
 		return TL_PASS_IPV6_HOP_LIMIT;
-	verdict = tl_steer(f, adj, len);
+	verdict = tl_egress_check(f, adj, len);
 	if (verdict != TL_GO_ON)
 		return verdict;
-	verdict = tl_reframe(ctx, f, adj, (int)sizeof(*ip6) - (int)outer, TL_BE16(ETH_P_IPV6));
+	verdict = tl_set_l2(ctx, f, adj, (int)sizeof(*ip6) - (int)outer, TL_BE16(ETH_P_IPV6));
 	if (verdict != TL_GO_ON)
 		return verdict;
 	tl_trim(ctx, f, len);
 	if (tl_write_outer(ctx, f, adj, outer))
-		return TL_DROP_OUTER;
+		return TL_DROP_REWRITE_FAILED;
 	ip6 = f->l3;
 	srh = (void *)(ip6 + 1);
 	if ((void *)(srh + 1) + sizeof(struct in6_addr) > f->end)
-		return TL_DROP_OUTER;
+		return TL_DROP_REWRITE_FAILED;
 	ip6->flow = before.flow;
 	ip6->payload_len = TL_BE16(len - sizeof(*ip6));
 	ip6->hop_limit = before.hop_limit - 1;

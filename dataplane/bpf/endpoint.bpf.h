@@ -90,14 +90,14 @@ TL_INLINE __u32 tl_next_segment(struct xdp_md *ctx, const struct tl_frame *f, st
 TL_INLINE __u64 tl_high(__u32 bits) { return bits ? ~0ull << (64 - bits) : 0; }
 
 /*
- * NEXT-C-SID: behind the locator block of `block` bytes the argument moves up by the `function` bytes of this
- * node's own identifier. False when it has no further one.
+ * NEXT-C-SID: behind the locator block of `block` bytes the argument moves up by the `node_function` bytes of
+ * this node's own identifier. False when it has no further one.
  */
-TL_INLINE int tl_next_csid(const struct in6_addr *destination, __u32 block, __u32 function,
+TL_INLINE int tl_next_csid(const struct in6_addr *destination, __u32 block, __u32 node_function,
 			   struct in6_addr *next)
 {
 	__u64 hi = TL_BE64(destination->hi), lo = TL_BE64(destination->lo), keep_hi, keep_lo, arg_hi, arg_lo;
-	__u32 own = 8 * (block + function), shift = 8 * function;
+	__u32 own = 8 * (block + node_function), shift = 8 * node_function;
 
 	block *= 8;
 	if (own > 128 || !shift || !block)
@@ -166,11 +166,11 @@ TL_INLINE __u32 tl_end(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 			popped = next.srh_len;
 	}
 	if (kind != TL_ACTION_END_X) {
-		if (tl_ipv6_special(&next.destination))
+		if (tl_ipv6_special_purpose(&next.destination))
 			return TL_PASS_SEG6_NEXT;
 		word = tl_inner_action6(kind == TL_ACTION_END_T ? word >> 32 : f->port->table6, &ip6->saddr,
 					&next.destination);
-		word = tl_ungrouped(ctx, f->l2, word);
+		word = tl_ecmp_select(ctx, f->l2, word);
 		if (tl_action_kind(word) != TL_ACTION_FORWARD)
 			return TL_PASS_SEG6_NEXT;
 	}
@@ -179,7 +179,7 @@ TL_INLINE __u32 tl_end(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 		return TL_PASS_NO_ACTION;
 	if (tl_redirects6(f, adj, f->port->table6, ip6))
 		return TL_PASS_REDIRECT;
-	verdict = tl_steer(f, adj, f->l3_len - popped);
+	verdict = tl_egress_check(f, adj, f->l3_len - popped);
 	if (verdict != TL_GO_ON)
 		return verdict;
 	/* Nothing may fail once the header has moved. */
@@ -187,13 +187,13 @@ TL_INLINE __u32 tl_end(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 		return TL_PASS_SEG6_HEADERS;
 	if (popped)
 		tl_move_ipv6(ctx, f->l2, popped);
-	verdict = tl_reframe(ctx, f, adj, popped, TL_BE16(ETH_P_IPV6));
+	verdict = tl_set_l2(ctx, f, adj, popped, TL_BE16(ETH_P_IPV6));
 	if (verdict != TL_GO_ON)
 		return verdict;
 	tl_trim(ctx, f, f->l3_len - popped);
 	ip6 = f->l3;
 	if ((void *)(ip6 + 1) > f->end)
-		return TL_DROP_OUTER;
+		return TL_DROP_REWRITE_FAILED;
 	if (popped) {
 		ip6->nexthdr = next.next_header;
 		ip6->payload_len = TL_BE16(f->l3_len - popped - sizeof(*ip6));
@@ -201,7 +201,7 @@ TL_INLINE __u32 tl_end(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 		struct ipv6_sr_hdr *srh = (void *)(ip6 + 1);
 
 		if ((void *)(srh + 1) > f->end)
-			return TL_DROP_OUTER;
+			return TL_DROP_REWRITE_FAILED;
 		srh->segments_left = next.left;
 	}
 	ip6->daddr = next.destination;

@@ -72,7 +72,7 @@ TL_INLINE int tl_upper4(struct xdp_md *ctx, __u32 at, __u32 end, const struct ip
  * Whether the IPv6 packet that begins at `at` is one of neighbour discovery (RFC 4861 4), or hides what it
  * is. Asked where the kernel answers for others (proxy_ndp).
  */
-__attribute__((noinline)) int tl_is_discovery(struct xdp_md *ctx, __u32 at)
+__attribute__((noinline)) int tl_is_ndp(struct xdp_md *ctx, __u32 at)
 {
 	__u64 headers = tl_headers6(ctx, at, TL_NO_END);
 	__u8 type;
@@ -124,7 +124,7 @@ __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct tl_packet p = {.protocol = TL_ANY_PROTOCOL, .port = TL_NO_PORT, .ipv6 = ipv6};
 	volatile __u64 *word = bpf_map_lookup_elem(&filter_lists, &list);
-	const __u32 unread = list == TL_LIST_PORTS ? TL_DROP_HIDDEN : TL_DROP_FUNCTION_HEADERS;
+	const __u32 unread = list == TL_LIST_PORTS ? TL_DROP_UNINSPECTABLE : TL_DROP_SID_HOOK_HEADERS;
 	__u32 key, left, ports;
 
 	if (!word || at > TL_FILTER_REACH)

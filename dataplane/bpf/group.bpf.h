@@ -231,7 +231,7 @@ __attribute__((noinline)) __u64 tl_bucket(struct xdp_md *ctx, __u32 offset, __u3
 	struct tl_group *group = bpf_map_lookup_elem(&groups, &index);
 	volatile __u64 *words = (volatile void *)group;
 	__u32 zero = 0;
-	struct tl_own *own = bpf_map_lookup_elem(&own_addresses, &zero);
+	struct tl_local_addrs *own = bpf_map_lookup_elem(&local_addrs, &zero);
 	__u8 *version = (void *)(long)ctx->data + (offset & 0xfff);
 	__u64 flows;
 
@@ -245,7 +245,7 @@ __attribute__((noinline)) __u64 tl_bucket(struct xdp_md *ctx, __u32 offset, __u3
 }
 
 /* A word that is no group: what it was, or the flow's bucket. */
-TL_INLINE __u64 tl_ungrouped(struct xdp_md *ctx, __u32 offset, __u64 word)
+TL_INLINE __u64 tl_ecmp_select(struct xdp_md *ctx, __u32 offset, __u64 word)
 {
 	if (TL_UNLIKELY(tl_action_kind(word) == TL_ACTION_GROUP))
 		return tl_bucket(ctx, offset, word >> 32);

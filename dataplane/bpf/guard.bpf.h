@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Before the last step: what may be passed to the kernel, which knows of no tenants, filters and functions.
+ * Before the last step: what may be passed to the kernel, which knows of no tenants, filters and SID hooks.
  *
  * There is one way to the kernel from a port that has any of them, and it leads through here, whatever the
  * reason. A packet is let by that was looked at to its end: the port's filters have been asked for it, and
@@ -10,14 +10,14 @@
 #ifndef TRIELINE_GUARD_BPF_H
 #define TRIELINE_GUARD_BPF_H
 
-#include "function.bpf.h"
+#include "sid_hook.bpf.h"
 #include "endpoint.bpf.h"
 
-#define TL_PORT_GUARDED (TL_PORT_TENANT | TL_PORT_FILTER | TL_PORT_FUNCTION)
+#define TL_PORT_GUARDED (TL_PORT_TENANT | TL_PORT_FILTER | TL_PORT_SID_HOOK)
 
 /* Protocols between the stations of a link, by EtherType; also a length, with LLC or SNAP behind it (spanning
  * tree, IS-IS, CDP): Linux gives none of these to IP, nor finds IP in them. */
-TL_INLINE int tl_of_link(__be16 proto)
+TL_INLINE int tl_is_link_protocol(__be16 proto)
 {
 	switch (TL_BE16(proto)) {
 	case ETH_P_ARP:
@@ -34,18 +34,18 @@ TL_INLINE int tl_of_link(__be16 proto)
 }
 
 /* Whether a packet is to a group of this link or to all on it: no router forwards it. */
-TL_INLINE int tl_group_of_link4(const struct iphdr *ip)
+TL_INLINE int tl_is_link_group4(const struct iphdr *ip)
 {
 	return TL_BE32(ip->daddr) >> 8 == 0xe00000 || ip->daddr == 0xffffffff;
 }
 
-TL_INLINE int tl_group_of_link6(const struct ipv6hdr *ip6)
+TL_INLINE int tl_is_link_group6(const struct ipv6hdr *ip6)
 {
 	return (TL_BE64(ip6->daddr.hi) & 0xff0f000000000000) == 0xff02000000000000;
 }
 
 /* The same of the packet at `at`, which lists of addresses that do not belong into the Internet may name. */
-__attribute__((noinline)) int tl_to_link(struct xdp_md *ctx, __u32 at)
+__attribute__((noinline)) int tl_is_link_group(struct xdp_md *ctx, __u32 at)
 {
 	void *end = (void *)(long)ctx->data_end, *l3 = (void *)(long)ctx->data + (at & 31);
 	const struct ipv6hdr *ip6 = l3;
@@ -54,13 +54,13 @@ __attribute__((noinline)) int tl_to_link(struct xdp_md *ctx, __u32 at)
 	if ((void *)(ip + 1) > end)
 		return 0;
 	if (ip->version_ihl >> 4 == 4)
-		return tl_group_of_link4(ip);
-	return (void *)(ip6 + 1) <= end && tl_group_of_link6(ip6);
+		return tl_is_link_group4(ip);
+	return (void *)(ip6 + 1) <= end && tl_is_link_group6(ip6);
 }
 
 /* What the kernel could take a packet to: one address after another, behind its header and those inside. Not
  * on the stack, which the lookups need. */
-struct tl_trail {
+struct tl_nested_walk {
 	struct ipv6hdr header; /* of the packet that is looked into */
 	struct in6_addr to;    /* the address that was reached */
 	__u32 at;	       /* where the header is */
@@ -71,24 +71,24 @@ struct tl_trail {
 	__u32 inner;	       /* the IPv6 header behind it; 0: none */
 };
 
-_Static_assert(sizeof(struct tl_trail) <= sizeof(struct tl_scratch), "a trail fits");
+_Static_assert(sizeof(struct tl_nested_walk) <= sizeof(struct tl_scratch), "a trail fits");
 
-#define TL_BEHIND_MOST 40
-#define TL_BEHIND_END (TL_GO_ON + 1)
-#define TL_BEHIND_ASK (TL_GO_ON + 2)
+#define TL_NESTED_MOST 40
+#define TL_NESTED_END (TL_GO_ON + 1)
+#define TL_NESTED_FILTER (TL_GO_ON + 2)
 
 /* Goes on to the IPv6 header at `trail->inner`. Of one inside, Linux does not look at the version. */
-TL_INLINE __u32 tl_behind_in(struct xdp_md *ctx, struct tl_trail *trail)
+TL_INLINE __u32 tl_nested_in(struct xdp_md *ctx, struct tl_nested_walk *trail)
 {
 	__u32 at = trail->inner, srh;
 	__u64 headers;
 
 	if (at > TL_FILTER_REACH || at + sizeof(trail->header) > trail->end ||
 	    bpf_xdp_load_bytes(ctx, at, &trail->header, sizeof(trail->header)))
-		return TL_DROP_HIDDEN;
+		return TL_DROP_UNINSPECTABLE;
 	headers = tl_headers6(ctx, at, trail->end);
 	if (headers & (TL_HEADERS_CUT | TL_HEADERS_STRANGE))
-		return TL_DROP_HIDDEN;
+		return TL_DROP_UNINSPECTABLE;
 	trail->to = trail->header.daddr;
 	trail->at = at;
 	trail->around = trail->end;
@@ -99,28 +99,28 @@ TL_INLINE __u32 tl_behind_in(struct xdp_md *ctx, struct tl_trail *trail)
 	trail->list = srh + sizeof(struct ipv6_sr_hdr);
 	if (srh && bpf_xdp_load_bytes(ctx, srh + __builtin_offsetof(struct ipv6_sr_hdr, segments_left),
 				      &trail->left, sizeof(trail->left)))
-		return TL_DROP_HIDDEN;
+		return TL_DROP_UNINSPECTABLE;
 	if (!(headers & TL_HEADERS_LATER) && (headers & 0xff) == IPPROTO_IPV6)
 		trail->inner = TL_HEADERS_AT(headers);
 	return TL_GO_ON;
 }
 
 /* Goes on to the next address: one more step of NEXT-C-SID, the next segment, or the packet inside. */
-__attribute__((noinline)) __u32 tl_behind_next(struct xdp_md *ctx)
+__attribute__((noinline)) __u32 tl_nested_next(struct xdp_md *ctx)
 {
 	struct tl_csid_key key = {.len = 128};
-	struct tl_trail *trail;
+	struct tl_nested_walk *trail;
 	struct in6_addr next;
 	__u32 zero = 0, at;
 	__u32 *csid;
 
 	trail = bpf_map_lookup_elem(&scratch_frames, &zero);
 	if (!trail)
-		return TL_DROP_HIDDEN;
+		return TL_DROP_UNINSPECTABLE;
 	__builtin_memcpy(key.to, &trail->to, sizeof(key.to));
 	csid = bpf_map_lookup_elem(&csids, &key);
 	if (csid && *csid == TL_CSID_UNKNOWN)
-		return TL_DROP_HIDDEN;
+		return TL_DROP_UNINSPECTABLE;
 	if (csid && tl_next_csid(&trail->to, *csid >> 8 & 0xff, *csid & 0xff, &next)) {
 		trail->to = next;
 		return TL_GO_ON;
@@ -130,90 +130,90 @@ __attribute__((noinline)) __u32 tl_behind_next(struct xdp_md *ctx)
 		at = trail->list + trail->left * sizeof(trail->to);
 		if (at + sizeof(trail->to) > trail->end ||
 		    bpf_xdp_load_bytes(ctx, at, &trail->to, sizeof(trail->to)))
-			return TL_DROP_HIDDEN;
+			return TL_DROP_UNINSPECTABLE;
 		return TL_GO_ON;
 	}
-	return trail->inner ? tl_behind_in(ctx, trail) : TL_BEHIND_END;
+	return trail->inner ? tl_nested_in(ctx, trail) : TL_NESTED_END;
 }
 
 /* What is bound to the address. A program cannot be called for it, which wants the packet as the kernel makes
  * it on the way. */
-TL_INLINE __u32 tl_behind_bound(struct xdp_md *ctx, const struct tl_trail *trail)
+TL_INLINE __u32 tl_nested_bound(struct xdp_md *ctx, const struct tl_nested_walk *trail)
 {
 	struct in6_addr to = trail->to;
-	struct tl_function *function = bpf_map_lookup_elem(&functions, &to);
+	struct tl_sid_hook *sid_hook = bpf_map_lookup_elem(&sid_hooks, &to);
 
-	if (!function)
+	if (!sid_hook)
 		return TL_GO_ON;
-	if (function->kind == TL_FUNCTION_PCAP)
-		tl_capture_in(ctx, function->index);
-	if (function->kind == TL_FUNCTION_FILTER)
-		return TL_BEHIND_ASK | function->index << 8;
-	return function->kind == TL_FUNCTION_PROGRAM ? TL_DROP_HIDDEN : TL_GO_ON;
+	if (sid_hook->kind == TL_SID_HOOK_PCAP)
+		tl_capture_in(ctx, sid_hook->index);
+	if (sid_hook->kind == TL_SID_HOOK_FILTER)
+		return TL_NESTED_FILTER | sid_hook->index << 8;
+	return sid_hook->kind == TL_SID_HOOK_PROGRAM ? TL_DROP_UNINSPECTABLE : TL_GO_ON;
 }
 
 /*
  * What is bound to the addresses that the kernel could take the IPv6 packet at `at` to, beyond its
- * destination: TL_GO_ON, a verdict, or TL_BEHIND_ASK with a list of filters (from bit 8 on) that are to be
+ * destination: TL_GO_ON, a verdict, or TL_NESTED_FILTER with a list of filters (from bit 8 on) that are to be
  * asked, and for which header (its place from bit 16 on, where the packet around it ends from bit 32).
  * Several such lists are one too many.
  */
-__attribute__((noinline)) __u64 tl_behind(struct xdp_md *ctx, __u32 at)
+__attribute__((noinline)) __u64 tl_nested(struct xdp_md *ctx, __u32 at)
 {
-	__u32 zero = 0, i, said;
-	struct tl_trail *trail = bpf_map_lookup_elem(&scratch_frames, &zero);
+	__u32 zero = 0, i, answer;
+	struct tl_nested_walk *trail = bpf_map_lookup_elem(&scratch_frames, &zero);
 	__u64 ask = TL_GO_ON;
 
 	if (!trail)
-		return TL_DROP_HIDDEN;
+		return TL_DROP_UNINSPECTABLE;
 	trail->inner = at;
 	trail->end = TL_NO_END;
-	said = tl_behind_in(ctx, trail);
-	for (i = 0; i < TL_BEHIND_MOST && said == TL_GO_ON; i++) {
-		said = tl_behind_next(ctx);
-		if (said == TL_GO_ON)
-			said = tl_behind_bound(ctx, trail);
-		if ((said & 0xff) == TL_BEHIND_ASK) {
+	answer = tl_nested_in(ctx, trail);
+	for (i = 0; i < TL_NESTED_MOST && answer == TL_GO_ON; i++) {
+		answer = tl_nested_next(ctx);
+		if (answer == TL_GO_ON)
+			answer = tl_nested_bound(ctx, trail);
+		if ((answer & 0xff) == TL_NESTED_FILTER) {
 			if (ask != TL_GO_ON)
-				return TL_DROP_HIDDEN;
-			ask = said | (__u64)trail->at << 16 | (__u64)trail->around << 32;
-			said = TL_GO_ON;
+				return TL_DROP_UNINSPECTABLE;
+			ask = answer | (__u64)trail->at << 16 | (__u64)trail->around << 32;
+			answer = TL_GO_ON;
 		}
 	}
-	if (said == TL_BEHIND_END)
+	if (answer == TL_NESTED_END)
 		return ask;
-	return said == TL_GO_ON ? TL_DROP_HIDDEN : said;
+	return answer == TL_GO_ON ? TL_DROP_UNINSPECTABLE : answer;
 }
 
 /* The filters' answer, called apart. */
-__attribute__((noinline)) __u32 tl_behind_filter(struct xdp_md *ctx, __u32 at, __u32 end, __u32 list)
+__attribute__((noinline)) __u32 tl_nested_filter(struct xdp_md *ctx, __u32 at, __u32 end, __u32 list)
 {
-	return tl_function_filter(ctx, at, end, list);
+	return tl_sid_hook_filter(ctx, at, end, list);
 }
 
 /* What becomes of the packet for what is behind its destination. */
-TL_INLINE __u32 tl_looked_into(struct xdp_md *ctx, __u32 at)
+TL_INLINE __u32 tl_nested_check(struct xdp_md *ctx, __u32 at)
 {
-	__u64 said = tl_behind(ctx, at);
+	__u64 answer = tl_nested(ctx, at);
 
-	if ((said & 0xff) == TL_BEHIND_ASK)
-		return tl_behind_filter(ctx, said >> 16 & 0xffff, said >> 32, said >> 8 & 0xff);
-	return said;
+	if ((answer & 0xff) == TL_NESTED_FILTER)
+		return tl_nested_filter(ctx, answer >> 16 & 0xffff, answer >> 32, answer >> 8 & 0xff);
+	return answer;
 }
 
 /* Whether the kernel's own tables and the tenant's say that an address is this node's, or a broadcast
  * address.
  */
-TL_INLINE int tl_own4(__u32 view, __be32 source, __be32 address)
+TL_INLINE int tl_is_local4(__u32 lookup, __be32 source, __be32 address)
 {
 	return tl_action_word(tl_table4(TL_MAIN4, TL_BE32(address))) == TL_VERDICT_WORD(TL_PASS_LOCAL) &&
-	       tl_action_word(tl_view_value4(view, source, address)) == TL_VERDICT_WORD(TL_PASS_LOCAL);
+	       tl_action_word(tl_lookup_value4(lookup, source, address)) == TL_VERDICT_WORD(TL_PASS_LOCAL);
 }
 
-TL_INLINE int tl_own6(__u32 view, __u64 hi, __u64 lo)
+TL_INLINE int tl_is_local6(__u32 lookup, __u64 hi, __u64 lo)
 {
 	return tl_action_word(tl_table6(TL_MAIN6, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL) &&
-	       tl_action_word(tl_view_value6(view, 0, 0, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL);
+	       tl_action_word(tl_lookup_value6(lookup, 0, 0, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL);
 }
 
 /* Whether the kernel could find another packet in one of this protocol, and route that. */
@@ -249,7 +249,7 @@ TL_INLINE int tl_carries6(struct xdp_md *ctx, __u32 at)
  * forward, as a multicast router does), to all on the link, to a link-local address, or to one that both its
  * own tables and the tenant's have; with nothing inside that it would route.
  */
-__attribute__((noinline)) int tl_kept(struct xdp_md *ctx, __u32 at, __u32 view4, __u32 view6)
+__attribute__((noinline)) int tl_is_tenant_local(struct xdp_md *ctx, __u32 at, __u32 lookup4, __u32 lookup6)
 {
 	void *end = (void *)(long)ctx->data_end;
 	void *l3 = (void *)(long)ctx->data + (at & 31);
@@ -262,8 +262,8 @@ __attribute__((noinline)) int tl_kept(struct xdp_md *ctx, __u32 at, __u32 view4,
 	if (ip->version_ihl >> 4 == 4) {
 		if (tl_carries(ip->protocol))
 			return 0;
-		return tl_group_of_link4(ip) ||
-		       (ip->version_ihl == 0x45 && tl_own4(view4, ip->saddr, ip->daddr));
+		return tl_is_link_group4(ip) ||
+		       (ip->version_ihl == 0x45 && tl_is_local4(lookup4, ip->saddr, ip->daddr));
 	}
 	if ((void *)(ip6 + 1) > end)
 		return 0;
@@ -271,19 +271,19 @@ __attribute__((noinline)) int tl_kept(struct xdp_md *ctx, __u32 at, __u32 view4,
 	lo = TL_BE64(ip6->daddr.lo);
 	if (tl_carries6(ctx, at & 31))
 		return 0;
-	return tl_group_of_link6(ip6) || hi >> 54 == 0xfe80 >> 6 || tl_own6(view6, hi, lo);
+	return tl_is_link_group6(ip6) || hi >> 54 == 0xfe80 >> 6 || tl_is_local6(lookup6, hi, lo);
 }
 
 /* What the kernel may get though it does not know the tenant; anything else it would route by tables that are
  * not the tenant's. */
-TL_INLINE int tl_of_tenant(struct xdp_md *ctx, const struct tl_frame *f, __u32 verdict)
+TL_INLINE int tl_tenant_may_pass(struct xdp_md *ctx, const struct tl_frame *f, __u32 verdict)
 {
 	switch (verdict) {
-	case TL_PASS_OTHER_DESTINATION:
-	case TL_PASS_IPV4_SPECIAL:
-	case TL_PASS_IPV6_SPECIAL:
+	case TL_PASS_MAC_MISMATCH:
+	case TL_PASS_IPV4_SPECIAL_PURPOSE:
+	case TL_PASS_IPV6_SPECIAL_PURPOSE:
 	case TL_PASS_LOCAL:
-		return tl_kept(ctx, f->l2, f->port->table4, f->port->table6);
+		return tl_is_tenant_local(ctx, f->l2, f->port->table4, f->port->table6);
 	}
 	return 0;
 }
@@ -291,7 +291,7 @@ TL_INLINE int tl_of_tenant(struct xdp_md *ctx, const struct tl_frame *f, __u32 v
 /* What becomes of a packet that is `verdict` so far. */
 TL_INLINE __u32 tl_guard(struct xdp_md *ctx, struct tl_frame *f, __u32 verdict)
 {
-	__u32 flags, said = TL_GO_ON, inside = TL_GO_ON, six;
+	__u32 flags, answer = TL_GO_ON, inside = TL_GO_ON, six;
 
 	if (TL_LIKELY(verdict < TL_PASS_FIRST) || verdict >= TL_DROP_FIRST || !f->port ||
 	    TL_LIKELY(!(f->port->flags & TL_PORT_GUARDED)))
@@ -299,27 +299,27 @@ TL_INLINE __u32 tl_guard(struct xdp_md *ctx, struct tl_frame *f, __u32 verdict)
 	flags = f->port->flags;
 	six = f->proto == TL_BE16(ETH_P_IPV6);
 	if (!six && f->proto != TL_BE16(ETH_P_IP)) {
-		if (tl_of_link(f->proto))
+		if (tl_is_link_protocol(f->proto))
 			return verdict;
-		return flags & TL_PORT_TENANT ? TL_DROP_TENANT : TL_DROP_HIDDEN;
+		return flags & TL_PORT_TENANT ? TL_DROP_TENANT : TL_DROP_UNINSPECTABLE;
 	}
 	if (flags & TL_PORT_FILTER && !f->filtered &&
-	    !(verdict == TL_PASS_OTHER_DESTINATION && tl_to_link(ctx, f->l2)))
-		said = tl_filter_at(ctx, f->l2, TL_NO_END, six, TL_LIST_PORTS);
+	    !(verdict == TL_PASS_MAC_MISMATCH && tl_is_link_group(ctx, f->l2)))
+		answer = tl_filter_at(ctx, f->l2, TL_NO_END, six, TL_LIST_PORTS);
 	/* A filter that passes a packet says nothing of its SID's function. */
-	if ((said == TL_GO_ON || said == TL_PASS_FILTER) && flags & TL_PORT_FUNCTION && six &&
-	    verdict != TL_PASS_FUNCTION_PASS) {
+	if ((answer == TL_GO_ON || answer == TL_PASS_FILTER) && flags & TL_PORT_SID_HOOK && six &&
+	    verdict != TL_PASS_SID_HOOK_PASS) {
 		if (!f->called)
-			inside = tl_function_called(ctx, f->l2);
+			inside = tl_sid_hook_called(ctx, f->l2);
 		if (inside == TL_GO_ON)
-			inside = tl_looked_into(ctx, f->l2);
+			inside = tl_nested_check(ctx, f->l2);
 		if (inside != TL_GO_ON)
-			said = inside;
+			answer = inside;
 	}
-	if (said != TL_GO_ON)
-		verdict = said;
+	if (answer != TL_GO_ON)
+		verdict = answer;
 	if (verdict >= TL_PASS_FIRST && verdict < TL_DROP_FIRST && flags & TL_PORT_TENANT &&
-	    !tl_of_tenant(ctx, f, verdict))
+	    !tl_tenant_may_pass(ctx, f, verdict))
 		return TL_DROP_TENANT;
 	return verdict;
 }

@@ -13,7 +13,7 @@
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    13, /* grows with any change of this file; pinned maps of another version are replaced */
+	    14, /* grows with any change of this file; pinned maps of another version are replaced */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS =
 	    65536, /* untagged ports with an ifindex below are in an array, others among the tagged ones */
@@ -37,8 +37,8 @@ enum tl_limits {
 	TL_ANY_PROTOCOL = 256,
 	TL_MAIN4 = 0, /* tables of the kernel's own: local and main */
 	TL_MAIN6 = 1,
-	TL_OWN_BITS = 32768, /* a page */
-	TL_FUNCTIONS = 64,
+	TL_LOCAL_BITS = 32768, /* a page */
+	TL_SID_HOOKS = 64,
 	TL_CSIDS = 16384,    /* prefixes of NEXT-C-SID */
 	TL_CSID_UNKNOWN = 0, /* their value where the steps are not known, or differ from table to table */
 	TL_CAPTURES = 64,
@@ -51,7 +51,7 @@ enum tl_limits {
  * A view, what a port or an action names to say which routes decide: a table's id or, with this bit, the
  * index of the first of several rules (struct tl_rule).
  */
-#define TL_VIEW_RULES 0x80000000u
+#define TL_LOOKUP_POLICY 0x80000000u
 /* The value of a `throw` route: the next rule decides. No action has this number. */
 #define TL_VALUE_THROW 0x7fffffffu
 /* Rules that are followed for a packet; what would come after them is the kernel's. */
@@ -68,7 +68,7 @@ enum tl_verdict {
 	TL_FORWARD_END_DX4,	  /* RFC 8986 4.5: outer headers removed, inner IPv4 forwarded */
 	TL_FORWARD_H_ENCAPS_IPV4, /* RFC 8986 5.1, IPv4 inside */
 	TL_FORWARD_H_ENCAPS_IPV6,
-	TL_FORWARD_FUNCTION_REDIRECT, /* the program bound to the SID redirects */
+	TL_FORWARD_SID_HOOK_REDIRECT, /* the program bound to the SID redirects */
 	TL_FORWARD_H_ENCAPS_L2,	      /* RFC 8986 5.3: the whole frame inside */
 	TL_FORWARD_H_INSERT,	      /* an SRH put into the IPv6 packet */
 	TL_FORWARD_END,		      /* RFC 8986 4.1, also with PSP or NEXT-C-SID */
@@ -82,66 +82,68 @@ enum tl_verdict {
 	TL_FORWARD_END_B6_ENCAPS,     /* 4.13 */
 
 	/* Given to the kernel, untouched. */
-	TL_PASS_NO_PORT,	   /* device or VLAN not given to trieline */
-	TL_PASS_NOT_IP,		   /* another EtherType, five tags, or a frame without a whole header */
-	TL_PASS_OTHER_DESTINATION, /* destination MAC address is not the port's: group, or another host's */
-	TL_PASS_FORWARDING_OFF,	   /* forwarding of this family is off on the port */
-	TL_PASS_IPV4_OPTIONS,	   /* header longer than 20 bytes */
-	TL_PASS_IPV4_SPECIAL,	   /* source or destination of 0/8, 127/8 or 224/3 */
-	TL_PASS_IPV4_TTL,	   /* TTL would reach 0: the kernel answers */
-	TL_PASS_IPV6_HOP_BY_HOP,   /* hop-by-hop options */
-	TL_PASS_IPV6_SPECIAL,	   /* unspecified, loopback, v4-mapped, link-local or multicast address */
-	TL_PASS_IPV6_HOP_LIMIT,	   /* hop limit would reach 0 */
-	TL_PASS_REVERSE_PATH,	 /* source is an own address, not routed (loose), not by this port (strict) */
-	TL_PASS_NO_ROUTE,	 /* no prefix matches */
-	TL_PASS_NO_ACTION,	 /* the table's value names an action that is not set */
-	TL_PASS_LOCAL,		 /* an address of this node */
-	TL_PASS_UNREACHABLE,	 /* unreachable route: the kernel sends the ICMP error */
-	TL_PASS_PROHIBIT,	 /* prohibit route, likewise */
-	TL_PASS_UNRESOLVED,	 /* link-layer address of the next hop not known */
-	TL_PASS_UNSUPPORTED,	 /* a route only the kernel can follow */
-	TL_PASS_TOO_BIG,	 /* larger than the MTU, or than 64 KiB: the kernel fragments or answers */
-	TL_PASS_NO_DEVICE,	 /* output device not given to trieline */
-	TL_PASS_SEVERAL_BUFFERS, /* longer than one buffer; the output device takes no such frames */
-	TL_PASS_NO_HEADROOM,	 /* no room in front of the frame for a new header */
-	TL_PASS_SEG6_OFF,	 /* SRv6 is off on the port */
-	TL_PASS_SEG6_HEADERS,	 /* headers that the behaviour does not take, more of them, or an HMAC */
-	TL_PASS_SEG6_INNER, /* the inner packet needs the kernel: options, TTL, length, special address */
+	TL_PASS_NO_PORT,	/* device or VLAN not given to trieline */
+	TL_PASS_NOT_IP,		/* another EtherType, five tags, or a frame without a whole header */
+	TL_PASS_MAC_MISMATCH,	/* destination MAC address is not the port's: group, or another host's */
+	TL_PASS_FORWARDING_OFF, /* forwarding of this family is off on the port */
+	TL_PASS_IPV4_OPTIONS,	/* header longer than 20 bytes */
+	TL_PASS_IPV4_SPECIAL_PURPOSE, /* source or destination of 0/8, 127/8 or 224/3 */
+	TL_PASS_IPV4_TTL,	      /* TTL would reach 0: the kernel answers */
+	TL_PASS_IPV6_HOP_BY_HOP,      /* hop-by-hop options */
+	TL_PASS_IPV6_SPECIAL_PURPOSE, /* unspecified, loopback, v4-mapped, link-local or multicast address */
+	TL_PASS_IPV6_HOP_LIMIT,	      /* hop limit would reach 0 */
+	TL_PASS_REVERSE_PATH, /* source is an own address, not routed (loose), not by this port (strict) */
+	TL_PASS_NO_ROUTE,     /* no prefix matches */
+	TL_PASS_NO_ACTION,    /* the table's value names an action that is not set */
+	TL_PASS_LOCAL,	      /* an address of this node */
+	TL_PASS_UNREACHABLE,  /* unreachable route: the kernel sends the ICMP error */
+	TL_PASS_PROHIBIT,     /* prohibit route, likewise */
+	TL_PASS_UNRESOLVED,   /* link-layer address of the next hop not known */
+	TL_PASS_UNSUPPORTED,  /* a route only the kernel can follow */
+	TL_PASS_TOO_BIG,      /* larger than the MTU, or than 64 KiB: the kernel fragments or answers */
+	TL_PASS_NO_DEVICE,    /* output device not given to trieline */
+	TL_PASS_XDP_FRAGS,    /* longer than one buffer; the output device takes no such frames */
+	TL_PASS_NO_HEADROOM,  /* no room in front of the frame for a new header */
+	TL_PASS_SEG6_OFF,     /* SRv6 is off on the port */
+	TL_PASS_SEG6_HEADERS, /* headers that the behaviour does not take, more of them, or an HMAC */
+	TL_PASS_SEG6_INNER,   /* the inner packet needs the kernel: options, TTL, length, special address */
 	TL_PASS_SEG6_INNER_NO_ROUTE, /* the inner destination is not plainly forwarded by the table asked */
 	TL_PASS_SEG6_NEXT,	     /* nor is the next segment */
 	TL_PASS_SEG6_LINK,	     /* a frame that cannot be carried or delivered whole: tag, length */
 	TL_PASS_FILTER,		     /* a filter says so */
-	TL_PASS_FUNCTION_PASS,	     /* the program bound to the SID says so */
-	TL_PASS_NO_EXIT,	     /* the output device takes no redirected frames at present */
+	TL_PASS_SID_HOOK_PASS,	     /* the program bound to the SID says so */
+	TL_PASS_NO_XDP_XMIT,	     /* the output device takes no redirected frames at present */
 	TL_PASS_NO_CARRIER,	     /* the output device is down or without carrier */
-	TL_PASS_NO_ROOM,	     /* no room for one more next hop or table */
+	TL_PASS_TABLE_FULL,	     /* no room for one more next hop or table */
 	TL_PASS_RULE,		     /* a policy rule only the kernel can follow */
 	TL_PASS_ON_LINK,	     /* End.DX4 with an on-link next hop, which Linux does not send to */
-	TL_PASS_UNFINISHED,	     /* its sender left the checksum to a device: the kernel sees to it */
+	TL_PASS_CSUM_PARTIAL,	     /* its sender left the checksum to a device: the kernel sees to it */
 	TL_PASS_REDIRECT,  /* leaves by the way it came: the kernel tells its sender of a shorter one */
-	TL_PASS_DISCOVERY, /* neighbour discovery, which the kernel may have to answer (proxy_ndp) */
+	TL_PASS_PROXY_NDP, /* neighbour discovery, which the kernel may have to answer (proxy_ndp) */
 	TL_PASS_STALE,	   /* no daemon has followed the kernel's routes for longer than max_stale */
 
 	/* Dropped, as Linux drops it. */
-	TL_DROP_IPV4_HEADER,	  /* version or header length */
-	TL_DROP_IPV4_CHECKSUM,	  /* header checksum */
-	TL_DROP_IPV4_LENGTH,	  /* total length below the header's or above the frame's */
-	TL_DROP_IPV6_HEADER,	  /* version */
-	TL_DROP_IPV6_LENGTH,	  /* payload length above the frame's */
-	TL_DROP_BLACKHOLE,	  /* blackhole route */
-	TL_DROP_SEGMENTS_LEFT,	  /* decapsulation that is not the last segment */
-	TL_DROP_NO_SEGMENT,	  /* a behaviour that goes on to the next segment, and no SRH with one left */
-	TL_DROP_SRH,		  /* an SRH whose lengths do not agree */
-	TL_DROP_FILTERED,	  /* a filter says so */
-	TL_DROP_FUNCTION_DROP,	  /* the program bound to the SID says so */
-	TL_DROP_FUNCTION_RETURN,  /* it returned what means nothing */
-	TL_DROP_FUNCTION_MISSING, /* it is gone */
-	TL_DROP_TENANT,		  /* only the kernel could do it, which does not know this tenant */
+	TL_DROP_IPV4_HEADER,   /* version or header length */
+	TL_DROP_IPV4_CHECKSUM, /* header checksum */
+	TL_DROP_IPV4_LENGTH,   /* total length below the header's or above the frame's */
+	TL_DROP_IPV6_HEADER,   /* version */
+	TL_DROP_IPV6_LENGTH,   /* payload length above the frame's */
+	TL_DROP_BLACKHOLE,     /* blackhole route */
+	TL_DROP_SEGMENTS_LEFT, /* decapsulation that is not the last segment */
+	TL_DROP_NO_SEGMENT,    /* a behaviour that goes on to the next segment, and no SRH with one left */
+	TL_DROP_SRH,	       /* an SRH whose lengths do not agree */
+	TL_DROP_FILTERED,      /* a filter says so */
+	TL_DROP_SID_HOOK_DROP, /* the program bound to the SID says so */
+	TL_DROP_SID_HOOK_BAD_RETURN, /* it returned what means nothing */
+	TL_DROP_SID_HOOK_MISSING,    /* it is gone */
+	TL_DROP_TENANT,		     /* only the kernel could do it, which does not know this tenant */
 	TL_DROP_ECN, /* decapsulation of congestion met by a packet that knows no ECN (RFC 6040 4.2) */
-	TL_DROP_FUNCTION_HEADERS, /* headers that hide what is inside from the filters bound to the SID */
-	TL_DROP_OUTER,	/* headers that cannot be written or taken off once the packet has begun to change */
-	TL_DROP_HIDDEN, /* tenants, filters or functions cannot see what the kernel, or another, finds in it
-			 */
+	TL_DROP_SID_HOOK_HEADERS, /* headers that hide what is inside from the filters bound to the SID */
+	TL_DROP_REWRITE_FAILED,	  /* headers that cannot be written or taken off once the packet has begun to
+				     change */
+	TL_DROP_UNINSPECTABLE, /* tenants, filters or SID hooks cannot see what the kernel, or another, finds
+				* in it
+				*/
 
 	TL_VERDICTS
 };
@@ -227,7 +229,7 @@ struct tl_rule {
 	__u8 from_len;
 	__u8 to_len;
 	__u16 flags;
-	__u32 table;  /* a table's id; with TL_VIEW_RULES, the value that decides */
+	__u32 table;  /* a table's id; with TL_LOOKUP_POLICY, the value that decides */
 	__u32 next;   /* 0: that was the last */
 	__u32 except; /* where the table's value is this, the next rule decides; 0: of no route */
 };
@@ -259,13 +261,13 @@ enum tl_port_flags {
 	TL_PORT_RPF_LOOSE = 16,
 	TL_PORT_RPF_STRICT = 32,
 	TL_PORT_FILTER = 64,	/* list TL_LIST_PORTS holds */
-	TL_PORT_FUNCTION = 128, /* SIDs may have functions */
+	TL_PORT_SID_HOOK = 128, /* SIDs may have hooks */
 	TL_PORT_TENANT = 256,	/* of a tenant that the kernel does not know: what it would get is dropped */
 	TL_PORT_ECN = 512,	/* decapsulation combines the ECN fields (RFC 6040 4.2) */
-	TL_PORT_UNFINISHED = 1024, /* checksums of packets that come in may be unfinished */
-	TL_PORT_REDIRECTS4 = 2048, /* senders are told of shorter ways (send_redirects) */
-	TL_PORT_REDIRECTS6 = 4096, /* likewise; IPv6 has no such setting */
-	TL_PORT_DISCOVERY = 8192,  /* neighbour discovery may be for addresses of others (proxy_ndp) */
+	TL_PORT_CSUM_PARTIAL = 1024, /* checksums of packets that come in may be unfinished */
+	TL_PORT_REDIRECTS4 = 2048,   /* senders are told of shorter ways (send_redirects) */
+	TL_PORT_REDIRECTS6 = 4096,   /* likewise; IPv6 has no such setting */
+	TL_PORT_PROXY_NDP = 8192,    /* neighbour discovery may be for addresses of others (proxy_ndp) */
 };
 
 /* A device, or a VLAN of one, whose packets are ours to forward. */
@@ -325,15 +327,15 @@ struct tl_filter_count {
 	__u64 bytes; /* of whole frames */
 };
 
-/* `kind` of a function. */
-enum tl_function_kind {
-	TL_FUNCTION_FILTER = 1,	 /* index: a list of filters, for the packet inside */
-	TL_FUNCTION_PCAP = 2,	 /* the slot of a capture */
-	TL_FUNCTION_PROGRAM = 3, /* a place among the programs */
+/* `kind` of a SID hook. */
+enum tl_sid_hook_kind {
+	TL_SID_HOOK_FILTER = 1,	 /* index: a list of filters, for the packet inside */
+	TL_SID_HOOK_PCAP = 2,	 /* the slot of a capture */
+	TL_SID_HOOK_PROGRAM = 3, /* a place among the programs */
 };
 
 /* What is done to packets to a SID before its behaviour. */
-struct tl_function {
+struct tl_sid_hook {
 	__u32 kind;
 	__u32 index;
 };
@@ -361,8 +363,8 @@ struct tl_capture {
 };
 
 /* Own addresses, as a filter: the bit of each one's hash is set, and perhaps that of others. */
-struct tl_own {
-	__u64 bits[TL_OWN_BITS / 64];
+struct tl_local_addrs {
+	__u64 bits[TL_LOCAL_BITS / 64];
 	__u64 flows; /* beside them, what flows are told apart by: enum tl_flows */
 };
 /* Of each family `fib_multipath_hash_policy`, in 8 bits, and `fib_multipath_hash_fields`, in 16: IPv4 from
@@ -371,7 +373,7 @@ enum tl_flows {
 	TL_FLOWS_FIELDS = 8,  /* bits to the fields */
 	TL_FLOWS_FAMILY = 24, /* bits to IPv6 */
 };
-#define TL_OWN_HASH 0x9e3779b1u /* times the address as it lies in memory; its highest bits */
+#define TL_LOCAL_HASH 0x9e3779b1u /* times the address as it lies in memory; its highest bits */
 
 /* In the ring, before the bytes of the frame. */
 struct tl_capture_record {
@@ -391,7 +393,7 @@ struct tl_capture_record {
  * Until when the tables may be used. A running daemon moves `deadline` on, by the program tl_beat; once it
  * has passed, every packet is the kernel's.
  */
-struct tl_life {
+struct tl_heartbeat {
 	__u64 deadline; /* jiffies; all ones: none */
 	__u64 beaten;	/* CLOCK_MONOTONIC in ns: when the daemon last did so; 0: never */
 	__u64 limit;	/* ns from `beaten` to `deadline`; 0: none */
@@ -404,8 +406,8 @@ struct tl_beat {
 
 /* Who pinned these maps. */
 struct tl_instance {
-	__u32 version; /* TL_INTF_VERSION */
-	__u32 home;    /* 1 = arena, 2 = array */
+	__u32 version;	/* TL_INTF_VERSION */
+	__u32 map_type; /* 1 = arena, 2 = array */
 	__u64 image_bytes;
 	__u64 netns; /* cookie of the network namespace: unlike its inode never given to another */
 	__u32 tables;

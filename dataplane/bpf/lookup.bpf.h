@@ -33,9 +33,9 @@ __attribute__((noinline)) __u32 tl_table6(__u32 table, __u64 hi, __u64 lo)
  * What `ip rule` decides: rule by rule, the first table that has a route for the destination. A function of
  * its own: packets whose view is a plain table do not pay for it.
  */
-__attribute__((noinline)) __u32 tl_rules4(__u32 view, __u32 source, __u32 destination)
+__attribute__((noinline)) __u32 tl_rules4(__u32 lookup, __u32 source, __u32 destination)
 {
-	__u32 at = view & ~TL_VIEW_RULES, value, i;
+	__u32 at = lookup & ~TL_LOOKUP_POLICY, value, i;
 	__u64 from = (__u64)source << 32, to = (__u64)destination << 32;
 	struct tl_rule *rule;
 	int selected;
@@ -50,8 +50,8 @@ __attribute__((noinline)) __u32 tl_rules4(__u32 view, __u32 source, __u32 destin
 		if (selected == !(rule->flags & TL_RULE_NOT)) {
 			if (rule->flags & TL_RULE_GOTO) {
 				at = rule->table;
-			} else if (rule->table & TL_VIEW_RULES) {
-				return rule->table & ~TL_VIEW_RULES;
+			} else if (rule->table & TL_LOOKUP_POLICY) {
+				return rule->table & ~TL_LOOKUP_POLICY;
 			} else {
 				value = tl_table4(rule->table, destination);
 				if (value && value != TL_VALUE_THROW && value != rule->except)
@@ -64,9 +64,10 @@ __attribute__((noinline)) __u32 tl_rules4(__u32 view, __u32 source, __u32 destin
 	return 0;
 }
 
-__attribute__((noinline)) __u32 tl_rules6(__u32 view, __u64 from_hi, __u64 from_lo, __u64 to_hi, __u64 to_lo)
+__attribute__((noinline)) __u32 tl_rules6(__u32 lookup, __u64 from_hi, __u64 from_lo, __u64 to_hi,
+					  __u64 to_lo)
 {
-	__u32 at = view & ~TL_VIEW_RULES, value, i;
+	__u32 at = lookup & ~TL_LOOKUP_POLICY, value, i;
 	struct tl_rule *rule;
 	int selected;
 
@@ -80,8 +81,8 @@ __attribute__((noinline)) __u32 tl_rules6(__u32 view, __u64 from_hi, __u64 from_
 		if (selected == !(rule->flags & TL_RULE_NOT)) {
 			if (rule->flags & TL_RULE_GOTO) {
 				at = rule->table;
-			} else if (rule->table & TL_VIEW_RULES) {
-				return rule->table & ~TL_VIEW_RULES;
+			} else if (rule->table & TL_LOOKUP_POLICY) {
+				return rule->table & ~TL_LOOKUP_POLICY;
 			} else {
 				value = tl_table6(rule->table, to_hi, to_lo);
 				if (value && value != TL_VALUE_THROW && value != rule->except)
@@ -95,22 +96,22 @@ __attribute__((noinline)) __u32 tl_rules6(__u32 view, __u64 from_hi, __u64 from_
 }
 
 /*
- * The value that decides for a packet from `source` to `destination`, 0 where nothing does. `view` is what a
- * port or an action names.
+ * The value that decides for a packet from `source` to `destination`, 0 where nothing does. `lookup` is what
+ * a port or an action names.
  */
-TL_INLINE __u32 tl_route4(__u32 view, __be32 source, __be32 destination)
+TL_INLINE __u32 tl_route4(__u32 lookup, __be32 source, __be32 destination)
 {
-	if (TL_UNLIKELY(view & TL_VIEW_RULES))
-		return tl_rules4(view, TL_BE32(source), TL_BE32(destination));
-	return tl_lookup4(TL_IMAGE, view, TL_BE32(destination));
+	if (TL_UNLIKELY(lookup & TL_LOOKUP_POLICY))
+		return tl_rules4(lookup, TL_BE32(source), TL_BE32(destination));
+	return tl_lookup4(TL_IMAGE, lookup, TL_BE32(destination));
 }
 
-TL_INLINE __u32 tl_route6(__u32 view, const struct in6_addr *source, const struct in6_addr *destination)
+TL_INLINE __u32 tl_route6(__u32 lookup, const struct in6_addr *source, const struct in6_addr *destination)
 {
-	if (TL_UNLIKELY(view & TL_VIEW_RULES))
-		return tl_rules6(view, TL_BE64(source->hi), TL_BE64(source->lo), TL_BE64(destination->hi),
+	if (TL_UNLIKELY(lookup & TL_LOOKUP_POLICY))
+		return tl_rules6(lookup, TL_BE64(source->hi), TL_BE64(source->lo), TL_BE64(destination->hi),
 				 TL_BE64(destination->lo));
-	return tl_lookup6(TL_IMAGE, view, TL_BE64(destination->hi), TL_BE64(destination->lo));
+	return tl_lookup6(TL_IMAGE, lookup, TL_BE64(destination->hi), TL_BE64(destination->lo));
 }
 
 /* An action, read by one load, so that kind and adjacency belong together. */
@@ -142,7 +143,7 @@ TL_INLINE struct tl_adjacency *tl_action_adjacency(__u64 word)
 #define TL_VERDICT_WORD(verdict) ((__u64)TL_ACTION_VERDICT | (__u64)(verdict) << 8)
 
 /* The action of a value found in another view than the port's: no further one is followed. */
-TL_INLINE __u64 tl_onward(__u32 value)
+TL_INLINE __u64 tl_vrf_action(__u32 value)
 {
 	__u64 word = value ? tl_action_word(value) : TL_VERDICT_WORD(TL_PASS_NO_ROUTE);
 
@@ -153,15 +154,17 @@ TL_INLINE __u64 tl_onward(__u32 value)
  * What decides where an action names another view, as a route into a VRF does. Functions of their own: only
  * packets that meet such a route pay.
  */
-__attribute__((noinline)) __u64 tl_onward4(__u32 view, __be32 source, __be32 destination)
+__attribute__((noinline)) __u64 tl_vrf_lookup4(__u32 lookup, __be32 source, __be32 destination)
 {
-	return tl_onward(tl_route4(view, source, destination));
+	return tl_vrf_action(tl_route4(lookup, source, destination));
 }
 
-__attribute__((noinline)) __u64 tl_onward6(__u32 view, __u64 from_hi, __u64 from_lo, __u64 to_hi, __u64 to_lo)
+__attribute__((noinline)) __u64 tl_vrf_lookup6(__u32 lookup, __u64 from_hi, __u64 from_lo, __u64 to_hi,
+					       __u64 to_lo)
 {
-	return tl_onward(TL_UNLIKELY(view & TL_VIEW_RULES) ? tl_rules6(view, from_hi, from_lo, to_hi, to_lo)
-							   : tl_table6(view, to_hi, to_lo));
+	return tl_vrf_action(TL_UNLIKELY(lookup & TL_LOOKUP_POLICY)
+				 ? tl_rules6(lookup, from_hi, from_lo, to_hi, to_lo)
+				 : tl_table6(lookup, to_hi, to_lo));
 }
 
 /* The action of a value, or of the one that it leads to in another view. */
@@ -170,7 +173,7 @@ TL_INLINE __u64 tl_action4(__u32 value, __be32 source, __be32 destination)
 	__u64 word = tl_action_word(value);
 
 	if (TL_UNLIKELY(tl_action_kind(word) == TL_ACTION_TABLE))
-		return tl_onward4(word >> 32, source, destination);
+		return tl_vrf_lookup4(word >> 32, source, destination);
 	return word;
 }
 
@@ -179,19 +182,19 @@ TL_INLINE __u64 tl_action6(__u32 value, const struct in6_addr *source, const str
 	__u64 word = tl_action_word(value);
 
 	if (TL_UNLIKELY(tl_action_kind(word) == TL_ACTION_TABLE))
-		return tl_onward6(word >> 32, TL_BE64(source->hi), TL_BE64(source->lo),
-				  TL_BE64(destination->hi), TL_BE64(destination->lo));
+		return tl_vrf_lookup6(word >> 32, TL_BE64(source->hi), TL_BE64(source->lo),
+				      TL_BE64(destination->hi), TL_BE64(destination->lo));
 	return word;
 }
 
-#define TL_WAY(ifindex, tag) ((__u64)(ifindex) << 32 | (tag))
+#define TL_EGRESS_KEY(ifindex, tag) ((__u64)(ifindex) << 32 | (tag))
 
 /* Whether an action sends by a device and tag. */
-TL_INLINE int tl_is_way(__u64 word, __u64 way)
+TL_INLINE int tl_leaves_by(__u64 word, __u64 way)
 {
 	struct tl_adjacency *adj = tl_action_kind(word) == TL_ACTION_FORWARD ? tl_action_adjacency(word) : 0;
 
-	return adj && TL_WAY(adj->ifindex, adj->tag) == way;
+	return adj && TL_EGRESS_KEY(adj->ifindex, adj->tag) == way;
 }
 
 /*
@@ -200,18 +203,18 @@ TL_INLINE int tl_is_way(__u64 word, __u64 way)
  * or by any, where that is 0 (loose). A function of its own, verified and called apart: only ports that ask
  * for it pay.
  */
-__attribute__((noinline)) int tl_reverse_path4(__u32 view, __be32 source, __be32 destination, __u64 way)
+__attribute__((noinline)) int tl_reverse_path4(__u32 lookup, __be32 source, __be32 destination, __u64 way)
 {
 	__u32 value, index, i;
 	struct tl_group *group;
 	__u64 word;
 
-	value = tl_route4(view, destination, source);
+	value = tl_route4(lookup, destination, source);
 	word = value ? tl_action4(value, destination, source) : TL_ACTION_NONE;
 	index = word >> 32;
 	switch (tl_action_kind(word)) {
 	case TL_ACTION_FORWARD:
-		return !way || tl_is_way(word, way);
+		return !way || tl_leaves_by(word, way);
 	case TL_ACTION_ENCAPS: /* which device its route names is not known here */
 		return !way;
 	case TL_ACTION_VERDICT:
@@ -220,7 +223,7 @@ __attribute__((noinline)) int tl_reverse_path4(__u32 view, __be32 source, __be32
 		group = way ? bpf_map_lookup_elem(&groups, &index) : 0;
 		/* Neighbouring buckets are mostly of one next hop. */
 		for (i = 0; group && i < TL_BUCKETS; i++)
-			if (tl_is_way(((volatile __u64 *)group)[i * 37 & (TL_BUCKETS - 1)], way))
+			if (tl_leaves_by(((volatile __u64 *)group)[i * 37 & (TL_BUCKETS - 1)], way))
 				return 1;
 		return !way;
 	}
@@ -228,60 +231,61 @@ __attribute__((noinline)) int tl_reverse_path4(__u32 view, __be32 source, __be32
 }
 
 /* The value of a destination in a view, found apart. */
-TL_INLINE __u64 tl_view_value4(__u32 view, __be32 source, __be32 destination)
+TL_INLINE __u64 tl_lookup_value4(__u32 lookup, __be32 source, __be32 destination)
 {
-	return TL_UNLIKELY(view & TL_VIEW_RULES) ? tl_rules4(view, TL_BE32(source), TL_BE32(destination))
-						 : tl_table4(view, TL_BE32(destination));
+	return TL_UNLIKELY(lookup & TL_LOOKUP_POLICY)
+		   ? tl_rules4(lookup, TL_BE32(source), TL_BE32(destination))
+		   : tl_table4(lookup, TL_BE32(destination));
 }
 
-TL_INLINE __u64 tl_view_value6(__u32 view, __u64 from_hi, __u64 from_lo, __u64 to_hi, __u64 to_lo)
+TL_INLINE __u64 tl_lookup_value6(__u32 lookup, __u64 from_hi, __u64 from_lo, __u64 to_hi, __u64 to_lo)
 {
-	return TL_UNLIKELY(view & TL_VIEW_RULES) ? tl_rules6(view, from_hi, from_lo, to_hi, to_lo)
-						 : tl_table6(view, to_hi, to_lo);
+	return TL_UNLIKELY(lookup & TL_LOOKUP_POLICY) ? tl_rules6(lookup, from_hi, from_lo, to_hi, to_lo)
+						      : tl_table6(lookup, to_hi, to_lo);
 }
 
 /* The same for the program itself, which asks in many places. Functions that are called by others have it
  * compiled in: each call under way takes 32 bytes of the 512 that all of them may have. */
-__attribute__((noinline)) __u64 tl_inner_value4(__u32 view, __be32 source, __be32 destination)
+__attribute__((noinline)) __u64 tl_inner_value4(__u32 lookup, __be32 source, __be32 destination)
 {
-	return tl_view_value4(view, source, destination);
+	return tl_lookup_value4(lookup, source, destination);
 }
 
-__attribute__((noinline)) __u64 tl_inner_value6(__u32 view, __u64 from_hi, __u64 from_lo, __u64 to_hi,
+__attribute__((noinline)) __u64 tl_inner_value6(__u32 lookup, __u64 from_hi, __u64 from_lo, __u64 to_hi,
 						__u64 to_lo)
 {
-	return tl_view_value6(view, from_hi, from_lo, to_hi, to_lo);
+	return tl_lookup_value6(lookup, from_hi, from_lo, to_hi, to_lo);
 }
 
 /* The action of a destination that the packet did not come in with: inside, or the next segment. Not one
  * function with what it calls: the verifier adds up the stacks of all that are under way. */
-TL_INLINE __u64 tl_inner_action4(__u32 view, __be32 source, __be32 destination)
+TL_INLINE __u64 tl_inner_action4(__u32 lookup, __be32 source, __be32 destination)
 {
-	__u32 value = tl_inner_value4(view, source, destination);
+	__u32 value = tl_inner_value4(lookup, source, destination);
 
 	return value ? tl_action4(value, source, destination) : TL_ACTION_NONE;
 }
 
-TL_INLINE __u64 tl_inner_action6(__u32 view, const struct in6_addr *source,
+TL_INLINE __u64 tl_inner_action6(__u32 lookup, const struct in6_addr *source,
 				 const struct in6_addr *destination)
 {
-	__u32 value = tl_inner_value6(view, TL_BE64(source->hi), TL_BE64(source->lo),
+	__u32 value = tl_inner_value6(lookup, TL_BE64(source->hi), TL_BE64(source->lo),
 				      TL_BE64(destination->hi), TL_BE64(destination->lo));
 
 	return value ? tl_action6(value, source, destination) : TL_ACTION_NONE;
 }
 
 /* What the routes of a view say of a source. Functions of their own: few packets ask. */
-__attribute__((noinline)) __u64 tl_source_word4(__u32 view, __be32 source, __be32 destination)
+__attribute__((noinline)) __u64 tl_source_word4(__u32 lookup, __be32 source, __be32 destination)
 {
-	__u32 value = tl_view_value4(view, destination, source);
+	__u32 value = tl_lookup_value4(lookup, destination, source);
 
 	return value ? tl_action_word(value) : TL_ACTION_NONE;
 }
 
-__attribute__((noinline)) __u64 tl_source_word6(__u32 view, __u64 hi, __u64 lo)
+__attribute__((noinline)) __u64 tl_source_word6(__u32 lookup, __u64 hi, __u64 lo)
 {
-	__u32 value = tl_view_value6(view, 0, 0, hi, lo);
+	__u32 value = tl_lookup_value6(lookup, 0, 0, hi, lo);
 
 	return value ? tl_action_word(value) : TL_ACTION_NONE;
 }
@@ -289,15 +293,15 @@ __attribute__((noinline)) __u64 tl_source_word6(__u32 view, __u64 hi, __u64 lo)
 /* Whether a source is this node's, or a broadcast address, by a bit that few others have: Linux takes no such
  * packet from outside, unless it is told to (accept_local), with or without a reverse path filter. A view may
  * leave the source's prefix to the kernel and so hide what it is: then it may be this node's. */
-TL_INLINE int tl_own_source(__u32 view, __be32 source, __be32 destination)
+TL_INLINE int tl_local_source(__u32 lookup, __be32 source, __be32 destination)
 {
-	__u32 zero = 0, bit = source * TL_OWN_HASH / (0x80000000u / (TL_OWN_BITS / 2));
-	struct tl_own *own = bpf_map_lookup_elem(&own_addresses, &zero);
+	__u32 zero = 0, bit = source * TL_LOCAL_HASH / (0x80000000u / (TL_LOCAL_BITS / 2));
+	struct tl_local_addrs *own = bpf_map_lookup_elem(&local_addrs, &zero);
 	__u64 word;
 
 	if (TL_LIKELY(!own || !(own->bits[bit / 64] >> bit % 64 & 1)))
 		return 0;
-	word = tl_source_word4(view, source, destination);
+	word = tl_source_word4(lookup, source, destination);
 	return word == TL_VERDICT_WORD(TL_PASS_LOCAL) || word == TL_VERDICT_WORD(TL_PASS_RULE);
 }
 
@@ -306,12 +310,12 @@ TL_INLINE int tl_reverse_path_ok(const struct tl_frame *f, __be32 source, __be32
 {
 	__u32 flags = f->port->flags;
 
-	if (tl_own_source(f->port->table4, source, destination))
+	if (tl_local_source(f->port->table4, source, destination))
 		return 0;
 	if (TL_LIKELY(!(flags & (TL_PORT_RPF_LOOSE | TL_PORT_RPF_STRICT))))
 		return 1;
 	return tl_reverse_path4(f->port->table4, source, destination,
-				flags & TL_PORT_RPF_STRICT ? TL_WAY(f->ifindex, f->tag) : 0);
+				flags & TL_PORT_RPF_STRICT ? TL_EGRESS_KEY(f->ifindex, f->tag) : 0);
 }
 
 #endif

@@ -166,10 +166,10 @@ struct {
 /* By the SID. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, TL_FUNCTIONS);
+	__uint(max_entries, TL_SID_HOOKS);
 	__type(key, struct in6_addr);
-	__type(value, struct tl_function);
-} functions SEC(".maps");
+	__type(value, struct tl_sid_hook);
+} sid_hooks SEC(".maps");
 
 /* The destinations that NEXT-C-SID changes, from all tables of the kernel, whatever the XDP program does with
  * the SID's route. The kernel's own kind of map: few packets ask. */
@@ -183,21 +183,21 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, TL_FUNCTIONS);
+	__uint(max_entries, TL_SID_HOOKS);
 	__type(key, __u32);
 	__type(value, __u32);
-} function_programs SEC(".maps");
+} sid_hook_programs SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct tl_own);
-} own_addresses SEC(".maps");
+	__type(value, struct tl_local_addrs);
+} local_addrs SEC(".maps");
 
 /* Global data, so that a packet pays a load for it and no lookup. */
-volatile struct tl_life tl_life SEC(".data.life") = {.deadline = ~0ull};
+volatile struct tl_heartbeat tl_heartbeat SEC(".data.heartbeat") = {.deadline = ~0ull};
 
 /* A frame on its way from one place to another; not pinned. */
 struct tl_scratch {

@@ -12,10 +12,10 @@
 #include "checksum.bpf.h"
 #include "capture.bpf.h"
 #include "filter.bpf.h"
-#include "function.bpf.h"
+#include "sid_hook.bpf.h"
 #include "lookup.bpf.h"
 #include "group.bpf.h"
-#include "steer.bpf.h"
+#include "egress.bpf.h"
 #include "rewrite.bpf.h"
 #include "srv6.bpf.h"
 #include "guard.bpf.h"
@@ -40,13 +40,13 @@ TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 	value = tl_route4(f->port->table4, ip->saddr, ip->daddr);
 	if (!value)
 		return TL_PASS_NO_ROUTE;
-	word = tl_ungrouped(ctx, f->l2, tl_action4(value, ip->saddr, ip->daddr));
+	word = tl_ecmp_select(ctx, f->l2, tl_action4(value, ip->saddr, ip->daddr));
 	if (tl_action_kind(word) == TL_ACTION_VERDICT)
 		return tl_action_verdict(word);
 	if (tl_action_kind(word) != TL_ACTION_FORWARD && tl_action_kind(word) != TL_ACTION_ENCAPS)
 		return TL_PASS_NO_ACTION;
-	if (TL_UNLIKELY(f->port->flags & TL_PORT_UNFINISHED) && tl_is_unfinished(ctx, f->l2))
-		return TL_PASS_UNFINISHED;
+	if (TL_UNLIKELY(f->port->flags & TL_PORT_CSUM_PARTIAL) && tl_is_csum_partial(ctx, f->l2))
+		return TL_PASS_CSUM_PARTIAL;
 	adj = tl_action_adjacency(word);
 	if (!adj)
 		return TL_PASS_NO_ACTION;
@@ -74,14 +74,14 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 	value = tl_route6(f->port->table6, &ip6->saddr, &ip6->daddr);
 	if (!value)
 		return TL_PASS_NO_ROUTE;
-	word = tl_ungrouped(ctx, f->l2, tl_action6(value, &ip6->saddr, &ip6->daddr));
+	word = tl_ecmp_select(ctx, f->l2, tl_action6(value, &ip6->saddr, &ip6->daddr));
 	if (tl_action_kind(word) == TL_ACTION_VERDICT)
 		return tl_action_verdict(word);
-	if (TL_UNLIKELY(f->port->flags & (TL_PORT_UNFINISHED | TL_PORT_DISCOVERY))) {
-		if (f->port->flags & TL_PORT_UNFINISHED && tl_is_unfinished(ctx, f->l2))
-			return TL_PASS_UNFINISHED;
-		if (f->port->flags & TL_PORT_DISCOVERY && tl_is_discovery(ctx, f->l2))
-			return TL_PASS_DISCOVERY;
+	if (TL_UNLIKELY(f->port->flags & (TL_PORT_CSUM_PARTIAL | TL_PORT_PROXY_NDP))) {
+		if (f->port->flags & TL_PORT_CSUM_PARTIAL && tl_is_csum_partial(ctx, f->l2))
+			return TL_PASS_CSUM_PARTIAL;
+		if (f->port->flags & TL_PORT_PROXY_NDP && tl_is_ndp(ctx, f->l2))
+			return TL_PASS_PROXY_NDP;
 	}
 	if (tl_action_kind(word) > TL_ACTION_ENCAPS)
 		return tl_seg6(ctx, f, word);
@@ -118,7 +118,7 @@ int trieline(struct xdp_md *ctx)
 	first = verdict;
 	verdict = tl_guard(ctx, &f, verdict);
 	if (TL_UNLIKELY(captured))
-		tl_capture_out(ctx, TL_CAPTURE_ALL, captured, first << 16 | verdict, f.out);
+		tl_capture_out(ctx, TL_CAPTURE_ALL, captured, first << 16 | verdict, f.oif);
 	return tl_finish(f.port, verdict);
 }
 
@@ -126,7 +126,7 @@ int trieline(struct xdp_md *ctx)
 SEC("syscall")
 int tl_beat(struct tl_beat *beat)
 {
-	tl_life.deadline = bpf_jiffies64() + beat->ticks;
+	tl_heartbeat.deadline = bpf_jiffies64() + beat->ticks;
 	return 0;
 }
 
@@ -139,7 +139,7 @@ struct tl_types {
 	enum tl_port_flags flags;
 	enum tl_filter_action filter_action;
 	enum tl_filter_list filter_list;
-	enum tl_function_kind function_kind;
+	enum tl_sid_hook_kind sid_hook_kind;
 	enum tl_limits limits;
 	struct tl_instance instance;
 	struct tl_rule rule;
@@ -147,8 +147,8 @@ struct tl_types {
 	struct tl_image image;
 	struct tl_table table;
 	struct tl_skip skip;
-	struct tl_own own;
-	struct tl_life life;
+	struct tl_local_addrs own;
+	struct tl_heartbeat heartbeat;
 	struct tl_beat beat;
 	enum tl_flows flows;
 };

@@ -31,10 +31,10 @@ struct tl_frame {
 	__u32 l2;  /* bytes before l3: 14, and 4 for each tag */
 	__u32 tag; /* as in struct tl_adjacency, priority bits cleared */
 	__u32 ifindex;
-	__u32 out; /* the device it leaves by, once that is known */
+	__u32 oif; /* the device it leaves by, once that is known */
 	__be16 proto;
 	__u16 l3_len;  /* of the IP packet, by its own header */
-	__u8 several;  /* the packet goes on in further buffers, which are not seen here */
+	__u8 frags;    /* the packet goes on in further buffers, which are not seen here */
 	__u8 filtered; /* the port's filters have said what they say */
 	__u8 called;   /* and what is bound to the destination */
 };
@@ -44,7 +44,7 @@ struct tl_frame {
  * that sets a word would save that load, and would be one more thing that has to work when the daemon does
  * not.
  */
-TL_INLINE int tl_is_stale(void) { return TL_UNLIKELY(bpf_jiffies64() > tl_life.deadline); }
+TL_INLINE int tl_is_stale(void) { return TL_UNLIKELY(bpf_jiffies64() > tl_heartbeat.deadline); }
 
 /* The untagged port of a device whose number the array does not have. */
 __attribute__((noinline)) __u32 tl_place_of(__u32 ifindex)
@@ -112,10 +112,10 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 	f->end = (void *)(long)ctx->data_end;
 	f->port = 0;
 	f->l2 = 0;
-	f->several = 0;
+	f->frags = 0;
 	f->filtered = 0;
 	f->called = 0;
-	f->out = 0;
+	f->oif = 0;
 	if (data + sizeof(*eth) > f->end)
 		return TL_PASS_NOT_IP;
 	f->ifindex = ctx->ingress_ifindex;
@@ -165,7 +165,7 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 		return verdict;
 	/* Linux forwards only what was sent to this very host (PACKET_HOST). */
 	if (*(__u32 *)data != *(__u32 *)f->port->mac || *(__u16 *)(data + 4) != *(__u16 *)(f->port->mac + 4))
-		return TL_PASS_OTHER_DESTINATION;
+		return TL_PASS_MAC_MISMATCH;
 	return TL_GO_ON;
 }
 
@@ -175,7 +175,7 @@ TL_INLINE int tl_shorter(struct xdp_md *ctx, struct tl_frame *f, __u32 len)
 {
 	if (TL_LIKELY(f->l3 + len <= f->end))
 		return 0;
-	f->several = 1;
+	f->frags = 1;
 	return bpf_xdp_get_buff_len(ctx) < f->l2 + len;
 }
 
@@ -187,7 +187,7 @@ TL_INLINE int tl_beyond_length(struct xdp_md *ctx, const struct tl_frame *f, __u
 }
 
 /* 0/8, 127/8, 224/3, as source or destination. */
-TL_INLINE int tl_ipv4_special(const __be32 *addr)
+TL_INLINE int tl_ipv4_special_purpose(const __be32 *addr)
 {
 	__u8 net = *(const __u8 *)addr;
 
@@ -195,7 +195,7 @@ TL_INLINE int tl_ipv4_special(const __be32 *addr)
 }
 
 /* ::/64 (unspecified, loopback, v4-mapped), link-local and multicast. */
-TL_INLINE int tl_ipv6_special(const struct in6_addr *addr)
+TL_INLINE int tl_ipv6_special_purpose(const struct in6_addr *addr)
 {
 	__u64 hi = TL_BE64(addr->hi);
 
@@ -230,8 +230,8 @@ TL_INLINE __u32 tl_parse_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 									  : TL_DROP_IPV4_LENGTH;
 	if (tl_shorter(ctx, f, f->l3_len))
 		return TL_DROP_IPV4_LENGTH;
-	if (TL_UNLIKELY(tl_ipv4_special(&ip->saddr) || tl_ipv4_special(&ip->daddr)))
-		return TL_PASS_IPV4_SPECIAL;
+	if (TL_UNLIKELY(tl_ipv4_special_purpose(&ip->saddr) || tl_ipv4_special_purpose(&ip->daddr)))
+		return TL_PASS_IPV4_SPECIAL_PURPOSE;
 	return TL_GO_ON;
 }
 
@@ -256,8 +256,8 @@ TL_INLINE __u32 tl_parse_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 	if (TL_UNLIKELY(len > 0xffff)) /* larger than any MTU; l3_len has 16 bits */
 		return TL_PASS_TOO_BIG;
 	f->l3_len = len;
-	if (TL_UNLIKELY(tl_ipv6_special(&ip6->saddr) || tl_ipv6_special(&ip6->daddr)))
-		return TL_PASS_IPV6_SPECIAL;
+	if (TL_UNLIKELY(tl_ipv6_special_purpose(&ip6->saddr) || tl_ipv6_special_purpose(&ip6->daddr)))
+		return TL_PASS_IPV6_SPECIAL_PURPOSE;
 	return TL_GO_ON;
 }
 

@@ -5,7 +5,7 @@
 #ifndef TRIELINE_REWRITE_BPF_H
 #define TRIELINE_REWRITE_BPF_H
 
-#include "steer.bpf.h"
+#include "egress.bpf.h"
 
 /* As ip_decrease_ttl() of Linux, whose result differs from RFC 1624's in the representation of zero. */
 TL_INLINE void tl_decrease_ttl(struct iphdr *ip)
@@ -34,7 +34,7 @@ TL_INLINE void tl_write_link(void *data, const struct tl_adjacency *adj, __be16 
  * segments needs more): the frame grows at its end and moves down. Slow, and a function of its own. 0 on
  * success, else nothing has changed.
  */
-__attribute__((noinline)) int tl_make_room(struct xdp_md *ctx, __u32 bytes)
+__attribute__((noinline)) int tl_grow_headroom(struct xdp_md *ctx, __u32 bytes)
 {
 	__u64 len = bpf_xdp_get_buff_len(ctx);
 	__u32 zero = 0;
@@ -56,21 +56,21 @@ __attribute__((noinline)) int tl_make_room(struct xdp_md *ctx, __u32 bytes)
  * nothing has changed, and the packet can be passed. Whoever fails after it drops: the kernel does not get
  * half of a packet.
  */
-TL_INLINE __u32 tl_reframe(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj,
-			   int removed, __be16 proto)
+TL_INLINE __u32 tl_set_l2(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj, int removed,
+			  __be16 proto)
 {
 	__u32 l2 = adj->tag ? 18 : 14;
 	int delta = (int)f->l2 + removed - (int)l2;
 	void *data;
 
 	if (delta && bpf_xdp_adjust_head(ctx, delta) &&
-	    (delta > 0 || f->several || tl_make_room(ctx, -delta)))
+	    (delta > 0 || f->frags || tl_grow_headroom(ctx, -delta)))
 		return TL_PASS_NO_HEADROOM;
 	data = (void *)(long)ctx->data;
 	f->end = (void *)(long)ctx->data_end;
 	if (data + 14 + sizeof(struct iphdr) >
 	    f->end) /* for the verifier: what remains was checked to be an IP packet */
-		return TL_DROP_OUTER;
+		return TL_DROP_REWRITE_FAILED;
 	tl_write_link(data, adj, proto);
 	f->l3 = data + l2;
 	f->l2 = l2;
@@ -86,16 +86,16 @@ TL_INLINE __u32 tl_forward_ipv4(struct xdp_md *ctx, struct tl_frame *f, const st
 		return TL_PASS_IPV4_TTL;
 	if (tl_redirects4(f, adj, f->port->table4, ip))
 		return TL_PASS_REDIRECT;
-	verdict = tl_steer(f, adj, f->l3_len);
+	verdict = tl_egress_check(f, adj, f->l3_len);
 	if (verdict != TL_GO_ON)
 		return verdict;
-	verdict = tl_reframe(ctx, f, adj, 0, TL_BE16(ETH_P_IP));
+	verdict = tl_set_l2(ctx, f, adj, 0, TL_BE16(ETH_P_IP));
 	if (verdict != TL_GO_ON)
 		return verdict;
 	tl_trim(ctx, f, f->l3_len);
 	ip = f->l3;
 	if ((void *)(ip + 1) > f->end)
-		return TL_DROP_OUTER;
+		return TL_DROP_REWRITE_FAILED;
 	tl_decrease_ttl(ip);
 	return TL_FORWARD_IPV4;
 }
@@ -109,16 +109,16 @@ TL_INLINE __u32 tl_forward_ipv6(struct xdp_md *ctx, struct tl_frame *f, const st
 		return TL_PASS_IPV6_HOP_LIMIT;
 	if (tl_redirects6(f, adj, f->port->table6, ip6))
 		return TL_PASS_REDIRECT;
-	verdict = tl_steer(f, adj, f->l3_len);
+	verdict = tl_egress_check(f, adj, f->l3_len);
 	if (verdict != TL_GO_ON)
 		return verdict;
-	verdict = tl_reframe(ctx, f, adj, 0, TL_BE16(ETH_P_IPV6));
+	verdict = tl_set_l2(ctx, f, adj, 0, TL_BE16(ETH_P_IPV6));
 	if (verdict != TL_GO_ON)
 		return verdict;
 	tl_trim(ctx, f, f->l3_len);
 	ip6 = f->l3;
 	if ((void *)(ip6 + 1) > f->end)
-		return TL_DROP_OUTER;
+		return TL_DROP_REWRITE_FAILED;
 	ip6->hop_limit--;
 	return TL_FORWARD_IPV6;
 }

@@ -5,7 +5,7 @@
 #ifndef TRIELINE_SRV6_BPF_H
 #define TRIELINE_SRV6_BPF_H
 
-#include "function.bpf.h"
+#include "sid_hook.bpf.h"
 #include "decap.bpf.h"
 #include "endpoint.bpf.h"
 
@@ -21,14 +21,14 @@ TL_INLINE int tl_seg6_on(const struct tl_frame *f)
  * The behaviours that are met less often, verified and called apart: all that go by an adjacency alone. `l2`
  * and `l3_len` as in the frame.
  */
-__attribute__((noinline)) int tl_seg6_apart(struct xdp_md *ctx, __u64 word, __u32 l2, __u32 l3_len)
+__attribute__((noinline)) int tl_seg6_noinline(struct xdp_md *ctx, __u64 word, __u32 l2, __u32 l3_len)
 {
 	struct tl_adjacency *adj = tl_action_adjacency(word);
 	struct tl_frame f = {.l2 = l2 & 31, .l3_len = l3_len};
 
 	f.l3 = (void *)(long)ctx->data + f.l2;
 	f.end = (void *)(long)ctx->data_end;
-	f.several = bpf_xdp_get_buff_len(ctx) > (__u64)(f.end - (void *)(long)ctx->data);
+	f.frags = bpf_xdp_get_buff_len(ctx) > (__u64)(f.end - (void *)(long)ctx->data);
 	if (!adj || f.l3 + sizeof(struct ipv6hdr) > f.end)
 		return TL_PASS_NO_ACTION;
 	switch (tl_action_kind(word)) {
@@ -72,7 +72,7 @@ TL_INLINE __u32 tl_seg6(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 	if (!tl_seg6_on(f))
 		return TL_PASS_SEG6_OFF;
 	if (tl_action_kind(word) != TL_ACTION_INSERT) {
-		verdict = tl_function_port(ctx, f);
+		verdict = tl_sid_hook_port(ctx, f);
 		if (verdict != TL_GO_ON) {
 			tl_count_sid(word, verdict, len);
 			return verdict;
@@ -102,7 +102,7 @@ TL_INLINE __u32 tl_seg6(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 		}
 		/* fallthrough */
 	default:
-		verdict = tl_seg6_apart(ctx, word, f->l2, f->l3_len);
+		verdict = tl_seg6_noinline(ctx, word, f->l2, f->l3_len);
 	}
 	tl_count_sid(word, verdict, len);
 	return verdict;

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use trieline_lpm::Grace;
 
+use crate::action::Action;
+use crate::action_map::{BUCKETS, OUTER_MAX, Parts, Plan, Records, Used, Word, plan, shares};
 use crate::error::{Error, Result};
-use crate::fib::Action;
 use crate::layout::{tl_action_kind, tl_adjacency};
-use crate::records::{BUCKETS, OUTER_MAX, Parts, Plan, Records, Used, Word, plan, shares};
 use crate::sids::Sids;
 use trieline_bpf::ReaderGrace;
 

@@ -19,7 +19,7 @@ pub enum Steps {
         /// Bytes of the locator block.
         block: u8,
         /// Bytes of node and function.
-        function: u8,
+        node_function: u8,
     },
     /// It is not known, or differs from table to table.
     Unknown,
@@ -28,7 +28,7 @@ pub enum Steps {
 impl Steps {
     fn value(self) -> u32 {
         match self {
-            Self::Next { block, function } => u32::from(block) << 8 | u32::from(function),
+            Self::Next { block, node_function } => u32::from(block) << 8 | u32::from(node_function),
             Self::Unknown => tl_limits::TL_CSID_UNKNOWN.0,
         }
     }

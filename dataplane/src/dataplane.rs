@@ -15,20 +15,20 @@ use crate::counters::Counters;
 use crate::csids::Csids;
 use crate::error::{Error, Result};
 use crate::filters::{FilterMaps, Filters};
-use crate::functions::Functions;
+use crate::heartbeat::{Heartbeat, Words};
 use crate::layout::tl_instance;
-use crate::life::{Life, Words};
 use crate::load::{Loaded, PROGRAM, load};
+use crate::local_addrs::LocalAddrs;
 use crate::options::{Options, adopt_image, create_image};
-use crate::own::OwnAddresses;
 use crate::pins;
 use crate::ports::{Port, Ports, check_ifindex};
 use crate::probe::takes_jumbo_redirects;
 use crate::rules::Rules;
+use crate::sid_hooks::SidHooks;
 use crate::sids::{SidCount, Sids};
 use crate::sys;
 use trieline_bpf::ReaderGrace;
-use trieline_bpf::{Home, ImageMap, ImageMemory};
+use trieline_bpf::{ImageMap, ImageMapType, ImageMemory};
 
 /// How the program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,9 +68,9 @@ pub struct Dataplane {
     tables: u32,
     actions: Actions,
     rules: Rules,
-    own: OwnAddresses,
+    own: LocalAddrs,
     filters: Filters,
-    functions: Functions,
+    sid_hooks: SidHooks,
     csids: Csids,
     grace: ReaderGrace,
     ports: Ports,
@@ -78,7 +78,7 @@ pub struct Dataplane {
     jumbo_devices: OwnedFd,
     counters: OwnedFd,
     program: OwnedFd,
-    life: Words,
+    heartbeat: Words,
     beat: OwnedFd,
     /// Tables of another version or shape that are in force until [`Dataplane::take_place`]: their directory and its lock.
     former: Option<(PathBuf, OwnedFd)>,
@@ -170,10 +170,10 @@ impl Dataplane {
     }
 
     /// The functions of the tables that are in force until [`Dataplane::take_place`]; `None` where this version cannot read them.
-    pub fn former_functions(&self) -> Option<Functions> {
+    pub fn former_sid_hooks(&self) -> Option<SidHooks> {
         let (place, _) = self.former.as_ref()?;
         let open = |name| pins::open(place, name).ok().flatten();
-        Functions::of_former(open(pins::FUNCTIONS)?, open(pins::FUNCTION_PROGRAMS)?, self.grace.clone())
+        SidHooks::of_former(open(pins::SID_HOOKS)?, open(pins::SID_HOOK_PROGRAMS)?, self.grace.clone())
     }
 
     /// The directory that holds these maps now.
@@ -183,12 +183,12 @@ impl Dataplane {
 
     /// The tables are current: they may be used for `limit` from now on; `None`: without end.
     pub fn beat(&self, limit: Option<Duration>) -> Result<()> {
-        self.life.beat(&self.beat, limit)
+        self.heartbeat.beat(&self.beat, limit)
     }
 
     /// How the tables are kept current.
-    pub fn life(&self) -> Life {
-        self.life.read()
+    pub fn heartbeat(&self) -> Heartbeat {
+        self.heartbeat.read()
     }
 
     /// Opens what is pinned, or makes and pins it.
@@ -217,7 +217,7 @@ impl Dataplane {
                 pin_dir,
                 tl_instance {
                     version: pins::VERSION,
-                    home: pins::home_number(image.home()),
+                    map_type: pins::map_type_number(image.map_type()),
                     image_bytes: image.bytes(),
                     netns,
                     tables: options.tables,
@@ -245,9 +245,9 @@ impl Dataplane {
                 grace.clone(),
             ),
             rules: Rules::new(pins::rules(&take(pins::RULES)?)?, grace.clone()),
-            own: OwnAddresses::new(pins::own_addresses(&take(pins::OWN_ADDRESSES)?)?),
+            own: LocalAddrs::new(pins::local_addrs(&take(pins::LOCAL_ADDRS)?)?),
             filters: Filters::new(filters, grace.clone()),
-            functions: Functions::new(take(pins::FUNCTIONS)?, take(pins::FUNCTION_PROGRAMS)?, grace.clone()),
+            sid_hooks: SidHooks::new(take(pins::SID_HOOKS)?, take(pins::SID_HOOK_PROGRAMS)?, grace.clone()),
             csids: Csids::new(take(pins::CSIDS)?)?,
             grace,
             ports: pins::ports(&take(pins::PORT_MAP)?, take(pins::TAGGED)?, &take(pins::TAGGED_PORTS)?)?,
@@ -255,7 +255,7 @@ impl Dataplane {
             jumbo_devices: take(pins::JUMBO_DEVICES)?,
             counters: take(pins::COUNTERS)?,
             program,
-            life: Words::of(&take(pins::LIFE)?)?,
+            heartbeat: Words::of(&take(pins::HEARTBEAT)?)?,
             beat,
             former: None,
             image,
@@ -282,9 +282,9 @@ impl Dataplane {
         Ok(())
     }
 
-    /// Home of the image.
-    pub fn home(&self) -> Home {
-        self.image.home()
+    /// Map type of the image.
+    pub fn map_type(&self) -> ImageMapType {
+        self.image.map_type()
     }
 
     /// Whether the maps were pinned already: the image then holds the tables of the owner before.
@@ -323,7 +323,7 @@ impl Dataplane {
     }
 
     /// The addresses that no IPv4 packet from outside may have as its source.
-    pub fn own_addresses(&self) -> OwnAddresses {
+    pub fn local_addrs(&self) -> LocalAddrs {
         self.own.clone()
     }
 
@@ -333,8 +333,8 @@ impl Dataplane {
     }
 
     /// What is done to packets to SIDs before their behaviour.
-    pub fn functions(&mut self) -> &mut Functions {
-        &mut self.functions
+    pub fn sid_hooks(&mut self) -> &mut SidHooks {
+        &mut self.sid_hooks
     }
 
     /// The prefixes whose destinations NEXT-C-SID changes.
@@ -428,9 +428,9 @@ impl Dataplane {
     }
 
     /// The same, where the caller knows whether the device takes frames of several buffers.
-    pub fn open_device(&mut self, ifindex: u32, several: bool) -> Result<()> {
+    pub fn open_device(&mut self, ifindex: u32, frags: bool) -> Result<()> {
         check_ifindex(ifindex)?;
-        if several {
+        if frags {
             open_device(&self.jumbo_devices, ifindex)?;
         } else {
             close_device(&self.jumbo_devices, ifindex)?;

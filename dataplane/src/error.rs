@@ -10,7 +10,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What homes, pins, maps and their memory have in common with other programs' tables.
+    /// What map types, pins, maps and their memory have in common with other programs' tables.
     #[error(transparent)]
     Bpf(#[from] trieline_bpf::Error),
     /// What is pinned was made by another version or with other options.

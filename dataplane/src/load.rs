@@ -1,4 +1,4 @@
-//! Loads the XDP program for the image's home against new or pinned maps.
+//! Loads the XDP program for the image's map type against new or pinned maps.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,9 +10,9 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::pins;
 use crate::sys;
-use trieline_bpf::{Home, ImageMap};
+use trieline_bpf::{ImageMap, ImageMapType};
 
-/// The program for each home, aligned as ELF wants it.
+/// The program for each map type, aligned as ELF wants it.
 #[repr(align(8))]
 struct Aligned<const N: usize>([u8; N]);
 static ARENA_OBJECT: Aligned<{ include_bytes!(concat!(env!("OUT_DIR"), "/node_arena.bpf.o")).len() }> =
@@ -30,7 +30,7 @@ const MAPS: [&str; 22] = [
     pins::ACTIONS,
     pins::ADJACENCIES,
     pins::RULES,
-    pins::OWN_ADDRESSES,
+    pins::LOCAL_ADDRS,
     pins::PORT_MAP,
     pins::TAGGED,
     pins::TAGGED_PORTS,
@@ -40,23 +40,23 @@ const MAPS: [&str; 22] = [
     pins::FILTERS,
     pins::FILTER_LISTS,
     pins::FILTER_COUNTERS,
-    pins::FUNCTIONS,
-    pins::FUNCTION_PROGRAMS,
+    pins::SID_HOOKS,
+    pins::SID_HOOK_PROGRAMS,
     pins::CSIDS,
     pins::CAPTURES,
     pins::CAPTURE_RINGS,
     pins::LONG_OUTERS,
     pins::GROUPS,
     pins::SIDS,
-    pins::LIFE,
+    pins::HEARTBEAT,
 ];
 
 /// A section's name in the object; no file in a BPF file system has a dot in its name.
-const LIFE: &str = ".data.life";
+const HEARTBEAT_SECTION: &str = ".data.heartbeat";
 
 /// Name of a map's pin, by its name in the object.
 fn pin_of(map: &str) -> &str {
-    if map == LIFE { pins::LIFE } else { map }
+    if map == HEARTBEAT_SECTION { pins::HEARTBEAT } else { map }
 }
 
 /// The maps of a loaded program, by name.
@@ -99,9 +99,9 @@ pub(crate) fn load(
 ) -> Result<Loaded> {
     let log = Log::start();
     let failed = |error: libbpf_rs::Error| load_error(error, "the XDP program", &log);
-    let bytes: &[u8] = match image.home() {
-        Home::Arena => &ARENA_OBJECT.0,
-        Home::Array => &ARRAY_OBJECT.0,
+    let bytes: &[u8] = match image.map_type() {
+        ImageMapType::Arena => &ARENA_OBJECT.0,
+        ImageMapType::Array => &ARRAY_OBJECT.0,
     };
     let mut builder = ObjectBuilder::default();
     let mut object = builder.name(PROGRAM).and_then(|b| b.open_memory(bytes)).map_err(failed)?;

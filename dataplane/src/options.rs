@@ -7,15 +7,15 @@ use crate::error::{Error, Result};
 use crate::layout::tl_instance;
 use crate::pins;
 use crate::sys;
-use trieline_bpf::{Home, ImageMap};
+use trieline_bpf::{ImageMap, ImageMapType};
 
 /// What to make or take over.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Directory of this instance's pins in a BPF file system; made when missing.
     pub pins: PathBuf,
-    /// Home of the image; `None`: the arena where the kernel has one. Taken over from pinned maps.
-    pub home: Option<Home>,
+    /// Map type of the image; `None`: the arena where the kernel has one. Taken over from pinned maps.
+    pub map_type: Option<ImageMapType>,
     /// Size of the image, a power of two. An arena takes memory only as it fills; an array takes it all.
     pub image_bytes: u64,
     /// Prefix tables there can be.
@@ -32,7 +32,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             pins: "/sys/fs/bpf/trieline".into(),
-            home: None,
+            map_type: None,
             image_bytes: 256 << 20,
             tables: 1024,
             actions: 65536,
@@ -90,7 +90,7 @@ pub fn pinned_options(options: &Options) -> Result<Option<Options>> {
     };
     Ok(Some(Options {
         pins: options.pins.clone(),
-        home: Some(pins::home_of(&instance)),
+        map_type: Some(pins::map_type_of(&instance)),
         image_bytes: instance.image_bytes,
         tables: instance.tables,
         actions: entries(pins::ACTIONS)?,
@@ -105,16 +105,16 @@ pub(crate) fn create_image(options: &Options) -> Result<ImageMap> {
             "tables and adjacencies must be at least 1, actions and rules at least 2",
         ));
     }
-    Ok(ImageMap::choose(options.home, options.image_bytes)?)
+    Ok(ImageMap::choose(options.map_type, options.image_bytes)?)
 }
 
 pub(crate) fn adopt_image(options: &Options, instance: &tl_instance) -> Result<ImageMap> {
     let differs = |map: &str, what: String| Error::Pins { map: map.into(), what, path: options.pins.clone() };
-    if options.home.is_some_and(|home| home != pins::home_of(instance)) {
-        return Err(differs(pins::IMAGE, format!("is in an {}, not as asked", pins::home_of(instance))));
+    if options.map_type.is_some_and(|map_type| map_type != pins::map_type_of(instance)) {
+        return Err(differs(pins::IMAGE, format!("is in an {}, not as asked", pins::map_type_of(instance))));
     }
     // Without an arena the array is as large as it can be.
-    let wanted = options.image_bytes.min(pins::home_of(instance).max_bytes());
+    let wanted = options.image_bytes.min(pins::map_type_of(instance).max_bytes());
     if instance.image_bytes != wanted {
         return Err(differs(pins::IMAGE, format!("has {} bytes, not {wanted}", instance.image_bytes)));
     }

@@ -5,22 +5,22 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use crate::action::Action;
+use crate::action_map::{Array, Records};
 use crate::counters::{self, Counters};
 use crate::dataplane::{AttachMode, Attachment};
 use crate::error::{Error, Result};
-use crate::fib::Action;
 use crate::filters::{Filter, FilterCount, FilterMaps, Filters};
+use crate::heartbeat::{Heartbeat, Words};
 use crate::layout::{
     tl_action, tl_adjacency, tl_group, tl_instance, tl_limits, tl_long_outer, tl_port, tl_rule,
 };
-use crate::life::{Life, Words};
-use crate::own::OwnAddresses;
+use crate::local_addrs::LocalAddrs;
 use crate::ports::{PORTS, Port, PortKey, Ports, TAGGED as TAGGED_MAX};
-use crate::records::{Array, Records};
 use crate::rules::{Rule, RuleMap};
 use crate::sys::{self, MapShape};
-use crate::trial::Trial;
-use trieline_bpf::{Home, ImageMap, ImageMemory, Mapping};
+use crate::test_run::TestRun;
+use trieline_bpf::{ImageMap, ImageMapType, ImageMemory, Mapping};
 
 pub(crate) const VERSION: u32 = tl_limits::TL_INTF_VERSION.0;
 pub(crate) const IMAGE_VERSION: u32 = tl_limits::TL_INTF_IMAGE.0;
@@ -29,7 +29,7 @@ pub(crate) const INSTANCE: &str = "instance";
 pub(crate) const ACTIONS: &str = "actions";
 pub(crate) const ADJACENCIES: &str = "adjacencies";
 pub(crate) const RULES: &str = "rules";
-pub(crate) const OWN_ADDRESSES: &str = "own_addresses";
+pub(crate) const LOCAL_ADDRS: &str = "local_addrs";
 pub(crate) const PORT_MAP: &str = "ports";
 pub(crate) const TAGGED: &str = "tagged";
 pub(crate) const TAGGED_PORTS: &str = "tagged_ports";
@@ -39,15 +39,15 @@ pub(crate) const COUNTERS: &str = "counters";
 pub(crate) const FILTERS: &str = "filters";
 pub(crate) const FILTER_LISTS: &str = "filter_lists";
 pub(crate) const FILTER_COUNTERS: &str = "filter_counters";
-pub(crate) const FUNCTIONS: &str = "functions";
-pub(crate) const FUNCTION_PROGRAMS: &str = "function_programs";
+pub(crate) const SID_HOOKS: &str = "sid_hooks";
+pub(crate) const SID_HOOK_PROGRAMS: &str = "sid_hook_programs";
 pub(crate) const CSIDS: &str = "csids";
 pub(crate) const CAPTURES: &str = "captures";
 pub(crate) const CAPTURE_RINGS: &str = "capture_rings";
 pub(crate) const LONG_OUTERS: &str = "long_outers";
 pub(crate) const GROUPS: &str = "groups";
 pub(crate) const SIDS: &str = "sids";
-pub(crate) const LIFE: &str = "life";
+pub(crate) const HEARTBEAT: &str = "life";
 const LINK: &str = "link-";
 const ARRAY: u32 = 2;
 
@@ -246,14 +246,14 @@ pub(crate) fn pin_instance(pins: &Path, instance: tl_instance) -> Result<()> {
     sys::pin(fd.as_fd(), &pins.join(INSTANCE)).map_err(fail)
 }
 
-pub(crate) fn home_of(instance: &tl_instance) -> Home {
-    if instance.home == 1 { Home::Arena } else { Home::Array }
+pub(crate) fn map_type_of(instance: &tl_instance) -> ImageMapType {
+    if instance.map_type == 1 { ImageMapType::Arena } else { ImageMapType::Array }
 }
 
-pub(crate) fn home_number(home: Home) -> u32 {
-    match home {
-        Home::Arena => 1,
-        Home::Array => 2,
+pub(crate) fn map_type_number(map_type: ImageMapType) -> u32 {
+    match map_type {
+        ImageMapType::Arena => 1,
+        ImageMapType::Array => 2,
     }
 }
 
@@ -275,9 +275,9 @@ pub(crate) fn records(maps: [&OwnedFd; 4]) -> Result<Records> {
 }
 
 /// Maps the bits of own addresses.
-pub(crate) fn own_addresses(fd: &OwnedFd) -> Result<Mapping> {
+pub(crate) fn local_addrs(fd: &OwnedFd) -> Result<Mapping> {
     let fail = |e| Error::kernel("mapping the own addresses", e);
-    Mapping::of_array(fd.as_fd(), OwnAddresses::BYTES).map_err(fail)
+    Mapping::of_array(fd.as_fd(), LocalAddrs::BYTES).map_err(fail)
 }
 
 /// Maps the rules.
@@ -299,7 +299,7 @@ pub(crate) fn ports(untagged: &OwnedFd, tagged: OwnedFd, tagged_ports: &OwnedFd)
 
 /// An instance seen from outside its owner: changes nothing.
 #[derive(Debug)]
-pub struct View {
+pub struct PinnedMaps {
     pins: PathBuf,
     instance: tl_instance,
     image: ImageMap,
@@ -308,14 +308,14 @@ pub struct View {
     ports: Ports,
     counters: OwnedFd,
     filters: FilterMaps,
-    life: Words,
+    heartbeat: Words,
 }
 
 /// Opens an instance to look at it, with or without its owner running.
-pub fn open_readonly(pins: &Path) -> Result<View> {
+pub fn open_readonly(pins: &Path) -> Result<PinnedMaps> {
     let instance = instance(pins)?.ok_or_else(|| Error::NotPinned { path: pins.into() })?;
     let missing = Error::Pins { map: IMAGE.into(), what: "is of another kind".into(), path: pins.into() };
-    Ok(View {
+    Ok(PinnedMaps {
         pins: pins.into(),
         instance,
         image: ImageMap::adopt(need(pins, IMAGE)?)?.ok_or(missing)?,
@@ -333,14 +333,14 @@ pub fn open_readonly(pins: &Path) -> Result<View> {
             &need(pins, FILTER_LISTS)?,
             need(pins, FILTER_COUNTERS)?,
         )?,
-        life: Words::of(&need(pins, LIFE)?)?,
+        heartbeat: Words::of(&need(pins, HEARTBEAT)?)?,
     })
 }
 
-impl View {
-    /// Home of the image.
-    pub fn home(&self) -> Home {
-        self.image.home()
+impl PinnedMaps {
+    /// Map type of the image.
+    pub fn map_type(&self) -> ImageMapType {
+        self.image.map_type()
     }
 
     /// Size of the image.
@@ -349,8 +349,8 @@ impl View {
     }
 
     /// How the tables are kept current, and whether they are in use.
-    pub fn life(&self) -> Life {
-        self.life.read()
+    pub fn heartbeat(&self) -> Heartbeat {
+        self.heartbeat.read()
     }
 
     /// Tables the image was made for.
@@ -370,8 +370,8 @@ impl View {
     }
 
     /// What decides in a view, one after another, for packets between two addresses of one family.
-    pub fn concerning(&self, view: u32, from: IpAddr, to: IpAddr) -> Vec<Rule> {
-        self.rules.concerning(view, from, to)
+    pub fn concerning(&self, lookup: u32, from: IpAddr, to: IpAddr) -> Vec<Rule> {
+        self.rules.concerning(lookup, from, to)
     }
 
     /// How many actions are set.
@@ -385,8 +385,8 @@ impl View {
     }
 
     /// The program, to be tried on packets over these tables.
-    pub fn trial(&self) -> Result<Trial> {
-        Trial::load(&self.pins, &self.instance, &self.image)
+    pub fn test_run(&self) -> Result<TestRun> {
+        TestRun::load(&self.pins, &self.instance, &self.image)
     }
 
     /// The filters of a list, in order; list 0 is the ports'.

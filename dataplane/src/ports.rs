@@ -42,10 +42,10 @@ pub struct PortFlags {
     pub rpf_strict: bool,
     /// The filters of list 0 are asked.
     pub filter: bool,
-    /// SIDs may have functions ([`crate::Functions`]).
-    pub function: bool,
+    /// SIDs may have hooks ([`crate::SidHooks`]).
+    pub sid_hook: bool,
     /// Checksums of packets that come in may be unfinished, as senders behind a veth leave them: those packets are passed.
-    pub unfinished: bool,
+    pub csum_partial: bool,
     /// Decapsulation combines the ECN fields (RFC 6040 4.2), as Linux does not.
     pub ecn: bool,
     /// IPv4 packets from the link that go back by it are passed: the kernel sends redirects.
@@ -53,7 +53,7 @@ pub struct PortFlags {
     /// Likewise those of IPv6.
     pub redirects6: bool,
     /// Neighbour discovery that would be forwarded is passed: the kernel may answer it for others.
-    pub discovery: bool,
+    pub proxy_ndp: bool,
 }
 
 /// A device, or a VLAN of one, whose packets the XDP program handles.
@@ -82,12 +82,12 @@ impl PortFlags {
             | bit(self.rpf_loose, tl_port_flags::TL_PORT_RPF_LOOSE)
             | bit(self.rpf_strict, tl_port_flags::TL_PORT_RPF_STRICT)
             | bit(self.filter, tl_port_flags::TL_PORT_FILTER)
-            | bit(self.function, tl_port_flags::TL_PORT_FUNCTION)
-            | bit(self.unfinished, tl_port_flags::TL_PORT_UNFINISHED)
+            | bit(self.sid_hook, tl_port_flags::TL_PORT_SID_HOOK)
+            | bit(self.csum_partial, tl_port_flags::TL_PORT_CSUM_PARTIAL)
             | bit(self.ecn, tl_port_flags::TL_PORT_ECN)
             | bit(self.redirects4, tl_port_flags::TL_PORT_REDIRECTS4)
             | bit(self.redirects6, tl_port_flags::TL_PORT_REDIRECTS6)
-            | bit(self.discovery, tl_port_flags::TL_PORT_DISCOVERY)
+            | bit(self.proxy_ndp, tl_port_flags::TL_PORT_PROXY_NDP)
     }
 
     fn from_bits(bits: u32) -> Self {
@@ -100,12 +100,12 @@ impl PortFlags {
             rpf_loose: has(tl_port_flags::TL_PORT_RPF_LOOSE),
             rpf_strict: has(tl_port_flags::TL_PORT_RPF_STRICT),
             filter: has(tl_port_flags::TL_PORT_FILTER),
-            function: has(tl_port_flags::TL_PORT_FUNCTION),
-            unfinished: has(tl_port_flags::TL_PORT_UNFINISHED),
+            sid_hook: has(tl_port_flags::TL_PORT_SID_HOOK),
+            csum_partial: has(tl_port_flags::TL_PORT_CSUM_PARTIAL),
             ecn: has(tl_port_flags::TL_PORT_ECN),
             redirects4: has(tl_port_flags::TL_PORT_REDIRECTS4),
             redirects6: has(tl_port_flags::TL_PORT_REDIRECTS6),
-            discovery: has(tl_port_flags::TL_PORT_DISCOVERY),
+            proxy_ndp: has(tl_port_flags::TL_PORT_PROXY_NDP),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What this kernel and this process can do, with the reason where they cannot.
 
-use trieline_bpf::Home;
+use trieline_bpf::ImageMapType;
 use trieline_bpf::probe::missing_capabilities;
 
 use crate::sys::{self, MapShape};
@@ -25,12 +25,12 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// The home to take.
-    pub fn home(&self) -> Option<Home> {
+    /// The map type to take.
+    pub fn map_type(&self) -> Option<ImageMapType> {
         if self.arena.is_ok() {
-            Some(Home::Arena)
+            Some(ImageMapType::Arena)
         } else if self.array.is_ok() {
-            Some(Home::Array)
+            Some(ImageMapType::Array)
         } else {
             None
         }
@@ -41,8 +41,8 @@ impl Probe {
 pub fn probe() -> Probe {
     let redirect = MapShape { kind: DEVMAP, key: 4, value: 4, entries: 1, ..Default::default() };
     Probe {
-        arena: Home::Arena.probe(),
-        array: Home::Array.probe(),
+        arena: ImageMapType::Arena.probe(),
+        array: ImageMapType::Array.probe(),
         redirect: sys::map_create("probe", redirect, None).map(drop).map_err(|e| e.to_string()),
         missing_capabilities: missing_capabilities(),
     }

@@ -28,7 +28,7 @@ pub const VALUE_THROW: u32 = RULES - 1;
 
 /// What a rule says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Then {
+pub enum RuleAction {
     /// The table of this id decides, when it has a route.
     Table(u32),
     /// The table of this id decides, when it has a route whose value is not the second number.
@@ -49,7 +49,7 @@ pub struct Rule {
     /// The packets that these two do not select, in place of those they do.
     pub inverted: bool,
     /// What they meet.
-    pub then: Then,
+    pub then: RuleAction,
 }
 
 /// An address in the first bits of two words, and a length.
@@ -85,10 +85,10 @@ fn split(word: u64) -> (u32, u32) {
 fn encode(rule: &Rule, next: u32, place: impl Fn(usize) -> u32) -> [u64; WORDS] {
     let ((from, from_len), (to, to_len)) = (words(rule.from), words(rule.to));
     let (table, except, goto) = match rule.then {
-        Then::Table(id) => (id & !RULES, 0, Flags(0)),
-        Then::Except(id, value) => (id & !RULES, value, Flags(0)),
-        Then::Value(value) => (value | RULES, 0, Flags(0)),
-        Then::GoTo(at) => (place(at), 0, Flags::TL_RULE_GOTO),
+        RuleAction::Table(id) => (id & !RULES, 0, Flags(0)),
+        RuleAction::Except(id, value) => (id & !RULES, value, Flags(0)),
+        RuleAction::Value(value) => (value | RULES, 0, Flags(0)),
+        RuleAction::GoTo(at) => (place(at), 0, Flags::TL_RULE_GOTO),
     };
     let inverted = if rule.inverted { Flags::TL_RULE_NOT } else { Flags(0) };
     let [low, high, ..] = (Flags::TL_RULE_USED.0 | inverted.0 | goto.0).to_le_bytes();
@@ -115,9 +115,9 @@ fn decode(rule: &[u64; WORDS], ipv4: bool) -> Rule {
         }
     };
     let then = match split(rule[LENGTHS + 1]).1 {
-        _ if is_rules(table) => Then::Value(table & !RULES),
-        0 => Then::Table(table),
-        value => Then::Except(table, value),
+        _ if is_rules(table) => RuleAction::Value(table & !RULES),
+        0 => RuleAction::Table(table),
+        value => RuleAction::Except(table, value),
     };
     Rule {
         from: prefix(rule[0], rule[1], from_len),
@@ -128,8 +128,8 @@ fn decode(rule: &[u64; WORDS], ipv4: bool) -> Rule {
 }
 
 /// Whether a view is made of rules, and not a table's id.
-pub fn is_rules(view: u32) -> bool {
-    view & RULES != 0
+pub fn is_rules(lookup: u32) -> bool {
+    lookup & RULES != 0
 }
 
 /// Whether an address is within a prefix, as the program asks it.
@@ -169,8 +169,8 @@ impl RuleMap {
     }
 
     /// The rules of a view: indices with their words.
-    fn chain(&self, view: u32) -> impl Iterator<Item = (u32, [u64; WORDS])> + '_ {
-        let mut next = if is_rules(view) { view & !RULES } else { 0 };
+    fn chain(&self, lookup: u32) -> impl Iterator<Item = (u32, [u64; WORDS])> + '_ {
+        let mut next = if is_rules(lookup) { lookup & !RULES } else { 0 };
         let walk = std::iter::from_fn(move || {
             let index = next;
             if !(1..self.capacity).contains(&index) {
@@ -187,12 +187,12 @@ impl RuleMap {
     }
 
     /// The rules of a view, one after another, that concern packets between two addresses; a table's id is one for all packets.
-    pub(crate) fn concerning(&self, view: u32, from: IpAddr, to: IpAddr) -> Vec<Rule> {
-        if !is_rules(view) {
-            return vec![Rule { from: None, to: None, inverted: false, then: Then::Table(view) }];
+    pub(crate) fn concerning(&self, lookup: u32, from: IpAddr, to: IpAddr) -> Vec<Rule> {
+        if !is_rules(lookup) {
+            return vec![Rule { from: None, to: None, inverted: false, then: RuleAction::Table(lookup) }];
         }
-        let (mut told, mut jumped) = (Vec::new(), None);
-        for (index, rule) in self.chain(view) {
+        let (mut reported, mut jumped) = (Vec::new(), None);
+        for (index, rule) in self.chain(lookup) {
             if jumped.is_some_and(|target| target != index) {
                 continue;
             }
@@ -207,10 +207,10 @@ impl RuleMap {
             if has(&rule, Flags::TL_RULE_GOTO) {
                 jumped = Some(target);
             } else {
-                told.push(decode(&rule, from.is_ipv4()));
+                reported.push(decode(&rule, from.is_ipv4()));
             }
         }
-        told
+        reported
     }
 }
 
@@ -236,7 +236,7 @@ impl Rules {
     /// grace period only when all that is free has just been released. Fails when there are none or too many
     /// ([`RULES_MAX`]), one goes back, or no room is left.
     pub fn make(&mut self, rules: &[Rule]) -> Result<u32> {
-        let backwards = |(at, rule): (usize, &Rule)| matches!(rule.then, Then::GoTo(to) if to <= at);
+        let backwards = |(at, rule): (usize, &Rule)| matches!(rule.then, RuleAction::GoTo(to) if to <= at);
         if rules.iter().enumerate().any(backwards) {
             return Err(Error::argument("a rule goes to one that is not after it"));
         }
@@ -267,8 +267,8 @@ impl Rules {
     }
 
     /// Gives a view back, which nothing may name any more. Its rules are used again after a grace period.
-    pub fn release(&mut self, view: u32) {
-        let chain = self.map.chain(view).map(|(index, _)| index).collect();
+    pub fn release(&mut self, lookup: u32) {
+        let chain = self.map.chain(lookup).map(|(index, _)| index).collect();
         self.retire(chain);
     }
 

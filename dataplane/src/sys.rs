@@ -194,9 +194,9 @@ pub(crate) fn tcx_programs(ifindex: u32) -> (u32, u32) {
             ..Default::default()
         };
         // SAFETY: options live through the call; without room for ids it only counts.
-        let told = check(unsafe { sys::bpf_prog_query_opts(ifindex as i32, hook, &mut options) });
+        let reported = check(unsafe { sys::bpf_prog_query_opts(ifindex as i32, hook, &mut options) });
         // SAFETY: all members of the union are the same number.
-        told.map_or(0, |_| unsafe { options.__bindgen_anon_1.count })
+        reported.map_or(0, |_| unsafe { options.__bindgen_anon_1.count })
     };
     (count(sys::BPF_TCX_INGRESS), count(sys::BPF_TCX_EGRESS))
 }

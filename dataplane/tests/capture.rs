@@ -1,4 +1,4 @@
-//! Captures and trials: frames as they come in and leave, with what became of them, for both homes.
+//! Captures and trials: frames as they come in and leave, with what became of them, for both map types.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -27,8 +27,8 @@ fn golden_packets_are_captured() {
     if skip("captures") {
         return;
     }
-    for home in homes() {
-        let bench = Bench::new(home, &routes(LO));
+    for map_type in map_types() {
+        let bench = Bench::new(map_type, &routes(LO));
         bench.run(&Frame::new(ipv4(SOURCE4, "198.51.100.1", 64)).bytes());
         let mut capture = start(&bench, &ALL_OF_IT);
         for (nth, case) in cases().into_iter().enumerate() {
@@ -63,8 +63,8 @@ fn captures_have_limits() {
     if skip("limits of captures") {
         return;
     }
-    for home in homes() {
-        let bench = Bench::new(home, &routes(LO));
+    for map_type in map_types() {
+        let bench = Bench::new(map_type, &routes(LO));
         let plain = Frame::new(ipv4(SOURCE4, "198.51.100.1", 64)).bytes();
         let sid = outer(SOURCE6, SID, 4, 64, &ipv4(SOURCE4, "198.51.100.1", 64));
         // By destination, also behind a tag.
@@ -111,25 +111,25 @@ fn captures_have_limits() {
 
 /// A trial says of every golden packet what the program does, and counts nothing.
 #[test]
-fn a_trial_is_the_program() {
+fn a_test_run_is_the_program() {
     if skip("trials") {
         return;
     }
-    for home in homes() {
-        let bench = Bench::new(home, &routes(LO));
+    for map_type in map_types() {
+        let bench = Bench::new(map_type, &routes(LO));
         // The daemon is gone: its image can be mapped once in a process.
         let Bench { dataplane, image, fs } = bench;
         drop((dataplane, image));
-        let view = open_readonly(&fs.path().join("node")).unwrap();
-        let before = view.counters().unwrap();
-        let trial = view.trial().unwrap();
+        let lookup = open_readonly(&fs.path().join("node")).unwrap();
+        let before = lookup.counters().unwrap();
+        let test_run = lookup.test_run().unwrap();
         for case in cases() {
-            let outcome = trial.run(LO, &case.input).unwrap();
+            let outcome = test_run.run(LO, &case.input).unwrap();
             assert_eq!(outcome.verdict.name, case.verdict, "{}", case.description);
             assert_eq!(&outcome.frame, case.output.as_ref().unwrap_or(&case.input), "{}", case.description);
             let leaves = case.output.is_some().then_some(LO);
             assert_eq!(outcome.out, leaves, "{}", case.description);
         }
-        assert_eq!(view.counters().unwrap(), before);
+        assert_eq!(lookup.counters().unwrap(), before);
     }
 }

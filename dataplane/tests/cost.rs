@@ -50,8 +50,8 @@ fn cost_of_a_packet() {
         ("2001:db8:7::/48", Action::Forward(nowhere())),
         ("fd00:3::1", Action::EndDx4 { adjacency: Some(nowhere()) }),
     ];
-    for home in homes() {
-        let mut bench = Bench::new(home, &routes);
+    for map_type in map_types() {
+        let mut bench = Bench::new(map_type, &routes);
         for (what, packet) in [
             ("IPv4 forward", ipv4(SOURCE4, "198.51.100.1", 255)),
             ("IPv6 forward", ipv6(SOURCE6, "2001:db8:1::1", 255)),
@@ -65,7 +65,7 @@ fn cost_of_a_packet() {
             ("IPv4 local (pass)", ipv4(SOURCE4, "203.0.113.1", 255)),
         ] {
             let (median, low) = median(&bench, &Frame::new(packet).bytes());
-            println!("{home}: {what}: {median} ns (5 %: {low})");
+            println!("{map_type}: {what}: {median} ns (5 %: {low})");
         }
         // The sets are looked up in vain.
         for hosts in [0, 120_430] {
@@ -84,10 +84,10 @@ fn cost_of_a_packet() {
             bench.dataplane.filters().set(&[vec![filter]]).unwrap();
             bench.dataplane.set_port(LO, None, port(PortFlags { filter: true, ..ALL })).unwrap();
             let (median, low) = median(&bench, &Frame::new(ipv4("10.0.2.9", "198.51.100.1", 255)).bytes());
-            println!("{home}: IPv4 forward, a filter of {hosts} hosts: {median} ns (5 %: {low})");
+            println!("{map_type}: IPv4 forward, a filter of {hosts} hosts: {median} ns (5 %: {low})");
         }
         bench.dataplane.set_port(LO, None, port(PortFlags::default())).unwrap();
         let (median, low) = median(&bench, &Frame::new(ipv4(SOURCE4, "198.51.100.1", 255)).bytes());
-        println!("{home}: forwarding off (port, counter, pass): {median} ns (5 %: {low})");
+        println!("{map_type}: forwarding off (port, counter, pass): {median} ns (5 %: {low})");
     }
 }

@@ -9,9 +9,9 @@ use std::process::Command;
 
 use common::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use trieline_dataplane::{Dataplane, Home, Options, open_readonly};
+use trieline_dataplane::{Dataplane, ImageMapType, Options, open_readonly};
 
-/// `<limit> <home> <pins>`, for [`attempt`].
+/// `<limit> <map_type> <pins>`, for [`attempt`].
 const ATTEMPT: &str = "TLDP_ATTEMPT";
 /// The adjacencies of [`attempt`] fill this, half of [`Limit::Memory`] too much.
 const ADJACENCY_BYTES: u64 = 32 << 20;
@@ -33,7 +33,11 @@ fn attempt() {
     let words: Vec<&str> = attempt.split(' ').collect();
     let options = Options {
         pins: words[2].into(),
-        home: Some(if words[1] == Home::Arena.to_string() { Home::Arena } else { Home::Array }),
+        map_type: Some(if words[1] == ImageMapType::Arena.to_string() {
+            ImageMapType::Arena
+        } else {
+            ImageMapType::Array
+        }),
         image_bytes: 1 << 20,
         tables: 2,
         actions: 16,
@@ -56,14 +60,14 @@ fn attempt() {
 }
 
 /// What an attempt said.
-fn with(limit: Limit, home: Home, pins: &Path) -> String {
+fn with(limit: Limit, map_type: ImageMapType, pins: &Path) -> String {
     let limit = match limit {
         Limit::Descriptors(n) => n.to_string(),
         Limit::Memory => "memory".into(),
     };
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "attempt", "--nocapture"])
-        .env(ATTEMPT, format!("{limit} {home} {}", pins.display()))
+        .env(ATTEMPT, format!("{limit} {map_type} {}", pins.display()))
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -83,17 +87,17 @@ fn nothing_half_done_stays() {
     if skip("failures") {
         return;
     }
-    let home = homes()[0];
+    let map_type = map_types()[0];
     let fs = BpfFs::mount();
     let pins = fs.path().join("node");
     let mut before = Vec::new();
     for whole in ["reopened false", "reopened true"] {
-        let late = with(Limit::Memory, home, &pins);
+        let late = with(Limit::Memory, map_type, &pins);
         assert!(late.starts_with("failed mapping the actions"), "{late}");
         assert_eq!(pinned(&pins), before, "{late}");
         // One descriptor more each time, so that each step that takes one is the last once.
         let mut failures = 0;
-        let found = (4..100).map(|n| with(Limit::Descriptors(n), home, &pins)).find(|outcome| {
+        let found = (4..100).map(|n| with(Limit::Descriptors(n), map_type, &pins)).find(|outcome| {
             let failed = outcome.starts_with("failed");
             if failed {
                 failures += 1;

@@ -1,4 +1,4 @@
-//! Filters: which packets they match, what becomes of them, and what is counted, for both homes.
+//! Filters: which packets they match, what becomes of them, and what is counted, for both map types.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -9,8 +9,8 @@ use common::packet::*;
 use common::*;
 use trieline_dataplane::{Filter, FilterAction, FilterCount};
 
-fn bench(home: trieline_dataplane::Home) -> Bench {
-    let mut bench = Bench::new(home, &routes(LO));
+fn bench(map_type: trieline_dataplane::ImageMapType) -> Bench {
+    let mut bench = Bench::new(map_type, &routes(LO));
     let filtered = trieline_dataplane::PortFlags { filter: true, ..ALL };
     bench.dataplane.set_port(LO, None, port(filtered)).unwrap();
     bench
@@ -27,8 +27,8 @@ fn the_first_that_decides_decides() {
     if skip("filters") {
         return;
     }
-    for home in homes() {
-        let mut bench = bench(home);
+    for map_type in map_types() {
+        let mut bench = bench(map_type);
         let from = |source: &str| ipv4(source, "198.51.100.1", 64);
         expect(&bench, "no filters", &from("192.0.2.66"), "ipv4");
         write_set(&mut bench, 0, &["192.0.2.0/24", "2001:db8:66::/48"]);
@@ -106,8 +106,8 @@ fn protocols_and_ports() {
     if skip("filters by port") {
         return;
     }
-    for home in homes() {
-        let mut bench = bench(home);
+    for map_type in map_types() {
+        let mut bench = bench(map_type);
         write_set(&mut bench, 0, &["192.0.2.0/24", "2001:db8:66::/48"]);
         let udp = Filter { protocol: Some(17), ..filter("udp", 0, FilterAction::Drop) };
         bench.dataplane.filters().set(&[vec![udp.clone()]]).unwrap();
@@ -149,7 +149,7 @@ fn protocols_and_ports() {
         }
         expect(&bench, "GRE has none", &other(47, 0), "ipv4");
         let cut = edit_ipv4(other(17, 0x2000)[..22].to_vec(), |p| p[3] = 22);
-        expect(&bench, "ports cut off", &cut, "hidden");
+        expect(&bench, "ports cut off", &cut, "uninspectable");
         // What a filter asks for and cannot be read: who puts the fragments together may find anything.
         let short = |packet: Vec<u8>, payload: u16| {
             [&packet[..4], &payload.to_be_bytes(), &packet[6..]].concat() // the rest is a trailer
@@ -163,7 +163,7 @@ fn protocols_and_ports() {
             ("a trailer for a fragment's port", short(behind(&[(44, &first), (60, options)], 17), 16)),
             ("IPv4 trailer", edit_ipv4(other(17, 0), |p| p[3] = 20)),
         ] {
-            expect(&bench, what, &packet, "hidden");
+            expect(&bench, what, &packet, "uninspectable");
         }
         bench.dataplane.filters().set(&[vec![filter("addresses", 0, FilterAction::Count)]]).unwrap();
         expect(&bench, "not asked for", &behind(&[(60, options); 7], 17), "ipv6");
@@ -176,8 +176,8 @@ fn filters_hold_for_what_is_passed() {
     if skip("filters before passing") {
         return;
     }
-    for home in homes() {
-        let mut bench = bench(home);
+    for map_type in map_types() {
+        let mut bench = bench(map_type);
         write_set(&mut bench, 0, &["192.0.2.0/24", "2001:db8:66::/48"]);
         let by_port = Filter { ports: vec![53..=53], ..filter("dns", 0, FilterAction::Drop) };
         bench.dataplane.filters().set(&[vec![by_port]]).unwrap();
@@ -208,7 +208,7 @@ fn what_does_not_fit_changes_nothing() {
     if skip("filters refused") {
         return;
     }
-    let mut bench = bench(homes()[0]);
+    let mut bench = bench(map_types()[0]);
     write_set(&mut bench, 0, &["192.0.2.0/24"]);
     let good = || filter("good", 0, FilterAction::Drop);
     bench.dataplane.filters().set(&[vec![good(); 64]]).unwrap();

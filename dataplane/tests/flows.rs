@@ -160,10 +160,10 @@ fn flows_are_told_apart_as_by_linux() {
         (1, Action::Forward(Adjacency { destination, ..adjacency(LO) }))
     });
     let group = Action::Group(members.collect());
-    let benches: Vec<_> = homes()
+    let benches: Vec<_> = map_types()
         .into_iter()
-        .map(|home| {
-            Bench::new(home, &[("198.51.100.0/24", group.clone()), ("2001:db8:1::/48", group.clone())])
+        .map(|map_type| {
+            Bench::new(map_type, &[("198.51.100.0/24", group.clone()), ("2001:db8:1::/48", group.clone())])
         })
         .collect();
     let mut random = Random(0x666c_6f77);
@@ -183,7 +183,7 @@ fn flows_are_told_apart_as_by_linux() {
             let other = FlowKeys { policy: 1, fields: 0x3f };
             for bench in &benches {
                 let (four, six) = if four { (keys, other) } else { (other, keys) };
-                bench.dataplane.own_addresses().set_flows(four, six);
+                bench.dataplane.local_addrs().set_flows(four, six);
             }
             let rounds: Vec<_> = (0..PAIRS).map(|_| pairs(four, &mut random)).collect();
             for at in 0..rounds[0].len() {

@@ -1,4 +1,4 @@
-//! Golden packets: frame in, verdict, frame out, counter, for both homes.
+//! Golden packets: frame in, verdict, frame out, counter, for both map types.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -10,7 +10,9 @@ use common::packet::*;
 use common::rfc::*;
 use common::srv6::*;
 use common::*;
-use trieline_dataplane::{Action, Filter, FilterAction, Function, Headend, Home, Kind, PortFlags, VERDICTS};
+use trieline_dataplane::{
+    Action, Filter, FilterAction, Headend, ImageMapType, Kind, PortFlags, SidHook, VERDICTS,
+};
 
 fn check(bench: &Bench, case: &Case) {
     let outcome = bench.run(&case.input);
@@ -98,29 +100,29 @@ fn special_cases(bench: &mut Bench) -> Vec<&'static str> {
     run(bench, filter, case("a filter passes", plain4.clone(), "filter"));
     bench.dataplane.filters().set(&[]).unwrap();
 
-    // Functions; tests/function.rs has the rest.
-    let function = PortFlags { function: true, ..ALL };
-    let bound = std::collections::BTreeMap::from([(SID.parse().unwrap(), Function::Program(1))]);
-    bench.dataplane.functions().set(&bound).unwrap();
-    run(bench, function, case("no program is there", decap.clone(), "function_missing"));
+    // SID hooks; tests/sid_hook.rs has the rest.
+    let sid_hook = PortFlags { sid_hook: true, ..ALL };
+    let bound = std::collections::BTreeMap::from([(SID.parse().unwrap(), SidHook::Program(1))]);
+    bench.dataplane.sid_hooks().set(&bound).unwrap();
+    run(bench, sid_hook, case("no program is there", decap.clone(), "sid_hook_missing"));
     for (value, verdict) in
-        [(1, "function_drop"), (2, "function_pass"), (4, "function_redirect"), (0, "function_return")]
+        [(1, "sid_hook_drop"), (2, "sid_hook_pass"), (4, "sid_hook_redirect"), (0, "sid_hook_bad_return")]
     {
         let path = bench.fs.path().join(verdict);
         program::pin(&program::returning(value, true), &path);
-        bench.dataplane.functions().set_program(1, &path).unwrap();
-        run(bench, function, case("a program of the user's", decap.clone(), verdict));
+        bench.dataplane.sid_hooks().set_program(1, &path).unwrap();
+        run(bench, sid_hook, case("a program of the user's", decap.clone(), verdict));
     }
-    let filtered = std::collections::BTreeMap::from([(SID.parse().unwrap(), Function::Filter(2))]);
-    bench.dataplane.functions().set(&filtered).unwrap();
+    let filtered = std::collections::BTreeMap::from([(SID.parse().unwrap(), SidHook::Filter(2))]);
+    bench.dataplane.sid_hooks().set(&filtered).unwrap();
     let later_fragment = [&[4, 0, 0, 8, 0, 0, 0, 1], &v4[..]].concat();
     let hidden = Frame::new(outer(SOURCE6, SID, 44, 64, &later_fragment)).bytes();
-    run(bench, function, case("what is inside cannot be seen", hidden, "function_headers"));
-    bench.dataplane.functions().set(&Default::default()).unwrap();
+    run(bench, sid_hook, case("what is inside cannot be seen", hidden, "sid_hook_headers"));
+    bench.dataplane.sid_hooks().set(&Default::default()).unwrap();
 
     // tests/guard.rs has the rest.
     let mpls = Frame::new(v4.clone()).ether_type(0x8847).bytes();
-    run(bench, filter, case("what filters do not see", mpls, "hidden"));
+    run(bench, filter, case("what filters do not see", mpls, "uninspectable"));
 
     // A tagged port.
     bench.dataplane.set_port(LO, Some(100), port(ALL)).unwrap();
@@ -175,27 +177,27 @@ fn special_cases(bench: &mut Bench) -> Vec<&'static str> {
     run(
         bench,
         tenant,
-        case("to all on the link", [&[0xff; 6][..], &to("224.0.0.5")[6..]].concat(), "other_destination"),
+        case("to all on the link", [&[0xff; 6][..], &to("224.0.0.5")[6..]].concat(), "mac_mismatch"),
     );
     let four = |from: &str, to: &str| Frame::new(ipv4(from, to, 64)).bytes();
     let six = |from: &str, to: &str| Frame::new(ipv6(from, to, 64)).bytes();
     for (from, to, verdict) in [
-        ("0.0.0.0", "255.255.255.255", "ipv4_special"),
-        (SOURCE4, "224.0.0.5", "ipv4_special"),
+        ("0.0.0.0", "255.255.255.255", "ipv4_special_purpose"),
+        (SOURCE4, "224.0.0.5", "ipv4_special_purpose"),
         ("240.1.1.1", "198.51.100.1", "tenant"),
         ("0.1.2.3", "198.51.100.1", "tenant"),
         (SOURCE4, "240.0.0.1", "tenant"),
-        ("0.1.2.3", "203.0.113.1", "ipv4_special"),
+        ("0.1.2.3", "203.0.113.1", "ipv4_special_purpose"),
     ] {
         run(bench, tenant, case("a tenant's special address", four(from, to), verdict));
     }
     for (from, to, verdict) in [
-        ("::", "ff02::1", "ipv6_special"),
-        (SOURCE6, "fe80::1", "ipv6_special"),
+        ("::", "ff02::1", "ipv6_special_purpose"),
+        (SOURCE6, "fe80::1", "ipv6_special_purpose"),
         ("::2", "2001:db8:1::1", "tenant"),
         ("fe80::9", "2001:db8:1::1", "tenant"),
         ("fe80::9", "fd00:a::1", "tenant"),
-        ("fe80::9", "2001:db8:6::1", "ipv6_special"),
+        ("fe80::9", "2001:db8:6::1", "ipv6_special_purpose"),
     ] {
         run(bench, tenant, case("a tenant's special address, IPv6", six(from, to), verdict));
     }
@@ -234,13 +236,13 @@ fn special_cases(bench: &mut Bench) -> Vec<&'static str> {
 }
 
 /// An outer header larger than the 256 bytes in front of a frame that is too long to be moved.
-fn headroom(home: Home) -> [&'static str; 2] {
+fn headroom(map_type: ImageMapType) -> [&'static str; 2] {
     let segments: Vec<String> = (1..=16).map(|i| format!("fd00:2::{i}")).collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     let long = outer("fd00:1::1", "fd00:2::16", 43, 63, &srh(4, 15, &segments, &[]));
     let adjacency = trieline_dataplane::Adjacency { mtu: 9000, ..adjacency(LO) };
     let action = Action::Encaps { adjacency, outer: long, headend: Headend::default() };
-    let bench = Bench::new(home, &[("10.1.0.0/16", action)]);
+    let bench = Bench::new(map_type, &[("10.1.0.0/16", action)]);
     let large = Frame::new(ipv4_of(SOURCE4, "10.1.2.3", 64, 2100)).bytes();
     check(&bench, &case("no room for the outer header", large.clone(), "no_headroom"));
     let padded = [large, vec![0xee; 14]].concat();
@@ -251,8 +253,8 @@ fn headroom(home: Home) -> [&'static str; 2] {
     record[6..8].copy_from_slice(&570_u16.to_ne_bytes());
     bench.set_element("adjacencies", used, &record);
     let small = Frame::new(ipv4(SOURCE4, "10.1.2.3", 64)).bytes();
-    assert_eq!(bench.run(&small).counted, "outer");
-    ["no_headroom", "outer"]
+    assert_eq!(bench.run(&small).counted, "rewrite_failed");
+    ["no_headroom", "rewrite_failed"]
 }
 
 /// Frames of several buffers: the program sees only the first, and must not lose the rest.
@@ -264,7 +266,7 @@ fn jumbo(bench: &Bench) -> &'static str {
     let decap = outer(SOURCE6, "fd00:a::9", 4, 64, &plain);
     // `lo` is given, but takes frames of one buffer only.
     for packet in [&plain, &v6, &over, &decap] {
-        check(bench, &case("jumbo to a device that takes none", frame(packet), "several_buffers"));
+        check(bench, &case("jumbo to a device that takes none", frame(packet), "xdp_frags"));
     }
     let small = ipv4(SOURCE4, "198.18.0.1", 64);
     check(bench, &sends("one buffer", frame(&small), "ipv4", sent(&[], &hop(&small))));
@@ -286,7 +288,7 @@ fn jumbo(bench: &Bench) -> &'static str {
     let padded = [frame(&short), vec![0xee; 8000]].concat();
     let expected = sent(&[], &encapsulated(&short));
     check(bench, &sends("also from the first buffer on", padded, "h_encaps_ipv4", expected));
-    "several_buffers"
+    "xdp_frags"
 }
 
 /// BIG TCP: more than the length fields can say, so they say 0.
@@ -311,10 +313,10 @@ fn beyond_the_length_field(bench: &Bench) {
 }
 
 /// `[srv6] rfc = true`; and a port that does as Linux leaves the inner ECN alone.
-fn by_the_rfcs(home: Home) -> Vec<&'static str> {
+fn by_the_rfcs(map_type: ImageMapType) -> Vec<&'static str> {
     let srv6 = [srv6_routes(&adjacency(LO), [0, 1]), rfc_routes(&adjacency(LO))].concat();
     let srv6: Vec<_> = srv6.iter().map(|(prefix, action)| (prefix.as_str(), action.clone())).collect();
-    let mut bench = Bench::new(home, &[routes(LO), srv6].concat());
+    let mut bench = Bench::new(map_type, &[routes(LO), srv6].concat());
     for case in rfc_decap_cases() {
         let outcome = bench.run(&case.input);
         assert_eq!(outcome.action, XDP_REDIRECT, "{}", case.description);
@@ -332,7 +334,7 @@ fn frame_of(packet: &[u8]) -> Vec<u8> {
 }
 
 /// Frames larger than a page, to a device that is given.
-fn jumbo_frames(home: Home) -> &'static str {
+fn jumbo_frames(map_type: ImageMapType) -> &'static str {
     let adjacency = || trieline_dataplane::Adjacency { mtu: 9000, ..adjacency(LO) };
     let routes = [
         ("198.18.0.0/16", Action::Forward(adjacency())),
@@ -343,14 +345,14 @@ fn jumbo_frames(home: Home) -> &'static str {
         ("2001:db8:9::/48", Action::Forward(adjacency())),
         ("fd00:a::9", Action::EndDx4 { adjacency: Some(adjacency()) }),
     ];
-    let bench = Bench::new(home, &routes);
+    let bench = Bench::new(map_type, &routes);
     let seen = jumbo(&bench);
     beyond_the_length_field(&bench);
     seen
 }
 
 /// A packet with TCP or UDP behind its IP header, whose checksum is that of the pseudo header alone, as a sender leaves it to a device.
-fn unfinished(mut packet: Vec<u8>, protocol: u8) -> Vec<u8> {
+fn csum_partial(mut packet: Vec<u8>, protocol: u8) -> Vec<u8> {
     let v4 = packet[0] >> 4 == 4;
     let (l4, addresses) = if v4 { (20, 12..20) } else { (40, 8..40) };
     if v4 {
@@ -370,7 +372,7 @@ fn unfinished(mut packet: Vec<u8>, protocol: u8) -> Vec<u8> {
 
 /// A port where senders may be near: what they have not finished is passed, and only there.
 fn checksums(bench: &mut Bench) -> &'static str {
-    let flags = PortFlags { unfinished: true, ..ALL };
+    let flags = PortFlags { csum_partial: true, ..ALL };
     for (tag, marked) in [(None, true), (Some(300), true), (None, false)] {
         let flags = if marked { flags } else { ALL };
         bench.dataplane.set_port(LO, tag, port(flags)).unwrap();
@@ -382,9 +384,9 @@ fn checksums(bench: &mut Bench) -> &'static str {
         let v6 = || ipv6_of(SOURCE6, "2001:db8:1::1", 64, 40);
         for (packet, verdict) in [(v4(), "ipv4"), (v6(), "ipv6")] {
             for protocol in [6, 17] {
-                let left = unfinished(packet.clone(), protocol);
-                let expected = if marked { "unfinished" } else { verdict };
-                assert_eq!(bench.run(&frame(&left)).counted, expected, "unfinished");
+                let left = csum_partial(packet.clone(), protocol);
+                let expected = if marked { "csum_partial" } else { verdict };
+                assert_eq!(bench.run(&frame(&left)).counted, expected, "csum_partial");
                 let mut other = left;
                 let last = if protocol == 6 { 17 } else { 7 } + if verdict == "ipv4" { 20 } else { 40 };
                 other[last] ^= 1;
@@ -392,25 +394,25 @@ fn checksums(bench: &mut Bench) -> &'static str {
             }
             assert_eq!(bench.run(&frame(&packet)).counted, verdict, "as it is");
         }
-        let fragment = |word: [u8; 2]| edit_ipv4(unfinished(v4(), 17), |p| p[6..8].copy_from_slice(&word));
+        let fragment = |word: [u8; 2]| edit_ipv4(csum_partial(v4(), 17), |p| p[6..8].copy_from_slice(&word));
         assert_eq!(bench.run(&frame(&fragment([0x20, 0]))).counted, "ipv4", "a fragment");
         assert_eq!(bench.run(&frame(&fragment([0, 1]))).counted, "ipv4", "a later one");
         let cut = edit_ipv4(ipv4_of(SOURCE4, "198.51.100.1", 64, 0), |p| p[9] = 6);
         assert_eq!(bench.run(&frame(&cut)).counted, "ipv4", "too short for TCP");
-        let local = unfinished(ipv4_of(SOURCE4, "203.0.113.1", 64, 40), 17);
+        let local = csum_partial(ipv4_of(SOURCE4, "203.0.113.1", 64, 40), 17);
         assert_eq!(bench.run(&frame(&local)).counted, "local", "for the node itself");
     }
     bench.dataplane.clear_port(LO, Some(300)).unwrap();
-    "unfinished"
+    "csum_partial"
 }
 
 /// Packets that the kernel has something to say about: they go back to where a sender on the link could reach the next hop itself, or
 /// ask for a neighbour. What it would say nothing about is forwarded.
-fn answered(home: Home) -> [&'static str; 2] {
+fn answered(map_type: ImageMapType) -> [&'static str; 2] {
     let srv6 = srv6_routes(&adjacency(LO), [0, 1]);
     let srv6: Vec<_> = srv6.iter().map(|(prefix, action)| (prefix.as_str(), action.clone())).collect();
     let on_link = [SOURCE4, SOURCE6, "2001:db8::5"].map(|source| (source, Action::Deliver(adjacency(LO))));
-    let mut bench = Bench::new(home, &[routes(LO), srv6, on_link.to_vec()].concat());
+    let mut bench = Bench::new(map_type, &[routes(LO), srv6, on_link.to_vec()].concat());
     let set = |bench: &mut Bench, flags| bench.dataplane.set_port(LO, None, port(flags)).unwrap();
     let cases = [cases(), srv6_cases()].concat();
     cases.iter().for_each(|case| check(&bench, case));
@@ -447,8 +449,8 @@ fn answered(home: Home) -> [&'static str; 2] {
             .collect::<Vec<u8>>()
     };
     let options = [58, 0, 1, 4, 0, 0, 0, 0];
-    for (discovery, verdict) in [(true, "discovery"), (false, "ipv6")] {
-        set(&mut bench, PortFlags { discovery, ..ALL });
+    for (proxy_ndp, verdict) in [(true, "proxy_ndp"), (false, "ipv6")] {
+        set(&mut bench, PortFlags { proxy_ndp, ..ALL });
         for kind in 133..=137 {
             assert_eq!(bench.run(&asks(kind, &[], 58)).counted, verdict, "{kind}");
             assert_eq!(bench.run(&asks(kind, &options, 60)).counted, verdict, "{kind} behind options");
@@ -457,11 +459,11 @@ fn answered(home: Home) -> [&'static str; 2] {
             assert_eq!(bench.run(&asks(kind, &[], 58)).counted, "ipv6", "{kind}");
         }
         assert_eq!(bench.run(&asks(135, &[], 17)).counted, "ipv6", "UDP");
-        let decapsulated = if discovery { verdict } else { "end_dx6" };
+        let decapsulated = if proxy_ndp { verdict } else { "end_dx6" };
         let inside = frame_of(&outer(SOURCE6, "fd00:a::21", 41, 64, &asks(135, &[], 58)[14..54 + 8]));
         assert_eq!(bench.run(&inside).counted, decapsulated);
     }
-    ["redirect", "discovery"]
+    ["redirect", "proxy_ndp"]
 }
 
 #[test]
@@ -469,8 +471,8 @@ fn golden_packets() {
     if skip("golden packets") {
         return;
     }
-    for home in homes() {
-        let mut bench = Bench::new(home, &routes(LO));
+    for map_type in map_types() {
+        let mut bench = Bench::new(map_type, &routes(LO));
         let mut seen = BTreeSet::new();
         for case in cases() {
             check(&bench, &case);
@@ -479,18 +481,18 @@ fn golden_packets() {
         let routes_ = srv6_routes(&adjacency(LO), [0, 1]);
         let routes_: Vec<_> =
             routes_.iter().map(|(prefix, action)| (prefix.as_str(), action.clone())).collect();
-        let srv6 = Bench::new(home, &[routes(LO), routes_].concat());
+        let srv6 = Bench::new(map_type, &[routes(LO), routes_].concat());
         for case in srv6_cases() {
             check(&srv6, &case);
             seen.insert(case.verdict);
         }
-        seen.extend(by_the_rfcs(home));
-        seen.insert(jumbo_frames(home));
-        seen.extend(headroom(home));
-        seen.extend(answered(home));
+        seen.extend(by_the_rfcs(map_type));
+        seen.insert(jumbo_frames(map_type));
+        seen.extend(headroom(map_type));
+        seen.extend(answered(map_type));
         seen.insert(checksums(&mut bench));
         seen.extend(special_cases(&mut bench));
         let untested: Vec<_> = VERDICTS.iter().map(|v| v.name).filter(|name| !seen.contains(name)).collect();
-        assert!(untested.is_empty(), "{home}: no golden packet ends as {untested:?}");
+        assert!(untested.is_empty(), "{map_type}: no golden packet ends as {untested:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What may be passed to the kernel from a port with tenants, filters or functions, which the kernel knows nothing of: for both homes.
+//! What may be passed to the kernel from a port with tenants, filters or SID hooks, which the kernel knows nothing of: for both map types.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -12,29 +12,29 @@ use common::program::{pin, returning};
 use common::srv6::*;
 use common::*;
 use trieline_dataplane::{
-    Action, CsidMap, Csids, Filter, FilterAction, Flavour, Function, PassReason, PortFlags, Steps,
+    Action, CsidMap, Csids, Filter, FilterAction, Flavour, PassReason, PortFlags, SidHook, Steps,
 };
 use trieline_lpm::Table;
 
 const FILTERED: PortFlags = PortFlags { filter: true, ..ALL };
-const FUNCTIONS: PortFlags = PortFlags { function: true, ..ALL };
+const SID_HOOKS: PortFlags = PortFlags { sid_hook: true, ..ALL };
 const TENANT: PortFlags = PortFlags { tenant: true, ..ALL };
 const ALL_HOSTS: [u8; 6] = [0xff; 6];
 
 /// Routes of a node with SIDs; set 0 holds what filters drop, by source.
-fn bench(home: trieline_dataplane::Home) -> Bench {
+fn bench(map_type: trieline_dataplane::ImageMapType) -> Bench {
     let srv6 = srv6_routes(&adjacency(LO), [0, 1]);
     let mut all = routes(LO);
     all.extend(srv6.iter().map(|(prefix, action)| (prefix.as_str(), action.clone())));
     all.extend([
         ("fd00:b::1", Action::End(Flavour::Plain)),
-        ("fd00:c:1::/48", Action::End(Flavour::NextCsid { block: 4, function: 2 })),
-        ("fd00:b::6", Action::EndDt6 { view: 1 }),
-        ("fd00:b::7", Action::EndDt6 { view: 1 }),
+        ("fd00:c:1::/48", Action::End(Flavour::NextCsid { block: 4, node_function: 2 })),
+        ("fd00:b::6", Action::EndDt6 { lookup: 1 }),
+        ("fd00:b::7", Action::EndDt6 { lookup: 1 }),
         ("fd00:b::8", Action::Pass(PassReason::Unsupported)),
         ("2001:db8:6::2", Action::Pass(PassReason::Local)),
     ]);
-    let mut bench = Bench::new(home, &all);
+    let mut bench = Bench::new(map_type, &all);
     write_set(&mut bench, 0, &["192.0.2.9", "2001:db8:bad::/48"]);
     write_set(&mut bench, 1, &[SOURCE6]);
     bench
@@ -60,8 +60,8 @@ fn tags_hide_nothing() {
     if skip("tags on guarded ports") {
         return;
     }
-    for home in homes() {
-        let mut bench = bench(home);
+    for map_type in map_types() {
+        let mut bench = bench(map_type);
         bench.dataplane.filters().set(&[vec![dropping()]]).unwrap();
         let bad4 = Frame::new(ipv4(SOURCE4, "203.0.113.1", 64)).bytes();
         let bad6 = Frame::new(ipv6("2001:db8:bad::1", "2001:db8:6::1", 64)).bytes();
@@ -70,22 +70,22 @@ fn tags_hide_nothing() {
             for kind in [0x8100, 0x88a8] {
                 let tags = vec![(kind, 0xe000); count];
                 let few = count <= 4;
-                let told = |verdict| if few { verdict } else { "hidden" };
+                let reported = |verdict| if few { verdict } else { "uninspectable" };
                 for (frame, verdict) in [(&bad4, "filtered"), (&bad6, "filtered"), (&good, "local")] {
                     let frame = tagged(frame, &tags);
-                    expect(&mut bench, FILTERED, "filters", &frame, told(verdict));
+                    expect(&mut bench, FILTERED, "filters", &frame, reported(verdict));
                 }
                 let frame = tagged(&Frame::new(ipv4(SOURCE4, "8.8.8.8", 64)).bytes(), &tags);
                 expect(&mut bench, TENANT, "a tenant", &frame, "tenant");
                 let frame = tagged(&good, &tags);
                 expect(&mut bench, TENANT, "a tenant", &frame, if few { "local" } else { "tenant" });
-                expect(&mut bench, FUNCTIONS, "functions", &frame, told("local"));
+                expect(&mut bench, SID_HOOKS, "sid_hooks", &frame, reported("local"));
                 expect(&mut bench, ALL, "no guard", &frame, if few { "local" } else { "not_ip" });
             }
         }
         for bytes in 14..22 {
             let cut = &tagged(&good, &[(0x8100, 0), (0x88a8, 0)])[..bytes];
-            expect(&mut bench, FILTERED, "cut tags", cut, "hidden");
+            expect(&mut bench, FILTERED, "cut tags", cut, "uninspectable");
             expect(&mut bench, TENANT, "cut tags", cut, "tenant");
         }
         // In a VLAN, too; another VLAN within it is the kernel's own device.
@@ -94,7 +94,7 @@ fn tags_hide_nothing() {
             (&[(0x8100, 100)][..], "filtered"),
             (&[(0x8100, 0), (0x8100, 100)], "filtered"),
             (&[(0x8100, 100), (0x88a8, 0), (0x8100, 0)], "filtered"),
-            (&[(0x8100, 100), (0x8100, 0), (0x8100, 0), (0x8100, 0), (0x8100, 0)], "hidden"),
+            (&[(0x8100, 100), (0x8100, 0), (0x8100, 0), (0x8100, 0), (0x8100, 0)], "uninspectable"),
             (&[(0x8100, 100), (0x8100, 7)], "no_port"),
             (&[(0x88a8, 100)], "no_port"),
         ] {
@@ -109,8 +109,8 @@ fn what_belongs_to_the_link_is_passed() {
     if skip("EtherTypes on guarded ports") {
         return;
     }
-    for home in homes() {
-        let mut bench = bench(home);
+    for map_type in map_types() {
+        let mut bench = bench(map_type);
         let v4 = ipv4(SOURCE4, "198.51.100.1", 64);
         for (kind, link) in [
             (0x0026, true), // a length: spanning tree, IS-IS
@@ -130,8 +130,10 @@ fn what_belongs_to_the_link_is_passed() {
         ] {
             for group in [PORT_MAC, ALL_HOSTS, [1, 0x80, 0xc2, 0, 0, 0]] {
                 let frame = Frame::new(v4.clone()).ether_type(kind).to(group).bytes();
-                let passed = if group == PORT_MAC { "not_ip" } else { "other_destination" };
-                for (flags, dropped) in [(FILTERED, "hidden"), (FUNCTIONS, "hidden"), (TENANT, "tenant")] {
+                let passed = if group == PORT_MAC { "not_ip" } else { "mac_mismatch" };
+                for (flags, dropped) in
+                    [(FILTERED, "uninspectable"), (SID_HOOKS, "uninspectable"), (TENANT, "tenant")]
+                {
                     let verdict = if link { passed } else { dropped };
                     expect(&mut bench, flags, &format!("{kind:#x}"), &frame, verdict);
                 }
@@ -147,18 +149,18 @@ fn other_mac_addresses_hide_nothing() {
     if skip("MAC addresses on guarded ports") {
         return;
     }
-    for home in homes() {
-        let mut bench = bench(home);
+    for map_type in map_types() {
+        let mut bench = bench(map_type);
         bench.dataplane.filters().set(&[vec![dropping()]]).unwrap();
         for mac in [ALL_HOSTS, [1, 0, 0x5e, 1, 1, 1], [0x33, 0x33, 0, 0, 0, 1], [2, 0, 0, 0, 0, 77]] {
             let frame = |packet: Vec<u8>| Frame::new(packet).to(mac).bytes();
             for (source, to, filtered, tenant) in [
-                (SOURCE4, "203.0.113.1", "filtered", "other_destination"),
-                ("192.0.2.7", "203.0.113.1", "other_destination", "other_destination"),
-                ("192.0.2.7", "198.51.100.1", "other_destination", "tenant"),
+                (SOURCE4, "203.0.113.1", "filtered", "mac_mismatch"),
+                ("192.0.2.7", "203.0.113.1", "mac_mismatch", "mac_mismatch"),
+                ("192.0.2.7", "198.51.100.1", "mac_mismatch", "tenant"),
                 (SOURCE4, "239.1.1.1", "filtered", "tenant"),
-                (SOURCE4, "224.0.0.5", "other_destination", "other_destination"),
-                (SOURCE4, "255.255.255.255", "other_destination", "other_destination"),
+                (SOURCE4, "224.0.0.5", "mac_mismatch", "mac_mismatch"),
+                (SOURCE4, "255.255.255.255", "mac_mismatch", "mac_mismatch"),
             ] {
                 let frame = frame(ipv4(source, to, 64));
                 expect(&mut bench, FILTERED, to, &frame, filtered);
@@ -166,11 +168,11 @@ fn other_mac_addresses_hide_nothing() {
             }
             let bad = "2001:db8:bad::1";
             for (source, to, filtered, tenant) in [
-                (bad, "2001:db8:6::1", "filtered", "other_destination"),
-                (SOURCE6, "2001:db8:1::1", "other_destination", "tenant"),
+                (bad, "2001:db8:6::1", "filtered", "mac_mismatch"),
+                (SOURCE6, "2001:db8:1::1", "mac_mismatch", "tenant"),
                 (bad, "ff0e::1", "filtered", "tenant"),
                 (bad, "ff05::2", "filtered", "tenant"),
-                (bad, "ff02::1", "other_destination", "other_destination"),
+                (bad, "ff02::1", "mac_mismatch", "mac_mismatch"),
             ] {
                 let frame = frame(ipv6(source, to, 64));
                 expect(&mut bench, FILTERED, to, &frame, filtered);
@@ -178,16 +180,16 @@ fn other_mac_addresses_hide_nothing() {
             }
             // A SID, which the kernel would do.
             bench.dataplane.filters().set(&[vec![], vec![], vec![], vec![dropping()]]).unwrap();
-            let bound = BTreeMap::from([("fd00:b::6".parse().unwrap(), Function::Filter(3))]);
-            bench.dataplane.functions().set(&bound).unwrap();
+            let bound = BTreeMap::from([("fd00:b::6".parse().unwrap(), SidHook::Filter(3))]);
+            bench.dataplane.sid_hooks().set(&bound).unwrap();
             let inner = ipv6(bad, "2001:db8:1::1", 64);
             let to_sid = frame(outer(SOURCE6, "fd00:b::6", 41, 64, &inner));
-            expect(&mut bench, FUNCTIONS, "a SID", &to_sid, "filtered");
+            expect(&mut bench, SID_HOOKS, "a SID", &to_sid, "filtered");
             // A filter of the port that passes the packet says nothing of the one inside.
             let passing = filter("management", 1, FilterAction::Pass);
             let lists = [vec![passing], vec![], vec![], vec![dropping()]];
             bench.dataplane.filters().set(&lists).unwrap();
-            let both = PortFlags { filter: true, ..FUNCTIONS };
+            let both = PortFlags { filter: true, ..SID_HOOKS };
             expect(&mut bench, both, "a SID, from a source that is passed", &to_sid, "filtered");
             let harmless = frame(outer(SOURCE6, "fd00:b::6", 41, 64, &ipv6(SOURCE6, "2001:db8:1::1", 64)));
             expect(&mut bench, both, "a SID with a harmless packet", &harmless, "filter");
@@ -219,8 +221,8 @@ fn nothing_is_routed_out_of_a_tenants_local_packets() {
     if skip("tunnels of tenants") {
         return;
     }
-    for home in homes() {
-        let mut bench = bench(home);
+    for map_type in map_types() {
+        let mut bench = bench(map_type);
         let own6 = "2001:db8:6::1";
         let payload = ipv6(SOURCE6, "2001:db8:1::1", 64);
         let segments = |left| srh(58, left, &["2001:db8:1::1", own6], &[0; 8]);
@@ -249,11 +251,11 @@ fn nothing_is_routed_out_of_a_tenants_local_packets() {
         }
         // Groups beyond the link, which a multicast router forwards.
         for (packet, verdict) in [
-            (ipv4(SOURCE4, "224.0.0.5", 1), "ipv4_special"),
+            (ipv4(SOURCE4, "224.0.0.5", 1), "ipv4_special_purpose"),
             (ipv4(SOURCE4, "224.0.1.1", 64), "tenant"),
             (ipv4(SOURCE4, "239.255.255.250", 64), "tenant"),
-            (ipv6(SOURCE6, "ff02::5", 1), "ipv6_special"),
-            (ipv6(SOURCE6, "ff12::5", 1), "ipv6_special"),
+            (ipv6(SOURCE6, "ff02::5", 1), "ipv6_special_purpose"),
+            (ipv6(SOURCE6, "ff12::5", 1), "ipv6_special_purpose"),
             (ipv6(SOURCE6, "ff05::1", 64), "tenant"),
             (ipv6(SOURCE6, "ff0e::1", 64), "tenant"),
             (ipv6(SOURCE6, "ff3e::1", 64), "tenant"),
@@ -293,59 +295,59 @@ fn a_trailer_hides_nothing() {
     let no_length = [options(58, 0), icmp.clone()].concat();
     let cases = [
         // What it is for tenants, and for functions.
-        ("a header goes on in the next fragment", short(six(44, &harmless), 16), "tenant", "hidden"),
-        ("a header begins in it", short(six(44, &harmless), 24), "tenant", "hidden"),
-        ("the protocol begins in it", short(six(44, &whole), 16), "tenant", "hidden"),
+        ("a header goes on in the next fragment", short(six(44, &harmless), 16), "tenant", "uninspectable"),
+        ("a header begins in it", short(six(44, &harmless), 24), "tenant", "uninspectable"),
+        ("the protocol begins in it", short(six(44, &whole), 16), "tenant", "uninspectable"),
         ("all are in the first", short(six(44, &whole), 24), "local", "local"),
         (
             "not a fragment, cut",
             short(six(60, &[options(58, 1), icmp.clone()].concat()), 8),
             "tenant",
-            "hidden",
+            "uninspectable",
         ),
         (
             "an SRH behind the packet",
             short(six(60, &[options(43, 0), via.clone()].concat()), 8),
             "tenant",
-            "hidden",
+            "uninspectable",
         ),
-        ("the end of an SRH behind it", short(six(43, &via), 24), "tenant", "hidden"),
+        ("the end of an SRH behind it", short(six(43, &via), 24), "tenant", "uninspectable"),
         ("a later fragment", six(44, &[fragment(60, 8, 0), options(43, 0)].concat()), "local", "local"),
         ("more than the frame has", short(six(60, &no_length), 400), "ipv6_length", "ipv6_length"),
         ("no length, hop by hop", short(six(0, &no_length), 0), "local", "local"),
-        ("no length, an SRH", short(six(0, &[options(43, 0), via].concat()), 0), "tenant", "hidden"),
-        ("no length, other options", short(six(60, &no_length), 0), "tenant", "hidden"),
+        ("no length, an SRH", short(six(0, &[options(43, 0), via].concat()), 0), "tenant", "uninspectable"),
+        ("no length, other options", short(six(60, &no_length), 0), "tenant", "uninspectable"),
     ];
-    for home in homes() {
-        let mut bench = bench(home);
+    for map_type in map_types() {
+        let mut bench = bench(map_type);
         bench.dataplane.filters().set(&[vec![], vec![], vec![], vec![dropping()]]).unwrap();
         // A program: whatever reaches the SID from inside is dropped.
         bench
             .dataplane
-            .functions()
-            .set(&BTreeMap::from([(bound.parse().unwrap(), Function::Program(1))]))
+            .sid_hooks()
+            .set(&BTreeMap::from([(bound.parse().unwrap(), SidHook::Program(1))]))
             .unwrap();
-        for (what, packet, tenant, function) in &cases {
+        for (what, packet, tenant, sid_hook) in &cases {
             let passed = |verdict: &'static str| match (verdict, packet[6]) {
                 ("local", 0) => "ipv6_hop_by_hop",
                 (verdict, _) => verdict,
             };
             let verdict = if passed(tenant) == "ipv6_hop_by_hop" { "tenant" } else { tenant };
             expect(&mut bench, TENANT, what, &frame(packet.clone()), verdict);
-            expect(&mut bench, FUNCTIONS, what, &frame(packet.clone()), passed(function));
+            expect(&mut bench, SID_HOOKS, what, &frame(packet.clone()), passed(sid_hook));
         }
         // The segment itself: behind the packet it is not read.
         let mut far = srh(58, 1, &[own], &[]);
         far[3] = 2;
         far.extend(bound.parse::<std::net::Ipv6Addr>().unwrap().octets());
-        for (payload, verdict) in [(24, "hidden"), (32, "hidden"), (40, "hidden")] {
-            expect(&mut bench, FUNCTIONS, "a far segment", &frame(short(six(43, &far), payload)), verdict);
+        for (payload, verdict) in [(24, "uninspectable"), (32, "uninspectable"), (40, "uninspectable")] {
+            expect(&mut bench, SID_HOOKS, "a far segment", &frame(short(six(43, &far), payload)), verdict);
         }
         // Packets inside: none ends later than what is around it, and Linux does not look at their version.
         bench
             .dataplane
-            .functions()
-            .set(&BTreeMap::from([(bound.parse().unwrap(), Function::Filter(3))]))
+            .sid_hooks()
+            .set(&BTreeMap::from([(bound.parse().unwrap(), SidHook::Filter(3))]))
             .unwrap();
         let bad = ipv6("2001:db8:bad::1", "2001:db8:1::1", 64);
         let nested = |sid: &str, inner: &[u8]| outer(SOURCE6, sid, 41, 64, inner);
@@ -355,22 +357,22 @@ fn a_trailer_hides_nothing() {
         for (what, packet, verdict) in [
             ("an inner packet", nested("fd00:b::7", &to_bound), "filtered"),
             ("of another version", nested("fd00:b::7", &version), "filtered"),
-            ("that says it is shorter", nested("fd00:b::7", &short(to_bound.clone(), 0)), "hidden"),
+            ("that says it is shorter", nested("fd00:b::7", &short(to_bound.clone(), 0)), "uninspectable"),
             ("that says it is longer", nested("fd00:b::7", &short(to_bound.clone(), 900)), "filtered"),
-            ("cut by the outer one", short(nested("fd00:b::7", &to_bound), 60), "hidden"),
-            ("cut in its header", short(nested("fd00:b::7", &to_bound), 30), "hidden"),
-            ("behind the packet", short(nested(bound, &bad), 0), "function_headers"),
-            ("half behind the packet", short(nested(bound, &bad), 20), "function_headers"),
+            ("cut by the outer one", short(nested("fd00:b::7", &to_bound), 60), "uninspectable"),
+            ("cut in its header", short(nested("fd00:b::7", &to_bound), 30), "uninspectable"),
+            ("behind the packet", short(nested(bound, &bad), 0), "sid_hook_headers"),
+            ("half behind the packet", short(nested(bound, &bad), 20), "sid_hook_headers"),
         ] {
-            expect(&mut bench, FUNCTIONS, what, &frame(packet), verdict);
+            expect(&mut bench, SID_HOOKS, what, &frame(packet), verdict);
         }
     }
 }
 
 /// What is bound to a SID is done for packets that reach it from within the kernel.
 #[test]
-fn functions_hold_for_sids_reached_from_inside() {
-    if skip("functions of SIDs reached from inside") {
+fn sid_hooks_hold_for_sids_reached_from_inside() {
+    if skip("hooks of SIDs reached from inside") {
         return;
     }
     let bound = "fd00:b::6";
@@ -387,7 +389,7 @@ fn functions_hold_for_sids_reached_from_inside() {
         with[4..6].copy_from_slice(&payload.to_be_bytes());
         with
     };
-    // What becomes of it without a function.
+    // What becomes of it without a hook.
     let cases = |source: &str| {
         let inner = inner(source);
         vec![
@@ -421,37 +423,37 @@ fn functions_hold_for_sids_reached_from_inside() {
         packet[24..40].copy_from_slice(&to.octets());
         packet
     };
-    for home in homes() {
-        let mut bench = bench(home);
+    for map_type in map_types() {
+        let mut bench = bench(map_type);
         let lists = [vec![], vec![], vec![], vec![dropping()]];
         bench.dataplane.filters().set(&lists).unwrap();
-        for (function, bad, good) in [
+        for (sid_hook, bad, good) in [
             (None, None, None),
-            (Some(Function::Filter(3)), Some("filtered"), None),
-            (Some(Function::Program(1)), Some("hidden"), Some("hidden")),
-            (Some(Function::Pcap(5)), None, None),
+            (Some(SidHook::Filter(3)), Some("filtered"), None),
+            (Some(SidHook::Program(1)), Some("uninspectable"), Some("uninspectable")),
+            (Some(SidHook::Pcap(5)), None, None),
         ] {
-            let map = |sid: &str| function.map(|function| (sid.parse().unwrap(), function)).into_iter();
+            let map = |sid: &str| sid_hook.map(|sid_hook| (sid.parse().unwrap(), sid_hook)).into_iter();
             let map = map(bound).chain(map("fd00:c:6::")).collect();
-            bench.dataplane.functions().set(&map).unwrap();
-            if function == Some(Function::Program(1)) {
-                let path = bench.fs.path().join(format!("goes-on-{home}"));
+            bench.dataplane.sid_hooks().set(&map).unwrap();
+            if sid_hook == Some(SidHook::Program(1)) {
+                let path = bench.fs.path().join(format!("goes-on-{map_type}"));
                 pin(&returning(64, true), &path);
-                bench.dataplane.functions().set_program(1, &path).unwrap();
+                bench.dataplane.sid_hooks().set_program(1, &path).unwrap();
             }
-            for (source, told) in [("2001:db8:bad::1", bad), (SOURCE6, good)] {
+            for (source, reported) in [("2001:db8:bad::1", bad), (SOURCE6, good)] {
                 for (what, packet, free) in cases(source) {
                     // A drop is what it was.
-                    let told = told.filter(|_| free != "no_segment").unwrap_or(free);
-                    expect(&mut bench, FUNCTIONS, what, &frame(packet), told);
+                    let reported = reported.filter(|_| free != "no_segment").unwrap_or(free);
+                    expect(&mut bench, SID_HOOKS, what, &frame(packet), reported);
                 }
-                let told = told.unwrap_or("seg6_next");
-                expect(&mut bench, FUNCTIONS, "NEXT-C-SID", &frame(csid(source)), told);
+                let reported = reported.unwrap_or("seg6_next");
+                expect(&mut bench, SID_HOOKS, "NEXT-C-SID", &frame(csid(source)), reported);
             }
         }
         // What cannot be followed to its end is dropped; what is plain is not.
-        let map = BTreeMap::from([(bound.parse().unwrap(), Function::Filter(3))]);
-        bench.dataplane.functions().set(&map).unwrap();
+        let map = BTreeMap::from([(bound.parse().unwrap(), SidHook::Filter(3))]);
+        bench.dataplane.sid_hooks().set(&map).unwrap();
         let deep = (0..12).fold(inner(SOURCE6), |packet, _| nested("fd00:b::7", &packet));
         let far: Vec<&str> = std::iter::repeat_n("fd00:b::1", 50).collect();
         let other = srh(41, 1, &["2001:db8:6::1", "2001:db8:6::1"], &inner(SOURCE6));
@@ -459,8 +461,8 @@ fn functions_hold_for_sids_reached_from_inside() {
         other[42] = 3;
         for (what, packet, verdict) in [
             ("nested too often", deep, "seg6_inner_no_route"),
-            ("too many segments", via(&far, 49, &inner(SOURCE6)), "hidden"),
-            ("another routing header", other, "hidden"),
+            ("too many segments", via(&far, 49, &inner(SOURCE6)), "uninspectable"),
+            ("another routing header", other, "uninspectable"),
             ("a local packet", ipv6(SOURCE6, "2001:db8:6::1", 64), "local"),
             (
                 "a later fragment",
@@ -468,7 +470,7 @@ fn functions_hold_for_sids_reached_from_inside() {
                 "local",
             ),
         ] {
-            expect(&mut bench, FUNCTIONS, what, &frame(packet), verdict);
+            expect(&mut bench, SID_HOOKS, what, &frame(packet), verdict);
         }
     }
 }
@@ -484,12 +486,12 @@ fn steps_of_next_csid_are_known_without_their_route() {
         Frame::new(outer(SOURCE6, address, 41, 64, &ipv6(source, "2001:db8:1::1", 64))).bytes()
     };
     let prefix = |text: &str| text.parse::<trieline_lpm::Prefix<u128>>().unwrap();
-    let steps = |block, function| Steps::Next { block, function };
-    for home in homes() {
-        let mut bench = bench(home);
+    let steps = |block, node_function| Steps::Next { block, node_function };
+    for map_type in map_types() {
+        let mut bench = bench(map_type);
         bench.dataplane.filters().set(&[vec![], vec![], vec![], vec![dropping()]]).unwrap();
-        let bound = BTreeMap::from([("fd00:d:6::".parse().unwrap(), Function::Filter(3))]);
-        bench.dataplane.functions().set(&bound).unwrap();
+        let bound = BTreeMap::from([("fd00:d:6::".parse().unwrap(), SidHook::Filter(3))]);
+        bench.dataplane.sid_hooks().set(&bound).unwrap();
         let addresses = ["fd00:d:1:6::", "fd00:d:1:2:6::", "fd00:d:1:1:1:6::"];
         for (known, said) in [
             (vec![], ["no_route"; 3]),
@@ -499,29 +501,31 @@ fn steps_of_next_csid_are_known_without_their_route() {
             // The longest prefix; and what is not known leads anywhere.
             (
                 vec![("fd00:d:1::/48", steps(4, 2)), ("fd00:d:1:1::/64", Steps::Unknown)],
-                ["filtered", "no_route", "hidden"],
+                ["filtered", "no_route", "uninspectable"],
             ),
-            (vec![("::/0", Steps::Unknown)], ["hidden"; 3]),
+            (vec![("::/0", Steps::Unknown)], ["uninspectable"; 3]),
         ] {
             let known: CsidMap = known.into_iter().map(|(text, steps)| (prefix(text), steps)).collect();
             bench.dataplane.csids().set(&known).unwrap();
             for (address, said) in addresses.iter().zip(said) {
-                expect(&mut bench, FUNCTIONS, address, &to(address, bad), said);
+                expect(&mut bench, SID_HOOKS, address, &to(address, bad), said);
                 let good = if said == "filtered" { "no_route" } else { said };
-                expect(&mut bench, FUNCTIONS, address, &to(address, SOURCE6), good);
+                expect(&mut bench, SID_HOOKS, address, &to(address, SOURCE6), good);
                 expect(&mut bench, ALL, address, &to(address, bad), "no_route");
             }
         }
         // More than there is room for: nothing is known of any address but those of the link.
         let many = (0..=Csids::MAX as u128).map(|number| trieline_lpm::Prefix::host(number << 64));
         bench.dataplane.csids().set(&many.map(|prefix| (prefix, steps(4, 2))).collect()).unwrap();
-        for (address, said) in
-            [("fd00:d:9::", "hidden"), ("2001:db8:6::1", "hidden"), ("ff02::1", "ipv6_special")]
-        {
+        for (address, said) in [
+            ("fd00:d:9::", "uninspectable"),
+            ("2001:db8:6::1", "uninspectable"),
+            ("ff02::1", "ipv6_special_purpose"),
+        ] {
             let frame = Frame::new(ipv6(SOURCE6, address, 64)).bytes();
-            expect(&mut bench, FUNCTIONS, address, &frame, said);
+            expect(&mut bench, SID_HOOKS, address, &frame, said);
         }
         bench.dataplane.csids().set(&CsidMap::new()).unwrap();
-        expect(&mut bench, FUNCTIONS, "none again", &to("fd00:d:1:6::", bad), "no_route");
+        expect(&mut bench, SID_HOOKS, "none again", &to("fd00:d:1:6::", bad), "no_route");
     }
 }

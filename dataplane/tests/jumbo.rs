@@ -97,7 +97,7 @@ fn jumbo_frames_arrive() {
     let (fs, receiver_fs) = (BpfFs::mount(), BpfFs::mount());
     let (n0, n1, tap0) = (line.ifindex("n", "n0"), line.ifindex("n", "n1"), line.ifindex("n", "tap0"));
     let (mut node, image) = line.within("n", || {
-        let mut node = Dataplane::open(&options(&fs, homes()[0])).unwrap();
+        let mut node = Dataplane::open(&options(&fs, map_types()[0])).unwrap();
         let mut image = Image::create(node.memory(), node.grace(), node.tables()).unwrap();
         let routes = [("198.51.100.0/24", n1), ("203.0.113.0/24", tap0)].map(|(prefix, ifindex)| {
             let id = node.actions().alloc().unwrap();
@@ -112,7 +112,7 @@ fn jumbo_frames_arrive() {
         node.attach(n0, "n0", AttachMode::Native).unwrap();
         (node, image)
     });
-    let counted = |node: &Dataplane| (named(node, "ipv4"), named(node, "several_buffers"));
+    let counted = |node: &Dataplane| (named(node, "ipv4"), named(node, "xdp_frags"));
     for packet in [&small, &jumbo] {
         send(packet);
         assert!(tap.sent(&sent(&[], &hop(packet))), "{} bytes: {:?}", packet.len(), counted(&node));
@@ -129,7 +129,7 @@ fn jumbo_frames_arrive() {
     };
     assert!(arrives(&mut node), "{:?}", counted(&node));
     assert_eq!(counted(&node), (1, 2), "not yet");
-    let mut receiver = line.within("b", || Dataplane::open(&options(&receiver_fs, homes()[0])).unwrap());
+    let mut receiver = line.within("b", || Dataplane::open(&options(&receiver_fs, map_types()[0])).unwrap());
     line.within("b", || receiver.attach(ifindex("b0"), "b0", AttachMode::Native)).unwrap();
     // A kernel that does not tell (before Linux 6.3) does not redirect them either.
     let tells = u64::from(line.within("n", || trieline_dataplane::takes_redirects(n1)).is_some());

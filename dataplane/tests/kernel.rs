@@ -11,7 +11,7 @@ use common::netns::*;
 use common::packet::*;
 use common::srv6::*;
 use common::*;
-use trieline_dataplane::{AttachMode, Dataplane, Home, OwnBits};
+use trieline_dataplane::{AttachMode, Dataplane, ImageMapType, LocalAddrBits};
 use trieline_lpm::{Image, IpPrefix, Table};
 
 /// Cases that this kernel cannot be configured for: it has neither 802.1Q nor VRFs.
@@ -85,23 +85,23 @@ fn same_bytes_as_linux() {
     let cases: Vec<Case> = cases().into_iter().chain(srv6_cases()).filter(|case| !needs_more(case)).collect();
     let by_kernel = outputs(&line, &cases);
 
-    let mut homes = homes();
-    let home = homes.pop().unwrap_or(Home::Array);
+    let mut map_types = map_types();
+    let map_type = map_types.pop().unwrap_or(ImageMapType::Array);
     let fs = BpfFs::mount();
     let receiver_fs = BpfFs::mount();
     let (port_index, out_index) = (line.ifindex("n", "n0"), line.ifindex("n", "n1"));
     // veth hands redirected frames over only to a peer with an XDP program: here one without ports.
     let receiver = line.within("b", || {
-        let mut receiver = Dataplane::open(&options(&receiver_fs, Home::Array)).unwrap();
+        let mut receiver = Dataplane::open(&options(&receiver_fs, ImageMapType::Array)).unwrap();
         receiver.attach(ifindex("b0"), "b0", AttachMode::Native).unwrap();
         receiver
     });
     let (dataplane, image) = line.within("n", || {
-        let mut dataplane = Dataplane::open(&options(&fs, home)).unwrap();
+        let mut dataplane = Dataplane::open(&options(&fs, map_type)).unwrap();
         let mut image = Image::create(dataplane.memory(), dataplane.grace(), dataplane.tables()).unwrap();
-        let (mut four, mut six, mut own) = (Vec::new(), Vec::new(), OwnBits::default());
+        let (mut four, mut six, mut own) = (Vec::new(), Vec::new(), LocalAddrBits::default());
         own.add("203.0.113.1/32".parse().unwrap());
-        dataplane.own_addresses().set(&own);
+        dataplane.local_addrs().set(&own);
         let plain = routes(out_index).into_iter().map(|(prefix, action)| (prefix.to_owned(), action));
         for (prefix, action) in plain.chain(srv6_routes(&adjacency(out_index), [0, 1])) {
             let id = dataplane.actions().alloc().unwrap();

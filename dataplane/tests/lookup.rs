@@ -1,4 +1,4 @@
-//! The lookup inside the XDP program gives the oracle's answer, in both homes, before and after updates.
+//! The lookup inside the XDP program gives the oracle's answer, in both map types, before and after updates.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use common::packet::*;
 use common::*;
-use trieline_dataplane::{Action, Adjacency, Dataplane, Home};
+use trieline_dataplane::{Action, Adjacency, Dataplane, ImageMapType};
 use trieline_lpm::oracle::Oracle;
 use trieline_lpm::{Address, Image, Prefix, Table};
 
@@ -85,7 +85,7 @@ fn mix6(a: u128, b: u128, len: u16) -> u128 {
 }
 
 fn compare<A: Address>(
-    bench: &(Dataplane, Home),
+    bench: &(Dataplane, ImageMapType),
     by_mac: &HashMap<[u8; 6], u32>,
     oracle: &Oracle<A>,
     addresses: &[A],
@@ -107,15 +107,15 @@ fn program_agrees_with_the_oracle() {
     if skip("lookups against the oracle") {
         return;
     }
-    for home in homes() {
+    for map_type in map_types() {
         let fs = BpfFs::mount();
-        let mut dataplane = Dataplane::open(&options(&fs, home)).unwrap();
+        let mut dataplane = Dataplane::open(&options(&fs, map_type)).unwrap();
         let mut image = Image::create(dataplane.memory(), dataplane.grace(), dataplane.tables()).unwrap();
         let by_mac = numbered(&mut dataplane);
         let ids: Vec<u32> = by_mac.values().copied().collect();
         dataplane.set_port(LO, None, port(ALL)).unwrap();
         dataplane.set_device(LO).unwrap();
-        let bench = (dataplane, home);
+        let bench = (dataplane, map_type);
 
         let four = universe::<u32>(
             11,

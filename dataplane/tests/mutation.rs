@@ -1,5 +1,5 @@
 //! Mutated frames cannot hurt: each ends as the model says, verdict and bytes; what is passed is unchanged. And nothing escapes: what a
-//! port with tenants, filters and functions passes to the kernel comes out nowhere that they forbid.
+//! port with tenants, filters and SID hooks passes to the kernel comes out nowhere that they forbid.
 //!
 //! `TRIELINE_MUTATION_FRAMES=10000000` runs as many in each test.
 #![allow(clippy::unwrap_used)]
@@ -19,7 +19,7 @@ use common::rfc::*;
 use common::srv6::*;
 use common::*;
 use trieline_dataplane::{
-    Action, Adjacency, Filter, FilterAction, Flavour, Function, Headend, Kind, PassReason, PortFlags, Steps,
+    Action, Adjacency, Filter, FilterAction, Flavour, Headend, Kind, PassReason, PortFlags, SidHook, Steps,
     VERDICTS,
 };
 use trieline_lpm::Table;
@@ -81,12 +81,12 @@ fn mutated_frames() {
     let golden: Vec<_> = [srv6_cases(), rfc_headend_cases(), rfc_decap_cases()].concat();
     let golden: Vec<_> = golden.into_iter().map(|case| case.input).collect();
     valid = valid.iter().cycle().take(golden.len()).cloned().chain(golden.iter().cloned()).collect();
-    let homes = homes();
-    for &home in &homes {
-        let mut bench = Bench::new(home, &routes);
+    let map_types = map_types();
+    for &map_type in &map_types {
+        let mut bench = Bench::new(map_type, &routes);
         let mut random = Random(SEED);
         let mut expected = BTreeMap::<_, u64>::new();
-        let rounds = volume(400_000) / homes.len() as u64;
+        let rounds = volume(400_000) / map_types.len() as u64;
         for round in 0..rounds {
             // As Linux, then as the RFCs.
             if round % (rounds / 2) == 0 {
@@ -105,7 +105,7 @@ fn mutated_frames() {
             let (action, output) = test_run(bench.dataplane.program(), &frame);
             let (verdict, sent) = model.answer(&frame);
             *expected.entry(verdict).or_default() += 1;
-            let context = || format!("{home}, frame {round}: {frame:02x?} became {action} {output:02x?}");
+            let context = || format!("{map_type}, frame {round}: {frame:02x?} became {action} {output:02x?}");
             match kind(verdict) {
                 Kind::Forward => assert_eq!(action, XDP_REDIRECT, "{verdict}: {}", context()),
                 Kind::Pass => assert_eq!(action, XDP_PASS, "{verdict}: {}", context()),
@@ -117,12 +117,12 @@ fn mutated_frames() {
         }
         let counted = bench.dataplane.counters().unwrap().total.into_iter().filter(|v| v.packets > 0);
         let counted: BTreeMap<_, _> = counted.map(|v| (v.name, v.packets)).collect();
-        assert_eq!(counted, expected, "{home}");
+        assert_eq!(counted, expected, "{map_type}");
         // The mutations must not all end at the first check.
         let forwarded: u64 =
             expected.iter().filter(|(name, _)| kind(name) == Kind::Forward).map(|(_, count)| count).sum();
         assert!(forwarded > expected.values().sum::<u64>() / 10, "{expected:?}");
-        println!("{home}: {} of {} verdicts, {expected:?}", expected.len(), VERDICTS.len());
+        println!("{map_type}: {} of {} verdicts, {expected:?}", expected.len(), VERDICTS.len());
     }
 }
 
@@ -130,7 +130,7 @@ const BAD4: &str = "192.0.2.66";
 const BAD6: &str = "2001:db8:bad::1";
 /// That a filter of the ports drops, whatever the addresses.
 const BAD_PORT: u16 = 7;
-/// What packets are nested under: SIDs with and without functions, own addresses, others.
+/// What packets are nested under: SIDs with and without hooks, own addresses, others.
 const REACHED: [&str; 16] = [
     "fd00:b::1",
     "fd00:b::2",
@@ -169,14 +169,14 @@ fn guarded_routes() -> Vec<(&'static str, Action)> {
         ("2001:db8:6::2", Action::Pass(PassReason::Local)),
         ("fd00:b::1", Action::End(Flavour::Plain)),
         ("fd00:b::2", Action::End(Flavour::Psp)),
-        ("fd00:b::6", Action::EndDt6 { view: 1 }),
-        ("fd00:b::7", Action::EndDt6 { view: 1 }),
+        ("fd00:b::6", Action::EndDt6 { lookup: 1 }),
+        ("fd00:b::7", Action::EndDt6 { lookup: 1 }),
         ("fd00:b::8", Action::Pass(PassReason::Unsupported)),
-        ("fd00:b::9", Action::EndDt46 { view4: 0, view6: 1 }),
-        ("fd00:b::a", Action::EndT { view: 1 }),
-        ("fd00:c:1::/48", Action::End(Flavour::NextCsid { block: 4, function: 2 })),
+        ("fd00:b::9", Action::EndDt46 { lookup4: 0, lookup6: 1 }),
+        ("fd00:b::a", Action::EndT { lookup: 1 }),
+        ("fd00:c:1::/48", Action::End(Flavour::NextCsid { block: 4, node_function: 2 })),
         ("fd00:c:2::/48", Action::Pass(PassReason::Unsupported)),
-        ("fd00:c:6::", Action::EndDt6 { view: 1 }),
+        ("fd00:c:6::", Action::EndDt6 { lookup: 1 }),
     ]
 }
 
@@ -241,7 +241,7 @@ fn guarded_frame(random: &mut Random) -> Vec<u8> {
     if random.one_in(2) && frame.len() < 1500 { dress(frame, random) } else { frame }
 }
 
-/// Ports with tenants, filters, functions and all of them at once: what is passed must not come out.
+/// Ports with tenants, filters, SID hooks and all of them at once: what is passed must not come out.
 #[test]
 fn nothing_escapes() {
     if skip("frames on guarded ports") {
@@ -254,16 +254,16 @@ fn nothing_escapes() {
     // The tenant's own tables: as the port's, without one of its own addresses.
     let tenants: Vec<_> = routes.iter().filter(|(prefix, _)| !MAINS.contains(prefix)).cloned().collect();
     let tenants = Model::new(&tenants, PORT_MAC, &[100]);
-    let bound: BTreeMap<Ipv6Addr, Function> = [
-        ("fd00:b::6", Function::Filter(3)),
-        ("fd00:c:6::", Function::Filter(3)),
-        ("fd00:b::9", Function::Program(1)),
+    let bound: BTreeMap<Ipv6Addr, SidHook> = [
+        ("fd00:b::6", SidHook::Filter(3)),
+        ("fd00:c:6::", SidHook::Filter(3)),
+        ("fd00:b::9", SidHook::Program(1)),
     ]
-    .map(|(sid, function)| (sid.parse().unwrap(), function))
+    .map(|(sid, sid_hook)| (sid.parse().unwrap(), sid_hook))
     .into();
-    let homes = homes();
-    for &home in &homes {
-        let mut bench = Bench::new(home, &routes);
+    let map_types = map_types();
+    for &map_type in &map_types {
+        let mut bench = Bench::new(map_type, &routes);
         write_set(&mut bench, 0, &[BAD4, "2001:db8:bad::/48"]);
         write_set(&mut bench, 2, &["0.0.0.0/0", "::/0"]);
         let ids: BTreeMap<_, _> = routes.iter().zip(1..).map(|((prefix, _), id)| (*prefix, id)).collect();
@@ -282,18 +282,18 @@ fn nothing_escapes() {
         let drop = filter("bad", 0, FilterAction::Drop);
         let any = Filter { ports: vec![BAD_PORT..=BAD_PORT], ..filter("port", 2, FilterAction::Drop) };
         bench.dataplane.filters().set(&[vec![drop.clone(), any], vec![], vec![], vec![drop]]).unwrap();
-        let known = CSIDS.map(|text| (text.parse().unwrap(), Steps::Next { block: 4, function: 2 }));
+        let known = CSIDS.map(|text| (text.parse().unwrap(), Steps::Next { block: 4, node_function: 2 }));
         bench.dataplane.csids().set(&known.into()).unwrap();
-        bench.dataplane.functions().set(&bound).unwrap();
+        bench.dataplane.sid_hooks().set(&bound).unwrap();
         let mut random = Random(SEED);
         let mut became = BTreeMap::<_, u64>::new();
-        let rounds = volume(400_000) / homes.len() as u64;
+        let rounds = volume(400_000) / map_types.len() as u64;
         let mut oracle = Oracle { model: &model, rules: Rules::default() };
         for round in 0..rounds {
             if round % (rounds / 8).max(1) == 0 {
                 let mix = (round / (rounds / 8).max(1)) as u8 & 7;
                 let flags =
-                    PortFlags { tenant: mix & 1 > 0, filter: mix & 2 > 0, function: mix & 4 > 0, ..ALL };
+                    PortFlags { tenant: mix & 1 > 0, filter: mix & 2 > 0, sid_hook: mix & 4 > 0, ..ALL };
                 for vlan in [None, Some(100)] {
                     let tables = if flags.tenant { (4, 5) } else { (0, 1) };
                     let port = trieline_dataplane::Port { table4: tables.0, table6: tables.1, ..port(flags) };
@@ -302,14 +302,14 @@ fn nothing_escapes() {
                 oracle.rules = Rules {
                     tenant: flags.tenant,
                     filter: flags.filter,
-                    function: flags.function,
+                    sid_hook: flags.sid_hook,
                     bad4: vec![number4(BAD4)],
                     bad6: vec![number6(BAD6) >> 80],
                     bad_port: BAD_PORT,
                     csids: CSIDS.map(|text| text.parse().unwrap()).into(),
                     bound: bound
                         .iter()
-                        .map(|(sid, function)| (u128::from(*sid), matches!(function, Function::Program(_))))
+                        .map(|(sid, sid_hook)| (u128::from(*sid), matches!(sid_hook, SidHook::Program(_))))
                         .collect(),
                     shared4: vec![number4("192.0.2.8")],
                     shared6: vec![number6("2001:db8:6::1")],
@@ -319,9 +319,9 @@ fn nothing_escapes() {
             let (action, output) = test_run(bench.dataplane.program(), &frame);
             *became.entry(action).or_default() += 1;
             let context = || {
-                let Rules { tenant, filter, function, .. } = oracle.rules;
+                let Rules { tenant, filter, sid_hook, .. } = oracle.rules;
                 format!(
-                    "{home}, frame {round}, tenant {tenant}, filter {filter}, function {function}:\n{frame:02x?}\nbecame {action} {output:02x?}"
+                    "{map_type}, frame {round}, tenant {tenant}, filter {filter}, hook {sid_hook}:\n{frame:02x?}\nbecame {action} {output:02x?}"
                 )
             };
             match action {
@@ -337,7 +337,7 @@ fn nothing_escapes() {
                 _ => assert_eq!(action, XDP_DROP, "{}", context()),
             }
         }
-        println!("{home}: {became:?}, {:?}", {
+        println!("{map_type}: {became:?}, {:?}", {
             let counters = bench.dataplane.counters().unwrap().total;
             counters.into_iter().filter(|v| v.packets > 0).map(|v| (v.name, v.packets)).collect::<Vec<_>>()
         });

@@ -37,9 +37,9 @@ fn restart_keeps_forwarding() {
     if skip("restart") {
         return;
     }
-    for home in homes() {
+    for map_type in map_types() {
         let fs = BpfFs::mount();
-        let options = options(&fs, home);
+        let options = options(&fs, map_type);
         let frame = Frame::new(ipv4(SOURCE4, "198.51.100.1", 64)).bytes();
         let mut first = Dataplane::open(&options).unwrap();
         assert!(!first.reopened());
@@ -56,9 +56,9 @@ fn restart_keeps_forwarding() {
         drop(first);
         assert_eq!(test_run(&program, &frame).0, XDP_REDIRECT, "without an owner");
 
-        let mut second = Dataplane::open(&Options { home: None, ..options.clone() }).unwrap();
+        let mut second = Dataplane::open(&Options { map_type: None, ..options.clone() }).unwrap();
         assert!(second.reopened());
-        assert_eq!(second.home(), home);
+        assert_eq!(second.map_type(), map_type);
         assert_eq!(test_run(second.program(), &frame).0, XDP_REDIRECT, "before the second publishes");
         assert_eq!(second.actions().get(old), Some(Action::Forward(adjacency(LO))));
         assert_eq!(second.ports().unwrap().len(), 2);
@@ -75,13 +75,13 @@ fn restart_keeps_forwarding() {
         assert_eq!(now.total[0].packets, counted.total[0].packets + 3, "counters go on");
         drop(second);
 
-        let view = open_readonly(&options.pins).unwrap();
-        assert_eq!((view.home(), view.image_bytes(), view.tables()), (home, 16 << 20, 8));
-        assert_eq!(view.action(new), Some(Action::Forward(adjacency(LO))));
-        assert_eq!(view.actions_used(), 1);
-        assert_eq!(view.ports().unwrap().len(), 2);
-        assert_eq!(view.counters().unwrap(), now);
-        drop(view);
+        let pinned = open_readonly(&options.pins).unwrap();
+        assert_eq!((pinned.map_type(), pinned.image_bytes(), pinned.tables()), (map_type, 16 << 20, 8));
+        assert_eq!(pinned.action(new), Some(Action::Forward(adjacency(LO))));
+        assert_eq!(pinned.actions_used(), 1);
+        assert_eq!(pinned.ports().unwrap().len(), 2);
+        assert_eq!(pinned.counters().unwrap(), now);
+        drop(pinned);
 
         for (different, map) in [
             (Options { actions: 128, ..options.clone() }, "actions"),
@@ -89,8 +89,8 @@ fn restart_keeps_forwarding() {
             (Options { image_bytes: 32 << 20, ..options.clone() }, "image"),
             (Options { tables: 9, ..options.clone() }, "image"),
         ] {
-            let told = difference(&different).unwrap().unwrap();
-            assert!(told.starts_with(&format!("pinned `{map}` ")), "{told}");
+            let reported = difference(&different).unwrap().unwrap();
+            assert!(reported.starts_with(&format!("pinned `{map}` ")), "{reported}");
             // Made aside, and not put in their place: what is pinned stays.
             let aside = Dataplane::open(&different).unwrap();
             assert!(aside.supersedes() && !aside.reopened());
@@ -112,11 +112,11 @@ fn attached_devices() {
     }
     let line = Line::new();
     let (fs, receiver_fs) = (BpfFs::mount(), BpfFs::mount());
-    let options = options(&fs, homes()[0]);
+    let options = options(&fs, map_types()[0]);
     let frame = Frame::new(ipv4(SOURCE4, "198.51.100.1", 64)).bytes();
     let (n0, n1) = (line.ifindex("n", "n0"), line.ifindex("n", "n1"));
     let _receiver = line.within("b", || {
-        let mut receiver = Dataplane::open(&common::options(&receiver_fs, homes()[0])).unwrap();
+        let mut receiver = Dataplane::open(&common::options(&receiver_fs, map_types()[0])).unwrap();
         receiver.attach(ifindex("b0"), "b0", AttachMode::Native).unwrap();
         receiver
     });
@@ -144,7 +144,7 @@ fn attached_devices() {
 
         // Wrong wishes.
         let busy = BpfFs::mount();
-        let mut other = Dataplane::open(&common::options(&busy, homes()[0])).unwrap();
+        let mut other = Dataplane::open(&common::options(&busy, map_types()[0])).unwrap();
         match other.attach(n0, "n0", AttachMode::Native) {
             Err(Error::DeviceBusy { device, owner }) => {
                 assert_eq!(device, "n0");
@@ -215,7 +215,7 @@ fn image_of_another_version() {
     }
     let line = Line::new();
     let fs = BpfFs::mount();
-    let options = options(&fs, homes()[0]);
+    let options = options(&fs, map_types()[0]);
     line.within("n", || {
         let n0 = ifindex("n0");
         let mut old = Dataplane::open(&options).unwrap();
@@ -263,7 +263,7 @@ fn devices_that_take_redirects() {
     let taken = || line.within("n", || trieline_dataplane::takes_redirects(ifindex("n1")));
     let before = taken();
     line.within("b", || {
-        let mut receiver = Dataplane::open(&options(&fs, homes()[0])).unwrap();
+        let mut receiver = Dataplane::open(&options(&fs, map_types()[0])).unwrap();
         receiver.attach(ifindex("b0"), "b0", AttachMode::Native).unwrap();
         assert_ne!(taken(), Some(false));
         // A kernel that tells, tells the difference.
@@ -280,7 +280,7 @@ fn missing_capabilities_are_named() {
         return;
     }
     let fs = BpfFs::mount();
-    let good = options(&fs, homes()[0]);
+    let good = options(&fs, map_types()[0]);
     std::thread::spawn(move || {
         let none = rustix::thread::CapabilitySet::empty();
         let sets = rustix::thread::CapabilitySets { effective: none, permitted: none, inheritable: none };
@@ -306,14 +306,14 @@ fn wrong_options() {
         return;
     }
     let fs = BpfFs::mount();
-    let home = homes()[0];
-    let good = options(&fs, home);
+    let map_type = map_types()[0];
+    let good = options(&fs, map_type);
     let outside = std::env::temp_dir().join("tldp-not-bpffs");
     assert!(matches!(
         Dataplane::open(&Options { pins: outside, ..good.clone() }),
         Err(Error::Bpf(bpf::Error::NotBpffs { .. }))
     ));
-    for image_bytes in [0, 4096, 3 << 20, home.max_bytes() * 2] {
+    for image_bytes in [0, 4096, 3 << 20, map_type.max_bytes() * 2] {
         let wrong = Options { image_bytes, ..good.clone() };
         assert!(matches!(Dataplane::open(&wrong), Err(Error::Bpf(bpf::Error::Argument(_)))), "{image_bytes}");
     }
@@ -331,7 +331,7 @@ fn actions_are_reused_only_after_a_grace_period() {
         return;
     }
     let fs = BpfFs::mount();
-    let small = Options { actions: 4, adjacencies: 3, ..options(&fs, homes()[0]) };
+    let small = Options { actions: 4, adjacencies: 3, ..options(&fs, map_types()[0]) };
     let mut dataplane = Dataplane::open(&small).unwrap();
     let actions = dataplane.actions();
     assert_eq!((actions.capacity(), actions.used()), (3, 0));
@@ -386,7 +386,7 @@ fn grace_period_waits_for_running_programs() {
 
     // Tables and actions are replaced as fast as it goes, beside packets on the other CPU. What is freed too early is another
     // table's memory, or an action that is not set: both would be counted.
-    let mut bench = Bench::new(homes()[0], &[("198.51.100.0/24", Action::Pass(PassReason::Local))]);
+    let mut bench = Bench::new(map_types()[0], &[("198.51.100.0/24", Action::Pass(PassReason::Local))]);
     let frame = Frame::new(ipv4(SOURCE4, "198.51.100.1", 64)).bytes();
     let program = bench.dataplane.program().try_clone_to_owned().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
@@ -433,7 +433,7 @@ fn tagged_ports_keep_their_places() {
         return;
     }
     let fs = BpfFs::mount();
-    let options = options(&fs, homes()[0]);
+    let options = options(&fs, map_types()[0]);
     let mut node = Dataplane::open(&options).unwrap();
     let places = || {
         let map = libbpf_rs::MapHandle::from_pinned_path(options.pins.join("tagged")).unwrap();

@@ -113,7 +113,7 @@ fn others_read_what_is_sent() {
     let routes: Vec<_> =
         plain.chain(srv6_routes(&adjacency(LO), [0, 1])).chain(rfc_routes(&adjacency(LO))).collect();
     let routes: Vec<_> = routes.iter().map(|(prefix, action)| (prefix.as_str(), action.clone())).collect();
-    let mut bench = Bench::new(homes().pop().unwrap(), &routes);
+    let mut bench = Bench::new(map_types().pop().unwrap(), &routes);
     bench.dataplane.set_port(LO, None, port(PortFlags { ecn: true, ..ALL })).unwrap();
     let run = |case: Case| (case.description, bench.run(&case.input));
     let sent: Vec<_> = cases()

@@ -1,5 +1,5 @@
 //! Golden packets for views of several tables: rules by source and destination, `throw`, values that decide by themselves, actions
-//! that name another view; in both homes.
+//! that name another view; in both map types.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -7,14 +7,14 @@ mod common;
 use common::cases::*;
 use common::packet::*;
 use common::*;
-use trieline_dataplane::{Action, DropReason, PassReason, Port, PortFlags, Rule, Then, VALUE_THROW};
+use trieline_dataplane::{Action, DropReason, PassReason, Port, PortFlags, Rule, RuleAction, VALUE_THROW};
 use trieline_lpm::Table;
 
 /// Tables of IPv4 and of IPv6 routes; the first two are the bench's own, empty.
 const TABLES4: [u32; 3] = [2, 3, 4];
 const TABLES6: [u32; 3] = [5, 6, 7];
 
-fn rule(from: &str, to: &str, then: Then) -> Rule {
+fn rule(from: &str, to: &str, then: RuleAction) -> Rule {
     let prefix = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
     Rule { from: prefix(from), to: prefix(to), inverted: false, then }
 }
@@ -28,8 +28,8 @@ struct Rules {
 }
 
 impl Rules {
-    fn new(home: trieline_dataplane::Home) -> Self {
-        let mut bench = Bench::new(home, &[]);
+    fn new(map_type: trieline_dataplane::ImageMapType) -> Self {
+        let mut bench = Bench::new(map_type, &[]);
         let mut number = |action: Action| {
             let id = bench.dataplane.actions().alloc().unwrap();
             bench.dataplane.actions().set(id, &action).unwrap();
@@ -98,16 +98,16 @@ fn rules_decide_one_after_another() {
     if skip("golden packets of rules") {
         return;
     }
-    for home in homes() {
-        let mut test = Rules::new(home);
+    for map_type in map_types() {
+        let mut test = Rules::new(map_type);
         let dropped = test.dropped;
         let chain = |tables: [u32; 3], source: &'static str, destination: &'static str| {
             [
-                rule(source, "", Then::Table(tables[0])),
-                rule("", "", Then::Table(tables[1])),
-                rule("", destination, Then::Value(dropped)),
-                rule(source, destination, Then::Table(0)),
-                rule(source, "", Then::Table(tables[2])),
+                rule(source, "", RuleAction::Table(tables[0])),
+                rule("", "", RuleAction::Table(tables[1])),
+                rule("", destination, RuleAction::Value(dropped)),
+                rule(source, destination, RuleAction::Table(0)),
+                rule(source, "", RuleAction::Table(tables[2])),
             ]
         };
         let four = chain(TABLES4, "198.51.100.0/24", "10.6.0.0/16");
@@ -150,19 +150,19 @@ fn rules_select_others_jump_and_leave_out() {
     if skip("golden packets of rules") {
         return;
     }
-    for home in homes() {
-        let mut test = Rules::new(home);
+    for map_type in map_types() {
+        let mut test = Rules::new(map_type);
         let (dropped, far) = (test.dropped, test.far);
         let chain = |tables: [u32; 3], source: &'static str, destination: &'static str| {
             [
                 // (0) from elsewhere: straight to the last
-                Rule { inverted: true, ..rule(source, "", Then::GoTo(4)) },
+                Rule { inverted: true, ..rule(source, "", RuleAction::GoTo(4)) },
                 // (1) not from there to here: neither prefix alone selects
-                Rule { inverted: true, ..rule(source, destination, Then::Table(tables[0])) },
-                rule("", "", Then::Except(tables[2], far)),
+                Rule { inverted: true, ..rule(source, destination, RuleAction::Table(tables[0])) },
+                rule("", "", RuleAction::Except(tables[2], far)),
                 // (3) past everything
-                rule("", destination, Then::GoTo(5)),
-                rule("", "", Then::Value(dropped)),
+                rule("", destination, RuleAction::GoTo(5)),
+                rule("", "", RuleAction::Value(dropped)),
             ]
         };
         let four = chain(TABLES4, "198.51.100.0/24", "10.1.0.0/17");
@@ -177,17 +177,17 @@ fn rules_select_others_jump_and_leave_out() {
         test.check("2001:db8:9::7", "2001:db8:1::1", "no_route", None);
         test.check("2001:db8:9::7", "2001:db8:7::1", "blackhole", None);
         let rules = test.bench.dataplane.parts().0;
-        assert!(rules.make(&[rule("", "", Then::GoTo(0))]).is_err(), "backwards");
+        assert!(rules.make(&[rule("", "", RuleAction::GoTo(0))]).is_err(), "backwards");
         let chain = rules.make(&four).unwrap();
         let Bench { dataplane, image, fs } = test.bench;
         drop((image, dataplane));
-        let view = trieline_dataplane::open_readonly(&fs.path().join("node")).unwrap();
-        let concerning = |from: &str, to: &str| -> Vec<Then> {
-            let rules = view.concerning(chain, from.parse().unwrap(), to.parse().unwrap());
+        let lookup = trieline_dataplane::open_readonly(&fs.path().join("node")).unwrap();
+        let concerning = |from: &str, to: &str| -> Vec<RuleAction> {
+            let rules = lookup.concerning(chain, from.parse().unwrap(), to.parse().unwrap());
             rules.into_iter().map(|rule| rule.then).collect()
         };
-        assert_eq!(concerning("198.51.101.7", "10.1.0.1"), [Then::Value(dropped)]);
-        assert_eq!(concerning("198.51.100.7", "10.1.0.1"), [Then::Except(TABLES4[2], far)]);
+        assert_eq!(concerning("198.51.101.7", "10.1.0.1"), [RuleAction::Value(dropped)]);
+        assert_eq!(concerning("198.51.100.7", "10.1.0.1"), [RuleAction::Except(TABLES4[2], far)]);
         assert_eq!(concerning("198.51.100.7", "10.7.0.1").len(), 3);
     }
 }
@@ -198,17 +198,17 @@ fn reverse_paths_follow_rules() {
     if skip("reverse paths by rules") {
         return;
     }
-    for home in homes() {
-        let mut test = Rules::new(home);
+    for map_type in map_types() {
+        let mut test = Rules::new(map_type);
         let four = [
-            rule("", "192.0.2.0/24", Then::Table(TABLES4[2])),
-            rule("10.1.0.0/16", "", Then::Table(TABLES4[1])),
+            rule("", "192.0.2.0/24", RuleAction::Table(TABLES4[2])),
+            rule("10.1.0.0/16", "", RuleAction::Table(TABLES4[1])),
         ];
-        let six = [rule("", "", Then::Table(TABLES6[2]))];
+        let six = [rule("", "", RuleAction::Table(TABLES6[2]))];
         test.follow(&four, &six, PortFlags { rpf_loose: true, ..ALL });
         // (1) the way back to 10.5.0.1 is known to packets from 10.1/16 only
         test.check("10.5.0.1", "192.0.2.1", "reverse_path", None);
-        let back = [four[0], rule("192.0.2.0/24", "", Then::Table(TABLES4[1]))];
+        let back = [four[0], rule("192.0.2.0/24", "", RuleAction::Table(TABLES4[1]))];
         test.follow(&back, &six, PortFlags { rpf_loose: true, ..ALL });
         test.check("10.5.0.1", "192.0.2.1", "ipv4", Some(&[100]));
         test.check("10.9.0.1", "192.0.2.1", "reverse_path", None);
@@ -224,14 +224,14 @@ fn places_are_used_again() {
     if skip("places of rules") {
         return;
     }
-    for home in homes() {
-        let mut test = Rules::new(home);
-        let one = [rule("", "", Then::Value(test.dropped))];
+    for map_type in map_types() {
+        let mut test = Rules::new(map_type);
+        let one = [rule("", "", RuleAction::Value(test.dropped))];
         let rules = test.bench.dataplane.parts().0;
         for _ in 0..200 {
-            let view = rules.make(&one.repeat(32)).unwrap();
-            assert!(trieline_dataplane::is_rules(view));
-            rules.release(view);
+            let lookup = rules.make(&one.repeat(32)).unwrap();
+            assert!(trieline_dataplane::is_rules(lookup));
+            rules.release(lookup);
         }
         assert!(rules.make(&one.repeat(33)).is_err() && rules.make(&[]).is_err());
         let kept = [rules.make(&one.repeat(32)).unwrap(), rules.make(&one.repeat(31)).unwrap()];
@@ -240,12 +240,12 @@ fn places_are_used_again() {
         let addresses = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
         let Bench { dataplane, image, fs } = test.bench;
         drop((image, dataplane));
-        let view = trieline_dataplane::open_readonly(&fs.path().join("node")).unwrap();
-        assert_eq!(view.concerning(kept[0], addresses[0], addresses[1]).len(), 32);
-        let all = rule("", "", Then::Table(7));
-        assert_eq!(view.concerning(7, addresses[0], addresses[1]), [all]);
-        drop(view);
-        let mut dataplane = trieline_dataplane::Dataplane::open(&options(&fs, home)).unwrap();
+        let lookup = trieline_dataplane::open_readonly(&fs.path().join("node")).unwrap();
+        assert_eq!(lookup.concerning(kept[0], addresses[0], addresses[1]).len(), 32);
+        let all = rule("", "", RuleAction::Table(7));
+        assert_eq!(lookup.concerning(7, addresses[0], addresses[1]), [all]);
+        drop(lookup);
+        let mut dataplane = trieline_dataplane::Dataplane::open(&options(&fs, map_type)).unwrap();
         let rules = dataplane.parts().0;
         assert!(rules.make(&one).is_err(), "what the owner before left is in use");
         rules.release_inherited();
@@ -259,13 +259,16 @@ fn a_value_can_pass() {
     if skip("values of rules") {
         return;
     }
-    for home in homes() {
-        let mut test = Rules::new(home);
+    for map_type in map_types() {
+        let mut test = Rules::new(map_type);
         let (rules, actions) = test.bench.dataplane.parts();
         let id = actions.alloc().unwrap();
         actions.set(id, &Action::Pass(PassReason::Prohibit)).unwrap();
-        let view = rules.make(&[rule("", "", Then::Value(id))]).unwrap();
-        test.bench.dataplane.set_port(LO, None, Port { table4: view, table6: view, ..port(ALL) }).unwrap();
+        let lookup = rules.make(&[rule("", "", RuleAction::Value(id))]).unwrap();
+        test.bench
+            .dataplane
+            .set_port(LO, None, Port { table4: lookup, table6: lookup, ..port(ALL) })
+            .unwrap();
         test.check("198.51.100.7", "10.1.0.1", "prohibit", None);
         test.check("2001:db8:9::7", "2001:db8:1::1", "prohibit", None);
     }

@@ -24,9 +24,9 @@ fn counters_of_a_sid() {
     if skip("counters of SIDs") {
         return;
     }
-    for home in homes() {
+    for map_type in map_types() {
         let routes = [(SID, Action::End(Flavour::Plain)), ("fd00:2::/64", Action::Forward(adjacency(LO)))];
-        let mut bench = Bench::new(home, &routes);
+        let mut bench = Bench::new(map_type, &routes);
         let end =
             (1..256).find(|id| bench.dataplane.actions().get(*id) == Some(routes[0].1.clone())).unwrap();
         assert_eq!(
@@ -46,12 +46,12 @@ fn counters_of_a_sid() {
         );
         let expected = SidCount { packets: 2, bytes: 2 * at(1).len() as u64, errors: 1 };
         let counted = |bench: &Bench, id: u32| bench.dataplane.sid_counters().unwrap().get(&id).copied();
-        assert_eq!(counted(&bench, end), Some(expected), "{home}");
+        assert_eq!(counted(&bench, end), Some(expected), "{map_type}");
         // They stay while the action is another for a time, and begin anew with another action.
         let actions = bench.dataplane.actions();
         actions.set(end, &Action::Pass(PassReason::Unresolved)).unwrap();
         actions.set(end, &Action::EndDx6 { adjacency: None }).unwrap();
-        assert_eq!(counted(&bench, end), Some(expected), "{home}");
+        assert_eq!(counted(&bench, end), Some(expected), "{map_type}");
         bench.dataplane.actions().release(end);
         wait(&bench);
         bench.dataplane.actions().reclaim();
@@ -73,10 +73,10 @@ fn flows_of_a_group() {
     if skip("flows of a group") {
         return;
     }
-    for home in homes() {
-        let bench = Bench::new(home, &[("198.51.100.0/24", ways()), ("2001:db8:1::/48", ways())]);
+    for map_type in map_types() {
+        let bench = Bench::new(map_type, &[("198.51.100.0/24", ways()), ("2001:db8:1::/48", ways())]);
         let ports = FlowKeys { policy: 1, ..FlowKeys::default() };
-        bench.dataplane.own_addresses().set_flows(ports, FlowKeys::default());
+        bench.dataplane.local_addrs().set_flows(ports, FlowKeys::default());
         let way = |packet: &[u8]| {
             let outcome = bench.run(&Frame::new(packet.to_vec()).bytes());
             assert_eq!(outcome.action, XDP_REDIRECT, "{}", outcome.counted);
@@ -98,11 +98,11 @@ fn flows_of_a_group() {
         ];
         for flow in flows {
             let first: Vec<u8> = (0..256).map(|n| way(&flow(n))).collect();
-            assert_eq!(first, (0..256).map(|n| way(&flow(n))).collect::<Vec<_>>(), "{home}");
+            assert_eq!(first, (0..256).map(|n| way(&flow(n))).collect::<Vec<_>>(), "{map_type}");
             assert_eq!(first.iter().copied().collect::<BTreeSet<_>>(), BTreeSet::from([2, 3]));
             let share = first.iter().filter(|way| **way == 2).count();
             // 192 of 256, and four standard deviations of 6.9.
-            assert!((164..=220).contains(&share), "{home}: {share}");
+            assert!((164..=220).contains(&share), "{map_type}: {share}");
         }
         // Fragments of one packet: one way, whatever stands where the ports were.
         let fragments = (0..64u8).map(|n| {
@@ -111,7 +111,7 @@ fn flows_of_a_group() {
             packet[20] = n;
             way(&packet)
         });
-        assert_eq!(fragments.collect::<BTreeSet<_>>().len(), 1, "{home}");
+        assert_eq!(fragments.collect::<BTreeSet<_>>().len(), 1, "{map_type}");
     }
 }
 
@@ -121,21 +121,21 @@ fn flows_keep_their_ways_over_a_restart() {
     if skip("keys of the flow hash") {
         return;
     }
-    for home in homes() {
+    for map_type in map_types() {
         let chosen = |program: std::os::fd::BorrowedFd<'_>| -> Vec<u8> {
             let frame = |n: u8| Frame::new(ipv4(SOURCE4, &format!("198.51.100.{n}"), 64)).bytes();
             (0..=255).map(|n| test_run(program, &frame(n)).1[5]).collect()
         };
         let routes = [("198.51.100.0/24", ways())];
-        let first = Bench::new(home, &routes);
+        let first = Bench::new(map_type, &routes);
         let ways = chosen(first.dataplane.program());
         let Bench { dataplane, image, fs } = first;
         drop((dataplane, image));
-        let next = trieline_dataplane::Dataplane::open(&options(&fs, home)).unwrap();
-        assert_eq!(chosen(next.program()), ways, "{home}");
+        let next = trieline_dataplane::Dataplane::open(&options(&fs, map_type)).unwrap();
+        assert_eq!(chosen(next.program()), ways, "{map_type}");
         drop(next);
-        let other = Bench::new(home, &routes);
-        assert_ne!(chosen(other.dataplane.program()), ways, "{home}");
+        let other = Bench::new(map_type, &routes);
+        assert_ne!(chosen(other.dataplane.program()), ways, "{map_type}");
     }
 }
 
@@ -144,7 +144,7 @@ fn labels_by_hash() {
     if skip("labels by hash") {
         return;
     }
-    for home in homes() {
+    for map_type in map_types() {
         let template = outer("fd00:1::1", "fd00:2::1", 4, 63, &[]);
         let by = |label| Action::Encaps {
             adjacency: adjacency(LO),
@@ -156,7 +156,7 @@ fn labels_by_hash() {
             ("2001:db8:1::/48", by(FlowLabel::Hash)),
             ("2001:db8:2::/48", by(FlowLabel::Zero)),
         ];
-        let bench = Bench::new(home, &routes);
+        let bench = Bench::new(map_type, &routes);
         let word = |packet: Vec<u8>| {
             let out = bench.run(&Frame::new(packet).bytes()).output;
             u32::from_be_bytes(out[14..18].try_into().unwrap())
@@ -164,7 +164,7 @@ fn labels_by_hash() {
         let four = |n: u8| word(ipv4(SOURCE4, &format!("198.51.100.{n}"), 64));
         let six = |n: u8| word(ipv6("2001:db8::9", &format!("2001:db8:1::{n:x}"), 64));
         let labels: BTreeSet<u32> = (0..100).map(four).collect();
-        assert!(labels.len() > 95 && labels.iter().all(|word| word >> 20 == 0x600), "{home}");
+        assert!(labels.len() > 95 && labels.iter().all(|word| word >> 20 == 0x600), "{map_type}");
         let labels: BTreeSet<u32> = (0..100).map(six).collect();
         assert!(
             labels.len() > 95 && labels.iter().all(|word| word >> 20 == 0x6b8),
@@ -188,7 +188,7 @@ fn what_actions_take_is_given_back() {
         outer: long.clone(),
         headend: Headend::default(),
     };
-    let mut bench = Bench::new(homes()[0], &[]);
+    let mut bench = Bench::new(map_types()[0], &[]);
     let id = bench.dataplane.actions().alloc().unwrap();
     // There are 256 adjacencies.
     for round in 0..300 {

@@ -38,7 +38,9 @@ int main(int count, char **args)
 
 	if (count < 3)
 		errx(2, "usage: acl DEVICE LIST [arena|array]");
-	options.home = count < 4 ? TRIELINE_ANY : strcmp(args[3], "arena") ? TRIELINE_ARRAY : TRIELINE_ARENA;
+	options.map_type = count < 4		      ? TRIELINE_ANY
+			   : strcmp(args[3], "arena") ? TRIELINE_ARRAY
+						      : TRIELINE_ARENA;
 	setlinebuf(stdout);
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGHUP), sigaddset(&signals, SIGINT), sigaddset(&signals, SIGTERM);
@@ -46,7 +48,8 @@ int main(int count, char **args)
 	t = trieline_create(&options, &error);
 	if (!t || read_list(t, args[2]))
 		errx(1, "%s", error.text);
-	object = bpf_object__open(trieline_home(t) == TRIELINE_ARENA ? "acl.arena.bpf.o" : "acl.array.bpf.o");
+	object =
+	    bpf_object__open(trieline_map_type(t) == TRIELINE_ARENA ? "acl.arena.bpf.o" : "acl.array.bpf.o");
 	if (!object || trieline_load_object(t, object, &error))
 		errx(1, "%s", object ? error.text : "acl.*.bpf.o: make builds them");
 	if (!bpf_program__attach_xdp(bpf_object__next_program(object, NULL), if_nametoindex(args[1])))

@@ -1,4 +1,4 @@
-//! Compiles the program for both homes of the tables; the loader takes the one that they are in.
+//! Compiles the program for both map types of the tables; the loader takes the one that they are in.
 
 use std::env::{consts::ARCH, var};
 
@@ -7,12 +7,11 @@ use libbpf_cargo::SkeletonBuilder;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=acl.bpf.c");
     println!("cargo::rerun-if-changed=../../lpm/include");
-    for (home, define, cpu) in
-        [("arena", "-DTL_HOME_ARENA", "-mcpu=v4"), ("array", "-DTL_HOME_ARRAY", "-mcpu=v3")]
+    for (map_type, define, cpu) in [("arena", "-DTL_ARENA", "-mcpu=v4"), ("array", "-DTL_ARRAY", "-mcpu=v3")]
     {
         SkeletonBuilder::new()
             .source("acl.bpf.c")
-            .obj(format!("{}/acl.{home}.bpf.o", var("OUT_DIR")?))
+            .obj(format!("{}/acl.{map_type}.bpf.o", var("OUT_DIR")?))
             .clang(var("CLANG").unwrap_or_else(|_| "clang-19".into()))
             .clang_args([define, cpu, "-I../../lpm/include", &format!("-I/usr/include/{ARCH}-linux-gnu")])
             .build()

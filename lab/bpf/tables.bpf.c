@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Lookups to be timed, compiled once per structure: a trieline image in either home, or
+ * Lookups to be timed, compiled once per structure: a trieline image in either map type, or
  * BPF_MAP_TYPE_LPM_TRIE.
  *
  * N is 4 or 6 for the addresses of an IP version, 48 for an IPv4 address and a port:

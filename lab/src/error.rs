@@ -142,14 +142,14 @@ pub enum Error {
     #[error("this experiment needs two processors: sender and receiver on one, the broker on the other")]
     OneProcessor,
     /// A message did not come back.
-    #[error("message {id} over {transport} did not come back from the broker within a second{said}")]
+    #[error("message {id} over {transport} did not come back from the broker within a second{reading}")]
     Gone {
         /// Which.
         id: u64,
         /// By which way.
         transport: &'static str,
         /// What the broker said, if it has ended.
-        said: String,
+        reading: String,
     },
     /// The kernel's text is not of the form that it is read by.
     #[error("{path} does not say {expected}")]

@@ -85,8 +85,8 @@ pub fn left() -> Vec<String> {
 }
 
 /// Takes down what killed runs left: daemons, their forwarding and namespaces whose names are of our form and whose process is
-/// gone. Tells `said` of each. What cannot be removed is left as it is.
-pub fn remove_leftovers(product: Option<&Product>, said: &dyn Fn(&str)) {
+/// gone. Tells `note` of each. What cannot be removed is left as it is.
+pub fn remove_leftovers(product: Option<&Product>, note: &dyn Fn(&str)) {
     let there = fs::read_dir("/run/netns").into_iter().flatten().flatten();
     for name in there.map(|entry| entry.file_name().to_string_lossy().into_owned()) {
         let Some(pid) = maker(&name) else { continue };
@@ -97,13 +97,13 @@ pub fn remove_leftovers(product: Option<&Product>, said: &dyn Fn(&str)) {
         if let Some(product) = product {
             let trieline = product.trieline.display().to_string();
             if let Err(error) = command::run(&trieline, &["-n", &name, "node", "detach"]) {
-                said(&format!("{name}: left by a killed run (process {pid}): {error}"));
+                note(&format!("{name}: left by a killed run (process {pid}): {error}"));
             }
         }
         match command::ip(&["netns", "del", &name]) {
-            Ok(_) => said(&format!("removed {name}, left by a killed run (process {pid})")),
+            Ok(_) => note(&format!("removed {name}, left by a killed run (process {pid})")),
             Err(error) => {
-                said(&format!("{name}, left by a killed run (process {pid}), not removed: {error}"))
+                note(&format!("{name}, left by a killed run (process {pid}), not removed: {error}"))
             }
         }
     }

@@ -41,7 +41,7 @@ fn whole_maps_and_one_table_beside_another() {
         ("lpm_trie", What::Map, None, None)
     );
     assert!(rival.cpu_ms > 1.0, "{rival:?}");
-    let ours: Vec<_> = outcome.rows[1..].iter().map(|row| (row.home, row.what)).collect();
+    let ours: Vec<_> = outcome.rows[1..].iter().map(|row| (row.map_type, row.what)).collect();
     assert!(ours.ends_with(&[("array", What::Map), ("array", What::Table)]), "{ours:?}");
     for row in &outcome.rows {
         assert_eq!((row.entries, row.rounds), (100_000, 1));

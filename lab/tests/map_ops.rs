@@ -34,8 +34,8 @@ fn every_operation_of_every_structure() {
         return;
     }
     let outcome = run(1000, false).unwrap();
-    let operations = |structure: &str, home: &str| {
-        let of = outcome.rows.iter().filter(|row| (row.structure, row.home) == (structure, home));
+    let operations = |structure: &str, map_type: &str| {
+        let of = outcome.rows.iter().filter(|row| (row.structure, row.map_type) == (structure, map_type));
         of.map(|row| (row.op, row.place)).collect::<Vec<_>>()
     };
     let rival = operations("lpm_trie", "map");

@@ -1,4 +1,4 @@
-//! LPM_TRIE and trieline, both homes, on a small table read from a file: every answer agrees with the oracle.
+//! LPM_TRIE and trieline, both map types, on a small table read from a file: every answer agrees with the oracle.
 
 use std::{io::Write, sync::atomic::AtomicBool};
 
@@ -38,7 +38,7 @@ fn a_thousand_prefixes_of_both_families() {
     let context = Context { progress: &Quiet, interrupt: &interrupt };
     let outcome = map_tables::run(&options(file.path()), &context).unwrap();
     let name = file.path().file_name().unwrap().to_str().unwrap();
-    // Two families, two modes; LPM_TRIE and at least one home of ours.
+    // Two families, two modes; LPM_TRIE and at least one map type of ours.
     assert!(outcome.rows.len() >= 8, "{:?}", outcome.rows);
     for row in &outcome.rows {
         assert_eq!(row.table, name);

@@ -82,8 +82,8 @@ fn every_way_notes_every_message() {
                 "{row:?}"
             );
             // Bare hooks only count, and those beside see nothing.
-            use Method::{Bare, BareQueue, Beside, SyscallHash};
-            let joins = row.method >= SyscallHash && ![Bare, BareQueue, Beside].contains(&row.method);
+            use Method::{Bare, BareQueue, Bystander, SyscallHash};
+            let joins = row.method >= SyscallHash && ![Bare, BareQueue, Bystander].contains(&row.method);
             assert_eq!(row.matched.is_some(), joins, "{row:?}");
             assert_eq!(row.published_delta_ns, None);
         }

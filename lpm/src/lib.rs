@@ -5,6 +5,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod classic;
+pub mod graph;
 pub mod image;
 #[cfg(feature = "std")]
 pub mod io;
@@ -13,9 +14,8 @@ pub mod map;
 pub mod ops;
 pub mod oracle;
 mod prefix;
-mod shadow;
+mod prefix_store;
 mod table;
-pub mod view;
 
 pub use image::grace::{Both, Grace, NoReaders};
 pub use image::lookup::{Reader, TableReader};

@@ -1,7 +1,7 @@
 //! Addresses and prefixes as integers in host order, the key of every table.
 
 use crate::image::layout::VALUE_MAX;
-use crate::shadow::Stored;
+use crate::prefix_store::Stored;
 use alloc::string::{String, ToString};
 use core::fmt;
 use core::hash::Hash;

@@ -3,10 +3,10 @@
 mod change;
 mod root;
 
-use crate::image::build::Swing;
+use crate::image::build::PublishedWord;
 use crate::image::layout::VALUE_MAX;
 use crate::image::{Error, Stamp};
-use crate::shadow::Shadow;
+use crate::prefix_store::PrefixStore;
 use crate::{Address, Grace, Image, Memory, Prefix};
 use alloc::vec::Vec;
 use root::Root;
@@ -29,7 +29,7 @@ pub struct Table<A: Address> {
     id: u32,
     /// Width of its keys for readers: that of `A`, or less.
     key_bits: u16,
-    shadow: Shadow<A>,
+    prefix_store: PrefixStore<A>,
     root: Root,
     /// Changes since the palette ran out of codes.
     uncoded: usize,
@@ -42,7 +42,7 @@ pub struct Table<A: Address> {
     /// Whether it may come to that.
     may_withdraw: bool,
     /// A buffer for words to publish.
-    swings: Vec<Swing>,
+    published_words: Vec<PublishedWord>,
 }
 
 impl<A: Address> Table<A> {
@@ -83,18 +83,18 @@ impl<A: Address> Table<A> {
         if key_bits != A::WIDTH && !is_narrow {
             return Err(Error::KeyBits { bits: key_bits, most: A::WIDTH });
         }
-        let (shadow, root) = (Shadow::default(), Root::NONE);
+        let (prefix_store, root) = (PrefixStore::default(), Root::NONE);
         let mut table = Self {
             id,
             key_bits,
-            shadow,
+            prefix_store,
             root,
             uncoded: 0,
             refused_at: 0,
             stamp: None,
             is_withdrawn: false,
             may_withdraw: true,
-            swings: Vec::new(),
+            published_words: Vec::new(),
         };
         table.fill(image, prefixes)?;
         table.stamp = Some(image.own(id));
@@ -122,61 +122,61 @@ impl<A: Address> Table<A> {
             self.check_length(&item.0)?;
             Ok(item)
         };
-        let shadow: Shadow<A> = prefixes.into_iter().map(check).collect::<Result<_, _>>()?;
-        self.root = Root::build(image, self.id, self.key_bits, &shadow)?;
-        (self.shadow, self.refused_at, self.is_withdrawn) = (shadow, 0, false);
+        let prefix_store: PrefixStore<A> = prefixes.into_iter().map(check).collect::<Result<_, _>>()?;
+        self.root = Root::build(image, self.id, self.key_bits, &prefix_store)?;
+        (self.prefix_store, self.refused_at, self.is_withdrawn) = (prefix_store, 0, false);
         Ok(())
     }
 
     /// The value of exactly this prefix. O(log n).
     pub fn get(&self, prefix: &Prefix<A>) -> Option<u32> {
-        self.shadow.get(prefix)
+        self.prefix_store.get(prefix)
     }
 
     /// The longest prefix that contains `addr`, and its value; from the shadow, not the image. O(k log n), k being the number of
     /// prefix lengths tried.
     pub fn lookup(&self, addr: A) -> Option<(Prefix<A>, u32)> {
-        self.shadow.longest(addr, A::WIDTH)
+        self.prefix_store.longest(addr, A::WIDTH)
     }
 
     /// All prefixes in order: by address, shorter first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
-        self.shadow.iter()
+        self.prefix_store.iter()
     }
 
     /// All prefixes from `from` on, in order.
     pub fn iter_from(&self, from: Prefix<A>) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
-        self.shadow.from(from)
+        self.prefix_store.from(from)
     }
 
     /// All prefixes up to and with `until`, in order; `.rev()` walks down from it. O(log n) to start.
     pub fn iter_until(&self, until: Prefix<A>) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
-        self.shadow.until(until)
+        self.prefix_store.until(until)
     }
 
     /// All prefixes that contain `addr`, shortest first: the last is the answer of [`Table::lookup`].
     pub fn matches(&self, addr: A) -> impl Iterator<Item = (Prefix<A>, u32)> + '_ {
-        self.shadow.matches(addr, A::WIDTH)
+        self.prefix_store.matches(addr, A::WIDTH)
     }
 
     /// The prefixes that cover `prefix`, itself included, shortest first.
     pub fn covering(&self, prefix: &Prefix<A>) -> impl Iterator<Item = (Prefix<A>, u32)> + '_ {
-        self.shadow.matches(prefix.addr(), prefix.len())
+        self.prefix_store.matches(prefix.addr(), prefix.len())
     }
 
     /// The prefixes that `prefix` covers, itself included, in order. O(log n) to start.
     pub fn covered(&self, prefix: &Prefix<A>) -> impl DoubleEndedIterator<Item = (Prefix<A>, u32)> + '_ {
-        self.shadow.within(*prefix)
+        self.prefix_store.within(*prefix)
     }
 
     /// Number of prefixes.
     pub fn len(&self) -> usize {
-        self.shadow.len()
+        self.prefix_store.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.shadow.len() == 0
+        self.prefix_store.len() == 0
     }
 
     /// Its id in the image's directory.

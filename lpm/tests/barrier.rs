@@ -33,8 +33,8 @@ APART of160(WHERE __u32 id, const __u64 *key) { return tl_lookup_wide(VIEW, id, 
 const TARGETS: [(&str, &[&str]); 4] = [
     ("arm64", &["--target=aarch64-linux-gnu", "-O2"]),
     ("arm64, -O3", &["--target=aarch64-linux-gnu", "-O3"]),
-    ("BPF, array", &["--target=bpf", "-O2", "-mcpu=v3", "-DTL_HOME_ARRAY"]),
-    ("BPF, arena", &["--target=bpf", "-O2", "-mcpu=v4", "-DTL_HOME_ARENA"]),
+    ("BPF, array", &["--target=bpf", "-O2", "-mcpu=v3", "-DTL_ARRAY"]),
+    ("BPF, arena", &["--target=bpf", "-O2", "-mcpu=v4", "-DTL_ARENA"]),
 ];
 
 /// A note in the assembly: the function it is in, whether the register that it names holds what was loaded, and whether that register is

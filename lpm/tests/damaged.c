@@ -58,7 +58,7 @@ int main(int argc, char **argv)
 				return 2;
 			memcpy(image, whole, bytes);
 		}
-		struct tl_view view = {image, bytes};
+		struct tl_view graph = {image, bytes};
 		__u64 key[TL_WIDE_WORDS(2048)];
 
 		for (__u32 i = 0; i < TL_WIDE_WORDS(2048); i++)
@@ -73,13 +73,13 @@ int main(int argc, char **argv)
 			struct tl_key6 keys[2] = {{high, low}, {low, high}};
 
 			key[0] = __builtin_bswap64(high);
-			found[0] += !!tl_lookup4(view, id, high >> 32);
-			found[1] += !!tl_lookup6(view, id, high, low);
-			found[2] += !!tl_lookup(view, id, 48, high, low);
-			found[3] += !!tl_lookup_wide(view, id, 2048, key);
-			tl_lookup4_n(view, ids, addrs, values, 2);
+			found[0] += !!tl_lookup4(graph, id, high >> 32);
+			found[1] += !!tl_lookup6(graph, id, high, low);
+			found[2] += !!tl_lookup(graph, id, 48, high, low);
+			found[3] += !!tl_lookup_wide(graph, id, 2048, key);
+			tl_lookup4_n(graph, ids, addrs, values, 2);
 			found[4] += !!values[0];
-			tl_lookup6_n(view, ids, keys, values, 2);
+			tl_lookup6_n(graph, ids, keys, values, 2);
 			found[5] += !!values[0];
 			ended += 6;
 		}

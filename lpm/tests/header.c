@@ -9,40 +9,40 @@
 
 __u32 tl_test_lookup4(const void *image, __u64 size, __u32 id, __u32 addr)
 {
-	struct tl_view view = {image, size};
-	__u32 value = tl_lookup4(view, id, addr), ids[4] = {id, id, id + 1, id}, found[4];
+	struct tl_view graph = {image, size};
+	__u32 value = tl_lookup4(graph, id, addr), ids[4] = {id, id, id + 1, id}, found[4];
 	__u32 addrs[4] = {addr, ~addr, addr, addr ^ 1};
 
-	tl_lookup4_n(view, ids, addrs, found, 4);
-	if (found[0] != value || found[1] != tl_lookup4(view, id, ~addr) ||
-	    found[2] != tl_lookup4(view, id + 1, addr) || found[3] != tl_lookup4(view, id, addr ^ 1))
+	tl_lookup4_n(graph, ids, addrs, found, 4);
+	if (found[0] != value || found[1] != tl_lookup4(graph, id, ~addr) ||
+	    found[2] != tl_lookup4(graph, id + 1, addr) || found[3] != tl_lookup4(graph, id, addr ^ 1))
 		return DISAGREE;
 	return value;
 }
 
 __u32 tl_test_lookup6(const void *image, __u64 size, __u32 id, __u64 hi, __u64 lo)
 {
-	struct tl_view view = {image, size};
-	__u32 value = tl_lookup6(view, id, hi, lo), ids[2] = {id, id}, found[2];
+	struct tl_view graph = {image, size};
+	__u32 value = tl_lookup6(graph, id, hi, lo), ids[2] = {id, id}, found[2];
 	struct tl_key6 addrs[2] = {{hi, lo}, {~hi, lo}};
 
-	tl_lookup6_n(view, ids, addrs, found, 2);
-	if (found[0] != value || found[1] != tl_lookup6(view, id, ~hi, lo))
+	tl_lookup6_n(graph, ids, addrs, found, 2);
+	if (found[0] != value || found[1] != tl_lookup6(graph, id, ~hi, lo))
 		return DISAGREE;
 	return value;
 }
 
 __u32 tl_test_lookup(const void *image, __u64 size, __u32 id, __u32 bits, const unsigned char *bytes)
 {
-	struct tl_view view = {image, size};
+	struct tl_view graph = {image, size};
 	__u64 key[TL_WIDE_WORDS(2048)] = {0};
 	__u32 value;
 
 	memcpy(key, bytes, (bits + 7) / 8);
-	value = tl_lookup_wide(view, id, bits, key);
+	value = tl_lookup_wide(graph, id, bits, key);
 	/* What lies behind the key does not count. */
 	if (bits <= 128 &&
-	    tl_lookup(view, id, bits, __builtin_bswap64(key[0]) | ~0ull >> 1 >> (bits < 64 ? bits - 1 : 63),
+	    tl_lookup(graph, id, bits, __builtin_bswap64(key[0]) | ~0ull >> 1 >> (bits < 64 ? bits - 1 : 63),
 		      __builtin_bswap64(key[1])) != value)
 		return DISAGREE;
 	return value;
@@ -51,25 +51,25 @@ __u32 tl_test_lookup(const void *image, __u64 size, __u32 id, __u32 bits, const 
 /* Table `id` asked with the keys of other tables answers nothing. */
 __u32 tl_test_others(const void *image, __u64 size, __u32 id, __u32 bits)
 {
-	struct tl_view view = {image, size};
+	struct tl_view graph = {image, size};
 	__u64 key[TL_WIDE_WORDS(2048)] = {0};
 	__u32 found = 0, other;
 
 	if (bits != 32)
-		found |= tl_lookup4(view, id, 0);
+		found |= tl_lookup4(graph, id, 0);
 	if (bits != 128)
-		found |= tl_lookup6(view, id, 0, 0);
+		found |= tl_lookup6(graph, id, 0, 0);
 	for (other = 1; other <= 2048; other++)
-		found |= tl_lookup_wide(view, id, other, key) |
-			 (other <= 128 ? tl_lookup(view, id, other, 0, 0) : 0);
+		found |= tl_lookup_wide(graph, id, other, key) |
+			 (other <= 128 ? tl_lookup(graph, id, other, 0, 0) : 0);
 	return found;
 }
 
 /* The prefix length that tl_match4 (bits = 32) or tl_match6 finds for address 0, and the value above it. */
 __u64 tl_test_match(const void *image, __u64 size, __u32 id, __u32 bits)
 {
-	struct tl_view view = {image, size};
-	struct tl_match match = bits == 32 ? tl_match4(view, id, 0) : tl_match6(view, id, 0, 0);
+	struct tl_view graph = {image, size};
+	struct tl_match match = bits == 32 ? tl_match4(graph, id, 0) : tl_match6(graph, id, 0, 0);
 
 	return (__u64)match.value << 32 | match.len;
 }

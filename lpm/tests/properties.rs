@@ -373,7 +373,7 @@ fn grow_and_shrink<A: Key>(crowd: u16, lens: std::ops::Range<u64>, largest_root:
         check(&twin, &poptrie, prefixes[(n * 31 + 1) % prefixes.len()].last());
     }
     assert!(twin.table.is_empty() && poptrie.is_empty());
-    twin.image.settle();
+    twin.image.synchronize();
     let after = twin.image.stats();
     assert_eq!(after.limbo, 0);
     assert_eq!(after.used - before, (4 << largest_root) - (4 << 8), "all but the larger root is free again");

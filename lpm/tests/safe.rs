@@ -42,7 +42,7 @@ fn a_table_that_is_not_the_images_changes_nothing() {
     first.remove_table(2).unwrap();
     let mut other = Table::create(&mut first, 2, all(3000)).unwrap();
     let foreign = Table::create(&mut second, 2, all(3000)).unwrap();
-    first.settle();
+    first.synchronize();
     for mut stale in [replaced, removed, reused, foreign] {
         let id = stale.id();
         for n in 0..200 {

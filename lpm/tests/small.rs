@@ -195,6 +195,6 @@ fn readers_beside_a_writer() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    image.settle();
+    image.synchronize();
     assert_eq!(image.stats().limbo, 0);
 }

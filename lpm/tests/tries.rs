@@ -43,7 +43,7 @@ fn stay_alike<A: Sample>(mut one: impl Trie<A>, mut other: impl Trie<A>) {
             assert_eq!(one.insert(new, n), other.insert(new, n));
         }
         if n % 50 == 0 {
-            assert_eq!(one.view(), other.view(), "{} and {}", one.name(), other.name());
+            assert_eq!(one.graph(), other.graph(), "{} and {}", one.name(), other.name());
         }
     }
 }
@@ -72,11 +72,11 @@ fn the_perfect_trie_does_not_remember_its_order() {
     let sorted = build(&prefixes);
     prefixes.reverse();
     let mut reversed = build(&prefixes);
-    assert_eq!(sorted.view(), reversed.view());
+    assert_eq!(sorted.graph(), reversed.graph());
     for prefix in prefixes.drain(..250) {
         reversed.remove(&prefix);
     }
-    assert_eq!(build(&prefixes).view(), reversed.view());
+    assert_eq!(build(&prefixes).graph(), reversed.graph());
 }
 
 #[test]
@@ -90,11 +90,11 @@ fn zero_percent_is_one_node() {
 fn a_lone_child_takes_its_parents_slot() {
     let mut trie = filled(Patricia::default(), &KEYS);
     for (n, key) in KEYS.iter().enumerate() {
-        assert_eq!(trie.figures().internal, (4 - n.min(4)), "{:?}", trie.view());
+        assert_eq!(trie.figures().internal, (4 - n.min(4)), "{:?}", trie.graph());
         trie.remove(&key.parse().unwrap());
         trie.verify().unwrap();
     }
-    assert_eq!((trie.figures(), trie.view()), Default::default());
+    assert_eq!((trie.figures(), trie.graph()), Default::default());
 }
 
 /// The figures are those of the view, counted once more.
@@ -105,28 +105,28 @@ fn figures_are_what_is_seen() {
         for n in 0..2000 {
             trie.insert(prefix(random), n);
         }
-        let (view, figures) = (trie.view(), trie.figures());
-        let is_inner = |n: &usize| view.nodes[*n].bits > 0;
-        let inner: Vec<usize> = (0..view.nodes.len()).filter(is_inner).collect();
-        let edges = || inner.iter().flat_map(|n| &view.nodes[*n].children);
-        assert_eq!((figures.internal, figures.leaves), (inner.len(), view.nodes.len() - inner.len()));
+        let (graph, figures) = (trie.graph(), trie.figures());
+        let is_inner = |n: &usize| graph.nodes[*n].bits > 0;
+        let inner: Vec<usize> = (0..graph.nodes.len()).filter(is_inner).collect();
+        let edges = || inner.iter().flat_map(|n| &graph.nodes[*n].children);
+        assert_eq!((figures.internal, figures.leaves), (inner.len(), graph.nodes.len() - inner.len()));
         assert_eq!(
             (figures.slots, figures.empty),
             (edges().count(), edges().filter(|e| e.to.is_none()).count())
         );
-        let entries = view.nodes.iter().map(|node| node.entries.len());
+        let entries = graph.nodes.iter().map(|node| node.entries.len());
         assert_eq!((figures.prefixes, trie.len()), (entries.sum(), figures.prefixes));
         // Parents come before their children, and each node has one.
-        let mut depth = vec![None; view.nodes.len()];
+        let mut depth = vec![None; graph.nodes.len()];
         depth[0] = Some(0usize);
         for n in inner {
-            for to in view.nodes[n].children.iter().filter_map(|edge| edge.to) {
+            for to in graph.nodes[n].children.iter().filter_map(|edge| edge.to) {
                 assert!(to > n && depth[to].is_none());
                 depth[to] = depth[n].map(|depth| depth + 1);
             }
         }
         let mut depths = vec![0; figures.depths.len()];
-        for (node, depth) in view.nodes.iter().zip(depth) {
+        for (node, depth) in graph.nodes.iter().zip(depth) {
             if !node.entries.is_empty() {
                 depths[depth.expect("no node is lost")] += 1;
             }
@@ -153,7 +153,7 @@ fn agree<A: Sample>() {
         for n in 0..300 {
             trie.insert(prefix(random), n);
         }
-        let view = trie.view();
+        let graph = trie.graph();
         for _ in 0..300 {
             let near = prefix::<A>(random);
             let addr = near.addr().join(near.len(), A::random(random));
@@ -164,7 +164,7 @@ fn agree<A: Sample>() {
             assert!(visits.iter().all(|visit| visit.loads[0].bytes > 0));
             // Each step that does not go back takes an edge of the one before.
             for pair in path.windows(2) {
-                let edge = pair[0].edge.map(|edge| &view.nodes[pair[0].node].children[edge]);
+                let edge = pair[0].edge.map(|edge| &graph.nodes[pair[0].node].children[edge]);
                 let follows = edge.is_some_and(|edge| edge.to == Some(pair[1].node));
                 assert!(follows || pair[1].back, "{}: {path:?}", trie.name());
             }
@@ -174,9 +174,9 @@ fn agree<A: Sample>() {
                 None => (),
                 // Of a way without backtracking the last value counts, else the last node has it.
                 Some(answer) => {
-                    assert!(path.iter().any(|step| view.nodes[step.node].entries.contains(&answer)));
+                    assert!(path.iter().any(|step| graph.nodes[step.node].entries.contains(&answer)));
                     let last = path.last().expect("it begins at the root");
-                    let has_it = view.nodes[last.node].entries.contains(&answer);
+                    let has_it = graph.nodes[last.node].entries.contains(&answer);
                     assert!(has_it || trie.name() == "binary", "{}: {path:?}", trie.name());
                 }
             }

@@ -94,9 +94,9 @@ fn check<A: Address>(
     image.reader().lookup_batch_portable(1, &addrs, &mut portable);
     for (at, addr) in addrs.iter().enumerate() {
         let one = image.reader().lookup(1, *addr).unwrap_or(0);
-        let shadow = table.lookup(*addr).map_or(0, |(_, value)| value);
+        let prefix_store = table.lookup(*addr).map_or(0, |(_, value)| value);
         assert_eq!(
-            (one, batch[at], portable[at], shadow),
+            (one, batch[at], portable[at], prefix_store),
             (want[at], want[at], want[at], want[at]),
             "{addr:?}"
         );
@@ -387,7 +387,7 @@ fn a_raw_node_that_empties_is_given_back() {
         table.insert(&mut image, cover, 7).unwrap();
         assert_eq!(image.reader().lookup6(0, 0x20ff << 112), Some(7));
         table.remove(&mut image, &cover).unwrap();
-        image.settle();
+        image.synchronize();
         verify(image.memory().words()).unwrap();
         assert_eq!(image.stats().used, empty);
     }

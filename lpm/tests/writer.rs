@@ -176,7 +176,7 @@ fn a_successor_takes_over_and_reclaims() {
             continue; // killed between the two tables
         }
         let mut six_table = Table::create(&mut image, 1, six.iter().copied()).unwrap();
-        image.settle();
+        image.synchronize();
         let stats = image.stats();
         assert_eq!((stats.used, stats.limbo), (fresh.used, 0));
         assert!(stats.claimed <= fresh.claimed + (2 << 16), "{stats:?} {fresh:?}");
@@ -244,7 +244,7 @@ fn churn_does_not_grow_the_image() {
             table.insert(&mut image, fresh, value).unwrap();
         }
     }
-    image.settle();
+    image.synchronize();
     let end = image.stats();
     assert!(end.used < start.used * 11 / 10, "{start:?} {end:?}");
     assert!(end.claimed < start.claimed * 14 / 10 + (1 << 20), "{start:?} {end:?}");
@@ -438,7 +438,7 @@ fn a_small_table_of_hosts_has_a_larger_root() {
     table.insert(&mut image, p("192.0.2.1/32"), 2).unwrap();
     assert_eq!(table.root_bits(), 10);
     table.remove(&mut image, &p("192.0.2.1/32")).unwrap();
-    image.settle();
+    image.synchronize();
     assert_eq!(table.root_bits(), 10, "it stays");
     assert!(image.stats().used < before + (4 << 10), "the first root is free again");
     assert_eq!(Table::create(&mut image, 1, [(p("192.0.2.1"), 1)]).unwrap().root_bits(), 10);
@@ -451,7 +451,7 @@ fn unused_memory_is_offered_again() {
     let mut image = Image::create(HeapMemory::new(8 << 20), NoReaders::default(), 2).unwrap();
     Table::<u32>::create(&mut image, 0, random(100_000, 3)).unwrap();
     image.remove_table(0).unwrap();
-    image.settle();
+    image.synchronize();
     let ranges = image.take_unused();
     let sum = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
     assert!(sum(&ranges) > 1 << 20);
@@ -510,7 +510,7 @@ fn a_root_of_four_mebibytes_that_does_not_fit_is_done_without() {
     for id in (1..full).step_by(2) {
         torn.remove_table(id).unwrap();
     }
-    torn.settle();
+    torn.synchronize();
     let table = Table::create(&mut torn, 0, hosts()).unwrap();
     assert_eq!(table.root_bits(), 18);
     for (prefix, value) in hosts().step_by(1000) {

@@ -6,13 +6,13 @@ use crate::kernel::hooks::{self, Handler};
 use crate::kernel::iptables;
 use crate::kernel::link::Link;
 use crate::kernel::netfilter::{self, Chain, Hook};
-use crate::kernel::part::Part;
+use crate::kernel::optional::Part;
 use crate::kernel::reach::{Forwarded, Own, Reach, nftables};
 use crate::kernel::socket::{self, Netlink, Received};
 use crate::kernel::traffic::{self, Traffic};
-use crate::status::Skipped;
-use crate::taken::Takers;
-use crate::world::World;
+use crate::kernel_state::KernelState;
+use crate::rx_handlers::RxHandlerScan;
+use crate::status::Bypassed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Where only packets between these devices count, their numbers and names.
 pub type Devices = BTreeMap<u32, String>;
 
-/// [`Skipped::kind`] of what only says that the kernel does not list who is at netfilter's hooks.
+/// [`Bypassed::kind`] of what only says that the kernel does not list who is at netfilter's hooks.
 pub const UNLISTED: &str = "hooks";
 
 /// What packets between the daemon's devices do not meet when XDP forwards them.
@@ -41,7 +41,7 @@ pub struct Bypass {
     /// Offloads of devices that have to be off.
     pub offloads: Vec<(u32, Offload)>,
     /// Devices whose packets something takes before they are routed, and what.
-    pub taken: Vec<(u32, String)>,
+    pub rx_handlers: Vec<(u32, String)>,
     /// Traffic control of the devices and of those below them, by name.
     pub traffic: BTreeMap<String, Traffic>,
     /// Macvlans with MAC addresses of their own on the devices: each device, and what of it.
@@ -52,9 +52,9 @@ pub struct Bypass {
 
 /// What asks the kernel, and what it has answered already.
 #[derive(Debug, Default)]
-pub struct Eyes {
+pub struct Probes {
     /// Who takes packets.
-    pub takers: Takers,
+    pub rx_handlers: RxHandlerScan,
     /// Offloads of devices.
     pub offloads: Offloads,
 }
@@ -63,20 +63,20 @@ impl Bypass {
     /// Asks the kernel; `vrf`: routes lead into VRF devices, whose packets meet hook output. O(chains + rules of legacy iptables +
     /// disciplines and filters).
     pub fn read(
-        eyes: &mut Eyes,
+        probes: &mut Probes,
         requests: &mut Netlink,
-        world: &World,
+        kernel: &KernelState,
         devices: &Devices,
         vrf: bool,
     ) -> Self {
         // Frames of a given bond come in and leave by its ports.
         let of_given = |link: &&Link| link.master.is_some_and(|master| devices.contains_key(&master));
-        let ports: Vec<_> = world.links.values().filter(of_given).collect();
+        let ports: Vec<_> = kernel.links.values().filter(of_given).collect();
         let names: Vec<&str> =
             devices.values().map(String::as_str).chain(ports.iter().map(|link| link.name.as_str())).collect();
         let tunnels = setting("nf_hooks_lwtunnel") > 0;
         let meets = |hook| tunnels || hook != Hook::Input && (hook != Hook::Output || vrf);
-        let own = own(world, devices);
+        let own = own(kernel, devices);
         let forwarded = Forwarded { devices: &own };
         let (chains, handlers, unknown) = match netfilter(meets, forwarded) {
             Ok((chains, handlers)) => (chains, handlers, None),
@@ -90,16 +90,16 @@ impl Bypass {
         // The packets of a bond come in by its ports.
         let is_given = |link: &&Link| {
             let bond =
-                || link.master.filter(|master| world.links.get(master).is_some_and(|on| on.kind == "bond"));
+                || link.master.filter(|master| kernel.links.get(master).is_some_and(|on| on.kind == "bond"));
             devices.contains_key(&link.ifindex) || bond().is_some_and(|bond| devices.contains_key(&bond))
         };
-        let checked = world.links.values().filter(|link| is_given(link) && hands_over(&link.kind));
-        let given = || devices.keys().filter_map(|device| world.links.get(device));
+        let checked = kernel.links.values().filter(|link| is_given(link) && hands_over(&link.kind));
+        let given = || devices.keys().filter_map(|device| kernel.links.get(device));
         let below = given().filter(|link| link.kind != "veth").filter_map(|link| link.parent);
         let numbers =
             devices.keys().copied().chain(ports.iter().map(|link| link.ifindex)).chain(below).collect();
         let traffic = traffic::read(requests, &numbers).unwrap_or_default();
-        let named = traffic.into_iter().map(|(device, traffic)| (world.name(device), traffic));
+        let named = traffic.into_iter().map(|(device, traffic)| (kernel.name(device), traffic));
         let loops = given().filter(|link| link.kind == "veth" && link.parent.is_some());
         Self {
             chains,
@@ -108,10 +108,10 @@ impl Bypass {
             ipvs: std::path::Path::new("/proc/thread-self/net/ip_vs").exists(),
             unknown,
             conntrack: setting("nf_conntrack_count") > 0,
-            offloads: eyes.offloads.in_the_way(checked.map(|link| link.ifindex)).unwrap_or_default(),
-            taken: eyes.takers.of(world, devices),
+            offloads: probes.offloads.in_the_way(checked.map(|link| link.ifindex)).unwrap_or_default(),
+            rx_handlers: probes.rx_handlers.of(kernel, devices),
             traffic: named.collect(),
-            macvlans: macvlans(world, devices),
+            macvlans: macvlans(kernel, devices),
             loops: loops.map(|link| link.name.clone()).collect(),
         }
     }
@@ -145,17 +145,18 @@ impl Bypass {
     }
 
     /// Whether a device's packets are not what was sent, or are taken before they are routed.
-    pub fn spoils(&self, device: u32) -> bool {
+    pub fn excludes(&self, device: u32) -> bool {
         let is = |known: &u32| *known == device;
-        self.offloads.iter().any(|(spoilt, _)| is(spoilt)) || self.taken.iter().any(|(taken, _)| is(taken))
+        self.offloads.iter().any(|(spoilt, _)| is(spoilt))
+            || self.rx_handlers.iter().any(|(rx_handlers, _)| is(rx_handlers))
     }
 
     /// All of it in words; `accepted`: packets go past netfilter's rules.
-    pub fn skipped(&self, world: &World) -> Vec<Skipped> {
-        let accepted = world.settings.bypass_netfilter;
-        let skipped = |kind: &str, what: String, v4: bool, v6: bool, passes: bool| {
+    pub fn bypassed(&self, kernel: &KernelState) -> Vec<Bypassed> {
+        let accepted = kernel.settings.bypass_netfilter;
+        let bypassed = |kind: &str, what: String, v4: bool, v6: bool, passes: bool| {
             let families = [("inet", v4), ("inet6", v6)].into_iter().filter(|(_, concerned)| *concerned);
-            Skipped {
+            Bypassed {
                 kind: kind.into(),
                 what,
                 families: families.map(|(name, _)| name.to_owned()).collect(),
@@ -164,29 +165,30 @@ impl Bypass {
         };
         let chains = self.chains.iter().map(|chain| {
             let [v4, v6] = [family::INET, family::INET6].map(|family| chain.concerns(family));
-            skipped(chain.tool, chain.to_string() + &in_parts(chain), v4, v6, !accepted)
+            bypassed(chain.tool, chain.to_string() + &in_parts(chain), v4, v6, !accepted)
         });
         let counting = self.counting.iter().map(|chain| {
             let what = format!("{chain}, which do nothing to these packets but count them");
-            skipped(chain.tool, what, chain.v4, chain.v6, false)
+            bypassed(chain.tool, what, chain.v4, chain.v6, false)
         });
-        let unknown = self.unknown.iter().map(|why| skipped("netfilter", why.clone(), true, true, !accepted));
+        let unknown =
+            self.unknown.iter().map(|why| bypassed("netfilter", why.clone(), true, true, !accepted));
         let handlers = self.handlers.iter().flatten().map(|handler| {
             let v4 = handler.family == family::INET;
-            skipped("netfilter", handler.to_string(), v4, !v4, !accepted)
+            bypassed("netfilter", handler.to_string(), v4, !v4, !accepted)
         });
         // Of interest only where something is known that may be there; `UNLISTED` entries are for scripts.
-        let untold = match self.ipvs {
+        let unlisted = match self.ipvs {
             true => ("netfilter", "IPVS is there, and this kernel does not list netfilter's hooks"),
             false => (UNLISTED, "this kernel does not list netfilter's hooks"),
         };
-        let untold = (self.handlers.is_none() && self.unknown.is_none()).then(|| {
-            let what = format!("{} (CONFIG_NETFILTER_NETLINK_HOOK is not set)", untold.1);
-            skipped(untold.0, what, true, true, false)
+        let unlisted = (self.handlers.is_none() && self.unknown.is_none()).then(|| {
+            let what = format!("{} (CONFIG_NETFILTER_NETLINK_HOOK is not set)", unlisted.1);
+            bypassed(unlisted.0, what, true, true, false)
         });
         let conntrack = "connections are tracked; XDP's packets are not among them";
         let conntrack =
-            self.conntrack.then(|| skipped("conntrack", conntrack.into(), true, true, false)).into_iter();
+            self.conntrack.then(|| bypassed("conntrack", conntrack.into(), true, true, false)).into_iter();
         let traffic = self.traffic.iter().flat_map(|(device, traffic)| {
             let disciplines = traffic.disciplines.iter().map(move |kind| format!("{device}: qdisc {kind}"));
             let filters = [("ingress", traffic.ingress), ("egress", traffic.egress)].into_iter();
@@ -194,10 +196,10 @@ impl Bypass {
                 filters.filter(|(_, has)| *has).map(move |(way, _)| format!("{device}: {way} filters"));
             disciplines.chain(filters)
         });
-        let traffic = traffic.map(|what| skipped("tc", what, true, true, false));
+        let traffic = traffic.map(|what| bypassed("tc", what, true, true, false));
         let offloads = self.offloads.iter().map(|(device, offload)| {
-            let (dev, name, harm) = (world.name(*device), offload.name(), offload.harm());
-            skipped(
+            let (dev, name, harm) = (kernel.name(*device), offload.name(), offload.harm());
+            bypassed(
                 "offload",
                 format!("{dev}: {name} {harm} (ethtool -K {dev} {name} off)"),
                 true,
@@ -205,21 +207,21 @@ impl Bypass {
                 true,
             )
         });
-        let taken = self.taken.iter().map(|(device, what)| {
+        let rx_handlers = self.rx_handlers.iter().map(|(device, what)| {
             let what =
-                format!("{}: {what} takes its packets before the kernel routes them", world.name(*device));
-            skipped("handler", what, true, true, true)
+                format!("{}: {what} takes its packets before the kernel routes them", kernel.name(*device));
+            bypassed("handler", what, true, true, true)
         });
         let macvlans = self.macvlans.iter().map(|(device, what)| {
-            skipped("macvlan", format!("{}: {what}", world.name(*device)), true, true, true)
+            bypassed("macvlan", format!("{}: {what}", kernel.name(*device)), true, true, true)
         });
         chains
             .chain(counting)
             .chain(handlers)
-            .chain(taken)
+            .chain(rx_handlers)
             .chain(macvlans)
             .chain(unknown)
-            .chain(untold)
+            .chain(unlisted)
             .chain(offloads)
             .chain(conntrack)
             .chain(traffic)
@@ -228,9 +230,9 @@ impl Bypass {
 }
 
 /// Macvlans on devices, whose frames XDP passes: they come in by another device, with settings of its own.
-fn macvlans(world: &World, devices: &Devices) -> Vec<(u32, String)> {
-    let macvlans = world.links.values().filter(|link| link.kind == "macvlan" && link.is_up());
-    let told = macvlans.filter_map(|link| {
+fn macvlans(kernel: &KernelState, devices: &Devices) -> Vec<(u32, String)> {
+    let macvlans = kernel.links.values().filter(|link| link.kind == "macvlan" && link.is_up());
+    let reported = macvlans.filter_map(|link| {
         let device = link.parent.filter(|parent| devices.contains_key(parent))?;
         let bytes: Vec<String> = link.mac?.iter().map(|byte| format!("{byte:02x}")).collect();
         let (mac, name) = (bytes.join(":"), &link.name);
@@ -241,7 +243,7 @@ fn macvlans(world: &World, devices: &Devices) -> Vec<(u32, String)> {
             ),
         ))
     });
-    told.collect()
+    reported.collect()
 }
 
 /// The list of who hangs at the hooks, nftables, and the socket that both are asked by.
@@ -308,13 +310,13 @@ fn reached(
 
 /// The devices that forwarded packets come in or go out by, as netfilter's rules see them: those given, their VLAN devices, and the
 /// VRF devices.
-fn own(world: &World, devices: &Devices) -> Vec<Own> {
+fn own(kernel: &KernelState, devices: &Devices) -> Vec<Own> {
     let given = |index: u32| devices.contains_key(&index);
     let base =
         |link: &Link| given(link.ifindex) || link.parent.is_some_and(given) || link.vrf_table.is_some();
     let masters: BTreeSet<u32> =
-        world.links.values().filter(|link| base(link)).filter_map(|link| link.master).collect();
-    let links = world.links.values().filter(|link| base(link) || masters.contains(&link.ifindex));
+        kernel.links.values().filter(|link| base(link)).filter_map(|link| link.master).collect();
+    let links = kernel.links.values().filter(|link| base(link) || masters.contains(&link.ifindex));
     let links = links.map(|link| (link.ifindex, link.name.clone()));
     links.chain(devices.iter().map(|(index, name)| (*index, name.clone()))).collect()
 }
@@ -441,13 +443,17 @@ mod tests {
         let bypass = Bypass { handlers, ..Bypass::default() };
         assert_eq!(bypass.obstacle(family::INET), None);
         assert!(bypass.obstacle(family::INET6).is_some_and(|why| why.contains("ila_nf_input")));
-        let world = World::default();
-        let told = |bypass: Bypass| -> Vec<_> {
-            bypass.skipped(&world).iter().map(|skipped| (skipped.families.len(), skipped.passes)).collect()
+        let kernel = KernelState::default();
+        let reported = |bypass: Bypass| -> Vec<_> {
+            bypass
+                .bypassed(&kernel)
+                .iter()
+                .map(|bypassed| (bypassed.families.len(), bypassed.passes))
+                .collect()
         };
-        assert_eq!(told(bypass), [(1, true)]);
-        assert_eq!(told(Bypass::default()), [(2, false)], "a kernel that does not tell");
-        let kind = |ipvs| Bypass { ipvs, ..Bypass::default() }.skipped(&world)[0].kind.clone();
+        assert_eq!(reported(bypass), [(1, true)]);
+        assert_eq!(reported(Bypass::default()), [(2, false)], "a kernel that does not tell");
+        let kind = |ipvs| Bypass { ipvs, ..Bypass::default() }.bypassed(&kernel)[0].kind.clone();
         assert_eq!((kind(true), kind(false)), ("netfilter".into(), UNLISTED.into()));
     }
 
@@ -463,25 +469,26 @@ mod tests {
             unknown: None,
             conntrack: true,
             offloads: vec![(7, Offload::RxVlan)],
-            taken: vec![(9, "an ipvlan".into())],
+            rx_handlers: vec![(9, "an ipvlan".into())],
             traffic: [("n0".into(), traffic)].into(),
             macvlans: Vec::new(),
             loops: Vec::new(),
         };
-        let mut world = World::default();
+        let mut kernel = KernelState::default();
         for accepted in [false, true] {
-            world.settings.bypass_netfilter = accepted;
-            let told: Vec<_> = bypass.skipped(&world);
-            let told: Vec<_> = told.iter().map(|s| (s.kind.as_str(), s.families.len(), s.passes)).collect();
+            kernel.settings.bypass_netfilter = accepted;
+            let reported: Vec<_> = bypass.bypassed(&kernel);
+            let reported: Vec<_> =
+                reported.iter().map(|s| (s.kind.as_str(), s.families.len(), s.passes)).collect();
             let offload = ("offload", 2, true);
             let rest = [offload, ("conntrack", 2, false), ("tc", 2, false), ("tc", 2, false)];
-            let taken = ("handler", 2, true);
+            let rx_handlers = ("handler", 2, true);
             assert_eq!(
-                told,
-                [&[("nftables", 1, !accepted), ("nftables", 1, false), taken], &rest[..]].concat()
+                reported,
+                [&[("nftables", 1, !accepted), ("nftables", 1, false), rx_handlers], &rest[..]].concat()
             );
         }
-        assert!(bypass.spoils(7) && !bypass.spoils(8) && bypass.spoils(9));
+        assert!(bypass.excludes(7) && !bypass.excludes(8) && bypass.excludes(9));
         assert_eq!(bypass.obstacle(family::INET), None);
     }
 }

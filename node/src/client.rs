@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
-use trieline_dataplane::{View, open_readonly};
+use trieline_dataplane::{PinnedMaps, open_readonly};
 
 use crate::control::{self, Request};
 use crate::filter::JobStatus;
@@ -63,11 +63,11 @@ pub enum Error {
 }
 
 /// Opens what is pinned.
-pub fn open(instance: &Instance) -> Result<View, Error> {
+pub fn open(instance: &Instance) -> Result<PinnedMaps, Error> {
     match open_readonly(&instance.pins()) {
         Err(_) if is_hidden() => Err(instance::Error::Hidden.into()),
         Err(error @ trieline_dataplane::Error::NotPinned { .. }) => {
-            match ask(instance, &Request::Status, |_| false)? {
+            match send_request(instance, &Request::Status, |_| false)? {
                 None => Err(Error::Detached),
                 Some(_) => Err(Error::NotStarted(error)),
             }
@@ -78,12 +78,12 @@ pub fn open(instance: &Instance) -> Result<View, Error> {
 
 /// Asks the daemon; `each` gets every line of its answer until it returns false. Where no daemon runs, that error is the value, for
 /// callers that can do without one.
-pub fn ask(
+pub fn send_request(
     instance: &Instance,
     request: &Request,
     each: impl FnMut(Value) -> bool,
 ) -> Result<Option<control::Error>, Error> {
-    match control::ask(&instance.socket(), request, each) {
+    match control::send_request(&instance.socket(), request, each) {
         Ok(()) => Ok(None),
         Err(control::Error::NotRunning { path, source }) if source.kind() == ErrorKind::PermissionDenied => {
             Err(Error::NotRoot { path, source })
@@ -96,7 +96,7 @@ pub fn ask(
 /// The one line of an answer; the error inside says that no daemon runs.
 pub fn one(instance: &Instance, request: &Request) -> Result<Result<Value, control::Error>, Error> {
     let mut answer = Value::Null;
-    let absent = ask(instance, request, |line| {
+    let absent = send_request(instance, request, |line| {
         answer = line;
         false
     })?;

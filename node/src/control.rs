@@ -24,8 +24,8 @@ pub enum Request {
     Filters,
     /// Packets of SRv6 endpoints: one line, a list of [`crate::status::SidCount`].
     Sids,
-    /// Functions bound to SIDs: one line, a list of [`crate::function::FunctionStatus`].
-    Functions,
+    /// SID hooks: one line, a list of [`crate::sid_hook::SidHookStatus`].
+    SidHooks,
     /// Reads a filter's file anew, or all: one line, `{"job": NUMBER}`.
     Reload {
         /// The filter.
@@ -80,7 +80,11 @@ const REQUEST_MAX: usize = 16 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Asks the daemon at `socket`; `each` gets every line of the answer until it says false.
-pub fn ask(socket: &Path, request: &Request, mut each: impl FnMut(Value) -> bool) -> Result<(), Error> {
+pub fn send_request(
+    socket: &Path,
+    request: &Request,
+    mut each: impl FnMut(Value) -> bool,
+) -> Result<(), Error> {
     let not_running = |source| Error::NotRunning { path: socket.into(), source };
     let mut stream = UnixStream::connect(socket).map_err(not_running)?;
     stream.set_read_timeout(Some(PATIENCE))?;

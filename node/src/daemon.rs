@@ -1,17 +1,15 @@
 //! The daemon: takes the kernel's state over, follows it, answers commands.
 
-mod beside;
+mod bypass;
 mod follow;
-mod life;
+mod heartbeat;
 mod reload;
 mod serve;
 mod tick;
 
-use crate::answer::Cursor;
-use crate::bypass::{Eyes, Watch};
+use crate::bypass::{Probes, Watch};
 use crate::control::Client;
 use crate::filter::{self, Filters};
-use crate::function::{self, Functions};
 use crate::instance::{self, Instance};
 use crate::kernel::ethtool::Offload;
 use crate::kernel::netdev::Features;
@@ -19,6 +17,8 @@ use crate::kernel::socket::Netlink;
 use crate::mirror::{ATTEMPTS, Mirror};
 use crate::ports::Ports;
 use crate::publish::Publisher;
+use crate::route_query::Cursor;
+use crate::sid_hook::{self, SidHooks};
 use crate::status::MirrorStatus;
 use crate::tenant::Tenants;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,7 +28,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
-use trieline_dataplane::{AttachMode, Dataplane, Home, Options};
+use trieline_dataplane::{AttachMode, Dataplane, ImageMapType, Options};
 
 /// What a daemon is told to do.
 #[derive(Debug, Clone)]
@@ -37,8 +37,8 @@ pub struct Config {
     pub devices: Vec<String>,
     /// How to attach to them.
     pub mode: AttachMode,
-    /// Home of the image; `None`: the best there is.
-    pub home: Option<Home>,
+    /// Map type of the image; `None`: the best there is.
+    pub map_type: Option<ImageMapType>,
     /// Limit of the image, bytes.
     pub image_bytes: u64,
     /// Limit of actions and of adjacencies.
@@ -53,8 +53,8 @@ pub struct Config {
     pub rfc: bool,
     /// How long XDP forwards when no daemon follows the kernel; `None`: without end.
     pub max_stale: Option<Duration>,
-    /// Functions bound to SIDs.
-    pub functions: Vec<function::Config>,
+    /// SID hooks.
+    pub sid_hooks: Vec<sid_hook::Config>,
     /// Tenants that the kernel has no devices for.
     pub tenants: Tenants,
 }
@@ -64,7 +64,7 @@ impl Config {
     fn options(&self, instance: &Instance) -> Options {
         Options {
             pins: instance.pins(),
-            home: self.home,
+            map_type: self.map_type,
             image_bytes: self.image_bytes,
             tables: tables(self.image_bytes),
             actions: self.actions,
@@ -75,7 +75,7 @@ impl Config {
 
     /// Whether packets must not meet the kernel alone.
     fn asks_more_than_the_kernel(&self) -> bool {
-        !(self.filters.is_empty() && self.functions.is_empty() && self.tenants.is_empty())
+        !(self.filters.is_empty() && self.sid_hooks.is_empty() && self.tenants.is_empty())
     }
 
     /// What a start would replace of what is pinned for the network namespace of this thread, and why.
@@ -103,20 +103,20 @@ const GROUPS: [u32; 11] = [1, 3, 5, 9, 7, 11, 8, 19, 24, 25, 32];
 /// A burst of changes is published at the latest after this time.
 const BATCH: Duration = Duration::from_millis(5);
 /// Changes often come in groups: a link goes down, then its addresses. One dump follows them all.
-const DOUBT: Duration = Duration::from_millis(10);
+const RESYNC_DELAY: Duration = Duration::from_millis(10);
 /// Unannounced settings, stale neighbours.
 const TICK: Duration = Duration::from_secs(1);
 /// Looking at what the kernel does not announce takes the time of all devices: at most one part in so many of a processor's time goes
-/// into it, but it is done at the latest after `LOOK_AT_LAST`.
-const LOOK_SHARE: u32 = 250;
-/// See `LOOK_SHARE`.
-const LOOK_AT_LAST: Duration = Duration::from_secs(5);
+/// into it, but it is done at the latest after `POLL_AT_LEAST`.
+const POLL_SHARE: u32 = 250;
+/// See `POLL_SHARE`.
+const POLL_AT_LEAST: Duration = Duration::from_secs(5);
 /// So many next hops without a MAC address are asked for at a time.
 const RESOLVED: usize = 1000;
 /// A grace period takes about this long.
 const GRACE: Duration = Duration::from_millis(20);
 /// While changes disturb every dump, each waits one dump longer than the last, and at most this long.
-const UNSETTLED: Duration = Duration::from_secs(60);
+const RESYNC_DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// Why a daemon cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -159,9 +159,9 @@ pub enum Error {
     /// A filter.
     #[error(transparent)]
     Filter(#[from] filter::Error),
-    /// A function.
+    /// A SID hook.
     #[error(transparent)]
-    Function(#[from] function::Error),
+    SidHook(#[from] sid_hook::Error),
     /// Somebody has removed its tables.
     #[error("{DETACHED}")]
     Detached,
@@ -183,7 +183,7 @@ pub enum Command {
 }
 
 /// How the daemon hears from outside.
-pub trait Outside {
+pub trait ControlSource {
     /// Readable when there may be a command.
     fn wake(&self) -> BorrowedFd<'_>;
     /// The next command.
@@ -216,7 +216,7 @@ pub struct Daemon {
     watch: Option<Watch>,
     /// Hears of devices' XDP features, if this kernel tells them.
     features: Option<Features>,
-    eyes: Eyes,
+    probes: Probes,
     requests: Netlink,
     /// For dumps of routes, which other requests come between.
     dumps: Netlink,
@@ -225,25 +225,25 @@ pub struct Daemon {
     publisher: Publisher,
     ports: Ports,
     filters: Filters,
-    functions: Functions,
+    sid_hooks: SidHooks,
     /// A new configuration, until its filters are there.
     pending: Option<reload::Pending>,
     listener: UnixListener,
     clients: Vec<(Client, Option<Cursor>)>,
     /// No connections are taken before: the last one could not be.
-    deaf_until: Instant,
+    accept_after: Instant,
     counts: Counts,
     limits: Config,
     /// When doubted routes are asked for anew.
     resync_at: Option<Instant>,
     resynced: Instant,
     /// Doubt is known, and a dump due for it.
-    doubting: bool,
+    resync_scheduled: bool,
     /// Dumps in a row that changes disturbed.
-    disturbed: u32,
+    interrupted_dumps: u32,
     ticked: Instant,
     /// When settings that the kernel does not announce are looked at next.
-    look_at: Instant,
+    poll_at: Instant,
     /// Stale neighbours at the last tick: those whose actions were used since are in use.
     idle: BTreeSet<(IpAddr, u32)>,
     waiting: bool,
@@ -268,7 +268,7 @@ impl Daemon {
     ///
     /// What an earlier daemon left forwards meanwhile. When this fails, and there was none, nothing is left behind.
     ///
-    /// Where new tables of another size or home cannot take the place of those that forward, as for want of memory, the daemon follows
+    /// Where new tables of another size or map type cannot take the place of those that forward, as for want of memory, the daemon follows
     /// the kernel with the old ones. It cannot where another version made them: where the kernel may have all packets meanwhile, the old
     /// ones go first then.
     pub fn start(config: Config) -> Result<Self, Error> {
@@ -319,8 +319,8 @@ impl Daemon {
         let features = Features::start(config.receive_buffer)?;
         let mut requests = Netlink::route()?;
         let mut mirror = Mirror::default();
-        mirror.world.settings = config.settings();
-        mirror.dump_world(&mut requests)?;
+        mirror.kernel.settings = config.settings();
+        mirror.dump_kernel_state(&mut requests)?;
         instance::ensure_bpffs()?;
         instance::secure_pins(&instance.pins())?;
         match trieline_dataplane::sweep(&instance.pins()) {
@@ -333,26 +333,26 @@ impl Daemon {
         }
         let mut dataplane = Dataplane::open(options)?;
         let (fresh, aside) = (!dataplane.reopened() && !dataplane.supersedes(), dataplane.supersedes());
-        let mut eyes = Eyes::default();
+        let mut probes = Probes::default();
         let made = Publisher::new(&mut dataplane).map_err(Error::from).and_then(|mut publisher| {
             let mut ports = Ports::new(config.devices.clone(), config.mode, &dataplane)?;
             // What is pinned forwards by tables that only a daemon follows: one device less is no reason not to.
-            for dev in ports.missing(&mirror.world) {
+            for dev in ports.missing(&mirror.kernel) {
                 tracing::warn!(
                     dev,
                     "no such device in this network namespace: it is taken when there is one"
                 );
             }
-            let (mut functions, former) = (Functions::new(dataplane.pins()), dataplane.former_functions());
-            let numbers = functions.numbers(&config.functions, dataplane.functions())?;
-            let lists = function::lists(&config.functions, &numbers);
-            let bound = dataplane.functions();
+            let (mut sid_hooks, former) = (SidHooks::new(dataplane.pins()), dataplane.former_sid_hooks());
+            let numbers = sid_hooks.numbers(&config.sid_hooks, dataplane.sid_hooks())?;
+            let lists = sid_hook::lists(&config.sid_hooks, &numbers);
+            let bound = dataplane.sid_hooks();
             let prepared = if fresh {
-                functions.prepare(config.functions.clone(), &numbers, bound)?
+                sid_hooks.prepare(config.sid_hooks.clone(), &numbers, bound)?
             } else {
-                functions.prepare_again(config.functions.clone(), &numbers, bound, former.as_ref())?
+                sid_hooks.prepare_again(config.sid_hooks.clone(), &numbers, bound, former.as_ref())?
             };
-            let preceded = functions.replace_filters(&prepared, bound);
+            let preceded = sid_hooks.replace_filters(&prepared, bound);
             let (image, filters) = (publisher.image(), dataplane.filters());
             let filters = preceded
                 .map_err(Error::from)
@@ -360,19 +360,19 @@ impl Daemon {
             let filters = match filters {
                 Ok(filters) => filters,
                 Err(error) => {
-                    functions.discard(prepared, dataplane.functions());
+                    sid_hooks.discard(prepared, dataplane.sid_hooks());
                     return Err(error);
                 }
             };
             let mut grace = dataplane.grace();
-            functions.commit(prepared, dataplane.functions(), &mut grace)?;
-            (ports.filters, ports.functions) = (filters.any(), functions.any());
-            beside::look_first(&mut mirror, &mut eyes, &mut requests, &ports)?;
+            sid_hooks.commit(prepared, dataplane.sid_hooks(), &mut grace)?;
+            (ports.filters, ports.sid_hooks) = (filters.any(), sid_hooks.any());
+            bypass::check_at_start(&mut mirror, &mut probes, &mut requests, &ports)?;
             let socket = instance.socket();
             // The lock is ours, so whoever bound it is gone.
             let _ = std::fs::remove_file(&socket);
             let listener = serve::listen(&socket)?;
-            Ok((publisher, ports, filters, functions, listener))
+            Ok((publisher, ports, filters, sid_hooks, listener))
         });
         // Once nobody holds the dataplane any more.
         let undo = |error: Error| {
@@ -384,7 +384,7 @@ impl Daemon {
             }
             error
         };
-        let (publisher, ports, filters, functions, listener) = match made {
+        let (publisher, ports, filters, sid_hooks, listener) = match made {
             Ok(made) => made,
             Err(error) => {
                 drop(dataplane);
@@ -399,7 +399,7 @@ impl Daemon {
             events,
             watch,
             features,
-            eyes,
+            probes,
             requests,
             dumps: Netlink::route()?,
             dataplane,
@@ -407,19 +407,19 @@ impl Daemon {
             publisher,
             ports,
             filters,
-            functions,
+            sid_hooks,
             pending: None,
             listener,
             clients: Vec::new(),
-            deaf_until: now,
+            accept_after: now,
             counts: Counts::default(),
             limits: config,
             resync_at: None,
             resynced: now,
-            doubting: false,
-            disturbed: 0,
+            resync_scheduled: false,
+            interrupted_dumps: 0,
             ticked: now,
-            look_at: now,
+            poll_at: now,
             idle: BTreeSet::new(),
             waiting: false,
             detached: false,
@@ -439,37 +439,37 @@ impl Daemon {
     /// Attached first: many drivers take redirected frames only while a program is attached. A new device's packets pass until its
     /// port is set. Then the first dump, tables, ports.
     fn take_over(&mut self) -> Result<(), Error> {
-        let world = &mut self.mirror.world;
-        world.settings.tenants.apply(&mut world.links);
-        for name in world.settings.tenants.missing(&world.links) {
+        let kernel = &mut self.mirror.kernel;
+        kernel.settings.tenants.apply(&mut kernel.links);
+        for name in kernel.settings.tenants.missing(&kernel.links) {
             tracing::warn!(
                 vlan = name,
                 "no device of this name stands for the VLAN: it takes no packets until there is one"
             );
         }
-        self.mirror.world.sysctl = self.sysctl()?;
-        self.ports.attach(&self.mirror.world, &mut self.dataplane)?;
-        self.open_exits();
-        self.ports.hold(&self.mirror.world, &mut self.dataplane)?;
-        self.mirror.changes.v4.doubt = true;
-        self.mirror.changes.v6.doubt = true;
+        self.mirror.kernel.sysctl = self.sysctl()?;
+        self.ports.attach(&self.mirror.kernel, &mut self.dataplane)?;
+        self.open_egress();
+        self.ports.freeze(&self.mirror.kernel, &mut self.dataplane)?;
+        self.mirror.changes.v4.needs_resync = true;
+        self.mirror.changes.v6.needs_resync = true;
         for _ in 0..ATTEMPTS {
             self.resync()?;
-            if !self.mirror.unsettled() {
+            if !self.mirror.dump_interrupted() {
                 break;
             }
         }
         self.read_changes(BATCH)?;
         self.publish();
         let tables = self.tables();
-        if self.ports.set(&self.mirror.world, &self.publisher.views, &mut self.dataplane, tables) {
-            self.publisher.settle(&self.mirror, self.dataplane.parts().0);
+        if self.ports.set(&self.mirror.kernel, &self.publisher.policies, &mut self.dataplane, tables) {
+            self.publisher.release_unused(&self.mirror, self.dataplane.parts().0);
         }
-        self.begin_life()?;
+        self.begin_heartbeat()?;
         let refused = self.dataplane.take_place()?;
-        self.functions.move_to(self.dataplane.pins());
-        self.ports.attach_again(&refused, &self.mirror.world, &mut self.dataplane);
-        if let Err(error) = self.ports.leave_others(&self.mirror.world, &mut self.dataplane) {
+        self.sid_hooks.move_to(self.dataplane.pins());
+        self.ports.attach_again(&refused, &self.mirror.kernel, &mut self.dataplane);
+        if let Err(error) = self.ports.leave_others(&self.mirror.kernel, &mut self.dataplane) {
             tracing::error!(%error, "leaving devices");
         }
         self.counts.status.ready_ms = milliseconds(self.started.elapsed());
@@ -478,11 +478,11 @@ impl Daemon {
             dump_ms = self.counts.status.dump_ms.round(),
             build_ms = self.counts.status.build_ms.round(),
             ready_ms = self.counts.status.ready_ms.round(),
-            home = %home(self.dataplane.home()),
+            map_type = %map_type(self.dataplane.map_type()),
             "forwarding"
         );
-        self.name_beside();
-        self.name_functions();
+        self.log_bypass();
+        self.log_sid_hooks();
         Ok(())
     }
 
@@ -492,23 +492,23 @@ impl Daemon {
     }
 
     /// Follows the kernel until told to stop. Forwarding stays on.
-    pub fn run(&mut self, outside: &mut dyn Outside) -> Result<(), Error> {
+    pub fn run(&mut self, control_source: &mut dyn ControlSource) -> Result<(), Error> {
         loop {
-            match outside.command() {
+            match control_source.command() {
                 Some(Command::Stop) => return Ok(()),
-                Some(Command::Reload) => match outside.configuration() {
+                Some(Command::Reload) => match control_source.configuration() {
                     // How it ends is logged.
                     Ok(config) => drop(self.reload(config)),
                     Err(error) => tracing::error!("not reloaded: {error}"),
                 },
                 None => {}
             }
-            self.wait(outside)?;
+            self.wait(control_source)?;
             self.read_changes(BATCH)?;
             // Actions that lead to a dead link are wrong by now: nothing slow comes before them.
             self.publish();
-            self.hear_beside()?;
-            self.hear_features();
+            self.read_netfilter_events()?;
+            self.read_features();
             if self.resync_at.is_some_and(|at| at <= Instant::now()) {
                 self.resync()?;
             }
@@ -518,9 +518,9 @@ impl Daemon {
             self.use_files();
             self.publish();
             self.beat();
-            outside.alive();
+            control_source.alive();
             self.waiting = self.publisher.reclaim(self.dataplane.parts());
-            self.serve(outside);
+            self.serve(control_source);
         }
     }
 
@@ -538,7 +538,7 @@ impl Daemon {
     }
 
     /// Sleeps until there is something to do.
-    fn wait(&self, outside: &dyn Outside) -> Result<(), Error> {
+    fn wait(&self, control_source: &dyn ControlSource) -> Result<(), Error> {
         let now = Instant::now();
         let mut until = self.ticked + TICK;
         if self.waiting {
@@ -550,7 +550,7 @@ impl Daemon {
         let mut timeout = until.saturating_duration_since(now);
         let mut fds = vec![
             PollFd::new(&self.events, PollFlags::IN),
-            PollFd::from_borrowed_fd(outside.wake(), PollFlags::IN),
+            PollFd::from_borrowed_fd(control_source.wake(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.filters.wake(), PollFlags::IN),
         ];
         fds.extend(self.features.as_ref().map(|features| PollFd::new(features, PollFlags::IN)));
@@ -585,10 +585,10 @@ fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// The word for a home.
-pub fn home(home: Home) -> &'static str {
-    match home {
-        Home::Arena => "arena",
-        Home::Array => "array",
+/// The word for a map type.
+pub fn map_type(map_type: ImageMapType) -> &'static str {
+    match map_type {
+        ImageMapType::Arena => "arena",
+        ImageMapType::Array => "array",
     }
 }

@@ -7,9 +7,9 @@
 //! host entries: a neighbour on a link whose prefix is on-link gets a prefix of its own, because a packet to it needs that
 //! neighbour's MAC address.
 
-use crate::kernel::route::{Path, kind};
+use crate::kernel::route::{NexthopGroup, kind};
 use crate::kernel::{TABLE_LOCAL, TABLE_MAIN};
-use crate::path::{PathId, Paths};
+use crate::nexthop_group::{NexthopGroups, NhgId};
 use crate::rib::{Ip, Route, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use trieline_lpm::Prefix;
@@ -18,9 +18,9 @@ use trieline_lpm::Prefix;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision<A> {
     /// What the path says.
-    Path(PathId),
+    NexthopGroup(NhgId),
     /// Forward to this neighbour on this link, by a route of this MTU (0: the link's).
-    Host(A, u32, u32),
+    Neighbour(A, u32, u32),
     /// Something that depends on more than the destination: the kernel decides.
     Kernel,
     /// Nothing: the next rule decides.
@@ -56,7 +56,7 @@ pub struct Family<A: Ip> {
     /// A dump is being made.
     watched: bool,
     /// Routes changed while the last dump was made, so that it may be wrong about others too: ask again.
-    pub unsettled: bool,
+    pub dump_interrupted: bool,
 }
 
 impl<A: Ip> Default for Family<A> {
@@ -70,71 +70,71 @@ impl<A: Ip> Default for Family<A> {
             reached: BTreeSet::new(),
             elsewhere: BTreeMap::new(),
             watched: false,
-            unsettled: false,
+            dump_interrupted: false,
         }
     }
 }
 
 /// What deciding needs to know beside the family's own state.
 #[derive(Clone, Copy)]
-pub struct View<'a> {
+pub struct NexthopState<'a> {
     /// All paths.
-    pub paths: &'a Paths,
+    pub nhgs: &'a NexthopGroups,
     /// Whether a link can be sent through at present, as the kernel's route lookup sees it.
     pub alive: &'a dyn Fn(u32) -> bool,
 }
 
-impl std::fmt::Debug for View<'_> {
+impl std::fmt::Debug for NexthopState<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("View").finish_non_exhaustive()
     }
 }
 
-impl View<'_> {
+impl NexthopState<'_> {
     /// Whether the kernel's lookup would stop at this path: a forwarding one is passed over while all its links are dead.
-    pub fn usable(&self, path: PathId) -> bool {
-        self.paths.get(path).is_some_and(|path| {
-            path.kind != kind::UNICAST
-                || path.hops.is_empty()
-                || path.hops.iter().any(|hop| (self.alive)(hop.ifindex))
+    pub fn usable(&self, nhg: NhgId) -> bool {
+        self.nhgs.get(nhg).is_some_and(|nhg| {
+            nhg.kind != kind::UNICAST
+                || nhg.hops.is_empty()
+                || nhg.hops.iter().any(|hop| (self.alive)(hop.ifindex))
         })
     }
 
     /// The link of an on-link path.
-    pub fn on_link(&self, path: PathId) -> Option<u32> {
-        on_link(self.paths.get(path)?)
+    pub fn on_link(&self, nhg: NhgId) -> Option<u32> {
+        on_link(self.nhgs.get(nhg)?)
     }
 
     /// The MTU that a path sets.
-    fn mtu(&self, path: PathId) -> u32 {
-        self.paths.get(path).map_or(0, |path| path.mtu)
+    fn mtu(&self, nhg: NhgId) -> u32 {
+        self.nhgs.get(nhg).map_or(0, |nhg| nhg.mtu)
     }
 
     /// Whether a path says no more than that the next rule decides.
-    fn throws(&self, path: PathId) -> bool {
-        let plain = |path: &Path| !path.selects_more() && !path.expires;
-        self.paths.get(path).is_some_and(|path| path.kind == kind::THROW && plain(path))
+    fn is_throw(&self, nhg: NhgId) -> bool {
+        let plain = |nhg: &NexthopGroup| !nhg.selects_more() && !nhg.expires;
+        self.nhgs.get(nhg).is_some_and(|nhg| nhg.kind == kind::THROW && plain(nhg))
     }
 
     /// What the routes of one prefix decide, best first; `None`: the kernel would go on with a shorter prefix.
     fn best<A>(&self, routes: &[Route], ties_open: bool) -> Option<Decision<A>> {
         let selects_more = |route: &Route| {
-            self.paths.get(route.path).is_none_or(|path| {
-                path.selects_more() || self.paths.is_ending(route.path) || path.kind == kind::THROW
+            self.nhgs.get(route.nhg).is_none_or(|nhg| {
+                nhg.selects_more() || self.nhgs.is_expiring(route.nhg) || nhg.kind == kind::THROW
             })
         };
         if routes.len() > 1 || routes.first().is_some_and(&selects_more) {
             if routes.iter().any(&selects_more) {
                 return Some(Decision::Kernel);
             }
-            let mut usable = routes.iter().filter(|route| self.usable(route.path));
+            let mut usable = routes.iter().filter(|route| self.usable(route.nhg));
             let first = usable.next()?;
             if ties_open && usable.next().is_some_and(|next| next.metric == first.metric) {
                 return Some(Decision::Kernel);
             }
-            return Some(Decision::Path(first.path));
+            return Some(Decision::NexthopGroup(first.nhg));
         }
-        routes.first().filter(|route| self.usable(route.path)).map(|route| Decision::Path(route.path))
+        routes.first().filter(|route| self.usable(route.nhg)).map(|route| Decision::NexthopGroup(route.nhg))
     }
 }
 
@@ -144,9 +144,9 @@ fn last<A: Ip>() -> A {
 }
 
 /// The link of an on-link path: packets go to their destination's own neighbour on it.
-fn on_link(path: &Path) -> Option<u32> {
-    match &path.hops[..] {
-        [hop] if path.kind == kind::UNICAST && hop.is_on_link() => Some(hop.ifindex),
+fn on_link(nhg: &NexthopGroup) -> Option<u32> {
+    match &nhg.hops[..] {
+        [hop] if nhg.kind == kind::UNICAST && hop.is_on_link() => Some(hop.ifindex),
         _ => None,
     }
 }
@@ -159,19 +159,19 @@ impl<A: Ip> Family<A> {
     }
 
     /// What the tables decide for exactly `prefix`, without host entries.
-    fn route(&self, prefix: Prefix<A>, view: View<'_>) -> Option<Decision<A>> {
+    fn route(&self, prefix: Prefix<A>, nexthops: NexthopState<'_>) -> Option<Decision<A>> {
         let mut local = self.local.covering(prefix);
         let routes = match local.next() {
             Some((found, routes)) if found == prefix => routes,
-            Some(_) => return self.hidden(self.main.get(&prefix), view),
+            Some(_) => return self.hidden(self.main.get(&prefix), nexthops),
             None => self.main.get(&prefix),
         };
-        view.best(routes, Self::ties_open(&prefix))
+        nexthops.best(routes, Self::ties_open(&prefix))
     }
 
     /// What routes of main decide under a prefix of local.
-    fn hidden(&self, routes: &[Route], view: View<'_>) -> Option<Decision<A>> {
-        if A::WIDTH == 32 { view.best::<A>(routes, false).map(|_| Decision::Kernel) } else { None }
+    fn hidden(&self, routes: &[Route], nexthops: NexthopState<'_>) -> Option<Decision<A>> {
+        if A::WIDTH == 32 { nexthops.best::<A>(routes, false).map(|_| Decision::Kernel) } else { None }
     }
 
     /// A table by its number.
@@ -209,55 +209,71 @@ impl<A: Ip> Family<A> {
     }
 
     /// What a table by itself decides, by the routes of one prefix.
-    fn by_itself(prefix: &Prefix<A>, routes: &[Route], view: View<'_>) -> Option<Decision<A>> {
+    fn by_itself(prefix: &Prefix<A>, routes: &[Route], nexthops: NexthopState<'_>) -> Option<Decision<A>> {
         match routes {
-            [only] if view.throws(only.path) => Some(Decision::Throw),
-            routes => view.best(routes, Self::ties_open(prefix)),
+            [only] if nexthops.is_throw(only.nhg) => Some(Decision::Throw),
+            routes => nexthops.best(routes, Self::ties_open(prefix)),
         }
     }
 
     /// What a table by itself decides for one address, with the prefix that makes it.
-    pub fn lookup_in(&self, number: u32, addr: A, view: View<'_>) -> Option<(Prefix<A>, Decision<A>)> {
+    pub fn lookup_in(
+        &self,
+        number: u32,
+        addr: A,
+        nexthops: NexthopState<'_>,
+    ) -> Option<(Prefix<A>, Decision<A>)> {
         self.table(number)?.covering(Prefix::host(addr)).find_map(|(prefix, routes)| {
-            Self::by_itself(&prefix, routes, view).map(|decision| (prefix, decision))
+            Self::by_itself(&prefix, routes, nexthops).map(|decision| (prefix, decision))
         })
     }
 
     /// The host entry of a neighbour in a table by itself, if it has one.
-    fn host_in(&self, number: u32, addr: A, view: View<'_>) -> Option<Decision<A>> {
+    fn host_in(&self, number: u32, addr: A, nexthops: NexthopState<'_>) -> Option<Decision<A>> {
         self.neighbours.range((addr, 0)..=(addr, u32::MAX)).next()?;
-        let (_, Decision::Path(path)) = self.lookup_in(number, addr, view)? else { return None };
-        let link = view.on_link(path)?;
+        let (_, Decision::NexthopGroup(nhg)) = self.lookup_in(number, addr, nexthops)? else { return None };
+        let link = nexthops.on_link(nhg)?;
         let entry = self.neighbours.get(&(addr, link))?;
-        entry.mac.map(|_| Decision::Host(addr, link, view.mtu(path)))
+        entry.mac.map(|_| Decision::Neighbour(addr, link, nexthops.mtu(nhg)))
     }
 
     /// What a table by itself must say in the image for exactly `prefix`; `None`: nothing.
-    pub fn decide_in(&self, number: u32, prefix: Prefix<A>, view: View<'_>) -> Option<Decision<A>> {
+    pub fn decide_in(
+        &self,
+        number: u32,
+        prefix: Prefix<A>,
+        nexthops: NexthopState<'_>,
+    ) -> Option<Decision<A>> {
         if prefix.len() == A::WIDTH
-            && let Some(host) = self.host_in(number, prefix.addr(), view)
+            && let Some(host) = self.host_in(number, prefix.addr(), nexthops)
         {
             return Some(host);
         }
-        Self::by_itself(&prefix, self.table(number)?.get(&prefix), view)
+        Self::by_itself(&prefix, self.table(number)?.get(&prefix), nexthops)
     }
 
     /// Everything that a table by itself must say, in no particular order, each prefix once. O(n).
-    pub fn decide_all_in(&self, number: u32, view: View<'_>, mut each: impl FnMut(Prefix<A>, Decision<A>)) {
+    pub fn decide_all_in(
+        &self,
+        number: u32,
+        nexthops: NexthopState<'_>,
+        mut each: impl FnMut(Prefix<A>, Decision<A>),
+    ) {
         let Some(table) = self.table(number) else { return };
         let mut links = BTreeSet::new();
         for (_, routes) in table.iter() {
-            links.extend(routes.iter().filter_map(|route| view.on_link(route.path)));
+            links.extend(routes.iter().filter_map(|route| nexthops.on_link(route.nhg)));
         }
         let neighbours =
             links.into_iter().flat_map(|link| self.on_link.range((link, A::ZERO)..=(link, last())));
-        let hosts: BTreeMap<A, Decision<A>> =
-            neighbours.filter_map(|(_, addr)| Some((*addr, self.host_in(number, *addr, view)?))).collect();
+        let hosts: BTreeMap<A, Decision<A>> = neighbours
+            .filter_map(|(_, addr)| Some((*addr, self.host_in(number, *addr, nexthops)?)))
+            .collect();
         for (prefix, routes) in table.iter() {
             if prefix.len() == A::WIDTH && hosts.contains_key(&prefix.addr()) {
                 continue;
             }
-            if let Some(decision) = Self::by_itself(&prefix, routes, view) {
+            if let Some(decision) = Self::by_itself(&prefix, routes, nexthops) {
                 each(prefix, decision);
             }
         }
@@ -265,10 +281,10 @@ impl<A: Ip> Family<A> {
     }
 
     /// The routes of another table than local and main were or are changed to: what depends on that beside them.
-    pub fn note(&mut self, number: u32, prefix: Prefix<A>, had: bool, paths: &Paths) {
+    pub fn note(&mut self, number: u32, prefix: Prefix<A>, had: bool, nhgs: &NexthopGroups) {
         let Some(table) = self.others.get(&number) else { return };
         let routes = table.get(&prefix);
-        let links = routes.iter().filter_map(|route| on_link(paths.get(route.path)?));
+        let links = routes.iter().filter_map(|route| on_link(nhgs.get(route.nhg)?));
         self.reached.extend(links.map(|link| (link, number)));
         match (had, !routes.is_empty()) {
             (false, true) => *self.elsewhere.entry(prefix).or_default() += 1,
@@ -286,21 +302,21 @@ impl<A: Ip> Family<A> {
     }
 
     /// The tables but local and main are these from now on; a dump has ended.
-    pub fn set_others(&mut self, others: BTreeMap<u32, Table<A>>, paths: &Paths) {
+    pub fn set_others(&mut self, others: BTreeMap<u32, Table<A>>, nhgs: &NexthopGroups) {
         (self.others, self.watched) = (others, false);
         self.elsewhere = BTreeMap::new();
         for (prefix, _) in self.others.values().flat_map(Table::iter) {
             *self.elsewhere.entry(prefix).or_default() += 1;
         }
-        self.find_reached(paths);
+        self.find_reached(nhgs);
     }
 
     /// Finds out which tables but local and main have routes on link. O(their routes).
-    pub fn find_reached(&mut self, paths: &Paths) {
+    pub fn find_reached(&mut self, nhgs: &NexthopGroups) {
         self.reached = BTreeSet::new();
         for (number, table) in &self.others {
             for (_, routes) in table.iter() {
-                let links = routes.iter().filter_map(|route| on_link(paths.get(route.path)?));
+                let links = routes.iter().filter_map(|route| on_link(nhgs.get(route.nhg)?));
                 self.reached.extend(links.map(|link| (link, *number)));
             }
         }
@@ -342,45 +358,45 @@ impl<A: Ip> Family<A> {
     }
 
     /// The decision for one address by the tables alone, with the prefix that makes it.
-    pub fn lookup(&self, addr: A, view: View<'_>) -> Option<(Prefix<A>, Decision<A>)> {
+    pub fn lookup(&self, addr: A, nexthops: NexthopState<'_>) -> Option<(Prefix<A>, Decision<A>)> {
         let host = Prefix::host(addr);
         [&self.local, &self.main].into_iter().find_map(|table| {
             table.covering(host).find_map(|(prefix, routes)| {
-                view.best(routes, Self::ties_open(&prefix)).map(|decision| (prefix, decision))
+                nexthops.best(routes, Self::ties_open(&prefix)).map(|decision| (prefix, decision))
             })
         })
     }
 
     /// The host entry of `addr`, when a neighbour on an on-link prefix has one.
-    fn host(&self, addr: A, view: View<'_>) -> Option<Decision<A>> {
+    fn host(&self, addr: A, nexthops: NexthopState<'_>) -> Option<Decision<A>> {
         let mut usable =
             self.neighbours.range((addr, 0)..=(addr, u32::MAX)).filter(|(_, entry)| entry.mac.is_some());
         usable.next()?;
-        let (_, Decision::Path(path)) = self.lookup(addr, view)? else { return None };
-        let link = view.on_link(path)?;
+        let (_, Decision::NexthopGroup(nhg)) = self.lookup(addr, nexthops)? else { return None };
+        let link = nexthops.on_link(nhg)?;
         self.neighbours
             .get(&(addr, link))
             .filter(|entry| entry.mac.is_some())
-            .map(|_| Decision::Host(addr, link, view.mtu(path)))
+            .map(|_| Decision::Neighbour(addr, link, nexthops.mtu(nhg)))
     }
 
     /// What the image must say for exactly `prefix`; `None`: nothing.
-    pub fn decide(&self, prefix: Prefix<A>, view: View<'_>) -> Option<Decision<A>> {
+    pub fn decide(&self, prefix: Prefix<A>, nexthops: NexthopState<'_>) -> Option<Decision<A>> {
         if prefix.len() == A::WIDTH
-            && let Some(host) = self.host(prefix.addr(), view)
+            && let Some(host) = self.host(prefix.addr(), nexthops)
         {
             return Some(host);
         }
-        self.route(prefix, view)
+        self.route(prefix, nexthops)
     }
 
     /// Everything the image must say, in no particular order, each prefix once. O(n).
-    pub fn decide_all(&self, view: View<'_>, mut each: impl FnMut(Prefix<A>, Decision<A>)) {
+    pub fn decide_all(&self, nexthops: NexthopState<'_>, mut each: impl FnMut(Prefix<A>, Decision<A>)) {
         let mut hosts = BTreeMap::new();
         let mut last = None;
         for (addr, _) in self.neighbours.keys() {
             if last.replace(*addr) != Some(*addr)
-                && let Some(decision) = self.host(*addr, view)
+                && let Some(decision) = self.host(*addr, nexthops)
             {
                 hosts.insert(*addr, decision);
             }
@@ -388,7 +404,7 @@ impl<A: Ip> Family<A> {
         let is_host = |prefix: &Prefix<A>| prefix.len() == A::WIDTH && hosts.contains_key(&prefix.addr());
         let mut local = self.local.iter().peekable();
         // Whether a path, when it is its prefix's only route, simply decides: asked once a path, not once a route.
-        let mut simple: Vec<Option<bool>> = vec![None; view.paths.bound()];
+        let mut simple: Vec<Option<bool>> = vec![None; nexthops.nhgs.bound()];
         // Both tables are walked in order. The last address that an outermost prefix of local covers so far:
         let mut covered: Option<A> = None;
         for (prefix, routes) in self.main.iter() {
@@ -400,24 +416,25 @@ impl<A: Ip> Family<A> {
             }
             if covered.is_some_and(|last| prefix.addr() <= last) {
                 if self.local.get(&prefix).is_empty()
-                    && let Some(decision) = self.hidden(routes, view)
+                    && let Some(decision) = self.hidden(routes, nexthops)
                 {
                     each(prefix, decision);
                 }
                 continue;
             }
             if let [route] = routes
-                && let Some(known) = simple.get_mut(route.path as usize)
-                && *known
-                    .get_or_insert_with(|| view.best::<A>(routes, false) == Some(Decision::Path(route.path)))
+                && let Some(known) = simple.get_mut(route.nhg as usize)
+                && *known.get_or_insert_with(|| {
+                    nexthops.best::<A>(routes, false) == Some(Decision::NexthopGroup(route.nhg))
+                })
             {
-                each(prefix, Decision::Path(route.path));
-            } else if let Some(decision) = view.best(routes, Self::ties_open(&prefix)) {
+                each(prefix, Decision::NexthopGroup(route.nhg));
+            } else if let Some(decision) = nexthops.best(routes, Self::ties_open(&prefix)) {
                 each(prefix, decision);
             }
         }
         for (prefix, routes) in self.local.iter().filter(|(prefix, _)| !is_host(prefix)) {
-            if let Some(decision) = view.best(routes, Self::ties_open(&prefix)) {
+            if let Some(decision) = nexthops.best(routes, Self::ties_open(&prefix)) {
                 each(prefix, decision);
             }
         }

@@ -71,7 +71,7 @@ pub struct FilterStatus {
     pub bad_lines: Option<u64>,
     /// When the set was read, seconds since 1970.
     pub loaded: Option<u64>,
-    /// Only functions ask it, for the packet inside; ports do not.
+    /// Only SID hooks ask it, for the packet inside; ports do not.
     pub inside: bool,
     /// Why its file could not be read at the daemon's start: the set in force is the one of before.
     pub problem: Option<String>,
@@ -152,7 +152,7 @@ pub enum Error {
 
 /// A filter in force.
 #[derive(Debug, Clone)]
-struct Held {
+struct ActiveFilter {
     config: Config,
     filter: Filter,
     /// Not known of a set that an earlier daemon read.
@@ -163,13 +163,13 @@ struct Held {
     bad: u64,
 }
 
-/// Lists of filters that functions ask, by their number.
+/// Lists of filters that SID hooks ask, by their number.
 pub type Bound = BTreeMap<u32, Vec<String>>;
 
 /// What a change has put out of force, until [`Filters::keep`] lets it go.
 #[derive(Debug)]
 pub struct Former {
-    held: Vec<Held>,
+    active: Vec<ActiveFilter>,
     bound: Bound,
     /// Tables that only these filters look up.
     tables: Vec<u32>,
@@ -203,8 +203,8 @@ impl Replacement {
 /// The filters of this node.
 #[derive(Debug)]
 pub struct Filters {
-    held: Vec<Held>,
-    /// Lists beside that of the ports, by number: names of the filters that functions ask. Ports do not ask those.
+    active: Vec<ActiveFilter>,
+    /// Lists beside that of the ports, by number: names of the filters that SID hooks ask. Ports do not ask those.
     bound: Bound,
     reader: Reader,
     jobs: u64,
@@ -222,7 +222,7 @@ impl Filters {
         lists: &mut Lists,
     ) -> Result<Self, Error> {
         let mut filters = Self {
-            held: Vec::new(),
+            active: Vec::new(),
             bound: Bound::new(),
             reader: Reader::start()?,
             jobs: 0,
@@ -243,7 +243,7 @@ impl Filters {
                     tracing::error!("{error}; the filter keeps the set that is in force");
                     let (config, filter, problem) = (config.clone(), filter.clone(), Some(error.to_string()));
                     let (prefixes, loaded, bad) = (None, None, 0);
-                    filters.held.push(Held { config, filter, prefixes, loaded, problem, bad });
+                    filters.active.push(ActiveFilter { config, filter, prefixes, loaded, problem, bad });
                     sets.push(None);
                 }
                 (Err(error), None) => return Err(error),
@@ -256,7 +256,7 @@ impl Filters {
 
     /// Whether ports are to ask any.
     pub fn any(&self) -> bool {
-        self.held.iter().any(|held| !is_bound(&self.bound, &held.config.name))
+        self.active.iter().any(|active| !is_bound(&self.bound, &active.config.name))
     }
 
     /// Readable when [`Filters::finish`] has something to do.
@@ -266,12 +266,12 @@ impl Filters {
 
     /// Begins to read the file of one filter anew, or of all; returns the job's number.
     pub fn reload(&mut self, name: Option<&str>) -> Result<u64, Error> {
-        let known = || self.held.iter().map(|held| held.config.name.as_str());
+        let known = || self.active.iter().map(|active| active.config.name.as_str());
         if let Some(name) = name.filter(|name| !known().any(|known| known == *name)) {
             let known = known().collect::<Vec<_>>().join(" ");
             return Err(Error::NoFilter { name: name.into(), known });
         }
-        Ok(self.begin(Wanted::Again(name.map(str::to_owned)), |held| held.clone()))
+        Ok(self.begin(Wanted::Again(name.map(str::to_owned)), |active| active.clone()))
     }
 
     /// Begins to read the files of filters that are to replace all; returns the job's number. [`Filters::finish`] tells of it,
@@ -282,8 +282,8 @@ impl Filters {
 
     fn begin(&mut self, wanted: Wanted, configs: impl FnOnce(Vec<Config>) -> Vec<Config>) -> u64 {
         self.jobs += 1;
-        let held = self.held.iter().map(|held| held.config.clone()).collect();
-        self.reader.ask(self.jobs, wanted, configs(held));
+        let active = self.active.iter().map(|active| active.config.clone()).collect();
+        self.reader.send_request(self.jobs, wanted, configs(active));
         self.jobs
     }
 
@@ -306,7 +306,7 @@ impl Filters {
             // What was configured since the job began stays; so does a filter that is gone.
             let done = sets.and_then(|sets| {
                 let mut read: Vec<_> = configs.iter().map(|config| &config.name).zip(sets).collect();
-                let now: Vec<Config> = self.held.iter().map(|held| held.config.clone()).collect();
+                let now: Vec<Config> = self.active.iter().map(|active| active.config.clone()).collect();
                 let sets = now
                     .iter()
                     .map(|config| read.iter_mut().find(|(name, _)| **name == config.name)?.1.take());
@@ -316,7 +316,7 @@ impl Filters {
                 Ok::<(), Error>(())
             });
             match &done {
-                Ok(()) => tracing::info!(filters = self.held.len(), "filters reloaded"),
+                Ok(()) => tracing::info!(filters = self.active.len(), "filters reloaded"),
                 Err(error) => tracing::error!(%error, "filters not reloaded: they stay as they were"),
             }
             self.end(job, done.err().map(|error| error.to_string()), Vec::new());
@@ -343,9 +343,9 @@ impl Filters {
 
     /// Puts the filters before in force again. On an error the new ones stay.
     pub fn restore(&mut self, former: Former, image: &mut NodeImage, lists: &mut Lists) -> Result<(), Error> {
-        let Former { held, bound, built, .. } = former;
-        lists.set(&arranged(&held, &bound))?;
-        (self.held, self.bound) = (held, bound);
+        let Former { active, bound, built, .. } = former;
+        lists.set(&arranged(&active, &bound))?;
+        (self.active, self.bound) = (active, bound);
         remove(image, &built);
         Ok(())
     }
@@ -371,7 +371,7 @@ impl Filters {
         let mut used = tables(&before);
         let mut built = Vec::new();
         let mut counters: BTreeSet<u8> = before.iter().map(|filter| filter.counter).collect();
-        let mut held = Vec::new();
+        let mut active = Vec::new();
         let undo = |image: &mut NodeImage, built: &[u32]| {
             for id in built {
                 // The error that led here is the one to tell.
@@ -386,7 +386,7 @@ impl Filters {
             if counters.insert(counter) {
                 lists.reset(counter).inspect_err(|_| undo(image, &built))?;
             }
-            let kept = self.held.iter().find(|held| held.config.name == config.name);
+            let kept = self.active.iter().find(|active| active.config.name == config.name);
             let bad = set.as_ref().map(|set| set.bad).or(kept.map(|kept| kept.bad)).unwrap_or(0);
             let made = match (set, kept) {
                 (Some(set), _) => build(&config.name, set, image, &mut used, &mut built)
@@ -408,28 +408,28 @@ impl Filters {
                 table6: ids.1,
                 counter,
             };
-            held.push(Held { config, filter, prefixes, loaded, problem, bad });
+            active.push(ActiveFilter { config, filter, prefixes, loaded, problem, bad });
         }
-        let kept = tables(held.iter().map(|held| &held.filter));
-        lists.set(&arranged(&held, &bound)).inspect_err(|_| undo(image, &built))?;
-        let held = std::mem::replace(&mut self.held, held);
+        let kept = tables(active.iter().map(|active| &active.filter));
+        lists.set(&arranged(&active, &bound)).inspect_err(|_| undo(image, &built))?;
+        let active = std::mem::replace(&mut self.active, active);
         let bound = std::mem::replace(&mut self.bound, bound);
-        Ok(Former { held, bound, tables: tables(&before).difference(&kept).copied().collect(), built })
+        Ok(Former { active, bound, tables: tables(&before).difference(&kept).copied().collect(), built })
     }
 
     /// What is told of each.
     pub fn status(&self, lists: &Lists) -> Vec<FilterStatus> {
-        let status = |held: &Held| FilterStatus {
-            file: Some(held.config.file.clone()),
-            prefixes4: held.prefixes.map(|(v4, _)| v4),
-            prefixes6: held.prefixes.map(|(_, v6)| v6),
-            loaded: held.loaded,
-            problem: held.problem.clone(),
-            bad_lines: Some(held.bad),
-            inside: is_bound(&self.bound, &held.config.name),
-            ..FilterStatus::of(&held.filter, lists.count(&held.filter).unwrap_or_default())
+        let status = |active: &ActiveFilter| FilterStatus {
+            file: Some(active.config.file.clone()),
+            prefixes4: active.prefixes.map(|(v4, _)| v4),
+            prefixes6: active.prefixes.map(|(_, v6)| v6),
+            loaded: active.loaded,
+            problem: active.problem.clone(),
+            bad_lines: Some(active.bad),
+            inside: is_bound(&self.bound, &active.config.name),
+            ..FilterStatus::of(&active.filter, lists.count(&active.filter).unwrap_or_default())
         };
-        self.held.iter().map(status).collect()
+        self.active.iter().map(status).collect()
     }
 }
 
@@ -473,20 +473,21 @@ fn build(
     Ok(((table4, table6), prefixes))
 }
 
-/// Whether functions ask a filter.
+/// Whether SID hooks ask a filter.
 fn is_bound(bound: &Bound, name: &str) -> bool {
     bound.values().flatten().any(|known| known == name)
 }
 
-/// The lists: that of the ports, then those of functions.
-fn arranged(held: &[Held], bound: &Bound) -> Vec<Vec<Filter>> {
+/// The lists: that of the ports, then those of SID hooks.
+fn arranged(active: &[ActiveFilter], bound: &Bound) -> Vec<Vec<Filter>> {
     let last = bound.keys().next_back().copied().unwrap_or(0);
     let mut lists = vec![Vec::new(); last as usize + 1];
-    let ports = held.iter().filter(|held| !is_bound(bound, &held.config.name));
-    lists[0] = ports.map(|held| held.filter.clone()).collect();
+    let ports = active.iter().filter(|active| !is_bound(bound, &active.config.name));
+    lists[0] = ports.map(|active| active.filter.clone()).collect();
     for (number, names) in bound {
-        let named = |name: &String| held.iter().find(|held| held.config.name == *name);
-        lists[*number as usize] = names.iter().filter_map(named).map(|held| held.filter.clone()).collect();
+        let named = |name: &String| active.iter().find(|active| active.config.name == *name);
+        lists[*number as usize] =
+            names.iter().filter_map(named).map(|active| active.filter.clone()).collect();
     }
     lists
 }

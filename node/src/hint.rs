@@ -1,20 +1,20 @@
 //! Why the packets of a route are the kernel's, where a person can do something about it: in words, with what helps.
 
-use crate::kernel::route::{Path, kind};
+use crate::kernel::route::{NexthopGroup, kind};
 use crate::kernel::seg6::{Behaviour, Encap, TableRef};
 use crate::kernel::{family, netconf};
-use crate::world::World;
+use crate::kernel_state::KernelState;
 use trieline_dataplane::PassReason;
 
 /// Why only the kernel can do what a path says, and what helps; `None`: there is no more to say than the verdict.
-pub fn of(path: &Path, reason: PassReason, world: &World) -> Option<String> {
-    if let Some(unknown) = path.unknown {
+pub fn of(nhg: &NexthopGroup, reason: PassReason, kernel: &KernelState) -> Option<String> {
+    if let Some(unknown) = nhg.unknown {
         return Some(format!("{unknown} is not known to this version of trieline"));
     }
-    if path.tos != 0 || path.source_len != 0 {
+    if nhg.tos != 0 || nhg.source_len != 0 {
         return Some("it selects by more than the destination (tos, from)".into());
     }
-    let endpoint = path.hops.iter().find_map(|hop| match &hop.encap {
+    let endpoint = nhg.hops.iter().find_map(|hop| match &hop.encap {
         Some(Encap::Seg6Local(behaviour)) => Some(behaviour),
         _ => None,
     });
@@ -26,9 +26,9 @@ pub fn of(path: &Path, reason: PassReason, world: &World) -> Option<String> {
         ),
         (PassReason::Unsupported, Some(Behaviour::EndDt4 { table } | Behaviour::EndDt6 { table } | Behaviour::EndDt46 { table })) => {
             let v4 = !matches!(endpoint, Some(Behaviour::EndDt6 { .. }));
-            vrf(*table, v4, world)
+            vrf(*table, v4, kernel)
         }
-        (PassReason::Unsupported, None) if path.kind == kind::UNICAST && path.hops.is_empty() => path
+        (PassReason::Unsupported, None) if nhg.kind == kind::UNICAST && nhg.hops.is_empty() => nhg
             .nexthop
             .map(|id| format!("next hop object {id}: it is a blackhole, of a bridge, or has what this version does not know")),
         _ => None,
@@ -36,9 +36,9 @@ pub fn of(path: &Path, reason: PassReason, world: &World) -> Option<String> {
 }
 
 /// Which setting of a VRF keeps XDP from looking packets up in it.
-fn vrf(table: TableRef, v4: bool, world: &World) -> Option<String> {
+fn vrf(table: TableRef, v4: bool, kernel: &KernelState) -> Option<String> {
     let TableRef::Vrf(number) = table else { return None };
-    let Some(vrf) = world.links.values().find(|link| link.vrf_table == Some(number)) else {
+    let Some(vrf) = kernel.links.values().find(|link| link.vrf_table == Some(number)) else {
         return Some(format!("there is no VRF with table {number}"));
     };
     let name = &vrf.name;
@@ -47,13 +47,13 @@ fn vrf(table: TableRef, v4: bool, world: &World) -> Option<String> {
     }
     let families = [(family::INET, "ipv4", v4), (family::INET6, "ipv6", true)];
     for (family, ip, _) in families.into_iter().filter(|(_, _, concerned)| *concerned) {
-        if !world.forwards(family, vrf.ifindex) {
+        if !kernel.forwards(family, vrf.ifindex) {
             return Some(format!("forwarding is off in VRF {name}: net.{ip}.conf.{name}.forwarding = 1"));
         }
     }
     // The kernel takes the larger number of the two.
-    let all = world.netconf(family::INET, netconf::ALL).rp_filter.unwrap_or(0);
-    match world.rp_filter(vrf.ifindex) {
+    let all = kernel.netconf(family::INET, netconf::ALL).rp_filter.unwrap_or(0);
+    match kernel.rp_filter(vrf.ifindex) {
         0 => None,
         _ if !v4 => None,
         mode if all != 0 => Some(format!(

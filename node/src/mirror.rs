@@ -9,9 +9,9 @@ use crate::kernel::socket::{Error, Message, Netlink};
 use crate::kernel::{
     TABLE_LOCAL, TABLE_MAIN, addr, family, link, message, neigh, netconf, nexthop, route, rule,
 };
-use crate::path::{PathId, Paths};
+use crate::kernel_state::KernelState;
+use crate::nexthop_group::{NexthopGroups, NhgId};
 use crate::rib::{Followed, Ip, Route, Table};
-use crate::world::World;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -28,9 +28,9 @@ pub struct Changes {
     /// Neighbours whose MAC address came, went or changed.
     pub neighbours: BTreeSet<(IpAddr, u32)>,
     /// Paths whose ways out changed.
-    pub paths: BTreeSet<PathId>,
+    pub nhgs: BTreeSet<NhgId>,
     /// Links, settings or rules: any action and any port may differ.
-    pub world: bool,
+    pub kernel: bool,
     /// Addresses: the kernel may choose another source.
     pub addresses: bool,
 }
@@ -45,12 +45,12 @@ pub struct FamilyChanges<A: Ip> {
     /// Any decision may differ.
     pub all: bool,
     /// The kernel changed routes without a word, or with words that did not fit: dump again.
-    pub doubt: bool,
+    pub needs_resync: bool,
 }
 
 impl<A: Ip> Default for FamilyChanges<A> {
     fn default() -> Self {
-        Self { prefixes: Vec::new(), others: BTreeMap::new(), all: false, doubt: false }
+        Self { prefixes: Vec::new(), others: BTreeMap::new(), all: false, needs_resync: false }
     }
 }
 
@@ -77,8 +77,8 @@ impl Changes {
         self.v4.any()
             || self.v6.any()
             || !self.neighbours.is_empty()
-            || !self.paths.is_empty()
-            || self.world
+            || !self.nhgs.is_empty()
+            || self.kernel
             || self.addresses
     }
 
@@ -93,11 +93,11 @@ impl Changes {
     }
 
     fn everything(&mut self) {
-        (self.v4.all, self.v6.all, self.world, self.addresses) = (true, true, true, true);
+        (self.v4.all, self.v6.all, self.kernel, self.addresses) = (true, true, true, true);
     }
 
-    fn doubt(&mut self) {
-        (self.v4.doubt, self.v6.doubt) = (true, true);
+    fn request_resync(&mut self) {
+        (self.v4.needs_resync, self.v6.needs_resync) = (true, true);
     }
 }
 
@@ -116,9 +116,9 @@ pub struct Touched {
 #[derive(Debug, Default)]
 pub struct Mirror {
     /// Links and settings.
-    pub world: World,
+    pub kernel: KernelState,
     /// Paths of all routes.
-    pub paths: Paths,
+    pub nhgs: NexthopGroups,
     /// IPv4 routes and neighbours.
     pub v4: Family<u32>,
     /// IPv6 routes and neighbours.
@@ -132,9 +132,9 @@ pub struct Mirror {
     /// Routes are being dumped: paths may be used that no table has yet.
     pub dumping: bool,
     /// With a link next hop objects may have gone, of which the kernel does not tell: ask for them before the routes.
-    pub objects_doubt: bool,
+    pub objects_need_resync: bool,
     /// Changes interrupted what the kernel told of links, settings and rules, again and again: ask once more.
-    pub world_doubt: bool,
+    pub kernel_state_needs_resync: bool,
 }
 
 /// A dump that changes interrupt is repeated at most this often at once.
@@ -146,21 +146,26 @@ impl Mirror {
         match message.kind {
             message::NEW_ROUTE | message::DEL_ROUTE => self.apply_route(message),
             message::NEW_NEIGH => {
-                if let Some(told) = neigh::decode(message.payload) {
-                    self.set_neighbour(told.address, told.ifindex, told.usable(), told.is_stale());
+                if let Some(reported) = neigh::decode(message.payload) {
+                    self.set_neighbour(
+                        reported.address,
+                        reported.ifindex,
+                        reported.usable(),
+                        reported.is_stale(),
+                    );
                 }
             }
             message::DEL_NEIGH => {
-                if let Some(told) = neigh::decode(message.payload) {
-                    self.set_neighbour(told.address, told.ifindex, None, false);
+                if let Some(reported) = neigh::decode(message.payload) {
+                    self.set_neighbour(reported.address, reported.ifindex, None, false);
                 }
             }
             message::NEW_LINK | message::DEL_LINK => self.apply_link(message),
             message::NEW_ADDR | message::DEL_ADDR => {
                 self.changes.addresses = true;
                 // With an address go the routes that prefer it as their source; IPv4 does not say so.
-                let ipv4 = addr::decode(message.payload).is_none_or(|told| told.address.is_ipv4());
-                self.changes.v4.doubt |= ipv4 && message.kind == message::DEL_ADDR;
+                let ipv4 = addr::decode(message.payload).is_none_or(|reported| reported.address.is_ipv4());
+                self.changes.v4.needs_resync |= ipv4 && message.kind == message::DEL_ADDR;
             }
             message::NEW_NEXTHOP => {
                 if let Some((id, object)) = nexthop::decode(message.payload) {
@@ -170,31 +175,33 @@ impl Mirror {
             message::DEL_NEXTHOP => {
                 if let Some((id, _)) = nexthop::decode(message.payload) {
                     // With it go the routes that use it; IPv4 does not say so.
-                    if self.paths.uses_object(id) {
-                        self.changes.doubt();
+                    if self.nhgs.uses_object(id) {
+                        self.changes.request_resync();
                     }
                     self.follow_object(id, None);
                 }
             }
             message::NEW_RULE | message::DEL_RULE => {
-                if let Some(told) = rule::decode(message.payload) {
-                    self.changes.world |= self.world.follow_rule(told, message.kind == message::NEW_RULE);
+                if let Some(reported) = rule::decode(message.payload) {
+                    self.changes.kernel |=
+                        self.kernel.follow_rule(reported, message.kind == message::NEW_RULE);
                 }
             }
             message::NEW_NETCONF => {
-                if let Some(told) = netconf::decode(message.payload) {
-                    let before = self.world.netconf(told.family, told.ifindex);
-                    self.world.update_netconf(&told);
-                    let after = self.world.netconf(told.family, told.ifindex);
-                    self.changes.world |= before != after;
+                if let Some(reported) = netconf::decode(message.payload) {
+                    let before = self.kernel.netconf(reported.family, reported.ifindex);
+                    self.kernel.update_netconf(&reported);
+                    let after = self.kernel.netconf(reported.family, reported.ifindex);
+                    self.changes.kernel |= before != after;
                     if before.ignore_linkdown != after.ignore_linkdown {
                         self.changes.everything();
                     }
                 }
             }
             message::DEL_NETCONF => {
-                if let Some(told) = netconf::decode(message.payload) {
-                    self.changes.world |= self.world.netconf.remove(&(told.family, told.ifindex)).is_some();
+                if let Some(reported) = netconf::decode(message.payload) {
+                    self.changes.kernel |=
+                        self.kernel.netconf.remove(&(reported.family, reported.ifindex)).is_some();
                 }
             }
             _ => {}
@@ -202,11 +209,11 @@ impl Mirror {
     }
 
     fn apply_route(&mut self, message: Message<'_>) {
-        let Some(told) = route::decode(message.payload) else { return };
+        let Some(reported) = route::decode(message.payload) else { return };
         let added = (message.kind == message::NEW_ROUTE).then_some(message.flags);
-        match told.family {
-            family::INET => follow(&told, added, &mut self.v4, &mut self.paths, &mut self.changes.v4),
-            family::INET6 => follow(&told, added, &mut self.v6, &mut self.paths, &mut self.changes.v6),
+        match reported.family {
+            family::INET => follow(&reported, added, &mut self.v4, &mut self.nhgs, &mut self.changes.v4),
+            family::INET6 => follow(&reported, added, &mut self.v6, &mut self.nhgs, &mut self.changes.v6),
             _ => {}
         }
     }
@@ -214,67 +221,67 @@ impl Mirror {
     /// A next hop object changes the paths that use it: what is done with their packets, and where other links or neighbours are
     /// meant, what their routes decide.
     fn follow_object(&mut self, id: u32, object: Option<nexthop::Object>) {
-        let renewed = self.paths.follow_object(id, object);
+        let renewed = self.nhgs.follow_object(id, object);
         self.follow_renewed(renewed);
     }
 
     /// Paths have other ways out than `before`.
-    fn follow_renewed(&mut self, renewed: Vec<(PathId, Vec<route::Hop>)>) {
+    fn follow_renewed(&mut self, renewed: Vec<(NhgId, Vec<route::Nexthop>)>) {
         let (mut ipv4, mut ipv6) = (false, false);
-        for (path, before) in renewed {
-            let Some(after) = self.paths.get(path) else { continue };
-            let way = |hops: &[route::Hop]| -> Vec<_> {
+        for (nhg, before) in renewed {
+            let Some(after) = self.nhgs.get(nhg) else { continue };
+            let way = |hops: &[route::Nexthop]| -> Vec<_> {
                 hops.iter().map(|hop| (hop.ifindex, hop.is_on_link())).collect()
             };
             if way(&before) != way(&after.hops) {
                 ipv4 |= after.family == family::INET;
                 ipv6 |= after.family != family::INET;
             }
-            self.changes.paths.insert(path);
+            self.changes.nhgs.insert(nhg);
         }
         if ipv4 {
             self.changes.v4.all = true;
-            self.v4.find_reached(&self.paths);
+            self.v4.find_reached(&self.nhgs);
         }
         if ipv6 {
             self.changes.v6.all = true;
-            self.v6.find_reached(&self.paths);
+            self.v6.find_reached(&self.nhgs);
         }
     }
 
     fn apply_link(&mut self, message: Message<'_>) {
-        let Some(told) = link::decode(message.payload) else { return };
-        self.touched.links.insert(told.ifindex);
-        let before = self.world.links.get(&told.ifindex);
+        let Some(reported) = link::decode(message.payload) else { return };
+        self.touched.links.insert(reported.ifindex);
+        let before = self.kernel.links.get(&reported.ifindex);
         if message.kind == message::DEL_LINK {
-            self.touched.gone.insert(told.ifindex);
-            let gone: Vec<_> = self.neighbours_on(told.ifindex).collect();
+            self.touched.gone.insert(reported.ifindex);
+            let gone: Vec<_> = self.neighbours_on(reported.ifindex).collect();
             for address in gone {
-                self.set_neighbour(address, told.ifindex, None, false);
+                self.set_neighbour(address, reported.ifindex, None, false);
             }
-            self.world.links.remove(&told.ifindex);
-            self.changes.world = true;
-            self.changes.doubt();
-            self.objects_doubt = true;
+            self.kernel.links.remove(&reported.ifindex);
+            self.changes.kernel = true;
+            self.changes.request_resync();
+            self.objects_need_resync = true;
             return;
         }
-        if before == Some(&told) {
+        if before == Some(&reported) {
             return;
         }
         let same_state = before.is_some_and(|before| {
-            before.is_up() == told.is_up() && before.has_carrier() == told.has_carrier()
+            before.is_up() == reported.is_up() && before.has_carrier() == reported.has_carrier()
         });
         if !same_state {
             // IPv4 takes routes of a link that goes down away without a word, and next hop objects go likewise.
-            self.changes.doubt();
-            self.objects_doubt = true;
+            self.changes.request_resync();
+            self.objects_need_resync = true;
         }
-        self.changes.world = true;
-        self.world.links.insert(told.ifindex, told);
+        self.changes.kernel = true;
+        self.kernel.links.insert(reported.ifindex, reported);
     }
 
     /// Whether a neighbour's MAC address is known.
-    pub fn knows(&self, address: IpAddr, link: u32) -> bool {
+    pub fn is_resolved(&self, address: IpAddr, link: u32) -> bool {
         match address {
             IpAddr::V4(addr) => self.v4.neighbours.contains_key(&(addr.into(), link)),
             IpAddr::V6(addr) => self.v6.neighbours.contains_key(&(addr.into(), link)),
@@ -282,13 +289,13 @@ impl Mirror {
     }
 
     /// Where packets to a neighbour go, as an adjacency has it.
-    pub fn way_to(&self, address: IpAddr, link: u32) -> Option<Used> {
+    pub fn adjacency_of_neighbour(&self, address: IpAddr, link: u32) -> Option<Used> {
         let known = match address {
             IpAddr::V4(addr) => self.v4.neighbours.get(&(addr.into(), link)),
             IpAddr::V6(addr) => self.v6.neighbours.get(&(addr.into(), link)),
         };
         let destination = known?.mac?;
-        let device = self.world.links.get(&link)?;
+        let device = self.kernel.links.get(&link)?;
         let (ifindex, vlan) = match (device.vlan, device.parent) {
             (Some(vlan), Some(parent)) => (parent, Some(vlan)),
             _ => (link, None),
@@ -301,7 +308,7 @@ impl Mirror {
     }
 
     fn set_neighbour(&mut self, address: IpAddr, link: u32, mac: Option<[u8; 6]>, stale: bool) {
-        let mac = mac.filter(|_| self.world.links.get(&link).is_none_or(link::Link::resolves_neighbours));
+        let mac = mac.filter(|_| self.kernel.links.get(&link).is_none_or(link::Link::resolves_neighbours));
         if stale && mac.is_some() {
             self.stale.insert((address, link));
         } else {
@@ -318,29 +325,29 @@ impl Mirror {
     }
 
     /// Asks the kernel for links, settings, rules and neighbours. Changes can interrupt that; asked again in vain, the answer
-    /// is taken all the same and `Mirror::world_doubt` says so.
-    pub fn dump_world(&mut self, socket: &mut Netlink) -> Result<(), Error> {
-        let mut told = Self::default();
+    /// is taken all the same and `Mirror::kernel_state_needs_resync` says so.
+    pub fn dump_kernel_state(&mut self, socket: &mut Netlink) -> Result<(), Error> {
+        let mut reported = Self::default();
         for _ in 0..ATTEMPTS {
-            told = Self::default();
-            told.world_doubt = told.hear_world(socket)?;
-            if !told.world_doubt {
+            reported = Self::default();
+            reported.kernel_state_needs_resync = reported.read_kernel_state(socket)?;
+            if !reported.kernel_state_needs_resync {
                 break;
             }
         }
-        self.world.adopt(told.world);
-        (self.stale, self.world_doubt) = (told.stale, told.world_doubt);
+        self.kernel.adopt(reported.kernel);
+        (self.stale, self.kernel_state_needs_resync) = (reported.stale, reported.kernel_state_needs_resync);
         self.touched.all = true;
-        self.paths.take_objects(told.paths.into_objects());
-        self.objects_doubt = false;
-        self.v4.take_neighbours(told.v4);
-        self.v6.take_neighbours(told.v6);
+        self.nhgs.take_objects(reported.nhgs.into_objects());
+        self.objects_need_resync = false;
+        self.v4.take_neighbours(reported.v4);
+        self.v6.take_neighbours(reported.v6);
         self.changes.everything();
         Ok(())
     }
 
     /// Adds what the kernel tells of its world; whether changes interrupted it.
-    fn hear_world(&mut self, socket: &mut Netlink) -> Result<bool, Error> {
+    fn read_kernel_state(&mut self, socket: &mut Netlink) -> Result<bool, Error> {
         let mut interrupted = socket.dump(link::dump(), |message| self.apply(message))?;
         interrupted |= unless_missing(socket.dump(nexthop::dump(), |message| self.apply(message)))?;
         for family in [family::INET, family::INET6] {
@@ -354,13 +361,14 @@ impl Mirror {
     /// Asks the kernel for the next hop objects, where some may have gone without a word; the changes up to then must have been
     /// followed. A dump that was interrupted leaves the doubt.
     pub fn dump_objects(&mut self, socket: &mut Netlink) -> Result<(), Error> {
-        if !std::mem::take(&mut self.objects_doubt) || !self.paths.has_objects() {
+        if !std::mem::take(&mut self.objects_need_resync) || !self.nhgs.has_objects() {
             return Ok(());
         }
-        let mut told = Self::default();
-        self.objects_doubt = unless_missing(socket.dump(nexthop::dump(), |message| told.apply(message)))?;
-        if !self.objects_doubt {
-            let renewed = self.paths.take_objects(told.paths.into_objects());
+        let mut reported = Self::default();
+        self.objects_need_resync =
+            unless_missing(socket.dump(nexthop::dump(), |message| reported.apply(message)))?;
+        if !self.objects_need_resync {
+            let renewed = self.nhgs.take_objects(reported.nhgs.into_objects());
             self.follow_renewed(renewed);
         }
         Ok(())
@@ -368,42 +376,42 @@ impl Mirror {
 
     /// Begins to ask the kernel for the IPv4 routes. To be adopted when all was read and the changes up to then were followed.
     pub fn begin_ipv4(&mut self, socket: &mut Netlink) -> Result<Dump<u32>, Error> {
-        self.changes.v4.doubt = false;
+        self.changes.v4.needs_resync = false;
         self.dumping = true;
-        Dump::begin(socket, &mut self.v4, &mut self.paths)
+        Dump::begin(socket, &mut self.v4, &mut self.nhgs)
     }
 
     /// Begins to ask the kernel for the IPv6 routes. To be adopted when all was read and the changes up to then were followed.
     pub fn begin_ipv6(&mut self, socket: &mut Netlink) -> Result<Dump<u128>, Error> {
-        self.changes.v6.doubt = false;
+        self.changes.v6.needs_resync = false;
         self.dumping = true;
-        Dump::begin(socket, &mut self.v6, &mut self.paths)
+        Dump::begin(socket, &mut self.v6, &mut self.nhgs)
     }
 
     /// Takes the IPv4 routes of a dump over; between the two every change must have been followed.
     pub fn adopt_ipv4(&mut self, dump: Dump<u32>) {
-        dump.adopt(&mut self.v4, &self.paths);
+        dump.adopt(&mut self.v4, &self.nhgs);
         self.dumping = false;
         self.changes.v4.all = true;
     }
 
     /// Takes the IPv6 routes of a dump over; between the two every change must have been followed.
     pub fn adopt_ipv6(&mut self, dump: Dump<u128>) {
-        dump.adopt(&mut self.v6, &self.paths);
+        dump.adopt(&mut self.v6, &self.nhgs);
         self.dumping = false;
         self.changes.v6.all = true;
     }
 
     /// Whether routes or next hop objects changed during the last dump, so that it has to be asked again.
-    pub fn unsettled(&self) -> bool {
-        self.v4.unsettled || self.v6.unsettled || self.objects_doubt
+    pub fn dump_interrupted(&self) -> bool {
+        self.v4.dump_interrupted || self.v6.dump_interrupted || self.objects_need_resync
     }
 
     /// Whether routes lead into VRF devices. O(paths).
     pub fn leads_into_vrf(&self) -> bool {
-        let is_vrf = |link: u32| self.world.links.get(&link).is_some_and(|link| link.vrf_table.is_some());
-        self.world.links.values().any(|link| link.vrf_table.is_some())
-            && self.paths.iter().any(|(_, path)| path.hops.iter().any(|hop| is_vrf(hop.ifindex)))
+        let is_vrf = |link: u32| self.kernel.links.get(&link).is_some_and(|link| link.vrf_table.is_some());
+        self.kernel.links.values().any(|link| link.vrf_table.is_some())
+            && self.nhgs.iter().any(|(_, nhg)| nhg.hops.iter().any(|hop| is_vrf(hop.ifindex)))
     }
 
     /// Routes of both families.
@@ -446,37 +454,37 @@ fn unless_missing(result: Result<bool, Error>) -> Result<bool, Error> {
 
 /// Follows one route message; `added` holds the header's flags of a new route.
 fn follow<A: Ip>(
-    told: &route::RouteMessage<'_>,
+    reported: &route::RouteMessage<'_>,
     added: Option<u16>,
     family: &mut Family<A>,
-    paths: &mut Paths,
+    nhgs: &mut NexthopGroups,
     changes: &mut FamilyChanges<A>,
 ) {
-    let Some(addr) = A::from_bytes(told.destination) else { return };
-    let prefix = Prefix::truncated(addr, told.prefix_len.into());
-    let route = Route { metric: told.metric, path: paths.intern(told) };
-    if let Some(left) = told.ends_in {
-        paths.note_end(route.path, left);
+    let Some(addr) = A::from_bytes(reported.destination) else { return };
+    let prefix = Prefix::truncated(addr, reported.prefix_len.into());
+    let route = Route { metric: reported.metric, nhg: nhgs.intern(reported) };
+    if let Some(left) = reported.ends_in {
+        nhgs.note_expiry(route.nhg, left);
     }
-    let table = match told.table {
+    let table = match reported.table {
         TABLE_LOCAL => &mut family.local,
         TABLE_MAIN => &mut family.main,
         other => family.other(other),
     };
     let had = !table.get(&prefix).is_empty();
     let followed = match added {
-        Some(flags) => table.add(prefix, route, flags, paths),
-        None => table.remove(prefix, route, paths),
+        Some(flags) => table.add(prefix, route, flags, nhgs),
+        None => table.remove(prefix, route, nhgs),
     };
-    changes.doubt |= followed == Followed::Doubtfully;
-    match told.table {
+    changes.needs_resync |= followed == Followed::Ambiguously;
+    match reported.table {
         TABLE_LOCAL => {
             family.touched_by_local(prefix, |prefix| changes.prefixes.push(prefix));
             changes.others.entry(TABLE_LOCAL).or_default().push(prefix);
         }
         TABLE_MAIN => family.touched_by_main(prefix, |prefix| changes.prefixes.push(prefix)),
         other => {
-            family.note(other, prefix, had, paths);
+            family.note(other, prefix, had, nhgs);
             let touched = changes.others.entry(other).or_default();
             family.touched_by_main(prefix, |prefix| touched.push(prefix));
         }

@@ -3,11 +3,11 @@
 use crate::kernel::family;
 use crate::kernel::link::Link;
 use crate::kernel::netdev::{Features, Takes};
+use crate::kernel_state::KernelState;
 use crate::mirror::Touched;
+use crate::policies::Policies;
 use crate::publish::{TABLE4, TABLE6};
 use crate::veth;
-use crate::views::Views;
-use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use trieline_dataplane::{AttachMode, Dataplane, Error, Port, PortFlags};
 use trieline_lpm::Grace;
@@ -19,24 +19,24 @@ pub struct Ports {
     pub names: Vec<String>,
     /// Whether filters are asked.
     pub filters: bool,
-    /// Whether SIDs may have functions.
-    pub functions: bool,
+    /// Whether SIDs may have hooks.
+    pub sid_hooks: bool,
     mode: AttachMode,
     /// Device numbers of those that are attached.
     attached: BTreeSet<u32>,
     /// Device numbers of those that packets may leave by.
-    exits: BTreeSet<u32>,
+    egress: BTreeSet<u32>,
     /// Those of them that take frames of several buffers.
-    several: BTreeSet<u32>,
+    frags: BTreeSet<u32>,
     ports: BTreeMap<(u32, Option<u16>), Port>,
     /// Devices that refuse the program, by name, with why; it has been logged.
     refused: BTreeMap<String, String>,
     /// Ports that could not be set, which has been logged.
     unset: BTreeSet<(u32, Option<u16>)>,
     /// Names of devices that packets cannot leave by, which has been logged.
-    shut: BTreeSet<String>,
+    disabled: BTreeSet<String>,
     /// Likewise, as they take no redirected frames.
-    deaf: BTreeSet<String>,
+    no_xdp_xmit: BTreeSet<String>,
 }
 
 impl Ports {
@@ -45,49 +45,52 @@ impl Ports {
         let attached = dataplane.attachments()?.into_iter().map(|attachment| attachment.ifindex).collect();
         let known = dataplane.ports()?.into_iter().map(|(ifindex, vlan, port)| ((ifindex, vlan), port));
         let ports = known.collect();
-        let (exits, several, refused, unset, shut, deaf) = Default::default();
-        let (filters, functions) = (false, false);
+        let (egress, frags, refused, unset, disabled, no_xdp_xmit) = Default::default();
+        let (filters, sid_hooks) = (false, false);
         Ok(Self {
             names,
             filters,
-            functions,
+            sid_hooks,
             mode,
             attached,
-            exits,
-            several,
+            egress,
+            frags,
             ports,
             refused,
             unset,
-            shut,
-            deaf,
+            disabled,
+            no_xdp_xmit,
         })
     }
 
     /// The links of the configured names.
-    fn links<'w>(&self, world: &'w World) -> Vec<&'w Link> {
+    fn links<'w>(&self, kernel: &'w KernelState) -> Vec<&'w Link> {
         let names: HashSet<&str> = self.names.iter().map(String::as_str).collect();
-        world.links.values().filter(|link| names.contains(link.name.as_str())).collect()
+        kernel.links.values().filter(|link| names.contains(link.name.as_str())).collect()
     }
 
     /// Device numbers that packets may leave by.
-    pub fn exits(&self) -> &BTreeSet<u32> {
-        &self.exits
+    pub fn egress(&self) -> &BTreeSet<u32> {
+        &self.egress
     }
 
     /// Names of the devices whose unannounced settings matter: the configured ones and the VLANs on top.
-    pub fn watched<'w>(&self, world: &'w World) -> Vec<&'w str> {
-        self.logical(world).map(|(_, _, link)| link.name.as_str()).collect()
+    pub fn watched<'w>(&self, kernel: &'w KernelState) -> Vec<&'w str> {
+        self.logical(kernel).map(|(_, _, link)| link.name.as_str()).collect()
     }
 
     /// Those devices, by number.
-    pub fn devices(&self, world: &World) -> BTreeMap<u32, String> {
-        self.logical(world).map(|(_, _, link)| (link.ifindex, link.name.clone())).collect()
+    pub fn devices(&self, kernel: &KernelState) -> BTreeMap<u32, String> {
+        self.logical(kernel).map(|(_, _, link)| (link.ifindex, link.name.clone())).collect()
     }
 
     /// The configured devices and the VLANs on top: the device, the tag, and the link that stands for it. O(links).
-    fn logical<'w>(&self, world: &'w World) -> impl Iterator<Item = (&'w Link, Option<u16>, &'w Link)> {
-        let mut vlans = world.vlans();
-        self.links(world).into_iter().flat_map(move |link| {
+    fn logical<'w>(
+        &self,
+        kernel: &'w KernelState,
+    ) -> impl Iterator<Item = (&'w Link, Option<u16>, &'w Link)> {
+        let mut vlans = kernel.vlans();
+        self.links(kernel).into_iter().flat_map(move |link| {
             let vlans = vlans.remove(&link.ifindex).unwrap_or_default().into_iter();
             std::iter::once((link, None, link)).chain(vlans.map(move |(id, vlan)| (link, Some(id), vlan)))
         })
@@ -99,13 +102,13 @@ impl Ports {
     }
 
     /// Configured names that no link has: each is taken when there is one.
-    pub fn missing<'a>(&'a self, world: &World) -> impl Iterator<Item = &'a str> {
-        Self::missing_of(&self.names, world)
+    pub fn missing<'a>(&'a self, kernel: &KernelState) -> impl Iterator<Item = &'a str> {
+        Self::missing_of(&self.names, kernel)
     }
 
     /// Of these names those that no link has.
-    pub fn missing_of<'a>(names: &'a [String], world: &World) -> impl Iterator<Item = &'a str> {
-        let links: HashSet<&str> = world.links.values().map(|link| link.name.as_str()).collect();
+    pub fn missing_of<'a>(names: &'a [String], kernel: &KernelState) -> impl Iterator<Item = &'a str> {
+        let links: HashSet<&str> = kernel.links.values().map(|link| link.name.as_str()).collect();
         let missing: Vec<&str> =
             names.iter().map(String::as_str).filter(|name| !links.contains(name)).collect();
         missing.into_iter()
@@ -113,11 +116,11 @@ impl Ports {
 
     /// Of each configured bond the links that packets come in by: to the program of a bond its ports run, the kernel names them as the
     /// devices. In generic mode it names the bond. O(links).
-    fn active_ports<'w>(&self, world: &'w World) -> BTreeMap<u32, Vec<&'w Link>> {
-        let given = self.links(world).into_iter();
+    fn active_ports<'w>(&self, kernel: &'w KernelState) -> BTreeMap<u32, Vec<&'w Link>> {
+        let given = self.links(kernel).into_iter();
         let bonds = given.filter(|link| link.kind == "bond" && self.mode != AttachMode::Generic);
         let mut ports: BTreeMap<u32, Vec<&Link>> = bonds.map(|bond| (bond.ifindex, Vec::new())).collect();
-        for link in world.links.values().filter(|link| !link.backup) {
+        for link in kernel.links.values().filter(|link| !link.backup) {
             if let Some(of) = link.master.and_then(|master| ports.get_mut(&master)) {
                 of.push(link);
             }
@@ -126,44 +129,44 @@ impl Ports {
     }
 
     /// The configured device that a port of this number belongs to: the bond of a bond's port, else itself.
-    pub fn given(&self, world: &World, ifindex: u32) -> u32 {
-        let master = || world.links.get(&ifindex)?.master;
+    pub fn given(&self, kernel: &KernelState, ifindex: u32) -> u32 {
+        let master = || kernel.links.get(&ifindex)?.master;
         let bond =
-            || master().filter(|master| world.links.get(master).is_some_and(|link| link.kind == "bond"));
+            || master().filter(|master| kernel.links.get(master).is_some_and(|link| link.kind == "bond"));
         if self.attached.contains(&ifindex) { ifindex } else { bond().unwrap_or(ifindex) }
     }
 
     /// Ports as they should be.
     fn wanted(
         &self,
-        world: &World,
-        views: &Views,
+        kernel: &KernelState,
+        policies: &Policies,
         tables: (bool, bool),
     ) -> BTreeMap<(u32, Option<u16>), Port> {
         let mut wanted = BTreeMap::new();
-        let bonds = self.active_ports(world);
-        for (link, vlan, logical) in self.logical(world) {
+        let bonds = self.active_ports(kernel);
+        for (link, vlan, logical) in self.logical(kernel) {
             let Some(mac) = logical.mac else { continue };
-            let view = |family| views.of(family, logical.ifindex);
-            let (table4, table6) = (view(family::INET), view(family::INET6));
-            let free = !world.bypass.spoils(link.ifindex) && !world.bypass.spoils(logical.ifindex);
+            let lookup = |family| policies.of(family, logical.ifindex);
+            let (table4, table6) = (lookup(family::INET), lookup(family::INET6));
+            let free = !kernel.bypass.excludes(link.ifindex) && !kernel.bypass.excludes(logical.ifindex);
             let current = (free && tables.0 && table4.is_some(), free && tables.1 && table6.is_some());
             let flags = PortFlags {
                 // In generic mode the mark stays with the packet.
-                unfinished: false,
+                csum_partial: false,
                 filter: self.filters,
-                function: self.functions,
-                ..flags(world, logical, current)
+                sid_hook: self.sid_hooks,
+                ..flags(kernel, logical, current)
             };
             let (table4, table6) = (table4.unwrap_or(TABLE4), table6.unwrap_or(TABLE6));
             let port = Port { table4, table6, flags, ifindex: logical.ifindex, mac };
             for device in bonds.get(&link.ifindex).map_or(&[link][..], Vec::as_slice) {
                 let mut flags = port.flags;
-                if world.bypass.spoils(device.ifindex) {
+                if kernel.bypass.excludes(device.ifindex) {
                     flags = PortFlags { forward4: false, forward6: false, seg6: false, ..flags };
                 }
                 // In generic mode the mark stays with the packet.
-                flags.unfinished = device.leaves_checksums() && self.mode != AttachMode::Generic;
+                flags.csum_partial = device.leaves_checksums() && self.mode != AttachMode::Generic;
                 wanted.insert((device.ifindex, vlan), Port { flags, ..port });
             }
         }
@@ -173,30 +176,30 @@ impl Ports {
     /// What a device takes. Many drivers take redirected frames only while a program is attached, and the kernel tells only since
     /// Linux 6.3: before, a device that is attached is taken to have made itself ready.
     fn takes(&self, ifindex: u32, features: Option<&Features>) -> Takes {
-        let told = features.map(|features| features.of(ifindex));
-        let redirects = match told {
+        let reported = features.map(|features| features.of(ifindex));
+        let redirects = match reported {
             _ if self.mode == AttachMode::Generic => true,
-            Some(told) => told.redirects,
+            Some(reported) => reported.redirects,
             None => self.attached.contains(&ifindex),
         };
-        Takes { redirects, several: told.is_some_and(|told| told.several) }
+        Takes { redirects, frags: reported.is_some_and(|reported| reported.frags) }
     }
 
     /// Lets packets leave by those of the configured devices that take redirected frames, which can change at any time. To be
     /// called after the program was attached. Returns whether exits differ. A device that refuses does not stop the others.
     pub fn open(
         &mut self,
-        world: &mut World,
+        kernel: &mut KernelState,
         dataplane: &mut Dataplane,
         features: Option<&Features>,
     ) -> bool {
-        let (mut exits, mut several) = (BTreeSet::new(), BTreeSet::new());
-        let links = self.links(world);
+        let (mut egress, mut frags) = (BTreeSet::new(), BTreeSet::new());
+        let links = self.links(kernel);
         let given: BTreeSet<u32> = links.iter().map(|link| link.ifindex).collect();
         for link in links {
             let takes = self.takes(link.ifindex, features);
             if !takes.redirects {
-                if self.deaf.insert(link.name.clone()) {
+                if self.no_xdp_xmit.insert(link.name.clone()) {
                     tracing::warn!(
                         dev = link.name,
                         "takes no redirected frames: packets to it are the kernel's (a veth takes them while its peer has GRO or \
@@ -205,55 +208,55 @@ impl Ports {
                 }
                 continue;
             }
-            if self.deaf.remove(&link.name) {
+            if self.no_xdp_xmit.remove(&link.name) {
                 tracing::info!(dev = link.name, "takes redirected frames: packets to it are forwarded");
             }
-            let open = self.exits.contains(&link.ifindex);
-            let opened = if open && self.several.contains(&link.ifindex) == takes.several {
+            let open = self.egress.contains(&link.ifindex);
+            let opened = if open && self.frags.contains(&link.ifindex) == takes.frags {
                 Ok(())
             } else {
-                dataplane.open_device(link.ifindex, takes.several)
+                dataplane.open_device(link.ifindex, takes.frags)
             };
             match opened {
                 Ok(()) => {
-                    exits.insert(link.ifindex);
-                    several.extend(takes.several.then_some(link.ifindex));
-                    self.shut.remove(&link.name);
+                    egress.insert(link.ifindex);
+                    frags.extend(takes.frags.then_some(link.ifindex));
+                    self.disabled.remove(&link.name);
                 }
-                Err(error) if !self.shut.contains(&link.name) => {
+                Err(error) if !self.disabled.contains(&link.name) => {
                     // The name is known, which says more than a number.
                     let cause = match error {
                         Error::NoDevice { .. } => format!("{}: no such device any more", link.name),
                         other => other.to_string(),
                     };
                     tracing::warn!(dev = link.name, %cause, "no way out: packets to it are the kernel's");
-                    self.shut.insert(link.name.clone());
+                    self.disabled.insert(link.name.clone());
                 }
                 Err(_) => {}
             }
         }
-        for closed in self.exits.difference(&exits) {
+        for closed in self.egress.difference(&egress) {
             // The kernel forgets a device that is gone by itself.
             let _ = dataplane.clear_device(*closed);
         }
-        let changed = exits != self.exits;
-        let shut = given.difference(&exits).copied().collect();
-        let told = std::mem::replace(&mut world.shut, shut) != world.shut;
-        (self.exits, self.several) = (exits, several);
-        changed || told
+        let changed = egress != self.egress;
+        let disabled = given.difference(&egress).copied().collect();
+        let reported = std::mem::replace(&mut kernel.disabled, disabled) != kernel.disabled;
+        (self.egress, self.frags) = (egress, frags);
+        changed || reported
     }
 
     /// Forgets what is known of links that went: the kernel has detached them and closed them as exits, also when another has the
     /// number by now.
     pub fn forget(&mut self, touched: &Touched, dataplane: &mut Dataplane) {
         if touched.all {
-            self.exits.clear();
+            self.egress.clear();
             if let Err(error) = self.drop_gone(dataplane) {
                 tracing::error!(%error, "devices that are gone");
             }
         }
         for gone in &touched.gone {
-            self.exits.remove(gone);
+            self.egress.remove(gone);
             if self.attached.remove(gone)
                 && let Err(error) = dataplane.detach(*gone)
             {
@@ -267,23 +270,23 @@ impl Ports {
     /// logged once and does not stop the others. Returns whether no port has views of before.
     pub fn set(
         &mut self,
-        world: &World,
-        views: &Views,
+        kernel: &KernelState,
+        policies: &Policies,
         dataplane: &mut Dataplane,
         tables: (bool, bool),
     ) -> bool {
-        let wanted = self.wanted(world, views, tables);
+        let wanted = self.wanted(kernel, policies, tables);
         let differs = |(key, port): &(&_, &Port)| self.ports.get(key) != Some(port);
         let changed: Vec<_> = wanted.iter().filter(differs).map(|(key, port)| (*key, *port)).collect();
-        let held: Vec<_> = changed
+        let frozen: Vec<_> = changed
             .iter()
-            .filter_map(|(key, port)| Some((*key, held(self.ports.get(key)?, port)?)))
+            .filter_map(|(key, port)| Some((*key, frozen(self.ports.get(key)?, port)?)))
             .collect();
         let mut settled = true;
-        for (key, port) in &held {
+        for (key, port) in &frozen {
             settled &= self.set_one(*key, *port, dataplane);
         }
-        if !held.is_empty() {
+        if !frozen.is_empty() {
             let mut grace = dataplane.grace();
             let ticket = grace.begin();
             grace.wait(ticket);
@@ -330,11 +333,11 @@ impl Ports {
     /// Attaches to the configured devices, whose packets pass until their ports are set. Leaves no others. Fails at the first
     /// device that refuses; then nothing has changed. Where packets are taken from devices already, that one is named, and
     /// asked again later.
-    pub fn attach(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
+    pub fn attach(&mut self, kernel: &KernelState, dataplane: &mut Dataplane) -> Result<(), Error> {
         if !self.are_attached() {
-            return self.attach_new(world, dataplane);
+            return self.attach_new(kernel, dataplane);
         }
-        self.attach_each(self.links(world).into_iter(), dataplane);
+        self.attach_each(self.links(kernel).into_iter(), dataplane);
         Ok(())
     }
 
@@ -366,16 +369,16 @@ impl Ports {
     }
 
     /// Whether a device's attachment makes its peer send small packets only.
-    pub fn cuts(&self, world: &World, ifindex: u32) -> bool {
-        world.links.get(&ifindex).is_some_and(|link| veth::cuts(link, self.mode))
+    pub fn cuts(&self, kernel: &KernelState, ifindex: u32) -> bool {
+        kernel.links.get(&ifindex).is_some_and(|link| veth::cuts(link, self.mode))
     }
 
     /// Tries the devices again that refused. Whether one took the program.
-    pub fn retry(&mut self, world: &World, dataplane: &mut Dataplane) -> bool {
+    pub fn retry(&mut self, kernel: &KernelState, dataplane: &mut Dataplane) -> bool {
         if self.refused.is_empty() {
             return false;
         }
-        let links = self.links(world).into_iter().filter(|link| self.refused.contains_key(&link.name));
+        let links = self.links(kernel).into_iter().filter(|link| self.refused.contains_key(&link.name));
         let before = self.attached.len();
         self.attach_each(links.collect::<Vec<_>>().into_iter(), dataplane);
         self.attached.len() != before
@@ -388,11 +391,11 @@ impl Ports {
 
     /// Attaches to the configured devices, whose packets pass until their ports are set. Leaves no others, which [`Ports::follow`]
     /// does. Fails at the first device that refuses; then nothing has changed.
-    pub fn attach_new(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
-        let links = self.links(world).into_iter();
+    pub fn attach_new(&mut self, kernel: &KernelState, dataplane: &mut Dataplane) -> Result<(), Error> {
+        let links = self.links(kernel).into_iter();
         veth::warn(links.filter(|link| !self.attached.contains(&link.ifindex)), self.mode);
         let mut new = Vec::new();
-        for link in self.links(world) {
+        for link in self.links(kernel) {
             if let Err(error) = dataplane.attach(link.ifindex, &link.name, self.mode) {
                 for ifindex in new {
                     // The first error is the one to tell.
@@ -409,8 +412,8 @@ impl Ports {
     }
 
     /// Detaches from devices that are not configured, or no longer under that name.
-    pub fn leave_others(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
-        let wanted: BTreeSet<u32> = self.links(world).into_iter().map(|link| link.ifindex).collect();
+    pub fn leave_others(&mut self, kernel: &KernelState, dataplane: &mut Dataplane) -> Result<(), Error> {
+        let wanted: BTreeSet<u32> = self.links(kernel).into_iter().map(|link| link.ifindex).collect();
         for other in self.attached.difference(&wanted).copied().collect::<Vec<_>>() {
             dataplane.detach(other)?;
             self.attached.remove(&other);
@@ -419,18 +422,18 @@ impl Ports {
     }
 
     /// Attaches to devices that came while running, also to one that was made again under a configured name.
-    pub fn attach_more(&mut self, world: &World, dataplane: &mut Dataplane) {
-        let links = self.links(world);
+    pub fn attach_more(&mut self, kernel: &KernelState, dataplane: &mut Dataplane) {
+        let links = self.links(kernel);
         self.refused.retain(|name, _| links.iter().any(|link| link.name == *name));
         let new: Vec<_> = links.into_iter().filter(|link| !self.attached.contains(&link.ifindex)).collect();
         self.attach_each(new.into_iter(), dataplane);
     }
 
     /// Attaches again to devices that lost the program.
-    pub fn attach_again(&mut self, lost: &[u32], world: &World, dataplane: &mut Dataplane) {
+    pub fn attach_again(&mut self, lost: &[u32], kernel: &KernelState, dataplane: &mut Dataplane) {
         if !lost.is_empty() {
             self.attached.retain(|ifindex| !lost.contains(ifindex));
-            self.attach_more(world, dataplane);
+            self.attach_more(kernel, dataplane);
         }
     }
 
@@ -438,15 +441,15 @@ impl Ports {
     /// say.
     pub fn follow(
         &mut self,
-        world: &World,
-        views: &Views,
+        kernel: &KernelState,
+        policies: &Policies,
         dataplane: &mut Dataplane,
         tables: (bool, bool),
     ) -> bool {
-        if let Err(error) = self.leave_others(world, dataplane) {
+        if let Err(error) = self.leave_others(kernel, dataplane) {
             tracing::error!(%error, "leaving devices");
         }
-        self.set(world, views, dataplane, tables)
+        self.set(kernel, policies, dataplane, tables)
     }
 
     /// What is attached says the kernel: a device can go and another come under its number between two looks.
@@ -462,8 +465,8 @@ impl Ports {
 
     /// Where rules leave default routes out, those of a daemon before know them by numbers that this one's tables do not have:
     /// until [`Ports::set`] puts ours in force, all packets are the kernel's. Waits for those that are under way (some 20 ms).
-    pub fn hold(&mut self, world: &World, dataplane: &mut Dataplane) -> Result<(), Error> {
-        if self.ports.is_empty() || !world.rules.iter().any(|rule| rule.but_default) {
+    pub fn freeze(&mut self, kernel: &KernelState, dataplane: &mut Dataplane) -> Result<(), Error> {
+        if self.ports.is_empty() || !kernel.rules.iter().any(|rule| rule.suppress_default) {
             return Ok(());
         }
         for ((ifindex, vlan), port) in &mut self.ports {
@@ -484,22 +487,22 @@ impl Ports {
 
 /// A port on its way from or to a tenant: nothing is forwarded, and the kernel gets nothing, until every packet that met the old
 /// flags is through. Views and flags of a port are not replaced at one stroke.
-fn held(before: &Port, after: &Port) -> Option<Port> {
+fn frozen(before: &Port, after: &Port) -> Option<Port> {
     let flags = PortFlags { forward4: false, forward6: false, seg6: false, tenant: true, ..before.flags };
     (before.flags.tenant != after.flags.tenant).then_some(Port { flags, ..*before })
 }
 
-fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlags {
+fn flags(kernel: &KernelState, link: &Link, (table4, table6): (bool, bool)) -> PortFlags {
     // What belongs to a bridge or bond is not routed where it comes in.
     // The kernel drops what comes in for a VLAN device that is down, though the device below is up.
-    let free = (link.master.is_none() || world.vrf_of(link).is_some()) && link.is_up();
+    let free = (link.master.is_none() || kernel.vrf_of(link).is_some()) && link.is_up();
     let forwards = |family, table| {
-        free && table && world.obstacle(family).is_none() && world.forwards(family, link.ifindex)
+        free && table && kernel.obstacle(family).is_none() && kernel.forwards(family, link.ifindex)
     };
-    let hmac = world.sysctl.devices.get(&link.name).is_some_and(|device| device.hmac_required);
-    let rp_filter = world.rp_filter(link.ifindex);
+    let hmac = kernel.sysctl.devices.get(&link.name).is_some_and(|device| device.hmac_required);
+    let rp_filter = kernel.rp_filter(link.ifindex);
     let forward6 = forwards(family::INET6, table6);
-    let tenant = world.declared_vrf_of(link).is_some();
+    let tenant = kernel.declared_vrf_of(link).is_some();
     PortFlags {
         forward4: forwards(family::INET, table4),
         forward6,
@@ -509,14 +512,14 @@ fn flags(world: &World, link: &Link, (table4, table6): (bool, bool)) -> PortFlag
         tenant,
         rpf_loose: !matches!(rp_filter, 0 | 1),
         rpf_strict: rp_filter == 1,
-        unfinished: false,
+        csum_partial: false,
         filter: false,
-        function: false,
-        ecn: world.settings.rfc,
+        sid_hook: false,
+        ecn: kernel.settings.rfc,
         // The kernel knows nothing of a declared tenant, and would tell its packets nothing.
-        redirects4: !tenant && world.sends_redirects(link),
+        redirects4: !tenant && kernel.sends_redirects(link),
         redirects6: !tenant,
-        discovery: !tenant && world.answers_for_others(link.ifindex),
+        proxy_ndp: !tenant && kernel.answers_for_others(link.ifindex),
     }
 }
 

@@ -5,22 +5,22 @@
 
 mod writer;
 
-use crate::family::View;
+use crate::action_index::{ActionIndex, Host};
+use crate::family::NexthopState;
 use crate::kernel::family;
-use crate::kernel::route::{self, Hop};
+use crate::kernel::route::{self, Nexthop};
 use crate::kernel::socket::Netlink;
-use crate::ledger::{Host, Ledger};
 use crate::mirror::Mirror;
-use crate::path::PathId;
+use crate::nexthop_group::NhgId;
+use crate::policies::Policies;
+use crate::reserve::Reserve;
 use crate::resolve::Resolver;
 use crate::rib::Ip;
-use crate::room::Room;
-use crate::views::Views;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
-use trieline_dataplane::{Actions, Dataplane, ImageMemory, OwnAddresses, OwnBits, ReaderGrace, Rules};
+use trieline_dataplane::{Actions, Dataplane, ImageMemory, LocalAddrBits, LocalAddrs, ReaderGrace, Rules};
 use trieline_lpm::{Image, Prefix, Table};
 use writer::Writer;
 
@@ -31,9 +31,9 @@ pub const TABLE6: u32 = trieline_dataplane::MAIN6;
 /// Tables of filters' sets: of each filter one a family, and as many again while they are replaced.
 pub const FILTER_TABLES: std::ops::Range<u32> = 2..2 + 4 * trieline_dataplane::Filters::MAX as u32;
 /// Table that keeps room for another where the image is full.
-const SPARE: u32 = FILTER_TABLES.end;
+const RESERVE_TABLE: u32 = FILTER_TABLES.end;
 /// Tables of routes other than local and main.
-pub const OTHER_TABLES: std::ops::RangeFrom<u32> = SPARE + 1..;
+pub const OTHER_TABLES: std::ops::RangeFrom<u32> = RESERVE_TABLE + 1..;
 
 /// The dataplane's image.
 pub type NodeImage = Image<ImageMemory, ReaderGrace>;
@@ -98,13 +98,13 @@ impl<A: Ip> Published<A> {
 struct Sources {
     socket: Netlink,
     /// By destination: the path it takes, and what was chosen.
-    known: HashMap<Ipv6Addr, (PathId, Option<(u32, Ipv6Addr)>)>,
+    known: HashMap<Ipv6Addr, (NhgId, Option<(u32, Ipv6Addr)>)>,
 }
 
 impl Sources {
-    fn get(&mut self, destination: Ipv6Addr, path: PathId) -> Option<(u32, Ipv6Addr)> {
+    fn get(&mut self, destination: Ipv6Addr, nhg: NhgId) -> Option<(u32, Ipv6Addr)> {
         match self.known.get(&destination) {
-            Some((known, chosen)) if *known == path => return *chosen,
+            Some((known, chosen)) if *known == nhg => return *chosen,
             _ => {}
         }
         let mut chosen = None;
@@ -114,7 +114,7 @@ impl Sources {
                 chosen = Some((device, source));
             }
         });
-        self.known.insert(destination, (path, chosen));
+        self.known.insert(destination, (nhg, chosen));
         chosen
     }
 }
@@ -133,21 +133,21 @@ pub struct Counts {
 /// The writer of the image and of the actions.
 pub struct Publisher {
     image: NodeImage,
-    room: Room,
+    reserve: Reserve,
     /// IPv4.
     pub v4: Published<u32>,
     /// IPv6.
     pub v6: Published<u128>,
     /// Numbers of paths and neighbours.
-    pub ledger: Ledger,
+    pub action_index: ActionIndex,
     /// Views of the devices.
-    pub views: Views,
+    pub policies: Policies,
     /// What was done so far.
     pub counts: Counts,
     sources: RefCell<Sources>,
     /// What packets ask their IPv4 sources for.
-    own: OwnBits,
-    own_addresses: OwnAddresses,
+    own: LocalAddrBits,
+    local_addrs: LocalAddrs,
     /// Paths after the last clearing out.
     swept: usize,
     /// Paths by devices that are gone, and that routes use all the same.
@@ -158,7 +158,7 @@ pub struct Publisher {
     /// How often the tables that routes name had changed when the views were found.
     named: u64,
     /// Views, perhaps, that nothing uses any more.
-    unsettled: bool,
+    may_have_unused: bool,
 }
 
 impl std::fmt::Debug for Publisher {
@@ -197,27 +197,27 @@ impl Publisher {
             Err(()) => Image::create(memory, grace, tables)?,
         };
         let used = |id| image.reader().table_word(id) != 0;
-        let views = Views::new(tables, used, dataplane.grace());
-        let ledger = Ledger::new(dataplane.actions())?;
-        let mut room = Room::new(ledger.full(), SPARE);
-        room.keep(&mut image);
+        let policies = Policies::new(tables, used, dataplane.grace());
+        let action_index = ActionIndex::new(dataplane.actions())?;
+        let mut reserve = Reserve::new(action_index.full(), RESERVE_TABLE);
+        reserve.keep(&mut image);
         Ok(Self {
             image,
-            room,
-            views,
+            reserve,
+            policies,
             v4: Published::new(TABLE4),
             v6: Published::new(TABLE6),
-            ledger,
+            action_index,
             counts: Counts::default(),
-            own: OwnBits::default(),
-            own_addresses: dataplane.own_addresses(),
+            own: LocalAddrBits::default(),
+            local_addrs: dataplane.local_addrs(),
             sources: RefCell::new(Sources { socket: Netlink::route()?, known: HashMap::new() }),
             swept: 0,
             lingering: 0,
             pressed: None,
             inherited: dataplane.reopened(),
             named: 0,
-            unsettled: true,
+            may_have_unused: true,
         })
     }
 
@@ -234,14 +234,14 @@ impl Publisher {
     /// Takes back memory whose grace period has passed; whether some still waits.
     pub fn reclaim(&mut self, (rules, actions): (&mut Rules, &mut Actions)) -> bool {
         actions.reclaim();
-        let waiting = rules.reclaim() | self.reclaim_views();
+        let waiting = rules.reclaim() | self.reclaim_policies();
         self.image.reclaim() || waiting
     }
 
     /// Removes the tables that no packet can ask any more; whether some still wait.
-    fn reclaim_views(&mut self) -> bool {
+    fn reclaim_policies(&mut self) -> bool {
         let image = &mut self.image;
-        self.views.reclaim(|id| {
+        self.policies.reclaim(|id| {
             // There is no table of that id, or there was one.
             let _ = image.remove_table(id);
         })
@@ -263,80 +263,81 @@ impl Publisher {
         (rules, actions): (&mut Rules, &mut Actions),
         devices: &BTreeSet<u32>,
     ) {
-        let refused = self.ledger.refused;
+        let refused = self.action_index.refused;
         let mut changes = std::mem::take(&mut mirror.changes);
-        (mirror.changes.v4.doubt, mirror.changes.v6.doubt) = (changes.v4.doubt, changes.v6.doubt);
-        if changes.addresses || changes.world {
+        (mirror.changes.v4.needs_resync, mirror.changes.v6.needs_resync) =
+            (changes.v4.needs_resync, changes.v6.needs_resync);
+        if changes.addresses || changes.kernel {
             self.sources.borrow_mut().known.clear();
         }
-        if changes.world || self.named != mirror.paths.renamed() {
-            self.find_views(mirror, devices, rules, actions);
+        if changes.kernel || self.named != mirror.nhgs.renamed() {
+            self.find_policies(mirror, devices, rules, actions);
         }
         // Their neighbours, too, may be said otherwise.
-        for (of, _) in std::mem::take(&mut self.views.set_apart) {
+        for (of, _) in std::mem::take(&mut self.policies.set_apart) {
             changes.v4.all |= of == family::INET;
             changes.v6.all |= of == family::INET6;
         }
         let (changed4, changed6) = (changes.v4.any(), changes.v6.any());
-        let (world, sources) = (&mirror.world, &self.sources);
-        let alive4 = |link| world.alive(family::INET, link);
-        let alive6 = |link| world.alive(family::INET6, link);
-        let source = |destination, path| sources.borrow_mut().get(destination, path);
+        let (kernel, sources) = (&mirror.kernel, &self.sources);
+        let alive4 = |link| kernel.alive(family::INET, link);
+        let alive6 = |link| kernel.alive(family::INET6, link);
+        let source = |destination, nhg| sources.borrow_mut().get(destination, nhg);
         let resolver = Resolver {
-            world,
+            kernel,
             v4: &mirror.v4,
             v6: &mirror.v6,
             devices,
-            views: &self.views,
-            view4: View { paths: &mirror.paths, alive: &alive4 },
-            view6: View { paths: &mirror.paths, alive: &alive6 },
+            policies: &self.policies,
+            nexthops4: NexthopState { nhgs: &mirror.nhgs, alive: &alive4 },
+            nexthops6: NexthopState { nhgs: &mirror.nhgs, alive: &alive6 },
             source: &source,
         };
         // Actions first: an action that is known to be wrong is worse than a prefix that is.
-        let all = changes.world || changes.addresses;
-        let renewed = !changes.paths.is_empty();
+        let all = changes.kernel || changes.addresses;
+        let renewed = !changes.nhgs.is_empty();
         if all || changed4 || changed6 || renewed || !changes.neighbours.is_empty() {
             let concerned = |id| {
-                let Some(path) = mirror.paths.get(id) else { return false };
-                all || changes.paths.contains(&id)
-                    || Resolver::depends_on(path).any(|address| renewed || changes.may_move(address))
-                    || path.hops.iter().any(|hop| {
+                let Some(nhg) = mirror.nhgs.get(id) else { return false };
+                all || changes.nhgs.contains(&id)
+                    || Resolver::depends_on(nhg).any(|address| renewed || changes.may_move(address))
+                    || nhg.hops.iter().any(|hop| {
                         hop.gateway
                             .is_some_and(|gateway| changes.neighbours.contains(&(gateway, hop.ifindex)))
                     })
             };
-            self.ledger.refresh_paths(actions, concerned, |id| resolver.path(id));
+            self.action_index.refresh_nhgs(actions, concerned, |id| resolver.nhg(id));
             let concerned =
                 |(address, link, _): &Host| all || changes.neighbours.contains(&(*address, *link));
-            self.ledger.refresh_hosts(actions, concerned, |host| resolve_host(&resolver, host));
+            self.action_index.refresh_hosts(actions, concerned, |host| resolve_host(&resolver, host));
         }
         if changes.v4.all {
-            self.own = OwnBits::default(); // every IPv4 route is looked at
+            self.own = LocalAddrBits::default(); // every IPv4 route is looked at
         }
         let mut writer = Writer {
             image: &mut self.image,
-            room: &mut self.room,
-            ledger: &mut self.ledger,
+            reserve: &mut self.reserve,
+            action_index: &mut self.action_index,
             actions,
             resolver: &resolver,
             counts: &mut self.counts,
             own: &mut self.own,
         };
-        writer.family(&mut self.v4, &mirror.v4, resolver.view4, changes.v4, &self.views);
-        writer.family(&mut self.v6, &mirror.v6, resolver.view6, changes.v6, &self.views);
+        writer.family(&mut self.v4, &mirror.v4, resolver.nexthops4, changes.v4, &self.policies);
+        writer.family(&mut self.v6, &mirror.v6, resolver.nexthops6, changes.v6, &self.policies);
         if changed4 {
-            self.own_addresses.set(&self.own);
+            self.local_addrs.set(&self.own);
         }
-        let [flows4, flows6] = mirror.world.sysctl.flows;
-        self.own_addresses.set_flows(flows4, flows6);
+        let [flows4, flows6] = mirror.kernel.sysctl.flows;
+        self.local_addrs.set_flows(flows4, flows6);
         if changed4 || changed6 || !changes.neighbours.is_empty() {
             let (v4, v6) = (&self.v4, &self.v6);
-            self.ledger.retain_hosts(actions, |(address, link, _), id| match address {
+            self.action_index.retain_hosts(actions, |(address, link, _), id| match address {
                 IpAddr::V4(addr) => v4.has(u32::from(*addr), id, mirror.v4.reaching(*link)),
                 IpAddr::V6(addr) => v6.has(u128::from(*addr), id, mirror.v6.reaching(*link)),
             });
         }
-        if self.ledger.refused > refused {
+        if self.action_index.refused > refused {
             self.pressed.get_or_insert_with(Instant::now);
         }
         if self.inherited && self.v4.is_current() && self.v6.is_current() {
@@ -352,48 +353,54 @@ impl Publisher {
             self.pressed = None;
             self.sweep(mirror, actions);
             (mirror.changes.v4.all, mirror.changes.v6.all) = (true, true);
-        } else if mirror.paths.len() > 2 * self.swept + 1024 {
+        } else if mirror.nhgs.len() > 2 * self.swept + 1024 {
             self.sweep(mirror, actions);
         }
     }
 
     /// Finds out what decides for each device's packets.
-    fn find_views(
+    fn find_policies(
         &mut self,
         mirror: &Mirror,
         devices: &BTreeSet<u32>,
         rules: &mut Rules,
         actions: &mut Actions,
     ) {
-        let named = mirror.paths.tables();
-        (self.named, self.unsettled) = (mirror.paths.renamed(), true);
-        self.reclaim_views();
+        let named = mirror.nhgs.tables();
+        (self.named, self.may_have_unused) = (mirror.nhgs.renamed(), true);
+        self.reclaim_policies();
         // Until it is written; where there is no room, for longer.
-        let (image, full) = (&mut self.image, self.ledger.full());
+        let (image, full) = (&mut self.image, self.action_index.full());
         let open = |(family, _), id| {
-            let made = if family == family::INET {
+            let compiled = if family == family::INET {
                 Table::create(image, id, [(Prefix::truncated(0_u32, 0), full)]).map(drop)
             } else {
                 Table::create(image, id, [(Prefix::truncated(0_u128, 0), full)]).map(drop)
             };
-            made.is_ok()
+            compiled.is_ok()
         };
         let parts = (rules, actions);
-        self.views.refresh((&mirror.world, devices), named.iter().copied(), &mut self.ledger, parts, open);
+        self.policies.refresh(
+            (&mirror.kernel, devices),
+            named.iter().copied(),
+            &mut self.action_index,
+            parts,
+            open,
+        );
     }
 
     /// Whether there may be views that nothing uses any more.
-    pub fn is_unsettled(&self) -> bool {
-        self.unsettled
+    pub fn may_have_unused(&self) -> bool {
+        self.may_have_unused
     }
 
     /// Gives back views that nothing uses any more: when the ports are as the views say.
-    pub fn settle(&mut self, mirror: &Mirror, rules: &mut Rules) {
-        if !std::mem::take(&mut self.unsettled) {
+    pub fn release_unused(&mut self, mirror: &Mirror, rules: &mut Rules) {
+        if !std::mem::take(&mut self.may_have_unused) {
             return;
         }
         let (v4, v6) = (&mut self.v4, &mut self.v6);
-        self.views.settle(mirror.paths.tables(), rules, |(family, table)| {
+        self.policies.release_unused(mirror.nhgs.tables(), rules, |(family, table)| {
             if family == family::INET {
                 v4.others.remove(&table);
             } else {
@@ -406,9 +413,9 @@ impl Publisher {
     /// new ones.
     pub fn forget(&mut self, mirror: &mut Mirror, actions: &mut Actions) {
         let gone = |mirror: &Mirror| {
-            let links = &mirror.world.links;
-            let is_gone = |hop: &Hop| hop.ifindex != 0 && !links.contains_key(&hop.ifindex);
-            mirror.paths.iter().filter(|(_, path)| path.hops.iter().any(is_gone)).count()
+            let links = &mirror.kernel.links;
+            let is_gone = |hop: &Nexthop| hop.ifindex != 0 && !links.contains_key(&hop.ifindex);
+            mirror.nhgs.iter().filter(|(_, nhg)| nhg.hops.iter().any(is_gone)).count()
         };
         let current = self.v4.is_current() && self.v6.is_current();
         if current && gone(mirror) != self.lingering {
@@ -422,17 +429,17 @@ impl Publisher {
         if mirror.dumping {
             return;
         }
-        let mut used = vec![false; mirror.paths.bound()];
+        let mut used = vec![false; mirror.nhgs.bound()];
         let mut mark =
-            |routes: &[crate::rib::Route]| routes.iter().for_each(|route| used[route.path as usize] = true);
+            |routes: &[crate::rib::Route]| routes.iter().for_each(|route| used[route.nhg as usize] = true);
         mirror.v4.tables().for_each(|table| table.iter().for_each(|(_, routes)| mark(routes)));
         mirror.v6.tables().for_each(|table| table.iter().for_each(|(_, routes)| mark(routes)));
-        for gone in mirror.paths.sweep(|id| used.get(id as usize).is_some_and(|used| *used)) {
-            self.ledger.release_path(actions, gone);
+        for gone in mirror.nhgs.sweep(|id| used.get(id as usize).is_some_and(|used| *used)) {
+            self.action_index.release_nhg(actions, gone);
         }
         self.sources.borrow_mut().known.clear();
-        self.swept = mirror.paths.len();
-        self.unsettled = true;
+        self.swept = mirror.nhgs.len();
+        self.may_have_unused = true;
     }
 }
 

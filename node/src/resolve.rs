@@ -2,13 +2,13 @@
 //!
 //! Whatever this node cannot do exactly as the kernel would becomes "pass", with the reason.
 
-use crate::family::{Decision, Family, View};
-use crate::kernel::route::{Hop, Path, kind};
+use crate::family::{Decision, Family, NexthopState};
+use crate::kernel::route::{Nexthop, NexthopGroup, kind};
 use crate::kernel::seg6::Encap;
-use crate::path::PathId;
+use crate::kernel_state::KernelState;
+use crate::nexthop_group::NhgId;
+use crate::policies::Policies;
 use crate::rib::Ip;
-use crate::views::Views;
-use crate::world::World;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 use trieline_dataplane::{Action, Adjacency, DropReason, PassReason};
@@ -28,7 +28,7 @@ const MEMBERS: usize = 128;
 #[derive(Clone, Copy)]
 pub struct Resolver<'a> {
     /// Links and settings.
-    pub world: &'a World,
+    pub kernel: &'a KernelState,
     /// IPv4 routes and neighbours.
     pub v4: &'a Family<u32>,
     /// IPv6 routes and neighbours.
@@ -36,13 +36,13 @@ pub struct Resolver<'a> {
     /// Devices that packets may leave by.
     pub devices: &'a BTreeSet<u32>,
     /// What decides for the packets of a device, and which tables have a view.
-    pub views: &'a Views,
+    pub policies: &'a Policies,
     /// How to look at the routes.
-    pub view4: View<'a>,
+    pub nexthops4: NexthopState<'a>,
     /// How to look at the routes.
-    pub view6: View<'a>,
+    pub nexthops6: NexthopState<'a>,
     /// Output device and source address that the kernel would choose towards an address, which takes this path.
-    pub source: &'a dyn Fn(Ipv6Addr, PathId) -> Option<(u32, Ipv6Addr)>,
+    pub source: &'a dyn Fn(Ipv6Addr, NhgId) -> Option<(u32, Ipv6Addr)>,
 }
 
 impl std::fmt::Debug for Resolver<'_> {
@@ -53,12 +53,12 @@ impl std::fmt::Debug for Resolver<'_> {
 
 impl Resolver<'_> {
     /// The action of a path.
-    pub fn path(&self, id: PathId) -> Action {
-        let Some(path) = self.view4.paths.get(id) else { return Action::Pass(PassReason::Unsupported) };
-        match path.kind {
+    pub fn nhg(&self, id: NhgId) -> Action {
+        let Some(nhg) = self.nexthops4.nhgs.get(id) else { return Action::Pass(PassReason::Unsupported) };
+        match nhg.kind {
             // A route that decides by itself; others' prefixes are the kernel's already.
-            _ if path.unknown.is_some() => Action::Pass(PassReason::Unsupported),
-            kind::UNICAST => self.forwarding(path).unwrap_or_else(Action::Pass),
+            _ if nhg.unknown.is_some() => Action::Pass(PassReason::Unsupported),
+            kind::UNICAST => self.forwarding(nhg).unwrap_or_else(Action::Pass),
             _ if self.is_own(id) => Action::Pass(PassReason::Local),
             kind::BLACKHOLE => Action::Drop(DropReason::Blackhole),
             kind::UNREACHABLE => Action::Pass(PassReason::Unreachable),
@@ -68,9 +68,9 @@ impl Resolver<'_> {
     }
 
     /// Whether a path's packets are this node's.
-    pub fn is_own(&self, id: PathId) -> bool {
+    pub fn is_own(&self, id: NhgId) -> bool {
         let own = [kind::LOCAL, kind::BROADCAST, kind::ANYCAST, kind::MULTICAST];
-        self.view4.paths.get(id).is_some_and(|path| own.contains(&path.kind))
+        self.nexthops4.nhgs.get(id).is_some_and(|nhg| own.contains(&nhg.kind))
     }
 
     /// The action of a host entry.
@@ -79,8 +79,8 @@ impl Resolver<'_> {
     }
 
     /// The addresses whose routes decide beside the path's own: segments, and next hops of endpoint behaviours.
-    pub fn depends_on(path: &Path) -> impl Iterator<Item = IpAddr> {
-        path.hops.iter().filter_map(|hop| match &hop.encap {
+    pub fn depends_on(nhg: &NexthopGroup) -> impl Iterator<Item = IpAddr> {
+        nhg.hops.iter().filter_map(|hop| match &hop.encap {
             Some(Encap::Seg6 { list, .. }) => seg6::first_segment(list),
             Some(Encap::Seg6Local(behaviour)) => seg6::depends_on(behaviour),
             _ => None,
@@ -88,28 +88,32 @@ impl Resolver<'_> {
     }
 
     /// What a forwarding route does: by its one way out, or by all that are alive, as the kernel's lookup sees it.
-    fn forwarding(&self, path: &Path) -> Resolved<Action> {
-        if path.hops.is_empty() {
+    fn forwarding(&self, nhg: &NexthopGroup) -> Resolved<Action> {
+        if nhg.hops.is_empty() {
             return Err(PassReason::Unsupported);
         }
-        let hops = path.hops.iter().filter(|hop| self.world.alive(path.family, hop.ifindex));
-        fan(hops.map(|hop| (hop.weight, self.by_hop(path, hop))).collect())
+        let hops = nhg.hops.iter().filter(|hop| self.kernel.alive(nhg.family, hop.ifindex));
+        ecmp_group(hops.map(|hop| (hop.weight, self.by_hop(nhg, hop))).collect())
     }
 
-    fn by_hop(&self, path: &Path, hop: &Hop) -> Resolved<Action> {
+    fn by_hop(&self, nhg: &NexthopGroup, hop: &Nexthop) -> Resolved<Action> {
         // A VRF device looks its packets up again, by their destination, whatever the gateway.
         if hop.encap.is_none()
-            && self.world.links.get(&hop.ifindex).is_some_and(|link| link.vrf_table.is_some())
+            && self.kernel.links.get(&hop.ifindex).is_some_and(|link| link.vrf_table.is_some())
         {
-            return self.views.of(path.family, hop.ifindex).map(Action::Table).ok_or(PassReason::Unsupported);
+            return self
+                .policies
+                .of(nhg.family, hop.ifindex)
+                .map(Action::Table)
+                .ok_or(PassReason::Unsupported);
         }
         match (&hop.encap, hop.gateway) {
             (None, Some(gateway)) => {
-                self.adjacency(path.family, hop.ifindex, gateway, path.mtu).map(Action::Forward)
+                self.adjacency(nhg.family, hop.ifindex, gateway, nhg.mtu).map(Action::Forward)
             }
             // on-link: every neighbour has a host entry of its own; the others are yet to be found
             (None, None) => Err(self.out(hop.ifindex).err().unwrap_or(PassReason::Unresolved)),
-            (Some(encap), _) => self.encap(path, hop, encap),
+            (Some(encap), _) => self.encap(nhg, hop, encap),
         }
     }
 
@@ -118,15 +122,15 @@ impl Resolver<'_> {
         &self,
         family: &Family<A>,
         addr: A,
-        view: View<'_>,
+        nexthops: NexthopState<'_>,
     ) -> Option<(Prefix<A>, Decision<A>)> {
-        let certain = self.views.end_in_main(A::NETLINK) && !family.is_elsewhere(addr);
-        family.lookup(addr, view).filter(|_| certain)
+        let certain = self.policies.end_in_main(A::NETLINK) && !family.is_elsewhere(addr);
+        family.lookup(addr, nexthops).filter(|_| certain)
     }
 
     /// The device that frames for a link leave by, its VLAN, and the MAC address they come from.
     fn out(&self, link: u32) -> Resolved<(u32, Option<u16>, [u8; 6])> {
-        let found = self.world.links.get(&link).ok_or(PassReason::Unsupported)?;
+        let found = self.kernel.links.get(&link).ok_or(PassReason::Unsupported)?;
         if found.egress_qos {
             return Err(PassReason::Unsupported);
         }
@@ -135,12 +139,12 @@ impl Resolver<'_> {
             _ => (link, None),
         };
         if !self.devices.contains(&device) {
-            let shut = self.world.shut.contains(&device);
-            return Err(if shut { PassReason::NoExit } else { PassReason::NoDevice });
+            let disabled = self.kernel.disabled.contains(&device);
+            return Err(if disabled { PassReason::NoXdpXmit } else { PassReason::NoDevice });
         }
         let source = found.mac.ok_or(PassReason::Unsupported)?;
         let up =
-            found.has_carrier() && self.world.links.get(&device).is_some_and(|device| device.has_carrier());
+            found.has_carrier() && self.kernel.links.get(&device).is_some_and(|device| device.has_carrier());
         // The kernel drops what it sends to a link that is down, and says so.
         if up { Ok((device, vlan, source)) } else { Err(PassReason::NoCarrier) }
     }
@@ -153,7 +157,7 @@ impl Resolver<'_> {
             IpAddr::V6(addr) => self.v6.neighbours.get(&(addr.into(), link)),
         };
         let destination = known.and_then(|known| known.mac).ok_or(PassReason::Unresolved)?;
-        let mut mtu = self.world.mtu(family, link);
+        let mut mtu = self.kernel.mtu(family, link);
         if route_mtu != 0 {
             mtu = mtu.min(route_mtu);
         }
@@ -162,7 +166,7 @@ impl Resolver<'_> {
 }
 
 /// One action of several ways with their weights. A group in a group becomes its members, each with its share of the weight.
-fn fan(mut ways: Vec<(u16, Resolved<Action>)>) -> Resolved<Action> {
+fn ecmp_group(mut ways: Vec<(u16, Resolved<Action>)>) -> Resolved<Action> {
     if ways.len() <= 1 {
         // None is alive.
         return ways.pop().map_or(Err(PassReason::NoCarrier), |(_, way)| way);
@@ -216,7 +220,7 @@ mod tests {
     }
 
     fn weights(ways: Vec<(u16, Resolved<Action>)>) -> Vec<u16> {
-        match fan(ways) {
+        match ecmp_group(ways) {
             Ok(Action::Group(members)) => members.into_iter().map(|(weight, _)| weight).collect(),
             other => panic!("{other:?}"),
         }

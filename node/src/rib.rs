@@ -2,8 +2,8 @@
 
 use crate::kernel::attribute::{FLAG_APPEND, FLAG_REPLACE};
 use crate::kernel::family;
-use crate::kernel::route::{Hop, Path};
-use crate::path::{PathId, Paths};
+use crate::kernel::route::{Nexthop, NexthopGroup};
+use crate::nexthop_group::{NexthopGroups, NhgId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use trieline_lpm::{Address, Prefix};
@@ -54,7 +54,7 @@ pub struct Route {
     /// Metric; the lowest wins.
     pub metric: u32,
     /// How packets are forwarded.
-    pub path: PathId,
+    pub nhg: NhgId,
 }
 
 /// The routes of one prefix, best first. Nearly always one.
@@ -92,7 +92,7 @@ pub enum Followed {
     /// The table is as the kernel's.
     Exactly,
     /// The message did not fit what was known: ask the kernel for everything.
-    Doubtfully,
+    Ambiguously,
 }
 
 /// The routes of one kernel table and family.
@@ -198,29 +198,29 @@ impl<A: Ip> Table<A> {
     }
 
     /// Follows a "new route" message with the flags of its header.
-    pub fn add(&mut self, prefix: Prefix<A>, route: Route, flags: u16, paths: &mut Paths) -> Followed {
+    pub fn add(&mut self, prefix: Prefix<A>, route: Route, flags: u16, nhgs: &mut NexthopGroups) -> Followed {
         self.touch(prefix, route.metric);
         let mut routes = self.get(&prefix).to_vec();
         let followed = if A::NETLINK == family::INET {
-            add_ipv4(&mut routes, route, flags, paths)
+            add_ipv4(&mut routes, route, flags, nhgs)
         } else {
-            add_ipv6(&mut routes, route, flags, paths)
+            add_ipv6(&mut routes, route, flags, nhgs)
         };
         self.put(prefix, routes);
         followed
     }
 
     /// Follows a "route is gone" message.
-    pub fn remove(&mut self, prefix: Prefix<A>, route: Route, paths: &mut Paths) -> Followed {
+    pub fn remove(&mut self, prefix: Prefix<A>, route: Route, nhgs: &mut NexthopGroups) -> Followed {
         self.touch(prefix, route.metric);
         let mut routes = self.get(&prefix).to_vec();
         let followed = if let Some(at) = routes.iter().position(|known| *known == route) {
             routes.remove(at);
             Followed::Exactly
         } else if A::NETLINK == family::INET6 {
-            remove_ipv6(&mut routes, route, paths)
+            remove_ipv6(&mut routes, route, nhgs)
         } else {
-            Followed::Doubtfully
+            Followed::Ambiguously
         };
         self.put(prefix, routes);
         followed
@@ -247,7 +247,7 @@ impl<A: Ip> Table<A> {
     ///
     /// IPv6 leaves routes out of a dump when others in front of them go. What was not told is kept, once: a route that two
     /// such dumps in a row miss is gone.
-    pub fn mend(&mut self, before: &Self) {
+    pub fn repair(&mut self, before: &Self) {
         let ipv6 = A::NETLINK == family::INET6;
         let none = BTreeSet::new();
         let touched = before.touched.as_ref().unwrap_or(&none);
@@ -286,8 +286,8 @@ impl<A: Ip> Table<A> {
 
 /// IPv4 (`net/ipv4/fib_trie.c`): ordered by TOS, highest first, then metric. A replaced route is the first of the same TOS and
 /// metric; a new one stands before those, an appended one behind.
-fn add_ipv4(routes: &mut Vec<Route>, route: Route, flags: u16, paths: &Paths) -> Followed {
-    let key = |route: &Route| (u8::MAX - paths.get(route.path).map_or(0, |path| path.tos), route.metric);
+fn add_ipv4(routes: &mut Vec<Route>, route: Route, flags: u16, nhgs: &NexthopGroups) -> Followed {
+    let key = |route: &Route| (u8::MAX - nhgs.get(route.nhg).map_or(0, |nhg| nhg.tos), route.metric);
     let equal = routes.iter().position(|known| key(known) == key(&route));
     if flags & FLAG_REPLACE != 0 {
         if let Some(at) = equal {
@@ -311,24 +311,22 @@ fn add_ipv4(routes: &mut Vec<Route>, route: Route, flags: u16, paths: &Paths) ->
 }
 
 /// Whether the kernel joins IPv6 routes of one metric into a multipath route (`rt6_qualify_for_ecmp`).
-fn joins(path: Option<&Path>) -> bool {
+fn joins(nhg: Option<&NexthopGroup>) -> bool {
     const RTPROT_RA: u8 = 9;
-    path.is_some_and(|path| {
-        path.nexthop.is_none()
-            && path.protocol != RTPROT_RA
-            && path.hops.iter().any(|hop| hop.gateway.is_some())
+    nhg.is_some_and(|nhg| {
+        nhg.nexthop.is_none() && nhg.protocol != RTPROT_RA && nhg.hops.iter().any(|hop| hop.gateway.is_some())
     })
 }
 
 /// IPv6 (`net/ipv6/ip6_fib.c`): ordered by metric. Routes with a gateway and one metric are one multipath route, and the
 /// message tells all of it.
-fn add_ipv6(routes: &mut Vec<Route>, route: Route, flags: u16, paths: &Paths) -> Followed {
+fn add_ipv6(routes: &mut Vec<Route>, route: Route, flags: u16, nhgs: &NexthopGroups) -> Followed {
     if routes.contains(&route) {
         return Followed::Exactly;
     }
-    let is_joining = joins(paths.get(route.path));
+    let is_joining = joins(nhgs.get(route.nhg));
     let same = |known: &Route| known.metric == route.metric;
-    let joined = routes.iter().position(|known| same(known) && joins(paths.get(known.path)) == is_joining);
+    let joined = routes.iter().position(|known| same(known) && joins(nhgs.get(known.nhg)) == is_joining);
     if flags & FLAG_REPLACE != 0 {
         if let Some(at) = joined.or_else(|| routes.iter().position(same)) {
             routes[at] = route;
@@ -337,10 +335,10 @@ fn add_ipv6(routes: &mut Vec<Route>, route: Route, flags: u16, paths: &Paths) ->
     } else if let Some(at) = joined
         && is_joining
     {
-        let hops = |route: &Route| paths.get(route.path).map_or(0, |path| path.hops.len());
+        let hops = |route: &Route| nhgs.get(route.nhg).map_or(0, |nhg| nhg.hops.len());
         let grew = hops(&route) > hops(&routes[at]);
         routes[at] = route;
-        return if grew { Followed::Exactly } else { Followed::Doubtfully };
+        return if grew { Followed::Exactly } else { Followed::Ambiguously };
     }
     let at = routes.iter().position(|known| known.metric > route.metric).unwrap_or(routes.len());
     routes.insert(at, route);
@@ -348,36 +346,37 @@ fn add_ipv6(routes: &mut Vec<Route>, route: Route, flags: u16, paths: &Paths) ->
 }
 
 /// One next hop of a multipath route can go alone.
-fn remove_ipv6(routes: &mut Vec<Route>, route: Route, paths: &mut Paths) -> Followed {
-    let Some(gone) = paths.get(route.path).map(|path| path.hops.clone()) else { return Followed::Doubtfully };
+fn remove_ipv6(routes: &mut Vec<Route>, route: Route, nhgs: &mut NexthopGroups) -> Followed {
+    let Some(gone) = nhgs.get(route.nhg).map(|nhg| nhg.hops.clone()) else { return Followed::Ambiguously };
     // a hop alone carries no weight, as a part of a multipath route it may
-    let alike = |a: &Hop, b: &Hop| a.ifindex == b.ifindex && a.gateway == b.gateway && a.encap == b.encap;
+    let alike =
+        |a: &Nexthop, b: &Nexthop| a.ifindex == b.ifindex && a.gateway == b.gateway && a.encap == b.encap;
     for (at, known) in routes.iter().enumerate().filter(|(_, known)| known.metric == route.metric) {
-        let Some(mut path) = paths.get(known.path).cloned() else { continue };
-        let before = path.hops.len();
-        path.hops.retain(|hop| !gone.iter().any(|gone| alike(gone, hop)));
-        if path.hops.len() + gone.len() != before || before == 0 {
+        let Some(mut nhg) = nhgs.get(known.nhg).cloned() else { continue };
+        let before = nhg.hops.len();
+        nhg.hops.retain(|hop| !gone.iter().any(|gone| alike(gone, hop)));
+        if nhg.hops.len() + gone.len() != before || before == 0 {
             continue;
         }
-        if let [last] = &mut path.hops[..] {
+        if let [last] = &mut nhg.hops[..] {
             last.weight = 1;
         }
-        if path.hops.is_empty() {
+        if nhg.hops.is_empty() {
             routes.remove(at);
         } else {
-            routes[at].path = paths.intern_path(path);
+            routes[at].nhg = nhgs.intern_nhg(nhg);
         }
         return Followed::Exactly;
     }
-    Followed::Doubtfully
+    Followed::Ambiguously
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn route(metric: u32, path: PathId) -> Route {
-        Route { metric, path }
+    fn route(metric: u32, nhg: NhgId) -> Route {
+        Route { metric, nhg }
     }
 
     fn dump(routes: &[(&str, Route)]) -> Table<u128> {
@@ -386,13 +385,13 @@ mod tests {
 
     /// A walk that starts again tells a route twice when others came in front of it.
     #[test]
-    fn a_route_told_twice_is_one() {
+    fn a_route_reported_twice_is_one() {
         let mut table =
             dump(&[("2000::/16", route(7, 1)), ("2000::/16", route(7, 1)), ("2000::/16", route(9, 2))]);
         assert_eq!(table.routes(), 2);
         assert_eq!(table.get(&"2000::/16".parse().unwrap()), [route(7, 1), route(9, 2)]);
         assert_eq!(
-            table.remove("2000::/16".parse().unwrap(), route(7, 1), &mut Paths::default()),
+            table.remove("2000::/16".parse().unwrap(), route(7, 1), &mut NexthopGroups::default()),
             Followed::Exactly
         );
         assert_eq!(table.routes(), 1);
@@ -401,8 +400,8 @@ mod tests {
     /// Routes that changed during a dump are as they were followed, the others as they were told; what was not told stays
     /// for one dump.
     #[test]
-    fn a_disturbed_dump_is_mended() {
-        let mut paths = Paths::default();
+    fn an_interrupted_dump_is_repaired() {
+        let mut nhgs = NexthopGroups::default();
         let prefix = |text: &str| -> Prefix<u128> { text.parse().unwrap() };
         let mut before = dump(&[
             ("2000::/16", route(7, 1)),
@@ -412,18 +411,18 @@ mod tests {
             ("2003::/16", route(7, 1)),
         ]);
         before.watch();
-        assert_eq!(before.remove(prefix("2000::/16"), route(7, 1), &mut paths), Followed::Exactly);
-        assert_eq!(before.remove(prefix("2001::/16"), route(9, 1), &mut paths), Followed::Exactly);
+        assert_eq!(before.remove(prefix("2000::/16"), route(7, 1), &mut nhgs), Followed::Exactly);
+        assert_eq!(before.remove(prefix("2001::/16"), route(9, 1), &mut nhgs), Followed::Exactly);
         assert!(before.is_touched());
         // told before the removals, and without 2003::/16
-        let told = [
+        let reported = [
             ("2000::/16", route(7, 1)),
             ("2001::/16", route(7, 3)),
             ("2001::/16", route(9, 1)),
             ("2002::/16", route(7, 2)),
         ];
-        let mut table = dump(&told);
-        table.mend(&before);
+        let mut table = dump(&reported);
+        table.repair(&before);
         assert!(table.get(&prefix("2000::/16")).is_empty());
         assert_eq!(table.get(&prefix("2001::/16")), [route(7, 3)]);
         assert_eq!(table.get(&prefix("2002::/16")), [route(7, 2)]);
@@ -432,7 +431,7 @@ mod tests {
         // not told a second time: gone
         table.watch();
         let mut again = dump(&[("2001::/16", route(7, 3)), ("2002::/16", route(7, 2))]);
-        again.mend(&table);
+        again.repair(&table);
         assert!(again.get(&prefix("2003::/16")).is_empty());
     }
 }

@@ -16,8 +16,8 @@ pub struct Status {
     pub uptime_seconds: f64,
     /// Inode of the network namespace.
     pub namespace: u64,
-    /// Home of the image: `arena` or `array`.
-    pub home: String,
+    /// Map type of the image: `arena` or `array`.
+    pub map_type: String,
     /// The image's memory.
     pub image: ImageStatus,
     /// Attached devices.
@@ -26,7 +26,7 @@ pub struct Status {
     pub missing: Vec<String>,
     /// Configured devices that refuse the XDP program: each is tried again.
     pub refused: Vec<Refused>,
-    /// What else is not as the configuration says, since a restart: functions, tables.
+    /// What else is not as the configuration says, since a restart: SID hooks, tables.
     pub problems: Vec<String>,
     /// How long XDP forwards without a heartbeat of the daemon, seconds; none: without end.
     pub max_stale: Option<f64>,
@@ -39,19 +39,19 @@ pub struct Status {
     /// IPv4 and IPv6.
     pub families: Vec<FamilyStatus>,
     /// Distinct ways of forwarding among all routes.
-    pub paths: usize,
+    pub nexthop_groups: usize,
     /// Neighbours with a host entry.
     pub hosts: usize,
     /// Paths and host entries that wait for a neighbour's MAC address.
     pub unresolved: usize,
     /// Actions in use, of how many.
-    pub actions: Room,
+    pub actions: Usage,
     /// Times that an action could not be written for want of room.
     pub actions_refused: u64,
     /// Routes that only the kernel can follow, by what they do.
-    pub left: Vec<Left>,
+    pub punted: Vec<Punted>,
     /// What packets do not meet that XDP forwards, or would forward.
-    pub skipped: Vec<Skipped>,
+    pub bypassed: Vec<Bypassed>,
     /// Following the kernel.
     pub mirror: MirrorStatus,
     /// Times that the kernel dropped changes because the socket's buffer was full (ENOBUFS).
@@ -74,12 +74,12 @@ pub struct Refused {
 
 impl Status {
     /// Says how current the tables are.
-    pub fn with_life(self, life: trieline_dataplane::Life) -> Self {
+    pub fn with_heartbeat(self, heartbeat: trieline_dataplane::Heartbeat) -> Self {
         let seconds = |time: std::time::Duration| time.as_secs_f64();
         Self {
-            max_stale: life.limit.map(seconds),
-            silent: life.silent.map(seconds),
-            stale: life.is_stale(),
+            max_stale: heartbeat.limit.map(seconds),
+            silent: heartbeat.silent.map(seconds),
+            stale: heartbeat.is_stale(),
             ..self
         }
     }
@@ -87,7 +87,7 @@ impl Status {
 
 /// Used and possible.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub struct Room {
+pub struct Usage {
     /// In use.
     pub used: u64,
     /// There are.
@@ -113,12 +113,12 @@ pub struct ImageStatus {
 /// Ways of forwarding whose packets are passed to the kernel, which knows how to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Left {
+pub struct Punted {
     /// `seg6` with its mode, `seg6local` with its behaviour, another encapsulation, or the type of the routes.
     pub what: String,
     /// How many distinct ones.
-    pub paths: usize,
-    /// The verdict of their packets: `unsupported`, `no_device`, `no_exit`, `no_carrier`, `no_room`, `on_link`.
+    pub nexthop_groups: usize,
+    /// The verdict of their packets: `unsupported`, `no_device`, `no_xdp_xmit`, `no_carrier`, `table_full`, `on_link`.
     pub reason: String,
     /// The device they leave by, where it is the reason.
     pub dev: Option<String>,
@@ -126,18 +126,23 @@ pub struct Left {
     pub hint: Option<String>,
 }
 
-impl std::fmt::Display for Left {
+impl std::fmt::Display for Punted {
     /// What is left, why, and what helps.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (what, dev) = (&self.what, self.dev.as_deref().unwrap_or("?"));
-        write!(f, "{} {} of {what}: ", self.paths, if self.paths == 1 { "way" } else { "ways" })?;
+        write!(
+            f,
+            "{} {} of {what}: ",
+            self.nexthop_groups,
+            if self.nexthop_groups == 1 { "way" } else { "ways" }
+        )?;
         match self.reason.as_str() {
             "no_device" => write!(f, "{dev} is not one of `devices`"),
-            "no_exit" => {
+            "no_xdp_xmit" => {
                 write!(f, "{dev} takes no redirected frames (a veth: ethtool -K PEER gro on, at its peer)")
             }
             "no_carrier" => write!(f, "{dev} is down or without carrier"),
-            "no_room" => {
+            "table_full" => {
                 f.write_str("no room for more next hops (a larger next_hops and a restart of trielined)")
             }
             _ => f.write_str(self.hint.as_deref().unwrap_or("only the kernel can")),
@@ -148,7 +153,7 @@ impl std::fmt::Display for Left {
 /// Something that the kernel does to packets and XDP does not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Skipped {
+pub struct Bypassed {
     /// `nftables`, `iptables`, `ip6tables`, `netfilter` (not known which), `conntrack`, `tc`, `offload`, `handler`, `macvlan`; `hooks`: the kernel does not list
     /// who is at netfilter's hooks.
     pub kind: String,
@@ -160,11 +165,11 @@ pub struct Skipped {
     pub passes: bool,
 }
 
-impl std::fmt::Display for Skipped {
+impl std::fmt::Display for Bypassed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let said =
+        let line =
             if self.passes { "passed to the kernel because of" } else { "not met by what XDP forwards" };
-        write!(f, "{said}: {}", self.what)
+        write!(f, "{line}: {}", self.what)
     }
 }
 
@@ -180,7 +185,7 @@ pub struct DeviceStatus {
     pub mode: String,
     /// VLAN id, for a VLAN device on top of an attached one.
     pub vlan: Option<u16>,
-    /// What its packets may do: `forward4`, `forward6`, `seg6`, `tenant`, `rpf-loose`, `rpf-strict`, `filter`, `function`, `ecn`; `no-exit`: it takes no
+    /// What its packets may do: `forward4`, `forward6`, `seg6`, `tenant`, `rpf-loose`, `rpf-strict`, `filter`, `sid_hook`, `ecn`; `no-xdp-xmit`: it takes no
     /// redirected frames, so that packets to it are the kernel's.
     pub flags: Vec<String>,
     /// Packets by verdict; verdicts without any are left out.
@@ -210,7 +215,7 @@ pub struct FamilyStatus {
     /// Other tables in the image.
     pub tables: usize,
     /// Rules that are left to the kernel, and why.
-    pub left: Vec<String>,
+    pub punted: Vec<String>,
     /// Neighbours with a MAC address.
     pub neighbours: usize,
 }
@@ -246,7 +251,7 @@ pub struct MirrorStatus {
     /// Dumps during which routes changed, and that were repeated.
     pub interrupted: u64,
     /// Times that a change did not fit what was known, or the kernel changed routes without a word.
-    pub doubts: u64,
+    pub resync_requests: u64,
     /// Times that the image was full.
     pub full: u64,
 }
@@ -297,12 +302,12 @@ pub fn flags(flags: trieline_dataplane::PortFlags) -> Vec<String> {
         ("rpf-loose", flags.rpf_loose),
         ("rpf-strict", flags.rpf_strict),
         ("filter", flags.filter),
-        ("function", flags.function),
-        ("unfinished", flags.unfinished),
+        ("sid_hook", flags.sid_hook),
+        ("csum-partial", flags.csum_partial),
         ("ecn", flags.ecn),
         ("redirects4", flags.redirects4),
         ("redirects6", flags.redirects6),
-        ("discovery", flags.discovery),
+        ("proxy-ndp", flags.proxy_ndp),
     ]
     .into_iter()
     .filter(|(_, on)| *on)

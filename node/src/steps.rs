@@ -1,7 +1,7 @@
 //! Prefixes whose destinations the kernel changes by itself (NEXT-C-SID), for the XDP program's guard: it follows packets that it
 //! passes, and has to know the steps whatever may be done with their routes here.
 
-use crate::kernel::route::Path;
+use crate::kernel::route::NexthopGroup;
 use crate::kernel::seg6::Encap;
 use crate::mirror::Mirror;
 use crate::rib::Table;
@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use trieline_dataplane::{CsidMap, Steps};
 use trieline_lpm::Prefix;
 
-fn of_path(path: &Path) -> impl Iterator<Item = Steps> + '_ {
-    path.hops.iter().filter_map(|hop| hop.encap.as_ref().and_then(Encap::steps))
+fn of_nhg(nhg: &NexthopGroup) -> impl Iterator<Item = Steps> + '_ {
+    nhg.hops.iter().filter_map(|hop| hop.encap.as_ref().and_then(Encap::steps))
 }
 
 /// The prefixes with their steps, of all tables together: which one decides for a packet is the kernel's business. O(paths), and
@@ -19,8 +19,8 @@ fn of_path(path: &Path) -> impl Iterator<Item = Steps> + '_ {
 pub fn find(mirror: &Mirror) -> CsidMap {
     let mut prefixes = BTreeSet::new();
     let mut scattered = BTreeSet::new();
-    for (id, path) in mirror.paths.iter().filter(|(_, path)| of_path(path).next().is_some()) {
-        match path.sid {
+    for (id, nhg) in mirror.nhgs.iter().filter(|(_, nhg)| of_nhg(nhg).next().is_some()) {
+        match nhg.sid {
             Some((IpAddr::V6(address), len)) => {
                 prefixes.insert(Prefix::truncated(u128::from(address), len.into()));
             }
@@ -31,7 +31,7 @@ pub fn find(mirror: &Mirror) -> CsidMap {
     }
     if !scattered.is_empty() {
         let routes = mirror.v6.tables().flat_map(Table::iter);
-        let found = routes.filter(|(_, routes)| routes.iter().any(|route| scattered.contains(&route.path)));
+        let found = routes.filter(|(_, routes)| routes.iter().any(|route| scattered.contains(&route.nhg)));
         prefixes.extend(found.map(|(prefix, _)| prefix));
     }
     prefixes.into_iter().filter_map(|prefix| Some((prefix, at(mirror, prefix)?))).collect()
@@ -40,15 +40,15 @@ pub fn find(mirror: &Mirror) -> CsidMap {
 /// What the tables say of a prefix; `None` if it is in none of them any more.
 fn at(mirror: &Mirror, prefix: Prefix<u128>) -> Option<Steps> {
     let routes = mirror.v6.tables().filter_map(|table| Some(table.covering(prefix).next()?.1));
-    let paths = routes.flatten().filter_map(|route| mirror.paths.get(route.path));
-    paths.flat_map(of_path).reduce(|one, other| if one == other { one } else { Steps::Unknown })
+    let nhgs = routes.flatten().filter_map(|route| mirror.nhgs.get(route.nhg));
+    nhgs.flat_map(of_nhg).reduce(|one, other| if one == other { one } else { Steps::Unknown })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kernel::family;
-    use crate::kernel::route::{Hop, kind};
+    use crate::kernel::route::{Nexthop, kind};
     use crate::kernel::seg6::Behaviour;
     use crate::rib::{Ip, Route};
     use trieline_dataplane::Flavour;
@@ -59,13 +59,13 @@ mod tests {
         let mut tables = std::collections::BTreeMap::<u32, Vec<_>>::new();
         for (table, prefix, behaviour, apart) in routes {
             let prefix: Prefix<u128> = prefix.parse().unwrap();
-            let mut path = crate::kernel::route::decode_path(&[]);
-            (path.family, path.kind) = (family::INET6, kind::UNICAST);
-            path.sid = (!apart).then(|| (prefix.addr().ip(), prefix.len() as u8));
+            let mut nhg = crate::kernel::route::decode_nhg(&[]);
+            (nhg.family, nhg.kind) = (family::INET6, kind::UNICAST);
+            nhg.sid = (!apart).then(|| (prefix.addr().ip(), prefix.len() as u8));
             let encap = Some(Encap::Seg6Local(behaviour.clone()));
-            path.hops = vec![Hop { ifindex: 1, gateway: None, onlink: false, weight: 1, encap }];
-            let path = mirror.paths.intern_path(path);
-            tables.entry(*table).or_default().push((prefix, Route { metric: 1024, path }));
+            nhg.hops = vec![Nexthop { ifindex: 1, gateway: None, onlink: false, weight: 1, encap }];
+            let nhg = mirror.nhgs.intern_nhg(nhg);
+            tables.entry(*table).or_default().push((prefix, Route { metric: 1024, nhg }));
         }
         for (number, routes) in tables {
             match number {
@@ -78,8 +78,9 @@ mod tests {
 
     #[test]
     fn what_tables_say_together() {
-        let csid = |block, function| Behaviour::End { flavour: Flavour::NextCsid { block, function } };
-        let next = |block, function| Steps::Next { block, function };
+        let csid =
+            |block, node_function| Behaviour::End { flavour: Flavour::NextCsid { block, node_function } };
+        let next = |block, node_function| Steps::Next { block, node_function };
         let plain = || Behaviour::End { flavour: Flavour::Psp };
         let (long, short) = ("fd00:c:1::/48", "fd00:c::/32");
         let said = |routes: &[(u32, &str, Behaviour, bool)]| {

@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use trieline_dataplane::{Action, Dataplane, Home, Options};
+use trieline_dataplane::{Action, Dataplane, ImageMapType, Options};
 use trieline_lpm::{Memory, Prefix};
-use trieline_node::answer::Meaning;
-use trieline_node::family::{Decision, Family, View};
+use trieline_node::family::{Decision, Family, NexthopState};
 use trieline_node::instance::{self, enter_namespace};
 use trieline_node::kernel::route::kind;
 use trieline_node::kernel::socket::{Netlink, Received};
 use trieline_node::mirror::Mirror;
 use trieline_node::publish::Publisher;
 use trieline_node::rib::Ip;
+use trieline_node::route_query::ActionOwner;
 
 #[path = "../../tests/src/skip.rs"]
 mod no_skip;
@@ -270,14 +270,14 @@ fn ours<A: Tested>(mirror: &Mirror, found: Option<Decision<A>>) -> Ours {
     let path = match found {
         None => return Ours::Says("none".into()),
         Some(Decision::Kernel | Decision::Throw) => return Ours::Passes,
-        Some(Decision::Host(_, link, _)) => {
-            return Ours::Says(format!("unicast  dev {}", mirror.world.name(link)));
+        Some(Decision::Neighbour(_, link, _)) => {
+            return Ours::Says(format!("unicast  dev {}", mirror.kernel.name(link)));
         }
-        Some(Decision::Path(path)) => mirror.paths.get(path).unwrap(),
+        Some(Decision::NexthopGroup(path)) => mirror.nhgs.get(path).unwrap(),
     };
-    let hop = |hop: &trieline_node::kernel::route::Hop| {
+    let hop = |hop: &trieline_node::kernel::route::Nexthop| {
         let gateway = hop.gateway.map(|gateway| gateway.to_string()).unwrap_or_default();
-        format!("unicast {gateway} dev {}", mirror.world.name(hop.ifindex))
+        format!("unicast {gateway} dev {}", mirror.kernel.name(hop.ifindex))
     };
     match &path.hops[..] {
         _ if path.kind != kind::UNICAST => Ours::Says(kind::name(path.kind).into()),
@@ -307,9 +307,9 @@ fn kernel<A: Tested>(bed: &Bed, addresses: &[A]) -> Vec<String> {
         }
         .into();
     }
-    let mut told = stdout.lines();
+    let mut reported = stdout.lines();
     for answer in answers.iter_mut().filter(|answer| answer.is_empty()) {
-        let words: Vec<&str> = told.next().unwrap().split_whitespace().collect();
+        let words: Vec<&str> = reported.next().unwrap().split_whitespace().collect();
         let after = |word: &str| words.iter().position(|w| *w == word).map(|at| words[at + 1]);
         let gateway = match after("via") {
             Some("inet6") => after("inet6"),
@@ -340,19 +340,19 @@ fn settle(mirror: &mut Mirror, events: &mut Netlink, requests: &mut Netlink) -> 
     let mut doubts = 0;
     for _ in 0..20 {
         read(mirror, events);
-        if !mirror.changes.v4.doubt && !mirror.changes.v6.doubt && !mirror.unsettled() {
+        if !mirror.changes.v4.needs_resync && !mirror.changes.v6.needs_resync && !mirror.dump_interrupted() {
             break;
         }
         doubts += 1;
-        if mirror.changes.v4.doubt || mirror.v4.unsettled {
+        if mirror.changes.v4.needs_resync || mirror.v4.dump_interrupted {
             let mut dump = mirror.begin_ipv4(requests).unwrap();
-            while dump.go_on(&mut mirror.paths, requests).unwrap() {}
+            while dump.go_on(&mut mirror.nhgs, requests).unwrap() {}
             read(mirror, events);
             mirror.adopt_ipv4(dump);
         }
-        if mirror.changes.v6.doubt || mirror.v6.unsettled {
+        if mirror.changes.v6.needs_resync || mirror.v6.dump_interrupted {
             let mut dump = mirror.begin_ipv6(requests).unwrap();
-            while dump.go_on(&mut mirror.paths, requests).unwrap() {}
+            while dump.go_on(&mut mirror.nhgs, requests).unwrap() {}
             read(mirror, events);
             mirror.adopt_ipv6(dump);
         }
@@ -362,16 +362,16 @@ fn settle(mirror: &mut Mirror, events: &mut Netlink, requests: &mut Netlink) -> 
 
 /// What differs, and how many answers were left to the kernel and how many were forwarded by both.
 fn compare<A: Tested>(bed: &Bed, mirror: &Mirror, addresses: &[A]) -> (Vec<String>, usize, usize) {
-    let alive = |link| mirror.world.alive(A::NETLINK, link);
-    let view = View { paths: &mirror.paths, alive: &alive };
+    let alive = |link| mirror.kernel.alive(A::NETLINK, link);
+    let lookup = NexthopState { nhgs: &mirror.nhgs, alive: &alive };
     let family = A::of(mirror);
     let mut table = BTreeMap::new();
-    family.decide_all(view, |prefix, decision| {
+    family.decide_all(lookup, |prefix, decision| {
         assert!(table.insert(prefix, decision).is_none(), "{prefix} twice")
     });
     for (prefix, decision) in &table {
         assert_eq!(
-            family.decide(*prefix, view),
+            family.decide(*prefix, lookup),
             Some(*decision),
             "{prefix}: decided alone and with all others"
         );
@@ -386,11 +386,11 @@ fn compare<A: Tested>(bed: &Bed, mirror: &Mirror, addresses: &[A]) -> (Vec<Strin
                 passes += 1;
                 true
             }
-            Ours::Says(said) => {
-                forwards += usize::from(said.starts_with("unicast"));
-                said == kernel
+            Ours::Says(found) => {
+                forwards += usize::from(found.starts_with("unicast"));
+                found == kernel
             }
-            Ours::OneOf(said) => said.contains(&kernel),
+            Ours::OneOf(found) => found.contains(&kernel),
         };
         if !agrees {
             differ.push(format!("{}: kernel `{kernel}`, mirror {:?}", address.ip(), ours(mirror, found)));
@@ -413,10 +413,10 @@ impl Published {
         instance::ensure_bpffs().unwrap();
         let pins = format!("/sys/fs/bpf/tlnd-{}-{tag}", std::process::id()).into();
         // An arena has one place in a process; tests run side by side.
-        let home = Some(Home::Array);
+        let map_type = Some(ImageMapType::Array);
         let options = Options {
             pins,
-            home,
+            map_type,
             image_bytes: 4 << 20,
             tables: 4,
             actions: 4096,
@@ -429,30 +429,31 @@ impl Published {
     }
 
     fn publish(&mut self, mirror: &mut Mirror) {
-        let devices = mirror.world.links.values().filter(|link| link.name.starts_with('n'));
+        let devices = mirror.kernel.links.values().filter(|link| link.name.starts_with('n'));
         let devices = devices.map(|link| link.ifindex).collect();
         self.publisher.publish(mirror, self.dataplane.parts(), &devices);
     }
 
     /// The image says what was decided; and no action is left that would be another if it were found anew.
     fn check<A: Tested>(&mut self, mirror: &mut Mirror, addresses: &[A]) {
-        let alive = |link| mirror.world.alive(A::NETLINK, link);
-        let view = View { paths: &mirror.paths, alive: &alive };
+        let alive = |link| mirror.kernel.alive(A::NETLINK, link);
+        let lookup = NexthopState { nhgs: &mirror.nhgs, alive: &alive };
         let mut table = BTreeMap::new();
-        A::of(mirror).decide_all(view, |prefix, decision| assert!(table.insert(prefix, decision).is_none()));
-        let numbers = self.publisher.ledger.numbers();
+        A::of(mirror)
+            .decide_all(lookup, |prefix, decision| assert!(table.insert(prefix, decision).is_none()));
+        let numbers = self.publisher.action_index.numbers();
         let memory = self.dataplane.memory();
         let reader = trieline_lpm::Reader::new(memory.words()).unwrap();
         for address in addresses {
             let longest = |len: u16| table.get(&Prefix::truncated(*address, len)).copied();
             let decided = (0..=A::WIDTH).rev().find_map(longest);
             let id = reader.lookup(u32::from(A::WIDTH == 128), *address);
-            let said = id.map(|id| match numbers.get(&id) {
-                Some(Meaning::Path(path)) => Decision::Path(*path),
-                Some(Meaning::Host(link, mtu)) => Decision::Host(*address, *link, *mtu),
+            let found = id.map(|id| match numbers.get(&id) {
+                Some(ActionOwner::NexthopGroup(path)) => Decision::NexthopGroup(*path),
+                Some(ActionOwner::Neighbour(link, mtu)) => Decision::Neighbour(*address, *link, *mtu),
                 None => Decision::Kernel,
             });
-            assert_eq!(said, decided, "{}", address.ip());
+            assert_eq!(found, decided, "{}", address.ip());
             let kind = match id.and_then(|id| self.dataplane.actions().get(id)) {
                 None => "no route",
                 Some(Action::Pass(reason)) => reason.name(),
@@ -466,10 +467,10 @@ impl Published {
             };
             *self.kinds.entry(kind).or_default() += 1;
         }
-        let before = self.publisher.ledger.rewritten;
-        (mirror.changes.world, mirror.changes.addresses) = (true, true);
+        let before = self.publisher.action_index.rewritten;
+        (mirror.changes.kernel, mirror.changes.addresses) = (true, true);
         self.publish(mirror);
-        assert_eq!(self.publisher.ledger.rewritten, before, "actions were out of date");
+        assert_eq!(self.publisher.action_index.rewritten, before, "actions were out of date");
     }
 }
 
@@ -539,11 +540,11 @@ impl Run {
         };
         if !differ.is_empty() {
             // Was it the following that failed, or the deciding?
-            (self.mirror.changes.v4.doubt, self.mirror.changes.v6.doubt) = (true, true);
+            (self.mirror.changes.v4.needs_resync, self.mirror.changes.v6.needs_resync) = (true, true);
             self.settle();
             let (still, ..) = compare(&self.bed, &self.mirror, &addresses);
-            let told = differ[..differ.len().min(10)].join("\n");
-            panic!("round {round}: {} differences, {} after a dump:\n{told}", differ.len(), still.len());
+            let reported = differ[..differ.len().min(10)].join("\n");
+            panic!("round {round}: {} differences, {} after a dump:\n{reported}", differ.len(), still.len());
         }
         self.published.check(&mut self.mirror, &addresses);
         self.compared += addresses.len();
@@ -563,8 +564,8 @@ fn decisions_equal_the_kernels() {
             // The first changes are dumped, the others followed.
             run.change::<u32>(&mut given4, 300);
             run.change::<u128>(&mut given6, 300);
-            run.mirror.dump_world(&mut run.requests).unwrap();
-            (run.mirror.changes.v4.doubt, run.mirror.changes.v6.doubt) = (true, true);
+            run.mirror.dump_kernel_state(&mut run.requests).unwrap();
+            (run.mirror.changes.v4.needs_resync, run.mirror.changes.v6.needs_resync) = (true, true);
             for round in 0..40 {
                 run.change::<u32>(&mut given4, 40);
                 run.change::<u128>(&mut given6, 40);
@@ -575,7 +576,7 @@ fn decisions_equal_the_kernels() {
             println!(
                 "seed {seed}: {compared} answers agree, {forwarded} forwarded, {passed} left to the kernel; {dumps} dumps; \
                  {} actions rewritten, {:?} seen",
-                published.publisher.ledger.rewritten, published.kinds
+                published.publisher.action_index.rewritten, published.kinds
             );
             assert!(passed * 4 < *compared && forwarded * 8 > *compared, "this proves too little");
         });

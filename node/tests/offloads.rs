@@ -25,21 +25,21 @@ fn offloads_are_told() {
     let name = format!("tlnd-{}-offload", std::process::id());
     run(&format!("ip netns add {name}"));
     let inside = name.clone();
-    let told = std::thread::spawn(move || {
+    let reported = std::thread::spawn(move || {
         enter_namespace(&inside).unwrap();
         run("ip link add n0 type veth peer name p0");
         let index: u32 = run("ip -o link show n0").split(':').next().unwrap().parse().unwrap();
-        let told = || Offloads::default().in_the_way([index].into_iter()).unwrap();
-        let on = told();
+        let reported = || Offloads::default().in_the_way([index].into_iter()).unwrap();
+        let on = reported();
         run("ethtool -K n0 rxvlan off");
         assert!(ethtool::finishes_checksums(index).unwrap());
         run("ethtool -K n0 tx off");
         assert!(!ethtool::finishes_checksums(index).unwrap());
-        (index, on, told(), Offloads::default().in_the_way([u32::MAX >> 1].into_iter()).unwrap())
+        (index, on, reported(), Offloads::default().in_the_way([u32::MAX >> 1].into_iter()).unwrap())
     })
     .join();
     run(&format!("ip netns del {name}"));
-    let (index, on, off, gone) = told.unwrap();
+    let (index, on, off, gone) = reported.unwrap();
     assert_eq!(on, [(index, Offload::RxVlan)]);
     assert_eq!((off, gone), (Vec::new(), Vec::new()));
 }

@@ -1,4 +1,4 @@
-//! A reload whose last step the kernel refuses: devices, filters and functions stay as they were.
+//! A reload whose last step the kernel refuses: devices, filters and SID hooks stay as they were.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use libbpf_rs::MapHandle;
@@ -8,10 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 use trieline_dataplane::{AttachMode, Dataplane, FilterAction, Options};
-use trieline_node::daemon::{Command, Config, Daemon, Outside};
+use trieline_node::daemon::{Command, Config, ControlSource, Daemon};
 use trieline_node::instance::{Instance, enter_namespace};
 use trieline_node::tenant::Tenants;
-use trieline_node::{filter, function};
+use trieline_node::{filter, sid_hook};
 
 #[path = "../../tests/src/skip.rs"]
 mod no_skip;
@@ -28,7 +28,7 @@ struct Script {
     end: Instant,
 }
 
-impl Outside for Script {
+impl ControlSource for Script {
     fn wake(&self) -> BorrowedFd<'_> {
         self.wake.0.as_fd()
     }
@@ -51,15 +51,15 @@ fn ip(args: &str) {
 
 fn config(devices: &[&str], file: &std::path::Path, sids: &[&str]) -> Config {
     let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
-    let function = |sid: &&str| function::Config {
+    let sid_hook = |sid: &&str| sid_hook::Config {
         name: sid.replace(':', "-"),
         sid: sid.parse().unwrap(),
-        what: function::What::Filter(vec![name.clone()]),
+        what: sid_hook::What::Filter(vec![name.clone()]),
     };
     Config {
         devices: devices.iter().map(|&name| name.to_owned()).collect(),
         mode: AttachMode::Generic,
-        home: None,
+        map_type: None,
         image_bytes: IMAGE,
         actions: ACTIONS,
         receive_buffer: 1 << 20,
@@ -76,7 +76,7 @@ fn config(devices: &[&str], file: &std::path::Path, sids: &[&str]) -> Config {
         bypass_netfilter: false,
         rfc: false,
         max_stale: None,
-        functions: sids.iter().map(function).collect(),
+        sid_hooks: sids.iter().map(sid_hook).collect(),
         tenants: Tenants::default(),
     }
 }
@@ -85,12 +85,12 @@ fn config(devices: &[&str], file: &std::path::Path, sids: &[&str]) -> Config {
 fn state(dataplane: &mut Dataplane) -> (BTreeSet<u32>, Vec<String>, Vec<String>) {
     let attached = dataplane.attachments().unwrap().into_iter().map(|known| known.ifindex).collect();
     let lists = (0..8).flat_map(|list| dataplane.filters().list(list)).map(|filter| filter.name).collect();
-    let sids = dataplane.functions().get().unwrap().into_keys().map(|sid| sid.to_string()).collect();
+    let sids = dataplane.sid_hooks().get().unwrap().into_keys().map(|sid| sid.to_string()).collect();
     (attached, lists, sids)
 }
 
 #[test]
-fn a_reload_whose_functions_are_refused_changes_nothing() {
+fn a_reload_whose_sid_hooks_are_refused_changes_nothing() {
     if !rustix::process::geteuid().is_root() {
         no_skip::skip("needs root");
         return;
@@ -110,7 +110,7 @@ fn a_reload_whose_functions_are_refused_changes_nothing() {
         let pins = Instance::current().unwrap().pins();
         let mut daemon = Daemon::start(config(&["n0"], &before, &["fd00:a::1"])).unwrap();
         // The kernel takes no more SIDs.
-        MapHandle::from_pinned_path(pins.join("functions")).unwrap().freeze().unwrap();
+        MapHandle::from_pinned_path(pins.join("sid_hooks")).unwrap().freeze().unwrap();
         let wanted = config(&["n0", "n1"], &after, &["fd00:a::1", "fd00:a::2"]);
         let end = Instant::now() + Duration::from_secs(3);
         let mut script = Script { wake: UnixStream::pair().unwrap(), config: Some(wanted), end };
@@ -125,12 +125,12 @@ fn a_reload_whose_functions_are_refused_changes_nothing() {
             rules: 2 * TABLES,
             ..Options::default()
         };
-        let told = state(&mut Dataplane::open(&options).unwrap());
+        let reported = state(&mut Dataplane::open(&options).unwrap());
         trieline_dataplane::detach_all(&pins).unwrap();
-        told
+        reported
     });
-    let told = tested.join();
+    let reported = tested.join();
     ip(&format!("netns del {name}"));
-    let (attached, filters, sids) = told.unwrap();
+    let (attached, filters, sids) = reported.unwrap();
     assert_eq!((attached.len(), filters, sids), (1, vec!["before".into()], vec!["fd00:a::1".into()]));
 }

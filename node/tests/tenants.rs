@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::time::Instant;
-use trieline_dataplane::{Dataplane, Home, Options};
+use trieline_dataplane::{Dataplane, ImageMapType, Options};
 use trieline_lpm::{Memory, Reader};
 use trieline_node::instance;
 use trieline_node::kernel::attribute::{HEADER, Request};
@@ -53,7 +53,7 @@ fn ten_thousand_tenants() {
     let pins: std::path::PathBuf = format!("/sys/fs/bpf/tlnd-{}-tenants", std::process::id()).into();
     let options = Options {
         pins: pins.clone(),
-        home: Some(Home::Array),
+        map_type: Some(ImageMapType::Array),
         image_bytes: IMAGE,
         tables: 65536,
         rules: 131_072,
@@ -67,7 +67,7 @@ fn ten_thousand_tenants() {
         table: 1000 + tenant,
         devices: vec![format!("t{tenant}")],
     };
-    mirror.world.settings.tenants = Tenants::new((1..=TENANTS).map(vrf).collect(), Vec::new());
+    mirror.kernel.settings.tenants = Tenants::new((1..=TENANTS).map(vrf).collect(), Vec::new());
     for tenant in 1..=TENANTS {
         link(&mut mirror, tenant);
         (0..ROUTES).for_each(|n| route(&mut mirror, 1000 + tenant, destination(tenant, n)));
@@ -85,15 +85,18 @@ fn ten_thousand_tenants() {
     assert!(publisher.v4.is_current() && publisher.v6.is_current());
     let memory = dataplane.memory();
     let reader = Reader::new(memory.words()).unwrap();
-    let mut views = BTreeSet::new();
+    let mut policies = BTreeSet::new();
     for tenant in 1..=TENANTS {
-        let view = publisher.views.of(family::INET, tenant).unwrap();
-        assert!(views.insert(view), "tenant {tenant} shares view {view}");
+        let lookup = publisher.policies.of(family::INET, tenant).unwrap();
+        assert!(policies.insert(lookup), "tenant {tenant} shares view {lookup}");
         for n in 0..ROUTES {
-            assert!(reader.lookup4(view, destination(tenant, n) | 3).is_some(), "tenant {tenant}, route {n}");
+            assert!(
+                reader.lookup4(lookup, destination(tenant, n) | 3).is_some(),
+                "tenant {tenant}, route {n}"
+            );
         }
         let other = destination(tenant % TENANTS + 1, 0);
-        assert_eq!(reader.lookup4(view, other), None, "tenant {tenant} sees another's route");
+        assert_eq!(reader.lookup4(lookup, other), None, "tenant {tenant} sees another's route");
     }
     // One route more, in one table: that one is written, no other.
     let begun = Instant::now();
@@ -103,11 +106,11 @@ fn ten_thousand_tenants() {
     println!("one route more: {} us", begun.elapsed().as_micros());
     assert_eq!(publisher.counts.prefixes, before + 1);
     // Half of them leave; their numbers are given to others once no packet can hold them.
-    mirror.world.settings.tenants = Tenants::new((1..=TENANTS / 2).map(vrf).collect(), Vec::new());
-    mirror.changes.world = true;
+    mirror.kernel.settings.tenants = Tenants::new((1..=TENANTS / 2).map(vrf).collect(), Vec::new());
+    mirror.changes.kernel = true;
     publisher.publish(&mut mirror, dataplane.parts(), &BTreeSet::new());
-    publisher.settle(&mirror, dataplane.parts().0);
-    assert_eq!(publisher.views.tables().count() as u32, TENANTS); // one a family
+    publisher.release_unused(&mirror, dataplane.parts().0);
+    assert_eq!(publisher.policies.tables().count() as u32, TENANTS); // one a family
     drop((publisher, dataplane));
     trieline_dataplane::detach_all(&pins).unwrap();
 }

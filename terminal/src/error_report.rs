@@ -5,7 +5,7 @@ use std::{error::Error, io, process::ExitCode};
 use crate::is_closed_pipe;
 
 /// An error with its causes, in one line. A cause that the text before has told already is not told again.
-pub fn said(error: &anyhow::Error) -> String {
+pub fn error_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
@@ -37,7 +37,7 @@ pub fn exit_code(program: &str, result: anyhow::Result<ExitCode>) -> ExitCode {
             ExitCode::from(2)
         }
         Err(error) => {
-            eprintln!("{program}: {}", said(&error));
+            eprintln!("{program}: {}", error_text(&error));
             ExitCode::FAILURE
         }
     }
@@ -56,12 +56,12 @@ mod tests {
     #[test]
     fn a_reason_is_told_once() {
         let missing = || anyhow!(io::Error::from_raw_os_error(2));
-        let told = missing().context("a: No such file or directory (os error 2) (looked for /a)");
-        assert_eq!(said(&told), "a: No such file or directory (os error 2) (looked for /a)");
+        let reported = missing().context("a: No such file or directory (os error 2) (looked for /a)");
+        assert_eq!(error_text(&reported), "a: No such file or directory (os error 2) (looked for /a)");
         let untold = missing().context("reading a");
-        assert_eq!(said(&untold), "reading a: No such file or directory (os error 2)");
+        assert_eq!(error_text(&untold), "reading a: No such file or directory (os error 2)");
         let both: anyhow::Result<()> = Err(missing()).context("inner").context("outer");
-        assert_eq!(said(&both.unwrap_err()), "outer: inner: No such file or directory (os error 2)");
+        assert_eq!(error_text(&both.unwrap_err()), "outer: inner: No such file or directory (os error 2)");
     }
 
     #[test]

@@ -8,12 +8,12 @@ mod program;
 mod progress;
 
 pub use columns::aligned;
-pub use error_report::{exit_code, said, usage};
+pub use error_report::{error_text, exit_code, usage};
 pub use output::{List, Output, is_closed_pipe};
 pub use program::run_program;
 pub use progress::{Bars, Progress, Quiet, interrupt_flag};
 
-/// Moves the cursor home and clears the screen.
+/// Moves the cursor map type and clears the screen.
 pub const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Heading of the options that every command of a program has.

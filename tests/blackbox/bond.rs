@@ -45,13 +45,13 @@ fn packets_cross_a_bond_both_ways() {
     let warm = eventually(10.0, || bed.node.run("ping -c 1 -W 1 10.9.0.2").code == 0);
     assert!(warm, "the bond carries nothing");
     let daemon = Daemon::start(&bed.node, "--dev n0 --dev bond0");
-    let told = || format!("{}\n{:#}", daemon.log(), status(&bed.node));
+    let reported = || format!("{}\n{:#}", daemon.log(), status(&bed.node));
     // (1) out by the bond
     let out = || {
         let seen = bed.send("10.60.0.1:9", "out by the bond", 5);
         (seen.passed.len(), seen.sink.is_empty())
     };
-    assert!(eventually(10.0, || out() == (0, false)), "{:?}\n{}", out(), told());
+    assert!(eventually(10.0, || out() == (0, false)), "{:?}\n{}", out(), reported());
     // (2) in by the port that is active, also after the other became it
     let back = || {
         let (node, generator) = (Tap::open(&bed.node), Tap::open(&bed.generator));
@@ -59,7 +59,7 @@ fn packets_cross_a_bond_both_ways() {
         std::thread::sleep(std::time::Duration::from_millis(200));
         (node.close_with(b"in by the bond").len(), generator.close_with(b"in by the bond").is_empty())
     };
-    assert!(eventually(10.0, || back() == (0, false)), "{:?}\n{}", back(), told());
+    assert!(eventually(10.0, || back() == (0, false)), "{:?}\n{}", back(), reported());
     bed.node.ip("link set b1 down");
-    assert!(eventually(20.0, || back() == (0, false) && out() == (0, false)), "{:?}\n{}", back(), told());
+    assert!(eventually(20.0, || back() == (0, false) && out() == (0, false)), "{:?}\n{}", back(), reported());
 }

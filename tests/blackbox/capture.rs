@@ -40,9 +40,9 @@ impl Running {
     /// What it said at its end.
     fn end(self) -> Value {
         let output = self.0.wait_with_output().expect("trieline ends");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}");
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("no JSON ({error}): {said}"))
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{printed}");
+        serde_json::from_str(&printed).unwrap_or_else(|error| panic!("no JSON ({error}): {printed}"))
     }
 
     fn interrupt(self) -> Value {
@@ -79,8 +79,8 @@ fn a_capture_has_packets_in_and_out() {
     for to in ["10.50.0.1:9", "10.60.0.1:9", "10.51.0.1:9", "[fd50::1]:9"] {
         bed.send(to, "captured", 3);
     }
-    let said = capture.interrupt();
-    assert_eq!((&said["limited"], &said["lost"]), (&Value::from(0), &Value::from(0)));
+    let printed = capture.interrupt();
+    assert_eq!((&printed["limited"], &printed["lost"]), (&Value::from(0), &Value::from(0)));
     let of = |expression: &str| lines(&file, expression);
     let both = of("dst 10.50.0.1 and udp port 9");
     assert_eq!(both.len(), 6, "{both:#?}");
@@ -120,9 +120,10 @@ fn a_capture_says_what_it_left_out() {
     let file = folder.path().join("rate.pcapng");
     let capture = Running::start(&bed, "--dev n0 --rate 1/s", &file);
     bed.send("10.50.0.1:9", "too many", 200);
-    let said = capture.interrupt();
-    let (packets, limited) = (said["packets"].as_u64().unwrap_or(0), said["limited"].as_u64().unwrap_or(0));
-    assert!(packets >= 1 && limited >= 150 && packets + limited >= 200, "{said}");
+    let printed = capture.interrupt();
+    let (packets, limited) =
+        (printed["packets"].as_u64().unwrap_or(0), printed["limited"].as_u64().unwrap_or(0));
+    assert!(packets >= 1 && limited >= 150 && packets + limited >= 200, "{printed}");
     assert!(holds(&file, &format!("{limited} packets left out for the rate")));
     let file = folder.path().join("count.pcapng");
     // By destination: neighbour discovery of the hosts may come at any time, and would count.
@@ -130,13 +131,13 @@ fn a_capture_says_what_it_left_out() {
     bed.send("[fd50::e]:9", "enough", 50);
     assert_eq!(capture.end()["packets"], 5);
     assert_eq!(lines(&file, "udp port 9").len(), 10);
-    for (args, says) in [
+    for (args, expected_text) in [
         ("--rate 0 -w x", "rate"),
         ("--snap 13 -w x", "snap"),
         ("--sid 10.0.0.1 -w x", "sid"),
         ("", "--write"),
     ] {
-        trieline(&bed.node, &format!("capture {args}")).fails(2, &[says]);
+        trieline(&bed.node, &format!("capture {args}")).fails(2, &[expected_text]);
     }
     trieline(&bed.node, "capture --dev nothing -w -").fails(1, &["nothing: no such device"]);
     trieline(&bed.node, "capture --dev lo -w -").fails(1, &["lo: trieline takes no packets from it"]);
@@ -154,17 +155,21 @@ fn a_packet_is_tried() {
     let packet = |to: &str| craft::ipv4("10.0.0.2", to, b"tried", |_| {});
     let before = crate::status::forwarded(&bed.node);
     let get = |args: &str| trieline(&bed.node, &format!("-j route get --packet {args}"));
-    let told = get(&hex(&packet("10.60.0.1"))).json()[0].clone();
-    assert_eq!((&told["verdict"], &told["action"]), (&"h_encaps_ipv4".into(), &"forward".into()), "{told}");
+    let reported = get(&hex(&packet("10.60.0.1"))).json()[0].clone();
     assert_eq!(
-        (&told["iif"], &told["oif"], &told["route"]["encap"]),
+        (&reported["verdict"], &reported["action"]),
+        (&"h_encaps_ipv4".into(), &"forward".into()),
+        "{reported}"
+    );
+    assert_eq!(
+        (&reported["iif"], &reported["oif"], &reported["route"]["encap"]),
         (&"n0".into(), &"n1".into(), &"seg6".into())
     );
     let names: Vec<_> =
-        told["out"]["layers"].as_array().unwrap().iter().map(|layer| &layer["layer"]).collect();
+        reported["out"]["layers"].as_array().unwrap().iter().map(|layer| &layer["layer"]).collect();
     assert_eq!(names, ["Ethernet", "IPv6", "SRH", "IPv4", "UDP", "payload"]);
-    assert_eq!(told["out"]["layers"][2]["segs"][0], "fd50::e");
-    assert_eq!(told["out"]["layers"][0]["dst"], "02:00:00:00:00:11");
+    assert_eq!(reported["out"]["layers"][2]["segs"][0], "fd50::e");
+    assert_eq!(reported["out"]["layers"][0]["dst"], "02:00:00:00:00:11");
     let answer = get(&hex(&packet("10.51.0.1")));
     assert_eq!(answer.code, 1, "{answer:?}");
     assert!(answer.stdout.contains("\"blackhole\""), "{answer:?}");
@@ -239,11 +244,11 @@ fn top_shows_rates() {
         "10.50.0.1:9".parse().expect("an address"),
         1000,
     );
-    let told = trieline(&bed.node, "-j top --once --interval 0.5").json();
+    let reported = trieline(&bed.node, "-j top --once --interval 0.5").json();
     let text = trieline(&bed.node, "top --once --interval 0.5").ok();
     stream.stop();
-    let n0 = told["devices"].as_array().unwrap().iter().find(|device| device["dev"] == "n0").unwrap();
-    assert!(n0["forward"].as_f64().unwrap() > 300.0, "{told}");
-    assert_eq!(told["verdicts"][0]["name"], "ipv4", "{told}");
+    let n0 = reported["devices"].as_array().unwrap().iter().find(|device| device["dev"] == "n0").unwrap();
+    assert!(n0["forward"].as_f64().unwrap() > 300.0, "{reported}");
+    assert_eq!(reported["verdicts"][0]["name"], "ipv4", "{reported}");
     assert!(text.contains("forward ipv4") && text.contains("n0"), "{text}");
 }

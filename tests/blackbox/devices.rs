@@ -45,10 +45,14 @@ fn a_missing_device_is_waited_for() {
     let text = trieline(&bed.node, "node status").ok();
     assert!(text.contains("dev late0 missing: no such device"), "{text}");
     // A reload goes on waiting for it, and refuses a name that is new and nobody's.
-    let reload = |devices: &str, says: &str| {
+    let reload = |devices: &str, expected_text: &str| {
         write(devices);
         run(&format!("kill -HUP {}", daemon.pid())).ok();
-        assert!(eventually(5.0, || daemon.log().contains(says)), "no {says:?}:\n{}", daemon.log());
+        assert!(
+            eventually(5.0, || daemon.log().contains(expected_text)),
+            "no {expected_text:?}:\n{}",
+            daemon.log()
+        );
     };
     reload(r#""n0", "n1", "n2", "late0""#, "n0 n1 n2 late0");
     reload(r#""n0", "n1", "n2", "late0", "typo0""#, "typo0: no such device");
@@ -113,13 +117,13 @@ fn a_refused_reload_changes_nothing() {
     let daemon = Daemon::start(&bed.node, &format!("--config {}", file.path().display()));
     std::fs::write(file.path(), "devices = [\"n0\", \"n1\", \"n2\"]\n").expect("written");
     run(&format!("kill -HUP {}", daemon.pid())).ok();
-    let said = eventually(5.0, || daemon.log().contains("not reloaded"));
+    let printed = eventually(5.0, || daemon.log().contains("not reloaded"));
     let attached = has_program(&bed, "n1");
     for entry in std::fs::read_dir(&moved).expect("the moved pins").flatten() {
         std::fs::remove_file(entry.path()).expect("unpinned");
     }
     std::fs::remove_dir(&moved).expect("an empty directory");
-    assert!(said, "the refusal is not told:\n{}", daemon.log());
+    assert!(printed, "the refusal is not told:\n{}", daemon.log());
     assert!(!attached, "n1 was attached by a reload that failed");
 }
 

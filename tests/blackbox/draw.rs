@@ -128,8 +128,11 @@ fn files_are_drawn_and_written() {
         assert!(dot.contains("> 0.0.0.0/0 via 192.0.2.1"), "{structure}: {dot}");
     }
     let (svg, json) = (path("to.svg"), ["-j", &list, "-4", "--structure", "fib", "-o"]);
-    let told = draw(&[&json[..], &[svg.as_str()]].concat()).json();
-    assert_eq!((told["structure"].as_str(), told["prefixes"].as_u64()), (Some("Linux's fib_trie"), Some(2)));
+    let reported = draw(&[&json[..], &[svg.as_str()]].concat()).json();
+    assert_eq!(
+        (reported["structure"].as_str(), reported["prefixes"].as_u64()),
+        (Some("Linux's fib_trie"), Some(2))
+    );
     assert!(std::fs::read_to_string(&svg).expect("a file").starts_with("<svg xmlns="));
     assert!(draw(&["-4", &list, "-o", &svg]).ok().contains("trieline's image; 2 prefixes"));
 }

@@ -133,7 +133,7 @@ fn bad_configuration_is_explained() {
         run_with(&binary_path("trielined"), &["--check", "--config", "/nonexistent/trielined.toml"], "");
     answer.fails(1, &["/nonexistent/trielined.toml"]);
     // (4) values that cannot be; no devices at all
-    let (answer, path) = check("devices = [\"eth1\"]\nhome = \"array\"\nimage = \"1G\"\n");
+    let (answer, path) = check("devices = [\"eth1\"]\nmap_type = \"array\"\nimage = \"1G\"\n");
     answer.fails(1, &[&path, "line 3", "image", "512M"]);
     let (answer, path) = check("generic = true\n");
     answer.fails(1, &[&path, "no devices", "--dev"]);
@@ -154,19 +154,19 @@ fn bad_configuration_is_explained() {
     answer.fails(1, &[&format!("{path}: line 4: filter threats: "), &format!("{set}:2: "), "192.0.2.x"]);
     let (answer, path) = check(&filter("/nonexistent/set"));
     answer.fails(1, &[&format!("{path}: line 4: filter threats: "), "/nonexistent/set"]);
-    let function = |what: &str| {
-        format!("devices = [\"eth1\"]\n[[function]]\nname = \"mine\"\nsid = \"fd00::1\"\n{what}\n")
+    let sid_hook = |what: &str| {
+        format!("devices = [\"eth1\"]\n[[sid_hook]]\nname = \"mine\"\nsid = \"fd00::1\"\n{what}\n")
     };
-    let (answer, path) = check(&function("pcap = \"/nonexistent/look.pcapng\""));
-    answer.fails(1, &[&format!("{path}: line 5: function: mine: /nonexistent: no such folder")]);
+    let (answer, path) = check(&sid_hook("pcap = \"/nonexistent/look.pcapng\""));
+    answer.fails(1, &[&format!("{path}: line 5: sid_hook: mine: /nonexistent: no such folder")]);
     if root() {
-        let (answer, path) = check(&function("program = \"/sys/fs/bpf/none\""));
-        answer.fails(1, &[&format!("{path}: line 5: function: mine: "), "/sys/fs/bpf/none"]);
-        let (answer, path) = check(&function(&format!("program = \"{set}\"")));
+        let (answer, path) = check(&sid_hook("program = \"/sys/fs/bpf/none\""));
+        answer.fails(1, &[&format!("{path}: line 5: sid_hook: mine: "), "/sys/fs/bpf/none"]);
+        let (answer, path) = check(&sid_hook(&format!("program = \"{set}\"")));
         answer.fails(
             1,
             &[&format!(
-                "{path}: line 5: function: mine: {set}: no program is pinned there; expected an XDP program"
+                "{path}: line 5: sid_hook: mine: {set}: no program is pinned there; expected an XDP program"
             )],
         );
     }
@@ -234,10 +234,10 @@ fn a_table_larger_than_the_memory_leaves_the_old_state() {
         lines += &format!("route add {address}/26 via {gateway}\n");
     }
     bed.node.ip_batch(&[], &lines).ok();
-    let said = trieline_tests::eventually(20.0, || status::full(&bed.node) > 0);
+    let printed = trieline_tests::eventually(20.0, || status::full(&bed.node) > 0);
     let seen = bed.send("10.50.0.1:9", "after", 5);
     assert_eq!((seen.sink.len(), seen.side.len()), (5, 0), "what was forwarded is not delivered any more");
-    assert!(said, "node status does not say that the memory is full");
+    assert!(printed, "node status does not say that the memory is full");
 }
 
 /// What is no mistake, but good to know: `--check` notes a device that does not exist and a veth that native XDP makes slower; the
@@ -266,9 +266,9 @@ fn slower_and_missing_devices_are_noted() {
     let log = daemon.log();
     let at = |text: &str| log.find(text).unwrap_or_else(|| panic!("no {text:?} in {log}"));
     assert!(at("native XDP on a veth") < at("forwarding routes"), "{log}");
-    let said = trieline(&namespace, "node status").ok();
-    assert!(said.contains("hint: native XDP on a veth"), "{said}");
+    let printed = trieline(&namespace, "node status").ok();
+    assert!(printed.contains("hint: native XDP on a veth"), "{printed}");
     // What this kernel cannot list is said only where IPVS is there.
     let ipvs = std::path::Path::new("/proc/net/ip_vs").exists();
-    assert_eq!((said.contains("IPVS"), log.contains("IPVS")), (ipvs, ipvs), "{said}{log}");
+    assert_eq!((printed.contains("IPVS"), log.contains("IPVS")), (ipvs, ipvs), "{printed}{log}");
 }

@@ -81,11 +81,11 @@ fn filters_decide_before_routes() {
         assert_eq!(bed.send(to, "through the filters", 5).counts(), expected, "passed, sink, side to {to}");
     }
     let shown = shown(&bed);
-    let told: Vec<_> = shown.iter().map(|filter| (&filter["name"], &filter["action"])).collect();
+    let reported: Vec<_> = shown.iter().map(|filter| (&filter["name"], &filter["action"])).collect();
     let expected = [("dns", "allow"), ("seen", "count"), ("slow", "pass"), ("closed", "drop")];
-    assert_eq!(told.len(), 4);
-    for (told, expected) in told.into_iter().zip(expected) {
-        assert_eq!((told.0, told.1), (&Value::from(expected.0), &Value::from(expected.1)));
+    assert_eq!(reported.len(), 4);
+    for (reported, expected) in reported.into_iter().zip(expected) {
+        assert_eq!((reported.0, reported.1), (&Value::from(expected.0), &Value::from(expected.1)));
     }
     // "slow" decided before "closed" was asked; "seen" has counted neighbours' answers too.
     let counts: Vec<_> = shown.iter().map(|filter| filter["packets"].as_u64().expect("a number")).collect();
@@ -127,18 +127,18 @@ fn the_filter_that_decides_is_named() {
     assert_eq!(get("10.50.1.1"), [text("forward"), none.clone(), none.clone(), may(&["bad (drop)"])]);
     let both = may(&["web (drop)", "bad (drop)"]);
     assert_eq!(get("10.50.3.1 --from 10.0.0.2"), [text("forward"), none.clone(), none, both]);
-    let said = trieline(&bed.node, "route get 10.50.1.1 --from 10.0.0.2").ok();
-    assert!(said.ends_with("[drop filtered by filter bad]\n"), "{said}");
+    let printed = trieline(&bed.node, "route get 10.50.1.1 --from 10.0.0.2").ok();
+    assert!(printed.ends_with("[drop filtered by filter bad]\n"), "{printed}");
     // (2) tried and captured
     let packet = |to: &str| -> String {
         let frame = craft::ipv4("10.0.0.2", to, b"which filter", |_| {});
         frame.iter().map(|byte| format!("{byte:02x}")).collect()
     };
-    for (to, says) in
+    for (to, expected_text) in
         [("10.50.1.1", "drop filtered by filter bad"), ("10.50.2.1", "pass filter by filter slow")]
     {
         let answer = trieline(&bed.node, &format!("route get --packet {}", packet(to)));
-        assert!(answer.stdout.contains(says), "{answer:?}");
+        assert!(answer.stdout.contains(expected_text), "{answer:?}");
     }
     for (direction, holds) in [("in", true), ("out", false), ("both", true)] {
         let file = files.path("captured");
@@ -150,10 +150,10 @@ fn the_filter_that_decides_is_named() {
             }
             capture.join().expect("it ends")
         });
-        let said: Value = serde_json::from_str(&capture.stderr).expect("JSON");
+        let printed: Value = serde_json::from_str(&capture.stderr).expect("JSON");
         let bytes = std::fs::read(&file).expect("a file");
         let named = bytes.windows(20).any(|window| window == b"drop filtered by bad");
-        assert_eq!((named, said["frames"].as_u64() > Some(0)), (holds, holds), "{direction}: {capture:?}");
+        assert_eq!((named, printed["frames"].as_u64() > Some(0)), (holds, holds), "{direction}: {capture:?}");
     }
 }
 
@@ -181,13 +181,13 @@ fn a_reload_leaves_no_gap() {
         assert_eq!(prefixes, Some(if round % 2 == 0 { 20_001 } else { 1 }));
     }
     // (2) a bad file: said with its line, and the set stays
-    for (bad, says) in [
+    for (bad, expected_text) in [
         ("10.0.0.2\n10.0.0.300\n", "threats:2: \"10.0.0.300\""),
         ("10.0.0.2/33\n", "threats:1:"),
         ("10.0.0.9/24\n", "threats:1:"),
     ] {
         files.write("threats", bad);
-        trieline(&bed.node, "filter reload threats").fails(1, &[says, "nothing has changed"]);
+        trieline(&bed.node, "filter reload threats").fails(1, &[expected_text, "nothing has changed"]);
     }
     std::fs::remove_file(files.path("threats")).expect("removed");
     trieline(&bed.node, "filter reload").fails(1, &["threats", "no such file", "nothing has changed"]);
@@ -280,10 +280,10 @@ fn a_reload_takes_all_or_nothing() {
     let config = files.path("trielined.toml");
     let begun = std::fs::read_to_string(&config).expect("the configuration");
     let reload = || trieline(&bed.node, "node reload");
-    let function = "[[function]]\nname = \"x\"\nsid = \"fd00:c::3\"\nprogram = \"/sys/fs/bpf/none\"\n";
-    for (what, text, says) in [
+    let sid_hook = "[[sid_hook]]\nname = \"x\"\nsid = \"fd00:c::3\"\nprogram = \"/sys/fs/bpf/none\"\n";
+    for (what, text, expected_text) in [
         ("a device that is not there", begun.replace("\"n0\"", "\"n0\", \"ghost\"") + THREATS, "ghost"),
-        ("a program that is not there", format!("{begun}{THREATS}{function}"), "/sys/fs/bpf/none"),
+        ("a program that is not there", format!("{begun}{THREATS}{sid_hook}"), "/sys/fs/bpf/none"),
         (
             "a file that is not there",
             begun.clone() + &THREATS.replace("\"threats\"\nmatch", "\"nowhere\"\nmatch"),
@@ -292,7 +292,7 @@ fn a_reload_takes_all_or_nothing() {
         ("no TOML", format!("{begun}{THREATS}devices = ["), "trielined.toml"),
     ] {
         std::fs::write(&config, text).expect("written");
-        reload().fails(1, &[says]);
+        reload().fails(1, &[expected_text]);
         assert_eq!(bed.send("10.50.1.1:9", what, 5).counts(), (0, 5, 0), "{what}:\n{}", daemon.log());
         assert_eq!(shown(&bed).len(), 0, "{what}");
     }

@@ -134,8 +134,8 @@ fn the_rest_reaches_the_kernel() {
     ] {
         // The kernel limits how fast it says so.
         let mut ping = None;
-        let told = eventually(10.0, || ping.insert(bed.ping(address, 1)).stdout.contains(answer));
-        assert!(told, "expected `{answer}`: {ping:?}");
+        let reported = eventually(10.0, || ping.insert(bed.ping(address, 1)).stdout.contains(answer));
+        assert!(reported, "expected `{answer}`: {ping:?}");
     }
     // (4) a hop limit that ends here
     let ping = bed.generator.run("ping -n -c 1 -W 2 -t 1 10.50.1.1");
@@ -144,20 +144,20 @@ fn the_rest_reaches_the_kernel() {
     assert!(ping.stdout.contains("Hop limit"), "{ping:?}");
     // (5) larger than the next link
     bed.node.ip("link set n1 mtu 1300");
-    let told = eventually(5.0, || {
+    let reported = eventually(5.0, || {
         bed.generator.run("ping -n -c 1 -W 1 -M do -s 1400 10.50.1.1").stdout.contains("Frag needed")
     });
-    assert!(told, "no `fragmentation needed` for a packet over the MTU");
-    let told = eventually(5.0, || {
+    assert!(reported, "no `fragmentation needed` for a packet over the MTU");
+    let reported = eventually(5.0, || {
         let ping = bed.generator.run("ping -n -c 1 -W 1 -M do -s 1400 fd50::1");
         ping.stdout.contains("Packet too big") || ping.stderr.contains("message too long")
     });
-    assert!(told, "no `packet too big` for a packet over the MTU");
+    assert!(reported, "no `packet too big` for a packet over the MTU");
 }
 
-/// The image's home: chosen by what the kernel has, or as told; packets do not see the difference.
+/// The image's map type: chosen by what the kernel has, or as told; packets do not see the difference.
 #[test]
-fn either_home_forwards() {
+fn either_map_type_forwards() {
     if !root() {
         return;
     }
@@ -165,18 +165,18 @@ fn either_home_forwards() {
     let has_arena = linux() >= (6, 9);
     // (1) what it chooses by itself
     let daemon = Daemon::start(&bed.node, DEVICES);
-    assert_eq!(status::home(&bed.node), if has_arena { "arena" } else { "array" });
+    assert_eq!(status::map_type(&bed.node), if has_arena { "arena" } else { "array" });
     drop(daemon);
     // (2) the array, which every kernel has
-    let daemon = Daemon::start(&bed.node, &format!("{DEVICES} --home array"));
-    assert_eq!(status::home(&bed.node), "array");
+    let daemon = Daemon::start(&bed.node, &format!("{DEVICES} --map-type array"));
+    assert_eq!(status::map_type(&bed.node), "array");
     assert_eq!(bed.send("10.50.1.1:9", "from the array", 5).counts(), (0, 5, 0));
     drop(daemon);
     // (3) the arena, or why not
     if has_arena {
-        let _daemon = Daemon::start(&bed.node, &format!("{DEVICES} --home arena"));
+        let _daemon = Daemon::start(&bed.node, &format!("{DEVICES} --map-type arena"));
         assert_eq!(bed.send("10.50.1.1:9", "from the arena", 5).counts(), (0, 5, 0));
     } else {
-        Daemon::refused(&bed.node, &format!("{DEVICES} --home arena")).fails(1, &["arena", "6.9"]);
+        Daemon::refused(&bed.node, &format!("{DEVICES} --map-type arena")).fails(1, &["arena", "6.9"]);
     }
 }

@@ -1,7 +1,7 @@
-//! What filters, functions and tenants forbid comes out nowhere, whichever way a frame is dressed: the kernel alone lets it through, and
+//! What filters, SID hooks and tenants forbid comes out nowhere, whichever way a frame is dressed: the kernel alone lets it through, and
 //! beside trielined it leaves by no device and reaches no socket.
 
-use crate::beside::nft;
+use crate::bypass::nft;
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -219,13 +219,13 @@ fn filters_hold_whatever_the_frame() {
 }
 
 #[test]
-fn functions_hold_whichever_way_their_sid_is_reached() {
+fn sid_hooks_hold_whichever_way_their_sid_is_reached() {
     if !root() {
         return;
     }
     let config = "[[filter]]\nname = \"inside\"\nfile = \"inside\"\nmatch = \"source\"\naction = \"drop\"\n\
-                  [[function]]\nname = \"clean\"\nsid = \"fd00:a::6\"\nfilters = [\"inside\"]\n";
-    nothing_comes_out("functions", config, &[("inside", "2001:db8:bad::/48\n")], &|_| {}, &|rng| {
+                  [[sid_hook]]\nname = \"clean\"\nsid = \"fd00:a::6\"\nfilters = [\"inside\"]\n";
+    nothing_comes_out("sid_hooks", config, &[("inside", "2001:db8:bad::/48\n")], &|_| {}, &|rng| {
         let inner = udp("2001:db8:bad::1", pick(rng, &["2001:db8:50::1", "2001:db8:60::1", "fd00:2::1"]));
         let (sid, end, other) = ("fd00:a::6", "fd00:a::1", "fd00:a::7");
         let plain = craft::ipv6("fd00::2", sid, (41, &inner), |_| {});
@@ -281,12 +281,12 @@ fn by_own_address(rng: &mut Rng) -> Vec<u8> {
 }
 
 /// NEXT-C-SID leads to a SID with a function.
-fn functions_hold_behind_next_csid(what: &str, table: &str, prepare: &dyn Fn(&Bed)) {
+fn sid_hooks_hold_behind_next_csid(what: &str, table: &str, prepare: &dyn Fn(&Bed)) {
     if !root() || linux() < (6, 6) {
         return;
     }
     let config = "[[filter]]\nname = \"inside\"\nfile = \"inside\"\nmatch = \"source\"\naction = \"drop\"\n\
-                  [[function]]\nname = \"clean\"\nsid = \"fd00:c:6::\"\nfilters = [\"inside\"]\n";
+                  [[sid_hook]]\nname = \"clean\"\nsid = \"fd00:c:6::\"\nfilters = [\"inside\"]\n";
     let sids = |bed: &Bed| {
         bed.node.ip("-6 route add fd00:c:6::/128 encap seg6local action End.DT6 table main dev n1");
         let sid = "fd00:c:1::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 dev n1";
@@ -302,16 +302,16 @@ fn functions_hold_behind_next_csid(what: &str, table: &str, prepare: &dyn Fn(&Be
 
 /// The SID of NEXT-C-SID is in a table that only rules name.
 #[test]
-fn functions_hold_behind_next_csid_of_another_table() {
-    functions_hold_behind_next_csid("another table", "77", &|bed| {
+fn sid_hooks_hold_behind_next_csid_of_another_table() {
+    sid_hooks_hold_behind_next_csid("another table", "77", &|bed| {
         bed.node.ip("-6 rule add pref 100 from fd00::/64 lookup 77");
     });
 }
 
 /// Its route is left to the kernel, because netfilter looks at some packets.
 #[test]
-fn functions_hold_behind_next_csid_that_the_kernel_does() {
-    functions_hold_behind_next_csid("netfilter", "main", &|bed| {
+fn sid_hooks_hold_behind_next_csid_that_the_kernel_does() {
+    sid_hooks_hold_behind_next_csid("netfilter", "main", &|bed| {
         let rule = "ip6 daddr 2001:db8:99::/48 counter drop";
         nft(
             &bed.node,

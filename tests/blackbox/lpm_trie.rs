@@ -35,9 +35,9 @@ impl Maps {
             format!("/sys/fs/bpf/tlbb-{}", files.path().file_name()?.to_string_lossy().replace('.', ""));
         std::fs::create_dir(&pins).expect("bpffs is mounted");
         let mut maps = Self { files, pins, ids: HashMap::new() };
-        let told = run_with(&maps.file("fill"), &[&maps.file("maps.o"), &maps.pins], entries).ok();
+        let reported = run_with(&maps.file("fill"), &[&maps.file("maps.o"), &maps.pins], entries).ok();
         let id = |line: &str| line.split_once(' ').map(|(name, id)| (name.to_owned(), id.parse().unwrap()));
-        maps.ids = told.lines().filter_map(id).collect();
+        maps.ids = reported.lines().filter_map(id).collect();
         Some(maps)
     }
 
@@ -203,14 +203,14 @@ fn keys_of_any_width() {
         "010203 in 010203/24 1\n017f00 in 010000/9 2\nnone 018000\n"
     );
     // (4) as wide as an address: what the BTF says, and what the user says
-    for (name, said, shown) in [
+    for (name, printed, shown) in [
         ("in4", "IPv4 addresses (prefixlen, addr[4])", "10.0.0.0/8 6\n"),
         ("in6", "IPv6 addresses (prefixlen, addr[16])", "2001:db8::/32 7\n"),
         ("ports", "keys of 32 bits (prefixlen, sport[2], dport[2])", "00500000/16 3\n00501f90/32 4\n"),
         ("pair", "keys of 128 bits (prefixlen, from[8], to[8])", "20010db8000000000000000000000000/32 5\n"),
     ] {
         let answer = table(&["show", &maps.map(name)]);
-        assert!(answer.stderr.contains(said), "{answer:?}");
+        assert!(answer.stderr.contains(printed), "{answer:?}");
         assert_eq!(answer.ok(), shown);
         maps.imported(name);
     }

@@ -1,7 +1,7 @@
 //! Policy rules by mark: what XDP sees has none, so they are followed as the kernel follows them for the mark 0, until something on
 //! the node may set marks.
 
-use crate::beside::{has, nft};
+use crate::bypass::{has, nft};
 use crate::rules::{DEVICES, kernel, ours};
 use std::collections::BTreeSet;
 use trieline_tests::bed::Bed;
@@ -22,7 +22,7 @@ fn bed() -> Bed {
 fn left(bed: &Bed) -> BTreeSet<String> {
     let status = trieline(&bed.node, "-j node status").json();
     let families = status["families"].as_array().expect("families").iter();
-    let left = families.flat_map(|family| family["left"].as_array().expect("a list"));
+    let left = families.flat_map(|family| family["punted"].as_array().expect("a list"));
     left.map(|line| line.as_str().expect("a text").to_owned()).collect()
 }
 
@@ -72,8 +72,8 @@ fn with_filters_on_the_way_in_rules_by_mark_are_the_kernels() {
     bed.becomes("no filter", "10.50.0.1:9", (0, 5, 0));
     bed.node.run("tc filter add dev n0 ingress u32 match u32 0 0 flowid 1:1").ok();
     bed.becomes("a filter", "10.50.0.1:9", (5, 5, 0));
-    let says = "20: from all fwmark 0x7 lookup 300: packets may have marks (n0: ingress filters)";
-    assert_eq!(left(&bed), [says.to_owned()].into());
+    let expected_text = "20: from all fwmark 0x7 lookup 300: packets may have marks (n0: ingress filters)";
+    assert_eq!(left(&bed), [expected_text.to_owned()].into());
     bed.becomes("a filter, no rule", "[fd50::1]:9", (0, 5, 0));
     bed.node.run("tc qdisc del dev n0 clsact").ok();
     bed.becomes("no longer", "10.50.0.1:9", (0, 5, 0));
@@ -137,7 +137,7 @@ fn rules_are_named_in_the_words_of_ip() {
         let listed = listed.lines().find(|line| line.starts_with('2')).expect("the rule");
         // Some versions write two spaces before an action.
         let line = listed.split_whitespace().collect::<Vec<_>>().join(" ");
-        let is_named = || left(&bed).iter().any(|said| said.starts_with(&format!("{line}: ")));
+        let is_named = || left(&bed).iter().any(|printed| printed.starts_with(&format!("{line}: ")));
         assert!(
             eventually(5.0, is_named),
             "`ip {option} rule` says {line:?}, `node status` {:#?}",

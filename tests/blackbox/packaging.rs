@@ -59,8 +59,8 @@ fn systemd_takes_the_units() {
         // systemd looks whether the programs are there.
         std::fs::write(folder.path().join(name), unit(name).replace("/usr/sbin", &programs)).expect("a file");
         let path = folder.path().join(name.replace('@', "@red")).display().to_string();
-        let said = run_with("systemd-analyze", &["verify", "--man=no", &path], "");
-        assert!(said.code == 0 && said.stderr.is_empty(), "{name}: {said:?}");
+        let printed = run_with("systemd-analyze", &["verify", "--man=no", &path], "");
+        assert!(printed.code == 0 && printed.stderr.is_empty(), "{name}: {printed:?}");
         let path = folder.path().join(name).display().to_string();
         let words = ["--no-pager", "security", "--offline=true", "--threshold=45", &path];
         run_with("systemd-analyze", &words, "").ok();
@@ -79,7 +79,7 @@ fn systemd_takes_the_units() {
     assert_eq!(of_service(UNITS[0]), of_service(UNITS[1]));
 }
 
-/// A daemon with no more capabilities than the unit gives it starts with filters, functions and tenants, follows, reloads, answers, restarts
+/// A daemon with no more capabilities than the unit gives it starts with filters, SID hooks and tenants, follows, reloads, answers, restarts
 /// and makes new tables; of all its system calls and those of a reload the unit's filter takes none away, nor one of its kinds of sockets.
 #[test]
 fn the_unit_forbids_nothing_that_is_needed() {
@@ -94,7 +94,7 @@ fn the_unit_forbids_nothing_that_is_needed() {
     let text = "devices = [\"n0\", \"n1\", \"n2\"]\nimage = \"16M\"\n\
          [[vrf]]\nname = \"red\"\ntable = 100\ndevices = [\"n2\"]\n\
          [[filter]]\nname = \"bad\"\nfile = \"bad\"\nmatch = \"source\"\naction = \"drop\"\n\
-         [[function]]\nname = \"look\"\nsid = \"fd00:c::1\"\npcap = \"look.pcapng\"\n";
+         [[sid_hook]]\nname = \"look\"\nsid = \"fd00:c::1\"\npcap = \"look.pcapng\"\n";
     std::fs::write(path("trielined.toml"), text).expect("a file");
     let unit = unit(UNITS[0]);
     let capabilities = values(&unit, "CapabilityBoundingSet")[0].to_lowercase();

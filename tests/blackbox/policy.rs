@@ -25,10 +25,10 @@ fn forwarding_switched_off_is_off() {
         bed.node.sysctl(key, "0");
         bed.becomes("off", to, (5, 0, 0));
         let address = if to.starts_with('[') { "fd50::1" } else { "10.50.0.1" };
-        let says = || trieline(&bed.node, &format!("route get {address}")).stdout;
+        let expected_text = || trieline(&bed.node, &format!("route get {address}")).stdout;
         // Off on one device is still on for the others.
         if !key.contains("n0") {
-            assert!(says().contains("[pass forwarding_off]"), "{}", says());
+            assert!(expected_text().contains("[pass forwarding_off]"), "{}", expected_text());
         }
         // (2) on again. The kernel forgets routers' settings meanwhile, not routes.
         bed.node.sysctl(key, "1");
@@ -80,14 +80,14 @@ fn policy_rules_are_followed() {
     bed.node.ip("rule add from 10.0.0.2 table 100");
     bed.becomes("rule", "10.50.0.1:9", (0, 0, 5));
     // What decides is told: rule, table, both MAC addresses.
-    let told = trieline(&bed.node, "-j route get 10.50.0.1 --from 10.0.0.2 --iif n0").json()[0].clone();
+    let reported = trieline(&bed.node, "-j route get 10.50.0.1 --from 10.0.0.2 --iif n0").json()[0].clone();
     for (key, value) in [
         ("rule", "from 10.0.0.2/32"),
         ("table", "100"),
         ("lladdr", "02:00:00:00:00:21"),
         ("smac", "02:00:00:00:00:20"),
     ] {
-        assert_eq!(told[key].to_string().trim_matches('"'), value, "{key}: {told}");
+        assert_eq!(reported[key].to_string().trim_matches('"'), value, "{key}: {reported}");
     }
     bed.node.ip("route change 10.50.0.0/16 via 10.1.0.2 table 100");
     bed.becomes("its route", "10.50.0.1:9", (0, 5, 0));

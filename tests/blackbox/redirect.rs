@@ -55,11 +55,11 @@ fn senders_on_the_link_are_told_of_shorter_ways() {
     becomes(&bed, "from the link, IPv6", &v6("fd00::2"), (1, 0, 0));
     becomes(&bed, "from a neighbour that is not known", &v4("10.0.0.9"), (1, 0, 0));
     // What the kernel says nothing about is sent by XDP, back to the generator's link.
-    let (sent, told) = (counted(&bed, "ipv4") + counted(&bed, "ipv6"), redirects(&bed));
+    let (sent, reported) = (counted(&bed, "ipv4") + counted(&bed, "ipv6"), redirects(&bed));
     becomes(&bed, "from behind a gateway", &v4("10.71.0.1"), (0, 0, 0));
     becomes(&bed, "from behind a gateway, IPv6", &v6("fd71::1"), (0, 0, 0));
     assert!(counted(&bed, "ipv4") + counted(&bed, "ipv6") >= sent + 2);
-    assert_eq!(redirects(&bed), told);
+    assert_eq!(redirects(&bed), reported);
     let onward = craft::ipv4("10.0.0.2", "10.50.0.1", MARKER, |_| {});
     becomes(&bed, "onward", &onward, (0, 1, 0));
     send_redirects("0");

@@ -1,6 +1,6 @@
 //! A restart, an upgrade, a reload: the configuration holds, one bad thing does not keep the daemon away, and nothing is lost.
 
-use crate::beside::nft;
+use crate::bypass::nft;
 use crate::status;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use serde_json::Value;
@@ -28,8 +28,8 @@ fn keys(folder: &Path, text: &str) -> BTreeSet<String> {
     let file = folder.join("keys.toml");
     std::fs::write(&file, text).unwrap();
     let program = trieline_tests::command::binary_path("trielined");
-    let said = run_with(&program, &["--check", "--config", file.to_str().unwrap()], "").stderr;
-    let known = said.split_once("known are ").unwrap_or_else(|| panic!("{said}")).1;
+    let printed = run_with(&program, &["--check", "--config", file.to_str().unwrap()], "").stderr;
+    let known = printed.split_once("known are ").unwrap_or_else(|| panic!("{printed}")).1;
     known.trim().split(", ").map(str::to_owned).collect()
 }
 
@@ -57,12 +57,12 @@ fn every_key_of_the_configuration_holds() {
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("a file");
     write("bad", "203.0.113.0/24\n");
     write("inside", "2001:db8:bad::/48\n");
-    let all = "devices = [\"n0\", \"n1\", \"n2\"]\ngeneric = true\nhome = \"array\"\nimage = \"16M\"\nnext_hops = 1000\n\
+    let all = "devices = [\"n0\", \"n1\", \"n2\"]\ngeneric = true\nmap_type = \"array\"\nimage = \"16M\"\nnext_hops = 1000\n\
                receive_buffer = 8192\nbypass_netfilter = true\nmax_stale = \"77s\"\n\
                [srv6]\nrfc = true\n\
                [[filter]]\nname = \"bad\"\nfile = \"bad\"\nmatch = \"source\"\naction = \"drop\"\n\
                [[filter]]\nname = \"inside\"\nfile = \"inside\"\nmatch = \"source\"\naction = \"drop\"\n\
-               [[function]]\nname = \"clean\"\nsid = \"fd00:c::1\"\nfilters = [\"inside\"]\n\
+               [[sid_hook]]\nname = \"clean\"\nsid = \"fd00:c::1\"\nfilters = [\"inside\"]\n\
                [[vrf]]\nname = \"red\"\ntable = 100\ndevices = [\"n2\"]\n\
                [[vlan]]\nname = \"v7\"\ndevice = \"n0\"\nid = 7\ntable = 300\n";
     write("trielined.toml", all);
@@ -71,8 +71,8 @@ fn every_key_of_the_configuration_holds() {
     let inner = |source: &str| craft::ipv6(source, "fd50::1", (17, &craft::udp(MARKER)), |_| {});
     let to_sid = |source: &str| craft::ipv6("fd00::2", "fd00:c::1", (41, &inner(source)), |_| {});
     let effects = |daemon: &Daemon| -> BTreeMap<&'static str, String> {
-        let told = trieline_tests::daemon::status(&bed.node);
-        let devices = told["devices"].as_array().cloned().unwrap_or_default();
+        let reported = trieline_tests::daemon::status(&bed.node);
+        let devices = reported["devices"].as_array().cloned().unwrap_or_default();
         let of = |dev: &str| devices.iter().find(|known| known["dev"] == dev).cloned().unwrap_or_default();
         let flag = |dev: &str, flag: &str| {
             of(dev)["flags"].as_array().is_some_and(|flags| flags.iter().any(|known| known == flag))
@@ -99,18 +99,18 @@ fn every_key_of_the_configuration_holds() {
                 ["n0", "n1", "n2"].map(|dev| of(dev)["ifindex"].is_u64()).map(|is| is.to_string()).join(" "),
             ),
             ("generic", of("n0")["mode"].to_string()),
-            ("home", told["home"].to_string()),
-            ("image", told["image"]["bytes"].to_string()),
-            ("next_hops", told["actions"]["limit"].to_string()),
+            ("map_type", reported["map_type"].to_string()),
+            ("image", reported["image"]["bytes"].to_string()),
+            ("next_hops", reported["actions"]["limit"].to_string()),
             ("receive_buffer", buffers.contains(&"16384".to_owned()).to_string()),
             ("bypass_netfilter", flag("n0", "forward4").to_string()),
-            ("max_stale", told["max_stale"].to_string()),
+            ("max_stale", reported["max_stale"].to_string()),
             (
                 "srv6",
                 format!("class {:02x} TTL {}", frame[14] << 4 | frame[15] >> 4, frame[14 + 40 + 24 + 8]),
             ),
             ("filter", format!("{:?}", bed.send_ip(&filtered, MARKER).counts())),
-            ("function", format!("{dropped:?} {goes_on:?}")),
+            ("sid_hook", format!("{dropped:?} {goes_on:?}")),
             ("vrf", flag("n2", "tenant").to_string()),
             ("vlan", devices.iter().any(|known| known["dev"] == "v7" && known["vlan"] == 7).to_string()),
         ])
@@ -118,7 +118,7 @@ fn every_key_of_the_configuration_holds() {
     let expected: BTreeMap<&str, String> = [
         ("devices", "true true true"),
         ("generic", "\"generic\""),
-        ("home", "\"array\""),
+        ("map_type", "\"array\""),
         ("image", "16777216"),
         ("next_hops", "1000"),
         ("receive_buffer", "true"),
@@ -126,7 +126,7 @@ fn every_key_of_the_configuration_holds() {
         ("max_stale", "77.0"),
         ("srv6", "class b9 TTL 63"),
         ("filter", "(0, 0, 0)"),
-        ("function", "(0, 0, 0) (0, 1, 0)"),
+        ("sid_hook", "(0, 0, 0) (0, 1, 0)"),
         ("vrf", "true"),
         ("vlan", "true"),
     ]
@@ -197,12 +197,12 @@ fn one_device_does_not_stop_a_restart() {
     let devices = if refuses { DEVICES.to_owned() } else { "--dev n0 --dev n1 --dev lo".into() };
     let daemon = Daemon::start(&bed.node, &devices);
     bed.becomes("the others", "10.50.0.1:9", (0, 5, 0));
-    let told = trieline_tests::daemon::status(&bed.node);
+    let reported = trieline_tests::daemon::status(&bed.node);
     let name = if refuses { "n2" } else { "lo" };
     assert!(
-        told["refused"][0]["dev"] == name
-            && told["refused"][0]["reason"].as_str().is_some_and(|why| !why.is_empty()),
-        "{told:#}\n{}",
+        reported["refused"][0]["dev"] == name
+            && reported["refused"][0]["reason"].as_str().is_some_and(|why| !why.is_empty()),
+        "{reported:#}\n{}",
         daemon.log()
     );
     assert!(trieline(&bed.node, "node status").ok().contains("refused: "));
@@ -233,9 +233,10 @@ fn one_device_does_not_stop_a_restart() {
     // (3) it goes; the others' ports are set as before
     bed.node.ip("link del n2");
     bed.node.sysctl("net.ipv4.conf.n0.forwarding", "0");
-    let off = |told: &Value| {
-        let n0 =
-            told["devices"].as_array().and_then(|all| all.iter().find(|known| known["dev"] == "n0").cloned());
+    let off = |reported: &Value| {
+        let n0 = reported["devices"]
+            .as_array()
+            .and_then(|all| all.iter().find(|known| known["dev"] == "n0").cloned());
         n0.is_some_and(|n0| !n0["flags"].to_string().contains("forward4"))
     };
     assert!(eventually(5.0, || off(&trieline_tests::daemon::status(&bed.node))), "{}", daemon.log());
@@ -267,8 +268,8 @@ fn a_bad_filter_file_keeps_the_set_in_force() {
     assert_eq!(counts(), (0, 0, 0));
     bed.becomes("others", "10.50.0.1:9", (0, 5, 0));
     assert!(daemon.log().contains("10.0.0.300"), "{}", daemon.log());
-    let told = trieline(&bed.node, "-j filter list").json();
-    assert!(told[0]["problem"].as_str().is_some_and(|why| why.contains("10.0.0.300")), "{told:#}");
+    let reported = trieline(&bed.node, "-j filter list").json();
+    assert!(reported[0]["problem"].as_str().is_some_and(|why| why.contains("10.0.0.300")), "{reported:#}");
     // (2) so does the next restart, and a good file ends it
     daemon.kill();
     let daemon = Daemon::start(&bed.node, &args);
@@ -399,7 +400,8 @@ fn other_pins_are_replaced_without_a_loss() {
     let daemon = restarted(daemon, &shape, same, "from an unknown shape");
     let daemon = restarted(daemon, &|| {}, "--image 32M", "another image");
     let daemon = restarted(daemon, &|| {}, "--image 32M --next-hops 1000", "other next_hops");
-    let mut daemon = restarted(daemon, &|| {}, "--image 32M --next-hops 1000 --home array", "another home");
+    let mut daemon =
+        restarted(daemon, &|| {}, "--image 32M --next-hops 1000 --map-type array", "another map type");
     // (2) killed while it does so: what is in force forwards, and the next start tidies up
     for pause in [5, 60, 120, 200, 300, 450] {
         daemon.kill();
@@ -462,8 +464,8 @@ fn start_short_of_memory(bed: &Bed, args: &str, nth: usize, log: &Path) -> Trace
         let _ = traced.strace.wait();
         return start_short_of_memory(bed, args, nth + 1, log);
     }
-    let told = trieline_tests::daemon::status(&bed.node);
-    traced.daemon = told["pid"].as_u64();
+    let reported = trieline_tests::daemon::status(&bed.node);
+    traced.daemon = reported["pid"].as_u64();
     assert!(traced.daemon.is_some(), "call {nth}: it ended: {}", text());
     traced
 }
@@ -503,14 +505,14 @@ fn without_memory_for_new_tables_the_old_ones_stay() {
     let mut kept = 0;
     for (round, nth) in faults.iter().copied().enumerate() {
         let traced = start_short_of_memory(&bed, &format!("{DEVICES} --image 32M"), nth, &log);
-        let told = trieline_tests::daemon::status(&bed.node);
+        let reported = trieline_tests::daemon::status(&bed.node);
         let text = std::fs::read_to_string(&log).unwrap_or_default();
-        let is_old = told["image"]["bytes"] == 16 << 20;
+        let is_old = reported["image"]["bytes"] == 16 << 20;
         assert_eq!(text.contains("goes on with the tables in force"), is_old, "call {nth}: {text}");
         assert_eq!(
-            told["problems"].as_array().map(Vec::len),
+            reported["problems"].as_array().map(Vec::len),
             Some(usize::from(is_old)),
-            "call {nth}: {told:#}"
+            "call {nth}: {reported:#}"
         );
         kept += u32::from(is_old);
         bed.node.ip(&format!("route replace 10.60.0.0/16 via 10.{}.0.2", 1 + round % 2));
@@ -546,10 +548,10 @@ fn a_reload_says_what_waits() {
     assert!(text.code == 1 && text.stdout.contains("image") && text.stdout.contains("restart"), "{text:?}");
     let json = trieline(&bed.node, "-j node reload");
     assert_eq!(json.code, 1, "{json:?}");
-    let told: Value = serde_json::from_str(&json.stdout).unwrap();
-    assert_eq!(told, serde_json::json!({ "reloaded": true, "waits": ["image", "next_hops"] }));
+    let reported: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(reported, serde_json::json!({ "reloaded": true, "waits": ["image", "next_hops"] }));
     // What need not wait is in force.
-    let ecn = |told: &Value| told["devices"].to_string().contains("\"ecn\"");
+    let ecn = |reported: &Value| reported["devices"].to_string().contains("\"ecn\"");
     assert!(eventually(3.0, || ecn(&trieline_tests::daemon::status(&bed.node))));
     let program = trieline_tests::command::binary_path("trielined");
     let check =

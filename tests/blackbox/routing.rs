@@ -165,8 +165,8 @@ protocol bgp peer { local 10.1.0.1 as 65001; neighbor 10.1.0.2 as 65002; gracefu
 
     fn has(&self, count: usize) -> bool {
         let socket = self.directory.path().join("bird.ctl");
-        let said = run(&format!("birdc -s {} show protocols all peer", socket.display())).stdout;
-        said.contains("Established") && said.contains(&format!(" {count} imported"))
+        let printed = run(&format!("birdc -s {} show protocols all peer", socket.display())).stdout;
+        printed.contains("Established") && printed.contains(&format!(" {count} imported"))
     }
 
     fn log(&self) -> String {
@@ -233,8 +233,8 @@ impl Router for Frr {
     fn has(&self, count: usize) -> bool {
         let directory = self.directory.path().display().to_string();
         let ask = ["--vty_socket", &directory, "-c", "show bgp ipv4 unicast summary json"];
-        let said = run_with("vtysh", &ask, "").stdout;
-        said.contains("\"state\":\"Established\"") && said.contains(&format!("\"pfxRcd\":{count},"))
+        let printed = run_with("vtysh", &ask, "").stdout;
+        printed.contains("\"state\":\"Established\"") && printed.contains(&format!("\"pfxRcd\":{count},"))
     }
 
     fn log(&self) -> String {

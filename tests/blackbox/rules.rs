@@ -66,12 +66,12 @@ pub(crate) fn ours(node: &Namespace, addresses: &[String], source: &str, device:
     let answer = trieline_with(node, &args, &(addresses.join("\n") + "\n"));
     let routes: Vec<Value> =
         serde_json::from_str(&answer.stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {answer:?}"));
-    let said = |route: &Value| match text(&route["type"]) {
+    let printed = |route: &Value| match text(&route["type"]) {
         // A rule's `unreachable` says ENETUNREACH, as where nothing is found.
         "rule" => text(&route["reason"]).replace("unreachable", "none"),
         _ => verdict(route),
     };
-    routes.iter().map(said).collect()
+    routes.iter().map(printed).collect()
 }
 
 struct Net {
@@ -138,7 +138,7 @@ fn agree(net: &Net) {
     }
     let status = trieline(&bed.node, "-j node status").json();
     let family = &status["families"][usize::from(net.option == "-6")];
-    assert_eq!(family["left"], Value::Array(Vec::new()), "{status}");
+    assert_eq!(family["punted"], Value::Array(Vec::new()), "{status}");
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn agree_on_flow_of_rules(option: &'static str) {
     }
     assert!(kinds.len() >= 5, "{kinds:?}");
     let status = trieline(&bed.node, "-j node status").json();
-    assert_eq!(status["families"][usize::from(six)]["left"], Value::Array(Vec::new()), "{status}");
+    assert_eq!(status["families"][usize::from(six)]["punted"], Value::Array(Vec::new()), "{status}");
 }
 
 #[test]
@@ -383,7 +383,7 @@ fn rules_left_to_the_kernel_are_named() {
         });
         assert!(equal, "{what}: to {to} expected {counts:?}, last seen {last:?} (passed, sink, side)");
     };
-    for (rule, says) in [
+    for (rule, expected_text) in [
         ("pref 20 uidrange 0-7 lookup 300", "20: from all uidrange 0-7 lookup 300: users are not seen"),
         (
             "pref 20 tos 0x10 lookup 300",
@@ -413,7 +413,10 @@ fn rules_left_to_the_kernel_are_named() {
         becomes("rule before", "10.51.0.1:9", (0, 5, 0));
         // (2) it is named
         let status = trieline(&bed.node, "node status").stdout;
-        assert!(status.contains(&format!("left to the kernel: {says}")), "{says}\n{status}");
+        assert!(
+            status.contains(&format!("left to the kernel: {expected_text}")),
+            "{expected_text}\n{status}"
+        );
         bed.node.ip(&format!("rule del {rule}"));
     }
     becomes("none", "10.50.0.1:9", (0, 5, 0));

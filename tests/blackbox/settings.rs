@@ -1,7 +1,7 @@
 //! Settings beside the routes that change what the kernel does with a packet: MTUs of one family, IPsec policies, what outer
 //! headers are made from. Each is set before the daemon starts or while it runs; packets fare as through the kernel alone.
 
-use crate::beside::{has, nft};
+use crate::bypass::{has, nft};
 use trieline_tests::bed::{Bed, Counts, Seen, until_counts};
 use trieline_tests::daemon::{Daemon, status};
 use trieline_tests::{craft, eventually, root};
@@ -58,8 +58,8 @@ fn the_mtu_of_ipv6_holds() {
     // IPv4 is not concerned, and whoever sent too much is told.
     let long = craft::ipv4("10.0.0.2", "10.50.0.1", &payload(1400), |_| {});
     becomes(&bed, "IPv4", &long, (0, 1, 0));
-    let told = bed.generator.run("ping -n -M do -s 1400 -c 1 -W 2 fd00:1::2");
-    assert!(told.stdout.to_lowercase().contains("too big: mtu=1300"), "{told:?}");
+    let reported = bed.generator.run("ping -n -M do -s 1400 -c 1 -W 2 fd00:1::2");
+    assert!(reported.stdout.to_lowercase().contains("too big: mtu=1300"), "{reported:?}");
     bed.node.sysctl("net.ipv6.conf.n1.mtu", "1500");
     becomes(&bed, "the device's MTU again", &plain(1400), (0, 1, 0));
 }
@@ -269,7 +269,7 @@ fn outer_headers_are_as_set() {
         (setting, sent())
     });
     // A label by hash is one, and no other than for the flow's next packet; which one is the hash's, whose key is the kernel's secret.
-    let told = |setting: &str, seen: &Seen| {
+    let reported = |setting: &str, seen: &Seen| {
         let mut frames = seen.sink.clone();
         for frame in frames.iter_mut().filter(|_| setting == "1") {
             let label = u32::from_be_bytes([0, frame[15] & 0xf, frame[16], frame[17]]);
@@ -286,13 +286,15 @@ fn outer_headers_are_as_set() {
         // What is not announced is read once a second.
         let equal = eventually(5.0, || {
             let seen = sent();
-            let same =
-                seen.iter().zip(kernel).all(|(xdp, kernel)| told(setting, xdp) == told(setting, kernel));
+            let same = seen
+                .iter()
+                .zip(kernel)
+                .all(|(xdp, kernel)| reported(setting, xdp) == reported(setting, kernel));
             xdp = Some(seen);
             same
         });
         for ((name, _), (xdp, kernel)) in packets.iter().zip(xdp.iter().flatten().zip(kernel)) {
-            let (kernel, xdp) = (told(setting, kernel), told(setting, xdp));
+            let (kernel, xdp) = (reported(setting, kernel), reported(setting, xdp));
             assert_eq!(kernel, xdp, "{name}, seg6_flowlabel {setting}: kernel's left");
         }
         assert!(equal);

@@ -30,7 +30,7 @@ fn a_dead_or_hanging_daemon_leaves_packets_to_the_kernel() {
              [[vrf]]\nname = \"red\"\ntable = 100\ndevices = [\"n2\"]\n\
              [[filter]]\nname = \"bad\"\nfile = \"bad\"\nmatch = \"source\"\naction = \"drop\"\n\
              [[filter]]\nname = \"inside\"\nfile = \"inside\"\nmatch = \"source\"\naction = \"drop\"\n\
-             [[function]]\nname = \"clean\"\nsid = \"fd00:c::1\"\nfilters = [\"inside\"]\n"
+             [[sid_hook]]\nname = \"clean\"\nsid = \"fd00:c::1\"\nfilters = [\"inside\"]\n"
         );
         std::fs::write(path("trielined.toml"), text).expect("a file");
         format!("--config {}", path("trielined.toml").display())
@@ -69,12 +69,12 @@ fn a_dead_or_hanging_daemon_leaves_packets_to_the_kernel() {
     assert_eq!(status(&bed.node)["stale"], false);
     assert!(eventually(6.0, || plain() == (5, 5, 0)), "dead for longer than max_stale");
     kept("dead");
-    let told = status(&bed.node);
-    assert_eq!((&told["stale"], &told["max_stale"]), (&true.into(), &2.0.into()), "{told:#}");
+    let reported = status(&bed.node);
+    assert_eq!((&reported["stale"], &reported["max_stale"]), (&true.into(), &2.0.into()), "{reported:#}");
     let text = trieline(&bed.node, "node status").ok();
     assert!(text.contains("passes all packets to the kernel") && text.contains("stale"), "{text}");
-    let counted = told["counters"].as_array().expect("counters").iter().find(|c| c["name"] == "stale");
-    assert!(counted.is_some_and(|c| c["kind"] == "pass" && c["packets"].as_u64() > Some(0)), "{told:#}");
+    let counted = reported["counters"].as_array().expect("counters").iter().find(|c| c["name"] == "stale");
+    assert!(counted.is_some_and(|c| c["kind"] == "pass" && c["packets"].as_u64() > Some(0)), "{reported:#}");
     bed.node.ip("route replace 10.50.0.0/16 via 10.2.0.2");
     assert_eq!(plain(), (5, 0, 5), "the kernel's new route counts");
     // (4) it comes back: its tables first, then XDP

@@ -30,8 +30,8 @@ pub fn full(namespace: &Namespace) -> u64 {
 }
 
 /// Where the image lives: `arena` or `array`.
-pub fn home(namespace: &Namespace) -> String {
-    daemon::status(namespace)["home"].as_str().unwrap_or_default().to_owned()
+pub fn map_type(namespace: &Namespace) -> String {
+    daemon::status(namespace)["map_type"].as_str().unwrap_or_default().to_owned()
 }
 
 /// How often changes disturbed a dump of the daemon's.

@@ -100,11 +100,11 @@ fn a_declared_table_alone_decides() {
     bed.becomes("cluster", "10.70.0.1:9", (0, 5, 0));
     bed.becomes("cluster", "[fd70::1]:9", (0, 5, 0));
     bed.becomes("cluster's VLAN", "10.71.0.1:9", (0, 5, 0));
-    let told = trieline(&bed.node, "-j route get 10.71.0.1 --iif n0").json();
+    let reported = trieline(&bed.node, "-j route get 10.71.0.1 --iif n0").json();
     assert_eq!(
-        (&told[0]["table"], &told[0]["vlan"], &told[0]["through"], &told[0]["action"]),
+        (&reported[0]["table"], &reported[0]["vlan"], &reported[0]["through"], &reported[0]["action"]),
         (&Value::from("200"), &Value::from(200), &Value::from("vrf"), &Value::from("forward")),
-        "{told}"
+        "{reported}"
     );
     // (4) frames with a tag are the VLAN's
     let tagged =
@@ -117,21 +117,21 @@ fn a_declared_table_alone_decides() {
         assert_eq!(seen.counts(), counts, "tagged to {to}");
     }
     // what asks tells of the drop, and of what the tables say
-    let told = trieline(&bed.node, "-j route get 10.9.9.9 --iif v7");
-    let told: Value = serde_json::from_str(&told.stdout).expect("JSON");
+    let reported = trieline(&bed.node, "-j route get 10.9.9.9 --iif v7");
+    let reported: Value = serde_json::from_str(&reported.stdout).expect("JSON");
     assert_eq!(
-        (&told[0]["action"], &told[0]["reason"], &told[0]["first_reason"]),
+        (&reported[0]["action"], &reported[0]["reason"], &reported[0]["first_reason"]),
         (&"drop".into(), &"tenant".into(), &"no_route".into()),
-        "{told}"
+        "{reported}"
     );
     let frame = tagged(craft::ipv4("10.7.0.2", "10.9.9.9", marker, |_| {}));
     let hex: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
-    let told = trieline(&bed.node, &format!("-j route get --packet {hex} --iif n0"));
-    let told: Value = serde_json::from_str(&told.stdout).expect("JSON");
+    let reported = trieline(&bed.node, &format!("-j route get --packet {hex} --iif n0"));
+    let reported: Value = serde_json::from_str(&reported.stdout).expect("JSON");
     assert_eq!(
-        (&told[0]["verdict"], &told[0]["first_verdict"], &told[0]["route"]["action"]),
+        (&reported[0]["verdict"], &reported[0]["first_verdict"], &reported[0]["route"]["action"]),
         (&"tenant".into(), &"no_route".into(), &"drop".into()),
-        "{told}"
+        "{reported}"
     );
     let file = directory.path().join("tenant.pcapng");
     let capture = std::process::Command::new(binary_path("trieline"))

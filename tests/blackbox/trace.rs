@@ -181,9 +181,9 @@ fn what_hooks_cost_is_measured_while_they_are_on() {
     assert!(report["live"]["pairs"].as_u64() >= pairs.last().copied(), "{report}");
 
     let output = text.wait_with_output().unwrap();
-    for said in [&output.stderr, &output.stdout] {
-        let said = String::from_utf8_lossy(said);
-        let live = said.lines().rfind(|line| line.starts_with("live: with the hooks ")).unwrap();
+    for printed in [&output.stderr, &output.stdout] {
+        let printed = String::from_utf8_lossy(printed);
+        let live = printed.lines().rfind(|line| line.starts_with("live: with the hooks ")).unwrap();
         let (found, rest) =
             live.split_once(" processor time a packet (median and 95 % interval of ").unwrap();
         assert!(found.contains(" % [too few for an interval]") && !rest.starts_with("0 pairs"), "{live}");
@@ -198,8 +198,8 @@ fn a_command_without_messages_says_so() {
     let answer = run(&format!("{} trace --no-cost -- true", binary_path("trieline")));
     // Not 0 and not a failure's 1: a script can tell.
     answer.fails(3, &[]);
-    let said = &answer.stdout;
-    assert!(said.contains("no message was seen") && said.contains("0 records lost"), "{said}");
+    let printed = &answer.stdout;
+    assert!(printed.contains("no message was seen") && printed.contains("0 records lost"), "{printed}");
     let gone = run(&format!("{} trace --no-cost -- /nonexistent/broker", binary_path("trieline")));
     gone.fails(1, &["starting /nonexistent/broker", "No such file"]);
 }

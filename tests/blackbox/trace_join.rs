@@ -85,8 +85,8 @@ fn two_hosts_are_joined() {
     let join = |files: &str| run(&format!("{} -j trace join {files}", binary_path("trieline")));
     let found = |files: &str| -> Value { serde_json::from_str(&join(files).ok()).unwrap() };
     let check = |report: &Value| {
-        assert_eq!(report["ways"]["matched"], 2 * MESSAGES, "{report}");
-        assert_eq!((&report["untimed"], &report["ways"]["unmatched"]), (&0.into(), &0.into()), "{report}");
+        assert_eq!(report["hops"]["matched"], 2 * MESSAGES, "{report}");
+        assert_eq!((&report["untimed"], &report["hops"]["unmatched"]), (&0.into(), &0.into()), "{report}");
         let stages: Vec<_> = report["stages"].as_array().unwrap().iter().collect();
         let parts: Vec<_> = stages.iter().map(|stage| stage["stage"].as_str().unwrap()).collect();
         assert_eq!(parts, ["A→B", "B→C", "C→D"], "{report}");
@@ -120,7 +120,7 @@ fn two_hosts_are_joined() {
 
     // One host's records alone say nothing of the way.
     let alone = found(&file("broker"));
-    assert_eq!((&alone["matched"], &alone["ways"]["matched"]), (&MESSAGES.into(), &0.into()), "{alone}");
+    assert_eq!((&alone["matched"], &alone["hops"]["matched"]), (&MESSAGES.into(), &0.into()), "{alone}");
 
     let mut lines = shifted.clone();
     lines.swap(4, 6);

@@ -145,10 +145,10 @@ fn stamped_messages_are_joined_between_hosts() {
         let joined =
             run(&format!("{} -j trace join {} {}", binary_path("trieline"), file("left"), file("right")));
         let joined: Value = serde_json::from_str(&joined.ok()).unwrap();
-        assert_eq!(joined["ways"]["matched"], 2 * MESSAGES as u64 + 2, "{joined}");
+        assert_eq!(joined["hops"]["matched"], 2 * MESSAGES as u64 + 2, "{joined}");
         assert_eq!(joined["matched"], MESSAGES as u64 + 1, "{joined}");
         assert_eq!(
-            (&joined["ways"]["unmatched"], &joined["ways"]["ambiguous"]),
+            (&joined["hops"]["unmatched"], &joined["hops"]["ambiguous"]),
             (&0.into(), &0.into()),
             "{joined}"
         );

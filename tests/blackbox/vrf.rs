@@ -88,11 +88,11 @@ fn a_vrf_behind_a_vrf() {
         bed.becomes("red, then cluster", to, (0, 5, 0));
     }
     // (2) the same prefix is another tenant's, or nobody's
-    let told = trieline(&bed.node, "-j route get 10.50.0.1 --iif n2").json();
+    let reported = trieline(&bed.node, "-j route get 10.50.0.1 --iif n2").json();
     assert_eq!(
-        (&told[0]["dev"], &told[0]["action"]),
+        (&reported[0]["dev"], &reported[0]["action"]),
         (&Value::from("n2"), &Value::from("forward")),
-        "{told}"
+        "{reported}"
     );
     // (3) routes of the VRF behind are followed, and where the one in front leads
     bed.node.ip("route del 10.50.0.0/16 table 200");

@@ -124,7 +124,7 @@ static __always_inline void tr_count_send(struct tr_in_hand *hand, const struct 
 	tr_add(TR_COUNT_SENT, 1);
 	tr_cut_off(hand);
 	if (!hand->reads) {
-		tr_add(TR_COUNT_UNASKED, 1);
+		tr_add(TR_COUNT_UNMATCHED_SENT, 1);
 		return;
 	}
 	if (hand->sends++) {
@@ -168,7 +168,7 @@ static __always_inline void tr_count(struct task_struct *task, const struct tr_e
 	} else if (!hand) {
 		if (record->point != TR_QUEUED || record->transport == TR_UDP) {
 			tr_add(TR_COUNT_SENT, 1);
-			tr_add(TR_COUNT_UNASKED, 1);
+			tr_add(TR_COUNT_UNMATCHED_SENT, 1);
 		}
 	} else if (record->point == TR_RECEIVED) {
 		tr_count_receive(hand, record);

@@ -106,7 +106,7 @@ enum tr_count {
 	TR_COUNT_PIECES,
 	TR_COUNT_COPIES,
 	TR_COUNT_AMBIGUOUS,
-	TR_COUNT_UNASKED,
+	TR_COUNT_UNMATCHED_SENT,
 	TR_COUNT_QUEUED_LATER,
 	TR_COUNT_CUT_OFF,
 	TR_COUNT_LOST, /* receives that could not be kept with their thread */

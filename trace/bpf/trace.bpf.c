@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The hooks. Each rung of the ladder (src/hooks.rs) takes the same points in another way: who is asked first
+ * The hooks. Each backend (src/hooks.rs) takes the same points in another way: who is asked first
  * whether he is traced at all, then what the socket is, then the clock, then one record.
  */
 #include "kernel.h"

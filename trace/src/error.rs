@@ -48,8 +48,8 @@ pub enum Error {
         /// [`crate::Runtime::name`].
         runtime: &'static str,
     },
-    /// No rung of the ladder holds.
-    #[error("this kernel lets no hook be attached: {}", .0.iter().map(|r| format!("{}: {}", r.rung.name(), r.reason)).collect::<Vec<_>>().join("; "))]
+    /// No backend holds.
+    #[error("this kernel lets no hook be attached: {}", .0.iter().map(|r| format!("{}: {}", r.backend.name(), r.reason)).collect::<Vec<_>>().join("; "))]
     NoHooks(Vec<Refusal>),
     /// A file could not be read.
     #[error("{}: {source}", path.display())]

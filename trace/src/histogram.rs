@@ -46,10 +46,10 @@ impl Histograms {
                 summary.add_many(stage(index / BUCKETS % WAYS), middle_ns(index % BUCKETS), count);
             }
         }
-        let [received, sent, matched, pieces, copies, ambiguous, unasked, queued_later, cut_off] =
+        let [received, sent, matched, pieces, copies, ambiguous, unmatched_sent, queued_later, cut_off] =
             std::array::from_fn(|count| self.sum(count));
         // Those that a thread still has in hand among them.
-        let unanswered = received.saturating_sub(matched + pieces + ambiguous + cut_off);
+        let unmatched_received = received.saturating_sub(matched + pieces + ambiguous + cut_off);
         let counts = Counts {
             received,
             sent,
@@ -57,8 +57,8 @@ impl Histograms {
             pieces,
             copies,
             ambiguous,
-            unanswered,
-            unasked,
+            unmatched_received,
+            unmatched_sent,
             queued_later,
             cut_off,
             ..Counts::default()

@@ -1,4 +1,4 @@
-//! The ladder of hooks: each rung takes the same points in another way, and the first that loads and attaches is used.
+//! The backends: each takes the same points in another way, and the first that loads and attaches is used.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -37,20 +37,20 @@ const WHO: &str = ".data.who";
 
 /// A way to take the points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rung {
+pub enum Backend {
     /// Programs at the ends of the address families' functions (fexit).
     Functions,
     /// Tracepoints inside sockets (Linux 6.3).
     Sockets,
     /// A tracepoint at the end of every system call.
     SystemCalls,
-    /// Probes in functions of the processes themselves: no rung of the ladder, only on request ([`Options::probes`]).
+    /// Probes in functions of the processes themselves: no backend, only on request ([`Options::probes`]).
     User,
 }
 
-impl Rung {
+impl Backend {
     /// From the first choice to the last.
-    pub const ALL: [Rung; 3] = [Rung::Functions, Rung::Sockets, Rung::SystemCalls];
+    pub const ALL: [Backend; 3] = [Backend::Functions, Backend::Sockets, Backend::SystemCalls];
 
     /// The name in outputs and on the command line.
     pub fn name(self) -> &'static str {
@@ -59,38 +59,38 @@ impl Rung {
 
     fn received(self) -> &'static [&'static str] {
         match self {
-            Rung::Functions => &[
+            Backend::Functions => &[
                 "inet_recvmsg_ended",
                 "inet6_recvmsg_ended",
                 "unix_stream_recvmsg_ended",
                 "unix_dgram_recvmsg_ended",
             ],
-            Rung::Sockets => &["socket_received"],
-            Rung::SystemCalls => &["call_ended"],
-            Rung::User => &[user::RECEIVED],
+            Backend::Sockets => &["socket_received"],
+            Backend::SystemCalls => &["call_ended"],
+            Backend::User => &[user::RECEIVED],
         }
     }
 
     fn sent(self) -> &'static [&'static str] {
         match self {
-            Rung::Functions => &[
+            Backend::Functions => &[
                 "inet_sendmsg_ended",
                 "inet6_sendmsg_ended",
                 "unix_stream_sendmsg_ended",
                 "unix_dgram_sendmsg_ended",
             ],
-            Rung::Sockets => &["socket_sent"],
-            Rung::SystemCalls => &["call_ended"],
-            Rung::User => &[user::SENT],
+            Backend::Sockets => &["socket_sent"],
+            Backend::SystemCalls => &["call_ended"],
+            Backend::User => &[user::SENT],
         }
     }
 }
 
-/// Why a rung was passed over.
+/// Why a backend was passed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Which.
-    pub rung: Rung,
+    pub backend: Backend,
     /// In words.
     pub reason: String,
 }
@@ -155,11 +155,11 @@ pub struct Options {
     pub rings_max: u64,
     /// Count into histograms in the kernel instead of noting records: [`crate::Tracer::histograms`].
     pub histogram: bool,
-    /// Only this rung.
-    pub rung: Option<Rung>,
+    /// Only this backend.
+    pub backend: Option<Backend>,
     /// Join by thread also in processes whose runtime moves messages between threads ([`crate::Runtime`]).
     pub trust_threads: bool,
-    /// Take the points in functions of the processes themselves ([`Rung::User`]), some for each; none: at their sockets.
+    /// Take the points in functions of the processes themselves ([`Backend::User`]), some for each; none: at their sockets.
     pub probes: Vec<Probe>,
 }
 
@@ -179,7 +179,7 @@ impl Options {
             slots: 1 << 16,
             rings_max: RINGS_MAX,
             histogram: false,
-            rung: None,
+            backend: None,
             trust_threads: false,
             probes: Vec::new(),
         }
@@ -228,7 +228,7 @@ impl Options {
                 check_process(*process)?;
             }
         }
-        if self.has_streams() && (self.histogram || self.rung == Some(Rung::SystemCalls)) {
+        if self.has_streams() && (self.histogram || self.backend == Some(Backend::SystemCalls)) {
             return wrong("streams are followed neither in histograms nor by hooks on system calls".into());
         }
         if self.stamp.is_some() {
@@ -242,7 +242,7 @@ impl Options {
                 "decoding needs captured bytes, and neither an id at an offset nor histograms".into(),
             );
         }
-        if !self.probes.is_empty() || self.rung == Some(Rung::User) {
+        if !self.probes.is_empty() || self.backend == Some(Backend::User) {
             self.check_probes()?;
         }
         if self.histogram && self.looks_at_runtimes() {
@@ -265,7 +265,7 @@ impl Options {
             || self.stages
             || self.filter.port.is_some()
             || self.leaves != Leaves::Queue
-            || self.rung.is_some_and(|rung| rung != Rung::User);
+            || self.backend.is_some_and(|backend| backend != Backend::User);
         if of_sockets {
             return Err(Error::Argument(
                 "functions have neither sockets nor payloads: no id, decoder, capture, client, stage, port, device queue or other hooks \
@@ -326,7 +326,7 @@ pub(crate) struct Hooks {
     devices: Vec<u32>,
     /// Where in processes the points are taken.
     sites: Vec<Site>,
-    pub(crate) rung: Rung,
+    pub(crate) backend: Backend,
     pub(crate) refused: Vec<Refusal>,
     pub(crate) rings: Rings,
     /// Programs attached so far.
@@ -334,30 +334,30 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// Loads and attaches the first rung that holds. Whoever is refused everything learns why.
+    /// Loads and attaches the first backend that holds. Whoever is refused everything learns why.
     /// `inside`: they take their own times.
     pub(crate) fn attach(options: &Options, inside: bool) -> Result<Hooks> {
         let mut refused = Vec::new();
         let mut denied = None;
         let sites = user::find(options)?;
         let rings = Rings::of(options)?;
-        let only = if sites.is_empty() { options.rung } else { Some(Rung::User) };
-        let rungs: Vec<Rung> = only.map_or_else(|| Rung::ALL.to_vec(), |rung| vec![rung]);
-        for rung in rungs {
-            if rung == Rung::SystemCalls && options.has_streams() {
+        let only = if sites.is_empty() { options.backend } else { Some(Backend::User) };
+        let backends: Vec<Backend> = only.map_or_else(|| Backend::ALL.to_vec(), |backend| vec![backend]);
+        for backend in backends {
+            if backend == Backend::SystemCalls && options.has_streams() {
                 let reason = "they do not see streams (--client, --records, --decode)".into();
-                refused.push(Refusal { rung, reason });
+                refused.push(Refusal { backend, reason });
                 continue;
             }
-            match Hooks::try_rung(options, rung, &sites, rings, inside) {
+            match Hooks::try_backend(options, backend, &sites, rings, inside) {
                 Ok(hooks) => return Ok(Hooks { refused, ..hooks }),
                 Err(error) => {
                     let error = io_error(&error);
-                    let mut reason = reason(rung, &error);
+                    let mut reason = reason(backend, &error);
                     if options.stamp.is_some() && error.kind() == io::ErrorKind::InvalidInput {
                         reason.push_str(" (stamps need Linux 6.6)");
                     }
-                    refused.push(Refusal { rung, reason });
+                    refused.push(Refusal { backend, reason });
                     denied = Some(error).filter(|error| error.kind() == io::ErrorKind::PermissionDenied);
                 }
             }
@@ -368,21 +368,22 @@ impl Hooks {
         }
     }
 
-    fn try_rung(
+    fn try_backend(
         options: &Options,
-        rung: Rung,
+        backend: Backend,
         sites: &[Site],
         rings: Rings,
         inside: bool,
     ) -> std::result::Result<Hooks, libbpf_rs::Error> {
         silence();
         let transports = &options.filter.transports;
-        let internet = rung != Rung::User && transports.iter().any(|transport| *transport <= Transport::Tcp);
+        let internet =
+            backend != Backend::User && transports.iter().any(|transport| *transport <= Transport::Tcp);
         let at_queue = internet && options.leaves == Leaves::Queue;
         // With the device's queue, a UDP message is known without the end of the send.
         let at_end = !at_queue || transports.iter().any(|transport| *transport != Transport::Udp);
-        let mut programs = rung.received().to_vec();
-        programs.extend(rung.sent().iter().filter(|name| at_end && !rung.received().contains(name)));
+        let mut programs = backend.received().to_vec();
+        programs.extend(backend.sent().iter().filter(|name| at_end && !backend.received().contains(name)));
         programs.extend(at_queue.then_some(QUEUE));
         programs.extend(options.arrivals.then_some(ARRIVAL));
         // Their numbers will be others'; joining by thread and names ask for it.
@@ -404,7 +405,7 @@ impl Hooks {
                 }
                 Some("histograms") if options.histogram => map.set_max_entries(cpus * WAYS as u32)?,
                 Some(name) if name.ends_with(".rodata") => {
-                    map.set_initial_value(&layout::config(options, rung, rings.slots, !at_queue, inside))?;
+                    map.set_initial_value(&layout::config(options, backend, rings.slots, !at_queue, inside))?;
                 }
                 Some(WHO) => map.set_initial_value(&layout::who(&options.filter))?,
                 _ => {}
@@ -422,7 +423,7 @@ impl Hooks {
             links: Vec::new(),
             devices,
             sites: sites.to_vec(),
-            rung,
+            backend,
             refused: Vec::new(),
             rings,
             attachments: 0,
@@ -433,16 +434,16 @@ impl Hooks {
 
     /// Attaches all programs.
     pub(crate) fn switch_on(&mut self) -> std::result::Result<(), libbpf_rs::Error> {
-        let Hooks { object, programs, devices, sites, rung, .. } = self;
+        let Hooks { object, programs, devices, sites, backend, .. } = self;
         let mut links = Vec::new();
         let mut wanted: Vec<_> =
             object.progs_mut().filter(|program| is_one_of(program.name(), programs)).collect();
         // Sends go first, on and off: one without its receive is seen to be that, but a receive is joined with any send that follows.
-        wanted.sort_by_key(|program| is_one_of(program.name(), rung.received()));
+        wanted.sort_by_key(|program| is_one_of(program.name(), backend.received()));
         for program in wanted {
             if program.name() == stamps::PROGRAM {
                 stamps::attach(&program, devices, &mut links)?;
-            } else if *rung == Rung::User && !is_one_of(program.name(), &[THREADS, PROGRAMS]) {
+            } else if *backend == Backend::User && !is_one_of(program.name(), &[THREADS, PROGRAMS]) {
                 user::attach(&program, sites, &mut links)?;
             } else {
                 links.push(program.attach()?);
@@ -486,7 +487,7 @@ impl Hooks {
 
     /// Hooks that run when a message is sent and received; over TCP those of acknowledgements come on top.
     pub(crate) fn fires(&self, transport: Transport) -> usize {
-        let at_end = self.programs.iter().any(|name| self.rung.sent().contains(name));
+        let at_end = self.programs.iter().any(|name| self.backend.sent().contains(name));
         let at_device = usize::from(self.at_queue()) + usize::from(!self.devices.is_empty());
         1 + usize::from(at_end) + if transport <= Transport::Tcp { at_device } else { 0 }
     }
@@ -510,15 +511,15 @@ fn silence() {
 }
 
 /// The kernel's answer in words.
-fn reason(rung: Rung, error: &io::Error) -> String {
+fn reason(backend: Backend, error: &io::Error) -> String {
     const ESRCH: i32 = 3;
     const EPERM: i32 = 1;
     const ENOENT: i32 = 2;
     let root = rustix::process::geteuid().is_root();
-    match (error.raw_os_error(), rung) {
-        (Some(ESRCH), Rung::Sockets) => "this kernel has no tracepoints in sockets (Linux 6.3)".into(),
-        (Some(ESRCH), Rung::User) => "the process has ended".into(),
-        (Some(ENOENT), Rung::User) => "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)".into(),
+    match (error.raw_os_error(), backend) {
+        (Some(ESRCH), Backend::Sockets) => "this kernel has no tracepoints in sockets (Linux 6.3)".into(),
+        (Some(ESRCH), Backend::User) => "the process has ended".into(),
+        (Some(ENOENT), Backend::User) => "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)".into(),
         (Some(ESRCH), _) => "this kernel's BTF does not have the functions".into(),
         (Some(EPERM), _) if root => match lockdown() {
             Some(mode) => format!("the kernel refuses them even to root (EPERM; lockdown is `{mode}`)"),

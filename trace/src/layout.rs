@@ -21,7 +21,7 @@ pub(crate) use generated::types::{
 };
 
 use crate::filter::Filter;
-use crate::hooks::{Client, Options, Rung};
+use crate::hooks::{Backend, Client, Options};
 use crate::record::{Ends, Flags, Kind, Point, Record, Socket, Transport};
 use crate::stamps;
 
@@ -64,7 +64,7 @@ pub(crate) fn sequence(last: u64) -> u32 {
 }
 
 /// What lies beside a record, by its first word: how many bytes follow, and the message's position.
-pub(crate) fn beside(first: u64) -> (u32, u32) {
+pub(crate) fn payload_header(first: u64) -> (u32, u32) {
     (first as u32, (first >> 32) as u32)
 }
 
@@ -161,7 +161,13 @@ pub(crate) fn who(filter: &Filter) -> Vec<u8> {
 }
 
 /// `struct tr_config` as bytes; `slots`: records of a ring; `sent_udp`: UDP is noted when sent; `inside`: the hooks take their own times.
-pub(crate) fn config(options: &Options, rung: Rung, slots: u32, sent_udp: bool, inside: bool) -> Vec<u8> {
+pub(crate) fn config(
+    options: &Options,
+    backend: Backend,
+    slots: u32,
+    sent_udp: bool,
+    inside: bool,
+) -> Vec<u8> {
     let filter = &options.filter;
     let mut bytes = vec![0u8; size_of::<tr_config>()];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -202,6 +208,6 @@ pub(crate) fn config(options: &Options, rung: Rung, slots: u32, sent_udp: bool, 
     set!(histogram, u32::from(options.histogram));
     set!(inside, u32::from(inside));
     set!(sent_udp, u32::from(sent_udp));
-    set!(by_inode, u32::from(rung == Rung::SystemCalls));
+    set!(by_inode, u32::from(backend == Backend::SystemCalls));
     bytes
 }

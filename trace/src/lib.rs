@@ -26,7 +26,7 @@ pub use error::{Error, Result};
 pub use filter::{Cgroup, Filter, sees_host_processes};
 /// Times of a stage ([`Summary::stages`]), in nanoseconds.
 pub use hdrhistogram::Histogram;
-pub use hooks::{Client, Leaves, Options, Refusal, Rung};
+pub use hooks::{Backend, Client, Leaves, Options, Refusal};
 pub use join::{By, Counts, Hop, HopCounts, Hops, Joiner, Message, Offset, Passes, offsets};
 pub use payers::Payer;
 pub use record::{Ends, Event, Flags, IdAt, Kind, Point, Record, Socket, Transport};

@@ -104,7 +104,7 @@ pub(crate) struct Ring {
     read: Vec<Cpu>,
     lost: u64,
     late: u64,
-    beside: u64,
+    discarded: u64,
     /// Read and not yet passed on.
     waiting: Vec<Waiting>,
     /// Time of the youngest record that has been passed on.
@@ -146,7 +146,7 @@ impl Ring {
             read: vec![Cpu::default(); cpu_count],
             lost: 0,
             late: 0,
-            beside: 0,
+            discarded: 0,
             waiting: Vec::new(),
             passed_ns: 0,
             until_ns: 0,
@@ -174,8 +174,8 @@ impl Ring {
     }
 
     /// Records of a time in which others were lost.
-    pub(crate) fn beside(&self) -> u64 {
-        self.beside
+    pub(crate) fn discarded(&self) -> u64 {
+        self.discarded
     }
 
     /// All records up to this time have been passed on.
@@ -231,7 +231,7 @@ impl Ring {
                 Read::Record(What::Message, _)
                     if gaps.iter().any(|(from, to)| (from + 1..*to).contains(&time_ns)) =>
                 {
-                    self.beside += 1;
+                    self.discarded += 1;
                     continue;
                 }
                 Read::Record(What::Message, record) => Event::Record(record),
@@ -244,7 +244,7 @@ impl Ring {
     fn payload(&self, slot: u64) -> (Box<[u8]>, Option<u32>) {
         let Some((payloads, words)) = &self.payloads else { return (Box::default(), None) };
         let payload = &payloads.get()[slot as usize * words..][..*words];
-        let (captured, position) = layout::beside(payload[0].load(Ordering::Relaxed));
+        let (captured, position) = layout::payload_header(payload[0].load(Ordering::Relaxed));
         let captured = captured as usize;
         let mut bytes: Vec<u8> = payload[PAYLOAD_WORDS..]
             .iter()

@@ -6,7 +6,7 @@ use crate::decode::{Decoded, Decoding};
 use crate::error::{Error, Result};
 use crate::filter::{Cgroup, Filter};
 use crate::histogram::Histograms;
-use crate::hooks::{Hooks, Options, Refusal, Rung};
+use crate::hooks::{Backend, Hooks, Options, Refusal};
 use crate::join::Counts;
 use crate::payers::Payer;
 use crate::record::{Event, Flags, Point, Record, Transport};
@@ -114,7 +114,7 @@ pub struct Seen {
     /// Records that came after younger ones had been passed on.
     pub late: u64,
     /// Records of a time in which others were lost, on another CPU: not passed on, as nobody can tell what belongs together.
-    pub beside: u64,
+    pub discarded: u64,
 }
 
 impl Tracer {
@@ -164,9 +164,9 @@ impl Tracer {
         })
     }
 
-    /// The rung that holds.
-    pub fn rung(&self) -> Rung {
-        self.hooks.rung
+    /// The backend that holds.
+    pub fn backend(&self) -> Backend {
+        self.hooks.backend
     }
 
     /// Rungs that were tried before.
@@ -306,6 +306,6 @@ impl Tracer {
     pub fn seen(&self) -> Seen {
         let Tracer { ring, hooks, histograms, .. } = self;
         let lost = ring.lost() + histograms.as_ref().map_or(0, Histograms::lost);
-        Seen { lost, missed: hooks.missed(), late: ring.late(), beside: ring.beside() }
+        Seen { lost, missed: hooks.missed(), late: ring.late(), discarded: ring.discarded() }
     }
 }

@@ -12,19 +12,19 @@ use std::time::Duration;
 
 use common::{Relay, TRANSPORTS, is_root};
 use trieline_trace::{
-    By, Decode, Decoded, Filter, IdAt, Joiner, Leaves, Message, Options, Point, Rung, Tracer,
+    Backend, By, Decode, Decoded, Filter, IdAt, Joiner, Leaves, Message, Options, Point, Tracer,
 };
 
 const MESSAGES: u64 = 50;
 
-/// `rung`: only this one; else the first that this kernel has.
-fn passes(transport: &str, style: &str, leaves: Leaves, rung: Option<Rung>) {
+/// `backend`: only this one; else the first that this kernel has.
+fn passes(transport: &str, style: &str, leaves: Leaves, backend: Option<Backend>) {
     let mut relay = Relay::start(transport, style);
     let filter = Filter { processes: vec![relay.pid()], ..Filter::default() };
     // The relay's messages have their number in the second eight bytes; zeros follow.
     let pattern = "(?s-u)^.{8}(.{8})\0{3}".parse().unwrap();
     let decode = Some(Decode::Pattern(pattern));
-    let options = Options { decode, capture: 32, slots: 1 << 10, leaves, rung, ..Options::new(filter) };
+    let options = Options { decode, capture: 32, slots: 1 << 10, leaves, backend, ..Options::new(filter) };
     let mut tracer = Tracer::start(&options).unwrap();
     relay.seen_by(&tracer);
     let mut joiner = Joiner::new(By::Id, tracer.at_queue());
@@ -35,7 +35,7 @@ fn passes(transport: &str, style: &str, leaves: Leaves, rung: Option<Rung>) {
     let mut messages: Vec<Message> = Vec::new();
     tracer.stop(|record| joiner.take(record, |message| messages.push(message)));
     relay.end();
-    let what = format!("{transport} {style} {leaves:?} {}: {:?}", tracer.rung().name(), joiner.counts());
+    let what = format!("{transport} {style} {leaves:?} {}: {:?}", tracer.backend().name(), joiner.counts());
     let ids: Vec<_> = messages.iter().map(|message| message.received.id).collect();
     assert_eq!(ids, (0..MESSAGES).map(Some).collect::<Vec<_>>(), "{what}");
 }
@@ -49,7 +49,7 @@ fn ids_are_found_by_a_pattern() {
         for style in ["read", "readv", "recv", "recvmsg", "pieces", "recvmmsg"] {
             passes(transport, style, Leaves::Queue, None);
         }
-        passes(transport, "pieces", Leaves::Done, Some(Rung::SystemCalls));
+        passes(transport, "pieces", Leaves::Done, Some(Backend::SystemCalls));
     }
 }
 

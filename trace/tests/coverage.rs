@@ -1,4 +1,4 @@
-//! Which transports and system calls each rung of the ladder sees: real processes, every message checked against the clocks of the
+//! Which transports and system calls each backend sees: real processes, every message checked against the clocks of the
 //! client and of the broker, and the table in docs/trace.md compared with what is found.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -8,20 +8,20 @@ mod common;
 use std::time::Duration;
 
 use common::{Relay, TRANSPORTS, Trip, is_root};
-use trieline_trace::{By, Filter, IdAt, Joiner, Message, Options, Point, Rung, Summary, Tracer};
+use trieline_trace::{Backend, By, Filter, IdAt, Joiner, Message, Options, Point, Summary, Tracer};
 
 const STYLES: [&str; 8] = ["read", "readv", "recv", "recvmsg", "recvmmsg", "epoll", "splice", "uring"];
 const MESSAGES: usize = 200;
 const DOCUMENT: &str = include_str!("../../docs/trace.md");
 
 /// What a cell of the table says: `all` only if every message was found where all clocks agree that it was.
-fn cell(transport: &str, style: &str, rung: Rung, id: Option<IdAt>) -> String {
+fn cell(transport: &str, style: &str, backend: Backend, id: Option<IdAt>) -> String {
     let mut relay = Relay::start(transport, style);
     let filter = Filter { processes: vec![relay.pid()], ..Filter::default() };
-    let options = Options { rung: Some(rung), id, ..Options::new(filter) };
+    let options = Options { backend: Some(backend), id, ..Options::new(filter) };
     let mut tracer = match Tracer::start(&options) {
         Ok(tracer) => tracer,
-        Err(error) => panic!("{transport} {style} {}: {error}", rung.name()),
+        Err(error) => panic!("{transport} {style} {}: {error}", backend.name()),
     };
     let mut joiner = Joiner::new(if id.is_some() { By::Id } else { By::Thread }, tracer.at_queue());
     // Functions that were entered before the hooks were attached are not seen: the broker waits in one.
@@ -46,12 +46,12 @@ fn cell(transport: &str, style: &str, rung: Rung, id: Option<IdAt>) -> String {
     if messages.is_empty() {
         return format!("none: {} received, {} sent", part(counts.received), part(counts.sent));
     }
-    assert_eq!(messages.len(), MESSAGES, "{transport} {style} {}: {counts:?}", rung.name());
+    assert_eq!(messages.len(), MESSAGES, "{transport} {style} {}: {counts:?}", backend.name());
     for (index, ((message, trip), (after, before))) in messages.iter().zip(&trips).zip(clocks).enumerate() {
         let (b, c) = (message.received.time_ns, message.sent.time_ns);
         let what = format!(
             "{transport} {style} {}: message {index}: {message:?} {trip:?} {after} {before}",
-            rung.name()
+            backend.name()
         );
         assert!(trip.sent_ns <= b && after <= before && before <= c, "{what}");
         // At the end of a system call its result is not yet in the process, either.
@@ -82,9 +82,9 @@ fn the_table_of_coverage_is_true() {
         // Transports with the same cells share a line.
         let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
         for transport in TRANSPORTS {
-            let sockets = cell(transport, style, Rung::Sockets, None);
-            let ids = cell(transport, style, Rung::Sockets, Some(IdAt { received: 8, sent: 8, bytes: 8 }));
-            let calls = cell(transport, style, Rung::SystemCalls, None);
+            let sockets = cell(transport, style, Backend::Sockets, None);
+            let ids = cell(transport, style, Backend::Sockets, Some(IdAt { received: 8, sent: 8, bytes: 8 }));
+            let calls = cell(transport, style, Backend::SystemCalls, None);
             let cells = format!("{sockets} | {ids} | {calls}");
             match lines.iter_mut().find(|(known, _)| *known == cells) {
                 Some((_, transports)) => transports.push(transport),
@@ -102,14 +102,15 @@ fn the_table_of_coverage_is_true() {
     assert!(wrong.is_empty(), "docs/trace.md does not say this:\n{}", wrong.join("\n"));
 }
 
-/// The first rung sees what the second does; most kernels under lockdown refuse it.
+/// The first backend sees what the second does; most kernels under lockdown refuse it.
 #[test]
 fn functions_see_every_message() {
     if !is_root() {
         return;
     }
     let nobody = Filter { port: Some(1), ..Filter::default() };
-    if let Err(error) = Tracer::start(&Options { rung: Some(Rung::Functions), ..Options::new(nobody) }) {
+    if let Err(error) = Tracer::start(&Options { backend: Some(Backend::Functions), ..Options::new(nobody) })
+    {
         // Nothing else may stop it, least of all the verifier, which says EACCES or EINVAL.
         let text = error.to_string();
         let known = ["BTF does not have the functions", "refuses them even to root (EPERM", "os error 524"];
@@ -119,7 +120,7 @@ fn functions_see_every_message() {
     }
     for style in ["read", "recvmsg", "recvmmsg", "epoll"] {
         for transport in TRANSPORTS {
-            assert_eq!(cell(transport, style, Rung::Functions, None), "all", "{transport} {style}");
+            assert_eq!(cell(transport, style, Backend::Functions, None), "all", "{transport} {style}");
         }
     }
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use common::{Relay, Trip, is_root, relay_program};
 use trieline_trace::{
-    By, Counts, Filter, Joiner, Message, Options, Probe, Rung, Seen, Summary, Tracer, Transport,
+    Backend, By, Counts, Filter, Joiner, Message, Options, Probe, Seen, Summary, Tracer, Transport,
 };
 
 const MESSAGES: usize = 200;
@@ -50,7 +50,7 @@ fn options(relays: &[&Relay], probes: Vec<Probe>) -> Options {
 /// Passes messages through the broker, and traces them until it has ended: its last receive brings nothing.
 fn trace(mut relay: Relay, probes: Vec<Probe>, bytes: [u32; 2]) -> Tracer {
     let mut tracer = Tracer::start(&options(&[&relay], probes)).unwrap();
-    assert_eq!((tracer.rung(), tracer.at_queue(), tracer.refused().len()), (Rung::User, false, 0));
+    assert_eq!((tracer.backend(), tracer.at_queue(), tracer.refused().len()), (Backend::User, false, 0));
     // It may wait in a function already, whose return is then not seen.
     relay.pass(u64::MAX);
     std::thread::sleep(std::time::Duration::from_millis(5));

@@ -12,8 +12,8 @@ use trieline_trace::{By, Event, Filter, IdAt, Joiner, Live, Options, Seen, Trace
 
 /// Messages at full speed: `TRIELINE_TRACE_MESSAGES`, for emulated processors.
 fn messages() -> usize {
-    let told = std::env::var("TRIELINE_TRACE_MESSAGES");
-    told.map_or(100_000, |messages| messages.parse().expect("TRIELINE_TRACE_MESSAGES is a number"))
+    let reported = std::env::var("TRIELINE_TRACE_MESSAGES");
+    reported.map_or(100_000, |messages| messages.parse().expect("TRIELINE_TRACE_MESSAGES is a number"))
 }
 
 fn options(relay: &Relay) -> Options {
@@ -74,8 +74,8 @@ fn every_record_is_passed_on_or_counted_as_lost() {
     }
     std::thread::sleep(Duration::from_millis(5));
     tracer.stop(|_| passed += 1);
-    let Seen { lost, missed, beside, .. } = tracer.seen();
-    assert_eq!((passed + lost + beside, missed), (2 * sent, 0));
+    let Seen { lost, missed, discarded, .. } = tracer.seen();
+    assert_eq!((passed + lost + discarded, missed), (2 * sent, 0));
     assert!(lost > sent, "{lost}");
     relay.end();
 }

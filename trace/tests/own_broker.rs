@@ -40,7 +40,7 @@ fn thread_number() -> u32 {
 
 type Log = Arc<Mutex<Vec<Truth>>>;
 
-fn told(log: &Log, id: u64, after_ns: u64, before_ns: u64) {
+fn reported(log: &Log, id: u64, after_ns: u64, before_ns: u64) {
     log.lock().unwrap().push(Truth { id, thread: thread_number(), after_ns, before_ns });
 }
 
@@ -104,7 +104,7 @@ fn serve_and_log(mut stream: TcpStream, log: &Log) {
         drop((line, journal, counter));
         let before_ns = now();
         stream.write_all(&message).unwrap();
-        told(log, u64::from_le_bytes(message[8..].try_into().unwrap()), after_ns, before_ns);
+        reported(log, u64::from_le_bytes(message[8..].try_into().unwrap()), after_ns, before_ns);
         let _ = (&names, &logs);
     }
 }
@@ -131,7 +131,7 @@ fn serve_by_pool(mut stream: TcpStream, log: &Log) {
                     let before_ns = now();
                     (&*out).write_all(&bytes).unwrap();
                     for (message, after_ns) in ready.drain(..) {
-                        told(&log, id_of(&message), after_ns, before_ns);
+                        reported(&log, id_of(&message), after_ns, before_ns);
                         if id_of(&message).is_multiple_of(16) {
                             (&*out).write_all(&message).unwrap();
                         }
@@ -185,7 +185,7 @@ fn serve_early(mut stream: TcpStream, log: &Log) {
         if !is_early {
             let before_ns = now();
             stream.write_all(answer).unwrap();
-            told(log, id, after_ns, before_ns);
+            reported(log, id, after_ns, before_ns);
         }
     }
 }

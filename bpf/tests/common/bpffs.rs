@@ -1,10 +1,10 @@
-//! For tests of every box that uses BPF: when to skip, the homes there are, a BPF file system of a test's own.
+//! For tests of every box that uses BPF: when to skip, the map types there are, a BPF file system of a test's own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use trieline_bpf::Home;
+use trieline_bpf::ImageMapType;
 
 #[path = "../../../tests/src/skip.rs"]
 pub mod no_skip;
@@ -19,13 +19,13 @@ pub fn skip(what: &str) -> bool {
 }
 
 /// Homes of this kernel. The arena may be missing (Linux 6.1), the array may not.
-pub fn homes() -> Vec<Home> {
-    assert_eq!(Home::Array.probe(), Ok(()));
-    match Home::Arena.probe() {
-        Ok(()) => vec![Home::Array, Home::Arena],
+pub fn map_types() -> Vec<ImageMapType> {
+    assert_eq!(ImageMapType::Array.probe(), Ok(()));
+    match ImageMapType::Arena.probe() {
+        Ok(()) => vec![ImageMapType::Array, ImageMapType::Arena],
         Err(reason) => {
             println!("SKIP: arena: {reason}");
-            vec![Home::Array]
+            vec![ImageMapType::Array]
         }
     }
 }

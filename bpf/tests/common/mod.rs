@@ -6,7 +6,7 @@ pub mod sample;
 
 mod bpffs;
 #[allow(unused_imports, reason = "each test file uses a part")]
-pub use bpffs::{BpfFs, homes, no_skip, skip};
+pub use bpffs::{BpfFs, map_types, no_skip, skip};
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use libbpf_rs::{
     MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, ProgramInput, libbpf_sys,
 };
-use trieline_bpf::{Home, ImageMap, Options, Tables};
+use trieline_bpf::{ImageMap, ImageMapType, Options, Tables};
 
 /// Keys a run, as in `programs/lookups.bpf.c`.
 pub const KEYS: usize = 1024;
@@ -49,18 +49,18 @@ pub fn damage_version(map: &ImageMap) {
     words[1].store(version & 0xffff_0000 | 2, Ordering::Relaxed);
 }
 
-pub fn tables(home: Home, bytes: u64) -> Tables {
-    Tables::create(&Options { home: Some(home), bytes, tables: 16 }).unwrap()
+pub fn tables(map_type: ImageMapType, bytes: u64) -> Tables {
+    Tables::create(&Options { map_type: Some(map_type), bytes, tables: 16 }).unwrap()
 }
 
-/// An opener of a program for a home, not yet loaded.
+/// An opener of a program for a map type, not yet loaded.
 macro_rules! opener {
     ($(#[$doc:meta])* $open:ident, $arena:literal, $array:literal) => {
         $(#[$doc])*
-        pub fn $open(home: Home) -> OpenObject {
-            let bytes: &[u8] = match home {
-                Home::Arena => object!($arena),
-                Home::Array => object!($array),
+        pub fn $open(map_type: ImageMapType) -> OpenObject {
+            let bytes: &[u8] = match map_type {
+                ImageMapType::Arena => object!($arena),
+                ImageMapType::Array => object!($array),
             };
             ObjectBuilder::default().open_memory(bytes).unwrap()
         }

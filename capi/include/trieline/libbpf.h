@@ -4,7 +4,7 @@
  * loader, so that an object meets no libbpf but the one that opened it.
  *
  *   struct bpf_object *object = bpf_object__open(
- *       trieline_home(t) == TRIELINE_ARENA ? "acl.arena.bpf.o" : "acl.array.bpf.o");
+ *       trieline_map_type(t) == TRIELINE_ARENA ? "acl.arena.bpf.o" : "acl.array.bpf.o");
  *
  *   if (!object || trieline_load_object(t, object, &error))
  *
@@ -41,11 +41,11 @@ __attribute__((format(printf, 3, 4))) static inline int trieline_fail(struct tri
 	return code;
 }
 
-/* Makes an opened object that includes <trieline/bpf.h>, compiled for trieline_home(), use the tables. Call
- * it before the object is loaded. Returns 0 or a negative errno. */
+/* Makes an opened object that includes <trieline/bpf.h>, compiled for trieline_map_type(), use the tables.
+ * Call it before the object is loaded. Returns 0 or a negative errno. */
 static inline int trieline_place(struct trieline *t, struct bpf_object *object, struct trieline_error *error)
 {
-	int fd = trieline_map_fd(t), home = trieline_home(t), placed = 0, failed = 0;
+	int fd = trieline_map_fd(t), map_type = trieline_map_type(t), placed = 0, failed = 0;
 	struct bpf_map_info info;
 	struct bpf_map *map;
 	__u32 size = sizeof(info), mask;
@@ -54,7 +54,7 @@ static inline int trieline_place(struct trieline *t, struct bpf_object *object, 
 		return trieline_fail(error, fd, "`t` has no map; expected tables that can be used");
 	if (!object)
 		return trieline_fail(error, -EINVAL, "`object` is NULL; expected an opened BPF object");
-	if (home == TRIELINE_ARRAY && libbpf_major_version() == 1 && libbpf_minor_version() < 3)
+	if (map_type == TRIELINE_ARRAY && libbpf_major_version() == 1 && libbpf_minor_version() < 3)
 		return trieline_fail(
 		    error, -EOPNOTSUPP,
 		    "libbpf %s cannot resize a section; expected 1.3 or newer for tables in an array",
@@ -67,18 +67,18 @@ static inline int trieline_place(struct trieline *t, struct bpf_object *object, 
 	{
 		const char *name = bpf_map__name(map);
 
-		if (home == TRIELINE_ARENA && (int)bpf_map__type(map) == TRIELINE_MAP_TYPE_ARENA &&
+		if (map_type == TRIELINE_ARENA && (int)bpf_map__type(map) == TRIELINE_MAP_TYPE_ARENA &&
 		    !strcmp(name, "tl_tables")) {
 			failed = failed ? failed : bpf_map__set_max_entries(map, info.max_entries);
 			failed = failed ? failed : bpf_map__set_map_extra(map, info.map_extra);
 			failed = failed ? failed : bpf_map__reuse_fd(map, fd);
 			placed = 1;
-		} else if (home == TRIELINE_ARRAY && !strcmp(name, ".bss.tl_tables")) {
+		} else if (map_type == TRIELINE_ARRAY && !strcmp(name, ".bss.tl_tables")) {
 			/* The size first, so that libbpf's own mapping of the section has it too. */
 			failed = failed ? failed : bpf_map__set_value_size(map, info.value_size);
 			failed = failed ? failed : bpf_map__reuse_fd(map, fd);
 			placed = 1;
-		} else if (home == TRIELINE_ARRAY && !strcmp(name, ".rodata.tl_mask")) {
+		} else if (map_type == TRIELINE_ARRAY && !strcmp(name, ".rodata.tl_mask")) {
 			mask = info.value_size - 1;
 			failed = failed ? failed : bpf_map__set_initial_value(map, &mask, sizeof(mask));
 		}
@@ -90,9 +90,9 @@ static inline int trieline_place(struct trieline *t, struct bpf_object *object, 
 		return trieline_fail(
 		    error, -EINVAL,
 		    "`%s` has no place for tables in an %s; expected a program that includes "
-		    "<trieline/bpf.h>, compiled with -DTL_HOME_%s",
-		    bpf_object__name(object), home == TRIELINE_ARENA ? "arena" : "array",
-		    home == TRIELINE_ARENA ? "ARENA" : "ARRAY");
+		    "<trieline/bpf.h>, compiled with -DTL_%s",
+		    bpf_object__name(object), map_type == TRIELINE_ARENA ? "arena" : "array",
+		    map_type == TRIELINE_ARENA ? "ARENA" : "ARRAY");
 	return 0;
 }
 

@@ -26,9 +26,9 @@
  * kernel's.
  *
  * Threads: a handle can be used by several at once; calls wait for each other. Programs and the kernel are
- * never waited for, except by trieline_settle, by trieline_close and by changes of a map that is full while
- * replaced memory waits: some tens of milliseconds. A process that has tables open must not fork without
- * exec: the child has neither the thread that waits for programs nor, of an arena, the memory.
+ * never waited for, except by trieline_synchronize, by trieline_close and by changes of a map that is full
+ * while replaced memory waits: some tens of milliseconds. A process that has tables open must not fork
+ * without exec: the child has neither the thread that waits for programs nor, of an arena, the memory.
  *
  * BPF programs find, for every address, the table before a change or after it. Sleepable BPF programs are not
  * waited for and must not look up.
@@ -56,7 +56,7 @@ struct trieline_error {
 };
 
 /* Where tables live. */
-enum trieline_home {
+enum trieline_map_type {
 	TRIELINE_ANY = 0,   /* an arena where the kernel has one, else an array */
 	TRIELINE_ARENA = 1, /* BPF arena: Linux 6.9; at most 4 GiB, taken as it fills */
 	TRIELINE_ARRAY = 2, /* memory-mapped BPF array: Linux 6.1; at most 512 MiB, all of it at once */
@@ -64,9 +64,9 @@ enum trieline_home {
 
 /* What to make; zeros take the default. */
 struct trieline_options {
-	uint32_t home;	 /* enum trieline_home; default TRIELINE_ANY */
-	uint32_t tables; /* how many there can be; default 64 */
-	uint64_t bytes;	 /* of all together: a power of two from 64 KiB; default 64 MiB */
+	uint32_t map_type; /* enum trieline_map_type; default TRIELINE_ANY */
+	uint32_t tables;   /* how many there can be; default 64 */
+	uint64_t bytes;	   /* of all together: a power of two from 64 KiB; default 64 MiB */
 };
 
 /* What a table is searched for: addresses, or keys of 1 to 2048 bits, a key of `bits` bits being (bits + 7) /
@@ -124,7 +124,7 @@ int trieline_stats(struct trieline *t, struct trieline_stats *stats, struct trie
 int trieline_reclaim(struct trieline *t, struct trieline_error *error);
 
 /* Waits until all replaced memory is usable. */
-int trieline_settle(struct trieline *t, struct trieline_error *error);
+int trieline_synchronize(struct trieline *t, struct trieline_error *error);
 
 /* Waits for that, then gives the whole chunks of 64 KiB that no table uses back to the kernel, 1 MiB a call:
  * how many bytes; tables in an array keep their memory: 0. Negative: errno. Call it after much was removed.
@@ -210,7 +210,7 @@ int trieline_stays_awake(const void *instructions, size_t count, struct trieline
 int trieline_map_fd(struct trieline *t);
 
 /* TRIELINE_ARENA or TRIELINE_ARRAY: which of its two compilations a program is to be loaded from. */
-int trieline_home(struct trieline *t);
+int trieline_map_type(struct trieline *t);
 
 /* Bytes of the map; 0 on failure. */
 uint64_t trieline_map_bytes(struct trieline *t);

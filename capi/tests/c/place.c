@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * trieline/libbpf.h: a program placed, loaded and run; one that sleeps, one with a callback that may, one of
- * the other home and nothing at all refused. usage: place arena|array OBJECT SLEEPABLE OTHER DEFERRED
+ * the other map type and nothing at all refused. usage: place arena|array OBJECT SLEEPABLE OTHER DEFERRED
  */
 #include <stdlib.h>
 #include <trieline/libbpf.h>
@@ -37,7 +37,7 @@ int main(int count, char **args)
 
 	if (count != 6)
 		return 2;
-	options.home = strcmp(args[1], "arena") ? TRIELINE_ARRAY : TRIELINE_ARENA;
+	options.map_type = strcmp(args[1], "arena") ? TRIELINE_ARRAY : TRIELINE_ARENA;
 	t = trieline_create(&options, &error);
 	EXPECT(t && !trieline_table_create(t, 0, TRIELINE_IPV4, &error));
 	EXPECT(trieline_insert(t, 0, net, 24, 7, &error) == 0);

@@ -113,8 +113,8 @@ static void mistakes(struct trieline *t)
 	struct trieline_options options = {TRIELINE_ANY, 0, 12345};
 
 	EXPECT(!trieline_create(&options, &error) && error.code == -EINVAL && strstr(error.text, "12345"));
-	options.home = 9;
-	EXPECT(!trieline_create(&options, &error) && strstr(error.text, "home 9"));
+	options.map_type = 9;
+	EXPECT(!trieline_create(&options, &error) && strstr(error.text, "map_type 9"));
 	EXPECT(!trieline_open("/sys/fs/bpf/no-such-tables", &error) && error.code == -ENOENT);
 	EXPECT(!trieline_open(NULL, &error) && strstr(error.text, "`directory` is NULL"));
 	FAILS(trieline_pin(t, "/tmp", &error), EINVAL, "not in a BPF file system");
@@ -160,9 +160,9 @@ static void files(struct trieline *t, const char *file, const char *bad)
 }
 
 /* A list whose IPv6 prefixes find no room: what is new and what is not is told. */
-static void no_room(uint32_t home, const char *file, const char *big)
+static void no_room(uint32_t map_type, const char *file, const char *big)
 {
-	struct trieline_options options = {home, 0, 256 << 10};
+	struct trieline_options options = {map_type, 0, 256 << 10};
 	struct trieline *t = trieline_create(&options, &error);
 	uint32_t value;
 
@@ -203,22 +203,22 @@ int main(int count, char **args)
 
 	if (count != 6)
 		return 2;
-	options.home = !strcmp(args[1], "arena")   ? TRIELINE_ARENA
-		       : !strcmp(args[1], "array") ? TRIELINE_ARRAY
-						   : TRIELINE_ANY;
+	options.map_type = !strcmp(args[1], "arena")   ? TRIELINE_ARENA
+			   : !strcmp(args[1], "array") ? TRIELINE_ARRAY
+						       : TRIELINE_ANY;
 	t = trieline_create(&options, &error);
 	EXPECT(t);
 	EXPECT(trieline_map_bytes(t) == options.bytes && trieline_map_fd(t) >= 0);
-	EXPECT(options.home == TRIELINE_ANY || trieline_home(t) == (int)options.home);
+	EXPECT(options.map_type == TRIELINE_ANY || trieline_map_type(t) == (int)options.map_type);
 	one_by_one(t);
 	many_at_once(t);
 	other_keys(t);
 	mistakes(t);
 	files(t, args[3], args[4]);
-	no_room(options.home, args[3], args[5]);
+	no_room(options.map_type, args[3], args[5]);
 	EXPECT(!trieline_stats(t, &stats, &error) && stats.tables == 64 && stats.tables_used == 2);
 	EXPECT(stats.bytes == options.bytes && stats.used > 0);
-	EXPECT(!trieline_settle(t, &error) && trieline_reclaim(t, &error) == 0);
+	EXPECT(!trieline_synchronize(t, &error) && trieline_reclaim(t, &error) == 0);
 	EXPECT(!trieline_stats(t, &stats, &error) && stats.waiting == 0);
 	if (strcmp(args[2], "-"))
 		t = reopened(t, args[2]);

@@ -150,7 +150,7 @@ impl Filter {
     }
 
     /// Reads its file; what is wrong with it, and where it is named.
-    pub fn look(&self, folder: &Path) -> Result<(), (usize, String)> {
+    pub fn check_files(&self, folder: &Path) -> Result<(), (usize, String)> {
         let read = trieline_node::filter::read(&self.config(folder));
         read.map(drop).map_err(|error| (self.file.span().start, error.to_string()))
     }
@@ -206,7 +206,7 @@ action = "drop"
 
     #[test]
     fn errors_name_the_line_and_what_was_expected() {
-        for (from, to, says) in [
+        for (from, to, expected_text) in [
             ("file =", "fiel =", "line 4: unknown key `fiel`; did you mean `file`?"),
             ("\"source\"", "\"both\"", "line 5: unknown variant `both`"),
             ("\"tcp\"", "\"tpc\"", "line 6: protocol: \"tpc\" is none; expected a number"),
@@ -220,8 +220,8 @@ action = "drop"
             ("action = \"drop\"\n", "", "missing field `action`"),
         ] {
             let text = GOOD.replacen(from, to, 1);
-            let said = File::parse(&text).unwrap_err().to_string();
-            assert!(said.contains(says), "{said:?} does not have {says:?}");
+            let error_text = File::parse(&text).unwrap_err().to_string();
+            assert!(error_text.contains(expected_text), "{error_text:?} does not have {expected_text:?}");
         }
         let twice = File::parse(&format!("{GOOD}{GOOD}")).unwrap_err().to_string();
         assert!(twice.starts_with("line 11: filter: two are named \"threats\""), "{twice}");

@@ -1,6 +1,6 @@
 //! A picture as Graphviz text, for those who want to lay it out themselves: `dot -Tpdf`.
 
-use super::{Item, Look, Scene, Step};
+use super::{Item, Scene, Step, Style};
 use std::fmt::Write as _;
 
 /// The whole text.
@@ -25,16 +25,16 @@ pub fn write(scene: &Scene) -> String {
 
 fn shape(item: &Item) -> String {
     match item.look {
-        Look::Empty => "shape=point".into(),
-        Look::Dot => "shape=circle, width=0.15, label=\"\"".into(),
-        Look::Node | Look::Leaf => {
+        Style::Empty => "shape=point".into(),
+        Style::Dot => "shape=circle, width=0.15, label=\"\"".into(),
+        Style::Node | Style::Leaf => {
             let lines = (0..).zip(&item.lines).map(|(line, text)| arrow(item.answer == Some(line), text));
             let rows = item.rows.iter().map(|row| {
                 let value = if row.value.is_empty() { "-" } else { &row.value };
                 arrow(row.step.is_some(), &format!("{}  {value}", row.slots))
             });
             let lines: Vec<String> = lines.chain(rows).collect();
-            let style = if item.look == Look::Node { ", style=rounded" } else { "" };
+            let style = if item.look == Style::Node { ", style=rounded" } else { "" };
             format!("label={}{style}", quoted(lines.iter().map(String::as_str)))
         }
     }
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn names_cannot_break_the_text() {
-        let item = Item { look: Look::Leaf, lines: vec!["10.0.0.0/8  \"a\\b\"".into()], ..Item::default() };
+        let item = Item { look: Style::Leaf, lines: vec!["10.0.0.0/8  \"a\\b\"".into()], ..Item::default() };
         let text = write(&Scene { title: "a\"b".into(), items: vec![item], ..Scene::default() });
         assert!(
             text.contains(r#"label="a\"b";"#) && text.contains(r#"n0 [label="10.0.0.0/8  \"a\\b\""];"#),

@@ -4,7 +4,7 @@
 //! run between two levels, where nothing else is, and end at their label, which stands on the box below.
 
 use super::layout::{self, Place, Size};
-use super::{Item, Look, Row, Scene, Step};
+use super::{Item, Row, Scene, Step, Style};
 
 const MARGIN: f64 = 14.0;
 /// Between text and the border of its box.
@@ -61,7 +61,7 @@ pub enum Shape {
     /// A line that bends once.
     Edge { points: [(f64, f64); 3], step: Option<Step> },
     /// A node, a leaf or an empty slot.
-    Box { rect: Rect, look: Look, step: Option<Step> },
+    Box { rect: Rect, look: Style, step: Option<Step> },
     /// What a lookup ends at, behind its text.
     Mark { rect: Rect, step: Step },
     /// One line of text.
@@ -128,9 +128,9 @@ pub fn drawing(scene: &Scene) -> Drawing {
 /// A box without the label above it.
 fn inner(item: &Item) -> Size {
     match item.look {
-        Look::Empty => Size { width: EMPTY, height: EMPTY },
-        Look::Dot => Size { width: DOT, height: DOT },
-        Look::Node | Look::Leaf => {
+        Style::Empty => Size { width: EMPTY, height: EMPTY },
+        Style::Dot => Size { width: DOT, height: DOT },
+        Style::Node | Style::Leaf => {
             let rows =
                 item.rows.iter().map(|row| TEXT.width(&row.slots) + TEXT.width(&row.value) + 2.0 * PAD);
             let width = item.lines.iter().map(|line| TEXT.width(line)).chain(rows).fold(0.0, f64::max);
@@ -207,7 +207,7 @@ impl Drawing {
             if value.is_empty() {
                 let (x, y) = (end - EMPTY, y + (TEXT.line() - EMPTY) / 2.0);
                 let rect = Rect { x, y, width: EMPTY, height: EMPTY };
-                self.shapes.push(Shape::Box { rect, look: Look::Empty, step: *step });
+                self.shapes.push(Shape::Box { rect, look: Style::Empty, step: *step });
             }
             y += TEXT.line();
         }
@@ -222,23 +222,23 @@ impl Drawing {
     /// What the marks mean, and the facts.
     fn legend(&mut self, scene: &Scene) {
         let looks = [
-            (Look::Dot, "node"),
-            (Look::Node, "node"),
-            (Look::Leaf, "leaf"),
-            (Look::Empty, "no further prefix"),
+            (Style::Dot, "node"),
+            (Style::Node, "node"),
+            (Style::Leaf, "leaf"),
+            (Style::Empty, "no further prefix"),
         ];
         let has = |look| {
             let has_row = |item: &Item| item.rows.iter().any(|row| row.value.is_empty());
-            scene.items.iter().any(|item| item.look == look || look == Look::Empty && has_row(item))
+            scene.items.iter().any(|item| item.look == look || look == Style::Empty && has_row(item))
         };
         let steps = [(Step::Down, "way of the lookup"), (Step::Back, "after it went back")];
         let (mut x, mut y) = (MARGIN, self.height);
         let limit = self.width - MARGIN;
         for (look, text) in looks.into_iter().filter(|(look, _)| has(*look)) {
             let width = match look {
-                Look::Empty => EMPTY,
-                Look::Dot => DOT,
-                Look::Node | Look::Leaf => 2.0 * DOT,
+                Style::Empty => EMPTY,
+                Style::Dot => DOT,
+                Style::Node | Style::Leaf => 2.0 * DOT,
             };
             let height = width.min(DOT);
             (x, y) = self.wrapped((x, y), limit, width, text);

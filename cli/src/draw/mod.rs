@@ -23,7 +23,7 @@ pub struct Scene {
 #[derive(Debug, Default)]
 pub struct Item {
     /// What it looks like.
-    pub look: Look,
+    pub look: Style,
     /// The key bits that lead here.
     pub edge: String,
     /// Whether the lookup took that edge.
@@ -53,7 +53,7 @@ pub struct Row {
 
 /// What a box looks like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Look {
+pub enum Style {
     /// A slot that leads nowhere.
     #[default]
     Empty,

@@ -1,12 +1,12 @@
 //! Pictures of random tables in every structure: no label, box or edge lies on another.
 
-use super::Look;
+use super::Style;
 use super::drawing::{Drawing, Rect, Shape, drawing};
 use super::scene::{Lookup, Words, scene};
 use trieline_lpm::classic::relaxed::Threshold;
 use trieline_lpm::classic::{Binary, Fib, Patricia, Relaxed, Trie};
-use trieline_lpm::image::view::TableView;
-use trieline_lpm::view::{PathStep, View};
+use trieline_lpm::graph::{Graph, PathStep};
+use trieline_lpm::image::graph::TableGraph;
 use trieline_lpm::{HeapMemory, Image, Memory, NoReaders, Prefix, Table};
 
 impl Rect {
@@ -75,7 +75,7 @@ fn check(drawing: &Drawing) {
     }
     for (index, (rect, look)) in boxes.iter().enumerate() {
         for (other, and) in &boxes[index + 1..] {
-            let is_row = *and == Look::Empty && rect.holds(other);
+            let is_row = *and == Style::Empty && rect.holds(other);
             assert!(!rect.meets(other) || is_row, "{look:?} at {rect:?} is on {and:?} at {other:?}");
         }
         for edge in &edges {
@@ -87,7 +87,7 @@ fn check(drawing: &Drawing) {
 }
 
 /// Every structure of these prefixes, and the way of a lookup in each.
-fn structures(rows: &[(Prefix<u32>, u32)], addr: u32) -> Vec<(View, Vec<PathStep>)> {
+fn structures(rows: &[(Prefix<u32>, u32)], addr: u32) -> Vec<(Graph, Vec<PathStep>)> {
     let thresholds = [Threshold::default(), Threshold::all(20), Threshold { within: 4, ..Threshold::all(0) }];
     let mut tries: Vec<Box<dyn Trie<u32>>> =
         vec![Box::new(Binary::default()), Box::new(Patricia::default()), Box::new(Fib::default())];
@@ -97,11 +97,11 @@ fn structures(rows: &[(Prefix<u32>, u32)], addr: u32) -> Vec<(View, Vec<PathStep
             trie.insert(*prefix, *value);
         }
     }
-    let mut all: Vec<_> = tries.iter().map(|trie| (trie.view(), trie.path(addr))).collect();
+    let mut all: Vec<_> = tries.iter().map(|trie| (trie.graph(), trie.path(addr))).collect();
     let mut image = Image::create(HeapMemory::new(4 << 20), NoReaders::default(), 1).unwrap();
     Table::create(&mut image, 0, rows.iter().copied()).unwrap();
-    let table = TableView::new(image.memory().words(), 0).unwrap();
-    all.push((table.view(), table.path(addr)));
+    let table = TableGraph::new(image.memory().words(), 0).unwrap();
+    all.push((table.graph(), table.path(addr)));
     all
 }
 
@@ -125,10 +125,10 @@ fn nothing_is_drawn_over_a_label() {
         let value = |value: u32| Some(value.to_string());
         let words = Words { bits: (round % 4 == 0).then_some(4), value: &value };
         let addr = rows[0].0.last();
-        for (view, path) in structures(&rows, addr) {
+        for (graph, path) in structures(&rows, addr) {
             let lookup = Lookup { addr: "192.0.2.1".into(), path, answer: None };
             let facts = vec!["word ".repeat(round), String::new()];
-            check(&drawing(&scene("a title".into(), facts, &view, &words, Some(&lookup))));
+            check(&drawing(&scene("a title".into(), facts, &graph, &words, Some(&lookup))));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What is drawn of a structure: its nodes and leaves in words, slots that lead nowhere run by run, and where a lookup goes.
 
-use super::{Item, Look, Row, Scene, Step};
+use super::{Item, Row, Scene, Step, Style};
 use trieline_lpm::IpPrefix;
-use trieline_lpm::view::{PathStep, View, ViewEdge, ViewNode};
+use trieline_lpm::graph::{Graph, GraphEdge, GraphNode, PathStep};
 
 /// How keys and values are written.
 pub struct Words<'a> {
@@ -58,7 +58,7 @@ impl Lookup {
     }
 
     /// In a line.
-    fn told(&self, words: &Words<'_>) -> String {
+    fn reported(&self, words: &Words<'_>) -> String {
         let back = self.path.iter().filter(|step| step.back).count();
         let visits = match (self.path.len(), back) {
             (1, 0) => "1 visit".to_owned(),
@@ -86,19 +86,19 @@ fn by(step: &PathStep) -> Step {
 pub fn scene(
     title: String,
     mut facts: Vec<String>,
-    view: &View,
+    graph: &Graph,
     words: &Words<'_>,
     lookup: Option<&Lookup>,
 ) -> Scene {
     // Where slots hold values, those that lead to no node are rows of the box.
-    let has_rows = view.nodes.iter().flat_map(|node| &node.children).any(|edge| edge.value.is_some());
-    facts.extend(lookup.map(|lookup| lookup.told(words)));
+    let has_rows = graph.nodes.iter().flat_map(|node| &node.children).any(|edge| edge.value.is_some());
+    facts.extend(lookup.map(|lookup| lookup.reported(words)));
     let mut items: Vec<Item> =
-        (0..).zip(&view.nodes).map(|(index, node)| item(index, node, words, lookup)).collect();
-    for (index, node) in view.nodes.iter().enumerate() {
+        (0..).zip(&graph.nodes).map(|(index, node)| item(index, node, words, lookup)).collect();
+    for (index, node) in graph.nodes.iter().enumerate() {
         let mut first = 0;
         // Rows name their slots themselves.
-        let is_run = |one: &ViewEdge, next: &ViewEdge| !has_rows && one.to.is_none() && next.to.is_none();
+        let is_run = |one: &GraphEdge, next: &GraphEdge| !has_rows && one.to.is_none() && next.to.is_none();
         for run in node.children.chunk_by(is_run) {
             let edges = first..first + run.len();
             first = edges.end;
@@ -128,7 +128,7 @@ pub fn scene(
 }
 
 /// The key bits of neighbouring slots.
-fn run_label(run: &[ViewEdge]) -> String {
+fn run_label(run: &[GraphEdge]) -> String {
     match run {
         [first, .., last] => format!("{}-{}", first.label, last.label),
         [only] => only.label.clone(),
@@ -136,7 +136,7 @@ fn run_label(run: &[ViewEdge]) -> String {
     }
 }
 
-fn item(index: usize, node: &ViewNode, words: &Words<'_>, lookup: Option<&Lookup>) -> Item {
+fn item(index: usize, node: &GraphNode, words: &Words<'_>, lookup: Option<&Lookup>) -> Item {
     let mut lines = Vec::new();
     // Kinds that the structure tells apart by more than having children.
     if !matches!(node.kind, "node" | "leaf") {
@@ -165,9 +165,9 @@ fn item(index: usize, node: &ViewNode, words: &Words<'_>, lookup: Option<&Lookup
         lines.push(format!("visit {}", visits.join(", ")));
     }
     let look = match (node.kind, lines.is_empty()) {
-        ("leaf", _) => Look::Leaf,
-        (_, true) => Look::Dot,
-        _ => Look::Node,
+        ("leaf", _) => Style::Leaf,
+        (_, true) => Style::Dot,
+        _ => Style::Node,
     };
     let step = lookup.and_then(|lookup| lookup.steps(index).next()).map(|(_, step)| by(step));
     Item { look, lines, answer, step, ..Item::default() }
@@ -186,12 +186,12 @@ fn window(at: u16, bits: u16) -> String {
 mod tests {
     use super::*;
 
-    fn edge(label: &str, to: Option<usize>, value: Option<u32>) -> ViewEdge {
-        ViewEdge { label: label.into(), to, value }
+    fn edge(label: &str, to: Option<usize>, value: Option<u32>) -> GraphEdge {
+        GraphEdge { label: label.into(), to, value }
     }
 
-    fn node(kind: &'static str, bits: u16, children: Vec<ViewEdge>) -> ViewNode {
-        ViewNode { kind, bits, children, ..ViewNode::default() }
+    fn node(kind: &'static str, bits: u16, children: Vec<GraphEdge>) -> GraphNode {
+        GraphNode { kind, bits, children, ..GraphNode::default() }
     }
 
     #[test]
@@ -210,15 +210,15 @@ mod tests {
     fn empty_slots_are_drawn_as_runs() {
         let slots = [None, None, Some(1), None].into_iter().zip(["00", "01", "10", "11"]);
         let root = node("node", 2, slots.map(|(to, label)| edge(label, to, None)).collect());
-        let view = View { nodes: vec![root, node("leaf", 0, Vec::new())] };
+        let graph = Graph { nodes: vec![root, node("leaf", 0, Vec::new())] };
         let path = vec![PathStep { node: 0, edge: Some(1), back: false }];
         let lookup = Lookup { addr: "64.0.0.0".into(), path, answer: None };
         let words = Words { bits: Some(2), value: &|_| None };
-        let scene = scene("title".into(), Vec::new(), &view, &words, Some(&lookup));
+        let scene = scene("title".into(), Vec::new(), &graph, &words, Some(&lookup));
         let drawn = scene.items[0].children.iter().map(|child| &scene.items[*child]);
         let drawn: Vec<_> = drawn.map(|item| (item.edge.as_str(), item.look, item.edge_step)).collect();
-        let (empty, down) = (Look::Empty, Some(Step::Down));
-        assert_eq!(drawn, [("00-01", empty, down), ("10", Look::Leaf, None), ("11", empty, None)]);
+        let (empty, down) = (Style::Empty, Some(Step::Down));
+        assert_eq!(drawn, [("00-01", empty, down), ("10", Style::Leaf, None), ("11", empty, None)]);
         assert_eq!(scene.facts, ["lookup of 01: no prefix; 1 visit"]);
     }
 
@@ -227,9 +227,9 @@ mod tests {
     fn slots_with_values_are_rows_of_their_own() {
         let hosts =
             vec![edge("0x0001", None, Some(7)), edge("0x0009", None, Some(7)), edge("others", None, None)];
-        let view = View { nodes: vec![node("hosts", 16, hosts)] };
+        let graph = Graph { nodes: vec![node("hosts", 16, hosts)] };
         let words = Words { bits: None, value: &|_| None };
-        let scene = scene("title".into(), Vec::new(), &view, &words, None);
+        let scene = scene("title".into(), Vec::new(), &graph, &words, None);
         let rows = scene.items[0].rows.iter().map(|row| (row.slots.as_str(), row.value.as_str()));
         assert_eq!(rows.collect::<Vec<_>>(), [("0x0001", "yes"), ("0x0009", "yes"), ("others", "")]);
         assert_eq!(scene.items[0].lines, ["hosts", "bits 0-15"]);

@@ -1,7 +1,7 @@
 //! A picture as SVG: dark on white, with generic fonts.
 
 use super::drawing::{Align, EDGE, Rect, Shape, TEXT, TITLE, drawing};
-use super::{Look, Scene, Step};
+use super::{Scene, Step, Style};
 use std::fmt::Write as _;
 
 /// Radius of a node's corners.
@@ -44,10 +44,10 @@ impl Shape {
             }
             Self::Box { rect, look, step } => {
                 let (fill, stroke, round) = match look {
-                    Look::Empty => ("#ffffff", "#8a8a8a", rect.width / 2.0),
-                    Look::Dot => ("#e6edf5", "#4a5a6a", rect.width / 2.0),
-                    Look::Node => ("#eef3f9", "#4a5a6a", ROUND),
-                    Look::Leaf => ("#edf6ec", "#3f6b3f", 0.0),
+                    Style::Empty => ("#ffffff", "#8a8a8a", rect.width / 2.0),
+                    Style::Dot => ("#e6edf5", "#4a5a6a", rect.width / 2.0),
+                    Style::Node => ("#eef3f9", "#4a5a6a", ROUND),
+                    Style::Leaf => ("#edf6ec", "#3f6b3f", 0.0),
                 };
                 let stroke = step.map_or(format!("stroke=\"{stroke}\""), |step| {
                     format!("stroke=\"{}\" stroke-width=\"2.5\"", step.colour())
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn names_cannot_break_the_picture() {
-        let item = Item { look: Look::Leaf, lines: vec!["<&>".into()], ..Item::default() };
+        let item = Item { look: Style::Leaf, lines: vec!["<&>".into()], ..Item::default() };
         let svg = write(&Scene { title: "a & b".into(), items: vec![item], ..Scene::default() });
         assert!(svg.contains("<title>a &amp; b</title>") && svg.contains(">&lt;&amp;&gt;</text>"), "{svg}");
         assert!(write(&Scene::default()).ends_with("</svg>\n"));

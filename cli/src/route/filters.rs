@@ -1,6 +1,6 @@
 //! What the filters of the ports do to the packets that `trieline route get` is asked about.
 
-use super::look;
+use super::lookup_table;
 use serde_json::{Map, Value};
 use std::net::IpAddr;
 use trieline_dataplane::{Filter, FilterAction};
@@ -11,7 +11,7 @@ fn matches(filter: &Filter, reader: &Reader<'_>, from: Option<IpAddr>, to: IpAdd
     let table = if to.is_ipv4() { filter.table4 } else { filter.table6 };
     let Some(table) = table else { return Some(false) };
     let address = if filter.source { from? } else { to };
-    if look(reader, table, &address).is_none() {
+    if lookup_table(reader, table, &address).is_none() {
         return Some(false);
     }
     (filter.protocol.is_none() && filter.ports.is_empty()).then_some(true)

@@ -1,9 +1,9 @@
 //! `trieline route get --packet`: a packet through the program that the devices have, over the tables that they have.
 
-use super::{Way, answers, text};
+use super::{Ingress, answers, text};
 use crate::capture::device;
+use crate::client::{Names, count, open};
 use crate::dissect;
-use crate::look::{Names, count, open};
 use anyhow::{Context, anyhow, bail};
 use pcap_file::DataLink;
 use pcap_file::pcap::PcapReader;
@@ -55,43 +55,43 @@ pub fn run(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let packets = read(packet)?;
-    let view = open(instance)?;
-    let ports = view.ports()?;
-    let trial = view.trial()?;
+    let pinned = open(instance)?;
+    let ports = pinned.ports()?;
+    let test_run = pinned.test_run()?;
     let mut names = Names::default();
     let mut list = List::new(output, output.stdout());
     let mut all = true;
     for packet in packets {
         let entry = entry(&ports, iif, packet.iif.as_deref(), &mut names)?;
         let frame = framed(packet, entry)?;
-        let outcome = trial.run(entry.0, &frame)?;
+        let outcome = test_run.run(entry.0, &frame)?;
         let layers = dissect::frame(&frame);
-        let mut told = Map::new();
-        told.insert("iif".into(), names.get(entry.0).into());
+        let mut reported = Map::new();
+        reported.insert("iif".into(), names.get(entry.0).into());
         if let Some(to) = dissect::destination(&layers) {
             // Frames with a tag are another port's.
             let tagged = ports.iter().find(|port| (port.0, port.1) == (entry.0, tag(&frame)));
-            let way = Way::of_port(dissect::source(&layers), &tagged.unwrap_or(entry).2);
-            let route = answers(&[to], &way, &view, instance, &mut names)?.into_iter().next();
-            told.insert("route".into(), route.map(Value::Object).unwrap_or_default());
+            let ingress = Ingress::of_port(dissect::source(&layers), &tagged.unwrap_or(entry).2);
+            let route = answers(&[to], &ingress, &pinned, instance, &mut names)?.into_iter().next();
+            reported.insert("route".into(), route.map(Value::Object).unwrap_or_default());
         }
-        told.insert("in".into(), json!({ "packet": hex(&frame), "layers": layers }));
-        told.insert("action".into(), outcome.verdict.kind.to_string().into());
-        told.insert("verdict".into(), outcome.verdict.name.into());
+        reported.insert("in".into(), json!({ "packet": hex(&frame), "layers": layers }));
+        reported.insert("action".into(), outcome.verdict.kind.to_string().into());
+        reported.insert("verdict".into(), outcome.verdict.name.into());
         if let Some(first) = outcome.first {
-            told.insert("first_verdict".into(), first.name.into());
+            reported.insert("first_verdict".into(), first.name.into());
         }
-        if let Some(name) = outcome.filter.and_then(|counter| view.filter_name(counter)) {
-            told.insert("filter".into(), name.into());
+        if let Some(name) = outcome.filter.and_then(|counter| pinned.filter_name(counter)) {
+            reported.insert("filter".into(), name.into());
         }
         if outcome.verdict.kind == Kind::Forward {
             let out = outcome.out.map(|ifindex| names.get(ifindex));
             let layers = dissect::frame(&outcome.frame);
-            told.insert("oif".into(), out.into());
-            told.insert("out".into(), json!({ "packet": hex(&outcome.frame), "layers": layers }));
+            reported.insert("oif".into(), out.into());
+            reported.insert("out".into(), json!({ "packet": hex(&outcome.frame), "layers": layers }));
         }
         all &= outcome.verdict.kind == Kind::Forward;
-        list.push(&Value::Object(told), lines)?;
+        list.push(&Value::Object(reported), lines)?;
     }
     list.finish()?;
     // "The answer is no": XDP does not forward one of them.
@@ -99,22 +99,22 @@ pub fn run(
 }
 
 /// What became of a packet, for people.
-fn lines(told: &Value) -> String {
-    let word = |key: &str| told.get(key).and_then(Value::as_str).unwrap_or_default();
+fn lines(reported: &Value) -> String {
+    let word = |key: &str| reported.get(key).and_then(Value::as_str).unwrap_or_default();
     let layers =
-        |key: &str| told[key]["layers"].as_array().map(|list| dissect::text(list)).unwrap_or_default();
+        |key: &str| reported[key]["layers"].as_array().map(|list| dissect::text(list)).unwrap_or_default();
     let mut lines = format!("in {}\n{}", word("iif"), layers("in"));
-    if let Some(route) = told.get("route") {
+    if let Some(route) = reported.get("route") {
         lines += &format!("route {}\n", text(route));
     }
     lines += &format!("{} {}", word("action"), word("verdict"));
-    if told.get("first_verdict").is_some() {
+    if reported.get("first_verdict").is_some() {
         lines += &format!(" for {}", word("first_verdict"));
     }
-    if told.get("filter").is_some() {
+    if reported.get("filter").is_some() {
         lines += &format!(" by filter {}", word("filter"));
     }
-    if told.get("out").is_some() {
+    if reported.get("out").is_some() {
         lines += &format!("\nout {}\n{}", word("oif"), layers("out").trim_end());
     }
     lines
@@ -161,12 +161,12 @@ fn framed(packet: Packet, entry: &Entry) -> anyhow::Result<Vec<u8>> {
     let (_, vlan, port) = entry;
     let Packet { bytes, ip, .. } = packet;
     let length = |at: usize| bytes.get(at..at + 2).map(|b| usize::from(u16::from_be_bytes([b[0], b[1]])));
-    let (ethertype, said): ([u8; 2], _) = match bytes.first().map(|byte| byte >> 4) {
+    let (ethertype, length): ([u8; 2], _) = match bytes.first().map(|byte| byte >> 4) {
         Some(4) => (IPV4, length(2)),
         Some(6) => (IPV6, length(4).map(|payload| payload + 40)),
         _ => ([0; 2], None),
     };
-    let is_whole = said == Some(bytes.len());
+    let is_whole = length == Some(bytes.len());
     // Not said, it is IP if its length is right, or if it could be nothing else.
     let is_frame = bytes.len() >= ETHERNET && kind(&bytes).is_some_and(|kind| ETHERTYPES.contains(&kind));
     if !ip.unwrap_or(is_whole || (ethertype != [0; 2] && !is_frame)) {
@@ -176,8 +176,8 @@ fn framed(packet: Packet, entry: &Entry) -> anyhow::Result<Vec<u8>> {
         return Ok(bytes);
     }
     if !is_whole {
-        let said = said.map_or_else(|| "none".to_owned(), |said| format!("one of {said}"));
-        bail!("packet: {} bytes, and an IP header that tells {said}; expected a whole packet", bytes.len());
+        let length = length.map_or_else(|| "none".to_owned(), |length| format!("one of {length}"));
+        bail!("packet: {} bytes, and an IP header that tells {length}; expected a whole packet", bytes.len());
     }
     let mut frame = port.mac.to_vec();
     frame.extend([0x02, 0, 0, 0, 0, 0]);

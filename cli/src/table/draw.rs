@@ -2,7 +2,7 @@
 
 use super::input::{ReadArgs, Table};
 use super::inspect;
-use super::opened::{Choice, Opened, SHORT, Structure};
+use super::structure::{BuiltStructure, Choice, SHORT, Structure};
 use crate::draw::scene::{Lookup, Words, scene};
 use crate::draw::{dot, svg};
 use anyhow::{Context, bail};
@@ -193,7 +193,7 @@ impl Drawing<'_> {
         });
         let name = args.file.file_name().map_or("-".into(), |name| name.to_string_lossy());
         let title = format!("{name}: {}", opened.name);
-        let scene = scene(title, opened.facts.clone(), &opened.view, &words, lookup.as_ref());
+        let scene = scene(title, opened.facts.clone(), &opened.graph, &words, lookup.as_ref());
         let text = match args.format()? {
             Format::Svg => svg::write(&scene),
             Format::Dot => dot::write(&scene),
@@ -216,8 +216,13 @@ fn address(host: &str) -> String {
 }
 
 /// What was drawn.
-fn tell<A: Address>(opened: &Opened<A>, prefixes: usize, to: &Path, output: &Output) -> anyhow::Result<()> {
-    let Opened { name, nodes, bytes, .. } = opened;
+fn tell<A: Address>(
+    opened: &BuiltStructure<A>,
+    prefixes: usize,
+    to: &Path,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let BuiltStructure { name, nodes, bytes, .. } = opened;
     if output.json {
         return output.document(&json!({
             "file": to.to_string_lossy(), "structure": name, "prefixes": prefixes, "nodes": nodes, "bytes": bytes,

@@ -2,7 +2,7 @@
 
 use super::map;
 use super::prefix::AnyPrefix;
-use crate::look::count;
+use crate::client::count;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use std::collections::{BTreeMap, HashMap};

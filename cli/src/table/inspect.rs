@@ -90,7 +90,7 @@ pub fn stat(path: &Path, args: &ReadArgs, family: Option<u8>, output: &Output) -
                 let _ = writeln!(
                     text,
                     "          {value}: {}{name}",
-                    crate::look::count(*count, "prefix", "prefixes")
+                    crate::client::count(*count, "prefix", "prefixes")
                 );
             }
             if values.len() > SHOWN {

@@ -16,21 +16,21 @@ pub mod srv6;
 #[path = "../../../bpf/tests/common/bpffs.rs"]
 mod bpffs;
 #[allow(unused_imports, reason = "each test file uses a part")]
-pub use bpffs::{BpfFs, homes, no_skip, skip};
+pub use bpffs::{BpfFs, map_types, no_skip, skip};
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::{MapCore, libbpf_sys as sys};
 use trieline_dataplane::{
-    Action, CsidMap, Dataplane, Flavour, Home, Options, OwnBits, PassReason, Port, PortFlags, ReaderGrace,
-    Steps, VERDICTS,
+    Action, CsidMap, Dataplane, Flavour, ImageMapType, LocalAddrBits, Options, PassReason, Port, PortFlags,
+    ReaderGrace, Steps, VERDICTS,
 };
 use trieline_lpm::{Image, IpPrefix, Table};
 
-pub fn options(fs: &BpfFs, home: Home) -> Options {
+pub fn options(fs: &BpfFs, map_type: ImageMapType) -> Options {
     Options {
         pins: fs.path().join("node"),
-        home: Some(home),
+        map_type: Some(map_type),
         image_bytes: 16 << 20,
         tables: 8,
         actions: 256,
@@ -53,12 +53,12 @@ pub struct Bench {
 
 impl Bench {
     /// `routes` go into table 0 (IPv4) and 1 (IPv6) of a port on `lo` that forwards everything.
-    pub fn new(home: Home, routes: &[(&str, Action)]) -> Self {
+    pub fn new(map_type: ImageMapType, routes: &[(&str, Action)]) -> Self {
         let fs = BpfFs::mount();
-        let mut dataplane = Dataplane::open(&options(&fs, home)).unwrap();
+        let mut dataplane = Dataplane::open(&options(&fs, map_type)).unwrap();
         let tables = dataplane.tables();
         let mut image = Image::create(dataplane.memory(), dataplane.grace(), tables).unwrap();
-        let (mut four, mut six, mut own) = (Vec::new(), Vec::new(), OwnBits::default());
+        let (mut four, mut six, mut own) = (Vec::new(), Vec::new(), LocalAddrBits::default());
         let mut csids = CsidMap::new();
         for (prefix, action) in routes {
             let id = dataplane.actions().alloc().unwrap();
@@ -73,15 +73,15 @@ impl Bench {
                 IpPrefix::V6(prefix) => {
                     six.push((prefix, id));
                     if let Action::End(flavour) | Action::EndX(_, flavour) = action
-                        && let Flavour::NextCsid { block, function } = *flavour
+                        && let Flavour::NextCsid { block, node_function } = *flavour
                     {
-                        csids.insert(prefix, Steps::Next { block, function });
+                        csids.insert(prefix, Steps::Next { block, node_function });
                     }
                 }
             }
         }
         dataplane.csids().set(&csids).unwrap();
-        dataplane.own_addresses().set(&own);
+        dataplane.local_addrs().set(&own);
         Table::<u32>::create(&mut image, 0, four).unwrap();
         Table::<u128>::create(&mut image, 1, six).unwrap();
         dataplane.set_port(LO, None, port(ALL)).unwrap();
@@ -125,12 +125,12 @@ pub const ALL: PortFlags = PortFlags {
     rpf_loose: false,
     rpf_strict: false,
     filter: false,
-    function: false,
+    sid_hook: false,
     ecn: false,
     redirects4: false,
     redirects6: false,
-    discovery: false,
-    unfinished: false,
+    proxy_ndp: false,
+    csum_partial: false,
 };
 
 pub fn port(flags: PortFlags) -> Port {

@@ -60,7 +60,7 @@ impl Model {
             tags += 1;
         }
         self.on_port(vlan)?;
-        if mac == self.mac { Ok(rest) } else { Err("other_destination") }
+        if mac == self.mac { Ok(rest) } else { Err("mac_mismatch") }
     }
 
     fn on_port(&self, vlan: u16) -> Step<()> {
@@ -111,7 +111,7 @@ impl Model {
         }
         let [source, destination] = addresses4(header);
         if special4(source) || special4(destination) {
-            return Err("ipv4_special");
+            return Err("ipv4_special_purpose");
         }
         self.foreign(source)?;
         let action = self.route4(destination).ok_or("no_route")?;
@@ -170,7 +170,7 @@ impl Model {
         }
         let [source, destination] = addresses6(header);
         if special6(source) || special6(destination) {
-            return Err("ipv6_special");
+            return Err("ipv6_special_purpose");
         }
         let (len, action) = (40 + payload, self.route6(destination).ok_or("no_route")?);
         match action {

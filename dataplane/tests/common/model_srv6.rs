@@ -193,7 +193,7 @@ pub const ECN: [[Option<u8>; 4]; 4] = [
     [Some(3), Some(3), Some(3), Some(3)],
 ];
 
-/// The inner field after decapsulation of the packet in `outer`.
+/// The inner field after decapsulation of the packet in `rewrite_failed`.
 fn combined(own: u8, outer: &[u8]) -> Step<u8> {
     ECN[usize::from(own)][usize::from(outer[1] >> 4 & 3)].ok_or("ecn")
 }
@@ -256,8 +256,8 @@ fn next_segment(data: &[u8], len: usize) -> Step<Next> {
 
 /// The destination after a step of NEXT-C-SID, if an argument is left.
 fn argument(flavour: Flavour, destination: &[u8]) -> Option<[u8; 16]> {
-    let Flavour::NextCsid { block, function } = flavour else { return None };
-    let (block, own) = (usize::from(block), usize::from(block) + usize::from(function));
+    let Flavour::NextCsid { block, node_function } = flavour else { return None };
+    let (block, own) = (usize::from(block), usize::from(block) + usize::from(node_function));
     if destination[own..].iter().all(|byte| *byte == 0) {
         return None;
     }

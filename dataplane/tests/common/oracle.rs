@@ -1,4 +1,4 @@
-//! What must not come out anywhere: the kernel's own way with a frame that XDP passes to it, and what filters, functions and tenants
+//! What must not come out anywhere: the kernel's own way with a frame that XDP passes to it, and what filters, SID hooks and tenants
 //! forbid of it. Told from Linux (net/core/dev.c, 8021q, ip_input.c, ip6_input.c, seg6_local.c, exthdrs.c), not from the XDP program.
 //! Where the kernel may do one of several things, each of them is followed.
 
@@ -14,7 +14,7 @@ use super::model::*;
 pub struct Rules {
     pub tenant: bool,
     pub filter: bool,
-    pub function: bool,
+    pub sid_hook: bool,
     /// Sources that filters drop: of the port, and of each bound SID.
     pub bad4: Vec<u32>,
     pub bad6: Vec<u128>,
@@ -63,7 +63,7 @@ impl Oracle<'_> {
             rest = inner;
         }
         let rules = &self.rules;
-        if !(rules.tenant || rules.filter || rules.function) {
+        if !(rules.tenant || rules.filter || rules.sid_hook) {
             return Ok(());
         }
         let mine = mac == self.model.mac;
@@ -76,7 +76,7 @@ impl Oracle<'_> {
         }
     }
 
-    /// Whether it may leave XDP as it does: its headers were looked at, and its SID's function.
+    /// Whether it may leave XDP as it does: its headers were looked at, and its SID's hook.
     pub fn may_forward(&self, frame: &[u8]) -> Verdict {
         let (_, mut kind, mut rest) = ethernet(frame).ok_or("no Ethernet header")?;
         while matches!(kind, 0x8100 | 0x88a8) {
@@ -204,7 +204,7 @@ impl Oracle<'_> {
         }
         let headers = Headers::of(packet);
         let whole = headers.last.is_some_and(|(_, at)| at < packet.len());
-        let asked = self.rules.tenant || self.rules.function;
+        let asked = self.rules.tenant || self.rules.sid_hook;
         if asked && local && headers.more && !headers.later && !whole {
             return Err("the next fragment has the headers".into());
         }
@@ -224,7 +224,7 @@ impl Oracle<'_> {
             }
         };
         if self.rules.csids.iter().any(|prefix| prefix.contains(to))
-            && let Some(to) = argument(Flavour::NextCsid { block: 4, function: 2 }, to)
+            && let Some(to) = argument(Flavour::NextCsid { block: 4, node_function: 2 }, to)
         {
             return next(headers.left, to);
         }
@@ -259,19 +259,19 @@ impl Oracle<'_> {
 
     /// What is bound to `to` has been asked for this packet, or lets it through.
     fn sid(&self, to: u128, packet: &[u8]) -> Verdict {
-        let Some(program) = self.rules.bound.get(&to).filter(|_| self.rules.function) else { return Ok(()) };
+        let Some(program) = self.rules.bound.get(&to).filter(|_| self.rules.sid_hook) else { return Ok(()) };
         if *program {
             return Err("a program is gone past".into());
         }
         let headers = Headers::of(packet);
         match headers.inner(packet) {
             Some((4, inner)) if inner.len() >= 20 && self.rules.bad4.contains(&addresses4(inner)[0]) => {
-                Err("a function's filter drops it".into())
+                Err("a hook's filter drops it".into())
             }
             Some((41, inner))
                 if inner.len() >= 40 && self.rules.bad6.contains(&(addresses6(inner)[0] >> 80)) =>
             {
-                Err("a function's filter drops it".into())
+                Err("a hook's filter drops it".into())
             }
             _ => Ok(()),
         }
@@ -361,9 +361,9 @@ fn with_left(packet: &[u8], headers: &Headers, left: u8) -> Vec<u8> {
 }
 
 fn argument(flavour: Flavour, to: u128) -> Option<u128> {
-    let Flavour::NextCsid { block, function } = flavour else { return None };
-    let (block, function) = (u32::from(block) * 8, u32::from(function) * 8);
-    let rest = to << block << function;
+    let Flavour::NextCsid { block, node_function } = flavour else { return None };
+    let (block, node_function) = (u32::from(block) * 8, u32::from(node_function) * 8);
+    let rest = to << block << node_function;
     if rest == 0 {
         return None;
     }

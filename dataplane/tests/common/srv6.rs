@@ -102,24 +102,24 @@ fn headends(adjacency: &Adjacency) -> Vec<(String, String, String, Action)> {
 
 /// Routes of endpoints: (prefix, `action` in the kernel or "" where this one has it not, action).
 fn endpoints(adjacency: &Adjacency, tables: [u32; 2]) -> Vec<(&'static str, String, Action)> {
-    let [view4, view6] = tables;
+    let [lookup4, lookup6] = tables;
     let hop = || adjacency.clone();
-    let csid = Flavour::NextCsid { block: 4, function: 2 };
-    let wide = Flavour::NextCsid { block: 6, function: 4 };
+    let csid = Flavour::NextCsid { block: 4, node_function: 2 };
+    let wide = Flavour::NextCsid { block: 6, node_function: 4 };
     let b6 = |n| segments(n).join(",");
     vec![
         ("fd00:a::10", "End".into(), Action::End(Flavour::Plain)),
         ("fd00:a::11", "End flavors psp".into(), Action::End(Flavour::Psp)),
         ("fd00:a::12", "End.X nh6 fd00:77::1".into(), Action::EndX(hop(), Flavour::Plain)),
-        ("fd00:a::13", "End.T table 254".into(), Action::EndT { view: view6 }),
+        ("fd00:a::13", "End.T table 254".into(), Action::EndT { lookup: lookup6 }),
         ("fd00:b:1::/48", "End flavors next-csid".into(), Action::End(csid)),
         ("fd00:b:2::/48", "End.X nh6 fd00:77::1 flavors next-csid".into(), Action::EndX(hop(), csid)),
         ("fd00:c:1:aaaa:bbbb::/80", "End flavors next-csid lblen 48 nflen 32".into(), Action::End(wide)),
         ("fd00:a::20", "End.DX6 nh6 fd00:77::1".into(), Action::EndDx6 { adjacency: Some(hop()) }),
         ("fd00:a::21", "End.DX6 nh6 ::".into(), Action::EndDx6 { adjacency: None }),
-        ("fd00:a::22", "End.DT6 table 254".into(), Action::EndDt6 { view: view6 }),
-        ("fd00:a::23", String::new(), Action::EndDt4 { view: view4 }),
-        ("fd00:a::24", String::new(), Action::EndDt46 { view4, view6 }),
+        ("fd00:a::22", "End.DT6 table 254".into(), Action::EndDt6 { lookup: lookup6 }),
+        ("fd00:a::23", String::new(), Action::EndDt4 { lookup: lookup4 }),
+        ("fd00:a::24", String::new(), Action::EndDt46 { lookup4, lookup6 }),
         ("fd00:a::25", "End.DX2 oif n1".into(), Action::EndDx2 { ifindex: adjacency.ifindex, mtu: 1500 }),
         (
             "fd00:a::30",

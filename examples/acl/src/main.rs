@@ -5,7 +5,7 @@ use std::{env, error::Error, fs, path::Path};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use trieline_bpf::{Home, Options, Tables};
+use trieline_bpf::{ImageMapType, Options, Tables};
 use trieline_lpm::{Table, io};
 
 const ARENA: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/acl.arena.bpf.o"));
@@ -29,14 +29,16 @@ fn dropped(object: &Object, table: u32) -> Result<u64, Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = env::args().collect();
-    let [_, device, list, home @ ..] = &args[..] else {
+    let [_, device, list, map_type @ ..] = &args[..] else {
         return Err("usage: acl DEVICE LIST [arena|array]".into());
     };
-    let home = home.first().map(|home| if home == "arena" { Home::Arena } else { Home::Array });
+    let map_type = map_type
+        .first()
+        .map(|map_type| if map_type == "arena" { ImageMapType::Arena } else { ImageMapType::Array });
 
-    let mut tables = Tables::create(&Options { home, ..Options::default() })?;
+    let mut tables = Tables::create(&Options { map_type, ..Options::default() })?;
     read_list(&mut tables, list)?;
-    let program = if tables.home() == Home::Arena { ARENA } else { ARRAY };
+    let program = if tables.map_type() == ImageMapType::Arena { ARENA } else { ARRAY };
     let object = tables.load(ObjectBuilder::default().open_memory(program)?)?;
     let index = fs::read_to_string(format!("/sys/class/net/{device}/ifindex"))?.trim().parse()?;
     let _link =

@@ -1,4 +1,4 @@
-//! Both loaders in both homes on a veth pair: listed sources are dropped, others lose nothing while the list is replaced, and a bad
+//! Both loaders in both map types on a veth pair: listed sources are dropped, others lose nothing while the list is replaced, and a bad
 //! list changes nothing.
 //!
 //! ```text
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use trieline_bpf::Home;
+use trieline_bpf::ImageMapType;
 
 #[path = "../../../tests/src/skip.rs"]
 mod no_skip;
@@ -41,8 +41,8 @@ fn can_run() -> bool {
     is_root
 }
 
-fn homes() -> impl Iterator<Item = Home> {
-    [Home::Arena, Home::Array].into_iter().filter(|home| home.probe().is_ok())
+fn map_types() -> impl Iterator<Item = ImageMapType> {
+    [ImageMapType::Arena, ImageMapType::Array].into_iter().filter(|map_type| map_type.probe().is_ok())
 }
 
 /// Two namespaces; gone when dropped.
@@ -109,13 +109,13 @@ struct Loader {
 }
 
 impl Loader {
-    fn start(bed: &Bed, program: &Path, list: &Path, home: Home) -> Self {
+    fn start(bed: &Bed, program: &Path, list: &Path, map_type: ImageMapType) -> Self {
         let mut child = Command::new("ip")
             .args(["netns", "exec", &format!("{}-b", bed.0)])
             .arg(program)
             .arg("v1")
             .arg(list)
-            .arg(home.to_string())
+            .arg(map_type.to_string())
             .env("LD_LIBRARY_PATH", program.with_file_name("lib"))
             .current_dir(program.parent().unwrap())
             .stdout(Stdio::piped())
@@ -156,14 +156,14 @@ fn write_list(to: &Path, listed: u32) {
     fs::write(to, text).unwrap();
 }
 
-/// The whole story with one loader in one home.
-fn story(program: &Path, home: Home) {
+/// The whole story with one loader in one map type.
+fn story(program: &Path, map_type: ImageMapType) {
     let bed = Bed::new();
     let directory = tempfile::tempdir().unwrap();
     let list = directory.path().join("list");
     // (1) the list counts from the first packet on
     write_list(&list, 2);
-    let mut loader = Loader::start(&bed, program, &list, home);
+    let mut loader = Loader::start(&bed, program, &list, map_type);
     loader.says("5002 IPv4 and 2 IPv6 prefixes");
     loader.says("attached");
     for (source, passes) in [("10.9.0.1", true), ("10.9.0.2", false), ("10.9.0.3", true), ("10.9.0.4", false)]
@@ -236,7 +236,7 @@ fn newer_libbpf() -> String {
 #[test]
 fn the_loader_in_rust() {
     if can_run() {
-        homes().for_each(|home| story(Path::new(env!("CARGO_BIN_EXE_acl")), home));
+        map_types().for_each(|map_type| story(Path::new(env!("CARGO_BIN_EXE_acl")), map_type));
     }
 }
 
@@ -244,7 +244,7 @@ fn the_loader_in_rust() {
 fn the_loader_in_c() {
     let built = Built::new(Some(&newer_libbpf()));
     if can_run() {
-        homes().for_each(|home| story(&built.program(), home));
+        map_types().for_each(|map_type| story(&built.program(), map_type));
     }
 }
 
@@ -262,14 +262,14 @@ fn the_loader_in_c_with_the_systems_libbpf() {
     if !can_run() {
         return;
     }
-    for home in homes() {
-        if home == Home::Arena || !is_old {
-            story(&built.program(), home);
+    for map_type in map_types() {
+        if map_type == ImageMapType::Arena || !is_old {
+            story(&built.program(), map_type);
             continue;
         }
         let (bed, list) = (Bed::new(), built.0.path().join("list"));
         write_list(&list, 2);
-        let mut loader = Loader::start(&bed, &built.program(), &list, home);
+        let mut loader = Loader::start(&bed, &built.program(), &list, map_type);
         let error = loader.err.next().unwrap().unwrap();
         assert!(error.contains("cannot resize a section; expected 1.3 or newer"), "{error}");
         assert!(!loader.child.wait().unwrap().success());

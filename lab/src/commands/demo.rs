@@ -104,9 +104,9 @@ fn story(outcome: &forward::Outcome) -> String {
             if let (Some(used), Some(limit)) =
                 (status["image"]["used"].as_u64(), status["image"]["bytes"].as_u64())
             {
-                let home = status["home"].as_str().unwrap_or("memory");
+                let map_type = status["map_type"].as_str().unwrap_or("memory");
                 let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
-                let _ = writeln!(text, "image     {:.1} MiB of {:.0} MiB, {home}", mib(used), mib(limit));
+                let _ = writeln!(text, "image     {:.1} MiB of {:.0} MiB, {map_type}", mib(used), mib(limit));
             }
         }
     }

@@ -6,10 +6,10 @@ mod dir24;
 mod document;
 mod dpdk;
 mod engine;
-mod ours;
 mod rivals;
 mod text;
 mod traffic;
+mod trieline;
 mod updates;
 
 use std::{

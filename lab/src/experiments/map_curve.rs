@@ -8,7 +8,7 @@ mod trie;
 
 use std::time::{Duration, Instant};
 
-use trieline_bpf::Home;
+use trieline_bpf::ImageMapType;
 
 pub use counters::Misses;
 pub use document::{Order, Parameters, Row, times, touched};
@@ -16,7 +16,7 @@ pub use document::{Order, Parameters, Row, times, touched};
 use self::{counters::Counters, trie::Trie};
 use super::{
     Options,
-    contest::{Contest, Quick},
+    comparison::{Comparison, Quick},
     structure::{Mode, Structure, Which},
     structures::{Recorder, Touched, touched_by_trieline},
 };
@@ -69,8 +69,12 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let counters = Counters::open();
     let quick = options.quick.then_some(Quick { began, mode: QUICK_MODE, all: QUICK_ALL });
     let mut bench = Bench {
-        contest: Contest { context, rounds, quick },
-        homes: if options.quick { &[Home::Arena] } else { &[Home::Arena, Home::Array] },
+        comparison: Comparison { context, rounds, quick },
+        map_types: if options.quick {
+            &[ImageMapType::Arena]
+        } else {
+            &[ImageMapType::Arena, ImageMapType::Array]
+        },
         counters: counters.as_ref().ok(),
         random: Random::new(options.seed),
         rows: Vec::new(),
@@ -104,8 +108,8 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
 }
 
 struct Bench<'c> {
-    contest: Contest<'c>,
-    homes: &'static [Home],
+    comparison: Comparison<'c>,
+    map_types: &'static [ImageMapType],
     counters: Option<&'c Counters>,
     random: Random,
     rows: Vec<Row>,
@@ -117,7 +121,7 @@ impl Bench<'_> {
         let sequence: Vec<u32> = table.iter().map(|(prefix, _)| prefix.addr()).collect();
         let random: Vec<u32> = (0..ADDRESSES).map(|_| sequence[self.random.below(sequence.len())]).collect();
         let name = format!("{entries} entries");
-        let structures = self.contest.fill(&name, self.homes, &table, &sequence)?;
+        let structures = self.comparison.fill(&name, self.map_types, &table, &sequence)?;
         // The n-th host has the value n + 1.
         let walked = &random[..WALKS.min(random.len())];
         let expected: Vec<u32> = walked.iter().map(|address| address.swap_bytes() + 1).collect();
@@ -127,17 +131,20 @@ impl Bench<'_> {
             for structure in &structures {
                 structure.look_up(addresses)?;
             }
-            let sum = self.contest.check(&name, &table, addresses, &structures)?;
-            let steps = self.contest.rounds * (structures.len() + 1) * 2;
-            self.contest.context.progress.phase(&format!("{name}, {}: rounds", order.name()), steps as u64);
+            let sum = self.comparison.check(&name, &table, addresses, &structures)?;
+            let steps = self.comparison.rounds * (structures.len() + 1) * 2;
+            self.comparison
+                .context
+                .progress
+                .phase(&format!("{name}, {}: rounds", order.name()), steps as u64);
             for mode in [Mode::Packet, Mode::Loop] {
-                let rounds = self.contest.rounds(&name, mode, &structures, sum)?;
+                let rounds = self.comparison.rounds(&name, mode, &structures, sum)?;
                 for (structure, own) in structures.iter().zip(&rounds.series) {
                     let touched = if structure.which == Which::LpmTrie { by_trie } else { by_trieline };
                     self.rows.push(Row {
                         entries,
                         structure: structure.which.name(),
-                        home: structure.which.home(),
+                        map_type: structure.which.map_type(),
                         mode,
                         order,
                         ns: rounded(own.ns.median(), 2),
@@ -152,7 +159,7 @@ impl Bench<'_> {
                         pages_max: touched.pages_max,
                         counters: self.misses(structure, mode, own.lookups)?,
                         bytes: structure.bytes,
-                        checked: self.contest.checks(structure.which) as u64,
+                        checked: self.comparison.checks(structure.which) as u64,
                         lookups: own.lookups,
                         rounds: own.ns.len(),
                     });

@@ -3,18 +3,18 @@
 
 mod cost;
 mod document;
-mod held;
 mod kthreads;
+mod memory;
 mod stall;
 mod text;
 
 use std::time::{Duration, Instant};
 
-use trieline_bpf::{Home, ImageMap, ReaderGrace};
+use trieline_bpf::{ImageMap, ImageMapType, ReaderGrace};
 
 pub use cost::{Case, Cost};
 pub use document::{Parameters, Row, stalls, times};
-pub use held::{Held, What};
+pub use memory::{Held, What};
 
 use super::{
     Options,
@@ -112,12 +112,13 @@ impl Bench<'_> {
         let (entries, live) = (numbered(size), numbered(LIVE));
         let bytes = image_bytes(&entries, LIVE_BYTES)?;
         let mut cases = vec![(Which::LpmTrie, What::Map)];
-        for home in homes(self.context) {
-            if bytes > home.max_bytes() {
-                progress.note(&format!("{size} entries: {} MiB are too large for an {home}", bytes >> 20));
+        for map_type in map_types(self.context) {
+            if bytes > map_type.max_bytes() {
+                progress
+                    .note(&format!("{size} entries: {} MiB are too large for an {map_type}", bytes >> 20));
                 continue;
             }
-            cases.extend([What::Map, What::Table].map(|what| (Which::Trieline(home), what)));
+            cases.extend([What::Map, What::Table].map(|what| (Which::Trieline(map_type), what)));
         }
         let mut series: Vec<Series> = cases.iter().map(|_| Series::default()).collect();
         progress.phase(&format!("{size} entries: rounds"), (rounds * cases.len()) as u64);
@@ -181,16 +182,16 @@ impl Bench<'_> {
     }
 }
 
-/// The homes that this machine has.
-fn homes(context: &Context) -> Vec<Home> {
-    let has = |home: &Home| match ImageMap::create(*home, 1 << 16) {
+/// The map types that this machine has.
+fn map_types(context: &Context) -> Vec<ImageMapType> {
+    let has = |map_type: &ImageMapType| match ImageMap::create(*map_type, 1 << 16) {
         Ok(_) => true,
         Err(error) => {
-            context.progress.note(&format!("no {home} here ({error})"));
+            context.progress.note(&format!("no {map_type} here ({error})"));
             false
         }
     };
-    [Home::Arena, Home::Array].into_iter().filter(has).collect()
+    [ImageMapType::Arena, ImageMapType::Array].into_iter().filter(has).collect()
 }
 
 impl Series {
@@ -201,7 +202,7 @@ impl Series {
         Row {
             entries,
             structure: which.name(),
-            home: which.home(),
+            map_type: which.map_type(),
             what,
             cpu_ms: rounded(cpu.median(), 3),
             cpu_ms_min: rounded(cpu.min(), 3),

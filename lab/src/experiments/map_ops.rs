@@ -2,16 +2,16 @@
 //! user space.
 
 mod document;
-mod subject;
+mod target;
 mod text;
 
 use std::time::{Duration, Instant};
 
-use trieline_bpf::{Home, ReaderGrace};
+use trieline_bpf::{ImageMapType, ReaderGrace};
 
 pub use document::{Parameters, Row, lines};
 
-use self::subject::{Live, Op, Place, Subject, Trie};
+use self::target::{Live, Op, Place, Target, Trie};
 use super::{
     Options,
     map_free::{Case, Held, What},
@@ -63,16 +63,18 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let entries = numbered(count);
     let size = image_bytes(&entries, 0)?;
     context.progress.phase("filling", 0);
-    let mut subjects: Vec<Box<dyn Subject + '_>> = vec![Box::new(Trie::new(&entries)?)];
-    for home in [Home::Arena, Home::Array] {
-        match Live::new(home, size, &entries, &grace) {
-            Ok(live) => subjects.push(Box::new(live)),
-            Err(error) if home == Home::Arena => context.progress.note(&format!("no arena here ({error})")),
+    let mut targets: Vec<Box<dyn Target + '_>> = vec![Box::new(Trie::new(&entries)?)];
+    for map_type in [ImageMapType::Arena, ImageMapType::Array] {
+        match Live::new(map_type, size, &entries, &grace) {
+            Ok(live) => targets.push(Box::new(live)),
+            Err(error) if map_type == ImageMapType::Arena => {
+                context.progress.note(&format!("no arena here ({error})"))
+            }
             Err(error) => return Err(error),
         }
     }
-    let cases: Vec<(usize, Op, Place)> = (0..subjects.len())
-        .flat_map(|n| subjects[n].operations().iter().map(move |(op, place)| (n, *op, *place)))
+    let cases: Vec<(usize, Op, Place)> = (0..targets.len())
+        .flat_map(|n| targets[n].operations().iter().map(move |(op, place)| (n, *op, *place)))
         .collect();
     let mut series: Vec<(Samples, usize)> = cases.iter().map(|_| (Samples::default(), 0)).collect();
     context.progress.phase("rounds", (rounds * cases.len()) as u64);
@@ -84,8 +86,8 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
         for ((n, op, place), (samples, operations)) in cases.iter().zip(&mut series) {
             context.check()?;
             let (ns, done) = match op {
-                Op::Free => (free(subjects[*n].which(), size, &entries, &grace, context)?, 1),
-                _ => subjects[*n].time(*op, *place)?,
+                Op::Free => (free(targets[*n].which(), size, &entries, &grace, context)?, 1),
+                _ => targets[*n].time(*op, *place)?,
             };
             samples.push(ns);
             *operations = done;
@@ -100,8 +102,8 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
         let mops: Samples = ns.values().iter().map(|ns| 1e3 / ns).collect();
         let published = published.iter().find(|of| of.name == op.name() && count == ENTRIES);
         Row {
-            structure: subjects[*n].which().name(),
-            home: subjects[*n].which().home(),
+            structure: targets[*n].which().name(),
+            map_type: targets[*n].which().map_type(),
             place: place.name(),
             op: op.name(),
             mops: rounded(1e3 / ns.median(), 6),
@@ -113,7 +115,7 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
             published_mops: published.map(|of| of.mops),
             ratio: rounded(rival(*op) / ns.median(), 2),
             operations: *operations,
-            checked: subjects[*n].checked(),
+            checked: targets[*n].checked(),
             rounds: ns.len(),
         }
     });

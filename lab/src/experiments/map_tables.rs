@@ -9,14 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use trieline_bpf::Home;
+use trieline_bpf::ImageMapType;
 use trieline_lpm::Prefix;
 
 pub use document::{Parameters, Row, lines};
 
 use super::{
     Options,
-    contest::{Contest, Quick},
+    comparison::{Comparison, Quick},
     structure::{Looked, Mode, Structure},
 };
 use crate::{
@@ -60,7 +60,7 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let cpu = netns::measure_here()?;
     let quick = options.quick.then_some(Quick { began, mode: QUICK_MODE, all: QUICK_ALL });
     let mut bench = Bench {
-        contest: Contest { context, rounds, quick },
+        comparison: Comparison { context, rounds, quick },
         only: options.only.as_deref(),
         seed: options.seed,
         rows: Vec::new(),
@@ -117,7 +117,7 @@ pub fn internet(data: Option<&Path>, seed: u64, context: &Context) -> Result<Tab
 }
 
 struct Bench<'c> {
-    contest: Contest<'c>,
+    comparison: Comparison<'c>,
     only: Option<&'c str>,
     seed: u64,
     rows: Vec<Row>,
@@ -142,10 +142,10 @@ impl Bench<'_> {
 
     /// The tables that come with the experiment; a quick run takes the first of each kind that it has time for.
     fn standard(&mut self, data: Option<&Path>) -> Result<()> {
-        let full = self.contest.quick.is_none();
+        let full = self.comparison.quick.is_none();
         self.made("hosts-10000", |_| generate::hosts(10_000))?;
         if ["bgp4", "bgp4-64", "bgp6"].iter().any(|name| self.wants(name)) {
-            let internet = internet(data, self.seed, self.contest.context)?;
+            let internet = internet(data, self.seed, self.comparison.context)?;
             self.both("bgp4", "bgp6", &internet)?;
             self.table("bgp4-64", &internet.v4, Values::NextHops, internet.source)?;
         }
@@ -166,12 +166,12 @@ impl Bench<'_> {
     fn rules(&mut self, data: Option<&Path>) -> Result<()> {
         for (file, v4, v6) in [(THREATS, "threat", None), (COUNTRIES, "country4", Some("country6"))] {
             // A quick run has time for the smaller one.
-            let skipped = self.contest.quick.is_some() && v6.is_some() && self.only.is_none();
+            let skipped = self.comparison.quick.is_some() && v6.is_some() && self.only.is_none();
             if skipped || ![Some(v4), v6].into_iter().flatten().any(|name| self.wants(name)) {
                 continue;
             }
             let Some(path) = data.map(|data| data.join(file)).filter(|path| path.is_file()) else {
-                self.contest.context.progress.note(&format!("no {file} in the data directory: left out"));
+                self.comparison.context.progress.note(&format!("no {file} in the data directory: left out"));
                 continue;
             };
             let (rules4, rules6) = kinds::rules(&path)?;
@@ -192,8 +192,8 @@ impl Bench<'_> {
         if !self.wants(name) {
             return Ok(());
         }
-        self.contest.context.check()?;
-        self.contest.context.progress.phase(&format!("{name}: generating"), 0);
+        self.comparison.context.check()?;
+        self.comparison.context.progress.phase(&format!("{name}: generating"), 0);
         let prefixes = make(&mut Random::new(self.seed));
         self.table(name, &prefixes, Values::Distinct, Source::Generated)
     }
@@ -208,31 +208,32 @@ impl Bench<'_> {
         if prefixes.is_empty() || !self.wants(name) {
             return Ok(());
         }
-        if self.contest.quick.is_some_and(|quick| quick.began.elapsed() > QUICK_TABLES) {
-            self.contest.context.progress.note(&format!("{name}: left out, this machine is slow"));
+        if self.comparison.quick.is_some_and(|quick| quick.began.elapsed() > QUICK_TABLES) {
+            self.comparison.context.progress.note(&format!("{name}: left out, this machine is slow"));
             return Ok(());
         }
         let mut random = Random::new(self.seed);
         let entries = values.of(prefixes, &mut random);
         let inside = |random: &mut Random| A::inside(&prefixes[random.below(prefixes.len())], random);
         let addresses: Vec<A> = (0..ADDRESSES).map(|_| inside(&mut random)).collect();
-        let contest = self.contest;
-        let structures = contest.fill(name, &[Home::Arena, Home::Array], &entries, &addresses)?;
-        let sum = contest.check(name, &entries, &addresses, &structures)?;
+        let comparison = self.comparison;
+        let structures =
+            comparison.fill(name, &[ImageMapType::Arena, ImageMapType::Array], &entries, &addresses)?;
+        let sum = comparison.check(name, &entries, &addresses, &structures)?;
         let modes: &[Mode] = match A::FAMILY {
             // Several at once are looked up of addresses, and not in a hurry.
-            4 | 6 if contest.quick.is_none() && entries.len() < ADDRESSES => &MODES,
-            4 | 6 if contest.quick.is_none() => &MODES[..6],
+            4 | 6 if comparison.quick.is_none() && entries.len() < ADDRESSES => &MODES,
+            4 | 6 if comparison.quick.is_none() => &MODES[..6],
             _ => &MODES[..2],
         };
         if modes.contains(&Mode::Struct) {
             structures.iter().try_for_each(Structure::fill_structs)?;
         }
-        let steps = contest.rounds * modes.len() * (structures.len() + 1);
-        contest.context.progress.phase(&format!("{name}: rounds"), steps as u64);
+        let steps = comparison.rounds * modes.len() * (structures.len() + 1);
+        comparison.context.progress.phase(&format!("{name}: rounds"), steps as u64);
         for &mode in modes {
             let has_empty = matches!(mode, Mode::Packet | Mode::Struct | Mode::Loop);
-            let rounds = contest.rounds(name, mode, &structures, sum)?;
+            let rounds = comparison.rounds(name, mode, &structures, sum)?;
             if mode == Mode::Packet {
                 self.before_ms.extend(&rounds.before_ms);
             }
@@ -244,7 +245,7 @@ impl Bench<'_> {
                     table: name.to_owned(),
                     family: A::FAMILY,
                     structure: structure.which.name(),
-                    home: structure.which.home(),
+                    map_type: structure.which.map_type(),
                     mode,
                     traffic: "prefix",
                     source,
@@ -259,7 +260,7 @@ impl Bench<'_> {
                     bytes: structure.bytes,
                     prefixes: prefixes.len(),
                     fill_ms: rounded(structure.fill_ms, 1),
-                    checked: contest.checks(structure.which) as u64,
+                    checked: comparison.checks(structure.which) as u64,
                     lookups: own.lookups,
                     rounds: own.ns.len(),
                 }

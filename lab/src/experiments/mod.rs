@@ -1,13 +1,13 @@
 //! The experiments by name.
 
-pub mod contest;
+pub mod comparison;
 pub mod engines;
 pub mod forward;
-mod hooked;
 pub mod map_curve;
 pub mod map_free;
 pub mod map_ops;
 pub mod map_tables;
+mod probed;
 pub mod structure;
 pub mod structures;
 pub mod trace_hooks;

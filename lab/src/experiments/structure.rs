@@ -1,10 +1,10 @@
-//! A table inside the kernel, filled and looked up by BPF programs: LPM_TRIE, or a trieline image in either home.
+//! A table inside the kernel, filled and looked up by BPF programs: LPM_TRIE, or a trieline image in either map type.
 
 use std::{fs, os::fd::AsRawFd, time::Instant};
 
 use libbpf_rs::{Map, MapCore, MapFlags, Object, ProgramInput};
 use serde::Serialize;
-use trieline_bpf::{Home, ImageMap};
+use trieline_bpf::{ImageMap, ImageMapType};
 use trieline_lpm::{Address, HeapMemory, Image, NoReaders, Prefix, Table};
 
 use crate::{
@@ -56,7 +56,7 @@ pub enum Which {
     /// BPF_MAP_TYPE_LPM_TRIE.
     LpmTrie,
     /// A trieline image.
-    Trieline(Home),
+    Trieline(ImageMapType),
 }
 
 impl Which {
@@ -69,19 +69,19 @@ impl Which {
     }
 
     /// Where it lives, in results.
-    pub fn home(self) -> &'static str {
+    pub fn map_type(self) -> &'static str {
         match self {
             Which::LpmTrie => "map",
-            Which::Trieline(Home::Arena) => "arena",
-            Which::Trieline(Home::Array) => "array",
+            Which::Trieline(ImageMapType::Arena) => "arena",
+            Which::Trieline(ImageMapType::Array) => "array",
         }
     }
 
     fn compiled(self) -> Compiled {
         match self {
             Which::LpmTrie => compiled!("tables_rival"),
-            Which::Trieline(Home::Arena) => compiled!("tables_arena"),
-            Which::Trieline(Home::Array) => compiled!("tables_array"),
+            Which::Trieline(ImageMapType::Arena) => compiled!("tables_arena"),
+            Which::Trieline(ImageMapType::Array) => compiled!("tables_array"),
         }
     }
 }
@@ -158,14 +158,14 @@ impl Structure {
         Ok(structure)
     }
 
-    /// A trieline image in `home`, of `size` bytes, with `entries` as its first table.
+    /// A trieline image in `map_type`, of `size` bytes, with `entries` as its first table.
     pub fn trieline<A: Looked>(
-        home: Home,
+        map_type: ImageMapType,
         size: u64,
         entries: &[Entry<A>],
         addresses: &[A],
     ) -> Result<Structure> {
-        let map = ImageMap::create(home, size).map_err(failed)?;
+        let map = ImageMap::create(map_type, size).map_err(failed)?;
         // No program runs yet, so nobody reads.
         let mut image = Image::create(map.memory(), NoReaders::default(), 1).map_err(failed)?;
         let began = Instant::now();
@@ -180,7 +180,7 @@ impl Structure {
 
     /// The programs over an image that the caller fills and changes.
     pub fn over<A: Looked>(map: &ImageMap, addresses: &[A]) -> Result<Structure> {
-        let which = Which::Trieline(map.home());
+        let which = Which::Trieline(map.map_type());
         let compiled = which.compiled();
         let mut open = compiled.open()?;
         map.place(&mut open).map_err(failed)?;
@@ -344,7 +344,7 @@ pub fn fill_trie<A: Looked>(map: &impl MapCore, entries: &[Entry<A>]) -> Result<
     Ok(())
 }
 
-/// The size of home that a table needs beside `others` bytes: measured in ordinary memory first, so that none is too small or far too
+/// The size of map type that a table needs beside `others` bytes: measured in ordinary memory first, so that none is too small or far too
 /// large.
 pub fn image_bytes<A: Address>(entries: &[Entry<A>], others: u64) -> Result<u64> {
     let generous = (entries.len() as u64 * 64 + (8 << 20)).next_power_of_two().min(1 << 32);

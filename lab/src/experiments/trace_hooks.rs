@@ -14,7 +14,7 @@ use serde::Serialize;
 use trieline_trace::{Gate, Rounds};
 
 use self::cases::{Case, cases};
-use super::{Options, hooked::Tracefs};
+use super::{Options, probed::Tracefs};
 use crate::{
     Context, Error, Result,
     error::During,

@@ -22,7 +22,7 @@ use self::{
     document::rows,
     methods::{Idle, Taking},
 };
-use super::{Options, hooked::Tracefs};
+use super::{Options, probed::Tracefs};
 use crate::{
     Context, Error, Result,
     error::During as _,

@@ -3,7 +3,7 @@
 
 mod document;
 mod kernel;
-mod subject;
+mod target;
 mod text;
 
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub use kernel::Statistics;
 
 use self::{
     kernel::Kernel,
-    subject::{Classic, Made, Subject, Trieline},
+    target::{Classic, Made, Target, Trieline},
 };
 use super::{Options, map_tables::internet};
 use crate::{
@@ -134,7 +134,7 @@ struct Case {
     /// Of all nodes and of the root.
     thresholds: Option<(u32, u32)>,
     limit: Option<String>,
-    subject: Box<dyn Subject>,
+    target: Box<dyn Target>,
 }
 
 impl Bench<'_> {
@@ -150,13 +150,13 @@ impl Bench<'_> {
         let mut made: Vec<Made> = Vec::new();
         for case in &cases {
             self.context.check()?;
-            made.push(case.subject.made_of()?);
+            made.push(case.target.made_of()?);
         }
         let fib = cases.iter().zip(&made).find(|(case, _)| case.structure == "fib");
         let fib = fib.and_then(|(_, made)| made.figures.clone());
         for ((case, made), rates) in cases.iter().zip(made).zip(rates) {
-            let lines = case.subject.lines(walked, &expected)?;
-            let figures = made.figures.as_ref().or(made.statistics.as_ref().map(|said| &said.figures));
+            let lines = case.target.lines(walked, &expected)?;
+            let figures = made.figures.as_ref().or(made.statistics.as_ref().map(|parsed| &parsed.figures));
             self.rows.push(Row {
                 structure: case.structure,
                 threshold: case.thresholds.map(|(inner, _)| inner),
@@ -176,7 +176,7 @@ impl Bench<'_> {
                 slots: figures.map(|figures| figures.slots),
                 empty: figures.map(|figures| figures.empty),
                 sizes: figures.map(|figures| figures.sizes.clone()),
-                differences: made.statistics.zip(fib.as_ref()).map(|(said, fib)| said.differences(fib)),
+                differences: made.statistics.zip(fib.as_ref()).map(|(parsed, fib)| parsed.differences(fib)),
                 checked: self.addresses.len(),
                 rounds: rates.len(),
             });
@@ -190,8 +190,8 @@ impl Bench<'_> {
         let progress = self.context.progress;
         progress.phase(&format!("{table}: filling"), entries.len() as u64);
         let mut cases = Vec::new();
-        let mut add = |structure, thresholds, limit, subject| -> Result<()> {
-            cases.push(Case { structure, thresholds, limit, subject });
+        let mut add = |structure, thresholds, limit, target| -> Result<()> {
+            cases.push(Case { structure, thresholds, limit, target });
             self.context.check()
         };
         let default = Threshold::default();
@@ -228,7 +228,7 @@ impl Bench<'_> {
             }
             for (case, rates) in cases.iter().zip(&mut rates) {
                 self.context.check()?;
-                let (seconds, got) = case.subject.turn(&self.addresses)?;
+                let (seconds, got) = case.target.turn(&self.addresses)?;
                 if got != expected {
                     return Err(Error::Sum {
                         structure: case.structure.into(),

@@ -52,7 +52,7 @@ fn run(data: &[u8]) -> Option<()> {
             let prefix = "10.1.0.0/16".parse().expect("a prefix");
             let _ = table.insert(&mut image, prefix, 6);
         }
-        image.settle();
+        image.synchronize();
     }
     std::fs::write(&readers, &bytes).expect("a file of ours");
     let made = SharedImage::create(path, BYTES, 1);

@@ -2,21 +2,21 @@
 /*
  * How the lookups of lpm.h read an image, by where it lives. Define one before including lpm.h:
  *
- *   TL_HOME_ARENA   BPF arena mapped at 1 << 44 (map_extra), so that an offset is the low half of the
+ *   TL_ARENA        BPF arena mapped at 1 << 44 (map_extra), so that an offset is the low half of the
  * pointer. Needs Linux 6.9 and clang -mcpu=v4. The program must name the arena (bpf.h does).
- *   TL_HOME_ARRAY   a global byte array `tl_image_bytes` (a memory-mapped BPF array of one element), its size
+ *   TL_ARRAY        a global byte array `tl_image_bytes` (a memory-mapped BPF array of one element), its size
  * a power of two of at most 512 MiB, `tl_image_mask` = size - 1 in read-only data. Linux 5.5.
  *   neither         native C: `struct tl_view` says where the image is and how long its memory is. Loads past
  * its end give 0, so that a lookup in a damaged image stays inside; begin it at a multiple of 8 bytes.
  *
- * The first parameter of each load is the image's base; BPF homes ignore it.
+ * The first parameter of each load is the image's base; BPF map types ignore it.
  */
 #ifndef TRIELINE_MEM_H
 #define TRIELINE_MEM_H
 
 #include "image.h"
 
-#if defined(TL_HOME_ARENA)
+#if defined(TL_ARENA)
 
 typedef const void *tl_base_t;
 
@@ -27,7 +27,7 @@ typedef const void *tl_base_t;
 #define tl_load64(base, off) (*(volatile __u64 tl_arena *)(__u64)(__u32)(off))
 #define tl_load8(base, off) (*(volatile __u8 tl_arena *)(__u64)(__u32)(off))
 
-#elif defined(TL_HOME_ARRAY)
+#elif defined(TL_ARRAY)
 
 typedef const void *tl_base_t;
 extern const volatile __u32 tl_image_mask;
@@ -57,11 +57,11 @@ struct tl_view {
 typedef struct tl_view tl_base_t;
 
 #define TL_VIEW_LOAD(name, type)                                                                             \
-	static inline __attribute__((always_inline)) type name(tl_base_t view, __u32 off)                    \
+	static inline __attribute__((always_inline)) type name(tl_base_t graph, __u32 off)                   \
 	{                                                                                                    \
-		if (off + (__u64)sizeof(type) > view.size)                                                   \
+		if (off + (__u64)sizeof(type) > graph.size)                                                  \
 			return 0;                                                                            \
-		return *(const volatile type *)((const char *)view.base + off);                              \
+		return *(const volatile type *)((const char *)graph.base + off);                             \
 	}
 TL_VIEW_LOAD(tl_load32, __u32)
 TL_VIEW_LOAD(tl_load64, __u64)

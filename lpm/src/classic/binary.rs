@@ -7,7 +7,7 @@
 //! Source: E. Fredkin, "Trie Memory", CACM 1960; drawn step by step in M. Asama's talk at Internet Week 2014.
 
 use super::{Figures, Load, Trie, Violation, Visit, tally};
-use crate::view::{PathStep, View, ViewEdge, ViewNode, digits};
+use crate::graph::{Graph, GraphEdge, GraphNode, PathStep, digits};
 use crate::{Address, Prefix};
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -253,7 +253,7 @@ impl<A: Address> Trie<A> for Binary<A> {
         }
     }
 
-    fn view(&self) -> View {
+    fn graph(&self) -> Graph {
         let all = self.by_depth();
         // Children stand in the list in the order in which their parents' edges name them.
         let mut next = 1;
@@ -262,19 +262,19 @@ impl<A: Address> Trie<A> for Binary<A> {
             let mut edge = |bit: usize| {
                 let to = (node.child[bit] != NONE).then_some(next);
                 next += usize::from(to.is_some());
-                ViewEdge { label: digits(bit, 1), to, value: None }
+                GraphEdge { label: digits(bit, 1), to, value: None }
             };
             let is_leaf = node.child == [NONE; 2];
-            ViewNode {
+            GraphNode {
                 kind: if is_leaf { "leaf" } else { "node" },
                 at: prefix.len(),
                 bits: u16::from(!is_leaf),
                 entries: node.value.map(|value| (prefix.to_string(), value)).into_iter().collect(),
                 children: if is_leaf { Vec::new() } else { (0..2).map(&mut edge).collect() },
-                ..ViewNode::default()
+                ..GraphNode::default()
             }
         });
-        View { nodes: nodes.collect() }
+        Graph { nodes: nodes.collect() }
     }
 
     fn path(&self, addr: A) -> Vec<PathStep> {

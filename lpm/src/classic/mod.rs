@@ -20,7 +20,7 @@ pub use patricia::Patricia;
 pub use poptrie::Poptrie;
 pub use relaxed::Relaxed;
 
-use crate::view::{PathStep, View};
+use crate::graph::{Graph, PathStep};
 use crate::{Address, Prefix};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -50,8 +50,8 @@ pub trait Trie<A: Address> {
     /// Tells `visit` of each node that a lookup of `addr` reads, in order.
     fn trace(&self, addr: A, visit: &mut dyn FnMut(Visit));
     /// The structure laid open. O(memory), several hundred bytes a node: for small tables.
-    fn view(&self) -> View;
-    /// What a lookup of `addr` visits, by the indices of [`Trie::view`]. O(memory).
+    fn graph(&self) -> Graph;
+    /// What a lookup of `addr` visits, by the indices of [`Trie::graph`]. O(memory).
     fn path(&self, addr: A) -> Vec<PathStep>;
 }
 

@@ -59,7 +59,7 @@ pub(crate) struct Nodes<'a, G> {
 
 /// A word to publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Swing {
+pub(crate) struct PublishedWord {
     /// Its index in the image.
     pub word: usize,
     /// What to store.
@@ -99,9 +99,9 @@ impl<'a, G: Grace> Builder<'a, G> {
     }
 
     /// Publishes what was built, word by word, then retires what those words led to and no longer do.
-    pub fn publish(self, swings: &[Swing]) {
-        for swing in swings {
-            self.store(swing.word, swing.entry);
+    pub fn publish(self, published_words: &[PublishedWord]) {
+        for published in published_words {
+            self.store(published.word, published.entry);
         }
         for block in self.nodes.replaced.drain(..) {
             self.nodes.space.retire(block, self.nodes.grace);
@@ -241,7 +241,7 @@ impl<G: Grace> Nodes<'_, G> {
     /// do not fit, if one may still be running.
     pub fn settle_or_full(&mut self, units: u32) -> Result<(), Error> {
         let mark = self.space.mark();
-        self.space.settle(self.grace);
+        self.space.synchronize(self.grace);
         if self.space.is_over(mark) { Ok(()) } else { Err(self.space.full(units)) }
     }
 

@@ -2,7 +2,7 @@
 //! to it.
 
 use super::Error;
-use super::build::{Builder, Swing};
+use super::build::{Builder, PublishedWord};
 use super::layout::{
     HOSTS, Kind, NODE6, NODE8, RANGES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, RAW8, RAW8_MIN,
     REF_NODE, REF_OFFSET, SKIP, SKIP_MIN, Skip, UNIT, kind_of,
@@ -12,7 +12,7 @@ use super::ranges::{Ranges, Run};
 use super::space::Block;
 use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
 use super::words::load;
-use crate::shadow::{Change, Shadow};
+use crate::prefix_store::{Change, PrefixStore};
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -27,21 +27,21 @@ pub(crate) struct Piece {
 }
 
 impl<G: Grace> Builder<'_, G> {
-    /// Brings the part of the image under the word at index `word` in line with `shadow`, in which the sorted changes `changed`
+    /// Brings the part of the image under the word at index `word` in line with `prefix_store`, in which the sorted changes `changed`
     /// have been made. The word is a root slot or a node's, reached by the first `depth` bits that all of
     /// them share.
     ///
-    /// Adds what is to be stored to `swings`, `word` itself included.
+    /// Adds what is to be stored to `published_words`, `word` itself included.
     pub fn edit<A: Address>(
         &mut self,
-        shadow: &Shadow<A>,
+        prefix_store: &PrefixStore<A>,
         changed: &[Change<A>],
         word: usize,
         depth: u16,
-        swings: &mut Vec<Swing>,
+        published_words: &mut Vec<PublishedWord>,
     ) -> Result<(), Error> {
-        if let Some(entry) = self.change(shadow, changed, word, depth, swings)? {
-            swings.push(Swing { word, entry });
+        if let Some(entry) = self.change(prefix_store, changed, word, depth, published_words)? {
+            published_words.push(PublishedWord { word, entry });
         }
         Ok(())
     }
@@ -49,39 +49,39 @@ impl<G: Grace> Builder<'_, G> {
     /// As [`Builder::edit`], but returns what `word` itself is to hold, if not what it does.
     fn change<A: Address>(
         &mut self,
-        shadow: &Shadow<A>,
+        prefix_store: &PrefixStore<A>,
         changed: &[Change<A>],
         word: usize,
         depth: u16,
-        swings: &mut Vec<Swing>,
+        published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
         let Some(first) = changed.first() else { return Ok(None) };
         let old = self.entry(word);
         // The first is not always the shortest, but no other contains `depth` bits or fewer unless it does.
         if first.prefix.len() <= depth && changed.len() == 1 {
-            return self.fill_entry(shadow, first, old, depth, swings);
+            return self.fill_entry(prefix_store, first, old, depth, published_words);
         }
         if old & REF_NODE == 0 || first.prefix.len() <= depth {
-            return self.anew(shadow, first.prefix.addr(), word, depth);
+            return self.anew(prefix_store, first.prefix.addr(), word, depth);
         }
         match (self.nodes.kind, kind_of(old)) {
             (NODE8, RANGES32)
                 if changed.len() == 1
                     && first.is_bare
                     && first.prefix.len() <= depth + RANGES32_BITS
-                    && let Some(swing) = self.change_ranges32(first, word, depth)? =>
+                    && let Some(published) = self.change_ranges32(first, word, depth)? =>
             {
-                if swing.word == word {
-                    return Ok(Some(swing.entry));
+                if published.word == word {
+                    return Ok(Some(published.entry));
                 }
-                swings.push(swing);
+                published_words.push(published);
                 Ok(None)
             }
             (NODE6, RANGES | HOSTS) | (NODE8, RANGES32) => {
-                self.anew(shadow, first.prefix.addr(), word, depth)
+                self.anew(prefix_store, first.prefix.addr(), word, depth)
             }
-            (NODE8, SKIP) => self.change_skip(shadow, changed, word, depth, swings),
-            (NODE8, RAW8) => self.change_raw(shadow, changed, word, depth, swings),
+            (NODE8, SKIP) => self.change_skip(prefix_store, changed, word, depth, published_words),
+            (NODE8, RAW8) => self.change_raw(prefix_store, changed, word, depth, published_words),
             (kind, _) => {
                 let end = depth + kind.stride;
                 if let [only] = changed
@@ -90,11 +90,11 @@ impl<G: Grace> Builder<'_, G> {
                 {
                     let slot = only.prefix.addr().bits_at(depth, kind.stride);
                     let slots = slot..slot + (1 << (end - only.prefix.len()));
-                    return self.fill_node(shadow, only, old, depth, slots, swings);
+                    return self.fill_node(prefix_store, only, old, depth, slots, published_words);
                 }
                 let mark = self.pieces.len();
-                let changed = self.change_bitmap(shadow, changed, old, depth, swings, kind);
-                let entry = changed.and_then(|()| self.splice(old, mark, swings));
+                let changed = self.change_bitmap(prefix_store, changed, old, depth, published_words, kind);
+                let entry = changed.and_then(|()| self.splice(old, mark, published_words));
                 self.pieces.truncate(mark);
                 entry
             }
@@ -108,7 +108,7 @@ impl<G: Grace> Builder<'_, G> {
         change: &Change<A>,
         mut word: usize,
         depth: u16,
-    ) -> Result<Option<Swing>, Error> {
+    ) -> Result<Option<PublishedWord>, Error> {
         let end = depth + RANGES32_BITS;
         let slots = change.prefix.addr().word_at(depth) >> 32;
         let slots = slots..slots + (1 << (end - change.prefix.len()));
@@ -144,7 +144,7 @@ impl<G: Grace> Builder<'_, G> {
             let bytes = RANGES32_REFS + 4 * (count as u32 + 1);
             let entry = self.nodes.ranges32(ranges.runs())?;
             self.nodes.replaced.push(Block { at: node / UNIT, units: bytes.div_ceil(UNIT) });
-            return Ok(Some(Swing { word, entry }));
+            return Ok(Some(PublishedWord { word, entry }));
         }
         Ok(None)
     }
@@ -153,31 +153,36 @@ impl<G: Grace> Builder<'_, G> {
     /// does.
     pub fn anew<A: Address>(
         &mut self,
-        shadow: &Shadow<A>,
+        prefix_store: &PrefixStore<A>,
         addr: A,
         word: usize,
         depth: u16,
     ) -> Result<Option<u32>, Error> {
         let old = self.entry(word);
         self.nodes.replace(old);
-        let entry = self.slot(shadow, addr, depth)?;
+        let entry = self.slot(prefix_store, addr, depth)?;
         Ok((entry != old).then_some(entry))
     }
 
     /// The ref for the addresses that share the first `depth` bits of `addr`, built anew.
-    pub fn slot<A: Address>(&mut self, shadow: &Shadow<A>, addr: A, depth: u16) -> Result<u32, Error> {
-        let inside = shadow.inside(Prefix::truncated(addr, depth));
-        self.subtree(&inside, depth, shadow.inherited(addr, depth))
+    pub fn slot<A: Address>(
+        &mut self,
+        prefix_store: &PrefixStore<A>,
+        addr: A,
+        depth: u16,
+    ) -> Result<u32, Error> {
+        let inside = prefix_store.inside(Prefix::truncated(addr, depth));
+        self.subtree(&inside, depth, prefix_store.inherited(addr, depth))
     }
 
     /// Finds the pieces of the bitmap node `old` that change.
     fn change_bitmap<A: Address>(
         &mut self,
-        shadow: &Shadow<A>,
+        prefix_store: &PrefixStore<A>,
         mut changed: &[Change<A>],
         old: u32,
         depth: u16,
-        swings: &mut Vec<Swing>,
+        published_words: &mut Vec<PublishedWord>,
         kind: Kind,
     ) -> Result<(), Error> {
         let end = depth + kind.stride;
@@ -199,15 +204,15 @@ impl<G: Grace> Builder<'_, G> {
                 if together.len() == 1 && first.is_bare {
                     self.piece(slots, first.after());
                 } else {
-                    self.repaint(shadow, prefix, old, depth, slots)?;
+                    self.repaint(prefix_store, prefix, old, depth, slots)?;
                 }
                 continue;
             }
             let child = ((node + kind.refs) / 4 + run_of(self.nodes.words, node, kind, slot as u32)) as usize;
             let entry = if kind_of(old) == kind.id && self.entry(child) & REF_NODE != 0 {
-                self.change(shadow, together, child, end, swings)?
+                self.change(prefix_store, together, child, end, published_words)?
             } else {
-                Some(self.slot(shadow, prefix.addr(), end)?)
+                Some(self.slot(prefix_store, prefix.addr(), end)?)
             };
             if let Some(entry) = entry {
                 self.piece(slot..slot + 1, entry);
@@ -223,14 +228,14 @@ impl<G: Grace> Builder<'_, G> {
     /// Finds the pieces that the `slots` of the bitmap node `old` become, which `prefix` covers.
     fn repaint<A: Address>(
         &mut self,
-        shadow: &Shadow<A>,
+        prefix_store: &PrefixStore<A>,
         prefix: Prefix<A>,
         old: u32,
         depth: u16,
         slots: Range<usize>,
     ) -> Result<(), Error> {
-        let value = shadow.inherited(prefix.addr(), prefix.len());
-        let inside = shadow.inside(prefix);
+        let value = prefix_store.inherited(prefix.addr(), prefix.len());
+        let inside = prefix_store.inside(prefix);
         let [runs, ..] = &mut *self.runs;
         runs.read(self.nodes.words, old, self.nodes.kind);
         if !runs.is_coded() {
@@ -257,7 +262,12 @@ impl<G: Grace> Builder<'_, G> {
 
     /// Puts the pieces from `mark` on into the bitmap node `old`: into its own words where its runs stay as they are, else into a
     /// new node, whose ref it returns.
-    fn splice(&mut self, old: u32, mark: usize, swings: &mut Vec<Swing>) -> Result<Option<u32>, Error> {
+    fn splice(
+        &mut self,
+        old: u32,
+        mark: usize,
+        published_words: &mut Vec<PublishedWord>,
+    ) -> Result<Option<u32>, Error> {
         let Self { runs, nodes, pieces } = self;
         let pieces = &pieces[mark..];
         if pieces.is_empty() {
@@ -272,12 +282,10 @@ impl<G: Grace> Builder<'_, G> {
             && pieces.iter().all(|piece| runs.is_node(piece.from.into()) && piece.entry & REF_NODE != 0)
         {
             // Children only: each has a word of its own.
-            swings.extend(
-                pieces.iter().map(|piece| Swing {
-                    word: refs as usize + runs.at(piece.from.into()),
-                    entry: piece.entry,
-                }),
-            );
+            published_words.extend(pieces.iter().map(|piece| PublishedWord {
+                word: refs as usize + runs.at(piece.from.into()),
+                entry: piece.entry,
+            }));
             return Ok(None);
         }
         let mut codes = nodes.palette.filter(|_| runs.is_coded());
@@ -294,7 +302,7 @@ impl<G: Grace> Builder<'_, G> {
             before.splice(piece.from.into(), piece.to.into(), 1 << kind.stride, encoded(piece.entry), spare);
             core::mem::swap(&mut with, &mut spare);
         }
-        if runs.is_coded() == was_coded && runs.in_place(with, refs, swings) {
+        if runs.is_coded() == was_coded && runs.in_place(with, refs, published_words) {
             return Ok(None);
         }
         let units = walk::bitmap_units(old, kind, runs_before);
@@ -305,11 +313,11 @@ impl<G: Grace> Builder<'_, G> {
     /// [`Builder::change`] where `word` leads to a skip.
     fn change_skip<A: Address>(
         &mut self,
-        shadow: &Shadow<A>,
+        prefix_store: &PrefixStore<A>,
         changed: &[Change<A>],
         word: usize,
         depth: u16,
-        swings: &mut Vec<Swing>,
+        published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
         let old = self.entry(word);
         let at = (old & REF_OFFSET) * UNIT;
@@ -321,12 +329,14 @@ impl<G: Grace> Builder<'_, G> {
         });
         // A short one is for a lone prefix only: a chain of them would be longer than a lookup walks.
         if !is_behind || end < depth + SKIP_MIN {
-            return self.anew(shadow, changed[0].prefix.addr(), word, depth);
+            return self.anew(prefix_store, changed[0].prefix.addr(), word, depth);
         }
         let next = (at as usize + offset_of!(Skip, next)) / 4;
-        let Some(entry) = self.change(shadow, changed, next, end, swings)? else { return Ok(None) };
+        let Some(entry) = self.change(prefix_store, changed, next, end, published_words)? else {
+            return Ok(None);
+        };
         if entry != load(self.nodes.words, at + offset_of!(Skip, otherwise) as u32) {
-            swings.push(Swing { word: next, entry });
+            published_words.push(PublishedWord { word: next, entry });
             return Ok(None);
         }
         // Nothing is left behind the skip.
@@ -337,11 +347,11 @@ impl<G: Grace> Builder<'_, G> {
     /// [`Builder::change`] where `word` leads to a raw node: a prefix changes the words of its slots only.
     fn change_raw<A: Address>(
         &mut self,
-        shadow: &Shadow<A>,
+        prefix_store: &PrefixStore<A>,
         changed: &[Change<A>],
         word: usize,
         depth: u16,
-        swings: &mut Vec<Swing>,
+        published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
         let end = depth + NODE8.stride;
         if let [only] = changed
@@ -349,38 +359,43 @@ impl<G: Grace> Builder<'_, G> {
         {
             let first = ((self.entry(word) & REF_OFFSET) * UNIT / 4) as usize
                 + only.prefix.addr().bits_at(depth, NODE8.stride);
-            let mark = swings.len();
-            self.fill_words(shadow, only, first, end, |_| true, swings)?;
-            return self.thin_raw(self.entry(word), mark, swings);
+            let mark = published_words.len();
+            self.fill_words(prefix_store, only, first, end, |_| true, published_words)?;
+            return self.thin_raw(self.entry(word), mark, published_words);
         }
         if changed.iter().any(|change| change.prefix.len() < end) {
-            return self.anew(shadow, changed[0].prefix.addr(), word, depth);
+            return self.anew(prefix_store, changed[0].prefix.addr(), word, depth);
         }
         let unit = self.entry(word) & REF_OFFSET;
         let first = (unit * UNIT / 4) as usize;
         let slot = |change: &Change<A>| change.prefix.addr().bits_at(depth, NODE8.stride);
-        let mark = swings.len();
+        let mark = published_words.len();
         let mut has_fewer = false;
         for together in changed.chunk_by(|one, two| slot(one) == slot(two)) {
             let child = first + slot(&together[0]);
-            if let Some(entry) = self.change(shadow, together, child, end, swings)? {
+            if let Some(entry) = self.change(prefix_store, together, child, end, published_words)? {
                 has_fewer |= entry & REF_NODE == 0;
-                swings.push(Swing { word: child, entry });
+                published_words.push(PublishedWord { word: child, entry });
             }
         }
-        if has_fewer { self.thin_raw(self.entry(word), mark, swings) } else { Ok(None) }
+        if has_fewer { self.thin_raw(self.entry(word), mark, published_words) } else { Ok(None) }
     }
 
-    /// What takes the place of the raw node that `old` leads to, of whose words those in `swings` from `mark` on change: a bitmap
+    /// What takes the place of the raw node that `old` leads to, of whose words those in `published_words` from `mark` on change: a bitmap
     /// where few runs are left, as it is smaller, and nothing where one is; None if the node stays.
-    pub fn thin_raw(&mut self, old: u32, mark: usize, swings: &mut Vec<Swing>) -> Result<Option<u32>, Error> {
+    pub fn thin_raw(
+        &mut self,
+        old: u32,
+        mark: usize,
+        published_words: &mut Vec<PublishedWord>,
+    ) -> Result<Option<u32>, Error> {
         let unit = old & REF_OFFSET;
         let first = (unit * UNIT / 4) as usize;
         // The bitmap's words are those that this node would have got.
         let mut slots: Vec<u32> = (first..first + 256).map(|word| self.entry(word)).collect();
-        let is_own = |swing: &Swing| (first..first + 256).contains(&swing.word);
-        for swing in swings[mark..].iter().filter(|swing| is_own(swing)) {
-            slots[swing.word - first] = swing.entry;
+        let is_own = |published: &PublishedWord| (first..first + 256).contains(&published.word);
+        for published in published_words[mark..].iter().filter(|published| is_own(published)) {
+            slots[published.word - first] = published.entry;
         }
         let [_, _, runs] = &mut *self.runs;
         runs.of_slots(&slots);
@@ -388,13 +403,13 @@ impl<G: Grace> Builder<'_, G> {
             return Ok(None);
         }
         let mut kept = mark;
-        for at in mark..swings.len() {
-            if !is_own(&swings[at]) {
-                swings.swap(kept, at);
+        for at in mark..published_words.len() {
+            if !is_own(&published_words[at]) {
+                published_words.swap(kept, at);
                 kept += 1;
             }
         }
-        swings.truncate(kept);
+        published_words.truncate(kept);
         self.nodes.replaced.push(Block { at: unit, units: RAW8_UNITS });
         self.nodes.bitmap(runs).map(Some)
     }

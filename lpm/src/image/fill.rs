@@ -2,14 +2,14 @@
 //! nodes below stay, but for those whose runs change.
 
 use super::Error;
-use super::build::{Builder, Swing};
+use super::build::{Builder, PublishedWord};
 use super::layout::{LEAF6, NODE6, NODE8, RAW8, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
 use super::lookup::skip;
 use super::runs::{Spans, starts};
 use super::space::Block;
 use super::walk::{self, SKIP_UNITS};
 use super::words::{load, load64};
-use crate::shadow::{Change, Shadow};
+use crate::prefix_store::{Change, PrefixStore};
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -18,7 +18,7 @@ use core::sync::atomic::AtomicU32;
 
 /// One prefix whose addresses change their value.
 pub(crate) struct Fill<'a, A: Address> {
-    shadow: &'a Shadow<A>,
+    prefix_store: &'a PrefixStore<A>,
     from: u32,
     to: u32,
     /// The outermost prefixes inside whose value is `from` as well: what they cover keeps it. Those behind the place reached.
@@ -34,10 +34,10 @@ enum Kept {
 }
 
 /// The outermost prefixes inside that of `change` which have the value that it takes from others.
-fn kept<A: Address>(shadow: &Shadow<A>, change: &Change<A>) -> Vec<Prefix<A>> {
+fn kept<A: Address>(prefix_store: &PrefixStore<A>, change: &Change<A>) -> Vec<Prefix<A>> {
     let mut kept: Vec<Prefix<A>> = Vec::new();
     if change.before() != 0 {
-        for (prefix, value) in shadow.within(change.prefix) {
+        for (prefix, value) in prefix_store.within(change.prefix) {
             let is_outer = || kept.last().is_none_or(|last| !last.covers(&prefix));
             if value == change.before() && prefix != change.prefix && is_outer() {
                 kept.push(prefix);
@@ -88,22 +88,23 @@ impl<G: Grace> Builder<'_, G> {
     /// number, counted from there, `is_meant`.
     pub fn fill_words<A: Address>(
         &mut self,
-        shadow: &Shadow<A>,
+        prefix_store: &PrefixStore<A>,
         change: &Change<A>,
         first: usize,
         depth: u16,
         is_meant: impl Fn(usize) -> bool,
-        swings: &mut Vec<Swing>,
+        published_words: &mut Vec<PublishedWord>,
     ) -> Result<(), Error> {
         let slots = 0..1 << (depth - change.prefix.len());
         if change.is_bare {
             // Without a prefix inside there is no node, and all slots are meant.
             debug_assert!(slots.clone().all(|slot| self.entry(first + slot) & REF_NODE == 0));
-            swings.extend(slots.map(|slot| Swing { word: first + slot, entry: change.after() }));
+            published_words
+                .extend(slots.map(|slot| PublishedWord { word: first + slot, entry: change.after() }));
             return Ok(());
         }
-        let kept = kept(shadow, change);
-        let mut fill = Fill { shadow, from: change.before(), to: change.after(), kept: &kept };
+        let kept = kept(prefix_store, change);
+        let mut fill = Fill { prefix_store, from: change.before(), to: change.after(), kept: &kept };
         let prefix = change.prefix;
         for slot in slots.filter(|slot| is_meant(*slot)) {
             let word = first + slot;
@@ -113,8 +114,8 @@ impl<G: Grace> Builder<'_, G> {
                 continue;
             }
             let addr = child(prefix.addr(), prefix.len(), depth - prefix.len(), slot);
-            if let Some(entry) = self.fill(&mut fill, entry, addr, depth, swings)? {
-                swings.push(Swing { word, entry });
+            if let Some(entry) = self.fill(&mut fill, entry, addr, depth, published_words)? {
+                published_words.push(PublishedWord { word, entry });
             }
         }
         Ok(())
@@ -123,34 +124,34 @@ impl<G: Grace> Builder<'_, G> {
     /// What `entry`, reached by the first `depth` bits of `addr`, becomes by `change`, which covers all of it; None if it stays.
     pub fn fill_entry<A: Address>(
         &mut self,
-        shadow: &Shadow<A>,
+        prefix_store: &PrefixStore<A>,
         change: &Change<A>,
         entry: u32,
         depth: u16,
-        swings: &mut Vec<Swing>,
+        published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
         if change.is_bare {
             debug_assert!(entry & REF_NODE == 0);
             return Ok((entry != change.after()).then_some(change.after()));
         }
-        let kept = kept(shadow, change);
-        let mut fill = Fill { shadow, from: change.before(), to: change.after(), kept: &kept };
-        self.fill(&mut fill, entry, change.prefix.addr(), depth, swings)
+        let kept = kept(prefix_store, change);
+        let mut fill = Fill { prefix_store, from: change.before(), to: change.after(), kept: &kept };
+        self.fill(&mut fill, entry, change.prefix.addr(), depth, published_words)
     }
 
     /// What the bitmap node `entry` at `depth` becomes by `change`, which covers some of its `slots`; None if it stays.
     pub fn fill_node<A: Address>(
         &mut self,
-        shadow: &Shadow<A>,
+        prefix_store: &PrefixStore<A>,
         change: &Change<A>,
         entry: u32,
         depth: u16,
         slots: Range<usize>,
-        swings: &mut Vec<Swing>,
+        published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
-        let kept = kept(shadow, change);
-        let mut fill = Fill { shadow, from: change.before(), to: change.after(), kept: &kept };
-        self.fill_slots(&mut fill, entry, change.prefix.addr().masked(depth), depth, slots, swings)
+        let kept = kept(prefix_store, change);
+        let mut fill = Fill { prefix_store, from: change.before(), to: change.after(), kept: &kept };
+        self.fill_slots(&mut fill, entry, change.prefix.addr().masked(depth), depth, slots, published_words)
     }
 
     fn fill<A: Address>(
@@ -159,7 +160,7 @@ impl<G: Grace> Builder<'_, G> {
         entry: u32,
         addr: A,
         depth: u16,
-        swings: &mut Vec<Swing>,
+        published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
         if entry & REF_NODE == 0 && entry != fill.from {
             return Ok(None);
@@ -170,32 +171,40 @@ impl<G: Grace> Builder<'_, G> {
         }
         if entry & REF_NODE == 0 {
             let has_part = kept == Kept::Part;
-            return if has_part { self.slot(fill.shadow, addr, depth).map(Some) } else { Ok(Some(fill.to)) };
+            return if has_part {
+                self.slot(fill.prefix_store, addr, depth).map(Some)
+            } else {
+                Ok(Some(fill.to))
+            };
         }
         match (self.nodes.kind, kind_of(entry)) {
-            (NODE8, SKIP) => self.fill_skip(fill, entry, addr, depth, swings),
+            (NODE8, SKIP) => self.fill_skip(fill, entry, addr, depth, published_words),
             (NODE8, RAW8) => {
                 let end = depth + NODE8.stride;
                 let first = ((entry & REF_OFFSET) * UNIT / 4) as usize;
-                let (old, mark) = (entry, swings.len());
+                let (old, mark) = (entry, published_words.len());
                 for slot in 0..1 << NODE8.stride {
                     let word = first + slot;
                     let below = child(addr, depth, NODE8.stride, slot);
-                    if let Some(entry) = self.fill(fill, self.entry(word), below, end, swings)? {
-                        swings.push(Swing { word, entry });
+                    if let Some(entry) = self.fill(fill, self.entry(word), below, end, published_words)? {
+                        published_words.push(PublishedWord { word, entry });
                     }
                 }
-                if swings.len() > mark { self.thin_raw(old, mark, swings) } else { Ok(None) }
+                if published_words.len() > mark {
+                    self.thin_raw(old, mark, published_words)
+                } else {
+                    Ok(None)
+                }
             }
             (kind, id) if id == kind.id || (kind, id) == (NODE6, LEAF6) => {
-                self.fill_slots(fill, entry, addr, depth, 0..1 << kind.stride, swings)
+                self.fill_slots(fill, entry, addr, depth, 0..1 << kind.stride, published_words)
             }
             _ => {
                 if !walk::may_hold(self.nodes.words, self.nodes.kind, entry, fill.from) {
                     return Ok(None);
                 }
                 self.nodes.replace(entry);
-                self.slot(fill.shadow, addr, depth).map(Some)
+                self.slot(fill.prefix_store, addr, depth).map(Some)
             }
         }
     }
@@ -207,11 +216,11 @@ impl<G: Grace> Builder<'_, G> {
         addr: A,
         depth: u16,
         slots: Range<usize>,
-        swings: &mut Vec<Swing>,
+        published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
         let mark = self.pieces.len();
-        let entry = self.fill_exceptions(fill, old, addr, depth, &slots, swings);
-        let entry = entry.and_then(|()| self.fill_runs(fill, old, slots, mark, swings));
+        let entry = self.fill_exceptions(fill, old, addr, depth, &slots, published_words);
+        let entry = entry.and_then(|()| self.fill_runs(fill, old, slots, mark, published_words));
         self.pieces.truncate(mark);
         entry
     }
@@ -224,7 +233,7 @@ impl<G: Grace> Builder<'_, G> {
         addr: A,
         depth: u16,
         slots: &Range<usize>,
-        swings: &mut Vec<Swing>,
+        published_words: &mut Vec<PublishedWord>,
     ) -> Result<(), Error> {
         let kind = self.nodes.kind;
         let is_leaf = kind == NODE6 && kind_of(old) == LEAF6;
@@ -249,12 +258,12 @@ impl<G: Grace> Builder<'_, G> {
             for slot in span.start.max(slots.start)..span.end.min(slots.end) {
                 let below = child(addr, depth, kind.stride, slot);
                 let entry = if entry & REF_NODE != 0 {
-                    self.fill(fill, entry, below, end, swings)?
+                    self.fill(fill, entry, below, end, published_words)?
                 } else {
                     match fill.kept(Prefix::truncated(below, end)) {
                         Kept::Nothing => None,
                         Kept::Whole => Some(entry),
-                        Kept::Part => Some(self.slot(fill.shadow, below, end)?),
+                        Kept::Part => Some(self.slot(fill.prefix_store, below, end)?),
                     }
                 };
                 if let Some(entry) = entry {
@@ -272,7 +281,7 @@ impl<G: Grace> Builder<'_, G> {
         old: u32,
         slots: Range<usize>,
         mark: usize,
-        swings: &mut Vec<Swing>,
+        published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
         let Self { runs, nodes, pieces } = self;
         let kind = nodes.kind;
@@ -295,7 +304,7 @@ impl<G: Grace> Builder<'_, G> {
         }
         with.fill(runs, slots, from, to, &pieces[mark..], 1 << kind.stride);
         if runs.is_coded() == was_coded
-            && runs.in_place(with, ((old & REF_OFFSET) * UNIT + kind.refs) / 4, swings)
+            && runs.in_place(with, ((old & REF_OFFSET) * UNIT + kind.refs) / 4, published_words)
         {
             return Ok(None);
         }
@@ -309,7 +318,7 @@ impl<G: Grace> Builder<'_, G> {
         old: u32,
         addr: A,
         depth: u16,
-        swings: &mut Vec<Swing>,
+        published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
         let at = (old & REF_OFFSET) * UNIT;
         let next = at + offset_of!(Skip, next) as u32;
@@ -322,9 +331,9 @@ impl<G: Grace> Builder<'_, G> {
         let mut inside = fill.kept.iter().take_while(|prefix| all.covers(prefix));
         if new[1] == fill.from && inside.any(|prefix| !behind.covers(prefix)) {
             self.nodes.replace(old);
-            return self.slot(fill.shadow, addr, depth).map(Some);
+            return self.slot(fill.prefix_store, addr, depth).map(Some);
         }
-        if let Some(entry) = self.fill(fill, old_next, path, end, swings)? {
+        if let Some(entry) = self.fill(fill, old_next, path, end, published_words)? {
             new[0] = entry;
         }
         if new[1] == fill.from {
@@ -337,7 +346,7 @@ impl<G: Grace> Builder<'_, G> {
         }
         for (at, entry) in [next, otherwise].into_iter().zip(new) {
             if load(self.nodes.words, at) != entry {
-                swings.push(Swing { word: at as usize / 4, entry });
+                published_words.push(PublishedWord { word: at as usize / 4, entry });
             }
         }
         Ok(None)

@@ -91,12 +91,12 @@ mod tests {
 
     /// Passes what it is told to pass.
     #[derive(Default)]
-    struct Told {
+    struct Recorded {
         begun: u64,
         passed: u64,
     }
 
-    impl Grace for Told {
+    impl Grace for Recorded {
         fn begin(&mut self) -> u64 {
             self.begun += 3; // tickets need not be consecutive
             self.begun
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn both_must_pass() {
-        let mut both = Both::new(Told::default(), Told::default());
+        let mut both = Both::new(Recorded::default(), Recorded::default());
         assert_eq!(both.passed(), 0);
         let tickets = [both.begin(), both.begin(), both.begin()];
         assert!(tickets.is_sorted());

@@ -6,6 +6,7 @@ pub(crate) mod edit;
 pub mod epoch;
 pub(crate) mod fill;
 pub mod grace;
+pub mod graph;
 pub mod layout;
 pub mod lookup;
 pub mod memory;
@@ -20,7 +21,6 @@ mod runs;
 pub(crate) mod space;
 pub(crate) mod sync;
 pub mod verify;
-pub mod view;
 pub(crate) mod walk;
 pub(crate) mod words;
 
@@ -322,13 +322,13 @@ impl<M: Memory, G: Grace> Image<M, G> {
 
     /// Waits until all that was replaced is usable again, or for as long as the grace period waits for a reader that does not end
     /// ([`Grace::wait`]). Returns whether all of it is.
-    pub fn settle(&mut self) -> bool {
-        self.space.settle(&mut self.grace);
+    pub fn synchronize(&mut self) -> bool {
+        self.space.synchronize(&mut self.grace);
         !self.space.waiting()
     }
 
     /// Memory that held something and is free now, as byte ranges of whole 64 KiB: its owner may give the pages back, which read as
-    /// zero from then on. Each range is told once. O(free blocks); call it after much was removed and [`Image::settle`].
+    /// zero from then on. Each range is told once. O(free blocks); call it after much was removed and [`Image::synchronize`].
     pub fn take_unused(&mut self) -> Vec<Range<u64>> {
         self.space.take_unused()
     }
@@ -366,7 +366,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
         if let Some(owner) = self.owners.get_mut(id as usize) {
             *owner = None;
         }
-        self.swing_directory(id, 0);
+        self.publish_directory(id, 0);
         Ok(())
     }
 
@@ -403,7 +403,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
     }
 
     /// Publishes a copy of a table's root that leads to the same nodes, and retires the old root's block.
-    pub(crate) fn swing_root(&mut self, id: u32, word: u32, old: space::Block) {
+    pub(crate) fn publish_root(&mut self, id: u32, word: u32, old: space::Block) {
         let words = self.memory.words();
         let before = words[(DIRECTORY + 4 * id) as usize / 4].swap(word, Ordering::AcqRel);
         #[cfg(feature = "poison")]
@@ -415,7 +415,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
     }
 
     /// Publishes a table by its directory word and retires what was there.
-    pub(crate) fn swing_directory(&mut self, id: u32, word: u32) {
+    pub(crate) fn publish_directory(&mut self, id: u32, word: u32) {
         let words = self.memory.words();
         let old = words[(DIRECTORY + 4 * id) as usize / 4].swap(word, Ordering::AcqRel);
         #[cfg(feature = "poison")]

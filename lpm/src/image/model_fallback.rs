@@ -3,7 +3,7 @@
 //!
 //! Two roots that lead to one shared word (a leaf's code, changed in place), one fallback each. The writer makes changes that each
 //! have a number; a lookup is right if its answer is that of a state from the last change that was done before it began up to the last
-//! that began before it ended. The steps are those of `Table::publish`, `Root::change_fallback` and `Image::swing_root` on one side, of
+//! that began before it ended. The steps are those of `Table::publish`, `Root::change_fallback` and `Image::publish_root` on one side, of
 //! `TableReader::lookup` and `again` on the other; each has a variant that must fail.
 
 use super::layout::REPLACED;

@@ -208,7 +208,7 @@ mod tests {
         let mut palette = Palette::of([7, 9].into_iter()).unwrap();
         palette.place(&words, 0);
         palette.release(&mut space, 9);
-        space.settle(&mut grace);
+        space.synchronize(&mut grace);
         (1..=254).for_each(|value| palette.acquire(&words, &space, value * 2000));
         assert_eq!((palette.code(2000), palette.is_full()), (Some(nine), false), "its grace period is over");
         assert_eq!(words[usize::from(nine)].load(Ordering::Relaxed), 2000);

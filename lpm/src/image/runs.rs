@@ -1,6 +1,6 @@
 //! A bitmap node as the writer works on it: where runs start and what each holds.
 
-use super::build::Swing;
+use super::build::PublishedWord;
 use super::edit::Piece;
 use super::layout::{Kind, LEAF6, NODE6, NODE8_SLOTS, REF_NODE, REF_OFFSET, UNIT, kind_of};
 use super::palette::Palette;
@@ -219,9 +219,9 @@ impl Runs {
         !self.is_coded && self.refs[self.at(slot)] & REF_NODE != 0
     }
 
-    /// Where `new` has the same runs and only their refs differ: adds the words to store to `swings`, the refs beginning at word
+    /// Where `new` has the same runs and only their refs differ: adds the words to store to `published_words`, the refs beginning at word
     /// index `refs`. Returns whether that is so.
-    pub fn in_place(&self, new: &Runs, refs: u32, swings: &mut Vec<Swing>) -> bool {
+    pub fn in_place(&self, new: &Runs, refs: u32, published_words: &mut Vec<PublishedWord>) -> bool {
         let is_same = self.starts.iter().zip(&new.starts).all(|(old, new)| old == new);
         if !is_same || self.is_coded != new.is_coded {
             return false;
@@ -230,13 +230,13 @@ impl Runs {
         if self.is_coded {
             for (word, (old, entry)) in self.code_words().zip(new.code_words()).enumerate() {
                 if old != entry {
-                    swings.push(Swing { word: refs + word, entry });
+                    published_words.push(PublishedWord { word: refs + word, entry });
                 }
             }
         } else {
             for (run, (old, &entry)) in self.refs().iter().zip(new.refs()).enumerate() {
                 if *old != entry {
-                    swings.push(Swing { word: refs + run, entry });
+                    published_words.push(PublishedWord { word: refs + run, entry });
                 }
             }
         }

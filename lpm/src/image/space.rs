@@ -285,7 +285,7 @@ impl Space {
             return Ok(block);
         }
         // Everything retired becomes free when its grace periods are over: worth the wait before giving up.
-        self.settle(grace);
+        self.synchronize(grace);
         self.join_all();
         self.try_allocate(pool, units, grace).ok_or_else(|| self.full(units))
     }
@@ -546,7 +546,7 @@ impl Space {
     }
 
     /// Waits until nothing waits any more, or for as long as `grace` waits for a reader: [`Space::waiting`] tells afterwards.
-    pub fn settle(&mut self, grace: &mut impl Grace) {
+    pub fn synchronize(&mut self, grace: &mut impl Grace) {
         self.begin(grace);
         if let Some((ticket, _)) = self.limbo.back() {
             grace.wait(*ticket);

@@ -40,9 +40,9 @@ pub(super) fn from(source: Source) -> Result<PrefixList, ImportError> {
     read.map_err(|error| match error.classify() {
         serde_json::error::Category::Io => failed(&path, error.into()),
         _ => {
-            let said = error.to_string();
+            let error_text = error.to_string();
             // The place stands before the message already.
-            let what = said.split(" at line ").next().unwrap_or(&said);
+            let what = error_text.split(" at line ").next().unwrap_or(&error_text);
             let more = if what.contains("expected") { String::new() } else { format!("; {EXPECTED}") };
             ImportError::Json {
                 path,
@@ -274,10 +274,10 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         read(file.path()).map_err(|error| {
-            let said = error.to_string();
+            let error_text = error.to_string();
             let path = file.path().display().to_string();
-            assert!(said.starts_with(&path), "{said}");
-            said[path.len()..].to_string()
+            assert!(error_text.starts_with(&path), "{error_text}");
+            error_text[path.len()..].to_string()
         })
     }
 
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn errors_name_place_value_and_expectation() {
-        for (text, place, said) in [
+        for (text, place, error_text) in [
             ("{\"dst\": 1}", ":1:", "an array such as"),
             (
                 "[{\"dst\": \"10.0.0.0/8\", \"value\": 7},\n {\"dst\": \"10.0.0.0/33\"}]",
@@ -376,7 +376,7 @@ mod tests {
         ] {
             let error = parsed(text).unwrap_err();
             assert!(
-                error.starts_with(place) && error.contains(said) && error.contains("xpected"),
+                error.starts_with(place) && error.contains(error_text) && error.contains("xpected"),
                 "{text}: {error}"
             );
         }

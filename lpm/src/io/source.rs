@@ -199,7 +199,7 @@ mod tests {
     use std::io::Write;
     use std::vec;
 
-    fn said(content: &[u8]) -> String {
+    fn error_text(content: &[u8]) -> String {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(content).unwrap();
         text::read(file.path()).unwrap_err().to_string()
@@ -207,9 +207,9 @@ mod tests {
 
     #[test]
     fn a_long_line_is_quoted_in_part() {
-        let said = said("ä".repeat(100_000).as_bytes());
-        assert!(said.chars().count() < 500 && said.contains("ä…\""), "{said}");
-        assert!(said.contains("not a prefix"), "{said}");
+        let error_text = error_text("ä".repeat(100_000).as_bytes());
+        assert!(error_text.chars().count() < 500 && error_text.contains("ä…\""), "{error_text}");
+        assert!(error_text.contains("not a prefix"), "{error_text}");
         assert_eq!((shortened("abc", 3, 0), shortened("abcde", 1, 2)), ("abc".into(), "a…de".into()));
     }
 
@@ -221,18 +221,21 @@ mod tests {
         for _ in 0..64 {
             zip.write_all(&vec![b'1'; 1 << 20]).unwrap();
         }
-        let said = said(&zip.finish().unwrap());
-        assert!(said.contains(":2:") && said.contains("a line of more than 16 MiB"), "{said}");
-        assert!(said.len() < 500, "{said}");
+        let error_text = error_text(&zip.finish().unwrap());
+        assert!(
+            error_text.contains(":2:") && error_text.contains("a line of more than 16 MiB"),
+            "{error_text}"
+        );
+        assert!(error_text.len() < 500, "{error_text}");
     }
 
     #[test]
     fn what_is_packed_otherwise_is_named() {
         for (head, by) in [(&b"\xfd7zXZ\0\0\x04"[..], "xz"), (b"\x28\xb5\x2f\xfd\x04\x00", "zstd")] {
-            let said = said(head);
-            assert!(said.contains(&format!("packed by {by}; unpack it first")), "{said}");
+            let error_text = error_text(head);
+            assert!(error_text.contains(&format!("packed by {by}; unpack it first")), "{error_text}");
         }
-        assert!(said(b"\xff\xfe\n").contains(KINDS));
+        assert!(error_text(b"\xff\xfe\n").contains(KINDS));
     }
 
     #[test]
@@ -250,8 +253,8 @@ mod tests {
         }
         let zip = zip.finish().unwrap();
         for length in [zip.len() / 2, zip.len() - 4, 12] {
-            let said = said(&zip[..length]);
-            assert!(said.ends_with("the packed file is cut short"), "{length}: {said}");
+            let error_text = error_text(&zip[..length]);
+            assert!(error_text.ends_with("the packed file is cut short"), "{length}: {error_text}");
         }
     }
 }

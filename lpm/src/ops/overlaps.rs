@@ -14,7 +14,7 @@ struct Overlaps<A, V, W, I> {
     is_left: bool,
     is_right: bool,
     /// Pairs of the current prefix that have been told.
-    told: usize,
+    reported: usize,
 }
 
 /// All pairs of a prefix of `a` and one of `b` of which one covers the other or both are equal. Two tables have addresses in common
@@ -41,7 +41,7 @@ pub fn overlaps<A: Address, V: Clone, W: Clone>(
         right: Vec::new(),
         is_left: false,
         is_right: false,
-        told: 0,
+        reported: 0,
     }
 }
 
@@ -68,9 +68,9 @@ where
             // pairs with itself once.
             let by_left = if self.is_left { self.right.len() } else { 0 };
             let by_right = if self.is_right { self.left.len() - usize::from(self.is_left) } else { 0 };
-            let at = self.told;
+            let at = self.reported;
             if at < by_left + by_right {
-                self.told += 1;
+                self.reported += 1;
                 let (left, right) = if at < by_left {
                     (self.left.last()?, self.right.get(at)?)
                 } else {
@@ -84,7 +84,7 @@ where
                 Joined::Right(right) => (None, Some(right)),
                 Joined::Both(left, right) => (Some(left), Some(right)),
             };
-            (self.is_left, self.is_right, self.told) = (left.is_some(), right.is_some(), 0);
+            (self.is_left, self.is_right, self.reported) = (left.is_some(), right.is_some(), 0);
             advance(&mut self.left, prefix, left);
             advance(&mut self.right, prefix, right);
         }

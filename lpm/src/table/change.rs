@@ -5,7 +5,7 @@ use super::check_value;
 use super::root::{HOSTS_FROM, Root, root_bits, slots_of};
 use crate::image::Error;
 use crate::image::layout::{LINE, TableHeader, UNIT};
-use crate::shadow::Change;
+use crate::prefix_store::Change;
 use crate::{Address, Grace, Image, Memory, Prefix};
 use alloc::vec::Vec;
 use core::hint::black_box;
@@ -73,13 +73,13 @@ impl<A: Address> Table<A> {
         let mut done: Vec<Change<A>> = Vec::with_capacity(changes.len());
         for some in changes.chunks(AHEAD) {
             self.touch(image, some.iter().map(|(prefix, _)| prefix));
-            let changes = some.iter().map(|(prefix, value)| self.shadow.change(*prefix, *value));
+            let changes = some.iter().map(|(prefix, value)| self.prefix_store.change(*prefix, *value));
             done.extend(changes.filter(|change| change.old != change.new));
         }
         if !done.is_empty() {
             self.acquire(image, &done);
             let has_fallback = done.len() > 1 && done[0].prefix.len() == 0;
-            let is_much = has_fallback || done.len() > self.shadow.len() / 8 + 64;
+            let is_much = has_fallback || done.len() > self.prefix_store.len() / 8 + 64;
             self.make(image, &done, is_much)?;
         }
         Ok(done.len())
@@ -94,7 +94,7 @@ impl<A: Address> Table<A> {
         image.check_owner(self.id, self.stamp)?;
         self.check_length(&prefix)?;
         self.touch(image, core::iter::once(&prefix));
-        let change = self.shadow.change(prefix, value);
+        let change = self.prefix_store.change(prefix, value);
         if change.old != change.new {
             let done = [change];
             self.acquire(image, &done);
@@ -123,13 +123,15 @@ impl<A: Address> Table<A> {
     /// Takes the table out of the image and builds it again where it was: for removals that the memory does not hold otherwise.
     fn withdraw<M: Memory, G: Grace>(&mut self, image: &mut Image<M, G>) -> Result<Published, Error> {
         if !self.is_withdrawn {
-            image.swing_directory(self.id, 0);
-            image.settle();
+            image.publish_directory(self.id, 0);
+            image.synchronize();
             (self.root, self.is_withdrawn) = (Root::NONE, true);
         }
-        match Root::build_in_little(image, self.id, self.key_bits, &self.shadow) {
+        match Root::build_in_little(image, self.id, self.key_bits, &self.prefix_store) {
             // A larger root is tried again when there is twice as much to gain.
-            Ok(root) => (self.root, self.is_withdrawn, self.refused_at) = (root, false, self.shadow.len()),
+            Ok(root) => {
+                (self.root, self.is_withdrawn, self.refused_at) = (root, false, self.prefix_store.len())
+            }
             // It stays out until a change fits.
             Err(Error::Full { .. }) => {}
             Err(error) => return Err(error),
@@ -144,8 +146,8 @@ impl<A: Address> Table<A> {
         prefixes: impl Iterator<Item = &'a Prefix<A>>,
     ) {
         let words = image.memory.words();
-        let touched = prefixes.fold((0, 0), |(shadow, image), prefix| {
-            (shadow ^ self.shadow.touch(prefix), image ^ self.root.touch(words, prefix))
+        let touched = prefixes.fold((0, 0), |(prefix_store, image), prefix| {
+            (prefix_store ^ self.prefix_store.touch(prefix), image ^ self.root.touch(words, prefix))
         });
         black_box(touched);
     }
@@ -162,22 +164,22 @@ impl<A: Address> Table<A> {
     ) -> Result<Published, Error> {
         let is_deep = changes.iter().any(|change| change.new.is_some() && change.prefix.len() > HOSTS_FROM);
         // One that did not fit is tried again when there is twice as much to gain.
-        let is_outgrown = self.root.bits < root_bits::<A>(self.shadow.len() / 2, is_deep)
-            && self.shadow.len() >= 2 * self.refused_at;
+        let is_outgrown = self.root.bits < root_bits::<A>(self.prefix_store.len() / 2, is_deep)
+            && self.prefix_store.len() >= 2 * self.refused_at;
         // The fallback and words change one after the other, so that a lookup could meet a state that never was: together only with
         // a new root. (Not so removals: see `publish`.)
         let only_whole =
             self.is_withdrawn || changes.len() > 1 && changes[0].prefix.len() == 0 && !is_removal(changes);
-        if only_whole || is_much || is_outgrown || self.uncoded > self.shadow.len() {
+        if only_whole || is_much || is_outgrown || self.uncoded > self.prefix_store.len() {
             self.uncoded = 0;
             let built = if self.is_withdrawn {
-                Root::build_in_little(image, self.id, self.key_bits, &self.shadow)
+                Root::build_in_little(image, self.id, self.key_bits, &self.prefix_store)
             } else {
-                Root::build(image, self.id, self.key_bits, &self.shadow)
+                Root::build(image, self.id, self.key_bits, &self.prefix_store)
             };
             match built {
                 // Where a new root does not fit, this one still does.
-                Err(Error::Full { .. }) if !only_whole => self.refused_at = self.shadow.len(),
+                Err(Error::Full { .. }) if !only_whole => self.refused_at = self.prefix_store.len(),
                 Err(error) => return Err(error),
                 Ok(root) => {
                     (self.root, self.is_withdrawn, self.refused_at) = (root, false, 0);
@@ -197,9 +199,9 @@ impl<A: Address> Table<A> {
         image: &mut Image<M, G>,
         changes: &[Change<A>],
     ) -> Result<(), Error> {
-        let Self { shadow, root, swings, .. } = self;
+        let Self { prefix_store, root, published_words, .. } = self;
         let mut builder = image.builder::<A>(root.pool, root.palette.as_deref());
-        swings.clear();
+        published_words.clear();
         let (of_fallback, others) = changes.split_at(usize::from(changes[0].prefix.len() == 0));
         debug_assert!(of_fallback.is_empty() || others.is_empty() || is_removal(changes));
         let mut copy = None;
@@ -222,14 +224,27 @@ impl<A: Address> Table<A> {
                 match together {
                     [only] if only.before() == only.after() => (),
                     _ if shared.len() == root.bits => {
-                        builder.edit(shadow, together, root.index(slots.start), root.bits, swings)?;
+                        builder.edit(
+                            prefix_store,
+                            together,
+                            root.index(slots.start),
+                            root.bits,
+                            published_words,
+                        )?;
                     }
                     [only] => {
                         let is_meant = |slot| root.is_cover(slots.start + slot, shared.len());
                         let first = root.index(slots.start);
-                        builder.fill_words(shadow, only, first, root.bits, is_meant, swings)?;
+                        builder.fill_words(
+                            prefix_store,
+                            only,
+                            first,
+                            root.bits,
+                            is_meant,
+                            published_words,
+                        )?;
                     }
-                    _ => root.repaint(&mut builder, shadow, together, slots, swings)?,
+                    _ => root.repaint(&mut builder, prefix_store, together, slots, published_words)?,
                 }
             }
             Ok(())
@@ -247,14 +262,14 @@ impl<A: Address> Table<A> {
         if in_place {
             builder.store(root.header_at(offset_of!(TableHeader, fallback)), 0);
         }
-        builder.publish(swings);
+        builder.publish(published_words);
         let bits = root.bits;
         others
             .iter()
             .filter(|change| change.prefix.len() < bits)
-            .for_each(|change| root.note(shadow, change));
+            .for_each(|change| root.note(prefix_store, change));
         if let Some(block) = copy {
-            let fallback = self.shadow.get(&Prefix::truncated(A::ZERO, 0)).unwrap_or(0);
+            let fallback = self.prefix_store.get(&Prefix::truncated(A::ZERO, 0)).unwrap_or(0);
             self.root.change_fallback(image, self.id, block.at * UNIT + LINE, fallback);
         }
         Ok(())
@@ -282,7 +297,7 @@ impl<A: Address> Table<A> {
         let is_done = published.is_ok();
         if !is_done {
             for change in changes {
-                self.shadow.set(change.prefix, change.old);
+                self.prefix_store.set(change.prefix, change.old);
             }
         }
         // A palette made anew has counted what is there now.
@@ -295,7 +310,7 @@ impl<A: Address> Table<A> {
         }
         if !self.is_withdrawn {
             let count = self.root.header(image.memory.words(), offset_of!(TableHeader, prefixes));
-            count.store(self.shadow.len() as u32, Ordering::Relaxed);
+            count.store(self.prefix_store.len() as u32, Ordering::Relaxed);
         }
         published.map(|_| ())
     }

@@ -1,12 +1,12 @@
 //! A table's root in the image: building it whole, and repainting the part of it that short prefixes cover.
 
 use crate::image::Error;
-use crate::image::build::{Builder, Swing};
+use crate::image::build::{Builder, PublishedWord};
 use crate::image::layout::{DIR_BITS, LINE, PALETTE, RANGES_BITS, REF_NODE, REF_OFFSET, TableHeader, UNIT};
 use crate::image::palette::Palette;
 use crate::image::space::PoolId;
 use crate::image::walk::table_block;
-use crate::shadow::{Change, Shadow};
+use crate::prefix_store::{Change, PrefixStore};
 use crate::{Address, Grace, Image, Memory, Prefix};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -85,14 +85,16 @@ impl Root {
         image: &mut Image<M, G>,
         id: u32,
         key_bits: u16,
-        shadow: &Shadow<A>,
+        prefix_store: &PrefixStore<A>,
     ) -> Result<Self, Error> {
-        let is_deep = || shadow.iter().any(|(prefix, _)| prefix.len() > HOSTS_FROM);
-        let bits = root_bits::<A>(shadow.len(), shadow.len() <= 64 && is_deep());
-        let has_own = shadow.len() > OWN_MIN;
-        match Self::build_of(image, id, key_bits, shadow, bits, has_own) {
+        let is_deep = || prefix_store.iter().any(|(prefix, _)| prefix.len() > HOSTS_FROM);
+        let bits = root_bits::<A>(prefix_store.len(), prefix_store.len() <= 64 && is_deep());
+        let has_own = prefix_store.len() > OWN_MIN;
+        match Self::build_of(image, id, key_bits, prefix_store, bits, has_own) {
             // So many chunks in a row are not always there.
-            Err(Error::Full { .. }) if bits > 18 => Self::build_of(image, id, key_bits, shadow, 18, has_own),
+            Err(Error::Full { .. }) if bits > 18 => {
+                Self::build_of(image, id, key_bits, prefix_store, 18, has_own)
+            }
             built => built,
         }
     }
@@ -102,13 +104,14 @@ impl Root {
         image: &mut Image<M, G>,
         id: u32,
         key_bits: u16,
-        shadow: &Shadow<A>,
+        prefix_store: &PrefixStore<A>,
     ) -> Result<Self, Error> {
-        let mut built = Self::build(image, id, key_bits, shadow);
+        let mut built = Self::build(image, id, key_bits, prefix_store);
         for bits in [16, 12, 8] {
-            let is_smaller = bits <= root_bits::<A>(shadow.len(), false) && (bits != 12 || A::FAMILY == 4);
+            let is_smaller =
+                bits <= root_bits::<A>(prefix_store.len(), false) && (bits != 12 || A::FAMILY == 4);
             if is_smaller && matches!(built, Err(Error::Full { .. })) {
-                built = Self::build_of(image, id, key_bits, shadow, bits, false);
+                built = Self::build_of(image, id, key_bits, prefix_store, bits, false);
             }
         }
         built
@@ -118,17 +121,17 @@ impl Root {
         image: &mut Image<M, G>,
         id: u32,
         key_bits: u16,
-        shadow: &Shadow<A>,
+        prefix_store: &PrefixStore<A>,
         bits: u16,
         has_own: bool,
     ) -> Result<Self, Error> {
         let count = 1usize << bits;
-        let has_palette = A::FAMILY == 4 && shadow.len() > PALETTE_MIN;
-        let painted = || shadow.iter().filter(|(prefix, _)| prefix.len() > 0).map(|(_, value)| value);
+        let has_palette = A::FAMILY == 4 && prefix_store.len() > PALETTE_MIN;
+        let painted = || prefix_store.iter().filter(|(prefix, _)| prefix.len() > 0).map(|(_, value)| value);
         let mut palette = has_palette.then(|| Palette::of(painted())).flatten().map(Box::new);
         let (mut cover, mut values) = (alloc::vec![0; count], alloc::vec![0; count]);
-        let mut long = Vec::with_capacity(shadow.len());
-        for (prefix, value) in shadow.iter() {
+        let mut long = Vec::with_capacity(prefix_store.len());
+        for (prefix, value) in prefix_store.iter() {
             if prefix.len() >= bits {
                 long.push((prefix, value));
             } else if prefix.len() > 0 {
@@ -170,14 +173,14 @@ impl Root {
             palette.place(words, at as usize / 4 + count);
         }
         let root = Self { at, bits, pool, cover, palette };
-        let fallback = shadow.get(&Prefix::truncated(A::ZERO, 0)).unwrap_or(0);
+        let fallback = prefix_store.get(&Prefix::truncated(A::ZERO, 0)).unwrap_or(0);
         let header = [
             (offset_of!(TableHeader, fallback), fallback),
             (
                 offset_of!(TableHeader, key_family),
                 u32::from(A::FAMILY) | u32::from(bits) << 8 | u32::from(key_bits) << 16,
             ),
-            (offset_of!(TableHeader, prefixes), shadow.len() as u32),
+            (offset_of!(TableHeader, prefixes), prefix_store.len() as u32),
             (offset_of!(TableHeader, root_bytes), 4 * count as u32),
             (offset_of!(TableHeader, palette), if root.palette.is_some() { PALETTE as u32 } else { 0 }),
         ];
@@ -187,7 +190,7 @@ impl Root {
         for (field, value) in header {
             root.header(words, field).store(value, Ordering::Relaxed);
         }
-        image.swing_directory(id, at | u32::from(bits));
+        image.publish_directory(id, at | u32::from(bits));
         Ok(root)
     }
 
@@ -213,7 +216,7 @@ impl Root {
         if let Some(palette) = &mut self.palette {
             palette.moved(&mut image.space, at as usize / 4 + (1 << self.bits));
         }
-        image.swing_root(id, at | u32::from(self.bits) & DIR_BITS, old);
+        image.publish_root(id, at | u32::from(self.bits) & DIR_BITS, old);
     }
 
     /// Units of a block for [`Root::change_fallback`].
@@ -225,10 +228,10 @@ impl Root {
     pub fn repaint<A: Address, G: Grace>(
         &self,
         builder: &mut Builder<'_, G>,
-        shadow: &Shadow<A>,
+        prefix_store: &PrefixStore<A>,
         changes: &[Change<A>],
         slots: Range<usize>,
-        swings: &mut Vec<Swing>,
+        published_words: &mut Vec<PublishedWord>,
     ) -> Result<(), Error> {
         let bits = self.bits;
         let mut is_anew = alloc::vec![false; slots.len()];
@@ -239,8 +242,8 @@ impl Root {
         }
         for slot in slots.clone().filter(|slot| is_anew[slot - slots.start]) {
             let word = self.index(slot);
-            if let Some(entry) = builder.anew(shadow, A::from_index(slot, bits), word, bits)? {
-                swings.push(Swing { word, entry });
+            if let Some(entry) = builder.anew(prefix_store, A::from_index(slot, bits), word, bits)? {
+                published_words.push(PublishedWord { word, entry });
             }
         }
         let slot = |change: &Change<A>| change.prefix.addr().bits_at(0, bits);
@@ -248,7 +251,7 @@ impl Root {
         for together in long.chunk_by(|one, two| slot(one) == slot(two)) {
             let slot = slot(&together[0]);
             if !is_anew[slot - slots.start] {
-                builder.edit(shadow, together, self.index(slot), bits, swings)?;
+                builder.edit(prefix_store, together, self.index(slot), bits, published_words)?;
             }
         }
         Ok(())
@@ -260,13 +263,14 @@ impl Root {
     }
 
     /// Brings what [`Root::is_cover`] says in line with a change of a prefix shorter than the root's bits.
-    pub fn note<A: Address>(&mut self, shadow: &Shadow<A>, change: &Change<A>) {
+    pub fn note<A: Address>(&mut self, prefix_store: &PrefixStore<A>, change: &Change<A>) {
         let (prefix, len) = (change.prefix, change.prefix.len() as u8);
         let slots = &mut self.cover[slots_of(&prefix, self.bits)];
         if change.new.is_some() {
             slots.iter_mut().for_each(|cover| *cover = len.max(*cover));
         } else {
-            let above = prefix.len().checked_sub(1).and_then(|most| shadow.longest(prefix.addr(), most));
+            let above =
+                prefix.len().checked_sub(1).and_then(|most| prefix_store.longest(prefix.addr(), most));
             let above = above.map_or(0, |(above, _)| above.len() as u8);
             slots.iter_mut().filter(|cover| **cover == len).for_each(|cover| *cover = above);
         }

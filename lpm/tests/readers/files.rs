@@ -230,7 +230,7 @@ fn use_all(path: &Path) -> (bool, bool) {
         if let Ok(mut table) = table {
             let _ = table.insert(&mut image, "10.1.0.0/16".parse().unwrap(), 6);
         }
-        image.settle();
+        image.synchronize();
     }
     (could_read, could_write)
 }

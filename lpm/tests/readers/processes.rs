@@ -12,7 +12,7 @@ use trieline_lpm::{Error, Prefix, Table};
 
 const BYTES: usize = 32 << 20;
 /// Tells a process of ours what to do: its role, the directory, a seed.
-const TOLD: &str = "TRIELINE_READERS_TEST";
+const REPORTED: &str = "TRIELINE_READERS_TEST";
 
 /// A directory in memory where there is one.
 fn directory() -> tempfile::TempDir {
@@ -49,7 +49,7 @@ impl Process {
     fn start(role: &str, directory: &Path, seed: u64) -> Self {
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["processes::process", "--exact", "--ignored", "--nocapture", "--quiet"])
-            .env(TOLD, format!("{role} {seed} {}", directory.display()))
+            .env(REPORTED, format!("{role} {seed} {}", directory.display()))
             .stdout(std::process::Stdio::null())
             .spawn();
         Self(child.unwrap())
@@ -80,8 +80,8 @@ impl Drop for Process {
 #[test]
 #[ignore = "the other tests start it, as a process of its own"]
 fn process() {
-    let told = std::env::var(TOLD).unwrap();
-    let mut words = told.splitn(3, ' ');
+    let reported = std::env::var(REPORTED).unwrap();
+    let mut words = reported.splitn(3, ' ');
     let (role, seed) = (words.next().unwrap(), words.next().unwrap().parse().unwrap());
     let directory = PathBuf::from(words.next().unwrap());
     let (shared, path) = (Shared::open(&directory), directory.join("image"));
@@ -161,7 +161,7 @@ fn readers_that_are_killed() {
     notes.stop().store(1, Ordering::Relaxed);
     readers.into_iter().for_each(Process::ends_well);
     report(notes, &format!("{killed} readers killed"));
-    image.settle();
+    image.synchronize();
     assert_eq!(image.stats().limbo, 0, "the dead hold nothing back");
     assert!(churn.is_right(image.reader()));
 }
@@ -267,7 +267,7 @@ fn a_reader_that_is_killed_while_pinned() {
         let refused = use_up(image, table);
         sleeper.kill();
         table.insert(image, refused, 7).unwrap();
-        image.settle();
+        image.synchronize();
         assert_eq!(image.stats().limbo, 0);
     });
 }

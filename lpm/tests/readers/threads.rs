@@ -41,7 +41,7 @@ fn stress<G: Grace + Send>(
         }
         notes.stop().store(1, Ordering::Relaxed);
     });
-    image.settle();
+    image.synchronize();
     assert_eq!(image.stats().limbo, 0, "no reader is left");
     assert!(churn.is_right(image.reader()));
     println!(
@@ -142,14 +142,14 @@ fn a_change_waits_for_a_reader_that_ends_in_time() {
     let (mut image, mut table) = small(4, Epochs::new(1).with_patience(Duration::from_secs(10)));
     let mut reader = image.readers().register().unwrap();
     thread::scope(|scope| {
-        let (pinned, told) = std::sync::mpsc::channel();
+        let (pinned, reported) = std::sync::mpsc::channel();
         scope.spawn(move || {
             let guard = reader.pin();
             pinned.send(()).unwrap();
             thread::sleep(Duration::from_millis(300));
             drop(guard);
         });
-        told.recv().unwrap();
+        reported.recv().unwrap();
         let begin = Instant::now();
         let mut updates = 0;
         while begin.elapsed() < Duration::from_millis(300) {

@@ -27,12 +27,12 @@ fuzz_target!(|data: &[u8]| {
     match cli::config::File::read(path) {
         Ok(file) => {
             let _ = (file.devices(), file.image(), file.next_hops(), file.tenants());
-            let _ = (file.filters(Path::new("/")), file.functions(Path::new("/")));
+            let _ = (file.filters(Path::new("/")), file.sid_hooks(Path::new("/")));
         }
         Err(error) => {
-            let said = format!("{error:#}");
-            assert!(said.contains(&path.display().to_string()), "{said}");
-            assert!(std::str::from_utf8(data).is_err() || said.contains("line "), "{said}");
+            let reported = format!("{error:#}");
+            assert!(reported.contains(&path.display().to_string()), "{reported}");
+            assert!(std::str::from_utf8(data).is_err() || reported.contains("line "), "{reported}");
         }
     }
 });

@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use trieline_node::answer::Cursor;
+use trieline_node::route_query::Cursor;
 use trieline_node::control::Client;
 use trieline_node::mirror::Mirror;
 

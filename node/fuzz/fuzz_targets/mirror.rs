@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use trieline_node::family::View;
+use trieline_node::family::NexthopState;
 use trieline_node::kernel::{TABLE_MAIN, family, socket::messages};
 use trieline_node::mirror::Mirror;
 use trieline_node::rib::Table;
@@ -13,10 +13,10 @@ fuzz_target!(|data: &[u8]| {
         messages(data).for_each(|message| mirror.apply(message));
     }
     let count = messages(data).count();
-    assert!(mirror.routes() <= 2 * count && mirror.paths.len() <= 2 * count);
-    assert!(mirror.world.links.len() + mirror.world.rules.len() <= 2 * count);
-    let alive = |ifindex| mirror.world.alive(family::INET6, ifindex);
-    let view = View { paths: &mirror.paths, alive: &alive };
+    assert!(mirror.routes() <= 2 * count && mirror.nhgs.len() <= 2 * count);
+    assert!(mirror.kernel.links.len() + mirror.kernel.rules.len() <= 2 * count);
+    let alive = |ifindex| mirror.kernel.alive(family::INET6, ifindex);
+    let view = NexthopState { nhgs: &mirror.nhgs, alive: &alive };
     // What all decide at once is what each prefix decides by itself.
     mirror.v4.decide_all(view, |prefix, decision| assert_eq!(mirror.v4.decide(prefix, view), Some(decision)));
     mirror.v6.decide_all(view, |prefix, decision| assert_eq!(mirror.v6.decide(prefix, view), Some(decision)));

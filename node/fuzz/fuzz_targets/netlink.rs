@@ -2,14 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use trieline_node::kernel::every;
+use trieline_node::kernel::decoders;
 
 fuzz_target!(|data: &[u8]| {
     let Some((which, bytes)) = data.split_first() else { return };
-    let said = every::decode(*which, bytes);
-    assert_eq!(said, every::decode(*which, bytes));
+    let reported = decoders::decode(*which, bytes);
+    assert_eq!(reported, decoders::decode(*which, bytes));
     // A decoder keeps no more than a small multiple of what it was given.
-    assert!(said.len() <= 4096 + 64 * data.len(), "{} bytes said of {}", said.len(), data.len());
-    let ends: usize = every::datagram(bytes).iter().map(|(_, len)| len).sum();
+    assert!(reported.len() <= 4096 + 64 * data.len(), "{} bytes said of {}", reported.len(), data.len());
+    let ends: usize = decoders::datagram(bytes).iter().map(|(_, len)| len).sum();
     assert!(ends <= bytes.len());
 });

@@ -1,6 +1,6 @@
 //! The daemon follows the kernel's changes: it reads them, asks for everything where they leave a doubt, and makes packets meet them.
 
-use super::{BATCH, DOUBT, Daemon, Error, TICK, UNSETTLED, milliseconds};
+use super::{BATCH, Daemon, Error, RESYNC_DELAY, RESYNC_DELAY_MAX, TICK, milliseconds};
 use crate::kernel::socket::{self, Received};
 use crate::mirror::Dump;
 use crate::rib::Ip;
@@ -24,9 +24,9 @@ impl Daemon {
                 // still queued is older than the dump.
                 let drained = Instant::now();
                 while self.events.changes(64, |_| {})? != Received::All && drained.elapsed() < TICK {}
-                self.mirror.changes.v4.doubt = true;
-                self.mirror.changes.v6.doubt = true;
-                self.mirror.dump_world(&mut self.requests)?;
+                self.mirror.changes.v4.needs_resync = true;
+                self.mirror.changes.v6.needs_resync = true;
+                self.mirror.dump_kernel_state(&mut self.requests)?;
             }
             if received == Received::All || begun.elapsed() > limit {
                 break received == Received::All;
@@ -38,12 +38,14 @@ impl Daemon {
 
     /// Sets when routes in doubt are asked for.
     pub(super) fn schedule(&mut self) {
-        if !self.doubting && (self.mirror.changes.v4.doubt || self.mirror.changes.v6.doubt) {
-            self.doubting = true;
-            self.counts.status.doubts += 1;
+        if !self.resync_scheduled
+            && (self.mirror.changes.v4.needs_resync || self.mirror.changes.v6.needs_resync)
+        {
+            self.resync_scheduled = true;
+            self.counts.status.resync_requests += 1;
             // Under lasting doubt, half of the time at most goes into dumps.
             let dump = Duration::from_secs_f64(self.counts.status.dump_ms / 1000.0);
-            let at = (Instant::now() + DOUBT).max(self.resynced + dump);
+            let at = (Instant::now() + RESYNC_DELAY).max(self.resynced + dump);
             self.resync_at = Some(self.resync_at.map_or(at, |known| known.min(at)));
         }
     }
@@ -55,19 +57,19 @@ impl Daemon {
         self.counts.resyncs += 1;
         self.read_changes(TICK)?;
         self.mirror.dump_objects(&mut self.requests)?;
-        if self.mirror.changes.v4.doubt || self.mirror.v4.unsettled {
+        if self.mirror.changes.v4.needs_resync || self.mirror.v4.dump_interrupted {
             let dump = self.mirror.begin_ipv4(&mut self.dumps)?;
             let dump = self.read_dump(dump)?;
-            self.mirror.changes.v4.doubt |= !self.read_changes(TICK)?;
+            self.mirror.changes.v4.needs_resync |= !self.read_changes(TICK)?;
             self.mirror.adopt_ipv4(dump);
-            self.counts.status.interrupted += u64::from(self.mirror.v4.unsettled);
+            self.counts.status.interrupted += u64::from(self.mirror.v4.dump_interrupted);
         }
-        if self.mirror.changes.v6.doubt || self.mirror.v6.unsettled {
+        if self.mirror.changes.v6.needs_resync || self.mirror.v6.dump_interrupted {
             let dump = self.mirror.begin_ipv6(&mut self.dumps)?;
             let dump = self.read_dump(dump)?;
-            self.mirror.changes.v6.doubt |= !self.read_changes(TICK)?;
+            self.mirror.changes.v6.needs_resync |= !self.read_changes(TICK)?;
             self.mirror.adopt_ipv6(dump);
-            self.counts.status.interrupted += u64::from(self.mirror.v6.unsettled);
+            self.counts.status.interrupted += u64::from(self.mirror.v6.dump_interrupted);
         }
         let took = begun.elapsed();
         self.counts.status.dump_ms = milliseconds(took);
@@ -76,10 +78,11 @@ impl Daemon {
         self.publish();
         self.counts.status.build_ms = milliseconds(built.elapsed());
         self.resynced = Instant::now();
-        self.disturbed = if self.mirror.unsettled() { self.disturbed.saturating_add(1) } else { 0 };
-        let wait = took.saturating_mul(self.disturbed).clamp(DOUBT, UNSETTLED);
-        self.resync_at = (self.disturbed > 0).then(|| self.resynced + wait);
-        self.doubting = false;
+        self.interrupted_dumps =
+            if self.mirror.dump_interrupted() { self.interrupted_dumps.saturating_add(1) } else { 0 };
+        let wait = took.saturating_mul(self.interrupted_dumps).clamp(RESYNC_DELAY, RESYNC_DELAY_MAX);
+        self.resync_at = (self.interrupted_dumps > 0).then(|| self.resynced + wait);
+        self.resync_scheduled = false;
         self.schedule();
         Ok(())
     }
@@ -88,7 +91,7 @@ impl Daemon {
     /// wait for it.
     fn read_dump<A: Ip>(&mut self, mut dump: Dump<A>) -> Result<Dump<A>, Error> {
         let mut looked = Instant::now();
-        while dump.go_on(&mut self.mirror.paths, &mut self.dumps)? {
+        while dump.go_on(&mut self.mirror.nhgs, &mut self.dumps)? {
             // The first tables are written when they are whole.
             if self.counts.status.ready_ms > 0.0 && looked.elapsed() >= BATCH {
                 self.read_changes(BATCH)?;
@@ -109,43 +112,43 @@ impl Daemon {
             return;
         }
         let begun = Instant::now();
-        let (world_changed, before) = (self.mirror.changes.world, self.tables());
-        if world_changed {
-            let world = &mut self.mirror.world;
-            world.settings.tenants.apply(&mut world.links);
+        let (kernel_state_changed, before) = (self.mirror.changes.kernel, self.tables());
+        if kernel_state_changed {
+            let kernel = &mut self.mirror.kernel;
+            kernel.settings.tenants.apply(&mut kernel.links);
         }
-        if self.mirror.changes.v6.any() || !self.mirror.changes.paths.is_empty() {
+        if self.mirror.changes.v6.any() || !self.mirror.changes.nhgs.is_empty() {
             let set = self.dataplane.csids().set(&steps::find(&self.mirror));
             if let Err(error) = set {
                 tracing::error!(%error, "the XDP program may not find each SID of NEXT-C-SID; trielined tries again with the next change");
             }
         }
         // First the actions that lead to a link that is down: packets are lost until they are written. Then the slow looks around.
-        self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.exits());
-        if world_changed {
+        self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.egress());
+        if kernel_state_changed {
             self.counts.status.rewritten_us = begun.elapsed().as_micros() as u64;
             tracing::debug!(
                 rewritten_us = self.counts.status.rewritten_us,
                 "links, settings or rules changed: actions are written"
             );
             self.forget_links();
-            self.look_around();
+            self.poll_unannounced();
             tracing::debug!(requests = socket::sent(), "looked at what the kernel does not announce");
             if self.counts.status.ready_ms > 0.0 {
-                self.ports.attach_more(&self.mirror.world, &mut self.dataplane);
+                self.ports.attach_more(&self.mirror.kernel, &mut self.dataplane);
             }
-            self.open_exits();
+            self.open_egress();
             if self.mirror.changes.any() {
-                self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.exits());
+                self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.egress());
             }
         }
         let tables = self.tables();
         // Before the first tables are there nothing is attached; see `take_over`.
         if self.counts.status.ready_ms > 0.0
-            && (world_changed || before != tables || self.publisher.is_unsettled())
-            && self.ports.follow(&self.mirror.world, &self.publisher.views, &mut self.dataplane, tables)
+            && (kernel_state_changed || before != tables || self.publisher.may_have_unused())
+            && self.ports.follow(&self.mirror.kernel, &self.publisher.policies, &mut self.dataplane, tables)
         {
-            self.publisher.settle(&self.mirror, self.dataplane.parts().0);
+            self.publisher.release_unused(&self.mirror, self.dataplane.parts().0);
         }
         let took = begun.elapsed().as_micros() as u64;
         let status = &mut self.counts.status;

@@ -2,11 +2,11 @@
 
 use super::{Config, Daemon, Error};
 use crate::filter::Replacement;
-use crate::function::{self, Numbers, Prepared};
 use crate::kernel::seg6::Encap;
+use crate::kernel_state::Settings;
 use crate::ports::Ports;
+use crate::sid_hook::{self, Numbers, Prepared};
 use crate::tenant::Tenants;
-use crate::world::Settings;
 use trieline_lpm::Prefix;
 
 /// A configuration whose filters' files are being read.
@@ -29,11 +29,11 @@ impl Config {
     /// Keys that only a start follows, and that differ in `new`.
     fn waiting_in(&self, new: &Self) -> Vec<&'static str> {
         // Without `..`: a new key has to be followed by a reload (`_`) or named here.
-        let Self { mode, home, image_bytes, actions, receive_buffer, .. } = self;
+        let Self { mode, map_type, image_bytes, actions, receive_buffer, .. } = self;
         let Self {
             devices: _,
             mode: new_mode,
-            home: new_home,
+            map_type: new_map_type,
             image_bytes: new_image_bytes,
             actions: new_actions,
             receive_buffer: new_receive_buffer,
@@ -41,12 +41,12 @@ impl Config {
             filters: _,
             bypass_netfilter: _,
             rfc: _,
-            functions: _,
+            sid_hooks: _,
             tenants: _,
         } = new;
         [
             ("generic", mode != new_mode),
-            ("home", home != new_home),
+            ("map_type", map_type != new_map_type),
             ("image", image_bytes != new_image_bytes),
             ("next_hops", actions != new_actions),
             ("receive_buffer", receive_buffer != new_receive_buffer),
@@ -78,8 +78,8 @@ impl Daemon {
                 if waits.len() == 1 { "is" } else { "are" }
             );
         }
-        let numbers = self.functions.numbers(&config.functions, self.dataplane.functions())?;
-        let lists = function::lists(&config.functions, &numbers);
+        let numbers = self.sid_hooks.numbers(&config.sid_hooks, self.dataplane.sid_hooks())?;
+        let lists = sid_hook::lists(&config.sid_hooks, &numbers);
         let job = self.filters.replace(config.filters.clone(), lists);
         self.pending = Some(Pending { job, config, numbers, waits });
         Ok(job)
@@ -87,7 +87,7 @@ impl Daemon {
 
     /// A name that is new has to be a device's; one that is waited for already is waited for further.
     fn expect_devices(&self, names: &[String]) -> Result<(), Error> {
-        let mut missing = Ports::missing_of(names, &self.mirror.world);
+        let mut missing = Ports::missing_of(names, &self.mirror.kernel);
         match missing.find(|name| !self.ports.names.iter().any(|known| known == name)) {
             Some(name) => Err(Error::NoDevice { name: name.into() }),
             None => Ok(()),
@@ -109,18 +109,18 @@ impl Daemon {
             match &done {
                 Ok(()) => {
                     tracing::info!(devices = self.ports.names.join(" "), "reloaded");
-                    self.name_functions();
+                    self.log_sid_hooks();
                 }
                 Err(error) => tracing::error!("not reloaded: {error}; all stays as it was"),
             }
             let failed = done.err().map(|error| error.to_string());
             self.filters.end(job, failed, waits);
         }
-        // A port asks filters and functions from the first on.
-        let used = (self.filters.any(), self.functions.any());
-        if (self.ports.filters, self.ports.functions) != used {
-            (self.ports.filters, self.ports.functions) = used;
-            self.mirror.changes.world = true;
+        // A port asks filters and SID hooks from the first on.
+        let used = (self.filters.any(), self.sid_hooks.any());
+        if (self.ports.filters, self.ports.sid_hooks) != used {
+            (self.ports.filters, self.ports.sid_hooks) = used;
+            self.mirror.changes.kernel = true;
         }
     }
 
@@ -130,45 +130,45 @@ impl Daemon {
         replacement.failure()?;
         self.expect_devices(&config.devices)?;
         let after = config.settings();
-        let functions = self.functions.prepare(config.functions, &numbers, self.dataplane.functions())?;
-        let settings = std::mem::replace(&mut self.mirror.world.settings, after);
+        let sid_hooks = self.sid_hooks.prepare(config.sid_hooks, &numbers, self.dataplane.sid_hooks())?;
+        let settings = std::mem::replace(&mut self.mirror.kernel.settings, after);
         let names = std::mem::replace(&mut self.ports.names, config.devices);
-        self.mirror.changes.world = true;
+        self.mirror.changes.kernel = true;
         let done = match self.attach(&settings.tenants) {
-            Ok(()) => self.put(replacement, functions),
+            Ok(()) => self.put(replacement, sid_hooks),
             Err(error) => {
-                self.functions.discard(functions, self.dataplane.functions());
+                self.sid_hooks.discard(sid_hooks, self.dataplane.sid_hooks());
                 Err(error)
             }
         };
         if let Err(error) = done {
-            (self.ports.names, self.mirror.world.settings) = (names, settings);
+            (self.ports.names, self.mirror.kernel.settings) = (names, settings);
             return Err(error);
         }
         self.limits.max_stale = config.max_stale;
-        self.look_beside();
-        if self.mirror.world.settings.bypass_netfilter != settings.bypass_netfilter {
-            self.name_skipped();
+        self.check_bypassed();
+        if self.mirror.kernel.settings.bypass_netfilter != settings.bypass_netfilter {
+            self.log_bypassed();
         }
         Ok(())
     }
 
-    /// Puts filters and functions in force, or neither.
-    fn put(&mut self, replacement: Replacement, functions: Prepared) -> Result<(), Error> {
+    /// Puts filters and SID hooks in force, or neither.
+    fn put(&mut self, replacement: Replacement, sid_hooks: Prepared) -> Result<(), Error> {
         let image = self.publisher.image();
-        let preceded = self.functions.replace_filters(&functions, self.dataplane.functions());
+        let preceded = self.sid_hooks.replace_filters(&sid_hooks, self.dataplane.sid_hooks());
         let former = preceded
             .map_err(Error::from)
             .and_then(|()| Ok(self.filters.put(replacement, image, self.dataplane.filters())?));
         let former = match former {
             Ok(former) => former,
             Err(error) => {
-                self.functions.discard(functions, self.dataplane.functions());
+                self.sid_hooks.discard(sid_hooks, self.dataplane.sid_hooks());
                 return Err(error);
             }
         };
         let mut grace = self.dataplane.grace();
-        match self.functions.commit(functions, self.dataplane.functions(), &mut grace) {
+        match self.sid_hooks.commit(sid_hooks, self.dataplane.sid_hooks(), &mut grace) {
             Ok(()) => self.filters.keep(former, image),
             Err(error) => {
                 if let Err(other) = self.filters.restore(former, image, self.dataplane.filters()) {
@@ -183,23 +183,23 @@ impl Daemon {
     /// Attaches to the devices that are named now, whose packets pass until their ports are set, and asks for the links anew
     /// when what is declared of them has changed.
     fn attach(&mut self, before: &Tenants) -> Result<(), Error> {
-        self.ports.attach_new(&self.mirror.world, &mut self.dataplane)?;
-        self.open_exits();
-        if self.mirror.world.settings.tenants != *before {
-            self.mirror.dump_world(&mut self.requests)?;
+        self.ports.attach_new(&self.mirror.kernel, &mut self.dataplane)?;
+        self.open_egress();
+        if self.mirror.kernel.settings.tenants != *before {
+            self.mirror.dump_kernel_state(&mut self.requests)?;
         }
         Ok(())
     }
 
-    /// Says which functions no packet can come to.
-    pub(super) fn name_functions(&self) {
-        let (v6, paths) = (&self.mirror.v6, &self.mirror.paths);
-        for (name, sid) in self.functions.sids() {
+    /// Says which SID hooks no packet can come to.
+    pub(super) fn log_sid_hooks(&self) {
+        let (v6, paths) = (&self.mirror.v6, &self.mirror.nhgs);
+        for (name, sid) in self.sid_hooks.sids() {
             let prefix = Prefix::host(u128::from(sid));
             let routes = v6.local.get(&prefix).iter().chain(v6.main.get(&prefix));
-            let mut hops = routes.filter_map(|route| paths.get(route.path)).flat_map(|path| &path.hops);
+            let mut hops = routes.filter_map(|route| paths.get(route.nhg)).flat_map(|path| &path.hops);
             if !hops.any(|hop| matches!(hop.encap, Some(Encap::Seg6Local(_)))) {
-                tracing::warn!(function = name, %sid, "the kernel has no such SID yet (ip -6 route … encap seg6local): the function waits for it");
+                tracing::warn!(sid_hook = name, %sid, "the kernel has no such SID yet (ip -6 route … encap seg6local): the hook waits for it");
             }
         }
     }

@@ -1,15 +1,15 @@
 //! The daemon's side of commands: connections that never make it wait, and its state in numbers.
 
-use super::{DETACHED, Daemon, Outside, TICK, home};
-use crate::answer::{self, Cursor};
+use super::{ControlSource, DETACHED, Daemon, TICK, map_type};
 use crate::control::{Client, Request};
 use crate::family::Family;
 use crate::hint;
 use crate::kernel::{family, route::kind};
 use crate::publish::Published;
 use crate::rib::Ip;
-use crate::show;
-use crate::status::{self, DeviceStatus, FamilyStatus, ImageStatus, Left, Refused, Room, Status};
+use crate::route_json;
+use crate::route_query::{self, Cursor};
+use crate::status::{self, DeviceStatus, FamilyStatus, ImageStatus, Punted, Refused, Status, Usage};
 use crate::veth::CUTS;
 use rustix::fs::Mode;
 use serde_json::{Map, json};
@@ -42,11 +42,11 @@ fn may_command(stream: &UnixStream) -> bool {
 impl Daemon {
     /// Whether connections are taken at present.
     pub(super) fn listens(&self, now: Instant) -> bool {
-        self.clients.len() < CLIENTS && self.deaf_until <= now
+        self.clients.len() < CLIENTS && self.accept_after <= now
     }
 
     /// Answers commands as far as that goes without waiting.
-    pub(super) fn serve(&mut self, outside: &mut dyn Outside) {
+    pub(super) fn serve(&mut self, control_source: &mut dyn ControlSource) {
         while self.listens(Instant::now()) {
             match self.listener.accept() {
                 Ok((stream, _)) => {
@@ -58,11 +58,11 @@ impl Daemon {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 // No file descriptors, no memory: the connection stays queued, and asking at once would change nothing.
-                Err(_) => self.deaf_until = Instant::now() + TICK,
+                Err(_) => self.accept_after = Instant::now() + TICK,
             }
         }
         let mut clients = std::mem::take(&mut self.clients);
-        clients.retain_mut(|(client, cursor)| self.serve_client(client, cursor, outside).is_ok());
+        clients.retain_mut(|(client, cursor)| self.serve_client(client, cursor, control_source).is_ok());
         self.clients = clients;
     }
 
@@ -70,14 +70,14 @@ impl Daemon {
         &mut self,
         client: &mut Client,
         cursor: &mut Option<Cursor>,
-        outside: &mut dyn Outside,
+        control_source: &mut dyn ControlSource,
     ) -> std::io::Result<()> {
         client.write()?;
         if client.has_output() {
             return Ok(());
         }
         if let Some(open) = cursor {
-            if open.advance(&self.mirror, &self.publisher.ledger, client)? {
+            if open.advance(&self.mirror, &self.publisher.action_index, client)? {
                 *cursor = None;
             }
             return client.write();
@@ -85,17 +85,17 @@ impl Daemon {
         match client.request()? {
             Some(Ok(Request::Status)) => client.answer(&self.status())?,
             Some(Ok(Request::Explain { asked })) => {
-                client.answer(&answer::explain(&asked, &self.mirror, &self.publisher))?;
+                client.answer(&route_query::explain(&asked, &self.mirror, &self.publisher))?;
             }
             Some(Ok(Request::Filters)) => client.answer(&self.filters.status(self.dataplane.filters()))?,
             Some(Ok(Request::Sids)) => client.answer(&self.sids())?,
-            Some(Ok(Request::Functions)) => client.answer(&self.functions.status())?,
+            Some(Ok(Request::SidHooks)) => client.answer(&self.sid_hooks.status())?,
             Some(Ok(Request::Reload { filter })) => match self.filters.reload(filter.as_deref()) {
                 Ok(job) => client.answer(&json!({ "job": job }))?,
                 Err(error) => client.answer(&json!({ "error": error.to_string() }))?,
             },
             Some(Ok(Request::Reconfigure)) => {
-                let job = outside
+                let job = control_source
                     .configuration()
                     .and_then(|config| self.reload(config).map_err(|error| error.to_string()));
                 match job {
@@ -116,13 +116,13 @@ impl Daemon {
 
     fn sids(&self) -> Vec<status::SidCount> {
         let counts = self.dataplane.sid_counters().unwrap_or_default().into_iter();
-        let told = |(id, count): (u32, trieline_dataplane::SidCount)| status::SidCount {
+        let reported = |(id, count): (u32, trieline_dataplane::SidCount)| status::SidCount {
             id,
             packets: count.packets,
             bytes: count.bytes,
             errors: count.errors,
         };
-        counts.map(told).collect()
+        counts.map(reported).collect()
     }
 
     fn status(&mut self) -> Status {
@@ -130,7 +130,7 @@ impl Daemon {
         let image = self.publisher.image_stats();
         let counters = self.dataplane.counters().ok();
         let modes = self.dataplane.attachments().unwrap_or_default();
-        let (paths, hosts) = self.publisher.ledger.len();
+        let (nexthop_groups, hosts) = self.publisher.action_index.len();
         let mut mirror = self.counts.status;
         mirror.prefixes_written = self.publisher.counts.prefixes;
         mirror.tables_written = self.publisher.counts.tables;
@@ -143,7 +143,7 @@ impl Daemon {
             pid: Some(std::process::id()),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             namespace: self.instance.inode,
-            home: home(self.dataplane.home()).into(),
+            map_type: map_type(self.dataplane.map_type()).into(),
             image: ImageStatus {
                 bytes: image.size,
                 used: image.used,
@@ -152,7 +152,7 @@ impl Daemon {
                 claimed: image.claimed,
             },
             devices: ports.map(|(key, port)| self.device(*key, port, &modes, counters.as_ref())).collect(),
-            missing: self.ports.missing(&self.mirror.world).map(str::to_owned).collect(),
+            missing: self.ports.missing(&self.mirror.kernel).map(str::to_owned).collect(),
             refused: self
                 .ports
                 .refused()
@@ -165,70 +165,72 @@ impl Daemon {
                 self.family("inet", &self.mirror.v4, &self.publisher.v4),
                 self.family("inet6", &self.mirror.v6, &self.publisher.v6),
             ],
-            paths,
+            nexthop_groups,
             hosts,
-            unresolved: self.publisher.ledger.unresolved(|path| {
-                let path = self.mirror.paths.get(path);
+            unresolved: self.publisher.action_index.unresolved(|path| {
+                let path = self.mirror.nhgs.get(path);
                 path.is_some_and(|path| {
                     path.hops.iter().any(|hop| hop.gateway.is_some() || hop.encap.is_some())
                 })
             }),
-            actions: Room { used: (paths + hosts + 2) as u64, limit: self.limits.actions.into() },
-            actions_refused: self.publisher.ledger.refused,
-            left: self.left(),
-            skipped: self.mirror.world.bypass.skipped(&self.mirror.world),
+            actions: Usage { used: (nexthop_groups + hosts + 2) as u64, limit: self.limits.actions.into() },
+            actions_refused: self.publisher.action_index.refused,
+            punted: self.punted(),
+            bypassed: self.mirror.kernel.bypass.bypassed(&self.mirror.kernel),
             mirror,
             overruns: self.counts.overruns,
             resyncs: self.counts.resyncs,
             counters: counters.as_ref().map(|counters| status::counters(&counters.total)).unwrap_or_default(),
             ..Status::default()
         }
-        .with_life(self.dataplane.life())
+        .with_heartbeat(self.dataplane.heartbeat())
     }
 
     /// What is not as the configuration says, and is tried again.
     fn problems(&self) -> Vec<String> {
         let kept = self.kept.iter().map(|why| {
-            format!("the tables have the size and home of before (new ones: {why}); restart trielined to try again")
+            format!("the tables have the size and map type of before (new ones: {why}); restart trielined to try again")
         });
-        kept.chain(self.functions.problems().map(str::to_owned)).collect()
+        kept.chain(self.sid_hooks.problems().map(str::to_owned)).collect()
     }
 
     /// Paths that only the kernel can follow, by what they do.
-    fn left(&self) -> Vec<Left> {
+    fn punted(&self) -> Vec<Punted> {
         /// Verdict, what it is, device, hint.
         type Kind = (&'static str, String, Option<String>, Option<String>);
-        let mut left: BTreeMap<Kind, usize> = BTreeMap::new();
-        for (id, path) in self.mirror.paths.iter() {
-            let reason = match self.publisher.ledger.action(id) {
+        let mut punted: BTreeMap<Kind, usize> = BTreeMap::new();
+        for (id, path) in self.mirror.nhgs.iter() {
+            let reason = match self.publisher.action_index.action(id) {
                 Some(Action::Pass(reason)) => reason,
                 // No action is made for them: their prefixes are the kernel's.
                 None if path.selects_more() => &PassReason::Unsupported,
                 _ => continue,
             };
             let dev = match reason {
-                PassReason::NoDevice | PassReason::NoExit | PassReason::NoCarrier => {
-                    path.hops.first().map(|hop| self.mirror.world.name(hop.ifindex))
+                PassReason::NoDevice | PassReason::NoXdpXmit | PassReason::NoCarrier => {
+                    path.hops.first().map(|hop| self.mirror.kernel.name(hop.ifindex))
                 }
-                PassReason::Unsupported | PassReason::NoRoom | PassReason::OnLink => None,
+                PassReason::Unsupported | PassReason::TableFull | PassReason::OnLink => None,
                 _ => continue,
             };
             let mut words = Map::new();
-            path.hops.iter().for_each(|hop| show::hop(path.family, hop, &self.mirror.world, &mut words));
+            path.hops
+                .iter()
+                .for_each(|hop| route_json::hop(path.family, hop, &self.mirror.kernel, &mut words));
             let words: Vec<&str> =
                 ["encap", "mode", "behaviour"].iter().filter_map(|key| words.get(*key)?.as_str()).collect();
             let what = if words.is_empty() { kind::name(path.kind).to_owned() } else { words.join(" ") };
-            let hint = hint::of(path, *reason, &self.mirror.world);
-            *left.entry((reason.name(), what, dev, hint)).or_default() += 1;
+            let hint = hint::of(path, *reason, &self.mirror.kernel);
+            *punted.entry((reason.name(), what, dev, hint)).or_default() += 1;
         }
-        let told = |((reason, what, dev, hint), paths): (Kind, _)| Left {
+        let reported = |((reason, what, dev, hint), nexthop_groups): (Kind, _)| Punted {
             what,
-            paths,
+            nexthop_groups,
             reason: reason.into(),
             dev,
             hint,
         };
-        left.into_iter().map(told).collect()
+        punted.into_iter().map(reported).collect()
     }
 
     fn device(
@@ -238,7 +240,7 @@ impl Daemon {
         modes: &[Attachment],
         counters: Option<&Counters>,
     ) -> DeviceStatus {
-        let given = self.ports.given(&self.mirror.world, ifindex);
+        let given = self.ports.given(&self.mirror.kernel, ifindex);
         let mode = modes.iter().find(|attachment| attachment.ifindex == given);
         let counts = counters.iter().flat_map(|counters| &counters.ports);
         let counts = counts.filter(|count| (count.ifindex, count.vlan) == (ifindex, vlan));
@@ -247,25 +249,25 @@ impl Daemon {
         let mut counters: Vec<_> = counts.iter().flat_map(|count| status::counters(&count.counts)).collect();
         counters.retain(|counter| counter.packets > 0);
         let mut flags = status::flags(port.flags);
-        if !self.ports.exits().contains(&given) {
-            flags.push("no-exit".into());
+        if !self.ports.egress().contains(&given) {
+            flags.push("no-xdp-xmit".into());
         }
         if !counted {
             flags.push("shared-counters".into());
         }
         DeviceStatus {
-            dev: self.mirror.world.name(port.ifindex),
+            dev: self.mirror.kernel.name(port.ifindex),
             ifindex: port.ifindex,
             mode: mode.map(|attachment| attachment.mode.to_string()).unwrap_or_default(),
             vlan,
             flags,
             counters,
-            hint: (vlan.is_none() && self.ports.cuts(&self.mirror.world, ifindex)).then(|| CUTS.into()),
+            hint: (vlan.is_none() && self.ports.cuts(&self.mirror.kernel, ifindex)).then(|| CUTS.into()),
         }
     }
 
     fn family<A: Ip>(&self, name: &str, routes: &Family<A>, published: &Published<A>) -> FamilyStatus {
-        let obstacle = self.mirror.world.obstacle(A::NETLINK);
+        let obstacle = self.mirror.kernel.obstacle(A::NETLINK);
         let ipv4 = A::NETLINK == family::INET;
         let any = |flags: PortFlags| if ipv4 { flags.forward4 } else { flags.forward6 };
         let detached = self.is_detached();
@@ -286,7 +288,7 @@ impl Daemon {
             prefixes: published.main.table.as_ref().map_or(0, trieline_lpm::Table::len),
             tables: published.others.len(),
             others: routes.others.values().map(crate::rib::Table::routes).sum(),
-            left: self.publisher.views.left[usize::from(!ipv4)].iter().cloned().collect(),
+            punted: self.publisher.policies.punted[usize::from(!ipv4)].iter().cloned().collect(),
             neighbours: routes.neighbours.len(),
         }
     }

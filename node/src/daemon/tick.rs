@@ -1,9 +1,9 @@
 //! Once a second: what the kernel does not announce, and neighbours that only XDP's packets use.
 
-use super::{Daemon, LOOK_AT_LAST, LOOK_SHARE, RESOLVED};
+use super::{Daemon, POLL_AT_LEAST, POLL_SHARE, RESOLVED};
 use crate::kernel::netdev::Features;
 use crate::kernel::{neigh, socket};
-use crate::world::Sysctl;
+use crate::kernel_state::Sysctl;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -18,9 +18,9 @@ fn processor_time() -> Duration {
 impl Daemon {
     /// Settings that the kernel does not announce, as they are now.
     pub(super) fn sysctl(&mut self) -> Result<Sysctl, socket::Error> {
-        let world = &self.mirror.world;
-        let tunnels = self.mirror.paths.encapsulating().filter_map(|device| world.links.get(&device));
-        let devices = self.ports.watched(world).into_iter().chain(tunnels.map(|link| link.name.as_str()));
+        let kernel = &self.mirror.kernel;
+        let tunnels = self.mirror.nhgs.encapsulating().filter_map(|device| kernel.links.get(&device));
+        let devices = self.ports.watched(kernel).into_iter().chain(tunnels.map(|link| link.name.as_str()));
         Sysctl::read(&mut self.requests, devices)
     }
 
@@ -28,7 +28,7 @@ impl Daemon {
     pub(super) fn renew_sysctl(&mut self) -> bool {
         match self.sysctl() {
             Ok(sysctl) => {
-                std::mem::replace(&mut self.mirror.world.sysctl, sysctl) != self.mirror.world.sysctl
+                std::mem::replace(&mut self.mirror.kernel.sysctl, sysctl) != self.mirror.kernel.sysctl
             }
             Err(error) => {
                 tracing::warn!(%error, "settings of devices: they count as they were");
@@ -41,52 +41,52 @@ impl Daemon {
     pub(super) fn tick(&mut self) {
         self.ticked = Instant::now();
         self.notice_detached();
-        if self.look_at <= self.ticked {
+        if self.poll_at <= self.ticked {
             let begun = processor_time();
             self.forget_links();
-            self.look_around();
-            self.open_exits();
+            self.poll_unannounced();
+            self.open_egress();
             let took = processor_time().saturating_sub(begun);
-            self.look_at = self.ticked + (took * LOOK_SHARE).min(LOOK_AT_LAST);
+            self.poll_at = self.ticked + (took * POLL_SHARE).min(POLL_AT_LEAST);
         }
         if self.ports.has_unset() {
             let tables = self.tables();
-            self.ports.set(&self.mirror.world, &self.publisher.views, &mut self.dataplane, tables);
+            self.ports.set(&self.mirror.kernel, &self.publisher.policies, &mut self.dataplane, tables);
         }
-        self.functions.retry(self.dataplane.functions());
-        self.mirror.changes.world |= self.ports.retry(&self.mirror.world, &mut self.dataplane);
-        if self.mirror.paths.pass_time(self.ticked) {
+        self.sid_hooks.retry(self.dataplane.sid_hooks());
+        self.mirror.changes.kernel |= self.ports.retry(&self.mirror.kernel, &mut self.dataplane);
+        if self.mirror.nhgs.pass_time(self.ticked) {
             self.mirror.changes.v6.all = true;
-            self.mirror.changes.v6.doubt = true;
+            self.mirror.changes.v6.needs_resync = true;
             self.schedule();
         }
-        if !self.mirror.changes.any() && !self.doubting && self.resync_at.is_none() {
+        if !self.mirror.changes.any() && !self.resync_scheduled && self.resync_at.is_none() {
             self.publisher.forget(&mut self.mirror, self.dataplane.parts().1);
         }
-        if self.mirror.world_doubt
-            && let Err(error) = self.mirror.dump_world(&mut self.requests)
+        if self.mirror.kernel_state_needs_resync
+            && let Err(error) = self.mirror.dump_kernel_state(&mut self.requests)
         {
             tracing::warn!(%error, "asking for links, settings, rules and neighbours once more");
         }
-        let tenants = !self.mirror.world.settings.tenants.is_empty();
+        let tenants = !self.mirror.kernel.settings.tenants.is_empty();
         if self.mirror.stale.is_empty() && !tenants {
             self.idle.clear();
             return;
         }
         let gateways: HashSet<(IpAddr, u32)> = self
             .mirror
-            .paths
+            .nhgs
             .iter()
-            .flat_map(|(_, path)| &path.hops)
+            .flat_map(|(_, nhg)| &nhg.hops)
             .filter_map(|hop| Some((hop.gateway?, hop.ifindex)))
             .collect();
-        let hosts: HashSet<(IpAddr, u32)> = self.publisher.ledger.hosts().collect();
+        let hosts: HashSet<(IpAddr, u32)> = self.publisher.action_index.hosts().collect();
         let ours = |host: &&(IpAddr, u32)| gateways.contains(*host) || hosts.contains(*host);
         let idle: BTreeSet<(IpAddr, u32)> = self.mirror.stale.iter().filter(ours).copied().collect();
         let used = if idle.is_empty() { BTreeSet::new() } else { self.dataplane.actions().take_used() };
         // Of one that turned stale since the last look, packets before that count as well: it is left to the next.
         for (address, link) in idle.intersection(&self.idle) {
-            if self.mirror.way_to(*address, *link).is_some_and(|way| used.contains(&way)) {
+            if self.mirror.adjacency_of_neighbour(*address, *link).is_some_and(|way| used.contains(&way)) {
                 tracing::debug!(%address, link, "the kernel learns that packets go to a stale neighbour");
                 // It may be gone by now, of which an event tells.
                 let _ = self.requests.request(neigh::in_use(*link, address), |_| {});
@@ -94,7 +94,7 @@ impl Daemon {
         }
         self.idle = idle;
         // The kernel gets no packet of a declared tenant, so no packet makes it ask who has an address.
-        let unknown = gateways.iter().filter(|(address, link)| !self.mirror.knows(*address, *link));
+        let unknown = gateways.iter().filter(|(address, link)| !self.mirror.is_resolved(*address, *link));
         for (address, link) in unknown.take(if tenants { RESOLVED } else { 0 }) {
             // Not every link has neighbours.
             let _ = self.requests.request(neigh::resolve(*link, address), |_| {});
@@ -102,34 +102,34 @@ impl Daemon {
     }
 
     /// Looks at all that the kernel does not announce; what differs is a change of the world.
-    pub(super) fn look_around(&mut self) {
-        self.mirror.changes.world |= self.renew_sysctl();
-        self.look_beside();
+    pub(super) fn poll_unannounced(&mut self) {
+        self.mirror.changes.kernel |= self.renew_sysctl();
+        self.check_bypassed();
     }
 
     /// Forgets what was known of links that went or changed.
     pub(super) fn forget_links(&mut self) {
         let touched = std::mem::take(&mut self.mirror.touched);
         if touched.all {
-            self.eyes.offloads.forget_all();
+            self.probes.offloads.forget_all();
         }
-        touched.links.iter().for_each(|link| self.eyes.offloads.forget(*link));
+        touched.links.iter().for_each(|link| self.probes.offloads.forget(*link));
         self.ports.forget(&touched, &mut self.dataplane);
     }
 
     /// Looks which devices packets may leave by at present.
-    pub(super) fn open_exits(&mut self) {
+    pub(super) fn open_egress(&mut self) {
         if let Some(Err(error)) = self.features.as_mut().map(Features::follow) {
             tracing::warn!(%error, "XDP features of devices: they count as they were");
         }
-        let (world, features) = (&mut self.mirror.world, self.features.as_ref());
-        self.mirror.changes.world |= self.ports.open(world, &mut self.dataplane, features);
+        let (kernel, features) = (&mut self.mirror.kernel, self.features.as_ref());
+        self.mirror.changes.kernel |= self.ports.open(kernel, &mut self.dataplane, features);
     }
 
     /// Opens and closes exits when the kernel has told of other XDP features.
-    pub(super) fn hear_features(&mut self) {
+    pub(super) fn read_features(&mut self) {
         match self.features.as_mut().map(Features::follow) {
-            Some(Ok(true)) => self.open_exits(),
+            Some(Ok(true)) => self.open_egress(),
             Some(Err(error)) => tracing::warn!(%error, "XDP features of devices: they count as they were"),
             _ => {}
         }

@@ -24,7 +24,7 @@ pub struct Set {
 pub enum Wanted {
     /// Those of one filter or all, as they are configured.
     Again(Option<String>),
-    /// Those of a new configuration, some of them asked by functions.
+    /// Those of a new configuration, some of them asked by SID hooks.
     These(Bound),
 }
 
@@ -78,7 +78,7 @@ impl Reader {
     }
 
     /// Begins a job.
-    pub fn ask(&self, job: u64, wanted: Wanted, configs: Vec<Config>) {
+    pub fn send_request(&self, job: u64, wanted: Wanted, configs: Vec<Config>) {
         // The thread ends with this value only.
         let _ = self.jobs.send((job, wanted, configs));
     }

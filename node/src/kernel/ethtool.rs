@@ -133,7 +133,7 @@ mod tests {
             let bits: Vec<u8> = names.iter().flat_map(|name| bit(name)).collect();
             [attribute(1, &[]), attribute(2, &[64, 0, 0, 0]), attribute(BITSET_BITS, &bits)].concat()
         };
-        let told = |kind: u16, names: &[&[u8]]| {
+        let reported = |kind: u16, names: &[&[u8]]| {
             let payload = [vec![11, 1, 0, 0], attribute(1, &[]), attribute(kind, &set(names))].concat();
             decode(Message { kind: 0x20, flags: 0, sequence: 0, payload: &payload })
         };
@@ -141,9 +141,9 @@ mod tests {
         let harmful = |names: Vec<String>| -> Vec<_> {
             names.iter().filter_map(|name| Offload::by_feature(name)).collect()
         };
-        assert_eq!(told(FEATURES_ACTIVE, both), ["rx-gro", "rx-vlan-hw-parse", "rx-lro", "rx-lro-x"]);
-        assert_eq!(harmful(told(FEATURES_ACTIVE, both)), [Offload::RxVlan, Offload::Lro]);
-        assert!(told(2, both).is_empty(), "what the hardware could do");
-        assert!(told(FEATURES_ACTIVE, &[]).is_empty());
+        assert_eq!(reported(FEATURES_ACTIVE, both), ["rx-gro", "rx-vlan-hw-parse", "rx-lro", "rx-lro-x"]);
+        assert_eq!(harmful(reported(FEATURES_ACTIVE, both)), [Offload::RxVlan, Offload::Lro]);
+        assert!(reported(2, both).is_empty(), "what the hardware could do");
+        assert!(reported(FEATURES_ACTIVE, &[]).is_empty());
     }
 }

@@ -30,9 +30,9 @@ fn find<T>(
 ) -> Result<Option<T>, Error> {
     let mut found = None;
     socket.dump(Request::new(CONTROLLER, FLAG_DUMP, &[GET_FAMILY, 1, 0, 0]), |message| {
-        let told = attributes(message.payload);
-        if told.clone().find(FAMILY_NAME) == Some(name) {
-            found = pick(told);
+        let reported = attributes(message.payload);
+        if reported.clone().find(FAMILY_NAME) == Some(name) {
+            found = pick(reported);
         }
     })?;
     Ok(found)
@@ -48,15 +48,16 @@ pub fn family(name: &[u8]) -> Result<Option<(Netlink, u16)>, Error> {
     if let Some(id) = found.get(name) {
         return Ok(Some((socket, *id)));
     }
-    let id = find(&mut socket, name, |told| told.find(FAMILY_ID).and_then(read_u16))?;
+    let id = find(&mut socket, name, |reported| reported.find(FAMILY_ID).and_then(read_u16))?;
     found.extend(id.map(|id| (name.to_vec(), id)));
     Ok(id.map(|id| (socket, id)))
 }
 
 /// The number of a family's multicast group.
 pub fn group(family: &[u8], name: &str) -> Result<Option<u32>, Error> {
-    find(&mut Netlink::generic()?, family, |told| {
-        let mut groups = Attributes::new(told.find(FAMILY_GROUPS)?).map(|(_, group)| Attributes::new(group));
+    find(&mut Netlink::generic()?, family, |reported| {
+        let mut groups =
+            Attributes::new(reported.find(FAMILY_GROUPS)?).map(|(_, group)| Attributes::new(group));
         let named =
             |group: &Attributes<'_>| group.clone().find(GROUP_NAME).map(read_text).as_deref() == Some(name);
         groups.find(named)?.find(GROUP_ID).and_then(read_u32)

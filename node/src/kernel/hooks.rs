@@ -124,7 +124,7 @@ mod tests {
         [&[family, 0, 0, 0][..], &attributes.concat()].concat()
     }
 
-    fn told(message: &[u8]) -> Option<String> {
+    fn reported(message: &[u8]) -> Option<String> {
         decode(message, Hook::Forward).map(|handler| handler.to_string())
     }
 
@@ -132,14 +132,14 @@ mod tests {
     fn who_decides_is_told_by_name() {
         let ipvs = [attribute(4, b"ip_vs_forward_icmp\0"), attribute(5, b"ip_vs\0")];
         let expected = "ip_vs_forward_icmp of module ip_vs at netfilter's hook forward of IPv4";
-        assert_eq!(told(&message(family::INET, &ipvs)).as_deref(), Some(expected));
+        assert_eq!(reported(&message(family::INET, &ipvs)).as_deref(), Some(expected));
         let unnamed = message(family::INET6, &[attribute(2, &[0; 4])]);
         assert_eq!(
-            told(&unnamed).as_deref(),
+            reported(&unnamed).as_deref(),
             Some("a function without a name at netfilter's hook forward of IPv6")
         );
         for cut in 0..4 {
-            assert_eq!(told(&unnamed[..cut]), None);
+            assert_eq!(reported(&unnamed[..cut]), None);
         }
     }
 
@@ -150,8 +150,8 @@ mod tests {
             let info = [about, attribute(2, &kind.to_be_bytes())].concat();
             message(family::INET, &[attribute(4, b"nf_hook_run_bpf\0"), attribute(6, &info)])
         };
-        assert_eq!(told(&of(BPF)).as_deref(), Some("BPF program 17 at netfilter's hook forward of IPv4"));
-        assert_eq!(told(&of(1)), None, "a chain of nftables");
+        assert_eq!(reported(&of(BPF)).as_deref(), Some("BPF program 17 at netfilter's hook forward of IPv4"));
+        assert_eq!(reported(&of(1)), None, "a chain of nftables");
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
         for function in ["ipt_do_table\0", "nf_nat_ipv4_out\0", "ipv6_conntrack_in\0", "selinux_ip_forward\0"]
         {
             assert_eq!(
-                told(&message(family::INET, &[attribute(4, function.as_bytes())])),
+                reported(&message(family::INET, &[attribute(4, function.as_bytes())])),
                 None,
                 "{function}"
             );

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::kernel::attribute::HEADER;
 
-    fn told(family: u8, values: &[i32]) -> Vec<u8> {
+    fn reported(family: u8, values: &[i32]) -> Vec<u8> {
         let values: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
         let nested = Request::new(0, 0, &[]).attribute(1, &[0; 4]).attribute(VALUES, &values).finish(0);
         let mut fixed = [0; FIXED];
@@ -93,7 +93,7 @@ mod tests {
         let mut values = [0; 60];
         (values[HOP_LIMIT], values[MTU]) = (64, 1500);
         let plain = Settings { hop_limit: Some(64), mtu: 1500, ..Settings::default() };
-        assert_eq!(decode(&told(family::INET6, &values)), Some(("n0".into(), plain)));
+        assert_eq!(decode(&reported(family::INET6, &values)), Some(("n0".into(), plain)));
         for (place, value, settings) in [
             (USE_TEMPADDR, 1, plain),
             (USE_TEMPADDR, 2, Settings { temporary_source: true, ..plain }),
@@ -105,18 +105,21 @@ mod tests {
             let mut values = values;
             values[place] = value;
             assert_eq!(
-                decode(&told(family::INET6, &values)),
+                decode(&reported(family::INET6, &values)),
                 Some(("n0".into(), settings)),
                 "{place} {value}"
             );
         }
         // an older kernel knows fewer
-        assert_eq!(decode(&told(family::INET6, &values[..27])), Some(("n0".into(), plain)));
-        assert_eq!(decode(&told(family::INET6, &values[..2])), None);
-        assert_eq!(decode(&told(family::UNSPEC, &values)), None);
-        let whole = told(family::INET6, &values);
+        assert_eq!(decode(&reported(family::INET6, &values[..27])), Some(("n0".into(), plain)));
+        assert_eq!(decode(&reported(family::INET6, &values[..2])), None);
+        assert_eq!(decode(&reported(family::UNSPEC, &values)), None);
+        let whole = reported(family::INET6, &values);
         for end in 0..whole.len() {
-            assert!(decode(&whole[..end]).is_none_or(|(name, told)| name == "n0" && told == plain), "{end}");
+            assert!(
+                decode(&whole[..end]).is_none_or(|(name, reported)| name == "n0" && reported == plain),
+                "{end}"
+            );
         }
     }
 }

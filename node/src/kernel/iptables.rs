@@ -4,7 +4,7 @@ use super::attribute::{read_u16, read_u32};
 use super::netfilter::{Chain, Hook};
 use super::reach::{Forwarded, legacy};
 use std::io;
-use trieline_dataplane::beside::{LegacyTable, legacy_table};
+use trieline_dataplane::kernel_hooks::{LegacyTable, legacy_table};
 
 /// What differs between the two families.
 struct Layout {
@@ -127,18 +127,18 @@ mod tests {
     #[test]
     fn rules_are_counted_up_to_the_policy() {
         for layout in &LAYOUTS {
-            let said = |rules, verdict| {
+            let reported = |rules, verdict| {
                 let chains = decode(layout, "filter", &table(layout, rules, verdict), ALL).unwrap();
                 chains.iter().map(ToString::to_string).collect::<Vec<_>>()
             };
             let tool = layout.tool;
             let accept = -2i32 as u32;
             assert_eq!(
-                said(0, accept),
+                reported(0, accept),
                 [format!("{tool} table filter, chain FORWARD (hook forward): 0 rules")]
             );
             assert_eq!(
-                said(2, DROP),
+                reported(2, DROP),
                 [format!("{tool} table filter, chain FORWARD (hook forward): 2 rules, policy drop")]
             );
         }

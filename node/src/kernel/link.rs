@@ -108,8 +108,10 @@ fn decode_kind(bytes: &[u8], link: &mut Link) {
     link.kind = Attributes::new(bytes).find(1).map(read_text).unwrap_or_default();
     // IFLA_INFO_SLAVE_KIND, IFLA_INFO_SLAVE_DATA with IFLA_BOND_SLAVE_STATE: 0 is active.
     let of_bond = Attributes::new(bytes).find(4).map(read_text).as_deref() == Some("bond");
-    let state =
-        Attributes::new(bytes).find(5).and_then(|told| Attributes::new(told).find(1)).and_then(read_u8);
+    let state = Attributes::new(bytes)
+        .find(5)
+        .and_then(|reported| Attributes::new(reported).find(1))
+        .and_then(read_u8);
     link.backup = of_bond && state != Some(0);
     let Some(settings) = Attributes::new(bytes).find(2) else { return };
     if link.kind == "vrf" {

@@ -6,8 +6,8 @@
 
 pub mod addr;
 pub mod attribute;
+pub mod decoders;
 pub mod ethtool;
-pub mod every;
 pub mod generic;
 pub mod hooks;
 pub mod inet6;
@@ -19,7 +19,7 @@ pub mod netconf;
 pub mod netdev;
 pub mod netfilter;
 pub mod nexthop;
-pub mod part;
+pub mod optional;
 pub mod reach;
 pub mod route;
 pub mod rule;

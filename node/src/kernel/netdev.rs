@@ -27,7 +27,7 @@ pub struct Takes {
     /// Frames that native XDP redirects to it. A device that does not take them loses them, uncounted.
     pub redirects: bool,
     /// Also those in several buffers.
-    pub several: bool,
+    pub frags: bool,
 }
 
 /// The XDP features of all devices, followed.
@@ -69,11 +69,11 @@ impl Features {
         let mut events = Netlink::generic()?;
         events.subscribe(&[group], buffer)?;
         let mut features = Self { requests, events, family, known: HashMap::new() };
-        features.ask()?;
+        features.send_request()?;
         Ok(Some(features))
     }
 
-    fn ask(&mut self) -> Result<(), Error> {
+    fn send_request(&mut self) -> Result<(), Error> {
         let (mut known, family) = (HashMap::new(), self.family);
         let request = Request::new(family, FLAG_DUMP, &[DEV_GET, 1, 0, 0]);
         self.requests.dump(request, |message| {
@@ -92,7 +92,7 @@ impl Features {
                 Received::More => {}
                 Received::Overrun => {
                     while self.events.changes(64, |_| {})? != Received::All {}
-                    self.ask()?;
+                    self.send_request()?;
                     return Ok(true);
                 }
             }
@@ -102,7 +102,7 @@ impl Features {
     /// What a device takes.
     pub fn of(&self, device: u32) -> Takes {
         let features = self.known.get(&device).copied().unwrap_or_default();
-        Takes { redirects: features & NDO_XMIT != 0, several: features & NDO_XMIT_SG != 0 }
+        Takes { redirects: features & NDO_XMIT != 0, frags: features & NDO_XMIT_SG != 0 }
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
     fn features_follow_the_messages() {
         const FAMILY: u16 = 0x20;
         let mut known = HashMap::new();
-        let mut told = |kind: u16, command: u8, features: u64| {
+        let mut reported = |kind: u16, command: u8, features: u64| {
             let request = Request::new(0, 0, &[command, 1, 0, 0])
                 .attribute(IFINDEX, &7_u32.to_ne_bytes())
                 .attribute(XDP_FEATURES, &features.to_ne_bytes());
@@ -130,11 +130,11 @@ mod tests {
                 apply(&mut known, kind, Message { kind: FAMILY, flags: 0, sequence: 0, payload: &payload });
             (changed, known.get(&7).copied())
         };
-        assert_eq!(told(FAMILY, DEV_GET, NDO_XMIT), (true, Some(NDO_XMIT)));
-        assert_eq!(told(FAMILY, DEV_CHANGED, NDO_XMIT), (false, Some(NDO_XMIT)));
-        assert_eq!(told(FAMILY, 5, 0), (false, Some(NDO_XMIT)), "of page pools");
-        assert_eq!(told(FAMILY + 1, DEV_CHANGED, 0), (false, Some(NDO_XMIT)), "of another family");
-        assert_eq!(told(FAMILY, DEV_CHANGED, 0), (true, Some(0)));
-        assert_eq!(told(FAMILY, DEV_GONE, 0), (true, None));
+        assert_eq!(reported(FAMILY, DEV_GET, NDO_XMIT), (true, Some(NDO_XMIT)));
+        assert_eq!(reported(FAMILY, DEV_CHANGED, NDO_XMIT), (false, Some(NDO_XMIT)));
+        assert_eq!(reported(FAMILY, 5, 0), (false, Some(NDO_XMIT)), "of page pools");
+        assert_eq!(reported(FAMILY + 1, DEV_CHANGED, 0), (false, Some(NDO_XMIT)), "of another family");
+        assert_eq!(reported(FAMILY, DEV_CHANGED, 0), (true, Some(0)));
+        assert_eq!(reported(FAMILY, DEV_GONE, 0), (true, None));
     }
 }

@@ -258,8 +258,8 @@ mod tests {
     #[test]
     fn a_chain_tells_its_hook_rules_and_policy() {
         let forward = decode_chain(&bytes(FORWARD)).unwrap();
-        let told = "nftables table inet fw, chain forward (hook forward): 3 rules, policy drop";
-        assert_eq!(forward.to_string(), told);
+        let reported = "nftables table inet fw, chain forward (hook forward): 3 rules, policy drop";
+        assert_eq!(forward.to_string(), reported);
         assert!(forward.acts() && forward.v4 && forward.v6 && forward.is_at(&[]));
         let nat = decode_chain(&bytes(NAT)).unwrap();
         assert_eq!(nat.to_string(), "nftables table ip6 nat6, chain post (hook postrouting): 1 rule");

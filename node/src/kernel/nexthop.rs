@@ -3,7 +3,7 @@
 use super::attribute::{Attributes, FLAG_DUMP, Request, read_address, read_u16, read_u32};
 use super::known;
 use super::message;
-use super::route::Hop;
+use super::route::Nexthop;
 use super::seg6;
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ const MEMBER: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Object {
     /// One way out.
-    Hop(Hop),
+    Nexthop(Nexthop),
     /// Ids of others, with their weights; a resilient group too, whose buckets change only where they must.
     Group(Vec<(u32, u16)>),
     /// Something that trieline does not forward by: a blackhole, a forwarding entry of a bridge, an object with an attribute or a flag that
@@ -42,7 +42,7 @@ pub fn decode(payload: &[u8]) -> Option<(u32, Object)> {
     let (mut id, mut object, mut encap_type, mut encap) = (0, None, 0, &[][..]);
     let mut unknown = flags & !known::HOP_FLAGS != 0;
     let mut hop =
-        Hop { ifindex: 0, gateway: None, onlink: flags & RTNH_F_ONLINK != 0, weight: 1, encap: None };
+        Nexthop { ifindex: 0, gateway: None, onlink: flags & RTNH_F_ONLINK != 0, weight: 1, encap: None };
     for (kind, value) in Attributes::new(&payload[FIXED..]) {
         match kind {
             NHA_ID => id = read_u32(value)?,
@@ -66,7 +66,7 @@ pub fn decode(payload: &[u8]) -> Option<(u32, Object)> {
     if encap_type != 0 {
         hop.encap = Some(seg6::decode(encap_type, encap));
     }
-    let object = if unknown { Object::Other } else { object.unwrap_or(Object::Hop(hop)) };
+    let object = if unknown { Object::Other } else { object.unwrap_or(Object::Nexthop(hop)) };
     (id != 0).then_some((id, object))
 }
 
@@ -95,13 +95,13 @@ impl Objects {
     }
 
     /// The ways out of an object, none when no route can forward by it; `None`: it is not known.
-    pub fn hops(&self, id: u32) -> Option<Vec<Hop>> {
+    pub fn hops(&self, id: u32) -> Option<Vec<Nexthop>> {
         let member = |(id, weight): &(u32, u16)| match self.0.get(id) {
-            Some(Object::Hop(hop)) => Some(Hop { weight: *weight, ..hop.clone() }),
+            Some(Object::Nexthop(hop)) => Some(Nexthop { weight: *weight, ..hop.clone() }),
             _ => None,
         };
         Some(match self.0.get(&id)? {
-            Object::Hop(hop) => vec![hop.clone()],
+            Object::Nexthop(hop) => vec![hop.clone()],
             Object::Group(members) if members.iter().any(|(id, _)| self.is_other(*id)) => Vec::new(),
             Object::Group(members) => members.iter().filter_map(member).collect(),
             Object::Other => Vec::new(),
@@ -139,13 +139,13 @@ mod tests {
                 (NHA_OIF, &7u32.to_ne_bytes()),
                 (NHA_GATEWAY, &[10, 0, 0, id as u8]),
             ];
-            let (told, object) = decode(&message(&attributes)).unwrap();
-            assert!(told == id && objects.set(told, Some(object)));
+            let (reported, object) = decode(&message(&attributes)).unwrap();
+            assert!(reported == id && objects.set(reported, Some(object)));
         }
         let members = [1u32.to_ne_bytes(), [0; 4], 2u32.to_ne_bytes(), [3, 0, 0, 0]].concat();
         let group: [(u16, &[u8]); 2] = [(NHA_ID, &9u32.to_ne_bytes()), (NHA_GROUP, &members)];
-        let (told, object) = decode(&message(&group)).unwrap();
-        objects.set(told, Some(object));
+        let (reported, object) = decode(&message(&group)).unwrap();
+        objects.set(reported, Some(object));
         let hops = objects.hops(9).unwrap();
         assert_eq!(hops.iter().map(|hop| hop.weight).collect::<Vec<_>>(), [1, 4]);
         assert_eq!(hops[1].gateway, Some([10, 0, 0, 2].into()));
@@ -167,7 +167,7 @@ mod tests {
         for known in
             [of(1, 0x7f, &[]), of(1, 0, &[(12, &[]), (14, &[0; 4]), (15, &[]), (16, &[0; 4]), (17, &[0; 4])])]
         {
-            assert!(matches!(known, Object::Hop(_)), "{known:?}");
+            assert!(matches!(known, Object::Nexthop(_)), "{known:?}");
         }
         for unknown in
             [of(1, 0x80, &[]), of(1, 0, &[(20, &[])]), of(1, 0, &[(NHA_FDB, &[])]), of(1, 0, &[(13, &[])])]

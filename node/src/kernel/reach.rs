@@ -37,7 +37,7 @@ pub enum Match {
 
 /// What a rule does with the packets that it selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Then {
+pub enum Target {
     /// Nothing to the packet: it goes on, or is done with this chain.
     Nothing,
     /// The rules of this chain.
@@ -52,7 +52,7 @@ pub struct Rule {
     /// All of these select.
     pub matches: Vec<Match>,
     /// What is done.
-    pub then: Then,
+    pub then: Target,
     /// It counts them.
     pub counts: bool,
 }
@@ -136,7 +136,7 @@ impl Forwarded<'_> {
                 if rule.counts {
                     return true;
                 }
-                if let Then::Chain(target) = &rule.then
+                if let Target::Chain(target) = &rule.then
                     && !chains.contains(&target.as_str())
                 {
                     chains.push(target);
@@ -163,17 +163,17 @@ impl Forwarded<'_> {
                 return None;
             }
             match &rule.then {
-                Then::Nothing => {}
-                Then::Acts if reach.from.is_none() && reach.to.is_none() && reach.family.is_none() => {
+                Target::Nothing => {}
+                Target::Acts if reach.from.is_none() && reach.to.is_none() && reach.family.is_none() => {
                     return None;
                 }
-                Then::Acts => {
+                Target::Acts => {
                     if !parts.contains(&reach) {
                         parts.push(reach);
                     }
                 }
-                Then::Chain(_) if depth == DEEPEST => return None,
-                Then::Chain(target) => self.follow(target, rules, reach, depth + 1, left, parts)?,
+                Target::Chain(_) if depth == DEEPEST => return None,
+                Target::Chain(target) => self.follow(target, rules, reach, depth + 1, left, parts)?,
             }
         }
         Some(())
@@ -262,7 +262,7 @@ mod tests {
         Forwarded { devices: &devices }.reached(&chain, &rules)
     }
 
-    fn rule(matches: &[Match], then: Then) -> Rule {
+    fn rule(matches: &[Match], then: Target) -> Rule {
         Rule { matches: matches.to_vec(), then, counts: false }
     }
 
@@ -279,7 +279,7 @@ mod tests {
             (Device::Number(4), false, false),
             (Device::Number(9), true, false),
         ] {
-            let rules = [rule(&[Match::Device(device.clone(), others)], Then::Acts)];
+            let rules = [rule(&[Match::Device(device.clone(), others)], Target::Acts)];
             let expected = none.then(Vec::new);
             assert_eq!(reached(&[("base", rules.to_vec())]), expected, "{device:?} {others}");
         }
@@ -289,8 +289,8 @@ mod tests {
     fn jumps_are_followed_and_prefixes_narrowed() {
         let net: IpPrefix = "172.17.0.0/16".parse().unwrap();
         let host: IpPrefix = "172.17.0.2/32".parse().unwrap();
-        let jump = |matches: &[Match]| rule(matches, Then::Chain("more".into()));
-        let more = |matches: &[Match]| ("more", vec![rule(matches, Then::Acts)]);
+        let jump = |matches: &[Match]| rule(matches, Target::Chain("more".into()));
+        let more = |matches: &[Match]| ("more", vec![rule(matches, Target::Acts)]);
         let part = |from| Some(vec![Reach { from, ..Reach::default() }]);
         let from = |prefix| [Match::From(prefix)];
         assert_eq!(reached(&[("base", vec![jump(&from(net))]), more(&from(host))]), part(Some(host)));
@@ -299,12 +299,12 @@ mod tests {
         assert_eq!(reached(&[("base", vec![jump(&[])])]), Some(Vec::new()), "an empty chain");
         let whole = |device| {
             let matches = [Match::Device(name(device), false), Match::From(net), Match::Whole];
-            reached(&[("base", vec![rule(&matches, Then::Nothing)])])
+            reached(&[("base", vec![rule(&matches, Target::Nothing)])])
         };
         assert_eq!((whole("docker0"), whole("n0")), (Some(Vec::new()), None), "answers come back");
-        let round = [("base", vec![jump(&[])]), ("more", vec![rule(&[], Then::Chain("base".into()))])];
+        let round = [("base", vec![jump(&[])]), ("more", vec![rule(&[], Target::Chain("base".into()))])];
         assert_eq!(reached(&round), None, "a circle");
         let other = [Match::Family(family::INET6), Match::Family(family::INET)];
-        assert_eq!(reached(&[("base", vec![rule(&other, Then::Acts)])]), Some(Vec::new()));
+        assert_eq!(reached(&[("base", vec![rule(&other, Target::Acts)])]), Some(Vec::new()));
     }
 }

@@ -3,7 +3,7 @@
 //! A million routes share a few hundred ways of forwarding, so a message is split in two: the prefix and metric, which
 //! are decoded at once, and everything else, which becomes a *path key*: the bytes that say how packets are forwarded,
 //! without what changes by itself (flags of the moment, timers). Only a key never seen before is decoded further, by
-//! [`decode_path`].
+//! [`decode_nhg`].
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, address_bytes, read_address, read_u16, read_u32};
 use super::known::{self, Unknown};
@@ -120,7 +120,7 @@ pub fn decode(payload: &[u8]) -> Option<RouteMessage<'_>> {
 impl RouteMessage<'_> {
     /// Appends the path key to `key`.
     #[inline]
-    pub fn path_key(&self, key: &mut Vec<u8>) {
+    pub fn nhg_key(&self, key: &mut Vec<u8>) {
         let fixed = self.payload;
         // family, source length, TOS, protocol, scope, type, "on link": the other flags tell of the moment
         key.extend_from_slice(&[
@@ -170,18 +170,18 @@ impl RouteMessage<'_> {
     }
 
     /// Decodes the whole path.
-    pub fn path(&self) -> Path {
-        let mut path = decode_path(self.payload);
-        if path.unknown.is_some() {
-            self.path_key(&mut path.foreign);
+    pub fn nhg(&self) -> NexthopGroup {
+        let mut nhg = decode_nhg(self.payload);
+        if nhg.unknown.is_some() {
+            self.nhg_key(&mut nhg.foreign);
         }
-        path
+        nhg
     }
 }
 
 /// One way out of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Hop {
+pub struct Nexthop {
     /// Output device; 0 = none.
     pub ifindex: u32,
     /// The router to send to; `None`: the destination is on the link.
@@ -194,14 +194,14 @@ pub struct Hop {
     pub encap: Option<Encap>,
 }
 
-impl Path {
+impl NexthopGroup {
     /// It selects by more than the destination, or in a way that trieline does not know.
     pub fn selects_more(&self) -> bool {
         self.tos != 0 || self.source_len != 0 || self.unknown.is_some()
     }
 }
 
-impl Hop {
+impl Nexthop {
     /// Whether packets go to their destination's own neighbour.
     pub fn is_on_link(&self) -> bool {
         self.gateway.is_none() && self.encap.is_none()
@@ -210,7 +210,7 @@ impl Hop {
 
 /// How packets of a route are forwarded: everything but its prefix and metric.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Path {
+pub struct NexthopGroup {
     /// Address family of the route.
     pub family: u8,
     /// What is done; see [`kind`].
@@ -232,7 +232,7 @@ pub struct Path {
     /// Id of the next hop object.
     pub nexthop: Option<u32>,
     /// The route ends at some time (router advertisements). The kernel stops using it then, and says so later: see
-    /// [`Paths::is_ending`](crate::path::Paths::is_ending).
+    /// [`NexthopGroups::is_expiring`](crate::nexthop_group::NexthopGroups::is_expiring).
     pub expires: bool,
     /// The first thing in the message that trieline does not know: what becomes of the packets only the kernel can say.
     pub unknown: Option<Unknown>,
@@ -241,14 +241,14 @@ pub struct Path {
     /// The prefix of an SRv6 endpoint (`encap seg6local`): each is a path of its own, and its packets are counted apart.
     pub sid: Option<(IpAddr, u8)>,
     /// The ways out; one unless multipath, none for a route that does not forward.
-    pub hops: Vec<Hop>,
+    pub hops: Vec<Nexthop>,
 }
 
 /// Decodes everything of a route message that is not its prefix and metric. Missing parts stay empty.
-pub fn decode_path(payload: &[u8]) -> Path {
+pub fn decode_nhg(payload: &[u8]) -> NexthopGroup {
     let mut fixed = [0; FIXED];
     fixed.copy_from_slice(payload.get(..FIXED).unwrap_or(&[0; FIXED]));
-    let mut path = Path {
+    let mut nhg = NexthopGroup {
         family: fixed[0],
         kind: fixed[7],
         protocol: fixed[5],
@@ -267,37 +267,37 @@ pub fn decode_path(payload: &[u8]) -> Path {
     };
     let attributes = Attributes::new(payload.get(FIXED..).unwrap_or_default());
     let foreign = flags(&fixed) & !known::ROUTE_FLAGS;
-    path.unknown = (foreign != 0).then_some(Unknown::Flags(foreign));
+    nhg.unknown = (foreign != 0).then_some(Unknown::Flags(foreign));
     for (kind, value) in attributes.clone() {
         match kind {
-            RTA_PREFSRC => path.preferred = read_address(value),
+            RTA_PREFSRC => nhg.preferred = read_address(value),
             RTA_METRICS => {
                 let metric = |kind| Attributes::new(value).find(kind).and_then(read_u32).unwrap_or(0);
-                (path.mtu, path.hop_limit) = (metric(RTAX_MTU), metric(RTAX_HOPLIMIT));
-                path.unknown = path.unknown.or(known::unknown_metric(Attributes::new(value)));
+                (nhg.mtu, nhg.hop_limit) = (metric(RTAX_MTU), metric(RTAX_HOPLIMIT));
+                nhg.unknown = nhg.unknown.or(known::unknown_metric(Attributes::new(value)));
             }
-            RTA_NH_ID => path.nexthop = read_u32(value),
-            RTA_CACHEINFO => path.expires = ends_in(value).is_some(),
+            RTA_NH_ID => nhg.nexthop = read_u32(value),
+            RTA_CACHEINFO => nhg.expires = ends_in(value).is_some(),
             RTA_MULTIPATH => {
                 let (hops, unknown) = decode_multipath(value);
-                (path.hops, path.unknown) = (hops, path.unknown.or(unknown));
+                (nhg.hops, nhg.unknown) = (hops, nhg.unknown.or(unknown));
             }
             RTA_ENCAP_TYPE if read_u16(value) == Some(seg6::TYPE_SEG6_LOCAL) => {
                 let address = attributes.clone().find(RTA_DST).and_then(read_address);
-                path.sid = address.map(|address| (address, fixed[1]));
+                nhg.sid = address.map(|address| (address, fixed[1]));
             }
-            _ if !known::ROUTE.has(kind) => path.unknown = path.unknown.or(Some(Unknown::Attribute(kind))),
+            _ if !known::ROUTE.has(kind) => nhg.unknown = nhg.unknown.or(Some(Unknown::Attribute(kind))),
             _ => {}
         }
     }
-    if path.hops.is_empty() {
+    if nhg.hops.is_empty() {
         let ifindex = attributes.clone().find(RTA_OIF).and_then(read_u32).unwrap_or(0);
         let hop = decode_hop(attributes, ifindex, fixed[8], 1);
         if hop.ifindex != 0 || hop.gateway.is_some() {
-            path.hops.push(hop);
+            nhg.hops.push(hop);
         }
     }
-    path
+    nhg
 }
 
 /// `rtm_flags` of `struct rtmsg`.
@@ -310,8 +310,8 @@ fn ends_in(cacheinfo: &[u8]) -> Option<i32> {
     cacheinfo.get(8..).and_then(read_u32).map(u32::cast_signed).filter(|left| *left != 0)
 }
 
-fn decode_hop(attributes: Attributes<'_>, ifindex: u32, flags: u8, weight: u16) -> Hop {
-    let mut hop = Hop { ifindex, gateway: None, onlink: flags & RTNH_F_ONLINK != 0, weight, encap: None };
+fn decode_hop(attributes: Attributes<'_>, ifindex: u32, flags: u8, weight: u16) -> Nexthop {
+    let mut hop = Nexthop { ifindex, gateway: None, onlink: flags & RTNH_F_ONLINK != 0, weight, encap: None };
     let (mut encap_type, mut encap) = (0, &[][..]);
     for (kind, value) in attributes {
         match kind {
@@ -330,7 +330,7 @@ fn decode_hop(attributes: Attributes<'_>, ifindex: u32, flags: u8, weight: u16) 
 }
 
 /// `RTA_MULTIPATH`: a run of `struct rtnexthop`, each followed by its attributes; and what of them is not known.
-fn decode_multipath(mut bytes: &[u8]) -> (Vec<Hop>, Option<Unknown>) {
+fn decode_multipath(mut bytes: &[u8]) -> (Vec<Nexthop>, Option<Unknown>) {
     let (mut hops, mut unknown) = (Vec::new(), None);
     while let Some(fixed) = bytes.first_chunk::<8>() {
         let len = usize::from(u16::from_ne_bytes([fixed[0], fixed[1]]));

@@ -1,7 +1,7 @@
 //! Route messages as Linux 6.18 wrote them for the `ip route` commands beside them; integers are little-endian.
 
 use super::*;
-use crate::path::Paths;
+use crate::nexthop_group::NexthopGroups;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -9,10 +9,10 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }
 
-fn one(hex: &str) -> (u8, u32, Path) {
+fn one(hex: &str) -> (u8, u32, NexthopGroup) {
     let payload = bytes(hex);
     let route = decode(&payload).unwrap();
-    (route.prefix_len, route.metric, route.path())
+    (route.prefix_len, route.metric, route.nhg())
 }
 
 const GATEWAY: &str = "02100000 fe030001 00000000 0800 0f00 fe000000 0800 0100 0a090000 0800 0600 4d000000
@@ -21,10 +21,10 @@ const GATEWAY: &str = "02100000 fe030001 00000000 0800 0f00 fe000000 0800 0100 0
 /// `ip route add 10.9.0.0/16 via 10.1.0.2 metric 77 mtu 1400`
 #[test]
 fn gateway_metric_mtu() {
-    let (len, metric, path) = one(GATEWAY);
-    assert_eq!((len, metric, path.kind, path.protocol, path.mtu), (16, 77, kind::UNICAST, 3, 1400));
-    let hop = Hop { ifindex: 3, gateway: "10.1.0.2".parse().ok(), onlink: false, weight: 1, encap: None };
-    assert_eq!(path.hops, [hop]);
+    let (len, metric, nhg) = one(GATEWAY);
+    assert_eq!((len, metric, nhg.kind, nhg.protocol, nhg.mtu), (16, 77, kind::UNICAST, 3, 1400));
+    let hop = Nexthop { ifindex: 3, gateway: "10.1.0.2".parse().ok(), onlink: false, weight: 1, encap: None };
+    assert_eq!(nhg.hops, [hop]);
     let payload = bytes(GATEWAY);
     let route = decode(&payload).unwrap();
     assert_eq!((route.family, route.table, route.destination), (2, 254, &[10, 9, 0, 0][..]));
@@ -33,36 +33,36 @@ fn gateway_metric_mtu() {
 /// The metrics of [`GATEWAY`] with `hoplimit 20` in place of the MTU.
 #[test]
 fn hop_limit() {
-    let (_, _, path) = one(&GATEWAY.replace("0800 0200 78050000", "0800 0a00 14000000"));
-    assert_eq!((path.mtu, path.hop_limit), (0, 20));
+    let (_, _, nhg) = one(&GATEWAY.replace("0800 0200 78050000", "0800 0a00 14000000"));
+    assert_eq!((nhg.mtu, nhg.hop_limit), (0, 20));
 }
 
 /// `ip route add 10.10.0.0/16 nexthop via 10.1.0.2 weight 2 nexthop via 10.1.0.3`
 #[test]
 fn multipath() {
-    let (_, _, path) = one("02100000 fe030001 00000000 0800 0f00 fe000000 0800 0100 0a0a0000
+    let (_, _, nhg) = one("02100000 fe030001 00000000 0800 0f00 fe000000 0800 0100 0a0a0000
         2400 0900 1000 00 01 03000000 0800 0500 0a010002 1000 00 00 03000000 0800 0500 0a010003");
     let hops: Vec<_> =
-        path.hops.iter().map(|hop| (hop.gateway.unwrap().to_string(), hop.weight, hop.ifindex)).collect();
+        nhg.hops.iter().map(|hop| (hop.gateway.unwrap().to_string(), hop.weight, hop.ifindex)).collect();
     assert_eq!(hops, [("10.1.0.2".to_owned(), 2, 3), ("10.1.0.3".to_owned(), 1, 3)]);
 }
 
 /// `ip route add 10.11.0.0/16 via inet6 fe80::9 dev n0`
 #[test]
 fn gateway_of_the_other_family() {
-    let (_, _, path) = one("02100000 fe030001 00000000 0800 0f00 fe000000 0800 0100 0a0b0000
+    let (_, _, nhg) = one("02100000 fe030001 00000000 0800 0f00 fe000000 0800 0100 0a0b0000
         1600 1200 0a00 fe800000000000000000000000000009 0000 0800 0400 03000000");
-    assert_eq!(path.hops[0].gateway, "fe80::9".parse().ok());
+    assert_eq!(nhg.hops[0].gateway, "fe80::9".parse().ok());
 }
 
 /// `ip route add 10.12.0.0/16 encap seg6 mode encap segs fd00:1::c dev n0`
 #[test]
 fn seg6_encap() {
-    let (_, _, path) =
+    let (_, _, nhg) =
         one("02100000 fe03fd01 00000000 0800 0f00 fe000000 0800 0100 0a0c0000 0800 0400 03000000
         2400 1600 2000 0100 01000000 00020400 00000000 fd00000100000000000000000000000c 0600 1500 0500 0000");
-    let Some(Encap::Seg6 { mode, list: seg6::SegmentList { srh, segments } }) = &path.hops[0].encap else {
-        panic!("{path:?}")
+    let Some(Encap::Seg6 { mode, list: seg6::SegmentList { srh, segments } }) = &nhg.hops[0].encap else {
+        panic!("{nhg:?}")
     };
     assert_eq!((*mode, &segments[..]), (seg6::Mode::Encap, &["fd00:1::c".parse::<Ipv6Addr>().unwrap()][..]));
     assert_eq!((srh.len(), &srh[..8]), (24, &[0, 2, 4, 0, 0, 0, 0, 0][..]));
@@ -72,15 +72,15 @@ fn seg6_encap() {
 /// other way round, the packet's own destination last.
 #[test]
 fn segments_in_the_order_of_visit() {
-    let (_, _, path) =
+    let (_, _, nhg) =
         one("0a400000 fe030001 00000000 0800 0f00 fe000000 1400 0100 fd00000f000000000000000000000000
         0800 0600 00040000 0800 0400 03000000 4400 1600 4000 0100 00000000 00060402 02000000
         00000000000000000000000000000000 fd00000100000000000000000000000d fd00000100000000000000000000000c
         0600 1500 0500 0000");
     let Some(Encap::Seg6 { list: seg6::SegmentList { segments, .. }, mode: seg6::Mode::Inline }) =
-        &path.hops[0].encap
+        &nhg.hops[0].encap
     else {
-        panic!("{path:?}")
+        panic!("{nhg:?}")
     };
     let names: Vec<_> = segments.iter().map(Ipv6Addr::to_string).collect();
     assert_eq!(names, ["fd00:1::c", "fd00:1::d", "::"]);
@@ -94,9 +94,9 @@ const END_DX4: &str =
 /// `ip -6 route add fd00:d::/64 encap seg6local action End.DX4 nh4 10.1.0.2 dev n0`; and with `count`.
 #[test]
 fn end_dx4() {
-    let (_, metric, path) = one(END_DX4);
+    let (_, metric, nhg) = one(END_DX4);
     let behaviour = seg6::Behaviour::EndDx4(Ipv4Addr::new(10, 1, 0, 2));
-    assert_eq!((metric, &path.hops[0].encap), (1024, &Some(Encap::Seg6Local(behaviour))));
+    assert_eq!((metric, &nhg.hops[0].encap), (1024, &Some(Encap::Seg6Local(behaviour))));
     let (_, _, counted) =
         one("0a400000 fe030001 00000000 0800 0f00 fe000000 1400 0100 fd00000e000000000000000000000000
         0800 0600 00040000 0800 0400 03000000 3c00 1600 0800 0100 06000000 0800 0400 0a010002
@@ -131,11 +131,11 @@ fn with(payload: &[u8], kind: u16, value: &[u8]) -> Vec<u8> {
 #[test]
 fn unknown_parts_are_noticed() {
     let plain = bytes(GATEWAY);
-    let unknown = |payload: &[u8]| decode(payload).unwrap().path().unknown;
+    let unknown = |payload: &[u8]| decode(payload).unwrap().nhg().unknown;
     for kind in 1..=40 {
         let known = [1, 2, 4, 5, 6, 7, 8, 9, 11, 12, 15, 18, 20, 21, 22, 24, 30].contains(&kind);
         let expected = (!known).then_some(Unknown::Attribute(kind));
-        assert_eq!(decode_path(&with(&plain, kind, &[])).unknown, expected, "attribute {kind}");
+        assert_eq!(decode_nhg(&with(&plain, kind, &[])).unknown, expected, "attribute {kind}");
     }
     let metric = |kind, value: u32| {
         let metric = with(&[], kind, &value.to_ne_bytes());
@@ -150,13 +150,13 @@ fn unknown_parts_are_noticed() {
         match decode(&flagged) {
             None => assert_eq!(bit, RTM_F_CLONED),
             Some(route) => {
-                assert_eq!(route.path().unknown, (!known).then_some(Unknown::Flags(bit)), "{bit:#x}")
+                assert_eq!(route.nhg().unknown, (!known).then_some(Unknown::Flags(bit)), "{bit:#x}")
             }
         }
     }
     // Each is a path of its own.
-    let mut paths = Paths::default();
-    let mut intern = |payload: &[u8]| paths.intern(&decode(payload).unwrap());
+    let mut nhgs = NexthopGroups::default();
+    let mut intern = |payload: &[u8]| nhgs.intern(&decode(payload).unwrap());
     let mut flagged = plain.clone();
     flagged[8..12].copy_from_slice(&0x1_0080u32.to_ne_bytes());
     let all = [plain.clone(), flagged, with(&plain, 31, &[1]), with(&plain, 31, &[2])]
@@ -174,7 +174,7 @@ fn unknown_parts_of_next_hops_are_noticed() {
     let gateway = with(&[], 5, &[10, 1, 0, 2]);
     let unknown = |second: &[u8]| {
         let hops = [&hop(0, &gateway), second].concat();
-        decode_path(&with(&bytes("02100000 fe030001 00000000"), 9, &hops)).unknown
+        decode_nhg(&with(&bytes("02100000 fe030001 00000000"), 9, &hops)).unknown
     };
     assert_eq!(unknown(&hop(0x7f, &gateway)), None);
     assert_eq!(unknown(&hop(0x80, &gateway)), Some(Unknown::Flags(0x80)));
@@ -184,16 +184,16 @@ fn unknown_parts_of_next_hops_are_noticed() {
     let mut key = [Vec::new(), Vec::new()];
     for (key, flags) in key.iter_mut().zip([0x00, 0x80]) {
         let payload = with(&bytes("02100000 fe030001 00000000"), 9, &hop(flags, &gateway));
-        decode(&payload).unwrap().path_key(key);
+        decode(&payload).unwrap().nhg_key(key);
     }
     assert_ne!(key[0], key[1]);
 }
 
 /// What changes by itself (link flags of the moment, timers) and the prefix itself make no new path.
 #[test]
-fn paths_are_recognised() {
-    let mut paths = Paths::default();
-    let mut intern = |payload: &[u8]| paths.intern(&decode(payload).unwrap());
+fn nhgs_are_recognised() {
+    let mut nhgs = NexthopGroups::default();
+    let mut intern = |payload: &[u8]| nhgs.intern(&decode(payload).unwrap());
     let plain = bytes(GATEWAY);
     let first = intern(&plain);
     let mut changed = plain.clone();
@@ -212,10 +212,10 @@ fn paths_are_recognised() {
     assert_eq!(intern(&timer), end_dx4);
     timer[len - 32] = 9; // expires: another matter
     let expiring = intern(&timer);
-    assert!(paths.get(expiring).unwrap().expires && !paths.get(end_dx4).unwrap().expires);
-    assert_eq!(paths.len(), 4);
-    assert_eq!(paths.sweep(|id| id == first), [first + 1, end_dx4, expiring]);
-    assert_eq!(paths.intern(&decode(&plain).unwrap()), first);
+    assert!(nhgs.get(expiring).unwrap().expires && !nhgs.get(end_dx4).unwrap().expires);
+    assert_eq!(nhgs.len(), 4);
+    assert_eq!(nhgs.sweep(|id| id == first), [first + 1, end_dx4, expiring]);
+    assert_eq!(nhgs.intern(&decode(&plain).unwrap()), first);
 }
 
 /// Cut anywhere, a message is refused or read in part, never beyond its end.
@@ -225,8 +225,8 @@ fn cut_messages() {
         for len in 0..whole.len() {
             if let Some(route) = decode(&whole[..len]) {
                 let mut key = Vec::new();
-                route.path_key(&mut key);
-                assert!(route.path().hops.len() <= 1);
+                route.nhg_key(&mut key);
+                assert!(route.nhg().hops.len() <= 1);
             }
         }
         for at in 0..whole.len() {
@@ -234,8 +234,8 @@ fn cut_messages() {
                 let mut damaged = whole.clone();
                 damaged[at] = value;
                 if let Some(route) = decode(&damaged) {
-                    route.path_key(&mut Vec::new());
-                    let _ = route.path();
+                    route.nhg_key(&mut Vec::new());
+                    let _ = route.nhg();
                 }
             }
         }

@@ -5,11 +5,11 @@ use super::message;
 use std::net::IpAddr;
 use trieline_lpm::{IpPrefix, Prefix};
 
-mod words;
+mod text;
 
 /// What a rule does with the packets it selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Then {
+pub enum FibRuleAction {
     /// Looks them up in a table.
     Table(u32),
     /// Looks them up in the table of the VRF that they came in by, if any (`l3mdev`).
@@ -50,9 +50,9 @@ pub struct Rule {
     /// It selects the packets that it would not select otherwise (`not`).
     pub inverted: bool,
     /// What is done.
-    pub then: Then,
+    pub then: FibRuleAction,
     /// The next rule decides where the table answers by its default route (`suppress_prefixlength 0`); errors count.
-    pub but_default: bool,
+    pub suppress_default: bool,
     /// What it selects packets by, or does, that only the kernel can.
     pub kernel: Option<&'static str>,
     /// All that the kernel told, to tell rules apart.
@@ -89,8 +89,8 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
         mark: 0,
         mask: 0,
         inverted: flags & INVERT != 0,
-        then: Then::Other,
-        but_default: false,
+        then: FibRuleAction::Other,
+        suppress_default: false,
         kernel: None,
         key,
     };
@@ -124,7 +124,7 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
             }
             14 => match read_u32(value) {
                 Some(u32::MAX) => {}
-                Some(0) => rule.but_default = true,
+                Some(0) => rule.suppress_default = true,
                 _ => rule.kernel = Some("`suppress_prefixlength` is followed for 0 only"),
             },
             15 => table = number(value),
@@ -151,16 +151,16 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
         rule.kernel = Some("`not` is not followed with `l3mdev`");
     }
     rule.then = match fixed[7] {
-        ACTION_TO_TABLE if vrf => Then::Vrf,
-        ACTION_TO_TABLE => Then::Table(table),
-        ACTION_NOP => Then::Nop,
-        ACTION_GOTO => Then::GoTo(target),
-        ACTION_BLACKHOLE => Then::Blackhole,
-        ACTION_UNREACHABLE => Then::Unreachable,
-        ACTION_PROHIBIT => Then::Prohibit,
-        _ => Then::Other,
+        ACTION_TO_TABLE if vrf => FibRuleAction::Vrf,
+        ACTION_TO_TABLE => FibRuleAction::Table(table),
+        ACTION_NOP => FibRuleAction::Nop,
+        ACTION_GOTO => FibRuleAction::GoTo(target),
+        ACTION_BLACKHOLE => FibRuleAction::Blackhole,
+        ACTION_UNREACHABLE => FibRuleAction::Unreachable,
+        ACTION_PROHIBIT => FibRuleAction::Prohibit,
+        _ => FibRuleAction::Other,
     };
-    if rule.then == Then::Other {
+    if rule.then == FibRuleAction::Other {
         rule.kernel.get_or_insert("its action is not followed");
     }
     Some(rule)
@@ -175,14 +175,28 @@ fn prefix(bytes: &[u8], len: u8) -> Option<IpPrefix> {
 
 impl Rule {
     /// A rule that looks every packet up in a table, as the kernel's own do.
-    pub fn lookup(family: u8, priority: u32, then: Then) -> Self {
+    pub fn lookup(family: u8, priority: u32, then: FibRuleAction) -> Self {
         let (from, to, iif, oif, mark, mask) = Default::default();
-        let (inverted, but_default, kernel, key) = Default::default();
-        Self { family, priority, from, to, iif, oif, mark, mask, inverted, then, but_default, kernel, key }
+        let (inverted, suppress_default, kernel, key) = Default::default();
+        Self {
+            family,
+            priority,
+            from,
+            to,
+            iif,
+            oif,
+            mark,
+            mask,
+            inverted,
+            then,
+            suppress_default,
+            kernel,
+            key,
+        }
     }
 
     /// Whether marks matter to it.
-    pub fn asks_mark(&self) -> bool {
+    pub fn selects_mark(&self) -> bool {
         self.mask != 0
     }
 
@@ -194,8 +208,8 @@ impl Rule {
     /// Whether it looks every packet up in a table.
     pub fn is_plain(&self) -> bool {
         let all = self.from.is_none() && self.to.is_none() && self.iif.is_none() && self.oif.is_none();
-        let all = all && !self.asks_mark() && !self.inverted && !self.but_default;
-        all && self.kernel.is_none() && matches!(self.then, Then::Table(_))
+        let all = all && !self.selects_mark() && !self.inverted && !self.suppress_default;
+        all && self.kernel.is_none() && matches!(self.then, FibRuleAction::Table(_))
     }
 }
 
@@ -222,9 +236,9 @@ mod tests {
         let fixed = [2, 16, 8, 0, 100, 0, 0, 1, 0, 0, 0, 0];
         let prefixes: [(u16, &[u8]); 4] =
             [(1, &[10, 9, 0, 0]), (2, &[10, 0, 0, 0]), (3, b"eth0\0"), (6, &7u32.to_ne_bytes())];
-        let told = decode(&message(fixed, &prefixes)).unwrap();
-        assert_eq!(told.to_string(), "7: from 10.0.0.0/8 to 10.9.0.0/16 iif eth0 lookup 100");
-        assert_eq!((told.kernel, told.then), (None, Then::Table(100)));
+        let reported = decode(&message(fixed, &prefixes)).unwrap();
+        assert_eq!(reported.to_string(), "7: from 10.0.0.0/8 to 10.9.0.0/16 iif eth0 lookup 100");
+        assert_eq!((reported.kernel, reported.then), (None, FibRuleAction::Table(100)));
         for (kind, value, why) in [
             (10, 1u32, None),
             (16, 1, None),
@@ -239,7 +253,7 @@ mod tests {
             let all = [&prefixes[..], &[(kind, &value)]].concat();
             let kernel = decode(&message(fixed, &all)).unwrap().kernel;
             assert_eq!(kernel.is_some(), why.is_some(), "{kind} {value:?}");
-            assert!(kernel.is_none_or(|told| told.contains(why.unwrap_or("?"))), "{kernel:?}");
+            assert!(kernel.is_none_or(|reported| reported.contains(why.unwrap_or("?"))), "{kernel:?}");
         }
         // `not`, `goto`, `suppress_prefixlength 0`
         let mut inverted = fixed;
@@ -247,12 +261,12 @@ mod tests {
         let (target, off) = (90u32.to_ne_bytes(), 0u32.to_ne_bytes());
         let all = [&prefixes[..], &[(4, &target)]].concat();
         let rule = decode(&message(inverted, &all)).unwrap();
-        assert_eq!((rule.then, rule.inverted, rule.kernel), (Then::GoTo(90), true, None));
+        assert_eq!((rule.then, rule.inverted, rule.kernel), (FibRuleAction::GoTo(90), true, None));
         assert_eq!(rule.to_string(), "7: not from 10.0.0.0/8 to 10.9.0.0/16 iif eth0 goto 90");
         let all = [&prefixes[..], &[(14, &off)]].concat();
         let rule = decode(&message(fixed, &all)).unwrap();
         assert!(
-            rule.but_default && rule.to_string().ends_with("lookup 100 suppress_prefixlength 0"),
+            rule.suppress_default && rule.to_string().ends_with("lookup 100 suppress_prefixlength 0"),
             "{rule}"
         );
         // marks, and all else that it selects by, in the words of ip rule
@@ -280,7 +294,7 @@ mod tests {
         // a device that goes away changes a flag, not the rule
         let mut detached = fixed;
         detached[8] = 8;
-        assert_eq!(decode(&message(detached, &prefixes)), Some(told));
+        assert_eq!(decode(&message(detached, &prefixes)), Some(reported));
     }
 
     /// A rule that cannot be read whole may select any packet: those that come to it are the kernel's.

@@ -28,7 +28,7 @@ impl Encap {
     pub fn steps(&self) -> Option<Steps> {
         match self {
             Self::Seg6Local(Behaviour::End { flavour } | Behaviour::EndX { flavour, .. }) => match *flavour {
-                Flavour::NextCsid { block, function } => Some(Steps::Next { block, function }),
+                Flavour::NextCsid { block, node_function } => Some(Steps::Next { block, node_function }),
                 Flavour::Plain | Flavour::Psp => None,
             },
             // Flavours or attributes that are not known here. What a program does is the operator's.
@@ -347,9 +347,9 @@ fn decode_flavour(bytes: Option<&[u8]>) -> Option<Flavour> {
         0 => Some(Flavour::Plain),
         OPERATION_PSP => Some(Flavour::Psp),
         _ => {
-            let (block, function) =
+            let (block, node_function) =
                 (bits(FLAVOR_BLOCK_BITS, BLOCK_BITS)?, bits(FLAVOR_FUNCTION_BITS, FUNCTION_BITS)?);
-            Some(Flavour::NextCsid { block: block / 8, function: function / 8 })
+            Some(Flavour::NextCsid { block: block / 8, node_function: node_function / 8 })
         }
     }
 }

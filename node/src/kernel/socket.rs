@@ -174,7 +174,7 @@ impl Netlink {
     /// that objects may be missing. A table that does not exist is empty.
     pub fn dump(&mut self, request: Request, mut each: impl FnMut(Message<'_>)) -> Result<bool, Error> {
         let mut interrupted = false;
-        let mut ask = |socket: &mut Self| {
+        let mut send_request = |socket: &mut Self| {
             let kind = socket.send(request.clone())?;
             let end = socket.answer(|message| {
                 interrupted |= message.flags & FLAG_DUMP_INTERRUPTED != 0;
@@ -184,11 +184,11 @@ impl Netlink {
             })?;
             Ok((kind, end))
         };
-        let (kind, mut end) = ask(self)?;
+        let (kind, mut end) = send_request(self)?;
         if end == Some(Errno::BUSY) {
             // An earlier dump was not read to its end. Nothing else is tied to this socket.
             *self = Self::open(self.protocol)?;
-            (_, end) = ask(self)?;
+            (_, end) = send_request(self)?;
         }
         match end {
             None | Some(Errno::NOENT) => Ok(interrupted),

@@ -67,7 +67,7 @@ pub fn read(socket: &mut Netlink, devices: &BTreeSet<u32>) -> Result<BTreeMap<u3
         }
     }
     for device in devices {
-        let (ingress, egress) = trieline_dataplane::beside::tcx_programs(*device);
+        let (ingress, egress) = trieline_dataplane::kernel_hooks::tcx_programs(*device);
         if ingress + egress > 0 {
             let traffic = found.entry(*device).or_default();
             traffic.ingress |= ingress > 0;
@@ -84,13 +84,13 @@ mod tests {
 
     #[test]
     fn only_disciplines_with_a_handle_were_chosen() {
-        let told = |handle: u32, kind: &[u8]| {
+        let reported = |handle: u32, kind: &[u8]| {
             let numbers = [0, 7, handle, 0xffff_ffff, 1].map(u32::to_ne_bytes);
             let message = Request::new(0, 0, numbers.as_flattened()).attribute(1, kind).finish(0);
             decode_discipline(&message[HEADER..])
         };
-        assert_eq!(told(0x8001_0000, b"tbf\0"), Some((7, "tbf".into())));
-        assert_eq!(told(0, b"noqueue\0"), None);
+        assert_eq!(reported(0x8001_0000, b"tbf\0"), Some((7, "tbf".into())));
+        assert_eq!(reported(0, b"noqueue\0"), None);
         assert_eq!(decode_discipline(&[0; 19]), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, read_u16, read_u32};
 use super::family;
-use super::part::Part;
+use super::optional::Part;
 use super::socket::{Error, Netlink};
 use std::io::ErrorKind;
 

@@ -1,19 +1,19 @@
 //! Tables in the image, brought to what the routes decide: prefix by prefix, or as a whole where much differs.
 
 use super::{Counts, NodeImage, Published, Written};
-use crate::family::{Decision, Family, View};
+use crate::action_index::ActionIndex;
+use crate::family::{Decision, Family, NexthopState};
 use crate::kernel::TABLE_MAIN;
 use crate::kernel::route::kind;
-use crate::ledger::Ledger;
 use crate::mirror::FamilyChanges;
-use crate::path::PathId;
+use crate::nexthop_group::NhgId;
+use crate::policies::Policies;
+use crate::reserve::Reserve;
 use crate::resolve::Resolver;
 use crate::rib::Ip;
-use crate::room::Room;
-use crate::views::Views;
 use std::net::IpAddr;
 use std::time::Instant;
-use trieline_dataplane::{Actions, OwnBits, VALUE_THROW};
+use trieline_dataplane::{Actions, LocalAddrBits, VALUE_THROW};
 use trieline_lpm::{Prefix, Table};
 
 /// Who is told a decision.
@@ -38,13 +38,13 @@ struct Source<'a, A: Ip> {
 /// What writing a table takes.
 pub(super) struct Writer<'a> {
     pub(super) image: &'a mut NodeImage,
-    pub(super) room: &'a mut Room,
-    pub(super) ledger: &'a mut Ledger,
+    pub(super) reserve: &'a mut Reserve,
+    pub(super) action_index: &'a mut ActionIndex,
     pub(super) actions: &'a mut Actions,
     pub(super) resolver: &'a Resolver<'a>,
     pub(super) counts: &'a mut Counts,
     /// Own addresses, and perhaps some that were.
-    pub(super) own: &'a mut OwnBits,
+    pub(super) own: &'a mut LocalAddrBits,
 }
 
 impl Writer<'_> {
@@ -53,24 +53,24 @@ impl Writer<'_> {
         &mut self,
         published: &mut Published<A>,
         family: &Family<A>,
-        view: View<'_>,
+        nexthops: NexthopState<'_>,
         mut changes: FamilyChanges<A>,
-        views: &Views,
+        policies: &Policies,
     ) {
         let main = Source {
             number: TABLE_MAIN,
             changed: changes.prefixes,
             all: changes.all,
             size: family.main.len() + family.local.len(),
-            decide: &|prefix| family.decide(prefix, view),
-            decide_all: &|each| family.decide_all(view, each),
-            lookup: &|addr| family.lookup(addr, view),
+            decide: &|prefix| family.decide(prefix, nexthops),
+            decide_all: &|each| family.decide_all(nexthops, each),
+            lookup: &|addr| family.lookup(addr, nexthops),
         };
         self.table(&mut published.main, main, "local and main");
         // Of most changes, most tables know nothing.
         let concerned = |number: &u32| changes.all || changes.others.contains_key(number);
         let known = &published.others;
-        let concerned: Vec<_> = views
+        let concerned: Vec<_> = policies
             .tables()
             .filter(|((of, number), _)| {
                 *of == A::NETLINK && (concerned(number) || !known.contains_key(number))
@@ -82,9 +82,9 @@ impl Writer<'_> {
                 changed: changes.others.remove(&number).unwrap_or_default(),
                 all: changes.all,
                 size: family.table(number).map_or(0, crate::rib::Table::len),
-                decide: &|prefix| family.decide_in(number, prefix, view),
-                decide_all: &|each| family.decide_all_in(number, view, each),
-                lookup: &|addr| family.lookup_in(number, addr, view),
+                decide: &|prefix| family.decide_in(number, prefix, nexthops),
+                decide_all: &|each| family.decide_all_in(number, nexthops, each),
+                lookup: &|addr| family.lookup_in(number, addr, nexthops),
             };
             let written = published.others.entry(number).or_insert_with(|| Written::new(id));
             self.table(written, other, &number.to_string());
@@ -118,8 +118,8 @@ impl Writer<'_> {
                 // new one side by side.
                 written.table = None;
                 let wanted = self.wanted(&source);
-                let made = self.room.replace(self.image, written.id, wanted);
-                made.map(|table| written.table = Some(table))
+                let compiled = self.reserve.replace(self.image, written.id, wanted);
+                compiled.map(|table| written.table = Some(table))
             }
             done => done,
         };
@@ -153,39 +153,39 @@ impl Writer<'_> {
     fn number<A: Ip>(&mut self, source: &Source<'_, A>, prefix: Prefix<A>, decision: Decision<A>) -> u32 {
         let resolver = self.resolver;
         let apart = (A::NETLINK, source.number);
-        if let (Decision::Path(path), IpAddr::V4(addr)) = (decision, prefix.addr().ip())
-            && resolver.is_own(path)
+        if let (Decision::NexthopGroup(nhg), IpAddr::V4(addr)) = (decision, prefix.addr().ip())
+            && resolver.is_own(nhg)
             && !addr.is_loopback()
         {
             self.own.add(Prefix::truncated(addr.into(), prefix.len()));
         }
         match decision {
-            Decision::Path(path) if prefix.len() == 0 && !self.is_error(path) => {
-                let own = self.ledger.default_route(self.actions, apart, path, || resolver.path(path));
-                own.unwrap_or_else(|| self.ledger.path(self.actions, path, || resolver.path(path)))
+            Decision::NexthopGroup(nhg) if prefix.len() == 0 && !self.is_error(nhg) => {
+                let own = self.action_index.default_route(self.actions, apart, nhg, || resolver.nhg(nhg));
+                own.unwrap_or_else(|| self.action_index.nhg(self.actions, nhg, || resolver.nhg(nhg)))
             }
             // A neighbour that the default route leads to, of which a rule wants to know: which of the two decides says the kernel.
-            Decision::Host(addr, _, _)
-                if self.ledger.has_default(apart)
+            Decision::Neighbour(addr, _, _)
+                if self.action_index.has_default(apart)
                     && (source.lookup)(addr).is_some_and(|(prefix, _)| prefix.len() == 0) =>
             {
-                self.ledger.kernel()
+                self.action_index.kernel()
             }
-            Decision::Path(path) => self.ledger.path(self.actions, path, || resolver.path(path)),
-            Decision::Host(addr, link, mtu) => {
+            Decision::NexthopGroup(nhg) => self.action_index.nhg(self.actions, nhg, || resolver.nhg(nhg)),
+            Decision::Neighbour(addr, link, mtu) => {
                 let host = (addr.ip(), link, mtu);
-                self.ledger.host(self.actions, host, || resolver.host(addr, link, mtu))
+                self.action_index.host(self.actions, host, || resolver.host(addr, link, mtu))
             }
-            Decision::Kernel => self.ledger.kernel(),
+            Decision::Kernel => self.action_index.kernel(),
             Decision::Throw => VALUE_THROW,
         }
     }
 
     /// Whether the kernel takes a route for an error, which no rule leaves out; so it does next hop objects that lead nowhere.
-    fn is_error(&self, path: PathId) -> bool {
-        let path = self.resolver.view4.paths.get(path);
-        path.is_none_or(|path| {
-            path.hops.is_empty() || matches!(path.kind, kind::BLACKHOLE | kind::UNREACHABLE | kind::PROHIBIT)
+    fn is_error(&self, nhg: NhgId) -> bool {
+        let nhg = self.resolver.nexthops4.nhgs.get(nhg);
+        nhg.is_none_or(|nhg| {
+            nhg.hops.is_empty() || matches!(nhg.kind, kind::BLACKHOLE | kind::UNREACHABLE | kind::PROHIBIT)
         })
     }
 

@@ -1,11 +1,11 @@
 //! SRv6 routes to actions: headends with their outer headers, endpoints with where their packets go next.
 
-use super::{Resolved, Resolver, fan};
+use super::{Resolved, Resolver, ecmp_group};
 use crate::family::Decision;
-use crate::kernel::route::{Hop, Path, kind};
+use crate::kernel::route::{Nexthop, NexthopGroup, kind};
 use crate::kernel::seg6::{Behaviour, Encap, Mode, SegmentList, TableRef};
 use crate::kernel::{family, netconf};
-use crate::path::PathId;
+use crate::nexthop_group::NhgId;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use trieline_dataplane::{Action, Adjacency, Headend, PassReason};
 
@@ -32,37 +32,37 @@ pub(super) fn depends_on(behaviour: &Behaviour) -> Option<IpAddr> {
 }
 
 /// Where packets to an IPv6 address go: the path, and its ways that are alive with their weights.
-type Ways<'p> = (PathId, &'p Path, Vec<(u16, Resolved<Adjacency>)>);
+type Ways<'p> = (NhgId, &'p NexthopGroup, Vec<(u16, Resolved<Adjacency>)>);
 
 impl Resolver<'_> {
     /// The view in which a decapsulated packet of a family is looked up, and the next segment of End.T: a table alone, or what
     /// the rules say for a VRF's packets. Table main stands for itself although the program's holds table local as well: what
     /// that decides is the kernel's.
-    pub fn view_of_table(&self, family: u8, table: TableRef) -> Option<u32> {
+    pub fn lookup_of_table(&self, family: u8, table: TableRef) -> Option<u32> {
         match table {
             TableRef::Table(number) => {
                 // A table by itself knows nothing of packets that have to meet netfilter.
-                self.views.of_table(family, number).filter(|_| self.world.parts(family).is_empty())
+                self.policies.of_table(family, number).filter(|_| self.kernel.parts(family).is_empty())
             }
             TableRef::Vrf(number) => {
-                let vrf = self.world.links.values().find(|link| link.vrf_table == Some(number))?;
+                let vrf = self.kernel.links.values().find(|link| link.vrf_table == Some(number))?;
                 // The kernel takes the packet for one that came in by the VRF device, with that device's settings.
-                let reversed = family == family::INET && self.world.rp_filter(vrf.ifindex) != 0;
-                let plain = vrf.is_up() && self.world.forwards(family, vrf.ifindex) && !reversed;
-                self.views.of(family, vrf.ifindex).filter(|_| plain)
+                let reversed = family == family::INET && self.kernel.rp_filter(vrf.ifindex) != 0;
+                let plain = vrf.is_up() && self.kernel.forwards(family, vrf.ifindex) && !reversed;
+                self.policies.of(family, vrf.ifindex).filter(|_| plain)
             }
         }
     }
 
-    pub(super) fn encap(&self, path: &Path, hop: &Hop, encap: &Encap) -> Resolved<Action> {
-        let forwards = self.world.netconf(family::INET6, netconf::ALL).forwarding == Some(true);
+    pub(super) fn encap(&self, nhg: &NexthopGroup, hop: &Nexthop, encap: &Encap) -> Resolved<Action> {
+        let forwards = self.kernel.netconf(family::INET6, netconf::ALL).forwarding == Some(true);
         // What netfilter decides about some packets is told by their addresses, which change here.
-        let parts = !self.world.parts(family::INET6).is_empty();
-        if !forwards || parts || self.world.obstacle(family::INET6).is_some() {
+        let parts = !self.kernel.parts(family::INET6).is_empty();
+        if !forwards || parts || self.kernel.obstacle(family::INET6).is_some() {
             return Err(PassReason::Unsupported);
         }
         match encap {
-            Encap::Seg6 { mode: Mode::Inline, list } if path.family == family::INET6 => {
+            Encap::Seg6 { mode: Mode::Inline, list } if nhg.family == family::INET6 => {
                 self.insert(list, |adjacency, outer| Action::Insert { adjacency, outer })
             }
             Encap::Seg6 { mode, list } => {
@@ -74,29 +74,27 @@ impl Resolver<'_> {
                     _ => return Err(PassReason::Unsupported),
                 };
                 let headend =
-                    Headend { l2, label: self.world.sysctl.flow_label, rfc: self.world.settings.rfc };
-                self.push(path, hop, list, reduced, |adjacency, outer| Action::Encaps {
+                    Headend { l2, label: self.kernel.sysctl.flow_label, rfc: self.kernel.settings.rfc };
+                self.push(nhg, hop, list, reduced, |adjacency, outer| Action::Encaps {
                     adjacency,
                     outer,
                     headend,
                 })
             }
-            Encap::Seg6Local(behaviour) if path.family == family::INET6 => {
-                self.endpoint(path, hop, behaviour)
-            }
+            Encap::Seg6Local(behaviour) if nhg.family == family::INET6 => self.endpoint(nhg, hop, behaviour),
             _ => Err(PassReason::Unsupported),
         }
     }
 
-    fn endpoint(&self, path: &Path, hop: &Hop, behaviour: &Behaviour) -> Resolved<Action> {
-        let view = |family, table| self.view_of_table(family, table).ok_or(PassReason::Unsupported);
+    fn endpoint(&self, nhg: &NexthopGroup, hop: &Nexthop, behaviour: &Behaviour) -> Resolved<Action> {
+        let lookup = |family, table| self.lookup_of_table(family, table).ok_or(PassReason::Unsupported);
         match behaviour {
             Behaviour::End { flavour } => Ok(Action::End(*flavour)),
             Behaviour::EndX { next_hop, flavour } => {
-                self.by_ways(*next_hop, |adjacency| Action::EndX(adjacency, *flavour))
+                self.ecmp(*next_hop, |adjacency| Action::EndX(adjacency, *flavour))
             }
             Behaviour::EndT { table } => {
-                Ok(Action::EndT { view: view(family::INET6, TableRef::Table(*table))? })
+                Ok(Action::EndT { lookup: lookup(family::INET6, TableRef::Table(*table))? })
             }
             Behaviour::EndDx2 { device } => self.end_dx2(*device),
             Behaviour::EndDx4(next_hop) => self.end_dx4(*next_hop),
@@ -104,21 +102,24 @@ impl Resolver<'_> {
                 Ok(Action::EndDx6 { adjacency: None })
             }
             Behaviour::EndDx6(next_hop) => {
-                self.by_ways(*next_hop, |adjacency| Action::EndDx6 { adjacency: Some(adjacency) })
+                self.ecmp(*next_hop, |adjacency| Action::EndDx6 { adjacency: Some(adjacency) })
             }
-            Behaviour::EndDt4 { table } => Ok(Action::EndDt4 { view: view(family::INET, *table)? }),
-            Behaviour::EndDt6 { table } => Ok(Action::EndDt6 { view: view(family::INET6, *table)? }),
+            Behaviour::EndDt4 { table } => Ok(Action::EndDt4 { lookup: lookup(family::INET, *table)? }),
+            Behaviour::EndDt6 { table } => Ok(Action::EndDt6 { lookup: lookup(family::INET6, *table)? }),
             Behaviour::EndDt46 { table } => Ok(Action::EndDt46 {
-                view4: view(family::INET, *table)?,
-                view6: view(family::INET6, *table)?,
+                lookup4: lookup(family::INET, *table)?,
+                lookup6: lookup(family::INET6, *table)?,
             }),
             Behaviour::EndB6 { list } => {
                 self.insert(list, |adjacency, outer| Action::EndB6 { adjacency, outer })
             }
             Behaviour::EndB6Encaps { list } => {
-                let headend =
-                    Headend { l2: false, label: self.world.sysctl.flow_label, rfc: self.world.settings.rfc };
-                self.push(path, hop, list, false, |adjacency, outer| Action::EndB6Encaps {
+                let headend = Headend {
+                    l2: false,
+                    label: self.kernel.sysctl.flow_label,
+                    rfc: self.kernel.settings.rfc,
+                };
+                self.push(nhg, hop, list, false, |adjacency, outer| Action::EndB6Encaps {
                     adjacency,
                     outer,
                     headend,
@@ -130,42 +131,43 @@ impl Resolver<'_> {
 
     /// The ways to an IPv6 address, which is itself the neighbour where it is on-link.
     fn ways(&self, address: Ipv6Addr) -> Resolved<Ways<'_>> {
-        let Some((_, Decision::Path(id))) = self.route(self.v6, address.into(), self.view6) else {
+        let Some((_, Decision::NexthopGroup(id))) = self.route(self.v6, address.into(), self.nexthops6)
+        else {
             return Err(PassReason::Unsupported);
         };
-        let path = self.view6.paths.get(id).filter(|path| path.kind == kind::UNICAST);
-        let path = path.ok_or(PassReason::Unsupported)?;
-        let alive = path.hops.iter().filter(|hop| self.world.alive(family::INET6, hop.ifindex));
+        let nhg = self.nexthops6.nhgs.get(id).filter(|nhg| nhg.kind == kind::UNICAST);
+        let nhg = nhg.ok_or(PassReason::Unsupported)?;
+        let alive = nhg.hops.iter().filter(|hop| self.kernel.alive(family::INET6, hop.ifindex));
         let ways = alive.map(|hop| {
             let gateway = hop.gateway.unwrap_or(IpAddr::V6(address));
             let adjacency = match hop.encap {
-                None => self.adjacency(family::INET6, hop.ifindex, gateway, path.mtu),
+                None => self.adjacency(family::INET6, hop.ifindex, gateway, nhg.mtu),
                 Some(_) => Err(PassReason::Unsupported),
             };
             (hop.weight, adjacency)
         });
-        Ok((id, path, ways.collect()))
+        Ok((id, nhg, ways.collect()))
     }
 
     /// An action for each way to an IPv6 address.
-    fn by_ways(&self, address: Ipv6Addr, action: impl Fn(Adjacency) -> Action) -> Resolved<Action> {
+    fn ecmp(&self, address: Ipv6Addr, action: impl Fn(Adjacency) -> Action) -> Resolved<Action> {
         let (_, _, ways) = self.ways(address)?;
-        fan(ways.into_iter().map(|(weight, way)| (weight, way.map(&action))).collect())
+        ecmp_group(ways.into_iter().map(|(weight, way)| (weight, way.map(&action))).collect())
     }
 
     /// An outer header pushed. The outer packet is routed like any other, by its destination, the first segment.
     fn push(
         &self,
-        path: &Path,
-        hop: &Hop,
+        nhg: &NexthopGroup,
+        hop: &Nexthop,
         list: &SegmentList,
         reduced: bool,
         action: impl Fn(Adjacency, Vec<u8>) -> Action,
     ) -> Resolved<Action> {
         let segment = plain_list(list)?;
         let (id, outer, ways) = self.ways(segment)?;
-        let sysctl = &self.world.sysctl;
-        let device = sysctl.devices.get(&self.world.name(hop.ifindex)).ok_or(PassReason::Unsupported)?;
+        let sysctl = &self.kernel.sysctl;
+        let device = sysctl.devices.get(&self.kernel.name(hop.ifindex)).ok_or(PassReason::Unsupported)?;
         let source = match sysctl.tunnel_source {
             Some(source) => source,
             // The kernel does not look at the preferred source of the outer packet's route, nor for temporary addresses.
@@ -179,7 +181,7 @@ impl Resolver<'_> {
                 .ok_or(PassReason::Unsupported)?,
         };
         // The kernel encapsulates with the hop limit of the route, else of its device, and then forwards, which takes one off.
-        let hop_limit = match u8::try_from(path.hop_limit) {
+        let hop_limit = match u8::try_from(nhg.hop_limit) {
             Ok(0) => device.hop_limit,
             limit => limit.ok(),
         };
@@ -189,54 +191,55 @@ impl Resolver<'_> {
         }
         let srh = if reduced { reduce(&list.srh) } else { list.srh.clone() };
         let header = outer_header(source, segment, hop_limit, &srh);
-        fan(ways
-            .into_iter()
-            .map(|(weight, way)| (weight, way.map(|adjacency| action(adjacency, header.clone()))))
-            .collect())
+        ecmp_group(
+            ways.into_iter()
+                .map(|(weight, way)| (weight, way.map(|adjacency| action(adjacency, header.clone()))))
+                .collect(),
+        )
     }
 
     /// An SRH inserted: the packet's own header stays, but for its destination.
     fn insert(&self, list: &SegmentList, action: impl Fn(Adjacency, Vec<u8>) -> Action) -> Resolved<Action> {
         let segment = plain_list(list)?;
         let header = outer_header(Ipv6Addr::UNSPECIFIED, segment, 0, &list.srh);
-        self.by_ways(segment, |adjacency| action(adjacency, header.clone()))
+        self.ecmp(segment, |adjacency| action(adjacency, header.clone()))
     }
 
     /// End.DX2. The kernel hands the frame to the device as it is; what a VLAN device would do with it is its own.
     fn end_dx2(&self, device: u32) -> Resolved<Action> {
         let (ifindex, None, _) = self.out(device)? else { return Err(PassReason::Unsupported) };
-        let mtu = self.world.links.get(&device).map_or(0, |link| link.mtu);
+        let mtu = self.kernel.links.get(&device).map_or(0, |link| link.mtu);
         Ok(Action::EndDx2 { ifindex, mtu: mtu.min(u16::MAX.into()) as u16 })
     }
 
     /// End.DX4. With a next hop, the kernel looks that up in place of the inner destination; a gateway on the way to it is
     /// where the packet goes. An on-link next hop makes the kernel ask for the inner destination's neighbour instead.
     fn end_dx4(&self, next_hop: Ipv4Addr) -> Resolved<Action> {
-        if self.world.obstacle(family::INET).is_some() || !self.world.parts(family::INET).is_empty() {
+        if self.kernel.obstacle(family::INET).is_some() || !self.kernel.parts(family::INET).is_empty() {
             return Err(PassReason::Unsupported);
         }
         if next_hop.is_unspecified() {
             return Ok(Action::EndDx4 { adjacency: None });
         }
-        let path = match self.route(self.v4, next_hop.into(), self.view4) {
-            Some((_, Decision::Path(path))) => path,
-            Some((_, Decision::Host(..))) => return Err(PassReason::OnLink),
+        let nhg = match self.route(self.v4, next_hop.into(), self.nexthops4) {
+            Some((_, Decision::NexthopGroup(nhg))) => nhg,
+            Some((_, Decision::Neighbour(..))) => return Err(PassReason::OnLink),
             _ => return Err(PassReason::Unsupported),
         };
-        let path = self.view4.paths.get(path).filter(|path| path.kind == kind::UNICAST);
-        let path = path.ok_or(PassReason::Unsupported)?;
-        let alive = path.hops.iter().filter(|hop| self.world.alive(family::INET, hop.ifindex));
+        let nhg = self.nexthops4.nhgs.get(nhg).filter(|nhg| nhg.kind == kind::UNICAST);
+        let nhg = nhg.ok_or(PassReason::Unsupported)?;
+        let alive = nhg.hops.iter().filter(|hop| self.kernel.alive(family::INET, hop.ifindex));
         let ways = alive.map(|hop| {
             let adjacency = match hop {
-                Hop { encap: None, gateway: Some(gateway), ifindex, .. } => {
-                    self.adjacency(family::INET, *ifindex, *gateway, path.mtu)
+                Nexthop { encap: None, gateway: Some(gateway), ifindex, .. } => {
+                    self.adjacency(family::INET, *ifindex, *gateway, nhg.mtu)
                 }
-                Hop { encap: None, gateway: None, .. } => Err(PassReason::OnLink),
+                Nexthop { encap: None, gateway: None, .. } => Err(PassReason::OnLink),
                 _ => Err(PassReason::Unsupported),
             };
             (hop.weight, adjacency.map(|adjacency| Action::EndDx4 { adjacency: Some(adjacency) }))
         });
-        fan(ways.collect())
+        ecmp_group(ways.collect())
     }
 }
 

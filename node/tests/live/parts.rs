@@ -14,18 +14,18 @@ fn changes_between_the_parts_of_a_dump() {
         let many = |route: &dyn Fn(usize) -> String| (0..2000).map(route).collect::<String>();
         run.bed.batch("-4", &many(&|n| format!("route add 20.{}.{}.0/24 via 10.1.0.2\n", n >> 8, n & 0xff)));
         run.bed.batch("-6", &many(&|n| format!("route add 2001:db8:{n:x}::/48 via fd00:1::2\n")));
-        run.mirror.dump_world(&mut run.requests).unwrap();
-        (run.mirror.changes.v4.doubt, run.mirror.changes.v6.doubt) = (true, true);
+        run.mirror.dump_kernel_state(&mut run.requests).unwrap();
+        (run.mirror.changes.v4.needs_resync, run.mirror.changes.v6.needs_resync) = (true, true);
         run.compare::<u32>(0);
         let mut dumps = Netlink::route().unwrap();
-        let (mut parts, mut disturbed) = (0, 0);
+        let (mut parts, mut interrupted_dumps) = (0, 0);
         for round in 1..=12 {
             // Links that went down took them along.
             run.bed
                 .batch("-4", &many(&|n| format!("route add 20.{}.{}.0/24 via 10.1.0.2\n", n >> 8, n & 0xff)));
             run.bed.batch("-6", &many(&|n| format!("route add 2001:db8:{n:x}::/48 via fd00:1::2\n")));
             let mut dump = run.mirror.begin_ipv4(&mut dumps).unwrap();
-            while dump.go_on(&mut run.mirror.paths, &mut dumps).unwrap() {
+            while dump.go_on(&mut run.mirror.nhgs, &mut dumps).unwrap() {
                 parts += 1;
                 run.change::<u32>(&mut given4, 12);
                 read(&mut run.mirror, &mut run.events);
@@ -34,7 +34,7 @@ fn changes_between_the_parts_of_a_dump() {
             read(&mut run.mirror, &mut run.events);
             run.mirror.adopt_ipv4(dump);
             let mut dump = run.mirror.begin_ipv6(&mut dumps).unwrap();
-            while dump.go_on(&mut run.mirror.paths, &mut dumps).unwrap() {
+            while dump.go_on(&mut run.mirror.nhgs, &mut dumps).unwrap() {
                 parts += 1;
                 run.change::<u128>(&mut given6, 12);
                 read(&mut run.mirror, &mut run.events);
@@ -42,11 +42,14 @@ fn changes_between_the_parts_of_a_dump() {
             }
             read(&mut run.mirror, &mut run.events);
             run.mirror.adopt_ipv6(dump);
-            disturbed += u32::from(run.mirror.unsettled());
+            interrupted_dumps += u32::from(run.mirror.dump_interrupted());
             run.compare::<u32>(round);
             run.compare::<u128>(round);
         }
-        println!("{parts} parts, {disturbed} disturbed");
-        assert!(parts > 36 && disturbed > 6, "{parts} parts, {disturbed} disturbed: this proves too little");
+        println!("{parts} parts, {interrupted_dumps} disturbed");
+        assert!(
+            parts > 36 && interrupted_dumps > 6,
+            "{parts} parts, {interrupted_dumps} disturbed: this proves too little"
+        );
     });
 }

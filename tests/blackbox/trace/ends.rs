@@ -64,12 +64,12 @@ impl Traced {
         assert!(eventually(20.0, || self.trace.try_wait().unwrap().is_some()), "the trace has not ended");
         let mut report = String::new();
         self.trace.stdout.take().unwrap().read_to_string(&mut report).unwrap();
-        let mut said = String::new();
-        self.trace.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let mut printed = String::new();
+        self.trace.stderr.take().unwrap().read_to_string(&mut printed).unwrap();
         let code = self.trace.wait().unwrap().code();
         // No signal that does anything.
         let lives = pidfd_send_signal(&self.handle, Signal::CONT).is_ok();
-        (code, serde_json::from_str(&report).unwrap_or_default(), said, lives)
+        (code, serde_json::from_str(&report).unwrap_or_default(), printed, lives)
     }
 }
 
@@ -109,23 +109,23 @@ fn a_trace_that_ends_leaves_its_command() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let says = |process: Pid| format!("the command runs on as process {}", process.as_raw_nonzero());
+    let expected_text = |process: Pid| format!("the command runs on as process {}", process.as_raw_nonzero());
 
     let traced = Traced::start(folder.path(), &["--duration", "0.2"], LONG);
-    let expected = says(traced.process);
-    let (code, report, said, lives) = traced.end();
+    let expected = expected_text(traced.process);
+    let (code, report, printed, lives) = traced.end();
     assert!(
-        code == Some(3) && report["received"] == 0 && said.contains(&expected) && lives,
-        "{code:?} {said}"
+        code == Some(3) && report["received"] == 0 && printed.contains(&expected) && lives,
+        "{code:?} {printed}"
     );
 
     for signal in [Signal::TERM, Signal::INT] {
         let traced = Traced::start(folder.path(), &[], LONG);
-        let expected = says(traced.process);
+        let expected = expected_text(traced.process);
         kill_process(Pid::from_child(&traced.trace), signal).unwrap();
-        let (code, report, said, lives) = traced.end();
-        assert!(code == Some(3) && report["received"] == 0, "{code:?} {report} {said}");
-        assert!(said.contains(&expected) && lives, "{said}");
+        let (code, report, printed, lives) = traced.end();
+        assert!(code == Some(3) && report["received"] == 0, "{code:?} {report} {printed}");
+        assert!(printed.contains(&expected) && lives, "{printed}");
     }
 
     let traced = Traced::start(folder.path(), &[], LONG);
@@ -141,10 +141,10 @@ fn a_command_ends_with_its_trace_if_that_is_asked_for() {
     }
     let folder = tempfile::tempdir().unwrap();
     let asked = ["--duration", "0.2", "--end-command"];
-    let (code, _, said, lives) = Traced::start(folder.path(), &asked, LONG).end();
-    assert!(code == Some(3) && !lives && said.contains("the command ended with signal: 15"), "{said}");
-    let (code, report, said, lives) = Traced::start(folder.path(), &asked, STUBBORN).end();
-    assert!(code == Some(3) && !lives && said.contains("did not end within 2 s of SIGTERM"), "{said}");
+    let (code, _, printed, lives) = Traced::start(folder.path(), &asked, LONG).end();
+    assert!(code == Some(3) && !lives && printed.contains("the command ended with signal: 15"), "{printed}");
+    let (code, report, printed, lives) = Traced::start(folder.path(), &asked, STUBBORN).end();
+    assert!(code == Some(3) && !lives && printed.contains("did not end within 2 s of SIGTERM"), "{printed}");
     assert_eq!(report["received"], 0, "{report}");
     run(&format!("{} trace --port 1 --end-command", binary_path("trieline"))).fails(2, &["COMMAND"]);
 }
@@ -159,9 +159,9 @@ fn the_terminals_interrupt_reaches_both() {
     let slow = "trap 'sleep 0.3; exit 0' INT; while :; do sleep 0.05; done";
     let traced = Traced::start(folder.path(), &[], slow);
     kill_process_group(Pid::from_child(&traced.trace), Signal::INT).unwrap();
-    let (code, report, said, lives) = traced.end();
-    assert!(code == Some(3) && report["received"] == 0 && !lives, "{code:?} {said}");
-    assert!(!said.contains("runs on"), "{said}");
+    let (code, report, printed, lives) = traced.end();
+    assert!(code == Some(3) && report["received"] == 0 && !lives, "{code:?} {printed}");
+    assert!(!printed.contains("runs on"), "{printed}");
 }
 
 /// A trace of a broker that is its command, with both ends of the broker's one socket. Passes messages, and goes on to do so after
@@ -209,12 +209,12 @@ fn outputs_that_fail_are_closed_and_named() {
     }
     trace.args(["--", "sh", "-c", &broker(folder.path())]);
     let (output, lives) = with_broker(trace, 500);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
-    assert!(output.status.code() == Some(1) && lives && report["matched"] == 500, "{report} {said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{printed}"));
+    assert!(output.status.code() == Some(1) && lives && report["matched"] == 500, "{report} {printed}");
     for kind in kinds {
         let named = format!("writing {}: No space left on device", full(kind).display());
-        assert_eq!(said.matches(&named).count(), 1, "{kind}: {said}");
+        assert_eq!(printed.matches(&named).count(), 1, "{kind}: {printed}");
         let notes = report["notes"].as_array().unwrap();
         assert!(notes.iter().any(|note| note.as_str().unwrap().contains(&named)), "{kind}: {report}");
     }
@@ -242,8 +242,8 @@ fn records_that_cannot_be_written_end_nothing() {
     trace.args(["--mount", "sh", "-c", script, "sh"]);
     trace.arg(&disk).arg(binary_path("trieline")).arg(broker(folder.path()));
     let (output, lives) = with_broker(trace, 500);
-    let said = String::from_utf8_lossy(&output.stderr);
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
-    assert!(output.status.code() == Some(1) && lives && report["matched"] == 500, "{report} {said}");
-    assert!(said.contains("r.jsonl: No space left on device"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{printed}"));
+    assert!(output.status.code() == Some(1) && lives && report["matched"] == 500, "{report} {printed}");
+    assert!(printed.contains("r.jsonl: No space left on device"), "{printed}");
 }

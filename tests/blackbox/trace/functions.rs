@@ -103,13 +103,13 @@ fn a_servers_messages_are_found_behind_tls() {
     let histogram = start(&[&["-p", &master, "--children", "--histogram"], &functions[..]].concat());
     let trips: Vec<(u64, u64)> = (0..REQUESTS).map(|_| ask()).collect();
     for trace in [worker, children, histogram] {
-        let (code, report, said) = end(trace);
+        let (code, report, printed) = end(trace);
         let count = |key: &str| report[key].as_u64();
         let all = Some(REQUESTS as u64);
         assert_eq!(
             (code, count("received"), count("sent"), count("matched")),
             (0, all, all, all),
-            "{report} {said}"
+            "{report} {printed}"
         );
         assert_eq!((&report["hooks"], &report["cost"]), (&"user".into(), &Value::Null), "{report}");
         let stage = &report["stages"][0];

@@ -73,13 +73,13 @@ fn a_ring_that_overflows_loses_a_number_that_is_known() {
     let lost = number(&report, "lost");
     assert!(code == 0 && lost > 0, "{report}");
     // Every event is in a record that was read, or left beside a gap, or lost; a receive that waits already may be seen by no hook.
-    let named = ["received", "sent", "beside", "missed"].map(|name| number(&report, name));
+    let named = ["received", "sent", "discarded", "missed"].map(|name| number(&report, name));
     let events = named.iter().sum::<u64>() + lost;
     assert!((2 * MESSAGES - 1..=2 * MESSAGES).contains(&events), "{report}");
-    let (code, report, said) = end(strict);
+    let (code, report, printed) = end(strict);
     let (lost, missed) = (number(&report, "lost"), number(&report, "missed"));
     let words = format!("{lost} records were lost and {missed} events missed (--strict)");
-    assert!(code == 1 && said.contains(&words), "{code} {said}");
+    assert!(code == 1 && printed.contains(&words), "{code} {printed}");
     broker.kill().unwrap();
     broker.wait().unwrap();
 }
@@ -138,15 +138,15 @@ fn a_name_that_nobody_has_is_waited_for() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = lines(&mut trace);
+    let mut printed = lines(&mut trace);
     let waits = format!("trieline: no process is called {name}: waiting (Ctrl-C ends the trace)");
-    assert!(said.next().unwrap().starts_with("trieline: tracing by hooks at "));
-    assert_eq!(said.next().unwrap(), waits);
+    assert!(printed.next().unwrap().starts_with("trieline: tracing by hooks at "));
+    assert_eq!(printed.next().unwrap(), waits);
     let mut process = Command::new(program).arg("1000").spawn().unwrap();
-    assert_eq!(said.next().unwrap(), "trieline: somebody is there to be traced");
+    assert_eq!(printed.next().unwrap(), "trieline: somebody is there to be traced");
     process.kill().unwrap();
     process.wait().unwrap();
-    assert_eq!(said.next().unwrap(), waits);
+    assert_eq!(printed.next().unwrap(), waits);
     let (code, report, _) = end(trace);
     assert_eq!(code, 3);
     assert_eq!(report["notes"][0], format!("at the end no process is called {name}"), "{report}");
@@ -269,14 +269,14 @@ fn a_containers_and_a_units_messages_are_found_by_their_names() {
         let (mut broker, from, to) = datagrams(folder.path());
         fs::write(group.join("cgroup.procs"), broker.id().to_string()).unwrap();
         let mut trace = start(&[option, wanted]);
-        let mut said = lines(&mut trace);
+        let mut printed = lines(&mut trace);
         // The rest of the first view.
-        said.next().unwrap();
+        printed.next().unwrap();
         send(&from, &to, 50);
         broker.kill().unwrap();
         broker.wait().unwrap();
         let waits = format!("no process is in the cgroup {}", group.display());
-        let mut views = said.map(|line| serde_json::from_str::<Value>(&line).unwrap());
+        let mut views = printed.map(|line| serde_json::from_str::<Value>(&line).unwrap());
         assert!(views.by_ref().take(100).any(|view| view["waiting"] == waits));
         // The kernel lets go of the process a moment later.
         assert!(eventually(10.0, || fs::remove_dir(&group).is_ok()));

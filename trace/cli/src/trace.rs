@@ -2,6 +2,7 @@
 
 mod args;
 mod calibrate;
+mod cgroup;
 mod command;
 mod files;
 mod following;
@@ -9,14 +10,13 @@ mod hdr;
 mod intervals;
 mod join;
 mod live;
+mod liveness;
 mod node;
 mod otlp;
 mod outputs;
 mod pcapng;
 mod perfetto;
 mod picture;
-mod place;
-mod presence;
 mod probes;
 mod records;
 mod report;
@@ -37,8 +37,8 @@ use args::TraceCommand;
 use command::Traced;
 use following::Following;
 use intervals::Now;
+use liveness::{Left, Liveness};
 use outputs::{About, Finished, Outputs};
-use presence::{Left, Presence};
 use records::RecordWriter;
 use report::Report;
 use trieline_terminal::{Output, interrupt_flag, usage};
@@ -95,20 +95,20 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let mut tracer = Tracer::start(&options)?;
     let mut following = Following::new(&options, tracer.at_queue(), records)?;
     let mut live = args.live_cost.then(|| Live::new(&args.what.pid));
-    let mut presence = Presence::new(&args.what, options.filter.cgroup)?;
+    let mut liveness = Liveness::new(&args.what, options.filter.cgroup)?;
     // Last: from here on nothing may return before the report is printed and the command has been left as the user wants it.
     let mut child =
         args.child.split_first().map(|(program, rest)| Traced::start(program, rest)).transpose()?;
     if !outputs.are_shown() {
-        eprintln!("trieline: tracing by hooks at {}", tracer.rung().name());
+        eprintln!("trieline: tracing by hooks at {}", tracer.backend().name());
     }
     let (started, before) = (Instant::now(), Usage::now());
     let enough = args.count.unwrap_or(u64::MAX);
     let mut failure = None;
     while outputs.messages() < enough && !interrupt.load(Ordering::Relaxed) {
         // Before the reading: what came until then is read.
-        let left = presence.look().clone();
-        if let Some(cgroup) = presence.moved() {
+        let left = liveness.check().clone();
+        if let Some(cgroup) = liveness.moved() {
             failure = tracer.follow(cgroup).err().map(anyhow::Error::from);
             outputs.note("the service was started again: its new cgroup is traced".into());
         }
@@ -155,7 +155,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let stamps = options.stamp.map(|_| tracer.stamps()).transpose();
     let Finished { summary, notes, has_failed } = outputs.finish(now);
     let report = Report {
-        rung: tracer.rung(),
+        backend: tracer.backend(),
         payers: tracer.payers(),
         usage: Usage::now().since(before),
         rings: tracer.rings(),

@@ -15,7 +15,7 @@ use std::thread;
 
 use crate::error::{Error, Result};
 use crate::filter::{Cgroup, Filter};
-use crate::hooks::{Options, Rung};
+use crate::hooks::{Backend, Options};
 use crate::payers::{Payer, QUEUE};
 use crate::record::{Point, Transport};
 use crate::tracer::Tracer;
@@ -59,7 +59,7 @@ impl Effort {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
     /// By which hooks.
-    pub rung: Rung,
+    pub backend: Backend,
     /// All that are attached, and who pays for them.
     pub payers: Vec<Payer>,
     /// Over each transport, in the order of [`Transport::ALL`]; one is left out where the machine was too restless.
@@ -215,7 +215,7 @@ fn measure(options: Options, effort: Effort) -> Result<Cost> {
         return Err(Error::Restless { kept, rounds });
     }
     Ok(Cost {
-        rung: tracer.rung(),
+        backend: tracer.backend(),
         payers: tracer.payers(),
         transports: stated,
         attachments: before + tracer.attachments(),

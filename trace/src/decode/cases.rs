@@ -57,7 +57,10 @@ fn an_answer_before_the_requests_end_shifts_no_others() {
         calls.extend(requests());
         let (times, counts, _) = run("http", 1024, &calls);
         assert_eq!((times, counts.early, counts.matched), (vec![100; 6], 2, 6), "{head}");
-        assert_eq!((counts.unanswered, counts.unasked, counts.absent, counts.control), (0, 0, 0, 1));
+        assert_eq!(
+            (counts.unmatched_received, counts.unmatched_sent, counts.absent, counts.control),
+            (0, 0, 0, 1)
+        );
     }
 }
 
@@ -86,7 +89,7 @@ fn a_connection_of_mqtt_5_that_was_there_before_is_known_by_what_others_carry() 
     }
     let (times, counts, _) = run("mqtt", 256, &calls);
     // Of the first nobody knows yet.
-    assert_eq!((times, counts.unanswered, counts.unasked), (vec![50; 4], 1, 1));
+    assert_eq!((times, counts.unmatched_received, counts.unmatched_sent), (vec![50; 4], 1, 1));
     // Of 3.1.1, whose payload may begin with a zero as well.
     let mut calls = vec![(500, Received, 2, b"\x10\x0c\0\x04MQTT\x04\x02\0\x3c\0\0".to_vec())];
     for n in 0..5u64 {
@@ -139,7 +142,7 @@ fn acknowledgements_of_replicas_are_no_requests() {
         calls.push((n * S + 300 * MS + 20 * US, Queued, 5, set.clone()));
     }
     let (times, counts, _) = run("redis", 256, &calls);
-    assert_eq!((times, counts.unanswered, counts.control), (vec![10; 5], 0, 10));
+    assert_eq!((times, counts.unmatched_received, counts.control), (vec![10; 5], 0, 10));
 }
 
 #[test]
@@ -160,17 +163,17 @@ fn who_wants_no_replies_gets_none() {
         (6 * MS + 20 * US, Queued, 1, b"+OK\r\n".to_vec()),
     ];
     let (times, counts, _) = run("redis", 256, &calls);
-    assert_eq!((times, counts.absent, counts.unanswered), (vec![10, 20], 4, 0));
+    assert_eq!((times, counts.absent, counts.unmatched_received), (vec![10, 20], 4, 0));
 }
 
 #[test]
 fn an_answer_answers_nothing_that_was_asked_after_it_began() {
     // Of the first request nothing was seen; the head of its answer leaves in two pieces.
-    let said = |at: std::ops::Range<usize>| OK[at].to_vec();
+    let replies = |at: std::ops::Range<usize>| OK[at].to_vec();
     let calls = [
-        (MS, Queued, 1, said(0..9)),
+        (MS, Queued, 1, replies(0..9)),
         (MS + 100 * US, Received, 1, get(1)),
-        (MS + 200 * US, Queued, 1, said(9..OK.len())),
+        (MS + 200 * US, Queued, 1, replies(9..OK.len())),
         (MS + 300 * US, Queued, 1, OK.to_vec()),
         (MS + 400 * US, Received, 1, get(2)),
         (MS + 450 * US, Queued, 1, OK.to_vec()),

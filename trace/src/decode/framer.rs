@@ -11,14 +11,14 @@ pub(super) const KEPT: usize = 8192;
 
 /// Direction, as the traced process sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     In,
     Out,
 }
 
-impl Way {
-    pub(super) fn other(self) -> Way {
-        if self == Way::In { Way::Out } else { Way::In }
+impl Direction {
+    pub(super) fn other(self) -> Direction {
+        if self == Direction::In { Direction::Out } else { Direction::In }
     }
 }
 
@@ -71,13 +71,13 @@ pub(super) enum Id {
 /// How a protocol cuts its messages. One for each socket, as what goes one way may tell what comes back the other.
 pub(super) trait Protocol: std::fmt::Debug {
     /// What the part is that begins with these bytes; asked again with more of them after [`Part::More`].
-    fn part(&mut self, way: Way, bytes: &[u8]) -> Part;
+    fn part(&mut self, direction: Direction, bytes: &[u8]) -> Part;
     /// A message begins.
-    fn begin(&mut self, _way: Way) {}
+    fn begin(&mut self, _way: Direction) {}
     /// The part has ended. `bytes`: its first ones, [`KEPT`] or as many as are known.
-    fn end(&mut self, way: Way, length: u64, bytes: &[u8]) -> End;
+    fn end(&mut self, direction: Direction, length: u64, bytes: &[u8]) -> End;
     /// What follows begins with a message, whatever came before.
-    fn restart(&mut self, way: Way);
+    fn restart(&mut self, direction: Direction);
     /// Nothing went either way for a long time.
     fn rest(&mut self) {}
     /// The id of the last message if it is read in another way, where the socket's bytes leave two.
@@ -124,9 +124,9 @@ pub(super) struct Framer {
 
 impl Framer {
     /// The next call is taken to begin with a message. The protocol knows at once: what comes the other way meanwhile is not lost.
-    pub(super) fn lose(&mut self, protocol: &mut dyn Protocol, way: Way) {
+    pub(super) fn lose(&mut self, protocol: &mut dyn Protocol, direction: Direction) {
         self.is_lost = true;
-        protocol.restart(way);
+        protocol.restart(direction);
     }
 
     /// Whether the rest of the last call was passed over.
@@ -143,7 +143,7 @@ impl Framer {
     pub(super) fn feed(
         &mut self,
         protocol: &mut dyn Protocol,
-        way: Way,
+        direction: Direction,
         record: &Record,
         seen: &[u8],
         decoded: &mut Decoded,
@@ -157,19 +157,19 @@ impl Framer {
         while at < total {
             let rest = seen.get(at as usize..).unwrap_or_default();
             let first = *self.first.get_or_insert_with(|| {
-                protocol.begin(way);
+                protocol.begin(direction);
                 *record
             });
             let Some(length) = self.length else {
                 if rest.is_empty() {
                     decoded.unseen += 1;
                     decoded.bytes += total - at;
-                    return self.lose(protocol, way);
+                    return self.lose(protocol, direction);
                 }
                 let old = self.head.len();
                 self.head.extend(rest.iter().take(KEPT - old));
                 let added = self.head.len() - old;
-                let used = match protocol.part(way, &self.head) {
+                let used = match protocol.part(direction, &self.head) {
                     Part::More if added > 0 => added,
                     Part::Of(length) if length > old as u64 => {
                         self.length = Some(length);
@@ -179,14 +179,14 @@ impl Framer {
                     Part::Malformed | Part::More | Part::Of(_) => {
                         decoded.malformed += 1;
                         decoded.bytes += total - at;
-                        return self.lose(protocol, way);
+                        return self.lose(protocol, direction);
                     }
                 };
                 self.head.truncate(old + used);
                 self.have += used as u64;
                 at += used as u64;
-                if !self.end_part(protocol, way, decoded, &mut |found, bytes, seen| {
-                    each(message(record, first, way, bytes), found, total - at, seen);
+                if !self.end_part(protocol, direction, decoded, &mut |found, bytes, seen| {
+                    each(message(record, first, direction, bytes), found, total - at, seen);
                 }) {
                     decoded.bytes += total - at;
                     return;
@@ -202,8 +202,8 @@ impl Framer {
             }
             self.have += step;
             at += step;
-            if !self.end_part(protocol, way, decoded, &mut |found, bytes, seen| {
-                each(message(record, first, way, bytes), found, total - at, seen);
+            if !self.end_part(protocol, direction, decoded, &mut |found, bytes, seen| {
+                each(message(record, first, direction, bytes), found, total - at, seen);
             }) {
                 decoded.bytes += total - at;
                 return;
@@ -215,12 +215,12 @@ impl Framer {
     fn end_part(
         &mut self,
         protocol: &mut dyn Protocol,
-        way: Way,
+        direction: Direction,
         decoded: &mut Decoded,
         each: &mut dyn FnMut(Found, u64, &[u8]),
     ) -> bool {
         let Some(length) = self.length.filter(|length| *length == self.have) else { return true };
-        let end = protocol.end(way, length, &self.head);
+        let end = protocol.end(direction, length, &self.head);
         if !self.is_hidden {
             let room = KEPT - self.seen.len();
             self.seen.extend(self.head.iter().take(room));
@@ -242,7 +242,7 @@ impl Framer {
             }
             End::Malformed => {
                 decoded.malformed += 1;
-                self.lose(protocol, way);
+                self.lose(protocol, direction);
                 return false;
             }
         }
@@ -251,11 +251,11 @@ impl Framer {
 }
 
 /// A message's record: it is received with its last byte, and sent with its first.
-fn message(last: &Record, first: Record, way: Way, bytes: u64) -> Record {
+fn message(last: &Record, first: Record, direction: Direction, bytes: u64) -> Record {
     let bytes = bytes.try_into().unwrap_or(u32::MAX);
-    match way {
-        Way::In => Record { bytes, ..*last },
-        Way::Out => Record { bytes, time_ns: first.time_ns, point: first.point, ..*last },
+    match direction {
+        Direction::In => Record { bytes, ..*last },
+        Direction::Out => Record { bytes, time_ns: first.time_ns, point: first.point, ..*last },
     }
 }
 

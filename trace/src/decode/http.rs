@@ -3,7 +3,7 @@
 //! A request is known by its method, its target and its body; a response by the request that it answers, which is the first of its
 //! connection without one. So a proxy's message is known on both of its sides, whatever headers it changes.
 
-use super::framer::{End, Found, Id, Part, Protocol, Way, is_enough};
+use super::framer::{Direction, End, Found, Id, Part, Protocol, is_enough};
 use super::id::Hash;
 use super::replies::{Number, Replies};
 use crate::record::Kind;
@@ -128,8 +128,8 @@ fn chunk(bytes: &[u8]) -> Option<(Option<u64>, u64)> {
 
 impl Http {
     /// The message is over.
-    fn message(&mut self, way: Way) -> Found {
-        let side = &mut self.sides[way as usize];
+    fn message(&mut self, direction: Direction) -> Found {
+        let side = &mut self.sides[direction as usize];
         if !matches!(side.next, Next::BodyOrHead | Next::Rest) {
             side.next = Next::Head;
         }
@@ -137,13 +137,13 @@ impl Http {
             let id = self.replies.end(side.number, Id::Is(side.hash.id()));
             Found { kind: Kind::Request, id }
         } else {
-            self.replies.answer(way)
+            self.replies.answer(direction)
         }
     }
 
-    fn end_head(&mut self, way: Way, head: &Head) -> End {
-        let asked = self.replies.next(way).copied();
-        let side = &mut self.sides[way as usize];
+    fn end_head(&mut self, direction: Direction, head: &Head) -> End {
+        let asked = self.replies.next(direction).copied();
+        let side = &mut self.sides[direction as usize];
         side.is_request = head.status.is_none();
         side.hash = head.hash;
         side.next = match head.status {
@@ -173,20 +173,20 @@ impl Http {
             // Its answer may come before its end.
             side.number = self.replies.begin(head.method);
         }
-        let is_rest = self.sides[way as usize].next == Next::Rest;
+        let is_rest = self.sides[direction as usize].next == Next::Rest;
         if is_rest && asked == Some(Method::Connect) || head.status == Some(101) {
-            self.sides[way.other() as usize].next = Next::Rest;
+            self.sides[direction.other() as usize].next = Next::Rest;
         }
-        match self.sides[way as usize].next {
-            Next::Head | Next::BodyOrHead | Next::Rest => End::Message(self.message(way)),
+        match self.sides[direction as usize].next {
+            Next::Head | Next::BodyOrHead | Next::Rest => End::Message(self.message(direction)),
             _ => End::More,
         }
     }
 }
 
 impl Protocol for Http {
-    fn part(&mut self, way: Way, bytes: &[u8]) -> Part {
-        match self.sides[way as usize].next {
+    fn part(&mut self, direction: Direction, bytes: &[u8]) -> Part {
+        match self.sides[direction as usize].next {
             Next::Head => match head(bytes) {
                 Ok(Some(head)) => Part::Of(head.bytes as u64),
                 Ok(None) => Part::More,
@@ -197,8 +197,8 @@ impl Protocol for Http {
             }
             Next::BodyOrHead if bytes.len() < RESPONSE.len() => Part::More,
             Next::BodyOrHead => {
-                self.sides[way as usize].next = Next::Head;
-                self.part(way, bytes)
+                self.sides[direction as usize].next = Next::Head;
+                self.part(direction, bytes)
             }
             Next::Body(length) => Part::Of(length),
             Next::Rest => Part::Of(u64::MAX),
@@ -218,15 +218,15 @@ impl Protocol for Http {
         }
     }
 
-    fn begin(&mut self, way: Way) {
-        self.replies.message_begins(way);
+    fn begin(&mut self, direction: Direction) {
+        self.replies.message_begins(direction);
     }
 
-    fn end(&mut self, way: Way, length: u64, bytes: &[u8]) -> End {
-        let side = &mut self.sides[way as usize];
+    fn end(&mut self, direction: Direction, length: u64, bytes: &[u8]) -> End {
+        let side = &mut self.sides[direction as usize];
         match side.next {
             Next::Head => match head(bytes) {
-                Ok(Some(head)) => self.end_head(way, &head),
+                Ok(Some(head)) => self.end_head(direction, &head),
                 _ => End::Malformed,
             },
             Next::Body(_) if side.is_request => {
@@ -236,20 +236,20 @@ impl Protocol for Http {
                 let id = self.replies.end(side.number, id);
                 End::Message(Found { kind: Kind::Request, id })
             }
-            Next::Body(_) => End::Message(self.message(way)),
+            Next::Body(_) => End::Message(self.message(direction)),
             Next::Chunk => {
                 if matches!(chunk(bytes), Some((Some(0), _))) {
                     side.next = Next::Trailer;
                 }
                 End::More
             }
-            Next::Trailer if bytes.trim_ascii().is_empty() => End::Message(self.message(way)),
+            Next::Trailer if bytes.trim_ascii().is_empty() => End::Message(self.message(direction)),
             Next::Trailer | Next::BodyOrHead | Next::Rest => End::More,
         }
     }
 
-    fn restart(&mut self, way: Way) {
-        self.sides[way as usize] = Side::default();
+    fn restart(&mut self, direction: Direction) {
+        self.sides[direction as usize] = Side::default();
         self.replies.forget();
     }
 
@@ -271,12 +271,12 @@ mod tests {
     #[test]
     fn responses_come_in_the_order_of_requests() {
         let asked = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nHEAD /2 HTTP/1.1\r\n\r\nPOST /3 HTTP/1.1\r\nContent-Length: 3\r\n\r\nxyzGET /4 HTTP/1.1\r\n\r\n";
-        let said = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\na;x=y\r\n0123456789\r\n0\r\nT: x\r\n\r\n\
+        let replies = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\na;x=y\r\n0123456789\r\n0\r\nT: x\r\n\r\n\
             HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No\r\n\r\nHTTP/1.1 404 No\r\nContent-Length: 1\r\n\r\nx";
-        let [asked, said] = found_both(&mut Http::default(), asked, said);
-        assert_eq!((asked.len(), said.len(), said[2]), (4, 5, Found::CONTROL));
+        let [asked, replies] = found_both(&mut Http::default(), asked, replies);
+        assert_eq!((asked.len(), replies.len(), replies[2]), (4, 5, Found::CONTROL));
         let answers: Vec<u64> = ids(&asked).iter().map(|id| id ^ ANSWER).collect();
-        assert_eq!([&ids(&said)[..2], &ids(&said)[3..]].concat(), answers);
+        assert_eq!([&ids(&replies)[..2], &ids(&replies)[3..]].concat(), answers);
     }
 
     #[test]
@@ -293,9 +293,9 @@ mod tests {
     #[test]
     fn the_rest_is_another_protocols() {
         let asked = b"GET /w HTTP/1.1\r\nUpgrade: websocket\r\n\r\n\x81\x05hello";
-        let said = b"HTTP/1.1 101 Switching\r\n\r\n\x81\x05HTTP/";
-        let [asked, said] = found_both(&mut Http::default(), &asked[..39], said);
-        assert_eq!((asked.len(), said.len()), (1, 1));
+        let replies = b"HTTP/1.1 101 Switching\r\n\r\n\x81\x05HTTP/";
+        let [asked, replies] = found_both(&mut Http::default(), &asked[..39], replies);
+        assert_eq!((asked.len(), replies.len()), (1, 1));
         let until_closed =
             found(&mut Http::default(), b"HTTP/1.1 200 OK\r\n\r\nwhatever\r\nHTTP/1.1 200 OK\r\n\r\n");
         assert_eq!(until_closed.len(), 1);
@@ -304,13 +304,13 @@ mod tests {
     #[test]
     fn what_is_no_head() {
         let mut http = Http::default();
-        assert_eq!(http.part(Way::In, b"\x16\x03\x01\x02\x00"), Part::Malformed);
-        assert_eq!(http.part(Way::In, b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n"), Part::Malformed);
+        assert_eq!(http.part(Direction::In, b"\x16\x03\x01\x02\x00"), Part::Malformed);
+        assert_eq!(http.part(Direction::In, b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n"), Part::Malformed);
         assert_eq!(
-            http.part(Way::In, b"GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"),
+            http.part(Direction::In, b"GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"),
             Part::Malformed
         );
-        assert_eq!(http.part(Way::In, b"GET / HTTP/1.1\r\n"), Part::More);
+        assert_eq!(http.part(Direction::In, b"GET / HTTP/1.1\r\n"), Part::More);
         assert_eq!(chunk(b"ffffffffffffffff\r\n"), Some((Some(u64::MAX), 18)));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::framer::{End, Found, Id, Part, Protocol, Way, is_enough};
+use super::framer::{Direction, End, Found, Id, Part, Protocol, is_enough};
 use super::id::{Hash, written};
 use super::pattern::Pattern;
 use crate::record::{IdAt, Kind};
@@ -83,14 +83,14 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    fn id(&self, way: Way, length: u64, bytes: &[u8]) -> Id {
+    fn id(&self, direction: Direction, length: u64, bytes: &[u8]) -> Id {
         let is_whole = bytes.len() as u64 == length;
         let missing = if is_whole { Id::Absent } else { Id::Unseen };
         match &self.id {
             None if is_enough(length, bytes) => Id::Is(Hash::default().part(length, bytes).id()),
             None => Id::Unseen,
             Some(MessageId::At(at)) => {
-                let offset = if way == Way::In { at.received } else { at.sent } as usize;
+                let offset = if direction == Direction::In { at.received } else { at.sent } as usize;
                 let id = bytes.get(offset..offset + usize::from(at.bytes));
                 id.map_or(missing, |id| Id::Is(written(id)))
             }
@@ -102,7 +102,7 @@ impl Lengths {
 }
 
 impl Protocol for Lengths {
-    fn part(&mut self, _: Way, bytes: &[u8]) -> Part {
+    fn part(&mut self, _: Direction, bytes: &[u8]) -> Part {
         let Length { offset, width, is_little, more } = self.at;
         let head = (offset + width) as u64;
         let Some(field) = bytes.get(offset..offset + width) else { return Part::More };
@@ -114,11 +114,11 @@ impl Protocol for Lengths {
         }
     }
 
-    fn end(&mut self, way: Way, length: u64, bytes: &[u8]) -> End {
-        End::Message(Found { kind: Kind::Message, id: self.id(way, length, bytes) })
+    fn end(&mut self, direction: Direction, length: u64, bytes: &[u8]) -> End {
+        End::Message(Found { kind: Kind::Message, id: self.id(direction, length, bytes) })
     }
 
-    fn restart(&mut self, _: Way) {}
+    fn restart(&mut self, _: Direction) {}
 }
 
 #[cfg(test)]
@@ -127,8 +127,9 @@ mod tests {
 
     #[test]
     fn lengths_are_read_as_they_are_written() {
-        let part =
-            |text: &str, bytes: &[u8]| Lengths { at: text.parse().unwrap(), id: None }.part(Way::In, bytes);
+        let part = |text: &str, bytes: &[u8]| {
+            Lengths { at: text.parse().unwrap(), id: None }.part(Direction::In, bytes)
+        };
         assert_eq!(part("0:4", &[0, 0, 1, 2, 9]), Part::Of(4 + 0x102));
         assert_eq!(part("0:4", &[0, 0, 1]), Part::More);
         assert_eq!(part("1:2:le", &[9, 1, 2]), Part::Of(3 + 0x201));
@@ -143,15 +144,15 @@ mod tests {
 
     #[test]
     fn ids_lie_in_the_message() {
-        let id = |id: &str, way, bytes: &[u8], length| {
+        let id = |id: &str, direction, bytes: &[u8], length| {
             let at = "0:1".parse().unwrap();
-            Lengths { at, id: Some(id.parse().unwrap()) }.id(way, length, bytes)
+            Lengths { at, id: Some(id.parse().unwrap()) }.id(direction, length, bytes)
         };
-        assert_eq!(id("1/2:2", Way::In, &[3, 1, 2, 3], 4), Id::Is(0x201));
-        assert_eq!(id("1/2:2", Way::Out, &[3, 1, 2, 3], 4), Id::Is(0x302));
-        assert_eq!(id("3:2", Way::In, &[3, 1, 2, 3], 4), Id::Absent);
-        assert_eq!(id("3:2", Way::In, &[3, 1, 2, 3], 9), Id::Unseen);
-        assert_eq!(id("regex:b+", Way::In, b"abbc", 9), Id::Is(written(b"bb")));
-        assert_eq!(id("regex:b+", Way::In, b"abb", 9), Id::Unseen);
+        assert_eq!(id("1/2:2", Direction::In, &[3, 1, 2, 3], 4), Id::Is(0x201));
+        assert_eq!(id("1/2:2", Direction::Out, &[3, 1, 2, 3], 4), Id::Is(0x302));
+        assert_eq!(id("3:2", Direction::In, &[3, 1, 2, 3], 4), Id::Absent);
+        assert_eq!(id("3:2", Direction::In, &[3, 1, 2, 3], 9), Id::Unseen);
+        assert_eq!(id("regex:b+", Direction::In, b"abbc", 9), Id::Is(written(b"bb")));
+        assert_eq!(id("regex:b+", Direction::In, b"abb", 9), Id::Unseen);
     }
 }

@@ -20,7 +20,7 @@ use std::str::FromStr;
 
 use crate::record::{Flags, Kind, Point, Record};
 pub use framer::Decoded;
-use framer::{Found, Framer, Id, Protocol, Way};
+use framer::{Direction, Found, Framer, Id, Protocol};
 use http::Http;
 use length::Lengths;
 pub use length::{Length, MessageId};
@@ -130,8 +130,8 @@ impl Decoding {
     /// Calls may be missing, nobody knows of which socket.
     pub(crate) fn lose(&mut self) {
         for Conversation { protocol, ways, .. } in self.sockets.values_mut() {
-            for (framer, way) in ways.iter_mut().zip([Way::In, Way::Out]) {
-                framer.lose(protocol.as_mut(), way);
+            for (framer, direction) in ways.iter_mut().zip([Direction::In, Direction::Out]) {
+                framer.lose(protocol.as_mut(), direction);
             }
         }
     }
@@ -207,7 +207,7 @@ impl Conversation {
         decoded: &mut Decoded,
         each: &mut impl FnMut(Record, &[u8]),
     ) {
-        let way = if record.point == Point::Received { Way::In } else { Way::Out };
+        let direction = if record.point == Point::Received { Direction::In } else { Direction::Out };
         let kept = record.flags.0 & (Flags::CLIENT | Flags::NO_POSITION);
         let rest = Record { id: None, flags: Flags(kept | Flags::REST), ..*record };
         if self.last_ns > 0 && record.time_ns.saturating_sub(self.last_ns) >= REST_NS {
@@ -215,12 +215,12 @@ impl Conversation {
             each(Record { bytes: 0, ..rest }, &[]);
         }
         self.last_ns = record.time_ns;
-        let framer = &mut self.ways[way as usize];
+        let framer = &mut self.ways[direction as usize];
         if record.flags.is_several() {
             decoded.unseen += 1;
             decoded.bytes += u64::from(record.bytes);
             each(rest, &[]);
-            return framer.lose(self.protocol.as_mut(), way);
+            return framer.lose(self.protocol.as_mut(), direction);
         }
         let before = decoded.bytes;
         let is_stream = record.transport.is_stream();
@@ -236,7 +236,7 @@ impl Conversation {
             };
             each(Record { kind, id, position, flags: Flags(flag | kept), ..record }, bytes);
         };
-        framer.feed(self.protocol.as_mut(), way, record, seen, decoded, &mut pass);
+        framer.feed(self.protocol.as_mut(), direction, record, seen, decoded, &mut pass);
         if framer.is_lost() {
             let bytes = (decoded.bytes - before).try_into().unwrap_or(u32::MAX);
             each(Record { bytes, ..rest }, &[]);

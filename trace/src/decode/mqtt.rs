@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::framer::{End, Found, Id, Part, Protocol, Way, is_enough};
+use super::framer::{Direction, End, Found, Id, Part, Protocol, is_enough};
 use super::id::Hash;
 use crate::record::Kind;
 
@@ -83,17 +83,17 @@ impl Mqtt {
     }
 
     /// The id of a PUBLISH if it is of version 5; `length`: its own behind the fixed header, of which `body` is known.
-    fn id_of_5(&self, way: Way, flags: u8, body: &[u8], length: u64) -> Option<u64> {
+    fn id_of_5(&self, direction: Direction, flags: u8, body: &[u8], length: u64) -> Option<u64> {
         let mut five = Mqtt { version: VERSION_5, other: None, topics: Default::default() };
         let publish = five.publish(flags, body)?;
         let bytes = length - (body.len() - publish.payload.len()) as u64;
-        let topic = five.topic(way, &publish).ok()??;
+        let topic = five.topic(direction, &publish).ok()??;
         is_enough(bytes, publish.payload).then(|| topic.part(bytes, publish.payload).id())
     }
 
     /// The beginning of the id: the topic that is written, or that the number stands for; `Ok(None)`: that one was set unseen.
-    fn topic(&mut self, way: Way, publish: &Publish) -> Result<Option<Hash>, ()> {
-        let topics = &mut self.topics[way as usize];
+    fn topic(&mut self, direction: Direction, publish: &Publish) -> Result<Option<Hash>, ()> {
+        let topics = &mut self.topics[direction as usize];
         let alias = topic_alias(publish.properties)?;
         let written = Hash::default().part(publish.topic.len() as u64, publish.topic);
         match (publish.topic, alias) {
@@ -108,7 +108,7 @@ impl Mqtt {
 }
 
 impl Protocol for Mqtt {
-    fn part(&mut self, _: Way, bytes: &[u8]) -> Part {
+    fn part(&mut self, _: Direction, bytes: &[u8]) -> Part {
         let Some((head, rest)) = bytes.split_first() else { return Part::More };
         let is_qos_3 = head >> 4 == PUBLISH && head & 6 == 6;
         if head >> 4 == 0 || is_qos_3 {
@@ -121,7 +121,7 @@ impl Protocol for Mqtt {
         }
     }
 
-    fn end(&mut self, way: Way, length: u64, bytes: &[u8]) -> End {
+    fn end(&mut self, direction: Direction, length: u64, bytes: &[u8]) -> End {
         let Some((own, head)) = bytes.get(1..).and_then(variable).map(|(_, own)| (own, bytes[0])) else {
             return End::Malformed;
         };
@@ -138,14 +138,15 @@ impl Protocol for Mqtt {
             },
             PUBLISH => {
                 if self.version == 0 {
-                    self.other = self.id_of_5(way, head, body, length - (bytes.len() - body.len()) as u64);
+                    self.other =
+                        self.id_of_5(direction, head, body, length - (bytes.len() - body.len()) as u64);
                     if self.other.is_none() && is_whole {
                         self.version = VERSION_3;
                     }
                 }
                 let id = match self.publish(head, body) {
                     Some(publish) => {
-                        let Ok(topic) = self.topic(way, &publish) else { return End::Malformed };
+                        let Ok(topic) = self.topic(direction, &publish) else { return End::Malformed };
                         let bytes = length - (bytes.len() - publish.payload.len()) as u64;
                         let is_known = is_enough(bytes, publish.payload);
                         let topic = topic.filter(|_| is_known);
@@ -154,7 +155,7 @@ impl Protocol for Mqtt {
                     None if is_whole => return End::Malformed,
                     None => {
                         // It may have given any number to its topic.
-                        self.topics[way as usize].clear();
+                        self.topics[direction as usize].clear();
                         Id::Unseen
                     }
                 };
@@ -164,8 +165,8 @@ impl Protocol for Mqtt {
         }
     }
 
-    fn restart(&mut self, way: Way) {
-        self.topics[way as usize].clear();
+    fn restart(&mut self, direction: Direction) {
+        self.topics[direction as usize].clear();
     }
 
     fn other_id(&mut self) -> Option<u64> {
@@ -216,44 +217,47 @@ mod tests {
     #[test]
     fn a_number_stands_for_the_topic_that_had_it_last_in_this_direction() {
         let mut mqtt = Mqtt { version: VERSION_5, ..Mqtt::default() };
-        let mut id = |way, packet: Vec<u8>| match mqtt.end(way, packet.len() as u64, &packet) {
+        let mut id = |direction, packet: Vec<u8>| match mqtt.end(direction, packet.len() as u64, &packet) {
             End::Message(Found { kind: Kind::Publish, id }) => id,
             other => panic!("{other:?}"),
         };
-        let [tab, uab] = [b"t", b"u"].map(|topic| id(Way::In, publish(topic, b"", b"ab")));
+        let [tab, uab] = [b"t", b"u"].map(|topic| id(Direction::In, publish(topic, b"", b"ab")));
         assert!(tab != uab && matches!(tab, Id::Is(_)));
         // Before the number others: of a byte, of four, text, a pair of texts, a number of one or more bytes.
         let others = b"\x01\x01\x02\0\0\0\x09\x08\0\x01r\x26\0\x01k\0\x01v\x0b\x81\x01";
         let seven = [&others[..], b"\x23\0\x07"].concat();
-        assert_eq!(id(Way::In, publish(b"", &seven, b"ab")), Id::Unseen, "not set yet");
-        assert_eq!(id(Way::In, publish(b"t", &seven, b"xy")), id(Way::In, publish(b"t", b"", b"xy")));
-        assert_eq!(id(Way::In, publish(b"", &seven, b"ab")), tab);
-        assert_eq!(id(Way::Out, publish(b"", &seven, b"ab")), Id::Unseen, "the other direction");
-        assert_eq!(id(Way::In, publish(b"u", &seven, b"ab")), uab);
-        assert_eq!(id(Way::In, publish(b"", &seven, b"ab")), uab, "it is another's now");
+        assert_eq!(id(Direction::In, publish(b"", &seven, b"ab")), Id::Unseen, "not set yet");
+        assert_eq!(
+            id(Direction::In, publish(b"t", &seven, b"xy")),
+            id(Direction::In, publish(b"t", b"", b"xy"))
+        );
+        assert_eq!(id(Direction::In, publish(b"", &seven, b"ab")), tab);
+        assert_eq!(id(Direction::Out, publish(b"", &seven, b"ab")), Id::Unseen, "the other direction");
+        assert_eq!(id(Direction::In, publish(b"u", &seven, b"ab")), uab);
+        assert_eq!(id(Direction::In, publish(b"", &seven, b"ab")), uab, "it is another's now");
 
         // A packet of which the properties were not captured may have changed any.
         let cut = publish(b"t", &seven, b"ab");
-        assert!(matches!(mqtt.end(Way::In, cut.len() as u64, &cut[..8]), End::Message(_)));
+        assert!(matches!(mqtt.end(Direction::In, cut.len() as u64, &cut[..8]), End::Message(_)));
         let again = publish(b"", &seven, b"ab");
         assert_eq!(
-            mqtt.end(Way::In, again.len() as u64, &again),
+            mqtt.end(Direction::In, again.len() as u64, &again),
             End::Message(Found { kind: Kind::Publish, id: Id::Unseen })
         );
         let neither = publish(b"", others, b"ab");
-        assert_eq!(mqtt.end(Way::In, neither.len() as u64, &neither), End::Malformed);
+        assert_eq!(mqtt.end(Direction::In, neither.len() as u64, &neither), End::Malformed);
         let unknown = publish(b"t", b"\x77\x01", b"ab");
-        assert_eq!(mqtt.end(Way::In, unknown.len() as u64, &unknown), End::Malformed);
+        assert_eq!(mqtt.end(Direction::In, unknown.len() as u64, &unknown), End::Malformed);
     }
 
     #[test]
     fn what_is_no_packet() {
         let mut mqtt = Mqtt::default();
-        assert_eq!(mqtt.part(Way::In, b"\x00\x00"), Part::Malformed);
-        assert_eq!(mqtt.part(Way::In, b"\x36\x00"), Part::Malformed);
-        assert_eq!(mqtt.part(Way::In, b"\x30\xff\xff\xff\xff\x01"), Part::Malformed);
-        assert_eq!(mqtt.part(Way::In, b"\x30\xff\xff"), Part::More);
-        assert_eq!(mqtt.part(Way::In, b"\x30\xff\x01"), Part::Of(3 + 255));
-        assert_eq!(mqtt.end(Way::In, 4, b"\x30\x02\0\x09"), End::Malformed);
+        assert_eq!(mqtt.part(Direction::In, b"\x00\x00"), Part::Malformed);
+        assert_eq!(mqtt.part(Direction::In, b"\x36\x00"), Part::Malformed);
+        assert_eq!(mqtt.part(Direction::In, b"\x30\xff\xff\xff\xff\x01"), Part::Malformed);
+        assert_eq!(mqtt.part(Direction::In, b"\x30\xff\xff"), Part::More);
+        assert_eq!(mqtt.part(Direction::In, b"\x30\xff\x01"), Part::Of(3 + 255));
+        assert_eq!(mqtt.end(Direction::In, 4, b"\x30\x02\0\x09"), End::Malformed);
     }
 }

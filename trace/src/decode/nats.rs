@@ -2,7 +2,7 @@
 //!
 //! A message is known by its subject and its payload, with its headers.
 
-use super::framer::{End, Found, Id, Part, Protocol, Way, is_enough};
+use super::framer::{Direction, End, Found, Id, Part, Protocol, is_enough};
 use super::id::Hash;
 use crate::record::Kind;
 
@@ -41,7 +41,7 @@ fn line(bytes: &[u8]) -> Option<(Option<Line<'_>>, usize)> {
 }
 
 impl Protocol for Nats {
-    fn part(&mut self, _: Way, bytes: &[u8]) -> Part {
+    fn part(&mut self, _: Direction, bytes: &[u8]) -> Part {
         match line(bytes) {
             None => Part::More,
             Some((None, _)) => Part::Malformed,
@@ -50,7 +50,7 @@ impl Protocol for Nats {
         }
     }
 
-    fn end(&mut self, _: Way, _: u64, bytes: &[u8]) -> End {
+    fn end(&mut self, _: Direction, _: u64, bytes: &[u8]) -> End {
         match line(bytes) {
             Some((Some(Line::Control), _)) => End::Message(Found::CONTROL),
             Some((Some(Line::Message(subject, length)), own)) => {
@@ -67,7 +67,7 @@ impl Protocol for Nats {
         }
     }
 
-    fn restart(&mut self, _: Way) {}
+    fn restart(&mut self, _: Direction) {}
 }
 
 #[cfg(test)]
@@ -89,10 +89,10 @@ mod tests {
 
     #[test]
     fn what_is_no_line() {
-        assert_eq!(Nats.part(Way::In, b"GET / HTTP/1.1\r\n"), Part::Malformed);
-        assert_eq!(Nats.part(Way::In, b"PUB a -1\r\n"), Part::Malformed);
-        assert_eq!(Nats.part(Way::In, b"PUB a 99999999999999999999\r\n"), Part::Malformed);
-        assert_eq!(Nats.part(Way::In, b"PUB a 1"), Part::More);
-        assert_eq!(Nats.end(Way::In, 12, b"PUB a 1\r\nxyz"), End::Malformed);
+        assert_eq!(Nats.part(Direction::In, b"GET / HTTP/1.1\r\n"), Part::Malformed);
+        assert_eq!(Nats.part(Direction::In, b"PUB a -1\r\n"), Part::Malformed);
+        assert_eq!(Nats.part(Direction::In, b"PUB a 99999999999999999999\r\n"), Part::Malformed);
+        assert_eq!(Nats.part(Direction::In, b"PUB a 1"), Part::More);
+        assert_eq!(Nats.end(Direction::In, 12, b"PUB a 1\r\nxyz"), End::Malformed);
     }
 }

@@ -3,7 +3,7 @@
 //! PUBLISH and what subscribers are sent are known by channel and payload. Other commands are numbered in their connection, as their
 //! replies come in the same order.
 
-use super::framer::{End, Found, Id, Part, Protocol, Way, is_enough};
+use super::framer::{Direction, End, Found, Id, Part, Protocol, is_enough};
 use super::id::Hash;
 use super::replies::Replies;
 use crate::record::Kind;
@@ -33,7 +33,7 @@ struct Side {
 pub(super) struct Redis {
     sides: [Side; 2],
     /// Whence commands come, once it is known.
-    commands: Option<Way>,
+    commands: Option<Direction>,
     /// Whether the reply is to a PUBLISH, which is no message of its own.
     replies: Replies<bool>,
     /// Makes numbers of this connection's commands.
@@ -98,8 +98,8 @@ impl Redis {
     }
 
     /// The whole message has gone by.
-    fn message(&mut self, way: Way) -> Found {
-        let Side { kind, words, is_inline, .. } = std::mem::take(&mut self.sides[way as usize]);
+    fn message(&mut self, direction: Direction) -> Found {
+        let Side { kind, words, is_inline, .. } = std::mem::take(&mut self.sides[direction as usize]);
         let name = words.first().map(|(_, name)| name.to_ascii_lowercase()).unwrap_or_default();
         if words.first().is_some_and(|(length, name)| *length > name.len() as u64) {
             // Nobody knows what was said.
@@ -118,9 +118,9 @@ impl Redis {
         // Commands are arrays of bulk strings, or lines; whatever else is seen was sent by the server.
         let may_be_command = is_inline || (kind == b'*' && !words.is_empty() && !is_delivery);
         if !may_be_command {
-            self.commands = Some(way.other());
+            self.commands = Some(direction.other());
         } else if self.commands.is_none() {
-            self.commands = Some(way);
+            self.commands = Some(direction);
         }
         let id = |words: &[Word]| match words {
             [channel, payload, ..] if [channel, payload].iter().all(|word| is_enough(word.0, &word.1)) => {
@@ -128,7 +128,7 @@ impl Redis {
             }
             _ => Id::Unseen,
         };
-        if self.commands == Some(way) {
+        if self.commands == Some(direction) {
             let has_no_reply = self.has_no_reply(&words);
             if matches!(name.as_slice(), b"publish" | b"spublish") && words.len() == 3 {
                 if !has_no_reply {
@@ -154,14 +154,14 @@ impl Redis {
         if is_confirmation || kind == b'>' {
             return Found::CONTROL;
         }
-        let is_of_publish = self.replies.next(way) == Some(&true);
-        let reply = self.replies.answer(way);
+        let is_of_publish = self.replies.next(direction) == Some(&true);
+        let reply = self.replies.answer(direction);
         if is_of_publish { Found::CONTROL } else { reply }
     }
 }
 
 impl Protocol for Redis {
-    fn part(&mut self, _: Way, bytes: &[u8]) -> Part {
+    fn part(&mut self, _: Direction, bytes: &[u8]) -> Part {
         let Some((kind, number, own)) = line(bytes) else { return Part::More };
         let own = own as u64;
         match (kind, number) {
@@ -177,13 +177,13 @@ impl Protocol for Redis {
         }
     }
 
-    fn begin(&mut self, way: Way) {
-        self.replies.message_begins(way);
+    fn begin(&mut self, direction: Direction) {
+        self.replies.message_begins(direction);
     }
 
-    fn end(&mut self, way: Way, length: u64, bytes: &[u8]) -> End {
+    fn end(&mut self, direction: Direction, length: u64, bytes: &[u8]) -> End {
         let Some((kind, number, own)) = line(bytes) else { return End::Malformed };
-        let side = &mut self.sides[way as usize];
+        let side = &mut self.sides[direction as usize];
         let is_first = side.left == 0 && side.kind == 0;
         if is_first {
             *side = Side { left: 1, kind, ..Side::default() };
@@ -214,14 +214,14 @@ impl Protocol for Redis {
         }
         side.left = (side.left - 1).saturating_add(more);
         match side.left {
-            0 => End::Message(self.message(way)),
+            0 => End::Message(self.message(direction)),
             1..=ELEMENTS_MAX => End::More,
             _ => End::Malformed,
         }
     }
 
-    fn restart(&mut self, way: Way) {
-        self.sides[way as usize] = Side::default();
+    fn restart(&mut self, direction: Direction) {
+        self.sides[direction as usize] = Side::default();
         self.replies.forget();
     }
 
@@ -255,26 +255,26 @@ mod tests {
     fn replies_come_in_the_order_of_commands() {
         let asked =
             [PUBLISH, b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n", b"*1\r\n$4\r\nEXEC\r\n", b"PING\r\n"].concat();
-        let said = b":1\r\n$1\r\nx\r\n*2\r\n*1\r\n+OK\r\n%1\r\n+k\r\n:1\r\n|1\r\n+a\r\n+b\r\n+PONG\r\n";
-        let [asked, said] = found_both(&mut Redis::new(1), &asked, said);
+        let replies = b":1\r\n$1\r\nx\r\n*2\r\n*1\r\n+OK\r\n%1\r\n+k\r\n:1\r\n|1\r\n+a\r\n+b\r\n+PONG\r\n";
+        let [asked, replies] = found_both(&mut Redis::new(1), &asked, replies);
         let ids = |found: &[Found]| -> Vec<u64> {
             let of = |found: &Found| if let Id::Is(id) = found.id { id } else { 0 };
             found.iter().map(of).collect()
         };
-        assert_eq!(said[0], Found::CONTROL, "the reply to PUBLISH");
+        assert_eq!(replies[0], Found::CONTROL, "the reply to PUBLISH");
         let expected: Vec<u64> =
             ids(&asked[1..]).iter().map(|id| id ^ super::super::replies::ANSWER).collect();
-        assert_eq!(ids(&said[1..]), expected);
-        assert!(said[1..].iter().all(|found| found.kind == Kind::Response) && said.len() == 4);
+        assert_eq!(ids(&replies[1..]), expected);
+        assert!(replies[1..].iter().all(|found| found.kind == Kind::Response) && replies.len() == 4);
     }
 
     #[test]
     fn what_is_no_line() {
         let mut redis = Redis::new(1);
         for bad in [&b"\x16\x03\x01\n"[..], b"$-2\r\n", b"$x\r\n", b"*-7\r\n", b"$99999999999\r\n"] {
-            assert_eq!(redis.part(Way::In, bad), Part::Malformed, "{bad:?}");
+            assert_eq!(redis.part(Direction::In, bad), Part::Malformed, "{bad:?}");
         }
-        assert_eq!(redis.part(Way::In, b"*-1\r\n"), Part::Of(5));
-        assert_eq!(redis.part(Way::In, b"$12"), Part::More);
+        assert_eq!(redis.part(Direction::In, b"*-1\r\n"), Part::Of(5));
+        assert_eq!(redis.part(Direction::In, b"$12"), Part::More);
     }
 }

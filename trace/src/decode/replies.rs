@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::framer::{Found, Id, Way};
+use super::framer::{Direction, Found, Id};
 use crate::record::Kind;
 
 /// Requests that one connection can have open; who sends more is not answered.
@@ -70,19 +70,19 @@ impl<T> Replies<T> {
     }
 
     /// A message begins that may be an answer.
-    pub(super) fn message_begins(&mut self, way: Way) {
-        self.began[way as usize] = self.next;
+    pub(super) fn message_begins(&mut self, direction: Direction) {
+        self.began[direction as usize] = self.next;
     }
 
     /// What the answer answers that goes that way.
-    pub(super) fn next(&self, way: Way) -> Option<&T> {
+    pub(super) fn next(&self, direction: Direction) -> Option<&T> {
         let (number, _, what) = self.open.front()?;
-        (*number < self.began[way as usize]).then_some(what)
+        (*number < self.began[direction as usize]).then_some(what)
     }
 
     /// It has gone by.
-    pub(super) fn answer(&mut self, way: Way) -> Found {
-        let asked = self.next(way).is_some();
+    pub(super) fn answer(&mut self, direction: Direction) -> Found {
+        let asked = self.next(direction).is_some();
         if !asked && !self.open.is_empty() {
             // Where it began is not known for sure, so neither are they.
             self.forget();

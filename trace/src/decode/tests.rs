@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::framer::{Decoded, Found, Framer, Protocol, Way};
+use super::framer::{Decoded, Direction, Found, Framer, Protocol};
 use super::{Decode, Decoding};
 use crate::join::tests::record;
 use crate::record::{Flags, Kind, Point, Record, Transport};
@@ -27,20 +27,27 @@ pub(super) fn found(protocol: &mut dyn Protocol, bytes: &[u8]) -> Vec<Found> {
     let mut found = Vec::new();
     let record = Record { bytes: bytes.len() as u32, ..record(Point::Received, Transport::Tcp, 1, 1, 1) };
     let mut decoded = Decoded::default();
-    Framer::default()
-        .feed(protocol, Way::In, &record, bytes, &mut decoded, &mut |_, message, _, _| found.push(message));
+    Framer::default().feed(protocol, Direction::In, &record, bytes, &mut decoded, &mut |_, message, _, _| {
+        found.push(message)
+    });
     assert_eq!(decoded, Decoded::default(), "{}", String::from_utf8_lossy(bytes));
     found
 }
 
 /// The same for requests one way and what answers them the other.
-pub(super) fn found_both(protocol: &mut dyn Protocol, asked: &[u8], said: &[u8]) -> [Vec<Found>; 2] {
+pub(super) fn found_both(protocol: &mut dyn Protocol, asked: &[u8], replies: &[u8]) -> [Vec<Found>; 2] {
     let asked = found(protocol, asked);
     let mut answers = Vec::new();
-    let record = Record { bytes: said.len() as u32, ..record(Point::Sent, Transport::Tcp, 1, 1, 1) };
+    let record = Record { bytes: replies.len() as u32, ..record(Point::Sent, Transport::Tcp, 1, 1, 1) };
     let mut decoded = Decoded::default();
-    Framer::default()
-        .feed(protocol, Way::Out, &record, said, &mut decoded, &mut |_, message, _, _| answers.push(message));
+    Framer::default().feed(
+        protocol,
+        Direction::Out,
+        &record,
+        replies,
+        &mut decoded,
+        &mut |_, message, _, _| answers.push(message),
+    );
     assert_eq!(decoded, Decoded::default());
     [asked, answers]
 }

@@ -87,7 +87,7 @@ impl Process {
 
     /// What becomes of a receive that nothing was seen to be sent of.
     fn left(&self, received: &Record, counts: &mut Counts) {
-        *if self.lacks(received) { &mut counts.cut_off } else { &mut counts.unanswered } += 1;
+        *if self.lacks(received) { &mut counts.cut_off } else { &mut counts.unmatched_received } += 1;
     }
 }
 
@@ -205,7 +205,7 @@ impl Ids {
     fn send(&mut self, key: Key, sent: Record, counts: &mut Counts, mut each: impl FnMut(Message)) {
         let process = self.processes.entry(key.0).or_default();
         let Some(id) = self.ids.get_mut(&key) else {
-            counts.unasked += 1;
+            counts.unmatched_sent += 1;
             return;
         };
         let leaving = id.leave(&sent);
@@ -233,7 +233,7 @@ impl Ids {
                 [] if process.is_relay => {}
                 // To what came by it and was not seen: what came by others is still in hand.
                 [] if process.is_server => {
-                    counts.unasked += 1;
+                    counts.unmatched_sent += 1;
                     return;
                 }
                 [] if may_lack || id.is_unsure => {
@@ -299,7 +299,7 @@ impl Ids {
     }
 
     pub(super) fn finish(&mut self, counts: &mut Counts, mut each: impl FnMut(Message)) {
-        counts.unanswered += self.exchanges.end();
+        counts.unmatched_received += self.exchanges.end();
         for ((process, _), mut id) in self.ids.drain() {
             let process = self.processes.entry(process).or_default();
             id.all_held().for_each(|held| settle(held, counts, &mut each));
@@ -340,7 +340,10 @@ mod tests {
         );
         let times: Vec<_> = messages.iter().map(|m| m.inside_ns()).collect();
         assert_eq!(times, [9, 11]);
-        assert_eq!((counts.matched, counts.copies, counts.unasked, counts.unanswered), (2, 1, 1, 1));
+        assert_eq!(
+            (counts.matched, counts.copies, counts.unmatched_sent, counts.unmatched_received),
+            (2, 1, 1, 1)
+        );
         assert_eq!((counts.ambiguous, counts.undecided), (1, 1));
     }
 
@@ -364,11 +367,11 @@ mod tests {
         );
         let times: Vec<_> = messages.iter().map(|m| (m.inside_ns(), m.is_reply())).collect();
         assert_eq!(times, [(1, false), (3, false), (5, true)]);
-        assert_eq!((counts.matched, counts.unasked, counts.control, counts.sent), (3, 1, 1, 4));
+        assert_eq!((counts.matched, counts.unmatched_sent, counts.control, counts.sent), (3, 1, 1, 4));
     }
 
     #[test]
-    fn what_cannot_be_told_is_counted() {
+    fn what_cannot_be_decided_is_counted() {
         let short = Record { flags: Flags(2), ..record(Point::Received, Udp, 1, 1, 1) };
         let unreadable = Record { flags: Flags(4), ..record(Point::Queued, Udp, 1, 1, 2) };
         let (messages, counts) = join(
@@ -383,7 +386,10 @@ mod tests {
             ],
         );
         assert!(messages.is_empty());
-        assert_eq!((counts.short, counts.unreadable, counts.ambiguous, counts.unanswered), (1, 1, 2, 0));
+        assert_eq!(
+            (counts.short, counts.unreadable, counts.ambiguous, counts.unmatched_received),
+            (1, 1, 2, 0)
+        );
     }
 
     #[test]
@@ -394,7 +400,7 @@ mod tests {
             &[at(Point::Received, 1, 7, 20), at(Point::Queued, 1, 7, 15), at(Point::Queued, 1, 7, 21)],
         );
         assert!(messages.is_empty());
-        assert_eq!((counts.streamed, counts.copies, counts.matched, counts.unanswered), (1, 1, 0, 0));
+        assert_eq!((counts.streamed, counts.copies, counts.matched, counts.unmatched_received), (1, 1, 0, 0));
     }
 
     #[test]
@@ -404,6 +410,6 @@ mod tests {
         records.iter().for_each(|record| joiner.take(*record, |_| ()));
         joiner.finish(|_| panic!("nothing was sent"));
         let counts = joiner.counts();
-        assert_eq!((counts.given_up, counts.forgotten, counts.unanswered), (3, 3, IDS_MAX as u64));
+        assert_eq!((counts.given_up, counts.forgotten, counts.unmatched_received), (3, 3, IDS_MAX as u64));
     }
 }

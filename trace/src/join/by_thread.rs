@@ -48,7 +48,7 @@ struct InHand {
     /// Time of the last one.
     last_ns: u64,
     /// It has been passed on: the thread was idle.
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl InHand {
@@ -63,7 +63,7 @@ impl InHand {
             sent: Vec::new(),
             aside: Vec::new(),
             last_ns: received.time_ns,
-            is_told: false,
+            is_reported: false,
         }
     }
 
@@ -76,7 +76,7 @@ impl InHand {
 
     fn add_send(&mut self, sent: Record, counts: &mut Counts) {
         self.last_ns = sent.time_ns;
-        if self.is_told {
+        if self.is_reported {
             *if self.is_decided() { &mut counts.copies } else { &mut counts.undecided } += 1;
             return;
         }
@@ -94,12 +94,12 @@ impl InHand {
 
     /// The thread has received again or ended, or the trace is over, or it does nothing more.
     fn close(&mut self, counts: &mut Counts, mut each: impl FnMut(Message)) {
-        if self.is_told {
+        if self.is_reported {
             return;
         }
-        self.is_told = true;
+        self.is_reported = true;
         if self.sent.is_empty() {
-            counts.unanswered += u64::from(self.reads);
+            counts.unmatched_received += u64::from(self.reads);
             return;
         }
         if !self.is_decided() {
@@ -131,7 +131,7 @@ impl Threads {
     pub(super) fn take(&mut self, record: Record, counts: &mut Counts, each: impl FnMut(Message)) {
         let is_received = record.point == Point::Received;
         if self.shared.contains(&record.process) {
-            *if is_received { &mut counts.shared } else { &mut counts.unasked } += 1;
+            *if is_received { &mut counts.shared } else { &mut counts.unmatched_sent } += 1;
             return;
         }
         let is_datagram = matches!(record.transport, Transport::Udp | Transport::UnixDatagram);
@@ -163,7 +163,7 @@ impl Threads {
                 counts.aside += 1;
             }
             (false, Some(in_hand)) => in_hand.add_send(record, counts),
-            (false, None) => counts.unasked += 1,
+            (false, None) => counts.unmatched_sent += 1,
         }
     }
 
@@ -250,7 +250,7 @@ mod tests {
         let mut times: Vec<_> = messages.iter().map(|m| (m.received.thread, m.inside_ns())).collect();
         times.sort();
         assert_eq!(times, [(7, 9), (8, 3)]);
-        let expected = Counts { received: 2, sent: 3, matched: 2, unasked: 1, ..Counts::default() };
+        let expected = Counts { received: 2, sent: 3, matched: 2, unmatched_sent: 1, ..Counts::default() };
         assert_eq!(counts, expected);
     }
 
@@ -300,7 +300,7 @@ mod tests {
             ],
         );
         assert!(messages.is_empty());
-        assert_eq!((counts.ambiguous, counts.unanswered, counts.matched), (4, 1, 0));
+        assert_eq!((counts.ambiguous, counts.unmatched_received, counts.matched), (4, 1, 0));
     }
 
     fn on(thread: u32, record: Record) -> Record {
@@ -320,7 +320,10 @@ mod tests {
         [7, 8].into_iter().for_each(|thread| take(on(thread, sent(Udp, 2, 1000)).into()));
         assert_eq!(times, [5]);
         let counts = joiner.counts();
-        assert_eq!((counts.matched, counts.unanswered, counts.unasked, counts.copies), (1, 1, 2, 0));
+        assert_eq!(
+            (counts.matched, counts.unmatched_received, counts.unmatched_sent, counts.copies),
+            (1, 1, 2, 0)
+        );
     }
 
     #[test]
@@ -364,6 +367,9 @@ mod tests {
         joiner.finish(|message| times.push(message.inside_ns()));
         times.sort();
         let counts = joiner.counts();
-        assert_eq!((times, counts.cut_off, counts.unasked, counts.received), (vec![1, 2, 4, 5], 2, 1, 6));
+        assert_eq!(
+            (times, counts.cut_off, counts.unmatched_sent, counts.received),
+            (vec![1, 2, 4, 5], 2, 1, 6)
+        );
     }
 }

@@ -77,7 +77,7 @@ fn what_another_process_sends_has_no_time_inside() {
         [of(7, at(t, Received, Tcp, 1, 7)), of(4242, at(t + 500_000, Queued, Tcp, 9, 4242))]
     };
     let (found, counts) = times(By::Id, (0..100).flat_map(round));
-    assert_eq!((found, counts.unanswered, counts.unasked), (vec![], 100, 100));
+    assert_eq!((found, counts.unmatched_received, counts.unmatched_sent), (vec![], 100, 100));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn the_same_url_is_asked_twice_at_once() {
         ]
     };
     let (found, counts) = times(By::Id, (0..100).flat_map(round));
-    assert_eq!((found, counts.matched, counts.ambiguous, counts.unasked), (vec![100], 200, 0, 0));
+    assert_eq!((found, counts.matched, counts.ambiguous, counts.unmatched_sent), (vec![100], 200, 0, 0));
 }
 
 #[test]
@@ -193,7 +193,10 @@ fn a_request_may_wait_for_long() {
         say(at(101 * S, Queued, Tcp, 1, 7)),
     ];
     let (found, counts) = times(By::Id, records.into_iter());
-    assert_eq!((found, counts.unanswered, counts.unasked), (vec![1_000_000, 100_000_000], 0, 0));
+    assert_eq!(
+        (found, counts.unmatched_received, counts.unmatched_sent),
+        (vec![1_000_000, 100_000_000], 0, 0)
+    );
 }
 
 #[test]

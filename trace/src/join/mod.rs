@@ -81,9 +81,9 @@ pub struct Counts {
     /// By thread: receives of processes whose runtime moves messages between threads ([`crate::Runtime`]).
     pub shared: u64,
     /// Receives that no send followed.
-    pub unanswered: u64,
+    pub unmatched_received: u64,
     /// Sends that no receive came before; with ids: of which no receive had the id.
-    pub unasked: u64,
+    pub unmatched_sent: u64,
     /// Sends over TCP that the kernel queued only later, outside the call: C is the end of the call instead.
     pub queued_later: u64,
     /// With ids: messages of which the send began before all was received, as of what is passed on while it comes: they have no T2.
@@ -121,8 +121,8 @@ impl AddAssign for Counts {
         self.ambiguous += more.ambiguous;
         self.undecided += more.undecided;
         self.shared += more.shared;
-        self.unanswered += more.unanswered;
-        self.unasked += more.unasked;
+        self.unmatched_received += more.unmatched_received;
+        self.unmatched_sent += more.unmatched_sent;
         self.queued_later += more.queued_later;
         self.streamed += more.streamed;
         self.early += more.early;

@@ -63,7 +63,7 @@ fn nothing_is_passed_on_of_a_time_in_which_records_were_lost() {
     [20, 25, 30, 40, 50, 60, 70, 80].into_iter().for_each(|time| note(&ring, 0, time));
     [35, 65].into_iter().for_each(|time| note(&ring, 1, time));
     assert_eq!(poll(&mut ring, false), [-50, 50, 60, 65, 70, 80]);
-    assert_eq!((ring.lost(), ring.beside(), ring.late()), (4, 1, 0));
+    assert_eq!((ring.lost(), ring.discarded(), ring.late()), (4, 1, 0));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_record_that_is_never_written_is_lost_and_no_other() {
     assert_eq!(poll(&mut ring, false), [5]);
     // The hooks are off; what was between the last record before it and the next one is not known.
     assert_eq!(poll(&mut ring, true), [10, -30, 30, 40]);
-    assert_eq!((ring.lost(), ring.beside(), ring.late()), (1, 1, 0));
+    assert_eq!((ring.lost(), ring.discarded(), ring.late()), (1, 1, 0));
     write(&ring, 0, open, 25);
     note(&ring, 0, 50);
     assert_eq!(poll(&mut ring, true), [50]);

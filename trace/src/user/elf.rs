@@ -15,7 +15,7 @@ const NOTE_TYPE: u32 = 3;
 /// Where its addresses were counted from; a file that was prelinked has moved since.
 const BASE: &str = ".stapsdt.base";
 /// Names told in an error.
-const NAMES_TOLD: usize = 3;
+const NAMES_SHOWN: usize = 3;
 
 /// A place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,7 +209,7 @@ fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> String {
     let mut names: Vec<_> = names.map(|name| (far(name), name)).collect();
     names.sort_unstable();
     names.dedup();
-    names.truncate(NAMES_TOLD);
+    names.truncate(NAMES_SHOWN);
     if names.is_empty() {
         return String::new();
     }

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
-use trieline_trace::{Rung, Tracer};
+use trieline_trace::{Backend, Tracer};
 
 /// Every transport, as the table of coverage names it.
 pub const TRANSPORTS: [&str; 7] =
@@ -122,7 +122,7 @@ impl Relay {
     /// Lets the receive that the broker waits in begin anew where the hooks are at functions: those do not see one that was entered
     /// before they were attached. A process that was stopped and goes on enters it again.
     pub fn seen_by(&self, tracer: &Tracer) {
-        if tracer.rung() != Rung::Functions {
+        if tracer.backend() != Backend::Functions {
             return;
         }
         let stat = format!("/proc/{}/stat", self.pid());

@@ -8,8 +8,8 @@ use super::{
     dir24::Dir24,
     dpdk::{self, Fib},
     engine::{Native, Subject},
-    ours::Ours,
     rivals::{Iptrie, IptrieLc, PrefixTrie, Standard, Treebitmap},
+    trieline::Ours,
 };
 use crate::{heap, measure::Samples, measure::thread_seconds};
 

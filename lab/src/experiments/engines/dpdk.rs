@@ -139,8 +139,8 @@ fn compile() -> Result<Library, String> {
         .output()
         .map_err(|error| format!("{} does not start: {error}", compiler.display()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("lab/dpdk/fib.c does not compile here: {}", said.lines().next().unwrap_or("")));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("lab/dpdk/fib.c does not compile here: {}", errors.lines().next().unwrap_or("")));
     }
     // SAFETY: a library just made from our own source; DPDK's constructors only register things.
     unsafe { Library::new(&object) }.map_err(|error| error.to_string())

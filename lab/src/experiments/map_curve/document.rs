@@ -56,7 +56,7 @@ pub struct Row {
     /// `trieline` or `lpm_trie`.
     pub structure: &'static str,
     /// `arena array`; `map` for LPM_TRIE.
-    pub home: &'static str,
+    pub map_type: &'static str,
     /// `packet` or `loop`.
     pub mode: Mode,
     /// `sequence` or `random`.
@@ -93,21 +93,22 @@ pub struct Row {
     pub rounds: usize,
 }
 
-/// The kinds of structure in a picture: name, home, its colour.
+/// The kinds of structure in a picture: name, map type, its colour.
 const KINDS: [(&str, &str, usize); 3] =
     [("lpm_trie", "map", 0), ("trieline", "arena", 1), ("trieline", "array", 2)];
 
 /// Curves of the time of a lookup in one mode, beside the published one.
 pub fn times(rows: &[Row], mode: Mode, published: &[published::Point]) -> Vec<Curve> {
     let mut curves = Vec::new();
-    for (structure, home, series) in KINDS {
+    for (structure, map_type, series) in KINDS {
         for (order, stroke) in [(Order::Sequence, Stroke::Thin), (Order::Random, Stroke::Solid)] {
-            let of =
-                |row: &&Row| (row.structure, row.home, row.mode, row.order) == (structure, home, mode, order);
+            let of = |row: &&Row| {
+                (row.structure, row.map_type, row.mode, row.order) == (structure, map_type, mode, order)
+            };
             let point =
                 |row: &Row| Point { x: row.entries as f64, y: row.ns, least: row.ns_min, most: row.ns_max };
             let points = rows.iter().filter(of).map(point).collect();
-            let label = format!("{structure} {home}, {}", order.name());
+            let label = format!("{structure} {map_type}, {}", order.name());
             curves.push(Curve { label, points, series, stroke });
         }
     }
@@ -124,9 +125,10 @@ pub fn times(rows: &[Row], mode: Mode, published: &[published::Point]) -> Vec<Cu
 /// Curves of what a lookup touches.
 pub fn touched(rows: &[Row]) -> Vec<Curve> {
     let mut curves = Vec::new();
-    for (structure, home, series) in &KINDS[..2] {
+    for (structure, map_type, series) in &KINDS[..2] {
         let of = |row: &&Row| {
-            (row.structure, row.home, row.mode, row.order) == (*structure, *home, Mode::Loop, Order::Random)
+            (row.structure, row.map_type, row.mode, row.order)
+                == (*structure, *map_type, Mode::Loop, Order::Random)
         };
         let points = |figure: fn(&Row) -> f64| {
             rows.iter().filter(of).map(|row| exact(row.entries as f64, figure(row))).collect()

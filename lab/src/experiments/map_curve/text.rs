@@ -18,7 +18,7 @@ impl Report for Outcome {
         let words = [
             "entries",
             "structure",
-            "home",
+            "map_type",
             "mode",
             "order",
             "ns",
@@ -36,7 +36,7 @@ impl Report for Outcome {
             rows.push(vec![
                 row.entries.to_string(),
                 row.structure.into(),
-                row.home.into(),
+                row.map_type.into(),
                 row.mode.name().into(),
                 row.order.name().into(),
                 format!("{:.1}", row.ns),

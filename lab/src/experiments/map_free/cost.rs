@@ -6,8 +6,8 @@ use libbpf_rs::MapHandle;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{
-    held::{Held, Staying, What},
     kthreads::{Snapshot, idle, until_quiet},
+    memory::{Held, Staying, What},
     stall,
 };
 use crate::{Context, Error, Result, tables::kinds::Entry};

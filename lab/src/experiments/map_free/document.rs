@@ -34,7 +34,7 @@ pub struct Row {
     /// `trieline` or `lpm_trie`.
     pub structure: &'static str,
     /// `arena array`; `map` for LPM_TRIE.
-    pub home: &'static str,
+    pub map_type: &'static str,
     /// `map`, all of it, or `table`, beside a live one.
     pub what: What,
     /// CPU time, this process's and the kernel's: median, less the median of the kernel's without a freeing; 0 when that is more.
@@ -65,7 +65,7 @@ pub struct Row {
     pub rounds: usize,
 }
 
-/// The kinds of freeing in a picture: structure, home, what, its colour.
+/// The kinds of freeing in a picture: structure, map type, what, its colour.
 const KINDS: [(&str, &str, What, usize); 5] = [
     ("lpm_trie", "map", What::Map, 0),
     ("trieline", "arena", What::Map, 1),
@@ -75,10 +75,10 @@ const KINDS: [(&str, &str, What, usize); 5] = [
 ];
 
 fn by_kind(rows: &[Row], point: impl Fn(&Row) -> Point) -> Vec<Curve> {
-    let curve = |(structure, home, what, series): (&str, &str, What, usize)| {
-        let of = |row: &&Row| (row.structure, row.home, row.what) == (structure, home, what);
+    let curve = |(structure, map_type, what, series): (&str, &str, What, usize)| {
+        let of = |row: &&Row| (row.structure, row.map_type, row.what) == (structure, map_type, what);
         Curve {
-            label: format!("{structure} {home}{}", if what == What::Table { ", one table" } else { "" }),
+            label: format!("{structure} {map_type}{}", if what == What::Table { ", one table" } else { "" }),
             points: rows.iter().filter(of).map(&point).collect(),
             series,
             stroke: if what == What::Table { Stroke::Thin } else { Stroke::Solid },

@@ -16,7 +16,7 @@ impl Report for Outcome {
         let words = [
             "entries",
             "structure",
-            "home",
+            "map_type",
             "what",
             "CPU ms",
             "min",
@@ -35,7 +35,7 @@ impl Report for Outcome {
             rows.push(vec![
                 row.entries.to_string(),
                 row.structure.into(),
-                row.home.into(),
+                row.map_type.into(),
                 row.what.name().into(),
                 format!("{:.2}", row.cpu_ms),
                 format!("{:.2}", row.cpu_ms_min),

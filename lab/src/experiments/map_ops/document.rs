@@ -31,7 +31,7 @@ pub struct Row {
     /// `trieline` or `lpm_trie`.
     pub structure: &'static str,
     /// `arena array`; `map` for LPM_TRIE.
-    pub home: &'static str,
+    pub map_type: &'static str,
     /// Who does it: `bpf`, `user`, or, what frees, `kernel`.
     #[serde(rename = "where")]
     pub place: &'static str,
@@ -77,11 +77,11 @@ pub fn lines(rows: &[Row]) -> Vec<Line> {
             });
         }
         lines.extend(of.iter().map(|row| Line {
-            label: format!("{op} {} {}, {}", row.structure, row.home, row.place),
+            label: format!("{op} {} {}, {}", row.structure, row.map_type, row.place),
             value: row.ns,
             min: row.ns_min,
             max: row.ns_max,
-            series: match row.home {
+            series: match row.map_type {
                 "arena" => 2,
                 "array" => 3,
                 _ => 0,

@@ -15,7 +15,7 @@ impl Report for Outcome {
     fn text(&self) -> String {
         let words = [
             "structure",
-            "home",
+            "map_type",
             "op",
             "where",
             "Mops",
@@ -30,7 +30,7 @@ impl Report for Outcome {
         for row in &self.rows {
             rows.push(vec![
                 row.structure.into(),
-                row.home.into(),
+                row.map_type.into(),
                 row.op.into(),
                 row.place.into(),
                 format!("{:.4}", row.mops),

@@ -45,7 +45,7 @@ pub struct Row {
     /// `trieline` or `lpm_trie`.
     pub structure: &'static str,
     /// `arena array`; `map` for LPM_TRIE.
-    pub home: &'static str,
+    pub map_type: &'static str,
     /// `packet`, `loop`, or `batch1 batch2 batch4 batch8`.
     pub mode: Mode,
     /// Which addresses: `prefix`, random hosts inside random prefixes.
@@ -85,11 +85,11 @@ pub struct Row {
 /// A line of a picture for each row of one mode.
 pub fn lines(rows: &[Row], mode: Mode) -> Vec<Line> {
     let line = |row: &Row| Line {
-        label: format!("{} {} {}", row.table, row.structure, row.home),
+        label: format!("{} {} {}", row.table, row.structure, row.map_type),
         value: row.ns,
         min: row.ns_min,
         max: row.ns_max,
-        series: match row.home {
+        series: match row.map_type {
             "arena" => 2,
             "array" => 3,
             _ => 0,

@@ -4,7 +4,7 @@ use trieline_trace::{Filter, Leaves, Options, Point, Tracer, Transport};
 
 use crate::{
     Result,
-    experiments::hooked::{Hooked, Noted, Work},
+    experiments::probed::{Noted, Probed, Work},
 };
 
 /// No process has this number (`PID_MAX_LIMIT` is 2^22).
@@ -23,7 +23,7 @@ const PAPER: (&str, &[&str]) = ("paper", &["paper_receive_begun", "paper_receive
 /// Hooks that are attached for a sample.
 pub enum Attached {
     /// The lab's.
-    Lab(Hooked),
+    Lab(Probed),
     /// The product's; what it noted so far.
     Product(Box<Tracer>, Noted),
 }
@@ -31,7 +31,7 @@ pub enum Attached {
 impl Attached {
     pub fn on(&mut self) -> Result<()> {
         match self {
-            Attached::Lab(hooked) => hooked.on(),
+            Attached::Lab(probed) => probed.on(),
             Attached::Product(tracer, _) => Ok(tracer.resume()?),
         }
     }
@@ -39,10 +39,10 @@ impl Attached {
     /// Detaches them; what they have noted since they were loaded.
     pub fn off(&mut self) -> Result<Noted> {
         match self {
-            Attached::Lab(hooked) => {
-                hooked.off();
-                hooked.drain()?;
-                hooked.noted()
+            Attached::Lab(probed) => {
+                probed.off();
+                probed.drain()?;
+                probed.noted()
             }
             Attached::Product(tracer, noted) => {
                 let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
@@ -85,7 +85,7 @@ pub fn cases() -> Result<Vec<Case>> {
             work: if hooks == PAPER.0 { "hash-by-id" } else { work.name() },
             who,
             is_call: who == "getppid",
-            attached: Attached::Lab(Hooked::load(programs, work, process, messages)?),
+            attached: Attached::Lab(Probed::load(programs, work, process, messages)?),
             noted: Noted::default(),
             // A program that does nothing counts nothing. Other calls than the two end as well.
             events: (work != Work::Empty && hooks != ANY_CALL.0).then_some(0),

@@ -14,7 +14,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::Serialize;
 use trieline_trace::Transport;
 
-use super::broker::{BATCH, ID_AT, MESSAGE, Own, Said, Then};
+use super::broker::{BATCH, ID_AT, MESSAGE, Own, Reading, Then};
 use crate::{Error, Result, error::During, measure::monotonic_ns};
 
 /// Longest that a message may be under way.
@@ -42,7 +42,7 @@ impl Broker {
 /// A running broker between two pairs of sockets.
 pub struct Bench {
     child: Child,
-    said: BufReader<ChildStderr>,
+    reading: BufReader<ChildStderr>,
     from: OwnedFd,
     to: OwnedFd,
     transport: Transport,
@@ -76,13 +76,13 @@ impl Bench {
             .stdout(Stdio::from(output));
         let starting = || format!("starting {}", program.display());
         let mut child = command.stderr(Stdio::piped()).spawn().during(starting)?;
-        let Some(said) = child.stderr.take() else {
+        let Some(reading) = child.stderr.take() else {
             return Err(Error::Daemon {
                 what: "the broker has no standard error".into(),
                 stderr: String::new(),
             });
         };
-        let mut bench = Bench { child, said: BufReader::new(said), from, to, transport, next: 1 };
+        let mut bench = Bench { child, reading: BufReader::new(reading), from, to, transport, next: 1 };
         // The first message finds the broker when it is ready. Then it sleeps: beside a busy processor hooks are loaded slowly.
         let until = Instant::now() + PATIENCE;
         bench.send(Own::Nothing, Then::SayAndSleep)?;
@@ -112,7 +112,7 @@ impl Bench {
             }
             way_ns.push(self.pass(own, Then::GoOn)?);
         }
-        let mut said = Vec::with_capacity(BATCHES);
+        let mut reading = Vec::with_capacity(BATCHES);
         for batch in 1..=BATCHES {
             self.pass(own, Then::Hold)?;
             let last = if batch < BATCHES { Then::Say } else { Then::SayAndSleep };
@@ -122,14 +122,14 @@ impl Bench {
             for n in 0..BATCH as u64 {
                 self.receive(self.next - BATCH as u64 + n)?;
             }
-            said.push(self.listen()?);
+            reading.push(self.listen()?);
         }
         Ok(Segment {
             way_ns,
-            cpu_ns: said.iter().map(|said| said.cpu_ns).fold(f64::INFINITY, f64::min),
-            gate: said.iter().map(|said| said.gate).collect(),
+            cpu_ns: reading.iter().map(|reading| reading.cpu_ns).fold(f64::INFINITY, f64::min),
+            gate: reading.iter().map(|reading| reading.gate).collect(),
             messages: self.next - first,
-            noted: said.last().map_or(0, |said| said.noted),
+            noted: reading.last().map_or(0, |reading| reading.noted),
         })
     }
 
@@ -184,19 +184,19 @@ impl Bench {
         }
     }
 
-    fn listen(&mut self) -> Result<Said> {
+    fn listen(&mut self) -> Result<Reading> {
         let mut line = String::new();
-        self.said.read_line(&mut line).during(|| "listening to the broker".into())?;
-        Said::parse(&line).ok_or_else(|| Error::Daemon { what: "the broker failed".into(), stderr: line })
+        self.reading.read_line(&mut line).during(|| "listening to the broker".into())?;
+        Reading::parse(&line).ok_or_else(|| Error::Daemon { what: "the broker failed".into(), stderr: line })
     }
 
     fn gone(&mut self, id: u64) -> Error {
-        let mut said = String::new();
+        let mut reading = String::new();
         if let Ok(Some(status)) = self.child.try_wait() {
-            let _ = self.said.read_to_string(&mut said);
-            said = format!("; it has ended with {status} and said: {said}");
+            let _ = self.reading.read_to_string(&mut reading);
+            reading = format!("; it has ended with {status} and said: {reading}");
         }
-        Error::Gone { id, transport: self.transport.name(), said }
+        Error::Gone { id, transport: self.transport.name(), reading }
     }
 }
 

@@ -51,7 +51,7 @@ pub enum Then {
 
 /// What it says: a line of three numbers.
 #[derive(Clone, Copy, Debug)]
-pub struct Said {
+pub struct Reading {
     /// Processor time of a message of the batch, nanoseconds.
     pub cpu_ns: f64,
     /// Seconds of the gate's loop on its processor.
@@ -60,14 +60,17 @@ pub struct Said {
     pub noted: u64,
 }
 
-impl Said {
+impl Reading {
     /// From its line.
-    pub fn parse(line: &str) -> Option<Said> {
+    pub fn parse(line: &str) -> Option<Reading> {
         let mut words = line.split_whitespace();
         let mut next = || words.next();
-        let said =
-            Said { cpu_ns: next()?.parse().ok()?, gate: next()?.parse().ok()?, noted: next()?.parse().ok()? };
-        next().is_none().then_some(said)
+        let reading = Reading {
+            cpu_ns: next()?.parse().ok()?,
+            gate: next()?.parse().ok()?,
+            noted: next()?.parse().ok()?,
+        };
+        next().is_none().then_some(reading)
     }
 }
 
@@ -153,10 +156,10 @@ mod tests {
 
     #[test]
     fn a_line_is_three_numbers() {
-        let said = Said::parse("3200.5 0.000051 128\n").unwrap();
-        assert_eq!((said.cpu_ns, said.gate, said.noted), (3200.5, 0.000051, 128));
+        let reading = Reading::parse("3200.5 0.000051 128\n").unwrap();
+        assert_eq!((reading.cpu_ns, reading.gate, reading.noted), (3200.5, 0.000051, 128));
         for bad in ["", "1 2", "1 2 3 4", "trieline: receiving: broken"] {
-            assert!(Said::parse(bad).is_none(), "{bad}");
+            assert!(Reading::parse(bad).is_none(), "{bad}");
         }
     }
 }

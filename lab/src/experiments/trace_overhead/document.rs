@@ -50,7 +50,7 @@ pub struct Row {
     pub ci_low: f64,
     /// Its other end.
     pub ci_high: f64,
-    /// Of `hooks`: what it adds to a message beyond `beside`, so what being traced adds; else null.
+    /// Of `hooks`: what it adds to a message beyond `bystander`, so what being traced adds; else null.
     pub traced_ns: Option<f64>,
     /// Its 95 % interval.
     pub traced_low: Option<f64>,
@@ -97,7 +97,7 @@ pub(super) fn rows(
         all.sort_unstable();
         let share = |share: usize| all.get(all.len() * share / 100).copied().unwrap_or(0);
         let traced = (method == Method::Hooks)
-            .then(|| rounds.delta(case, Method::Beside as usize, |sample: &Sample| sample.way_ns));
+            .then(|| rounds.delta(case, Method::Bystander as usize, |sample: &Sample| sample.way_ns));
         let (delta, used): (Delta, Delta) = (way(case), cpu(case));
         let matched = taking.matched()?;
         let known = published.iter().find(|(name, _)| is_papers && Some(name.as_str()) == method.published());

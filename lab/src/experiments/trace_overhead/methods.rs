@@ -3,7 +3,7 @@
 use std::process::{Child, Command};
 
 use serde::Serialize;
-use trieline_trace::{By, Counts, Filter, IdAt, Joiner, Leaves, Options, Rung, Tracer, Transport};
+use trieline_trace::{Backend, By, Counts, Filter, IdAt, Joiner, Leaves, Options, Tracer, Transport};
 
 use super::MESSAGES;
 use super::{
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Error, Result,
     error::During,
-    experiments::hooked::{Hooked, Noted, Work},
+    experiments::probed::{Noted, Probed, Work},
 };
 
 /// A way.
@@ -33,7 +33,7 @@ pub enum Method {
     /// The same of the receive and the device's queue, which `default`, `hooks-id` and `histogram` use.
     BareQueue,
     /// The product's hooks as those of `hooks`, for a process that does nothing: what a machine with the tracer on it pays.
-    Beside,
+    Bystander,
     /// What `trieline trace -p PID` attaches: all transports, C at the device's queue, joined by the thread.
     Default,
     /// The product's, with C at the end of the send, joined by the thread.
@@ -53,7 +53,7 @@ impl Method {
         Method::SyscallHash,
         Method::Bare,
         Method::BareQueue,
-        Method::Beside,
+        Method::Bystander,
         Method::Default,
         Method::Hooks,
         Method::HooksId,
@@ -69,7 +69,7 @@ impl Method {
             "syscall-hash",
             "bare",
             "bare-queue",
-            "beside",
+            "bystander",
             "default",
             "hooks",
             "hooks-id",
@@ -108,10 +108,10 @@ pub struct Taking {
 
 enum How {
     Broker,
-    Lab(Hooked, Noted),
+    Lab(Probed, Noted),
     /// With the messages in its hash, and those that it had both times of before it was emptied.
     Hash {
-        hooked: Hooked,
+        probed: Probed,
         before: Noted,
         kept: u64,
         joined: u64,
@@ -165,16 +165,16 @@ impl Taking {
         let how = match method {
             Method::None | Method::Memory | Method::File => How::Broker,
             Method::SyscallHash => {
-                let hooked = Hooked::load(PAPER, Work::Hash, process, MESSAGES as u32)?;
-                How::Hash { hooked, before: Noted::default(), kept: 0, joined: 0 }
+                let probed = Probed::load(PAPER, Work::Hash, process, MESSAGES as u32)?;
+                How::Hash { probed, before: Noted::default(), kept: 0, joined: 0 }
             }
             Method::Bare | Method::BareQueue => {
                 // Unix sockets have no device.
                 let has_queue = method == Method::BareQueue && transport <= Transport::Tcp;
                 let programs = if has_queue { BARE_QUEUE } else { BARE };
-                How::Lab(Hooked::load(programs, Work::Filter, process, 1)?, Noted::default())
+                How::Lab(Probed::load(programs, Work::Filter, process, 1)?, Noted::default())
             }
-            Method::Beside => {
+            Method::Bystander => {
                 let leaves = Leaves::Done;
                 let tracer = start(Options { leaves, slots: ring, ..Options::new(of(idle.0.id())) })?;
                 How::Records(tracer, By::Thread)
@@ -197,7 +197,7 @@ impl Taking {
     pub fn on(&mut self) -> Result<()> {
         match &mut self.how {
             How::Broker => Ok(()),
-            How::Lab(hooked, _) | How::Hash { hooked, .. } => hooked.on(),
+            How::Lab(probed, _) | How::Hash { probed, .. } => probed.on(),
             How::Records(tracer, _) | How::Counts(tracer, _) => Ok(tracer.resume()?),
         }
     }
@@ -211,25 +211,25 @@ impl Taking {
                 let noted = if self.method.own() == Own::Nothing { sent + noted } else { noted };
                 (noted, noted, noted)
             }
-            How::Lab(hooked, before) => {
-                hooked.off();
-                let after = hooked.noted()?;
+            How::Lab(probed, before) => {
+                probed.off();
+                let after = probed.noted()?;
                 let received = after.received - before.received;
                 let left = after.sent - before.sent;
                 *before = after;
                 (received, left, received.min(left) - after.refused)
             }
-            How::Hash { hooked, before, kept, joined } => {
-                hooked.off();
-                let after = hooked.noted()?;
+            How::Hash { probed, before, kept, joined } => {
+                probed.off();
+                let after = probed.noted()?;
                 let noted = (after.received - before.received, after.sent - before.sent);
                 let refused = after.refused - before.refused;
                 *before = after;
                 *kept += sent;
                 // As large as the paper's: of so many messages, not of all rounds.
                 if *kept + sent > MESSAGES as u64 {
-                    *joined += hooked.joined()?;
-                    hooked.forget()?;
+                    *joined += probed.joined()?;
+                    probed.forget()?;
                     *kept = 0;
                 }
                 (noted.0, noted.1, noted.0.min(noted.1) - refused)
@@ -252,7 +252,7 @@ impl Taking {
             }
         };
         let lost = self.lost();
-        let sent = if self.method == Method::Beside { 0 } else { sent };
+        let sent = if self.method == Method::Bystander { 0 } else { sent };
         let one_missing = received + 1 == sent && self.misses_waiting_calls();
         // Over TCP acknowledgements pass the device's queue, too: bare hooks there count packets.
         let has_more = self.method == Method::BareQueue && left > sent;
@@ -277,7 +277,7 @@ impl Taking {
         match &self.how {
             How::Broker | How::Lab(..) => false,
             How::Hash { .. } => true,
-            How::Records(tracer, _) | How::Counts(tracer, _) => tracer.rung() == Rung::Functions,
+            How::Records(tracer, _) | How::Counts(tracer, _) => tracer.backend() == Backend::Functions,
         }
     }
 
@@ -285,9 +285,9 @@ impl Taking {
     pub fn matched(&self) -> Result<Option<u64>> {
         match &self.how {
             How::Broker | How::Lab(..) => Ok(None),
-            How::Records(..) if self.method == Method::Beside => Ok(None),
+            How::Records(..) if self.method == Method::Bystander => Ok(None),
             // Not a count of events: what the two hashes have in common.
-            How::Hash { hooked, joined, .. } => Ok(Some(joined + hooked.joined()?)),
+            How::Hash { probed, joined, .. } => Ok(Some(joined + probed.joined()?)),
             How::Records(..) | How::Counts(..) => Ok(Some(self.matched)),
         }
     }

@@ -61,17 +61,17 @@ impl Report for Outcome {
                     (one.transport, one.broker, one.method) == (row.transport, row.broker, method)
                 })
             };
-            if let (Some(ns), Some(low), Some(high), Some(beside)) =
-                (row.traced_ns, row.traced_low, row.traced_high, of(Method::Beside))
+            if let (Some(ns), Some(low), Some(high), Some(bystander)) =
+                (row.traced_ns, row.traced_low, row.traced_high, of(Method::Bystander))
             {
                 let _ = writeln!(
                     shares,
-                    "{} {}: a machine with the tracer on it pays {} [{}..{}] (beside); being traced adds {} [{}..{}] (hooks - beside)",
+                    "{} {}: a machine with the tracer on it pays {} [{}..{}] (bystander); being traced adds {} [{}..{}] (hooks - beside)",
                     row.transport,
                     row.broker.name(),
-                    whole(beside.delta_ns),
-                    whole(beside.ci_low),
-                    whole(beside.ci_high),
+                    whole(bystander.delta_ns),
+                    whole(bystander.ci_low),
+                    whole(bystander.ci_high),
                     whole(ns),
                     whole(low),
                     whole(high),

@@ -206,9 +206,9 @@ mod tests {
 
     #[test]
     fn the_kernels_words() {
-        let said = Statistics::parse(TEXT).unwrap();
-        assert_eq!((said.depth_mean, said.depth_max), (2.42, 3));
-        let figures = &said.figures;
+        let parsed = Statistics::parse(TEXT).unwrap();
+        assert_eq!((parsed.depth_mean, parsed.depth_max), (2.42, 3));
+        let figures = &parsed.figures;
         assert_eq!((figures.leaves, figures.prefixes, figures.internal), (7, 8, 5));
         assert_eq!((figures.slots, figures.empty, figures.bytes), (22, 11, 2048));
         assert_eq!(figures.sizes, [0, 1, 3, 1]);
@@ -219,10 +219,10 @@ mod tests {
 
     #[test]
     fn differences_are_named() {
-        let said = Statistics::parse(TEXT).unwrap();
-        let mut own = Figures { depths: vec![0, 0, 4, 3], bytes: 1500, ..said.figures.clone() };
-        assert!(said.differences(&own).is_empty());
+        let parsed = Statistics::parse(TEXT).unwrap();
+        let mut own = Figures { depths: vec![0, 0, 4, 3], bytes: 1500, ..parsed.figures.clone() };
+        assert!(parsed.differences(&own).is_empty());
         own.empty = 10;
-        assert_eq!(said.differences(&own), ["null pointers: kernel 11, fib 10"]);
+        assert_eq!(parsed.differences(&own), ["null pointers: kernel 11, fib 10"]);
     }
 }

@@ -156,32 +156,32 @@ mod tests {
     #[test]
     fn damage_is_noticed() {
         let slot = |arena: &Arena<u32>, index| arena.slot(arena.node(root(arena)), index);
-        let said = after(|arena| {
+        let error_text = after(|arena| {
             let (one, two) = (slot(arena, 1), slot(arena, 2));
             arena.put(root(arena), 1, two);
             arena.put(root(arena), 2, one);
         });
-        assert_eq!(said, "the key does not lead to this slot");
-        let said = after(|arena| arena.put(root(arena), 3, 0));
-        assert_eq!(said, "the rule wants another number of bits");
-        let said = after(|arena| {
+        assert_eq!(error_text, "the key does not lead to this slot");
+        let error_text = after(|arena| arena.put(root(arena), 3, 0));
+        assert_eq!(error_text, "the rule wants another number of bits");
+        let error_text = after(|arena| {
             let first = slot(arena, 0);
             arena.entry_mut(first).next = 0;
         });
-        assert_eq!(said, "the shortest prefix below is another one");
-        let said = after(|arena| {
+        assert_eq!(error_text, "the shortest prefix below is another one");
+        let error_text = after(|arena| {
             let first = slot(arena, 0);
             arena.entry_mut(first).len = 1;
         });
-        assert_eq!(said, "the leaf's prefixes do not become shorter one by one");
-        let said = after(|arena| {
+        assert_eq!(error_text, "the leaf's prefixes do not become shorter one by one");
+        let error_text = after(|arena| {
             let first = slot(arena, 1);
             arena.entry_mut(first).len = 1;
         });
-        assert_eq!(said, "a prefix that does not begin at the leaf's address");
-        let said = after(|arena| {
+        assert_eq!(error_text, "a prefix that does not begin at the leaf's address");
+        let error_text = after(|arena| {
             arena.add_node(0, 0, 1);
         });
-        assert_eq!(said, "nodes, slots or prefixes that are neither in the trie nor free");
+        assert_eq!(error_text, "nodes, slots or prefixes that are neither in the trie nor free");
     }
 }

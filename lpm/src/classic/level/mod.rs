@@ -28,7 +28,7 @@ mod resize;
 mod walk;
 
 use super::{Figures, Trie, Violation, Visit};
-use crate::view::{PathStep, View};
+use crate::graph::{Graph, PathStep};
 use crate::{Address, Prefix};
 use alloc::vec::Vec;
 use arena::{Arena, EMPTY, HEAD, is_leaf, is_node};
@@ -220,7 +220,7 @@ impl<A: Address, R: Rule> Trie<A> for LevelTrie<A, R> {
         self.walk(addr, |seen| visit(Visit { loads: self.arena.loads(seen.at, seen.slot), back: seen.back }));
     }
 
-    fn view(&self) -> View {
+    fn graph(&self) -> Graph {
         self.open()
     }
 

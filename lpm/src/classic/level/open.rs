@@ -2,14 +2,14 @@
 
 use super::arena::{EMPTY, Placed, is_leaf};
 use super::{LevelTrie, Rule};
-use crate::view::{View, ViewEdge, ViewNode, digits};
+use crate::graph::{Graph, GraphEdge, GraphNode, digits};
 use crate::{Address, Prefix};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 impl<A: Address, R: Rule> LevelTrie<A, R> {
     /// Every node with all its slots, every leaf with its prefixes.
-    pub(super) fn open(&self) -> View {
+    pub(super) fn open(&self) -> Graph {
         let all = self.arena.by_depth();
         // Children stand in the list in the order in which their parents' slots name them.
         let mut next = 1;
@@ -17,18 +17,18 @@ impl<A: Address, R: Rule> LevelTrie<A, R> {
             true => self.open_leaf(placed),
             false => self.open_node(placed, &mut next),
         });
-        View { nodes: nodes.collect() }
+        Graph { nodes: nodes.collect() }
     }
 
     fn skipped(&self, placed: &Placed, at: u16) -> u16 {
         at - self.arena.node(placed.place.0).end()
     }
 
-    fn open_leaf(&self, placed: &Placed) -> ViewNode {
+    fn open_leaf(&self, placed: &Placed) -> GraphNode {
         let end = self.arena.node(placed.place.0).end();
         let key = self.arena.key(placed.at);
         let entries = self.arena.leaf(placed.at);
-        ViewNode {
+        GraphNode {
             kind: "leaf",
             at: end,
             // What is left of the key is compared in the leaf.
@@ -37,11 +37,11 @@ impl<A: Address, R: Rule> LevelTrie<A, R> {
             entries: entries
                 .map(|entry| (Prefix::truncated(key, entry.len).to_string(), entry.value))
                 .collect(),
-            ..ViewNode::default()
+            ..GraphNode::default()
         }
     }
 
-    fn open_node(&self, placed: &Placed, next: &mut usize) -> ViewNode {
+    fn open_node(&self, placed: &Placed, next: &mut usize) -> GraphNode {
         let node = self.arena.node(placed.at);
         let skipped = self.skipped(placed, node.at());
         let mut label = alloc::vec![Prefix::truncated(node.key, node.at()).to_string()];
@@ -54,10 +54,10 @@ impl<A: Address, R: Rule> LevelTrie<A, R> {
         let edges = (0..node.slots()).map(|index| {
             let to = (self.arena.slot(node, index) != EMPTY).then_some(*next);
             *next += usize::from(to.is_some());
-            ViewEdge { label: digits(index, node.bits()), to, value: None }
+            GraphEdge { label: digits(index, node.bits()), to, value: None }
         });
-        let children: Vec<ViewEdge> = edges.collect();
-        ViewNode {
+        let children: Vec<GraphEdge> = edges.collect();
+        GraphNode {
             kind: "node",
             at: node.at(),
             bits: node.bits(),

@@ -158,13 +158,13 @@ impl<'a> Section<'a> {
 
     /// Compares both checksums, the tables with those of the image, and checks every entry.
     pub fn verify(&self, image: &Report) -> Result<(), SnapshotError> {
-        for (what, from, to, said_at, field) in [
+        for (what, from, to, expected_at, field) in [
             ("image", 0, self.start, self.start + 32, None),
             ("section", self.start, self.bytes.len(), self.start + 36, Some(self.start + 36)),
         ] {
-            let (found, said) = (checksum(self.bytes, from, to, field), self.bytes.u32(said_at));
-            if found != said {
-                let what = format!("checksum of the {what}: {found:#010x}, expected {said:#010x}");
+            let (found, expected) = (checksum(self.bytes, from, to, field), self.bytes.u32(expected_at));
+            if found != expected {
+                let what = format!("checksum of the {what}: {found:#010x}, expected {expected:#010x}");
                 return Err(self.damaged(what, from));
             }
         }

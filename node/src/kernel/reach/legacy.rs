@@ -1,7 +1,7 @@
 //! Rules of the legacy iptables, read from a table's entries as far as they tell whom they select.
 
 use super::nftables::{PURE_MATCHES, is_whole, prefix};
-use super::{Device, Match, Rule, Rules, Then};
+use super::{Device, Match, Rule, Rules, Target};
 use crate::kernel::attribute::{read_text, read_u16, read_u32};
 
 /// Where the parts of an entry stand, which differ between the families.
@@ -54,7 +54,7 @@ pub fn rules(entry: Entry, entries: &[u8], known: &[(usize, usize, &str)]) -> Op
                 break;
             }
             let rule = read(entry, one, at + next)?;
-            if let Then::Chain(name) = &rule.then {
+            if let Target::Chain(name) = &rule.then {
                 wanted.push((name.parse().ok()?, usize::MAX, name.clone()));
             }
             chain.push(rule);
@@ -114,11 +114,11 @@ fn read(entry: Entry, one: &[u8], next: usize) -> Option<Rule> {
     // Those of IPv6: PROTO, TOS, GOTO; of IPv4: FRAG, GOTO.
     acts |= flags & !0x07 != 0;
     let then = match read_u32(about).map(u32::cast_signed) {
-        _ if acts || !name.is_empty() => Then::Acts,
-        Some(ACCEPT | RETURN) => Then::Nothing,
-        Some(place) if place >= 0 && place.cast_unsigned() as usize == next => Then::Nothing,
-        Some(place) if place >= 0 => Then::Chain(place.to_string()),
-        _ => Then::Acts,
+        _ if acts || !name.is_empty() => Target::Acts,
+        Some(ACCEPT | RETURN) => Target::Nothing,
+        Some(place) if place >= 0 && place.cast_unsigned() as usize == next => Target::Nothing,
+        Some(place) if place >= 0 => Target::Chain(place.to_string()),
+        _ => Target::Acts,
     };
     Some(Rule { matches, then, counts: true })
 }

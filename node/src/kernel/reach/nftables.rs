@@ -1,6 +1,6 @@
 //! Rules of nftables, those of iptables-nft among them, read as far as they tell whom they select.
 
-use super::{Device, Match, Rule, Rules, Then};
+use super::{Device, Match, Rule, Rules, Target};
 use crate::kernel::attribute::{Attributes, FLAG_DUMP, Request, read_text, read_u32};
 use crate::kernel::family;
 use crate::kernel::netfilter::{FIXED, GET_RULE, NEW_RULE, read_be32, table_name};
@@ -73,7 +73,7 @@ pub fn decode(payload: &[u8]) -> Option<(String, String, Rule)> {
     let chain = read_text(attributes.clone().find(2)?);
     let expressions = attributes.find(4).unwrap_or_default();
     let mut reading = Reading { family: *payload.first()?, registers: HashMap::new(), matches: Vec::new() };
-    let (mut then, mut counts) = (Then::Nothing, false);
+    let (mut then, mut counts) = (Target::Nothing, false);
     for (_, expression) in Attributes::new(expressions) {
         let attributes = Attributes::new(expression);
         let name = attributes.clone().find(1).map(read_text).unwrap_or_default();
@@ -99,11 +99,11 @@ struct Reading {
 
 impl Reading {
     /// Reads an expression; what the rule does, if it is the one that does it.
-    fn read(&mut self, name: &str, about: Attributes<'_>) -> Option<Then> {
+    fn read(&mut self, name: &str, about: Attributes<'_>) -> Option<Target> {
         let number = |kind| about.clone().find(kind).and_then(read_be32);
         match name {
             "meta" => {
-                let Some(register) = number(1) else { return Some(Then::Acts) };
+                let Some(register) = number(1) else { return Some(Target::Acts) };
                 let loaded = match number(2) {
                     Some(META_IIF | META_OIF) => Some(Loaded::Number),
                     Some(META_IIFNAME | META_OIFNAME) => Some(Loaded::Name),
@@ -113,7 +113,7 @@ impl Reading {
                 self.load(register, loaded);
             }
             "payload" => {
-                let Some(register) = number(1) else { return Some(Then::Acts) };
+                let Some(register) = number(1) else { return Some(Target::Acts) };
                 let loaded = self.address(number(2), number(3));
                 self.load(register, loaded);
             }
@@ -142,7 +142,7 @@ impl Reading {
             "match" => {
                 let name = about.clone().find(1).map(read_text).unwrap_or_default();
                 if !PURE_MATCHES.contains(&name.as_str()) {
-                    return Some(Then::Acts);
+                    return Some(Target::Acts);
                 }
                 if is_whole(&name) {
                     self.matches.push(Match::Whole);
@@ -152,18 +152,18 @@ impl Reading {
                 if about.clone().find(1).map(read_text).is_some_and(|name| is_whole(&name)) {
                     self.matches.push(Match::Whole);
                 }
-                return Some(Then::Acts);
+                return Some(Target::Acts);
             }
             "nat" => {
                 self.matches.push(Match::Whole);
-                return Some(Then::Acts);
+                return Some(Target::Acts);
             }
             // With a verdict as its result, a set can do anything; without a register that is written, `ct` writes the connection.
-            "lookup" if number(3) == Some(VERDICT) => return Some(Then::Acts),
+            "lookup" if number(3) == Some(VERDICT) => return Some(Target::Acts),
             "ct" | "exthdr" | "rt" | "fib" | "byteorder"
                 if number(if name == "byteorder" { 2 } else { 1 }).is_none() =>
             {
-                return Some(Then::Acts);
+                return Some(Target::Acts);
             }
             name if PURE.contains(&name) => {
                 if name == "ct" {
@@ -171,7 +171,7 @@ impl Reading {
                 }
                 self.registers.clear();
             }
-            _ => return Some(Then::Acts),
+            _ => return Some(Target::Acts),
         }
         None
     }
@@ -249,12 +249,12 @@ pub fn prefix(v4: bool, value: &[u8], mask: &[u8]) -> Option<IpPrefix> {
     }
 }
 
-fn verdict(attributes: Option<&[u8]>) -> Then {
+fn verdict(attributes: Option<&[u8]>) -> Target {
     let attributes = Attributes::new(attributes.unwrap_or_default());
     let code = attributes.clone().find(1).and_then(read_be32).map(u32::cast_signed);
     match code {
-        Some(ACCEPT | CONTINUE | BREAK | RETURN) => Then::Nothing,
-        Some(JUMP | GOTO) => attributes.find(2).map_or(Then::Acts, |chain| Then::Chain(read_text(chain))),
-        _ => Then::Acts,
+        Some(ACCEPT | CONTINUE | BREAK | RETURN) => Target::Nothing,
+        Some(JUMP | GOTO) => attributes.find(2).map_or(Target::Acts, |chain| Target::Chain(read_text(chain))),
+        _ => Target::Acts,
     }
 }

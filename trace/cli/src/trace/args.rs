@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use trieline_trace::{
-    Cgroup, Client, Decode, Filter, IdAt, Leaves, MessageId, Options, Rung, StampAt, Transport,
+    Backend, Cgroup, Client, Decode, Filter, IdAt, Leaves, MessageId, Options, StampAt, Transport,
     sees_host_processes,
 };
 
-use super::{join::JoinArgs, node::NodeArgs, outputs::OutputArgs, place, probes::ProbeArgs};
+use super::{cgroup, join::JoinArgs, node::NodeArgs, outputs::OutputArgs, probes::ProbeArgs};
 use trieline_terminal::usage;
 
 /// Records of a ring, unless set: 2.5 MiB a CPU; where bytes are captured, fewer, as each is larger; 64 MiB for all CPUs at most.
@@ -119,8 +119,8 @@ pub struct What {
     #[arg(long, conflicts_with_all = ["id", "decode", "stamp"])]
     pub trust_threads: bool,
     /// Only these hooks: functions, sockets or system-calls [default: the first that the kernel accepts]
-    #[arg(long, value_name = "NAME", value_parser = rung)]
-    pub hooks: Option<Rung>,
+    #[arg(long, value_name = "NAME", value_parser = backend)]
+    pub hooks: Option<Backend>,
     #[command(flatten)]
     pub probes: ProbeArgs,
     /// Records that each CPU's ring holds: a power of two [default: 65536, with captured bytes 16384; fewer, but 256 at least, where all
@@ -145,9 +145,9 @@ fn transport(text: &str) -> Result<Transport, String> {
     found.ok_or_else(|| format!("expected one of {names}, unix-seqpacket"))
 }
 
-fn rung(text: &str) -> Result<Rung, String> {
-    let found = Rung::ALL.into_iter().find(|rung| rung.name() == text);
-    found.ok_or_else(|| format!("expected one of {}", Rung::ALL.map(Rung::name).join(", ")))
+fn backend(text: &str) -> Result<Backend, String> {
+    let found = Backend::ALL.into_iter().find(|backend| backend.name() == text);
+    found.ok_or_else(|| format!("expected one of {}", Backend::ALL.map(Backend::name).join(", ")))
 }
 
 fn slots(text: &str) -> Result<u32, String> {
@@ -160,8 +160,8 @@ impl What {
     /// The cgroup that is traced.
     pub fn place(&self) -> anyhow::Result<Option<PathBuf>> {
         Ok(match (&self.container, &self.unit) {
-            (Some(name), _) => Some(place::container(&Cgroup::root()?, Path::new("/"), name)?),
-            (None, Some(name)) => Some(place::unit(&Cgroup::root()?, name)?),
+            (Some(name), _) => Some(cgroup::container(&Cgroup::root()?, Path::new("/"), name)?),
+            (None, Some(name)) => Some(cgroup::unit(&Cgroup::root()?, name)?),
             (None, None) => self.cgroup.clone(),
         })
     }
@@ -213,7 +213,7 @@ impl What {
             leaves,
             slots: self.ring.unwrap_or(if capture > 0 { SLOTS_CAPTURING } else { SLOTS }),
             rings_max: if self.ring.is_some() { u64::MAX } else { Options::new(Filter::default()).rings_max },
-            rung: self.hooks,
+            backend: self.hooks,
             trust_threads: self.trust_threads,
             probes: self.probes.probes(),
             histogram: self.histogram,

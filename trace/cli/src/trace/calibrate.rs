@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use trieline_trace::{Cost, Delta, Effort, LiveCost, Options, Payer, Rung, TransportCost, calibrate};
+use trieline_trace::{Backend, Cost, Delta, Effort, LiveCost, Options, Payer, TransportCost, calibrate};
 
 use trieline_terminal::{Output, aligned};
 
@@ -67,7 +67,7 @@ impl From<Delta> for DeltaJson {
 impl From<&Cost> for CostJson {
     fn from(cost: &Cost) -> Self {
         CostJson {
-            hooks: cost.rung.name(),
+            hooks: cost.backend.name(),
             attached: cost.payers.iter().copied().map(PayerJson::from).collect(),
             attachments: cost.attachments,
             packet_ns: cost.packet_ns().map(tenths),
@@ -103,8 +103,8 @@ fn delta(delta: Delta) -> String {
 }
 
 /// The hooks and who pays for each, for people.
-pub fn hooks_text(rung: Rung, payers: &[Payer]) -> String {
-    let mut rows = vec![[format!("hooks: {}", rung.name()), "paid for by".to_owned()].to_vec()];
+pub fn hooks_text(backend: Backend, payers: &[Payer]) -> String {
+    let mut rows = vec![[format!("hooks: {}", backend.name()), "paid for by".to_owned()].to_vec()];
     rows.extend(payers.iter().map(|payer| [format!("       {}", payer.hook), payer.who.to_owned()].to_vec()));
     aligned(&rows, 2)
 }
@@ -202,7 +202,7 @@ pub fn run(options: &Options, output: &Output) -> anyhow::Result<ExitCode> {
     if output.json {
         output.document(&CostJson::from(&cost))?;
     } else {
-        output.text(&format!("{}{}", hooks_text(cost.rung, &cost.payers), text(&cost)))?;
+        output.text(&format!("{}{}", hooks_text(cost.backend, &cost.payers), text(&cost)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -159,10 +159,19 @@ impl Joined {
         let stages: Vec<_> = self.summary.stages().collect();
         text += "\nmicroseconds:\n";
         text += &report::table(&stages);
-        let Counts { received, sent, matched, ambiguous, unanswered, unasked, copies, cut_off, .. } =
-            self.counts;
+        let Counts {
+            received,
+            sent,
+            matched,
+            ambiguous,
+            unmatched_received,
+            unmatched_sent,
+            copies,
+            cut_off,
+            ..
+        } = self.counts;
         text += &format!(
-            "\n{received} received, {sent} sent, {matched} matched inside; {ambiguous} ambiguous, {unanswered} unanswered, {unasked} unasked, \
+            "\n{received} received, {sent} sent, {matched} matched inside; {ambiguous} ambiguous, {unmatched_received} unanswered, {unmatched_sent} unasked, \
              {copies} copies, {cut_off} in hand where records are missing\n"
         );
         text += &report::left_out(&self.counts);
@@ -202,11 +211,11 @@ impl Joined {
             "sent": self.counts.sent,
             "matched": self.counts.matched,
             "ambiguous": self.counts.ambiguous,
-            "unanswered": self.counts.unanswered,
-            "unasked": self.counts.unasked,
+            "unmatched_received": self.counts.unmatched_received,
+            "unmatched_sent": self.counts.unmatched_sent,
             "copies": self.counts.copies,
             "more_reads": self.counts.pieces,
-            "more_ways": self.counts.ways,
+            "more_sends": self.counts.ways,
             "aside": self.counts.aside,
             "shared": self.counts.shared,
             "streamed": self.counts.streamed,
@@ -215,7 +224,7 @@ impl Joined {
             "absent": self.counts.absent,
             "unreadable": self.counts.unreadable,
             "cut_off": self.counts.cut_off,
-            "ways": report::ways_json(self.ways),
+            "hops": report::ways_json(self.ways),
             "devices": report::passes_json(self.passes),
             "untimed": self.untimed,
         })

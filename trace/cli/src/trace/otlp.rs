@@ -141,7 +141,7 @@ struct Collector {
     next_id: u64,
     is_over: Arc<AtomicBool>,
     /// Whether the last request failed as a whole.
-    is_deaf: bool,
+    is_unreachable: bool,
     sent: Sent,
 }
 
@@ -160,7 +160,7 @@ impl Collector {
             ids: RandomState::new(),
             next_id: 0,
             is_over,
-            is_deaf: false,
+            is_unreachable: false,
             sent: Sent::default(),
         }
     }
@@ -176,7 +176,7 @@ impl Collector {
             if is_last {
                 return self.sent;
             }
-            if self.is_over.load(Ordering::Relaxed) && self.is_deaf {
+            if self.is_over.load(Ordering::Relaxed) && self.is_unreachable {
                 // Nobody waits at the end for a collector that does not answer.
                 self.sent.failed += spans.iter().count() as u64;
                 return self.sent;
@@ -188,7 +188,7 @@ impl Collector {
         let count = batch.len() as u64;
         let body = self.request(batch).to_string();
         let answer = self.post(&body);
-        self.is_deaf = answer.is_err();
+        self.is_unreachable = answer.is_err();
         match answer {
             Ok(rejected) => {
                 let rejected = rejected.min(count);

@@ -89,7 +89,7 @@ pub struct End {
     pub late: u64,
     /// Records of a time in which others were lost.
     #[serde(default)]
-    pub beside: u64,
+    pub discarded: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -243,8 +243,8 @@ impl RecordWriter {
     /// Ends the file.
     pub fn finish(mut self, seen: Seen) -> anyhow::Result<()> {
         self.write_until(u64::MAX);
-        let Seen { lost, missed, late, beside } = seen;
-        self.write(&Line::End(End { lost, missed, late: self.late + late, beside }));
+        let Seen { lost, missed, late, discarded } = seen;
+        self.write(&Line::End(End { lost, missed, late: self.late + late, discarded }));
         let done = self.failed.map_or_else(|| self.out.flush(), Err);
         done.with_context(|| format!("writing {}", self.path.display()))
     }

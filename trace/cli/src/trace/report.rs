@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trieline_trace::{
-    By, Cost, Counts, Decoded, Histogram, HopCounts, LiveCost, Part, Payer, Refusal, Rings, Rung, Seen,
+    Backend, By, Cost, Counts, Decoded, Histogram, HopCounts, LiveCost, Part, Payer, Refusal, Rings, Seen,
     Stage, Stamps, Summary, Usage,
 };
 
@@ -18,7 +18,7 @@ const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), 
 /// The end of a trace.
 pub struct Report<'a> {
     /// Hooks that were used.
-    pub rung: Rung,
+    pub backend: Backend,
     /// Each of them that is attached, and who pays for it.
     pub payers: Vec<Payer>,
     /// What the tracer's own process took while the trace ran.
@@ -68,9 +68,9 @@ impl Report<'_> {
     }
 
     fn text(&self, output: &Output) -> String {
-        let mut text = calibrate::hooks_text(self.rung, &self.payers);
+        let mut text = calibrate::hooks_text(self.backend, &self.payers);
         for refusal in self.refused {
-            let _ = writeln!(text, "       not {}: {}", refusal.rung.name(), refusal.reason);
+            let _ = writeln!(text, "       not {}: {}", refusal.backend.name(), refusal.reason);
         }
         text.push_str(&cost(&self.cost));
         if let Some(live) = &self.live {
@@ -92,8 +92,8 @@ impl Report<'_> {
                 counts.sent,
                 counts.matched,
                 counts.ambiguous,
-                counts.unanswered,
-                counts.unasked,
+                counts.unmatched_received,
+                counts.unmatched_sent,
                 counts.copies,
                 counts.pieces
             );
@@ -174,8 +174,8 @@ impl Report<'_> {
             );
             let _ = writeln!(text, "{}", output.bad(&line));
         }
-        let Seen { lost, missed, late, beside } = self.seen;
-        let lost = format!("{lost} records lost, {beside} beside them, {missed} events missed, {late} late");
+        let Seen { lost, missed, late, discarded } = self.seen;
+        let lost = format!("{lost} records lost, {discarded} discarded, {missed} events missed, {late} late");
         for note in self.notes {
             let _ = writeln!(text, "{note}");
         }
@@ -215,10 +215,10 @@ impl Report<'_> {
         let refused: Vec<Value> = self
             .refused
             .iter()
-            .map(|refusal| json!({ "hooks": refusal.rung.name(), "reason": refusal.reason }))
+            .map(|refusal| json!({ "hooks": refusal.backend.name(), "reason": refusal.reason }))
             .collect();
         let mut report = json!({
-            "hooks": self.rung.name(),
+            "hooks": self.backend.name(),
             "refused": refused,
             "joined_by": if self.by == By::Id { "id" } else { "thread" },
             "at_queue": self.at_queue,
@@ -230,11 +230,11 @@ impl Report<'_> {
             "sent": counts.sent,
             "matched": counts.matched,
             "ambiguous": counts.ambiguous,
-            "unanswered": counts.unanswered,
-            "unasked": counts.unasked,
+            "unmatched_received": counts.unmatched_received,
+            "unmatched_sent": counts.unmatched_sent,
             "copies": counts.copies,
             "more_reads": counts.pieces,
-            "more_ways": counts.ways,
+            "more_sends": counts.ways,
             "aside": counts.aside,
             "shared": counts.shared,
             "early": counts.early,
@@ -251,12 +251,12 @@ impl Report<'_> {
             "cut_off": counts.cut_off,
             "forgotten": counts.forgotten,
             "stamps": self.stamps.map(stamps_json),
-            "ways": self.ways.and_then(|ways| ways.hops).map(ways_json),
+            "hops": self.ways.and_then(|ways| ways.hops).map(ways_json),
             "arrivals": self.ways.and_then(|ways| ways.passes).map(passes_json),
             "lost": self.seen.lost,
             "missed": self.seen.missed,
             "late": self.seen.late,
-            "beside": self.seen.beside,
+            "discarded": self.seen.discarded,
             "notes": self.notes,
         });
         // One macro does not take all of it.
@@ -317,7 +317,7 @@ pub fn few(counts: &Counts) -> Option<u64> {
 pub fn not_joined(counts: &Counts) -> u64 {
     let of_ids = counts.short + counts.absent + counts.unreadable;
     let shared = counts.shared + counts.early;
-    counts.ambiguous + counts.unanswered + counts.unasked + counts.cut_off + of_ids + shared
+    counts.ambiguous + counts.unmatched_received + counts.unmatched_sent + counts.cut_off + of_ids + shared
 }
 
 /// Messages that have no T2, or more than one, and why.

@@ -35,12 +35,12 @@ impl Threads {
     /// By the host's numbers.
     fn find(&mut self, process: u32, number: u32) -> &Thread {
         self.0.entry((process, number)).or_insert_with(|| {
-            look(number).filter(|thread| thread.process == process).unwrap_or_else(|| unknown(process))
+            check(number).filter(|thread| thread.process == process).unwrap_or_else(|| unknown(process))
         })
     }
 }
 
-fn look(number: u32) -> Option<Thread> {
+fn check(number: u32) -> Option<Thread> {
     // Elsewhere the numbers are other processes'.
     if !trieline_trace::sees_host_processes() {
         return None;

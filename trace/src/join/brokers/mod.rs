@@ -82,14 +82,17 @@ impl Run {
         }
         joiner.finish(|message| found.push(message));
         for message in &found {
-            let told = way(&message.received, &message.sent);
-            prop_assert!(self.truth.contains(&told), "{told:?} is no message that there was: {message:?}");
+            let joined = way(&message.received, &message.sent);
+            prop_assert!(
+                self.truth.contains(&joined),
+                "{joined:?} is no message that there was: {message:?}"
+            );
         }
         let counts = joiner.counts();
         let all = counts.matched
             + counts.pieces
             + counts.ambiguous
-            + counts.unanswered
+            + counts.unmatched_received
             + counts.cut_off
             + counts.shared
             + counts.given_up
@@ -100,7 +103,7 @@ impl Run {
             + counts.copies
             + counts.aside
             + counts.undecided
-            + counts.unasked
+            + counts.unmatched_sent
             + counts.streamed;
         prop_assert_eq!(all, self.sent, "sends: {:?}", counts);
         Ok(found.len())
@@ -142,9 +145,9 @@ fn most_are_told(name: &str, of: u64, run: impl Fn(&Steps) -> Result<(u64, usize
         // One that has had its cases runs no more.
         let config = Config { cases: 25, failure_persistence: None, ..Config::default() };
         let done = TestRunner::new(config).run(&prop::collection::vec(any::<u32>(), 50..600), |steps| {
-            let (had, told) = run(&steps)?;
+            let (had, joined) = run(&steps)?;
             messages.set(messages.get() + had);
-            found.set(found.get() + told);
+            found.set(found.get() + joined);
             Ok(())
         });
         if let Err(error) = done {

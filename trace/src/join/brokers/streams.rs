@@ -16,7 +16,7 @@ struct Request {
     answer: Vec<u8>,
     received_ns: u64,
     /// Where its answer begins in what goes out, once that is written.
-    said: Option<usize>,
+    answered: Option<usize>,
     sent_ns: u64,
 }
 
@@ -27,7 +27,7 @@ struct Client {
     asked: usize,
     read: usize,
     going: VecDeque<u8>,
-    said: usize,
+    answered: usize,
     written: usize,
     requests: Vec<Request>,
 }
@@ -78,7 +78,7 @@ fn request(is_redis: bool, step: u32) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
 impl World {
     fn ask(&mut self, client: usize, is_redis: bool, step: u32) {
         let of = &mut self.clients[client];
-        let open = of.requests.iter().filter(|request| request.said.is_none()).count();
+        let open = of.requests.iter().filter(|request| request.answered.is_none()).count();
         let is_over = open == 0 && of.going.is_empty() && of.coming.is_empty();
         if !is_over && (!of.is_pipelining || open > 3) {
             return;
@@ -92,7 +92,7 @@ impl World {
             end: of.asked,
             answer,
             received_ns: 0,
-            said: None,
+            answered: None,
             sent_ns: 0,
         });
     }
@@ -137,7 +137,7 @@ impl World {
     fn answer(&mut self, client: usize, step: u32) {
         let of = &mut self.clients[client];
         let is_early = step.is_multiple_of(5);
-        let next = of.requests.iter_mut().find(|request| request.said.is_none());
+        let next = of.requests.iter_mut().find(|request| request.answered.is_none());
         let Some(request) =
             next.filter(|request| request.end <= of.read || is_early && request.head <= of.read)
         else {
@@ -145,8 +145,8 @@ impl World {
         };
         // What goes before the answer itself is not it.
         let interim = if request.answer.starts_with(b"HTTP/1.1 100") { 25 } else { 0 };
-        request.said = Some(of.said + interim);
-        of.said += request.answer.len();
+        request.answered = Some(of.answered + interim);
+        of.answered += request.answer.len();
         of.going.extend(&request.answer);
     }
 
@@ -161,7 +161,7 @@ impl World {
         let time = self.call(client, Point::Queued, &bytes, step);
         let of = &mut self.clients[client];
         for request in &mut of.requests {
-            if request.sent_ns == 0 && request.said.is_some_and(|said| said < of.written) {
+            if request.sent_ns == 0 && request.answered.is_some_and(|answered| answered < of.written) {
                 request.sent_ns = time;
             }
         }

@@ -89,20 +89,20 @@ impl Exchanges {
                 // It may as well be one that was let go.
                 Some(exchange) if is_any => exchange.pass_on_any(counts),
                 Some(exchange) => exchange.pass_on(record, process, counts, each),
-                None => counts.unasked += 1,
+                None => counts.unmatched_sent += 1,
             },
             (false, true) => match self.exchanges.get_mut(&key) {
                 Some(exchange) if exchange.requests.iter().any(|request| request.is_passed) => {
                     exchange.answers.push(record);
                 }
                 // The process is the client itself, or has answered already.
-                _ => counts.unanswered += 1,
+                _ => counts.unmatched_received += 1,
             },
             (false, false) => match self.exchanges.get_mut(&key) {
                 Some(exchange) => {
                     self.waiting -= exchange.answer(record, is_any, process, counts, each);
                 }
-                None => counts.unasked += 1,
+                None => counts.unmatched_sent += 1,
             },
         }
         if self.exchanges.get(&key).is_some_and(Exchange::is_over) {
@@ -189,7 +189,7 @@ impl Exchange {
     /// The request goes on to another server.
     fn pass_on(&mut self, sent: Record, process: Process, counts: &mut Counts, each: impl FnMut(Message)) {
         // Of requests before this one.
-        counts.unanswered += self.answers.drain(..).count() as u64;
+        counts.unmatched_received += self.answers.drain(..).count() as u64;
         match &mut self.requests[..] {
             [only] if !only.is_counted => process.found(only.received, sent, counts, each),
             requests => {
@@ -228,7 +228,7 @@ impl Exchange {
         let asked = asked.map(|asked| self.requests.remove(asked));
         let waited = usize::from(asked.is_some());
         match (&self.answers[..], asked) {
-            ([], None) => counts.unasked += 1,
+            ([], None) => counts.unmatched_sent += 1,
             // By the socket by which the request came, in its turn: nothing else can have been the answer.
             ([], Some(request)) if !request.is_counted => {
                 Process::default().found(request.received, sent, counts, each);

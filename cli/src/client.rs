@@ -1,0 +1,28 @@
+//! What several commands need: the daemon's answers, names of devices, numbers in words.
+
+use std::collections::HashMap;
+
+pub use trieline_node::client::{claim_capture, job, one, open, send_request};
+
+/// A number of things: `1 device`, `2 devices`.
+pub fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+/// Device names by number, asked for once.
+#[derive(Debug, Default)]
+pub struct Names(HashMap<u32, String>);
+
+impl Names {
+    /// The name of a device of this network namespace, or its number when it has none.
+    pub fn get(&mut self, ifindex: u32) -> String {
+        let send_request = || rustix::net::netdevice::index_to_name_inlined(socket()?, ifindex).ok();
+        let socket_name = || send_request().map(|name| name.as_str().to_owned());
+        self.0.entry(ifindex).or_insert_with(|| socket_name().unwrap_or_else(|| ifindex.to_string())).clone()
+    }
+}
+
+fn socket() -> Option<std::os::fd::OwnedFd> {
+    use rustix::net::{AddressFamily, SocketType, socket};
+    socket(AddressFamily::INET, SocketType::DGRAM, None).ok()
+}

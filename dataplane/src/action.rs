@@ -1,0 +1,331 @@
+//! Actions and adjacencies: what the values in the prefix tables stand for.
+//!
+//! The XDP program reads `actions[value]` as one word and follows it to `adjacencies[index]`. A new record is written where no
+//! action leads to, then the word is stored; the record before is used again after a grace period. So a packet sees the
+//! whole old or the whole new header, and no route's value changes when a neighbour does.
+
+use crate::counters::VERDICTS;
+use crate::error::{Error, Result};
+use crate::layout::{tl_limits, tl_verdict};
+
+/// Bytes of an IPv6 header.
+const IPV6: usize = 40;
+
+/// What happens to packets whose longest match has this action's number as its value. SRv6 by RFC 8986, as Linux does it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// The kernel does it.
+    Pass(PassReason),
+    /// Dropped.
+    Drop(DropReason),
+    /// Forwarded, to a gateway.
+    Forward(Adjacency),
+    /// Forwarded, to the destination itself: it is on the link. As a source it may be told of shorter ways
+    /// ([`crate::PortFlags::redirects4`]).
+    Deliver(Adjacency),
+    /// SRv6 H.Encaps, H.Encaps.Red (5.1, 5.2) or those of L2 (5.3, 5.4): an outer header is pushed.
+    Encaps {
+        /// Towards the first segment. `mtu` is that of the encapsulated packet.
+        adjacency: Adjacency,
+        /// IPv6 header and, but for a reduced one with one segment, SRH: 40, or 48 and 16 for each segment, bytes, as they leave
+        /// over an IPv4 packet. The payload length and the last next header are filled in for each packet; over an IPv6 packet also
+        /// traffic class, flow label and hop limit.
+        outer: Vec<u8>,
+        /// What goes inside, and the flow label.
+        headend: Headend,
+    },
+    /// H.Insert: an SRH is put into IPv6 packets.
+    Insert {
+        /// Towards the first segment.
+        adjacency: Adjacency,
+        /// IPv6 header and SRH; of the header only the destination counts.
+        outer: Vec<u8>,
+    },
+    /// End (4.1): to the next segment, as the port's IPv6 table says.
+    End(Flavour),
+    /// End.X (4.2): to the next segment, through this adjacency.
+    EndX(Adjacency, Flavour),
+    /// End.T (4.3): to the next segment, as this table says.
+    EndT {
+        /// Its number.
+        lookup: u32,
+    },
+    /// End.DX2 (4.9): outer headers are removed, and the inner frame leaves by this device.
+    EndDx2 {
+        /// Its number.
+        ifindex: u32,
+        /// Longest packet in such a frame.
+        mtu: u16,
+    },
+    /// SRv6 End.DX4 (4.5): outer headers are removed.
+    EndDx4 {
+        /// Where the inner packet goes; `None`: as the port's IPv4 table says for its destination.
+        adjacency: Option<Adjacency>,
+    },
+    /// End.DX6 (4.4).
+    EndDx6 {
+        /// Where the inner packet goes; `None`: as the port's IPv6 table says for its destination.
+        adjacency: Option<Adjacency>,
+    },
+    /// End.DT4 (4.7): outer headers are removed, and the IPv4 packet goes as this table says.
+    EndDt4 {
+        /// Its number.
+        lookup: u32,
+    },
+    /// End.DT6 (4.6): likewise an IPv6 packet.
+    EndDt6 {
+        /// Its number.
+        lookup: u32,
+    },
+    /// End.DT46 (4.8): either.
+    EndDt46 {
+        /// Number of the table for IPv4.
+        lookup4: u32,
+        /// Number of the table for IPv6.
+        lookup6: u32,
+    },
+    /// End.B6: an SRH is inserted at a SID.
+    EndB6 {
+        /// As [`Action::Insert`].
+        adjacency: Adjacency,
+        /// As [`Action::Insert`].
+        outer: Vec<u8>,
+    },
+    /// End.B6.Encaps (4.13): to the next segment, within an outer header.
+    EndB6Encaps {
+        /// As [`Action::Encaps`].
+        adjacency: Adjacency,
+        /// As [`Action::Encaps`].
+        outer: Vec<u8>,
+        /// As [`Action::Encaps`].
+        headend: Headend,
+    },
+    /// Looked up again, in another view ([`crate::Rules`]), whose action is the packet's; not more than once.
+    Table(u32),
+    /// Equal-cost paths: a flow takes one of them, each its share of the flows by its weight. None is itself a group.
+    Group(Vec<(u16, Action)>),
+}
+
+/// What a headend does otherwise than H.Encaps by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Headend {
+    /// The whole frame goes inside.
+    pub l2: bool,
+    /// Where the outer flow label comes from.
+    pub label: FlowLabel,
+    /// As RFC 8986 (5.1) and RFC 6040 (4.1) say, where Linux does otherwise: the outer header keeps its hop limit, its class
+    /// is the inner one, and the packet inside is a hop older. A frame inside stays as it came; its ECN is not copied.
+    pub rfc: bool,
+}
+
+/// The outer flow label, as sysctl `seg6_flowlabel` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FlowLabel {
+    /// 0: an IPv6 packet's own, otherwise 0.
+    #[default]
+    Inner,
+    /// −1: 0.
+    Zero,
+    /// 1: a hash of the flow.
+    Hash,
+}
+
+/// Flavour of End and End.X.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Flavour {
+    /// None.
+    #[default]
+    Plain,
+    /// Penultimate segment pop (4.16.1); Linux has it for End.
+    Psp,
+    /// NEXT-C-SID (RFC 9800 4.1).
+    NextCsid {
+        /// Bytes of the locator block.
+        block: u8,
+        /// Bytes of node and function.
+        node_function: u8,
+    },
+}
+
+/// Why the kernel gets a packet that a route matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PassReason {
+    /// Address of this node.
+    Local,
+    /// Unreachable route: the kernel answers.
+    Unreachable,
+    /// Prohibit route: the kernel answers.
+    Prohibit,
+    /// The next hop's link-layer address is not known: the kernel resolves it.
+    Unresolved,
+    /// A route only the kernel can follow.
+    Unsupported,
+    /// The output device is not given to the dataplane.
+    NoDevice,
+    /// The output device takes no redirected frames at present.
+    NoXdpXmit,
+    /// The output device is down or without carrier.
+    NoCarrier,
+    /// No room for one more next hop or table.
+    TableFull,
+    /// A policy rule only the kernel can follow.
+    Rule,
+    /// End.DX4 with an on-link next hop, in whose place Linux asks for the inner destination.
+    OnLink,
+}
+
+/// Why a packet that a route matches is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// Blackhole route.
+    Blackhole,
+}
+
+/// Next hop on a link.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Adjacency {
+    /// Device that sends: for a VLAN device the one below it, with `vlan`. Must be given to the dataplane
+    /// ([`crate::Dataplane::set_device`]).
+    pub ifindex: u32,
+    /// Largest IP packet.
+    pub mtu: u16,
+    /// MAC address of the next hop.
+    pub destination: [u8; 6],
+    /// MAC address of the device.
+    pub source: [u8; 6],
+    /// 802.1Q tag to send with, 1 … 4094.
+    pub vlan: Option<u16>,
+}
+
+pub(crate) const PASS: [(PassReason, tl_verdict); 11] = [
+    (PassReason::Local, tl_verdict::TL_PASS_LOCAL),
+    (PassReason::Unreachable, tl_verdict::TL_PASS_UNREACHABLE),
+    (PassReason::Prohibit, tl_verdict::TL_PASS_PROHIBIT),
+    (PassReason::Unresolved, tl_verdict::TL_PASS_UNRESOLVED),
+    (PassReason::Unsupported, tl_verdict::TL_PASS_UNSUPPORTED),
+    (PassReason::NoDevice, tl_verdict::TL_PASS_NO_DEVICE),
+    (PassReason::NoXdpXmit, tl_verdict::TL_PASS_NO_XDP_XMIT),
+    (PassReason::NoCarrier, tl_verdict::TL_PASS_NO_CARRIER),
+    (PassReason::TableFull, tl_verdict::TL_PASS_TABLE_FULL),
+    (PassReason::Rule, tl_verdict::TL_PASS_RULE),
+    (PassReason::OnLink, tl_verdict::TL_PASS_ON_LINK),
+];
+
+impl PassReason {
+    pub(crate) fn verdict(self) -> u8 {
+        PASS.iter().find(|(reason, _)| *reason == self).map_or(0, |(_, verdict)| verdict.0 as u8)
+    }
+
+    /// Name of the verdict its packets are counted under.
+    pub fn name(self) -> &'static str {
+        VERDICTS[usize::from(self.verdict())].name
+    }
+}
+
+impl DropReason {
+    pub(crate) fn verdict(self) -> u8 {
+        match self {
+            DropReason::Blackhole => tl_verdict::TL_DROP_BLACKHOLE.0 as u8,
+        }
+    }
+
+    /// Name of the verdict its packets are counted under.
+    pub fn name(self) -> &'static str {
+        VERDICTS[usize::from(self.verdict())].name
+    }
+}
+
+impl Action {
+    /// Whether it belongs to a SID, whose packets are counted.
+    pub fn is_endpoint(&self) -> bool {
+        match self {
+            Action::Pass(_) | Action::Drop(_) | Action::Table(_) => false,
+            Action::Forward(_) | Action::Deliver(_) => false,
+            Action::Encaps { .. } | Action::Insert { .. } => false,
+            Action::Group(members) => members.iter().any(|(_, member)| member.is_endpoint()),
+            _ => true,
+        }
+    }
+
+    /// Whether the XDP program can do it.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self {
+            Action::Encaps { adjacency, outer, .. } | Action::EndB6Encaps { adjacency, outer, .. } => {
+                check_outer(outer, IPV6)?;
+                check_vlan(adjacency)
+            }
+            Action::Insert { adjacency, outer } | Action::EndB6 { adjacency, outer } => {
+                check_outer(outer, IPV6 + 8 + 16)?;
+                check_vlan(adjacency)
+            }
+            Action::Forward(adjacency) | Action::Deliver(adjacency) => check_vlan(adjacency),
+            Action::End(flavour) => flavour.check(),
+            Action::EndX(_, Flavour::Psp) => Err(Error::argument("End.X has no flavour PSP")),
+            Action::EndX(adjacency, flavour) => {
+                flavour.check()?;
+                check_vlan(adjacency)
+            }
+            Action::EndDx4 { adjacency: Some(adjacency) } | Action::EndDx6 { adjacency: Some(adjacency) } => {
+                check_vlan(adjacency)
+            }
+            Action::Group(members) => {
+                let fits = 1..=tl_limits::TL_BUCKETS.0 as usize;
+                if !fits.contains(&members.len())
+                    || members.iter().any(|(weight, member)| {
+                        *weight == 0 || matches!(member, Action::Group(_) | Action::Table(_))
+                    })
+                {
+                    return Err(Error::argument(format!(
+                        "group of {} paths: must be 1 to {}, no groups, weights from 1",
+                        members.len(),
+                        fits.end()
+                    )));
+                }
+                members.iter().try_for_each(|(_, member)| member.check())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Flavour {
+    fn check(self) -> Result<()> {
+        match self {
+            Flavour::NextCsid { block, node_function }
+                if block == 0 || node_function == 0 || u32::from(block) + u32::from(node_function) > 16 =>
+            {
+                Err(Error::argument(format!(
+                    "NEXT-C-SID lengths of {block} and {node_function} bytes: must be at least 1, together at most 16"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_vlan(adjacency: &Adjacency) -> Result<()> {
+    if adjacency.vlan.is_some_and(|vid| !(1..=4094).contains(&vid)) {
+        return Err(Error::argument(format!("VLAN {:?}: must be 1 to 4094", adjacency.vlan)));
+    }
+    Ok(())
+}
+
+/// A header to push: IPv6 alone or with an SRH of whole segments, at least `least` bytes.
+fn check_outer(outer: &[u8], least: usize) -> Result<()> {
+    let (len, most) = (outer.len(), tl_limits::TL_OUTER_LONG.0 as usize);
+    let fits = (least..=most).contains(&len) && outer[0] >> 4 == 6;
+    let srh = fits
+        && (len == IPV6
+            || (len >= IPV6 + 24
+            && (len - IPV6) % 16 == 8
+            && outer[6] == 43 // next header: routing
+            && usize::from(outer[41]) == (len - IPV6) / 8 - 1 // SRH length
+            && outer[42] == 4)); // routing type: segment routing
+    if srh {
+        Ok(())
+    } else {
+        Err(Error::argument(format!(
+            "outer header of {len} bytes: must be IPv6 and an SRH of 1 to 32 segments"
+        )))
+    }
+}

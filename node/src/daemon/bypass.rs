@@ -1,0 +1,139 @@
+//! The daemon's eye on what the kernel does beside routing: it does not start past netfilter's rules, and follows those that come later.
+
+use super::{Daemon, Error};
+use crate::bypass::{Bypass, Probes, UNLISTED};
+use crate::kernel::socket::{self, Netlink};
+use crate::kernel::{ethtool, family};
+use crate::mirror::Mirror;
+use crate::ports::Ports;
+
+const FAMILIES: [(u8, &str); 2] = [(family::INET, "IPv4"), (family::INET6, "IPv6")];
+
+/// Looks for the first time. Fails when packets would go past rules that nobody said they may: unless they are forwarded already by
+/// what an earlier daemon left, which is then to follow the rules like one that runs.
+pub(super) fn check_at_start(
+    mirror: &mut Mirror,
+    probes: &mut Probes,
+    requests: &mut Netlink,
+    ports: &Ports,
+) -> Result<(), Error> {
+    let vrf = mirror.leads_into_vrf();
+    let kernel = &mut mirror.kernel;
+    kernel.bypass = Bypass::read(probes, requests, kernel, &ports.devices(kernel), vrf);
+    if ports.are_attached() {
+        return Ok(());
+    }
+    if let Some((device, offload)) = kernel.bypass.offloads.first() {
+        return Err(Error::Offload { device: kernel.name(*device), offload: *offload });
+    }
+    match FAMILIES.iter().find_map(|(family, _)| kernel.bypass.obstacle(*family)) {
+        Some(obstacle) if !kernel.settings.bypass_netfilter => Err(Error::Netfilter { obstacle }),
+        _ => Ok(()),
+    }
+}
+
+impl Daemon {
+    /// Looks again when netfilter has told of a change.
+    pub(super) fn read_netfilter_events(&mut self) -> Result<(), socket::Error> {
+        let changed = self.watch.as_mut().map(|watch| watch.changed()).transpose()?;
+        if changed == Some(true) {
+            self.check_bypassed();
+        }
+        Ok(())
+    }
+
+    /// Looks what packets do not meet; what came or went is said.
+    pub(super) fn check_bypassed(&mut self) {
+        let vrf = self.mirror.leads_into_vrf();
+        let kernel = &mut self.mirror.kernel;
+        let bypass =
+            Bypass::read(&mut self.probes, &mut self.requests, kernel, &self.ports.devices(kernel), vrf);
+        if bypass == kernel.bypass {
+            return;
+        }
+        let before = std::mem::replace(&mut kernel.bypass, bypass);
+        let (old, new) = (before.bypassed(kernel), kernel.bypass.bypassed(kernel));
+        for bypassed in new.iter().filter(|bypassed| !old.contains(bypassed)) {
+            tracing::warn!("{bypassed}");
+        }
+        for bypassed in old.iter().filter(|bypassed| !new.contains(bypassed)) {
+            tracing::info!("no longer: {}", bypassed.what);
+        }
+        let accepted = kernel.settings.bypass_netfilter;
+        let marks = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.marks(family, accepted));
+        self.mirror.changes.kernel |= before.offloads != kernel.bypass.offloads
+            || before.rx_handlers != kernel.bypass.rx_handlers
+            || marks(&before) != marks(&kernel.bypass);
+        let parts = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.parts(family));
+        self.mirror.changes.kernel |=
+            !kernel.settings.bypass_netfilter && parts(&before) != parts(&kernel.bypass);
+        let in_the_way = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.obstacle(family).is_some());
+        let (old, new) = (in_the_way(&before), in_the_way(&kernel.bypass));
+        if kernel.settings.bypass_netfilter || old == new {
+            return;
+        }
+        self.mirror.changes.kernel = true;
+        for (at, (_, family)) in FAMILIES.iter().enumerate() {
+            match (old[at], new[at]) {
+                (false, true) => tracing::error!(
+                    "{family} is the kernel's from now on, because of netfilter's rules (bypass_netfilter = true would forward past them)"
+                ),
+                (true, false) => {
+                    tracing::warn!("{family} is forwarded again: no rules of netfilter are in the way")
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Says what packets do not meet, and which of the devices do not forward.
+    pub(super) fn log_bypass(&self) {
+        self.log_bypassed();
+        let kernel = &self.mirror.kernel;
+        self.name_checksums();
+        for (ifindex, dev) in self.ports.devices(kernel) {
+            for (family, name) in FAMILIES {
+                if !kernel.forwards(family, ifindex) {
+                    tracing::warn!(dev, "forwarding of {name} is off: its packets are the kernel's");
+                }
+            }
+            match kernel.rp_filter(ifindex) {
+                0 => {}
+                1 => tracing::info!(dev, "rp_filter is strict, in XDP too"),
+                _ => tracing::info!(dev, "rp_filter is loose, in XDP too"),
+            }
+        }
+    }
+
+    /// Says whose senders may leave checksums to a device that never comes.
+    fn name_checksums(&self) {
+        let kernel = &self.mirror.kernel;
+        for link in
+            self.ports.iter().filter(|(_, port)| port.flags.csum_partial).map(|(_, port)| port.ifindex)
+        {
+            let Some(link) = kernel.links.get(&link).filter(|link| link.leaves_checksums()) else { continue };
+            // Of a veth it is the peer, where that is in this namespace.
+            match link.parent.map(|peer| (kernel.name(peer), ethtool::finishes_checksums(peer))) {
+                Some((_, Ok(false))) => {}
+                Some((peer, _)) => tracing::warn!(
+                    dev = link.name,
+                    "TCP and UDP sent at {peer} leave their checksums unfinished: the kernel forwards them; XDP with ethtool -K {peer} tx off"
+                ),
+                None => tracing::info!(
+                    dev = link.name,
+                    "a {}: senders at its other end may leave checksums unfinished, whose packets are the kernel's; XDP forwards them with \
+                     ethtool -K DEVICE tx off, there",
+                    link.kind
+                ),
+            }
+        }
+    }
+
+    /// Logs what packets do not meet.
+    pub(super) fn log_bypassed(&self) {
+        let kernel = &self.mirror.kernel;
+        for bypassed in kernel.bypass.bypassed(kernel).iter().filter(|bypassed| bypassed.kind != UNLISTED) {
+            tracing::warn!("{bypassed}");
+        }
+    }
+}

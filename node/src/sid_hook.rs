@@ -1,0 +1,432 @@
+//! SID hooks, from the configuration to the dataplane: filters on the packet inside, samples in files, programs.
+
+mod sampler;
+
+use sampler::Sampler;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use trieline_dataplane::{CAPTURE_ALL, SidHook, SidHooks as Bound};
+use trieline_lpm::Grace;
+
+/// A SID hook as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Its name.
+    pub name: String,
+    /// The SID: an address that the kernel has a route with `encap seg6local` for.
+    pub sid: Ipv6Addr,
+    /// What is done.
+    pub what: What,
+}
+
+/// What a SID hook does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// Asks these filters, in order, for the packet inside.
+    Filter(Vec<String>),
+    /// Samples packets as they come in.
+    Pcap(Sample),
+    /// Gives them to the XDP program pinned there.
+    Program(PathBuf),
+}
+
+/// What is sampled, and where to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// A pcap-ng file; one that is there is renamed to `FILE.old`.
+    pub file: PathBuf,
+    /// Bytes of a frame that are kept.
+    pub snap: u32,
+    /// Most packets a second.
+    pub rate: Option<u32>,
+}
+
+/// What is told of a SID hook.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SidHookStatus {
+    /// Its name.
+    pub name: String,
+    /// The SID.
+    pub sid: String,
+    /// `filter`, `pcap` or `program`.
+    pub kind: String,
+    /// Of `filter`: the filters.
+    pub filters: Vec<String>,
+    /// Of `pcap` and `program`: the file.
+    pub file: Option<PathBuf>,
+    /// Of `pcap`: frames written, packets left out for the rate, and for want of room.
+    pub frames: Option<u64>,
+    /// See `frames`.
+    pub limited: Option<u64>,
+    /// See `frames`.
+    pub lost: Option<u64>,
+    /// Why its program or its file could not be had at a restart, and what trielined does.
+    pub problem: Option<String>,
+}
+
+/// Why SID hooks cannot be bound.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The dataplane or the kernel refuses.
+    #[error("hook {name}: {source}")]
+    Dataplane {
+        /// The SID hook.
+        name: String,
+        /// What it says.
+        source: trieline_dataplane::Error,
+    },
+    /// A sample's file.
+    #[error("hook {name}: {}: {source}", path.display())]
+    File {
+        /// The SID hook.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// More than the dataplane has places for.
+    #[error("hook {name}: expected at most {max} of its kind")]
+    TooMany {
+        /// The SID hook.
+        name: String,
+        /// Places there are.
+        max: u32,
+    },
+}
+
+/// A SID hook in force.
+#[derive(Debug)]
+struct ActiveHook {
+    config: Config,
+    number: u32,
+    sampler: Option<Arc<Sampler>>,
+    /// Why the program or the file of the configuration is not in use. It is tried again.
+    problem: Option<String>,
+}
+
+/// Numbers of SID hooks by name: that of its filters' list, its capture's slot, its program's place.
+pub type Numbers = BTreeMap<String, u32>;
+
+/// SID hooks that no packet meets yet, their programs loaded and their files begun.
+#[derive(Debug)]
+pub struct Prepared {
+    active: Vec<ActiveHook>,
+    wanted: BTreeMap<Ipv6Addr, SidHook>,
+    /// What was bound then.
+    before: BTreeMap<Ipv6Addr, SidHook>,
+}
+
+/// The SID hooks of this node.
+#[derive(Debug)]
+pub struct SidHooks {
+    active: Vec<ActiveHook>,
+    pins: PathBuf,
+}
+
+fn of_all(source: trieline_dataplane::Error) -> Error {
+    Error::Dataplane { name: "all".into(), source }
+}
+
+impl SidHooks {
+    /// None yet.
+    pub fn new(pins: &Path) -> Self {
+        Self { active: Vec::new(), pins: pins.into() }
+    }
+
+    /// The pins are elsewhere from now on.
+    pub fn move_to(&mut self, pins: &Path) {
+        self.pins = pins.into();
+    }
+
+    /// Whether there are any.
+    pub fn any(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    /// Numbers SID hooks, so that none gets a number by which packets still reach another, also one that an earlier daemon bound. Lists
+    /// of filters keep the number that their SID leads to, samples that go on keep theirs, programs get a new place.
+    pub fn numbers(&self, configs: &[Config], bound: &Bound) -> Result<Numbers, Error> {
+        let known = bound.get().map_err(of_all)?;
+        let mut used: BTreeSet<u32> = known.values().map(number).collect();
+        used.extend(self.active.iter().map(|active| active.number));
+        let mut free = (CAPTURE_ALL + 1..Bound::MAX).filter(|number| !used.contains(number));
+        let mut numbers = Numbers::new();
+        for config in configs {
+            let (name, known) = (config.name.clone(), known.get(&config.sid));
+            let number = match (&config.what, known) {
+                (What::Filter(_), Some(SidHook::Filter(list))) => Some(*list),
+                (What::Filter(_), _) => free.next(),
+                // In its old slot it would take this SID's packets from an earlier daemon's sample, which has ended.
+                (What::Pcap(_), known) => self
+                    .going_on(config)
+                    .map(|active| active.number)
+                    .or_else(|| free.next())
+                    .or(known.and_then(slot).filter(|_| self.active.is_empty())),
+                // In its old place it would be in force at once, which is better than not at all.
+                (What::Program(_), known) => free.next().or(known.and_then(place)),
+            };
+            let number = number.ok_or_else(|| Error::TooMany { name: name.clone(), max: Bound::MAX - 1 })?;
+            numbers.insert(name, number);
+        }
+        Ok(numbers)
+    }
+
+    /// The SID hook that is configured just so already.
+    fn going_on(&self, config: &Config) -> Option<&ActiveHook> {
+        self.active.iter().find(|active| active.config == *config && active.sampler.is_some())
+    }
+
+    /// Loads programs and begins files, where no packet comes by. Samples whose settings are the same go on; programs are taken from
+    /// their pins anew. On an error nothing has changed.
+    pub fn prepare(
+        &self,
+        configs: Vec<Config>,
+        numbers: &Numbers,
+        bound: &mut Bound,
+    ) -> Result<Prepared, Error> {
+        let before = bound.get().map_err(of_all)?;
+        let mut prepared = Prepared { active: Vec::new(), wanted: BTreeMap::new(), before };
+        for config in configs {
+            if let Err(error) = self.add(&mut prepared, &config, numbers, bound) {
+                self.discard(prepared, bound);
+                return Err(error);
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Likewise at a restart, where packets are forwarded already: a program or a file that cannot be had does not stop the others. The
+    /// program that the SID has stays in force, also that of tables of another version or shape (`former`); where it has none, its packets
+    /// are dropped. A sample is not taken. [`SidHooks::retry`] tries again.
+    pub fn prepare_again(
+        &self,
+        configs: Vec<Config>,
+        numbers: &Numbers,
+        bound: &mut Bound,
+        former: Option<&Bound>,
+    ) -> Result<Prepared, Error> {
+        let before = bound.get().map_err(of_all)?;
+        let old = former.and_then(|former| Some((former, former.get().ok()?)));
+        let mut prepared = Prepared { active: Vec::new(), wanted: BTreeMap::new(), before };
+        for config in configs {
+            let Err(error) = self.add(&mut prepared, &config, numbers, bound) else { continue };
+            let old = old.as_ref().map(|(former, all)| (*former, all.get(&config.sid).and_then(place)));
+            if let Err(error) = keep(&mut prepared, config, numbers, bound, old, error) {
+                self.discard(prepared, bound);
+                return Err(error);
+            }
+        }
+        Ok(prepared)
+    }
+
+    fn add(
+        &self,
+        prepared: &mut Prepared,
+        config: &Config,
+        numbers: &Numbers,
+        bound: &mut Bound,
+    ) -> Result<(), Error> {
+        let (name, number) = (&config.name, numbers.get(&config.name).copied().unwrap_or(0));
+        let mut sampler = None;
+        let sid_hook = match &config.what {
+            What::Filter(_) => SidHook::Filter(number),
+            What::Program(path) => {
+                let fail = |source| Error::Dataplane { name: name.clone(), source };
+                bound.set_program(number, path).map_err(fail)?;
+                SidHook::Program(number)
+            }
+            What::Pcap(sample) => {
+                sampler = Some(match self.going_on(config).and_then(|active| active.sampler.clone()) {
+                    Some(sampler) => sampler,
+                    None => Arc::new(Sampler::start(name, &self.pins, number, sample)?),
+                });
+                SidHook::Pcap(number)
+            }
+        };
+        prepared.wanted.insert(config.sid, sid_hook);
+        prepared.active.push(ActiveHook { config: config.clone(), number, sampler, problem: None });
+        Ok(())
+    }
+
+    /// Tries again to get the programs and files that could not be had at the start.
+    pub fn retry(&mut self, bound: &mut Bound) {
+        for active in self.active.iter_mut().filter(|active| active.problem.is_some()) {
+            let Config { name, what, .. } = &active.config;
+            match what {
+                // From the next packet on, in the place that the SID leads to.
+                What::Program(path) => {
+                    if bound.set_program(active.number, path).is_err() {
+                        continue;
+                    }
+                }
+                What::Pcap(sample) => match Sampler::start(name, &self.pins, active.number, sample) {
+                    Ok(sampler) => active.sampler = Some(Arc::new(sampler)),
+                    Err(_) => continue,
+                },
+                What::Filter(_) => {}
+            }
+            active.problem = None;
+            tracing::info!(sid_hook = name, "the SID hook is as configured again");
+        }
+    }
+
+    /// Binds what takes the place of filters, whose lists are about to be emptied: an empty list lets everything by. On an error,
+    /// also a later one, [`SidHooks::discard`] binds the filters again.
+    pub fn replace_filters(&self, prepared: &Prepared, bound: &mut Bound) -> Result<(), Error> {
+        let is_filter = |sid_hook: &SidHook| matches!(sid_hook, SidHook::Filter(_));
+        let mut next = prepared.before.clone();
+        for (sid, sid_hook) in next.iter_mut().filter(|(_, sid_hook)| is_filter(sid_hook)) {
+            *sid_hook = *prepared.wanted.get(sid).filter(|other| !is_filter(other)).unwrap_or(sid_hook);
+        }
+        bound.set(&next).map_err(of_all)
+    }
+
+    /// Gives up what was prepared: what was bound before stays, or is bound again.
+    pub fn discard(&self, prepared: Prepared, bound: &mut Bound) {
+        // The error that led here is the one to tell, also below.
+        let _ = bound.set(&prepared.before);
+        let used: BTreeSet<u32> = prepared.before.values().filter_map(place).collect();
+        for place in prepared.wanted.values().filter_map(place).filter(|place| !used.contains(place)) {
+            // No SID leads there.
+            let _ = bound.clear_program(place);
+        }
+    }
+
+    /// Puts in force what was prepared, SID by SID, and takes out what no packet meets any more, for which it waits a grace period (some
+    /// 20 ms). It fails only for want of the kernel's memory; then what was in force is again, as far as that goes.
+    pub fn commit(
+        &mut self,
+        prepared: Prepared,
+        bound: &mut Bound,
+        grace: &mut impl Grace,
+    ) -> Result<(), Error> {
+        if let Err(error) = bound.set(&prepared.wanted) {
+            self.discard(prepared, bound);
+            return Err(of_all(error));
+        }
+        let programs: BTreeSet<u32> = prepared.wanted.values().filter_map(place).collect();
+        let mut gone =
+            prepared.before.values().filter_map(place).filter(|place| !programs.contains(place)).peekable();
+        if gone.peek().is_some() {
+            let ticket = grace.begin();
+            grace.wait(ticket);
+        }
+        for place in gone {
+            // No SID leads there.
+            bound.clear_program(place).unwrap_or_else(|error| tracing::error!(%error, "sid_hooks"));
+        }
+        self.active = prepared.active;
+        Ok(())
+    }
+
+    /// Names and SIDs.
+    pub fn sids(&self) -> impl Iterator<Item = (&str, Ipv6Addr)> {
+        self.active.iter().map(|active| (active.config.name.as_str(), active.config.sid))
+    }
+
+    /// Why SID hooks are not as configured.
+    pub fn problems(&self) -> impl Iterator<Item = &str> {
+        self.active.iter().filter_map(|active| active.problem.as_deref())
+    }
+
+    /// What is told of each.
+    pub fn status(&self) -> Vec<SidHookStatus> {
+        let status = |active: &ActiveHook| {
+            let counts = active.sampler.as_ref().map(|sampler| sampler.counts());
+            let (kind, filters, file) = match &active.config.what {
+                What::Filter(filters) => ("filter", filters.clone(), None),
+                What::Pcap(sample) => ("pcap", Vec::new(), Some(sample.file.clone())),
+                What::Program(path) => ("program", Vec::new(), Some(path.clone())),
+            };
+            SidHookStatus {
+                name: active.config.name.clone(),
+                sid: active.config.sid.to_string(),
+                kind: kind.into(),
+                filters,
+                file,
+                frames: counts.map(|(frames, _)| frames),
+                limited: counts.map(|(_, counts)| counts.limited),
+                lost: counts.map(|(_, counts)| counts.lost),
+                problem: active.problem.clone(),
+            }
+        };
+        self.active.iter().map(status).collect()
+    }
+}
+
+/// Binds what a SID had where its SID hook cannot be had; `old`: what it has in tables of another version or shape.
+fn keep(
+    prepared: &mut Prepared,
+    config: Config,
+    numbers: &Numbers,
+    bound: &mut Bound,
+    old: Option<(&Bound, Option<u32>)>,
+    error: Error,
+) -> Result<(), Error> {
+    let fail = |source| Error::Dataplane { name: config.name.clone(), source };
+    let mut number = numbers.get(&config.name).copied().unwrap_or(0);
+    let (sid_hook, done) = match &config.what {
+        What::Filter(_) => return Err(error),
+        What::Pcap(_) => (SidHook::Pcap(number), "no packets are sampled"),
+        What::Program(_) => {
+            let mut known = false;
+            if let Some(place) = prepared.before.get(&config.sid).and_then(place) {
+                (number, known) = (place, bound.has_program(place).map_err(fail)?);
+            } else {
+                bound.clear_program(number).map_err(fail)?;
+                if let Some((former, Some(place))) = old {
+                    known = bound.take_program(number, former, place).map_err(fail)?;
+                }
+            }
+            let done = if known {
+                "the program of before stays in force"
+            } else {
+                "packets to the SID are dropped (sid_hook_missing)"
+            };
+            (SidHook::Program(number), done)
+        }
+    };
+    tracing::error!("{error}; {done}, and trielined tries again every second");
+    prepared.wanted.insert(config.sid, sid_hook);
+    prepared.active.push(ActiveHook {
+        config,
+        number,
+        sampler: None,
+        problem: Some(format!("{error}; {done}")),
+    });
+    Ok(())
+}
+
+fn slot(sid_hook: &SidHook) -> Option<u32> {
+    match sid_hook {
+        SidHook::Pcap(slot) => Some(*slot),
+        SidHook::Filter(_) | SidHook::Program(_) => None,
+    }
+}
+
+fn number(sid_hook: &SidHook) -> u32 {
+    match sid_hook {
+        SidHook::Filter(number) | SidHook::Pcap(number) | SidHook::Program(number) => *number,
+    }
+}
+
+fn place(sid_hook: &SidHook) -> Option<u32> {
+    match sid_hook {
+        SidHook::Program(place) => Some(*place),
+        SidHook::Filter(_) | SidHook::Pcap(_) => None,
+    }
+}
+
+/// The lists of filters that SID hooks ask, by their number.
+pub fn lists(configs: &[Config], numbers: &Numbers) -> BTreeMap<u32, Vec<String>> {
+    let list = |config: &Config| match &config.what {
+        What::Filter(filters) => Some((*numbers.get(&config.name)?, filters.clone())),
+        What::Pcap(_) | What::Program(_) => None,
+    };
+    configs.iter().filter_map(list).collect()
+}
