@@ -119,7 +119,8 @@ fn verdicts(object: &Path) -> Result<String, Box<dyn std::error::Error>> {
         if !seen.insert(reason.clone()) {
             return Err(format!("two verdicts are named {reason}").into());
         }
-        writeln!(rows, "    Verdict {{ name: {reason:?}, kind: Kind::{kind} }},")?;
+        let number = member.value;
+        writeln!(rows, "    Verdict {{ number: {number}, name: {reason:?}, kind: Kind::{kind} }},")?;
         count += 1;
     }
     Ok(format!(

@@ -13,7 +13,7 @@
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    14, /* grows with any change of this file; pinned maps of another version are replaced */
+	    15, /* grows with any change of a layout; pinned maps of another version are replaced */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS =
 	    65536, /* untagged ports with an ifindex below are in an array, others among the tagged ones */
@@ -60,10 +60,13 @@ enum tl_limits {
 /*
  * What became of a packet, and why. The value is the index of the packet's counter; the name after FORWARD,
  * PASS or DROP, in lower case, is the label of the metric and the key in JSON. Names are unique.
+ *
+ * Each kind has a range with free places. Add a verdict at the end of its range: pinned maps hold these
+ * numbers, so one that is in use neither moves nor is used again, and then TL_INTF_VERSION stays as it is.
  */
 enum tl_verdict {
 	/* Redirected to another device. SRv6 by RFC 8986. */
-	TL_FORWARD_IPV4,
+	TL_FORWARD_IPV4 = 0,
 	TL_FORWARD_IPV6,
 	TL_FORWARD_END_DX4,	  /* RFC 8986 4.5: outer headers removed, inner IPv4 forwarded */
 	TL_FORWARD_H_ENCAPS_IPV4, /* RFC 8986 5.1, IPv4 inside */
@@ -82,7 +85,7 @@ enum tl_verdict {
 	TL_FORWARD_END_B6_ENCAPS,     /* 4.13 */
 
 	/* Given to the kernel, untouched. */
-	TL_PASS_NO_PORT,	/* device or VLAN not given to trieline */
+	TL_PASS_NO_PORT = 32,	/* device or VLAN not given to trieline */
 	TL_PASS_NOT_IP,		/* another EtherType, five tags, or a frame without a whole header */
 	TL_PASS_MAC_MISMATCH,	/* destination MAC address is not the port's: group, or another host's */
 	TL_PASS_FORWARDING_OFF, /* forwarding of this family is off on the port */
@@ -123,17 +126,17 @@ enum tl_verdict {
 	TL_PASS_STALE,	   /* no daemon has followed the kernel's routes for longer than max_stale */
 
 	/* Dropped, as Linux drops it. */
-	TL_DROP_IPV4_HEADER,   /* version or header length */
-	TL_DROP_IPV4_CHECKSUM, /* header checksum */
-	TL_DROP_IPV4_LENGTH,   /* total length below the header's or above the frame's */
-	TL_DROP_IPV6_HEADER,   /* version */
-	TL_DROP_IPV6_LENGTH,   /* payload length above the frame's */
-	TL_DROP_BLACKHOLE,     /* blackhole route */
-	TL_DROP_SEGMENTS_LEFT, /* decapsulation that is not the last segment */
-	TL_DROP_NO_SEGMENT,    /* a behaviour that goes on to the next segment, and no SRH with one left */
-	TL_DROP_SRH,	       /* an SRH whose lengths do not agree */
-	TL_DROP_FILTERED,      /* a filter says so */
-	TL_DROP_SID_HOOK_DROP, /* the program bound to the SID says so */
+	TL_DROP_IPV4_HEADER = 96, /* version or header length */
+	TL_DROP_IPV4_CHECKSUM,	  /* header checksum */
+	TL_DROP_IPV4_LENGTH,	  /* total length below the header's or above the frame's */
+	TL_DROP_IPV6_HEADER,	  /* version */
+	TL_DROP_IPV6_LENGTH,	  /* payload length above the frame's */
+	TL_DROP_BLACKHOLE,	  /* blackhole route */
+	TL_DROP_SEGMENTS_LEFT,	  /* decapsulation that is not the last segment */
+	TL_DROP_NO_SEGMENT,	  /* a behaviour that goes on to the next segment, and no SRH with one left */
+	TL_DROP_SRH,		  /* an SRH whose lengths do not agree */
+	TL_DROP_FILTERED,	  /* a filter says so */
+	TL_DROP_SID_HOOK_DROP,	  /* the program bound to the SID says so */
 	TL_DROP_SID_HOOK_BAD_RETURN, /* it returned what means nothing */
 	TL_DROP_SID_HOOK_MISSING,    /* it is gone */
 	TL_DROP_TENANT,		     /* only the kernel could do it, which does not know this tenant */
@@ -145,7 +148,7 @@ enum tl_verdict {
 				* in it
 				*/
 
-	TL_VERDICTS
+	TL_VERDICTS = 128
 };
 #define TL_PASS_FIRST TL_PASS_NO_PORT
 #define TL_DROP_FIRST TL_DROP_IPV4_HEADER

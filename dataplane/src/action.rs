@@ -4,7 +4,7 @@
 //! action leads to, then the word is stored; the record before is used again after a grace period. So a packet sees the
 //! whole old or the whole new header, and no route's value changes when a neighbour does.
 
-use crate::counters::VERDICTS;
+use crate::counters::Verdict;
 use crate::error::{Error, Result};
 use crate::layout::{tl_limits, tl_verdict};
 
@@ -218,7 +218,7 @@ impl PassReason {
 
     /// Name of the verdict its packets are counted under.
     pub fn name(self) -> &'static str {
-        VERDICTS[usize::from(self.verdict())].name
+        Verdict::of(self.verdict().into()).map_or("", |verdict| verdict.name)
     }
 }
 
@@ -231,7 +231,7 @@ impl DropReason {
 
     /// Name of the verdict its packets are counted under.
     pub fn name(self) -> &'static str {
-        VERDICTS[usize::from(self.verdict())].name
+        Verdict::of(self.verdict().into()).map_or("", |verdict| verdict.name)
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use libbpf_rs::{MapHandle, MapType, RingBufferBuilder, libbpf_sys};
 use trieline_bpf::Mapping;
 
-use crate::counters::{VERDICTS, Verdict};
+use crate::counters::Verdict;
 use crate::error::{Error, Result};
 use crate::layout::{tl_capture, tl_capture_record, tl_limits};
 use crate::pins;
@@ -211,7 +211,7 @@ fn decode(bytes: &[u8]) -> Option<Captured> {
     let head: [u8; size_of::<tl_capture_record>()] = head.try_into().ok()?;
     // SAFETY: a struct of integers, all of whose bit patterns are valid, of just this size.
     let head: tl_capture_record = unsafe { std::mem::transmute(head) };
-    let named = |number: u16| VERDICTS.get(usize::from(number)).copied().filter(|_| head.out != 0);
+    let named = |number: u16| Verdict::of(number).copied().filter(|_| head.out != 0);
     Some(Captured {
         time: head.time,
         number: head.number,

@@ -8,11 +8,16 @@ use crate::layout::tl_counters;
 use crate::ports::PortKey;
 use crate::sys;
 
+/// Counters in a slot.
+const COUNTERS: usize = size_of::<tl_counters>() / size_of::<u64>();
+
 include!(concat!(env!("OUT_DIR"), "/verdicts.rs"));
 
 /// What became of a packet, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
+    /// Index of its counter. Numbers are sparse: each kind has a range of its own.
+    pub number: u8,
     /// Unique; the label of metrics and the key in JSON.
     pub name: &'static str,
     /// What became of it.
@@ -28,6 +33,14 @@ pub enum Kind {
     Pass,
     /// Dropped.
     Drop,
+}
+
+impl Verdict {
+    /// The verdict of a number, which may be that of another version's.
+    pub(crate) fn of(number: u16) -> Option<&'static Self> {
+        let place = VERDICTS.binary_search_by_key(&number, |verdict| verdict.number.into()).ok()?;
+        VERDICTS.get(place)
+    }
 }
 
 impl fmt::Display for Kind {
@@ -74,17 +87,14 @@ pub struct Counters {
 }
 
 fn named(packets: &[u64]) -> Vec<VerdictCount> {
-    VERDICTS
-        .iter()
-        .zip(packets)
-        .map(|(v, &packets)| VerdictCount { name: v.name, kind: v.kind, packets })
-        .collect()
+    let of = |number: u8| packets.get(usize::from(number)).copied().unwrap_or(0);
+    VERDICTS.iter().map(|v| VerdictCount { name: v.name, kind: v.kind, packets: of(v.number) }).collect()
 }
 
 /// Reads all slots. `ports` says whose they are: the port, its slot and its logical device.
 pub(crate) fn read(fd: BorrowedFd<'_>, ports: &[(PortKey, u16, u32)]) -> Result<Counters> {
     let slots = sys::map_shape(fd).map_err(fail)?.entries;
-    let mut total = vec![0u64; VERDICTS.len()];
+    let mut total = vec![0u64; COUNTERS];
     let mut of_slot = Vec::new();
     for slot in 0..slots {
         let packets = slot_packets(fd, slot)?;
@@ -109,7 +119,7 @@ fn fail(error: std::io::Error) -> Error {
 /// One slot, summed over the CPUs.
 fn slot_packets(fd: BorrowedFd<'_>, slot: u32) -> Result<Vec<u64>> {
     let values = cpu_values(fd, slot)?;
-    let mut sum = vec![0u64; VERDICTS.len()];
+    let mut sum = vec![0u64; COUNTERS];
     for cpu in values.chunks_exact(size_of::<tl_counters>()) {
         for (sum, bytes) in sum.iter_mut().zip(cpu.chunks_exact(8)) {
             let mut word = [0; 8];

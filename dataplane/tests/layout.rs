@@ -7,6 +7,7 @@ use libbpf_rs::HasSize;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
 use trieline_dataplane::layout::*;
+use trieline_dataplane::{Kind, VERDICTS, Verdict};
 
 fn object() -> std::path::PathBuf {
     std::path::PathBuf::from(env!("TRIELINE_NODE_OBJECT"))
@@ -35,6 +36,23 @@ macro_rules! same {
         assert_eq!(members, ours, stringify!($name));
     };
 }
+
+/// What pinned maps hold.
+const SHARED: [&str; 13] = [
+    "tl_action",
+    "tl_adjacency",
+    "tl_long_outer",
+    "tl_csid_key",
+    "tl_group",
+    "tl_sid_count",
+    "tl_port",
+    "tl_rule",
+    "tl_tagged",
+    "tl_instance",
+    "tl_counters",
+    "tl_heartbeat",
+    "tl_beat",
+];
 
 #[test]
 fn structs_of_intf_h() {
@@ -100,10 +118,57 @@ fn structs_of_image_h() {
 fn names_of_the_verdicts() {
     let btf = Btf::from_path(object()).unwrap();
     let verdict: libbpf_rs::btf::types::Enum<'_> = btf.type_by_name("tl_verdict").unwrap();
-    assert_eq!(verdict.len(), trieline_dataplane::VERDICTS.len() + 1);
-    assert_eq!(trieline_dataplane::VERDICTS[tl_verdict::TL_DROP_BLACKHOLE.0 as usize].name, "blackhole");
-    // Forward, then pass, then drop: the program tells them apart by their order.
-    assert!(trieline_dataplane::VERDICTS.is_sorted_by_key(|v| v.kind as u8));
+    assert_eq!(verdict.len(), VERDICTS.len() + 1);
+    let blackhole = tl_verdict::TL_DROP_BLACKHOLE.0 as u8;
+    let named: Vec<_> = VERDICTS.iter().filter(|verdict| verdict.name == "blackhole").collect();
+    assert_eq!(named, [&Verdict { number: blackhole, name: "blackhole", kind: Kind::Drop }]);
+    // Each kind in its range: the program tells them apart by their numbers.
+    let range = |kind: Kind| match kind {
+        Kind::Forward => 0..32,
+        Kind::Pass => 32..96,
+        Kind::Drop => 96..128,
+    };
+    assert!(VERDICTS.is_sorted_by_key(|verdict| verdict.number));
+    assert!(VERDICTS.iter().all(|verdict| range(verdict.kind).contains(&verdict.number)));
     let version = u32::from(trieline_lpm::image::layout::VERSION);
     assert_eq!(tl_limits::TL_INTF_IMAGE.0, version, "the image that the program reads");
+}
+
+/// Pinned maps outlive their program: a build that reads them otherwise must be of another version. `interface.txt` records what
+/// the pins of this version hold. Its lines stay as long as the version does; a new verdict only adds one.
+#[test]
+fn the_version_grows_with_the_layout() {
+    let object = libbpf_rs::ObjectBuilder::default().open_file(object()).unwrap();
+    let maps = object.maps().filter(|map| !map.name().to_string_lossy().contains('.')).map(|map| {
+        let (name, kind) = (map.name().to_string_lossy().into_owned(), map.map_type());
+        let (key, value, entries) = (map.key_size(), map.value_size(), map.max_entries());
+        format!("map {name}: {kind:?}, key {key}, value {value}, entries {entries}")
+    });
+    let btf = Btf::from_path(self::object()).unwrap();
+    let structs = SHARED.iter().map(|name| {
+        let (size, members) = members(&btf, name);
+        let members: Vec<_> = members.iter().map(|(name, offset)| format!("{offset} {name}")).collect();
+        format!("struct {name}: {size} bytes: {}", members.join(", "))
+    });
+    let verdicts = VERDICTS.iter().map(|verdict| format!("verdict {}: {}", verdict.number, verdict.name));
+    let version = format!("version {}", tl_limits::TL_INTF_VERSION.0);
+    let now: Vec<String> =
+        std::iter::once(version.clone()).chain(maps).chain(structs).chain(verdicts).collect();
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interface.txt");
+    let recorded = std::fs::read_to_string(&path).unwrap();
+    let is_this_version = recorded.lines().next() == Some(&version);
+    let changed: Vec<_> = recorded.lines().filter(|line| !now.iter().any(|now| now == line)).collect();
+    assert!(
+        !is_this_version || changed.is_empty(),
+        "raise TL_INTF_VERSION in intf.h: pins of {version} hold {changed:#?}"
+    );
+    let now = now.join("\n") + "\n";
+    if now != recorded && std::env::var_os("TRIELINE_RECORD").is_some() {
+        std::fs::write(&path, &now).unwrap();
+    } else {
+        assert_eq!(
+            now, recorded,
+            "record it: TRIELINE_RECORD=1 cargo test -p trieline-dataplane --test layout"
+        );
+    }
 }

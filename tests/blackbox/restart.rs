@@ -393,6 +393,24 @@ fn other_pins_are_replaced_without_a_loss() {
         check(&daemon, what);
         daemon
     };
+    // (0) a build with verdicts that this one does not know: their numbers had free places, so the pins stay, with all counters
+    let counters = pins(&bed).join("counters");
+    let counter = |change: Option<u64>| {
+        let map = MapHandle::from_pinned_path(&counters).expect("the counters");
+        let mut cpus = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+        if let Some(packets) = change {
+            cpus[0][127 * 8..][..8].copy_from_slice(&packets.to_ne_bytes());
+            map.update_percpu(&0u32.to_ne_bytes(), &cpus, MapFlags::ANY).unwrap();
+        }
+        u64::from_ne_bytes(cpus[0][127 * 8..][..8].try_into().unwrap())
+    };
+    assert!(eventually(3.0, || status::forwarded(&bed.node) > 100));
+    let before = status::forwarded(&bed.node);
+    daemon.kill();
+    counter(Some(7));
+    let daemon = Daemon::start(&bed.node, &format!("{DEVICES} --image 16M"));
+    assert!(!daemon.log().contains("the old tables"), "{}", daemon.log());
+    assert!(status::forwarded(&bed.node) >= before && counter(None) == 7, "counters are lost");
     // (1) an upgrade, a downgrade, a record of unknown shape, other options
     let same = "--image 16M";
     let daemon = restarted(daemon, &|| version(9), same, "from an older version");
