@@ -72,7 +72,7 @@ fn ways_of_a_device_that_is_gone_are_forgotten() {
     }
     let bed = Bed::new();
     let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1");
-    let paths = || status(&bed.node)["paths"].as_u64().unwrap_or_default();
+    let paths = || status(&bed.node)["nexthop_groups"].as_u64().unwrap_or_default();
     let before = paths();
     for round in 0..4 {
         bed.node.ip("link add again0 type veth peer name again0x");

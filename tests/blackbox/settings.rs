@@ -115,7 +115,7 @@ fn packets_from_own_addresses_are_the_kernels() {
             &bed.node,
             &format!("table ip fw {{\n chain forward {{\n {hook}\n ip daddr 10.1.0.1 drop\n }}\n}}"),
         );
-        let is_known = || status(&bed.node)["skipped"].as_array().is_some_and(|rules| !rules.is_empty());
+        let is_known = || status(&bed.node)["bypassed"].as_array().is_some_and(|rules| !rules.is_empty());
         assert!(eventually(5.0, is_known), "{}", status(&bed.node));
         becomes(&bed, "from an address that a rule names", &from("10.1.0.1"), (1, 0, 0));
         becomes(&bed, "from a neighbour's address", &from("10.1.0.9"), (0, 1, 0));

@@ -107,16 +107,16 @@ impl Node {
 /// slots, up to eight bits in binary (`0010-0101`), more in hexadecimal (`0x1000-0x10ff`).
 ///
 /// ```
-/// use trieline_lpm::image::view::TableGraph;
+/// use trieline_lpm::image::graph::TableGraph;
 /// use trieline_lpm::{HeapMemory, Image, Memory, NoReaders, Table};
 /// let mut image = Image::create(HeapMemory::new(1 << 20), NoReaders::default(), 1)?;
 /// Table::<u32>::create(&mut image, 0, [("10.0.0.0/8".parse()?, 1), ("10.1.0.0/16".parse()?, 2)])?;
 /// let table = TableGraph::new(image.memory().words(), 0)?;
-/// let view = table.view();
-/// assert_eq!(view.nodes[0].kind, "root");
-/// assert_eq!(view.nodes[0].children[1].label, "00001010");
+/// let graph = table.graph();
+/// assert_eq!(graph.nodes[0].kind, "root");
+/// assert_eq!(graph.nodes[0].children[1].label, "00001010");
 /// let path = table.path(0x0a01_0001u32);
-/// let end = &view.nodes[path[1].node];
+/// let end = &graph.nodes[path[1].node];
 /// assert_eq!(end.children[path[1].edge.unwrap_or(0)].value, Some(2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
