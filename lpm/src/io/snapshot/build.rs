@@ -1,7 +1,6 @@
 //! Makes snapshots: an image as small as its content, then what it was made from.
 
 use super::contents::Stored;
-use super::crc::Crc;
 use super::{ENTRY_MORE, HEADER_BYTES, MAGIC, SnapshotError, TABLE_BYTES, VERSION};
 use crate::image::layout::{CHUNK, VALUE_MAX};
 use crate::io::Sink;
@@ -177,18 +176,18 @@ impl Builder {
 
     fn write(&self, image: &Heap, to: &mut impl Write) -> std::io::Result<Saved> {
         let words = image.memory.words();
-        let mut crc = Crc::new();
+        let mut crc = 0;
         let mut chunk = Vec::with_capacity(CHUNK as usize);
         for words in words.chunks(CHUNK as usize / 4) {
             chunk.clear();
             for word in words {
                 chunk.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
             }
-            crc.bytes(&chunk);
+            crc = crc32c::crc32c_append(crc, &chunk);
             to.write_all(&chunk)?;
         }
         let image_bytes = words.len() as u64 * 4;
-        let section = self.section(crc.value());
+        let section = self.section(crc);
         to.write_all(&section)?;
         let file_bytes = image_bytes + section.len() as u64;
         let prefixes = self.tables.values().map(|table| table.count as u64).sum();
@@ -231,9 +230,8 @@ impl Builder {
             section.extend(name.as_bytes());
         }
         section.resize(bytes, 0);
-        let mut crc = Crc::new();
-        crc.bytes(&section);
-        section[crc_at..crc_at + 4].copy_from_slice(&crc.value().to_le_bytes());
+        let crc = crc32c::crc32c(&section);
+        section[crc_at..crc_at + 4].copy_from_slice(&crc.to_le_bytes());
         section
     }
 }

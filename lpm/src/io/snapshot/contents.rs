@@ -1,6 +1,5 @@
 //! The section behind a snapshot's image: its tables' prefixes and the names of values, read where they lie.
 
-use super::crc::Crc;
 use super::map::Bytes;
 use super::{ENTRY_MORE, HEADER_BYTES, SnapshotError, TABLE_BYTES, VERSION};
 use crate::image::layout::VALUE_MAX;
@@ -246,17 +245,21 @@ impl<'a> Section<'a> {
     }
 }
 
-/// CRC-32C of bytes `from` ... `to`, multiples of 8, the word at `zero` taken as 0.
+/// CRC-32C of bytes `from` ... `to`, multiples of 4, the word at `zero` taken as 0.
 fn checksum(bytes: &Bytes, from: usize, to: usize, zero: Option<usize>) -> u32 {
-    let mut crc = Crc::new();
-    let words = &bytes.words()[from / 4..to / 4];
-    for (nth, pair) in words.as_chunks::<2>().0.iter().enumerate() {
-        let at = from + 8 * nth;
-        let [low, high] = [0, 1].map(|nth| u32::from_le(pair[nth].load(Ordering::Relaxed)));
-        let keep = |place: usize, word: u32| if zero == Some(place) { 0 } else { word };
-        crc.words(keep(at, low), keep(at + 4, high));
+    let mut crc = 0;
+    let mut copy = Vec::with_capacity(4096);
+    let mut at = from;
+    for words in bytes.words()[from / 4..to / 4].chunks(1024) {
+        copy.clear();
+        for word in words {
+            let bytes = if zero == Some(at) { [0; 4] } else { word.load(Ordering::Relaxed).to_ne_bytes() };
+            copy.extend_from_slice(&bytes);
+            at += 4;
+        }
+        crc = crc32c::crc32c_append(crc, &copy);
     }
-    crc.value()
+    crc
 }
 
 /// What the image of a snapshot was made from.

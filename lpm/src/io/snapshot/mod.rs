@@ -53,7 +53,6 @@
 
 mod build;
 mod contents;
-mod crc;
 mod map;
 
 pub use build::{Builder, Saved};
