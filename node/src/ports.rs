@@ -114,13 +114,13 @@ impl Ports {
         missing.into_iter()
     }
 
-    /// Of each configured bond the links that packets come in by: to the program of a bond its ports run, the kernel names them as the
-    /// devices. In generic mode it names the bond. O(links).
-    fn active_ports<'w>(&self, kernel: &'w KernelState) -> BTreeMap<u32, Vec<&'w Link>> {
+    /// The links of each configured bond: they run the bond's program, and the kernel names them as the devices. In generic mode it
+    /// names the bond. O(links).
+    fn bond_links<'w>(&self, kernel: &'w KernelState) -> BTreeMap<u32, Vec<&'w Link>> {
         let given = self.links(kernel).into_iter();
         let bonds = given.filter(|link| link.kind == "bond" && self.mode != AttachMode::Generic);
         let mut ports: BTreeMap<u32, Vec<&Link>> = bonds.map(|bond| (bond.ifindex, Vec::new())).collect();
-        for link in kernel.links.values().filter(|link| !link.backup) {
+        for link in kernel.links.values() {
             if let Some(of) = link.master.and_then(|master| ports.get_mut(&master)) {
                 of.push(link);
             }
@@ -144,7 +144,7 @@ impl Ports {
         tables: (bool, bool),
     ) -> BTreeMap<(u32, Option<u16>), Port> {
         let mut wanted = BTreeMap::new();
-        let bonds = self.active_ports(kernel);
+        let bonds = self.bond_links(kernel);
         for (link, vlan, logical) in self.logical(kernel) {
             let Some(mac) = logical.mac else { continue };
             let lookup = |family| policies.of(family, logical.ifindex);
@@ -162,7 +162,10 @@ impl Ports {
             let port = Port { table4, table6, flags, ifindex: logical.ifindex, mac };
             for device in bonds.get(&link.ifindex).map_or(&[link][..], Vec::as_slice) {
                 let mut flags = port.flags;
-                if kernel.bypass.excludes(device.ifindex) {
+                // By a backup come packets as soon as the bond fails over, which trielined sees later, or never while it is away: filters,
+                // SID hooks and tenants hold there before. Until then the kernel drops what comes in.
+                let is_backup = device.master == Some(link.ifindex) && device.backup;
+                if is_backup || kernel.bypass.excludes(device.ifindex) {
                     flags = PortFlags { forward4: false, forward6: false, seg6: false, ..flags };
                 }
                 // In generic mode the mark stays with the packet.

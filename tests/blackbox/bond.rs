@@ -1,19 +1,14 @@
 //! A bond given as a device: its ports' packets are its own. Needs the kernel's bonding module, so it runs in the test VMs.
 
 use trieline_tests::bed::Bed;
-use trieline_tests::daemon::{Daemon, status};
+use trieline_tests::daemon::{Daemon, Leftovers, status};
 use trieline_tests::packets::{Tap, send_udp};
 use trieline_tests::{eventually, root};
 
 /// ```text
 /// [gen] ── n0 [node] bond0 (b1, b2) ══ bond0 (c1, c2) [sink]
 /// ```
-#[test]
-#[ignore = "needs the bonding module: run in tests/vm"]
-fn packets_cross_a_bond_both_ways() {
-    if !root() {
-        return;
-    }
+fn bonded_bed() -> Bed {
     let bed = Bed::new();
     bed.warm();
     for (near, far) in [("b1", "c1"), ("b2", "c2")] {
@@ -44,6 +39,16 @@ fn packets_cross_a_bond_both_ways() {
     bed.sink.ip("route add 10.0.0.0/24 via 10.9.0.1");
     let warm = eventually(10.0, || bed.node.run("ping -c 1 -W 1 10.9.0.2").code == 0);
     assert!(warm, "the bond carries nothing");
+    bed
+}
+
+#[test]
+#[ignore = "needs the bonding module: run in tests/vm"]
+fn packets_cross_a_bond_both_ways() {
+    if !root() {
+        return;
+    }
+    let bed = bonded_bed();
     let daemon = Daemon::start(&bed.node, "--dev n0 --dev bond0");
     let reported = || format!("{}\n{:#}", daemon.log(), status(&bed.node));
     // (1) out by the bond
@@ -62,4 +67,36 @@ fn packets_cross_a_bond_both_ways() {
     assert!(eventually(10.0, || back() == (0, false)), "{:?}\n{}", back(), reported());
     bed.node.ip("link set b1 down");
     assert!(eventually(20.0, || back() == (0, false) && out() == (0, false)), "{:?}\n{}", back(), reported());
+}
+
+/// The backup port carries the filters of its bond before packets come in by it: also where a failover meets no trielined.
+#[test]
+#[ignore = "needs the bonding module: run in tests/vm"]
+fn filters_hold_after_a_failover_without_a_daemon() {
+    if !root() {
+        return;
+    }
+    let bed = bonded_bed();
+    bed.generator.ip("addr add 10.0.0.66/24 dev g0");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("bad"), "10.0.0.66/32\n").expect("a file");
+    let filter = "[[filter]]\nname = \"bad\"\nfile = \"bad\"\nmatch = \"destination\"\naction = \"drop\"\n";
+    let text = format!("devices = [\"n0\", \"bond0\"]\n{filter}");
+    std::fs::write(path("trielined.toml"), text).expect("a file");
+    let comes_out = |to: &str| {
+        let generator = Tap::open(&bed.generator);
+        send_udp(&bed.sink, to.parse().unwrap(), b"in by the bond", 5).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        !generator.close_with(b"in by the bond").is_empty()
+    };
+    assert!(eventually(10.0, || comes_out("10.0.0.66:9")), "the kernel alone does not forward it");
+    let daemon = Daemon::start(&bed.node, &format!("--config {}", path("trielined.toml").display()));
+    let _leftovers = Leftovers(&bed.node);
+    assert!(eventually(10.0, || !comes_out("10.0.0.66:9")), "{}", daemon.log());
+    assert!(eventually(10.0, || comes_out("10.0.0.2:9")), "{}", daemon.log());
+    daemon.kill();
+    bed.node.ip("link set b1 down");
+    assert!(eventually(20.0, || comes_out("10.0.0.2:9")), "the bond does not fail over");
+    assert!(!comes_out("10.0.0.66:9"), "past the filter by the backup port");
 }
