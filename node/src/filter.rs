@@ -3,6 +3,7 @@
 //! Files are read on a thread of its own; the daemon goes on. What was read is built aside, in tables with numbers that no packet
 //! knows, and one word makes packets meet the new list and its sets. A file that is bad changes nothing.
 
+mod copies;
 mod reader;
 
 use crate::publish::{FILTER_TABLES, NodeImage};
@@ -73,7 +74,7 @@ pub struct FilterStatus {
     pub loaded: Option<u64>,
     /// Only SID hooks ask it, for the packet inside; ports do not.
     pub inside: bool,
-    /// Why its file could not be read at the daemon's start: the set in force is the one of before.
+    /// Why its file is not in force since the daemon's start: the set is the one of before, or that of the file's last good copy.
     pub problem: Option<String>,
 }
 
@@ -158,7 +159,7 @@ struct ActiveFilter {
     /// Not known of a set that an earlier daemon read.
     prefixes: Option<(usize, usize)>,
     loaded: Option<u64>,
-    /// Why the set is that of an earlier daemon.
+    /// Why the set is not that of the file as it is.
     problem: Option<String>,
     bad: u64,
 }
@@ -213,8 +214,8 @@ pub struct Filters {
 
 impl Filters {
     /// Reads the files and puts the filters in force. Those that an earlier daemon left are in force until then, and keep their
-    /// counters. A filter whose file cannot be read keeps its set; where it has none, this fails, as a filter must never be
-    /// silently absent.
+    /// counters. A filter whose file cannot be read, or whose set finds no room, keeps its set; where it has none, as in new maps,
+    /// it gets that of the file's last good copy. Without a copy this fails, as a filter must never be silently absent.
     pub fn start(
         configs: Vec<Config>,
         bound: Bound,
@@ -237,19 +238,30 @@ impl Filters {
         let mut sets = Vec::new();
         for config in &configs {
             let known = before.iter().find(|filter| filter.name == config.name);
+            let mut problem = None;
             match (read(config), known) {
-                (Ok(set), _) => sets.push(Some(set)),
-                (Err(error), Some(filter)) => {
+                (Ok(set), _) => {
+                    copies::keep(config);
+                    sets.push(Some(set));
+                }
+                (Err(error), Some(_)) => {
                     tracing::error!("{error}; the filter keeps the set that is in force");
-                    let (config, filter, problem) = (config.clone(), filter.clone(), Some(error.to_string()));
-                    let (prefixes, loaded, bad) = (None, None, 0);
-                    filters.active.push(ActiveFilter { config, filter, prefixes, loaded, problem, bad });
+                    problem = Some(error.to_string());
                     sets.push(None);
                 }
-                (Err(error), None) => return Err(error),
+                (Err(error), None) => {
+                    let Some(Ok(set)) = copies::of(config).map(|copy| read(&copy)) else { return Err(error) };
+                    tracing::error!("{error}; the filter gets the last good copy of its file");
+                    sets.push(Some(Set { problem: Some(error.to_string()), ..set }));
+                }
+            }
+            if let Some(filter) = known {
+                let (config, filter) = (config.clone(), filter.clone());
+                let (prefixes, loaded, bad) = (None, None, 0);
+                filters.active.push(ActiveFilter { config, filter, prefixes, loaded, problem, bad });
             }
         }
-        let former = filters.apply(configs, sets, bound, image, lists)?;
+        let former = filters.apply(configs, sets, bound, image, lists, IfFull::Keep)?;
         filters.keep(former, image);
         Ok(filters)
     }
@@ -311,7 +323,7 @@ impl Filters {
                     .iter()
                     .map(|config| read.iter_mut().find(|(name, _)| **name == config.name)?.1.take());
                 let sets = sets.collect();
-                let former = self.apply(now, sets, self.bound.clone(), image, lists)?;
+                let former = self.apply(now, sets, self.bound.clone(), image, lists, IfFull::Fail)?;
                 self.keep(former, image);
                 Ok::<(), Error>(())
             });
@@ -333,7 +345,7 @@ impl Filters {
         lists: &mut Lists,
     ) -> Result<Former, Error> {
         let Replacement { configs, sets, bound, .. } = replacement;
-        self.apply(configs, sets?, bound, image, lists)
+        self.apply(configs, sets?, bound, image, lists, IfFull::Fail)
     }
 
     /// The new filters stay: removes the sets of those before, which no packet looks up any more.
@@ -358,7 +370,7 @@ impl Filters {
         }
     }
 
-    /// Makes `configs` the filters; those without a new set keep the one they have.
+    /// Makes `configs` the filters; those without a new set keep the one they have, by `if_full` also those whose set finds no room.
     fn apply(
         &mut self,
         configs: Vec<Config>,
@@ -366,6 +378,7 @@ impl Filters {
         bound: Bound,
         image: &mut NodeImage,
         lists: &mut Lists,
+        if_full: IfFull,
     ) -> Result<Former, Error> {
         let before = all(lists);
         let mut used = tables(&before);
@@ -388,13 +401,24 @@ impl Filters {
             }
             let kept = self.active.iter().find(|active| active.config.name == config.name);
             let bad = set.as_ref().map(|set| set.bad).or(kept.map(|kept| kept.bad)).unwrap_or(0);
+            let keep = |kept: &ActiveFilter, problem| {
+                ((kept.filter.table4, kept.filter.table6), kept.prefixes, kept.loaded, problem)
+            };
             let made = match (set, kept) {
-                (Some(set), _) => build(&config.name, set, image, &mut used, &mut built)
-                    .map(|(ids, prefixes)| (ids, Some(prefixes), Some(now()), None)),
-                (None, Some(kept)) => {
-                    let ids = (kept.filter.table4, kept.filter.table6);
-                    Ok((ids, kept.prefixes, kept.loaded, kept.problem.clone()))
+                (Some(set), _) => {
+                    let (problem, others) = (set.problem.clone(), built.len());
+                    let ours = build(&config.name, set, image, &mut used, &mut built);
+                    match (ours, kept) {
+                        (Ok((ids, prefixes)), _) => Ok((ids, Some(prefixes), Some(now()), problem)),
+                        (Err(error), Some(kept)) if if_full == IfFull::Keep => {
+                            tracing::error!("{error}; the filter keeps the set that is in force");
+                            undo(image, &built.split_off(others));
+                            Ok(keep(kept, Some(error.to_string())))
+                        }
+                        (Err(error), _) => Err(error),
+                    }
                 }
+                (None, Some(kept)) => Ok(keep(kept, kept.problem.clone())),
                 (None, None) => Err(Error::NoFilter { name: config.name.clone(), known: String::new() }),
             };
             let (ids, prefixes, loaded, problem) = made.inspect_err(|_| undo(image, &built))?;
@@ -431,6 +455,15 @@ impl Filters {
         };
         self.active.iter().map(status).collect()
     }
+}
+
+/// When a set finds no room beside the one in force.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IfFull {
+    /// Nothing changes.
+    Fail,
+    /// The one in force stays, and the filter has a problem.
+    Keep,
 }
 
 /// Removes the tables of sets that no packet looks up.

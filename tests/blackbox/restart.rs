@@ -286,6 +286,32 @@ fn a_bad_filter_file_keeps_the_set_in_force() {
     write("more", "nonsense\n");
     Daemon::refused(&bed.node, &args).fails(1, &["more", "nonsense"]);
     assert_eq!(counts(), (0, 0, 0));
+    // (4) the maps are made anew meanwhile, so that no set is in force: the last good copy of the file
+    write("bad", "10.0.0.300\n");
+    write("trielined.toml", &format!("image = \"16M\"\n{head}{}", filter("bad")));
+    let daemon = Daemon::start(&bed.node, &args);
+    assert!(daemon.log().contains("the old tables forward until new ones are there"), "{}", daemon.log());
+    assert_eq!(counts(), (0, 0, 0));
+    let problem = || trieline(&bed.node, "-j filter list").json()[0]["problem"].as_str().map(str::to_owned);
+    assert!(problem().is_some_and(|why| why.contains("10.0.0.300")), "{}", daemon.log());
+    // (5) no room for a set beside the one in force: this one stays
+    let large = |first: &str| {
+        let others =
+            (0..300_000u32).map(|n| std::net::Ipv4Addr::from(n.wrapping_mul(2_654_435_761) | 1 << 31));
+        std::iter::once(first.to_owned())
+            .chain(others.map(|host| host.to_string()))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    write("bad", &large("203.0.113.0/24"));
+    trieline(&bed.node, "filter reload").ok();
+    assert_eq!((counts(), problem()), ((0, 0, 0), None));
+    daemon.kill();
+    write("bad", &large("198.51.100.0/24"));
+    let daemon = Daemon::start(&bed.node, &args);
+    assert_eq!(counts(), (0, 0, 0));
+    assert!(problem().is_some_and(|why| why.contains("does not fit")), "{}", daemon.log());
+    bed.becomes("routes are followed", "10.50.0.1:9", (0, 5, 0));
 }
 
 /// Runs a command as user nobody, which ends when it is dropped.

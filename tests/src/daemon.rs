@@ -48,6 +48,7 @@ impl Daemon {
             .args(["-n", namespace.name()])
             .args(args.split_whitespace())
             .env("NOTIFY_SOCKET", &notify_path)
+            .env("STATE_DIRECTORY", namespace.state())
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -61,11 +62,12 @@ impl Daemon {
     #[track_caller]
     pub fn refused(namespace: &Namespace, args: &str) -> Answer {
         let seconds = (20.0 * crate::patience()).to_string();
-        let mut words = vec!["-k", "2", &seconds];
+        let state = format!("STATE_DIRECTORY={}", namespace.state().display());
+        let mut words = vec![state.as_str(), "timeout", "-k", "2", &seconds];
         let program = binary_path("trielined");
         words.extend([program.as_str(), "-n", namespace.name()]);
         words.extend(args.split_whitespace());
-        run_with("timeout", &words, "")
+        run_with("env", &words, "")
     }
 
     /// What the daemon logged so far.

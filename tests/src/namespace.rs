@@ -14,6 +14,7 @@ static SWEEP: Once = Once::new();
 /// A network namespace that ends with this value.
 pub struct Namespace {
     name: String,
+    state: tempfile::TempDir,
 }
 
 impl Namespace {
@@ -22,7 +23,7 @@ impl Namespace {
         SWEEP.call_once(sweep);
         let name = format!("tlbb-{}-{}-{role}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         run(&format!("ip netns add {name}")).ok();
-        let namespace = Self { name };
+        let namespace = Self { name, state: tempfile::tempdir().expect("a folder") };
         namespace.ip("link set lo up");
         namespace
     }
@@ -30,6 +31,11 @@ impl Namespace {
     /// Its name, as `ip -n` and `trieline -n` take it.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Where its daemons keep what outlives them (systemd's `StateDirectory=`).
+    pub fn state(&self) -> &std::path::Path {
+        self.state.path()
     }
 
     /// Its inode, which names the daemon's pins and socket.

@@ -1,6 +1,6 @@
 //! Reads the files of filters beside the daemon.
 
-use super::{Bound, Config, Error};
+use super::{Bound, Config, Error, copies};
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -17,6 +17,8 @@ pub struct Set {
     pub v6: Vec<(Prefix<u128>, u32)>,
     /// Lines passed over because they are wrong.
     pub bad: u64,
+    /// Why it is not that of the filter's file.
+    pub problem: Option<String>,
 }
 
 /// Which files are to be read.
@@ -60,7 +62,9 @@ impl Reader {
                     Wanted::Again(Some(name)) => config.name == *name,
                     Wanted::Again(None) | Wanted::These(_) => true,
                 };
-                let one = |config: &Config| is_wanted(config).then(|| read(config)).transpose();
+                let one = |config: &Config| {
+                    is_wanted(config).then(|| read(config).inspect(|_| copies::keep(config))).transpose()
+                };
                 let sets = configs.iter().map(one).collect();
                 if answer.send(Read { job, wanted, configs, sets }).is_err() {
                     return;
@@ -107,7 +111,8 @@ pub fn read(config: &Config) -> Result<Set, Error> {
     if list.truncated > 0 {
         tracing::warn!(filter = config.name, prefixes = list.truncated, "cleared host bits (truncate)");
     }
-    let set = Set { v4: sorted(list.prefixes.v4), v6: sorted(list.prefixes.v6), bad: list.bad };
+    let set =
+        Set { v4: sorted(list.prefixes.v4), v6: sorted(list.prefixes.v6), bad: list.bad, problem: None };
     if set.v4.is_empty() && set.v6.is_empty() {
         // Good for a list that fills later, and what a download that failed leaves.
         tracing::warn!(filter = config.name, file = %config.file.display(), "no prefixes: it matches nothing");
