@@ -82,6 +82,8 @@ pub struct Dataplane {
     beat: OwnedFd,
     /// Tables of another version or shape that are in force until [`Dataplane::take_place`]: their directory and its lock.
     former: Option<(PathBuf, OwnedFd)>,
+    /// Attached devices whose driver refuses this build's program.
+    outdated: Vec<u32>,
     /// Held until drop: only one owner at a time.
     _lock: OwnedFd,
 }
@@ -230,7 +232,7 @@ impl Dataplane {
         let mut take = |name| maps.take(name);
         let filters =
             FilterMaps::new(&take(pins::FILTERS)?, &take(pins::FILTER_LISTS)?, take(pins::FILTER_COUNTERS)?)?;
-        let dataplane = Self {
+        let mut dataplane = Self {
             pins: options.pins.clone(),
             reopened: pinned.is_some(),
             tables: options.tables,
@@ -258,6 +260,7 @@ impl Dataplane {
             heartbeat: Words::of(&take(pins::HEARTBEAT)?)?,
             beat,
             former: None,
+            outdated: Vec::new(),
             image,
             _lock: lock.try_clone().map_err(|e| Error::kernel("keeping the lock", e))?,
         };
@@ -267,19 +270,34 @@ impl Dataplane {
 
     /// Gives the pinned links this build's program; removes those whose device is gone. A device that refuses does not stop the others:
     /// it keeps its program, which uses these same maps.
-    fn update_links(&self) -> Result<()> {
+    fn update_links(&mut self) -> Result<()> {
+        let mut outdated = Vec::new();
         for (path, link, device) in pins::links(&self.pins)? {
-            match device {
-                Some(ifindex) => {
-                    if let Err(error) = sys::link_update(link.as_fd(), self.program.as_fd()) {
-                        tracing::warn!(ifindex, %error, "the device refuses the new program: it keeps the one of before");
-                    }
+            let Some(ifindex) = device else {
+                if let Err(error) = fs::remove_file(&path) {
+                    tracing::warn!(%error, "cannot remove {}", path.display());
                 }
-                None => fs::remove_file(&path)
-                    .map_err(|e| Error::kernel(format!("removing {}", path.display()), e))?,
+                continue;
+            };
+            if let Err(error) = sys::link_update(link.as_fd(), self.program.as_fd()) {
+                if !self.outdated.contains(&ifindex) {
+                    tracing::warn!(ifindex, %error, "the device refuses the new program: it keeps the one of before");
+                }
+                outdated.push(ifindex);
             }
         }
+        self.outdated = outdated;
         Ok(())
+    }
+
+    /// Attached devices whose driver refused this build's program: they run the one of before, over these same maps.
+    pub fn outdated(&self) -> &[u32] {
+        &self.outdated
+    }
+
+    /// Tries those devices again. Nothing is to be done where there are none.
+    pub fn retry_outdated(&mut self) -> Result<()> {
+        if self.outdated.is_empty() { Ok(()) } else { self.update_links() }
     }
 
     /// Map type of the image.

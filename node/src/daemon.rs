@@ -255,6 +255,8 @@ pub struct Daemon {
     faint: bool,
     /// Why the tables are those of before, not as the configuration asks.
     kept: Option<String>,
+    /// Why the NEXT-C-SIDs are not written.
+    csids: Option<String>,
 }
 
 impl std::fmt::Debug for Daemon {
@@ -426,6 +428,7 @@ impl Daemon {
             beaten: now,
             faint: false,
             kept: None,
+            csids: None,
         };
         match daemon.take_over() {
             Ok(()) => Ok(daemon),

@@ -514,6 +514,32 @@ fn start_short_of_memory(bed: &Bed, args: &str, nth: usize, log: &Path) -> Trace
     traced
 }
 
+/// A device whose driver refuses the program of the new daemon goes on with the one of before, is named, and is tried again.
+#[test]
+fn a_device_that_refuses_the_new_program_keeps_its_own() {
+    if !root() {
+        return;
+    }
+    let bed = Bed::routed();
+    bed.sink.ip("addr add 10.50.0.1/32 dev lo");
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    Daemon::start(&bed.node, DEVICES).kill();
+    let _leftovers = Leftovers(&bed.node);
+    drop(start_short_of_memory(&bed, DEVICES, 50_000, &log));
+    let calls = std::fs::read_to_string(log.with_file_name("calls")).expect("strace's file");
+    let main = calls.split_whitespace().next().expect("a call").to_owned();
+    let calls = calls.lines().filter(|line| line.starts_with(&main));
+    let updates = calls.enumerate().filter(|(_, line)| line.contains("bpf(BPF_LINK_UPDATE,"));
+    let nth = updates.map(|(n, _)| n + 1).nth(1).expect("devices get the new program");
+    let _traced = start_short_of_memory(&bed, DEVICES, nth, &log);
+    let text = || std::fs::read_to_string(&log).unwrap_or_default();
+    assert!(text().contains("the device refuses the new program"), "{}", text());
+    bed.becomes("beside it", "10.50.0.1:9", (0, 5, 0));
+    let problems = || trieline_tests::daemon::status(&bed.node)["problems"].to_string();
+    assert!(eventually(5.0, || problems() == "[]"), "{}", problems());
+}
+
 /// New tables (of another size) fail at any call for want of memory: the daemon follows the kernel all the same, by these or by those of
 /// before, and says so. Not one packet is lost.
 #[test]

@@ -103,6 +103,20 @@ impl Daemon {
         Ok(dump)
     }
 
+    /// Writes which SIDs of NEXT-C-SID a packet may step on to. The guards of filters, SID hooks and tenants read it.
+    pub(super) fn set_csids(&mut self) {
+        let set = self.dataplane.csids().set(&steps::find(&self.mirror)).map_err(|error| error.to_string());
+        if let Err(error) = &set
+            && self.csids.is_none()
+        {
+            tracing::error!(
+                error,
+                "NEXT-C-SIDs not written: SID hooks may not see each packet; trielined tries again every second"
+            );
+        }
+        self.csids = set.err();
+    }
+
     /// Makes packets meet what is known.
     pub(super) fn publish(&mut self) {
         let (retry4, retry6) = self.publisher.retry_due();
@@ -118,10 +132,7 @@ impl Daemon {
             kernel.settings.tenants.apply(&mut kernel.links);
         }
         if self.mirror.changes.v6.any() || !self.mirror.changes.nhgs.is_empty() {
-            let set = self.dataplane.csids().set(&steps::find(&self.mirror));
-            if let Err(error) = set {
-                tracing::error!(%error, "the XDP program may not find each SID of NEXT-C-SID; trielined tries again with the next change");
-            }
+            self.set_csids();
         }
         // First the actions that lead to a link that is down: packets are lost until they are written. Then the slow looks around.
         self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.egress());

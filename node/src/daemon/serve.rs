@@ -191,7 +191,14 @@ impl Daemon {
         let kept = self.kept.iter().map(|why| {
             format!("the tables have the size and map type of before (new ones: {why}); restart trielined to try again")
         });
-        kept.chain(self.sid_hooks.problems().map(str::to_owned)).collect()
+        let outdated = self.dataplane.outdated().iter().map(|ifindex| {
+            let name = self.mirror.kernel.links.get(ifindex).map_or("", |link| link.name.as_str());
+            format!("device {name} ({ifindex}) refused this version's program and runs the one of before; trielined tries again every second")
+        });
+        let csids = self.csids.iter().map(|why| {
+            format!("NEXT-C-SIDs not written: {why}; SID hooks may not see each packet; trielined tries again every second")
+        });
+        kept.chain(outdated).chain(csids).chain(self.sid_hooks.problems().map(str::to_owned)).collect()
     }
 
     /// Paths that only the kernel can follow, by what they do.

@@ -53,6 +53,12 @@ impl Daemon {
             let tables = self.tables();
             self.ports.set(&self.mirror.kernel, &self.publisher.policies, &mut self.dataplane, tables);
         }
+        if let Err(error) = self.dataplane.retry_outdated() {
+            tracing::warn!(%error, "cannot list the attached devices; trying again");
+        }
+        if self.csids.is_some() {
+            self.set_csids();
+        }
         self.sid_hooks.retry(self.dataplane.sid_hooks());
         self.mirror.changes.kernel |= self.ports.retry(&self.mirror.kernel, &mut self.dataplane);
         if self.mirror.nhgs.pass_time(self.ticked) {
