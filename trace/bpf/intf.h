@@ -98,29 +98,6 @@ struct tr_stream {
 	__u32 unused;
 };
 
-/* What became of the events; the words are those of src/join/mod.rs. */
-enum tr_count {
-	TR_COUNT_RECEIVED,
-	TR_COUNT_SENT,
-	TR_COUNT_MATCHED,
-	TR_COUNT_PIECES,
-	TR_COUNT_COPIES,
-	TR_COUNT_AMBIGUOUS,
-	TR_COUNT_UNMATCHED_SENT,
-	TR_COUNT_QUEUED_LATER,
-	TR_COUNT_CUT_OFF,
-	TR_COUNT_LOST, /* receives that could not be kept with their thread */
-	TR_COUNTS,
-};
-
-/* Histograms: a way is the transport in, the transport out, whether by the same socket, whether seen at the
- * device's queue. */
-#define TR_WAYS (TR_TRANSPORTS * TR_TRANSPORTS * 4)
-#define TR_BUCKETS 1024 /* a power of two, and enough for 64 bits */
-struct tr_histogram {
-	__u64 buckets[TR_BUCKETS];
-};
-
 /* What a hook itself spends inside T2, nanoseconds in all. */
 enum tr_inside {
 	TR_INSIDE_TAIL,	 /* of receives: from the clock on */
@@ -147,11 +124,10 @@ struct tr_stamps {
 /* A CPU's state, in cache lines of its own. */
 struct tr_cpu {
 	__u64 claimed;		  /* records that hooks have begun on this CPU */
-	__u64 counts[TR_COUNTS];  /* only of histograms */
 	__u64 inside[TR_INSIDES]; /* only of calibrations */
 	__u64 packet; /* address of the packet last noted at a device that hands it on to another */
 	__u64 device; /* that device's */
-	__u64 unused[13 - TR_COUNTS - TR_INSIDES];
+	__u64 unused[13 - TR_INSIDES];
 };
 
 /* Who is traced. User space writes it while the hooks are on: a service that restarts is in another cgroup.
@@ -184,10 +160,9 @@ struct tr_config {
 	__u32 clients;	      /* how many of `client` are set */
 	__u32 clients_only;   /* nobody else is traced */
 	__u32 client[TR_TGIDS_MAX];
-	__u32 histogram; /* count into histograms instead of noting records */
-	__u32 inside;	 /* also take the times of enum tr_inside */
-	__u32 sent_udp;	 /* note UDP when sent as well: where there is no hook at the device queue */
-	__u32 by_inode;	 /* sockets are numbered by their inodes */
+	__u32 inside;	/* also take the times of enum tr_inside */
+	__u32 sent_udp; /* note UDP when sent as well: where there is no hook at the device queue */
+	__u32 by_inode; /* sockets are numbered by their inodes */
 };
 
 #endif

@@ -13,19 +13,9 @@
 #include "stamp.bpf.h"
 #include "arrival.bpf.h"
 #include "stream.bpf.h"
-#include "histogram.bpf.h"
 #include "inside.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
-
-static __always_inline void tr_take(struct task_struct *task, const struct tr_event *record,
-				    const struct tr_source *source)
-{
-	if (config.histogram)
-		tr_count(task, record, source->position);
-	else
-		tr_note(record, source);
-}
 
 static __always_inline void tr_moved(struct task_struct *task, struct sock *sk, __u32 point,
 				     const struct tr_socket *socket, int bytes, long call, __u64 buffer,
@@ -52,7 +42,7 @@ static __always_inline void tr_moved(struct task_struct *task, struct sock *sk, 
 	record.id = source.position;
 	if (config.id_bytes && !(flags & TR_SEVERAL))
 		tr_read_id(&record, &source);
-	tr_take(task, &record, &source);
+	tr_note(&record, &source);
 	tr_ends(began_ns, &record);
 }
 
@@ -224,7 +214,7 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 		if (config.id_bytes)
 			tr_read_packet_id(&record, &source);
 	}
-	tr_take(task, &record, &source);
+	tr_note(&record, &source);
 	tr_ends(began_ns, &record);
 	return 0;
 }

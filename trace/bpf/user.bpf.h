@@ -33,7 +33,7 @@ static __always_inline int tr_function(struct pt_regs *regs, __u32 point)
 	record.process = task->tgid;
 	record.point = point;
 	record.transport = TR_FUNCTION;
-	tr_take(task, &record, &source);
+	tr_note(&record, &source);
 	return 0;
 }
 

@@ -37,17 +37,6 @@ pub enum Error {
         "process {0} is in another network namespace: stamps are written where its packets leave; run there (`trieline -n NETNS`, `nsenter -t {0} -n`)"
     )]
     OtherNamespace(u32),
-    /// Threads of the process send what others have received, and histograms in the kernel cannot leave its messages out.
-    #[error(
-        "cannot join messages of process {process} by thread: its runtime ({runtime}) moves them between threads; expected --id or --decode, or --trust-threads if \
-         each thread handles its messages alone"
-    )]
-    SharedThreads {
-        /// Which.
-        process: u32,
-        /// [`crate::Runtime::name`].
-        runtime: &'static str,
-    },
     /// No backend holds.
     #[error("this kernel lets no hook be attached: {}", .0.iter().map(|r| format!("{}: {}", r.backend.name(), r.reason)).collect::<Vec<_>>().join("; "))]
     NoHooks(Vec<Refusal>),

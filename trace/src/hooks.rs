@@ -13,13 +13,11 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Print
 use crate::decode::Decode;
 use crate::error::{Error, Result, io_error};
 use crate::filter::{COMM_MAX, Filter, PROCESSES_MAX, check_process, check_processes_are_the_hosts};
-use crate::histogram::WAYS;
 use crate::join::By;
 use crate::layout::{self, CAPTURE_MAX, IDENTITY_BYTES, PAYLOAD_WORDS};
 use crate::payers::{self, Payer};
 use crate::record::{IdAt, Transport};
 use crate::rings::{RINGS_MAX, Rings};
-use crate::runtime::Runtime;
 use crate::stamps;
 use crate::user::{self, Probe, Site};
 
@@ -153,8 +151,6 @@ pub struct Options {
     pub slots: u32,
     /// Bytes of all rings: they hold fewer records where they would take more, but 256 each or [`Options::slots`].
     pub rings_max: u64,
-    /// Count into histograms in the kernel instead of noting records: [`crate::Tracer::histograms`].
-    pub histogram: bool,
     /// Only this backend.
     pub backend: Option<Backend>,
     /// Join by thread also in processes whose runtime moves messages between threads ([`crate::Runtime`]).
@@ -178,7 +174,6 @@ impl Options {
             leaves: Leaves::Queue,
             slots: 1 << 16,
             rings_max: RINGS_MAX,
-            histogram: false,
             backend: None,
             trust_threads: false,
             probes: Vec::new(),
@@ -228,30 +223,20 @@ impl Options {
                 check_process(*process)?;
             }
         }
-        if self.has_streams() && (self.histogram || self.backend == Some(Backend::SystemCalls)) {
-            return wrong("streams are followed neither in histograms nor by hooks on system calls".into());
+        if self.has_streams() && self.backend == Some(Backend::SystemCalls) {
+            return wrong("streams are not followed by hooks on system calls".into());
         }
         if self.stamp.is_some() {
             self.check_stamp()?;
         }
-        if self.arrivals && (self.id.is_none() || self.filter.port.is_none() || self.histogram) {
+        if self.arrivals && (self.id.is_none() || self.filter.port.is_none()) {
             return wrong("arrivals at devices are of messages over UDP, by their port and id".into());
         }
-        if self.decode.is_some() && (self.capture == 0 || self.id.is_some() || self.histogram) {
-            return wrong(
-                "decoding needs captured bytes, and neither an id at an offset nor histograms".into(),
-            );
+        if self.decode.is_some() && (self.capture == 0 || self.id.is_some()) {
+            return wrong("decoding needs captured bytes and no id at an offset".into());
         }
         if !self.probes.is_empty() || self.backend == Some(Backend::User) {
             self.check_probes()?;
-        }
-        if self.histogram && self.looks_at_runtimes() {
-            // Nothing that the hooks count can be taken back.
-            for process in &self.filter.processes {
-                if let Some(runtime) = Runtime::of(*process) {
-                    return Err(Error::SharedThreads { process: *process, runtime: runtime.name() });
-                }
-            }
         }
         Ok(())
     }
@@ -279,7 +264,7 @@ impl Options {
     /// Refuses stamps that could not be written, or not be read.
     fn check_stamp(&self) -> Result<()> {
         let is_id = self.id.is_some_and(|id| id.bytes == 8) && self.leaves == Leaves::Queue;
-        if !is_id || self.histogram || !self.filter.transports.contains(&Transport::Udp) {
+        if !is_id || !self.filter.transports.contains(&Transport::Udp) {
             return Err(Error::Argument(
                 "stamps are ids of eight bytes in messages over UDP, read at the device's queue".into(),
             ));
@@ -387,8 +372,8 @@ impl Hooks {
         programs.extend(at_queue.then_some(QUEUE));
         programs.extend(options.arrivals.then_some(ARRIVAL));
         // Their numbers will be others'; joining by thread and names ask for it.
-        programs.extend((!options.histogram).then_some(THREADS));
-        programs.extend((!options.histogram && options.looks_at_runtimes()).then_some(PROGRAMS));
+        programs.push(THREADS);
+        programs.extend(options.looks_at_runtimes().then_some(PROGRAMS));
         programs.extend(options.stamp.map(|_| stamps::PROGRAM));
 
         let mut builder = ObjectBuilder::default();
@@ -403,7 +388,6 @@ impl Hooks {
                     map.set_max_entries(records)?;
                     map.set_value_size(options.payload_bytes())?;
                 }
-                Some("histograms") if options.histogram => map.set_max_entries(cpus * WAYS as u32)?,
                 Some(name) if name.ends_with(".rodata") => {
                     map.set_initial_value(&layout::config(options, backend, rings.slots, !at_queue, inside))?;
                 }

@@ -17,7 +17,7 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
 }
 pub(crate) use generated::types::{
-    tr_config, tr_cpu, tr_histogram, tr_identity, tr_payload, tr_record, tr_stamps, tr_traced,
+    tr_config, tr_cpu, tr_identity, tr_payload, tr_record, tr_stamps, tr_traced,
 };
 
 use crate::filter::Filter;
@@ -205,7 +205,6 @@ pub(crate) fn config(
     }
     set!(clients, clients);
     set!(clients_only, u32::from(options.is_clients_only()));
-    set!(histogram, u32::from(options.histogram));
     set!(inside, u32::from(inside));
     set!(sent_udp, u32::from(sent_udp));
     set!(by_inode, u32::from(backend == Backend::SystemCalls));

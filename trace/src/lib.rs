@@ -4,7 +4,6 @@ mod cost;
 mod decode;
 mod error;
 mod filter;
-mod histogram;
 mod hooks;
 mod join;
 mod layout;

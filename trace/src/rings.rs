@@ -3,16 +3,13 @@
 use std::fs;
 
 use crate::error::{Error, Result};
-use crate::histogram::WAYS;
 use crate::hooks::Options;
-use crate::layout::{CPU_WORDS, RECORD_WORDS, tr_histogram};
+use crate::layout::{CPU_WORDS, RECORD_WORDS};
 
 /// Bytes of all rings, unless set.
 pub(crate) const RINGS_MAX: u64 = 64 << 20;
 /// Records of a ring, at least: the budget gives way. Read every 2 ms, that is 128,000 a second on each CPU.
 const SLOTS_MIN: u32 = 256;
-/// Of one that nothing is written into.
-const SLOTS_UNUSED: u32 = 16;
 
 /// Memory of a trace in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +20,7 @@ pub struct Rings {
     pub rings: usize,
     /// Records of each.
     pub slots: u32,
-    /// All of it, histograms and what lies beside records included.
+    /// All of it, and what lies beside records included.
     pub bytes: u64,
 }
 
@@ -42,18 +39,16 @@ impl Rings {
         let beside = if options.has_payloads() { u64::from(options.payload_bytes()) } else { 0 };
         let record = RECORD_WORDS as u64 * 8 + beside;
         let fitting = options.rings_max / (rings as u64 * record);
-        let most = if options.histogram { SLOTS_UNUSED } else { options.slots };
         let fitting = u32::try_from(fitting).unwrap_or(u32::MAX).max(SLOTS_MIN);
         // A power of two, as both are.
-        let slots = most.min(1 << fitting.ilog2());
+        let slots = options.slots.min(1 << fitting.ilog2());
         // A hook on a CPU that comes online later numbers its records, too, and must not come round to another's.
         if u32::try_from(cpus).ok().and_then(|cpus| cpus.checked_mul(slots)).is_none() {
             return Err(Error::Argument(format!(
                 "invalid rings of {slots} records for {cpus} CPUs: expected fewer than 2^32 in all"
             )));
         }
-        let histograms = if options.histogram { cpus * WAYS * size_of::<tr_histogram>() } else { 0 };
-        let fixed = (cpus * CPU_WORDS * 8 + histograms) as u64;
+        let fixed = (cpus * CPU_WORDS * 8) as u64;
         Ok(Rings { cpus, rings, slots, bytes: rings as u64 * u64::from(slots) * record + fixed })
     }
 }
@@ -95,9 +90,6 @@ mod tests {
         assert!(Rings::sized(&Options { slots: 1 << 24, ..large }, 256, 256).is_err());
         let few_online = Options { rings_max: u64::MAX, slots: 1 << 24, ..super::tests::options() };
         assert!(Rings::sized(&few_online, 256, 4).is_err(), "CPU 256 would write where CPU 0 does");
-        // Counted in the kernel: no ring is written into.
-        let counted = Rings::sized(&Options { histogram: true, ..options() }, 2, 2).unwrap();
-        assert!(counted.slots == 16 && counted.bytes > (2 * WAYS * 8192) as u64);
     }
 
     #[test]

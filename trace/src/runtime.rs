@@ -114,7 +114,9 @@ fn is_named(constants: &[u8]) -> bool {
         let behind = &constants[at + RUNTIME_SOURCE.len()..];
         let file = behind.iter().take_while(|byte| byte.is_ascii_lowercase() || b"_/".contains(byte)).count();
         let is_version = |rest: &[u8]| rest.first().is_some_and(u8::is_ascii_digit);
-        behind[file..].starts_with(b".rs")
+        // Constants that lie side by side, as these here, make up a path without a file's name.
+        file > 0
+            && behind[file..].starts_with(b".rs")
             && (folder.ends_with(TOKIO) || folder.strip_prefix(b"tokio-").is_some_and(is_version))
     })
 }
@@ -233,6 +235,7 @@ mod tests {
             assert!(!is_named(path(before, folder).as_bytes()), "{before} {folder}");
         }
         assert!(!is_named(path("", "tokio").replace(".rs", ".txt").as_bytes()));
+        assert!(!is_named(path("", "tokio").replace("scheduler/mod", "").as_bytes()), "no file");
         let traits = path("", "tokio-1.38.0").replace("runtime", "io");
         assert!(!is_named(traits.as_bytes()), "its traits alone move nothing");
     }

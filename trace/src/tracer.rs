@@ -5,9 +5,7 @@ use std::collections::VecDeque;
 use crate::decode::{Decoded, Decoding};
 use crate::error::{Error, Result};
 use crate::filter::{Cgroup, Filter};
-use crate::histogram::Histograms;
 use crate::hooks::{Backend, Hooks, Options, Refusal};
-use crate::join::Counts;
 use crate::payers::Payer;
 use crate::record::{Event, Flags, Point, Record, Transport};
 use crate::ring::{Inside, Noted, Ring, monotonic_ns};
@@ -15,7 +13,6 @@ use crate::rings::Rings;
 use crate::runtime::Runtimes;
 use crate::sends::Sends;
 use crate::stamps::Stamps;
-use crate::summary::Summary;
 
 /// Hooks that are attached until this is dropped.
 #[derive(Debug)]
@@ -24,7 +21,6 @@ pub struct Tracer {
     /// Who is traced now.
     filter: Filter,
     ring: Ring,
-    histograms: Option<Histograms>,
     sends: Sends,
     decoding: Option<Decoding>,
     /// Where messages are joined by thread, and threads are not trusted in any process.
@@ -133,13 +129,7 @@ impl Tracer {
     pub(crate) fn attach_timed(options: &Options, inside: bool) -> Result<Tracer> {
         options.check()?;
         let hooks = Hooks::attach(options, inside)?;
-        let cpus = hooks.rings.cpus;
         let ring = Ring::map(&hooks, options)?;
-        let histograms = if options.histogram {
-            Some(Histograms::map(&hooks.map("cpus")?, &hooks.map("histograms")?, cpus)?)
-        } else {
-            None
-        };
         let sends = Sends::new(hooks.at_queue());
         let decoding = options.decode.clone().map(Decoding::new);
         let mut runtimes = options.looks_at_runtimes().then(Runtimes::default);
@@ -154,7 +144,6 @@ impl Tracer {
             hooks,
             filter,
             ring,
-            histograms,
             sends,
             decoding,
             runtimes,
@@ -262,12 +251,6 @@ impl Tracer {
         }
     }
 
-    /// What the hooks have counted so far, where they do ([`Options::histogram`]). T2 ends at the first send after a receive,
-    /// whichever socket it is by; times are right to 3 %.
-    pub fn histograms(&self) -> Option<(Summary, Counts)> {
-        self.histograms.as_ref().map(Histograms::read)
-    }
-
     /// What became of the messages that are stamped ([`Options::stamp`]).
     pub fn stamps(&self) -> Result<Stamps> {
         Stamps::read(&self.hooks.map("stamps")?)
@@ -304,8 +287,7 @@ impl Tracer {
 
     /// What was missed so far.
     pub fn seen(&self) -> Seen {
-        let Tracer { ring, hooks, histograms, .. } = self;
-        let lost = ring.lost() + histograms.as_ref().map_or(0, Histograms::lost);
-        Seen { lost, missed: hooks.missed(), late: ring.late(), discarded: ring.discarded() }
+        let Tracer { ring, hooks, .. } = self;
+        Seen { lost: ring.lost(), missed: hooks.missed(), late: ring.late(), discarded: ring.discarded() }
     }
 }

@@ -62,8 +62,7 @@ fn measuring_attaches_few_programs() {
     if !is_root() {
         return;
     }
-    for histogram in [false, true] {
-        let Some(cost) = cost(&Transport::SOCKETS, |options| options.histogram = histogram) else { continue };
+    if let Some(cost) = cost(&Transport::SOCKETS, |_| ()) {
         // Four blocks of four rounds, attached for every other one; at most eight. Once more for what the hooks time themselves.
         let most = cost.payers.len() * (1 + 1 + 8 / 2);
         assert!((1..=most).contains(&cost.attachments), "{cost:?}");
@@ -83,7 +82,7 @@ fn small_rings_are_measured_too() {
     if !is_root() {
         return;
     }
-    let small = |options: &mut Options| (options.slots, options.histogram) = (16, false);
+    let small = |options: &mut Options| options.slots = 16;
     if let Some(cost) = cost(&[Transport::Udp, Transport::UnixStream], small) {
         assert!(cost.transports.iter().all(|one| one.traced.ns.is_finite()), "{cost:?}");
     }

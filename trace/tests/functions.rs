@@ -11,9 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Relay, Trip, is_root, relay_program};
-use trieline_trace::{
-    Backend, By, Counts, Filter, Joiner, Message, Options, Probe, Seen, Summary, Tracer, Transport,
-};
+use trieline_trace::{Backend, By, Counts, Filter, Joiner, Message, Options, Probe, Seen, Tracer, Transport};
 
 const MESSAGES: usize = 200;
 
@@ -186,28 +184,4 @@ fn only_processes_that_are_traced_pay() {
     for relay in [one, other, bystander] {
         relay.end();
     }
-}
-
-#[test]
-fn histograms_of_functions_count_the_same() {
-    if !is_root() {
-        return;
-    }
-    let mut relay = mapped(Relay::start("unix-datagram", "recv"));
-    let options = options(&[&relay], functions(relay_program().to_str().unwrap()));
-    let mut counting = Tracer::start(&Options { histogram: true, ..options.clone() }).unwrap();
-    let mut noting = Tracer::start(&options).unwrap();
-    relay.pass_many(0..MESSAGES as u64);
-    relay.end();
-    let mut joiner = Joiner::new(By::Thread, noting.at_queue());
-    let mut noted = Summary::default();
-    noting.stop(|record| joiner.take(record, |message| noted.add(&message)));
-    joiner.finish(|message| noted.add(&message));
-    counting.stop(|_| panic!("a record of a trace that counts"));
-    let (counted, counts) = counting.histograms().unwrap();
-    assert_eq!((counts, counts.matched), (joiner.counts(), MESSAGES as u64 - 1));
-    let stages: Vec<_> = counted.stages().map(|(stage, times)| (*stage, times.len())).collect();
-    let exact: Vec<_> = noted.stages().map(|(stage, times)| (*stage, times.len())).collect();
-    assert_eq!(stages, exact);
-    assert_eq!((stages.len(), stages[0].0.from), (1, Transport::Function));
 }

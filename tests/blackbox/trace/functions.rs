@@ -100,9 +100,8 @@ fn a_servers_messages_are_found_behind_tls() {
     let csv = [rows("worker"), rows("children")];
     let worker = start(&[&["-p", &worker, "--strict", "--csv", &csv[0]], &functions[..]].concat());
     let children = start(&[&["-p", &master, "--children", "--csv", &csv[1]], &functions[..]].concat());
-    let histogram = start(&[&["-p", &master, "--children", "--histogram"], &functions[..]].concat());
     let trips: Vec<(u64, u64)> = (0..REQUESTS).map(|_| ask()).collect();
-    for trace in [worker, children, histogram] {
+    for trace in [worker, children] {
         let (code, report, printed) = end(trace);
         let count = |key: &str| report[key].as_u64();
         let all = Some(REQUESTS as u64);

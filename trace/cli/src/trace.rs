@@ -202,12 +202,8 @@ fn leave(mut child: Traced, is_to_end: bool, is_interrupted: bool) -> anyhow::Re
 }
 
 fn now(tracer: &Tracer, following: &Following, live: Option<LiveCost>) -> Now {
-    let (in_kernel, counts) = match tracer.histograms() {
-        Some((summary, counts)) => (Some(summary), counts),
-        None => (None, following.counts()),
-    };
     let ways = following.ways().map(|ways| ways.times.clone());
-    Now { counts, seen: tracer.seen(), in_kernel, ways, live, waiting: None }
+    Now { counts: following.counts(), seen: tracer.seen(), ways, live, waiting: None }
 }
 
 /// The tracer's own cost; on a restless machine a trace goes without, and says so.

@@ -186,7 +186,7 @@ fn measure(options: Options, effort: Effort) -> Result<Cost> {
     let before = timed.tracer.attachments();
     drop(timed);
     let mut bench = attach(false)?;
-    if let Some(Measured { pair, .. }) = all.first().filter(|_| !options.histogram) {
+    if let Some(Measured { pair, .. }) = all.first() {
         bench.aim(&options.filter, true, pair)?;
         bench.go_around(pair)?;
     }
@@ -289,8 +289,7 @@ struct Bench {
 impl Bench {
     fn new(tracer: Tracer, effort: Effort) -> Bench {
         let room = (tracer.rings().slots / RECORDS) as usize;
-        let is_counted = tracer.histograms().is_some();
-        let messages = if is_counted { effort.messages } else { effort.messages.min(room) };
+        let messages = effort.messages.min(room);
         let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         Bench { tracer, chunks: effort.chunks, messages: messages.max(1), thread }
     }
@@ -337,8 +336,6 @@ impl Bench {
 
     /// Nanoseconds a message. What the hooks noted is counted: a hook that does not fire is not cheap.
     fn sample(&mut self, pair: &Pair, case: Case) -> Result<f64> {
-        let counted = |tracer: &Tracer| tracer.histograms().map(|(_, counts)| (counts.received, counts.sent));
-        let before = counted(&self.tracer).unwrap_or_default();
         let mut points = [0u64; Point::ALL.len()];
         let mut best = f64::INFINITY;
         for _ in 0..self.chunks {
@@ -354,10 +351,7 @@ impl Bench {
         let moved = (self.chunks * self.messages) as u64;
         let expected = if case == Case::Traced { moved } else { 0 };
         let of = |point: Point| points[point as usize];
-        let (received, sent) = match counted(&self.tracer) {
-            Some(after) => (after.0 - before.0, after.1 - before.1),
-            None => (of(Point::Received), of(Point::Queued) + of(Point::Sent)),
-        };
+        let (received, sent) = (of(Point::Received), of(Point::Queued) + of(Point::Sent));
         if (received, sent) != (expected, expected) {
             return Err(Error::Calibration { transport: pair.transport, moved, received, sent, expected });
         }

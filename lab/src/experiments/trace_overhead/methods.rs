@@ -3,7 +3,7 @@
 use std::process::{Child, Command};
 
 use serde::Serialize;
-use trieline_trace::{Backend, By, Counts, Filter, IdAt, Joiner, Leaves, Options, Tracer, Transport};
+use trieline_trace::{Backend, By, Filter, IdAt, Joiner, Leaves, Options, Tracer, Transport};
 
 use super::MESSAGES;
 use super::{
@@ -30,7 +30,7 @@ pub enum Method {
     SyscallHash,
     /// Two tracepoints in sockets that only ask whose the message is, and count: what no tracer by the hooks of `hooks` can be cheaper than.
     Bare,
-    /// The same of the receive and the device's queue, which `default`, `hooks-id` and `histogram` use.
+    /// The same of the receive and the device's queue, which `default` and `hooks-id` use.
     BareQueue,
     /// The product's hooks as those of `hooks`, for a process that does nothing: what a machine with the tracer on it pays.
     Bystander,
@@ -40,13 +40,11 @@ pub enum Method {
     Hooks,
     /// The product's, with C at the device's queue (Unix: the end of the send), joined by the id in the message.
     HooksId,
-    /// The product's, with C at the device's queue, counted in the kernel.
-    Histogram,
 }
 
 impl Method {
     /// In the order of the rows.
-    pub const ALL: [Method; 11] = [
+    pub const ALL: [Method; 10] = [
         Method::None,
         Method::Memory,
         Method::File,
@@ -57,7 +55,6 @@ impl Method {
         Method::Default,
         Method::Hooks,
         Method::HooksId,
-        Method::Histogram,
     ];
 
     /// As in a row.
@@ -73,7 +70,6 @@ impl Method {
             "default",
             "hooks",
             "hooks-id",
-            "histogram",
         ][self as usize]
     }
 
@@ -116,8 +112,7 @@ enum How {
         kept: u64,
         joined: u64,
     },
-    Records(Tracer, By),
-    Counts(Tracer, Counts),
+    Records(Box<Tracer>, By),
 }
 
 const BARE: &[&str] = &["socket_received", "socket_sent"];
@@ -151,16 +146,14 @@ impl Taking {
         transport: Transport,
         ring: u32,
     ) -> Result<Taking> {
-        let start = |options: Options| -> Result<Tracer> {
+        let start = |options: Options| -> Result<Box<Tracer>> {
             let mut tracer = Tracer::start(&options)?;
             tracer.stop(|_| ());
-            Ok(tracer)
+            Ok(Box::new(tracer))
         };
         let of =
             |process| Filter { processes: vec![process], transports: vec![transport], ..Filter::default() };
-        let tracer = |leaves, id, histogram| {
-            start(Options { leaves, id, histogram, slots: ring, ..Options::new(of(process)) })
-        };
+        let tracer = |leaves, id| start(Options { leaves, id, slots: ring, ..Options::new(of(process)) });
         let at = ID_AT as u32;
         let how = match method {
             Method::None | Method::Memory | Method::File => How::Broker,
@@ -183,12 +176,11 @@ impl Taking {
                 let all = Filter { processes: vec![process], ..Filter::default() };
                 How::Records(start(Options { slots: ring, ..Options::new(all) })?, By::Thread)
             }
-            Method::Hooks => How::Records(tracer(Leaves::Done, None, false)?, By::Thread),
+            Method::Hooks => How::Records(tracer(Leaves::Done, None)?, By::Thread),
             Method::HooksId => {
                 let id = IdAt { received: at, sent: at, bytes: 8 };
-                How::Records(tracer(Leaves::Queue, Some(id), false)?, By::Id)
+                How::Records(tracer(Leaves::Queue, Some(id))?, By::Id)
             }
-            Method::Histogram => How::Counts(tracer(Leaves::Queue, None, true)?, Counts::default()),
         };
         Ok(Taking { method, how, matched: 0 })
     }
@@ -198,7 +190,7 @@ impl Taking {
         match &mut self.how {
             How::Broker => Ok(()),
             How::Lab(probed, _) | How::Hash { probed, .. } => probed.on(),
-            How::Records(tracer, _) | How::Counts(tracer, _) => Ok(tracer.resume()?),
+            How::Records(tracer, _) => Ok(tracer.resume()?),
         }
     }
 
@@ -242,14 +234,6 @@ impl Taking {
                 let counts = joiner.counts();
                 (counts.received, counts.sent, joined)
             }
-            How::Counts(tracer, before) => {
-                tracer.stop(|_| ());
-                let counts = tracer.histograms().map(|(_, counts)| counts).unwrap_or_default();
-                let new = (counts.received - before.received, counts.sent - before.sent);
-                let joined = counts.matched - before.matched;
-                *before = counts;
-                (new.0, new.1, joined)
-            }
         };
         let lost = self.lost();
         let sent = if self.method == Method::Bystander { 0 } else { sent };
@@ -277,7 +261,7 @@ impl Taking {
         match &self.how {
             How::Broker | How::Lab(..) => false,
             How::Hash { .. } => true,
-            How::Records(tracer, _) | How::Counts(tracer, _) => tracer.backend() == Backend::Functions,
+            How::Records(tracer, _) => tracer.backend() == Backend::Functions,
         }
     }
 
@@ -288,14 +272,14 @@ impl Taking {
             How::Records(..) if self.method == Method::Bystander => Ok(None),
             // Not a count of events: what the two hashes have in common.
             How::Hash { probed, joined, .. } => Ok(Some(joined + probed.joined()?)),
-            How::Records(..) | How::Counts(..) => Ok(Some(self.matched)),
+            How::Records(..) => Ok(Some(self.matched)),
         }
     }
 
     /// Records and events that the product's own tracer has lost.
     pub fn lost(&self) -> u64 {
         match &self.how {
-            How::Records(tracer, _) | How::Counts(tracer, _) => tracer.seen().lost + tracer.seen().missed,
+            How::Records(tracer, _) => tracer.seen().lost + tracer.seen().missed,
             How::Broker | How::Lab(..) | How::Hash { .. } => 0,
         }
     }

@@ -27,10 +27,10 @@ pub struct TraceArgs {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<Duration>,
     /// End once so many messages were found; those found together with the last one are kept
-    #[arg(long, value_name = "N", conflicts_with = "histogram", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// Write what the hooks note, with who sockets are, for `trieline trace join`
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["histogram", "uprobe", "usdt"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["uprobe", "usdt"])]
     pub records: Option<PathBuf>,
     /// Fail when records were lost
     #[arg(long)]
@@ -40,7 +40,7 @@ pub struct TraceArgs {
     pub no_cost: bool,
     /// Switch the hooks off in random windows of 100 ms, about one a second, and report what they cost the processes: messages in the
     /// windows are not seen, and neither counted as lost
-    #[arg(long, requires = "pid", conflicts_with_all = ["histogram", "client", "records"])]
+    #[arg(long, requires = "pid", conflicts_with_all = ["client", "records"])]
     pub live_cost: bool,
     #[command(flatten)]
     pub outputs: OutputArgs,
@@ -93,10 +93,10 @@ pub struct What {
     pub id: Option<MessageId>,
     /// Write an id into each message that leaves over UDP, where it has eight bytes reserved for that at OFFSET (zeros, or HEX), and
     /// join by it: the time of CLOCK_MONOTONIC in nanoseconds, the lowest byte first
-    #[arg(long, value_name = "OFFSET[:HEX]", conflicts_with_all = ["id", "decode", "done", "histogram"])]
+    #[arg(long, value_name = "OFFSET[:HEX]", conflicts_with_all = ["id", "decode", "done"])]
     pub stamp: Option<StampAt>,
     /// Also note when messages over UDP arrive at this network namespace's devices (R), by --port and --id or --stamp
-    #[arg(long, requires = "port", conflicts_with_all = ["decode", "histogram"])]
+    #[arg(long, requires = "port", conflicts_with = "decode")]
     pub arrivals: bool,
     /// Cut what calls move into messages of this protocol and join by what is in them: mqtt, nats, redis, http, or
     /// `length:OFFSET:WIDTH[:le][:+N|:-N]` for messages with their length before them, which --id may tell apart
@@ -107,14 +107,11 @@ pub struct What {
     pub capture: Option<u32>,
     /// Follow messages from and to this process as well, by number or name: its sends are A, its receives D; may be given several
     /// times
-    #[arg(long, value_name = "PID|NAME", conflicts_with = "histogram")]
+    #[arg(long, value_name = "PID|NAME")]
     pub client: Vec<Client>,
     /// C is the end of the send, not the device's queue
     #[arg(long)]
     pub done: bool,
-    /// Count times into histograms in the kernel, and note no messages: T2 ends at the first send, whichever socket it is by
-    #[arg(long, conflicts_with_all = ["id", "decode"])]
-    pub histogram: bool,
     /// Join by thread even if the process's runtime (Go, tokio, Erlang) moves messages between threads
     #[arg(long, conflicts_with_all = ["id", "decode", "stamp"])]
     pub trust_threads: bool,
@@ -216,7 +213,6 @@ impl What {
             backend: self.hooks,
             trust_threads: self.trust_threads,
             probes: self.probes.probes(),
-            histogram: self.histogram,
             ..Options::new(filter)
         })
     }

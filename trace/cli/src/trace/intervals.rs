@@ -14,8 +14,6 @@ pub struct Now {
     pub counts: Counts,
     /// What was missed.
     pub seen: Seen,
-    /// Times counted in the kernel, where they are.
-    pub in_kernel: Option<Summary>,
     /// Times from process to process.
     pub ways: Option<Summary>,
     /// What the hooks cost the traced processes, as found so far, if that was asked for.
@@ -27,7 +25,7 @@ pub struct Now {
 impl Now {
     /// All times there are, `messages` those in the process.
     pub fn all(&self, messages: &Summary) -> Summary {
-        let mut all = self.in_kernel.as_ref().unwrap_or(messages).clone();
+        let mut all = messages.clone();
         if let Some(ways) = &self.ways {
             all.merge(ways);
         }

@@ -224,8 +224,7 @@ mod tests {
         let mut live =
             Live { form, cost, cost_json, is_by_thread: true, is_cost_said, pairs_said, is_hint_said };
         let counts = Counts { received: 5000, ambiguous: 3800, ..Counts::default() };
-        let now =
-            Now { counts, seen: Seen::default(), in_kernel: None, ways: None, live: None, waiting: None };
+        let now = Now { counts, seen: Seen::default(), ways: None, live: None, waiting: None };
         let (times, all) = (&Summary::default(), &Summary::default());
         let interval =
             Interval { from: Duration::ZERO, length: Duration::from_secs(1), times, all, now: &now };

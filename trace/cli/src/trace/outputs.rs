@@ -42,25 +42,25 @@ pub struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Write messages as a trace that Perfetto and chrome://tracing open
-    #[arg(long, value_name = "FILE", conflicts_with = "histogram", group = "messages")]
+    #[arg(long, value_name = "FILE", group = "messages")]
     perfetto: Option<PathBuf>,
     /// Messages that such a file takes; what comes after them is counted
     #[arg(long, value_name = "N", default_value_t = 250_000, requires = "perfetto")]
     perfetto_limit: u64,
     /// Write each message as it leaves, with its times as a comment, into a pcap-ng file
-    #[arg(long, value_name = "FILE", conflicts_with = "histogram", group = "messages")]
+    #[arg(long, value_name = "FILE", group = "messages")]
     pcapng: Option<PathBuf>,
     /// Send messages as spans to an OpenTelemetry collector, by OTLP over HTTP: http://HOST:4318
-    #[arg(long, value_name = "URL", conflicts_with = "histogram", value_parser = otlp::url)]
+    #[arg(long, value_name = "URL", value_parser = otlp::url)]
     otlp: Option<String>,
     /// Of so many messages only one
     #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = otlp::sample, requires = "otlp")]
     otlp_sample: u64,
     /// Write each message as a line of comma-separated values
-    #[arg(long, value_name = "FILE", conflicts_with = "histogram", group = "messages")]
+    #[arg(long, value_name = "FILE", group = "messages")]
     csv: Option<PathBuf>,
     /// Write each message as a line of JSON
-    #[arg(long, value_name = "FILE", conflicts_with = "histogram", group = "messages")]
+    #[arg(long, value_name = "FILE", group = "messages")]
     jsonl: Option<PathBuf>,
     #[command(flatten)]
     rotation: Rotation,
@@ -287,10 +287,6 @@ impl Outputs {
             }
         }
         self.notes.extend(self.failed.iter().map(|what| format!("an output failed: {what}")));
-        Finished {
-            summary: now.in_kernel.unwrap_or(self.summary),
-            notes: self.notes,
-            has_failed: !self.failed.is_empty(),
-        }
+        Finished { summary: self.summary, notes: self.notes, has_failed: !self.failed.is_empty() }
     }
 }
