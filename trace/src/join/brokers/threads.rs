@@ -124,6 +124,7 @@ fn begin(run: &mut Run, workers: &mut [Worker], index: usize, step: u32) {
         workers.iter().any(|worker| worker.plan.iter().any(is_in) || last(worker))
     };
     let (other, log, journal) = (socket(process, 50 + b % 4), socket(process, 90), socket(process, 91));
+    let (collector, statsd) = (socket(process, 92), socket(process, 93));
     let datagrams = socket(process, 20);
     let mut plan = VecDeque::new();
     match kind {
@@ -134,9 +135,17 @@ fn begin(run: &mut Run, workers: &mut [Worker], index: usize, step: u32) {
                 plan.push_back(Act::Write(log, UnixDatagram));
             }
             if b & 8 != 0 {
-                plan.push_back(Act::Send(journal, UnixStream, 0));
+                plan.push_back(Act::Write(journal, UnixStream));
             }
-            (0..b / 16 % 4).for_each(|copy| plan.push_back(Act::Send(other + u64::from(copy), Tcp, 0)));
+            let copies = b / 16 % 4;
+            // Before or after the message, where there is one.
+            if copies > 0 && b & 512 != 0 {
+                plan.push_back(Act::Write(collector, Tcp));
+            }
+            (0..copies).for_each(|copy| plan.push_back(Act::Send(other + u64::from(copy), Tcp, 0)));
+            if copies > 0 && b & 1024 != 0 {
+                plan.push_back(Act::Write(collector, Tcp));
+            }
             if b & 64 != 0 {
                 plan.push_back(Act::Send(datagrams, Udp, 0));
             }
@@ -149,6 +158,9 @@ fn begin(run: &mut Run, workers: &mut [Worker], index: usize, step: u32) {
         }
         5 => {
             plan.push_back(Act::Read(datagrams, Udp));
+            if b & 33 == 32 {
+                plan.push_back(Act::Write(statsd, Udp));
+            }
             plan.push_back(Act::Send(if b & 1 != 0 { datagrams } else { other }, Udp, 0));
             (0..b / 2 % 3).for_each(|_| plan.push_back(Act::Send(other, Udp, 0)));
         }
