@@ -80,6 +80,10 @@ pub(super) trait Protocol: std::fmt::Debug {
     fn restart(&mut self, direction: Direction);
     /// Nothing went either way for a long time.
     fn rest(&mut self) {}
+    /// Whether requests were forgotten since this was asked last: those before now will have no answer.
+    fn has_forgotten(&mut self) -> bool {
+        false
+    }
     /// The id of the last message if it is read in another way, where the socket's bytes leave two.
     fn other_id(&mut self) -> Option<u64> {
         None

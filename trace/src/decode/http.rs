@@ -253,6 +253,10 @@ impl Protocol for Http {
         self.replies.forget();
     }
 
+    fn has_forgotten(&mut self) -> bool {
+        self.replies.has_forgotten()
+    }
+
     fn rest(&mut self) {
         self.replies.rest();
     }

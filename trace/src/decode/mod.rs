@@ -241,5 +241,8 @@ impl Conversation {
             let bytes = (decoded.bytes - before).try_into().unwrap_or(u32::MAX);
             each(Record { bytes, ..rest }, &[]);
         }
+        if self.protocol.has_forgotten() {
+            each(Record { bytes: 0, ..rest }, &[]);
+        }
     }
 }

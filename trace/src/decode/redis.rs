@@ -225,6 +225,10 @@ impl Protocol for Redis {
         self.replies.forget();
     }
 
+    fn has_forgotten(&mut self) -> bool {
+        self.replies.has_forgotten()
+    }
+
     fn rest(&mut self) {
         self.replies.rest();
     }

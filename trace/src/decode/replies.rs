@@ -24,6 +24,8 @@ pub(super) struct Replies<T> {
     are_many: bool,
     /// Some were not seen.
     is_cut: bool,
+    /// Some that were open will have no answer, which the joiner does not know yet.
+    has_forgotten: bool,
 }
 
 /// Which of a connection's requests.
@@ -31,7 +33,15 @@ pub(super) type Number = u64;
 
 impl<T> Default for Replies<T> {
     fn default() -> Self {
-        Replies { open: VecDeque::new(), next: 0, began: [0; 2], known: 0, are_many: false, is_cut: false }
+        Replies {
+            open: VecDeque::new(),
+            next: 0,
+            began: [0; 2],
+            known: 0,
+            are_many: false,
+            is_cut: false,
+            has_forgotten: false,
+        }
     }
 }
 
@@ -48,8 +58,7 @@ impl<T> Replies<T> {
         }
         self.are_many |= self.open.len() > 1;
         if self.are_many && self.is_cut {
-            self.open.clear();
-            self.known = self.next;
+            self.forget();
         }
         number
     }
@@ -98,9 +107,15 @@ impl<T> Replies<T> {
 
     /// Some were not seen: none can be told.
     pub(super) fn forget(&mut self) {
+        self.has_forgotten |= !self.open.is_empty();
         self.open.clear();
         self.known = self.next;
         self.is_cut = true;
+    }
+
+    /// Whether some were forgotten since this was asked last.
+    pub(super) fn has_forgotten(&mut self) -> bool {
+        std::mem::take(&mut self.has_forgotten)
     }
 
     /// The connection was silent for so long that none is open that was not seen.
