@@ -87,6 +87,20 @@ fn two_hosts_are_joined() {
     let check = |report: &Value| {
         assert_eq!(report["hops"]["matched"], 2 * MESSAGES, "{report}");
         assert_eq!((&report["untimed"], &report["hops"]["unmatched"]), (&0.into(), &0.into()), "{report}");
+        // Every receive and every send is in a count, here as in a trace.
+        let sum = |keys: &[&str]| keys.iter().map(|key| report[key].as_u64().expect(key)).sum::<u64>();
+        let received = [
+            "matched",
+            "more_reads",
+            "ambiguous",
+            "unmatched_received",
+            "cut_off",
+            "shared",
+            "given_up",
+            "streamed",
+        ];
+        let sent = ["matched", "more_sends", "copies", "aside", "undecided", "unmatched_sent", "streamed"];
+        assert_eq!((sum(&received), sum(&sent)), (sum(&["received"]), sum(&["sent"])), "{report}");
         let stages: Vec<_> = report["stages"].as_array().unwrap().iter().collect();
         let parts: Vec<_> = stages.iter().map(|stage| stage["stage"].as_str().unwrap()).collect();
         assert_eq!(parts, ["A→B", "B→C", "C→D"], "{report}");

@@ -70,10 +70,10 @@ pub struct Counts {
     /// By thread: sends that end a T2 of a message that has another one already: it was passed on and answered, or left by several
     /// transports.
     pub ways: u64,
-    /// By thread: datagrams that a thread sent while it had a stream's message, by a socket that nothing was received by: lines of a log,
+    /// By thread: datagrams and lines to Unix streams, sent while the thread had a message of another transport, by a socket that nothing was received by: lines of a log,
     /// counters. They end no T2.
     pub aside: u64,
-    /// Receives of which several came before a send, so that nobody can tell which led to it; with ids: messages whose id was in the
+    /// Receives of which several came before a send, or whose sends went by several sockets, so that which led to which is not known; with ids: messages whose id was in the
     /// process more than once, so that the send may be another's.
     pub ambiguous: u64,
     /// Sends of messages that are ambiguous or cut off: of which message each is, is not known.

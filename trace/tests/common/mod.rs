@@ -112,6 +112,9 @@ impl Relay {
         let (from, input) = connected(transport);
         let (output, to) = connected(transport);
         relay.arg(style).stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::piped());
+        // A message that is lost fails the test, instead of keeping it for ever.
+        let waits = Some(std::time::Duration::from_secs(20));
+        rustix::net::sockopt::set_socket_timeout(&to, rustix::net::sockopt::Timeout::Recv, waits).unwrap();
         Relay { child: relay.spawn().expect("the relay starts"), from: Some(from.into()), to: to.into() }
     }
 

@@ -204,29 +204,17 @@ impl Joined {
             .collect();
         let stages: Vec<Value> =
             self.summary.stages().map(|(stage, times)| report::stage_json(stage, times)).collect();
-        json!({
+        let mut report = json!({
             "files": files,
             "stages": stages,
-            "received": self.counts.received,
-            "sent": self.counts.sent,
-            "matched": self.counts.matched,
-            "ambiguous": self.counts.ambiguous,
-            "unmatched_received": self.counts.unmatched_received,
-            "unmatched_sent": self.counts.unmatched_sent,
-            "copies": self.counts.copies,
-            "more_reads": self.counts.pieces,
-            "more_sends": self.counts.ways,
-            "aside": self.counts.aside,
-            "shared": self.counts.shared,
-            "streamed": self.counts.streamed,
-            "early": self.counts.early,
-            "short": self.counts.short,
-            "absent": self.counts.absent,
-            "unreadable": self.counts.unreadable,
-            "cut_off": self.counts.cut_off,
             "hops": report::ways_json(self.ways),
             "devices": report::passes_json(self.passes),
             "untimed": self.untimed,
-        })
+        });
+        if let (Value::Object(all), Value::Object(counts)) = (&mut report, report::counts_json(&self.counts))
+        {
+            all.extend(counts);
+        }
+        report
     }
 }

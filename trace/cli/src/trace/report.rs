@@ -114,24 +114,6 @@ impl Report<'_> {
             if counts.cut_off > 0 {
                 let _ = writeln!(text, "{} receives were in hand where records are missing", counts.cut_off);
             }
-            if counts.undecided > 0 {
-                let _ =
-                    writeln!(text, "{} sends of messages that are ambiguous or cut off", counts.undecided);
-            }
-            if counts.given_up > 0 {
-                let _ = writeln!(
-                    text,
-                    "{} receives were let go before a send of theirs was seen, as too many others waited",
-                    counts.given_up
-                );
-            }
-            if counts.forgotten > 0 {
-                let forgotten = counts.forgotten;
-                let _ = writeln!(
-                    text,
-                    "{forgotten} ids were let go early, as too many came: their later sends are unasked"
-                );
-            }
             let hops = self.ways.and_then(|ways| ways.hops);
             if let Some(HopCounts { matched, unmatched, one_ended, unknown, ambiguous, without_id }) = hops {
                 let _ = writeln!(
@@ -226,30 +208,9 @@ impl Report<'_> {
             "live": self.live.map(LiveJson::from),
             "seconds": (self.elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
             "stages": stages,
-            "received": counts.received,
-            "sent": counts.sent,
-            "matched": counts.matched,
-            "ambiguous": counts.ambiguous,
-            "unmatched_received": counts.unmatched_received,
-            "unmatched_sent": counts.unmatched_sent,
-            "copies": counts.copies,
-            "more_reads": counts.pieces,
-            "more_sends": counts.ways,
-            "aside": counts.aside,
-            "shared": counts.shared,
-            "early": counts.early,
-            "clients": counts.clients,
-            "queued_later": counts.queued_later,
-            "streamed": counts.streamed,
-            "short": counts.short,
-            "absent": counts.absent,
-            "control": counts.control,
             "malformed": self.decoded.malformed,
             "unseen": self.decoded.unseen,
             "undecoded_bytes": self.decoded.bytes,
-            "unreadable": counts.unreadable,
-            "cut_off": counts.cut_off,
-            "forgotten": counts.forgotten,
             "stamps": self.stamps.map(stamps_json),
             "hops": self.ways.and_then(|ways| ways.hops).map(ways_json),
             "arrivals": self.ways.and_then(|ways| ways.passes).map(passes_json),
@@ -259,9 +220,9 @@ impl Report<'_> {
             "discarded": self.seen.discarded,
             "notes": self.notes,
         });
-        // One macro does not take all of it.
-        report["undecided"] = json!(counts.undecided);
-        report["given_up"] = json!(counts.given_up);
+        if let (Value::Object(all), Value::Object(counts)) = (&mut report, counts_json(counts)) {
+            all.extend(counts);
+        }
         report["attached"] = self.payers.iter().copied().map(|payer| json!(PayerJson::from(payer))).collect();
         report["tracer"] = json!({
             "user_s": self.usage.user.as_secs_f64(), "system_s": self.usage.system.as_secs_f64(),
@@ -320,15 +281,47 @@ pub fn not_joined(counts: &Counts) -> u64 {
     counts.ambiguous + counts.unmatched_received + counts.unmatched_sent + counts.cut_off + of_ids + shared
 }
 
+/// What became of receives and sends: the same keys for a trace and for traces that are joined.
+pub fn counts_json(counts: &Counts) -> Value {
+    json!({
+        "received": counts.received,
+        "sent": counts.sent,
+        "matched": counts.matched,
+        "ambiguous": counts.ambiguous,
+        "undecided": counts.undecided,
+        "unmatched_received": counts.unmatched_received,
+        "unmatched_sent": counts.unmatched_sent,
+        "copies": counts.copies,
+        "more_reads": counts.pieces,
+        "more_sends": counts.ways,
+        "aside": counts.aside,
+        "shared": counts.shared,
+        "early": counts.early,
+        "clients": counts.clients,
+        "queued_later": counts.queued_later,
+        "streamed": counts.streamed,
+        "short": counts.short,
+        "absent": counts.absent,
+        "control": counts.control,
+        "unreadable": counts.unreadable,
+        "cut_off": counts.cut_off,
+        "given_up": counts.given_up,
+        "forgotten": counts.forgotten,
+    })
+}
+
 /// Messages that have no T2, or more than one, and why.
 pub fn left_out(counts: &Counts) -> String {
-    let Counts { streamed, early, ways, aside, shared, .. } = *counts;
+    let Counts { streamed, early, ways, aside, shared, undecided, given_up, forgotten, .. } = *counts;
     let lines = [
         (
             ways,
             "more T2 of messages that left in several ways: passed on and answered, or by several transports",
         ),
-        (aside, "datagrams sent meanwhile, as lines of logs are: they end no T2"),
+        (aside, "datagrams and lines sent meanwhile, as logs are: they end no T2"),
+        (undecided, "sends of which the message is not known: they end no T2"),
+        (given_up, "receives were let go before a send of theirs was seen, as too many others waited"),
+        (forgotten, "ids were let go early, as too many came: their later sends are unasked"),
         (
             shared,
             "receives of processes whose runtime (Go, tokio, Erlang) moves messages between threads: --decode or --id join them; \
