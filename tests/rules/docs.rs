@@ -155,3 +155,35 @@ fn the_readme_is_short_and_names_the_first_commands() {
         assert!(readme.contains(command), "README.md does not name `{command}`");
     }
 }
+
+/// Verdicts in a line of a command's output: `6 forward ipv4`, `[pass unresolved]`.
+fn verdicts(line: &str) -> Vec<(String, String)> {
+    let words: Vec<&str> = line.split_whitespace().map(|word| word.trim_matches(['[', ']'])).collect();
+    let counted = words.first().is_some_and(|word| word.parse::<u64>().is_ok());
+    let bracketed = line.rsplit_once('[').map_or("", |(_, behind)| behind);
+    let after = words.windows(2).filter(|pair| {
+        let is_kind = ["forward", "pass", "drop"].contains(&pair[0]);
+        let in_brackets = pair[0] != "forward" && bracketed.starts_with(&format!("{} {}", pair[0], pair[1]));
+        is_kind && (counted && words.len() == 3 || in_brackets)
+    });
+    after.map(|pair| (pair[0].to_owned(), pair[1].to_owned())).collect()
+}
+
+/// A test of the dataplane compares docs/verdicts.md with the program's verdicts.
+#[test]
+fn verdicts_in_printed_output_exist() {
+    let known = text(Path::new("docs/verdicts.md"));
+    let mut found = 0;
+    for page in pages() {
+        let text = text(&page);
+        let prose: BTreeSet<usize> = prose(&text).into_iter().map(|(number, _)| number).collect();
+        for (number, line) in (1..).zip(text.lines()).filter(|(number, _)| !prose.contains(number)) {
+            for (kind, name) in verdicts(line) {
+                let row = format!("| `{name}` | {kind} |");
+                assert!(known.contains(&row), "{}:{number}: no verdict `{kind} {name}`", page.display());
+                found += 1;
+            }
+        }
+    }
+    assert!(found >= 8, "only {found} verdicts were found in the pages' output");
+}
