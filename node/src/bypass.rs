@@ -1,4 +1,4 @@
-//! What the kernel would do to a packet beside routing it, and XDP does not: found, named, and where it decides about packets obeyed.
+//! Processing of the kernel that packets bypass when XDP forwards them: found, named, and obeyed where it decides about packets.
 
 use crate::kernel::ethtool::{Offload, Offloads};
 use crate::kernel::family;
@@ -23,14 +23,14 @@ pub type Devices = BTreeMap<u32, String>;
 /// [`Bypassed::kind`] of what only says that the kernel does not list who is at netfilter's hooks.
 pub const UNLISTED: &str = "hooks";
 
-/// What packets between the daemon's devices do not meet when XDP forwards them.
+/// Processing that packets between the daemon's devices bypass when XDP forwards them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Bypass {
     /// Chains of netfilter that can do something to them.
     pub chains: Vec<Chain>,
     /// Those that only count them.
     pub counting: Vec<Chain>,
-    /// Who else hangs at its hooks; `None`: this kernel does not tell.
+    /// Other users of netfilter's hooks; `None`: this kernel does not list them.
     pub handlers: Option<Vec<Handler>>,
     /// IPVS is in this kernel, for this namespace.
     pub ipvs: bool,
@@ -50,10 +50,10 @@ pub struct Bypass {
     pub loops: Vec<String>,
 }
 
-/// What asks the kernel, and what it has answered already.
+/// Questions to the kernel about bypassed processing, with the answers so far.
 #[derive(Debug, Default)]
 pub struct Probes {
-    /// Who takes packets.
+    /// Receive handlers that take packets.
     pub rx_handlers: RxHandlerScan,
     /// Offloads of devices.
     pub offloads: Offloads,
@@ -84,7 +84,7 @@ impl Bypass {
         };
         let met = chains.into_iter().filter(|chain| meets(chain.hook) && chain.is_at(&names));
         let (chains, others): (Vec<_>, Vec<_>) = met.partition(Chain::acts);
-        // What a veth's peer hands over as a tag beside the frame is the peer's setting; the veth says "on" whatever it does. A VLAN
+        // For a veth, the peer's setting decides whether a tag comes beside the frame; the veth itself always says "on". A VLAN
         // device has its frames from the one below, a bond from its ports.
         let hands_over = |kind: &str| !["veth", "vlan", "bond"].contains(&kind);
         // The packets of a bond come in by its ports.
@@ -116,8 +116,8 @@ impl Bypass {
         }
     }
 
-    /// What may have set marks of a family's packets by the time that the kernel asks its rules, if anything. `accepted`: packets go past
-    /// netfilter's rules. Else those that a chain names by prefix are the kernel's anyway, and the others keep mark 0.
+    /// Rules or programs, if any, that may have set marks of a family's packets before the kernel looks up its rules. `accepted`: packets
+    /// go past netfilter's rules. Else those that a chain names by prefix are the kernel's anyway, and the others keep mark 0.
     pub fn marks(&self, family: u8, accepted: bool) -> Option<String> {
         let meets = |chain: &Chain| if accepted { chain.concerns(family) } else { chain.meets_all(family) };
         let early = |chain: &&Chain| matches!(chain.hook, Hook::Ingress | Hook::Prerouting) && meets(chain);

@@ -1,4 +1,4 @@
-//! What commands ask: the running daemon by its socket, or the maps that it pinned.
+//! The source of commands' answers: the running daemon by its socket, or the maps that it pinned.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};

@@ -1,5 +1,5 @@
-//! The daemon's socket: one JSON request a line, answered by lines of JSON, the last of which has the key `end` or is the
-//! only one. Commands and daemon are built together, so both sides of it are here.
+//! The daemon's socket: one JSON request a line, answered by lines of JSON; the last line has the key `end`, or is the only one. Commands
+//! and daemon are built together, so both sides of it are here.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,13 +9,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// What can be asked.
+/// Requests that the daemon answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
 pub enum Request {
     /// State of the daemon: one line, a [`crate::status::Status`].
     Status,
-    /// What a table in the image says for each address: one line, a list of objects.
+    /// Answers of a table in the image, for each address: one line, a list of objects.
     Explain {
         /// The addresses, each with the table's id.
         asked: Vec<(std::net::IpAddr, u32)>,
@@ -26,7 +26,7 @@ pub enum Request {
     Sids,
     /// SID hooks: one line, a list of [`crate::sid_hook::SidHookStatus`].
     SidHooks,
-    /// Reads a filter's file anew, or all: one line, `{"job": NUMBER}`.
+    /// Reads a filter's file again, or all filters' files: one line, `{"job": NUMBER}`.
     Reload {
         /// The filter.
         filter: Option<String>,

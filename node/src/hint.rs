@@ -6,7 +6,7 @@ use crate::kernel::{family, netconf};
 use crate::kernel_state::KernelState;
 use trieline_dataplane::PassReason;
 
-/// Why only the kernel can do what a path says, and what helps; `None`: there is no more to say than the verdict.
+/// The reason why only the kernel can follow a path, and what helps; `None`: the verdict says it all.
 pub fn of(nhg: &NexthopGroup, reason: PassReason, kernel: &KernelState) -> Option<String> {
     if let Some(unknown) = nhg.unknown {
         return Some(format!("{unknown} is not known to this version of trieline"));
@@ -39,7 +39,7 @@ pub fn of(nhg: &NexthopGroup, reason: PassReason, kernel: &KernelState) -> Optio
 fn vrf(table: TableRef, v4: bool, kernel: &KernelState) -> Option<String> {
     let TableRef::Vrf(number) = table else { return None };
     let Some(vrf) = kernel.links.values().find(|link| link.vrf_table == Some(number)) else {
-        return Some(format!("there is no VRF with table {number}"));
+        return Some(format!("no VRF has table {number}"));
     };
     let name = &vrf.name;
     if !vrf.is_up() {

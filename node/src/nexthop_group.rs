@@ -196,7 +196,7 @@ impl NexthopGroups {
             if self.by_nhg.get(&slot.nhg) == Some(&(id as NhgId)) {
                 self.by_nhg.remove(&slot.nhg);
             }
-            // What a route said before means something else by now.
+            // The routes' old keys mean another group by now.
             for key in slot.keys.drain(..) {
                 self.by_key.remove(&key);
             }
@@ -220,8 +220,8 @@ impl NexthopGroups {
         self.ends.forget();
     }
 
-    /// Whether a route by this path may have ended, or is about to: only the kernel knows. Routers prolong such routes all the time, of
-    /// which the kernel says nothing.
+    /// Whether a route by this path may have ended, or is about to: only the kernel knows. Routers prolong such routes all the time,
+    /// without a message of the kernel.
     pub fn is_expiring(&self, id: NhgId) -> bool {
         self.get(id).is_some_and(|nhg| nhg.expires) && self.ends.is_near(id)
     }

@@ -40,7 +40,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Ports of the devices `names`; nothing is attached yet. What an earlier daemon set in the dataplane is known.
+    /// Ports of the devices `names`; nothing is attached yet. The settings of an earlier daemon are read from the dataplane.
     pub fn new(names: Vec<String>, mode: AttachMode, dataplane: &Dataplane) -> Result<Self, Error> {
         let attached = dataplane.attachments()?.into_iter().map(|attachment| attachment.ifindex).collect();
         let known = dataplane.ports()?.into_iter().map(|(ifindex, vlan, port)| ((ifindex, vlan), port));
@@ -176,8 +176,8 @@ impl Ports {
         wanted
     }
 
-    /// What a device takes. Many drivers take redirected frames only while a program is attached, and the kernel tells only since
-    /// Linux 6.3: before, a device that is attached is taken to have made itself ready.
+    /// The frames that a device takes. Many drivers take redirected frames only while a program is attached, and the kernel tells only
+    /// since Linux 6.3: before, a device that is attached is taken to have made itself ready.
     fn takes(&self, ifindex: u32, features: Option<&Features>) -> Takes {
         let reported = features.map(|features| features.of(ifindex));
         let redirects = match reported {
@@ -455,7 +455,7 @@ impl Ports {
         self.set(kernel, policies, dataplane, tables)
     }
 
-    /// What is attached says the kernel: a device can go and another come under its number between two looks.
+    /// The kernel lists the attached devices: a device can go and another come under its number between two looks.
     fn drop_gone(&mut self, dataplane: &mut Dataplane) -> Result<(), Error> {
         let attached: BTreeSet<u32> =
             dataplane.attachments()?.into_iter().map(|known| known.ifindex).collect();
@@ -496,7 +496,7 @@ fn frozen(before: &Port, after: &Port) -> Option<Port> {
 }
 
 fn flags(kernel: &KernelState, link: &Link, (table4, table6): (bool, bool)) -> PortFlags {
-    // What belongs to a bridge or bond is not routed where it comes in.
+    // Packets of a bridge's or bond's port are not routed where they come in.
     // The kernel drops what comes in for a VLAN device that is down, though the device below is up.
     let free = (link.master.is_none() || kernel.vrf_of(link).is_some()) && link.is_up();
     let forwards = |family, table| {

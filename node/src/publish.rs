@@ -1,7 +1,7 @@
 //! From the mirrored state to what packets meet: tables in the image, actions, adjacencies.
 //!
-//! Every change marks prefixes; what each must say is decided anew from the whole state and compared with what the table
-//! says. So a change that was followed twice, or in vain, does no harm.
+//! Every change marks prefixes; the answer for each is decided again from the whole state and compared with the table's. So a change that
+//! was followed twice, or in vain, does no harm.
 
 mod writer;
 
@@ -142,10 +142,10 @@ pub struct Publisher {
     pub action_index: ActionIndex,
     /// Views of the devices.
     pub policies: Policies,
-    /// What was done so far.
+    /// Changes so far.
     pub counts: Counts,
     sources: RefCell<Sources>,
-    /// What packets ask their IPv4 sources for.
+    /// Local IPv4 addresses, which packets' sources are compared with.
     own: LocalAddrBits,
     local_addrs: LocalAddrs,
     /// Paths after the last clearing out.
@@ -187,7 +187,7 @@ impl Publisher {
         let (memory, grace, tables) = (dataplane.memory(), dataplane.grace(), dataplane.tables());
         let opened = if dataplane.reopened() {
             Image::open(memory.clone(), grace.clone()).map_err(|error| {
-                tracing::warn!(%error, "the image of the daemon before is unusable and made anew");
+                tracing::warn!(%error, "the image of the daemon before is unusable; trielined makes a new one");
             })
         } else {
             Err(())
@@ -226,7 +226,7 @@ impl Publisher {
         &mut self.image
     }
 
-    /// What the image's memory is used for.
+    /// The use of the image's memory.
     pub fn image_stats(&self) -> trieline_lpm::ImageStats {
         self.image.stats()
     }
@@ -242,7 +242,7 @@ impl Publisher {
     fn reclaim_policies(&mut self) -> bool {
         let image = &mut self.image;
         self.policies.reclaim(|id| {
-            // There is no table of that id, or there was one.
+            // The table may not exist.
             let _ = image.remove_table(id);
         })
     }
@@ -369,7 +369,7 @@ impl Publisher {
         let named = mirror.nhgs.tables();
         (self.named, self.may_have_unused) = (mirror.nhgs.renamed(), true);
         self.reclaim_policies();
-        // Until it is written; where there is no room, for longer.
+        // Until it is written; if the image is full, for longer.
         let (image, full) = (&mut self.image, self.action_index.full());
         let open = |(family, _), id| {
             let compiled = if family == family::INET {

@@ -1,4 +1,4 @@
-//! What `trieline node status` tells: written by the daemon, read by the command, so both use these types.
+//! The answer of `trieline node status`: written by the daemon, read by the command, so both use these types.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// A daemon answers. Without one, only what is pinned is told.
+    /// A daemon answers. Without a daemon, the status has only the pins' state.
     pub running: bool,
     /// Version of the daemon.
     pub version: String,
@@ -26,7 +26,7 @@ pub struct Status {
     pub missing: Vec<String>,
     /// Configured devices that refuse the XDP program: each is tried again.
     pub refused: Vec<Refused>,
-    /// What else is not as the configuration says, since a restart: SID hooks, tables.
+    /// Other deviations from the configuration since a restart: SID hooks, tables.
     pub problems: Vec<String>,
     /// How long XDP forwards without a heartbeat of the daemon, seconds; none: without end.
     pub max_stale: Option<f64>,
@@ -50,13 +50,13 @@ pub struct Status {
     pub actions_refused: u64,
     /// Routes that only the kernel can follow, by what they do.
     pub punted: Vec<Punted>,
-    /// What packets do not meet that XDP forwards, or would forward.
+    /// Processing that packets bypass if XDP forwards them, or would.
     pub bypassed: Vec<Bypassed>,
     /// Following the kernel.
     pub mirror: MirrorStatus,
     /// Times that the kernel dropped changes because the socket's buffer was full (ENOBUFS).
     pub overruns: u64,
-    /// Times that routes were asked for anew.
+    /// Times that routes were dumped again.
     pub resyncs: u64,
     /// Packets by verdict, over all devices.
     pub counters: Vec<Counter>,
@@ -127,7 +127,7 @@ pub struct Punted {
 }
 
 impl std::fmt::Display for Punted {
-    /// What is left, why, and what helps.
+    /// The cause, its reason, and what helps.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (what, dev) = (&self.what, self.dev.as_deref().unwrap_or("?"));
         write!(
@@ -185,12 +185,12 @@ pub struct DeviceStatus {
     pub mode: String,
     /// VLAN id, for a VLAN device on top of an attached one.
     pub vlan: Option<u16>,
-    /// What its packets may do: `forward4`, `forward6`, `seg6`, `tenant`, `rpf-loose`, `rpf-strict`, `filter`, `sid_hook`, `ecn`; `no-xdp-xmit`: it takes no
-    /// redirected frames, so that packets to it are the kernel's.
+    /// Properties of its packets: `forward4`, `forward6`, `seg6`, `tenant`, `rpf-loose`, `rpf-strict`, `filter`, `sid_hook`, `ecn`;
+    /// `no-xdp-xmit`: it takes no redirected frames, so that packets to it are the kernel's.
     pub flags: Vec<String>,
     /// Packets by verdict; verdicts without any are left out.
     pub counters: Vec<Counter>,
-    /// What would make it quicker.
+    /// A change that would make it quicker.
     pub hint: Option<String>,
 }
 
@@ -224,7 +224,7 @@ pub struct FamilyStatus {
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MirrorStatus {
-    /// Routes told by the last dump.
+    /// Routes in the last dump.
     pub routes: usize,
     /// The last dump: asking, decoding, sorting, ms.
     pub dump_ms: f64,
@@ -292,7 +292,7 @@ pub fn counters(counts: &[trieline_dataplane::VerdictCount]) -> Vec<Counter> {
         .collect()
 }
 
-/// What the flags of a port allow, in words.
+/// The flags of a port, in words.
 pub fn flags(flags: trieline_dataplane::PortFlags) -> Vec<String> {
     [
         ("forward4", flags.forward4),

@@ -387,7 +387,7 @@ fn rules_left_to_the_kernel_are_named() {
         ("pref 20 uidrange 0-7 lookup 300", "20: from all uidrange 0-7 lookup 300: users are not seen"),
         (
             "pref 20 tos 0x10 lookup 300",
-            "20: from all tos 0x10 lookup 300: packets are not told apart by type of service",
+            "20: from all tos 0x10 lookup 300: XDP does not see the type of service",
         ),
         (
             "pref 20 not from 192.0.2.1 uidrange 0-7 lookup 300",
@@ -395,7 +395,7 @@ fn rules_left_to_the_kernel_are_named() {
         ),
         (
             "pref 20 ipproto udp dport 53 lookup 300",
-            "20: from all ipproto udp dport 53 lookup 300: packets are not told apart by protocol or port",
+            "20: from all ipproto udp dport 53 lookup 300: XDP does not see the protocol or port",
         ),
         (
             "pref 20 lookup main suppress_prefixlength 8",

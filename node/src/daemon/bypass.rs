@@ -9,8 +9,7 @@ use crate::ports::Ports;
 
 const FAMILIES: [(u8, &str); 2] = [(family::INET, "IPv4"), (family::INET6, "IPv6")];
 
-/// Looks for the first time. Fails when packets would go past rules that nobody said they may: unless they are forwarded already by
-/// what an earlier daemon left, which is then to follow the rules like one that runs.
+/// Looks for the first time. Fails if packets would bypass rules without `bypass_netfilter`: unless they are forwarded already by
 pub(super) fn check_at_start(
     mirror: &mut Mirror,
     probes: &mut Probes,
@@ -33,7 +32,7 @@ pub(super) fn check_at_start(
 }
 
 impl Daemon {
-    /// Looks again when netfilter has told of a change.
+    /// Reads the rules again after netfilter reported a change.
     pub(super) fn read_netfilter_events(&mut self) -> Result<(), socket::Error> {
         let changed = self.watch.as_mut().map(|watch| watch.changed()).transpose()?;
         if changed == Some(true) {

@@ -20,8 +20,8 @@ impl Daemon {
             if received == Received::Overrun {
                 self.counts.overruns += 1;
                 tracing::warn!("the kernel's changes came faster than they were read: asking for everything");
-                // From the overrun until the queue is empty the kernel drops every change, and says so only once. What is
-                // still queued is older than the dump.
+                // From the overrun until the queue is empty the kernel drops every change, and says so only once. Messages still in the
+                // queue are older than the dump.
                 let drained = Instant::now();
                 while self.events.changes(64, |_| {})? != Received::All && drained.elapsed() < TICK {}
                 self.mirror.changes.v4.needs_resync = true;

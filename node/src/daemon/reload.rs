@@ -1,4 +1,4 @@
-//! The daemon follows a configuration that was read anew: all of it or nothing. Files are read beside the traffic first.
+//! Follows a reloaded configuration: all of it or nothing. Files are read beside the traffic first.
 
 use super::{Config, Daemon, Error};
 use crate::filter::Replacement;
@@ -20,7 +20,7 @@ pub(super) struct Pending {
 }
 
 impl Config {
-    /// What decides how the kernel's state is read.
+    /// Settings that decide how trielined reads the kernel's state.
     pub(super) fn settings(&self) -> Settings {
         let Self { bypass_netfilter, rfc, ref tenants, .. } = *self;
         Settings { bypass_netfilter, rfc, tenants: tenants.clone() }
@@ -94,7 +94,7 @@ impl Daemon {
         }
     }
 
-    /// Puts in force what was read meanwhile: filters that are read anew, and a configuration.
+    /// Puts in force files that were read meanwhile: those of reloaded filters, and of a configuration.
     pub(super) fn use_files(&mut self) {
         for replacement in self.filters.finish(self.publisher.image(), self.dataplane.filters()) {
             let job = replacement.job;
@@ -124,7 +124,7 @@ impl Daemon {
         }
     }
 
-    /// Takes a configuration over. What may fail comes first and is undone.
+    /// Takes a configuration over. Steps that may fail come first and can be undone.
     fn take(&mut self, pending: Pending, mut replacement: Replacement) -> Result<(), Error> {
         let Pending { config, numbers, .. } = pending;
         replacement.failure()?;
@@ -180,8 +180,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Attaches to the devices that are named now, whose packets pass until their ports are set, and asks for the links anew
-    /// when what is declared of them has changed.
+    /// Attaches to the devices of the new configuration; their packets pass until their ports are set. If the declared tenants changed, it
+    /// dumps the links again.
     fn attach(&mut self, before: &Tenants) -> Result<(), Error> {
         self.ports.attach_new(&self.mirror.kernel, &mut self.dataplane)?;
         self.open_egress();

@@ -94,7 +94,7 @@ impl Daemon {
         for (address, link) in idle.intersection(&self.idle) {
             if self.mirror.adjacency_of_neighbour(*address, *link).is_some_and(|way| used.contains(&way)) {
                 tracing::debug!(%address, link, "the kernel learns that packets go to a stale neighbour");
-                // It may be gone by now, of which an event tells.
+                // If the neighbour is gone by now, an event reports it.
                 let _ = self.requests.request(neigh::in_use(*link, address), |_| {});
             }
         }
@@ -132,7 +132,7 @@ impl Daemon {
         self.mirror.changes.kernel |= self.ports.open(kernel, &mut self.dataplane, features);
     }
 
-    /// Opens and closes exits when the kernel has told of other XDP features.
+    /// Opens and closes exits after the kernel reported changed XDP features.
     pub(super) fn read_features(&mut self) {
         match self.features.as_mut().map(Features::follow) {
             Some(Ok(true)) => self.open_egress(),

@@ -23,7 +23,7 @@ impl Offload {
         }
     }
 
-    /// What is wrong with it.
+    /// The harm that the offload's absence does.
     pub fn harm(self) -> &'static str {
         match self {
             Self::RxVlan => "hides VLAN tags from XDP",

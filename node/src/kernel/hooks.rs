@@ -1,5 +1,5 @@
-//! Who else hangs at netfilter's hooks: IPVS, BPF programs, modules, as the kernel tells them (`nft list hooks`). Chains of nftables
-//! and iptables are told with their rules elsewhere; these have none.
+//! Other users of netfilter's hooks: IPVS, BPF programs, modules, as the kernel lists them (`nft list hooks`). Chains of nftables and
+//! iptables are read with their rules elsewhere; these have none.
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, read_text};
 use super::family;

@@ -24,7 +24,7 @@ const FIXED: usize = 8;
 /// Bytes of `struct nexthop_grp`.
 const MEMBER: usize = 8;
 
-/// What an object says.
+/// A next hop object's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Object {
     /// One way out.
@@ -80,7 +80,7 @@ pub fn dump() -> Request {
 pub struct Objects(BTreeMap<u32, Object>);
 
 impl Objects {
-    /// Takes over an object, or that there is none any more. Whether that changes anything.
+    /// Takes over an object; `None` removes it. Whether that changes anything.
     pub fn set(&mut self, id: u32, object: Option<Object>) -> bool {
         let before = match object.clone() {
             Some(object) => self.0.insert(id, object),

@@ -63,7 +63,7 @@ impl Expiries {
 mod tests {
     use super::*;
 
-    /// What `pass_time` and `is_near` say after so many seconds.
+    /// The results of `pass_time` and `is_near` after so many seconds.
     fn at(ends: &mut Expiries, begun: Instant, seconds: u64) -> (bool, bool) {
         (ends.pass_time(begun + Duration::from_secs(seconds)), ends.is_near(1))
     }

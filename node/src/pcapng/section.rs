@@ -31,17 +31,17 @@ pub struct Packet<'a> {
     pub interface: u32,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
-    /// Its bytes, of which `bytes` holds the first.
+    /// Its length on the wire; `bytes` holds the first of them.
     pub length: u32,
     /// Those that were kept.
     pub bytes: &'a [u8],
     /// Which way it went.
     pub direction: Direction,
-    /// What there is to say of it.
+    /// A remark on the packet.
     pub comment: Option<&'a str>,
 }
 
-/// What became of an interface's packets.
+/// Counts of an interface's packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statistics<'a> {
     /// Packets in the file.
@@ -150,7 +150,7 @@ impl<W: Write> Section<W> {
         Ok(())
     }
 
-    /// What it was written to.
+    /// The stream that it was written to.
     pub fn into_inner(self) -> W {
         self.out.into_inner()
     }

@@ -40,7 +40,7 @@ const JUMP: i32 = -3;
 const GOTO: i32 = -4;
 const RETURN: i32 = -5;
 
-/// What a register holds.
+/// The content of a register.
 enum Loaded {
     Name,
     Number,
