@@ -240,7 +240,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     daemon.run(&mut signals)?;
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     if daemon.is_detached() {
-        tracing::info!("stopped; it was detached before, the kernel forwards");
+        tracing::info!("stopped; trielined was detached before, the kernel forwards");
     } else {
         tracing::info!("stopped; forwarding stays on until `trieline node detach`");
     }

@@ -257,7 +257,7 @@ impl ActionIndex {
 fn count_refused(refused: &mut u64, error: &Error) {
     *refused += 1;
     if *refused == 1 {
-        tracing::error!(%error, "no room for another next hop: its routes are left to the kernel (said once); for more room: a larger next_hops and a restart of trielined");
+        tracing::error!(%error, "the action map is full; the kernel forwards packets of further next hops (logged once); set a larger next_hops and restart trielined");
     }
 }
 

@@ -80,7 +80,7 @@ impl Bypass {
         let forwarded = Forwarded { devices: &own };
         let (chains, handlers, unknown) = match netfilter(meets, forwarded) {
             Ok((chains, handlers)) => (chains, handlers, None),
-            Err(error) => (Vec::new(), None, Some(format!("netfilter's rules are not known: {error}"))),
+            Err(error) => (Vec::new(), None, Some(format!("cannot read netfilter's rules: {error}"))),
         };
         let met = chains.into_iter().filter(|chain| meets(chain.hook) && chain.is_at(&names));
         let (chains, others): (Vec<_>, Vec<_>) = met.partition(Chain::acts);

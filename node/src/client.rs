@@ -41,10 +41,10 @@ pub enum Error {
         source: std::io::Error,
     },
     /// An answer to a request that makes a job.
-    #[error("trielined answered {0}; expected a job")]
+    #[error("cannot read trielined's answer: {0}; expected a job")]
     NotAJob(Value),
     /// Something else than a job's status.
-    #[error("trielined answered with something else than a job's status: {0}")]
+    #[error("cannot read trielined's answer: {0}; expected a job's status")]
     NotAStatus(#[from] serde_json::Error),
     /// A job failed.
     #[error("{0}; nothing has changed")]

@@ -68,7 +68,7 @@ pub enum Error {
     #[error("trielined did not answer: {0}")]
     Broken(#[from] io::Error),
     /// It answered with something else than JSON.
-    #[error("trielined answered nonsense: {0}")]
+    #[error("cannot read trielined's answer: {0}")]
     Nonsense(#[from] serde_json::Error),
     /// It refused.
     #[error("trielined: {0}")]

@@ -129,7 +129,7 @@ pub enum Error {
     },
     /// Forwarded packets have to meet netfilter's rules.
     #[error(
-        "{obstacle}: packets that XDP forwards would not meet it; remove it, or accept that: bypass_netfilter = true \
+        "{obstacle}: packets that XDP forwards would bypass it; remove it, or accept that: bypass_netfilter = true \
          (--bypass-netfilter)"
     )]
     Netfilter {
@@ -327,11 +327,13 @@ impl Daemon {
         instance::secure_pins(&instance.pins())?;
         match trieline_dataplane::sweep(&instance.pins()) {
             Ok(0) => {}
-            Ok(swept) => tracing::info!(swept, "pins of network namespaces that are gone were removed"),
-            Err(error) => tracing::warn!(%error, "pins of network namespaces that are gone"),
+            Ok(swept) => tracing::info!(swept, "removed pins of network namespaces that are gone"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot remove pins of network namespaces that are gone; trielined goes on")
+            }
         }
         if let Err(error) = instance.sweep() {
-            tracing::warn!(%error, "files of network namespaces that are gone");
+            tracing::warn!(%error, "cannot remove files of network namespaces that are gone; trielined goes on");
         }
         let mut dataplane = Dataplane::open(options)?;
         let (fresh, aside) = (!dataplane.reopened() && !dataplane.supersedes(), dataplane.supersedes());
@@ -342,7 +344,7 @@ impl Daemon {
             for dev in ports.missing(&mirror.kernel) {
                 tracing::warn!(
                     dev,
-                    "no such device in this network namespace: it is taken when there is one"
+                    "no such device in this network namespace; trielined attaches as soon as it appears"
                 );
             }
             let (mut sid_hooks, former) = (SidHooks::new(dataplane.pins()), dataplane.former_sid_hooks());
@@ -447,7 +449,7 @@ impl Daemon {
         for name in kernel.settings.tenants.missing(&kernel.links) {
             tracing::warn!(
                 vlan = name,
-                "no device of this name stands for the VLAN: it takes no packets until there is one"
+                "no device of this name stands for the VLAN; the VLAN takes no packets until one appears"
             );
         }
         self.mirror.kernel.sysctl = self.sysctl()?;
@@ -473,7 +475,7 @@ impl Daemon {
         self.sid_hooks.move_to(self.dataplane.pins());
         self.ports.attach_again(&refused, &self.mirror.kernel, &mut self.dataplane);
         if let Err(error) = self.ports.leave_others(&self.mirror.kernel, &mut self.dataplane) {
-            tracing::error!(%error, "leaving devices");
+            tracing::error!(%error, "cannot detach from devices; trielined goes on");
         }
         self.counts.status.ready_ms = milliseconds(self.started.elapsed());
         tracing::info!(

@@ -147,7 +147,7 @@ pub enum Error {
     #[error(transparent)]
     Dataplane(#[from] trieline_dataplane::Error),
     /// The thread that reads.
-    #[error("reading filters: {0}")]
+    #[error("cannot read filters: {0}")]
     Thread(#[from] std::io::Error),
 }
 
@@ -329,7 +329,7 @@ impl Filters {
             });
             match &done {
                 Ok(()) => tracing::info!(filters = self.active.len(), "filters reloaded"),
-                Err(error) => tracing::error!(%error, "filters not reloaded: they stay as they were"),
+                Err(error) => tracing::error!(%error, "filters not reloaded; the old ones stay in force"),
             }
             self.end(job, done.err().map(|error| error.to_string()), Vec::new());
         }
@@ -469,7 +469,9 @@ enum IfFull {
 /// Removes the tables of sets that no packet looks up.
 fn remove(image: &mut NodeImage, tables: &[u32]) {
     for id in tables {
-        image.remove_table(*id).unwrap_or_else(|error| tracing::error!(%error, "removing a filter's set"));
+        image.remove_table(*id).unwrap_or_else(
+            |error| tracing::error!(%error, "cannot remove a filter's old set; its space stays in use"),
+        );
     }
 }
 

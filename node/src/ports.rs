@@ -205,14 +205,17 @@ impl Ports {
                 if self.no_xdp_xmit.insert(link.name.clone()) {
                     tracing::warn!(
                         dev = link.name,
-                        "takes no redirected frames: packets to it are the kernel's (a veth takes them while its peer has GRO or \
+                        "the device takes no redirected frames; the kernel forwards packets to it (a veth takes them while its peer has GRO or \
                          XDP: ethtool -K PEER gro on, where the peer is)"
                     );
                 }
                 continue;
             }
             if self.no_xdp_xmit.remove(&link.name) {
-                tracing::info!(dev = link.name, "takes redirected frames: packets to it are forwarded");
+                tracing::info!(
+                    dev = link.name,
+                    "the device takes redirected frames again; XDP forwards packets to it"
+                );
             }
             let open = self.egress.contains(&link.ifindex);
             let opened = if open && self.frags.contains(&link.ifindex) == takes.frags {
@@ -232,7 +235,7 @@ impl Ports {
                         Error::NoDevice { .. } => format!("{}: no such device any more", link.name),
                         other => other.to_string(),
                     };
-                    tracing::warn!(dev = link.name, %cause, "no way out: packets to it are the kernel's");
+                    tracing::warn!(dev = link.name, %cause, "XDP cannot send to this device; the kernel forwards packets to it");
                     self.disabled.insert(link.name.clone());
                 }
                 Err(_) => {}
@@ -255,7 +258,7 @@ impl Ports {
         if touched.all {
             self.egress.clear();
             if let Err(error) = self.drop_gone(dataplane) {
-                tracing::error!(%error, "devices that are gone");
+                tracing::error!(%error, "cannot list the attached devices; trielined tries again");
             }
         }
         for gone in &touched.gone {
@@ -263,7 +266,7 @@ impl Ports {
             if self.attached.remove(gone)
                 && let Err(error) = dataplane.detach(*gone)
             {
-                tracing::error!(%error, "a device that is gone");
+                tracing::error!(%error, "cannot detach from a device that is gone; trielined goes on");
             }
         }
     }
@@ -302,7 +305,7 @@ impl Ports {
             match dataplane.clear_port(ifindex, vlan) {
                 Ok(()) => drop(self.ports.remove(&(ifindex, vlan))),
                 Err(error) => {
-                    tracing::error!(ifindex, vlan, %error, "clearing a port");
+                    tracing::error!(ifindex, vlan, %error, "cannot clear a port; its old settings stay in force");
                     settled = false;
                 }
             }
@@ -326,7 +329,7 @@ impl Ports {
             }
             Err(error) => {
                 if self.unset.insert(key) {
-                    tracing::error!(ifindex = key.0, vlan = key.1, %error, "setting a port: the kernel forwards its packets");
+                    tracing::error!(ifindex = key.0, vlan = key.1, %error, "cannot set a port; trielined tries again, and the kernel forwards the packets of a new port");
                 }
                 !self.ports.contains_key(&key)
             }
@@ -450,7 +453,7 @@ impl Ports {
         tables: (bool, bool),
     ) -> bool {
         if let Err(error) = self.leave_others(kernel, dataplane) {
-            tracing::error!(%error, "leaving devices");
+            tracing::error!(%error, "cannot detach from devices; trielined goes on");
         }
         self.set(kernel, policies, dataplane, tables)
     }

@@ -342,7 +342,7 @@ impl Publisher {
         }
         if self.inherited && self.v4.is_current() && self.v6.is_current() {
             let released = actions.release_inherited();
-            tracing::debug!(released, "actions of the daemon before");
+            tracing::debug!(released, "released actions of the daemon before");
             self.inherited = false;
         }
         // A full table still says what an earlier state decided, by numbers that must keep their meaning.

@@ -318,7 +318,7 @@ impl SidHooks {
         }
         for place in gone {
             // No SID leads there.
-            bound.clear_program(place).unwrap_or_else(|error| tracing::error!(%error, "sid_hooks"));
+            bound.clear_program(place).unwrap_or_else(|error| tracing::error!(%error, "cannot remove an old SID hook's program; no SID leads to it"));
         }
         self.active = prepared.active;
         Ok(())

@@ -46,7 +46,8 @@ fn a_dead_links_actions_are_written_before_anything_is_looked_at() {
     let bed = trieline_tests::bed::Bed::routed();
     let daemon = Daemon::start(&bed.node, "--dev n0 --dev n1 --dev n2 -v");
     bed.becomes("before", "10.50.0.1:9", (0, 5, 0));
-    let (written, looked) = ("actions are written", "looked at what the kernel does not announce");
+    let (written, looked) =
+        ("trielined rewrites actions", "read the settings that the kernel does not notify");
     let before = daemon.log().len();
     bed.node.ip("link set n1 down");
     let after = || daemon.log().split_off(before);

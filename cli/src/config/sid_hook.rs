@@ -95,7 +95,7 @@ impl SidHook {
     pub fn check_files(&self, folder: &Path) -> Result<(), (usize, String)> {
         let name = self.name.get_ref();
         if !rustix::process::geteuid().is_root() && self.program.is_some() {
-            tracing::warn!("hook {name}: its program is not looked at, which takes root");
+            tracing::warn!("hook {name}: cannot check its program without root");
         } else if let Some(program) = &self.program {
             trieline_dataplane::find_program(program.get_ref())
                 .map_err(|error| (program.span().start, format!("sid_hook: {name}: {error}")))?;

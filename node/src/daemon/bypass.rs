@@ -56,7 +56,7 @@ impl Daemon {
             tracing::warn!("{bypassed}");
         }
         for bypassed in old.iter().filter(|bypassed| !new.contains(bypassed)) {
-            tracing::info!("no longer: {}", bypassed.what);
+            tracing::info!("no longer bypassed: {}", bypassed.what);
         }
         let accepted = kernel.settings.bypass_netfilter;
         let marks = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.marks(family, accepted));
@@ -75,10 +75,12 @@ impl Daemon {
         for (at, (_, family)) in FAMILIES.iter().enumerate() {
             match (old[at], new[at]) {
                 (false, true) => tracing::error!(
-                    "{family} is the kernel's from now on, because of netfilter's rules (bypass_netfilter = true would forward past them)"
+                    "netfilter rules may decide about {family} packets; the kernel forwards them all (bypass_netfilter = true bypasses the rules)"
                 ),
                 (true, false) => {
-                    tracing::warn!("{family} is forwarded again: no rules of netfilter are in the way")
+                    tracing::warn!(
+                        "no netfilter rules decide about {family} packets; XDP forwards them again"
+                    )
                 }
                 _ => {}
             }
@@ -93,13 +95,13 @@ impl Daemon {
         for (ifindex, dev) in self.ports.devices(kernel) {
             for (family, name) in FAMILIES {
                 if !kernel.forwards(family, ifindex) {
-                    tracing::warn!(dev, "forwarding of {name} is off: its packets are the kernel's");
+                    tracing::warn!(dev, "forwarding of {name} is off; the kernel gets its packets");
                 }
             }
             match kernel.rp_filter(ifindex) {
                 0 => {}
-                1 => tracing::info!(dev, "rp_filter is strict, in XDP too"),
-                _ => tracing::info!(dev, "rp_filter is loose, in XDP too"),
+                1 => tracing::info!(dev, "rp_filter is strict; XDP checks sources, too"),
+                _ => tracing::info!(dev, "rp_filter is loose; XDP checks sources, too"),
             }
         }
     }

@@ -19,7 +19,7 @@ impl Daemon {
             })?;
             if received == Received::Overrun {
                 self.counts.overruns += 1;
-                tracing::warn!("the kernel's changes came faster than they were read: asking for everything");
+                tracing::warn!("netlink receive buffer overrun (ENOBUFS); resyncing with a full dump");
                 // From the overrun until the queue is empty the kernel drops every change, and says so only once. Messages still in the
                 // queue are older than the dump.
                 let drained = Instant::now();
@@ -140,11 +140,11 @@ impl Daemon {
             self.counts.status.rewritten_us = begun.elapsed().as_micros() as u64;
             tracing::debug!(
                 rewritten_us = self.counts.status.rewritten_us,
-                "links, settings or rules changed: actions are written"
+                "links, settings or rules changed; trielined rewrites actions"
             );
             self.forget_links();
             self.poll_unannounced();
-            tracing::debug!(requests = socket::sent(), "looked at what the kernel does not announce");
+            tracing::debug!(requests = socket::sent(), "read the settings that the kernel does not notify");
             if self.counts.status.ready_ms > 0.0 {
                 self.ports.attach_more(&self.mirror.kernel, &mut self.dataplane);
             }

@@ -61,7 +61,9 @@ impl Daemon {
     /// Begins to follow a configuration; the number of the job that tells how it ends.
     pub(super) fn reload(&mut self, config: Config) -> Result<u64, Error> {
         let begun = self.begin(config);
-        begun.inspect_err(|error| tracing::error!("not reloaded: {error}; all stays as it was"))
+        begun.inspect_err(|error| {
+            tracing::error!("not reloaded: {error}; trielined keeps the old configuration")
+        })
     }
 
     fn begin(&mut self, config: Config) -> Result<u64, Error> {
@@ -111,7 +113,7 @@ impl Daemon {
                     tracing::info!(devices = self.ports.names.join(" "), "reloaded");
                     self.log_sid_hooks();
                 }
-                Err(error) => tracing::error!("not reloaded: {error}; all stays as it was"),
+                Err(error) => tracing::error!("not reloaded: {error}; trielined keeps the old configuration"),
             }
             let failed = done.err().map(|error| error.to_string());
             self.filters.end(job, failed, waits);
@@ -199,7 +201,7 @@ impl Daemon {
             let routes = v6.local.get(&prefix).iter().chain(v6.main.get(&prefix));
             let mut hops = routes.filter_map(|route| paths.get(route.nhg)).flat_map(|path| &path.hops);
             if !hops.any(|hop| matches!(hop.encap, Some(Encap::Seg6Local(_)))) {
-                tracing::warn!(sid_hook = name, %sid, "the kernel has no such SID yet (ip -6 route … encap seg6local): the hook waits for it");
+                tracing::warn!(sid_hook = name, %sid, "the kernel has no such SID yet (ip -6 route … encap seg6local); the hook waits for it");
             }
         }
     }

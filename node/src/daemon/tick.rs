@@ -31,7 +31,7 @@ impl Daemon {
                 std::mem::replace(&mut self.mirror.kernel.sysctl, sysctl) != self.mirror.kernel.sysctl
             }
             Err(error) => {
-                tracing::warn!(%error, "settings of devices: they count as they were");
+                tracing::warn!(%error, "cannot read settings of devices; trielined keeps the last ones");
                 false
             }
         }
@@ -72,7 +72,7 @@ impl Daemon {
         if self.mirror.kernel_state_needs_resync
             && let Err(error) = self.mirror.dump_kernel_state(&mut self.requests)
         {
-            tracing::warn!(%error, "asking for links, settings, rules and neighbours once more");
+            tracing::warn!(%error, "cannot dump links, settings, rules and neighbours; trielined tries again");
         }
         let tenants = !self.mirror.kernel.settings.tenants.is_empty();
         if self.mirror.stale.is_empty() && !tenants {
@@ -126,7 +126,7 @@ impl Daemon {
     /// Looks which devices packets may leave by at present.
     pub(super) fn open_egress(&mut self) {
         if let Some(Err(error)) = self.features.as_mut().map(Features::follow) {
-            tracing::warn!(%error, "XDP features of devices: they count as they were");
+            tracing::warn!(%error, "cannot read XDP features of devices; trielined keeps the last ones");
         }
         let (kernel, features) = (&mut self.mirror.kernel, self.features.as_ref());
         self.mirror.changes.kernel |= self.ports.open(kernel, &mut self.dataplane, features);
@@ -136,7 +136,9 @@ impl Daemon {
     pub(super) fn read_features(&mut self) {
         match self.features.as_mut().map(Features::follow) {
             Some(Ok(true)) => self.open_egress(),
-            Some(Err(error)) => tracing::warn!(%error, "XDP features of devices: they count as they were"),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "cannot read XDP features of devices; trielined keeps the last ones")
+            }
             _ => {}
         }
     }

@@ -126,13 +126,17 @@ impl Writer<'_> {
         match done {
             Ok(()) => {
                 if written.blocked.take().is_some() {
-                    tracing::info!(family = A::FAMILY, table = name, "the image has room again");
+                    tracing::info!(
+                        family = A::FAMILY,
+                        table = name,
+                        "the routes fit the image again; XDP forwards their packets"
+                    );
                 }
             }
             Err(error) => {
                 self.counts.full += 1;
                 if written.blocked.is_none() {
-                    tracing::error!(%error, family = A::FAMILY, table = name, "routes do not fit: their packets are left to the kernel");
+                    tracing::error!(%error, family = A::FAMILY, table = name, "routes do not fit the image; the kernel forwards their packets");
                 }
                 written.blocked = Some((error.to_string(), Instant::now()));
             }

@@ -66,7 +66,7 @@ impl Sampler {
             let counts = capture.counts();
             drop(capture);
             if let Err(error) = done.and_then(|()| writer.finish(counts, &mut device).map(drop)) {
-                tracing::error!(%error, sid_hook, file = %path.display(), "a SID hook's sample has ended");
+                tracing::error!(%error, sid_hook, file = %path.display(), "a SID hook's sample has ended; packets pass it unsampled");
             }
         });
         let thread = Some(thread.map_err(fail)?);
