@@ -194,8 +194,8 @@ TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 									    : TL_FORWARD_END_DT6;
 }
 
-/* What is inside decides for End.DT46, and must be what every other behaviour was made for: Linux drops the
- * rest, unless more headers follow. */
+/* The packet inside decides for End.DT46, and must be of the family that every other behaviour expects: Linux
+ * drops the rest, unless more headers follow. */
 TL_INLINE __u32 tl_decap(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 {
 	__u32 kind = tl_action_kind(word), verdict, outer;

@@ -2,7 +2,7 @@
 /*
  * Lists the receive handlers of a network namespace's devices. Netlink and sysfs do not tell them: a macvlan
  * that was moved to another namespace leaves no trace there, and takes the packets of its lower device all
- * the same. The program is no part of a packet's journey: user space runs it (BPF_PROG_TEST_RUN).
+ * the same. The program does not stand in a packet's journey: user space runs it (BPF_PROG_TEST_RUN).
  */
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>

@@ -11,7 +11,7 @@ use crate::layout::{tl_limits, tl_verdict};
 /// Bytes of an IPv6 header.
 const IPV6: usize = 40;
 
-/// What happens to packets whose longest match has this action's number as its value. SRv6 by RFC 8986, as Linux does it.
+/// The treatment of packets whose longest match has this action's number as its value. SRv6 by RFC 8986, as Linux does it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// The kernel does it.
@@ -20,7 +20,7 @@ pub enum Action {
     Drop(DropReason),
     /// Forwarded, to a gateway.
     Forward(Adjacency),
-    /// Forwarded, to the destination itself: it is on the link. As a source it may be told of shorter ways
+    /// Forwarded, to the destination itself: it is on the link. XDP leaves a source to the kernel if the kernel may tell it of shorter ways
     /// ([`crate::PortFlags::redirects4`]).
     Deliver(Adjacency),
     /// SRv6 H.Encaps, H.Encaps.Red (5.1, 5.2) or those of L2 (5.3, 5.4): an outer header is pushed.
@@ -31,7 +31,7 @@ pub enum Action {
         /// over an IPv4 packet. The payload length and the last next header are filled in for each packet; over an IPv6 packet also
         /// traffic class, flow label and hop limit.
         outer: Vec<u8>,
-        /// What goes inside, and the flow label.
+        /// The packet's part that goes inside, and the flow label.
         headend: Headend,
     },
     /// H.Insert: an SRH is put into IPv6 packets.
@@ -106,7 +106,7 @@ pub enum Action {
     Group(Vec<(u16, Action)>),
 }
 
-/// What a headend does otherwise than H.Encaps by default.
+/// Differences of a headend from the default H.Encaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Headend {
     /// The whole frame goes inside.

@@ -43,14 +43,14 @@ pub struct CaptureOptions {
     pub ring_bytes: u32,
 }
 
-/// What a packet was when it came in, or what became of it.
+/// A packet as it came in, or as it left, with its verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
     /// CLOCK_MONOTONIC, ns.
     pub time: u64,
     /// The packet's number in this capture: the same coming in and leaving.
     pub number: u64,
-    /// What became of it; `None`: this is the packet as it came in.
+    /// Its verdict; `None`: this is the packet as it came in.
     pub verdict: Option<Verdict>,
     /// Where that is the drop of a tenant's packet: why the kernel would have got it.
     pub first: Option<Verdict>,
@@ -184,13 +184,13 @@ impl Capture {
         self.words()[0].store(0, Ordering::Release);
     }
 
-    /// What is in the ring, without waiting and without going on.
+    /// The records in the ring, without waiting and without moving the deadline on.
     pub fn rest(&mut self) -> Result<Vec<Captured>> {
         self.ring.consume().map_err(|e| Error::kernel("reading a capture", std::io::Error::other(e)))?;
         Ok(self.queue.borrow_mut().drain(..).collect())
     }
 
-    /// What it has met so far.
+    /// Counts of the capture so far.
     pub fn counts(&self) -> CaptureCounts {
         let word = |at: usize| self.words()[at].load(Ordering::Relaxed);
         CaptureCounts { taken: word(6), limited: word(7), lost: word(8) }

@@ -13,18 +13,18 @@ const COUNTERS: usize = size_of::<tl_counters>() / size_of::<u64>();
 
 include!(concat!(env!("OUT_DIR"), "/verdicts.rs"));
 
-/// What became of a packet, and why.
+/// The XDP program's decision on a packet, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Index of its counter. Numbers are sparse: each kind has a range of its own.
     pub number: u8,
     /// Unique; the label of metrics and the key in JSON.
     pub name: &'static str,
-    /// What became of it.
+    /// Whether the packet was forwarded, passed or dropped.
     pub kind: Kind,
 }
 
-/// What became of a packet.
+/// The way that a packet took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Sent on by XDP.

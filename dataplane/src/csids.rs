@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::layout::{tl_csid_key, tl_limits};
 use crate::sys;
 
-/// What NEXT-C-SID does to a destination.
+/// The change that NEXT-C-SID makes to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steps {
-    /// What is behind the block moves up.
+    /// The bits behind the block move up.
     Next {
         /// Bytes of the locator block.
         block: u8,

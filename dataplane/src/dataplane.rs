@@ -151,7 +151,7 @@ impl Dataplane {
             let fail = |e| Error::kernel(format!("giving device {ifindex} the new program"), e);
             sys::pin(link.as_fd(), &self.pins.join(name)).map_err(fail)?;
             if let Err(error) = sys::link_update(link.as_fd(), self.program.as_fd()) {
-                // Its old program would go on with tables that nobody follows.
+                // Its old program would go on with tables that no daemon follows.
                 tracing::warn!(ifindex, %error, "the device refuses the new program: detached");
                 sys::link_detach(link.as_fd()).map_err(fail)?;
                 refused.push(ifindex);
@@ -330,7 +330,7 @@ impl Dataplane {
         self.grace.clone()
     }
 
-    /// What the values in the tables stand for.
+    /// The actions that the values in the tables stand for.
     pub fn actions(&mut self) -> &mut Actions {
         &mut self.actions
     }
@@ -345,12 +345,12 @@ impl Dataplane {
         self.own.clone()
     }
 
-    /// What packets are asked before they are routed.
+    /// The filters, which packets meet before they are routed.
     pub fn filters(&mut self) -> &mut Filters {
         &mut self.filters
     }
 
-    /// What is done to packets to SIDs before their behaviour.
+    /// The hooks that packets to SIDs meet before their behaviour.
     pub fn sid_hooks(&mut self) -> &mut SidHooks {
         &mut self.sid_hooks
     }
@@ -494,7 +494,7 @@ fn name_difference(map: &str, what: &str) {
     );
 }
 
-/// A number that nobody outside this process can know: std takes its keys from the kernel's random numbers.
+/// A number that other processes cannot know: std takes its keys from the kernel's random numbers.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -514,7 +514,7 @@ fn attach_error(ifindex: u32, name: &str, error: io::Error) -> Error {
     }
 }
 
-/// Who has a device's XDP hook.
+/// The owner of a device's XDP hook.
 fn owner_of(ifindex: u32) -> String {
     let id = match sys::xdp_attached(ifindex) {
         Ok(state) if state.program != 0 => state.program,

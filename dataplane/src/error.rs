@@ -1,4 +1,4 @@
-//! What can go wrong between user space and the kernel, each with what to do about it.
+//! Errors between user space and the kernel, each with a way out.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What map types, pins, maps and their memory have in common with other programs' tables.
+    /// An error of map types, pins, maps or their memory, as with other programs' tables.
     #[error(transparent)]
     Bpf(#[from] trieline_bpf::Error),
-    /// What is pinned was made by another version or with other options.
+    /// Another version, or other options, made the pins.
     #[error("pinned `{map}` in {}: {what}; a restart of trielined replaces it, and no packet is lost", path.display())]
     Pins {
         /// Which map.
@@ -55,7 +55,7 @@ pub enum Error {
         /// Program and link.
         owner: String,
     },
-    /// There is no such device in this network namespace.
+    /// This network namespace has no such device.
     #[error("{device}: no such device in this network namespace")]
     NoDevice {
         /// Name of the device.

@@ -25,7 +25,7 @@ const ANY_PROTOCOL: u16 = tl_limits::TL_ANY_PROTOCOL.0 as u16;
 const NO_TABLE: u32 = u32::MAX;
 const WORDS: usize = size_of::<tl_filter>() / 8;
 
-/// What becomes of a packet that a filter matches.
+/// The treatment of a packet that a filter matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FilterAction {
     /// It is counted, and the next filter is asked.
@@ -69,7 +69,7 @@ pub struct Filter {
     pub name: String,
     /// The source address is looked up; else the destination.
     pub source: bool,
-    /// What becomes of what matches.
+    /// The treatment of matching packets.
     pub action: FilterAction,
     /// Only packets of this protocol, IPv6 extension headers left aside.
     pub protocol: Option<u8>,
@@ -140,7 +140,7 @@ impl Filter {
     }
 }
 
-/// What a filter has matched.
+/// Counts of a filter's matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterCount {
     /// Packets.
@@ -288,7 +288,7 @@ impl Filters {
         Ok(())
     }
 
-    /// What a filter has matched.
+    /// Counts of a filter's matches.
     pub fn count(&self, filter: &Filter) -> Result<FilterCount> {
         self.maps.count(filter.counter)
     }

@@ -80,7 +80,7 @@ impl Maps {
 /// The section of the flow hash's key.
 const FLOW: &str = ".rodata.flow";
 
-/// What was loaded.
+/// The loaded programs and maps.
 pub(crate) struct Loaded {
     pub(crate) maps: Maps,
     /// The XDP program.

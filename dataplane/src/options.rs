@@ -1,4 +1,4 @@
-//! What a dataplane is made or taken over with, and how what is pinned differs from that.
+//! The options that a dataplane is made or taken over with, and their differences from the pins.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::pins;
 use crate::sys;
 use trieline_bpf::{ImageMap, ImageMapType};
 
-/// What to make or take over.
+/// Options of the dataplane to make or take over.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Directory of this instance's pins in a BPF file system; made when missing.
@@ -70,7 +70,7 @@ pub fn difference(options: &Options) -> Result<Option<String>> {
     }
 }
 
-/// What is pinned, as options that [`crate::Dataplane::open`] takes it over by; `None` where it is as `options` ask for, or is not of this
+/// The options by which [`crate::Dataplane::open`] takes the pins over. `None` if the pins are as `options` ask for, or are not of this
 /// version and network namespace.
 pub fn pinned_options(options: &Options) -> Result<Option<Options>> {
     let pins = options.pins.as_path();

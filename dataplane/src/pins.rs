@@ -1,4 +1,4 @@
-//! What is pinned where: the names in an instance's directory, opening them again, and removing them.
+//! The pins of an instance: their names in its directory, opening them again, and removing them.
 
 use std::fs;
 use std::net::IpAddr;
@@ -162,8 +162,8 @@ pub fn detach_all(pins: &Path) -> Result<u32> {
     Ok(devices)
 }
 
-/// Removes the pins beside `pins` that nobody owns and whose devices are all gone, as those of a deleted network namespace; also
-/// `pins` itself when it is such and of a version that this program cannot read. How many instances.
+/// Removes the pins beside `pins` without an owner whose devices are all gone, as those of a deleted network namespace. Removes `pins`
+/// itself, too, if it is such and of a version that this program cannot read. How many instances.
 pub fn sweep(pins: &Path) -> Result<u32> {
     let Some(parent) = pins.parent().filter(|parent| parent.is_dir()) else { return Ok(0) };
     let mut swept = 0;
@@ -175,7 +175,7 @@ pub fn sweep(pins: &Path) -> Result<u32> {
         if !other.is_dir() || (other == pins && instance(&other).is_ok()) {
             continue;
         }
-        // What another is just making or taking over is locked.
+        // Pins that another process is making or taking over are locked.
         let Ok(_claim) = trieline_bpf::pins::own_now(&other) else { continue };
         if links(&other).is_ok_and(|links| links.iter().all(|(_, _, device)| device.is_none())) {
             remove(&other)?;
@@ -364,12 +364,12 @@ impl PinnedMaps {
         self.image.memory()
     }
 
-    /// What a value in a table stands for.
+    /// The action that a value in a table stands for.
     pub fn action(&self, id: u32) -> Option<Action> {
         self.records.action(id)
     }
 
-    /// What decides in a view, one after another, for packets between two addresses of one family.
+    /// The rules of a view, one after another, for packets between two addresses of one family.
     pub fn concerning(&self, lookup: u32, from: IpAddr, to: IpAddr) -> Vec<Rule> {
         self.rules.concerning(lookup, from, to)
     }
@@ -400,7 +400,7 @@ impl PinnedMaps {
         all.into_iter().find(|filter| filter.counter == counter).map(|filter| filter.name)
     }
 
-    /// What a filter has matched.
+    /// Counts of a filter's matches.
     pub fn filter_count(&self, filter: &Filter) -> Result<FilterCount> {
         self.filters.count(filter.counter)
     }

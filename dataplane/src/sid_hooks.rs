@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::layout::{tl_limits, tl_sid_hook, tl_sid_hook_kind};
 use crate::sys;
 
-/// What is done.
+/// The kind of hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SidHook {
     /// The packet inside is asked for in this list of filters ([`crate::Filters::set`]).
@@ -134,7 +134,7 @@ impl SidHooks {
             .map_err(|e| Error::kernel("taking a program out", e))
     }
 
-    /// What is bound.
+    /// The bound hooks.
     pub fn get(&self) -> Result<BTreeMap<Ipv6Addr, SidHook>> {
         let fail = |e| Error::kernel("reading the SID hooks", e);
         let mut all = BTreeMap::new();

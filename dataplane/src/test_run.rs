@@ -1,6 +1,6 @@
-//! A trial: the program of an instance, loaded once more over its tables, run on packets that nobody sent.
+//! A trial: the program of an instance, loaded once more over its tables, run on packets that were never sent.
 //!
-//! It reads what the attached program reads: image, actions, ports, filters. What it would count or capture goes into maps of its own.
+//! It reads what the attached program reads: image, actions, ports, filters. Its counts and captures go into maps of its own.
 
 use std::io;
 use std::net::Ipv6Addr;
@@ -22,7 +22,7 @@ use crate::sys;
 /// Memory of the ring that tells the verdict.
 const RING: u32 = 64 << 10;
 
-/// What became of a packet.
+/// The verdict on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// What, and why.
@@ -82,7 +82,7 @@ impl TestRun {
             Error::kernel(format!("running {} bytes as from device {ifindex}", frame.len()), e)
         })?;
         let records = capture.poll(Duration::ZERO)?;
-        let none = || Error::kernel("a trial", io::Error::other("the program told no verdict"));
+        let none = || Error::kernel("a trial", io::Error::other("the program returned no verdict"));
         let reported = records.into_iter().find_map(|record| Some((record.verdict?, record)));
         let (verdict, record) = reported.ok_or_else(none)?;
         let out = Some(record.ifindex).filter(|out| *out != 0);

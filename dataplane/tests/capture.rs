@@ -45,7 +45,7 @@ fn golden_packets_are_captured() {
                 assert_eq!((left.frame.len(), left.ifindex), (0, 0), "{}", case.description);
             }
         }
-        // Another one begins anew; the frame of 8000 bytes lies in several buffers.
+        // Another capture begins with number 1; the frame of 8000 bytes lies in several buffers.
         drop(capture);
         bench.run(&Frame::new(ipv4(SOURCE4, "198.51.100.1", 64)).bytes());
         let mut capture = start(&bench, &CaptureOptions { snap: 5000, ..ALL_OF_IT });

@@ -25,7 +25,7 @@ fn check(bench: &Bench, case: &Case) {
     };
     assert_eq!(outcome.counted, case.verdict, "{}", case.description);
     assert_eq!(outcome.action, action, "{}", case.description);
-    // What the kernel gets is what came in.
+    // The kernel gets the frame that came in.
     let expected = case.output.as_ref().unwrap_or(&case.input);
     assert_eq!(
         &outcome.output, expected,
@@ -407,7 +407,7 @@ fn checksums(bench: &mut Bench) -> &'static str {
 }
 
 /// Packets that the kernel has something to say about: they go back to where a sender on the link could reach the next hop itself, or
-/// ask for a neighbour. What it would say nothing about is forwarded.
+/// ask for a neighbour. Packets that it would not answer are forwarded.
 fn answered(map_type: ImageMapType) -> [&'static str; 2] {
     let srv6 = srv6_routes(&adjacency(LO), [0, 1]);
     let srv6: Vec<_> = srv6.iter().map(|(prefix, action)| (prefix.as_str(), action.clone())).collect();

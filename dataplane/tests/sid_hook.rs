@@ -194,7 +194,7 @@ fn samples_of_a_sid() {
     }
 }
 
-/// Each value that a program can return, and none where there is no program.
+/// Each value that a program can return, and no program at all.
 #[test]
 fn return_values() {
     if skip("SID hooks that are programs") {
