@@ -23,7 +23,7 @@ Each packet is written as it came in and, if XDP sent it on, as it left; --direc
 the verdict as their comment, and the filter's name if a filter dropped or passed the packet. Ends with Ctrl-C; what was left out is said then, and stands in the file's interface statistics. One capture at a time.
 It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.";
 
-/// What to capture.
+/// Options of `trieline capture`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct CaptureArgs {
@@ -65,7 +65,7 @@ fn parse_rate(text: &str) -> Result<u32, String> {
     let number = text.strip_suffix("/s").unwrap_or(text);
     match number.parse() {
         Ok(rate) if rate > 0 => Ok(rate),
-        _ => Err(format!("{text:?} is no rate; expected packets a second, such as 1000/s")),
+        _ => Err(format!("invalid rate {text:?}: expected packets a second, such as 1000/s")),
     }
 }
 

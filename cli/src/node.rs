@@ -21,7 +21,7 @@ pub enum NodeCommand {
         after_help = "It needs root. Exit codes: 0 done; 1 no trielined was started here, or it failed; 2 the command line is wrong."
     )]
     Status,
-    /// Read the configuration anew and follow it: devices, tenants, filters, SID hooks, all or nothing
+    /// Read the configuration again and follow it, all or nothing
     #[command(
         after_help = "It needs root. Exit codes: 0 done; 1 failed, and all is as before, or a key waits for a restart; 2 the command line is wrong."
     )]
@@ -57,7 +57,7 @@ pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What a daemon tells of itself; `None` without one.
+/// The daemon's answer about itself; `None` without a daemon.
 fn reported(instance: &Instance) -> anyhow::Result<Option<serde_json::Value>> {
     let mut reported = None;
     send_request(instance, &Request::Status, |line| {
@@ -80,7 +80,7 @@ fn show_status(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// What can be told without a daemon.
+/// The status without a daemon.
 fn pinned(instance: &Instance) -> anyhow::Result<Status> {
     let pinned = open(instance)?;
     let counters = pinned.counters()?;
@@ -123,7 +123,7 @@ fn detach(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
     }
     if let (Ok(_), Some(pid)) = (&detached, daemon) {
         eprintln!(
-            "trieline: trielined (process {pid}) still runs, from now on without devices; stop it or start it anew"
+            "trieline: trielined (process {pid}) still runs, from now on without devices; stop it or restart it"
         );
     }
     match detached {
@@ -131,7 +131,7 @@ fn detach(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
             output.text(&format!("detached from {}", count(devices.into(), "device", "devices")))?
         }
         Ok(devices) => output.document(&serde_json::json!({ "detached": devices }))?,
-        // Nothing to do is no failure.
+        // It is a success to find nothing to do.
         Err(Error::NotPinned { .. }) if output.json => {
             output.document(&serde_json::json!({ "detached": 0 }))?
         }

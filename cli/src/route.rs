@@ -37,7 +37,7 @@ pub enum RouteCommand {
     Get(GetArgs),
 }
 
-/// What to list.
+/// Options of `route show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// Only this prefix and what it covers; `default` is the default route alone
@@ -77,14 +77,13 @@ fn parse_wanted(text: &str) -> Result<Wanted, String> {
     text.parse().map(Wanted::Within).map_err(|error: trieline_lpm::PrefixError| error.to_string())
 }
 
-/// What to look up.
+/// Options of `route get`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
     /// Addresses; `-` reads them from standard input, one a line
     #[arg(required_unless_present = "packet", value_name = "ADDRESS|-", value_parser = parse_query::<IpAddr>)]
     addresses: Vec<Query>,
-    /// Run the program on a packet instead, and say what becomes of it: hexadecimal digits, or a pcap or pcap-ng file, of which
-    /// packets that left are left out; from the Ethernet header on, or from the IP header on, and then to the device's MAC address
+    /// Run the program on a packet (hex digits or a pcap file)
     #[arg(long, value_name = "HEX|FILE", conflicts_with = "addresses")]
     packet: Option<String>,
     /// Source address of the packets, which rules may ask for
@@ -190,7 +189,7 @@ fn get(args: &GetArgs, family: Option<u8>, instance: &Instance, output: &Output)
 /// An error unless `what`, of family `is` (0: no address), is of the family that was asked for with -4 or -6.
 pub(crate) fn expect_family(asked: Option<u8>, is: u8, what: &impl std::fmt::Display) -> Result<(), String> {
     match asked {
-        Some(asked) if is == 0 => Err(format!("{what} is no address; -{asked} expects IPv{asked}")),
+        Some(asked) if is == 0 => Err(format!("invalid address {what}: -{asked} expects IPv{asked}")),
         Some(asked) if asked != is => Err(format!("{what} is IPv{is}; -{asked} expects IPv{asked}")),
         _ => Ok(()),
     }
@@ -285,7 +284,7 @@ fn selector(rule: &Rule) -> String {
     rule.to.map_or(from.clone(), |to| format!("{from} to {to}"))
 }
 
-/// What decides.
+/// The value that decides, with its rule.
 #[derive(Clone, Copy, PartialEq)]
 struct Decided {
     /// The rule that decides, where there is more than one table.
@@ -301,7 +300,7 @@ fn lookup_table(reader: &Reader<'_>, table: u32, address: &IpAddr) -> Option<u32
     }
 }
 
-/// What the image says for each address, in the daemon's words where there is one.
+/// The image's answer for each address, in the daemon's words if it runs.
 ///
 /// The image decides: the daemon's explanation is taken only when it is about the very value the image gave.
 fn answers(
@@ -317,7 +316,7 @@ fn answers(
         let number = if address.is_ipv4() { ingress.lookups.0 } else { ingress.lookups.1 };
         ingress.decide(pinned, &reader, number, *address)
     };
-    // An action may name another view; its answer counts, and what it is reached by is told beside it.
+    // An action may name another view; that view's answer counts, and the action is shown with it.
     let vrf_lookup =
         |address: &IpAddr, decided: Decided| match decided.value.and_then(|value| pinned.action(value)) {
             Some(Action::Table(number)) => Some(ingress.decide(pinned, &reader, number, *address)),
@@ -405,7 +404,7 @@ fn answers(
     Ok(found.into_iter().flatten().collect())
 }
 
-/// What the kernel would get goes nowhere, but for what is the node's own.
+/// Packets that the kernel would get are dropped, except for those to the node itself.
 fn drop_for_tenant(answer: &mut Map<String, Value>) {
     if answer.get("action").is_none_or(|action| action != "pass")
         || answer.get("reason").is_some_and(|why| why == "local")
@@ -418,7 +417,7 @@ fn drop_for_tenant(answer: &mut Map<String, Value>) {
     }
 }
 
-/// The daemon's explanations; `None` when there is no daemon.
+/// The daemon's explanations; `None` if no daemon runs.
 fn explain(asked: Vec<(IpAddr, u32)>, instance: &Instance) -> anyhow::Result<Option<Vec<Value>>> {
     let mut explained = None;
     send_request(instance, &Request::Explain { asked }, |answer| {
@@ -497,7 +496,7 @@ pub(crate) fn text(route: &Value) -> String {
     line + "  [" + &doing(route) + "]"
 }
 
-/// What XDP does.
+/// XDP's action.
 fn doing(route: &Value) -> String {
     let mut line = route.get("action").map(word).unwrap_or_else(|| "kernel".into());
     for path in route.get("paths").and_then(Value::as_array).into_iter().flatten() {

@@ -36,17 +36,18 @@ const TABLE6: u32 = 1;
 const TABLE_KEYS: u32 = 2;
 
 const FILES: &str = "\
-A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that \
-`table build` made; packed by gzip or bzip2 or not (xz and zstd: unpack it first); `-` is standard input. FORMAT: text, json, iproute, mrt, image.
+trieline detects the format of a FILE by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, \
+an MRT dump, or an image that `table build` made; packed by gzip or bzip2 or not (xz and zstd: unpack it first); \
+`-` is standard input. FORMAT: text, json, iproute, mrt, image.
 
 map:PATH and map:id:N are BPF maps of type LPM_TRIE, pinned or by number (root). Prefixes of keys that are no addresses are hexadecimal digits, \
 two a byte: c00002010050/48.";
 
-/// What an LPM trie's entries become.
+/// The result for an LPM trie's entries.
 const IMPORT_HELP: &str = "\
 Keys of any width to 2048 bits are read: the prefix length, then 1 to 256 bytes in network order. Those of 32 and 128 bits are IPv4 and IPv6 \
 addresses, unless the map's BTF says that they are made of several parts; -4 and -6 take them for addresses, --key BITS takes them for other keys. \
-Other keys are shown and asked for as hexadecimal digits, two a byte: c00002010050/48. What keys were taken for is said on standard error.
+Other keys are shown and asked for as hexadecimal digits, two a byte: c00002010050/48. The kind of the keys is printed on standard error.
 
 Values become numbers from 1 to 2147483647: \
 those of 4 bytes, and integers of any size by the map's BTF, are kept if all of them are in that range. Otherwise, and for structs, they are \
@@ -54,13 +55,14 @@ numbered, and their names are what BTF says of them ({port=80,flags=1}) or their
 
 Every `table` command takes map:PATH or map:id:N where it takes a FILE: `table diff map:/sys/fs/bpf/acl acl.img`.";
 
-/// What values that files have words for become.
+/// The numbers for values that are words.
 const BUILD_HELP: &str = "\
 Later files count where prefixes are the same. Values are numbers from 1 to 2147483647. Words (country codes, next hops, origins) \
 are numbered, and the image keeps what the numbers mean. Prefixes without a value get 1.
 
-A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that \
-`table build` made; packed by gzip or bzip2 or not (xz and zstd: unpack it first); `-` is standard input. FORMAT: text, json, iproute, mrt, image.";
+trieline detects the format of a FILE by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, \
+an MRT dump, or an image that `table build` made; packed by gzip or bzip2 or not (xz and zstd: unpack it first); \
+`-` is standard input. FORMAT: text, json, iproute, mrt, image.";
 
 /// Tables in files.
 #[derive(Debug, Subcommand)]
@@ -99,7 +101,7 @@ pub enum TableCommand {
     Draw(DrawArgs),
 }
 
-/// What to build.
+/// Options of `table build`.
 #[derive(Debug, Args)]
 pub struct BuildArgs {
     /// Prefix lists
@@ -115,7 +117,7 @@ pub struct BuildArgs {
     read: ReadArgs,
 }
 
-/// What to import.
+/// Options of `table import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
     /// The map: where it is pinned, or its number; several are laid over each other, say one of IPv4 and one of IPv6
@@ -134,7 +136,7 @@ pub struct ImportArgs {
     key: KeyArgs,
 }
 
-/// What to look up.
+/// Options of `table get`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
     /// The table
@@ -146,7 +148,7 @@ pub struct GetArgs {
     read: ReadArgs,
 }
 
-/// What to print.
+/// Options of `table show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// The table
@@ -175,7 +177,7 @@ pub struct VerifyArgs {
     file: PathBuf,
 }
 
-/// What to compare.
+/// Options of `table diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
     /// The old table
@@ -189,7 +191,7 @@ pub struct DiffArgs {
     read: ReadArgs,
 }
 
-/// What to aggregate.
+/// Options of `table aggregate`.
 #[derive(Debug, Args)]
 pub struct AggregateArgs {
     /// The table
@@ -240,7 +242,7 @@ fn no_if(no: bool) -> ExitCode {
     if no { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Reads files one over the other; an error when there is no prefix and there should be.
+/// Reads files one over the other; fails without a prefix, unless `allow_empty` is set.
 fn read_all(
     files: &[PathBuf],
     args: &ReadArgs,

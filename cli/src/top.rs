@@ -1,4 +1,4 @@
-//! `trieline top`: packets a second, by device, verdict, filter and SID, drawn anew every second.
+//! `trieline top`: packets a second, by device, verdict, filter and SID, every second.
 
 use crate::client::{Names, open};
 use crate::sid;
@@ -36,7 +36,7 @@ pub struct TopArgs {
 fn parse_interval(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err(format!("{text:?} is no interval; expected 0.1 to 3600 seconds")),
+        _ => Err(format!("invalid interval {text:?}: expected 0.1 to 3600 seconds")),
     }
 }
 
@@ -90,7 +90,7 @@ impl Count {
         let word =
             |sid: &Value, key: &str| sid.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut sids = BTreeMap::new();
-        // Without a daemon there is no list of them.
+        // Without a daemon, the list of SIDs is not known.
         for sid in sid::all(instance, pinned).unwrap_or_default() {
             if let Some(packets) = sid.get("packets").and_then(Value::as_u64) {
                 sids.insert(word(&sid, "dst"), (word(&sid, "behaviour"), packets));

@@ -17,10 +17,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use trieline_terminal::{GLOBAL_OPTIONS as GLOBAL, Output, exit_code, run_program, usage};
 
-/// What every help of a command ends with.
+/// The end of every command's help.
 const AFTER_HELP: &str = "\
 All commands need root, except `table`, `lab list` and `lab table`.
-Exit codes: 0 done; 1 failed, or the answer is no (`route get` without a route, `table diff` with differences);
+Exit codes: 0 done; 1 failed, or the result is negative (`route get` without a route, `table diff` with differences);
 2 the command line is wrong.";
 
 /// Forwarding by longest-prefix match in XDP, mirrored from the kernel's routes
@@ -54,7 +54,7 @@ enum Object {
     /// Mirrored routes, and what happens to packets to an address
     #[command(subcommand, infer_subcommands = true)]
     Route(route::RouteCommand),
-    /// What packets are asked before they are routed: sets of prefixes, what they matched, reading them anew
+    /// Show and reload the filters that packets meet before routes
     #[command(subcommand, infer_subcommands = true)]
     Filter(filter::FilterCommand),
     /// The packets that XDP handles, as they come in and as they leave, into a pcap-ng file

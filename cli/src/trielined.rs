@@ -24,7 +24,7 @@ const FILE: &str = "/etc/trieline/trielined.toml";
 /// Time between two notes to systemd's watchdog.
 const WATCHDOG: Duration = Duration::from_secs(1);
 
-/// What the help ends with.
+/// The end of the help.
 const AFTER_HELP: &str = "\
 SIZE is a number of bytes, or a number with K, M or G, such as 256M.
 It needs root (--check does not). Exit codes: 0 stopped, or the configuration is good; 1 failed; 2 the command line is wrong.";
@@ -83,7 +83,7 @@ impl Cli {
         check_devices(&self.devices).map_err(|error| anyhow!("--dev: {error}"))?;
         let map_type = self.map_type.or(file.map_type);
         let image = self.image.or(file.image()).unwrap_or(Size(256 << 20));
-        // What the file says on its own has been checked; this is flags and file together.
+        // The file by itself has been checked; these checks are for flags and file together.
         check_image(image, map_type).map_err(|error| anyhow!("--image and --map-type: {error}"))?;
         let devices = if self.devices.is_empty() { file.devices() } else { self.devices.clone() };
         let map_type = map_type.map(|map_type| match map_type {
@@ -157,7 +157,7 @@ impl ControlSource for Signals {
         self.queue.append(&mut self.received.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         match self.queue.pop_front()? {
             SIGHUP => {
-                // Nobody may listen.
+                // This does nothing without systemd.
                 let _ = sd_notify::notify(&[NotifyState::Reloading]);
                 self.reloading = true;
                 Some(Command::Reload)
@@ -169,7 +169,7 @@ impl ControlSource for Signals {
     fn alive(&mut self) {
         if self.notified.is_none_or(|at| at.elapsed() >= WATCHDOG) {
             self.notified = Some(Instant::now());
-            // Without systemd, or without a watchdog, nobody listens.
+            // This does nothing without systemd or without a watchdog.
             let _ = sd_notify::notify(&[NotifyState::Watchdog]);
         }
     }
@@ -210,7 +210,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         let expected = "expected --dev DEVICE, or devices = [\"DEVICE\"] in the configuration file";
         match cli.path() {
             Some(path) => bail!("{}: no devices; {expected}", path.display()),
-            None => bail!("no devices; {expected} (there is no {FILE})"),
+            None => bail!("no devices; {expected} ({FILE} does not exist)"),
         }
     }
     if cli.check {

@@ -228,7 +228,7 @@ fn a_packet_is_tried() {
     assert_eq!(get("4500001c000000004011aece0a000002c00002010009000900080000").json()[0]["verdict"], "ipv4");
     get("45000").fails(1, &["5 hexadecimal digits", "two a byte"]);
     get("/etc/hostname").fails(1, &["/etc/hostname", "pcap"]);
-    get(&format!("{} --iif lo", hex(&packet("10.50.0.1")))).fails(1, &["lo", "no device that trieline"]);
+    get(&format!("{} --iif lo", hex(&packet("10.50.0.1")))).fails(1, &["lo", "expected one that trieline"]);
 }
 
 /// Rates of one interval.

@@ -158,7 +158,7 @@ fn keys_of_any_width() {
         assert_eq!(table(&["show", file, "c00002010000/32"]).ok(), "c00002010050/48 8\nc000020101bb/48 9\n");
         table(&["get", file, "c000020100"])
             .fails(1, &["c000020100/40 has 40 bits; expected keys of 48 bits"]);
-        table(&["-4", "show", file, "c00002010000/32"]).fails(2, &["is no address; -4 expects IPv4"]);
+        table(&["-4", "show", file, "c00002010000/32"]).fails(2, &["-4 expects IPv4"]);
         let stat = table(&["-j", "stat", file]).json();
         assert_eq!(
             (&stat["keys"]["48"], &stat["lengths_48"]["48"], &stat["ipv4"]),

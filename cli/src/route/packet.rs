@@ -98,7 +98,7 @@ pub fn run(
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What became of a packet, for people.
+/// The verdict on a packet, for people.
 fn lines(reported: &Value) -> String {
     let word = |key: &str| reported.get(key).and_then(Value::as_str).unwrap_or_default();
     let layers =
@@ -139,7 +139,7 @@ fn entry<'p>(
     };
     found.ok_or_else(|| match iif {
         Some(name) => {
-            anyhow!("{name} is no device that trieline takes packets from (`trieline node status`)")
+            anyhow!("invalid device {name}: expected one that trieline takes packets from (`trieline node status`)")
         }
         None => anyhow!("trieline takes packets from no device"),
     })
@@ -213,7 +213,7 @@ fn read(text: &str) -> anyhow::Result<Vec<Packet>> {
     Ok(packets)
 }
 
-/// What the packets of a link type begin with: their IP header, or an Ethernet one.
+/// Whether packets of a link type begin with their IP header, or with an Ethernet one.
 fn begins_with_ip(link: DataLink) -> anyhow::Result<bool> {
     match link {
         DataLink::ETHERNET => Ok(false),

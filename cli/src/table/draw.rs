@@ -18,7 +18,7 @@ use trieline_lpm::{Address, IpPrefix, Prefix};
 use trieline_terminal::Output;
 use trieline_terminal::usage;
 
-/// What each structure is.
+/// A line about each structure.
 pub const HELP: &str = "\
 Structures: binary (a node a bit), patricia (nodes that branch), perfect (2^n ways where all exist), relaxed (2^n ways with gaps: \
 --threshold, --root-threshold), fib (the kernel's, after the routes were added in order), image (trieline's own; of an image file, the one in it).
@@ -28,7 +28,7 @@ With --lookup the way of a lookup is coloured: solid on its way down, dashed aft
 Where all prefixes have at most eight bits, keys are shown as bits, and --lookup takes bits, too: 0.0.0.0/4 and 16.0.0.0/4 are the keys \
 0000 and 0001.";
 
-/// What a picture is written as.
+/// The format of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For a browser or a page
@@ -46,12 +46,12 @@ pub enum Labels {
     Bits,
 }
 
-/// What to draw.
+/// Options of `table draw`.
 #[derive(Debug, Args)]
 pub struct DrawArgs {
     /// The table
     file: PathBuf,
-    /// What keeps it: binary, patricia, perfect, relaxed, fib, image
+    /// Structure: binary, patricia, perfect, relaxed, fib, image
     #[arg(long, value_name = "STRUCTURE", value_enum, default_value = "image", hide_possible_values = true)]
     structure: Structure,
     /// relaxed: a node doubles if at least so many percent of its slots would then be used, 0 to 120 [default: 50]
@@ -215,7 +215,7 @@ fn address(host: &str) -> String {
     host.split('/').next().unwrap_or(host).to_owned()
 }
 
-/// What was drawn.
+/// A summary of the drawing.
 fn tell<A: Address>(
     opened: &BuiltStructure<A>,
     prefixes: usize,

@@ -102,7 +102,7 @@ fn in_image(image: &Snapshot, addr: &AnyAddress, asked: Option<u16>) -> anyhow::
     }
 }
 
-/// What an image says of an address, and of its prefixes, if it has them, the one that decides.
+/// The image's answer for an address, and the prefix that decides, if the image has its prefixes.
 type Answer = (Option<u32>, Option<(String, u32)>);
 
 fn answer<A: Stored>(

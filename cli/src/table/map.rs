@@ -25,14 +25,14 @@ fn open(name: &str) -> anyhow::Result<LpmTrie> {
     Ok(match name.strip_prefix("id:") {
         Some(id) => {
             let id =
-                id.parse().map_err(|_| anyhow!("map:{name}: {id:?} is no number of a map; expected id:N"))?;
+                id.parse().map_err(|_| anyhow!("map:{name}: invalid map number {id:?}: expected id:N"))?;
             LpmTrie::by_id(id)?
         }
         None => LpmTrie::pinned(Path::new(name))?,
     })
 }
 
-/// What a map's keys are made of, if it says so.
+/// The type of a map's keys, if its BTF says so.
 pub fn key(name: &str) -> anyhow::Result<Option<String>> {
     Ok(open(name)?.keys().map(KeyType::to_string))
 }
@@ -88,7 +88,7 @@ pub fn read(name: &str, key: Option<u16>, family: Option<u8>) -> anyhow::Result<
     Ok(list)
 }
 
-/// What values become: themselves, or the numbers of their words.
+/// The numbers for values: themselves, or numbers of their words.
 enum Values {
     Kept,
     Numbered(BTreeMap<String, u32>),

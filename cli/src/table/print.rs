@@ -26,7 +26,7 @@ pub struct Row {
     /// Its value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<u32>,
-    /// What that stands for.
+    /// The meaning of the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
