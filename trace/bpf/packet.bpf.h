@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What a packet at a device's queue is: one that leaves now, for the first time, on the time of the thread
- * that sends it; and a message, a part of one, or several. */
+/* Packets at a device's queue: whether one leaves now, for the first time, on the time of the thread that
+ * sends it; and whether it is a message, a part of one, or several. */
 #ifndef TRACE_PACKET_H
 #define TRACE_PACKET_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What a hook knows of the socket: which transport it is, and whether it is one that is traced. */
+/* A hook's view of the socket: its transport, and whether it is traced. */
 #ifndef TRACE_SOCKET_H
 #define TRACE_SOCKET_H
 

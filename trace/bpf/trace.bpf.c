@@ -109,8 +109,8 @@ static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int byte
 	if (config.id_bytes || config.capture) {
 		regs = (struct pt_regs *)bpf_task_pt_regs(task);
 		buffer = regs->si;
-		/* What io_uring does on the way out of another call, and what the kernel sends by itself, has
-		 * no buffer there. */
+		/* io_uring may send on the way out of another call, and the kernel sends by itself: neither
+		 * has a buffer there. */
 		call = tr_is_behind(task, regs->di, sk) ? regs->orig_ax : -1;
 		if (regs->dx == 1) /* of recvmmsg and sendmmsg: one message and no more */
 			call = tr_single(call);

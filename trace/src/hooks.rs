@@ -124,10 +124,10 @@ impl FromStr for Client {
     }
 }
 
-/// What is loaded.
+/// The options of a trace.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is traced.
+    /// The filter.
     pub filter: Filter,
     /// Where messages have an id.
     pub id: Option<IdAt>,
@@ -136,7 +136,7 @@ pub struct Options {
     pub stamp: Option<u64>,
     /// Note when messages over UDP arrive at the devices of this thread's network namespace, too, by their port and id.
     pub arrivals: bool,
-    /// What is looked for in the messages' bytes.
+    /// The way to read the messages' bytes.
     pub decode: Option<Decode>,
     /// Bytes of each message that are captured for that, its first ones: a multiple of eight; 0: none.
     pub capture: u32,
@@ -319,7 +319,7 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// Loads and attaches the first backend that holds. Whoever is refused everything learns why.
+    /// Loads and attaches the first backend that holds. If the kernel refuses every backend, the error names each reason.
     /// `inside`: they take their own times.
     pub(crate) fn attach(options: &Options, inside: bool) -> Result<Hooks> {
         let mut refused = Vec::new();
@@ -445,7 +445,7 @@ impl Hooks {
         self.map(WHO)?.update(&0u32.to_ne_bytes(), &who, MapFlags::ANY).map_err(failed)
     }
 
-    /// Who pays.
+    /// The processes and packets that meet each hook.
     pub(crate) fn payers(&self) -> Vec<Payer> {
         self.programs.iter().map(|program| payers::of(program)).collect()
     }

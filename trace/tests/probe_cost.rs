@@ -1,5 +1,5 @@
-//! What probes in functions cost a call: `cargo test --release -p trieline-trace --test probe_cost -- --ignored --nocapture`, for the table
-//! in docs/trace.md.
+//! The cost of probes in functions for a call: `cargo test --release -p trieline-trace --test probe_cost -- --ignored --nocapture`, for the
+//! table in docs/trace.md.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -68,7 +68,7 @@ fn order(cases: usize, seed: u64, round: usize) -> Vec<usize> {
     order
 }
 
-/// What the rounds came to, those in which the processor did not keep its speed left out.
+/// The result of the rounds in which the processor kept its speed.
 #[derive(Clone, Debug)]
 pub struct Rounds<S> {
     /// A round's samples, by case.

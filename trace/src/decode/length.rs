@@ -7,7 +7,7 @@ use super::id::{Hash, written};
 use super::pattern::Pattern;
 use crate::record::{IdAt, Kind};
 
-/// No message is longer: what says so is no length.
+/// No message is longer: a larger number is not a length.
 const BYTES_MAX: u64 = 1 << 30;
 
 /// Where the length is, and what it counts: `length:OFFSET:WIDTH[:le][:+N|-N]`.

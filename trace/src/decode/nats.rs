@@ -1,4 +1,4 @@
-//! The client protocol of NATS (docs.nats.io/reference/reference-protocols/nats-protocol): lines, of which some announce a payload.
+//! The client protocol of NATS (docs.nats.io/reference/reference-protocols/nats-protocol): lines, some with a payload behind them.
 //!
 //! A message is known by its subject and its payload, with its headers.
 
@@ -9,7 +9,7 @@ use crate::record::Kind;
 #[derive(Debug)]
 pub(super) struct Nats;
 
-/// What a line says.
+/// The kind of a line.
 #[derive(Debug, PartialEq, Eq)]
 enum Line<'a> {
     Control,

@@ -102,7 +102,7 @@ mod tests {
         let late = hop((0, 1), 4_000_200, 1230);
         hops.push(Hop { sent: Record { point: Point::Sent, ..late.sent }, ..late });
         assert_eq!(offsets(&["a", "b"], &hops), known);
-        assert_eq!(offsets(&["a", "b"], &hops[1..])[1], None, "and is better than nothing to nobody");
+        assert_eq!(offsets(&["a", "b"], &hops[1..])[1], None, "and is of no use to either");
     }
 
     #[test]

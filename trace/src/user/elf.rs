@@ -14,7 +14,7 @@ const NOTE_NAME: &[u8] = b"stapsdt\0";
 const NOTE_TYPE: u32 = 3;
 /// Where its addresses were counted from; a file that was prelinked has moved since.
 const BASE: &str = ".stapsdt.base";
-/// Names told in an error.
+/// Names shown in an error.
 const NAMES_SHOWN: usize = 3;
 
 /// A place in a file.

@@ -20,7 +20,7 @@ use crate::record::Point;
 pub(crate) const RECEIVED: &str = "function_received";
 pub(crate) const SENT: &str = "function_sent";
 
-/// What a file that a process has mapped is called once its name is another's.
+/// The kernel's mark behind the name of a mapped file once the name is another file's.
 const DELETED: &str = " (deleted)";
 
 /// A point in a process.
@@ -43,7 +43,7 @@ pub enum ProbeAt {
         name: String,
         /// Bytes behind its first; an instruction must begin there.
         offset: u64,
-        /// Where it returns, with its value as the bytes moved; a value of 0 or less is no message.
+        /// Where it returns, with its value as the bytes moved; a value of 0 or less means no message.
         is_return: bool,
     },
     /// A static probe (USDT), at all of its places.
@@ -189,8 +189,8 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// The first file that a process has mapped and that is wanted: as the kernel has it open, and its name. What `is_it` is asked with is the
-/// same path, and the last part of the name.
+/// The first file that a process has mapped and that is wanted: as the kernel has it open, and its name. `is_it` gets the same path, and
+/// the last part of the name.
 fn mapped(process: &Path, is_it: impl Fn(&Path, &OsStr) -> bool) -> Result<Option<(PathBuf, PathBuf)>> {
     let folder = process.join("map_files");
     let unread = |source| Error::File { path: folder.clone(), source };

@@ -16,7 +16,7 @@ use trieline_terminal::usage;
 const SLOTS: u32 = 1 << 16;
 const SLOTS_CAPTURING: u32 = 1 << 14;
 
-/// What to trace, and where to write it.
+/// Options of a trace: the messages, and the files.
 #[derive(Args, Debug)]
 pub struct TraceArgs {
     #[command(subcommand)]
@@ -60,7 +60,7 @@ pub enum TraceCommand {
     Node(NodeArgs),
 }
 
-/// What is traced, and how.
+/// The traced processes, and the way of tracing.
 #[derive(Args, Debug, Clone)]
 pub struct What {
     /// Trace this process; may be given several times
@@ -87,8 +87,7 @@ pub struct What {
     /// Only these transports, several with commas between: udp, tcp, unix-stream, unix-datagram (unix-seqpacket is the same)
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = transport)]
     pub transport: Vec<Transport>,
-    /// Join by an id in the message, BYTES (1 to 8) at OFFSET, instead of by the thread; RECEIVED/SENT:BYTES where it is sent at
-    /// another offset; regex:PATTERN for what a regular expression finds in its first bytes: the first group, or all
+    /// Join by an id in the message: BYTES (1 to 8) at OFFSET
     #[arg(long, value_name = "OFFSET:BYTES|regex:PATTERN")]
     pub id: Option<MessageId>,
     /// Write an id into each message that leaves over UDP, where it has eight bytes reserved for that at OFFSET (zeros, or HEX), and

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_
 /// How long a command may take to end after SIGTERM (`--end-command`), and after the terminal's SIGINT before the tracer leaves it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A command, of which this process is the parent.
+/// A command that this process started.
 #[derive(Debug)]
 pub struct Traced {
     child: Child,
@@ -20,7 +20,7 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Starts it. What it leaves running in the background becomes a child of this process, and so stays a descendant.
+    /// Starts it. Processes that it leaves in the background become children of this process, and so stay descendants.
     pub fn start(program: &str, arguments: &[String]) -> anyhow::Result<Traced> {
         set_child_subreaper(Some(getpid())).context("adopting what the command leaves running")?;
         let child =

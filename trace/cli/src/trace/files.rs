@@ -44,15 +44,15 @@ fn bytes(text: &str) -> Result<u64, String> {
 
 /// How messages are written into a file.
 pub trait Format {
-    /// What a file begins with.
+    /// Writes the beginning of a file.
     fn begin(&mut self, out: &mut Vec<u8>) -> Result<()>;
     /// A message, with its first bytes as they were sent, where they were captured.
     fn message(&mut self, message: &Message, bytes: &[u8], out: &mut Vec<u8>) -> Result<()>;
     /// The thread has ended: its number may be another's.
     fn ended(&mut self, _thread: u32) {}
-    /// What a file ends with.
+    /// Writes the end of a file.
     fn end(&mut self, out: &mut Vec<u8>) -> Result<()>;
-    /// What there is to say of all files.
+    /// A remark on all files.
     fn note(&self) -> Option<String> {
         None
     }

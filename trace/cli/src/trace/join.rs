@@ -21,7 +21,7 @@ pub struct JoinArgs {
     files: Vec<PathBuf>,
 }
 
-/// What was put together.
+/// The joined files.
 struct Joined {
     files: Vec<RecordFile>,
     /// Of each file's host.
@@ -177,7 +177,7 @@ impl Joined {
         text += &report::left_out(&self.counts);
         let HopCounts { matched, unmatched, one_ended, unknown, ambiguous, without_id } = self.ways;
         text += &format!(
-            "between processes: {matched} matched, {unmatched} unmatched, {one_ended} by streams of which one end was seen, {ambiguous} ambiguous, {unknown} of sockets not known, {without_id} \
+            "between processes: {matched} matched, {unmatched} unmatched, {one_ended} by streams with one end traced, {ambiguous} ambiguous, {unknown} of sockets not known, {without_id} \
              over UDP without an id, {} between hosts whose clocks could not be compared\n",
             self.untimed
         );

@@ -13,14 +13,14 @@ use super::args::What;
 const EVERY: Duration = Duration::from_millis(100);
 const EVERY_WAITING: Duration = Duration::from_secs(1);
 
-/// What is left.
+/// The processes that are left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
     /// Somebody.
     Some,
-    /// Nobody, but others of the name or in the cgroup would be traced: in words.
+    /// No process runs, but others of the name or in the cgroup would be traced: in words.
     Waiting(String),
-    /// Nobody, and nobody can come: in words.
+    /// No process runs, and none can come: in words.
     Nothing(String),
 }
 
@@ -57,11 +57,11 @@ impl Group {
 pub struct Liveness {
     processes: Vec<u32>,
     comm: Option<String>,
-    /// Who had the name when it was last looked for.
+    /// The process that had the name at the last look.
     called: Option<u32>,
     /// The cgroup that is traced, and how to find the next one of its name.
     cgroup: Option<Group>,
-    /// Another cgroup has its name now: not yet told.
+    /// Another cgroup has its name now: not reported yet.
     moved: Option<Cgroup>,
     left: Left,
     next: Instant,
@@ -155,7 +155,7 @@ fn name(process: u32) -> Option<String> {
 }
 
 /// Whether a process has a thread that has not ended (`man 5 proc_pid_stat`: the state, and 17 fields on the number of threads, behind the
-/// name in parentheses). One that nobody has waited for has its number still.
+/// name in parentheses). An ended process keeps its number until its parent has waited for it.
 fn is_alive(process: u32) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat"));
     let Ok(stat) = stat else { return false };
@@ -210,7 +210,7 @@ mod tests {
         };
         assert_eq!(find("populated 1\nfrozen 0\n"), Left::Some);
         assert!(matches!(find("populated 0\nfrozen 0\n"), Left::Waiting(text) if text.ends_with("group")));
-        // Another one has the name, and is no cgroup.
+        // Another file has the name, and it is not a cgroup.
         let mut gone = liveness(Vec::new(), Some((group.clone(), number + 1)));
         assert!(matches!(gone.find(), Left::Waiting(text) if text.ends_with("is gone")));
         fs::remove_dir_all(&group).unwrap();

@@ -92,7 +92,7 @@ pub fn run(args: &NodeArgs, output: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A message in a packet; `None`: it is no packet of the port, or not sent on.
+/// A message in a packet; `None`: the packet is not of the port, or is not sent on.
 fn record(packet: &Captured, port: u16, id: IdAt) -> Option<Record> {
     let (from, to, payload) = datagram(&packet.frame)?;
     if from != port && to != port {

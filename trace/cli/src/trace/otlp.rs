@@ -53,7 +53,7 @@ struct Span {
     sender: Thread,
 }
 
-/// What became of the spans.
+/// Counts of the spans.
 #[derive(Default)]
 struct Sent {
     taken: u64,
@@ -130,7 +130,7 @@ impl Sink for Otlp {
     }
 }
 
-/// Who sends.
+/// The sender.
 struct Collector {
     agent: ureq::Agent,
     url: String,
@@ -177,7 +177,7 @@ impl Collector {
                 return self.sent;
             }
             if self.is_over.load(Ordering::Relaxed) && self.is_unreachable {
-                // Nobody waits at the end for a collector that does not answer.
+                // At the end, the tracer does not wait for a collector that does not answer.
                 self.sent.failed += spans.iter().count() as u64;
                 return self.sent;
             }

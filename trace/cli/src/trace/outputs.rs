@@ -21,7 +21,7 @@ use super::rows::{Costs, Csv, JsonLines};
 use super::{picture, report};
 use trieline_terminal::usage;
 
-/// What a trace writes beside its report.
+/// Outputs of a trace besides its report.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Outputs", group = clap::ArgGroup::new("messages").multiple(true))]
 pub struct OutputArgs {
@@ -66,7 +66,7 @@ pub struct OutputArgs {
     rotation: Rotation,
 }
 
-/// What outputs say of the trace.
+/// Facts about the trace, for outputs.
 pub struct About<'a> {
     /// The tracer's own cost, or why it is not known.
     pub cost: &'a Result<Cost, String>,
@@ -97,11 +97,11 @@ pub trait Sink {
     fn finish(&mut self) -> anyhow::Result<Vec<String>>;
 }
 
-/// What is left when all outputs are closed.
+/// The results after all outputs are closed.
 pub struct Finished {
     /// Times of all messages.
     pub summary: Summary,
-    /// What a reader of the report should know, a line each.
+    /// Remarks for readers of the report, a line each.
     pub notes: Vec<String>,
     /// Whether an output could not be written.
     pub has_failed: bool,
@@ -124,7 +124,7 @@ pub struct Outputs {
 }
 
 impl OutputArgs {
-    /// Refuses two outputs in one file, and `-`, which is no file.
+    /// Refuses two outputs in one file, and `-`, which is not a file.
     fn check(&self, records: Option<&Path>) -> anyhow::Result<()> {
         let named =
             [&self.csv, &self.jsonl, &self.perfetto, &self.pcapng, &self.hdr, &self.percentiles, &self.svg];
@@ -231,7 +231,7 @@ impl Outputs {
         self.intervals.are_shown()
     }
 
-    /// That nobody is there to be traced, and why, or that somebody is: the live view says it, or else a line on standard error.
+    /// Shows that no process is traced, with the reason, or that one is again: in the live view, or else in a line on standard error.
     pub fn wait(&mut self, why: Option<String>) {
         if self.waiting == why {
             return;
@@ -260,7 +260,7 @@ impl Outputs {
         }
     }
 
-    /// That nobody can come who would be traced, and why.
+    /// Shows that no process can come any more, with the reason.
     pub fn end(&mut self, why: &str) {
         self.waiting = None;
         self.notes.push(format!("the trace ended as {why}"));

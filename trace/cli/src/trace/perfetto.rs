@@ -34,7 +34,7 @@ pub struct Perfetto {
     tracks: HashMap<u32, Track>,
 }
 
-/// What a thread's long slices must not cross.
+/// The ends of slices that a thread's long slices must not cross.
 #[derive(Default)]
 struct Track {
     /// Where the last long one ends.

@@ -50,7 +50,7 @@ enum Line {
     End(End),
 }
 
-/// Of which trace the records are.
+/// The trace of the records.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Trace {
     version: u32,
@@ -78,7 +78,7 @@ impl Trace {
     }
 }
 
-/// What was missed.
+/// Counts of missed records.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct End {
     /// Records.
@@ -107,7 +107,7 @@ struct RecordLine {
     flags: u16,
 }
 
-/// What waits to be written, in the order of its time: a line, with what is new of it.
+/// Lines that wait to be written, in the order of their time, each with its new definitions.
 #[derive(Debug)]
 struct Waiting {
     first: First,
@@ -171,7 +171,7 @@ impl RecordWriter {
         let by_id = by == By::Id;
         let wall_ahead_ns = clock_ns(ClockId::Realtime) - clock_ns(ClockId::Monotonic);
         self.write(&Line::Trace(Trace { version: VERSION, machine, boot, wall_ahead_ns, at_queue, by_id }));
-        // Who waits for it knows now that the trace is on.
+        // A process that waits for the file knows now that the trace is on.
         self.out.flush().with_context(|| format!("writing {}", self.path.display()))
     }
 
@@ -284,11 +284,11 @@ fn record_line(record: &Record) -> RecordLine {
 pub struct RecordFile {
     /// Where it was.
     pub path: PathBuf,
-    /// Of which trace.
+    /// The trace.
     pub trace: Trace,
     /// All of it, in the order of time.
     pub events: Vec<Event>,
-    /// What was missed; `None`: the trace did not end by itself.
+    /// Counts of missed records; `None`: the trace did not end by itself.
     pub end: Option<End>,
 }
 

@@ -104,13 +104,13 @@ pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
     Ok((received, found))
 }
 
-/// What hooks see of a socket.
+/// The hooks' number of a socket.
 fn number(opened_at: &HashMap<u64, u64>, address: u64, is_said: bool) -> u64 {
     let opened = opened_at.get(&address).filter(|_| !is_said);
     address + (opened.copied().unwrap_or(0) << 20)
 }
 
-/// What a thread that is free does next.
+/// The next step of a free thread.
 fn begin(run: &mut Run, workers: &mut [Worker], index: usize, step: u32) {
     use Transport::{Tcp, Udp, UnixDatagram, UnixStream};
     let (kind, a, b) = (step % 10, step / 10 % 64, step / 640);
