@@ -27,25 +27,25 @@ It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.";
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct CaptureArgs {
-    /// Only packets that come in by this device
+    /// Capture only packets that come in by this device
     #[arg(long, value_name = "DEVICE")]
     dev: Option<String>,
-    /// Only packets to this outer IPv6 destination
+    /// Capture only packets to this outer IPv6 destination
     #[arg(long, value_name = "ADDRESS")]
     sid: Option<Ipv6Addr>,
     /// Write packets only as they came in, or as they left
     #[arg(long, value_name = "DIRECTION", default_value = "both")]
     direction: Way,
-    /// Bytes kept of each frame
+    /// Keep so many bytes of each frame
     #[arg(long, value_name = "BYTES", default_value_t = SNAP_MAX, value_parser = clap::value_parser!(u32).range(14..=i64::from(SNAP_MAX)))]
     snap: u32,
-    /// At most so many packets a second: 1000, or 1000/s
+    /// Capture at most so many packets a second: 1000, or 1000/s
     #[arg(long, value_name = "PACKETS", value_parser = parse_rate)]
     rate: Option<u32>,
     /// End after so many packets
     #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// The file to write; `-` is standard output
+    /// Write this file; `-` is standard output
     #[arg(short, long, value_name = "FILE|-")]
     write: PathBuf,
 }

@@ -13,19 +13,21 @@ use trieline_terminal::{List, Output};
 /// Filters.
 #[derive(Debug, Subcommand)]
 pub enum FilterCommand {
-    /// List the filters in the order they are asked, with what they matched
+    /// List the filters in order, with counts of their matches
     #[command(visible_alias = "list")]
     #[command(after_help = "It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.")]
     Show {
-        /// Only this one
+        /// Show only this filter
         name: Option<String>,
     },
-    /// Read the files of one filter, or of all, again A bad file changes nothing
+    /// Read the files of one filter, or of all, again
+    ///
+    /// A bad file changes nothing
     #[command(
         after_help = "It needs root. Exit codes: 0 done; 1 failed, and the filters are as before; 2 the command line is wrong."
     )]
     Reload {
-        /// Only this one
+        /// Read only this filter's file
         name: Option<String>,
     },
 }

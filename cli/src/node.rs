@@ -16,7 +16,7 @@ use trieline_terminal::Output;
 /// The node.
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
-    /// Show the daemon, its devices, the mirrored routes and the packet counters
+    /// Show the daemon, its devices, mirrored routes and counters
     #[command(
         after_help = "It needs root. Exit codes: 0 done; 1 no trielined was started here, or it failed; 2 the command line is wrong."
     )]
@@ -26,7 +26,9 @@ pub enum NodeCommand {
         after_help = "It needs root. Exit codes: 0 done; 1 failed, and all is as before, or a key waits for a restart; 2 the command line is wrong."
     )]
     Reload,
-    /// Take XDP off all devices of this network namespace and remove the tables; the kernel forwards alone
+    /// Take XDP off all devices of this network namespace
+    ///
+    /// This also removes the tables. The kernel then forwards alone.
     #[command(
         after_help = "It needs root. Exit codes: 0 done, or nothing was attached; 1 failed; 2 the command line is wrong."
     )]

@@ -28,11 +28,11 @@ const ATTEMPTS: u32 = 5;
 /// Routes.
 #[derive(Debug, Subcommand)]
 pub enum RouteCommand {
-    /// List the routes that are mirrored from the kernel, with what XDP does for each
+    /// List the mirrored routes, with XDP's action for each
     #[command(after_help = EXIT_CODES)]
     #[command(visible_alias = "list")]
     Show(ShowArgs),
-    /// Say what happens to packets to an address, from the tables that packets meet
+    /// Show what XDP does with packets to an address
     #[command(after_help = GET_EXIT_CODES)]
     Get(GetArgs),
 }
@@ -40,16 +40,18 @@ pub enum RouteCommand {
 /// Options of `route show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Only this prefix and what it covers; `default` is the default route alone
+    /// Show only this prefix and the prefixes below it
+    ///
+    /// `default` is the default route alone.
     #[arg(value_name = "PREFIX|default", value_parser = parse_wanted)]
     prefix: Option<Wanted>,
-    /// Also the addresses that are the node's own (table local)
+    /// Also show the node's own addresses (table local)
     #[arg(long)]
     local: bool,
-    /// Only this table: a number, or `local`, `main`, `default`
+    /// Show only this table: a number, `local`, `main` or `default`
     #[arg(long, value_name = "TABLE", value_parser = parse_table)]
     table: Option<u32>,
-    /// Only the table of this VRF
+    /// Show only the table of this VRF
     #[arg(long, value_name = "NAME", conflicts_with = "table")]
     vrf: Option<String>,
 }
@@ -80,17 +82,22 @@ fn parse_wanted(text: &str) -> Result<Wanted, String> {
 /// Options of `route get`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
-    /// Addresses; `-` reads them from standard input, one a line
+    /// Look up these addresses; `-` reads them, one a line
     #[arg(required_unless_present = "packet", value_name = "ADDRESS|-", value_parser = parse_query::<IpAddr>)]
     addresses: Vec<Query>,
-    /// Run the program on a packet (hex digits or a pcap file)
+    /// Run the program on a packet: hex digits or a pcap file
+    ///
+    /// The packet begins with its Ethernet header, or with its IP header; then it goes to the device's MAC address. Of a pcap or pcap-ng
+    /// file, packets that left are skipped.
     #[arg(long, value_name = "HEX|FILE", conflicts_with = "addresses")]
     packet: Option<String>,
-    /// Source address of the packets, which rules may ask for
+    /// Set the source address of the packets, for `from` rules
     #[arg(long, value_name = "ADDRESS", conflicts_with = "packet")]
     from: Option<IpAddr>,
-    /// Device that they come in by [default: any; local and main decide where devices differ; of a
-    /// packet: the one that its file names, else the first one given to trieline]
+    /// Let the packets come in by this device [default: any]
+    ///
+    /// By default, the tables local and main decide if devices differ. A packet of a file comes in by the device that the file names,
+    /// else by trieline's first one.
     #[arg(long, value_name = "DEVICE")]
     iif: Option<String>,
 }

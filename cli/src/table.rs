@@ -67,36 +67,44 @@ an MRT dump, or an image that `table build` made; packed by gzip or bzip2 or not
 /// Tables in files.
 #[derive(Debug, Subcommand)]
 pub enum TableCommand {
-    /// Make an image of prefix lists: a file that is mapped and looked up in at once
+    /// Make an image of prefix lists
+    ///
+    /// Programs map the file and look up in it at once.
     #[command(after_help = BUILD_HELP)]
     Build(BuildArgs),
-    /// Read BPF maps of type LPM_TRIE into an image, or a file of another format
+    /// Read BPF maps of type LPM_TRIE into a file
     #[command(after_help = IMPORT_HELP)]
     Import(ImportArgs),
-    /// Longest match of addresses; exit code 1 when one has none
+    /// Look up addresses; exit code 1 if one has no match
     #[command(after_help = FILES)]
     Get(GetArgs),
     /// Print a table in order, or write it in another format
     #[command(after_help = FILES)]
     Show(ShowArgs),
-    /// Prefixes by length, values, and the image's size
+    /// Count prefixes by length, values, and the image's bytes
     #[command(after_help = FILES)]
     Stat(FileArgs),
-    /// Check an image: safe to walk, undamaged, and answering as its prefixes say
+    /// Check that an image is sound and answers as its prefixes do
     Verify(VerifyArgs),
-    /// Differences between two tables: + new, - gone, ~ other value; exit code 1 when there are any
+    /// Compare two tables; exit code 1 if they differ
+    ///
+    /// + marks new prefixes, - gone ones, ~ other values.
     #[command(after_help = FILES)]
     Diff(DiffArgs),
-    /// The fewest prefixes with the same answer for every address
+    /// Find the fewest prefixes with the same answers
     #[command(after_help = FILES)]
     Aggregate(AggregateArgs),
-    /// The prefixes that cover a prefix or an address, shortest first; exit code 1 when there is none
+    /// List the prefixes that cover a prefix or an address
+    ///
+    /// Shortest first; exit code 1 if there are none.
     #[command(after_help = FILES)]
     Covering(RelatedArgs),
-    /// The prefixes that a prefix covers, in order; exit code 1 when there is none
+    /// List the prefixes that a prefix covers
+    ///
+    /// In order; exit code 1 if there are none.
     #[command(after_help = FILES)]
     Covered(RelatedArgs),
-    /// Draw a small table as a structure keeps it, and the way of a lookup in it
+    /// Draw a small table as a structure keeps it
     #[command(after_help = draw::HELP)]
     Draw(DrawArgs),
 }
@@ -104,10 +112,10 @@ pub enum TableCommand {
 /// Options of `table build`.
 #[derive(Debug, Args)]
 pub struct BuildArgs {
-    /// Prefix lists
+    /// Read these prefix lists
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The image
+    /// Write this image
     #[arg(short, long, value_name = "IMAGE")]
     output: PathBuf,
     /// Also build an image without any prefix
@@ -120,13 +128,15 @@ pub struct BuildArgs {
 /// Options of `table import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The map: where it is pinned, or its number; several are laid over each other, say one of IPv4 and one of IPv6
+    /// Read this map: its pin, or id:N; repeatable
+    ///
+    /// Several maps are merged, for example one of IPv4 and one of IPv6.
     #[arg(long = "map", required = true, value_name = "PATH|id:N")]
     maps: Vec<String>,
-    /// The image
+    /// Write this image
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Write it as: text, json, iproute, mrt or image
+    /// Write text, json, iproute, mrt or image
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "image", hide_possible_values = true)]
     format: FormatName,
     /// Also import maps without any prefix
@@ -139,9 +149,9 @@ pub struct ImportArgs {
 /// Options of `table get`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
-    /// The table
+    /// Read this table
     file: PathBuf,
-    /// Addresses or keys; `-` reads them from standard input, one a line
+    /// Look up these addresses or keys; `-` reads them, one a line
     #[arg(required = true, value_name = "ADDRESS|-", value_parser = parse_query::<AnyAddress>)]
     addresses: Vec<Query<AnyAddress>>,
     #[command(flatten)]
@@ -151,9 +161,9 @@ pub struct GetArgs {
 /// Options of `table show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// The table
+    /// Read this table
     file: PathBuf,
-    /// Only this prefix and what it covers
+    /// Show only this prefix and the prefixes below it
     prefix: Option<AnyPrefix>,
     #[command(flatten)]
     write: WriteArgs,
@@ -164,7 +174,7 @@ pub struct ShowArgs {
 /// A file.
 #[derive(Debug, Args)]
 pub struct FileArgs {
-    /// The table
+    /// Read this table
     file: PathBuf,
     #[command(flatten)]
     read: ReadArgs,
@@ -173,18 +183,18 @@ pub struct FileArgs {
 /// An image.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// The image
+    /// Check this image
     file: PathBuf,
 }
 
 /// Options of `table diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// The old table
+    /// Compare this old table
     old: PathBuf,
-    /// The new table
+    /// Compare this new table
     new: PathBuf,
-    /// Compare answers to addresses instead of prefixes: the stretches where they differ
+    /// Compare answers to addresses instead of prefixes
     #[arg(long)]
     forwarding: bool,
     #[command(flatten)]
@@ -194,7 +204,7 @@ pub struct DiffArgs {
 /// Options of `table aggregate`.
 #[derive(Debug, Args)]
 pub struct AggregateArgs {
-    /// The table
+    /// Read this table
     file: PathBuf,
     #[command(flatten)]
     write: WriteArgs,
@@ -205,9 +215,9 @@ pub struct AggregateArgs {
 /// Prefixes around one.
 #[derive(Debug, Args)]
 pub struct RelatedArgs {
-    /// The table
+    /// Read this table
     file: PathBuf,
-    /// A prefix, or an address
+    /// Start from this prefix or address
     prefix: AnyPrefix,
     #[command(flatten)]
     read: ReadArgs,

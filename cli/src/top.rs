@@ -25,10 +25,10 @@ const TICK: Duration = Duration::from_millis(50);
     after_help = "It needs root. Ends with Ctrl-C. Exit codes: 0 done; 1 failed; 2 the command line is wrong."
 )]
 pub struct TopArgs {
-    /// Seconds from one picture to the next
+    /// Wait so many seconds between two pictures
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_interval)]
     interval: f64,
-    /// One picture after one interval, and end
+    /// Print one picture after one interval, and end
     #[arg(long)]
     once: bool,
 }

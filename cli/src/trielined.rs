@@ -29,40 +29,46 @@ const AFTER_HELP: &str = "\
 SIZE is a number of bytes, or a number with K, M or G, such as 256M.
 It needs root (--check does not). Exit codes: 0 stopped, or the configuration is good; 1 failed; 2 the command line is wrong.";
 
-/// Mirror the kernel's routes into XDP. Stopping leaves forwarding on; `trieline node detach` removes it
+/// Mirror the kernel's routes into XDP
+///
+/// After trielined stops, forwarding stays on; `trieline node detach` removes it.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "trielined", version, after_help = AFTER_HELP)]
 struct Cli {
-    /// Device to take packets from and to send them to; may be given several times
+    /// Forward between this device and others; repeatable
     #[arg(long = "dev", value_name = "DEVICE", value_parser = parse_device)]
     devices: Vec<String>,
     /// Network namespace: a name of `ip netns`, or a path
     #[arg(short = 'n', long = "netns", value_name = "NETNS")]
     netns: Option<String>,
-    /// Configuration file [default: /etc/trieline/trielined.toml if it exists]
+    /// Read this file [default: /etc/trieline/trielined.toml]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Attach in generic mode: for devices without native XDP, and for
-    /// veths whose containers mostly speak TCP to each other
+    /// Attach in generic mode
+    ///
+    /// For devices without native XDP, and for veths whose containers mostly speak TCP to each other.
     #[arg(long)]
     generic: bool,
-    /// Where the tables live [default: arena where the kernel has it]
+    /// Keep tables in this map type [default: arena if possible]
     #[arg(long, value_enum)]
     map_type: Option<ImageMapType>,
-    /// Limit of the tables' memory, a power of two from 1M to 4G (512M with --map-type array); it must hold them twice while
-    /// they are rebuilt [default: 256M]
+    /// Limit the tables' memory to SIZE [default: 256M]
+    ///
+    /// A power of two from 1M to 4G (512M with --map-type array). While trielined rebuilds the tables, it must hold them twice.
     #[arg(long, value_name = "SIZE")]
     image: Option<Size>,
-    /// Limit of distinct next hops [default: 65536]
+    /// Limit distinct next hops [default: 65536]
     #[arg(long, value_name = "COUNT", value_parser = parse_next_hops)]
     next_hops: Option<u32>,
-    /// Receive buffer for the kernel's changes [default: 32M]
+    /// Set the receive buffer for kernel changes [default: 32M]
     #[arg(long, value_name = "SIZE")]
     receive_buffer: Option<Size>,
-    /// Start although netfilter has rules for forwarded packets; those that XDP forwards do not meet them
+    /// Start although netfilter has rules for forwarded packets
+    ///
+    /// Packets that XDP forwards bypass those rules.
     #[arg(long)]
     bypass_netfilter: bool,
-    /// Read the configuration and the files it names, say what is wrong with them, and end
+    /// Check the configuration and the files it names, and end
     #[arg(long)]
     check: bool,
     /// Log more

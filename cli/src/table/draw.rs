@@ -49,30 +49,36 @@ pub enum Labels {
 /// Options of `table draw`.
 #[derive(Debug, Args)]
 pub struct DrawArgs {
-    /// The table
+    /// Read this table
     file: PathBuf,
-    /// Structure: binary, patricia, perfect, relaxed, fib, image
+    /// Draw binary, patricia, perfect, relaxed, fib or image
     #[arg(long, value_name = "STRUCTURE", value_enum, default_value = "image", hide_possible_values = true)]
     structure: Structure,
-    /// relaxed: a node doubles if at least so many percent of its slots would then be used, 0 to 120 [default: 50]
+    /// relaxed: double a node if PERCENT full then [default: 50]
+    ///
+    /// From 0 to 120: so many percent of the doubled node's slots must be used.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=120))]
     threshold: Option<u32>,
-    /// relaxed: the same for the root [default: as --threshold, or 30]
+    /// relaxed: the same for the root [default: --threshold, or 30]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=120))]
     root_threshold: Option<u32>,
     /// Show the way of a lookup
     #[arg(long, value_name = "ADDRESS")]
     lookup: Option<String>,
-    /// Write it as svg, or as dot for Graphviz [default: as the file's name ends, else svg]
+    /// Write svg, or dot for Graphviz [default: by the file's name]
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     format: Option<Format>,
-    /// Show keys as addresses or as bits [default: bits if no prefix has more than eight]
+    /// Show keys as addresses or bits
+    ///
+    /// By default as bits, if no prefix has more than eight.
     #[arg(long, value_name = "HOW", value_enum, hide_possible_values = true)]
     labels: Option<Labels>,
-    /// Draw at most so many nodes and leaves, of an image runs of slots
+    /// Draw at most so many nodes and leaves
+    ///
+    /// Of an image: so many runs of slots.
     #[arg(long, value_name = "NUMBER", default_value = "1000")]
     most: usize,
-    /// Write it to this file [default: standard output]
+    /// Write this file [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]

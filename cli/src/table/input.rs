@@ -54,16 +54,18 @@ pub enum MrtValueName {
 /// How files are read.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct ReadArgs {
-    /// Format of the files [default: by content]
+    /// Read files in this format [default: by content]
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     from: Option<FormatName>,
-    /// Values of an MRT dump: nexthop, origin or med
+    /// Take values of an MRT dump from nexthop, origin or med
     #[arg(long, value_name = "WHAT", value_enum, default_value = "nexthop", hide_possible_values = true)]
     mrt_value: MrtValueName,
-    /// The peer whose routes of an MRT dump are taken [default: each prefix's first]
+    /// Take the routes of this peer [default: each prefix's first]
+    ///
+    /// Only for MRT dumps.
     #[arg(long, value_name = "ADDRESS")]
     mrt_peer: Option<IpAddr>,
-    /// Pass over lines of text that are wrong, and count them
+    /// Skip wrong lines of text, and count them
     #[arg(long)]
     skip_bad: bool,
     /// Clear host bits of prefixes in text, and count them
@@ -76,7 +78,9 @@ pub struct ReadArgs {
 /// The kind of a map's keys, if its BTF does not say it or is wrong.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct KeyArgs {
-    /// Maps and text have keys of so many bits, no addresses; `-4` and `-6`: addresses
+    /// Read keys of so many bits that are not addresses
+    ///
+    /// For maps and text. `-4` and `-6` read addresses.
     #[arg(long = "key", value_name = "BITS", value_parser = clap::value_parser!(u16).range(KEY_BITS))]
     pub bits: Option<u16>,
 }

@@ -6,7 +6,9 @@ use clap::Parser;
 use std::process::ExitCode;
 use trieline_terminal::{GLOBAL_OPTIONS, Output, exit_code};
 
-/// Follow messages through unmodified processes: from the receive to the send that it led to
+/// Follow messages through unmodified processes
+///
+/// From the receive to the send that it led to.
 #[derive(Debug, Parser)]
 #[command(
     name = "trieline-trace",

@@ -14,13 +14,15 @@ use super::outputs::Sink;
 /// When a file is followed by the next.
 #[derive(Args, Debug, Clone, Copy, Default)]
 pub struct Rotation {
-    /// Begin a new file when one has so many bytes (1000, 100K, 10M, 1G); finished ones are FILE with a number before its ending
+    /// Begin a new file after so many bytes (1000, 100K, 10M, 1G)
+    ///
+    /// Finished files are FILE with a number before its ending.
     #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "messages")]
     rotate_size: Option<u64>,
     /// Begin a new file after so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = super::args::seconds, requires = "messages")]
     rotate_time: Option<Duration>,
-    /// Keep so many finished files, and remove the oldest of this trace's [default: all]
+    /// Keep so many finished files of this trace [default: all]
     #[arg(long, value_name = "N", requires = "messages")]
     rotate_keep: Option<usize>,
 }

@@ -13,10 +13,14 @@ use super::records::RecordFile;
 use super::report;
 use trieline_terminal::Output;
 
-/// Join files of `trieline trace --records` from several hosts: the ways between them, by their streams
+/// Join the records of several hosts into ways between them
+///
+/// Reads files of `trieline trace --records`, and joins messages by their streams.
 #[derive(Args, Debug)]
 pub struct JoinArgs {
-    /// Files, one of each trace; times are given by the clock of the first one's host
+    /// Join these files, one of each trace
+    ///
+    /// Times are given by the clock of the first one's host.
     #[arg(value_name = "FILE", num_args = 1.., required = true)]
     files: Vec<PathBuf>,
 }

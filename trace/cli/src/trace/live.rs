@@ -20,10 +20,10 @@ const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.99
 /// When there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum When {
-    /// On a terminal, unless a command that is traced writes there, too
+    /// On a terminal, unless a traced command writes there, too
     #[default]
     Auto,
-    /// Always: a line for each stage if standard error is not a terminal
+    /// Always; a line for each stage if it is not a terminal
     Always,
     /// Never
     Never,

@@ -29,10 +29,10 @@ pub struct OutputArgs {
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, num_args = 0..=1, default_missing_value = "always",
           require_equals = true)]
     live: When,
-    /// Seconds from one view, and one interval of the histogram log, to the next
+    /// Set the seconds between views, and histogram intervals
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = super::args::seconds)]
     interval: Duration,
-    /// Write the histograms of each interval as a log that HdrHistogram's tools read
+    /// Write each interval's histograms as an HdrHistogram log
     #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
     /// Write the distributions as HdrHistogram's text (.hgrm)
@@ -41,19 +41,21 @@ pub struct OutputArgs {
     /// Draw the distributions
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write messages as a trace that Perfetto and chrome://tracing open
+    /// Write messages for Perfetto and chrome://tracing
     #[arg(long, value_name = "FILE", group = "messages")]
     perfetto: Option<PathBuf>,
-    /// Messages that such a file takes; what comes after them is counted
+    /// Limit the messages in that file; later ones are counted
     #[arg(long, value_name = "N", default_value_t = 250_000, requires = "perfetto")]
     perfetto_limit: u64,
-    /// Write each message as it leaves, with its times as a comment, into a pcap-ng file
+    /// Write each message, as it leaves, into a pcap-ng file
+    ///
+    /// Its times are the packet's comment.
     #[arg(long, value_name = "FILE", group = "messages")]
     pcapng: Option<PathBuf>,
-    /// Send messages as spans to an OpenTelemetry collector, by OTLP over HTTP: http://HOST:4318
+    /// Send messages as spans by OTLP/HTTP: http://HOST:4318
     #[arg(long, value_name = "URL", value_parser = otlp::url)]
     otlp: Option<String>,
-    /// Of so many messages only one
+    /// Send only one of so many messages
     #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = otlp::sample, requires = "otlp")]
     otlp_sample: u64,
     /// Write each message as a line of comma-separated values
