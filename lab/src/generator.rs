@@ -35,7 +35,7 @@ impl Destinations {
     }
 }
 
-/// What a run took.
+/// The counts and times of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     /// Frames that the program made.

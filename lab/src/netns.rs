@@ -85,7 +85,7 @@ pub fn left() -> Vec<String> {
 }
 
 /// Takes down what killed runs left: daemons, their forwarding and namespaces whose names are of our form and whose process is
-/// gone. Tells `note` of each. What cannot be removed is left as it is.
+/// gone. Tells `note` of each. It skips leftovers that it cannot remove.
 pub fn remove_leftovers(product: Option<&Product>, note: &dyn Fn(&str)) {
     let there = fs::read_dir("/run/netns").into_iter().flatten().flatten();
     for name in there.map(|entry| entry.file_name().to_string_lossy().into_owned()) {

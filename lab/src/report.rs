@@ -36,7 +36,7 @@ pub struct Machine {
     pub command: String,
     /// Seed of everything random.
     pub seed: u64,
-    /// What else ran on it.
+    /// Other load on the machine.
     pub load: Load,
 }
 
@@ -89,9 +89,9 @@ pub struct Document<P, R> {
     pub version: u32,
     /// Where and how.
     pub machine: Machine,
-    /// What was asked for.
+    /// The parameters.
     pub parameters: P,
-    /// What came out.
+    /// The results.
     pub rows: Vec<R>,
 }
 
@@ -102,7 +102,7 @@ impl<P, R> Document<P, R> {
     }
 }
 
-/// What an experiment shows of its document.
+/// The presentation of an experiment's document.
 pub trait Report {
     /// The rows as a table, and what they mean.
     fn text(&self) -> String;

@@ -13,7 +13,7 @@ use crate::{
     topology::Topology,
 };
 
-/// What a sink saw since it was cleared.
+/// The counts of a sink since it was cleared.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Unicast frames.
@@ -104,7 +104,7 @@ impl<'t> Sinks<'t> {
         object::write(&COMPILED().map(&self.object, sink.section())?, &[])
     }
 
-    /// What a sink saw.
+    /// The counts of a sink.
     pub fn seen(&self, sink: Sink) -> Result<Seen> {
         let bytes = object::read(&COMPILED().map(&self.object, sink.section())?)?;
         let kept = std::mem::offset_of!(types::lab_sink, kept);

@@ -72,7 +72,7 @@ pub fn run(args: &DemoArgs, output: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What happened, in the order in which it did.
+/// The steps of the demo, in their order.
 fn story(outcome: &forward::Outcome) -> String {
     let p = &outcome.parameters;
     let mut text = String::new();

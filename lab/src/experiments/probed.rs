@@ -18,7 +18,7 @@ use crate::{
 const TRACEFS: &str = "/sys/kernel/tracing";
 const OBJECT: Compiled = compiled!("trace");
 
-/// What a hook does (`enum lab_work`).
+/// The work of a hook (`enum lab_work`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Nothing.
@@ -33,7 +33,7 @@ pub enum Work {
     RingPlain,
     /// A record into an array that is looked up.
     RingArray,
-    /// BPF's ring buffer, nobody woken.
+    /// BPF's ring buffer, without wakeups.
     Ringbuf,
     /// The time by thread in a hash: put at the receive, taken and deleted at the send.
     Hash,
@@ -92,7 +92,7 @@ pub struct Probed {
     links: Vec<Link>,
 }
 
-/// What they noted so far.
+/// Their records so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noted {
     /// Receives.
@@ -146,7 +146,7 @@ impl Probed {
         self.links.clear();
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn noted(&self) -> Result<Noted> {
         let bytes = object::read(&OBJECT.map(&self.object, ".bss.noted")?)?;
         let events = offset_of!(object::types::lab_noted, events);
@@ -157,7 +157,7 @@ impl Probed {
         })
     }
 
-    /// Messages of which the paper's hashes have both times.
+    /// Messages with both times in the paper's hashes.
     pub fn joined(&self) -> Result<u64> {
         let (received, sent) =
             (OBJECT.map(&self.object, "received_ns")?, OBJECT.map(&self.object, "sent_ns")?);

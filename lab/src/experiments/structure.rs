@@ -166,7 +166,7 @@ impl Structure {
         addresses: &[A],
     ) -> Result<Structure> {
         let map = ImageMap::create(map_type, size).map_err(failed)?;
-        // No program runs yet, so nobody reads.
+        // No program runs yet, so the image has no readers.
         let mut image = Image::create(map.memory(), NoReaders::default(), 1).map_err(failed)?;
         let began = Instant::now();
         Table::create(&mut image, 0, entries.iter().copied()).map_err(failed)?;
@@ -354,7 +354,7 @@ pub fn image_bytes<A: Address>(entries: &[Entry<A>], others: u64) -> Result<u64>
     Ok((image.stats().claimed + (1 << 18) + others).next_power_of_two())
 }
 
-/// What the kernel charges for a map.
+/// The bytes that the kernel charges for a map.
 fn charged(map: &impl MapCore) -> u64 {
     let path = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
     let text = fs::read_to_string(path).unwrap_or_default();

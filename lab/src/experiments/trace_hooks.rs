@@ -31,7 +31,7 @@ const CHUNKS: usize = 4;
 /// Messages, or calls, of a chunk.
 const TIMES: usize = 200;
 
-/// What was asked for, as the document says it.
+/// The parameters, for the document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
@@ -44,9 +44,9 @@ pub struct Parameters {
     pub times: usize,
     /// CPU that works.
     pub cpu: u32,
-    /// What is timed.
+    /// The operation that is timed.
     pub timed: &'static str,
-    /// What `hooks` means.
+    /// The meaning of `hooks`.
     pub hooks: &'static str,
 }
 
@@ -57,14 +57,14 @@ pub struct Row {
     pub hooks: &'static str,
     /// How many run for a message.
     pub count: usize,
-    /// What they do.
+    /// Their work.
     pub work: &'static str,
-    /// Who pays: `traced`, `bystander` (a process that is not traced, at its socket calls), `getppid` (any other system call of
-    /// such a process).
+    /// The payer: `traced`, `bystander` (a process that is not traced, at its socket calls), `getppid` (any other system call of such a
+    /// process).
     pub who: &'static str,
     /// Nanoseconds of a send and a receive, or of the call, without hooks.
     pub base_ns: f64,
-    /// What the hooks add: median of the rounds.
+    /// The time that the hooks add: median of the rounds.
     pub delta_ns: f64,
     /// Its 95 % interval; null of fewer than six rounds.
     pub ci_low: f64,

@@ -1,4 +1,4 @@
-//! What filters cost: the same traffic through nodes with a default route that drop packets to the hosts of a list, or have no list.
+//! The cost of filters: the same traffic through nodes with a default route that drop packets to the hosts of a list, or have no list.
 
 use std::{
     fmt::Write as _,
@@ -34,7 +34,7 @@ use crate::{
 const MILLION: usize = 1_000_000;
 /// Entries of the shorter one where the real one is missing.
 const THREATS: usize = 120_430;
-/// What is sent: traffic of the whole table.
+/// The traffic: that of the whole table.
 const TRAFFIC: Path = Path::Ipv4Full;
 
 /// Hosts to which packets are dropped.

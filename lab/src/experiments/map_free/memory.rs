@@ -1,4 +1,4 @@
-//! What is freed: a filled LPM_TRIE, or an image with a table, alone or beside a live one.
+//! The memory that is freed: a filled LPM_TRIE, or an image with a table, alone or beside a live one.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -16,7 +16,7 @@ use crate::{
     tables::kinds::Entry,
 };
 
-/// What goes.
+/// The part that goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
@@ -109,7 +109,7 @@ impl Held {
         Ok(MapInfo::new(self.fd()).during(|| "asking for a map's number".into())?.info.id)
     }
 
-    /// Bytes that the image's table takes; none for an LPM_TRIE, whose nodes nobody counts.
+    /// Bytes that the image's table takes; none for an LPM_TRIE, whose nodes are not counted.
     pub fn bytes(&self) -> Option<u64> {
         match self {
             Held::Trie(_) => None,
@@ -158,7 +158,7 @@ impl Held {
         }
     }
 
-    /// Lets the one table go, and waits until its memory can be used again. What stays.
+    /// Lets the one table go, and waits until its memory can be used again. Returns the part that stays.
     pub fn free_table(self) -> Result<Staying> {
         match self {
             Held::Trie(_) => {

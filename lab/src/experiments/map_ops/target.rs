@@ -1,5 +1,5 @@
-//! What is operated on: an LPM_TRIE, and an image with its writer, each with its programs loaded; how each operation is timed, and that it
-//! was really done.
+//! The targets of operations: an LPM_TRIE, and an image with its writer, each with its programs loaded; how each operation is timed, and
+//! that it was really done.
 
 use std::{hint::black_box, time::Instant};
 
@@ -45,7 +45,7 @@ impl Op {
     }
 }
 
-/// Who does it.
+/// The place of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A BPF program.
@@ -76,7 +76,7 @@ const RECLAIM: usize = 64;
 pub trait Target {
     /// Which.
     fn which(&self) -> Which;
-    /// What can be timed of it, in the order of a round.
+    /// The operations that can be timed, in the order of a round.
     fn operations(&self) -> &'static [(Op, Place)];
     /// Times an operation, and checks afterwards that it was done; nanoseconds each and how many. The structure is then full again.
     fn time(&mut self, op: Op, place: Place) -> Result<(f64, usize)>;
@@ -253,7 +253,7 @@ impl<'e> Live<'e> {
         entries: &'e [Entry<u32>],
         grace: &ReaderGrace,
     ) -> Result<Self> {
-        // What is replaced between two grace periods takes memory too.
+        // Tables replaced between two grace periods take memory too.
         let map = ImageMap::create(map_type, (size + (16 << 20)).next_power_of_two()).map_err(failed)?;
         let mut image = Image::create(map.memory(), grace.clone(), 1).map_err(failed)?;
         let table = Table::create(&mut image, 0, entries.iter().copied()).map_err(failed)?;

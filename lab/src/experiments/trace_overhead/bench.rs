@@ -49,7 +49,7 @@ pub struct Bench {
     next: u64,
 }
 
-/// What a segment came to.
+/// The result of a segment.
 pub struct Segment {
     /// Of each message, from before its send to after its receipt, nanoseconds.
     pub way_ns: Vec<u32>,

@@ -49,7 +49,7 @@ pub enum Then {
     SayAndSleep,
 }
 
-/// What it says: a line of three numbers.
+/// The broker's line of three numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
     /// Processor time of a message of the batch, nanoseconds.

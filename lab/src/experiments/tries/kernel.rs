@@ -104,7 +104,7 @@ impl Kernel {
         Ok((span, get!(bytes, lab_lookups.sum)))
     }
 
-    /// What the kernel says of its trie.
+    /// The kernel's own statistics of its trie.
     pub fn statistics(&self) -> Result<Statistics> {
         let inside = self.namespace.enter()?;
         let text = fs::read_to_string(STATISTICS).during(|| format!("reading {STATISTICS}"))?;
@@ -160,7 +160,7 @@ impl Statistics {
         })
     }
 
-    /// What differs from a trie's own figures, as far as the kernel says it.
+    /// The differences from a trie's own figures, as far as the kernel reports them.
     pub fn differences(&self, of: &Figures) -> Vec<String> {
         let kernel = &self.figures;
         let pairs = [
