@@ -50,7 +50,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
-        // It does not panic, and if it did, that is told already.
+        // It does not panic; a panic would have been reported already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -221,7 +221,7 @@ impl ImageMap {
         })
     }
 
-    /// Maps the map type that is pinned at `path`: to give it to a program while another process, or nobody, changes its tables.
+    /// Maps the map type that is pinned at `path`: to give it to a program while another process, or none, changes its tables.
     pub fn pinned(path: &Path) -> Result<Self> {
         let fail = |error| Error::kernel(format!("opening the pin {}", path.display()), error);
         let fd = sys::get(path).map_err(fail)?.ok_or_else(|| Error::NotPinned { path: path.into() })?;

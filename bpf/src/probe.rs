@@ -1,4 +1,4 @@
-//! What this kernel and this process can do with BPF maps, with the reason where they cannot.
+//! The abilities of this kernel and this process with BPF maps, with the reason for each that is missing.
 
 use rustix::thread::{CapabilitySet, capabilities};
 

@@ -16,7 +16,7 @@ use crate::{pins, sys};
 /// Name of the pin in its directory.
 const PIN: &str = "image";
 
-/// What to make.
+/// Options for new tables.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where the tables live; `None`: in an arena where the kernel has one, else in an array.
@@ -78,8 +78,8 @@ impl Tables {
 
     /// Takes over what is pinned in `directory`; [`Error::InUse`] while another process has it.
     ///
-    /// Programs go on with the tables as they are. An image holds answers, not prefixes: before a table can be changed here, fill it
-    /// anew with [`trieline_lpm::Table::create`], which replaces what was there for all addresses at once. So the memory must hold both.
+    /// Programs go on with the tables as they are. An image holds answers, not prefixes. Before you change a table here, fill it with
+    /// [`trieline_lpm::Table::create`], which replaces the old answers for all addresses at once. So the memory must hold both.
     pub fn open(directory: &Path) -> Result<Self> {
         let path = directory.join(PIN);
         // Before the directory would be made.

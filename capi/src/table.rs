@@ -35,7 +35,7 @@ impl State {
                 return Err(trieline_lpm::Error::NoSuchTable { id, tables }.into());
             }
             return Err(Error::NoTable(format!(
-                "there is no table {id}: make it with trieline_table_create"
+                "cannot find table {id}: make it with trieline_table_create"
             )));
         }
         let header = (word & !DIR_BITS) as usize - size_of::<TableHeader>();

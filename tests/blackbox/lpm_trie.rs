@@ -189,7 +189,7 @@ fn keys_of_any_width() {
         "{forwarding}"
     );
     table(&["show", "--key", "40", &list])
-        .fails(1, &["list.txt:1:", "no key of 40 bits; expected 10 hexadecimal digits"]);
+        .fails(1, &["list.txt:1:", "of 40 bits: expected 10 hexadecimal digits"]);
     table(&["import", "--map", &maps.map("endpoint"), "-o", &list, "--format", "mrt"])
         .fails(1, &["keys of 48 bits"]);
     run(&format!("gzip -k {image}")).ok();
@@ -253,9 +253,9 @@ fn what_is_no_trie_is_told() {
     import(&format!("id:{}", maps.ids["other"])).fails(1, &["a map of type hash"]);
     import(&format!("{}/none", maps.pins)).fails(1, &["none: No such file"]);
     import(&maps.pins).fails(1, &["a directory", "expected a pinned LPM trie"]);
-    import(&maps.file("fill")).fails(1, &["a file that is no pin"]);
-    import("id:4000000000").fails(1, &["there is no BPF map 4000000000"]);
-    import("id:some").fails(1, &["\"some\" is no number of a map"]);
+    import(&maps.file("fill")).fails(1, &["the file is not a pin"]);
+    import("id:4000000000").fails(1, &["no BPF map has the id 4000000000"]);
+    import("id:some").fails(1, &["invalid map number \"some\""]);
     import(&format!("{}/v4", maps.pins)).fails(1, &["no prefix in what was read"]);
     assert!(!std::path::Path::new(&out).exists());
     let trieline = binary_path("trieline");

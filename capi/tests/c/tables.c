@@ -124,19 +124,19 @@ static void mistakes(struct trieline *t)
 	FAILS(trieline_insert(t, 0, NULL, 24, 1, &error), EINVAL, "`key` is NULL");
 	FAILS(trieline_insert(t, 0, net, 33, 1, &error), EINVAL, "33 is over 32");
 	FAILS(trieline_insert(t, 0, net, 4000000000u, 1, &error), EINVAL, "is over 32");
-	FAILS(trieline_insert(t, 0, net, 24, 0, &error), EINVAL, "0 is no value");
+	FAILS(trieline_insert(t, 0, net, 24, 0, &error), EINVAL, "invalid value 0");
 	FAILS(trieline_insert(t, 0, net, 24, TRIELINE_VALUE_MAX + 1, &error), EINVAL,
-	      "2147483648 is no value");
-	FAILS(trieline_insert(t, 40, net, 24, 1, &error), ENOENT, "there is no table 40: make it");
-	FAILS(trieline_insert(t, 64, net, 24, 1, &error), ENOENT, "the image's directory has 64 slots");
+	      "invalid value 2147483648");
+	FAILS(trieline_insert(t, 40, net, 24, 1, &error), ENOENT, "cannot find table 40: make it");
+	FAILS(trieline_insert(t, 64, net, 24, 1, &error), ENOENT, "expected one below 64");
 	FAILS(trieline_table_create(t, 0, TRIELINE_IPV4, &error), EEXIST,
 	      "table 0 (IPv4 addresses) is there");
 	FAILS(trieline_replace(t, 0, TRIELINE_IPV6, NULL, 0, &error), EEXIST, "would have IPv6 addresses");
 	FAILS(trieline_replace(t, 0, TRIELINE_IPV4, NULL, 3, &error), EINVAL, "`entries` is NULL");
 	FAILS(trieline_lookup(t, 0, NULL, NULL, &error), EINVAL, "`key` is NULL");
-	FAILS(trieline_table_remove(t, 50, &error), ENOENT, "there is no table 50");
+	FAILS(trieline_table_remove(t, 50, &error), ENOENT, "cannot find table 50");
 	FAILS(trieline_stats(t, NULL, &error), EINVAL, "`stats` is NULL");
-	FAILS(trieline_count(t, 50, &error), ENOENT, "there is no table 50");
+	FAILS(trieline_count(t, 50, &error), ENOENT, "cannot find table 50");
 	EXPECT(trieline_map_fd(NULL) == -EINVAL && trieline_map_bytes(NULL) == 0);
 	trieline_close(NULL);
 }

@@ -39,7 +39,7 @@ impl HeapMemory {
     ///
     /// # Panics
     ///
-    /// If there is no such memory.
+    /// If the system cannot give such memory.
     pub fn new(bytes: usize) -> Self {
         let Some((bytes, align, layout)) = Self::layout(bytes) else {
             panic!("{bytes} bytes are more than an address space holds")
@@ -87,7 +87,7 @@ impl HeapMemory {
 
 impl Drop for HeapMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nobody else frees it.
+        // SAFETY: allocated with this layout, and this is its only owner.
         unsafe { alloc::alloc::dealloc(self.block.as_ptr(), self.layout) }
     }
 }

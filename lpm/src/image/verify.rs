@@ -14,7 +14,7 @@ use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::AtomicU32;
 
-/// What [`verify`] found in a sound image.
+/// The findings of [`verify`] in a sound image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {

@@ -96,7 +96,7 @@ pub(super) fn from(source: Source) -> Result<PrefixList, ImportError> {
         let hop = String::from(format!("{kind} {}", hop(rest)).trim());
         let nhid = match value_of(rest, "nhid") {
             None => None,
-            Some(id) => Some(id.parse().map_err(|_| format!("nhid {id:?} is no number"))?),
+            Some(id) => Some(id.parse().map_err(|_| format!("invalid nhid {id:?}: expected a number"))?),
         };
         last = Some(Route { prefix, hop, nhid });
         Ok(())
@@ -277,7 +277,7 @@ mod tests {
             ("\tnexthop via 192.0.2.1\n", "without a route"),
             ("route del 10.0.0.0/8\n", "adds no route"),
             ("blackhole\n", "no destination"),
-            ("10.0.0.0/8 nhid x dev a\n", "is no number"),
+            ("10.0.0.0/8 nhid x dev a\n", "expected a number"),
         ] {
             let error = read(file(text).path()).unwrap_err().to_string();
             assert!(error.contains(":1: ") && error.contains(expected), "{error}");

@@ -148,9 +148,7 @@ impl Dump<'_> {
                 let med = attributes.multi_exit_discriminator();
                 let med = med.ok_or("no multi-exit discriminator, which should be the value")?;
                 if !(1..=VALUE_MAX).contains(&med) {
-                    return Err(format!(
-                        "the multi-exit discriminator {med} is no value; expected 1 to {VALUE_MAX}"
-                    ));
+                    return Err(format!("invalid multi-exit discriminator {med}: expected 1 to {VALUE_MAX}"));
                 }
                 return Ok(med);
             }
@@ -329,7 +327,7 @@ mod tests {
         let list = read(file(&bytes).path(), &options(MrtValue::Origin)).unwrap();
         assert_eq!(rows(&list).iter().map(|row| row.1.unwrap()).collect::<Vec<_>>(), [1, 1, 1, 1, 1, 2]);
         assert_eq!(list.names.values().collect::<Vec<_>>(), ["no-origin", "AS64500"]);
-        // As the archives pack them, and told by its content.
+        // As the archives pack them, and detected by its content.
         let mut zip = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
         zip.write_all(&bytes).unwrap();
         let packed = file(&zip.finish().unwrap());

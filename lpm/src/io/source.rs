@@ -25,7 +25,7 @@ pub(super) struct Source {
     is_blank: bool,
 }
 
-/// What programs on Windows put in front of UTF-8 text.
+/// The mark that programs on Windows put in front of UTF-8 text.
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// How lines that are wrong are taken.
@@ -149,7 +149,7 @@ impl Source {
     }
 }
 
-/// What can be read line by line.
+/// Formats that can be read line by line.
 const KINDS: &str = if cfg!(feature = "mrt") {
     "text, packed by gzip or bzip2 or not"
 } else {

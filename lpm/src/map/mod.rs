@@ -370,7 +370,7 @@ impl<K: Address, V> Map<K, V> {
         Self::bulk(ops::difference(self, other).map(|(prefix, value)| (prefix, value.clone())).collect())
     }
 
-    /// What must change to make this map `new`, in order. O(n + m).
+    /// The changes that make this map `new`, in order. O(n + m).
     ///
     /// ```
     /// use trieline_lpm::{Ipv4Map, ops::Change};

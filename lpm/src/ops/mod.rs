@@ -160,7 +160,7 @@ pub fn difference<A: Address, V, W>(
     })
 }
 
-/// What became of a prefix between an old and a new table.
+/// The change of a prefix between an old and a new table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change<V> {
     /// It is new.

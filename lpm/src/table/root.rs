@@ -21,7 +21,7 @@ pub(super) struct Root {
     pub at: u32,
     /// Address bits that index it.
     pub bits: u16,
-    /// What its nodes are cut from.
+    /// The pool that its nodes are cut from.
     pub pool: PoolId,
     /// For each slot, the length of the longest prefix shorter than `bits` that covers it; 0 = none but that of length 0.
     cover: Vec<u8>,
@@ -51,7 +51,7 @@ const PALETTE_MIN: usize = 4096;
 const OWN_MIN: usize = 4096;
 
 impl Root {
-    /// What a table has before it is built.
+    /// The root of a table before it is built.
     pub const NONE: Self = Self { at: 0, bits: 0, pool: PoolId::SHARED, cover: Vec::new(), palette: None };
 
     /// Index of a slot's word in the image.

@@ -4,12 +4,12 @@ use super::rib::NONE;
 use super::{LEAF, NARROW_MAX, Node, Poptrie, SLOTS, STRIDE, check};
 use crate::{Address, Error, Prefix};
 
-/// What a node's slot shall hold.
+/// The wanted content of a node's slot.
 #[derive(Clone, Copy)]
 enum Slot {
     /// This value; 0 = none.
     Leaf(u32),
-    /// What it holds already: nothing in it changes.
+    /// The present content: nothing in it changes.
     Keep,
     /// A node for the radix node `rib`, below which `inherited` is what the prefixes above say.
     Build { rib: u32, inherited: u32 },
@@ -283,7 +283,7 @@ impl<A: Address> Poptrie<A> {
         node
     }
 
-    /// What a leaf holds for `value`: its index or itself.
+    /// A leaf's entry for `value`: its index or itself.
     fn code(&self, value: u32) -> u32 {
         if self.wide || value == 0 { value } else { self.codes.get(&value).copied().map_or(0, u32::from) }
     }

@@ -1,4 +1,4 @@
-//! What the system gives to processes that share files: mapped bytes, and locks that end with their owner.
+//! Means of the system for processes that share files: mapped bytes, and locks that end with their owner.
 
 #![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
 
@@ -32,7 +32,7 @@ pub(super) fn options() -> OpenOptions {
     options
 }
 
-/// What a process may do with a mapping.
+/// The access that a process has to a mapping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
@@ -63,7 +63,7 @@ pub(super) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Takes (or gives back) the byte `at` of `file` for this open file; whether nobody else has it.
+/// Takes (or gives back) the byte `at` of `file` for this open file; returns whether it was free.
 ///
 /// The lock belongs to the open file description, not to the process (`F_OFD_SETLK`, Linux ≥ 3.15): two readers of one process are two
 /// owners, and the kernel gives it back when the last descriptor is closed, however the process ends.
