@@ -16,7 +16,7 @@ use crate::kinds::AnyTable;
 /// `struct trieline`. The lock makes calls from several threads wait for each other; a panic poisons it.
 pub struct Handle(Mutex<State>);
 
-/// What a handle holds.
+/// The state of a handle.
 pub struct State {
     /// The image and its map.
     pub tables: Tables,
@@ -52,7 +52,7 @@ fn handle(tables: Tables) -> *mut Handle {
     Box::into_raw(Box::new(Handle(Mutex::new(State { tables, filled: BTreeMap::new() }))))
 }
 
-/// Does `work` with what a handle holds, to itself; a failure is told as [`answer`] does, and is a negative errno.
+/// Does `work` with a handle's state, to itself; a failure is written as [`answer`] does, and is a negative errno.
 ///
 /// # Safety
 ///

@@ -19,13 +19,13 @@ impl State {
         match self.filled.get_mut(&id) {
             Some(table) => Ok((&mut **table, self.tables.image())),
             None => Err(Error::NoTable(format!(
-                "table {id} ({kind}) was filled by an earlier process, which had its prefixes: fill it anew with \
+                "table {id} ({kind}) was filled by an earlier process, which had its prefixes: fill it with \
                  trieline_replace first"
             ))),
         }
     }
 
-    /// What table `id` is searched for, as its header in the image says.
+    /// The kind of keys of table `id`, by its header in the image.
     fn kind(&mut self, id: u32) -> Result<Kind> {
         let image = self.tables.image();
         let word = image.reader().table_word(id);
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn trieline_table_create(
     let work = |state: &mut State| {
         if let Ok(is) = state.kind(id) {
             return Err(Error::Exists(format!(
-                "table {id} ({is}) is there already: trieline_replace fills it anew, trieline_table_remove removes it"
+                "table {id} ({is}) is there already: trieline_replace replaces it, trieline_table_remove removes it"
             )));
         }
         // SAFETY: no entries.

@@ -10,7 +10,7 @@ use crate::{Result, draw::failed};
 /// Bars that belong together.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// What they have in common.
+    /// The bars' common name.
     pub label: String,
     /// Name, median, least and largest.
     pub bars: Vec<(&'static str, f64, f64, f64)>,
@@ -25,7 +25,7 @@ const LEFT: i32 = 140;
 const RIGHT: i32 = 190;
 const FONT: &str = "sans-serif";
 const OURS: RGBColor = RGBColor(213, 94, 0);
-// Told apart with every colour vision (Okabe and Ito).
+// Distinct with every colour vision (Okabe and Ito).
 const OTHERS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),

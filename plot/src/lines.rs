@@ -18,7 +18,7 @@ use crate::{
 /// One line of the picture.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What it shows.
+    /// Its name.
     pub label: String,
     /// The median.
     pub value: f64,
@@ -38,7 +38,7 @@ const TITLE: u32 = 44;
 const FOOT: u32 = 92;
 const AXIS: u32 = 44;
 const FONT: &str = "sans-serif";
-// Without font libraries nobody knows how wide a text will be: generous for a sans-serif of 13 pixels.
+// Without font libraries the width of a text is not known: generous for a sans-serif of 13 pixels.
 const CHARACTER: u32 = 8;
 // Distinguishable with every colour vision (Okabe and Ito); the kernel is the grey one.
 const COLOURS: [RGBColor; 4] =

@@ -4,7 +4,7 @@ use std::{error::Error, io, process::ExitCode};
 
 use crate::is_closed_pipe;
 
-/// An error with its causes, in one line. A cause that the text before has told already is not told again.
+/// An error with its causes, in one line. A cause that the text has already is left out.
 pub fn error_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * What a loader does with libtrieline, step by step, as C and as C++: fill, look up, replace, pin, reopen,
- * free; and what each mistake is told. usage: tables any|arena|array DIRECTORY FILE BADFILE; DIRECTORY (in
- * bpffs) may be `-`.
+ * The steps of a loader with libtrieline, as C and as C++: fill, look up, replace, pin, reopen, free; and the
+ * error of each mistake.
+ *
+ * usage: tables any|arena|array DIRECTORY FILE BADFILE; DIRECTORY (in bpffs) may be `-`.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -104,8 +105,8 @@ static void other_keys(struct trieline *t)
 		free(key);
 	}
 	EXPECT(bits == 2059); /* the last were 2047 and 2048 */
-	FAILS(trieline_table_create(t, 2, TRIELINE_KEY(2049), &error), EINVAL, "is no kind of key");
-	FAILS(trieline_table_create(t, 2, 0, &error), EINVAL, "is no kind of key");
+	FAILS(trieline_table_create(t, 2, TRIELINE_KEY(2049), &error), EINVAL, "invalid kind of key");
+	FAILS(trieline_table_create(t, 2, 0, &error), EINVAL, "invalid kind of key");
 }
 
 static void mistakes(struct trieline *t)
@@ -159,7 +160,7 @@ static void files(struct trieline *t, const char *file, const char *bad)
 	EXPECT(!trieline_table_remove(t, 10, &error) && !trieline_table_remove(t, 11, &error));
 }
 
-/* A list whose IPv6 prefixes find no room: what is new and what is not is told. */
+/* A list whose IPv6 prefixes do not fit: the error names the new table and the old one. */
 static void no_room(uint32_t map_type, const char *file, const char *big)
 {
 	struct trieline_options options = {map_type, 0, 256 << 10};
@@ -175,7 +176,7 @@ static void no_room(uint32_t map_type, const char *file, const char *big)
 	trieline_close(t);
 }
 
-/* The tables outlive the handle; the next one fills them anew. */
+/* The tables outlive the handle; the next handle fills them again. */
 static struct trieline *reopened(struct trieline *t, const char *directory)
 {
 	const struct trieline_entry entry = {net, 24, 2};
@@ -188,7 +189,7 @@ static struct trieline *reopened(struct trieline *t, const char *directory)
 	EXPECT(t);
 	EXPECT(trieline_lookup(t, 0, other, &value, &error) == 1 && value == 5);
 	FAILS(trieline_insert(t, 0, net, 24, 1, &error), ENOENT, "filled by an earlier process");
-	FAILS(trieline_table_create(t, 0, TRIELINE_IPV4, &error), EEXIST, "fills it anew");
+	FAILS(trieline_table_create(t, 0, TRIELINE_IPV4, &error), EEXIST, "trieline_replace replaces it");
 	EXPECT(!trieline_replace(t, 0, TRIELINE_IPV4, &entry, 1, &error));
 	EXPECT(trieline_insert(t, 0, half, 25, 3, &error) == 0);
 	FAILS(trieline_unpin(directory, &error), EBUSY, "is in use");
