@@ -1,5 +1,5 @@
-//! What the kernel does to packets beside routing them: the daemon does not forward past netfilter's rules unless told to, follows
-//! those that come and go, and names what else XDP does not do.
+//! The kernel's processing of packets besides routing: the daemon does not forward past netfilter's rules unless `bypass_netfilter` is set,
+//! follows rules that come and go, and names other processing that XDP does not do.
 
 use serde_json::Value;
 use trieline_tests::bed::{Bed, Counts, until_counts};
@@ -42,7 +42,7 @@ fn becomes(bed: &Bed, what: &str, packet: &[u8], counts: Counts) {
     until_counts(what, counts, || bed.send_ip(packet, MARKER).counts());
 }
 
-/// What `node status` names: kind, words, whether packets are passed because of it.
+/// The rows of `node status`: kind, words, whether packets are passed because of it.
 fn named(bed: &Bed) -> Vec<(String, String, bool)> {
     let status = status(&bed.node);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -52,7 +52,8 @@ fn named(bed: &Bed) -> Vec<(String, String, bool)> {
     reported.map(|s| (text(&s["kind"]), text(&s["what"]), s["passes"] == true)).collect()
 }
 
-/// Rules that are there before the daemon: it refuses, names them and says what to do; told to, it forwards past them.
+/// Rules that are there before the daemon: it refuses to start, names them and says how to go on; with `bypass_netfilter`, it forwards past
+/// them.
 #[test]
 fn the_daemon_does_not_start_past_forward_rules() {
     if !root() {
@@ -87,7 +88,7 @@ fn the_daemon_does_not_start_past_forward_rules() {
         trieline(&bed.node, "node status").fails(1, &["no trielined was started"]);
         nft(&bed.node, "flush ruleset");
     }
-    // (2) told to, in the file as by the flag
+    // (2) with bypass_netfilter, in the file as by the flag
     nft(&bed.node, drop_all);
     let file = tempfile::NamedTempFile::new().expect("a file");
     let path = file.path().to_string_lossy().into_owned();
@@ -164,7 +165,7 @@ fn forward_rules_that_come_later_are_met() {
     drop((daemon, leftovers));
 }
 
-/// The legacy iptables, of which the kernel announces nothing: a table that was only looked at is in nobody's way.
+/// The legacy iptables, whose changes the kernel does not announce: a table that was only read is not in the way.
 #[test]
 fn rules_of_the_legacy_iptables_are_met() {
     if !root() {

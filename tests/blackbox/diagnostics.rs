@@ -1,4 +1,4 @@
-//! What a user is told who has made a mistake that is none to the programs: by the log, by the answers, by the exit code.
+//! Reports of mistakes that the programs can live with: by the log, by the answers, by the exit code.
 
 use trieline_tests::bed::Bed;
 use trieline_tests::command::run;
@@ -23,7 +23,7 @@ sid = "fd00:a::1"
 filters = ["inner"]
 "#;
 
-/// A list that is empty, a SID hook whose SID nobody has, keys that only a start takes, tables that somebody removed.
+/// A list that is empty, a SID hook whose SID does not exist, keys that only a start takes, tables that another program removed.
 #[test]
 fn what_takes_no_effect_is_said() {
     if !root() {

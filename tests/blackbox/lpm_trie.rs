@@ -106,7 +106,7 @@ fn a_map_is_read_and_imported() {
         format!("2001:db8:1::1 in 2001:db8:1::/48 {action}\n")
     );
     assert_eq!(table(&["-j", "stat", &maps.map("v6")]).json()["values"][0]["prefixes"], 2);
-    // (3) values that are none, and bytes of which nothing is known
+    // (3) values out of range, and bytes of an unknown type
     assert_eq!(table(&["show", &maps.map("wide")]).ok(), "10.0.0.0/8 =0\n11.0.0.0/8 =4294967301\n");
     assert_eq!(table(&["show", &maps.map("bare")]).ok(), "10.0.0.0/8 bytes:010203\n");
     maps.imported("wide");
@@ -114,7 +114,7 @@ fn a_map_is_read_and_imported() {
     let list = maps.file("list.txt.gz");
     table(&["import", "--map", &format!("{}/v4", maps.pins), "-o", &list, "--format", "text"]).ok();
     assert_eq!(table(&["diff", &list, &maps.map("v4")]).ok(), "");
-    // (5) a difference is told
+    // (5) a difference is printed
     std::fs::write(&list, "0.0.0.0/0 5\n10.0.0.0/8 8\n").expect("written");
     let diff = table(&["diff", &list, &maps.map("v4")]);
     assert_eq!((diff.code, diff.stdout.as_str()), (1, "~ 10.0.0.0/8 8 -> 7\n+ 10.1.0.0/16 2147483647\n"));
@@ -172,7 +172,7 @@ fn keys_of_any_width() {
         ),
         "{stat}"
     );
-    // (2) text and back; a difference is told; packed and piped images
+    // (2) text and back; a difference is printed; packed and piped images
     let list = maps.file("list.txt");
     table(&["import", "--map", &maps.map("endpoint"), "-o", &list, "--format", "text"]).ok();
     assert_eq!(table(&["diff", "--key", "48", &list, &image]).ok(), "");

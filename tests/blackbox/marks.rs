@@ -18,7 +18,7 @@ fn bed() -> Bed {
     bed
 }
 
-/// What `node status` says that is left to the kernel, of both families.
+/// The rules that `node status` lists as left to the kernel, of both families.
 fn left(bed: &Bed) -> BTreeSet<String> {
     let status = trieline(&bed.node, "-j node status").json();
     let families = status["families"].as_array().expect("families").iter();

@@ -1,5 +1,5 @@
-//! What routes and neighbours say beside prefix and gateway: what changes nothing is forwarded, what ends is followed to its end, and what
-//! only the kernel can do is named with what helps.
+//! Attributes of routes and neighbours besides prefix and gateway: XDP forwards those that change nothing, follows those that end to their
+//! end, and `node status` names those that only the kernel can follow, with a hint.
 
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};

@@ -233,7 +233,7 @@ fn an_empty_list_replaces_nothing() {
     table(&["build", &empty, "-o", &image, "--allow-empty"]).ok();
 }
 
-/// What a copy that failed leaves is no table; a table without prefixes that is not empty is one.
+/// The rest of a copy that failed is not a table; a table without prefixes that is not empty is one.
 #[test]
 fn an_empty_file_is_an_error_and_not_a_no() {
     let folder = tempfile::tempdir().expect("a folder");

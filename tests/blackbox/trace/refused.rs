@@ -1,4 +1,4 @@
-//! What cannot be traced, or not wholly: said in words and counted, never a silent zero.
+//! Messages that cannot be traced, or not wholly: named and counted, never a silent zero.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -166,16 +166,16 @@ fn who_may_not_trace_is_told_what_it_takes() {
     }
     let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
     for cost in ["", " --no-cost"] {
-        run(&format!("{nobody} {} trace{cost} --comm nobody", program.display()))
+        run(&format!("{nobody} {} trace{cost} --comm absent", program.display()))
             .fails(1, &["tracing needs root"]);
     }
     let inside = format!("unshare --pid --fork --mount-proc {} trace --no-cost", program.display());
-    for number in ["-p 1", "--comm nobody --client 1", "--client 1"] {
+    for number in ["-p 1", "--comm absent --client 1", "--client 1"] {
         run(&format!("{inside} {number}")).fails(1, &["a PID namespace of its own", "--comm or --port"]);
     }
     run(&format!("unshare --cgroup {} trace --no-cost --cgroup /", program.display()))
         .fails(1, &["a cgroup namespace of its own", "--comm or --port"]);
-    let seen = run(&format!("{inside} --comm nobody --duration 0.1"));
+    let seen = run(&format!("{inside} --comm absent --duration 0.1"));
     assert!(seen.code == 3 && seen.stdout.contains("no message was seen"), "{seen:?}");
 }
 
@@ -220,7 +220,7 @@ fn hooks_that_the_kernel_refuses_are_named_with_the_reason() {
     }
     let trace = |arguments: &str| {
         run(&format!(
-            "{} -j trace --no-cost --comm nobody --duration 0.1 {arguments}",
+            "{} -j trace --no-cost --comm absent --duration 0.1 {arguments}",
             binary_path("trieline")
         ))
     };
