@@ -83,7 +83,7 @@ impl<S> Rounds<S> {
     /// it times.
     ///
     /// # Errors
-    /// What `sample` says; [`Error::Restless`] when fewer than six rounds are kept, of as many that are wanted.
+    /// The error of `sample`; [`Error::Restless`] when fewer than six rounds are kept, of as many that are wanted.
     pub fn take<E: From<Error>>(
         cases: usize,
         wanted: usize,
