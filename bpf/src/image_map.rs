@@ -174,14 +174,15 @@ impl ImageMap {
                         extra,
                         ..Default::default()
                     };
-                    let fd = sys::map_create("image", shape, None).map_err(fail("BPF arena"))?;
+                    let fd =
+                        sys::map_create("image", shape, None).map_err(fail("cannot make a BPF arena"))?;
                     match Mapping::of_arena(fd.as_fd(), bytes, extra) {
                         Ok(mapping) => {
                             return Ok(Self { fd, map_type, bytes, memory: ImageMemory(Arc::new(mapping)) });
                         }
                         // This process has another arena there.
                         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => continue,
-                        Err(error) => return Err(fail("mapping a BPF arena")(error)),
+                        Err(error) => return Err(fail("cannot map a BPF arena")(error)),
                     }
                 }
                 Err(Error::Full { what: "arena in this process", capacity: ARENA_SLOTS as u32 })
@@ -195,8 +196,8 @@ impl ImageMap {
                     flags: MMAPABLE,
                     ..Default::default()
                 };
-                let fd = sys::map_create("image", shape, None).map_err(fail("BPF array"))?;
-                let mapping = Mapping::of_array(fd.as_fd(), bytes).map_err(fail("mapping a BPF array"))?;
+                let fd = sys::map_create("image", shape, None).map_err(fail("cannot make a BPF array"))?;
+                let mapping = Mapping::of_array(fd.as_fd(), bytes).map_err(fail("cannot map a BPF array"))?;
                 Ok(Self { fd, map_type, bytes, memory: ImageMemory(Arc::new(mapping)) })
             }
         }
@@ -223,7 +224,7 @@ impl ImageMap {
 
     /// Maps the map type that is pinned at `path`: to give it to a program while another process, or none, changes its tables.
     pub fn pinned(path: &Path) -> Result<Self> {
-        let fail = |error| Error::kernel(format!("opening the pin {}", path.display()), error);
+        let fail = |error| Error::kernel(format!("cannot open the pin {}", path.display()), error);
         let fd = sys::get(path).map_err(fail)?.ok_or_else(|| Error::NotPinned { path: path.into() })?;
         if !sys::is_map(fd.as_fd()) {
             return Err(Error::Pinned { path: path.into(), what: "no map, but a program or a link".into() });
@@ -240,13 +241,14 @@ impl ImageMap {
 
     /// Maps an existing map type. `None` when the map is neither.
     pub fn adopt(fd: OwnedFd) -> Result<Option<Self>> {
-        let shape = sys::map_shape(fd.as_fd()).map_err(|e| Error::kernel("reading the image's map", e))?;
+        let shape =
+            sys::map_shape(fd.as_fd()).map_err(|e| Error::kernel("cannot read the image's map", e))?;
         let failed = |e: io::Error| match e.raw_os_error() {
             Some(libc::EEXIST) => Error::Argument(format!(
                 "the image must be mapped at {:#x}, and this process has something there already",
                 shape.extra
             )),
-            _ => Error::kernel("mapping the image", e),
+            _ => Error::kernel("cannot map the image", e),
         };
         let (map_type, bytes, mapping) = match shape.kind {
             ARENA => {
@@ -304,10 +306,10 @@ impl ImageMap {
     /// Makes an opened object that includes `trieline/bpf.h`, compiled for this map type, use this map.
     pub fn place(&self, object: &mut OpenObject) -> Result<()> {
         let fail = |e: libbpf_rs::Error| Error::Kernel {
-            operation: "placing the image".into(),
+            operation: "cannot place the image".into(),
             source: io::Error::other(e),
         };
-        let shape = sys::map_shape(self.fd()).map_err(|e| Error::kernel("reading the image's map", e))?;
+        let shape = sys::map_shape(self.fd()).map_err(|e| Error::kernel("cannot read the image's map", e))?;
         let mut placed = false;
         for mut map in object.maps_mut() {
             match (self.map_type, map.name().to_str()) {
@@ -341,7 +343,7 @@ impl ImageMap {
     /// Known by its section, its type or its flag; and a program that hands a callback to a work queue or to a task (`bpf_wq`,
     /// `bpf_task_work`), by the kernel function that it calls.
     pub fn check(&self, object: &Object) -> Result<()> {
-        let fail = |error| Error::kernel("asking what a program uses", error);
+        let fail = |error| Error::kernel("cannot read a program's maps", error);
         let own = sys::map_id(self.fd()).map_err(fail)?;
         for program in object.progs() {
             let section = program.section().to_string_lossy();

@@ -88,7 +88,7 @@ impl LpmTrie {
             }
             Ok(_) => {}
         }
-        let fail = |error| Error::kernel(format!("opening the pin {}", path.display()), error);
+        let fail = |error| Error::kernel(format!("cannot open the pin {}", path.display()), error);
         let fd = sys::get(path).map_err(fail)?.ok_or_else(|| fail(io::ErrorKind::NotFound.into()))?;
         // Other pinned objects open as well.
         let object = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(fail)?;
@@ -100,7 +100,7 @@ impl LpmTrie {
 
     /// The trie of this number, as `bpftool map` shows it.
     pub fn by_id(id: u32) -> Result<Self> {
-        let fail = |error| Error::kernel(format!("opening the BPF map {id}"), error);
+        let fail = |error| Error::kernel(format!("cannot open the BPF map {id}"), error);
         let fd = sys::map_by_id(id).map_err(fail)?;
         let fd = fd.ok_or_else(|| {
             Error::Argument(format!("no BPF map has the id {id}; `bpftool map` lists them"))
@@ -109,7 +109,7 @@ impl LpmTrie {
     }
 
     fn of(fd: OwnedFd, what: &str) -> Result<Self> {
-        let fail = |error| Error::kernel(format!("reading the shape of {what}"), error);
+        let fail = |error| Error::kernel(format!("cannot read the shape of {what}"), error);
         let shape = sys::map_shape(fd.as_fd()).map_err(fail)?;
         if shape.kind != LPM_TRIE {
             return Err(Error::Argument(format!(
@@ -160,7 +160,7 @@ impl LpmTrie {
     }
 
     fn once(&self) -> Result<Entries> {
-        let fail = |error| Error::kernel(format!("reading the entries of map `{}`", self.name), error);
+        let fail = |error| Error::kernel(format!("cannot read the entries of map `{}`", self.name), error);
         match self.in_batches() {
             Err(error)
                 if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | ENOTSUPP)) =>

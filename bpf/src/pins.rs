@@ -49,18 +49,18 @@ fn own_once(pins: &Path) -> Result<Option<OwnedFd>> {
         return Err(Error::NotBpffs { path: pins.into() });
     }
     match fs::create_dir_all(pins) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(fail("making", e)),
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(fail("cannot make", e)),
         _ => {}
     }
     let directory: OwnedFd = match fs::File::open(pins) {
         Ok(directory) => directory.into(),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(fail("opening", e)),
+        Err(e) => return Err(fail("cannot open", e)),
     };
     match rustix::fs::flock(&directory, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(is_at(&directory, pins).then_some(directory)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(e) => Err(fail("locking", e.into())),
+        Err(e) => Err(fail("cannot lock", e.into())),
     }
 }
 

@@ -70,7 +70,7 @@ impl Tables {
         let path = directory.join(PIN);
         sys::pin(self.map.fd(), &path).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => Error::PinExists { path },
-            _ => Error::kernel(format!("pinning {}", path.display()), error),
+            _ => Error::kernel(format!("cannot pin {}", path.display()), error),
         })?;
         self.lock = Some(lock);
         Ok(())
@@ -103,7 +103,7 @@ impl Tables {
         let _lock = pins::own(directory)?;
         std::fs::remove_file(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::NotPinned { path },
-            _ => Error::kernel(format!("removing {}", path.display()), error),
+            _ => Error::kernel(format!("cannot remove {}", path.display()), error),
         })?;
         let _ = std::fs::remove_dir(directory);
         Ok(())
@@ -169,7 +169,7 @@ impl Tables {
     pub fn load(&self, mut object: OpenObject) -> Result<Object> {
         self.map.place(&mut object)?;
         let object = object.load().map_err(|error| Error::Kernel {
-            operation: "loading the BPF object".into(),
+            operation: "cannot load the BPF object".into(),
             source: io::Error::other(error),
         })?;
         self.map.check(&object)?;

@@ -110,7 +110,7 @@ impl<'a, T: Asked> Addresses<'a, T> {
         let Some(stdin) = &mut self.stdin else { return Ok(None) };
         loop {
             let mut line = Vec::new();
-            stdin.take(LINE).read_until(b'\n', &mut line).context("standard input")?;
+            stdin.take(LINE).read_until(b'\n', &mut line).context("cannot read standard input")?;
             if line.is_empty() {
                 return Ok(None);
             }

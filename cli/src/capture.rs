@@ -90,7 +90,7 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let _held = claim_capture(&instance)?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&ended)).context("catching signals")?;
+        signal_hook::flag::register(signal, Arc::clone(&ended)).context("cannot catch signals")?;
     }
     let file: Box<dyn Write> = if args.write == Path::new("-") {
         Box::new(std::io::stdout().lock())

@@ -235,12 +235,13 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             }
         }
         let mut out = std::io::stdout().lock();
-        return std::io::Write::write_all(&mut out, error_text.as_bytes()).context("standard output");
+        return std::io::Write::write_all(&mut out, error_text.as_bytes())
+            .context("cannot write to standard output");
     }
     if let Some(netns) = &cli.netns {
         trieline_node::instance::enter_namespace(netns)?;
     }
-    let mut signals = Signals::catch(cli.clone()).context("catching signals")?;
+    let mut signals = Signals::catch(cli.clone()).context("cannot catch signals")?;
     let mut daemon = Daemon::start(config)?;
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     daemon.run(&mut signals)?;

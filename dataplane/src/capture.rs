@@ -110,7 +110,7 @@ impl Capture {
         slot: u32,
         options: &CaptureOptions,
     ) -> Result<Self> {
-        let fail = |e| Error::kernel("setting a capture up", e);
+        let fail = |e| Error::kernel("cannot set a capture up", e);
         let other = |e: libbpf_rs::Error| fail(std::io::Error::other(e));
         let bytes = (SLOTS * size_of::<tl_capture>()) as u64;
         let settings = Mapping::of_array(settings.as_fd(), bytes).map_err(fail)?;
@@ -172,7 +172,7 @@ impl Capture {
         self.go_on();
         match self.ring.poll(timeout) {
             Err(error) if error.kind() != libbpf_rs::ErrorKind::Interrupted => {
-                return Err(Error::kernel("reading a capture", std::io::Error::other(error)));
+                return Err(Error::kernel("cannot read a capture", std::io::Error::other(error)));
             }
             _ => {}
         }
@@ -186,7 +186,7 @@ impl Capture {
 
     /// The records in the ring, without waiting and without moving the deadline on.
     pub fn rest(&mut self) -> Result<Vec<Captured>> {
-        self.ring.consume().map_err(|e| Error::kernel("reading a capture", std::io::Error::other(e)))?;
+        self.ring.consume().map_err(|e| Error::kernel("cannot read a capture", std::io::Error::other(e)))?;
         Ok(self.queue.borrow_mut().drain(..).collect())
     }
 

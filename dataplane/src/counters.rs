@@ -113,7 +113,7 @@ pub(crate) fn read(fd: BorrowedFd<'_>, ports: &[(PortKey, u16, u32)]) -> Result<
 }
 
 fn fail(error: std::io::Error) -> Error {
-    Error::kernel("reading counters", error)
+    Error::kernel("cannot read counters", error)
 }
 
 /// One slot, summed over the CPUs.

@@ -159,7 +159,7 @@ pub(crate) struct FilterMaps {
 
 impl FilterMaps {
     pub(crate) fn new(filters: &OwnedFd, lists: &OwnedFd, counters: OwnedFd) -> Result<Self> {
-        let fail = |e| Error::kernel("mapping the filters", e);
+        let fail = |e| Error::kernel("cannot map the filters", e);
         let bytes = 2 * u64::from(FILTERS) * size_of::<tl_filter>() as u64;
         Ok(Self {
             filters: Mapping::of_array(filters.as_fd(), bytes).map_err(fail)?,
@@ -226,7 +226,7 @@ impl FilterMaps {
 }
 
 fn fail(error: io::Error) -> Error {
-    Error::kernel("the counters of filters", error)
+    Error::kernel("cannot read the counters of filters", error)
 }
 
 /// The filters of this dataplane, written by their one owner.

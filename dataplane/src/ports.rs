@@ -181,7 +181,7 @@ struct Known {
 }
 
 fn fail(error: io::Error) -> Error {
-    Error::kernel("writing the map of tagged ports", error)
+    Error::kernel("cannot write the map of tagged ports", error)
 }
 
 impl Ports {

@@ -79,5 +79,5 @@ impl Sids {
 }
 
 fn fail(error: std::io::Error) -> Error {
-    Error::kernel("reading the counters of SIDs", error)
+    Error::kernel("cannot read the counters of SIDs", error)
 }

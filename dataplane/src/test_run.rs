@@ -51,7 +51,9 @@ impl TestRun {
         let count = |name| {
             let map = pins::need(pins, name)?;
             Ok::<_, Error>(
-                sys::map_shape(map.as_fd()).map_err(|e| Error::kernel("reading a pinned map", e))?.entries,
+                sys::map_shape(map.as_fd())
+                    .map_err(|e| Error::kernel("cannot read a pinned map", e))?
+                    .entries,
             )
         };
         let options = Options {
@@ -76,13 +78,14 @@ impl TestRun {
             rate: None,
             ring_bytes: RING,
         };
-        let rings = self.rings.try_clone().map_err(|e| Error::kernel("a trial", e))?;
+        let rings = self.rings.try_clone().map_err(|e| Error::kernel("cannot run a trial", e))?;
         let mut capture = Capture::over(&self.captures, rings, CAPTURE_ALL, &options)?;
         let frame = sys::test_run(self.program.as_fd(), ifindex, frame).map_err(|e| {
-            Error::kernel(format!("running {} bytes as from device {ifindex}", frame.len()), e)
+            Error::kernel(format!("cannot run {} bytes as from device {ifindex}", frame.len()), e)
         })?;
         let records = capture.poll(Duration::ZERO)?;
-        let none = || Error::kernel("a trial", io::Error::other("the program returned no verdict"));
+        let none =
+            || Error::kernel("cannot run a trial", io::Error::other("the program returned no verdict"));
         let reported = records.into_iter().find_map(|record| Some((record.verdict?, record)));
         let (verdict, record) = reported.ok_or_else(none)?;
         let out = Some(record.ifindex).filter(|out| *out != 0);

@@ -93,7 +93,7 @@ fn nothing_half_done_stays() {
     let mut before = Vec::new();
     for whole in ["reopened false", "reopened true"] {
         let late = with(Limit::Memory, map_type, &pins);
-        assert!(late.starts_with("failed mapping the actions"), "{late}");
+        assert!(late.starts_with("failed cannot map the actions"), "{late}");
         assert_eq!(pinned(&pins), before, "{late}");
         // One descriptor more each time, so that each step that takes one is the last once.
         let mut failures = 0;

@@ -174,7 +174,7 @@ pub enum Error {
     #[error("{} is missing: it belongs beside this program", .0.display())]
     NoProduct(PathBuf),
     /// The product's table did not take the prefixes.
-    #[error("building the image: {0}")]
+    #[error("cannot build the image: {0}")]
     Image(String),
     /// A picture could not be drawn.
     #[error(transparent)]

@@ -159,14 +159,14 @@ impl<D: Measured + Report> Finished for D {
 
     fn json(&self, pretty: bool) -> Result<String> {
         let text = if pretty { serde_json::to_string_pretty(self) } else { serde_json::to_string(self) };
-        text.map_err(std::io::Error::other).during(|| "serialising the result".into())
+        text.map_err(std::io::Error::other).during(|| "cannot serialise the result".into())
     }
 
     fn save(&self, directory: &Path) -> Result<PathBuf> {
-        fs::create_dir_all(directory).during(|| format!("making {}", directory.display()))?;
+        fs::create_dir_all(directory).during(|| format!("cannot make {}", directory.display()))?;
         let path = directory.join(format!("{}.json", Measured::experiment(self)));
         let text = self.json(true)? + "\n";
-        fs::write(&path, text).during(|| format!("writing {}", path.display()))?;
+        fs::write(&path, text).during(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
 }

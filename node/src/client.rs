@@ -33,7 +33,7 @@ pub enum Error {
     #[error("{0} (no trielined was started in this network namespace; another one? -n NETNS)")]
     NotStarted(trieline_dataplane::Error),
     /// The socket is root's.
-    #[error("asking trielined needs root: {}: {source}", path.display())]
+    #[error("cannot ask trielined: {source} ({}); run as root", path.display())]
     NotRoot {
         /// The socket.
         path: std::path::PathBuf,

@@ -441,7 +441,7 @@ impl Hooks {
     /// Traces others from now on.
     pub(crate) fn aim(&self, filter: &Filter) -> Result<()> {
         let who = layout::who(filter);
-        let failed = Error::bpf("saying who is traced");
+        let failed = Error::bpf("cannot write the filter");
         self.map(WHO)?.update(&0u32.to_ne_bytes(), &who, MapFlags::ANY).map_err(failed)
     }
 
@@ -459,7 +459,7 @@ impl Hooks {
     pub(crate) fn map(&self, name: &str) -> Result<MapHandle> {
         let map = self.object.maps().find(|map| map.name() == name);
         let map = map.ok_or_else(|| Error::Argument(format!("the BPF object has no map {name}")))?;
-        MapHandle::try_from(&map).map_err(Error::bpf("opening a map"))
+        MapHandle::try_from(&map).map_err(Error::bpf("cannot open a map"))
     }
 
     /// Events for which a hook was not run, because it was running already on that CPU.

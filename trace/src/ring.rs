@@ -33,7 +33,7 @@ pub(crate) struct Words(MmapRaw);
 impl Words {
     pub(crate) fn of(map: &MapHandle, words: usize) -> Result<Words> {
         let mapped = MmapOptions::new().len(words * 8).map_raw_read_only(&map.as_fd());
-        mapped.map(Words).map_err(Error::system("mapping a ring"))
+        mapped.map(Words).map_err(Error::system("cannot map a ring"))
     }
 
     pub(crate) fn get(&self) -> &[AtomicU64] {

@@ -30,7 +30,7 @@ impl Rings {
     /// # Errors
     /// The rings have more records than a map can number.
     pub fn of(options: &Options) -> Result<Rings> {
-        let cpus = libbpf_rs::num_possible_cpus().map_err(Error::bpf("counting CPUs"))?;
+        let cpus = libbpf_rs::num_possible_cpus().map_err(Error::bpf("cannot count CPUs"))?;
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
         Rings::sized(options, cpus, last(&online).map_or(cpus, |last| cpus.min(last + 1)))
     }

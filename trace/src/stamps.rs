@@ -62,7 +62,7 @@ pub struct Stamps {
 impl Stamps {
     /// The counts so far.
     pub(crate) fn read(map: &MapHandle) -> Result<Stamps> {
-        let found = map.lookup(&[0; 4], MapFlags::ANY).map_err(Error::bpf("reading a map"))?;
+        let found = map.lookup(&[0; 4], MapFlags::ANY).map_err(Error::bpf("cannot read a map"))?;
         let found = found.filter(|found| found.len() == size_of::<tr_stamps>()).unwrap_or_default();
         let count = |index: usize| {
             let at = offset_of!(tr_stamps, counts) + 8 * index;

@@ -274,7 +274,7 @@ impl Tracer {
 
     /// Attaches them again. Messages of the meantime are not known: the next event is [`Event::Gap`].
     pub fn resume(&mut self) -> Result<()> {
-        self.hooks.switch_on().map_err(Error::bpf("attaching the hooks"))?;
+        self.hooks.switch_on().map_err(Error::bpf("cannot attach the hooks"))?;
         self.ring.was_off(self.off_ns);
         Ok(())
     }

@@ -250,7 +250,8 @@ fn read_file(mut file: File) -> anyhow::Result<(Vec<Packet>, u64)> {
                 Block::SimplePacket(packet) => (0, packet.data, Vec::new()),
                 _ => continue,
             };
-            let (link, name) = interfaces.get(id as usize).context("a packet of no interface")?;
+            let (link, name) =
+                interfaces.get(id as usize).context("invalid packet: expected one of an interface")?;
             let ip = begins_with_ip(*link)?;
             let is_out = |option: &EnhancedPacketOption<'_>| matches!(option, EnhancedPacketOption::Flags(flags) if flags & DIRECTION == OUTBOUND);
             if options.iter().any(is_out) {

@@ -30,7 +30,11 @@ pub fn image(path: &Path) -> anyhow::Result<Option<Snapshot>> {
         let is_pin = source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
         let error = anyhow::Error::from(SnapshotError::Io { path: path.into(), source });
         // The kernel's error for pins in a BPF file system.
-        if is_pin { error.context(format!("a pinned map is named map:{}", path.display())) } else { error }
+        if is_pin {
+            error.context(format!("cannot read {0}: name a pinned map as map:{0}", path.display()))
+        } else {
+            error
+        }
     })?;
     if !file.metadata().is_ok_and(|at| at.is_file()) {
         return Ok(None);

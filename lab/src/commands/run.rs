@@ -248,7 +248,7 @@ pub(crate) fn command_line(words: &str) -> String {
 fn save(finished: &dyn Finished, bars: &Bars) -> anyhow::Result<()> {
     let directory = Path::new(RESULTS);
     let wrote = |path: &Path| bars.say(&format!("wrote {}", path.display()));
-    wrote(&finished.save(directory).context("saving the result")?);
+    wrote(&finished.save(directory).context("cannot save the result")?);
     for picture in finished.pictures()? {
         wrote(&picture.save(directory)?);
     }
@@ -262,7 +262,7 @@ fn save(finished: &dyn Finished, bars: &Bars) -> anyhow::Result<()> {
                 load.caption()
             ));
         } else {
-            fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
+            fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
             wrote(&path);
         }
     }

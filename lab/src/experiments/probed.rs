@@ -69,7 +69,7 @@ impl Tracefs {
         let is_ours = !Path::new(TRACEFS).join("events").exists();
         if is_ours {
             let done = mount("nodev", TRACEFS, "tracefs", MountFlags::empty(), None);
-            done.during(|| format!("mounting {TRACEFS}, which attaching to tracepoints needs"))?;
+            done.during(|| format!("cannot mount {TRACEFS}, which attaching to tracepoints needs"))?;
         }
         Ok(Tracefs { is_ours })
     }
@@ -123,7 +123,7 @@ impl Probed {
                 Some("received_ns" | "sent_ns") => map.set_max_entries(messages),
                 _ => Ok(()),
             }
-            .during(|| "setting what hooks do".into())?;
+            .during(|| "cannot set the work of hooks".into())?;
         }
         for mut program in open.progs_mut() {
             let wanted = program.name().to_str().is_some_and(|name| programs.contains(&name));
@@ -136,7 +136,7 @@ impl Probed {
     pub fn on(&mut self) -> Result<()> {
         for name in self.programs {
             let program = OBJECT.program_mut(&self.object, name)?;
-            self.links.push(program.attach().during(|| format!("attaching {name}"))?);
+            self.links.push(program.attach().during(|| format!("cannot attach {name}"))?);
         }
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Probed {
             (OBJECT.map(&self.object, "received_ns")?, OBJECT.map(&self.object, "sent_ns")?);
         let mut joined = 0;
         for id in received.keys() {
-            let found = sent.lookup(&id, MapFlags::ANY).during(|| "looking a message up".into())?;
+            let found = sent.lookup(&id, MapFlags::ANY).during(|| "cannot look a message up".into())?;
             joined += u64::from(found.is_some());
         }
         Ok(joined)
@@ -174,7 +174,7 @@ impl Probed {
         for name in ["received_ns", "sent_ns"] {
             let map = OBJECT.map(&self.object, name)?;
             for id in map.keys().collect::<Vec<_>>() {
-                map.delete(&id).during(|| "taking a message out of a hash".into())?;
+                map.delete(&id).during(|| "cannot take a message out of a hash".into())?;
             }
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Probed {
         let map = OBJECT.map(&self.object, "ringbuf")?;
         let mut records = 0;
         {
-            let failed = || "reading the ring buffer".to_owned();
+            let failed = || "cannot read the ring buffer".to_owned();
             let mut builder = libbpf_rs::RingBufferBuilder::new();
             let count = |_: &[u8]| {
                 records += 1;

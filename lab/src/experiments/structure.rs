@@ -143,7 +143,8 @@ impl Structure {
         let mut open = compiled.open()?;
         for mut map in open.maps_mut() {
             if map.name() == trie_name::<A>().as_str() {
-                map.set_max_entries(entries.len().max(1) as u32).during(|| "sizing the LPM_TRIE".into())?;
+                map.set_max_entries(entries.len().max(1) as u32)
+                    .during(|| "cannot size the LPM_TRIE".into())?;
             }
         }
         let object = compiled.load(open)?;
@@ -213,7 +214,7 @@ impl Structure {
         let values: Vec<u8> = (0..count).flat_map(|n| [n, 0, 0, 0].map(u32::to_ne_bytes)).flatten().collect();
         let map = self.which.compiled().map(&self.object, "structs")?;
         map.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY)
-            .during(|| "filling the array of structs".into())
+            .during(|| "cannot fill the array of structs".into())
     }
 
     /// Times `count` lookups.
@@ -286,7 +287,7 @@ impl Structure {
         let program = compiled.program_mut(&self.object, &name)?;
         let input = ProgramInput { data_in: Some(packet), repeat, ..Default::default() };
         let called = monotonic_ns();
-        let output = program.test_run(input).during(|| format!("running {name} of {}", compiled.name))?;
+        let output = program.test_run(input).during(|| format!("cannot run {name} of {}", compiled.name))?;
         let returned = monotonic_ns();
         let bytes = object::read(&section)?;
         let done = get!(bytes, lab_lookups.done);
@@ -339,7 +340,7 @@ pub fn fill_trie<A: Looked>(map: &impl MapCore, entries: &[Entry<A>]) -> Result<
         let keys: Vec<u8> = part.iter().flat_map(|(prefix, _)| trie_key(prefix)).collect();
         let values: Vec<u8> = part.iter().flat_map(|(_, value)| value.to_ne_bytes()).collect();
         map.update_batch(&keys, &values, part.len() as u32, MapFlags::ANY, MapFlags::ANY)
-            .during(|| format!("filling the LPM_TRIE with {} prefixes", entries.len()))?;
+            .during(|| format!("cannot fill the LPM_TRIE with {} prefixes", entries.len()))?;
     }
     Ok(())
 }

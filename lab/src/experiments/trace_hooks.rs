@@ -187,7 +187,7 @@ impl Pair {
             to.connect(from.local_addr()?)?;
             Ok::<_, std::io::Error>(Pair { from, to, next: Cell::new(0) })
         };
-        make().during(|| "making a pair of sockets".into())
+        make().during(|| "cannot make a pair of sockets".into())
     }
 
     fn pass(&self) -> Result<()> {
@@ -196,7 +196,7 @@ impl Pair {
         self.next.set(id + 1);
         message[8..16].copy_from_slice(&id.to_ne_bytes());
         let passed = self.from.send(&message).and_then(|_| self.to.recv(&mut message));
-        passed.map(drop).during(|| "sending a message".into())
+        passed.map(drop).during(|| "cannot send a message".into())
     }
 }
 

@@ -88,7 +88,7 @@ fn configuration(folder: &File, list: &Hosts) -> Result<PathBuf> {
     );
     let file = folder.join(format!("{}.toml", list.path));
     for (file, text) in [(folder.join(hosts), text), (file.clone(), filter)] {
-        fs::write(&file, text).during(|| format!("writing {}", file.display()))?;
+        fs::write(&file, text).during(|| format!("cannot write {}", file.display()))?;
     }
     Ok(file)
 }
@@ -160,7 +160,7 @@ impl<'t> Filtered<'t> {
     ) -> Result<Filtered<'t>> {
         let mut nodes = Vec::new();
         let lists = std::iter::once(None).chain(options.filters.iter().map(Some));
-        let folder = tempfile::tempdir().during(|| "making a folder for lists of hosts".into())?;
+        let folder = tempfile::tempdir().during(|| "cannot make a folder for lists of hosts".into())?;
         for (topology, list) in topologies.iter().zip(lists) {
             let Some(product) = &options.product else { break };
             let mut bench = Bench { topology, generator, sinks: Sinks::attach(topology)?, context };

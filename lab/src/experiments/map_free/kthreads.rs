@@ -37,7 +37,7 @@ pub struct Snapshot(HashMap<u32, Thread>);
 impl Snapshot {
     /// Now.
     pub fn take() -> Result<Snapshot> {
-        let processes = fs::read_dir("/proc").during(|| "listing /proc".into())?;
+        let processes = fs::read_dir("/proc").during(|| "cannot list /proc".into())?;
         let numbers = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         Ok(Snapshot(numbers.filter_map(|pid| Some((pid, kernel_thread(pid)?))).collect()))
     }

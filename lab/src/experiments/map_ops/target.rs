@@ -178,7 +178,8 @@ impl Target for Trie<'_> {
                 let mut missing = 0;
                 let timed = each(count, || {
                     for key in &keys {
-                        let found = map.lookup(key, MapFlags::ANY).during(|| "looking a key up".into())?;
+                        let found =
+                            map.lookup(key, MapFlags::ANY).during(|| "cannot look a key up".into())?;
                         missing += usize::from(found.is_none());
                     }
                     Ok(())
@@ -203,7 +204,7 @@ impl Target for Trie<'_> {
                         for (key, (_, value)) in keys.iter().zip(self.entries) {
                             let value = if lap == LAPS as u32 { *value } else { lap };
                             map.update(key, &value.to_ne_bytes(), MapFlags::EXIST)
-                                .during(|| "updating a key".into())?;
+                                .during(|| "cannot update a key".into())?;
                         }
                     }
                     Ok(())
@@ -220,7 +221,7 @@ impl Target for Trie<'_> {
             _ => {
                 let (keys, map) = (self.keys(), self.structure.trie()?);
                 let timed = each(count, || {
-                    keys.iter().try_for_each(|key| map.delete(key).during(|| "deleting a key".into()))
+                    keys.iter().try_for_each(|key| map.delete(key).during(|| "cannot delete a key".into()))
                 })?;
                 self.refill()?;
                 Ok(timed)

@@ -125,7 +125,7 @@ pub struct Idle(Child);
 impl Idle {
     /// Starts it.
     pub fn start() -> Result<Idle> {
-        let starting = || "starting a process that sleeps".to_owned();
+        let starting = || "cannot start a process that sleeps".to_owned();
         Ok(Idle(Command::new("sleep").arg("infinity").spawn().during(starting)?))
     }
 }

@@ -22,9 +22,11 @@ pub struct Traced {
 impl Traced {
     /// Starts it. Processes that it leaves in the background become children of this process, and so stay descendants.
     pub fn start(program: &str, arguments: &[String]) -> anyhow::Result<Traced> {
-        set_child_subreaper(Some(getpid())).context("adopting what the command leaves running")?;
-        let child =
-            Command::new(program).args(arguments).spawn().with_context(|| format!("starting {program}"))?;
+        set_child_subreaper(Some(getpid())).context("cannot adopt the command's processes")?;
+        let child = Command::new(program)
+            .args(arguments)
+            .spawn()
+            .with_context(|| format!("cannot start {program}"))?;
         Ok(Traced { child, status: None })
     }
 
@@ -51,7 +53,7 @@ impl Traced {
                 }
                 Ok(None) => return Ok(true),
                 Err(Errno::CHILD) => return Ok(false),
-                Err(error) => return Err(error).context("waiting for the command"),
+                Err(error) => return Err(error).context("cannot wait for the command"),
             }
         }
     }

@@ -129,7 +129,7 @@ impl<F: Format> Files<F> {
         self.finished.push(name);
         if self.rotation.rotate_keep.is_some_and(|keep| self.finished.len() > keep) {
             let oldest = self.finished.remove(0);
-            fs::remove_file(&oldest).with_context(|| format!("removing {}", oldest.display()))?;
+            fs::remove_file(&oldest).with_context(|| format!("cannot remove {}", oldest.display()))?;
         }
         self.out = create(&self.path)?;
         (self.bytes, self.since, self.is_empty) = (0, Instant::now(), true);
@@ -159,7 +159,7 @@ impl<F: Format> Sink for Files<F> {
 }
 
 fn writing(path: &Path) -> String {
-    format!("writing {}", path.display())
+    format!("cannot write {}", path.display())
 }
 
 fn create(path: &Path) -> Result<BufWriter<fs::File>> {

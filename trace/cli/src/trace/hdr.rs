@@ -69,7 +69,7 @@ fn tag(stage: &Stage) -> String {
 }
 
 fn writing(path: &Path) -> String {
-    format!("writing {}", path.display())
+    format!("cannot write {}", path.display())
 }
 
 /// The tracer's own cost in a line.

@@ -88,7 +88,7 @@ impl Otlp {
             threads: Threads::default(),
             spans: Some(spans),
             is_over,
-            worker: Some(worker.context("starting the thread that sends spans")?),
+            worker: Some(worker.context("cannot start the thread that sends spans")?),
         })
     }
 }

@@ -171,7 +171,7 @@ impl Outputs {
         }
         // Found out now, not when everything is over.
         for path in [&args.percentiles, &args.svg].into_iter().flatten() {
-            fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
+            fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         }
         let live = Live::new(args.live, about);
         let log = args.hdr.as_deref().map(|path| Log::create(path, &about.cost_text())).transpose()?;
