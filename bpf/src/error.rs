@@ -59,7 +59,7 @@ pub enum Error {
         what: String,
     },
     /// Neither map type can hold the image.
-    #[error("no map type for the image: as a BPF arena: {arena}; as a memory-mapped array: {array}")]
+    #[error("cannot make a map for the image: as a BPF arena: {arena}; as a memory-mapped array: {array}")]
     NoMapType {
         /// Why not an arena.
         arena: String,
@@ -67,7 +67,7 @@ pub enum Error {
         array: String,
     },
     /// A map is full.
-    #[error("no room for another {what}: all {capacity} are in use")]
+    #[error("cannot add another {what}: all {capacity} are in use")]
     Full {
         /// Of what.
         what: &'static str,

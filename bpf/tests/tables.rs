@@ -198,6 +198,6 @@ fn what_is_refused_says_why() {
         common::damage_version(tables.map());
         drop(tables);
         let error = Tables::open(&older).unwrap_err().to_string();
-        assert!(error.contains("image version 2, this program reads version 3"), "{error}");
+        assert!(error.contains("cannot read image version 2: this program reads version 3"), "{error}");
     }
 }

@@ -19,7 +19,7 @@ pub enum Error {
     #[error(transparent)]
     File(#[from] ImportError),
     /// Of two tables that were to be replaced, the second could not be.
-    #[error("table {ipv4} has the new list of IPv4, table {ipv6} keeps what it had of IPv6: {error}")]
+    #[error("table {ipv4} has the new IPv4 list, table {ipv6} keeps its old IPv6 list: {error}")]
     Half {
         /// The table that is new.
         ipv4: u32,

@@ -141,7 +141,7 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
         _ => {}
     }
     let line = format!(
-        "{} as {}; {} left out for the rate, {} for want of room",
+        "{} as {}; {} left out for the rate, {} lost for a full buffer",
         count(packets, "packet", "packets"),
         count(frames, "frame", "frames"),
         counts.limited,

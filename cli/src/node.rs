@@ -230,7 +230,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         if status.actions_refused > 0 {
             let refused = count(status.actions_refused, "time", "times");
             let line = format!(
-                "no room for a next hop, {refused}: its packets are the kernel's; a larger next_hops and a restart of trielined"
+                "the action map is full ({refused}); the kernel forwards packets of further next hops; set a larger next_hops and restart trielined"
             );
             writeln!(text, "       {}", output.bad(&line))?;
         }
@@ -274,12 +274,14 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         }
     }
     for dev in &status.missing {
-        let waits = output.bad("missing: no such device, taken when there is one");
+        let waits = output.bad("missing: no such device; trielined attaches as soon as it appears");
         writeln!(text, "{} {dev} {waits}", output.bold("dev"))?;
     }
     for refused in &status.refused {
-        let waits =
-            output.bad(&format!("refused: {}; the kernel forwards its packets, tried again", refused.reason));
+        let waits = output.bad(&format!(
+            "refused: {}; the kernel forwards its packets, and trielined tries again",
+            refused.reason
+        ));
         writeln!(text, "{} {} {waits}", output.bold("dev"), refused.dev)?;
     }
     for problem in &status.problems {

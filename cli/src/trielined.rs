@@ -202,7 +202,7 @@ fn note_devices(cli: &Cli, config: &Config) {
     for device in &config.devices {
         match links.iter().find(|link| link.name == *device) {
             None => eprintln!(
-                "trielined: note: {device}: no such device in this network namespace; trielined takes it when there is one"
+                "trielined: note: {device}: no such device in this network namespace; trielined attaches as soon as it appears"
             ),
             Some(link) if cuts(link, config.mode) => eprintln!("trielined: note: {device}: {CUTS}"),
             Some(_) => {}

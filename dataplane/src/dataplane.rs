@@ -518,7 +518,7 @@ fn attach_error(ifindex: u32, name: &str, error: io::Error) -> Error {
 fn owner_of(ifindex: u32) -> String {
     let id = match sys::xdp_attached(ifindex) {
         Ok(state) if state.program != 0 => state.program,
-        _ => return "a program the kernel does not tell".into(),
+        _ => return "an unknown program".into(),
     };
     match sys::program_name(id) {
         Ok(name) if name == PROGRAM => {

@@ -30,7 +30,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The kernel refused a program.
-    #[error("the kernel refused {program}: {source}\n{log}")]
+    #[error("cannot load {program}: {source}\n{log}")]
     Load {
         /// Which one.
         program: &'static str,
@@ -48,7 +48,7 @@ pub enum Error {
         device: String,
     },
     /// Another program is attached.
-    #[error("{device}: XDP is taken by {owner}")]
+    #[error("cannot attach to {device}: XDP is taken by {owner}")]
     DeviceBusy {
         /// Name of the device.
         device: String,

@@ -119,7 +119,7 @@ pub enum Error {
     },
     /// The kernel's threads had other work.
     #[error(
-        "the kernel's threads were not quiet in {0} tries: what freeing costs cannot be read on a machine so busy"
+        "cannot measure freeing: the kernel's threads were not quiet in {0} tries; try again on a quieter machine"
     )]
     Busy(usize),
     /// The reference and the sweep that the sums come from disagree: a defect of the lab.
@@ -171,7 +171,7 @@ pub enum Error {
         why: String,
     },
     /// A program of the product is not where this one is.
-    #[error("{} is missing: it belongs beside this program", .0.display())]
+    #[error("cannot find {}: install it in this program's directory", .0.display())]
     NoProduct(PathBuf),
     /// The product's table did not take the prefixes.
     #[error("cannot build the image: {0}")]

@@ -186,7 +186,7 @@ fn count(name: &str) -> f64 {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name} under valgrind: {}\n{said}", output.status);
     let counted = said.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
-    let counted: u64 = counted.unwrap_or_else(|| panic!("{name}: valgrind says no count:\n{said}"));
+    let counted: u64 = counted.unwrap_or_else(|| panic!("{name}: valgrind prints no count:\n{said}"));
     assert!(counted as usize > operations(name), "{name}: {counted} instructions cannot be all of it");
     counted as f64 / operations(name) as f64
 }

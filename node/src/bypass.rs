@@ -168,7 +168,7 @@ impl Bypass {
             bypassed(chain.tool, chain.to_string() + &in_parts(chain), v4, v6, !accepted)
         });
         let counting = self.counting.iter().map(|chain| {
-            let what = format!("{chain}, which do nothing to these packets but count them");
+            let what = format!("{chain}: its rules only count these packets");
             bypassed(chain.tool, what, chain.v4, chain.v6, false)
         });
         let unknown =
@@ -179,14 +179,14 @@ impl Bypass {
         });
         // Of interest only where something is known that may be there; `UNLISTED` entries are for scripts.
         let unlisted = match self.ipvs {
-            true => ("netfilter", "IPVS is there, and this kernel does not list netfilter's hooks"),
+            true => ("netfilter", "IPVS is loaded, and this kernel does not list netfilter's hooks"),
             false => (UNLISTED, "this kernel does not list netfilter's hooks"),
         };
         let unlisted = (self.handlers.is_none() && self.unknown.is_none()).then(|| {
             let what = format!("{} (CONFIG_NETFILTER_NETLINK_HOOK is not set)", unlisted.1);
             bypassed(unlisted.0, what, true, true, false)
         });
-        let conntrack = "connections are tracked; XDP's packets are not among them";
+        let conntrack = "the kernel tracks connections, but not those that XDP forwards";
         let conntrack =
             self.conntrack.then(|| bypassed("conntrack", conntrack.into(), true, true, false)).into_iter();
         let traffic = self.traffic.iter().flat_map(|(device, traffic)| {

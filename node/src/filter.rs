@@ -122,7 +122,7 @@ pub enum Error {
         source: trieline_lpm::io::ImportError,
     },
     /// The image, perhaps for want of room.
-    #[error("filter {name}: its set does not fit: {source}")]
+    #[error("filter {name}: its set does not fit the image: {source}")]
     Image {
         /// The filter.
         name: String,

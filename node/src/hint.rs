@@ -9,10 +9,10 @@ use trieline_dataplane::PassReason;
 /// The reason why only the kernel can follow a path, and what helps; `None`: the verdict says it all.
 pub fn of(nhg: &NexthopGroup, reason: PassReason, kernel: &KernelState) -> Option<String> {
     if let Some(unknown) = nhg.unknown {
-        return Some(format!("{unknown} is not known to this version of trieline"));
+        return Some(format!("this version of trieline does not know {unknown}"));
     }
     if nhg.tos != 0 || nhg.source_len != 0 {
-        return Some("it selects by more than the destination (tos, from)".into());
+        return Some("the route selects by more than the destination (tos, from)".into());
     }
     let endpoint = nhg.hops.iter().find_map(|hop| match &hop.encap {
         Some(Encap::Seg6Local(behaviour)) => Some(behaviour),
@@ -30,7 +30,7 @@ pub fn of(nhg: &NexthopGroup, reason: PassReason, kernel: &KernelState) -> Optio
         }
         (PassReason::Unsupported, None) if nhg.kind == kind::UNICAST && nhg.hops.is_empty() => nhg
             .nexthop
-            .map(|id| format!("next hop object {id}: it is a blackhole, of a bridge, or has what this version does not know")),
+            .map(|id| format!("next hop object {id} is a blackhole, of a bridge, or has an attribute that this version does not know")),
         _ => None,
     }
 }

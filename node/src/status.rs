@@ -143,9 +143,9 @@ impl std::fmt::Display for Punted {
             }
             "no_carrier" => write!(f, "{dev} is down or without carrier"),
             "table_full" => {
-                f.write_str("no room for more next hops (a larger next_hops and a restart of trielined)")
+                f.write_str("the action map is full; set a larger next_hops and restart trielined")
             }
-            _ => f.write_str(self.hint.as_deref().unwrap_or("only the kernel can")),
+            _ => f.write_str(self.hint.as_deref().unwrap_or("only the kernel can follow it")),
         }
     }
 }

@@ -299,7 +299,7 @@ fn rules_of_other_devices_are_out_of_the_way() {
         let printed = format!("{named:?}, {counting:?}");
         let concerned = printed.contains("which concern packets from 172.17.0.0/16");
         assert!(concerned && !named.iter().any(|(_, what, _)| what.contains("FORWARD")), "{printed}");
-        let counts = |what: &str| what.contains("FORWARD") && what.contains("but count them");
+        let counts = |what: &str| what.contains("FORWARD") && what.contains("only count these packets");
         assert!(counting.iter().any(|(_, what, _)| counts(what)), "{printed}");
         // (2) each of these concerns others too
         for rule in [
@@ -383,7 +383,7 @@ fn nft_rules_of_other_devices_are_out_of_the_way() {
         }
         // Counters that XDP's packets do not reach are named.
         let counts = rules.contains("more");
-        let named = || status(&bed.node)["bypassed"].to_string().contains("but count them");
+        let named = || status(&bed.node)["bypassed"].to_string().contains("only count these packets");
         assert!(eventually(5.0, || named() == counts), "{rules}: {}", status(&bed.node)["bypassed"]);
         nft(&bed.node, "flush ruleset");
     }

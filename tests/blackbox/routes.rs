@@ -176,10 +176,13 @@ fn what_only_the_kernel_can_do_is_named() {
     let advice = "ip route add NH4 via GATEWAY";
     assert!(eventually(5.0, || trieline(&bed.node, "sid show").ok().contains(advice)));
     let text = trieline(&bed.node, "node status").ok();
-    assert!(text.contains(advice) && text.contains("it selects by more than the destination"), "{text}");
+    assert!(
+        text.contains(advice) && text.contains("the route selects by more than the destination"),
+        "{text}"
+    );
     let shown = trieline(&bed.node, "route show").ok();
     assert!(
-        shown.contains("[pass unsupported it selects by more than the destination (tos, from)]"),
+        shown.contains("[pass unsupported the route selects by more than the destination (tos, from)]"),
         "{shown}"
     );
 }

@@ -38,7 +38,7 @@ pub enum Error {
     )]
     OtherNamespace(u32),
     /// No backend holds.
-    #[error("this kernel lets no hook be attached: {}", .0.iter().map(|r| format!("{}: {}", r.backend.name(), r.reason)).collect::<Vec<_>>().join("; "))]
+    #[error("cannot attach any hook: {}", .0.iter().map(|r| format!("{}: {}", r.backend.name(), r.reason)).collect::<Vec<_>>().join("; "))]
     NoHooks(Vec<Refusal>),
     /// A file could not be read.
     #[error("{}: {source}", path.display())]
@@ -58,7 +58,7 @@ pub enum Error {
     },
     /// The hooks missed some of the tracer's own messages, or noted too many: their cost is not known.
     #[error(
-        "calibration over {transport}: of {moved} messages {received} receives and {sent} sends were noted: expected {expected} of each"
+        "cannot calibrate over {transport}: the hooks noted {received} receives and {sent} sends of {moved} messages; expected {expected} of each"
     )]
     Calibration {
         /// Over which transport.
@@ -74,7 +74,7 @@ pub enum Error {
     },
     /// The machine was too restless.
     #[error(
-        "the processor's speed changed too often: {kept} of {rounds} rounds can be used; try again on a quieter machine"
+        "cannot measure: the processor's speed changed in all but {kept} of {rounds} rounds; try again on a quieter machine"
     )]
     Restless {
         /// Rounds that passed the gate.

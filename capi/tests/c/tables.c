@@ -169,7 +169,7 @@ static void no_room(uint32_t map_type, const char *file, const char *big)
 
 	EXPECT(t && !trieline_load_file(t, file, 0, 1, 1, NULL, &error));
 	FAILS(trieline_load_file(t, big, 0, 1, 9, NULL, &error), ENOSPC,
-	      "table 0 has the new list of IPv4, table 1 keeps");
+	      "table 0 has the new IPv4 list, table 1 keeps");
 	EXPECT(strstr(error.text, "the image is full"));
 	EXPECT(trieline_lookup(t, 0, host, &value, &error) == 1 && value == 9);
 	EXPECT(trieline_count(t, 0, &error) == 1 && trieline_count(t, 1, &error) == 1);

@@ -177,7 +177,10 @@ fn framed(packet: Packet, entry: &Entry) -> anyhow::Result<Vec<u8>> {
     }
     if !is_whole {
         let length = length.map_or_else(|| "none".to_owned(), |length| format!("one of {length}"));
-        bail!("packet: {} bytes, and an IP header that tells {length}; expected a whole packet", bytes.len());
+        bail!(
+            "packet: {} bytes, but its IP header has the length {length}; expected a whole packet",
+            bytes.len()
+        );
     }
     let mut frame = port.mac.to_vec();
     frame.extend([0x02, 0, 0, 0, 0, 0]);

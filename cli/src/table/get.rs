@@ -96,7 +96,7 @@ fn in_image(image: &Snapshot, addr: &AnyAddress, asked: Option<u16>) -> anyhow::
             Ok(Row { prefix: Some(prefix), value: Some(value), kind: None, name, ..nothing(addr) })
         }
         _ => bail!(
-            "{}: the image answers {addr} by {value}, its prefixes do not: `trieline table verify` says more",
+            "{}: the image answers {addr} by {value}, its prefixes do not: run `trieline table verify`",
             image.path().display()
         ),
     }

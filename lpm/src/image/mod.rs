@@ -53,7 +53,7 @@ pub enum Error {
     },
     /// The memory cannot hold an image.
     #[error(
-        "{size} bytes cannot hold an image of {tables} tables; expected a multiple of 64 KiB from {least} bytes to 4 GiB"
+        "invalid size {size} for an image of {tables} tables: expected a multiple of 64 KiB from {least} bytes to 4 GiB"
     )]
     Size {
         /// Bytes given.
@@ -106,13 +106,13 @@ pub enum Error {
         found: u32,
     },
     /// The image is of another version.
-    #[error("image version {found}, this program reads version {VERSION}")]
+    #[error("cannot read image version {found}: this program reads version {VERSION}")]
     Version {
         /// Its version.
         found: u16,
     },
     /// The image is where it cannot be read in place.
-    #[error("the image does not begin at a multiple of 8 bytes in memory")]
+    #[error("cannot use the image: it does not begin at a multiple of 8 bytes in memory")]
     Unaligned,
     /// The table is not the image's: it belongs to another image, its id has been given to another table, or it was removed.
     #[error(

@@ -72,7 +72,7 @@ pub(super) fn from(source: Source, options: &ReadOptions) -> Result<PrefixList, 
                     }
                     dump.add(&rib).map_err(bad)?;
                 }
-                _ => return Err(bad("not what its subtype says".into())),
+                _ => return Err(bad("its content does not match its subtype".into())),
             },
             _ => dump.list.skipped += 1,
         }

@@ -209,7 +209,7 @@ fn files_without_the_function_are_told_apart() {
     let anyone = |probe: &str| trace("--comm absent", &format!("--{probe}"));
     anyone(&format!("uprobe sent={}:relay_send", at("none"))).fails(1, &[&at("none"), "No such file"]);
     anyone(&format!("uprobe sent={}:relay_send", at(""))).fails(1, &["expected a file"]);
-    anyone(&format!("uprobe sent={}:relay_send", at("text"))).fails(1, &[&at("text"), "no ELF file"]);
+    anyone(&format!("uprobe sent={}:relay_send", at("text"))).fails(1, &[&at("text"), "not an ELF file"]);
     anyone(&format!("uprobe sent={}:relay_sent", at("relay")))
         .fails(1, &["no function `relay_sent`; nearest: relay_send, "]);
     anyone(&format!("uprobe sent={}:relay_send", at("stripped")))

@@ -354,7 +354,7 @@ fn a_collector_gets_spans() {
     let expected = report["matched"].as_u64().unwrap() / 3;
     let note = report["notes"][0].as_str().unwrap();
     assert!(
-        note.starts_with(&format!("{expected} spans taken by {url}/v1/traces, 0 failed, 0 left out")),
+        note.starts_with(&format!("{expected} spans sent to {url}/v1/traces, 0 failed, 0 left out")),
         "{note}"
     );
 
@@ -403,7 +403,7 @@ fn a_collector_that_fails_is_counted_and_stops_nothing() {
         let report = report(&output);
         let matched = report["matched"].as_u64().unwrap();
         let note = report["notes"][0].as_str().unwrap();
-        let (taken, rest) = note.split_once(&format!(" spans taken by {url}/v1/traces, ")).unwrap();
+        let (taken, rest) = note.split_once(&format!(" spans sent to {url}/v1/traces, ")).unwrap();
         let (failed, rest) = rest.split_once(" failed, 0 left out").unwrap();
         let (taken, failed): (u64, u64) = (taken.parse().unwrap(), failed.parse().unwrap());
         assert!(taken + failed == matched && rest.contains(expected), "{note}");

@@ -113,7 +113,7 @@ fn a_process_that_ends_ends_the_trace() {
     assert!(eventually(10.0, || trace.try_wait().unwrap().is_some()));
     let (code, report, _) = end(trace);
     assert_eq!(code, 3);
-    assert_eq!(report["notes"][0], "the trace ended as no process that was named was left", "{report}");
+    assert_eq!(report["notes"][0], "the trace ended as all named processes have ended", "{report}");
     let gone = run(&format!("{} trace --no-cost -p {}", binary_path("trieline"), broker.id()));
     gone.fails(1, &[&format!("no process {}", broker.id()), "PID namespace"]);
 }
@@ -139,17 +139,17 @@ fn a_name_that_nobody_has_is_waited_for() {
         .spawn()
         .unwrap();
     let mut printed = lines(&mut trace);
-    let waits = format!("trieline: no process is called {name}: waiting (Ctrl-C ends the trace)");
+    let waits = format!("trieline: no process has the name {name}: waiting (Ctrl-C ends the trace)");
     assert!(printed.next().unwrap().starts_with("trieline: tracing by hooks at "));
     assert_eq!(printed.next().unwrap(), waits);
     let mut process = Command::new(program).arg("1000").spawn().unwrap();
-    assert_eq!(printed.next().unwrap(), "trieline: somebody is there to be traced");
+    assert_eq!(printed.next().unwrap(), "trieline: a process to trace is there again");
     process.kill().unwrap();
     process.wait().unwrap();
     assert_eq!(printed.next().unwrap(), waits);
     let (code, report, _) = end(trace);
     assert_eq!(code, 3);
-    assert_eq!(report["notes"][0], format!("at the end no process is called {name}"), "{report}");
+    assert_eq!(report["notes"][0], format!("at the end no process has the name {name}"), "{report}");
 }
 
 #[test]
@@ -209,8 +209,7 @@ fn lockdown_is_named() {
         (&"functions".into(), &reason.as_str().into()),
         "{report}"
     );
-    inside(&format!("{trace} --hooks functions"))
-        .fails(1, &["this kernel lets no hook be attached", &reason]);
+    inside(&format!("{trace} --hooks functions")).fails(1, &["cannot attach any hook", &reason]);
 }
 
 #[test]
@@ -235,7 +234,7 @@ fn hooks_that_the_kernel_refuses_are_named_with_the_reason() {
             "{refusal}"
         );
         // Asked for by name it is an error, as there is nothing else to fall back on.
-        trace(&format!("--hooks {name}")).fails(1, &["this kernel lets no hook be attached", name, reason]);
+        trace(&format!("--hooks {name}")).fails(1, &["cannot attach any hook", name, reason]);
     }
     if linux() < (6, 3) {
         trace("--hooks sockets").fails(1, &["this kernel has no tracepoints in sockets (Linux 6.3)"]);
@@ -295,7 +294,7 @@ fn a_containers_and_a_units_messages_are_found_by_their_names() {
         let (code, report, _) = end(trace);
         assert!(code == 0 && (98..=100).contains(&number(&report, "matched")), "{report}");
         let notes = report["notes"].to_string();
-        assert!(notes.contains("its new cgroup is traced"), "{report}");
+        assert!(notes.contains("trieline traces its new cgroup"), "{report}");
         assert!(eventually(10.0, || fs::remove_dir(&group).is_ok()));
     }
     let trieline = |arguments: &str| run(&format!("{} trace --no-cost {arguments}", binary_path("trieline")));

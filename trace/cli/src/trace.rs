@@ -110,7 +110,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         let left = liveness.check().clone();
         if let Some(cgroup) = liveness.moved() {
             failure = tracer.follow(cgroup).err().map(anyhow::Error::from);
-            outputs.note("the service was started again: its new cgroup is traced".into());
+            outputs.note("systemd restarted the service; trieline traces its new cgroup".into());
         }
         let has_ended = child.as_mut().map_or(Ok(false), Traced::has_ended);
         let is_last = matches!(left, Left::Nothing(_))

@@ -36,7 +36,7 @@ fn within<T>(path: &Path, look: impl FnOnce(&Elf<'_>) -> Result<T, String>) -> R
         return Err("expected a file".into());
     }
     let cache = ReadCache::new(File::open(path).map_err(text)?);
-    let elf = Elf::parse(&cache).map_err(|error| format!("no ELF file ({error})"))?;
+    let elf = Elf::parse(&cache).map_err(|error| format!("not an ELF file ({error})"))?;
     if !elf.is_64() || !elf.is_little_endian() {
         return Err("expected an ELF file of 64 bits".into());
     }
@@ -91,7 +91,7 @@ pub(super) fn function(path: &Path, name: &str, inside: u64, is_return: bool) ->
                 let names = functions().filter_map(|symbol| symbol.name().ok());
                 Err(format!("no function `{name}`{stripped}{}", nearest(name, names)))
             }
-            _ => Err(format!("{} functions are called {name}", found.len())),
+            _ => Err(format!("{} functions have the name {name}", found.len())),
         }
     })
 }

@@ -107,13 +107,13 @@ impl Probe {
     pub(crate) fn check(probes: &[Probe]) -> Result<()> {
         let has = |point| probes.iter().any(|probe| probe.point == point);
         if probes.iter().any(|probe| !matches!(probe.point, Point::Received | Point::Sent)) {
-            return Err(Error::Argument("in functions messages are received or sent".into()));
+            return Err(Error::Argument("invalid point of a function: expected received or sent".into()));
         }
         for (point, other) in [(Point::Received, Point::Sent), (Point::Sent, Point::Received)] {
             if !has(point) {
                 let (point, other) = (point.name(), other.name());
                 return Err(Error::Argument(format!(
-                    "no function in which a message is {point}: expected {point}=FILE:… beside {other}"
+                    "no function in which a message is {point}: expected {point}=FILE:… and {other}"
                 )));
             }
         }

@@ -66,7 +66,7 @@ impl Traced {
         self.wait()?;
         if !self.has_status()? {
             eprintln!(
-                "trieline: the command did not end within {} s of SIGTERM: killing it",
+                "trieline: the command did not end within {} s of SIGTERM; trieline kills it",
                 PATIENCE.as_secs()
             );
             kill_process(Pid::from_child(&self.child), Signal::KILL)?;

@@ -138,14 +138,11 @@ impl Joined {
         let mut text = String::new();
         for (file, clock) in self.files.iter().zip(&self.clocks) {
             let clock = match clock {
-                Some(Offset { ns: 0, bound_ns: 0 }) => "the clock that times are given by".to_owned(),
+                Some(Offset { ns: 0, bound_ns: 0 }) => "all times are by this clock".to_owned(),
                 Some(Offset { ns, bound_ns }) => {
                     format!("its clock is {ns} ns ahead, right to {bound_ns} ns")
                 }
-                None => {
-                    "its clock is not known: no messages that were seen at the device's queue went both ways"
-                        .to_owned()
-                }
+                None => "its clock is not known: no messages at the device's queue went both ways".to_owned(),
             };
             text += &format!("{}: {} events; {clock}\n", file.path.display(), file.events.len());
             match file.end {

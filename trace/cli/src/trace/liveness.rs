@@ -116,7 +116,7 @@ impl Liveness {
 
     fn find(&mut self) -> Left {
         if !self.processes.is_empty() && !self.processes.iter().any(|process| is_alive(*process)) {
-            return Left::Nothing("no process that was named was left".into());
+            return Left::Nothing("all named processes have ended".into());
         }
         if let Some(group) = &mut self.cgroup {
             if fs::metadata(&group.directory).map(|found| found.ino()).ok() != Some(group.number) {
@@ -137,7 +137,7 @@ impl Liveness {
             let is_called = |process: &u32| name(*process).as_deref() == Some(comm) && is_alive(*process);
             self.called = self.called.filter(is_called).or_else(|| processes().find(is_called));
             if self.called.is_none() {
-                return Left::Waiting(format!("no process is called {comm}"));
+                return Left::Waiting(format!("no process has the name {comm}"));
             }
         }
         Left::Some
@@ -192,7 +192,7 @@ mod tests {
         while *liveness.check() == Left::Some {
             assert!(start.elapsed() < Duration::from_secs(20));
         }
-        assert_eq!(*liveness.check(), Left::Nothing("no process that was named was left".into()));
+        assert_eq!(*liveness.check(), Left::Nothing("all named processes have ended".into()));
         assert!(Path::new("/proc").join(child.id().to_string()).exists());
         child.wait().unwrap();
         assert!(is_alive(std::process::id()) && !is_alive(u32::MAX));

@@ -120,7 +120,7 @@ impl Sink for Otlp {
         let Some(worker) = self.worker.take() else { return Ok(Vec::new()) };
         let sent = worker.join().map_err(|_| anyhow!("the thread that sends spans has panicked"))?;
         let mut note = format!(
-            "{} spans taken by {}, {} failed, {} left out as the collector was slow",
+            "{} spans sent to {}, {} failed, {} left out because the collector was slow",
             sent.taken, self.url, sent.failed, self.left_out
         );
         if let Some(failure) = sent.last_failure {

@@ -242,7 +242,7 @@ impl Outputs {
         if !self.intervals.are_shown() {
             match &self.waiting {
                 Some(why) => eprintln!("trieline: {why}: waiting (Ctrl-C ends the trace)"),
-                None => eprintln!("trieline: somebody is there to be traced"),
+                None => eprintln!("trieline: a process to trace is there again"),
             }
         }
     }

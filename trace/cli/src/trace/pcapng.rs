@@ -145,7 +145,7 @@ impl Format for PcapNg {
     fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
         if let Some(section) = &mut self.section {
             for (interface, written) in self.interfaces.values().copied() {
-                let comment = "messages that were found; what was lost stands in the trace's report";
+                let comment = "joined messages; the trace's report counts the lost ones";
                 section.statistics(interface, &Statistics { written, comment, ..Statistics::default() })?;
             }
         }

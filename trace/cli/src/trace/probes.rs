@@ -36,7 +36,7 @@ impl ProbeArgs {
             return Ok(());
         }
         let no_socket = "a function has no socket";
-        let no_bytes = "a function shows no bytes of a message: joined is by the thread";
+        let no_bytes = "a function shows no bytes of a message, so trieline joins by thread";
         let given = [
             ("--port", what.port.is_some(), no_socket),
             ("--transport", !what.transport.is_empty(), no_socket),

@@ -320,14 +320,14 @@ pub fn left_out(counts: &Counts) -> String {
         ),
         (aside, "datagrams and lines sent meanwhile, as logs are: they end no T2"),
         (undecided, "sends of an unknown message: they end no T2"),
-        (given_up, "receives were let go before a send of theirs was seen, as too many others waited"),
-        (forgotten, "ids were let go early, as too many came: their later sends are unasked"),
+        (given_up, "receives dropped before their send came, as too many others waited"),
+        (forgotten, "ids dropped early, as too many came: their later sends are unmatched"),
         (
             shared,
             "receives of processes whose runtime (Go, tokio, Erlang) moves messages between threads: --decode or --id join them; \
              --trust-threads joins them by thread",
         ),
-        (streamed, "began to leave before all of them had come: they have no T2"),
+        (streamed, "began to leave before all of their bytes had come: they have no T2"),
         (
             early,
             "answers that began before all of their request had come, and such requests: they have no T2",
