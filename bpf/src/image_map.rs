@@ -87,7 +87,7 @@ impl Mapping {
         Ok(Self { at: NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?, bytes })
     }
 
-    /// Maps an arena where it says it must be.
+    /// Maps an arena at the address that it needs.
     fn of_arena(fd: BorrowedFd<'_>, bytes: u64, address: u64) -> io::Result<Self> {
         let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED_NOREPLACE;
@@ -203,12 +203,12 @@ impl ImageMap {
         }
     }
 
-    /// A new home: as `map_type` says, or an arena where the kernel has one and else an array, then of at most 512 MiB.
+    /// A new map for an image: of `map_type`, or an arena where the kernel has one and else an array, then of at most 512 MiB.
     pub fn choose(map_type: Option<ImageMapType>, bytes: u64) -> Result<Self> {
         let chosen = map_type.unwrap_or(ImageMapType::Arena);
         let reason = match chosen.probe() {
             Err(reason) if missing_capabilities().is_empty() => reason,
-            // Without the capabilities a trial fails too; creating says which are missing.
+            // Without the capabilities a trial fails too; the error of creating names the missing ones.
             _ => return Self::create(chosen, bytes),
         };
         if map_type.is_some() {

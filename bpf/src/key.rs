@@ -18,8 +18,8 @@ pub struct KeyType {
 }
 
 impl KeyType {
-    /// The type `key` in BTF `btf`, both as the kernel numbers them, of keys of `bytes` bytes; `None` if it cannot be read, or says nothing
-    /// about what lies behind the prefix length.
+    /// The type `key` in BTF `btf`, both by the kernel's numbers, of keys of `bytes` bytes; `None` if it cannot be read, or does not
+    /// describe the bytes behind the prefix length.
     pub(crate) fn of(btf: u32, key: u32, bytes: usize) -> Option<Self> {
         if btf == 0 || key == 0 {
             return None;

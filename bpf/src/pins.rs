@@ -64,7 +64,7 @@ fn own_once(pins: &Path) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// How long an owner that ends, or somebody who looks whether the owner is dead, may still hold the lock.
+/// How long an owner that ends, or a process that checks whether the owner is dead, may still hold the lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn is_at(directory: &OwnedFd, path: &Path) -> bool {

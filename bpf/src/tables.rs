@@ -58,7 +58,7 @@ impl Tables {
 
     /// Pins them in `directory` of a BPF file system, made if missing: then they stay, as programs see them, when this process ends.
     ///
-    /// Tables have one pin: that of a second directory would let somebody else become their writer there.
+    /// Tables have one pin: with a second directory, another process could become their writer there.
     pub fn pin(&mut self, directory: &Path) -> Result<()> {
         if self.lock.is_some() {
             return Err(Error::Argument(format!(

@@ -1,6 +1,6 @@
 //! One writer, readers on every CPU: each answer is the one before or the one after a change that is under way, and no block is used
-//! again before its grace period. TRIELINE_LOAD_SECONDS says for how long in each map type (4), TRIELINE_LOAD_RATE
-//! how many changes a second (10,000).
+//! again before its grace period. TRIELINE_LOAD_SECONDS sets the seconds in each map type (4), TRIELINE_LOAD_RATE the changes a second
+//! (10,000).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -166,7 +166,7 @@ impl Whole {
     }
 
     fn all(value: u32, default: u32) -> impl Iterator<Item = (Prefix<u32>, u32)> {
-        // Not in the upper half, where the default route is asked for.
+        // Not in the upper half, where the default route decides.
         let prefixes = (0..Self::PREFIXES).map(move |n| (Self::prefix(2 * n), value));
         prefixes.chain((default > 0).then_some((Prefix::truncated(0, 0), default)))
     }

@@ -1,4 +1,4 @@
-//! A trie of somebody else that is read while it changes: said, and never a torn or an invented entry.
+//! A foreign trie that is read while it changes: reported, and never a torn or an invented entry.
 
 // A failed unwrap fails the test.
 #![allow(clippy::unwrap_used)]

@@ -86,7 +86,7 @@ fn tables_grow_to_the_limit_and_not_beyond() {
     assert_eq!(largest.map().bytes(), largest.map_type().max_bytes());
 }
 
-/// An empty directory looks like that of a dead owner: somebody may remove it between its making and its locking. Its owner makes
+/// An empty directory looks like that of a dead owner: another process may remove it between its making and its locking. Its owner makes
 /// it again.
 #[test]
 fn a_directory_removed_before_it_is_locked_is_made_again() {

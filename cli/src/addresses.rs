@@ -1,4 +1,4 @@
-//! The addresses that a command is asked about: its arguments, and standard input line by line as it comes.
+//! The addresses of a command: its arguments, and standard input line by line as it comes.
 
 use crate::route::{expect_family, family_of};
 use anyhow::{Context, anyhow, bail};

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Headers that are shown of one frame.
 const LAYERS: usize = 24;
 
-/// The layers of an Ethernet frame; the last says what is left.
+/// The layers of an Ethernet frame; the last names the rest.
 pub fn frame(bytes: &[u8]) -> Vec<Value> {
     let mut reader = Reader { bytes, layers: Vec::new() };
     if reader.ethernet().is_none() || !reader.bytes.is_empty() {

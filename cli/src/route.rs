@@ -20,7 +20,7 @@ use trieline_terminal::{List, Output, usage};
 /// Ends of the helps.
 const EXIT_CODES: &str = "It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.";
 const GET_EXIT_CODES: &str = "It needs root. Exit codes: 0 all have a route; 1 one has none, or it failed; 2 the command line is wrong.";
-/// Addresses that the daemon is asked about at once.
+/// Addresses in one request to the daemon.
 const BATCH: usize = 50_000;
 /// How often image and daemon may disagree because a route is just changing.
 const ATTEMPTS: u32 = 5;
@@ -102,7 +102,7 @@ pub struct GetArgs {
     iif: Option<String>,
 }
 
-/// Runs a `route` command. `family` is 4 or 6 when only one is asked for.
+/// Runs a `route` command. `family` is 4 or 6 with -4 or -6.
 pub fn run(command: &RouteCommand, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
     let instance = Instance::current()?;
     match command {
@@ -193,7 +193,7 @@ fn get(args: &GetArgs, family: Option<u8>, instance: &Instance, output: &Output)
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// An error unless `what`, of family `is` (0: no address), is of the family that was asked for with -4 or -6.
+/// An error unless `what`, of family `is` (0: not an address), is of the family of -4 or -6.
 pub(crate) fn expect_family(asked: Option<u8>, is: u8, what: &impl std::fmt::Display) -> Result<(), String> {
     match asked {
         Some(asked) if is == 0 => Err(format!("invalid address {what}: -{asked} expects IPv{asked}")),

@@ -223,7 +223,7 @@ pub struct RelatedArgs {
     read: ReadArgs,
 }
 
-/// Runs a `table` command. `family` is 4 or 6 when only one is asked for.
+/// Runs a `table` command. `family` is 4 or 6 with -4 or -6.
 pub fn run(command: &TableCommand, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
     match command {
         TableCommand::Build(args) => build(args, family, output),
@@ -306,7 +306,7 @@ fn build(args: &BuildArgs, family: Option<u8>, output: &Output) -> anyhow::Resul
     bars.finish();
     let ms = |time: std::time::Duration| time.as_millis() as u64;
     if is_stdin(&args.output) {
-        // The image itself is what was asked for.
+        // The output is the image itself.
     } else if output.json {
         output.document(&json!({
             "file": args.output.to_string_lossy(), "ipv4": table.v4.len(), "ipv6": table.v6.len(),

@@ -58,7 +58,7 @@ TL_INLINE int tl_capture_due(struct tl_capture *capture, __u64 now)
 	return now >= due && __sync_val_compare_and_swap(&capture->due, due, now + capture->interval) == due;
 }
 
-/* Whether the frame's outer destination is the IPv6 address that is asked for. */
+/* Whether the frame's outer destination is the IPv6 address of the capture. */
 TL_INLINE int tl_capture_to(struct xdp_md *ctx, const struct tl_capture *capture)
 {
 	__be16 proto[3] = {};

@@ -114,8 +114,8 @@ enum tl_verdict {
 	TL_PASS_SEG6_INNER_NO_ROUTE, /* the inner destination is not plainly forwarded by the table asked */
 	TL_PASS_SEG6_NEXT,	     /* nor is the next segment */
 	TL_PASS_SEG6_LINK,	     /* a frame that cannot be carried or delivered whole: tag, length */
-	TL_PASS_FILTER,		     /* a filter says so */
-	TL_PASS_SID_HOOK_PASS,	     /* the program bound to the SID says so */
+	TL_PASS_FILTER,		     /* by a filter */
+	TL_PASS_SID_HOOK_PASS,	     /* by the program bound to the SID */
 	TL_PASS_NO_XDP_XMIT,	     /* the output device takes no redirected frames at present */
 	TL_PASS_NO_CARRIER,	     /* the output device is down or without carrier */
 	TL_PASS_TABLE_FULL,	     /* no room for one more next hop or table */
@@ -136,8 +136,8 @@ enum tl_verdict {
 	TL_DROP_SEGMENTS_LEFT,	  /* decapsulation that is not the last segment */
 	TL_DROP_NO_SEGMENT,	  /* a behaviour that goes on to the next segment, and no SRH with one left */
 	TL_DROP_SRH,		  /* an SRH whose lengths do not agree */
-	TL_DROP_FILTERED,	  /* a filter says so */
-	TL_DROP_SID_HOOK_DROP,	  /* the program bound to the SID says so */
+	TL_DROP_FILTERED,	  /* by a filter */
+	TL_DROP_SID_HOOK_DROP,	  /* by the program bound to the SID */
 	TL_DROP_SID_HOOK_BAD_RETURN, /* it returned what means nothing */
 	TL_DROP_SID_HOOK_MISSING,    /* it is gone */
 	TL_DROP_TENANT,		     /* only the kernel could do it, which does not know this tenant */
@@ -157,7 +157,7 @@ enum tl_verdict {
 /* `kind` of an action. */
 enum tl_action_kind {
 	TL_ACTION_NONE = 0,    /* not set */
-	TL_ACTION_VERDICT = 1, /* pass or drop; `verdict` says which and why */
+	TL_ACTION_VERDICT = 1, /* pass or drop; `verdict` names the reason */
 	TL_ACTION_FORWARD = 2,
 	TL_ACTION_ENCAPS = 3,
 	TL_ACTION_END_DX4 = 4,	     /* and forward through the adjacency */
@@ -189,7 +189,7 @@ struct tl_action {
 	__u8 kind;
 	__u8 verdict;  /* or flavours; of TL_ACTION_FORWARD 1: to the destination itself, which is on link */
 	__u16 counter; /* slot of the SID's counters; 0 = none */
-	__u32 adjacency; /* index of a struct tl_adjacency, or as the kind says */
+	__u32 adjacency; /* index of a struct tl_adjacency, or depends on the kind */
 };
 
 /* `flags` of an adjacency. */

@@ -50,7 +50,7 @@ struct macvlan_dev {
 	enum macvlan_mode mode;
 } RELOCATED;
 
-/* Devices of a namespace, and macvlans of a device: more are not looked at, which `complete` says. */
+/* Devices of a namespace, and macvlans of a device; with more, `complete` is 0. */
 #define TL_DEVICES_MAX (1 << 20)
 #define TL_MACVLANS_MAX (1 << 16)
 #define TL_HANDLERS (1 << 14)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * SID hooks: what is done to a packet that comes to a SRv6 endpoint before the endpoint does
- * its part. The packet inside is asked for by filters, the packet is sampled, or a program of the user's own
- * gets it (trieline/sid_hook.h).
+ * its part. Filters check the packet inside, the packet is sampled, or a program of the user's own gets it
+ * (trieline/sid_hook.h).
  *
  * Only ports that know SID hooks look for one, and only for packets whose route is a SID's, and for those
  * that are passed to the kernel, which may have a SID for them whatever the reason (guard.bpf.h).

@@ -41,11 +41,11 @@ pub enum Action {
         /// IPv6 header and SRH; of the header only the destination counts.
         outer: Vec<u8>,
     },
-    /// End (4.1): to the next segment, as the port's IPv6 table says.
+    /// End (4.1): to the next segment, by the port's IPv6 table.
     End(Flavour),
     /// End.X (4.2): to the next segment, through this adjacency.
     EndX(Adjacency, Flavour),
-    /// End.T (4.3): to the next segment, as this table says.
+    /// End.T (4.3): to the next segment, by this table.
     EndT {
         /// Its number.
         lookup: u32,
@@ -59,15 +59,15 @@ pub enum Action {
     },
     /// SRv6 End.DX4 (4.5): outer headers are removed.
     EndDx4 {
-        /// Where the inner packet goes; `None`: as the port's IPv4 table says for its destination.
+        /// Where the inner packet goes; `None`: by the port's IPv4 table to its destination.
         adjacency: Option<Adjacency>,
     },
     /// End.DX6 (4.4).
     EndDx6 {
-        /// Where the inner packet goes; `None`: as the port's IPv6 table says for its destination.
+        /// Where the inner packet goes; `None`: by the port's IPv6 table to its destination.
         adjacency: Option<Adjacency>,
     },
-    /// End.DT4 (4.7): outer headers are removed, and the IPv4 packet goes as this table says.
+    /// End.DT4 (4.7): outer headers are removed, and the IPv4 packet is routed by this table.
     EndDt4 {
         /// Its number.
         lookup: u32,
@@ -118,7 +118,7 @@ pub struct Headend {
     pub rfc: bool,
 }
 
-/// The outer flow label, as sysctl `seg6_flowlabel` says.
+/// The outer flow label, by sysctl `seg6_flowlabel`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FlowLabel {
     /// 0: an IPv6 packet's own, otherwise 0.

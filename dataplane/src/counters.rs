@@ -91,7 +91,7 @@ fn named(packets: &[u64]) -> Vec<VerdictCount> {
     VERDICTS.iter().map(|v| VerdictCount { name: v.name, kind: v.kind, packets: of(v.number) }).collect()
 }
 
-/// Reads all slots. `ports` says whose they are: the port, its slot and its logical device.
+/// Reads all slots. `ports` names their owners: the port, its slot and its logical device.
 pub(crate) fn read(fd: BorrowedFd<'_>, ports: &[(PortKey, u16, u32)]) -> Result<Counters> {
     let slots = sys::map_shape(fd).map_err(fail)?.entries;
     let mut total = vec![0u64; COUNTERS];

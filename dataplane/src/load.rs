@@ -89,8 +89,8 @@ pub(crate) struct Loaded {
     pub(crate) beat: OwnedFd,
 }
 
-/// Loads the program against the image and, when `reopen` says which maps are nevertheless to be made, the pinned ones; else
-/// makes all maps.
+/// Loads the program against the image and the pinned maps, except for those that `reopen` names, which are made; without `reopen`, makes
+/// all maps.
 pub(crate) fn load(
     options: &Options,
     image: &ImageMap,
@@ -168,7 +168,7 @@ thread_local! {
     static LOG: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Collects what libbpf says on this thread, which it would print otherwise.
+/// Collects libbpf's messages on this thread, which it would print otherwise.
 pub(crate) struct Log;
 
 impl Log {

@@ -1,5 +1,5 @@
 //! Own addresses as the XDP program asks for them: Linux forwards no IPv4 packet from an address of its own, or from a broadcast
-//! address. A bit says that a source may be one; then the routes decide.
+//! address. A set bit means that a source may be one; then the routes decide.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -231,7 +231,7 @@ fn other_version(pins: &Path) -> Error {
     }
 }
 
-/// Pins who made these maps; the last pin, so that its presence says that all are there.
+/// Pins the maker of these maps; the last pin, so that its presence means that all are there.
 pub(crate) fn pin_instance(pins: &Path, instance: tl_instance) -> Result<()> {
     let fail = |e| Error::kernel("cannot pin the instance", e);
     let shape = MapShape {

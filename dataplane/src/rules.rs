@@ -81,7 +81,7 @@ fn split(word: u64) -> (u32, u32) {
     (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))
 }
 
-/// The rule as it lies in the map; `place` says where the rules after it lie.
+/// The rule as it lies in the map; `place` returns the places of the rules after it.
 fn encode(rule: &Rule, next: u32, place: impl Fn(usize) -> u32) -> [u64; WORDS] {
     let ((from, from_len), (to, to_len)) = (words(rule.from), words(rule.to));
     let (table, except, goto) = match rule.then {

@@ -17,7 +17,7 @@ use crate::sys;
 /// The kind of hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SidHook {
-    /// The packet inside is asked for in this list of filters ([`crate::Filters::set`]).
+    /// This list of filters checks the packet inside ([`crate::Filters::set`]).
     Filter(u32),
     /// The packet goes to the capture in this slot ([`crate::Capture`]).
     Pcap(u32),
@@ -38,8 +38,8 @@ pub struct SidHooks {
     freed: bool,
 }
 
-/// Looks whether an XDP program is pinned at `path`, as a SID hook needs it. Whether it takes frames of several buffers says
-/// [`SidHooks::set_program`] only.
+/// Looks whether an XDP program is pinned at `path`, as a SID hook needs it. Only [`SidHooks::set_program`] finds out whether it takes
+/// frames of several buffers.
 pub fn find_program(path: &Path) -> Result<()> {
     let fail = |e| Error::kernel(format!("cannot use the program {}", path.display()), e);
     // The error of a path that is none, or not to be read, before that of what stands there.

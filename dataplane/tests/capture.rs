@@ -57,7 +57,7 @@ fn golden_packets_are_captured() {
     }
 }
 
-/// Only what is asked for; what is left out is counted.
+/// Captures take only the wanted packets; the others are counted.
 #[test]
 fn captures_have_limits() {
     if skip("limits of captures") {
@@ -109,7 +109,7 @@ fn captures_have_limits() {
     }
 }
 
-/// A trial says of every golden packet what the program does, and counts nothing.
+/// A trial returns the program's verdict on every golden packet, and counts nothing.
 #[test]
 fn a_test_run_is_the_program() {
     if skip("trials") {

@@ -1,4 +1,4 @@
-//! Pins, restarts, attaching, and what is said when something is wrong.
+//! Pins, restarts, attaching, and errors.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -252,7 +252,7 @@ fn program_of(ifindex: u32) -> u32 {
     id
 }
 
-/// A veth whose peer has neither XDP nor GRO loses what is redirected to it, and says so beforehand.
+/// A veth whose peer has neither XDP nor GRO loses redirected frames; its features show it beforehand.
 #[test]
 fn devices_that_take_redirects() {
     if skip("redirect targets") {

@@ -1,4 +1,4 @@
-//! One table: its prefixes in order (the shadow), and the root in the image that says the same to readers.
+//! One table: its prefixes in order (the shadow), and the root in the image with the same answers for readers.
 
 mod change;
 mod root;

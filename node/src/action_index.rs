@@ -121,7 +121,7 @@ impl ActionIndex {
         Some(entry.id)
     }
 
-    /// The number of a path; `resolve` says what it does, when that is not known yet.
+    /// The number of a path; `resolve` finds its action if it is not known yet.
     pub fn nhg(&mut self, actions: &mut Actions, nhg: NhgId, resolve: impl FnOnce() -> Action) -> u32 {
         let index = nhg as usize;
         if let Some(Some(entry)) = self.nhgs.get(index) {

@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Where only packets between these devices count, their numbers and names.
 pub type Devices = BTreeMap<u32, String>;
 
-/// [`Bypassed::kind`] of what only says that the kernel does not list who is at netfilter's hooks.
+/// [`Bypassed::kind`] of the note that the kernel does not list the users of netfilter's hooks.
 pub const UNLISTED: &str = "hooks";
 
 /// Processing that packets between the daemon's devices bypass when XDP forwards them.
@@ -246,7 +246,7 @@ fn macvlans(kernel: &KernelState, devices: &Devices) -> Vec<(u32, String)> {
     reported.collect()
 }
 
-/// The list of who hangs at the hooks, nftables, and the socket that both are asked by.
+/// The list of the hooks' users, nftables, and the socket for requests to both.
 static HOOKS_PART: Part = Part::new(&["nfnetlink_hook"]);
 static NFTABLES: Part = Part::new(&["nf_tables"]);
 static NFNETLINK: Part = Part::new(&["nfnetlink"]);

@@ -93,7 +93,7 @@ pub fn send_request(
     }
 }
 
-/// The one line of an answer; the error inside says that no daemon runs.
+/// The one line of an answer; the error inside means that no daemon runs.
 pub fn one(instance: &Instance, request: &Request) -> Result<Result<Value, control::Error>, Error> {
     let mut answer = Value::Null;
     let absent = send_request(instance, request, |line| {

@@ -79,7 +79,7 @@ pub enum Error {
 const REQUEST_MAX: usize = 16 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks the daemon at `socket`; `each` gets every line of the answer until it says false.
+/// Sends a request to the daemon at `socket`; `each` gets every line of the answer until it returns false.
 pub fn send_request(
     socket: &Path,
     request: &Request,

@@ -111,7 +111,7 @@ const TICK: Duration = Duration::from_secs(1);
 const POLL_SHARE: u32 = 250;
 /// See `POLL_SHARE`.
 const POLL_AT_LEAST: Duration = Duration::from_secs(5);
-/// So many next hops without a MAC address are asked for at a time.
+/// The daemon resolves so many next hops without a MAC address at a time.
 const RESOLVED: usize = 1000;
 /// A grace period takes about this long.
 const GRACE: Duration = Duration::from_millis(20);
@@ -162,7 +162,7 @@ pub enum Error {
     /// A SID hook.
     #[error(transparent)]
     SidHook(#[from] sid_hook::Error),
-    /// Somebody has removed its tables.
+    /// Another program has removed its tables.
     #[error("{DETACHED}")]
     Detached,
     /// A second reload came before trielined followed the first.
@@ -194,7 +194,7 @@ pub trait ControlSource {
     fn alive(&mut self) {}
 }
 
-/// Said of a daemon whose tables somebody has removed.
+/// The state of a daemon after another program has removed its tables.
 const DETACHED: &str =
     "detached (`trieline node detach`): the kernel forwards alone until you restart trielined";
 
@@ -529,12 +529,12 @@ impl Daemon {
         }
     }
 
-    /// Whether somebody has removed what forwards.
+    /// Whether another program has removed the tables.
     pub fn is_detached(&self) -> bool {
         !self.instance.pins().exists()
     }
 
-    /// Looks whether what forwards is still there; says once when it is not.
+    /// Checks that the tables are still there; logs once if they are not.
     fn notice_detached(&mut self) {
         if !self.detached && self.is_detached() {
             self.detached = true;

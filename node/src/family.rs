@@ -110,7 +110,7 @@ impl NexthopState<'_> {
         self.nhgs.get(nhg).map_or(0, |nhg| nhg.mtu)
     }
 
-    /// Whether a path says no more than that the next rule decides.
+    /// Whether a path only means that the next rule decides.
     fn is_throw(&self, nhg: NhgId) -> bool {
         let plain = |nhg: &NexthopGroup| !nhg.selects_more() && !nhg.expires;
         self.nhgs.get(nhg).is_some_and(|nhg| nhg.kind == kind::THROW && plain(nhg))
@@ -333,7 +333,7 @@ impl<A: Ip> Family<A> {
         self.reached.range((link, 0)..=(link, u32::MAX)).map(|(_, table)| *table)
     }
 
-    /// Takes over what the kernel says of a neighbour; `None`: it is gone. Returns what was known.
+    /// Takes over the kernel's state of a neighbour; `None`: it is gone. Returns what was known.
     pub fn set_neighbour(&mut self, addr: A, link: u32, entry: Option<Neighbour>) -> Option<Neighbour> {
         match entry {
             Some(entry) => {

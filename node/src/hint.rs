@@ -6,7 +6,7 @@ use crate::kernel::{family, netconf};
 use crate::kernel_state::KernelState;
 use trieline_dataplane::PassReason;
 
-/// The reason why only the kernel can follow a path, and what helps; `None`: the verdict says it all.
+/// The reason why only the kernel can follow a path, and what helps; `None`: the verdict is enough.
 pub fn of(nhg: &NexthopGroup, reason: PassReason, kernel: &KernelState) -> Option<String> {
     if let Some(unknown) = nhg.unknown {
         return Some(format!("this version of trieline does not know {unknown}"));

@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long somebody may look whether the owner of a lock is dead.
+/// How long a process may check whether the owner of a lock is dead.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where BPF objects are pinned.
@@ -42,7 +42,7 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// Somebody else could hold what is there.
+    /// Another user could hold it.
     #[error("{} belongs to user {owner}, not to user {wanted}; remove it", path.display())]
     Foreign {
         /// The file or directory.

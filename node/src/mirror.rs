@@ -1,4 +1,4 @@
-//! The kernel's state, followed message by message; the kernel is the truth, and after any doubt it is asked for everything.
+//! The kernel's state, followed message by message. The kernel is the truth: after any doubt, the daemon dumps everything again.
 
 mod dump;
 
@@ -324,8 +324,8 @@ impl Mirror {
         }
     }
 
-    /// Asks the kernel for links, settings, rules and neighbours. Changes can interrupt that; asked again in vain, the answer
-    /// is taken all the same and `Mirror::kernel_state_needs_resync` says so.
+    /// Asks the kernel for links, settings, rules and neighbours. Changes can interrupt that. If a second dump is interrupted, too, its
+    /// answer is taken all the same, and `Mirror::kernel_state_needs_resync` is set.
     pub fn dump_kernel_state(&mut self, socket: &mut Netlink) -> Result<(), Error> {
         let mut reported = Self::default();
         for _ in 0..ATTEMPTS {
@@ -402,7 +402,7 @@ impl Mirror {
         self.changes.v6.all = true;
     }
 
-    /// Whether routes or next hop objects changed during the last dump, so that it has to be asked again.
+    /// Whether routes or next hop objects changed during the last dump, so that another is needed.
     pub fn dump_interrupted(&self) -> bool {
         self.v4.dump_interrupted || self.v6.dump_interrupted || self.objects_need_resync
     }
@@ -440,7 +440,7 @@ fn put_neighbour<A: Ip>(
     true
 }
 
-/// A kernel without a family, or without what is asked of it, says so; that is an empty answer.
+/// A kernel without a family, or without the requested feature, refuses; that is an empty answer.
 fn unless_missing(result: Result<bool, Error>) -> Result<bool, Error> {
     match result {
         Err(Error::Refused { source, .. })

@@ -226,7 +226,7 @@ impl NexthopGroups {
         self.get(id).is_some_and(|nhg| nhg.expires) && self.ends.is_near(id)
     }
 
-    /// It is `now`. Whether the kernel has to be asked again when routes end.
+    /// It is `now`. Returns whether the daemon has to dump routes again because some end.
     pub fn pass_time(&mut self, now: Instant) -> bool {
         self.ends.pass_time(now)
     }
@@ -275,7 +275,7 @@ impl NexthopGroups {
         self.slots.len()
     }
 
-    /// Forgets every path for which `used` says no; returns their numbers, which may be given out again.
+    /// Forgets every path for which `used` returns false; returns their numbers, which may be given out again.
     pub fn sweep(&mut self, used: impl Fn(NhgId) -> bool) -> Vec<NhgId> {
         let mut gone = Vec::new();
         for id in 0..self.slots.len() {

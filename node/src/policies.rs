@@ -260,7 +260,7 @@ impl Policies {
 
     /// Gives back what nothing uses: to be called when ports and actions name nothing but what [`Policies::of`] and
     /// [`Policies::of_table`] say. `named` as for [`Policies::refresh`]; `closed` gets the tables that lose their number.
-    /// Packets that are under way may still ask them: [`Policies::reclaim`] says when none can.
+    /// Packets that are under way may still use them: [`Policies::reclaim`] returns whether none can.
     pub fn release_unused(
         &mut self,
         named: &BTreeSet<TableKey>,

@@ -1,8 +1,8 @@
 //! From the kernel's policy rules to the tables that decide for one device's packets, in their order.
 //!
-//! Incoming device, VRF and marks are known beforehand, so they are decided here (XDP sees packets before anybody marks them).
-//! Source and destination are left for each packet. Where only the kernel can tell whether a rule selects a packet, the
-//! packets that come to that rule are its own; those that an earlier table decides are not.
+//! Incoming device, VRF and marks are known beforehand, so they are decided here (XDP sees packets before any part of the kernel marks
+//! them). Source and destination are left for each packet. Where only the kernel can tell whether a rule selects a packet, the packets that
+//! come to that rule are its own; those that an earlier table decides are not.
 
 use crate::kernel::rule::{FibRuleAction, Rule};
 use crate::kernel::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
@@ -345,7 +345,7 @@ mod tests {
             plain(&with_vrfs, TENANT),
             [PolicyAction::Table(TABLE_LOCAL), PolicyAction::Table(100), PolicyAction::Main]
         );
-        // as the kernel's documentation advises: local is asked last
+        // as the kernel's documentation advises: local comes last
         let advised = [rule(1000, FibRuleAction::Vrf), rule(32765, LOCAL), rule(32766, MAIN)];
         assert_eq!(plain(&advised, TENANT), [PolicyAction::Table(100), PolicyAction::Main]);
         assert_eq!(plain(&advised, PORT), [PolicyAction::Main]);
@@ -404,7 +404,7 @@ mod tests {
         let (some, punted) = entries(&rules, PORT);
         assert_eq!(punted, ["5: from 10.0.0.0/8 lookup 9: users are not seen"]);
         assert_eq!((some.len(), some[1].action), (3, PolicyAction::Kernel));
-        // for all packets: nothing after it is asked
+        // for all packets: no rule after it counts
         let rules = [rule(0, LOCAL), Rule { from: None, ..by_user }, rule(32766, MAIN)];
         assert_eq!(entries(&rules, PORT).0.len(), 2);
         // `not`: only the kernel knows whose

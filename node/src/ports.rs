@@ -230,7 +230,7 @@ impl Ports {
                     self.disabled.remove(&link.name);
                 }
                 Err(error) if !self.disabled.contains(&link.name) => {
-                    // The name is known, which says more than a number.
+                    // The name is known, and means more than a number.
                     let cause = match error {
                         Error::NoDevice { .. } => format!("{}: no such device any more", link.name),
                         other => other.to_string(),
@@ -272,7 +272,7 @@ impl Ports {
     }
 
     /// Sets the ports where they differ; those that become or cease to be a tenant's after a grace period (some 20 ms) in which
-    /// their packets are dropped. `tables` says which families' tables are as the kernel's. A port that cannot be set is
+    /// their packets are dropped. `tables` names the families whose tables are as the kernel's. A port that cannot be set is
     /// logged once and does not stop the others. Returns whether no port has views of before.
     pub fn set(
         &mut self,
@@ -512,8 +512,7 @@ fn flags(kernel: &KernelState, link: &Link, (table4, table6): (bool, bool)) -> P
     PortFlags {
         forward4: forwards(family::INET, table4),
         forward6,
-        // `seg6_enabled` is asked only for segments that are a plain local address; routes with a behaviour are followed
-        // without it.
+        // `seg6_enabled` counts only for segments that are a plain local address; routes with a behaviour are followed without it.
         seg6: forward6 && !hmac,
         tenant,
         rpf_loose: !matches!(rp_filter, 0 | 1),

@@ -273,7 +273,7 @@ impl Publisher {
         if changes.kernel || self.named != mirror.nhgs.renamed() {
             self.find_policies(mirror, devices, rules, actions);
         }
-        // Their neighbours, too, may be said otherwise.
+        // Their neighbours' decisions may change, too.
         for (of, _) in std::mem::take(&mut self.policies.set_apart) {
             changes.v4.all |= of == family::INET;
             changes.v6.all |= of == family::INET6;
@@ -345,7 +345,7 @@ impl Publisher {
             tracing::debug!(released, "released actions of the daemon before");
             self.inherited = false;
         }
-        // A full table still says what an earlier state decided, by numbers that must keep their meaning.
+        // A full table still holds the decisions of an earlier state, by numbers that must keep their meaning.
         if !self.v4.is_current() || !self.v6.is_current() {
             return;
         }

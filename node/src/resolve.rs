@@ -145,7 +145,7 @@ impl Resolver<'_> {
         let source = found.mac.ok_or(PassReason::Unsupported)?;
         let up =
             found.has_carrier() && self.kernel.links.get(&device).is_some_and(|device| device.has_carrier());
-        // The kernel drops what it sends to a link that is down, and says so.
+        // The kernel drops packets to a link that is down, and reports them.
         if up { Ok((device, vlan, source)) } else { Err(PassReason::NoCarrier) }
     }
 

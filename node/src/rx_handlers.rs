@@ -12,7 +12,7 @@ const KINDS: [&str; 5] = ["ipvlan", "ipvtap", "macsec", "macvlan", "macvtap"];
 #[derive(Debug)]
 pub struct RxHandlerScan {
     handlers: Option<RxHandlers>,
-    /// That the kernel could not be asked was logged.
+    /// The failure of the kernel's list was logged.
     logged: bool,
 }
 

@@ -73,7 +73,7 @@ pub struct Refused {
 }
 
 impl Status {
-    /// Says how current the tables are.
+    /// Adds how current the tables are.
     pub fn with_heartbeat(self, heartbeat: trieline_dataplane::Heartbeat) -> Self {
         let seconds = |time: std::time::Duration| time.as_secs_f64();
         Self {

@@ -12,7 +12,7 @@ pub fn cuts(link: &Link, mode: AttachMode) -> bool {
     link.kind == "veth" && mode == AttachMode::Native
 }
 
-/// Says of these devices, which are about to be attached to, what it costs.
+/// Warns of the cost for these devices before trielined attaches to them.
 pub fn warn<'l>(links: impl Iterator<Item = &'l Link>, mode: AttachMode) {
     let devices: Vec<&str> = links.filter(|link| cuts(link, mode)).map(|link| link.name.as_str()).collect();
     if !devices.is_empty() {

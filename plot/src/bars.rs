@@ -35,8 +35,8 @@ const OTHERS: [RGBColor; 6] = [
     RGBColor(230, 159, 0),
 ];
 
-/// The picture. `unit` names the axis, which begins at zero; the bars of `ours` stand out; `source` says where and when it was
-/// measured.
+/// The picture. `unit` names the axis, which begins at zero; the bars of `ours` stand out; `source` names the place and time of the
+/// measurement.
 pub fn picture(title: &str, unit: &str, source: &str, ours: &str, groups: &[Group]) -> Result<String> {
     let bars = || groups.iter().flat_map(|group| &group.bars);
     let top = bars().map(|(.., max)| *max).fold(0.0, f64::max);

@@ -50,7 +50,7 @@ pub fn times(name: &str, title: &str, source: &str, lines: &[Line]) -> Result<Pi
     Ok(Picture { name: name.to_owned(), svg: picture(title, unit, source, lines)? })
 }
 
-/// The picture. `unit` names the axis, `source` says where and when it was measured. The axis is logarithmic when the values
+/// The picture. `unit` names the axis, `source` the place and time of the measurement. The axis is logarithmic when the values
 /// span more than a decade, which `unit` is given a word about; else it begins at zero.
 pub fn picture(title: &str, unit: &str, source: &str, lines: &[Line]) -> Result<String> {
     let least = lines.iter().map(|line| line.min).fold(f64::INFINITY, f64::min);

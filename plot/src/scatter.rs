@@ -51,7 +51,7 @@ const OTHER: RGBColor = RGBColor(0, 90, 150);
 /// Left, top, right, bottom.
 type Room = (i32, i32, i32, i32);
 
-/// The picture, all axes logarithmic. `source` says where and when it was measured.
+/// The picture, all axes logarithmic. `source` names the place and time of the measurement.
 pub fn picture(title: &str, source: &str, panels: &[Panel]) -> Result<String> {
     let rows = panels.len().div_ceil(COLUMNS).max(1) as i32;
     let size = (PANEL.0 * COLUMNS as i32, HEAD + PANEL.1 * rows + FOOT);

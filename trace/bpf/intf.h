@@ -48,7 +48,7 @@ enum tr_flags {
 /* One event, as it lies in a ring. */
 struct tr_record {
 	__u64 time_ns;	/* CLOCK_MONOTONIC */
-	__u64 socket;	/* its number: no other has had it, or TR_OPENED says so before (socket.bpf.h) */
+	__u64 socket;	/* its number: no other socket has had it, or TR_OPENED comes before (socket.bpf.h) */
 	__u64 id;	/* bytes of the message, the first one lowest; without TR_HAS_ID its position (struct
 			   tr_payload), where nothing lies beside the record */
 	__u64 who;	/* from the lowest bit on: thread, process, point, transport, flags */

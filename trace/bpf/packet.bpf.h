@@ -29,7 +29,7 @@ static __always_inline bool tr_is_noted(const struct sk_buff *skb)
 }
 
 /* The same; and remembers it, where its device will hand it on: one that has others below it, or puts headers
- * before packets. A packet's address alone says little: the next message may well have the same. */
+ * before packets. A packet's address alone is not enough: the next message may well have the same. */
 static __always_inline bool tr_is_noted_again(const struct sk_buff *skb)
 {
 	const struct net_device *device = skb->dev;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The hooks. Each backend (src/hooks.rs) takes the same points in another way: who is asked first
- * whether he is traced at all, then what the socket is, then the clock, then one record.
+ * The hooks. Each backend (src/hooks.rs) takes the same points in another way, but in the same order: whether
+ * the process is traced, the socket, the clock, then one record.
  */
 #include "kernel.h"
 #include "intf.h"
@@ -283,7 +283,6 @@ int BPF_PROG(call_ended, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-/* --- functions of the processes themselves, only where that was asked for
- * ------------------------------------------------------ */
+/* --- functions of the processes themselves, only with --uprobe or --usdt -------------------------------- */
 
 #include "user.bpf.h"

@@ -30,7 +30,7 @@ const QUEUE: &str = "device_queued";
 const ARRIVAL: &str = "device_received";
 const THREADS: &str = "thread_ended";
 const PROGRAMS: &str = "program_begins";
-/// The map that says who is traced.
+/// The map of the traced processes.
 const WHO: &str = ".data.who";
 
 /// A way to take the points.
@@ -486,7 +486,7 @@ fn is_one_of(name: &OsStr, names: &[&str]) -> bool {
     name.to_str().is_some_and(|name| names.contains(&name))
 }
 
-/// A library does not print: what libbpf says goes to the log.
+/// A library does not print: libbpf's messages go to the log.
 fn silence() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -60,7 +60,7 @@ enum Read {
     },
 }
 
-/// An event as it comes out of the rings. [`Event::Process`] says there that the process has begun another program.
+/// An event as it comes out of the rings. There, [`Event::Process`] means that the process has begun another program.
 #[derive(Debug)]
 pub(crate) struct Noted<'a> {
     pub(crate) event: Event,

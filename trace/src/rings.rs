@@ -81,7 +81,7 @@ mod tests {
                 "{cpus}: {slots}, {bytes}"
             );
         }
-        // The least that a ring has, whatever that takes, unless less was asked for.
+        // The least that a ring has, even if all take more, unless the option is smaller.
         assert_eq!(Rings::sized(&http, 1024, 1024).unwrap().slots, 256);
         assert_eq!(Rings::sized(&Options { slots: 64, ..http.clone() }, 1024, 1024).unwrap().slots, 64);
         // Asked for.

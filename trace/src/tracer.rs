@@ -191,7 +191,7 @@ impl Tracer {
         self.hooks.aim(&self.filter)
     }
 
-    /// Traces others from now on, that the same questions are asked of.
+    /// Traces other processes from now on, with the same options.
     pub(crate) fn aim(&mut self, filter: &Filter) -> Result<()> {
         self.hooks.aim(filter)
     }

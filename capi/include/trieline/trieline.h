@@ -187,14 +187,14 @@ struct trieline_loaded {
 	uint64_t ipv6;
 };
 
-/* Replaces table `ipv4` and table `ipv6` by what `file` says, each for all addresses at once; prefixes of a
- * family whose table is TRIELINE_NO_TABLE are left out. They need not exist. `file` has `PREFIX [VALUE]`
+/* Replaces table `ipv4` and table `ipv6` by the prefixes of `file`, each for all addresses at once; prefixes
+ * of a family whose table is TRIELINE_NO_TABLE are left out. They need not exist. `file` has `PREFIX [VALUE]`
  * lines
  * (# begins a comment), JSON with "dst" (also of `ip -j route`) or `ip route` lines, packed by gzip or not;
  * `-` is standard input. A prefix without a value gets `value`; words get the numbers 1, 2, ... in the order
  * they appear. A bad file changes nothing: the text names file, line, what stands there and what was
- * expected. -ENOSPC can leave the table of IPv4 new and that of IPv6 old: then the text says so. *loaded may
- * be NULL. */
+ * expected. -ENOSPC can leave the table of IPv4 new and that of IPv6 old: then the text names both. *loaded
+ * may be NULL. */
 int trieline_load_file(struct trieline *t, const char *file, uint32_t ipv4, uint32_t ipv6, uint32_t value,
 		       struct trieline_loaded *loaded, struct trieline_error *error);
 
@@ -202,7 +202,7 @@ int trieline_load_file(struct trieline *t, const char *file, uint32_t ipv4, uint
  */
 
 /* 0 if a loaded program of these `count` instructions (bpf_program__insns) hands no callback to a work queue
- * or a task, where it may sleep; else -EINVAL, and the text says by what it does so. */
+ * or a task, where it may sleep; else -EINVAL, and the text names the function that it calls for that. */
 int trieline_stays_awake(const void *instructions, size_t count, struct trieline_error *error);
 
 /* The map's descriptor; it is the handle's: do not close it. */

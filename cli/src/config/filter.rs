@@ -1,4 +1,4 @@
-//! `[[filter]]`: a set of prefixes that packets are asked for before they are routed.
+//! `[[filter]]`: a set of prefixes that packets are compared with before they are routed.
 
 use serde::Deserialize;
 use std::ops::RangeInclusive;

@@ -132,7 +132,7 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// The family to draw: the one that is asked for, or the only one there is.
+    /// The family to draw: that of -4 or -6, or the only one there is.
     fn family(&self, asked: Option<u8>, has4: bool, has6: bool) -> anyhow::Result<u8> {
         let file = self.args.file.display();
         let addr = self.args.lookup.as_deref().and_then(|text| text.parse::<IpAddr>().ok());

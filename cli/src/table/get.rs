@@ -19,7 +19,7 @@ use trieline_terminal::{List, Output};
 /// Addresses that are answered before the answers are shown.
 const BATCH: usize = 4096;
 
-/// Says what is found for an address.
+/// Looks an address up.
 type Ask<'a> = Box<dyn Fn(&AnyAddress) -> anyhow::Result<Row> + 'a>;
 
 /// `table get`.
@@ -165,7 +165,7 @@ fn width(
     }
 }
 
-/// An error if a table that has other keys only is asked for an address.
+/// An error if a table of other keys only is searched for an address.
 fn expect_addresses(is_keys: bool, addr: &AnyAddress, path: &Path) -> anyhow::Result<()> {
     match addr {
         AnyAddress::Ip(addr) if is_keys => {

@@ -364,7 +364,7 @@ impl Table {
     }
 }
 
-/// Says on standard error what was passed over or changed as the file was read.
+/// Warns on standard error of skipped or changed lines.
 fn warn(path: &Path, list: &PrefixList) {
     let path = path.display();
     if list.bad > 0 {

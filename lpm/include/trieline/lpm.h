@@ -24,8 +24,8 @@
 
 #define TL_INLINE static inline __attribute__((always_inline))
 
-/* Functions of their own. In BPF they are global and have no parameter `base`, which says nothing there: so a
- * verifier looks at each once and not wherever it is called. */
+/* Functions of their own. In BPF they are global and have no parameter `base`, which has no meaning there: so
+ * a verifier looks at each once and not wherever it is called. */
 #ifdef __bpf__
 #define TL_APART(name, ...) __attribute__((noinline, weak)) __u32 name(__VA_ARGS__)
 #define TL_APART_BASE const tl_base_t base = 0

@@ -5,7 +5,7 @@
 //!
 //! - *Direct pointing* (section 3.4): the first `S` bits (18, as in the paper's fastest variant) index an array of 32-bit words; one
 //!   whose top bit is set is a leaf, any other names a node.
-//! - *Nodes* of 24 bytes take six bits a step. `vector` says which of the 64 slots lead to a node, `leafvec` where a run of equal leaves
+//! - *Nodes* of 24 bytes take six bits a step. `vector` marks which of the 64 slots lead to a node, `leafvec` where a run of equal leaves
 //!   begins (section 3.3). The children of each kind stand one after another from `base1` and `base0` on.
 //! - *Leaves* are 16-bit indices of a table of the distinct values, as the original's FIB entries, as long as there are at
 //!   most 65,535 of them; otherwise they are the 32-bit values themselves.

@@ -32,8 +32,7 @@ pub(crate) const FIRST: u64 = 1;
 pub struct Slot {
     /// The epoch in which its reader pinned; 0 when it does not read.
     pub(crate) pinned: AtomicU64,
-    /// The owner of the slot; 0 means none. In a file it is the process that had it last, for people to look at: there a lock says
-    /// who has it.
+    /// The owner of the slot; 0 means none. In a file it is the process that had it last, for people to look at: there the lock decides.
     pub(crate) owner: AtomicU32,
 }
 

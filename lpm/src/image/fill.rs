@@ -1,5 +1,5 @@
-//! Gives another value to the addresses that a prefix covers and no other prefix inside it does, wherever the image says so: the
-//! nodes below stay, but for those whose runs change.
+//! Gives another value to the addresses that a prefix covers and no other prefix inside it does, wherever the image holds them: the nodes
+//! below stay, but for those whose runs change.
 
 use super::Error;
 use super::build::{Builder, PublishedWord};

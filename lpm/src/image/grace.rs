@@ -77,7 +77,7 @@ impl<A: Grace, B: Grace> Grace for Both<A, B> {
     }
 
     fn wait(&mut self, ticket: u64) {
-        // Later tickets pass later, so the last one asked for says enough.
+        // Later tickets pass later, so the last one is enough.
         if let Some((_, first, second)) = self.open.iter().rev().find(|(ours, ..)| *ours <= ticket).copied() {
             self.first.wait(first);
             self.second.wait(second);

@@ -353,7 +353,7 @@ fn walk4(words: &[AtomicU32], palette: &Palette, mut entry: u32, addr: u32, dept
         }
         let kind = layout::kind_of(entry);
         if kind > layout::LEAF6 {
-            // A node where a value belongs: a damaged image. The C header says the same.
+            // A node where a value belongs: a damaged image. The C header answers the same.
             let value = reader.tail4(entry, (key >> 48) as u32);
             return if value & layout::REF_NODE == 0 { value } else { 0 };
         }

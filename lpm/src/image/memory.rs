@@ -20,8 +20,8 @@ pub unsafe trait Memory {
 
 /// An image on the heap, for tables that only this process reads.
 ///
-/// Aligned to a page, a large one to a huge page, which the kernel is asked for (Linux, feature `std`): lookups in a large table
-/// wait for address translation otherwise. Pages that nothing was stored to take no memory.
+/// Aligned to a page, a large one to a huge page, if the kernel gives one (Linux, feature `std`): lookups in a large table wait for address
+/// translation otherwise. Pages that nothing was stored to take no memory.
 #[derive(Debug)]
 pub struct HeapMemory {
     block: NonNull<u8>,
@@ -59,7 +59,7 @@ impl HeapMemory {
     fn layout(bytes: usize) -> Option<(usize, usize, Layout)> {
         let bytes = bytes.checked_next_multiple_of(8)?;
         let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
-        // Aligned by hand: an allocator that is asked for alignment clears the memory itself, and so touches all of it.
+        // Aligned by hand: for an alignment, an allocator clears the memory itself, and so touches all of it.
         let layout = Layout::from_size_align(bytes.checked_add(align)?, 8).ok()?;
         Some((bytes, align, layout))
     }

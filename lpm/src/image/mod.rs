@@ -44,7 +44,7 @@ pub enum Error {
          readers to end"
     )]
     Full {
-        /// Bytes that were asked for.
+        /// Bytes that were needed.
         needed: u64,
         /// Size of the image.
         size: u64,

@@ -39,7 +39,7 @@ use Step::{Fallback, Gone, Prefix};
 /// The product's protocol, or a variant that must fail.
 #[derive(Clone, Copy)]
 struct Protocol {
-    /// A root that is replaced says so before anything below changes again.
+    /// A replaced root gets a mark before anything below changes again.
     marks: bool,
     /// A reader that finds the mark looks once more.
     looks_again: bool,

@@ -290,7 +290,7 @@ impl Space {
         self.try_allocate(pool, units, grace).ok_or_else(|| self.full(units))
     }
 
-    /// Says that `units` more do not fit.
+    /// The error that `units` more do not fit.
     pub fn full(&self, units: u32) -> Error {
         Error::Full {
             needed: u64::from(units * UNIT),
@@ -459,8 +459,7 @@ impl Space {
         self.pending.chunks.extend(chunks);
     }
 
-    /// Lets something outside the image wait for readers that run now: it may go when [`Space::is_over`] says so of the mark
-    /// returned.
+    /// Lets something outside the image wait for readers that run now: it may go when [`Space::is_over`] is true for the returned mark.
     pub fn mark(&mut self) -> u64 {
         self.pending.marked = true;
         self.freed_batches + self.limbo.len() as u64

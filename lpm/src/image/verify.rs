@@ -40,7 +40,7 @@ pub struct TableReport {
     pub key_bits: u16,
     /// Address bits that index the root.
     pub root_bits: u16,
-    /// Prefixes, as the table's header says.
+    /// Prefixes, by the table's header.
     pub prefixes: u32,
     /// Value of the prefix of length 0; 0 = none.
     pub fallback: u32,

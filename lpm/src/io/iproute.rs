@@ -43,9 +43,9 @@ pub(super) fn is_route(line: &str) -> bool {
 /// Reads `path` (`-` is standard input), packed or not: lines as `ip route` or `ip -6 route` prints them, or the `route add …` lines
 /// of `ip -batch`.
 ///
-/// Where every route has an nhid, that is its value; otherwise distinct next hops (`via 192.0.2.1 dev eth0`, `blackhole`) are
-/// numbered 1, 2, … Either way `names` says in `ip route`'s words where a value leads. Of several routes to one prefix the first
-/// (the best metric) counts. A `default` without a next hop is of the family of the route before it.
+/// Where every route has an nhid, that is its value; otherwise distinct next hops (`via 192.0.2.1 dev eth0`, `blackhole`) are numbered 1,
+/// 2, … Either way `names` holds each value's next hop in `ip route`'s words. Of several routes to one prefix the first (the best metric)
+/// counts. A `default` without a next hop is of the family of the route before it.
 pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
     from(Source::open(path)?)
 }

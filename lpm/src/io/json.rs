@@ -27,8 +27,8 @@ const EXPECTED: &str = r#"expected {"dst": "192.0.2.0/24", "value": 7} or a pref
 /// | `value` | 1 to 2^31-1; may be missing |
 /// | `name` | what the value stands for; may be missing |
 ///
-/// Without a `value` anywhere, objects with `gateway`, `dev`, `via`, `nexthops`, `nhid`, `encap` or `type` are the routes of
-/// `ip -j route`, and become values as [`super::iproute::read`] says.
+/// Without a `value` anywhere, objects with `gateway`, `dev`, `via`, `nexthops`, `nhid`, `encap` or `type` are the routes of `ip -j route`,
+/// and get values as in [`super::iproute::read`].
 pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
     from(Source::open(path)?)
 }
@@ -133,7 +133,7 @@ fn push_way(words: &mut String, gateway: Option<&String>, via: Option<&Via>, dev
 }
 
 impl Route {
-    /// In the words of `ip route`; empty when nothing says where to.
+    /// In the words of `ip route`; empty without a next hop.
     fn hop(&self) -> String {
         let mut words = String::new();
         if let Some(kind) = self.kind.as_ref().filter(|kind| *kind != "unicast") {

@@ -66,7 +66,7 @@ impl KeyPrefix {
         Prefix::truncated(Key::new(key), self.len)
     }
 
-    /// Reads a prefix of keys of `key_bits` bits; the error says what was expected.
+    /// Reads a prefix of keys of `key_bits` bits; the error names the expected text.
     pub fn of_width(text: &str, key_bits: u16) -> Result<Self, String> {
         let digits = 2 * usize::from(key_bits).div_ceil(8);
         let expected = || {

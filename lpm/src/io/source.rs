@@ -102,7 +102,7 @@ impl Source {
         self.lines(&mut Lines::default(), each)
     }
 
-    /// The same; lines that are wrong are taken as `lines` says, and counted there.
+    /// The same; `lines` decides about wrong lines, and counts them.
     pub fn lines(
         self,
         taken: &mut Lines,
@@ -124,7 +124,7 @@ impl Source {
                 path: path.clone(),
                 line,
                 text: shortened(String::from_utf8_lossy(&text).trim_end(), 100, 0),
-                // It quotes a word of the line, then says what was expected.
+                // It quotes a word of the line, then the expected text.
                 what: shortened(&what, 100, 100),
             };
             if read > most {

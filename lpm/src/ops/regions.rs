@@ -1,4 +1,4 @@
-//! A table as what it says to each address: maximal ranges of addresses with one answer, and back to prefixes.
+//! A table as its answers to addresses: maximal ranges of addresses with one answer, and back to prefixes.
 
 use crate::{Address, Prefix};
 use alloc::vec::Vec;

@@ -116,7 +116,7 @@ impl<A: Address, const BUCKET: usize> PrefixStore<A, BUCKET> {
         self.change(prefix, value).old
     }
 
-    /// Adds, changes or removes; says what that means. O(d + log n), and O(n) once in n/2 changes at least.
+    /// Adds, changes or removes; returns the change. O(d + log n), and O(n) once in n/2 changes at least.
     pub fn change(&mut self, prefix: Prefix<A>, value: Option<u32>) -> Change<A> {
         debug_assert!(
             value.is_none_or(|value| value != 0 && value >> 31 == 0),

@@ -262,7 +262,7 @@ impl Root {
         u16::from(self.cover[slot]) <= len
     }
 
-    /// Brings what [`Root::is_cover`] says in line with a change of a prefix shorter than the root's bits.
+    /// Brings [`Root::is_cover`] in line with a change of a prefix shorter than the root's bits.
     pub fn note<A: Address>(&mut self, prefix_store: &PrefixStore<A>, change: &Change<A>) {
         let (prefix, len) = (change.prefix, change.prefix.len() as u8);
         let slots = &mut self.cover[slots_of(&prefix, self.bits)];

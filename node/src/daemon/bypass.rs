@@ -87,7 +87,7 @@ impl Daemon {
         }
     }
 
-    /// Says what packets do not meet, and which of the devices do not forward.
+    /// Logs the processing that packets bypass, and the devices that do not forward.
     pub(super) fn log_bypass(&self) {
         self.log_bypassed();
         let kernel = &self.mirror.kernel;
@@ -106,7 +106,7 @@ impl Daemon {
         }
     }
 
-    /// Says whose senders may leave checksums to a device that never comes.
+    /// Logs the devices whose senders may leave checksums to a device that never comes.
     fn name_checksums(&self) {
         let kernel = &self.mirror.kernel;
         for link in

@@ -193,7 +193,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Says which SID hooks no packet can come to.
+    /// Logs the SID hooks that no packet can reach.
     pub(super) fn log_sid_hooks(&self) {
         let (v6, paths) = (&self.mirror.v6, &self.mirror.nhgs);
         for (name, sid) in self.sid_hooks.sids() {

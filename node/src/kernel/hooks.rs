@@ -32,8 +32,8 @@ const BPF: u32 = 2;
 /// `struct nfgenmsg`: family, version, resource id.
 const FIXED: usize = 4;
 
-/// Functions that do nothing to a packet that XDP may forward: what they are there for is asked elsewhere (iptables, connection tracking and
-/// NAT, whose rules are chains) or concerns other packets (bridges, labels of security modules).
+/// Functions that do nothing to a packet that XDP may forward: their work is read elsewhere (iptables, connection tracking and NAT, whose
+/// rules are chains) or concerns other packets (bridges, labels of security modules).
 const QUIET: [&str; 19] = [
     "apparmor_",
     "ip6t_do_table",

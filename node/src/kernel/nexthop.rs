@@ -36,7 +36,7 @@ pub enum Object {
     Other,
 }
 
-/// Decodes the payload of a next hop message: the id and what it says.
+/// Decodes the payload of a next hop message: the id and the object.
 pub fn decode(payload: &[u8]) -> Option<(u32, Object)> {
     let flags = read_u32(payload.get(4..FIXED)?)?;
     let (mut id, mut object, mut encap_type, mut encap) = (0, None, 0, &[][..]);
@@ -112,7 +112,7 @@ impl Objects {
         matches!(self.0.get(&id), Some(Object::Other))
     }
 
-    /// Whether what `id` says depends on the object `member`.
+    /// Whether the object `id` depends on the object `member`.
     pub fn concerns(&self, id: u32, member: u32) -> bool {
         let has = |members: &Vec<(u32, u16)>| members.iter().any(|(id, _)| *id == member);
         id == member || matches!(self.0.get(&id), Some(Object::Group(members)) if has(members))

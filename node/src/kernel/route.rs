@@ -230,7 +230,7 @@ pub struct NexthopGroup {
     pub hop_limit: u32,
     /// Id of the next hop object.
     pub nexthop: Option<u32>,
-    /// The route ends at some time (router advertisements). The kernel stops using it then, and says so later: see
+    /// The route ends at some time (router advertisements). The kernel stops using it then, and reports it later: see
     /// [`NexthopGroups::is_expiring`](crate::nexthop_group::NexthopGroups::is_expiring).
     pub expires: bool,
     /// The first thing in the message that trieline does not know: what becomes of the packets only the kernel can say.

@@ -152,7 +152,7 @@ impl Netlink {
         let mut socket = Socket::new(protocol).map_err(socket_error("socket"))?;
         socket.bind(&SocketAddr::new(0, 0)).map_err(socket_error("bind"))?;
         socket.connect(&SocketAddr::new(0, 0)).map_err(socket_error("connect"))?;
-        // Without strict checking the kernel ignores what a dump is asked to leave out. Linux before 4.20 lacks it; a dump
+        // Without strict checking the kernel ignores a dump's filter. Linux before 4.20 lacks it; a dump
         // is filtered by its reader too.
         let _ = socket.set_netlink_get_strict_chk(true);
         Ok(Self { socket, buffer: vec![0; BUFFER], sequence: 0, protocol, unread: false })

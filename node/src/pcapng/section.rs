@@ -87,7 +87,7 @@ pub fn epoch_ns() -> u64 {
 }
 
 impl<W: Write> Section<W> {
-    /// Begins the file; `comment` is said of all of it.
+    /// Begins the file; `comment` is about all of it.
     pub fn begin(out: W, comment: Option<&str>) -> io::Result<Self> {
         let application = concat!("trieline ", env!("CARGO_PKG_VERSION"));
         let mut options = vec![SectionHeaderOption::UserApplication(application.into())];
@@ -132,7 +132,7 @@ impl<W: Write> Section<W> {
         Ok(())
     }
 
-    /// Says what became of an interface's packets.
+    /// Writes the counts of an interface's packets.
     pub fn statistics(&mut self, interface_id: u32, statistics: &Statistics) -> io::Result<()> {
         let now = self.epoch + monotonic().as_nanos() as u64;
         let block = InterfaceStatisticsBlock {

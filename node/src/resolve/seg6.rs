@@ -174,7 +174,7 @@ impl Resolver<'_> {
             None if outer.preferred.is_some() || device.temporary_source => {
                 return Err(PassReason::Unsupported);
             }
-            // It prefers an address of the route's device; it is asked by destination, so the two must agree.
+            // It prefers an address of the route's device, but chooses by destination, so the two must agree.
             None => (self.source)(segment, id)
                 .filter(|(device, _)| *device == hop.ifindex)
                 .map(|(_, source)| source)

@@ -206,7 +206,7 @@ fn now(tracer: &Tracer, following: &Following, live: Option<LiveCost>) -> Now {
     Now { counts: following.counts(), seen: tracer.seen(), ways, live, waiting: None }
 }
 
-/// The tracer's own cost; on a restless machine a trace goes without, and says so.
+/// The tracer's own cost; on a restless machine a trace goes without, and reports that.
 fn measure_cost(options: &Options) -> anyhow::Result<Result<Cost, String>> {
     match trieline_trace::calibrate(options, Effort::BRIEF) {
         Ok(cost) => Ok(Ok(cost)),

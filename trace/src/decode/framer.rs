@@ -1,4 +1,4 @@
-//! Cuts one direction of a socket into messages: several in one call, or one over many, as the protocol says how long each is.
+//! Cuts one direction of a socket into messages: several in one call, or one over many, by the protocol's lengths.
 //!
 //! A message is one part or several; the first bytes of each give its length. Of what a call moved only the first bytes
 //! may be known: lengths lead over what is not, and where a length itself is not known, the next call is taken to begin with a message.
@@ -80,7 +80,7 @@ pub(super) trait Protocol: std::fmt::Debug {
     fn restart(&mut self, direction: Direction);
     /// Nothing went either way for a long time.
     fn rest(&mut self) {}
-    /// Whether requests were forgotten since this was asked last: those before now will have no answer.
+    /// Whether requests were forgotten since the last call: those before now will have no answer.
     fn has_forgotten(&mut self) -> bool {
         false
     }

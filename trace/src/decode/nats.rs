@@ -17,7 +17,7 @@ enum Line<'a> {
     Message(&'a [u8], u64),
 }
 
-/// The first line of some bytes: what it says, and its own bytes with its end. `None`: it has no end yet.
+/// The first line of some bytes: its kind, and its own bytes with its end. `None`: it has no end yet.
 fn line(bytes: &[u8]) -> Option<(Option<Line<'_>>, usize)> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
     let mut words = bytes[..end].split(|byte| b" \t\r".contains(byte)).filter(|word| !word.is_empty());

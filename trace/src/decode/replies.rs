@@ -113,7 +113,7 @@ impl<T> Replies<T> {
         self.is_cut = true;
     }
 
-    /// Whether some were forgotten since this was asked last.
+    /// Whether some were forgotten since the last call.
     pub(super) fn has_forgotten(&mut self) -> bool {
         std::mem::take(&mut self.has_forgotten)
     }

@@ -173,7 +173,7 @@ proptest! {
         prop_assert_eq!(decoded, Decoded::default());
         prop_assert_eq!(&known, &each);
         prop_assert_eq!(essence(&other), essence(&expected));
-        // One call with all of them: what is not seen is said to be so, and what is found is right.
+        // One call with all of them: unseen parts are marked as such, and found ones are right.
         let (seen, known, decoded) = calls(name, &bytes, &[], capture);
         prop_assert!(known.iter().zip(&each).all(|(known, whole)| whole.starts_with(known)));
         prop_assert!(known.iter().map(Vec::len).sum::<usize>() <= capture);

@@ -22,7 +22,7 @@ const NAMES_SHOWN: usize = 3;
 pub(super) struct Offset {
     /// Of the instruction.
     pub(super) code: u64,
-    /// Of the two bytes that the kernel adds one to while somebody listens; 0: none.
+    /// Offset of the two bytes that the kernel adds one to while a probe listens; 0: none.
     pub(super) semaphore: u64,
 }
 

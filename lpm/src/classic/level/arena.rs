@@ -1,4 +1,4 @@
-//! Where the nodes, slots and prefixes of a level-compressed trie stand, and what each says of itself.
+//! The nodes, slots and prefixes of a level-compressed trie, and the fields of each.
 
 use super::Sizes;
 use crate::classic::Load;
@@ -11,7 +11,7 @@ pub(super) const EMPTY: u32 = 0;
 pub(super) const HEAD: u32 = 0;
 /// Marks what stands in a slot as a leaf's first prefix.
 const LEAF: u32 = 1 << 31;
-/// Most key bits of a node: what [`Address::bits_at`] can be asked for.
+/// Most key bits of a node: the limit of [`Address::bits_at`].
 pub(super) const BITS_MAX: u16 = 31;
 
 pub(super) fn is_leaf(at: u32) -> bool {

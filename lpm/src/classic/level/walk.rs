@@ -9,7 +9,7 @@ use crate::Address;
 pub(super) struct Seen {
     /// A node, or a leaf's prefix.
     pub at: u32,
-    /// The slot that is read of a node; None if its key says that it is the wrong one.
+    /// The slot that is read of a node; None if its key shows that it is the wrong one.
     pub slot: Option<usize>,
     pub back: bool,
 }

@@ -74,7 +74,7 @@ impl<A: Address> Poptrie<A> {
         self.rib.shrink();
     }
 
-    /// Brings the trie to what the radix tree says now that `prefix` has `value` (0 = is gone).
+    /// Brings the trie in line with the radix tree now that `prefix` has `value` (0 = is gone).
     fn change(&mut self, prefix: &Prefix<A>, value: u32) {
         if !self.wide && value != 0 && !self.codes.contains_key(&value) {
             if self.values.len() == NARROW_MAX {

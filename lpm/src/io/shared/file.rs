@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Says what could not be done to `path`.
+/// The error of an `action` on `path`.
 pub(super) fn failed<'a>(path: &'a Path, action: &'static str) -> impl FnOnce(io::Error) -> SharedError + 'a {
     move |source| SharedError::Io { path: path.to_owned(), action, source }
 }
@@ -25,7 +25,7 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Options that never follow a link somebody laid at the last component.
+/// Options that do not follow a link at the last component, which another user may have made.
 pub(super) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NOFOLLOW);

@@ -66,7 +66,7 @@ pub enum SharedError {
         /// The system's error.
         source: io::Error,
     },
-    /// Somebody else writes the image.
+    /// Another process writes the image.
     #[error("{}: another writer has it", path.display())]
     Busy {
         /// The readers' file, which the writer locks.

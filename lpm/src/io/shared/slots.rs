@@ -90,7 +90,7 @@ impl Mapped {
         Ok(Self { file, path, header, slots: slot_map, count: slots as usize, id, locked: None, process })
     }
 
-    /// Takes or gives back a slot's lock; false also when the system refuses, which then looks as if somebody had it.
+    /// Takes or gives back a slot's lock; false also if the system refuses, as if another process had it.
     fn lock(&self, slot: usize, take: bool) -> bool {
         file::lock(&self.file, slot_at(slot), take).unwrap_or(false)
     }
@@ -193,7 +193,7 @@ impl ProcessEpochs {
             if !file::lock(&file, WRITER, true).map_err(fail("lock"))? {
                 return Err(SharedError::Busy { path: path.to_owned() });
             }
-            // Between opening and locking somebody may have removed the file and made another.
+            // Between opening and locking, another process may have removed the file and made another.
             let ours = file.metadata().map_err(fail("read"))?;
             match std::fs::symlink_metadata(path) {
                 Ok(now) if (now.dev(), now.ino()) == (ours.dev(), ours.ino()) => break file,

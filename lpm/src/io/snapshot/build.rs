@@ -126,7 +126,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Says what a value stands for.
+    /// Names a value.
     pub fn name(&mut self, value: u32, name: &str) {
         self.names.insert(value, name.into());
     }

@@ -307,7 +307,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// The prefixes of one table, in order, read from the file where they are asked for.
+/// The prefixes of one table, in order, read from the file as the caller goes on.
 #[derive(Debug, Clone, Copy)]
 pub struct Entries<'a, A> {
     bytes: &'a Bytes,

@@ -37,7 +37,7 @@ impl Random {
     }
 }
 
-/// Whether entries say what an oracle of the same prefixes says.
+/// Whether entries equal an oracle of the same prefixes.
 fn compare<A: Stored, const N: usize>(
     entries: Entries<'_, A>,
     prefixes: &[(Prefix<A>, u32)],

@@ -86,7 +86,7 @@ impl Traced {
         Ok(())
     }
 
-    /// Says how the command ended, or that it runs on.
+    /// Prints how the command ended, or that it runs on.
     pub fn leave(&mut self) -> anyhow::Result<()> {
         if !self.has_status()? {
             eprintln!(

@@ -58,18 +58,18 @@ pub struct Intervals {
 }
 
 impl Intervals {
-    /// The first begins now. Without anybody to look there are none.
+    /// The first begins now. Without a view or a log, there are no intervals.
     pub fn begin(every: Duration, live: Option<Live>, log: Option<Log>) -> Intervals {
         let now = Instant::now();
         Intervals { every, started: now, since: now, before: Summary::default(), live, log }
     }
 
-    /// Whether an interval is over that somebody looks at.
+    /// Whether an interval is over that a view or log needs.
     pub fn is_due(&self) -> bool {
         (self.live.is_some() || self.log.is_some()) && self.since.elapsed() >= self.every
     }
 
-    /// Whether somebody sees them.
+    /// Whether a view shows them.
     pub fn are_shown(&self) -> bool {
         self.live.is_some()
     }

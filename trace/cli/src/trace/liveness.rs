@@ -1,4 +1,4 @@
-//! Whether anything is left of what a trace is to follow: it is said when nothing is, and the trace ends when nothing can come any more.
+//! Whether any process of a trace is left: if none is, the tracer reports it, and if none can come any more, the trace ends.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ const EVERY_WAITING: Duration = Duration::from_secs(1);
 /// The processes that are left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// Somebody.
+    /// At least one process runs.
     Some,
     /// No process runs, but others of the name or in the cgroup would be traced: in words.
     Waiting(String),

@@ -1,4 +1,4 @@
-//! Where messages go as they are found: the percentiles of the report, and whatever else was asked for.
+//! The ways of found messages: the percentiles of the report, and all other outputs.
 
 use std::collections::HashSet;
 use std::fs;
@@ -148,7 +148,7 @@ impl OutputArgs {
 }
 
 impl Outputs {
-    /// Opens what was asked for, before anything is traced. `records` is a file that somebody else writes.
+    /// Opens the outputs, before the trace begins. `records` is the file of --records, which another part writes.
     pub fn open(args: &OutputArgs, records: Option<&Path>, about: &About) -> anyhow::Result<Outputs> {
         args.check(records)?;
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();

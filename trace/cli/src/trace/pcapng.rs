@@ -1,8 +1,8 @@
 //! Messages as they leave, as pcap-ng: what the tracer holds of each, and its times as the comment.
 //!
 //! The tracer sees messages, not frames: so a packet is Wireshark's exported PDU (`LINKTYPE_WIRESHARK_UPPER_PDU`), the bytes that a
-//! process sent without any header of a network, and nothing is made up. Where bytes are not captured, the packet only says how long
-//! the message was.
+//! process sent without any header of a network, and nothing is made up. Where bytes are not captured, the packet only holds the message's
+//! length.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

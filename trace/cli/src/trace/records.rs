@@ -158,7 +158,7 @@ impl RecordWriter {
         })
     }
 
-    /// Says which trace it is.
+    /// Writes the trace's own line.
     pub fn begin(&mut self, by: By, at_queue: bool) -> anyhow::Result<()> {
         let read = |path: &str| {
             fs::read_to_string(path)

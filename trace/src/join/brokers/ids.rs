@@ -1,4 +1,4 @@
-//! Servers that answer with the id that came, relays that pass it on to their subscribers, and servers and proxies that are asked the same at
+//! Servers that answer with the id that came, relays that pass it on to their subscribers, and servers and proxies with equal requests at
 //! once.
 
 use std::collections::{HashMap, VecDeque};
@@ -53,7 +53,7 @@ struct World {
     answers_again: Vec<(u64, u64, Option<Record>)>,
     web: Vec<Asked>,
     proxy: Vec<Asked>,
-    /// Connections that are asked by.
+    /// Connections with a request.
     busy: HashMap<(u32, u64), ()>,
 }
 

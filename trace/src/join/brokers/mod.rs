@@ -1,7 +1,7 @@
 //! Brokers made up at random, which know themselves when each message came and left: every T2 that is found is right, and every message that has
 //! none is in a count.
 //!
-//! `TRIELINE_TRACE_MESSAGES` says how many messages there are to be for each way to join (default 20,000).
+//! `TRIELINE_TRACE_MESSAGES` sets the number of messages for each way to join (default 20,000).
 
 mod ids;
 mod streams;
@@ -131,7 +131,7 @@ fn event(time_ns: u64, process: u32, thread: u32, point: Point, transport: Trans
     }
 }
 
-/// Runs brokers until they have had enough messages. A run says how many it had, and how many T2 were found.
+/// Runs brokers until they have had enough messages. A run returns how many it had, and how many T2 were found.
 fn all_are_right(name: &str, run: impl Fn(&Steps) -> Result<(u64, usize), TestCaseError>) {
     most_are_told(name, 5, run);
 }

@@ -37,7 +37,7 @@ fn socket(process: u32, number: u32) -> u64 {
 
 pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
     let mut run = Run::default();
-    // A socket at the place of another one has its number, which is said before, or another number.
+    // A socket at the place of another one has its number, with a record before it, or another number.
     let is_said = steps[0] & 1 == 0;
     let mut opened_at: HashMap<u64, u64> = HashMap::new();
     let worker = |index: u32| Worker { process: 1 + index / 3, thread: 10 + index, ..Worker::default() };

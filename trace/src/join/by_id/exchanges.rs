@@ -24,7 +24,7 @@ pub(super) struct Exchanges {
     order: VecDeque<(Key, u64)>,
     waiting: usize,
     next: u64,
-    /// Sockets, and until when what was asked by them gets no answer that is known; of all sockets until when.
+    /// Sockets, with the time until which their requests get no known answer; of all sockets the same.
     cut: HashMap<u64, u64>,
     all_cut_ns: u64,
     /// Requests that were let go, and sockets by which they came: what belongs to them is not the next one's.
@@ -109,7 +109,7 @@ impl Exchanges {
         }
     }
 
-    /// Which of the answers that leave by the socket from here on are to what was asked until then is not known.
+    /// From here on, answers that leave by the socket may be to requests before this time.
     pub(super) fn cut(&mut self, socket: u64, time_ns: u64) {
         if self.cut.len() >= self.requests_max {
             let long_ns = self.now_ns.saturating_sub(ANSWER_NS);
