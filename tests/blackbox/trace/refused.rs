@@ -139,7 +139,7 @@ fn a_name_that_nobody_has_is_waited_for() {
         .spawn()
         .unwrap();
     let mut printed = lines(&mut trace);
-    let waits = format!("trieline: no process has the name {name}: waiting (Ctrl-C ends the trace)");
+    let waits = format!("trieline: no process is called {name}: waiting (Ctrl-C ends the trace)");
     assert!(printed.next().unwrap().starts_with("trieline: tracing by hooks at "));
     assert_eq!(printed.next().unwrap(), waits);
     let mut process = Command::new(program).arg("1000").spawn().unwrap();
@@ -149,7 +149,7 @@ fn a_name_that_nobody_has_is_waited_for() {
     assert_eq!(printed.next().unwrap(), waits);
     let (code, report, _) = end(trace);
     assert_eq!(code, 3);
-    assert_eq!(report["notes"][0], format!("at the end no process has the name {name}"), "{report}");
+    assert_eq!(report["notes"][0], format!("at the end no process is called {name}"), "{report}");
 }
 
 #[test]

@@ -137,7 +137,7 @@ impl Liveness {
             let is_called = |process: &u32| name(*process).as_deref() == Some(comm) && is_alive(*process);
             self.called = self.called.filter(is_called).or_else(|| processes().find(is_called));
             if self.called.is_none() {
-                return Left::Waiting(format!("no process has the name {comm}"));
+                return Left::Waiting(format!("no process is called {comm}"));
             }
         }
         Left::Some
