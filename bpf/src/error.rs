@@ -61,9 +61,9 @@ pub enum Error {
     /// Neither map type can hold the image.
     #[error("cannot make a map for the image: as a BPF arena: {arena}; as a memory-mapped array: {array}")]
     NoMapType {
-        /// Why not an arena.
+        /// The reason why an arena cannot hold it.
         arena: String,
-        /// Why not an array.
+        /// The reason why an array cannot hold it.
         array: String,
     },
     /// A map is full.
@@ -71,7 +71,7 @@ pub enum Error {
     Full {
         /// Of what.
         what: &'static str,
-        /// How many fit.
+        /// The number that fits.
         capacity: u32,
     },
     /// The image, or one of its tables.

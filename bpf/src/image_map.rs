@@ -34,7 +34,7 @@ const PAGE: u64 = 4096;
 const ARRAY_MAX: u64 = 1 << 29;
 const ARENA_MAX: u64 = 1 << 32;
 
-/// Where the image lives.
+/// The map types that an image can live in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ImageMapType {
     /// BPF arena (Linux 6.9): up to 4 GiB, pages are filled when first touched.
@@ -288,7 +288,7 @@ impl ImageMap {
         self.fd.as_fd()
     }
 
-    /// Which kind of map type.
+    /// The map type.
     pub fn map_type(&self) -> ImageMapType {
         self.map_type
     }

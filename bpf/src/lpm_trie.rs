@@ -55,7 +55,7 @@ impl Entries {
         })
     }
 
-    /// How many.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.keys.len() / self.key
     }

@@ -19,7 +19,7 @@ const PIN: &str = "image";
 /// Options for new tables.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the tables live; `None`: in an arena where the kernel has one, else in an array.
+    /// The map type; `None`: an arena where the kernel has one, else an array.
     pub map_type: Option<ImageMapType>,
     /// Size of all tables together, bytes: a power of two from 64 KiB. An arena takes memory only as it fills, up to 4 GiB; an array
     /// takes all of it at once and has at most 512 MiB.
@@ -152,7 +152,7 @@ impl Tables {
         &self.map
     }
 
-    /// Which kind of map type it is: which of its two compilations a program is to be loaded from.
+    /// The map type: it decides which of a program's two compilations to load.
     pub fn map_type(&self) -> ImageMapType {
         self.map.map_type()
     }

@@ -9,7 +9,7 @@ use trieline_lpm::io::ImportError;
 /// Result inside this library.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call failed.
+/// The error of a failed call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An error of the tables, their map or their pin.
@@ -25,7 +25,7 @@ pub enum Error {
         ipv4: u32,
         /// The one that is not.
         ipv6: u32,
-        /// Why.
+        /// The IPv6 table's error.
         error: Box<Error>,
     },
     /// Something else than what the header asks for.

@@ -111,7 +111,7 @@ pub enum Action {
 pub struct Headend {
     /// The whole frame goes inside.
     pub l2: bool,
-    /// Where the outer flow label comes from.
+    /// The source of the outer flow label.
     pub label: FlowLabel,
     /// As RFC 8986 (5.1) and RFC 6040 (4.1) say, where Linux does otherwise: the outer header keeps its hop limit, its class
     /// is the inner one, and the packet inside is a hop older. A frame inside stays as it came; its ECN is not copied.
@@ -147,7 +147,7 @@ pub enum Flavour {
     },
 }
 
-/// Why the kernel gets a packet that a route matches.
+/// The reason why the kernel gets a packet that a route matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PassReason {
     /// Address of this node.
@@ -174,7 +174,7 @@ pub enum PassReason {
     OnLink,
 }
 
-/// Why a packet that a route matches is dropped.
+/// The reason why XDP drops a packet that a route matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
     /// Blackhole route.

@@ -28,7 +28,7 @@ pub const CAPTURE_ALL: u32 = tl_limits::TL_CAPTURE_ALL.0;
 /// Most bytes of a frame that a capture keeps.
 pub const SNAP_MAX: u32 = tl_limits::TL_SNAP_MAX.0;
 
-/// Which packets, and how much of them.
+/// The packets of a capture, and how much of each is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct CaptureOptions {
     /// Only those that come in by this device.
@@ -52,7 +52,7 @@ pub struct Captured {
     pub number: u64,
     /// Its verdict; `None`: this is the packet as it came in.
     pub verdict: Option<Verdict>,
-    /// Where that is the drop of a tenant's packet: why the kernel would have got it.
+    /// If the verdict is the drop of a tenant's packet: the verdict by which the kernel would have got it.
     pub first: Option<Verdict>,
     /// The counter ([`crate::Filter::counter`]) of the filter that dropped or passed it.
     pub filter: Option<u8>,
@@ -67,9 +67,9 @@ pub struct Captured {
 /// Packets a capture has met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureCounts {
-    /// Those it took.
+    /// Packets taken.
     pub taken: u64,
-    /// Those left out for the rate.
+    /// Packets left out for the rate.
     pub limited: u64,
     /// Records that the ring had no room for.
     pub lost: u64,

@@ -30,7 +30,7 @@ use crate::sys;
 use trieline_bpf::ReaderGrace;
 use trieline_bpf::{ImageMap, ImageMapType, ImageMemory};
 
-/// How the program is attached.
+/// The way that the program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttachMode {
     /// In the driver.
@@ -53,7 +53,7 @@ impl std::fmt::Display for AttachMode {
 pub struct Attachment {
     /// The device.
     pub ifindex: u32,
-    /// How.
+    /// The way that the program is attached.
     pub mode: AttachMode,
 }
 
@@ -188,7 +188,7 @@ impl Dataplane {
         self.heartbeat.beat(&self.beat, limit)
     }
 
-    /// How the tables are kept current.
+    /// The state of the heartbeat.
     pub fn heartbeat(&self) -> Heartbeat {
         self.heartbeat.read()
     }

@@ -16,9 +16,9 @@ pub enum Error {
     /// Another version, or other options, made the pins.
     #[error("pinned `{map}` in {}: {what}; a restart of trielined replaces it, and no packet is lost", path.display())]
     Pins {
-        /// Which map.
+        /// The map.
         map: String,
-        /// How it differs.
+        /// The difference.
         what: String,
         /// The directory.
         path: PathBuf,
@@ -32,7 +32,7 @@ pub enum Error {
     /// The kernel refused a program.
     #[error("cannot load {program}: {source}\n{log}")]
     Load {
-        /// Which one.
+        /// The program.
         program: &'static str,
         /// End of the verifier's log, or of libbpf's.
         log: String,

@@ -79,7 +79,7 @@ pub struct Filter {
     pub table4: Option<u32>,
     /// Of its IPv6 prefixes.
     pub table6: Option<u32>,
-    /// Where it counts, less than [`Filters::COUNTERS`]. Filters that share a number count together.
+    /// The number of its counter, less than [`Filters::COUNTERS`]. Filters that share a number count together.
     pub counter: u8,
 }
 

@@ -13,10 +13,10 @@ use crate::sys;
 
 const WORDS: usize = size_of::<tl_heartbeat>() / 8;
 
-/// How the tables are kept current.
+/// The state of the heartbeat, which keeps the tables current.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// How long the XDP program forwards after the last heartbeat; `None`: without end.
+    /// Time that the XDP program forwards after the last heartbeat; `None`: without end.
     pub limit: Option<Duration>,
     /// Time since the last heartbeat; `None`: there was none.
     pub silent: Option<Duration>,
@@ -79,7 +79,7 @@ fn now() -> Duration {
     duration(clock_gettime(ClockId::Monotonic))
 }
 
-/// How long a jiffy is: the resolution of the clock that counts them.
+/// The length of a jiffy: the resolution of the clock that counts them.
 fn tick() -> Duration {
     duration(clock_getres(ClockId::MonotonicCoarse))
 }

@@ -350,7 +350,7 @@ impl PinnedMaps {
         self.image.bytes()
     }
 
-    /// How the tables are kept current, and whether they are in use.
+    /// The state of the heartbeat, and whether the tables are in use.
     pub fn heartbeat(&self) -> Heartbeat {
         self.heartbeat.read()
     }
@@ -376,7 +376,7 @@ impl PinnedMaps {
         self.rules.concerning(lookup, from, to)
     }
 
-    /// How many actions are set.
+    /// The number of actions that are set.
     pub fn actions_used(&self) -> u32 {
         self.records.set_actions().count() as u32
     }

@@ -27,7 +27,7 @@ const RING: u32 = 64 << 10;
 pub struct Outcome {
     /// What, and why.
     pub verdict: Verdict,
-    /// Where that is the drop of a tenant's packet: why the kernel would have got it.
+    /// If the verdict is the drop of a tenant's packet: the verdict by which the kernel would have got it.
     pub first: Option<Verdict>,
     /// The counter ([`crate::Filter::counter`]) of the filter that dropped or passed it.
     pub filter: Option<u8>,

@@ -86,7 +86,7 @@ macro_rules! address {
 address!(u32, 4, Ipv4Addr, "192.0.2.0/24");
 address!(u128, 6, Ipv6Addr, "2001:db8::/32");
 
-/// Why a prefix was refused.
+/// The error of making a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
     /// The length exceeds the address's width.

@@ -167,7 +167,7 @@ impl std::fmt::Debug for Publisher {
     }
 }
 
-/// Why nothing can be published.
+/// The error of publishing tables.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The image.

@@ -68,7 +68,7 @@ pub struct SidHookStatus {
     pub problem: Option<String>,
 }
 
-/// Why SID hooks cannot be bound.
+/// The error of binding SID hooks.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The dataplane or the kernel refuses.

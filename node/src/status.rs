@@ -12,7 +12,7 @@ pub struct Status {
     pub version: String,
     /// Its process id.
     pub pid: Option<u32>,
-    /// How long it has run.
+    /// Seconds since its start.
     pub uptime_seconds: f64,
     /// Inode of the network namespace.
     pub namespace: u64,
@@ -28,11 +28,11 @@ pub struct Status {
     pub refused: Vec<Refused>,
     /// Other deviations from the configuration since a restart: SID hooks, tables.
     pub problems: Vec<String>,
-    /// How long XDP forwards without a heartbeat of the daemon, seconds; none: without end.
+    /// Seconds that XDP forwards without a heartbeat of the daemon; none: without end.
     pub max_stale: Option<f64>,
     /// Seconds since the last heartbeat.
     pub silent: Option<f64>,
-    /// That is longer than `max_stale`: all packets are the kernel's.
+    /// The last heartbeat is longer ago than `max_stale`: all packets are the kernel's.
     pub stale: bool,
     /// Filters, in the order they are asked.
     pub filters: Vec<crate::filter::FilterStatus>,
@@ -68,7 +68,7 @@ pub struct Status {
 pub struct Refused {
     /// Its name.
     pub dev: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -116,13 +116,13 @@ pub struct ImageStatus {
 pub struct Punted {
     /// `seg6` with its mode, `seg6local` with its behaviour, another encapsulation, or the type of the routes.
     pub what: String,
-    /// How many distinct ones.
+    /// The number of distinct groups.
     pub nexthop_groups: usize,
     /// The verdict of their packets: `unsupported`, `no_device`, `no_xdp_xmit`, `no_carrier`, `table_full`, `on_link`.
     pub reason: String,
     /// The device they leave by, where it is the reason.
     pub dev: Option<String>,
-    /// Why exactly, and what helps.
+    /// The exact reason, and what helps.
     pub hint: Option<String>,
 }
 
@@ -202,7 +202,7 @@ pub struct FamilyStatus {
     pub family: String,
     /// Packets are forwarded by the tables; else all of them are the kernel's.
     pub forwards: bool,
-    /// Why not.
+    /// The reason, if they are not.
     pub reason: Option<String>,
     /// Routes of table main.
     pub main: usize,
@@ -263,7 +263,7 @@ pub struct Counter {
     pub name: String,
     /// `forward`, `pass` or `drop`.
     pub kind: String,
-    /// How many.
+    /// Packets with this verdict.
     pub packets: u64,
 }
 

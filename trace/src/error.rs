@@ -43,9 +43,9 @@ pub enum Error {
     /// A file could not be read.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// A system call failed.

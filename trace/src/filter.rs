@@ -54,7 +54,7 @@ impl Default for Filter {
 pub struct Cgroup {
     /// Its number: the directory's inode.
     pub number: u64,
-    /// How far below the root.
+    /// Levels below the root.
     pub level: u32,
 }
 

@@ -84,22 +84,22 @@ impl Backend {
     }
 }
 
-/// Why a backend was passed over.
+/// The reason why a backend was passed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which.
+    /// The backend.
     pub backend: Backend,
     /// In words.
     pub reason: String,
 }
 
-/// Which point is C, where there is a choice.
+/// The choice of point C.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Leaves {
     /// At the device's queue, before the packet leaves; Unix sockets, which have none: when the send is done.
     #[default]
     Queue,
-    /// When the send is done: cheaper, and its cost lies behind the message; on loopback that includes the delivery.
+    /// The end of the send: cheaper, and its cost lies behind the message; on loopback that includes the delivery.
     Done,
 }
 
@@ -129,7 +129,7 @@ impl FromStr for Client {
 pub struct Options {
     /// The filter.
     pub filter: Filter,
-    /// Where messages have an id.
+    /// The place of the messages' id.
     pub id: Option<IdAt>,
     /// Write ids into messages that leave over UDP, where their eight bytes have this value: the first lowest. Such messages are those
     /// of this thread's network namespace, by the devices that are there at the start.
@@ -145,7 +145,7 @@ pub struct Options {
     /// Note where messages lie in their streams and who sockets are, as [`crate::Hops`] needs it; decoders of streams do so, too. Not by
     /// system calls.
     pub stages: bool,
-    /// Which point is C.
+    /// The choice of point C.
     pub leaves: Leaves,
     /// Records that each CPU's ring holds at most: a power of two.
     pub slots: u32,
@@ -180,7 +180,7 @@ impl Options {
         }
     }
 
-    /// How messages are joined.
+    /// The way that messages are joined.
     pub fn by(&self) -> By {
         if self.id.is_some() || self.decode.is_some() { By::Id } else { By::Thread }
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::runtime::Runtime;
 
-/// Where a message was seen.
+/// The points of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
     /// The kernel has copied it to the process: before the receiving call returns. Point B.
@@ -53,7 +53,7 @@ impl Transport {
     pub const ALL: [Transport; 5] =
         [Transport::Udp, Transport::Tcp, Transport::UnixStream, Transport::UnixDatagram, Transport::Function];
 
-    /// Those of sockets.
+    /// The transports of sockets.
     pub const SOCKETS: [Transport; 4] =
         [Transport::Udp, Transport::Tcp, Transport::UnixStream, Transport::UnixDatagram];
 
@@ -182,7 +182,7 @@ pub struct Record {
     pub process: u32,
     /// Bytes moved; of functions what they returned, 0 at their entry.
     pub bytes: u32,
-    /// Where.
+    /// The point.
     pub point: Point,
     /// The transport.
     pub transport: Transport,
@@ -199,11 +199,11 @@ pub struct Record {
 /// A socket's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Socket {
-    /// As its records have it.
+    /// Its number, as its records have it.
     pub number: u64,
     /// Its transport.
     pub transport: Transport,
-    /// Where its messages come from and go to.
+    /// The ends that its messages come from and go to.
     pub ends: Ends,
 }
 
@@ -232,7 +232,7 @@ pub enum Event {
     Socket(Socket),
     /// A process that was not seen before, where messages are joined by thread: before its first record.
     Process {
-        /// Which.
+        /// The process.
         process: u32,
         /// The runtime that moves messages between its threads, if one is known.
         runtime: Option<Runtime>,
@@ -241,7 +241,7 @@ pub enum Event {
     Ended {
         /// `CLOCK_MONOTONIC`, nanoseconds.
         time_ns: u64,
-        /// Which.
+        /// The thread.
         thread: u32,
     },
     /// Records were lost just before, or the hooks were off: what comes now does not belong to what came.

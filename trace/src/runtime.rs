@@ -48,7 +48,7 @@ impl Runtime {
         ["go", "tokio", "erlang", "unknown"][self as usize]
     }
 
-    /// That of a process, by its program and its threads; `None`: none that is known, or the process is gone.
+    /// The runtime of a process, by its program and its threads; `None`: none that is known, or the process is gone.
     pub fn of(process: u32) -> Option<Runtime> {
         let folder = PathBuf::from("/proc").join(process.to_string());
         let name = folder.join("exe").read_link().unwrap_or_default();

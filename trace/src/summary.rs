@@ -13,9 +13,9 @@ const LONGEST_NS: u64 = 3_600_000_000_000;
 /// The part that a time is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
-    /// Where it begins.
+    /// The place where it begins.
     pub from: Place,
-    /// Where it ends.
+    /// The place where it ends.
     pub to: Place,
 }
 
@@ -68,7 +68,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// That of a message.
+    /// The stage of a message.
     pub fn of(message: &Message) -> Stage {
         Stage {
             part: Part::INSIDE,

@@ -66,7 +66,7 @@ pub struct Figures {
     pub leaves: usize,
     /// Slots for children in internal nodes.
     pub slots: usize,
-    /// Those that lead nowhere.
+    /// Slots that lead nowhere.
     pub empty: usize,
     /// Bytes of all nodes, their slots and the prefixes, by the layout that the structure's page documents: what lookups can reach,
     /// without the gaps and reserves of the vectors.
@@ -111,9 +111,9 @@ pub struct Visit {
 /// Bytes that are read together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Where they begin.
+    /// The address of the first byte.
     pub address: usize,
-    /// How many; 0: nothing is read.
+    /// The number of bytes; 0: nothing is read.
     pub bytes: usize,
 }
 

@@ -15,7 +15,7 @@
 
 use super::level::{Fill, LevelTrie, Rule};
 
-/// How full nodes are.
+/// The thresholds of a node's fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold {
     /// Of all nodes but the root, percent.

@@ -98,7 +98,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// How long [`Writer::wait`] waits when nothing else is said.
+    /// The time that [`Writer::wait`] waits by default.
     pub const PATIENCE: Duration = Duration::from_millis(100);
 
     /// Goes on from the epoch that `board` is at.

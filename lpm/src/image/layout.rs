@@ -147,7 +147,7 @@ pub const SKIP_MIN: u16 = 16;
 pub struct Skip {
     /// Key bits that lead to `next`, left-aligned, as two 64-bit words, each low half first.
     pub bits: [u32; 4],
-    /// How many.
+    /// The number of those bits.
     pub len: u32,
     /// Ref.
     pub next: u32,

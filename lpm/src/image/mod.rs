@@ -35,7 +35,7 @@ use layout::{CHUNK, DIR_BITS, DIRECTORY, ImageHeader, Kind, MAGIC, REPLACED, Tab
 use palette::Palette;
 use space::{PoolId, Space};
 
-/// Why an image or a table could not be made or changed. Nothing has changed when one of these is returned.
+/// The error of making or changing an image or a table. Nothing has changed when one of these is returned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No memory left, also after waiting for a grace period.
@@ -93,7 +93,7 @@ pub enum Error {
         /// Width of the table's keys.
         key_bits: u16,
     },
-    /// As many readers as there are slots are registered already.
+    /// All reader slots have a reader.
     #[error("all {slots} reader slots are taken")]
     NoSlot {
         /// Slots in all.

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::string::String;
 use std::vec::Vec;
 
-/// Why a file could not be read as prefixes.
+/// The error of reading a file as prefixes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
@@ -72,7 +72,7 @@ pub enum ImportError {
         path: PathBuf,
         /// Its record, from 1.
         record: u64,
-        /// Where it begins, in the unpacked file.
+        /// The offset of its first byte, in the unpacked file.
         at: u64,
         /// The error, and the expected content.
         what: String,
@@ -91,7 +91,7 @@ pub enum ImportError {
     },
 }
 
-/// How prefixes stand in a file.
+/// Formats of files of prefixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// `PREFIX [VALUE]` lines: [`text`].
@@ -144,7 +144,7 @@ impl<T> Prefixes<T> {
 /// A list as it was read from a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrefixList {
-    /// How it stood there.
+    /// The format of the file.
     pub format: Format,
     /// The prefixes in the file's order; `None` where no value stood beside one. Where a prefix stands twice, the last counts.
     pub prefixes: Prefixes<Option<u32>>,
@@ -185,7 +185,7 @@ pub enum MrtValue {
     Med,
 }
 
-/// How to read a file.
+/// Options of reading a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadOptions {
     /// The format; `None`: by content.

@@ -22,7 +22,7 @@ use crate::{Address, Prefix};
 use core::cmp::Ordering;
 use core::iter::Peekable;
 
-/// Which of two tables have a prefix, and its values there.
+/// The tables, of two, that have a prefix, with its values there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Joined<V, W> {
     /// The first only.

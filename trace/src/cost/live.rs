@@ -79,7 +79,7 @@ impl Rates {
 pub struct LiveCost {
     /// Pairs of windows.
     pub pairs: usize,
-    /// How long the hooks were off.
+    /// Time that the hooks were off.
     pub paused: Duration,
     /// Change of the packets a second in the processes' network namespace (UDP and TCP, both ways), in percent of those without hooks; NaN
     /// without any. In `ns`, `low` and `high`.

@@ -37,7 +37,7 @@ const BLOCK: usize = 4;
 /// Blocks that may be made for each that is needed.
 const ATTEMPTS: usize = 2;
 
-/// How much is measured.
+/// The effort of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
     /// Rounds to keep, each with all three cases of each transport; up to twice as many are made on a restless machine.
@@ -68,10 +68,10 @@ pub struct Cost {
     pub attachments: usize,
 }
 
-/// The same over one transport.
+/// The cost over one transport.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TransportCost {
-    /// Which.
+    /// The transport.
     pub transport: Transport,
     /// Without hooks, nanoseconds a message.
     pub base_ns: f64,

@@ -13,7 +13,7 @@ use crate::record::Point;
 /// A host's clock, compared with the first host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offset {
-    /// How far it is ahead, nanoseconds.
+    /// Nanoseconds that it is ahead.
     pub ns: i64,
     /// It is wrong by no more than this; below zero the clocks ran at different speeds, and nothing is known.
     pub bound_ns: i64,

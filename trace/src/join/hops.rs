@@ -29,7 +29,7 @@ impl Hop {
         self.received.time_ns.saturating_sub(self.sent.time_ns)
     }
 
-    /// Which way it is.
+    /// The part of the way.
     pub fn part(&self) -> Part {
         let from = match self.sent.point {
             Point::Arrived => Place::R,

@@ -30,7 +30,7 @@ pub struct Probe {
     pub point: Point,
     /// An absolute path, or the name of a file that the process has mapped.
     pub file: PathBuf,
-    /// Where in it.
+    /// The place in the file.
     pub place: ProbeAt,
 }
 

@@ -33,7 +33,7 @@ use crate::{Address, Prefix};
 use alloc::vec::Vec;
 use arena::{Arena, EMPTY, HEAD, is_leaf, is_node};
 
-/// When a node of a [`LevelTrie`] doubles and when it is cut in half.
+/// Decides when a node of a [`LevelTrie`] doubles and when it is cut in half.
 pub trait Rule: Clone {
     /// The structure's name in results.
     const NAME: &'static str;
@@ -50,14 +50,14 @@ pub trait Rule: Clone {
     }
 }
 
-/// How full a node is: what a [`Rule`] decides by.
+/// A node's fill, by which a [`Rule`] decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fill {
     /// Its slots.
     pub slots: usize,
-    /// Those that lead somewhere.
+    /// Slots that lead somewhere.
     pub used: usize,
-    /// Those that lead to a node without skipping a bit. Doubled, such a child fills two slots, any other one.
+    /// Slots that lead to a node without skipping a bit. Doubled, such a child fills two slots, any other one.
     pub full: usize,
     /// The first key bit behind its own.
     pub end: u16,

@@ -53,7 +53,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Why a shared image could not be made, opened or read.
+/// The error of making, opening or reading a shared image.
 #[derive(Debug, thiserror::Error)]
 pub enum SharedError {
     /// The system refuses.
@@ -72,7 +72,7 @@ pub enum SharedError {
         /// The readers' file, which the writer locks.
         path: PathBuf,
     },
-    /// As many readers as there are slots have the image open.
+    /// All reader slots are in use by readers of the image.
     #[error("{}: all {slots} reader slots are taken", path.display())]
     NoSlot {
         /// The readers' file.

@@ -83,7 +83,7 @@ const TABLE_BYTES: usize = 32;
 /// Bytes of an entry beside its key.
 const ENTRY_MORE: usize = 6;
 
-/// Why a snapshot cannot be saved or opened.
+/// The error of saving or opening a snapshot.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
@@ -100,7 +100,7 @@ pub enum SnapshotError {
     Image {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The image's error.
         source: Error,
     },
     /// The section is not what it should be.
@@ -110,7 +110,7 @@ pub enum SnapshotError {
         path: PathBuf,
         /// The defect.
         what: String,
-        /// Where, in the file.
+        /// The offset in the file.
         at: u64,
     },
     /// The section is of another version.
