@@ -44,7 +44,38 @@ TL_INLINE int tl_is_link_group6(const struct ipv6hdr *ip6)
 	return (TL_BE64(ip6->daddr.hi) & 0xff0f000000000000) == 0xff02000000000000;
 }
 
-/* The same of the packet at `at`, which lists of addresses that do not belong into the Internet may name. */
+/* Whether the kernel could find another packet in one of this protocol, and route that. */
+TL_INLINE int tl_carries(__u32 protocol)
+{
+	switch (protocol) {
+	case IPPROTO_IPIP:
+	case IPPROTO_IPV6:
+	case IPPROTO_ROUTING:
+	case IPPROTO_GRE:
+	case IPPROTO_COMP:
+	case IPPROTO_L2TP:
+	case IPPROTO_MPLS:
+	case IPPROTO_ETHERNET:
+		return 1;
+	}
+	return 0;
+}
+
+/* The same of the headers behind the IPv6 header at `at`; of those that cannot be read, too. A routing header
+ * may lead to another address. `also` is one more protocol. */
+TL_INLINE int tl_carries6(struct xdp_md *ctx, __u32 at, __u32 also)
+{
+	__u64 headers = tl_headers6(ctx, at, TL_NO_END);
+
+	return headers & (TL_HEADERS_CUT | TL_HEADERS_ROUTED) ||
+	       (!(headers & TL_HEADERS_LATER) && (tl_carries(headers & 0xff) || (headers & 0xff) == also));
+}
+
+/*
+ * The same of the packet at `at`, which lists of addresses that do not belong into the Internet may name. A
+ * packet with another one inside does not belong to the link: a tunnel of the kernel's takes it out and
+ * routes it. PIM does: Linux takes only packets to groups out of it.
+ */
 __attribute__((noinline)) int tl_is_link_group(struct xdp_md *ctx, __u32 at)
 {
 	void *end = (void *)(long)ctx->data_end, *l3 = (void *)(long)ctx->data + (at & 31);
@@ -54,8 +85,8 @@ __attribute__((noinline)) int tl_is_link_group(struct xdp_md *ctx, __u32 at)
 	if ((void *)(ip + 1) > end)
 		return 0;
 	if (ip->version_ihl >> 4 == 4)
-		return tl_is_link_group4(ip);
-	return (void *)(ip6 + 1) <= end && tl_is_link_group6(ip6);
+		return tl_is_link_group4(ip) && !tl_carries(ip->protocol);
+	return (void *)(ip6 + 1) <= end && tl_is_link_group6(ip6) && !tl_carries6(ctx, at & 31, 0xff);
 }
 
 /* The addresses that the kernel could take a packet to, one after another: behind its header and those
@@ -67,15 +98,27 @@ struct tl_nested_walk {
 	__u32 around;	       /* where the packet around it ends */
 	__u32 end;	       /* where the packet itself ends */
 	__u32 list;	       /* the segments of its SRH */
-	__u8 left;	       /* those of them that are not reached yet */
-	__u32 inner;	       /* the IPv6 header behind it; 0: none */
+	__u32 inner;	       /* the packet inside, or the tunnel's header; 0: none */
+	__u8 left;	       /* segments that are not reached yet */
+	__u8 kind;	       /* the protocol of what is inside */
+	__u8 at_address;       /* whether `to` was reached, not a tunnel's header behind it */
+	__u64 ask;	       /* what tl_nested() answers at the end */
 };
 
 _Static_assert(sizeof(struct tl_nested_walk) <= sizeof(struct tl_scratch), "a trail fits");
 
+/* Of a GRE header, the first two bytes. */
+#define TL_GRE_CHECKSUM 0x8000
+#define TL_GRE_ROUTING 0x4000
+#define TL_GRE_KEY 0x2000
+#define TL_GRE_SEQUENCE 0x1000
+#define TL_GRE_VERSION 0x0007
+
 #define TL_NESTED_MOST 40
+#define TL_TUNNELS_MOST 6 /* headers of IPv4 and GRE one in another */
 #define TL_NESTED_END (TL_GO_ON + 1)
 #define TL_NESTED_FILTER (TL_GO_ON + 2)
+#define TL_NESTED_TUNNEL (TL_GO_ON + 3)
 
 /* Goes on to the IPv6 header at `trail->inner`. Of one inside, Linux does not look at the version. */
 TL_INLINE __u32 tl_nested_in(struct xdp_md *ctx, struct tl_nested_walk *trail)
@@ -90,18 +133,83 @@ TL_INLINE __u32 tl_nested_in(struct xdp_md *ctx, struct tl_nested_walk *trail)
 	if (headers & (TL_HEADERS_CUT | TL_HEADERS_STRANGE))
 		return TL_DROP_UNINSPECTABLE;
 	trail->to = trail->header.daddr;
+	trail->at_address = 1;
 	trail->at = at;
 	trail->around = trail->end;
 	trail->end = TL_HEADERS_END(headers);
 	trail->left = 0;
-	trail->inner = 0;
 	srh = TL_HEADERS_SRH(headers);
 	trail->list = srh + sizeof(struct ipv6_sr_hdr);
 	if (srh && bpf_xdp_load_bytes(ctx, srh + __builtin_offsetof(struct ipv6_sr_hdr, segments_left),
 				      &trail->left, sizeof(trail->left)))
 		return TL_DROP_UNINSPECTABLE;
-	if (!(headers & TL_HEADERS_LATER) && (headers & 0xff) == IPPROTO_IPV6)
-		trail->inner = TL_HEADERS_AT(headers);
+	trail->kind = headers;
+	trail->inner = headers & TL_HEADERS_LATER || !tl_carries(trail->kind) ? 0 : TL_HEADERS_AT(headers);
+	return TL_GO_ON;
+}
+
+/* Whether this is an address of this node, a broadcast or a multicast address: a tunnel of the kernel's takes
+ * only packets to these. Of IPv4, a bit says so that few others have; of IPv6, the port's view and main. */
+TL_INLINE int tl_may_end4(__be32 address)
+{
+	__u32 zero = 0, bit = address * TL_LOCAL_HASH / (0x80000000u / (TL_LOCAL_BITS / 2));
+	struct tl_local_addrs *own = bpf_map_lookup_elem(&local_addrs, &zero);
+
+	return !own || own->bits[bit / 64] >> bit % 64 & 1 || TL_BE32(address) >> 28 >= 0xe ||
+	       tl_action_word(tl_table4(TL_MAIN4, TL_BE32(address))) == TL_VERDICT_WORD(TL_PASS_LOCAL);
+}
+
+TL_INLINE int tl_may_end6(const struct tl_nested_walk *trail, __u32 lookup)
+{
+	__u64 hi = TL_BE64(trail->to.hi), lo = TL_BE64(trail->to.lo);
+
+	return hi >> 56 == 0xff ||
+	       tl_action_word(tl_table6(TL_MAIN6, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL) ||
+	       tl_action_word(tl_lookup_value6(lookup, 0, 0, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL);
+}
+
+/* Goes into the IPv4 packet at `at`, if this node may be where it ends. Of later fragments there is nothing
+ * inside, and a first one must hold all headers. */
+TL_INLINE __u32 tl_nested_in4(struct xdp_md *ctx, struct tl_nested_walk *trail, __u32 at)
+{
+	struct iphdr ip;
+	__u32 bytes;
+
+	if (at > TL_FILTER_REACH || at + sizeof(ip) > trail->end ||
+	    bpf_xdp_load_bytes(ctx, at, &ip, sizeof(ip)))
+		return TL_DROP_UNINSPECTABLE;
+	bytes = (ip.version_ihl & 0xf) * 4;
+	if (ip.version_ihl >> 4 != 4 || bytes < sizeof(ip) || ip.frag_off & TL_BE16(0x1fff) ||
+	    !tl_carries(ip.protocol) || !tl_may_end4(ip.daddr))
+		return TL_GO_ON;
+	if (at + TL_BE16(ip.tot_len) < trail->end)
+		trail->end = at + TL_BE16(ip.tot_len);
+	trail->inner = at + bytes;
+	trail->kind = ip.protocol;
+	return TL_GO_ON;
+}
+
+/* Goes into the GRE header at `at` (RFC 2784, RFC 2890), behind which IPv4 and IPv6 can be looked at. */
+TL_INLINE __u32 tl_nested_in_gre(struct xdp_md *ctx, struct tl_nested_walk *trail, __u32 at)
+{
+	__be16 head[2];
+	__u32 flags;
+
+	if (at > TL_FILTER_REACH || at + sizeof(head) > trail->end ||
+	    bpf_xdp_load_bytes(ctx, at, head, sizeof(head)))
+		return TL_DROP_UNINSPECTABLE;
+	flags = TL_BE16(head[0]);
+	if (flags & (TL_GRE_ROUTING | TL_GRE_VERSION))
+		return TL_DROP_UNINSPECTABLE;
+	if (TL_BE16(head[1]) == ETH_P_IP)
+		trail->kind = IPPROTO_IPIP;
+	else if (TL_BE16(head[1]) == ETH_P_IPV6)
+		trail->kind = IPPROTO_IPV6;
+	else
+		return TL_DROP_UNINSPECTABLE;
+	trail->inner =
+	    at + sizeof(head) +
+	    (!!(flags & TL_GRE_CHECKSUM) + !!(flags & TL_GRE_KEY) + !!(flags & TL_GRE_SEQUENCE)) * 4;
 	return TL_GO_ON;
 }
 
@@ -118,7 +226,7 @@ __attribute__((noinline)) __u32 tl_nested_next(struct xdp_md *ctx)
 	if (!trail)
 		return TL_DROP_UNINSPECTABLE;
 	__builtin_memcpy(key.to, &trail->to, sizeof(key.to));
-	csid = bpf_map_lookup_elem(&csids, &key);
+	csid = trail->at_address ? bpf_map_lookup_elem(&csids, &key) : NULL;
 	if (csid && *csid == TL_CSID_UNKNOWN)
 		return TL_DROP_UNINSPECTABLE;
 	if (csid && tl_next_csid(&trail->to, *csid >> 8 & 0xff, *csid & 0xff, &next)) {
@@ -133,7 +241,9 @@ __attribute__((noinline)) __u32 tl_nested_next(struct xdp_md *ctx)
 			return TL_DROP_UNINSPECTABLE;
 		return TL_GO_ON;
 	}
-	return trail->inner ? tl_nested_in(ctx, trail) : TL_NESTED_END;
+	if (!trail->inner)
+		return TL_NESTED_END;
+	return trail->kind == IPPROTO_IPV6 ? tl_nested_in(ctx, trail) : TL_NESTED_TUNNEL;
 }
 
 /* The hook bound to the address. A program cannot be called for it, which wants the packet as the kernel
@@ -154,35 +264,62 @@ TL_INLINE __u32 tl_nested_bound(struct xdp_md *ctx, const struct tl_nested_walk 
 
 /*
  * The answer for the addresses that the kernel could take the IPv6 packet at `at` to, beyond its destination:
- * TL_GO_ON, a verdict, or TL_NESTED_FILTER. TL_NESTED_FILTER names a list of filters to ask (from bit 8 on),
- * their header's place (from bit 16 on), and where the packet around it ends (from bit 32 on). Several such
- * lists are one too many.
+ * TL_GO_ON, a verdict, TL_NESTED_FILTER or TL_NESTED_TUNNEL. `kind` is the protocol by which another packet
+ * would carry the one at `at`: IPPROTO_IPV6 or IPPROTO_IPIP.
+ *
+ * TL_NESTED_FILTER names a list of filters to ask (from bit 8 on), their header's place (from bit 16 on), and
+ * where the packet around it ends (from bit 32 on). Several such lists are one too many.
+ *
+ * After TL_NESTED_TUNNEL the caller calls tl_nested_tunnel(), then this again, without `kind`: from here the
+ * stack is too short for lookups.
  */
-__attribute__((noinline)) __u64 tl_nested(struct xdp_md *ctx, __u32 at)
+__attribute__((noinline)) __u64 tl_nested(struct xdp_md *ctx, __u32 at, __u32 kind)
 {
-	__u32 zero = 0, i, answer;
+	__u32 zero = 0, i, answer = TL_GO_ON;
 	struct tl_nested_walk *trail = bpf_map_lookup_elem(&scratch_frames, &zero);
-	__u64 ask = TL_GO_ON;
 
 	if (!trail)
 		return TL_DROP_UNINSPECTABLE;
-	trail->inner = at;
-	trail->end = TL_NO_END;
-	answer = tl_nested_in(ctx, trail);
+	if (kind) {
+		trail->ask = TL_GO_ON;
+		trail->inner = at;
+		trail->end = TL_NO_END;
+		trail->kind = kind;
+		answer = kind == IPPROTO_IPV6 ? tl_nested_in(ctx, trail) : TL_NESTED_TUNNEL;
+	}
 	for (i = 0; i < TL_NESTED_MOST && answer == TL_GO_ON; i++) {
 		answer = tl_nested_next(ctx);
 		if (answer == TL_GO_ON)
 			answer = tl_nested_bound(ctx, trail);
 		if ((answer & 0xff) == TL_NESTED_FILTER) {
-			if (ask != TL_GO_ON)
+			if (trail->ask != TL_GO_ON)
 				return TL_DROP_UNINSPECTABLE;
-			ask = answer | (__u64)trail->at << 16 | (__u64)trail->around << 32;
+			trail->ask = answer | (__u64)trail->at << 16 | (__u64)trail->around << 32;
 			answer = TL_GO_ON;
 		}
 	}
 	if (answer == TL_NESTED_END)
-		return ask;
+		return trail->ask;
 	return answer == TL_GO_ON ? TL_DROP_UNINSPECTABLE : answer;
+}
+
+/* Goes into what is not IPv6: an IPv4 packet, or a tunnel that this node may end. */
+__attribute__((noinline)) __u32 tl_nested_tunnel(struct xdp_md *ctx, __u32 lookup6)
+{
+	__u32 zero = 0, at;
+	struct tl_nested_walk *trail = bpf_map_lookup_elem(&scratch_frames, &zero);
+
+	if (!trail)
+		return TL_DROP_UNINSPECTABLE;
+	at = trail->inner;
+	trail->inner = 0;
+	/* An IPv4 packet's destination has been looked at. */
+	if (trail->kind != IPPROTO_IPIP && trail->at_address && !tl_may_end6(trail, lookup6))
+		return TL_GO_ON;
+	trail->at_address = 0;
+	if (trail->kind == IPPROTO_IPIP)
+		return tl_nested_in4(ctx, trail, at);
+	return trail->kind == IPPROTO_GRE ? tl_nested_in_gre(ctx, trail, at) : TL_DROP_UNINSPECTABLE;
 }
 
 /* The filters' answer, called apart. */
@@ -192,10 +329,18 @@ __attribute__((noinline)) __u32 tl_nested_filter(struct xdp_md *ctx, __u32 at, _
 }
 
 /* The verdict on the packet by the addresses behind its destination. */
-TL_INLINE __u32 tl_nested_check(struct xdp_md *ctx, __u32 at)
+TL_INLINE __u32 tl_nested_check(struct xdp_md *ctx, const struct tl_frame *f, __u32 kind)
 {
-	__u64 answer = tl_nested(ctx, at);
+	__u64 answer = tl_nested(ctx, f->l2, kind);
+	__u32 i;
 
+	for (i = 0; i < TL_TUNNELS_MOST && answer == TL_NESTED_TUNNEL; i++) {
+		answer = tl_nested_tunnel(ctx, f->port->table6);
+		if (answer == TL_GO_ON)
+			answer = tl_nested(ctx, 0, 0);
+	}
+	if (answer == TL_NESTED_TUNNEL)
+		return TL_DROP_UNINSPECTABLE;
 	if ((answer & 0xff) == TL_NESTED_FILTER)
 		return tl_nested_filter(ctx, answer >> 16 & 0xffff, answer >> 32, answer >> 8 & 0xff);
 	return answer;
@@ -216,34 +361,6 @@ TL_INLINE int tl_is_local6(__u32 lookup, __u64 hi, __u64 lo)
 	       tl_action_word(tl_lookup_value6(lookup, 0, 0, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL);
 }
 
-/* Whether the kernel could find another packet in one of this protocol, and route that. */
-TL_INLINE int tl_carries(__u32 protocol)
-{
-	switch (protocol) {
-	case IPPROTO_IPIP:
-	case IPPROTO_IPV6:
-	case IPPROTO_ROUTING:
-	case IPPROTO_GRE:
-	case IPPROTO_PIM: /* a register carries a packet to a group */
-	case IPPROTO_COMP:
-	case IPPROTO_L2TP:
-	case IPPROTO_MPLS:
-	case IPPROTO_ETHERNET:
-		return 1;
-	}
-	return 0;
-}
-
-/* The same of the headers behind the IPv6 header at `at`; of those that cannot be read, too. A routing header
- * may lead to another address. */
-TL_INLINE int tl_carries6(struct xdp_md *ctx, __u32 at)
-{
-	__u64 headers = tl_headers6(ctx, at, TL_NO_END);
-
-	return headers & (TL_HEADERS_CUT | TL_HEADERS_ROUTED) ||
-	       (!(headers & TL_HEADERS_LATER) && tl_carries(headers & 0xff));
-}
-
 /*
  * Whether the kernel keeps a tenant's packet at `at` to itself, with nothing inside that it would route. It
  * keeps packets to a group of the link (others it may forward, as a multicast router does), to all on the
@@ -260,7 +377,8 @@ __attribute__((noinline)) int tl_is_tenant_local(struct xdp_md *ctx, __u32 at, _
 	if ((void *)(ip + 1) > end)
 		return 0;
 	if (ip->version_ihl >> 4 == 4) {
-		if (tl_carries(ip->protocol))
+		/* PIM: a register carries a packet to a group. */
+		if (tl_carries(ip->protocol) || ip->protocol == IPPROTO_PIM)
 			return 0;
 		return tl_is_link_group4(ip) ||
 		       (ip->version_ihl == 0x45 && tl_is_local4(lookup4, ip->saddr, ip->daddr));
@@ -269,7 +387,7 @@ __attribute__((noinline)) int tl_is_tenant_local(struct xdp_md *ctx, __u32 at, _
 		return 0;
 	hi = TL_BE64(ip6->daddr.hi);
 	lo = TL_BE64(ip6->daddr.lo);
-	if (tl_carries6(ctx, at & 31))
+	if (tl_carries6(ctx, at & 31, IPPROTO_PIM))
 		return 0;
 	return tl_is_link_group6(ip6) || hi >> 54 == 0xfe80 >> 6 || tl_is_local6(lookup6, hi, lo);
 }
@@ -307,12 +425,12 @@ TL_INLINE __u32 tl_guard(struct xdp_md *ctx, struct tl_frame *f, __u32 verdict)
 	    !(verdict == TL_PASS_MAC_MISMATCH && tl_is_link_group(ctx, f->l2)))
 		answer = tl_filter_at(ctx, f->l2, TL_NO_END, six, TL_LIST_PORTS);
 	/* A filter that passes a packet says nothing of its SID's function. */
-	if ((answer == TL_GO_ON || answer == TL_PASS_FILTER) && flags & TL_PORT_SID_HOOK && six &&
+	if ((answer == TL_GO_ON || answer == TL_PASS_FILTER) && flags & TL_PORT_SID_HOOK &&
 	    verdict != TL_PASS_SID_HOOK_PASS) {
-		if (!f->called)
+		if (six && !f->called)
 			inside = tl_sid_hook_called(ctx, f->l2);
 		if (inside == TL_GO_ON)
-			inside = tl_nested_check(ctx, f->l2);
+			inside = tl_nested_check(ctx, f, six ? IPPROTO_IPV6 : IPPROTO_IPIP);
 		if (inside != TL_GO_ON)
 			answer = inside;
 	}

@@ -319,3 +319,69 @@ fn sid_hooks_hold_behind_next_csid_that_the_kernel_does() {
         );
     });
 }
+
+/// A packet in IPv4 of a protocol.
+fn in_ipv4(source: &str, destination: &str, protocol: u8, inner: &[u8]) -> Vec<u8> {
+    let mut packet = craft::ipv4(source, destination, inner, |p| p[9] = protocol);
+    packet.drain(20..28);
+    let length = packet.len() as u16;
+    packet[2..4].copy_from_slice(&length.to_be_bytes());
+    packet[10..12].fill(0);
+    let words = packet[..20].chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    let sum = words.sum::<u32>();
+    let sum = (sum >> 16) + (sum & 0xffff);
+    packet[10..12].copy_from_slice(&(!((sum >> 16) + sum) as u16).to_be_bytes());
+    packet
+}
+
+/// Tunnels that take packets from anybody: the kernel's fallback devices, and GRE by a key and over IPv6.
+fn tunnels(bed: &Bed) {
+    bed.node.ip("link add tgre type gre local 10.0.0.1 remote any key 7");
+    bed.node.ip("link add tgre6 type ip6gre local fd00::1 remote ::");
+    for name in ["tunl0", "sit0", "tgre", "tgre6"] {
+        bed.node.ip(&format!("link set {name} up"));
+    }
+}
+
+#[test]
+#[ignore = "needs sit and GRE: run in tests/vm"]
+fn sid_hooks_hold_behind_tunnels() {
+    if !root() {
+        return;
+    }
+    let config = "[[filter]]\nname = \"inside\"\nfile = \"inside\"\nmatch = \"source\"\naction = \"drop\"\n\
+                  [[sid_hook]]\nname = \"clean\"\nsid = \"fd00:a::6\"\nfilters = [\"inside\"]\n";
+    nothing_comes_out("tunnels", config, &[("inside", "2001:db8:bad::/48\n")], &tunnels, &|rng| {
+        let inner = udp("2001:db8:bad::1", pick(rng, &["2001:db8:50::1", "2001:db8:60::1", "fd00:2::1"]));
+        let plain = craft::ipv6("fd00::2", "fd00:a::6", (41, &inner), |_| {});
+        let gre = |kind: u16, packet: &[u8]| {
+            [&[0x20, 0][..], &kind.to_be_bytes(), &7u32.to_be_bytes(), packet].concat()
+        };
+        vec![match rng.below(4) {
+            0 => in_ipv4("10.0.0.2", pick(rng, &["10.0.0.1", "10.2.0.1"]), 41, &plain),
+            1 => in_ipv4("10.0.0.2", "10.0.0.1", 47, &gre(0x86dd, &plain)),
+            2 => {
+                in_ipv4("10.0.0.2", "10.0.0.1", 47, &gre(0x800, &in_ipv4("10.0.0.2", "10.0.0.1", 41, &plain)))
+            }
+            _ => craft::ipv6("fd00::2", "fd00::1", (47, &[&[0, 0, 0x86, 0xdd][..], &plain].concat()), |_| {}),
+        }]
+    });
+}
+
+/// A tunnel takes packets to groups of the link, too.
+#[test]
+#[ignore = "needs IPIP and sit: run in tests/vm"]
+fn filters_hold_for_tunnels_to_groups() {
+    if !root() {
+        return;
+    }
+    let config = "[[filter]]\nname = \"bad\"\nfile = \"bad\"\nmatch = \"source\"\naction = \"drop\"\n";
+    nothing_comes_out("groups", config, &[("bad", "10.0.0.2/32\n")], &tunnels, &|rng| {
+        let group = pick(rng, &["224.0.0.1", "10.0.0.1"]);
+        vec![if rng.below(2) == 0 {
+            in_ipv4("10.0.0.2", group, 4, &udp("10.0.0.7", pick(rng, &["10.50.0.1", "10.60.0.1"])))
+        } else {
+            in_ipv4("10.0.0.2", group, 41, &udp("fd00::7", pick(rng, &["2001:db8:50::1", "2001:db8:60::1"])))
+        }]
+    });
+}

@@ -30,6 +30,7 @@ mod packaging;
 mod policy;
 mod redirect;
 mod restart;
+mod restart_faults;
 mod routes;
 mod routing;
 mod rules;

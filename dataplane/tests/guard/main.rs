@@ -1,7 +1,9 @@
 //! Packets that may pass to the kernel from a port with tenants, filters or SID hooks, which the kernel does not know: for both map types.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod tunnels;
 
 use std::collections::BTreeMap;
 
@@ -177,6 +179,19 @@ fn other_mac_addresses_hide_nothing() {
                 let frame = frame(ipv6(source, to, 64));
                 expect(&mut bench, FILTERED, to, &frame, filtered);
                 expect(&mut bench, TENANT, to, &frame, tenant);
+            }
+            // A group of the link is not one to whom a tunnel's packets go unasked; routers' protocols do.
+            for (protocol, verdict) in [
+                (4, "filtered"),
+                (41, "filtered"),
+                (47, "filtered"),
+                (89, "mac_mismatch"),
+                (103, "mac_mismatch"),
+            ] {
+                let to_group = edit_ipv4(ipv4(SOURCE4, "224.0.0.5", 64), |p| p[9] = protocol);
+                expect(&mut bench, FILTERED, &format!("protocol {protocol}"), &frame(to_group), verdict);
+                let to_group = outer(bad, "ff02::5", protocol, 64, &[0; 40]);
+                expect(&mut bench, FILTERED, &format!("next header {protocol}"), &frame(to_group), verdict);
             }
             // A SID, which the kernel would do.
             bench.dataplane.filters().set(&[vec![], vec![], vec![], vec![dropping()]]).unwrap();
