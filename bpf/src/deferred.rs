@@ -29,7 +29,7 @@ pub fn deferring(instructions: &[bpf_insn]) -> Result<Option<String>> {
     if called.is_empty() {
         return Ok(None);
     }
-    let fail = |error| Error::kernel("reading the kernel's BTF", io::Error::other(error));
+    let fail = |error| Error::kernel("cannot read the kernel's BTF", io::Error::other(error));
     let kernel: Btf<'_> = Btf::from_vmlinux().map_err(fail)?;
     let names = called.into_iter().filter_map(|id| {
         let function = kernel.type_by_id::<Func<'_>>(TypeId::from(id))?;

@@ -1,4 +1,4 @@
-//! What can go wrong between user space and BPF maps, each with what to do about it.
+//! Errors between user space and BPF maps, each with a way out.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,14 +6,14 @@ use std::path::PathBuf;
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Failure of an operation on map types, pins or tables. What there was before is as it was.
+/// Failure of an operation on map types, pins or tables. The state before stays as it is.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The process may not use BPF.
     #[error("{operation}: not permitted; missing {missing} (run as root, or grant it)")]
     Permission {
-        /// What was tried.
+        /// The operation that failed.
         operation: String,
         /// Capabilities or kernel settings that are missing.
         missing: String,
@@ -21,7 +21,7 @@ pub enum Error {
     /// A system call failed.
     #[error("{operation}: {source}")]
     Kernel {
-        /// What was tried.
+        /// The operation that failed.
         operation: String,
         /// The kernel's answer.
         source: io::Error,
@@ -50,28 +50,28 @@ pub enum Error {
         /// The pin.
         path: PathBuf,
     },
-    /// What is pinned there is no image's map type.
+    /// The pin is not an image's map type.
     #[error("{}: {what}; expected the pinned map type of trieline tables", path.display())]
     Pinned {
         /// The pin.
         path: PathBuf,
-        /// What it is.
+        /// The object that is pinned.
         what: String,
     },
     /// Neither map type can hold the image.
-    #[error("no map type for the image: as a BPF arena: {arena}; as a memory-mapped array: {array}")]
+    #[error("cannot make a map for the image: as a BPF arena: {arena}; as a memory-mapped array: {array}")]
     NoMapType {
-        /// Why not an arena.
+        /// The reason why an arena cannot hold it.
         arena: String,
-        /// Why not an array.
+        /// The reason why an array cannot hold it.
         array: String,
     },
     /// A map is full.
-    #[error("no room for another {what}: all {capacity} are in use")]
+    #[error("cannot add another {what}: all {capacity} are in use")]
     Full {
         /// Of what.
         what: &'static str,
-        /// How many fit.
+        /// The number that fits.
         capacity: u32,
     },
     /// The image, or one of its tables.

@@ -50,7 +50,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
-        // It does not panic, and if it did, that is told already.
+        // It does not panic; a panic would have been reported already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -62,7 +62,7 @@ pub struct ReaderGrace(Arc<Owner>);
 impl ReaderGrace {
     /// Starts the thread.
     pub fn new() -> Result<Self> {
-        let fail = |error| Error::kernel("making the maps that grace periods are waited for with", error);
+        let fail = |error| Error::kernel("cannot make the maps for grace periods", error);
         let inner = MapShape { kind: ARRAY, key: 4, value: 8, entries: 1, ..Default::default() };
         let inners = [sys::map_create("grace_in", inner, None), sys::map_create("grace_in", inner, None)];
         let [one, two] = inners;
@@ -107,7 +107,7 @@ fn run(shared: &Shared, outer: &OwnedFd, inners: &[OwnedFd; 2]) {
             }
             // Out of memory, at worst. Without a grace period nothing may be reused, so try again.
             Err(error) => {
-                tracing::warn!(%error, "waiting for a grace period");
+                tracing::warn!(%error, "cannot wait for a grace period; trieline tries again");
                 thread::sleep(Duration::from_millis(100));
             }
         }

@@ -34,7 +34,7 @@ const PAGE: u64 = 4096;
 const ARRAY_MAX: u64 = 1 << 29;
 const ARENA_MAX: u64 = 1 << 32;
 
-/// Where the image lives.
+/// The map types that an image can live in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ImageMapType {
     /// BPF arena (Linux 6.9): up to 4 GiB, pages are filled when first touched.
@@ -87,7 +87,7 @@ impl Mapping {
         Ok(Self { at: NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?, bytes })
     }
 
-    /// Maps an arena where it says it must be.
+    /// Maps an arena at the address that it needs.
     fn of_arena(fd: BorrowedFd<'_>, bytes: u64, address: u64) -> io::Result<Self> {
         let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED_NOREPLACE;
@@ -174,14 +174,15 @@ impl ImageMap {
                         extra,
                         ..Default::default()
                     };
-                    let fd = sys::map_create("image", shape, None).map_err(fail("BPF arena"))?;
+                    let fd =
+                        sys::map_create("image", shape, None).map_err(fail("cannot make a BPF arena"))?;
                     match Mapping::of_arena(fd.as_fd(), bytes, extra) {
                         Ok(mapping) => {
                             return Ok(Self { fd, map_type, bytes, memory: ImageMemory(Arc::new(mapping)) });
                         }
                         // This process has another arena there.
                         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => continue,
-                        Err(error) => return Err(fail("mapping a BPF arena")(error)),
+                        Err(error) => return Err(fail("cannot map a BPF arena")(error)),
                     }
                 }
                 Err(Error::Full { what: "arena in this process", capacity: ARENA_SLOTS as u32 })
@@ -195,19 +196,19 @@ impl ImageMap {
                     flags: MMAPABLE,
                     ..Default::default()
                 };
-                let fd = sys::map_create("image", shape, None).map_err(fail("BPF array"))?;
-                let mapping = Mapping::of_array(fd.as_fd(), bytes).map_err(fail("mapping a BPF array"))?;
+                let fd = sys::map_create("image", shape, None).map_err(fail("cannot make a BPF array"))?;
+                let mapping = Mapping::of_array(fd.as_fd(), bytes).map_err(fail("cannot map a BPF array"))?;
                 Ok(Self { fd, map_type, bytes, memory: ImageMemory(Arc::new(mapping)) })
             }
         }
     }
 
-    /// A new home: as `map_type` says, or an arena where the kernel has one and else an array, then of at most 512 MiB.
+    /// A new map for an image: of `map_type`, or an arena where the kernel has one and else an array, then of at most 512 MiB.
     pub fn choose(map_type: Option<ImageMapType>, bytes: u64) -> Result<Self> {
         let chosen = map_type.unwrap_or(ImageMapType::Arena);
         let reason = match chosen.probe() {
             Err(reason) if missing_capabilities().is_empty() => reason,
-            // Without the capabilities a trial fails too; creating says which are missing.
+            // Without the capabilities a trial fails too; the error of creating names the missing ones.
             _ => return Self::create(chosen, bytes),
         };
         if map_type.is_some() {
@@ -221,9 +222,9 @@ impl ImageMap {
         })
     }
 
-    /// Maps the map type that is pinned at `path`: to give it to a program while another process, or nobody, changes its tables.
+    /// Maps the map type that is pinned at `path`: to give it to a program while another process, or none, changes its tables.
     pub fn pinned(path: &Path) -> Result<Self> {
-        let fail = |error| Error::kernel(format!("opening the pin {}", path.display()), error);
+        let fail = |error| Error::kernel(format!("cannot open the pin {}", path.display()), error);
         let fd = sys::get(path).map_err(fail)?.ok_or_else(|| Error::NotPinned { path: path.into() })?;
         if !sys::is_map(fd.as_fd()) {
             return Err(Error::Pinned { path: path.into(), what: "no map, but a program or a link".into() });
@@ -240,13 +241,14 @@ impl ImageMap {
 
     /// Maps an existing map type. `None` when the map is neither.
     pub fn adopt(fd: OwnedFd) -> Result<Option<Self>> {
-        let shape = sys::map_shape(fd.as_fd()).map_err(|e| Error::kernel("reading the image's map", e))?;
+        let shape =
+            sys::map_shape(fd.as_fd()).map_err(|e| Error::kernel("cannot read the image's map", e))?;
         let failed = |e: io::Error| match e.raw_os_error() {
             Some(libc::EEXIST) => Error::Argument(format!(
                 "the image must be mapped at {:#x}, and this process has something there already",
                 shape.extra
             )),
-            _ => Error::kernel("mapping the image", e),
+            _ => Error::kernel("cannot map the image", e),
         };
         let (map_type, bytes, mapping) = match shape.kind {
             ARENA => {
@@ -286,7 +288,7 @@ impl ImageMap {
         self.fd.as_fd()
     }
 
-    /// Which kind of map type.
+    /// The map type.
     pub fn map_type(&self) -> ImageMapType {
         self.map_type
     }
@@ -304,10 +306,10 @@ impl ImageMap {
     /// Makes an opened object that includes `trieline/bpf.h`, compiled for this map type, use this map.
     pub fn place(&self, object: &mut OpenObject) -> Result<()> {
         let fail = |e: libbpf_rs::Error| Error::Kernel {
-            operation: "placing the image".into(),
+            operation: "cannot place the image".into(),
             source: io::Error::other(e),
         };
-        let shape = sys::map_shape(self.fd()).map_err(|e| Error::kernel("reading the image's map", e))?;
+        let shape = sys::map_shape(self.fd()).map_err(|e| Error::kernel("cannot read the image's map", e))?;
         let mut placed = false;
         for mut map in object.maps_mut() {
             match (self.map_type, map.name().to_str()) {
@@ -341,7 +343,7 @@ impl ImageMap {
     /// Known by its section, its type or its flag; and a program that hands a callback to a work queue or to a task (`bpf_wq`,
     /// `bpf_task_work`), by the kernel function that it calls.
     pub fn check(&self, object: &Object) -> Result<()> {
-        let fail = |error| Error::kernel("asking what a program uses", error);
+        let fail = |error| Error::kernel("cannot read a program's maps", error);
         let own = sys::map_id(self.fd()).map_err(fail)?;
         for program in object.progs() {
             let section = program.section().to_string_lossy();

@@ -10,7 +10,7 @@ use crate::value::{load, size};
 /// Bytes of the prefix length, which every key begins with.
 const LENGTH: usize = 4;
 
-/// What a key is made of: the members of its struct and their bytes. Displayed as `prefixlen, saddr[4], dport[2]`.
+/// The parts of a key: the members of its struct and their bytes. Displayed as `prefixlen, saddr[4], dport[2]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyType {
     members: Vec<(String, usize)>,
@@ -18,8 +18,8 @@ pub struct KeyType {
 }
 
 impl KeyType {
-    /// The type `key` in BTF `btf`, both as the kernel numbers them, of keys of `bytes` bytes; `None` if it cannot be read, or says nothing
-    /// about what lies behind the prefix length.
+    /// The type `key` in BTF `btf`, both by the kernel's numbers, of keys of `bytes` bytes; `None` if it cannot be read, or does not
+    /// describe the bytes behind the prefix length.
     pub(crate) fn of(btf: u32, key: u32, bytes: usize) -> Option<Self> {
         if btf == 0 || key == 0 {
             return None;
@@ -50,7 +50,7 @@ impl KeyType {
         Some(Self { members, is_address })
     }
 
-    /// A key of which only the members' names are known; 0 bytes each.
+    /// A key with known names of its members, but unknown sizes; 0 bytes each.
     fn parts(whole: &Composite<'_>) -> Self {
         let name = |name: Option<&std::ffi::OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
         Self { members: whole.iter().map(|member| (name(member.name), 0)).collect(), is_address: false }

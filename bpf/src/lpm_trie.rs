@@ -37,7 +37,7 @@ impl fmt::Debug for LpmTrie {
     }
 }
 
-/// What a trie held, in the kernel's order.
+/// The entries of a trie, in the kernel's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entries {
     key: usize,
@@ -55,7 +55,7 @@ impl Entries {
         })
     }
 
-    /// How many.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.keys.len() / self.key
     }
@@ -69,7 +69,7 @@ impl Entries {
 /// A reading of a trie.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// What it held.
+    /// The entries.
     pub entries: Entries,
     /// Set if it never held still: how many entries the reading before had.
     pub changing: Option<usize>,
@@ -84,13 +84,13 @@ impl LpmTrie {
             Err(error) => return Err(Error::kernel(path.display().to_string(), error)),
             Ok(there) if there.is_dir() => return Err(refuse("a directory".into())),
             Ok(_) if !crate::pins::is_bpffs(path) => {
-                return Err(refuse("a file that is no pin (not in bpffs)".into()));
+                return Err(refuse("the file is not a pin (not in bpffs)".into()));
             }
             Ok(_) => {}
         }
-        let fail = |error| Error::kernel(format!("opening the pin {}", path.display()), error);
+        let fail = |error| Error::kernel(format!("cannot open the pin {}", path.display()), error);
         let fd = sys::get(path).map_err(fail)?.ok_or_else(|| fail(io::ErrorKind::NotFound.into()))?;
-        // What else is pinned there opens as well.
+        // Other pinned objects open as well.
         let object = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(fail)?;
         match object.to_string_lossy().rsplit(':').next() {
             Some("bpf-map") => Self::of(fd, &path.display().to_string()),
@@ -100,15 +100,16 @@ impl LpmTrie {
 
     /// The trie of this number, as `bpftool map` shows it.
     pub fn by_id(id: u32) -> Result<Self> {
-        let fail = |error| Error::kernel(format!("opening the BPF map {id}"), error);
+        let fail = |error| Error::kernel(format!("cannot open the BPF map {id}"), error);
         let fd = sys::map_by_id(id).map_err(fail)?;
-        let fd =
-            fd.ok_or_else(|| Error::Argument(format!("there is no BPF map {id}; `bpftool map` lists them")))?;
+        let fd = fd.ok_or_else(|| {
+            Error::Argument(format!("no BPF map has the id {id}; `bpftool map` lists them"))
+        })?;
         Self::of(fd, &format!("BPF map {id}"))
     }
 
     fn of(fd: OwnedFd, what: &str) -> Result<Self> {
-        let fail = |error| Error::kernel(format!("reading the shape of {what}"), error);
+        let fail = |error| Error::kernel(format!("cannot read the shape of {what}"), error);
         let shape = sys::map_shape(fd.as_fd()).map_err(fail)?;
         if shape.kind != LPM_TRIE {
             return Err(Error::Argument(format!(
@@ -131,12 +132,12 @@ impl LpmTrie {
         &self.name
     }
 
-    /// What its keys are made of; `None` where the map says nothing about them.
+    /// The parts of its keys; `None` if the map's BTF does not name them.
     pub fn keys(&self) -> Option<&KeyType> {
         self.keys.as_ref()
     }
 
-    /// What its values are.
+    /// The type of its values.
     pub fn values(&self) -> &ValueType {
         &self.values
     }
@@ -159,7 +160,7 @@ impl LpmTrie {
     }
 
     fn once(&self) -> Result<Entries> {
-        let fail = |error| Error::kernel(format!("reading the entries of map `{}`", self.name), error);
+        let fail = |error| Error::kernel(format!("cannot read the entries of map `{}`", self.name), error);
         match self.in_batches() {
             Err(error)
                 if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | ENOTSUPP)) =>

@@ -26,7 +26,7 @@ impl Pages {
     pub fn load(map: &ImageMap) -> Result<Self> {
         debug_assert_eq!(map.map_type(), ImageMapType::Arena);
         let fail = |error: libbpf_rs::Error| {
-            Error::kernel("loading the program that gives pages back", std::io::Error::other(error))
+            Error::kernel("cannot load the program that gives pages back", std::io::Error::other(error))
         };
         let mut object = ObjectBuilder::default().open_memory(&OBJECT.0).map_err(fail)?;
         map.place(&mut object)?;
@@ -35,7 +35,7 @@ impl Pages {
 
     /// Gives the pages of these byte ranges back; they read as zero from then on.
     pub fn give_back(&mut self, ranges: &[Range<u64>]) -> Result<()> {
-        let fail = |error| Error::kernel("giving pages back", std::io::Error::other(error));
+        let fail = |error| Error::kernel("cannot give pages back", std::io::Error::other(error));
         let program =
             self.0.progs_mut().next().ok_or_else(|| Error::Argument("no program for pages".into()))?;
         for range in ranges {

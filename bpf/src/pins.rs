@@ -49,22 +49,22 @@ fn own_once(pins: &Path) -> Result<Option<OwnedFd>> {
         return Err(Error::NotBpffs { path: pins.into() });
     }
     match fs::create_dir_all(pins) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(fail("making", e)),
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(fail("cannot make", e)),
         _ => {}
     }
     let directory: OwnedFd = match fs::File::open(pins) {
         Ok(directory) => directory.into(),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(fail("opening", e)),
+        Err(e) => return Err(fail("cannot open", e)),
     };
     match rustix::fs::flock(&directory, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(is_at(&directory, pins).then_some(directory)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(e) => Err(fail("locking", e.into())),
+        Err(e) => Err(fail("cannot lock", e.into())),
     }
 }
 
-/// How long an owner that ends, or somebody who looks whether the owner is dead, may still hold the lock.
+/// How long an owner that ends, or a process that checks whether the owner is dead, may still hold the lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn is_at(directory: &OwnedFd, path: &Path) -> bool {

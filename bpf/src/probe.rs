@@ -1,4 +1,4 @@
-//! What this kernel and this process can do with BPF maps, with the reason where they cannot.
+//! The abilities of this kernel and this process with BPF maps, with the reason for each that is missing.
 
 use rustix::thread::{CapabilitySet, capabilities};
 
@@ -13,7 +13,7 @@ impl ImageMapType {
     pub fn probe(self) -> std::result::Result<(), String> {
         match ImageMap::create(self, TRIAL_BYTES) {
             Ok(_) => Ok(()),
-            // How a kernel says that it does not know this type of map.
+            // The error of a kernel that does not know this type of map.
             Err(Error::Kernel { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
                 Err(match self {
                     ImageMapType::Arena => {

@@ -20,7 +20,7 @@ pub fn check(ret: i32) -> io::Result<i32> {
 ///
 /// # Safety
 ///
-/// If not negative, `ret` is a new descriptor that nobody else owns.
+/// If not negative, `ret` is a new descriptor without another owner.
 pub unsafe fn own(ret: i32) -> io::Result<OwnedFd> {
     // SAFETY: the caller promises it.
     check(ret).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
@@ -63,7 +63,7 @@ pub fn map_create(name: &str, shape: MapShape, inner: Option<BorrowedFd<'_>>) ->
     }
 }
 
-/// What the kernel tells of a map, program or link.
+/// The kernel's facts about a map, program or link.
 ///
 /// # Safety
 ///
@@ -240,7 +240,7 @@ pub fn map_kind(kind: u32) -> String {
     name.map_or_else(|| format!("type {kind}"), |name| name.to_string_lossy().into_owned())
 }
 
-/// What a map's creator has said about it.
+/// Names that a map's creator gave it.
 pub struct MapNames {
     /// The map's name; may be empty.
     pub name: String,

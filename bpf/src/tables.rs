@@ -16,10 +16,10 @@ use crate::{pins, sys};
 /// Name of the pin in its directory.
 const PIN: &str = "image";
 
-/// What to make.
+/// Options for new tables.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the tables live; `None`: in an arena where the kernel has one, else in an array.
+    /// The map type; `None`: an arena where the kernel has one, else an array.
     pub map_type: Option<ImageMapType>,
     /// Size of all tables together, bytes: a power of two from 64 KiB. An arena takes memory only as it fills, up to 4 GiB; an array
     /// takes all of it at once and has at most 512 MiB.
@@ -58,7 +58,7 @@ impl Tables {
 
     /// Pins them in `directory` of a BPF file system, made if missing: then they stay, as programs see them, when this process ends.
     ///
-    /// Tables have one pin: that of a second directory would let somebody else become their writer there.
+    /// Tables have one pin: with a second directory, another process could become their writer there.
     pub fn pin(&mut self, directory: &Path) -> Result<()> {
         if self.lock.is_some() {
             return Err(Error::Argument(format!(
@@ -70,7 +70,7 @@ impl Tables {
         let path = directory.join(PIN);
         sys::pin(self.map.fd(), &path).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => Error::PinExists { path },
-            _ => Error::kernel(format!("pinning {}", path.display()), error),
+            _ => Error::kernel(format!("cannot pin {}", path.display()), error),
         })?;
         self.lock = Some(lock);
         Ok(())
@@ -78,8 +78,8 @@ impl Tables {
 
     /// Takes over what is pinned in `directory`; [`Error::InUse`] while another process has it.
     ///
-    /// Programs go on with the tables as they are. An image holds answers, not prefixes: before a table can be changed here, fill it
-    /// anew with [`trieline_lpm::Table::create`], which replaces what was there for all addresses at once. So the memory must hold both.
+    /// Programs go on with the tables as they are. An image holds answers, not prefixes. Before you change a table here, fill it with
+    /// [`trieline_lpm::Table::create`], which replaces the old answers for all addresses at once. So the memory must hold both.
     pub fn open(directory: &Path) -> Result<Self> {
         let path = directory.join(PIN);
         // Before the directory would be made.
@@ -103,7 +103,7 @@ impl Tables {
         let _lock = pins::own(directory)?;
         std::fs::remove_file(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::NotPinned { path },
-            _ => Error::kernel(format!("removing {}", path.display()), error),
+            _ => Error::kernel(format!("cannot remove {}", path.display()), error),
         })?;
         let _ = std::fs::remove_dir(directory);
         Ok(())
@@ -152,7 +152,7 @@ impl Tables {
         &self.map
     }
 
-    /// Which kind of map type it is: which of its two compilations a program is to be loaded from.
+    /// The map type: it decides which of a program's two compilations to load.
     pub fn map_type(&self) -> ImageMapType {
         self.map.map_type()
     }
@@ -169,7 +169,7 @@ impl Tables {
     pub fn load(&self, mut object: OpenObject) -> Result<Object> {
         self.map.place(&mut object)?;
         let object = object.load().map_err(|error| Error::Kernel {
-            operation: "loading the BPF object".into(),
+            operation: "cannot load the BPF object".into(),
             source: io::Error::other(error),
         })?;
         self.map.check(&object)?;

@@ -1,6 +1,6 @@
 //! One writer, readers on every CPU: each answer is the one before or the one after a change that is under way, and no block is used
-//! again before its grace period. TRIELINE_LOAD_SECONDS says for how long in each map type (4), TRIELINE_LOAD_RATE
-//! how many changes a second (10,000).
+//! again before its grace period. TRIELINE_LOAD_SECONDS sets the seconds in each map type (4), TRIELINE_LOAD_RATE the changes a second
+//! (10,000).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -31,7 +31,7 @@ const POISON: u32 = 0x7bad_bad1;
 /// Of the prefix around all that change: their answer while they are removed.
 const COVER: u32 = 0x7f_0000;
 
-/// What the readers may find, shared with the programs.
+/// The states that the readers may find, shared with the programs.
 struct States {
     map: MapHandle,
     words: *mut AtomicU64,
@@ -166,7 +166,7 @@ impl Whole {
     }
 
     fn all(value: u32, default: u32) -> impl Iterator<Item = (Prefix<u32>, u32)> {
-        // Not in the upper half, where the default route is asked for.
+        // Not in the upper half, where the default route decides.
         let prefixes = (0..Self::PREFIXES).map(move |n| (Self::prefix(2 * n), value));
         prefixes.chain((default > 0).then_some((Prefix::truncated(0, 0), default)))
     }
@@ -288,7 +288,7 @@ fn beside<T>(programs: Vec<Object>, questions: &[u8], write: impl FnOnce() -> T)
     })
 }
 
-/// What the writer does.
+/// The tasks of the writer.
 struct Load {
     /// Prefixes of each of the four tables that change one by one.
     prefixes: u32,
@@ -376,8 +376,8 @@ fn readers_are_never_wrong_beside_a_writer() {
         // That there was something to see: changes under way, a default route that is not there, and memory used again.
         assert!(counts.moving > 50 && counts.nothing > 100 * seconds, "{counts:x?}");
         assert!(counts.unsure < counts.asked / 100, "{counts:x?}");
-        // What grace periods held back came free. How much that was at its most is up to the scheduler, but not all of the home: no change
-        // failed.
+        // Memory that grace periods held back came free. How much that was at its most is up to the scheduler, but not all of the home: no
+        // change failed.
         assert!(stats.used < 16 << 20 && stats.limbo == 0, "{stats:?}");
     }
 }

@@ -1,5 +1,5 @@
 //! Every lookup of the C header, inside BPF programs, gives the oracle's answer: in both map types, before and after changes.
-//! TRIELINE_LOOKUP_ROUNDS says how often they are asked and changed (6).
+//! TRIELINE_LOOKUP_ROUNDS sets how often they are searched and changed (6).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod common;

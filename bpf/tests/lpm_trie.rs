@@ -1,6 +1,6 @@
-//! A trie of somebody else that is read while it changes: said, and never a torn or an invented entry.
+//! A foreign trie that is read while it changes: reported, and never a torn or an invented entry.
 
-// What fails here fails the test.
+// A failed unwrap fails the test.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, Ordering};

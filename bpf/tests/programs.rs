@@ -1,5 +1,5 @@
-//! What the kernel makes of each lookup: bytes of machine code and instructions that its verifier followed, held against the record in
-//! `programs.txt`; 10 % more fails. TRIELINE_RECORD=1 records anew.
+//! The code of each lookup in the kernel: bytes of machine code and instructions that its verifier followed, held against the record in
+//! `programs.txt`; 10 % more fails. TRIELINE_RECORD=1 makes a new record.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -83,7 +83,7 @@ fn code_stays_small() {
         );
     }
     let names = |of: &BTreeMap<(String, String), _>| of.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(names(&measured), names(&recorded), "record anew: TRIELINE_RECORD=1");
+    assert_eq!(names(&measured), names(&recorded), "make a new record: TRIELINE_RECORD=1");
     for (program, is) in &measured {
         let was = recorded[program];
         println!("{program:?}: {is:?}, recorded {was:?}");

@@ -86,7 +86,7 @@ fn tables_grow_to_the_limit_and_not_beyond() {
     assert_eq!(largest.map().bytes(), largest.map_type().max_bytes());
 }
 
-/// An empty directory looks like that of a dead owner: somebody may remove it between its making and its locking. Its owner makes
+/// An empty directory looks like that of a dead owner: another process may remove it between its making and its locking. Its owner makes
 /// it again.
 #[test]
 fn a_directory_removed_before_it_is_locked_is_made_again() {
@@ -169,8 +169,8 @@ fn what_is_refused_says_why() {
         }
         let mut tables = tables(map_type, 1 << 20);
         let error = Table::<u32>::create(tables.image(), 16, []).unwrap_err();
-        assert!(error.to_string().contains("there is no table 16"), "{error}");
-        assert!(tables.remove(99).unwrap_err().to_string().contains("there is no table 99"));
+        assert!(error.to_string().contains("invalid table id 16"), "{error}");
+        assert!(tables.remove(99).unwrap_err().to_string().contains("invalid table id 99"));
         // An object of the other map type, and one without tables.
         let other = if map_type == ImageMapType::Arena { ImageMapType::Array } else { ImageMapType::Arena };
         let error = tables.load(open(other)).unwrap_err().to_string();
@@ -186,7 +186,7 @@ fn what_is_refused_says_why() {
         } else {
             println!("EXPECTED SKIP: bpf_wq: this kernel has none (Linux 6.10 or newer)");
         }
-        // What is pinned is something else, or an image of another version.
+        // The pin is something else, or an image of another version.
         let fs = BpfFs::mount();
         let directory = fs.path().join("other");
         std::fs::create_dir(&directory).unwrap();
@@ -198,6 +198,6 @@ fn what_is_refused_says_why() {
         common::damage_version(tables.map());
         drop(tables);
         let error = Tables::open(&older).unwrap_err().to_string();
-        assert!(error.contains("image version 2, this program reads version 3"), "{error}");
+        assert!(error.contains("cannot read image version 2: this program reads version 3"), "{error}");
     }
 }

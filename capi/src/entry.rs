@@ -16,7 +16,7 @@ pub struct CEntry {
     value: u32,
 }
 
-/// What a table is searched for, as bytes.
+/// A key that a table is searched for, as bytes.
 pub trait CKey: Address {
     /// The key of `bits` bits, `WIDTH` or less, in the bytes at `from`.
     ///

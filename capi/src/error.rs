@@ -1,4 +1,4 @@
-//! What a call from C gets back when it failed: a negative errno, and a sentence in the caller's memory.
+//! The error of a call from C: a negative errno, and a sentence in the caller's memory.
 
 use std::any::Any;
 use std::ffi::{c_char, c_int};
@@ -9,29 +9,29 @@ use trieline_lpm::io::ImportError;
 /// Result inside this library.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call failed.
+/// The error of a failed call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What the tables, their map or their pin said.
+    /// An error of the tables, their map or their pin.
     #[error(transparent)]
     Tables(#[from] trieline_bpf::Error),
     /// A file of prefixes.
     #[error(transparent)]
     File(#[from] ImportError),
     /// Of two tables that were to be replaced, the second could not be.
-    #[error("table {ipv4} has the new list of IPv4, table {ipv6} keeps what it had of IPv6: {error}")]
+    #[error("table {ipv4} has the new IPv4 list, table {ipv6} keeps its old IPv6 list: {error}")]
     Half {
         /// The table that is new.
         ipv4: u32,
         /// The one that is not.
         ipv6: u32,
-        /// Why.
+        /// The IPv6 table's error.
         error: Box<Error>,
     },
     /// Something else than what the header asks for.
     #[error("{0}")]
     Argument(String),
-    /// There is no such table.
+    /// The table does not exist.
     #[error("{0}")]
     NoTable(String),
     /// There is one already.
@@ -111,9 +111,9 @@ impl CError {
 ///
 /// # Safety
 ///
-/// `to` is null or a `struct trieline_error` that nobody else uses meanwhile.
+/// `to` is null or a `struct trieline_error` that no other thread uses meanwhile.
 pub unsafe fn answer<T>(to: *mut CError, work: impl FnOnce() -> Result<T>) -> std::result::Result<T, c_int> {
-    // What a panic left half done is behind the handle's lock, which is poisoned then.
+    // State that a panic left half done is behind the handle's lock, which is poisoned then.
     let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Error::Bug(said(&*panic))));
     // SAFETY: the caller promises it.
     let to = unsafe { to.as_mut() };

@@ -16,7 +16,7 @@ use crate::kinds::AnyTable;
 /// `struct trieline`. The lock makes calls from several threads wait for each other; a panic poisons it.
 pub struct Handle(Mutex<State>);
 
-/// What a handle holds.
+/// The state of a handle.
 pub struct State {
     /// The image and its map.
     pub tables: Tables,
@@ -52,7 +52,7 @@ fn handle(tables: Tables) -> *mut Handle {
     Box::into_raw(Box::new(Handle(Mutex::new(State { tables, filled: BTreeMap::new() }))))
 }
 
-/// Does `work` with what a handle holds, to itself; a failure is told as [`answer`] does, and is a negative errno.
+/// Does `work` with a handle's state, to itself; a failure is written as [`answer`] does, and is a negative errno.
 ///
 /// # Safety
 ///
@@ -90,7 +90,7 @@ pub unsafe fn path(what: &str, text: *const c_char) -> Result<PathBuf> {
 ///
 /// # Safety
 ///
-/// As the header says, for every function of this library.
+/// See `trieline.h`, for every function of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_create(options: *const COptions, error: *mut CError) -> *mut Handle {
     let work = || {
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn trieline_create(options: *const COptions, error: *mut C
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_open(directory: *const c_char, error: *mut CError) -> *mut Handle {
     // SAFETY: the caller promises it.
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn trieline_open(directory: *const c_char, error: *mut CEr
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_close(handle: *mut Handle) {
     if !handle.is_null() {
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn trieline_close(handle: *mut Handle) {
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_pin(
     handle: *mut Handle,
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn trieline_pin(
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_unpin(directory: *const c_char, error: *mut CError) -> c_int {
     // SAFETY: the caller promises it.
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn trieline_unpin(directory: *const c_char, error: *mut CE
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_stays_awake(
     instructions: *const bpf_insn,
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn trieline_stays_awake(
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_map_fd(handle: *mut Handle) -> c_int {
     // SAFETY: the caller promises it.
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn trieline_map_fd(handle: *mut Handle) -> c_int {
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_map_type(handle: *mut Handle) -> c_int {
     let map_type = |map_type| if map_type == ImageMapType::Arena { ARENA as c_int } else { ARRAY as c_int };
@@ -235,7 +235,7 @@ pub unsafe extern "C" fn trieline_map_type(handle: *mut Handle) -> c_int {
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_map_bytes(handle: *mut Handle) -> u64 {
     // SAFETY: the caller promises it.
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn trieline_map_bytes(handle: *mut Handle) -> u64 {
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_stats(
     handle: *mut Handle,
@@ -272,7 +272,7 @@ pub unsafe extern "C" fn trieline_stats(
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_reclaim(handle: *mut Handle, error: *mut CError) -> c_int {
     // SAFETY: the caller promises it.
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn trieline_reclaim(handle: *mut Handle, error: *mut CErro
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_give_back(handle: *mut Handle, error: *mut CError) -> i64 {
     // SAFETY: the caller promises it.
@@ -294,7 +294,7 @@ pub unsafe extern "C" fn trieline_give_back(handle: *mut Handle, error: *mut CEr
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_synchronize(handle: *mut Handle, error: *mut CError) -> c_int {
     // SAFETY: the caller promises it.

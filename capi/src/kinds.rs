@@ -165,7 +165,7 @@ unsafe fn find<A: CKey>(kind: Kind, reader: Reader<'_>, id: u32, key: *const u8)
 
 fn no_kind(kind: Kind) -> Error {
     Error::Argument(format!(
-        "{:#x} is no kind of key; expected TRIELINE_IPV4, TRIELINE_IPV6 or TRIELINE_KEY of 1 to 2048 bits",
+        "invalid kind of key {:#x}: expected TRIELINE_IPV4, TRIELINE_IPV6 or TRIELINE_KEY of 1 to 2048 bits",
         kind.0
     ))
 }

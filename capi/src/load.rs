@@ -42,7 +42,7 @@ fn fill<A: CKey>(
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_load_file(
     handle: *mut Handle,

@@ -19,13 +19,13 @@ impl State {
         match self.filled.get_mut(&id) {
             Some(table) => Ok((&mut **table, self.tables.image())),
             None => Err(Error::NoTable(format!(
-                "table {id} ({kind}) was filled by an earlier process, which had its prefixes: fill it anew with \
+                "table {id} ({kind}) was filled by an earlier process, which had its prefixes: fill it with \
                  trieline_replace first"
             ))),
         }
     }
 
-    /// What table `id` is searched for, as its header in the image says.
+    /// The kind of keys of table `id`, by its header in the image.
     fn kind(&mut self, id: u32) -> Result<Kind> {
         let image = self.tables.image();
         let word = image.reader().table_word(id);
@@ -35,7 +35,7 @@ impl State {
                 return Err(trieline_lpm::Error::NoSuchTable { id, tables }.into());
             }
             return Err(Error::NoTable(format!(
-                "there is no table {id}: make it with trieline_table_create"
+                "cannot find table {id}: make it with trieline_table_create"
             )));
         }
         let header = (word & !DIR_BITS) as usize - size_of::<TableHeader>();
@@ -73,7 +73,7 @@ impl State {
 ///
 /// # Safety
 ///
-/// As the header says, for every function of this library.
+/// See `trieline.h`, for every function of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_table_create(
     handle: *mut Handle,
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn trieline_table_create(
     let work = |state: &mut State| {
         if let Ok(is) = state.kind(id) {
             return Err(Error::Exists(format!(
-                "table {id} ({is}) is there already: trieline_replace fills it anew, trieline_table_remove removes it"
+                "table {id} ({is}) is there already: trieline_replace replaces it, trieline_table_remove removes it"
             )));
         }
         // SAFETY: no entries.
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn trieline_table_create(
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_table_remove(handle: *mut Handle, id: u32, error: *mut CError) -> c_int {
     let work = |state: &mut State| {
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn trieline_table_remove(handle: *mut Handle, id: u32, err
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_replace(
     handle: *mut Handle,
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn trieline_replace(
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_apply(
     handle: *mut Handle,
@@ -173,7 +173,7 @@ unsafe fn set(
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_insert(
     handle: *mut Handle,
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn trieline_insert(
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_remove(
     handle: *mut Handle,
@@ -221,7 +221,7 @@ unsafe fn store(value: u32, to: *mut u32) {
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_get(
     handle: *mut Handle,
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn trieline_get(
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_lookup(
     handle: *mut Handle,
@@ -275,7 +275,7 @@ pub unsafe extern "C" fn trieline_lookup(
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_match(
     handle: *mut Handle,
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn trieline_match(
 ///
 /// # Safety
 ///
-/// As the header says.
+/// See `trieline.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trieline_count(handle: *mut Handle, id: u32, error: *mut CError) -> i64 {
     // SAFETY: the caller promises it.

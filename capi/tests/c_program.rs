@@ -1,6 +1,6 @@
 //! libtrieline as a loader in C meets it: compiled as C and as C++, run, run under valgrind; and what the library exports.
 
-// What fails here fails the test.
+// A failed unwrap fails the test.
 #![allow(clippy::unwrap_used)]
 
 // Linked only so that the library is built before this test.
@@ -109,7 +109,7 @@ fn nothing_leaks() {
     }
 }
 
-/// Whoever links it, beside any libbpf, gets these names and no others, and all that the header declares.
+/// A program that links it, beside any libbpf, gets these names and no others, and all that the header declares.
 #[test]
 fn exports_what_the_header_declares() {
     let library = library();

@@ -1,6 +1,6 @@
 //! `trieline/libbpf.h` with the libbpf that libbpf-rs has built: objects are given the tables, or refused with the reason.
 
-// What fails here fails the test.
+// A failed unwrap fails the test.
 #![allow(clippy::unwrap_used)]
 
 // Linked only so that the library is built before this test.

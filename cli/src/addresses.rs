@@ -1,4 +1,4 @@
-//! The addresses that a command is asked about: its arguments, and standard input line by line as it comes.
+//! The addresses of a command: its arguments, and standard input line by line as it comes.
 
 use crate::route::{expect_family, family_of};
 use anyhow::{Context, anyhow, bail};
@@ -9,13 +9,13 @@ use std::net::IpAddr;
 /// Most bytes of a line.
 const LINE: u64 = 1024;
 
-/// What can be looked up in a table.
+/// A key that a table is searched for.
 pub trait Asked: Clone + Display {
-    /// What it looks like, for messages.
+    /// An example, for messages.
     const EXAMPLE: &'static str;
     /// Reads it.
     fn parse(text: &str) -> Option<Self>;
-    /// 4, 6, or 0 for what is no address.
+    /// 4, 6, or 0 for keys that are not addresses.
     fn family(&self) -> u8;
 }
 
@@ -61,8 +61,8 @@ impl<'a, T: Asked> Addresses<'a, T> {
         Self { queries: queries.iter(), family, stdin: None, number: 0, failed: None }
     }
 
-    /// The next ones, up to `most`, fewer where standard input has no more for the moment; none at the end. What comes before a bad one is
-    /// handed out first.
+    /// The next ones, up to `most`, fewer where standard input has no more for the moment; none at the end. Keys before a bad one are
+    /// returned first.
     pub fn batch(&mut self, most: usize) -> anyhow::Result<Vec<T>> {
         let mut found = Vec::new();
         while found.len() < most && self.failed.is_none() {
@@ -110,7 +110,7 @@ impl<'a, T: Asked> Addresses<'a, T> {
         let Some(stdin) = &mut self.stdin else { return Ok(None) };
         loop {
             let mut line = Vec::new();
-            stdin.take(LINE).read_until(b'\n', &mut line).context("standard input")?;
+            stdin.take(LINE).read_until(b'\n', &mut line).context("cannot read standard input")?;
             if line.is_empty() {
                 return Ok(None);
             }
@@ -126,7 +126,7 @@ impl<'a, T: Asked> Addresses<'a, T> {
             let address = T::parse(text).ok_or_else(|| {
                 let shown: String = text.chars().take(100).collect();
                 anyhow!(
-                    "standard input, line {}: {shown:?} is no address; expected one such as {}",
+                    "standard input, line {}: invalid address {shown:?}: expected one such as {}",
                     self.number,
                     T::EXAMPLE
                 )

@@ -23,29 +23,29 @@ Each packet is written as it came in and, if XDP sent it on, as it left; --direc
 the verdict as their comment, and the filter's name if a filter dropped or passed the packet. Ends with Ctrl-C; what was left out is said then, and stands in the file's interface statistics. One capture at a time.
 It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.";
 
-/// What to capture.
+/// Options of `trieline capture`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct CaptureArgs {
-    /// Only packets that come in by this device
+    /// Capture only packets that come in by this device
     #[arg(long, value_name = "DEVICE")]
     dev: Option<String>,
-    /// Only packets to this outer IPv6 destination
+    /// Capture only packets to this outer IPv6 destination
     #[arg(long, value_name = "ADDRESS")]
     sid: Option<Ipv6Addr>,
     /// Write packets only as they came in, or as they left
     #[arg(long, value_name = "DIRECTION", default_value = "both")]
     direction: Way,
-    /// Bytes kept of each frame
+    /// Keep so many bytes of each frame
     #[arg(long, value_name = "BYTES", default_value_t = SNAP_MAX, value_parser = clap::value_parser!(u32).range(14..=i64::from(SNAP_MAX)))]
     snap: u32,
-    /// At most so many packets a second: 1000, or 1000/s
+    /// Capture at most so many packets a second: 1000, or 1000/s
     #[arg(long, value_name = "PACKETS", value_parser = parse_rate)]
     rate: Option<u32>,
     /// End after so many packets
     #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// The file to write; `-` is standard output
+    /// Write this file; `-` is standard output
     #[arg(short, long, value_name = "FILE|-")]
     write: PathBuf,
 }
@@ -65,7 +65,7 @@ fn parse_rate(text: &str) -> Result<u32, String> {
     let number = text.strip_suffix("/s").unwrap_or(text);
     match number.parse() {
         Ok(rate) if rate > 0 => Ok(rate),
-        _ => Err(format!("{text:?} is no rate; expected packets a second, such as 1000/s")),
+        _ => Err(format!("invalid rate {text:?}: expected packets a second, such as 1000/s")),
     }
 }
 
@@ -90,7 +90,7 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let _held = claim_capture(&instance)?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&ended)).context("catching signals")?;
+        signal_hook::flag::register(signal, Arc::clone(&ended)).context("cannot catch signals")?;
     }
     let file: Box<dyn Write> = if args.write == Path::new("-") {
         Box::new(std::io::stdout().lock())
@@ -141,7 +141,7 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
         _ => {}
     }
     let line = format!(
-        "{} as {}; {} left out for the rate, {} for want of room",
+        "{} as {}; {} left out for the rate, {} lost for a full buffer",
         count(packets, "packet", "packets"),
         count(frames, "frame", "frames"),
         counts.limited,

@@ -1,4 +1,4 @@
-//! What several commands need: the daemon's answers, names of devices, numbers in words.
+//! Shared by several commands: the daemon's answers, names of devices, numbers in words.
 
 use std::collections::HashMap;
 

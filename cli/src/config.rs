@@ -1,4 +1,4 @@
-//! What `trielined` is told: flags, and the file /etc/trieline/trielined.toml.
+//! The configuration of `trielined`: flags, and the file /etc/trieline/trielined.toml.
 
 mod filter;
 mod sid_hook;
@@ -39,10 +39,10 @@ pub struct File {
     /// How SRv6 is done.
     #[serde(default)]
     pub srv6: Srv6,
-    /// What packets are asked before they are routed, in order.
+    /// Filters that packets meet before they are routed, in order.
     #[serde(default)]
     filter: Vec<Spanned<Filter>>,
-    /// What is done to packets to SIDs before their behaviour.
+    /// Hooks that packets to SIDs meet before their behaviour.
     #[serde(default)]
     sid_hook: Vec<Spanned<SidHook>>,
     /// Tenants, where the kernel has no VRF devices.
@@ -110,7 +110,7 @@ impl std::str::FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let expected =
-            || format!("{text:?} is no size; expected bytes, or a number with K, M or G, such as 256M");
+            || format!("invalid size {text:?}: expected bytes, or a number with K, M or G, such as 256M");
         let text = text.trim();
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
@@ -184,10 +184,10 @@ impl TryFrom<toml::Value> for Size {
     fn try_from(value: toml::Value) -> Result<Self, String> {
         match value {
             toml::Value::String(text) => text.parse(),
-            toml::Value::Integer(bytes) => {
-                u64::try_from(bytes).map(Self).map_err(|_| format!("{bytes} is no size; it is negative"))
-            }
-            other => Err(format!("{other} is no size; expected one such as \"256M\"")),
+            toml::Value::Integer(bytes) => u64::try_from(bytes)
+                .map(Self)
+                .map_err(|_| format!("invalid size {bytes}: expected a number that is not negative")),
+            other => Err(format!("invalid size {other}: expected one such as \"256M\"")),
         }
     }
 }
@@ -197,7 +197,7 @@ pub fn parse_device(name: &str) -> Result<String, String> {
     check_device(name).map(|()| name.to_owned())
 }
 
-/// What the kernel would not take as a device's name.
+/// Refuses names that the kernel would not take for a device.
 fn check_device(name: &str) -> Result<(), String> {
     match name {
         "" => Err("empty device name; expected one such as eth0".into()),
@@ -205,7 +205,7 @@ fn check_device(name: &str) -> Result<(), String> {
             Err(format!("device name {name:?} has {} characters; expected at most {NAME_MAX}", name.len()))
         }
         _ if name.contains(|c: char| c.is_whitespace() || c == '/') || [".", ".."].contains(&name) => {
-            Err(format!("{name:?} is no device name; expected one such as eth0"))
+            Err(format!("invalid device name {name:?}: expected one such as eth0"))
         }
         _ => Ok(()),
     }
@@ -220,7 +220,7 @@ pub fn check_devices(names: &[String]) -> Result<(), String> {
     }
 }
 
-/// What no image can be.
+/// Refuses sizes that an image cannot have.
 pub fn check_image(image: Size, map_type: Option<ImageMapType>) -> Result<(), String> {
     let Size(bytes) = image;
     if !bytes.is_power_of_two() || !(1 << 20..=1 << 32).contains(&bytes) {
@@ -236,7 +236,7 @@ pub fn check_image(image: Size, map_type: Option<ImageMapType>) -> Result<(), St
 pub fn parse_next_hops(text: &str) -> Result<u32, String> {
     let number = text.parse().map_err(|_| {
         format!(
-            "{text:?} is no number of next hops; expected one from {} to {}",
+            "invalid number of next hops {text:?}: expected one from {} to {}",
             NEXT_HOPS.start(),
             NEXT_HOPS.end()
         )
@@ -263,7 +263,7 @@ fn check_table(table: i64) -> Result<u32, String> {
 }
 
 fn parse_mac(text: &str) -> Result<[u8; 6], String> {
-    let wrong = || format!("{text:?} is no MAC address; expected one such as 02:00:00:00:00:01");
+    let wrong = || format!("invalid MAC address {text:?}: expected one such as 02:00:00:00:00:01");
     let bytes: Vec<u8> =
         text.split(':')
             .map(|part| {
@@ -299,7 +299,7 @@ impl File {
         self.next_hops.as_ref().map(|number| *number.get_ref())
     }
 
-    /// What is declared of tenants; with where it cannot be right.
+    /// The declared tenants; an error comes with its place in the file.
     fn declared(&self) -> Result<Tenants, (usize, String)> {
         let at = |place: &std::ops::Range<usize>| {
             let start = place.start;
@@ -360,7 +360,7 @@ impl File {
         Ok(Tenants::new(vrfs, vlans))
     }
 
-    /// What is declared of tenants. Nothing where the file was not read by [`File::read`] and is wrong.
+    /// The declared tenants. Nothing where the file was not read by [`File::read`] and is wrong.
     pub fn tenants(&self) -> Tenants {
         self.declared().unwrap_or_default()
     }
@@ -442,7 +442,7 @@ impl File {
         let message = error.message();
         let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
         let Some((key, _)) = unknown else { bail!("line {line}: {message}") };
-        // What serde expected stands between backticks behind the unknown key.
+        // The expected keys of serde's message stand between backticks behind the unknown key.
         let keys: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
         let near = keys.iter().map(|known| (strsim::damerau_levenshtein(key, known), known)).min();
         match near {
@@ -476,7 +476,7 @@ mod tests {
             "line 2: unknown key `devises`; did you mean `devices`?"
         );
         assert!(error_text("colour = 1").contains("known are devices, generic"));
-        assert!(error_text("generic = true\nimage = \"64X\"\n").starts_with("line 2: \"64X\" is no size"));
+        assert!(error_text("generic = true\nimage = \"64X\"\n").starts_with("line 2: invalid size \"64X\""));
         assert!(error_text("map_type = \"heap\"").contains("line 1"));
         assert_eq!(error_text("[srv6]\nrcf = true"), "line 2: unknown key `rcf`; did you mean `rfc`?");
         assert!(error_text("[srv6]\nrfc = 1").starts_with("line 2: invalid type"));
@@ -516,7 +516,7 @@ mod tests {
             ),
             (vrf.replace("table", "tabel"), "line 3: unknown key `tabel`; did you mean `table`?", ""),
             (vlan.replace("id = 7", "id = 4095"), "line 4: vlan n1.7: id 4095", "1 to 4094"),
-            (format!("{vlan}mac = \"02:00\""), "line 5: vlan n1.7: \"02:00\" is no MAC address", "such as"),
+            (format!("{vlan}mac = \"02:00\""), "line 5: vlan n1.7: invalid MAC address \"02:00\"", "such as"),
             (format!("{vlan}mac = \"03:00:00:00:00:01\""), "line 5:", "a group's"),
             (format!("{vlan}{}", vlan.replace("n1.7", "x")), "line 8: vlan x: id 7 of n1 is given twice", ""),
             (vlan.replace("\"n1\"", "\"n1.7\""), "line 3: vlan n1.7: it cannot be its own device", ""),

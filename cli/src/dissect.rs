@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Headers that are told of one frame.
+/// Headers that are shown of one frame.
 const LAYERS: usize = 24;
 
-/// The layers of an Ethernet frame; the last says what is left.
+/// The layers of an Ethernet frame; the last names the rest.
 pub fn frame(bytes: &[u8]) -> Vec<Value> {
     let mut reader = Reader { bytes, layers: Vec::new() };
     if reader.ethernet().is_none() || !reader.bytes.is_empty() {
@@ -18,7 +18,7 @@ pub fn frame(bytes: &[u8]) -> Vec<Value> {
     reader.layers
 }
 
-/// What is told of layers, in this order.
+/// The keys of layers, in this order.
 const KEYS: [&str; 26] = [
     "src",
     "dst",
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
         self.upper(head[6])
     }
 
-    /// What a protocol number says comes next.
+    /// The layers that follow by a protocol number.
     fn upper(&mut self, mut protocol: u8) -> Option<()> {
         while self.layers.len() < LAYERS {
             match protocol {
@@ -296,7 +296,7 @@ mod tests {
         assert!(text(&layers).contains("SRH"), "{}", text(&layers));
     }
 
-    /// Whatever is cut off, no more is told than there is.
+    /// Wherever a frame is cut off, the text ends with its last bytes.
     #[test]
     fn cut_frames_are_told_as_far_as_they_go() {
         let whole = bytes(

@@ -1,4 +1,4 @@
-//! `trieline filter`: what the filters matched, and reading their files anew.
+//! `trieline filter`: counts of the filters' matches, and reading their files again.
 
 use crate::client::{self, one, open};
 use anyhow::bail;
@@ -13,19 +13,21 @@ use trieline_terminal::{List, Output};
 /// Filters.
 #[derive(Debug, Subcommand)]
 pub enum FilterCommand {
-    /// List the filters in the order they are asked, with what they matched
+    /// List the filters in order, with counts of their matches
     #[command(visible_alias = "list")]
     #[command(after_help = "It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.")]
     Show {
-        /// Only this one
+        /// Show only this filter
         name: Option<String>,
     },
-    /// Read a filter's file anew, or those of all; packets meet the old set or the new one. A bad file changes nothing
+    /// Read the files of one filter, or of all, again
+    ///
+    /// A bad file changes nothing
     #[command(
         after_help = "It needs root. Exit codes: 0 done; 1 failed, and the filters are as before; 2 the command line is wrong."
     )]
     Reload {
-        /// Only this one
+        /// Read only this filter's file
         name: Option<String>,
     },
 }
@@ -62,7 +64,7 @@ pub fn run(command: &FilterCommand, output: &Output) -> anyhow::Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a daemon says of its filters; `None` without one.
+/// The daemon's answer about its filters; `None` without a daemon.
 fn reported(instance: &Instance) -> anyhow::Result<Option<Vec<FilterStatus>>> {
     match one(instance, &Request::Filters)? {
         Ok(answer) => Ok(serde_json::from_value(answer)?),
@@ -70,7 +72,7 @@ fn reported(instance: &Instance) -> anyhow::Result<Option<Vec<FilterStatus>>> {
     }
 }
 
-/// What the dataplane says of them.
+/// The filters in the dataplane's pins.
 pub fn pinned(pinned: &PinnedMaps) -> anyhow::Result<Vec<FilterStatus>> {
     let of_list = |list| pinned.filters(list).into_iter().map(move |filter| (filter, list != Filters::PORTS));
     let mut filters: Vec<_> = (0..Filters::LISTS).flat_map(of_list).collect();

@@ -16,17 +16,19 @@ use trieline_terminal::Output;
 /// The node.
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
-    /// Show the daemon, its devices, the mirrored routes and the packet counters
+    /// Show the daemon, its devices, mirrored routes and counters
     #[command(
         after_help = "It needs root. Exit codes: 0 done; 1 no trielined was started here, or it failed; 2 the command line is wrong."
     )]
     Status,
-    /// Read the configuration anew and follow it: devices, tenants, filters, SID hooks, all or nothing
+    /// Read the configuration again and follow it, all or nothing
     #[command(
         after_help = "It needs root. Exit codes: 0 done; 1 failed, and all is as before, or a key waits for a restart; 2 the command line is wrong."
     )]
     Reload,
-    /// Take XDP off all devices of this network namespace and remove the tables; the kernel forwards alone
+    /// Take XDP off all devices of this network namespace
+    ///
+    /// This also removes the tables. The kernel then forwards alone.
     #[command(
         after_help = "It needs root. Exit codes: 0 done, or nothing was attached; 1 failed; 2 the command line is wrong."
     )]
@@ -57,7 +59,7 @@ pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What a daemon tells of itself; `None` without one.
+/// The daemon's answer about itself; `None` without a daemon.
 fn reported(instance: &Instance) -> anyhow::Result<Option<serde_json::Value>> {
     let mut reported = None;
     send_request(instance, &Request::Status, |line| {
@@ -80,7 +82,7 @@ fn show_status(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// What can be told without a daemon.
+/// The status without a daemon.
 fn pinned(instance: &Instance) -> anyhow::Result<Status> {
     let pinned = open(instance)?;
     let counters = pinned.counters()?;
@@ -123,7 +125,7 @@ fn detach(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
     }
     if let (Ok(_), Some(pid)) = (&detached, daemon) {
         eprintln!(
-            "trieline: trielined (process {pid}) still runs, from now on without devices; stop it or start it anew"
+            "trieline: trielined (process {pid}) still runs, from now on without devices; stop it or restart it"
         );
     }
     match detached {
@@ -131,7 +133,7 @@ fn detach(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
             output.text(&format!("detached from {}", count(devices.into(), "device", "devices")))?
         }
         Ok(devices) => output.document(&serde_json::json!({ "detached": devices }))?,
-        // Nothing to do is no failure.
+        // It is a success to find nothing to do.
         Err(Error::NotPinned { .. }) if output.json => {
             output.document(&serde_json::json!({ "detached": 0 }))?
         }
@@ -228,7 +230,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         if status.actions_refused > 0 {
             let refused = count(status.actions_refused, "time", "times");
             let line = format!(
-                "no room for a next hop, {refused}: its packets are the kernel's; a larger next_hops and a restart of trielined"
+                "the action map is full ({refused}); the kernel forwards packets of further next hops; set a larger next_hops and restart trielined"
             );
             writeln!(text, "       {}", output.bad(&line))?;
         }
@@ -272,12 +274,14 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         }
     }
     for dev in &status.missing {
-        let waits = output.bad("missing: no such device, taken when there is one");
+        let waits = output.bad("missing: no such device; trielined attaches as soon as it appears");
         writeln!(text, "{} {dev} {waits}", output.bold("dev"))?;
     }
     for refused in &status.refused {
-        let waits =
-            output.bad(&format!("refused: {}; the kernel forwards its packets, tried again", refused.reason));
+        let waits = output.bad(&format!(
+            "refused: {}; the kernel forwards its packets, and trielined tries again",
+            refused.reason
+        ));
         writeln!(text, "{} {} {waits}", output.bold("dev"), refused.dev)?;
     }
     for problem in &status.problems {

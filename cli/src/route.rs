@@ -20,7 +20,7 @@ use trieline_terminal::{List, Output, usage};
 /// Ends of the helps.
 const EXIT_CODES: &str = "It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.";
 const GET_EXIT_CODES: &str = "It needs root. Exit codes: 0 all have a route; 1 one has none, or it failed; 2 the command line is wrong.";
-/// Addresses that the daemon is asked about at once.
+/// Addresses in one request to the daemon.
 const BATCH: usize = 50_000;
 /// How often image and daemon may disagree because a route is just changing.
 const ATTEMPTS: u32 = 5;
@@ -28,28 +28,30 @@ const ATTEMPTS: u32 = 5;
 /// Routes.
 #[derive(Debug, Subcommand)]
 pub enum RouteCommand {
-    /// List the routes that are mirrored from the kernel, with what XDP does for each
+    /// List the mirrored routes, with XDP's action for each
     #[command(after_help = EXIT_CODES)]
     #[command(visible_alias = "list")]
     Show(ShowArgs),
-    /// Say what happens to packets to an address, from the tables that packets meet
+    /// Show what XDP does with packets to an address
     #[command(after_help = GET_EXIT_CODES)]
     Get(GetArgs),
 }
 
-/// What to list.
+/// Options of `route show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Only this prefix and what it covers; `default` is the default route alone
+    /// Show only this prefix and the prefixes below it
+    ///
+    /// `default` is the default route alone.
     #[arg(value_name = "PREFIX|default", value_parser = parse_wanted)]
     prefix: Option<Wanted>,
-    /// Also the addresses that are the node's own (table local)
+    /// Also show the node's own addresses (table local)
     #[arg(long)]
     local: bool,
-    /// Only this table: a number, or `local`, `main`, `default`
+    /// Show only this table: a number, `local`, `main` or `default`
     #[arg(long, value_name = "TABLE", value_parser = parse_table)]
     table: Option<u32>,
-    /// Only the table of this VRF
+    /// Show only the table of this VRF
     #[arg(long, value_name = "NAME", conflicts_with = "table")]
     vrf: Option<String>,
 }
@@ -77,26 +79,30 @@ fn parse_wanted(text: &str) -> Result<Wanted, String> {
     text.parse().map(Wanted::Within).map_err(|error: trieline_lpm::PrefixError| error.to_string())
 }
 
-/// What to look up.
+/// Options of `route get`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
-    /// Addresses; `-` reads them from standard input, one a line
+    /// Look up these addresses; `-` reads them, one a line
     #[arg(required_unless_present = "packet", value_name = "ADDRESS|-", value_parser = parse_query::<IpAddr>)]
     addresses: Vec<Query>,
-    /// Run the program on a packet instead, and say what becomes of it: hexadecimal digits, or a pcap or pcap-ng file, of which
-    /// packets that left are left out; from the Ethernet header on, or from the IP header on, and then to the device's MAC address
+    /// Run the program on a packet: hex digits or a pcap file
+    ///
+    /// The packet begins with its Ethernet header, or with its IP header; then it goes to the device's MAC address. Of a pcap or pcap-ng
+    /// file, packets that left are skipped.
     #[arg(long, value_name = "HEX|FILE", conflicts_with = "addresses")]
     packet: Option<String>,
-    /// Source address of the packets, which rules may ask for
+    /// Set the source address of the packets, for `from` rules
     #[arg(long, value_name = "ADDRESS", conflicts_with = "packet")]
     from: Option<IpAddr>,
-    /// Device that they come in by [default: any; local and main decide where devices differ; of a
-    /// packet: the one that its file names, else the first one given to trieline]
+    /// Let the packets come in by this device [default: any]
+    ///
+    /// By default, the tables local and main decide if devices differ. A packet of a file comes in by the device that the file names,
+    /// else by trieline's first one.
     #[arg(long, value_name = "DEVICE")]
     iif: Option<String>,
 }
 
-/// Runs a `route` command. `family` is 4 or 6 when only one is asked for.
+/// Runs a `route` command. `family` is 4 or 6 with -4 or -6.
 pub fn run(command: &RouteCommand, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
     let instance = Instance::current()?;
     match command {
@@ -187,10 +193,10 @@ fn get(args: &GetArgs, family: Option<u8>, instance: &Instance, output: &Output)
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// An error unless `what`, of family `is` (0: no address), is of the family that was asked for with -4 or -6.
+/// An error unless `what`, of family `is` (0: not an address), is of the family of -4 or -6.
 pub(crate) fn expect_family(asked: Option<u8>, is: u8, what: &impl std::fmt::Display) -> Result<(), String> {
     match asked {
-        Some(asked) if is == 0 => Err(format!("{what} is no address; -{asked} expects IPv{asked}")),
+        Some(asked) if is == 0 => Err(format!("invalid address {what}: -{asked} expects IPv{asked}")),
         Some(asked) if asked != is => Err(format!("{what} is IPv{is}; -{asked} expects IPv{asked}")),
         _ => Ok(()),
     }
@@ -285,7 +291,7 @@ fn selector(rule: &Rule) -> String {
     rule.to.map_or(from.clone(), |to| format!("{from} to {to}"))
 }
 
-/// What decides.
+/// The value that decides, with its rule.
 #[derive(Clone, Copy, PartialEq)]
 struct Decided {
     /// The rule that decides, where there is more than one table.
@@ -301,7 +307,7 @@ fn lookup_table(reader: &Reader<'_>, table: u32, address: &IpAddr) -> Option<u32
     }
 }
 
-/// What the image says for each address, in the daemon's words where there is one.
+/// The image's answer for each address, in the daemon's words if it runs.
 ///
 /// The image decides: the daemon's explanation is taken only when it is about the very value the image gave.
 fn answers(
@@ -317,7 +323,7 @@ fn answers(
         let number = if address.is_ipv4() { ingress.lookups.0 } else { ingress.lookups.1 };
         ingress.decide(pinned, &reader, number, *address)
     };
-    // An action may name another view; its answer counts, and what it is reached by is told beside it.
+    // An action may name another view; that view's answer counts, and the action is shown with it.
     let vrf_lookup =
         |address: &IpAddr, decided: Decided| match decided.value.and_then(|value| pinned.action(value)) {
             Some(Action::Table(number)) => Some(ingress.decide(pinned, &reader, number, *address)),
@@ -405,7 +411,7 @@ fn answers(
     Ok(found.into_iter().flatten().collect())
 }
 
-/// What the kernel would get goes nowhere, but for what is the node's own.
+/// Packets that the kernel would get are dropped, except for those to the node itself.
 fn drop_for_tenant(answer: &mut Map<String, Value>) {
     if answer.get("action").is_none_or(|action| action != "pass")
         || answer.get("reason").is_some_and(|why| why == "local")
@@ -418,7 +424,7 @@ fn drop_for_tenant(answer: &mut Map<String, Value>) {
     }
 }
 
-/// The daemon's explanations; `None` when there is no daemon.
+/// The daemon's explanations; `None` if no daemon runs.
 fn explain(asked: Vec<(IpAddr, u32)>, instance: &Instance) -> anyhow::Result<Option<Vec<Value>>> {
     let mut explained = None;
     send_request(instance, &Request::Explain { asked }, |answer| {
@@ -497,7 +503,7 @@ pub(crate) fn text(route: &Value) -> String {
     line + "  [" + &doing(route) + "]"
 }
 
-/// What XDP does.
+/// XDP's action.
 fn doing(route: &Value) -> String {
     let mut line = route.get("action").map(word).unwrap_or_else(|| "kernel".into());
     for path in route.get("paths").and_then(Value::as_array).into_iter().flatten() {

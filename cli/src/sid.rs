@@ -19,13 +19,15 @@ use trieline_terminal::{List, Output};
 /// SIDs.
 #[derive(Debug, Subcommand)]
 pub enum SidCommand {
-    /// List the routes with `encap seg6local`: behaviour, parameters, what XDP does, and the SID hook
+    /// List the routes with `encap seg6local`
+    ///
+    /// Each with its behaviour, its parameters, XDP's action and its SID hook.
     #[command(visible_alias = "list")]
     #[command(
         after_help = "It needs root and a running trielined. Exit codes: 0 done; 1 failed; 2 the command line is wrong."
     )]
     Show {
-        /// Only this one
+        /// Show only this SID
         #[arg(value_name = "ADDRESS")]
         sid: Option<Ipv6Addr>,
     },

@@ -36,17 +36,18 @@ const TABLE6: u32 = 1;
 const TABLE_KEYS: u32 = 2;
 
 const FILES: &str = "\
-A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that \
-`table build` made; packed by gzip or bzip2 or not (xz and zstd: unpack it first); `-` is standard input. FORMAT: text, json, iproute, mrt, image.
+trieline detects the format of a FILE by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, \
+an MRT dump, or an image that `table build` made; packed by gzip or bzip2 or not (xz and zstd: unpack it first); \
+`-` is standard input. FORMAT: text, json, iproute, mrt, image.
 
 map:PATH and map:id:N are BPF maps of type LPM_TRIE, pinned or by number (root). Prefixes of keys that are no addresses are hexadecimal digits, \
 two a byte: c00002010050/48.";
 
-/// What an LPM trie's entries become.
+/// The result for an LPM trie's entries.
 const IMPORT_HELP: &str = "\
 Keys of any width to 2048 bits are read: the prefix length, then 1 to 256 bytes in network order. Those of 32 and 128 bits are IPv4 and IPv6 \
 addresses, unless the map's BTF says that they are made of several parts; -4 and -6 take them for addresses, --key BITS takes them for other keys. \
-Other keys are shown and asked for as hexadecimal digits, two a byte: c00002010050/48. What keys were taken for is said on standard error.
+Other keys are shown and asked for as hexadecimal digits, two a byte: c00002010050/48. The kind of the keys is printed on standard error.
 
 Values become numbers from 1 to 2147483647: \
 those of 4 bytes, and integers of any size by the map's BTF, are kept if all of them are in that range. Otherwise, and for structs, they are \
@@ -54,58 +55,67 @@ numbered, and their names are what BTF says of them ({port=80,flags=1}) or their
 
 Every `table` command takes map:PATH or map:id:N where it takes a FILE: `table diff map:/sys/fs/bpf/acl acl.img`.";
 
-/// What values that files have words for become.
+/// The numbers for values that are words.
 const BUILD_HELP: &str = "\
 Later files count where prefixes are the same. Values are numbers from 1 to 2147483647. Words (country codes, next hops, origins) \
 are numbered, and the image keeps what the numbers mean. Prefixes without a value get 1.
 
-A FILE is told by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, an MRT dump, or an image that \
-`table build` made; packed by gzip or bzip2 or not (xz and zstd: unpack it first); `-` is standard input. FORMAT: text, json, iproute, mrt, image.";
+trieline detects the format of a FILE by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, \
+an MRT dump, or an image that `table build` made; packed by gzip or bzip2 or not (xz and zstd: unpack it first); \
+`-` is standard input. FORMAT: text, json, iproute, mrt, image.";
 
 /// Tables in files.
 #[derive(Debug, Subcommand)]
 pub enum TableCommand {
-    /// Make an image of prefix lists: a file that is mapped and looked up in at once
+    /// Make an image of prefix lists
+    ///
+    /// Programs map the file and look up in it at once.
     #[command(after_help = BUILD_HELP)]
     Build(BuildArgs),
-    /// Read BPF maps of type LPM_TRIE into an image, or a file of another format
+    /// Read BPF maps of type LPM_TRIE into a file
     #[command(after_help = IMPORT_HELP)]
     Import(ImportArgs),
-    /// Longest match of addresses; exit code 1 when one has none
+    /// Look up addresses; exit code 1 if one has no match
     #[command(after_help = FILES)]
     Get(GetArgs),
     /// Print a table in order, or write it in another format
     #[command(after_help = FILES)]
     Show(ShowArgs),
-    /// Prefixes by length, values, and the image's size
+    /// Count prefixes by length, values, and the image's bytes
     #[command(after_help = FILES)]
     Stat(FileArgs),
-    /// Check an image: safe to walk, undamaged, and answering as its prefixes say
+    /// Check that an image is sound and answers as its prefixes do
     Verify(VerifyArgs),
-    /// Differences between two tables: + new, - gone, ~ other value; exit code 1 when there are any
+    /// Compare two tables; exit code 1 if they differ
+    ///
+    /// + marks new prefixes, - gone ones, ~ other values.
     #[command(after_help = FILES)]
     Diff(DiffArgs),
-    /// The fewest prefixes with the same answer for every address
+    /// Find the fewest prefixes with the same answers
     #[command(after_help = FILES)]
     Aggregate(AggregateArgs),
-    /// The prefixes that cover a prefix or an address, shortest first; exit code 1 when there is none
+    /// List the prefixes that cover a prefix or an address
+    ///
+    /// Shortest first; exit code 1 if there are none.
     #[command(after_help = FILES)]
     Covering(RelatedArgs),
-    /// The prefixes that a prefix covers, in order; exit code 1 when there is none
+    /// List the prefixes that a prefix covers
+    ///
+    /// In order; exit code 1 if there are none.
     #[command(after_help = FILES)]
     Covered(RelatedArgs),
-    /// Draw a small table as a structure keeps it, and the way of a lookup in it
+    /// Draw a small table as a structure keeps it
     #[command(after_help = draw::HELP)]
     Draw(DrawArgs),
 }
 
-/// What to build.
+/// Options of `table build`.
 #[derive(Debug, Args)]
 pub struct BuildArgs {
-    /// Prefix lists
+    /// Read these prefix lists
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The image
+    /// Write this image
     #[arg(short, long, value_name = "IMAGE")]
     output: PathBuf,
     /// Also build an image without any prefix
@@ -115,16 +125,18 @@ pub struct BuildArgs {
     read: ReadArgs,
 }
 
-/// What to import.
+/// Options of `table import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The map: where it is pinned, or its number; several are laid over each other, say one of IPv4 and one of IPv6
+    /// Read this map: its pin, or id:N; repeatable
+    ///
+    /// Several maps are merged, for example one of IPv4 and one of IPv6.
     #[arg(long = "map", required = true, value_name = "PATH|id:N")]
     maps: Vec<String>,
-    /// The image
+    /// Write this image
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Write it as: text, json, iproute, mrt or image
+    /// Write text, json, iproute, mrt or image
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "image", hide_possible_values = true)]
     format: FormatName,
     /// Also import maps without any prefix
@@ -134,24 +146,24 @@ pub struct ImportArgs {
     key: KeyArgs,
 }
 
-/// What to look up.
+/// Options of `table get`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
-    /// The table
+    /// Read this table
     file: PathBuf,
-    /// Addresses or keys; `-` reads them from standard input, one a line
+    /// Look up these addresses or keys; `-` reads them, one a line
     #[arg(required = true, value_name = "ADDRESS|-", value_parser = parse_query::<AnyAddress>)]
     addresses: Vec<Query<AnyAddress>>,
     #[command(flatten)]
     read: ReadArgs,
 }
 
-/// What to print.
+/// Options of `table show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// The table
+    /// Read this table
     file: PathBuf,
-    /// Only this prefix and what it covers
+    /// Show only this prefix and the prefixes below it
     prefix: Option<AnyPrefix>,
     #[command(flatten)]
     write: WriteArgs,
@@ -162,7 +174,7 @@ pub struct ShowArgs {
 /// A file.
 #[derive(Debug, Args)]
 pub struct FileArgs {
-    /// The table
+    /// Read this table
     file: PathBuf,
     #[command(flatten)]
     read: ReadArgs,
@@ -171,28 +183,28 @@ pub struct FileArgs {
 /// An image.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// The image
+    /// Check this image
     file: PathBuf,
 }
 
-/// What to compare.
+/// Options of `table diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// The old table
+    /// Compare this old table
     old: PathBuf,
-    /// The new table
+    /// Compare this new table
     new: PathBuf,
-    /// Compare answers to addresses instead of prefixes: the stretches where they differ
+    /// Compare answers to addresses instead of prefixes
     #[arg(long)]
     forwarding: bool,
     #[command(flatten)]
     read: ReadArgs,
 }
 
-/// What to aggregate.
+/// Options of `table aggregate`.
 #[derive(Debug, Args)]
 pub struct AggregateArgs {
-    /// The table
+    /// Read this table
     file: PathBuf,
     #[command(flatten)]
     write: WriteArgs,
@@ -203,15 +215,15 @@ pub struct AggregateArgs {
 /// Prefixes around one.
 #[derive(Debug, Args)]
 pub struct RelatedArgs {
-    /// The table
+    /// Read this table
     file: PathBuf,
-    /// A prefix, or an address
+    /// Start from this prefix or address
     prefix: AnyPrefix,
     #[command(flatten)]
     read: ReadArgs,
 }
 
-/// Runs a `table` command. `family` is 4 or 6 when only one is asked for.
+/// Runs a `table` command. `family` is 4 or 6 with -4 or -6.
 pub fn run(command: &TableCommand, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
     match command {
         TableCommand::Build(args) => build(args, family, output),
@@ -240,7 +252,7 @@ fn no_if(no: bool) -> ExitCode {
     if no { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Reads files one over the other; an error when there is no prefix and there should be.
+/// Reads files one over the other; fails without a prefix, unless `allow_empty` is set.
 fn read_all(
     files: &[PathBuf],
     args: &ReadArgs,
@@ -294,7 +306,7 @@ fn build(args: &BuildArgs, family: Option<u8>, output: &Output) -> anyhow::Resul
     bars.finish();
     let ms = |time: std::time::Duration| time.as_millis() as u64;
     if is_stdin(&args.output) {
-        // The image itself is what was asked for.
+        // The output is the image itself.
     } else if output.json {
         output.document(&json!({
             "file": args.output.to_string_lossy(), "ipv4": table.v4.len(), "ipv6": table.v6.len(),

@@ -1,4 +1,4 @@
-//! `trieline top`: packets a second, by device, verdict, filter and SID, drawn anew every second.
+//! `trieline top`: packets a second, by device, verdict, filter and SID, every second.
 
 use crate::client::{Names, open};
 use crate::sid;
@@ -25,10 +25,10 @@ const TICK: Duration = Duration::from_millis(50);
     after_help = "It needs root. Ends with Ctrl-C. Exit codes: 0 done; 1 failed; 2 the command line is wrong."
 )]
 pub struct TopArgs {
-    /// Seconds from one picture to the next
+    /// Wait so many seconds between two pictures
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_interval)]
     interval: f64,
-    /// One picture after one interval, and end
+    /// Print one picture after one interval, and end
     #[arg(long)]
     once: bool,
 }
@@ -36,7 +36,7 @@ pub struct TopArgs {
 fn parse_interval(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err(format!("{text:?} is no interval; expected 0.1 to 3600 seconds")),
+        _ => Err(format!("invalid interval {text:?}: expected 0.1 to 3600 seconds")),
     }
 }
 
@@ -90,7 +90,7 @@ impl Count {
         let word =
             |sid: &Value, key: &str| sid.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut sids = BTreeMap::new();
-        // Without a daemon there is no list of them.
+        // Without a daemon, the list of SIDs is not known.
         for sid in sid::all(instance, pinned).unwrap_or_default() {
             if let Some(packets) = sid.get("packets").and_then(Value::as_u64) {
                 sids.insert(word(&sid, "dst"), (word(&sid, "behaviour"), packets));

@@ -17,13 +17,13 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use trieline_terminal::{GLOBAL_OPTIONS as GLOBAL, Output, exit_code, run_program, usage};
 
-/// What every help of a command ends with.
+/// The end of every command's help.
 const AFTER_HELP: &str = "\
 All commands need root, except `table`, `lab list` and `lab table`.
-Exit codes: 0 done; 1 failed, or the answer is no (`route get` without a route, `table diff` with differences);
+Exit codes: 0 done; 1 failed, or the result is negative (`route get` without a route, `table diff` with differences);
 2 the command line is wrong.";
 
-/// Forwarding by longest-prefix match in XDP, mirrored from the kernel's routes
+/// Forward by longest prefix in XDP, as the kernel's routes say
 #[derive(Debug, Parser)]
 #[command(name = "trieline", version, infer_subcommands = true, arg_required_else_help = true, after_help = AFTER_HELP)]
 struct Cli {
@@ -48,32 +48,32 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Object {
-    /// The daemon's state; taking XDP off its devices
+    /// Show, reload and detach the daemon trielined
     #[command(subcommand, infer_subcommands = true)]
     Node(node::NodeCommand),
-    /// Mirrored routes, and what happens to packets to an address
+    /// Show mirrored routes, and XDP's action for an address
     #[command(subcommand, infer_subcommands = true)]
     Route(route::RouteCommand),
-    /// What packets are asked before they are routed: sets of prefixes, what they matched, reading them anew
+    /// Show and reload the filters that packets meet before routes
     #[command(subcommand, infer_subcommands = true)]
     Filter(filter::FilterCommand),
-    /// The packets that XDP handles, as they come in and as they leave, into a pcap-ng file
+    /// Capture the packets that XDP handles into a pcap-ng file
     Capture(capture::CaptureArgs),
-    /// SRv6 SIDs: behaviours, packets, and hooks bound to them
+    /// Show SRv6 SIDs: behaviours, packets and hooks
     #[command(subcommand, infer_subcommands = true)]
     Sid(sid::SidCommand),
-    /// Packets a second by device, verdict, filter and SID, live
+    /// Watch packets a second by device, verdict, filter and SID
     Top(top::TopArgs),
-    /// Prefix tables in files: prefix lists, `ip route`, MRT dumps, images
+    /// Build, read and compare prefix tables in files
     #[command(subcommand, infer_subcommands = true)]
     Table(table::TableCommand),
-    /// Experiments that re-measure trieline's figures (runs trieline-lab)
+    /// Re-measure trieline's figures (runs trieline-lab)
     #[command(disable_help_flag = true)]
     Lab(Arguments),
-    /// Where a message's time goes in unmodified processes, with the tracer's own cost and losses (runs trieline-trace)
+    /// Follow messages through processes (runs trieline-trace)
     #[command(disable_help_flag = true)]
     Trace(Arguments),
-    /// A whole table in the kernel's routes, packets through the kernel and through XDP (runs trieline-lab demo)
+    /// Compare the kernel and XDP on a table (trieline-lab demo)
     #[command(disable_help_flag = true)]
     Demo(Arguments),
 }

@@ -24,45 +24,51 @@ const FILE: &str = "/etc/trieline/trielined.toml";
 /// Time between two notes to systemd's watchdog.
 const WATCHDOG: Duration = Duration::from_secs(1);
 
-/// What the help ends with.
+/// The end of the help.
 const AFTER_HELP: &str = "\
 SIZE is a number of bytes, or a number with K, M or G, such as 256M.
 It needs root (--check does not). Exit codes: 0 stopped, or the configuration is good; 1 failed; 2 the command line is wrong.";
 
-/// Mirror the kernel's routes into XDP. Stopping leaves forwarding on; `trieline node detach` removes it
+/// Mirror the kernel's routes into XDP
+///
+/// After trielined stops, forwarding stays on; `trieline node detach` removes it.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "trielined", version, after_help = AFTER_HELP)]
 struct Cli {
-    /// Device to take packets from and to send them to; may be given several times
+    /// Forward between this device and others; repeatable
     #[arg(long = "dev", value_name = "DEVICE", value_parser = parse_device)]
     devices: Vec<String>,
     /// Network namespace: a name of `ip netns`, or a path
     #[arg(short = 'n', long = "netns", value_name = "NETNS")]
     netns: Option<String>,
-    /// Configuration file [default: /etc/trieline/trielined.toml if it exists]
+    /// Read this file [default: /etc/trieline/trielined.toml]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Attach in generic mode: for devices without native XDP, and for
-    /// veths whose containers mostly speak TCP to each other
+    /// Attach in generic mode
+    ///
+    /// For devices without native XDP, and for veths whose containers mostly speak TCP to each other.
     #[arg(long)]
     generic: bool,
-    /// Where the tables live [default: arena where the kernel has it]
+    /// Keep tables in this map type [default: arena if possible]
     #[arg(long, value_enum)]
     map_type: Option<ImageMapType>,
-    /// Limit of the tables' memory, a power of two from 1M to 4G (512M with --map-type array); it must hold them twice while
-    /// they are rebuilt [default: 256M]
+    /// Limit the tables' memory to SIZE [default: 256M]
+    ///
+    /// A power of two from 1M to 4G (512M with --map-type array). While trielined rebuilds the tables, it must hold them twice.
     #[arg(long, value_name = "SIZE")]
     image: Option<Size>,
-    /// Limit of distinct next hops [default: 65536]
+    /// Limit distinct next hops [default: 65536]
     #[arg(long, value_name = "COUNT", value_parser = parse_next_hops)]
     next_hops: Option<u32>,
-    /// Receive buffer for the kernel's changes [default: 32M]
+    /// Set the receive buffer for kernel changes [default: 32M]
     #[arg(long, value_name = "SIZE")]
     receive_buffer: Option<Size>,
-    /// Start although netfilter has rules for forwarded packets; those that XDP forwards do not meet them
+    /// Start although netfilter has rules for forwarded packets
+    ///
+    /// Packets that XDP forwards bypass those rules.
     #[arg(long)]
     bypass_netfilter: bool,
-    /// Read the configuration and the files it names, say what is wrong with them, and end
+    /// Check the configuration and the files it names, and end
     #[arg(long)]
     check: bool,
     /// Log more
@@ -83,7 +89,7 @@ impl Cli {
         check_devices(&self.devices).map_err(|error| anyhow!("--dev: {error}"))?;
         let map_type = self.map_type.or(file.map_type);
         let image = self.image.or(file.image()).unwrap_or(Size(256 << 20));
-        // What the file says on its own has been checked; this is flags and file together.
+        // The file by itself has been checked; these checks are for flags and file together.
         check_image(image, map_type).map_err(|error| anyhow!("--image and --map-type: {error}"))?;
         let devices = if self.devices.is_empty() { file.devices() } else { self.devices.clone() };
         let map_type = map_type.map(|map_type| match map_type {
@@ -157,7 +163,7 @@ impl ControlSource for Signals {
         self.queue.append(&mut self.received.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         match self.queue.pop_front()? {
             SIGHUP => {
-                // Nobody may listen.
+                // This does nothing without systemd.
                 let _ = sd_notify::notify(&[NotifyState::Reloading]);
                 self.reloading = true;
                 Some(Command::Reload)
@@ -169,7 +175,7 @@ impl ControlSource for Signals {
     fn alive(&mut self) {
         if self.notified.is_none_or(|at| at.elapsed() >= WATCHDOG) {
             self.notified = Some(Instant::now());
-            // Without systemd, or without a watchdog, nobody listens.
+            // This does nothing without systemd or without a watchdog.
             let _ = sd_notify::notify(&[NotifyState::Watchdog]);
         }
     }
@@ -196,7 +202,7 @@ fn note_devices(cli: &Cli, config: &Config) {
     for device in &config.devices {
         match links.iter().find(|link| link.name == *device) {
             None => eprintln!(
-                "trielined: note: {device}: no such device in this network namespace; trielined takes it when there is one"
+                "trielined: note: {device}: no such device in this network namespace; trielined attaches as soon as it appears"
             ),
             Some(link) if cuts(link, config.mode) => eprintln!("trielined: note: {device}: {CUTS}"),
             Some(_) => {}
@@ -210,7 +216,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         let expected = "expected --dev DEVICE, or devices = [\"DEVICE\"] in the configuration file";
         match cli.path() {
             Some(path) => bail!("{}: no devices; {expected}", path.display()),
-            None => bail!("no devices; {expected} (there is no {FILE})"),
+            None => bail!("no devices; {expected} ({FILE} does not exist)"),
         }
     }
     if cli.check {
@@ -229,18 +235,19 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             }
         }
         let mut out = std::io::stdout().lock();
-        return std::io::Write::write_all(&mut out, error_text.as_bytes()).context("standard output");
+        return std::io::Write::write_all(&mut out, error_text.as_bytes())
+            .context("cannot write to standard output");
     }
     if let Some(netns) = &cli.netns {
         trieline_node::instance::enter_namespace(netns)?;
     }
-    let mut signals = Signals::catch(cli.clone()).context("catching signals")?;
+    let mut signals = Signals::catch(cli.clone()).context("cannot catch signals")?;
     let mut daemon = Daemon::start(config)?;
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     daemon.run(&mut signals)?;
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     if daemon.is_detached() {
-        tracing::info!("stopped; it was detached before, the kernel forwards");
+        tracing::info!("stopped; trielined was detached before, the kernel forwards");
     } else {
         tracing::info!("stopped; forwarding stays on until `trieline node detach`");
     }

@@ -5,7 +5,7 @@
  *
  * Each capture has a slot: its settings, written by the process that reads its ring, and the ring. Slot 0 is
  * that of `trieline capture`; off, it costs a packet one load and one branch. A capture whose reader has gone
- * ends by itself: nobody moves `until` on.
+ * ends by itself: `until` then stays where it is.
  */
 #ifndef TRIELINE_CAPTURE_BPF_H
 #define TRIELINE_CAPTURE_BPF_H
@@ -58,7 +58,7 @@ TL_INLINE int tl_capture_due(struct tl_capture *capture, __u64 now)
 	return now >= due && __sync_val_compare_and_swap(&capture->due, due, now + capture->interval) == due;
 }
 
-/* Whether the frame's outer destination is the IPv6 address that is asked for. */
+/* Whether the frame's outer destination is the IPv6 address of the capture. */
 TL_INLINE int tl_capture_to(struct xdp_md *ctx, const struct tl_capture *capture)
 {
 	__be16 proto[3] = {};
@@ -108,7 +108,7 @@ __attribute__((noinline)) __u64 tl_capture_in(struct xdp_md *ctx, __u32 slot)
 	return head.number;
 }
 
-/* What became of it, and above 16 bits what was decided first; with the frame if it is sent, which `ifindex`
+/* The packet's verdict (above 16 bits: the first decision), with the frame if it is sent, which `ifindex`
  * tells. */
 __attribute__((noinline)) int tl_capture_out(struct xdp_md *ctx, __u32 slot, __u64 number, __u32 verdicts,
 					     __u32 ifindex)

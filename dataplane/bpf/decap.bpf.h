@@ -40,9 +40,8 @@ TL_INLINE __u32 tl_outer_bytes(const struct tl_frame *f, __u8 *next, __u32 *verd
 enum { TL_NOT_ECT, TL_ECT1, TL_ECT0, TL_CE };
 
 /*
- * RFC 6040 4.2: the inner packet, behind the link header and `outer` bytes more, takes over what the ECN
- * field of the outer header says; TL_GO_ON, or the verdict where it cannot. Called when nothing else can fail
- * any more.
+ * RFC 6040 4.2: combines the outer header's ECN field into the inner packet, behind the link header and
+ * `outer` bytes more; TL_GO_ON, or the verdict if it cannot. Called when nothing else can fail any more.
  */
 __attribute__((noinline)) int tl_combine_ecn(struct xdp_md *ctx, __u32 l2, __u32 outer)
 {
@@ -194,8 +193,8 @@ TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 									    : TL_FORWARD_END_DT6;
 }
 
-/* What is inside decides for End.DT46, and must be what every other behaviour was made for: Linux drops the
- * rest, unless more headers follow. */
+/* The packet inside decides for End.DT46, and must be of the family that every other behaviour expects: Linux
+ * drops the rest, unless more headers follow. */
 TL_INLINE __u32 tl_decap(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 {
 	__u32 kind = tl_action_kind(word), verdict, outer;

@@ -9,9 +9,9 @@
 #include "lookup.bpf.h"
 
 /*
- * Whether the kernel would tell the sender of a packet that leaves by the way it came in that there is a
- * shorter one (ip_forward, ip6_forward): only a sender on the link can take it. Asked of packets that Linux
- * forwards with the source they came with.
+ * Whether the kernel would tell the sender of a packet that leaves by its incoming device of a shorter way
+ * (ip_forward, ip6_forward): only a sender on the link can take it. Asked of packets that Linux forwards with
+ * the source they came with.
  */
 TL_INLINE int tl_turns_back(const struct tl_frame *f, const struct tl_adjacency *adj)
 {

@@ -89,7 +89,7 @@ __attribute__((noinline)) int tl_age(struct xdp_md *ctx, __u32 offset)
  *
  * With TL_OUTER_RFC: the outer hop limit is always the template's, the class the inner one (RFC 6040 4.1,
  * normal mode; RFC 2983), and the inner packet is a hop older (RFC 8986 5.1). A frame inside stays as it
- * came, and has no ECN: nobody would put a mark back into it.
+ * came, and has no ECN: no node would put a mark back into it.
  */
 TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj,
 			    __u8 inner)
@@ -114,7 +114,7 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 		if (inner != IPPROTO_IPV6)
 			flow |= TL_BE32(0x60000000);
 		if (adj->flags & TL_OUTER_L2) {
-			/* What the kernel does with a tag depends on who took it off. */
+			/* The kernel's treatment of a tag depends on the layer that took it off. */
 			if (f->l2 != sizeof(struct ethhdr))
 				return TL_PASS_SEG6_LINK;
 			next = IPPROTO_ETHERNET;

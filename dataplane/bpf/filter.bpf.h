@@ -17,7 +17,7 @@
 
 #define TL_NO_PORT 0x10000
 
-/* What filters see of a packet. */
+/* The fields of a packet that filters compare. */
 struct tl_packet {
 	__u64 destination[2]; /* host order, high half first; IPv4 in the second */
 	__u64 source[2];
@@ -117,8 +117,8 @@ TL_INLINE void tl_filter_note(__u32 slot)
 		scratch->head.filter = slot + 1;
 }
 
-/* What the filters of list `list` say of the packet whose IP header begins at `at`, of a packet around it
- * that ends at `end`: a verdict, or TL_GO_ON. What has no whole header is not let by. */
+/* The verdict, or TL_GO_ON, of the filters of list `list` on the packet whose IP header begins at `at`, of a
+ * packet around it that ends at `end`. A packet without a whole header is dropped. */
 __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32 end, __u32 ipv6, __u32 list)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -184,9 +184,9 @@ __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32
 }
 
 /*
- * What the port's filters say of a packet that is `verdict` so far: another verdict, or TL_GO_ON. They also
- * hold for what is passed for its headers: the kernel does not ask them. Packets that do not come here are
- * asked for before they are passed (guard.bpf.h).
+ * The verdict, or TL_GO_ON, of the port's filters on a packet that is `verdict` so far. They also
+ * hold for what is passed for its headers: the kernel does not ask them. tl_guard() calls them for packets
+ * that do not come here, before they are passed (guard.bpf.h).
  */
 TL_INLINE __u32 tl_filter_port(struct xdp_md *ctx, struct tl_frame *f, __u32 ipv6, __u32 verdict)
 {

@@ -16,7 +16,7 @@ TL_INLINE __u64 tl_mix(__u64 hash, __u64 word)
 	return hash ^ hash >> 32;
 }
 
-/* What flows can be told apart by; the lower bits as in `fib_multipath_hash_fields`, the inner packet's six
+/* Fields that distinguish flows; the lower bits as in `fib_multipath_hash_fields`, the inner packet's six
  * above. */
 enum tl_flow_field {
 	TL_FLOW_SOURCE = 1,
@@ -193,8 +193,8 @@ TL_INLINE void tl_keys_l3(struct xdp_md *ctx, struct tl_keys *keys)
  * A hash of the flow of the packet at `offset`, by what Linux tells flows apart by: `policy` and `fields` are
  * as in its sysctls fib_multipath_hash_policy and fib_multipath_hash_fields.
  *
- * It has a secret key, so that nobody outside can choose flows that all go one way, and two nodes one after
- * another choose apart. The kernel's own has another: the same flows may go other ways there.
+ * A secret key keeps outsiders from choosing flows that all go one way, and makes two nodes one after another
+ * choose apart. The kernel's own has another: the same flows may go other ways there.
  */
 __attribute__((noinline)) __u32 tl_flow_hash(struct xdp_md *ctx, __u32 offset, __u32 policy, __u32 fields)
 {
@@ -244,7 +244,7 @@ __attribute__((noinline)) __u64 tl_bucket(struct xdp_md *ctx, __u32 offset, __u3
 		     (TL_BUCKETS - 1)];
 }
 
-/* A word that is no group: what it was, or the flow's bucket. */
+/* Returns a word of another kind as it is; of a group, the flow's bucket. */
 TL_INLINE __u64 tl_ecmp_select(struct xdp_md *ctx, __u32 offset, __u64 word)
 {
 	if (TL_UNLIKELY(tl_action_kind(word) == TL_ACTION_GROUP))

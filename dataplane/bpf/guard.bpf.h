@@ -3,9 +3,9 @@
  * Before the last step: what may be passed to the kernel, which knows of no tenants, filters and SID hooks.
  *
  * There is one way to the kernel from a port that has any of them, and it leads through here, whatever the
- * reason. A packet is let by that was looked at to its end: the port's filters have been asked for it, and
- * what is bound to its destination and to all that the kernel could find behind it; of a tenant, what the
- * kernel keeps to itself. So is what belongs to the link. All else is a counted drop.
+ * reason. A packet passes only if it was checked to its end: by the port's filters, and by the hooks bound to
+ * its destination and to all that the kernel could find behind it. A tenant's packet passes only if the
+ * kernel keeps it to itself. So do packets that belong to the link. XDP drops and counts all else.
  */
 #ifndef TRIELINE_GUARD_BPF_H
 #define TRIELINE_GUARD_BPF_H
@@ -89,8 +89,8 @@ __attribute__((noinline)) int tl_is_link_group(struct xdp_md *ctx, __u32 at)
 	return (void *)(ip6 + 1) <= end && tl_is_link_group6(ip6) && !tl_carries6(ctx, at & 31, 0xff);
 }
 
-/* What the kernel could take a packet to: one address after another, behind its header and those inside. Not
- * on the stack, which the lookups need. */
+/* The addresses that the kernel could take a packet to, one after another: behind its header and those
+ * inside. Not on the stack, which the lookups need. */
 struct tl_nested_walk {
 	struct ipv6hdr header; /* of the packet that is looked into */
 	struct in6_addr to;    /* the address that was reached */
@@ -237,8 +237,8 @@ __attribute__((noinline)) __u32 tl_nested_next(struct xdp_md *ctx)
 	return trail->kind == IPPROTO_IPV6 ? tl_nested_in(ctx, trail) : TL_NESTED_TUNNEL;
 }
 
-/* What is bound to the address. A program cannot be called for it, which wants the packet as the kernel makes
- * it on the way. */
+/* The hook bound to the address. A program cannot be called for it, which wants the packet as the kernel
+ * makes it on the way. */
 TL_INLINE __u32 tl_nested_bound(struct xdp_md *ctx, const struct tl_nested_walk *trail)
 {
 	struct in6_addr to = trail->to;
@@ -254,12 +254,15 @@ TL_INLINE __u32 tl_nested_bound(struct xdp_md *ctx, const struct tl_nested_walk 
 }
 
 /*
- * What is bound to the addresses that the kernel could take the IPv6 packet at `at` to, beyond its
- * destination: TL_GO_ON, a verdict, or TL_NESTED_FILTER with a list of filters (from bit 8 on) that are to be
- * asked, and for which header (its place from bit 16 on, where the packet around it ends from bit 32).
- * Several such lists are one too many. TL_NESTED_TUNNEL, where tl_nested_tunnel() has to look before this is
- * called again, without `kind`: from here the stack is too short for lookups. `kind` is how the packet at
- * `at` would be called inside another: IPPROTO_IPV6 or IPPROTO_IPIP.
+ * The answer for the addresses that the kernel could take the IPv6 packet at `at` to, beyond its destination:
+ * TL_GO_ON, a verdict, TL_NESTED_FILTER or TL_NESTED_TUNNEL. `kind` is the protocol by which another packet
+ * would carry the one at `at`: IPPROTO_IPV6 or IPPROTO_IPIP.
+ *
+ * TL_NESTED_FILTER names a list of filters to ask (from bit 8 on), their header's place (from bit 16 on), and
+ * where the packet around it ends (from bit 32 on). Several such lists are one too many.
+ *
+ * After TL_NESTED_TUNNEL the caller calls tl_nested_tunnel(), then this again, without `kind`: from here the
+ * stack is too short for lookups.
  */
 __attribute__((noinline)) __u64 tl_nested(struct xdp_md *ctx, __u32 at, __u32 kind)
 {
@@ -332,7 +335,7 @@ __attribute__((noinline)) __u32 tl_nested_filter(struct xdp_md *ctx, __u32 at, _
 	return tl_sid_hook_filter(ctx, at, end, list);
 }
 
-/* What becomes of the packet for what is behind its destination. */
+/* The verdict on the packet by the addresses behind its destination. */
 TL_INLINE __u32 tl_nested_check(struct xdp_md *ctx, const struct tl_frame *f, __u32 kind)
 {
 	__u64 answer = tl_nested(ctx, f->l2, kind);
@@ -366,9 +369,9 @@ TL_INLINE int tl_is_local6(__u32 lookup, __u64 hi, __u64 lo)
 }
 
 /*
- * Whether the kernel keeps a tenant's packet at `at` to itself: one to a group of the link (others it may
- * forward, as a multicast router does), to all on the link, to a link-local address, or to one that both its
- * own tables and the tenant's have; with nothing inside that it would route.
+ * Whether the kernel keeps a tenant's packet at `at` to itself, with nothing inside that it would route. It
+ * keeps packets to a group of the link (others it may forward, as a multicast router does), to all on the
+ * link, to a link-local address, or to an address that both its own tables and the tenant's have.
  */
 __attribute__((noinline)) int tl_is_tenant_local(struct xdp_md *ctx, __u32 at, __u32 lookup4, __u32 lookup6)
 {
@@ -396,8 +399,8 @@ __attribute__((noinline)) int tl_is_tenant_local(struct xdp_md *ctx, __u32 at, _
 	return tl_is_link_group6(ip6) || hi >> 54 == 0xfe80 >> 6 || tl_is_local6(lookup6, hi, lo);
 }
 
-/* What the kernel may get though it does not know the tenant; anything else it would route by tables that are
- * not the tenant's. */
+/* Packets that the kernel may get though it does not know the tenant; others it would route by tables that
+ * are not the tenant's. */
 TL_INLINE int tl_tenant_may_pass(struct xdp_md *ctx, const struct tl_frame *f, __u32 verdict)
 {
 	switch (verdict) {
@@ -410,7 +413,7 @@ TL_INLINE int tl_tenant_may_pass(struct xdp_md *ctx, const struct tl_frame *f, _
 	return 0;
 }
 
-/* What becomes of a packet that is `verdict` so far. */
+/* The final verdict on a packet that is `verdict` so far. */
 TL_INLINE __u32 tl_guard(struct xdp_md *ctx, struct tl_frame *f, __u32 verdict)
 {
 	__u32 flags, answer = TL_GO_ON, inside = TL_GO_ON, six;

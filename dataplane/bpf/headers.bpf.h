@@ -16,9 +16,9 @@
 #define TL_NO_END 0xffff /* headers begin within TL_FILTER_REACH and are read to 16 KiB at most */
 
 /*
- * What tl_headers6() says, from the lowest bits on: the protocol behind the extension headers, the flags
- * below, where that protocol begins (from bit 16 on), where the packet ends, within what is around it (32),
- * and where the first routing header with segments left begins (48; 0: there is none).
+ * The result of tl_headers6(), from the lowest bits on: the protocol behind the extension headers, then the
+ * flags below. From bit 16 on: where that protocol begins; from 32: where the packet ends, within the bytes
+ * around it; from 48: where the first routing header with segments left begins (0: none).
  */
 #define TL_HEADERS_CUT (1 << 8)	     /* headers end early, or are more than are looked at: no protocol */
 #define TL_HEADERS_LATER (1 << 9)    /* not the first fragment: the protocol is what it claims */
@@ -59,7 +59,7 @@ __attribute__((noinline)) __u64 tl_headers6(struct xdp_md *ctx, __u32 at, __u32 
 	at += sizeof(struct ipv6hdr);
 	if (end > TL_NO_END)
 		end = TL_NO_END;
-	/* Without a length the kernel reads on behind hop-by-hop options, of which one may have it. */
+	/* Without a length, the kernel reads on behind hop-by-hop options: one of them may have it. */
 	if ((bytes || kind != IPPROTO_HOPOPTS) && at + bytes < end)
 		end = at + bytes;
 	for (i = 0; i < TL_EXTENSIONS && tl_extension_bytes(kind, 0); i++) {

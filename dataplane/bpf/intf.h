@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What the XDP program and user space both see of the maps: keys, values and verdicts, written once.
+ * The maps as the XDP program and user space both see them: keys, values and verdicts, written once.
  *
  * build.rs makes the Rust types and the names of the verdicts from this file's BTF. The tables themselves are
  * not here: image.h.
@@ -58,8 +58,9 @@ enum tl_limits {
 #define TL_RULES_MAX 32
 
 /*
- * What became of a packet, and why. The value is the index of the packet's counter; the name after FORWARD,
- * PASS or DROP, in lower case, is the label of the metric and the key in JSON. Names are unique.
+ * The XDP program's decision on a packet, with the reason. The value is the index of the packet's counter;
+ * the name after FORWARD, PASS or DROP, in lower case, is the label of the metric and the key in JSON. Names
+ * are unique.
  *
  * Each kind has a range with free places. Add a verdict at the end of its range: pinned maps hold these
  * numbers, so one that is in use neither moves nor is used again, and then TL_INTF_VERSION stays as it is.
@@ -113,8 +114,8 @@ enum tl_verdict {
 	TL_PASS_SEG6_INNER_NO_ROUTE, /* the inner destination is not plainly forwarded by the table asked */
 	TL_PASS_SEG6_NEXT,	     /* nor is the next segment */
 	TL_PASS_SEG6_LINK,	     /* a frame that cannot be carried or delivered whole: tag, length */
-	TL_PASS_FILTER,		     /* a filter says so */
-	TL_PASS_SID_HOOK_PASS,	     /* the program bound to the SID says so */
+	TL_PASS_FILTER,		     /* by a filter */
+	TL_PASS_SID_HOOK_PASS,	     /* by the program bound to the SID */
 	TL_PASS_NO_XDP_XMIT,	     /* the output device takes no redirected frames at present */
 	TL_PASS_NO_CARRIER,	     /* the output device is down or without carrier */
 	TL_PASS_TABLE_FULL,	     /* no room for one more next hop or table */
@@ -135,8 +136,8 @@ enum tl_verdict {
 	TL_DROP_SEGMENTS_LEFT,	  /* decapsulation that is not the last segment */
 	TL_DROP_NO_SEGMENT,	  /* a behaviour that goes on to the next segment, and no SRH with one left */
 	TL_DROP_SRH,		  /* an SRH whose lengths do not agree */
-	TL_DROP_FILTERED,	  /* a filter says so */
-	TL_DROP_SID_HOOK_DROP,	  /* the program bound to the SID says so */
+	TL_DROP_FILTERED,	  /* by a filter */
+	TL_DROP_SID_HOOK_DROP,	  /* by the program bound to the SID */
 	TL_DROP_SID_HOOK_BAD_RETURN, /* it returned what means nothing */
 	TL_DROP_SID_HOOK_MISSING,    /* it is gone */
 	TL_DROP_TENANT,		     /* only the kernel could do it, which does not know this tenant */
@@ -156,7 +157,7 @@ enum tl_verdict {
 /* `kind` of an action. */
 enum tl_action_kind {
 	TL_ACTION_NONE = 0,    /* not set */
-	TL_ACTION_VERDICT = 1, /* pass or drop; `verdict` says which and why */
+	TL_ACTION_VERDICT = 1, /* pass or drop; `verdict` names the reason */
 	TL_ACTION_FORWARD = 2,
 	TL_ACTION_ENCAPS = 3,
 	TL_ACTION_END_DX4 = 4,	     /* and forward through the adjacency */
@@ -183,12 +184,12 @@ enum tl_flavour {
 	TL_END_NEXT_CSID = 2, /* RFC 9800 4.1 */
 };
 
-/* What a table's value stands for. One aligned 8-byte store changes it. */
+/* The action that a table's value stands for. One aligned 8-byte store changes it. */
 struct tl_action {
 	__u8 kind;
 	__u8 verdict;  /* or flavours; of TL_ACTION_FORWARD 1: to the destination itself, which is on link */
 	__u16 counter; /* slot of the SID's counters; 0 = none */
-	__u32 adjacency; /* index of a struct tl_adjacency, or as the kind says */
+	__u32 adjacency; /* index of a struct tl_adjacency, or depends on the kind */
 };
 
 /* `flags` of an adjacency. */
@@ -242,8 +243,8 @@ struct tl_long_outer {
 	__u8 bytes[TL_OUTER_LONG];
 };
 
-/* Equal-cost paths: the flow's hash chooses a bucket, which is a whole action that is no group. Never changed
- * while an action leads to it. */
+/* Equal-cost paths: the flow's hash chooses a bucket, which is a whole action, but never a group. Never
+ * changed while an action leads to it. */
 struct tl_group {
 	struct tl_action buckets[TL_BUCKETS];
 };
@@ -268,7 +269,7 @@ enum tl_port_flags {
 	TL_PORT_TENANT = 256,	/* of a tenant that the kernel does not know: what it would get is dropped */
 	TL_PORT_ECN = 512,	/* decapsulation combines the ECN fields (RFC 6040 4.2) */
 	TL_PORT_CSUM_PARTIAL = 1024, /* checksums of packets that come in may be unfinished */
-	TL_PORT_REDIRECTS4 = 2048,   /* senders are told of shorter ways (send_redirects) */
+	TL_PORT_REDIRECTS4 = 2048,   /* the kernel sends redirects (send_redirects) */
 	TL_PORT_REDIRECTS6 = 4096,   /* likewise; IPv6 has no such setting */
 	TL_PORT_PROXY_NDP = 8192,    /* neighbour discovery may be for addresses of others (proxy_ndp) */
 };
@@ -337,7 +338,7 @@ enum tl_sid_hook_kind {
 	TL_SID_HOOK_PROGRAM = 3, /* a place among the programs */
 };
 
-/* What is done to packets to a SID before its behaviour. */
+/* The hook that packets to a SID meet before its behaviour. */
 struct tl_sid_hook {
 	__u32 kind;
 	__u32 index;
@@ -368,7 +369,7 @@ struct tl_capture {
 /* Own addresses, as a filter: the bit of each one's hash is set, and perhaps that of others. */
 struct tl_local_addrs {
 	__u64 bits[TL_LOCAL_BITS / 64];
-	__u64 flows; /* beside them, what flows are told apart by: enum tl_flows */
+	__u64 flows; /* besides them, the fields that distinguish flows: enum tl_flows */
 };
 /* Of each family `fib_multipath_hash_policy`, in 8 bits, and `fib_multipath_hash_fields`, in 16: IPv4 from
  * the lowest bit on, IPv6 24 bits above. */
@@ -402,12 +403,12 @@ struct tl_heartbeat {
 	__u64 limit;	/* ns from `beaten` to `deadline`; 0: none */
 };
 
-/* What tl_beat is given. */
+/* The argument of tl_beat. */
 struct tl_beat {
 	__u64 ticks; /* jiffies from now to the deadline */
 };
 
-/* Who pinned these maps. */
+/* The maker of these maps. */
 struct tl_instance {
 	__u32 version;	/* TL_INTF_VERSION */
 	__u32 map_type; /* 1 = arena, 2 = array */

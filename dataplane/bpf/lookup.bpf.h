@@ -30,7 +30,7 @@ __attribute__((noinline)) __u32 tl_table6(__u32 table, __u64 hi, __u64 lo)
 }
 
 /*
- * What `ip rule` decides: rule by rule, the first table that has a route for the destination. A function of
+ * The value by `ip rule`: rule by rule, the first table that has a route for the destination. A function of
  * its own: packets whose view is a plain table do not pay for it.
  */
 __attribute__((noinline)) __u32 tl_rules4(__u32 lookup, __u32 source, __u32 destination)
@@ -151,7 +151,7 @@ TL_INLINE __u64 tl_vrf_action(__u32 value)
 }
 
 /*
- * What decides where an action names another view, as a route into a VRF does. Functions of their own: only
+ * The word in the view that an action names, as a route into a VRF does. Functions of their own: only
  * packets that meet such a route pay.
  */
 __attribute__((noinline)) __u64 tl_vrf_lookup4(__u32 lookup, __be32 source, __be32 destination)
@@ -198,10 +198,10 @@ TL_INLINE int tl_leaves_by(__u64 word, __u64 way)
 }
 
 /*
- * Reverse path of IPv4 (RFC 3704; Linux has no such setting for IPv6): whether packets to the source would
- * leave by `way`, a port's device and tag (strict: by one of the next hops, as __fib_validate_source asks),
- * or by any, where that is 0 (loose). A function of its own, verified and called apart: only ports that ask
- * for it pay.
+ * Reverse path of IPv4 (RFC 3704; Linux has no such setting for IPv6). With a `way`, a port's device and tag:
+ * whether packets to the source would leave by it (strict: by one of the next hops, as __fib_validate_source
+ * asks). With 0: whether they would leave by any (loose). A function of its own, verified and called apart:
+ * only ports that ask for it pay.
  */
 __attribute__((noinline)) int tl_reverse_path4(__u32 lookup, __be32 source, __be32 destination, __u64 way)
 {
@@ -275,7 +275,7 @@ TL_INLINE __u64 tl_inner_action6(__u32 lookup, const struct in6_addr *source,
 	return value ? tl_action6(value, source, destination) : TL_ACTION_NONE;
 }
 
-/* What the routes of a view say of a source. Functions of their own: few packets ask. */
+/* The action word of a source in a view. Functions of their own: few packets ask. */
 __attribute__((noinline)) __u64 tl_source_word4(__u32 lookup, __be32 source, __be32 destination)
 {
 	__u32 value = tl_lookup_value4(lookup, destination, source);
@@ -290,9 +290,9 @@ __attribute__((noinline)) __u64 tl_source_word6(__u32 lookup, __u64 hi, __u64 lo
 	return value ? tl_action_word(value) : TL_ACTION_NONE;
 }
 
-/* Whether a source is this node's, or a broadcast address, by a bit that few others have: Linux takes no such
- * packet from outside, unless it is told to (accept_local), with or without a reverse path filter. A view may
- * leave the source's prefix to the kernel and so hide what it is: then it may be this node's. */
+/* Whether a source is this node's, or a broadcast address, by a bit that few others have. Linux drops such a
+ * packet from outside, unless accept_local is set, with or without a reverse path filter. A view may leave
+ * the source's prefix to the kernel and so hide what it is: then it may be this node's. */
 TL_INLINE int tl_local_source(__u32 lookup, __be32 source, __be32 destination)
 {
 	__u32 zero = 0, bit = source * TL_LOCAL_HASH / (0x80000000u / (TL_LOCAL_BITS / 2));

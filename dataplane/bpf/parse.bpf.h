@@ -40,9 +40,8 @@ struct tl_frame {
 };
 
 /*
- * Whether the tables are too old to be used. jiffies, as the verifier makes a plain load of them; a timer
- * that sets a word would save that load, and would be one more thing that has to work when the daemon does
- * not.
+ * Whether the tables are too old to be used. The verifier makes jiffies a plain load. A timer that sets a
+ * word would save that load, but would be one more thing that has to work if the daemon does not.
  */
 TL_INLINE int tl_is_stale(void) { return TL_UNLIKELY(bpf_jiffies64() > tl_heartbeat.deadline); }
 
@@ -65,7 +64,7 @@ TL_INLINE int tl_is_tag(__be16 proto)
 /*
  * As Linux reads tags (__netif_receive_skb_core): one with id 0 is taken off, whichever kind it is and
  * however many there are; one with another id leads to its device, which with 802.1Q, and once, may be a port
- * of ours. Where there is no such device, Linux drops the packet. A function of its own: few frames have such
+ * of ours. Without such a device, Linux drops the packet. A function of its own: few frames have such
  * tags.
  *
  * In the answer, from the lowest bits on: a verdict or TL_GO_ON, the bytes before what the tags lead to (from

@@ -51,10 +51,10 @@ __attribute__((noinline)) int tl_grow_headroom(struct xdp_md *ctx, __u32 bytes)
 }
 
 /*
- * Removes `removed` bytes after the link header (adds, if negative), writes the link header anew, with or
- * without tag, and finds l3 again. Fails only when bytes are to be added and there is no room for them; then
- * nothing has changed, and the packet can be passed. Whoever fails after it drops: the kernel does not get
- * half of a packet.
+ * Removes `removed` bytes after the link header (adds, if negative), writes the link header, with or without
+ * tag, and finds l3 again. Fails only if bytes are to be added and the frame has no headroom for them; then
+ * nothing has changed, and the packet can be passed. A caller that fails after it drops the packet: the
+ * kernel does not get
  */
 TL_INLINE __u32 tl_set_l2(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj, int removed,
 			  __be16 proto)

@@ -2,7 +2,7 @@
 /*
  * Lists the receive handlers of a network namespace's devices. Netlink and sysfs do not tell them: a macvlan
  * that was moved to another namespace leaves no trace there, and takes the packets of its lower device all
- * the same. The program is no part of a packet's journey: user space runs it (BPF_PROG_TEST_RUN).
+ * the same. The program does not stand in a packet's journey: user space runs it (BPF_PROG_TEST_RUN).
  */
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
@@ -50,7 +50,7 @@ struct macvlan_dev {
 	enum macvlan_mode mode;
 } RELOCATED;
 
-/* Devices of a namespace, and macvlans of a device: more are not looked at, which `complete` says. */
+/* Devices of a namespace, and macvlans of a device; with more, `complete` is 0. */
 #define TL_DEVICES_MAX (1 << 20)
 #define TL_MACVLANS_MAX (1 << 16)
 #define TL_HANDLERS (1 << 14)

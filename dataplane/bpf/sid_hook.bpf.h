@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * SID hooks: what is done to a packet that comes to a SRv6 endpoint before the endpoint does
- * its part. The packet inside is asked for by filters, the packet is sampled, or a program of the user's own
- * gets it (trieline/sid_hook.h).
+ * its part. Filters check the packet inside, the packet is sampled, or a program of the user's own gets it
+ * (trieline/sid_hook.h).
  *
  * Only ports that know SID hooks look for one, and only for packets whose route is a SID's, and for those
  * that are passed to the kernel, which may have a SID for them whatever the reason (guard.bpf.h).
@@ -42,7 +42,7 @@ TL_INLINE __u32 tl_sid_hook_filter(struct xdp_md *ctx, __u32 at, __u32 end, __u3
 	return tl_filter_at(ctx, TL_HEADERS_AT(headers), TL_HEADERS_END(headers), kind == IPPROTO_IPV6, list);
 }
 
-/* What a program's return value means. */
+/* The meaning of a program's return value. */
 TL_INLINE __u32 tl_sid_hook_verdict(int returned)
 {
 	switch (returned) {
@@ -108,8 +108,8 @@ TL_INLINE __u32 tl_sid_hook_called(struct xdp_md *ctx, __u32 at)
 	return verdict;
 }
 
-/* The SID hook of the packet's SID, if its port knows any. The packet is what a program made of it then: its
- * headers are read anew. */
+/* The SID hook of the packet's SID, if its port knows any. A program may have changed the packet then: its
+ * headers are read again. */
 TL_INLINE __u32 tl_sid_hook_port(struct xdp_md *ctx, struct tl_frame *f)
 {
 	__u32 verdict, l2;

@@ -9,7 +9,7 @@
 #include "decap.bpf.h"
 #include "endpoint.bpf.h"
 
-/* What is encapsulated, or goes on to a segment, is forwarded as IPv6. */
+/* Encapsulated packets, and packets that go on to a segment, are forwarded as IPv6. */
 TL_INLINE int tl_seg6_on(const struct tl_frame *f)
 {
 	const __u32 both = TL_PORT_SEG6 | TL_PORT_FORWARD6;
@@ -44,7 +44,7 @@ __attribute__((noinline)) int tl_seg6_noinline(struct xdp_md *ctx, __u64 word, _
 	return TL_PASS_NO_ACTION;
 }
 
-/* As the kernel's `count`: the length is the IPv6 packet's as it came. What is passed the kernel counts. */
+/* As the kernel's `count`: the length is the IPv6 packet's as it came. The kernel counts passed packets. */
 TL_INLINE void tl_count_sid(__u64 word, __u32 verdict, __u32 len)
 {
 	__u32 slot = word >> 16 & 0xffff;

@@ -11,7 +11,7 @@ use crate::layout::{tl_limits, tl_verdict};
 /// Bytes of an IPv6 header.
 const IPV6: usize = 40;
 
-/// What happens to packets whose longest match has this action's number as its value. SRv6 by RFC 8986, as Linux does it.
+/// The treatment of packets whose longest match has this action's number as its value. SRv6 by RFC 8986, as Linux does it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// The kernel does it.
@@ -20,7 +20,7 @@ pub enum Action {
     Drop(DropReason),
     /// Forwarded, to a gateway.
     Forward(Adjacency),
-    /// Forwarded, to the destination itself: it is on the link. As a source it may be told of shorter ways
+    /// Forwarded, to the destination itself: it is on the link. XDP leaves a source to the kernel if the kernel may tell it of shorter ways
     /// ([`crate::PortFlags::redirects4`]).
     Deliver(Adjacency),
     /// SRv6 H.Encaps, H.Encaps.Red (5.1, 5.2) or those of L2 (5.3, 5.4): an outer header is pushed.
@@ -31,7 +31,7 @@ pub enum Action {
         /// over an IPv4 packet. The payload length and the last next header are filled in for each packet; over an IPv6 packet also
         /// traffic class, flow label and hop limit.
         outer: Vec<u8>,
-        /// What goes inside, and the flow label.
+        /// The packet's part that goes inside, and the flow label.
         headend: Headend,
     },
     /// H.Insert: an SRH is put into IPv6 packets.
@@ -41,11 +41,11 @@ pub enum Action {
         /// IPv6 header and SRH; of the header only the destination counts.
         outer: Vec<u8>,
     },
-    /// End (4.1): to the next segment, as the port's IPv6 table says.
+    /// End (4.1): to the next segment, by the port's IPv6 table.
     End(Flavour),
     /// End.X (4.2): to the next segment, through this adjacency.
     EndX(Adjacency, Flavour),
-    /// End.T (4.3): to the next segment, as this table says.
+    /// End.T (4.3): to the next segment, by this table.
     EndT {
         /// Its number.
         lookup: u32,
@@ -59,15 +59,15 @@ pub enum Action {
     },
     /// SRv6 End.DX4 (4.5): outer headers are removed.
     EndDx4 {
-        /// Where the inner packet goes; `None`: as the port's IPv4 table says for its destination.
+        /// Where the inner packet goes; `None`: by the port's IPv4 table to its destination.
         adjacency: Option<Adjacency>,
     },
     /// End.DX6 (4.4).
     EndDx6 {
-        /// Where the inner packet goes; `None`: as the port's IPv6 table says for its destination.
+        /// Where the inner packet goes; `None`: by the port's IPv6 table to its destination.
         adjacency: Option<Adjacency>,
     },
-    /// End.DT4 (4.7): outer headers are removed, and the IPv4 packet goes as this table says.
+    /// End.DT4 (4.7): outer headers are removed, and the IPv4 packet is routed by this table.
     EndDt4 {
         /// Its number.
         lookup: u32,
@@ -106,19 +106,19 @@ pub enum Action {
     Group(Vec<(u16, Action)>),
 }
 
-/// What a headend does otherwise than H.Encaps by default.
+/// Differences of a headend from the default H.Encaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Headend {
     /// The whole frame goes inside.
     pub l2: bool,
-    /// Where the outer flow label comes from.
+    /// The source of the outer flow label.
     pub label: FlowLabel,
     /// As RFC 8986 (5.1) and RFC 6040 (4.1) say, where Linux does otherwise: the outer header keeps its hop limit, its class
     /// is the inner one, and the packet inside is a hop older. A frame inside stays as it came; its ECN is not copied.
     pub rfc: bool,
 }
 
-/// The outer flow label, as sysctl `seg6_flowlabel` says.
+/// The outer flow label, by sysctl `seg6_flowlabel`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FlowLabel {
     /// 0: an IPv6 packet's own, otherwise 0.
@@ -147,7 +147,7 @@ pub enum Flavour {
     },
 }
 
-/// Why the kernel gets a packet that a route matches.
+/// The reason why the kernel gets a packet that a route matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PassReason {
     /// Address of this node.
@@ -174,7 +174,7 @@ pub enum PassReason {
     OnLink,
 }
 
-/// Why a packet that a route matches is dropped.
+/// The reason why XDP drops a packet that a route matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
     /// Blackhole route.

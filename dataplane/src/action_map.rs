@@ -79,7 +79,7 @@ impl Word {
     }
 }
 
-/// What an action's word says, but for the record it leads to.
+/// The content of an action's word, without the record it leads to.
 pub(crate) enum Plan<'a> {
     /// Nothing more.
     Word(Word),
@@ -89,7 +89,7 @@ pub(crate) enum Plan<'a> {
     Group(&'a [(u16, Action)]),
 }
 
-/// What to write for an action.
+/// The words and records to write for an action.
 pub(crate) fn plan(action: &Action) -> Plan<'_> {
     let lookup = |kind, lookup| Plan::Word(Word::new(kind, 0, lookup));
     let leads = |kind, adjacency| Plan::Record(Word::new(kind, 0, 0), Box::new(record(adjacency)), &[]);
@@ -228,7 +228,7 @@ impl Flavour {
     }
 }
 
-/// Who packets went to.
+/// A neighbour that packets went to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Used {
     /// Device they left by.
@@ -266,7 +266,7 @@ fn load(words: &[AtomicU64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect()
 }
 
-/// What a word leads to, to be used again once no packet reads it.
+/// The records that a word leads to, to be used again once no packet reads them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
     pub(crate) adjacencies: Vec<u32>,
@@ -295,7 +295,7 @@ impl Records {
         Some(unsafe { std::mem::transmute::<[u8; size_of::<tl_adjacency>()], tl_adjacency>(bytes) })
     }
 
-    /// Who the adjacencies lead to that the program has sent packets by since this was last asked: of the first `count`.
+    /// Neighbours that the program has sent packets to since the last call: those of the first `count` adjacencies.
     pub(crate) fn take_used(&self, count: u32) -> BTreeSet<Used> {
         const WORDS: usize = size_of::<tl_adjacency>() / 8;
         const AT: usize = std::mem::offset_of!(tl_adjacency, used);
@@ -362,7 +362,7 @@ impl Records {
         }
         if let Some(index) = word.group() {
             parts.groups.push(index);
-            // Buckets of one member hold the same word; a group in a group is no word of ours.
+            // Buckets of one member hold the same word; a group never holds a group.
             for word in BTreeSet::from_iter(self.buckets(index)) {
                 let word = Word::unpack(word);
                 if word.group().is_none() {

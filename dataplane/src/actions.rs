@@ -12,7 +12,7 @@ use crate::layout::{tl_action_kind, tl_adjacency};
 use crate::sids::Sids;
 use trieline_bpf::ReaderGrace;
 
-/// What waits for a grace period.
+/// A record that waits for a grace period.
 #[derive(Debug)]
 enum Limbo {
     Action(u32),
@@ -184,12 +184,12 @@ impl Actions {
         Ok(Word { kind: tl_action_kind::TL_ACTION_GROUP, detail: 0, counter, index }.pack())
     }
 
-    /// What `id` means; `None` when it is not set. A group comes as its buckets say, 128 in all.
+    /// The action `id`; `None` if it is not set. A group comes as its buckets say, 128 in all.
     pub fn get(&self, id: u32) -> Option<Action> {
         self.records.action(id)
     }
 
-    /// Who the program has sent packets to since this was last asked. O(adjacencies in use).
+    /// Neighbours that the program has sent packets to since the last call. O(adjacencies in use).
     pub fn take_used(&mut self) -> BTreeSet<Used> {
         self.records.take_used(self.reach)
     }

@@ -28,7 +28,7 @@ pub const CAPTURE_ALL: u32 = tl_limits::TL_CAPTURE_ALL.0;
 /// Most bytes of a frame that a capture keeps.
 pub const SNAP_MAX: u32 = tl_limits::TL_SNAP_MAX.0;
 
-/// Which packets, and how much of them.
+/// The packets of a capture, and how much of each is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct CaptureOptions {
     /// Only those that come in by this device.
@@ -43,16 +43,16 @@ pub struct CaptureOptions {
     pub ring_bytes: u32,
 }
 
-/// What a packet was when it came in, or what became of it.
+/// A packet as it came in, or as it left, with its verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
     /// CLOCK_MONOTONIC, ns.
     pub time: u64,
     /// The packet's number in this capture: the same coming in and leaving.
     pub number: u64,
-    /// What became of it; `None`: this is the packet as it came in.
+    /// Its verdict; `None`: this is the packet as it came in.
     pub verdict: Option<Verdict>,
-    /// Where that is the drop of a tenant's packet: why the kernel would have got it.
+    /// If the verdict is the drop of a tenant's packet: the verdict by which the kernel would have got it.
     pub first: Option<Verdict>,
     /// The counter ([`crate::Filter::counter`]) of the filter that dropped or passed it.
     pub filter: Option<u8>,
@@ -67,9 +67,9 @@ pub struct Captured {
 /// Packets a capture has met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureCounts {
-    /// Those it took.
+    /// Packets taken.
     pub taken: u64,
-    /// Those left out for the rate.
+    /// Packets left out for the rate.
     pub limited: u64,
     /// Records that the ring had no room for.
     pub lost: u64,
@@ -110,7 +110,7 @@ impl Capture {
         slot: u32,
         options: &CaptureOptions,
     ) -> Result<Self> {
-        let fail = |e| Error::kernel("setting a capture up", e);
+        let fail = |e| Error::kernel("cannot set a capture up", e);
         let other = |e: libbpf_rs::Error| fail(std::io::Error::other(e));
         let bytes = (SLOTS * size_of::<tl_capture>()) as u64;
         let settings = Mapping::of_array(settings.as_fd(), bytes).map_err(fail)?;
@@ -172,7 +172,7 @@ impl Capture {
         self.go_on();
         match self.ring.poll(timeout) {
             Err(error) if error.kind() != libbpf_rs::ErrorKind::Interrupted => {
-                return Err(Error::kernel("reading a capture", std::io::Error::other(error)));
+                return Err(Error::kernel("cannot read a capture", std::io::Error::other(error)));
             }
             _ => {}
         }
@@ -184,13 +184,13 @@ impl Capture {
         self.words()[0].store(0, Ordering::Release);
     }
 
-    /// What is in the ring, without waiting and without going on.
+    /// The records in the ring, without waiting and without moving the deadline on.
     pub fn rest(&mut self) -> Result<Vec<Captured>> {
-        self.ring.consume().map_err(|e| Error::kernel("reading a capture", std::io::Error::other(e)))?;
+        self.ring.consume().map_err(|e| Error::kernel("cannot read a capture", std::io::Error::other(e)))?;
         Ok(self.queue.borrow_mut().drain(..).collect())
     }
 
-    /// What it has met so far.
+    /// Counts of the capture so far.
     pub fn counts(&self) -> CaptureCounts {
         let word = |at: usize| self.words()[at].load(Ordering::Relaxed);
         CaptureCounts { taken: word(6), limited: word(7), lost: word(8) }

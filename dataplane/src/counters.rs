@@ -13,18 +13,18 @@ const COUNTERS: usize = size_of::<tl_counters>() / size_of::<u64>();
 
 include!(concat!(env!("OUT_DIR"), "/verdicts.rs"));
 
-/// What became of a packet, and why.
+/// The XDP program's decision on a packet, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Index of its counter. Numbers are sparse: each kind has a range of its own.
     pub number: u8,
     /// Unique; the label of metrics and the key in JSON.
     pub name: &'static str,
-    /// What became of it.
+    /// Whether the packet was forwarded, passed or dropped.
     pub kind: Kind,
 }
 
-/// What became of a packet.
+/// The way that a packet took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Sent on by XDP.
@@ -91,7 +91,7 @@ fn named(packets: &[u64]) -> Vec<VerdictCount> {
     VERDICTS.iter().map(|v| VerdictCount { name: v.name, kind: v.kind, packets: of(v.number) }).collect()
 }
 
-/// Reads all slots. `ports` says whose they are: the port, its slot and its logical device.
+/// Reads all slots. `ports` names their owners: the port, its slot and its logical device.
 pub(crate) fn read(fd: BorrowedFd<'_>, ports: &[(PortKey, u16, u32)]) -> Result<Counters> {
     let slots = sys::map_shape(fd).map_err(fail)?.entries;
     let mut total = vec![0u64; COUNTERS];
@@ -113,7 +113,7 @@ pub(crate) fn read(fd: BorrowedFd<'_>, ports: &[(PortKey, u16, u32)]) -> Result<
 }
 
 fn fail(error: std::io::Error) -> Error {
-    Error::kernel("reading counters", error)
+    Error::kernel("cannot read counters", error)
 }
 
 /// One slot, summed over the CPUs.

@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::layout::{tl_csid_key, tl_limits};
 use crate::sys;
 
-/// What NEXT-C-SID does to a destination.
+/// The change that NEXT-C-SID makes to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steps {
-    /// What is behind the block moves up.
+    /// The bits behind the block move up.
     Next {
         /// Bytes of the locator block.
         block: u8,
@@ -56,7 +56,7 @@ impl Csids {
     pub const MAX: usize = tl_limits::TL_CSIDS.0 as usize;
 
     pub(crate) fn new(map: OwnedFd) -> Result<Self> {
-        let fail = |e| Error::kernel("reading the prefixes of NEXT-C-SID", e);
+        let fail = |e| Error::kernel("cannot read the prefixes of NEXT-C-SID", e);
         let (mut known, mut last) = (BTreeMap::new(), None::<Vec<u8>>);
         while let Some(next) = sys::map_next_key(map.as_fd(), last.as_deref()).map_err(fail)? {
             let mut value = [0; 4];
@@ -82,7 +82,7 @@ impl Csids {
             wanted = all.map(|prefix| (prefix, Steps::Unknown.value())).collect();
         }
         let Self { map, known } = self;
-        let fail = |e: io::Error| Error::kernel("setting the prefixes of NEXT-C-SID", e);
+        let fail = |e: io::Error| Error::kernel("cannot set the prefixes of NEXT-C-SID", e);
         let gone: Vec<_> = known.keys().filter(|prefix| !wanted.contains_key(prefix)).copied().collect();
         for prefix in gone {
             sys::map_delete(map.as_fd(), &key(prefix)).map_err(fail)?;

@@ -30,7 +30,7 @@ use crate::sys;
 use trieline_bpf::ReaderGrace;
 use trieline_bpf::{ImageMap, ImageMapType, ImageMemory};
 
-/// How the program is attached.
+/// The way that the program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttachMode {
     /// In the driver.
@@ -53,7 +53,7 @@ impl std::fmt::Display for AttachMode {
 pub struct Attachment {
     /// The device.
     pub ifindex: u32,
-    /// How.
+    /// The way that the program is attached.
     pub mode: AttachMode,
 }
 
@@ -100,8 +100,8 @@ impl Dataplane {
         let pin_dir = options.pins.as_path();
         let lock = trieline_bpf::pins::own(pin_dir)?;
         pins::abandon(pin_dir)?;
-        let netns =
-            sys::netns_cookie().map_err(|e| Error::kernel("asking for the network namespace's cookie", e))?;
+        let netns = sys::netns_cookie()
+            .map_err(|e| Error::kernel("cannot read the network namespace's cookie", e))?;
         let mut hash_key = None;
         match pins::instance(pin_dir) {
             Ok(Some(instance)) if instance.netns == netns => {
@@ -120,7 +120,7 @@ impl Dataplane {
                 return Self::set_up(options, None, netns, None, &lock).inspect_err(|_| {
                     // All but the lock is closed again: there is a descriptor for this.
                     if let Err(error) = pins::clear(pin_dir) {
-                        tracing::warn!(%error, "clearing up");
+                        tracing::warn!(%error, "cannot remove the pins of a failed start; trielined goes on");
                     }
                 });
             }
@@ -132,7 +132,7 @@ impl Dataplane {
         let made = Self::set_up(&aside, None, netns, hash_key, &aside_lock);
         let mut made = made.inspect_err(|_| {
             if let Err(error) = pins::abandon(pin_dir) {
-                tracing::warn!(%error, "clearing up");
+                tracing::warn!(%error, "cannot remove the pins of a failed start; trielined goes on");
             }
         })?;
         made.former = Some((pin_dir.into(), lock));
@@ -148,10 +148,10 @@ impl Dataplane {
         let Some((place, _)) = &self.former else { return Ok(refused) };
         for (path, link, device) in pins::links(place)? {
             let (Some(ifindex), Some(name)) = (device, path.file_name()) else { continue };
-            let fail = |e| Error::kernel(format!("giving device {ifindex} the new program"), e);
+            let fail = |e| Error::kernel(format!("cannot give device {ifindex} the new program"), e);
             sys::pin(link.as_fd(), &self.pins.join(name)).map_err(fail)?;
             if let Err(error) = sys::link_update(link.as_fd(), self.program.as_fd()) {
-                // Its old program would go on with tables that nobody follows.
+                // Its old program would go on with tables that no daemon follows.
                 tracing::warn!(ifindex, %error, "the device refuses the new program: detached");
                 sys::link_detach(link.as_fd()).map_err(fail)?;
                 refused.push(ifindex);
@@ -188,7 +188,7 @@ impl Dataplane {
         self.heartbeat.beat(&self.beat, limit)
     }
 
-    /// How the tables are kept current.
+    /// The state of the heartbeat.
     pub fn heartbeat(&self) -> Heartbeat {
         self.heartbeat.read()
     }
@@ -210,7 +210,7 @@ impl Dataplane {
         let Loaded { mut maps, program, beat } =
             load(options, &image, hash_key, pinned.is_some().then_some(&[]))?;
         if pinned.is_none() {
-            let fail = |e| Error::kernel("pinning the maps", e);
+            let fail = |e| Error::kernel("cannot pin the maps", e);
             sys::pin(image.fd(), &pin_dir.join(pins::IMAGE)).map_err(fail)?;
             for (name, fd) in maps.iter() {
                 sys::pin(fd.as_fd(), &pin_dir.join(name)).map_err(fail)?;
@@ -262,7 +262,7 @@ impl Dataplane {
             former: None,
             outdated: Vec::new(),
             image,
-            _lock: lock.try_clone().map_err(|e| Error::kernel("keeping the lock", e))?,
+            _lock: lock.try_clone().map_err(|e| Error::kernel("cannot keep the lock", e))?,
         };
         dataplane.update_links()?;
         Ok(dataplane)
@@ -330,7 +330,7 @@ impl Dataplane {
         self.grace.clone()
     }
 
-    /// What the values in the tables stand for.
+    /// The actions that the values in the tables stand for.
     pub fn actions(&mut self) -> &mut Actions {
         &mut self.actions
     }
@@ -345,12 +345,12 @@ impl Dataplane {
         self.own.clone()
     }
 
-    /// What packets are asked before they are routed.
+    /// The filters, which packets meet before they are routed.
     pub fn filters(&mut self) -> &mut Filters {
         &mut self.filters
     }
 
-    /// What is done to packets to SIDs before their behaviour.
+    /// The hooks that packets to SIDs meet before their behaviour.
     pub fn sid_hooks(&mut self) -> &mut SidHooks {
         &mut self.sid_hooks
     }
@@ -385,17 +385,17 @@ impl Dataplane {
         // A link to a device that is gone may still be pinned under its number.
         match fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(Error::kernel(format!("removing {}", path.display()), e));
+                return Err(Error::kernel(format!("cannot remove {}", path.display()), e));
             }
             _ => {}
         }
-        sys::pin(link.as_fd(), &path).map_err(|e| Error::kernel(format!("pinning the link of {name}"), e))
+        sys::pin(link.as_fd(), &path).map_err(|e| Error::kernel(format!("cannot pin the link of {name}"), e))
     }
 
     /// Takes the program off a device; false when it was not on it.
     pub fn detach(&mut self, ifindex: u32) -> Result<bool> {
         let path = self.link_path(ifindex);
-        let fail = |e| Error::kernel(format!("detaching from device {ifindex}"), e);
+        let fail = |e| Error::kernel(format!("cannot detach from device {ifindex}"), e);
         let Some(link) = sys::get(&path).map_err(fail)? else { return Ok(false) };
         let attached = sys::link_device(link.as_fd()).map_err(fail)?.is_some();
         if attached {
@@ -478,14 +478,14 @@ fn open_device(devices: &OwnedFd, ifindex: u32) -> Result<()> {
     let key = ifindex.to_ne_bytes();
     sys::map_update(devices.as_fd(), &key, &key).map_err(|error| match error.raw_os_error() {
         Some(libc::EINVAL | libc::ENODEV) => Error::NoDevice { device: format!("device {ifindex}") },
-        _ => Error::kernel(format!("opening device {ifindex} for output"), error),
+        _ => Error::kernel(format!("cannot open device {ifindex} for output"), error),
     })
 }
 
 fn close_device(devices: &OwnedFd, ifindex: u32) -> Result<()> {
     sys::map_delete(devices.as_fd(), &ifindex.to_ne_bytes())
         .map(drop)
-        .map_err(|e| Error::kernel(format!("closing device {ifindex} for output"), e))
+        .map_err(|e| Error::kernel(format!("cannot close device {ifindex} for output"), e))
 }
 
 fn name_difference(map: &str, what: &str) {
@@ -494,7 +494,7 @@ fn name_difference(map: &str, what: &str) {
     );
 }
 
-/// A number that nobody outside this process can know: std takes its keys from the kernel's random numbers.
+/// A number that other processes cannot know: std takes its keys from the kernel's random numbers.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -507,18 +507,18 @@ fn attach_error(ifindex: u32, name: &str, error: io::Error) -> Error {
         Some(libc::ENODEV) => Error::NoDevice { device },
         Some(libc::EINVAL) if !sys::device_exists(ifindex) => Error::NoDevice { device },
         Some(libc::EINVAL | libc::E2BIG) => Error::kernel(
-            format!("attaching to {name} (its driver may want a smaller MTU, other queues or no LRO)"),
+            format!("cannot attach to {name} (its driver may want a smaller MTU, other queues or no LRO)"),
             error,
         ),
-        _ => Error::kernel(format!("attaching to {name}"), error),
+        _ => Error::kernel(format!("cannot attach to {name}"), error),
     }
 }
 
-/// Who has a device's XDP hook.
+/// The owner of a device's XDP hook.
 fn owner_of(ifindex: u32) -> String {
     let id = match sys::xdp_attached(ifindex) {
         Ok(state) if state.program != 0 => state.program,
-        _ => return "a program the kernel does not tell".into(),
+        _ => return "an unknown program".into(),
     };
     match sys::program_name(id) {
         Ok(name) if name == PROGRAM => {

@@ -1,4 +1,4 @@
-//! What can go wrong between user space and the kernel, each with what to do about it.
+//! Errors between user space and the kernel, each with a way out.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,15 +10,15 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What map types, pins, maps and their memory have in common with other programs' tables.
+    /// An error of map types, pins, maps or their memory, as with other programs' tables.
     #[error(transparent)]
     Bpf(#[from] trieline_bpf::Error),
-    /// What is pinned was made by another version or with other options.
+    /// Another version, or other options, made the pins.
     #[error("pinned `{map}` in {}: {what}; a restart of trielined replaces it, and no packet is lost", path.display())]
     Pins {
-        /// Which map.
+        /// The map.
         map: String,
-        /// How it differs.
+        /// The difference.
         what: String,
         /// The directory.
         path: PathBuf,
@@ -30,9 +30,9 @@ pub enum Error {
         path: PathBuf,
     },
     /// The kernel refused a program.
-    #[error("the kernel refused {program}: {source}\n{log}")]
+    #[error("cannot load {program}: {source}\n{log}")]
     Load {
-        /// Which one.
+        /// The program.
         program: &'static str,
         /// End of the verifier's log, or of libbpf's.
         log: String,
@@ -48,14 +48,14 @@ pub enum Error {
         device: String,
     },
     /// Another program is attached.
-    #[error("{device}: XDP is taken by {owner}")]
+    #[error("cannot attach to {device}: XDP is taken by {owner}")]
     DeviceBusy {
         /// Name of the device.
         device: String,
         /// Program and link.
         owner: String,
     },
-    /// There is no such device in this network namespace.
+    /// This network namespace has no such device.
     #[error("{device}: no such device in this network namespace")]
     NoDevice {
         /// Name of the device.

@@ -25,7 +25,7 @@ const ANY_PROTOCOL: u16 = tl_limits::TL_ANY_PROTOCOL.0 as u16;
 const NO_TABLE: u32 = u32::MAX;
 const WORDS: usize = size_of::<tl_filter>() / 8;
 
-/// What becomes of a packet that a filter matches.
+/// The treatment of a packet that a filter matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FilterAction {
     /// It is counted, and the next filter is asked.
@@ -69,7 +69,7 @@ pub struct Filter {
     pub name: String,
     /// The source address is looked up; else the destination.
     pub source: bool,
-    /// What becomes of what matches.
+    /// The treatment of matching packets.
     pub action: FilterAction,
     /// Only packets of this protocol, IPv6 extension headers left aside.
     pub protocol: Option<u8>,
@@ -79,7 +79,7 @@ pub struct Filter {
     pub table4: Option<u32>,
     /// Of its IPv6 prefixes.
     pub table6: Option<u32>,
-    /// Where it counts, less than [`Filters::COUNTERS`]. Filters that share a number count together.
+    /// The number of its counter, less than [`Filters::COUNTERS`]. Filters that share a number count together.
     pub counter: u8,
 }
 
@@ -140,7 +140,7 @@ impl Filter {
     }
 }
 
-/// What a filter has matched.
+/// Counts of a filter's matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterCount {
     /// Packets.
@@ -159,7 +159,7 @@ pub(crate) struct FilterMaps {
 
 impl FilterMaps {
     pub(crate) fn new(filters: &OwnedFd, lists: &OwnedFd, counters: OwnedFd) -> Result<Self> {
-        let fail = |e| Error::kernel("mapping the filters", e);
+        let fail = |e| Error::kernel("cannot map the filters", e);
         let bytes = 2 * u64::from(FILTERS) * size_of::<tl_filter>() as u64;
         Ok(Self {
             filters: Mapping::of_array(filters.as_fd(), bytes).map_err(fail)?,
@@ -226,7 +226,7 @@ impl FilterMaps {
 }
 
 fn fail(error: io::Error) -> Error {
-    Error::kernel("the counters of filters", error)
+    Error::kernel("cannot read the counters of filters", error)
 }
 
 /// The filters of this dataplane, written by their one owner.
@@ -288,7 +288,7 @@ impl Filters {
         Ok(())
     }
 
-    /// What a filter has matched.
+    /// Counts of a filter's matches.
     pub fn count(&self, filter: &Filter) -> Result<FilterCount> {
         self.maps.count(filter.counter)
     }

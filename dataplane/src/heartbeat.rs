@@ -13,10 +13,10 @@ use crate::sys;
 
 const WORDS: usize = size_of::<tl_heartbeat>() / 8;
 
-/// How the tables are kept current.
+/// The state of the heartbeat, which keeps the tables current.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// How long the XDP program forwards after the last heartbeat; `None`: without end.
+    /// Time that the XDP program forwards after the last heartbeat; `None`: without end.
     pub limit: Option<Duration>,
     /// Time since the last heartbeat; `None`: there was none.
     pub silent: Option<Duration>,
@@ -35,7 +35,7 @@ pub(crate) struct Words(Mapping);
 
 impl Words {
     pub(crate) fn of(map: &OwnedFd) -> Result<Self> {
-        let fail = |e| Error::kernel("mapping the heartbeat", e);
+        let fail = |e| Error::kernel("cannot map the heartbeat", e);
         Ok(Self(Mapping::of_array(map.as_fd(), size_of::<tl_heartbeat>() as u64).map_err(fail)?))
     }
 
@@ -61,7 +61,7 @@ impl Words {
                 // SAFETY: a struct of one integer.
                 let context: [u8; size_of::<tl_beat>()] = unsafe { std::mem::transmute(tl_beat { ticks }) };
                 sys::run_syscall_program(program.as_fd(), &context)
-                    .map_err(|e| Error::kernel("running the heartbeat program", e))?;
+                    .map_err(|e| Error::kernel("cannot run the heartbeat program", e))?;
             }
             None => words[0].store(u64::MAX, Ordering::Relaxed),
         }
@@ -79,7 +79,7 @@ fn now() -> Duration {
     duration(clock_gettime(ClockId::Monotonic))
 }
 
-/// How long a jiffy is: the resolution of the clock that counts them.
+/// The length of a jiffy: the resolution of the clock that counts them.
 fn tick() -> Duration {
     duration(clock_getres(ClockId::MonotonicCoarse))
 }

@@ -1,4 +1,4 @@
-//! What the kernel does to packets beside routing them, as far as it tells that by system calls that need `unsafe`.
+//! The kernel's processing of packets besides routing, as far as system calls that need `unsafe` return it.
 
 use crate::sys;
 use std::io;

@@ -80,7 +80,7 @@ impl Maps {
 /// The section of the flow hash's key.
 const FLOW: &str = ".rodata.flow";
 
-/// What was loaded.
+/// The loaded programs and maps.
 pub(crate) struct Loaded {
     pub(crate) maps: Maps,
     /// The XDP program.
@@ -89,8 +89,8 @@ pub(crate) struct Loaded {
     pub(crate) beat: OwnedFd,
 }
 
-/// Loads the program against the image and, when `reopen` says which maps are nevertheless to be made, the pinned ones; else
-/// makes all maps.
+/// Loads the program against the image and the pinned maps, except for those that `reopen` names, which are made; without `reopen`, makes
+/// all maps.
 pub(crate) fn load(
     options: &Options,
     image: &ImageMap,
@@ -112,7 +112,7 @@ pub(crate) fn load(
     *key.ok_or_else(|| Error::argument(format!("the BPF object has no section `{FLOW}`")))? =
         hash_key.to_ne_bytes();
     let object = object.load().map_err(failed)?;
-    let fail = |e| Error::kernel("keeping the loaded maps", e);
+    let fail = |e| Error::kernel("cannot keep the loaded maps", e);
     let mut maps = Vec::new();
     for name in MAPS {
         let map = object.maps().find(|m| m.name().to_str().map(pin_of) == Some(name));
@@ -130,7 +130,7 @@ pub(crate) fn load(
 
 /// Sizes the maps that are to be made, or puts the pinned ones in their place.
 fn size_maps(options: &Options, object: &mut OpenObject, reopen: Option<&[&str]>) -> Result<()> {
-    let fail = |e: libbpf_rs::Error| Error::kernel("sizing the maps", io::Error::other(e));
+    let fail = |e: libbpf_rs::Error| Error::kernel("cannot size the maps", io::Error::other(e));
     for mut map in object.maps_mut() {
         let Some(name) = map.name().to_str().map(pin_of).filter(|n| MAPS.contains(n)).map(str::to_owned)
         else {
@@ -148,8 +148,8 @@ fn size_maps(options: &Options, object: &mut OpenObject, reopen: Option<&[&str]>
         }
         let differs = |what| Error::Pins { map: name.clone(), what, path: options.pins.clone() };
         let fd = pins::open(&options.pins, &name)?.ok_or_else(|| differs("is missing".into()))?;
-        let is =
-            sys::map_shape(fd.as_fd()).map_err(|e| Error::kernel(format!("reading the pinned {name}"), e))?;
+        let is = sys::map_shape(fd.as_fd())
+            .map_err(|e| Error::kernel(format!("cannot read the pinned {name}"), e))?;
         let must = [
             ("type", is.kind, map.map_type() as u32),
             ("key size", is.key, map.key_size()),
@@ -168,7 +168,7 @@ thread_local! {
     static LOG: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Collects what libbpf says on this thread, which it would print otherwise.
+/// Collects libbpf's messages on this thread, which it would print otherwise.
 pub(crate) struct Log;
 
 impl Log {
@@ -218,7 +218,7 @@ pub(crate) fn load_error(error: libbpf_rs::Error, program: &'static str, log: &L
         (None, _) => io::Error::other(error.to_string()),
     };
     if source.raw_os_error() == Some(libc::EPERM) && !trieline_bpf::probe::missing_capabilities().is_empty() {
-        return Error::kernel(format!("loading {program}"), source);
+        return Error::kernel(format!("cannot load {program}"), source);
     }
     Error::Load { program, log: log.tail(), source }
 }

@@ -1,5 +1,5 @@
 //! Own addresses as the XDP program asks for them: Linux forwards no IPv4 packet from an address of its own, or from a broadcast
-//! address. A bit says that a source may be one; then the routes decide.
+//! address. A set bit means that a source may be one; then the routes decide.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,7 +37,7 @@ impl LocalAddrBits {
     }
 }
 
-/// What tells flows apart that choose among next hops, as the kernel's settings of a family say.
+/// The fields that distinguish flows when they choose among next hops, by the kernel's settings of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowKeys {
     /// `fib_multipath_hash_policy`: 0 addresses, 1 addresses, protocol and ports, 2 those of the packet inside, 3 `fields`.
@@ -70,7 +70,7 @@ impl LocalAddrs {
         Self(Arc::new(memory))
     }
 
-    /// Flows are told apart by these keys from now on, those of IPv4 and of IPv6.
+    /// Sets the keys that distinguish flows from now on, those of IPv4 and of IPv6.
     pub fn set_flows(&self, v4: FlowKeys, v6: FlowKeys) {
         let word = v4.bits() | v6.bits() << tl_flows::TL_FLOWS_FAMILY.0;
         self.0.words64(WORDS + 1)[WORDS].store(word, Ordering::Relaxed);

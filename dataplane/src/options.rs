@@ -1,4 +1,4 @@
-//! What a dataplane is made or taken over with, and how what is pinned differs from that.
+//! The options that a dataplane is made or taken over with, and their differences from the pins.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::pins;
 use crate::sys;
 use trieline_bpf::{ImageMap, ImageMapType};
 
-/// What to make or take over.
+/// Options of the dataplane to make or take over.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Directory of this instance's pins in a BPF file system; made when missing.
@@ -55,7 +55,8 @@ pub fn difference(options: &Options) -> Result<Option<String>> {
         ];
         for (name, entries) in sized {
             let map = pins::need(&options.pins, name)?;
-            let shape = sys::map_shape(map.as_fd()).map_err(|e| Error::kernel("reading a pinned map", e))?;
+            let shape =
+                sys::map_shape(map.as_fd()).map_err(|e| Error::kernel("cannot read a pinned map", e))?;
             if shape.entries != entries {
                 let what = format!("has {} entries, not {entries}", shape.entries);
                 return Err(Error::Pins { map: name.into(), what, path: options.pins.clone() });
@@ -70,7 +71,7 @@ pub fn difference(options: &Options) -> Result<Option<String>> {
     }
 }
 
-/// What is pinned, as options that [`crate::Dataplane::open`] takes it over by; `None` where it is as `options` ask for, or is not of this
+/// The options by which [`crate::Dataplane::open`] takes the pins over. `None` if the pins are as `options` ask for, or are not of this
 /// version and network namespace.
 pub fn pinned_options(options: &Options) -> Result<Option<Options>> {
     let pins = options.pins.as_path();
@@ -78,7 +79,7 @@ pub fn pinned_options(options: &Options) -> Result<Option<Options>> {
         return Ok(None);
     }
     let netns =
-        sys::netns_cookie().map_err(|e| Error::kernel("asking for the network namespace's cookie", e))?;
+        sys::netns_cookie().map_err(|e| Error::kernel("cannot read the network namespace's cookie", e))?;
     let instance = match pins::instance(pins) {
         Ok(Some(instance)) if instance.netns == netns => instance,
         Ok(_) | Err(Error::Pins { .. }) => return Ok(None),
@@ -86,7 +87,7 @@ pub fn pinned_options(options: &Options) -> Result<Option<Options>> {
     };
     let entries = |name| {
         let shape = sys::map_shape(pins::need(pins, name)?.as_fd());
-        Ok::<u32, Error>(shape.map_err(|e| Error::kernel("reading a pinned map", e))?.entries)
+        Ok::<u32, Error>(shape.map_err(|e| Error::kernel("cannot read a pinned map", e))?.entries)
     };
     Ok(Some(Options {
         pins: options.pins.clone(),

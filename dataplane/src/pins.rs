@@ -1,4 +1,4 @@
-//! What is pinned where: the names in an instance's directory, opening them again, and removing them.
+//! The pins of an instance: their names in its directory, opening them again, and removing them.
 
 use std::fs;
 use std::net::IpAddr;
@@ -58,7 +58,7 @@ pub(crate) fn link_path(pins: &Path, ifindex: u32) -> PathBuf {
 /// Opens a pin.
 pub(crate) fn open(pins: &Path, name: &str) -> Result<Option<OwnedFd>> {
     sys::get(&pins.join(name))
-        .map_err(|e| Error::kernel(format!("opening the pin {}", pins.join(name).display()), e))
+        .map_err(|e| Error::kernel(format!("cannot open the pin {}", pins.join(name).display()), e))
 }
 
 /// Opens a pin that must be there.
@@ -72,7 +72,7 @@ pub(crate) fn need(pins: &Path, name: &str) -> Result<OwnedFd> {
 
 /// Pinned links with their devices; `None` for one whose device is gone.
 pub(crate) fn links(pins: &Path) -> Result<Vec<(PathBuf, OwnedFd, Option<u32>)>> {
-    let fail = |error| Error::kernel(format!("reading {}", pins.display()), error);
+    let fail = |error| Error::kernel(format!("cannot read {}", pins.display()), error);
     let mut links = Vec::new();
     for entry in fs::read_dir(pins).map_err(fail)? {
         let path = entry.map_err(fail)?.path();
@@ -98,7 +98,7 @@ fn attached(ifindex: u32) -> Attachment {
 
 /// The attachment of one device by the pin of its link, asked from the kernel.
 pub(crate) fn attachment(link: &Path, ifindex: u32) -> Result<Option<Attachment>> {
-    let fail = |error| Error::kernel(format!("asking for the link of device {ifindex}"), error);
+    let fail = |error| Error::kernel(format!("cannot get the link of device {ifindex}"), error);
     let Some(link) = sys::get(link).map_err(fail)? else { return Ok(None) };
     Ok(sys::link_device(link.as_fd()).map_err(fail)?.filter(|device| *device == ifindex).map(attached))
 }
@@ -106,12 +106,12 @@ pub(crate) fn attachment(link: &Path, ifindex: u32) -> Result<Option<Attachment>
 /// Removes every pin of a directory, in no order, and the directory. A link whose pin was the last to hold it is detached.
 pub(crate) fn remove(pins: &Path) -> Result<()> {
     clear(pins)?;
-    fs::remove_dir(pins).map_err(|error| Error::kernel(format!("removing {}", pins.display()), error))
+    fs::remove_dir(pins).map_err(|error| Error::kernel(format!("cannot remove {}", pins.display()), error))
 }
 
 /// Removes every pin of a directory, but not the directory, which may be locked.
 pub(crate) fn clear(pins: &Path) -> Result<()> {
-    let fail = |error| Error::kernel(format!("removing old pins in {}", pins.display()), error);
+    let fail = |error| Error::kernel(format!("cannot remove old pins in {}", pins.display()), error);
     for entry in fs::read_dir(pins).map_err(fail)? {
         fs::remove_file(entry.map_err(fail)?.path()).map_err(fail)?;
     }
@@ -136,8 +136,9 @@ pub fn abandon(pins: &Path) -> Result<()> {
 pub(crate) fn exchange(one: &Path, other: &Path) -> Result<()> {
     let flags = rustix::fs::RenameFlags::EXCHANGE;
     let cwd = rustix::fs::CWD;
-    rustix::fs::renameat_with(cwd, one, cwd, other, flags)
-        .map_err(|e| Error::kernel(format!("exchanging {} and {}", one.display(), other.display()), e.into()))
+    rustix::fs::renameat_with(cwd, one, cwd, other, flags).map_err(|e| {
+        Error::kernel(format!("cannot exchange {} and {}", one.display(), other.display()), e.into())
+    })
 }
 
 /// Takes the XDP program off every device of an instance and removes all that is pinned; works without a daemon. How many
@@ -146,14 +147,14 @@ pub fn detach_all(pins: &Path) -> Result<u32> {
     match fs::metadata(pins) {
         Ok(found) if found.is_dir() => {}
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            return Err(Error::kernel(format!("reading {}", pins.display()), error));
+            return Err(Error::kernel(format!("cannot read {}", pins.display()), error));
         }
         _ => return Err(Error::NotPinned { path: pins.into() }),
     }
     let mut devices = 0;
     for (_, link, device) in links(pins)? {
         if device.is_some() {
-            sys::link_detach(link.as_fd()).map_err(|e| Error::kernel("detaching", e))?;
+            sys::link_detach(link.as_fd()).map_err(|e| Error::kernel("cannot detach a link", e))?;
             devices += 1;
         }
     }
@@ -162,20 +163,20 @@ pub fn detach_all(pins: &Path) -> Result<u32> {
     Ok(devices)
 }
 
-/// Removes the pins beside `pins` that nobody owns and whose devices are all gone, as those of a deleted network namespace; also
-/// `pins` itself when it is such and of a version that this program cannot read. How many instances.
+/// Removes the pins beside `pins` without an owner whose devices are all gone, as those of a deleted network namespace. Removes `pins`
+/// itself, too, if it is such and of a version that this program cannot read. How many instances.
 pub fn sweep(pins: &Path) -> Result<u32> {
     let Some(parent) = pins.parent().filter(|parent| parent.is_dir()) else { return Ok(0) };
     let mut swept = 0;
     for entry in
-        fs::read_dir(parent).map_err(|e| Error::kernel(format!("reading {}", parent.display()), e))?
+        fs::read_dir(parent).map_err(|e| Error::kernel(format!("cannot read {}", parent.display()), e))?
     {
         let Ok(entry) = entry else { continue };
         let other = entry.path();
         if !other.is_dir() || (other == pins && instance(&other).is_ok()) {
             continue;
         }
-        // What another is just making or taking over is locked.
+        // Pins that another process is making or taking over are locked.
         let Ok(_claim) = trieline_bpf::pins::own_now(&other) else { continue };
         if links(&other).is_ok_and(|links| links.iter().all(|(_, _, device)| device.is_none())) {
             remove(&other)?;
@@ -188,7 +189,8 @@ pub fn sweep(pins: &Path) -> Result<u32> {
 /// The instance record, if one is pinned.
 pub(crate) fn instance(pins: &Path) -> Result<Option<tl_instance>> {
     let Some(fd) = open(pins, INSTANCE)? else { return Ok(None) };
-    let shape = sys::map_shape(fd.as_fd()).map_err(|e| Error::kernel("reading the pinned instance", e))?;
+    let shape =
+        sys::map_shape(fd.as_fd()).map_err(|e| Error::kernel("cannot read the pinned instance", e))?;
     let expected = MapShape {
         kind: ARRAY,
         key: 4,
@@ -202,7 +204,7 @@ pub(crate) fn instance(pins: &Path) -> Result<Option<tl_instance>> {
     }
     let mut bytes = [0u8; size_of::<tl_instance>()];
     sys::map_lookup(fd.as_fd(), &0u32.to_ne_bytes(), &mut bytes)
-        .map_err(|e| Error::kernel("reading the pinned instance", e))?;
+        .map_err(|e| Error::kernel("cannot read the pinned instance", e))?;
     // SAFETY: a struct of integers, all of whose bit patterns are valid, of just this size.
     let instance: tl_instance = unsafe { std::mem::transmute(bytes) };
     if instance.version != VERSION {
@@ -229,9 +231,9 @@ fn other_version(pins: &Path) -> Error {
     }
 }
 
-/// Pins who made these maps; the last pin, so that its presence says that all are there.
+/// Pins the maker of these maps; the last pin, so that its presence means that all are there.
 pub(crate) fn pin_instance(pins: &Path, instance: tl_instance) -> Result<()> {
-    let fail = |e| Error::kernel("pinning the instance", e);
+    let fail = |e| Error::kernel("cannot pin the instance", e);
     let shape = MapShape {
         kind: ARRAY,
         key: 4,
@@ -260,7 +262,7 @@ pub(crate) fn map_type_number(map_type: ImageMapType) -> u32 {
 /// Maps the actions and what they lead to.
 pub(crate) fn records(maps: [&OwnedFd; 4]) -> Result<Records> {
     let array = |map: &OwnedFd, of: usize| {
-        let fail = |e| Error::kernel("mapping the actions", e);
+        let fail = |e| Error::kernel("cannot map the actions", e);
         let count = sys::map_shape(map.as_fd()).map_err(fail)?.entries;
         let memory = Mapping::of_array(map.as_fd(), u64::from(count) * of as u64).map_err(fail)?;
         Ok::<_, Error>(Array { memory, count })
@@ -276,13 +278,13 @@ pub(crate) fn records(maps: [&OwnedFd; 4]) -> Result<Records> {
 
 /// Maps the bits of own addresses.
 pub(crate) fn local_addrs(fd: &OwnedFd) -> Result<Mapping> {
-    let fail = |e| Error::kernel("mapping the own addresses", e);
+    let fail = |e| Error::kernel("cannot map the own addresses", e);
     Mapping::of_array(fd.as_fd(), LocalAddrs::BYTES).map_err(fail)
 }
 
 /// Maps the rules.
 pub(crate) fn rules(fd: &OwnedFd) -> Result<RuleMap> {
-    let fail = |e| Error::kernel("mapping the rules", e);
+    let fail = |e| Error::kernel("cannot map the rules", e);
     let count = sys::map_shape(fd.as_fd()).map_err(fail)?.entries;
     let bytes = u64::from(count) * size_of::<tl_rule>() as u64;
     Ok(RuleMap::new(Mapping::of_array(fd.as_fd(), bytes).map_err(fail)?, count))
@@ -292,7 +294,7 @@ pub(crate) fn rules(fd: &OwnedFd) -> Result<RuleMap> {
 pub(crate) fn ports(untagged: &OwnedFd, tagged: OwnedFd, tagged_ports: &OwnedFd) -> Result<Ports> {
     let map = |fd: &OwnedFd, count: u32| {
         let bytes = u64::from(count) * size_of::<tl_port>() as u64;
-        Mapping::of_array(fd.as_fd(), bytes).map_err(|e| Error::kernel("mapping the ports", e))
+        Mapping::of_array(fd.as_fd(), bytes).map_err(|e| Error::kernel("cannot map the ports", e))
     };
     Ok(Ports::new(map(untagged, PORTS)?, tagged, map(tagged_ports, TAGGED_MAX)?))
 }
@@ -348,7 +350,7 @@ impl PinnedMaps {
         self.image.bytes()
     }
 
-    /// How the tables are kept current, and whether they are in use.
+    /// The state of the heartbeat, and whether the tables are in use.
     pub fn heartbeat(&self) -> Heartbeat {
         self.heartbeat.read()
     }
@@ -364,17 +366,17 @@ impl PinnedMaps {
         self.image.memory()
     }
 
-    /// What a value in a table stands for.
+    /// The action that a value in a table stands for.
     pub fn action(&self, id: u32) -> Option<Action> {
         self.records.action(id)
     }
 
-    /// What decides in a view, one after another, for packets between two addresses of one family.
+    /// The rules of a view, one after another, for packets between two addresses of one family.
     pub fn concerning(&self, lookup: u32, from: IpAddr, to: IpAddr) -> Vec<Rule> {
         self.rules.concerning(lookup, from, to)
     }
 
-    /// How many actions are set.
+    /// The number of actions that are set.
     pub fn actions_used(&self) -> u32 {
         self.records.set_actions().count() as u32
     }
@@ -400,7 +402,7 @@ impl PinnedMaps {
         all.into_iter().find(|filter| filter.counter == counter).map(|filter| filter.name)
     }
 
-    /// What a filter has matched.
+    /// Counts of a filter's matches.
     pub fn filter_count(&self, filter: &Filter) -> Result<FilterCount> {
         self.filters.count(filter.counter)
     }

@@ -25,7 +25,7 @@ const SLOT_RETIRED: u16 = tl_limits::TL_COUNTER_SLOTS.0 as u16 - 1;
 /// Device and VLAN.
 pub(crate) type PortKey = (u32, Option<u16>);
 
-/// What a port's packets may do, as the kernel's settings of its device say.
+/// The treatment of a port's packets, by the kernel's settings of its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PortFlags {
     /// IPv4 forwarding is on.
@@ -63,7 +63,7 @@ pub struct Port {
     pub table4: u32,
     /// The view that decides for IPv6.
     pub table6: u32,
-    /// What its packets may do.
+    /// The treatment of its packets.
     pub flags: PortFlags,
     /// Device the kernel receives these packets on: the VLAN device, or the port itself.
     pub ifindex: u32,
@@ -163,7 +163,7 @@ pub(crate) struct Ports {
     tagged: OwnedFd,
     /// The tagged ports themselves.
     places: Mapping,
-    /// What is known of the ports, once they were read: ten thousand ports are not read again for each.
+    /// The ports as they were read: ten thousand ports are not read again for each.
     known: Option<Known>,
     /// Places of ports that are gone, by the tickets of their grace periods: a packet looks at its port to the end.
     limbo: VecDeque<(u64, u32)>,
@@ -176,12 +176,12 @@ struct Known {
     slots: BTreeMap<PortKey, u16>,
     /// Places of the tagged ones.
     places: BTreeMap<PortKey, u32>,
-    /// Places that nobody has, the lowest last.
+    /// Free places, the lowest last.
     free: Vec<u32>,
 }
 
 fn fail(error: io::Error) -> Error {
-    Error::kernel("writing the map of tagged ports", error)
+    Error::kernel("cannot write the map of tagged ports", error)
 }
 
 impl Ports {
@@ -241,7 +241,7 @@ impl Ports {
         Ok(all)
     }
 
-    /// What is known of the ports.
+    /// The ports as they were read.
     fn known(&mut self) -> Result<Known> {
         if let Some(known) = self.known.take() {
             return Ok(known);

@@ -1,4 +1,4 @@
-//! What this kernel and this process can do, with the reason where they cannot.
+//! The abilities of this kernel and this process, with the reason for each that is missing.
 
 use trieline_bpf::ImageMapType;
 use trieline_bpf::probe::missing_capabilities;
@@ -11,7 +11,7 @@ const NDO_XMIT: u64 = 4;
 /// `NETDEV_XDP_ACT_NDO_XMIT_SG`
 const NDO_XMIT_SG: u64 = 64;
 
-/// What can be used here.
+/// The usable map types.
 #[derive(Clone, Debug)]
 pub struct Probe {
     /// BPF arena, or why not.
@@ -49,7 +49,7 @@ pub fn probe() -> Probe {
 }
 
 /// Whether a device takes frames that native XDP redirects to it. One that does not loses them, uncounted; in generic mode every
-/// device takes them. `None`: this kernel does not tell (before Linux 6.3), or there is no such device.
+/// device takes them. `None`: the kernel does not report this (before Linux 6.3), or the device does not exist.
 ///
 /// It can change: a veth takes them only while its peer has an XDP program or GRO.
 pub fn takes_redirects(ifindex: u32) -> Option<bool> {

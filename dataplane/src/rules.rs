@@ -1,7 +1,7 @@
 //! Rules: views of more than one table, as `ip rule` makes them, written aside and named by ports and actions.
 //!
-//! A view is a table's id or the first of a few linked rules. Rules that a view leads to are never changed; another chain is made,
-//! what named the old one is told the new one, and the old one's places are used again after a grace period.
+//! A view is a table's id or the first of a few linked rules. Rules that a view leads to are never changed. To change them, trieline makes
+//! another chain and moves all that name the old one to it; the old chain's places are used again after a grace period.
 
 use std::collections::VecDeque;
 use std::mem::offset_of;
@@ -26,7 +26,7 @@ pub const MAIN6: u32 = tl_limits::TL_MAIN6.0;
 /// The value of a `throw` route in a table: the next rule decides.
 pub const VALUE_THROW: u32 = RULES - 1;
 
-/// What a rule says.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RuleAction {
     /// The table of this id decides, when it has a route.
@@ -48,7 +48,7 @@ pub struct Rule {
     pub to: Option<IpPrefix>,
     /// The packets that these two do not select, in place of those they do.
     pub inverted: bool,
-    /// What they meet.
+    /// The action on packets that match.
     pub then: RuleAction,
 }
 
@@ -81,7 +81,7 @@ fn split(word: u64) -> (u32, u32) {
     (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))
 }
 
-/// The rule as it lies in the map; `place` says where the rules after it lie.
+/// The rule as it lies in the map; `place` returns the places of the rules after it.
 fn encode(rule: &Rule, next: u32, place: impl Fn(usize) -> u32) -> [u64; WORDS] {
     let ((from, from_len), (to, to_len)) = (words(rule.from), words(rule.to));
     let (table, except, goto) = match rule.then {
@@ -221,7 +221,7 @@ pub struct Rules {
     grace: ReaderGrace,
     free: Vec<u32>,
     limbo: VecDeque<(u64, Vec<u32>)>,
-    /// What the owner before left.
+    /// The places that the earlier owner used.
     inherited: Vec<u32>,
 }
 

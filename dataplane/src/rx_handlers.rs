@@ -32,7 +32,7 @@ pub struct RxHandlers {
 }
 
 fn fail(error: libbpf_rs::Error) -> Error {
-    Error::kernel("listing receive handlers", io::Error::other(error))
+    Error::kernel("cannot list receive handlers", io::Error::other(error))
 }
 
 impl RxHandlers {
@@ -47,7 +47,7 @@ impl RxHandlers {
         let map = map.ok_or_else(|| Error::argument("the BPF object has no map `handlers`"))?;
         let room = map.max_entries() as usize;
         let found = Mapping::of_array(map.as_fd(), (room * WORDS * 8) as u64)
-            .map_err(|error| Error::kernel("mapping the list of receive handlers", error))?;
+            .map_err(|error| Error::kernel("cannot map the list of receive handlers", error))?;
         Ok(Self { object, found, room })
     }
 
@@ -67,7 +67,7 @@ impl RxHandlers {
             }
         }
         Err(Error::kernel(
-            "listing receive handlers",
+            "cannot list receive handlers",
             io::Error::other("too many devices, or they change all the time"),
         ))
     }

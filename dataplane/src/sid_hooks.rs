@@ -14,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::layout::{tl_limits, tl_sid_hook, tl_sid_hook_kind};
 use crate::sys;
 
-/// What is done.
+/// The kind of hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SidHook {
-    /// The packet inside is asked for in this list of filters ([`crate::Filters::set`]).
+    /// This list of filters checks the packet inside ([`crate::Filters::set`]).
     Filter(u32),
     /// The packet goes to the capture in this slot ([`crate::Capture`]).
     Pcap(u32),
@@ -38,10 +38,10 @@ pub struct SidHooks {
     freed: bool,
 }
 
-/// Looks whether an XDP program is pinned at `path`, as a SID hook needs it. Whether it takes frames of several buffers says
-/// [`SidHooks::set_program`] only.
+/// Looks whether an XDP program is pinned at `path`, as a SID hook needs it. Only [`SidHooks::set_program`] finds out whether it takes
+/// frames of several buffers.
 pub fn find_program(path: &Path) -> Result<()> {
-    let fail = |e| Error::kernel(format!("the program {}", path.display()), e);
+    let fail = |e| Error::kernel(format!("cannot use the program {}", path.display()), e);
     // The error of a path that is none, or not to be read, before that of what stands there.
     path.metadata().map_err(fail)?;
     let found = ProgramHandle::from_pinned_path(path).map(|program| program.prog_type());
@@ -78,7 +78,7 @@ impl SidHooks {
     /// Puts the XDP program pinned at `path` in a place, from the next packet on. One that takes no frames of several buffers
     /// (section `xdp` instead of `xdp.frags`) is refused by the kernel.
     pub fn set_program(&mut self, place: u32, path: &Path) -> Result<()> {
-        let fail = |e| Error::kernel(format!("the program {}", path.display()), e);
+        let fail = |e| Error::kernel(format!("cannot use the program {}", path.display()), e);
         let program =
             sys::get(path).map_err(fail)?.ok_or_else(|| fail(io::Error::from_raw_os_error(libc::ENOENT)))?;
         self.put_program(place, program.as_fd()).map_err(|error| match error.raw_os_error() {
@@ -113,13 +113,13 @@ impl SidHooks {
     fn program_id(&self, place: u32) -> Result<Option<u32>> {
         let mut id = [0; 4];
         let is_there = sys::map_lookup(self.programs.as_fd(), &place.to_ne_bytes(), &mut id)
-            .map_err(|e| Error::kernel("looking for a program", e))?;
+            .map_err(|e| Error::kernel("cannot find a program", e))?;
         Ok(is_there.then(|| u32::from_ne_bytes(id)))
     }
 
     /// Puts the program that is in the place `of` of others' SID hooks in a place of these. Whether there is one.
     pub fn take_program(&mut self, place: u32, former: &Self, of: u32) -> Result<bool> {
-        let fail = |e| Error::kernel("taking a program over", e);
+        let fail = |e| Error::kernel("cannot take a program over", e);
         let Some(id) = former.program_id(of)? else { return Ok(false) };
         let Some(program) = sys::program_by_id(id).map_err(fail)? else { return Ok(false) };
         self.put_program(place, program.as_fd()).map_err(fail)?;
@@ -131,12 +131,12 @@ impl SidHooks {
         self.freed = true;
         sys::map_delete(self.programs.as_fd(), &place.to_ne_bytes())
             .map(drop)
-            .map_err(|e| Error::kernel("taking a program out", e))
+            .map_err(|e| Error::kernel("cannot take a program out", e))
     }
 
-    /// What is bound.
+    /// The bound hooks.
     pub fn get(&self) -> Result<BTreeMap<Ipv6Addr, SidHook>> {
-        let fail = |e| Error::kernel("reading the SID hooks", e);
+        let fail = |e| Error::kernel("cannot read the SID hooks", e);
         let mut all = BTreeMap::new();
         let mut key: Option<Vec<u8>> = None;
         while let Some(next) = sys::map_next_key(self.map.as_fd(), key.as_deref()).map_err(fail)? {
@@ -154,7 +154,7 @@ impl SidHooks {
 
     /// Binds these and no others, SID by SID. When this returns, no packet meets a SID hook of before.
     pub fn set(&mut self, wanted: &BTreeMap<Ipv6Addr, SidHook>) -> Result<()> {
-        let fail = |e| Error::kernel("binding SID hooks", e);
+        let fail = |e| Error::kernel("cannot bind SID hooks", e);
         let known = self.get()?;
         for gone in known.keys().filter(|sid| !wanted.contains_key(sid)) {
             self.freed = true;

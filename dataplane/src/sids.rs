@@ -43,7 +43,7 @@ impl Sids {
         }
     }
 
-    /// The slot of an action, its counters at 0 when it had none yet; 0 when there is no more.
+    /// The slot of an action, its counters at 0 if it had none yet; 0 if all slots are taken.
     pub(crate) fn take(&mut self, action: u32) -> Result<u16> {
         if let Some(slot) = self.slots.get(&action) {
             return Ok(*slot);
@@ -55,7 +55,7 @@ impl Sids {
         Ok(slot)
     }
 
-    /// An action is no more.
+    /// Frees the slot of an action that was removed.
     pub(crate) fn give(&mut self, action: u32) {
         self.free.extend(self.slots.remove(&action));
     }
@@ -79,5 +79,5 @@ impl Sids {
 }
 
 fn fail(error: std::io::Error) -> Error {
-    Error::kernel("reading the counters of SIDs", error)
+    Error::kernel("cannot read the counters of SIDs", error)
 }

@@ -24,7 +24,7 @@ pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
     check(unsafe { sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null()) }).map(drop)
 }
 
-/// Detaches a link for good, whoever holds it.
+/// Detaches a link for good, also one of another process.
 pub(crate) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a plain call.
     check(unsafe { sys::bpf_link_detach(link.as_raw_fd()) }).map(drop)

@@ -1,6 +1,6 @@
-//! A trial: the program of an instance, loaded once more over its tables, run on packets that nobody sent.
+//! A trial: the program of an instance, loaded once more over its tables, run on packets that were never sent.
 //!
-//! It reads what the attached program reads: image, actions, ports, filters. What it would count or capture goes into maps of its own.
+//! It reads what the attached program reads: image, actions, ports, filters. Its counts and captures go into maps of its own.
 
 use std::io;
 use std::net::Ipv6Addr;
@@ -22,12 +22,12 @@ use crate::sys;
 /// Memory of the ring that tells the verdict.
 const RING: u32 = 64 << 10;
 
-/// What became of a packet.
+/// The verdict on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// What, and why.
     pub verdict: Verdict,
-    /// Where that is the drop of a tenant's packet: why the kernel would have got it.
+    /// If the verdict is the drop of a tenant's packet: the verdict by which the kernel would have got it.
     pub first: Option<Verdict>,
     /// The counter ([`crate::Filter::counter`]) of the filter that dropped or passed it.
     pub filter: Option<u8>,
@@ -51,7 +51,9 @@ impl TestRun {
         let count = |name| {
             let map = pins::need(pins, name)?;
             Ok::<_, Error>(
-                sys::map_shape(map.as_fd()).map_err(|e| Error::kernel("reading a pinned map", e))?.entries,
+                sys::map_shape(map.as_fd())
+                    .map_err(|e| Error::kernel("cannot read a pinned map", e))?
+                    .entries,
             )
         };
         let options = Options {
@@ -76,13 +78,14 @@ impl TestRun {
             rate: None,
             ring_bytes: RING,
         };
-        let rings = self.rings.try_clone().map_err(|e| Error::kernel("a trial", e))?;
+        let rings = self.rings.try_clone().map_err(|e| Error::kernel("cannot run a trial", e))?;
         let mut capture = Capture::over(&self.captures, rings, CAPTURE_ALL, &options)?;
         let frame = sys::test_run(self.program.as_fd(), ifindex, frame).map_err(|e| {
-            Error::kernel(format!("running {} bytes as from device {ifindex}", frame.len()), e)
+            Error::kernel(format!("cannot run {} bytes as from device {ifindex}", frame.len()), e)
         })?;
         let records = capture.poll(Duration::ZERO)?;
-        let none = || Error::kernel("a trial", io::Error::other("the program told no verdict"));
+        let none =
+            || Error::kernel("cannot run a trial", io::Error::other("the program returned no verdict"));
         let reported = records.into_iter().find_map(|record| Some((record.verdict?, record)));
         let (verdict, record) = reported.ok_or_else(none)?;
         let out = Some(record.ifindex).filter(|out| *out != 0);

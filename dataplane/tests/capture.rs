@@ -45,7 +45,7 @@ fn golden_packets_are_captured() {
                 assert_eq!((left.frame.len(), left.ifindex), (0, 0), "{}", case.description);
             }
         }
-        // Another one begins anew; the frame of 8000 bytes lies in several buffers.
+        // Another capture begins with number 1; the frame of 8000 bytes lies in several buffers.
         drop(capture);
         bench.run(&Frame::new(ipv4(SOURCE4, "198.51.100.1", 64)).bytes());
         let mut capture = start(&bench, &CaptureOptions { snap: 5000, ..ALL_OF_IT });
@@ -57,7 +57,7 @@ fn golden_packets_are_captured() {
     }
 }
 
-/// Only what is asked for; what is left out is counted.
+/// Captures take only the wanted packets; the others are counted.
 #[test]
 fn captures_have_limits() {
     if skip("limits of captures") {
@@ -109,7 +109,7 @@ fn captures_have_limits() {
     }
 }
 
-/// A trial says of every golden packet what the program does, and counts nothing.
+/// A trial returns the program's verdict on every golden packet, and counts nothing.
 #[test]
 fn a_test_run_is_the_program() {
     if skip("trials") {

@@ -1,4 +1,4 @@
-//! What the program costs a packet, by the kernel's clock. Prints only: times are no test.
+//! The program's cost per packet, by the kernel's clock. Prints only: times are no test.
 //!
 //! `cargo test --release -p trieline-dataplane --test cost -- --ignored --nocapture`
 #![allow(clippy::unwrap_used)]

@@ -16,7 +16,7 @@ const ATTEMPT: &str = "TLDP_ATTEMPT";
 /// The adjacencies of [`attempt`] fill this, half of [`Limit::Memory`] too much.
 const ADJACENCY_BYTES: u64 = 32 << 20;
 
-/// What an attempt has too little of.
+/// A resource that an attempt has too little of.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
     Descriptors(u64),
@@ -59,7 +59,7 @@ fn attempt() {
     }
 }
 
-/// What an attempt said.
+/// The error of an attempt.
 fn with(limit: Limit, map_type: ImageMapType, pins: &Path) -> String {
     let limit = match limit {
         Limit::Descriptors(n) => n.to_string(),
@@ -93,7 +93,7 @@ fn nothing_half_done_stays() {
     let mut before = Vec::new();
     for whole in ["reopened false", "reopened true"] {
         let late = with(Limit::Memory, map_type, &pins);
-        assert!(late.starts_with("failed mapping the actions"), "{late}");
+        assert!(late.starts_with("failed cannot map the actions"), "{late}");
         assert_eq!(pinned(&pins), before, "{late}");
         // One descriptor more each time, so that each step that takes one is the last once.
         let mut failures = 0;

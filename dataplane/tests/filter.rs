@@ -150,7 +150,7 @@ fn protocols_and_ports() {
         expect(&bench, "GRE has none", &other(47, 0), "ipv4");
         let cut = edit_ipv4(other(17, 0x2000)[..22].to_vec(), |p| p[3] = 22);
         expect(&bench, "ports cut off", &cut, "uninspectable");
-        // What a filter asks for and cannot be read: who puts the fragments together may find anything.
+        // A filter needs bytes that it cannot read: the receiver may find anything when it puts the fragments together.
         let short = |packet: Vec<u8>, payload: u16| {
             [&packet[..4], &payload.to_be_bytes(), &packet[6..]].concat() // the rest is a trailer
         };
@@ -170,7 +170,7 @@ fn protocols_and_ports() {
     }
 }
 
-/// What is passed for its headers would else come past the filters.
+/// Packets that are passed for their headers would else bypass the filters.
 #[test]
 fn filters_hold_for_what_is_passed() {
     if skip("filters before passing") {

@@ -1,5 +1,6 @@
-//! What tells flows apart that choose among next hops: the kernel's own choice and XDP's, for pairs of packets that differ in one thing.
-//! Both take another way for some of the pairs, or neither for any, under each `fib_multipath_hash_policy` and a number of fields.
+//! The fields that distinguish flows when they choose among next hops: the kernel's own choice and XDP's, for pairs of packets that differ
+//! in one field. Both take another way for some of the pairs, or neither for any, under each `fib_multipath_hash_policy` and a number of
+//! fields.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -14,7 +15,7 @@ use common::*;
 use trieline_dataplane::{Action, Adjacency, FlowKeys};
 
 const WAYS: u8 = 8;
-/// The chance that all of so many pairs go one way though they are told apart is 8^-7.
+/// The chance that so many pairs of distinct flows all go one way is 8^-7.
 const PAIRS: usize = 7;
 
 type Pair = (Vec<u8>, Vec<u8>);

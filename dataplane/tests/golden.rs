@@ -25,7 +25,7 @@ fn check(bench: &Bench, case: &Case) {
     };
     assert_eq!(outcome.counted, case.verdict, "{}", case.description);
     assert_eq!(outcome.action, action, "{}", case.description);
-    // What the kernel gets is what came in.
+    // The kernel gets the frame that came in.
     let expected = case.output.as_ref().unwrap_or(&case.input);
     assert_eq!(
         &outcome.output, expected,
@@ -305,7 +305,7 @@ fn beyond_the_length_field(bench: &Bench) {
     check(bench, &case("IPv4 of more", grown(&v4, 70_000), "too_big"));
     check(bench, &case("IPv4 that could have said it", grown(&v4, 65_535), "ipv4_length"));
     check(bench, &case("small IPv4 without a length", grown(&v4, 46), "ipv4_length"));
-    check(bench, &case("IPv6 of more than a payload length says", grown(&v6, 65_576), "too_big"));
+    check(bench, &case("IPv6 longer than a payload length can be", grown(&v6, 65_576), "too_big"));
     check(bench, &case("IPv6 of more", grown(&v6, 70_000), "too_big"));
     let nothing = v6[..40].to_vec();
     let padded = [frame_of(&nothing), vec![0; 6]].concat();
@@ -407,7 +407,7 @@ fn checksums(bench: &mut Bench) -> &'static str {
 }
 
 /// Packets that the kernel has something to say about: they go back to where a sender on the link could reach the next hop itself, or
-/// ask for a neighbour. What it would say nothing about is forwarded.
+/// ask for a neighbour. Packets that it would not answer are forwarded.
 fn answered(map_type: ImageMapType) -> [&'static str; 2] {
     let srv6 = srv6_routes(&adjacency(LO), [0, 1]);
     let srv6: Vec<_> = srv6.iter().map(|(prefix, action)| (prefix.as_str(), action.clone())).collect();

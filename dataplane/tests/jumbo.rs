@@ -1,4 +1,4 @@
-//! Jumbo frames to devices that take redirected frames of one buffer only: none is lost, whoever forwards them.
+//! Jumbo frames to devices that take redirected frames of one buffer only: none is lost, whether XDP or the kernel forwards them.
 #![allow(clippy::unwrap_used)]
 
 mod common;

@@ -26,7 +26,7 @@ fn needs_more(case: &Case) -> bool {
         || ["fd00:a::23 ", "fd00:a::24 "].iter().any(|sid| case.description.starts_with(sid))
 }
 
-/// What the golden routes are in the kernel.
+/// The golden routes, in the kernel.
 fn configure(line: &Line) {
     line.sh(
         "n",

@@ -37,7 +37,7 @@ macro_rules! same {
     };
 }
 
-/// What pinned maps hold.
+/// Types in pinned maps.
 const SHARED: [&str; 13] = [
     "tl_action",
     "tl_adjacency",

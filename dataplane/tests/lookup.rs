@@ -22,7 +22,7 @@ fn random(state: &mut u64) -> u64 {
     *state
 }
 
-/// The action's number, told by the MAC address that its packets leave with.
+/// The action's number, by the MAC address that its packets leave with.
 fn numbered(dataplane: &mut Dataplane) -> HashMap<[u8; 6], u32> {
     (0..ACTIONS)
         .map(|_| {

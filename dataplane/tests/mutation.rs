@@ -130,7 +130,7 @@ const BAD4: &str = "192.0.2.66";
 const BAD6: &str = "2001:db8:bad::1";
 /// That a filter of the ports drops, whatever the addresses.
 const BAD_PORT: u16 = 7;
-/// What packets are nested under: SIDs with and without hooks, own addresses, others.
+/// Addresses that packets are nested under: SIDs with and without hooks, own addresses, others.
 const REACHED: [&str; 16] = [
     "fd00:b::1",
     "fd00:b::2",

@@ -1,4 +1,4 @@
-//! Pins, restarts, attaching, and what is said when something is wrong.
+//! Pins, restarts, attaching, and errors.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -252,7 +252,7 @@ fn program_of(ifindex: u32) -> u32 {
     id
 }
 
-/// A veth whose peer has neither XDP nor GRO loses what is redirected to it, and says so beforehand.
+/// A veth whose peer has neither XDP nor GRO loses redirected frames; its features show it beforehand.
 #[test]
 fn devices_that_take_redirects() {
     if skip("redirect targets") {
@@ -273,7 +273,7 @@ fn devices_that_take_redirects() {
     assert_eq!(trieline_dataplane::takes_redirects(60_000), None);
 }
 
-/// Root without capabilities is told which are missing.
+/// The error for root without capabilities names the missing ones.
 #[test]
 fn missing_capabilities_are_named() {
     if skip("capabilities") {
@@ -321,7 +321,7 @@ fn wrong_options() {
         Dataplane::open(&Options { actions: 0, ..good.clone() }),
         Err(Error::Bpf(bpf::Error::Argument(_)))
     ));
-    // What was begun and not finished does not hinder.
+    // An attempt that did not finish is not in the way.
     assert!(!Dataplane::open(&good).unwrap().reopened());
 }
 
@@ -384,8 +384,8 @@ fn grace_period_waits_for_running_programs() {
     other.wait(tickets[2]);
     assert!(grace.passed() >= tickets[2]);
 
-    // Tables and actions are replaced as fast as it goes, beside packets on the other CPU. What is freed too early is another
-    // table's memory, or an action that is not set: both would be counted.
+    // Tables and actions are replaced as fast as it goes, beside packets on the other CPU. Memory freed too early is another table's, or an
+    // action that is not set: both would be counted.
     let mut bench = Bench::new(map_types()[0], &[("198.51.100.0/24", Action::Pass(PassReason::Local))]);
     let frame = Frame::new(ipv4(SOURCE4, "198.51.100.1", 64)).bytes();
     let program = bench.dataplane.program().try_clone_to_owned().unwrap();
@@ -425,8 +425,8 @@ fn grace_period_waits_for_running_programs() {
     assert!(updates > 100 && local > 0 && unresolved > 0);
 }
 
-/// A tagged port that is set anew stays where it is, so that a packet that holds it never finds another's; what was cleared is used
-/// again, for another tag.
+/// A tagged port that is set again stays where it is, so that a packet that holds it never finds another's; a cleared place is used again,
+/// for another tag.
 #[test]
 fn tagged_ports_keep_their_places() {
     if skip("tagged ports") {

@@ -1,4 +1,4 @@
-//! Readers that nobody here wrote: what the program sends is read by tshark and taken apart and put together again by scapy.
+//! Independent readers: tshark reads the packets that the program sends, and scapy takes them apart and puts them together again.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -58,7 +58,7 @@ fn lines(command: &mut Command, input: &str) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// What tshark finds wrong with each frame, by its own dissectors and checksums; empty when nothing.
+/// The errors that tshark finds in each frame, by its own dissectors and checksums; empty if none.
 fn tshark(capture: &Path) -> Vec<String> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(capture).args(["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]);
@@ -83,7 +83,7 @@ fn tshark(capture: &Path) -> Vec<String> {
     lines(&mut command, "").into_iter().map(judge).collect()
 }
 
-/// Takes every frame apart, has scapy compute all lengths, counts and checksums anew, and compares.
+/// Takes every frame apart, has scapy compute all lengths, counts and checksums, and compares.
 const REBUILD: &str = r#"
 import sys
 from scapy.all import Ether, Raw, rdpcap

@@ -22,7 +22,7 @@ fn rule(from: &str, to: &str, then: RuleAction) -> Rule {
 /// A bench whose three tables a family say: `thrown` for throw, `near` forwards, `far` forwards through a VLAN, `gone` drops.
 struct Rules {
     bench: Bench,
-    /// What the last table's default route, and routes of others, have.
+    /// The value of the last table's default route, and of routes of others.
     far: u32,
     dropped: u32,
 }

@@ -33,7 +33,7 @@ fn to(sid: &str, inner: &[u8]) -> Vec<u8> {
     Frame::new(outer(SOURCE6, sid, 4, 64, inner)).bytes()
 }
 
-/// The packet inside is asked for, behind an SRH too; that of another SID is not.
+/// Filters check the packet inside, behind an SRH too; that of another SID they do not.
 #[test]
 fn filters_on_the_packet_inside() {
     if skip("SID hooks with filters") {
@@ -194,7 +194,7 @@ fn samples_of_a_sid() {
     }
 }
 
-/// Each value that a program can return, and none where there is no program.
+/// Each value that a program can return, and no program at all.
 #[test]
 fn return_values() {
     if skip("SID hooks that are programs") {

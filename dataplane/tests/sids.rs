@@ -36,7 +36,7 @@ fn counters_of_a_sid() {
         let inner = ipv4(SOURCE4, "198.51.100.1", 64);
         let at = |left| outer("2001:db8::5", SID, 43, 64, &srh(4, left, &["fd00:2::1", SID], &inner));
         assert_eq!(bench.run(&Frame::new(at(1)).bytes()).counted, "end");
-        // What follows the packet does not count.
+        // Bytes behind the packet do not count.
         let padded = [Frame::new(at(1)).bytes(), vec![0; 10]].concat();
         assert_eq!(bench.run(&padded).counted, "end");
         assert_eq!(bench.run(&Frame::new(at(0)).bytes()).counted, "no_segment");
@@ -47,7 +47,7 @@ fn counters_of_a_sid() {
         let expected = SidCount { packets: 2, bytes: 2 * at(1).len() as u64, errors: 1 };
         let counted = |bench: &Bench, id: u32| bench.dataplane.sid_counters().unwrap().get(&id).copied();
         assert_eq!(counted(&bench, end), Some(expected), "{map_type}");
-        // They stay while the action is another for a time, and begin anew with another action.
+        // They stay while the action is another for a time, and begin at 0 with another action.
         let actions = bench.dataplane.actions();
         actions.set(end, &Action::Pass(PassReason::Unresolved)).unwrap();
         actions.set(end, &Action::EndDx6 { adjacency: None }).unwrap();
@@ -62,7 +62,7 @@ fn counters_of_a_sid() {
     }
 }
 
-/// The two ways of a group, told apart by their next hop.
+/// The two ways of a group, which differ in their next hop.
 fn ways() -> Action {
     let other = Adjacency { destination: [2, 0, 0, 0, 1, 3], ..adjacency(LO) };
     Action::Group(vec![(3, Action::Forward(adjacency(LO))), (1, Action::Forward(other))])

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Lookups in the kernel's own IPv4 routes (`fib_trie`), in the namespace of whoever runs the program. A
- * route's metric is its value: of all that bpf_fib_lookup() tells of the route it is the only number that is
- * the caller's.
+ * Lookups in the kernel's own IPv4 routes (`fib_trie`), in the network namespace of the process that runs the
+ * program. A route's metric is its value: of all that bpf_fib_lookup() tells of the route it is the only
+ * number that is the caller's.
  *
  * kernel4: lookups in a loop, timed.
  */

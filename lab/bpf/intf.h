@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What the lab's programs and its Rust side share; Rust reads the sizes and the structs from here through
- * BTF.
+ * Shared by the lab's programs and its Rust side; Rust reads the sizes and the structs from here through BTF.
  */
 #ifndef LAB_INTF_H
 #define LAB_INTF_H
@@ -20,7 +19,7 @@ struct lab_run {
 	__u32 reserved;
 };
 
-/* What a sink saw. */
+/* Counts of a sink. */
 struct lab_sink {
 	__u64 frames;
 	__u64 bytes;
@@ -46,7 +45,7 @@ enum { LAB_SENDTO = 44 }; /* number of the system call on x86-64 */
 #define LAB_RINGBUF_BYTES (1u << 20)
 enum { LAB_NO_WAKEUP = 1, LAB_CREATE = 1 };
 
-/* What a hook does. */
+/* The work of a hook. */
 enum lab_work {
 	LAB_EMPTY,
 	LAB_FILTER,	  /* asks whether the process is the traced one, and counts */
@@ -54,7 +53,7 @@ enum lab_work {
 	LAB_RING_SECTION, /* a record into a ring of the CPU in a section, claimed by an atomic addition */
 	LAB_RING_PLAIN,	  /* the same, claimed by a plain one */
 	LAB_RING_ARRAY,	  /* a record into an array that is looked up */
-	LAB_RINGBUF,	  /* BPF's ring buffer, nobody woken */
+	LAB_RINGBUF,	  /* BPF's ring buffer, without wakeups */
 	LAB_HASH,	  /* the time by thread: put at the receive, taken and deleted at the send */
 	LAB_TASK,	  /* the time in the task's storage */
 };

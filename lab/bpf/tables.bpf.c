@@ -4,12 +4,12 @@
  * BPF_MAP_TYPE_LPM_TRIE.
  *
  * N is 4 or 6 for the addresses of an IP version, 48 for an IPv4 address and a port:
- * packetN: a whole XDP program a packet: take the next key, write it into the packet, parse the headers, look
- * it up.
- * loopN: independent lookups in a loop inside one program.
- * emptyN and loop_emptyN: the same without the lookup.
- * answerN: each key's answer into `answers`, for the comparison with the oracle.
- * update4 and delete4: the other operations, where BPF programs have them: LPM_TRIE.
+ *   - packetN: a whole XDP program a packet. Take the next key, write it into the packet, parse the headers,
+ *     look it up.
+ *   - loopN: independent lookups in a loop inside one program.
+ *   - emptyN and loop_emptyN: the same without the lookup.
+ *   - answerN: each key's answer into `answers`, for the comparison with the oracle.
+ *   - update4 and delete4: the other operations, where BPF programs have them: LPM_TRIE.
  */
 #include "addresses.bpf.h"
 
@@ -310,8 +310,8 @@ static long step_delete4(__u64 i, struct lab_loop *loop)
 #endif
 
 /*
- * Lookups in batches of n, of which the next batch's addresses depend on the last one's answers, as a
- * packet's second lookup may on its first. The sum stays below 2^63, which the compiler does not know.
+ * Lookups in batches of n: the addresses of a batch depend on the answers of the batch before, as a packet's
+ * second lookup may on its first. The sum stays below 2^63, which the compiler does not know.
  */
 #if defined(LAB_LPM_TRIE)
 #define SEVERAL4(n)                                                                                          \

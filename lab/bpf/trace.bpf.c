@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What hooks on messages cost, piece by piece: every kind of hook with every kind of work inside, for the
- * experiment trace-hooks; and the way of the paper, an id in the message and a hash of times, for
- * trace-overhead.
+ * The cost of hooks on messages, piece by piece: every kind of hook with every kind of work inside, for the
+ * experiment trace-hooks. For trace-overhead, the way of the paper: an id in the message and a hash of times.
  */
 #include "kernel.h"
 #include "intf.h"

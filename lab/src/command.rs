@@ -59,16 +59,16 @@ pub fn ip_batch(args: &[&str], lines: impl Iterator<Item = String>, context: &Co
             written = stdin.flush();
         }
     }
-    let output = child.wait_with_output().during(|| "waiting for ip -batch".into())?;
+    let output = child.wait_with_output().during(|| "cannot wait for ip -batch".into())?;
     context.check()?;
     finish("ip", &all, output)?;
-    written.during(|| "writing to ip -batch".into())
+    written.during(|| "cannot write to ip -batch".into())
 }
 
 fn cannot_start(program: &str, args: &[&str], error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound => Error::NoCommand(program.into()),
-        _ => Error::Io { what: format!("starting `{program} {}`", args.join(" ")), cause: error },
+        _ => Error::Io { what: format!("cannot start `{program} {}`", args.join(" ")), cause: error },
     }
 }
 

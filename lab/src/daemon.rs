@@ -31,7 +31,7 @@ pub struct Product {
 impl Product {
     /// The programs beside the one that runs, as installed or as built.
     pub fn beside_me() -> Result<Product> {
-        let me = std::env::current_exe().during(|| "finding this program".into())?;
+        let me = std::env::current_exe().during(|| "cannot find this program".into())?;
         let beside = |name: &str| me.with_file_name(name);
         let product = Product { trieline: beside("trieline"), trielined: beside("trielined") };
         for program in [&product.trieline, &product.trielined] {
@@ -76,7 +76,7 @@ impl Daemon {
         // A group of its own: Ctrl-C reaches us, and we end it.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let (started, started_ns) = (Instant::now(), monotonic_ns());
-        let mut child = command.spawn().during(|| format!("starting {}", product.trielined.display()))?;
+        let mut child = command.spawn().during(|| format!("cannot start {}", product.trielined.display()))?;
         let log = Arc::new(Mutex::new(VecDeque::new()));
         let reader = child.stderr.take().map(|stderr| {
             let log = log.clone();
@@ -106,7 +106,7 @@ impl Daemon {
 
     /// An error when it has ended.
     pub fn check(&mut self) -> Result<()> {
-        match self.child.try_wait().during(|| "asking after trielined".into())? {
+        match self.child.try_wait().during(|| "cannot wait for trielined".into())? {
             None => Ok(()),
             Some(status) => Err(self.failed(format!("trielined ended with {status}"))),
         }
@@ -131,15 +131,15 @@ impl Daemon {
     }
 
     fn stop(&mut self) -> Result<()> {
-        if self.child.try_wait().during(|| "asking after trielined".into())?.is_none() {
+        if self.child.try_wait().during(|| "cannot wait for trielined".into())?.is_none() {
             if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
-                kill_process(pid, Signal::TERM).during(|| "stopping trielined".into())?;
+                kill_process(pid, Signal::TERM).during(|| "cannot stop trielined".into())?;
             }
             let until = Instant::now() + Duration::from_secs(5);
-            while self.child.try_wait().during(|| "asking after trielined".into())?.is_none() {
+            while self.child.try_wait().during(|| "cannot wait for trielined".into())?.is_none() {
                 if Instant::now() > until {
-                    self.child.kill().during(|| "killing trielined".into())?;
-                    self.child.wait().during(|| "waiting for trielined".into())?;
+                    self.child.kill().during(|| "cannot kill trielined".into())?;
+                    self.child.wait().during(|| "cannot wait for trielined".into())?;
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(10));

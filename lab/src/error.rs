@@ -1,4 +1,4 @@
-//! What can go wrong in an experiment, each with what was being done. An error's text holds its cause, so none is named as
+//! Errors in an experiment, each with the operation that failed. An error's text holds its cause, so none is named as
 //! `source`: callers that print the chain would say it twice.
 
 use std::{io, path::PathBuf};
@@ -9,7 +9,7 @@ pub enum Error {
     /// A system call failed.
     #[error("{what}: {cause}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
         /// The system's answer.
         cause: io::Error,
@@ -21,7 +21,7 @@ pub enum Error {
         command: String,
         /// Its exit code, none when a signal ended it.
         code: Option<i32>,
-        /// What it wrote on stderr.
+        /// Its text on stderr.
         stderr: String,
     },
     /// A command is not installed.
@@ -30,7 +30,7 @@ pub enum Error {
     /// The kernel or libbpf refused something.
     #[error("{what}: {cause}")]
     Bpf {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
         /// libbpf's error.
         cause: libbpf_rs::Error,
@@ -58,7 +58,7 @@ pub enum Error {
     /// A program of the product did not do what it was started for.
     #[error("{what}{}", if stderr.is_empty() { String::new() } else { format!("; it said:\n{stderr}") })]
     Daemon {
-        /// What was expected of it.
+        /// The expectation that failed.
         what: String,
         /// The end of what it wrote on stderr.
         stderr: String,
@@ -117,9 +117,9 @@ pub enum Error {
         /// Largest.
         most: usize,
     },
-    /// The kernel's threads cannot be told from others' work.
+    /// The kernel's threads had other work.
     #[error(
-        "the kernel's threads were not quiet in {0} tries: what freeing costs cannot be read on a machine so busy"
+        "cannot measure freeing: the kernel's threads were not quiet in {0} tries; try again on a quieter machine"
     )]
     Busy(usize),
     /// The reference and the sweep that the sums come from disagree: a defect of the lab.
@@ -135,7 +135,7 @@ pub enum Error {
         hooks: String,
         /// Messages.
         sent: u64,
-        /// What was noted of them.
+        /// The messages that the hooks noted.
         seen: String,
     },
     /// There is one processor only.
@@ -148,7 +148,7 @@ pub enum Error {
         id: u64,
         /// By which way.
         transport: &'static str,
-        /// What the broker said, if it has ended.
+        /// The broker's message, if it has ended.
         reading: String,
     },
     /// The kernel's text is not of the form that it is read by.
@@ -156,7 +156,7 @@ pub enum Error {
     Unread {
         /// Where it stands.
         path: String,
-        /// What was looked for.
+        /// The pattern that is missing.
         expected: &'static str,
     },
     /// A table file could not be used.
@@ -167,14 +167,14 @@ pub enum Error {
     Table {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         why: String,
     },
     /// A program of the product is not where this one is.
-    #[error("{} is missing: it belongs beside this program", .0.display())]
+    #[error("cannot find {}: install it in this program's directory", .0.display())]
     NoProduct(PathBuf),
     /// The product's table did not take the prefixes.
-    #[error("building the image: {0}")]
+    #[error("cannot build the image: {0}")]
     Image(String),
     /// A picture could not be drawn.
     #[error(transparent)]
@@ -184,7 +184,7 @@ pub enum Error {
         "timing {what}: called at {called}, first packet at {first}, last at {last}, returned at {returned} ns: not in this order"
     )]
     Clock {
-        /// What was timed.
+        /// The operation that was timed.
         what: String,
         /// The caller's reading before.
         called: u64,

@@ -35,7 +35,7 @@ impl Destinations {
     }
 }
 
-/// What a run took.
+/// The counts and times of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     /// Frames that the program made.
@@ -102,7 +102,7 @@ impl Generator {
             repeat: frames as u32,
             ..Default::default()
         };
-        let what = || format!("sending {frames} {:?} frames", frame.kind);
+        let what = || format!("cannot send {frames} {:?} frames", frame.kind);
         let called = monotonic_ns();
         program.test_run(input).during(what)?;
         let returned = monotonic_ns();

@@ -60,7 +60,7 @@ fn map(size: usize) -> *mut u8 {
     };
     let lead = base.addr().next_multiple_of(HUGE) - base.addr();
     let block = base.cast::<u8>().wrapping_add(lead);
-    // SAFETY: both ends belong to the mapping just made and nobody uses them.
+    // SAFETY: both ends belong to the mapping just made and have no users.
     unsafe {
         if lead > 0 {
             let _ = munmap(base, lead);
@@ -78,8 +78,8 @@ fn is_large(layout: Layout) -> bool {
     layout.size() >= LARGE && layout.align() <= HUGE
 }
 
-// SAFETY: every block is the system allocator's or a mapping of its own, at least as large and as aligned as asked for; which of
-// the two follows from the layout alone, so that it is given back where it came from.
+// SAFETY: every block is the system allocator's or a mapping of its own, at least as large and as aligned as wanted. The layout alone
+// decides between the two, so that each block goes back where it came from.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let block = if is_large(layout) {

@@ -26,10 +26,10 @@ pub use error::{Error, Result};
 
 pub use trieline_terminal::{Progress, Quiet};
 
-/// What every experiment gets from its caller.
+/// The surroundings that every experiment gets from its caller.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// Who is told.
+    /// Receives progress.
     pub progress: &'a dyn Progress,
     /// Raised when the experiment shall stop (Ctrl-C); it then cleans up and returns [`Error::Interrupted`].
     pub interrupt: &'a AtomicBool,

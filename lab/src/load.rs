@@ -33,7 +33,7 @@ impl Load {
         start.max(end) >= BUSY
     }
 
-    /// What stands in captions; nothing of a quiet machine.
+    /// The text for captions; empty for a quiet machine.
     pub fn caption(&self) -> String {
         let (start, end) = self.cpus();
         if !self.is_busy() {

@@ -10,7 +10,7 @@ use trieline_terminal::{GLOBAL_OPTIONS, Output, exit_code};
 #[global_allocator]
 static ALLOCATOR: trieline_lab::heap::Counting = trieline_lab::heap::Counting;
 
-/// Experiments that re-measure trieline's figures, in network namespaces of their own
+/// Re-measure trieline's figures, in own network namespaces
 #[derive(Debug, Parser)]
 #[command(
     name = "trieline-lab",

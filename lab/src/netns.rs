@@ -35,7 +35,7 @@ impl Netns {
         let name = format!("{PREFIX}-{}-{number}-{role}", std::process::id());
         command::ip(&["netns", "add", &name])?;
         let path = format!("/run/netns/{name}");
-        let file = File::open(&path).during(|| format!("opening {path}"));
+        let file = File::open(&path).during(|| format!("cannot open {path}"));
         match file {
             Ok(file) => Ok(Netns { name, file }),
             Err(error) => {
@@ -53,8 +53,8 @@ impl Netns {
     /// Moves the calling thread in until the guard is dropped.
     pub fn enter(&self) -> Result<Entered> {
         let path = "/proc/thread-self/ns/net";
-        let back = File::open(path).during(|| format!("opening {path}"))?;
-        switch(&self.file).during(|| format!("entering namespace {}", self.name))?;
+        let back = File::open(path).during(|| format!("cannot open {path}"))?;
+        switch(&self.file).during(|| format!("cannot enter namespace {}", self.name))?;
         Ok(Entered { back })
     }
 
@@ -85,7 +85,7 @@ pub fn left() -> Vec<String> {
 }
 
 /// Takes down what killed runs left: daemons, their forwarding and namespaces whose names are of our form and whose process is
-/// gone. Tells `note` of each. What cannot be removed is left as it is.
+/// gone. Tells `note` of each. It skips leftovers that it cannot remove.
 pub fn remove_leftovers(product: Option<&Product>, note: &dyn Fn(&str)) {
     let there = fs::read_dir("/run/netns").into_iter().flatten().flatten();
     for name in there.map(|entry| entry.file_name().to_string_lossy().into_owned()) {
@@ -172,13 +172,13 @@ pub(crate) fn pin_here() -> Result<u32> {
 pub(crate) fn pin_to(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
-    sched_setaffinity(None, &set).during(|| format!("pinning to CPU {cpu}"))
+    sched_setaffinity(None, &set).during(|| format!("cannot pin to CPU {cpu}"))
 }
 
 /// Gives the calling thread precedence; needs root.
 pub(crate) fn insist_here() -> Result<()> {
     // Of the calling thread alone, which ends with the experiment.
-    rustix::process::setpriority_process(None, -20).during(|| "raising this thread's priority".into())
+    rustix::process::setpriority_process(None, -20).during(|| "cannot raise this thread's priority".into())
 }
 
 #[cfg(test)]

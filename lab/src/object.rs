@@ -74,11 +74,11 @@ impl Compiled {
     pub(crate) fn open(self) -> Result<OpenObject> {
         let mut builder = ObjectBuilder::default();
         let _ = builder.name(self.name);
-        builder.open_memory(self.bytes).during(|| format!("opening the object {}", self.name))
+        builder.open_memory(self.bytes).during(|| format!("cannot open the object {}", self.name))
     }
 
     pub(crate) fn load(self, open: OpenObject) -> Result<Object> {
-        open.load().during(|| format!("loading the programs of {}", self.name))
+        open.load().during(|| format!("cannot load the programs of {}", self.name))
     }
 
     pub(crate) fn program<'o>(self, object: &'o Object, name: &str) -> Result<Program<'o>> {
@@ -117,7 +117,7 @@ impl Compiled {
 pub(crate) fn read(section: &impl MapCore) -> Result<Vec<u8>> {
     let bytes = section
         .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
-        .during(|| format!("reading section {}", section.name().to_string_lossy()))?;
+        .during(|| format!("cannot read section {}", section.name().to_string_lossy()))?;
     Ok(bytes.unwrap_or_default())
 }
 
@@ -127,5 +127,5 @@ pub(crate) fn write(section: &impl MapCore, bytes: &[u8]) -> Result<()> {
     whole.resize(section.value_size() as usize, 0);
     section
         .update(&0u32.to_ne_bytes(), &whole, MapFlags::ANY)
-        .during(|| format!("writing section {}", section.name().to_string_lossy()))
+        .during(|| format!("cannot write section {}", section.name().to_string_lossy()))
 }

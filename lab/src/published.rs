@@ -1,4 +1,4 @@
-//! What others published about LPM_TRIE and about tracing, carried beside the source: each file begins with a line that says where from.
+//! Published figures about LPM_TRIE and about tracing, carried beside the source: each file begins with a line that names its origin.
 
 use crate::{Error, Result};
 
@@ -70,7 +70,7 @@ fn read<T>(
     let source = source.ok_or_else(|| bad("line 1: expected `# SOURCE`".into()))?;
     let rows = lines.zip(2..).skip(1).map(|(line, number)| {
         let fields: Vec<&str> = line.split(',').collect();
-        row(&fields).ok_or_else(|| bad(format!("line {number}: `{line}` is no row")))
+        row(&fields).ok_or_else(|| bad(format!("line {number}: invalid row `{line}`")))
     });
     Ok((source, rows.collect::<Result<_>>()?))
 }

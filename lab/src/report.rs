@@ -36,7 +36,7 @@ pub struct Machine {
     pub command: String,
     /// Seed of everything random.
     pub seed: u64,
-    /// What else ran on it.
+    /// Other load on the machine.
     pub load: Load,
 }
 
@@ -89,9 +89,9 @@ pub struct Document<P, R> {
     pub version: u32,
     /// Where and how.
     pub machine: Machine,
-    /// What was asked for.
+    /// The parameters.
     pub parameters: P,
-    /// What came out.
+    /// The results.
     pub rows: Vec<R>,
 }
 
@@ -102,7 +102,7 @@ impl<P, R> Document<P, R> {
     }
 }
 
-/// What an experiment shows of its document.
+/// The presentation of an experiment's document.
 pub trait Report {
     /// The rows as a table, and what they mean.
     fn text(&self) -> String;
@@ -159,14 +159,14 @@ impl<D: Measured + Report> Finished for D {
 
     fn json(&self, pretty: bool) -> Result<String> {
         let text = if pretty { serde_json::to_string_pretty(self) } else { serde_json::to_string(self) };
-        text.map_err(std::io::Error::other).during(|| "serialising the result".into())
+        text.map_err(std::io::Error::other).during(|| "cannot serialise the result".into())
     }
 
     fn save(&self, directory: &Path) -> Result<PathBuf> {
-        fs::create_dir_all(directory).during(|| format!("making {}", directory.display()))?;
+        fs::create_dir_all(directory).during(|| format!("cannot make {}", directory.display()))?;
         let path = directory.join(format!("{}.json", Measured::experiment(self)));
         let text = self.json(true)? + "\n";
-        fs::write(&path, text).during(|| format!("writing {}", path.display()))?;
+        fs::write(&path, text).during(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     topology::Topology,
 };
 
-/// What a sink saw since it was cleared.
+/// The counts of a sink since it was cleared.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Unicast frames.
@@ -62,16 +62,18 @@ impl<'t> Sinks<'t> {
         let sink = {
             let _inside = topology.sink.enter()?;
             let program = compiled.program_mut(&object, "sink")?;
-            program.attach_xdp(topology.s0.index as i32).during(|| "attaching the sink to s0".into())?
+            program.attach_xdp(topology.s0.index as i32).during(|| "cannot attach the sink to s0".into())?
         };
         let redirect = {
             let _inside = topology.node.enter()?;
             compiled
                 .map(&object, "egress")?
                 .update(&0u32.to_ne_bytes(), &topology.n1.index.to_ne_bytes(), MapFlags::ANY)
-                .during(|| "entering n1 into the device map".into())?;
+                .during(|| "cannot put n1 into the device map".into())?;
             let program = compiled.program_mut(&object, "redirect")?;
-            program.attach_xdp(topology.r0.index as i32).during(|| "attaching the redirect to r0".into())?
+            program
+                .attach_xdp(topology.r0.index as i32)
+                .during(|| "cannot attach the redirect to r0".into())?
         };
         Ok(Sinks { topology, object, tc: None, _links: [sink, redirect] })
     }
@@ -88,13 +90,13 @@ impl<'t> Sinks<'t> {
             let program = compiled.program(&self.object, "tc_sink")?;
             let mut builder = TcHookBuilder::new(program.as_fd());
             let mut hook = builder.ifindex(index).replace(true).handle(1).priority(1).hook(TC_EGRESS);
-            hook.create().during(|| "making clsact on n1".into())?;
+            hook.create().during(|| "cannot make clsact on n1".into())?;
             self.tc = Some(hook);
-            hook.attach().during(|| "attaching the tc sink to n1".into())?;
+            hook.attach().during(|| "cannot attach the tc sink to n1".into())?;
         } else if let Some(mut hook) = self.tc.take() {
             // Both attach points together name the qdisc itself.
             hook.attach_point(TC_EGRESS | TC_INGRESS);
-            hook.destroy().during(|| "removing clsact from n1".into())?;
+            hook.destroy().during(|| "cannot remove clsact from n1".into())?;
         }
         Ok(())
     }
@@ -104,7 +106,7 @@ impl<'t> Sinks<'t> {
         object::write(&COMPILED().map(&self.object, sink.section())?, &[])
     }
 
-    /// What a sink saw.
+    /// The counts of a sink.
     pub fn seen(&self, sink: Sink) -> Result<Seen> {
         let bytes = object::read(&COMPILED().map(&self.object, sink.section())?)?;
         let kept = std::mem::offset_of!(types::lab_sink, kept);

@@ -106,7 +106,7 @@ fn text(mac: [u8; 6]) -> String {
 
 fn sysctl(path: &str, value: &str) -> Result<()> {
     let path = format!("/proc/sys/net/{path}");
-    fs::write(&path, value).during(|| format!("writing {value} to {path}"))
+    fs::write(&path, value).during(|| format!("cannot write {value} to {path}"))
 }
 
 impl Topology {

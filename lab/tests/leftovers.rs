@@ -1,4 +1,4 @@
-//! What a killed run left is removed by the next, and nothing else.
+//! The next run removes the leftovers of a killed run, and nothing else.
 
 // A helper that fails fails its test.
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! What `map-free` frees is gone, what stays answers as before, and the figures are such as can be.
+//! Memory that `map-free` frees is gone, the entries that stay answer as before, and the figures are plausible.
 
 // A helper that fails fails its test.
 #![allow(clippy::unwrap_used)]

@@ -21,7 +21,7 @@ mod common;
 /// The experiments count what their process sends and receives, so that only one may run in it.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A restless machine is no defect of the experiment: whoever tests on one tries again.
+/// A restless machine is not a defect of the experiment: tests on one try again.
 fn patiently<T>(run: impl Fn(&Context) -> trieline_lab::Result<T>) -> T {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let interrupt = AtomicBool::new(false);
@@ -76,7 +76,7 @@ fn every_way_notes_every_message() {
         assert_eq!(outcome.rows.len(), Method::ALL.len());
         for row in &outcome.rows {
             assert!(row.transport == transport && row.messages == 100 && row.p50 <= row.p99, "{row:?}");
-            // What batches send comes on top.
+            // Messages of batches come on top.
             assert!(
                 row.matched.is_none_or(|matched| matched >= 100) && row.lost.unwrap_or(0) == 0,
                 "{row:?}"

@@ -1,5 +1,5 @@
 //! Instructions that lookups and changes take, counted by valgrind and held against `instructions.txt`: 5 % more fails.
-//! `./dev instructions` runs it; `TRIELINE_RECORD=1 ./dev instructions` records anew.
+//! `./dev instructions` runs it; `TRIELINE_RECORD=1 ./dev instructions` makes a new record.
 //!
 //! Counts tell what times on a shared machine do not: they are the same in every run, as long as the compiler is.
 
@@ -18,7 +18,7 @@ use std::process::{Command, ExitCode};
 use trieline_lpm::{HeapMemory, Image, NoReaders, Prefix, Table};
 
 const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
-/// What a count may come to, of what is recorded.
+/// The most that a count may be, relative to its record.
 const LIMIT: f64 = 1.05;
 
 /// So many give IPv4 the root of a full Internet table.
@@ -91,7 +91,7 @@ struct Case<A: Internet> {
     image: Image<HeapMemory, NoReaders>,
     table: Table<A>,
     random: Random,
-    /// What is in the table, in random order.
+    /// The prefixes in the table, in random order.
     prefixes: Vec<(Prefix<A>, u32)>,
 }
 
@@ -186,7 +186,7 @@ fn count(name: &str) -> f64 {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name} under valgrind: {}\n{said}", output.status);
     let counted = said.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
-    let counted: u64 = counted.unwrap_or_else(|| panic!("{name}: valgrind says no count:\n{said}"));
+    let counted: u64 = counted.unwrap_or_else(|| panic!("{name}: valgrind prints no count:\n{said}"));
     assert!(counted as usize > operations(name), "{name}: {counted} instructions cannot be all of it");
     counted as f64 / operations(name) as f64
 }

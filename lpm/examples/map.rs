@@ -1,4 +1,4 @@
-//! What a `Map` costs on a prefix list: `cargo run --release -p trieline-lpm --example map -- ../shared/data/bgp-table.txt.gz`.
+//! The cost of a `Map` on a prefix list: `cargo run --release -p trieline-lpm --example map -- ../shared/data/bgp-table.txt.gz`.
 
 use std::collections::BTreeMap;
 use std::error::Error;

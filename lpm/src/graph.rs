@@ -1,4 +1,4 @@
-//! A structure laid open as plain data, so that it can be drawn and told without knowing how it keeps its nodes.
+//! A structure laid open as plain data, so that it can be drawn and described without knowing how it keeps its nodes.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ pub struct Graph {
 /// One node, or one leaf.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GraphNode {
-    /// What it is, such as `node` or `leaf`: the structure's own word.
+    /// Its kind, such as `node` or `leaf`: the structure's own word.
     pub kind: &'static str,
     /// Key bit that it looks at first, counted from the left; for one that looks at none, the key bits that are above it.
     pub at: u16,
@@ -21,7 +21,7 @@ pub struct GraphNode {
     pub bits: u16,
     /// Key bits between its parent's last and its own first that no way branches at (path compression).
     pub skipped: u16,
-    /// What else it says of itself, a line each: the value so far, the bits skipped, how full it is.
+    /// Its other properties, a line each: the value so far, the bits skipped, how full it is.
     pub label: Vec<String>,
     /// Prefixes kept in it and their values, longest first.
     pub entries: Vec<(String, u32)>,

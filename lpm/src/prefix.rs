@@ -8,7 +8,7 @@ use core::hash::Hash;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-/// What a table is searched for: `u32` for IPv4 and `u128` for IPv6, integers in host order (192.0.2.1 is `0xc0000201`), and
+/// The key that a table is searched for: `u32` for IPv4 and `u128` for IPv6, integers in host order (192.0.2.1 is `0xc0000201`), and
 /// [`Key`](crate::Key) for any other width.
 pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + 'static + Stored {
     /// Width in bits, 1 ... 2048.
@@ -33,7 +33,7 @@ pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + 'static + Stor
     fn format(self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
     /// Parses the text form.
     fn parse(text: &str) -> Option<Self>;
-    /// What a prefix looks like, for messages.
+    /// An example of a prefix, for messages.
     fn example() -> String;
 }
 
@@ -86,7 +86,7 @@ macro_rules! address {
 address!(u32, 4, Ipv4Addr, "192.0.2.0/24");
 address!(u128, 6, Ipv6Addr, "2001:db8::/32");
 
-/// Why a prefix was refused.
+/// The error of making a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
     /// The length exceeds the address's width.
@@ -102,11 +102,11 @@ pub enum PrefixError {
     HostBits {
         /// The prefix as given.
         text: String,
-        /// What was probably meant.
+        /// The prefix that was probably meant.
         network: String,
     },
     /// Not of the form `address` or `address/length`.
-    #[error("{text:?} is no prefix; expected ADDRESS or ADDRESS/LENGTH, such as {example}")]
+    #[error("invalid prefix {text:?}: expected ADDRESS or ADDRESS/LENGTH, such as {example}")]
     Syntax {
         /// The text given.
         text: String,
@@ -170,7 +170,7 @@ impl<A: Address> Prefix<A> {
         (1..=VALUE_MAX >> bits).contains(&value).then(|| value << bits | u32::from(self.len()))
     }
 
-    /// What [`Prefix::with_length`] has put together: the value and the length.
+    /// The parts that [`Prefix::with_length`] has put together: the value and the length.
     pub fn split_length(value: u32) -> (u32, u16) {
         let bits = length_bits(A::WIDTH);
         (value >> bits, (value & ((1 << bits) - 1)) as u16)

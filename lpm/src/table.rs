@@ -1,4 +1,4 @@
-//! One table: its prefixes in order (the shadow), and the root in the image that says the same to readers.
+//! One table: its prefixes in order (the shadow), and the root in the image with the same answers for readers.
 
 mod change;
 mod root;
@@ -35,7 +35,7 @@ pub struct Table<A: Address> {
     uncoded: usize,
     /// Prefixes there were when a new root did not fit; 0: it did.
     refused_at: usize,
-    /// Who may change the table: the image knows the same. None: not made yet.
+    /// The image's stamp of the table's owner: the image has the same. None: not made yet.
     stamp: Option<Stamp>,
     /// Whether the image has no table of this id, as the memory does not hold this one.
     is_withdrawn: bool,

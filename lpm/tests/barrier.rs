@@ -1,5 +1,5 @@
-//! What the compiler makes of the order that the C header asks for: in the code for arm64 and for BPF, the load of the fallback takes an
-//! address that depends on what the walk found. On weakly ordered processors nothing else keeps it behind the walk.
+//! The compiler keeps the order that the C header asks for: in the code for arm64 and for BPF, the load of the fallback takes an address
+//! that depends on the walk's result. On weakly ordered processors nothing else keeps it behind the walk.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

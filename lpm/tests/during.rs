@@ -60,7 +60,7 @@ impl Grace for Spied {
     }
 }
 
-/// What the reader expects, and what it has seen.
+/// The answers that the reader expects, and those that it has seen.
 struct Watch<A: Sample> {
     reader: Reader<'static>,
     grace: Spied,

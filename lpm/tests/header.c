@@ -4,7 +4,7 @@
 #include <string.h>
 #include "trieline/lpm.h"
 
-/* What no table holds: the ways to ask disagree. */
+/* A value that no table holds: the ways to ask disagree. */
 #define DISAGREE 0xffffffffu
 
 __u32 tl_test_lookup4(const void *image, __u64 size, __u32 id, __u32 addr)
@@ -40,7 +40,7 @@ __u32 tl_test_lookup(const void *image, __u64 size, __u32 id, __u32 bits, const 
 
 	memcpy(key, bytes, (bits + 7) / 8);
 	value = tl_lookup_wide(graph, id, bits, key);
-	/* What lies behind the key does not count. */
+	/* Bits behind the key do not count. */
 	if (bits <= 128 &&
 	    tl_lookup(graph, id, bits, __builtin_bswap64(key[0]) | ~0ull >> 1 >> (bits < 64 ? bits - 1 : 63),
 		      __builtin_bswap64(key[1])) != value)

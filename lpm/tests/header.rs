@@ -80,7 +80,7 @@ fn tables_of_other_keys_answer_nothing() {
     assert_eq!(header.lookup6(image.memory(), 1, 1 << 127), Some(5));
     assert_eq!(header.others(image.memory(), 0, 32), 0);
     assert_eq!(header.others(image.memory(), 1, 128), 0);
-    // A key of 32 bits is no IPv4 address.
+    // A key of 32 bits is not an IPv4 address.
     Table::<Key<32, 4>>::create(&mut image, 2, all()).unwrap();
     assert_eq!(header.lookup(image.memory(), 2, Key::<32, 4>::ZERO), Some(6));
     assert_eq!(header.lookup4(image.memory(), 2, 0), None);

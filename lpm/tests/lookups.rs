@@ -220,7 +220,7 @@ fn ten_million_random_lookups() {
     assert!(done >= 10_000_000, "{done}");
 }
 
-/// What the lookups are compared with is itself compared with a list searched from end to end.
+/// The suites' oracle is itself compared with a list searched from end to end.
 #[test]
 fn the_answers_are_the_oracles() {
     fn agree<A: Sample>(seed: u64) {

@@ -107,7 +107,7 @@ fn width<const BITS: u16, const BYTES: usize>(prefixes: usize) {
                 let key = near.addr().join(near.len(), Sample::random(&mut random));
                 let expected = oracle.lookup(key).map(|(_, value)| value);
                 let wide: K = widened(key);
-                // What lies behind the key does not count.
+                // Bits behind the key do not count.
                 let noisy = wide.filled(BITS);
                 assert_eq!(narrow.lookup(noisy), expected, "{key:?}");
                 assert_eq!(image.reader().lookup_narrow(ID, BITS, wide), expected, "{key:?}");
@@ -117,7 +117,7 @@ fn width<const BITS: u16, const BYTES: usize>(prefixes: usize) {
             }
         }
         if BITS != K::WIDTH {
-            // Who asks with the wider keys gets nothing.
+            // A lookup with the wider keys finds nothing.
             assert!(image.reader().table::<K>(ID).is_none());
             let (prefix, _) = model.last_key_value().unwrap();
             assert_eq!(Header::get().lookup(image.memory(), ID, widen(prefix).addr()), None);

@@ -196,7 +196,7 @@ proptest! {
     }
 }
 
-/// What every address of a small key gets; 0 = none.
+/// The answer for every address of a small key; 0 = none.
 fn answers<A: Address>(table: &List<A>) -> Vec<u32> {
     let oracle = oracle(table);
     let host = |index| A::from_index(index, A::WIDTH);

@@ -1,4 +1,4 @@
-//! What a safe call may be given and what a file may say: any size, any table with any image, any bytes. An error or a panic may
+//! Any arguments of safe calls and any content of a file: any size, any table with any image, any bytes. An error or a panic may
 //! come of it; answers of other tables, or memory of others, may not.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
@@ -69,7 +69,7 @@ fn a_table_that_is_not_the_images_changes_nothing() {
     assert_eq!(first.reader().lookup(2, prefix(6).addr()), Some(7));
 }
 
-/// Address space of which nothing is in memory before it is written to.
+/// Address space without memory before it is written to.
 struct Space(MmapMut);
 
 // SAFETY: the mapping stays where it is for as long as the value lives, is aligned to a page, zeroed, and used through atomics only.

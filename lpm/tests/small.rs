@@ -1,5 +1,5 @@
-//! Small tables of every kind through the unsafe code, also with damage, and readers beside a writer: little enough to be run by
-//! miri (`./dev miri`), which sees what no answer tells: loads outside the memory, data races, references that must not alias.
+//! Small tables of every kind through the unsafe code, also with damage, and readers beside a writer. They are small enough for miri
+//! (`./dev miri`), which finds errors without a wrong answer: loads outside the memory, data races, references that must not alias.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -103,7 +103,7 @@ impl Shape {
         }
     }
 
-    /// Whatever an image says, nobody reads outside it.
+    /// Whatever an image holds, a reader stays inside it.
     fn damage<A: Sample>(&self, image: &Image<HeapMemory, NoReaders>, random: &mut Random) {
         let words = image.memory().words();
         let claimed = image.stats().claimed as usize / 4;

@@ -1,4 +1,4 @@
-//! What holds between the classic tries, and between what one says of itself and what it does.
+//! Properties that the classic tries share, and that hold between a trie's own figures and its behaviour.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

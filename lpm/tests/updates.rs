@@ -155,13 +155,13 @@ fn stream<A: Address>(seed: u64, shape: Shape<'_, A>) {
         check(&image, &table, &model, shape, &mut random);
         sizes.push(image.stats().used);
     }
-    // An image built anew from the same prefixes says how much there is to hold.
+    // A new image of the same prefixes shows how much there is to hold.
     let mut fresh = Image::create(HeapMemory::new(64 << 20), NoReaders::default(), 2).unwrap();
     Table::create(&mut fresh, 1, model).unwrap();
     let (used, least) = (image.stats().used, fresh.stats().used);
     assert!(
         used <= 2 * least + (64 << 10),
-        "{used} bytes after the stream, {least} built anew; on the way {sizes:?}"
+        "{used} bytes after the stream, {least} in a new image; on the way {sizes:?}"
     );
 }
 
@@ -393,7 +393,7 @@ fn a_raw_node_that_empties_is_given_back() {
     }
 }
 
-/// Who asks a table with keys of another width or family gets nothing.
+/// A lookup in a table with keys of another width or family finds nothing.
 #[test]
 fn a_table_of_other_keys_answers_nothing() {
     let mut image = Image::create(HeapMemory::new(1 << 20), NoReaders::default(), 2).unwrap();

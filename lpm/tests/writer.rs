@@ -1,5 +1,5 @@
-//! What one writer promises: nothing half-applied when the memory runs out, nothing reused before its grace period, and a
-//! successor that takes over what a killed writer left.
+//! The promises of one writer: nothing half-applied if the memory runs out, nothing reused before its grace period, and a successor that
+//! takes over from a killed writer.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -69,7 +69,7 @@ fn nothing_is_reused_before_its_grace_period() {
     let grace = Manual::default();
     let mut image = Image::create(Shared(memory.clone()), grace.clone(), 1).unwrap();
     let mut table = Table::create(&mut image, 0, random(5000, 1)).unwrap();
-    // What a reader holds that stopped in the middle of a lookup: all bytes now.
+    // The memory of a reader that stopped in the middle of a lookup: all bytes now.
     let before = bytes(&memory);
     let word = image.reader().table_word(0);
     let used: Vec<bool> = before.iter().map(|word| *word != 0).collect();
@@ -129,7 +129,7 @@ fn bad_arguments_are_named() {
     assert!(matches!(error(65536 + 8, 1), Error::Size { .. }));
     let mut image = Image::create(HeapMemory::new(1 << 16), NoReaders::default(), 2).unwrap();
     let table = Table::<u32>::create(&mut image, 2, []).unwrap_err();
-    assert_eq!(table.to_string(), "there is no table 2: the image's directory has 2 slots");
+    assert_eq!(table.to_string(), "invalid table id 2: expected one below 2");
     let mut table = Table::<u32>::create(&mut image, 1, []).unwrap();
     for value in [0, 1 << 31, u32::MAX] {
         assert_eq!(table.insert(&mut image, p("10.0.0.0/8"), value).unwrap_err(), Error::Value { value });
@@ -288,8 +288,8 @@ impl Drop for Done<'_> {
 fn every_answer_belongs_to_a_state() {
     let memory = std::sync::Arc::new(HeapMemory::new(256 << 20));
     let mut image = Image::create(Threads(memory.clone()), Never, 1).unwrap();
-    // Beside the prefix that comes and goes, so that it is a change deep in the tree; none longer, so that the root, of which each
-    // change of the default route takes another, is a small one.
+    // Beside the prefix that comes and goes, so that it is a change deep in the tree. None is longer, so that the root is a small one: each
+    // change of the default route takes another root.
     let others = [(p("0.0.0.0/0"), 1), (p("10.1.3.0/24"), 9), (p("10.1.4.0/23"), 8)];
     let mut table = Table::<u32>::create(&mut image, 0, others).unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -394,7 +394,7 @@ fn a_large_table_is_freed_beside_live_ones() {
         image.remove_table(2).unwrap();
         let removed = image.stats();
         assert!(removed.limbo > 1 << 20 && removed.used == empty.used, "{removed:?}");
-        assert!(image.reclaim() && image.stats().limbo == removed.limbo, "nobody has passed");
+        assert!(image.reclaim() && image.stats().limbo == removed.limbo, "no grace period has passed");
         grace.pass();
         image.reclaim();
         let after = image.stats();
@@ -478,7 +478,7 @@ fn a_palette_moves_with_its_root() {
     let mut table = Table::create(&mut image, 0, networks).unwrap();
     for round in 0..3u32 {
         table.insert(&mut image, p("0.0.0.0/0"), 1 + round).unwrap();
-        // What was the old palette becomes nodes, then values come that the palette has not seen.
+        // The old palette's values become nodes, then values come that the palette has not seen.
         for n in 0..2_000u32 {
             let prefix = Prefix::truncated(n << 16 | n << 8 | (n % 4 + round) << 5, 27);
             table.insert(&mut image, prefix, 1 + (n + round) % 10).unwrap();
@@ -503,7 +503,7 @@ fn a_root_of_four_mebibytes_that_does_not_fit_is_done_without() {
     let hosts = || (0..2_100_000u32).map(|n| (Prefix::host(n.wrapping_mul(2_654_435_761)), n + 1));
     let mut roomy = Image::create(HeapMemory::new(256 << 20), NoReaders::default(), 1).unwrap();
     assert_eq!(Table::create(&mut roomy, 0, hosts()).unwrap().root_bits(), 20);
-    // What is free in it lies apart, 1 MiB here and there.
+    // Its free parts lie apart, 1 MiB here and there.
     let mut torn = Image::create(HeapMemory::new(192 << 20), NoReaders::default(), 400).unwrap();
     let part = |id: u32| hosts().skip(id as usize).take(40_000);
     let full = (1..400).find(|id| Table::create(&mut torn, *id, part(*id)).is_err()).unwrap();

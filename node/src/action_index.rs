@@ -1,7 +1,7 @@
 //! The book of actions: which number in the tables stands for which path or neighbour, and what it does at present.
 //!
-//! A table's value is an action's number. When a neighbour changes its MAC address, one action is written anew and no route is
-//! touched, however many use it.
+//! A table's value is an action's number. When a neighbour changes its MAC address, trielined rewrites one action and touches no route,
+//! however many routes use it.
 
 use crate::nexthop_group::{KeyMap, NhgId};
 use crate::policies::TableKey;
@@ -36,7 +36,7 @@ pub struct ActionIndex {
     fixed: HashMap<PolicyAction, u32>,
     /// Times that an action could not be written because the dataplane's room was used up.
     pub refused: u64,
-    /// Times that an action was written anew because what it depends on had changed.
+    /// Actions rewritten because an object that they depend on changed.
     pub rewritten: u64,
 }
 
@@ -82,8 +82,8 @@ impl ActionIndex {
         }
     }
 
-    /// The number that a table's default route has, and nothing else, from now on; whether it is a new one. `None`: there is no
-    /// room.
+    /// The number that a table's default route has, and nothing else, from now on; whether it is a new one. `None`: the image or the action
+    /// map is full.
     pub fn reserve_default(&mut self, actions: &mut Actions, table: TableKey) -> Option<(u32, bool)> {
         if let Some((_, entry)) = self.defaults.get(&table) {
             return Some((entry.id, false));
@@ -121,7 +121,7 @@ impl ActionIndex {
         Some(entry.id)
     }
 
-    /// The number of a path; `resolve` says what it does, when that is not known yet.
+    /// The number of a path; `resolve` finds its action if it is not known yet.
     pub fn nhg(&mut self, actions: &mut Actions, nhg: NhgId, resolve: impl FnOnce() -> Action) -> u32 {
         let index = nhg as usize;
         if let Some(Some(entry)) = self.nhgs.get(index) {
@@ -153,7 +153,7 @@ impl ActionIndex {
         }
     }
 
-    /// Writes anew the actions of the paths that `concerned` picks, where they differ.
+    /// Rewrites the actions of the paths that `concerned` picks, where they differ.
     pub fn refresh_nhgs(
         &mut self,
         actions: &mut Actions,
@@ -175,7 +175,7 @@ impl ActionIndex {
         }
     }
 
-    /// Writes anew the actions of the neighbours that `concerned` picks, where they differ.
+    /// Rewrites the actions of the neighbours that `concerned` picks, where they differ.
     pub fn refresh_hosts(
         &mut self,
         actions: &mut Actions,
@@ -209,12 +209,12 @@ impl ActionIndex {
         });
     }
 
-    /// What the number of a path does at present.
+    /// The present action of a path's number.
     pub fn action(&self, nhg: NhgId) -> Option<&Action> {
         self.nhgs.get(nhg as usize)?.as_ref().map(|entry| &entry.action)
     }
 
-    /// What each number stands for. O(paths).
+    /// The path or neighbour that each number stands for. O(paths).
     pub fn numbers(&self) -> KeyMap<u32, ActionOwner> {
         let nhgs = self.nhgs.iter().enumerate();
         let nhgs = nhgs
@@ -257,7 +257,7 @@ impl ActionIndex {
 fn count_refused(refused: &mut u64, error: &Error) {
     *refused += 1;
     if *refused == 1 {
-        tracing::error!(%error, "no room for another next hop: its routes are left to the kernel (said once); for more room: a larger next_hops and a restart of trielined");
+        tracing::error!(%error, "the action map is full; the kernel forwards packets of further next hops (logged once); set a larger next_hops and restart trielined");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel would do to a packet beside routing it, and XDP does not: found, named, and where it decides about packets obeyed.
+//! Processing of the kernel that packets bypass when XDP forwards them: found, named, and obeyed where it decides about packets.
 
 use crate::kernel::ethtool::{Offload, Offloads};
 use crate::kernel::family;
@@ -20,17 +20,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Where only packets between these devices count, their numbers and names.
 pub type Devices = BTreeMap<u32, String>;
 
-/// [`Bypassed::kind`] of what only says that the kernel does not list who is at netfilter's hooks.
+/// [`Bypassed::kind`] of the note that the kernel does not list the users of netfilter's hooks.
 pub const UNLISTED: &str = "hooks";
 
-/// What packets between the daemon's devices do not meet when XDP forwards them.
+/// Processing that packets between the daemon's devices bypass when XDP forwards them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Bypass {
     /// Chains of netfilter that can do something to them.
     pub chains: Vec<Chain>,
     /// Those that only count them.
     pub counting: Vec<Chain>,
-    /// Who else hangs at its hooks; `None`: this kernel does not tell.
+    /// Other users of netfilter's hooks; `None`: this kernel does not list them.
     pub handlers: Option<Vec<Handler>>,
     /// IPVS is in this kernel, for this namespace.
     pub ipvs: bool,
@@ -50,10 +50,10 @@ pub struct Bypass {
     pub loops: Vec<String>,
 }
 
-/// What asks the kernel, and what it has answered already.
+/// Questions to the kernel about bypassed processing, with the answers so far.
 #[derive(Debug, Default)]
 pub struct Probes {
-    /// Who takes packets.
+    /// Receive handlers that take packets.
     pub rx_handlers: RxHandlerScan,
     /// Offloads of devices.
     pub offloads: Offloads,
@@ -80,11 +80,11 @@ impl Bypass {
         let forwarded = Forwarded { devices: &own };
         let (chains, handlers, unknown) = match netfilter(meets, forwarded) {
             Ok((chains, handlers)) => (chains, handlers, None),
-            Err(error) => (Vec::new(), None, Some(format!("netfilter's rules are not known: {error}"))),
+            Err(error) => (Vec::new(), None, Some(format!("cannot read netfilter's rules: {error}"))),
         };
         let met = chains.into_iter().filter(|chain| meets(chain.hook) && chain.is_at(&names));
         let (chains, others): (Vec<_>, Vec<_>) = met.partition(Chain::acts);
-        // What a veth's peer hands over as a tag beside the frame is the peer's setting; the veth says "on" whatever it does. A VLAN
+        // For a veth, the peer's setting decides whether a tag comes beside the frame; the veth itself always says "on". A VLAN
         // device has its frames from the one below, a bond from its ports.
         let hands_over = |kind: &str| !["veth", "vlan", "bond"].contains(&kind);
         // The packets of a bond come in by its ports.
@@ -116,8 +116,8 @@ impl Bypass {
         }
     }
 
-    /// What may have set marks of a family's packets by the time that the kernel asks its rules, if anything. `accepted`: packets go past
-    /// netfilter's rules. Else those that a chain names by prefix are the kernel's anyway, and the others keep mark 0.
+    /// Rules or programs, if any, that may have set marks of a family's packets before the kernel looks up its rules. `accepted`: packets
+    /// go past netfilter's rules. Else those that a chain names by prefix are the kernel's anyway, and the others keep mark 0.
     pub fn marks(&self, family: u8, accepted: bool) -> Option<String> {
         let meets = |chain: &Chain| if accepted { chain.concerns(family) } else { chain.meets_all(family) };
         let early = |chain: &&Chain| matches!(chain.hook, Hook::Ingress | Hook::Prerouting) && meets(chain);
@@ -168,7 +168,7 @@ impl Bypass {
             bypassed(chain.tool, chain.to_string() + &in_parts(chain), v4, v6, !accepted)
         });
         let counting = self.counting.iter().map(|chain| {
-            let what = format!("{chain}, which do nothing to these packets but count them");
+            let what = format!("{chain}: its rules only count these packets");
             bypassed(chain.tool, what, chain.v4, chain.v6, false)
         });
         let unknown =
@@ -179,14 +179,14 @@ impl Bypass {
         });
         // Of interest only where something is known that may be there; `UNLISTED` entries are for scripts.
         let unlisted = match self.ipvs {
-            true => ("netfilter", "IPVS is there, and this kernel does not list netfilter's hooks"),
+            true => ("netfilter", "IPVS is loaded, and this kernel does not list netfilter's hooks"),
             false => (UNLISTED, "this kernel does not list netfilter's hooks"),
         };
         let unlisted = (self.handlers.is_none() && self.unknown.is_none()).then(|| {
             let what = format!("{} (CONFIG_NETFILTER_NETLINK_HOOK is not set)", unlisted.1);
             bypassed(unlisted.0, what, true, true, false)
         });
-        let conntrack = "connections are tracked; XDP's packets are not among them";
+        let conntrack = "the kernel tracks connections, but not those that XDP forwards";
         let conntrack =
             self.conntrack.then(|| bypassed("conntrack", conntrack.into(), true, true, false)).into_iter();
         let traffic = self.traffic.iter().flat_map(|(device, traffic)| {
@@ -246,7 +246,7 @@ fn macvlans(kernel: &KernelState, devices: &Devices) -> Vec<(u32, String)> {
     reported.collect()
 }
 
-/// The list of who hangs at the hooks, nftables, and the socket that both are asked by.
+/// The list of the hooks' users, nftables, and the socket for requests to both.
 static HOOKS_PART: Part = Part::new(&["nfnetlink_hook"]);
 static NFTABLES: Part = Part::new(&["nf_tables"]);
 static NFNETLINK: Part = Part::new(&["nfnetlink"]);

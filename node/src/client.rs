@@ -1,4 +1,4 @@
-//! What commands ask: the running daemon by its socket, or the maps that it pinned.
+//! The source of commands' answers: the running daemon by its socket, or the maps that it pinned.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -33,7 +33,7 @@ pub enum Error {
     #[error("{0} (no trielined was started in this network namespace; another one? -n NETNS)")]
     NotStarted(trieline_dataplane::Error),
     /// The socket is root's.
-    #[error("asking trielined needs root: {}: {source}", path.display())]
+    #[error("cannot ask trielined: {source} ({}); run as root", path.display())]
     NotRoot {
         /// The socket.
         path: std::path::PathBuf,
@@ -41,10 +41,10 @@ pub enum Error {
         source: std::io::Error,
     },
     /// An answer to a request that makes a job.
-    #[error("trielined answered {0}; expected a job")]
+    #[error("cannot read trielined's answer: {0}; expected a job")]
     NotAJob(Value),
     /// Something else than a job's status.
-    #[error("trielined answered with something else than a job's status: {0}")]
+    #[error("cannot read trielined's answer: {0}; expected a job's status")]
     NotAStatus(#[from] serde_json::Error),
     /// A job failed.
     #[error("{0}; nothing has changed")]
@@ -93,7 +93,7 @@ pub fn send_request(
     }
 }
 
-/// The one line of an answer; the error inside says that no daemon runs.
+/// The one line of an answer; the error inside means that no daemon runs.
 pub fn one(instance: &Instance, request: &Request) -> Result<Result<Value, control::Error>, Error> {
     let mut answer = Value::Null;
     let absent = send_request(instance, request, |line| {

@@ -1,5 +1,5 @@
-//! The daemon's socket: one JSON request a line, answered by lines of JSON, the last of which has the key `end` or is the
-//! only one. Commands and daemon are built together, so both sides of it are here.
+//! The daemon's socket: one JSON request a line, answered by lines of JSON; the last line has the key `end`, or is the only one. Commands
+//! and daemon are built together, so both sides of it are here.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,13 +9,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// What can be asked.
+/// Requests that the daemon answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
 pub enum Request {
     /// State of the daemon: one line, a [`crate::status::Status`].
     Status,
-    /// What a table in the image says for each address: one line, a list of objects.
+    /// Answers of a table in the image, for each address: one line, a list of objects.
     Explain {
         /// The addresses, each with the table's id.
         asked: Vec<(std::net::IpAddr, u32)>,
@@ -26,7 +26,7 @@ pub enum Request {
     Sids,
     /// SID hooks: one line, a list of [`crate::sid_hook::SidHookStatus`].
     SidHooks,
-    /// Reads a filter's file anew, or all: one line, `{"job": NUMBER}`.
+    /// Reads a filter's file again, or all filters' files: one line, `{"job": NUMBER}`.
     Reload {
         /// The filter.
         filter: Option<String>,
@@ -68,7 +68,7 @@ pub enum Error {
     #[error("trielined did not answer: {0}")]
     Broken(#[from] io::Error),
     /// It answered with something else than JSON.
-    #[error("trielined answered nonsense: {0}")]
+    #[error("cannot read trielined's answer: {0}")]
     Nonsense(#[from] serde_json::Error),
     /// It refused.
     #[error("trielined: {0}")]
@@ -79,7 +79,7 @@ pub enum Error {
 const REQUEST_MAX: usize = 16 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks the daemon at `socket`; `each` gets every line of the answer until it says false.
+/// Sends a request to the daemon at `socket`; `each` gets every line of the answer until it returns false.
 pub fn send_request(
     socket: &Path,
     request: &Request,

@@ -30,7 +30,7 @@ use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 use trieline_dataplane::{AttachMode, Dataplane, ImageMapType, Options};
 
-/// What a daemon is told to do.
+/// The configuration of a daemon.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Names of the devices.
@@ -60,7 +60,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What it asks of the dataplane.
+    /// The options of the dataplane that follow from the configuration.
     fn options(&self, instance: &Instance) -> Options {
         Options {
             pins: instance.pins(),
@@ -78,7 +78,7 @@ impl Config {
         !(self.filters.is_empty() && self.sid_hooks.is_empty() && self.tenants.is_empty())
     }
 
-    /// What a start would replace of what is pinned for the network namespace of this thread, and why.
+    /// The reason why a start would replace the pins of this thread's network namespace; `None`: it would not.
     pub fn replaced(&self) -> Result<Option<String>, Error> {
         Ok(trieline_dataplane::difference(&self.options(&Instance::current()?))?)
     }
@@ -111,7 +111,7 @@ const TICK: Duration = Duration::from_secs(1);
 const POLL_SHARE: u32 = 250;
 /// See `POLL_SHARE`.
 const POLL_AT_LEAST: Duration = Duration::from_secs(5);
-/// So many next hops without a MAC address are asked for at a time.
+/// The daemon resolves so many next hops without a MAC address at a time.
 const RESOLVED: usize = 1000;
 /// A grace period takes about this long.
 const GRACE: Duration = Duration::from_millis(20);
@@ -121,7 +121,7 @@ const RESYNC_DELAY_MAX: Duration = Duration::from_secs(60);
 /// Why a daemon cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such device.
+    /// The namespace has no such device.
     #[error("{name}: no such device in this network namespace")]
     NoDevice {
         /// As configured.
@@ -129,7 +129,7 @@ pub enum Error {
     },
     /// Forwarded packets have to meet netfilter's rules.
     #[error(
-        "{obstacle}: packets that XDP forwards would not meet it; remove it, or accept that: bypass_netfilter = true \
+        "{obstacle}: packets that XDP forwards would bypass it; remove it, or accept that: bypass_netfilter = true \
          (--bypass-netfilter)"
     )]
     Netfilter {
@@ -162,10 +162,10 @@ pub enum Error {
     /// A SID hook.
     #[error(transparent)]
     SidHook(#[from] sid_hook::Error),
-    /// Somebody has removed its tables.
+    /// Another program has removed its tables.
     #[error("{DETACHED}")]
     Detached,
-    /// It was told to follow another configuration before it had followed this one.
+    /// A second reload came before trielined followed the first.
     #[error("another reload came before this one was done")]
     Overtaken,
     /// The control socket.
@@ -173,12 +173,12 @@ pub enum Error {
     Socket(#[from] std::io::Error),
 }
 
-/// What interrupts the daemon from outside.
+/// Commands to the daemon from outside.
 #[derive(Debug)]
 pub enum Command {
     /// End; forwarding stays.
     Stop,
-    /// Follow the configuration as it is now. What cannot change while running is not looked at.
+    /// Follow the configuration as it is now. Settings that cannot change while trielined runs are ignored.
     Reload,
 }
 
@@ -194,9 +194,9 @@ pub trait ControlSource {
     fn alive(&mut self) {}
 }
 
-/// Said of a daemon whose tables somebody has removed.
+/// The state of a daemon after another program has removed its tables.
 const DETACHED: &str =
-    "detached (`trieline node detach`): the kernel forwards alone until trielined is started anew";
+    "detached (`trieline node detach`): the kernel forwards alone until you restart trielined";
 
 /// Counts for `node status`.
 #[derive(Debug, Default)]
@@ -234,7 +234,7 @@ pub struct Daemon {
     accept_after: Instant,
     counts: Counts,
     limits: Config,
-    /// When doubted routes are asked for anew.
+    /// Time at which trielined dumps routes in doubt again.
     resync_at: Option<Instant>,
     resynced: Instant,
     /// Doubt is known, and a dump due for it.
@@ -268,7 +268,7 @@ impl std::fmt::Debug for Daemon {
 impl Daemon {
     /// Takes the network namespace of this thread over: when this returns, packets are forwarded by the kernel's routes.
     ///
-    /// What an earlier daemon left forwards meanwhile. When this fails, and there was none, nothing is left behind.
+    /// Pins of an earlier daemon forward meanwhile. When this fails, and there was none, nothing is left behind.
     ///
     /// Where new tables of another size or map type cannot take the place of those that forward, as for want of memory, the daemon follows
     /// the kernel with the old ones. It cannot where another version made them: where the kernel may have all packets meanwhile, the old
@@ -327,22 +327,24 @@ impl Daemon {
         instance::secure_pins(&instance.pins())?;
         match trieline_dataplane::sweep(&instance.pins()) {
             Ok(0) => {}
-            Ok(swept) => tracing::info!(swept, "pins of network namespaces that are gone were removed"),
-            Err(error) => tracing::warn!(%error, "pins of network namespaces that are gone"),
+            Ok(swept) => tracing::info!(swept, "removed pins of network namespaces that are gone"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot remove pins of network namespaces that are gone; trielined goes on")
+            }
         }
         if let Err(error) = instance.sweep() {
-            tracing::warn!(%error, "files of network namespaces that are gone");
+            tracing::warn!(%error, "cannot remove files of network namespaces that are gone; trielined goes on");
         }
         let mut dataplane = Dataplane::open(options)?;
         let (fresh, aside) = (!dataplane.reopened() && !dataplane.supersedes(), dataplane.supersedes());
         let mut probes = Probes::default();
         let made = Publisher::new(&mut dataplane).map_err(Error::from).and_then(|mut publisher| {
             let mut ports = Ports::new(config.devices.clone(), config.mode, &dataplane)?;
-            // What is pinned forwards by tables that only a daemon follows: one device less is no reason not to.
+            // The pins forward by tables that only a daemon follows: trielined starts without a missing device.
             for dev in ports.missing(&mirror.kernel) {
                 tracing::warn!(
                     dev,
-                    "no such device in this network namespace: it is taken when there is one"
+                    "no such device in this network namespace; trielined attaches as soon as it appears"
                 );
             }
             let (mut sid_hooks, former) = (SidHooks::new(dataplane.pins()), dataplane.former_sid_hooks());
@@ -371,12 +373,12 @@ impl Daemon {
             (ports.filters, ports.sid_hooks) = (filters.any(), sid_hooks.any());
             bypass::check_at_start(&mut mirror, &mut probes, &mut requests, &ports)?;
             let socket = instance.socket();
-            // The lock is ours, so whoever bound it is gone.
+            // We hold the lock, so the process that bound the socket is gone.
             let _ = std::fs::remove_file(&socket);
             let listener = serve::listen(&socket)?;
             Ok((publisher, ports, filters, sid_hooks, listener))
         });
-        // Once nobody holds the dataplane any more.
+        // Runs after the last reference to the dataplane is dropped.
         let undo = |error: Error| {
             // The error that led here is the one to tell.
             if fresh {
@@ -447,7 +449,7 @@ impl Daemon {
         for name in kernel.settings.tenants.missing(&kernel.links) {
             tracing::warn!(
                 vlan = name,
-                "no device of this name stands for the VLAN: it takes no packets until there is one"
+                "no device of this name stands for the VLAN; the VLAN takes no packets until one appears"
             );
         }
         self.mirror.kernel.sysctl = self.sysctl()?;
@@ -473,7 +475,7 @@ impl Daemon {
         self.sid_hooks.move_to(self.dataplane.pins());
         self.ports.attach_again(&refused, &self.mirror.kernel, &mut self.dataplane);
         if let Err(error) = self.ports.leave_others(&self.mirror.kernel, &mut self.dataplane) {
-            tracing::error!(%error, "leaving devices");
+            tracing::error!(%error, "cannot detach from devices; trielined goes on");
         }
         self.counts.status.ready_ms = milliseconds(self.started.elapsed());
         tracing::info!(
@@ -494,7 +496,7 @@ impl Daemon {
         (self.publisher.v4.is_current(), self.publisher.v6.is_current())
     }
 
-    /// Follows the kernel until told to stop. Forwarding stays on.
+    /// Follows the kernel until a command ends the loop. Forwarding stays on.
     pub fn run(&mut self, control_source: &mut dyn ControlSource) -> Result<(), Error> {
         loop {
             match control_source.command() {
@@ -527,12 +529,12 @@ impl Daemon {
         }
     }
 
-    /// Whether somebody has removed what forwards.
+    /// Whether another program has removed the tables.
     pub fn is_detached(&self) -> bool {
         !self.instance.pins().exists()
     }
 
-    /// Looks whether what forwards is still there; says once when it is not.
+    /// Checks that the tables are still there; logs once if they are not.
     fn notice_detached(&mut self) {
         if !self.detached && self.is_detached() {
             self.detached = true;
@@ -579,7 +581,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Whoever asks next is told at once that no daemon runs.
+        // Later requests fail at once: without the socket, `trieline` knows that no daemon runs.
         let _ = std::fs::remove_file(self.instance.socket());
     }
 }

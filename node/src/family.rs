@@ -14,10 +14,10 @@ use crate::rib::{Ip, Route, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use trieline_lpm::Prefix;
 
-/// What is to be done with packets to a prefix.
+/// The decision about packets to a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision<A> {
-    /// What the path says.
+    /// The action of this nexthop group.
     NexthopGroup(NhgId),
     /// Forward to this neighbour on this link, by a route of this MTU (0: the link's).
     Neighbour(A, u32, u32),
@@ -32,7 +32,7 @@ pub enum Decision<A> {
 pub struct Neighbour {
     /// Its MAC address, when it can be sent to.
     pub mac: Option<[u8; 6]>,
-    /// The kernel checks it only when told that it is in use.
+    /// The kernel checks it only after it hears that the entry is in use.
     pub stale: bool,
 }
 
@@ -75,7 +75,7 @@ impl<A: Ip> Default for Family<A> {
     }
 }
 
-/// What deciding needs to know beside the family's own state.
+/// State beside the family's own that decisions depend on.
 #[derive(Clone, Copy)]
 pub struct NexthopState<'a> {
     /// All paths.
@@ -110,13 +110,13 @@ impl NexthopState<'_> {
         self.nhgs.get(nhg).map_or(0, |nhg| nhg.mtu)
     }
 
-    /// Whether a path says no more than that the next rule decides.
+    /// Whether a path only means that the next rule decides.
     fn is_throw(&self, nhg: NhgId) -> bool {
         let plain = |nhg: &NexthopGroup| !nhg.selects_more() && !nhg.expires;
         self.nhgs.get(nhg).is_some_and(|nhg| nhg.kind == kind::THROW && plain(nhg))
     }
 
-    /// What the routes of one prefix decide, best first; `None`: the kernel would go on with a shorter prefix.
+    /// The decision by the routes of one prefix, best first; `None`: the kernel would go on with a shorter prefix.
     fn best<A>(&self, routes: &[Route], ties_open: bool) -> Option<Decision<A>> {
         let selects_more = |route: &Route| {
             self.nhgs.get(route.nhg).is_none_or(|nhg| {
@@ -158,7 +158,7 @@ impl<A: Ip> Family<A> {
         A::WIDTH == 128 || prefix.len() == 0
     }
 
-    /// What the tables decide for exactly `prefix`, without host entries.
+    /// The tables' decision for exactly `prefix`, without host entries.
     fn route(&self, prefix: Prefix<A>, nexthops: NexthopState<'_>) -> Option<Decision<A>> {
         let mut local = self.local.covering(prefix);
         let routes = match local.next() {
@@ -169,7 +169,7 @@ impl<A: Ip> Family<A> {
         nexthops.best(routes, Self::ties_open(&prefix))
     }
 
-    /// What routes of main decide under a prefix of local.
+    /// The decision of main's routes under a prefix of local.
     fn hidden(&self, routes: &[Route], nexthops: NexthopState<'_>) -> Option<Decision<A>> {
         if A::WIDTH == 32 { nexthops.best::<A>(routes, false).map(|_| Decision::Kernel) } else { None }
     }
@@ -208,7 +208,7 @@ impl<A: Ip> Family<A> {
         [&self.local, &self.main].into_iter().chain(self.others.values())
     }
 
-    /// What a table by itself decides, by the routes of one prefix.
+    /// The decision of a table by itself, by the routes of one prefix.
     fn by_itself(prefix: &Prefix<A>, routes: &[Route], nexthops: NexthopState<'_>) -> Option<Decision<A>> {
         match routes {
             [only] if nexthops.is_throw(only.nhg) => Some(Decision::Throw),
@@ -216,7 +216,7 @@ impl<A: Ip> Family<A> {
         }
     }
 
-    /// What a table by itself decides for one address, with the prefix that makes it.
+    /// The decision of a table by itself for one address, with the prefix that makes it.
     pub fn lookup_in(
         &self,
         number: u32,
@@ -237,7 +237,7 @@ impl<A: Ip> Family<A> {
         entry.mac.map(|_| Decision::Neighbour(addr, link, nexthops.mtu(nhg)))
     }
 
-    /// What a table by itself must say in the image for exactly `prefix`; `None`: nothing.
+    /// The image's entry of a table by itself for exactly `prefix`; `None`: no entry.
     pub fn decide_in(
         &self,
         number: u32,
@@ -333,7 +333,7 @@ impl<A: Ip> Family<A> {
         self.reached.range((link, 0)..=(link, u32::MAX)).map(|(_, table)| *table)
     }
 
-    /// Takes over what the kernel says of a neighbour; `None`: it is gone. Returns what was known.
+    /// Takes over the kernel's state of a neighbour; `None`: it is gone. Returns what was known.
     pub fn set_neighbour(&mut self, addr: A, link: u32, entry: Option<Neighbour>) -> Option<Neighbour> {
         match entry {
             Some(entry) => {
@@ -380,7 +380,7 @@ impl<A: Ip> Family<A> {
             .map(|_| Decision::Neighbour(addr, link, nexthops.mtu(nhg)))
     }
 
-    /// What the image must say for exactly `prefix`; `None`: nothing.
+    /// The image's entry for exactly `prefix`; `None`: no entry.
     pub fn decide(&self, prefix: Prefix<A>, nexthops: NexthopState<'_>) -> Option<Decision<A>> {
         if prefix.len() == A::WIDTH
             && let Some(host) = self.host(prefix.addr(), nexthops)

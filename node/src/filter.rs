@@ -1,7 +1,7 @@
 //! Filters: sets of prefixes from files, in the order they are asked, changed as a whole under traffic.
 //!
-//! Files are read on a thread of its own; the daemon goes on. What was read is built aside, in tables with numbers that no packet
-//! knows, and one word makes packets meet the new list and its sets. A file that is bad changes nothing.
+//! Files are read on a thread of its own; the daemon goes on. The daemon builds the new sets aside, in tables with numbers that no packet A
+//! file that is bad changes nothing.
 
 mod copies;
 mod reader;
@@ -35,7 +35,7 @@ pub struct Config {
     pub truncate: bool,
     /// Whether sources are looked up; else destinations.
     pub source: bool,
-    /// What becomes of packets that match.
+    /// The action on packets that match.
     pub action: FilterAction,
     /// Only packets of this protocol.
     pub protocol: Option<u8>,
@@ -43,7 +43,7 @@ pub struct Config {
     pub ports: Vec<RangeInclusive<u16>>,
 }
 
-/// What is told of a filter.
+/// A filter as `filter show` reports it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FilterStatus {
@@ -79,7 +79,7 @@ pub struct FilterStatus {
 }
 
 impl FilterStatus {
-    /// What the dataplane says of a filter.
+    /// The status of a filter with the counts of the dataplane.
     pub fn of(filter: &Filter, count: trieline_dataplane::FilterCount) -> Self {
         let range = |range: &RangeInclusive<u16>| match (range.start(), range.end()) {
             (one, other) if one == other => one.to_string(),
@@ -122,11 +122,11 @@ pub enum Error {
         source: trieline_lpm::io::ImportError,
     },
     /// The image, perhaps for want of room.
-    #[error("filter {name}: its set does not fit: {source}")]
+    #[error("filter {name}: its set does not fit the image: {source}")]
     Image {
         /// The filter.
         name: String,
-        /// What the image says.
+        /// The image's error.
         source: trieline_lpm::Error,
     },
     /// There are no numbers for tables left.
@@ -135,7 +135,7 @@ pub enum Error {
         /// The filter.
         name: String,
     },
-    /// There is no such filter.
+    /// No filter has this name.
     #[error("no filter is named {name}; there are: {known}")]
     NoFilter {
         /// As asked for.
@@ -147,7 +147,7 @@ pub enum Error {
     #[error(transparent)]
     Dataplane(#[from] trieline_dataplane::Error),
     /// The thread that reads.
-    #[error("reading filters: {0}")]
+    #[error("cannot read filters: {0}")]
     Thread(#[from] std::io::Error),
 }
 
@@ -167,7 +167,7 @@ struct ActiveFilter {
 /// Lists of filters that SID hooks ask, by their number.
 pub type Bound = BTreeMap<u32, Vec<String>>;
 
-/// What a change has put out of force, until [`Filters::keep`] lets it go.
+/// Filters and sets out of force after a change, until [`Filters::keep`] frees them.
 #[derive(Debug)]
 pub struct Former {
     active: Vec<ActiveFilter>,
@@ -276,7 +276,7 @@ impl Filters {
         self.reader.wake()
     }
 
-    /// Begins to read the file of one filter anew, or of all; returns the job's number.
+    /// Begins to read the file of one filter again, or of all; returns the job's number.
     pub fn reload(&mut self, name: Option<&str>) -> Result<u64, Error> {
         let known = || self.active.iter().map(|active| active.config.name.as_str());
         if let Some(name) = name.filter(|name| !known().any(|known| known == *name)) {
@@ -299,7 +299,7 @@ impl Filters {
         self.jobs
     }
 
-    /// How far a job has come; one that nobody remembers is done.
+    /// The state of a job; a job that is not remembered is done.
     pub fn job(&self, job: u64) -> JobStatus {
         match self.finished.iter().find(|(number, _)| *number == job) {
             Some((_, status)) => status.clone(),
@@ -307,7 +307,7 @@ impl Filters {
         }
     }
 
-    /// Puts in force what was read anew meanwhile; returns what is to replace all filters.
+    /// Puts reloaded files in force; returns the replacements of all filters.
     pub fn finish(&mut self, image: &mut NodeImage, lists: &mut Lists) -> Vec<Replacement> {
         let mut replacements = Vec::new();
         while let Some(Read { job, wanted, configs, sets }) = self.reader.next() {
@@ -315,7 +315,7 @@ impl Filters {
                 replacements.push(Replacement { job, configs, sets, bound });
                 continue;
             }
-            // What was configured since the job began stays; so does a filter that is gone.
+            // Filters that were configured since the job began keep their sets; filters that are gone stay gone.
             let done = sets.and_then(|sets| {
                 let mut read: Vec<_> = configs.iter().map(|config| &config.name).zip(sets).collect();
                 let now: Vec<Config> = self.active.iter().map(|active| active.config.clone()).collect();
@@ -329,7 +329,7 @@ impl Filters {
             });
             match &done {
                 Ok(()) => tracing::info!(filters = self.active.len(), "filters reloaded"),
-                Err(error) => tracing::error!(%error, "filters not reloaded: they stay as they were"),
+                Err(error) => tracing::error!(%error, "filters not reloaded; the old ones stay in force"),
             }
             self.end(job, done.err().map(|error| error.to_string()), Vec::new());
         }
@@ -441,7 +441,7 @@ impl Filters {
         Ok(Former { active, bound, tables: tables(&before).difference(&kept).copied().collect(), built })
     }
 
-    /// What is told of each.
+    /// The status of each filter.
     pub fn status(&self, lists: &Lists) -> Vec<FilterStatus> {
         let status = |active: &ActiveFilter| FilterStatus {
             file: Some(active.config.file.clone()),
@@ -469,7 +469,9 @@ enum IfFull {
 /// Removes the tables of sets that no packet looks up.
 fn remove(image: &mut NodeImage, tables: &[u32]) {
     for id in tables {
-        image.remove_table(*id).unwrap_or_else(|error| tracing::error!(%error, "removing a filter's set"));
+        image.remove_table(*id).unwrap_or_else(
+            |error| tracing::error!(%error, "cannot remove a filter's old set; its space stays in use"),
+        );
     }
 }
 

@@ -6,13 +6,13 @@ use crate::kernel::{family, netconf};
 use crate::kernel_state::KernelState;
 use trieline_dataplane::PassReason;
 
-/// Why only the kernel can do what a path says, and what helps; `None`: there is no more to say than the verdict.
+/// The reason why only the kernel can follow a path, and what helps; `None`: the verdict is enough.
 pub fn of(nhg: &NexthopGroup, reason: PassReason, kernel: &KernelState) -> Option<String> {
     if let Some(unknown) = nhg.unknown {
-        return Some(format!("{unknown} is not known to this version of trieline"));
+        return Some(format!("this version of trieline does not know {unknown}"));
     }
     if nhg.tos != 0 || nhg.source_len != 0 {
-        return Some("it selects by more than the destination (tos, from)".into());
+        return Some("the route selects by more than the destination (tos, from)".into());
     }
     let endpoint = nhg.hops.iter().find_map(|hop| match &hop.encap {
         Some(Encap::Seg6Local(behaviour)) => Some(behaviour),
@@ -30,7 +30,7 @@ pub fn of(nhg: &NexthopGroup, reason: PassReason, kernel: &KernelState) -> Optio
         }
         (PassReason::Unsupported, None) if nhg.kind == kind::UNICAST && nhg.hops.is_empty() => nhg
             .nexthop
-            .map(|id| format!("next hop object {id}: it is a blackhole, of a bridge, or has what this version does not know")),
+            .map(|id| format!("next hop object {id} is a blackhole, of a bridge, or has an attribute that this version does not know")),
         _ => None,
     }
 }
@@ -39,7 +39,7 @@ pub fn of(nhg: &NexthopGroup, reason: PassReason, kernel: &KernelState) -> Optio
 fn vrf(table: TableRef, v4: bool, kernel: &KernelState) -> Option<String> {
     let TableRef::Vrf(number) = table else { return None };
     let Some(vrf) = kernel.links.values().find(|link| link.vrf_table == Some(number)) else {
-        return Some(format!("there is no VRF with table {number}"));
+        return Some(format!("no VRF has table {number}"));
     };
     let name = &vrf.name;
     if !vrf.is_up() {

@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long somebody may look whether the owner of a lock is dead.
+/// How long a process may check whether the owner of a lock is dead.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where BPF objects are pinned.
@@ -24,7 +24,7 @@ const NAMESPACES: &str = "/run/netns";
 /// Why an instance cannot be found or claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such namespace.
+    /// The namespace does not exist.
     #[error("network namespace {name}: {source} (looked for {})", path.display())]
     Namespace {
         /// As given.
@@ -42,14 +42,14 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// Somebody else could hold what is there.
+    /// Another user could hold it.
     #[error("{} belongs to user {owner}, not to user {wanted}; remove it", path.display())]
     Foreign {
         /// The file or directory.
         path: PathBuf,
         /// Its owner.
         owner: u32,
-        /// Who must own it: the user this process runs as.
+        /// The required owner: the user this process runs as.
         wanted: u32,
     },
     /// Another process than a daemon has locked the lock file.
@@ -57,7 +57,7 @@ pub enum Error {
     Locked {
         /// The file.
         path: PathBuf,
-        /// Who holds the lock.
+        /// The process that holds the lock.
         holder: String,
     },
     /// There is a daemon already.
@@ -68,14 +68,12 @@ pub enum Error {
     },
     /// `ip netns exec` has put another /sys over the one with the pins.
     #[error(
-        "{BPFFS} is no BPF file system in this mount namespace; `ip netns exec` hides the system's: \
+        "{BPFFS} is not a BPF file system in this mount namespace; `ip netns exec` hides the system's; \
          use `-n NAMESPACE`, or nsenter --net=/run/netns/NAMESPACE"
     )]
     Hidden,
     /// It could not be mounted.
-    #[error(
-        "{BPFFS} is no BPF file system and mounting one there failed: {source} (mount -t bpf bpf {BPFFS})"
-    )]
+    #[error("cannot mount a BPF file system on {BPFFS}: {source}; try `mount -t bpf bpf {BPFFS}`")]
     Mount {
         /// The system's error.
         source: io::Error,
@@ -129,7 +127,7 @@ impl Instance {
         Path::new(RUN).join(self.name()).with_extension("lock")
     }
 
-    /// The lock of whoever captures.
+    /// The lock of a running capture.
     pub fn capture_lock(&self) -> PathBuf {
         Path::new(RUN).join(self.name()).with_extension("capture")
     }
@@ -175,7 +173,7 @@ impl Instance {
                     Err(holder) => Error::Locked { path, holder },
                 });
             }
-            // `forget` may have removed it between the two: a lock that nobody else can find is none.
+            // `forget` may have removed it between the two: a lock that others cannot find locks nothing.
             let ours = file.metadata().map_err(file_error(&path))?;
             if !fs::metadata(&path).is_ok_and(|found| (found.dev(), found.ino()) == (ours.dev(), ours.ino()))
             {
@@ -254,7 +252,7 @@ pub fn holder_of(file: &mut File) -> Result<String, String> {
     }
 }
 
-/// Sees to it that nobody else can lock or change the pins of an instance, or those of others.
+/// Makes sure that other users cannot lock or change the pins of an instance, or those of others.
 pub fn secure_pins(pins: &Path) -> Result<(), Error> {
     if let Some(parent) = pins.parent() {
         own_folder(parent, 0o700)?;
@@ -279,7 +277,7 @@ pub fn is_hidden() -> bool {
     !has_bpffs() && (apart || is_netns_exec(&mounts))
 }
 
-/// Mounts a BPF file system where the pins go, when there is none. Not where nobody else would see the pins.
+/// Mounts a BPF file system where the pins go, when there is none. Fails if other processes would not see the pins.
 pub fn ensure_bpffs() -> Result<(), Error> {
     if has_bpffs() {
         return Ok(());

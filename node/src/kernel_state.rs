@@ -24,9 +24,9 @@ pub struct KernelState {
     pub rules: Vec<Rule>,
     /// Settings that the kernel does not announce.
     pub sysctl: Sysctl,
-    /// What the kernel does to packets beside routing them.
+    /// The kernel's processing of packets besides routing.
     pub bypass: Bypass,
-    /// What the configuration says. The kernel's answers never touch it.
+    /// The configuration's settings. The kernel's answers never touch it.
     pub settings: Settings,
     /// Devices given to the daemon that packets cannot leave by at present.
     pub disabled: BTreeSet<u32>,
@@ -43,7 +43,7 @@ pub struct Settings {
     pub tenants: Tenants,
 }
 
-/// Settings that are read from time to time, because the kernel tells nobody when they change.
+/// Settings that trielined reads from time to time, because the kernel does not notify their changes.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Sysctl {
     /// `ip sr tunsrc`.
@@ -92,7 +92,7 @@ impl Sysctl {
     }
 }
 
-/// What the kernel tells the flows of a family apart by, where a route has several next hops.
+/// The fields by which the kernel distinguishes the flows of a family, where a route has several next hops.
 fn flow_keys(family: &str) -> FlowKeys {
     let setting = |name: &str| number(&format!("{family}/fib_multipath_hash_{name}"));
     let FlowKeys { policy, fields } = FlowKeys::default();
@@ -116,12 +116,12 @@ impl KernelState {
         self.links.get(&ifindex).map_or_else(|| ifindex.to_string(), |link| link.name.clone())
     }
 
-    /// The settings of a device; all unknown when the kernel told none.
+    /// The settings of a device; all unknown if the kernel reported none.
     pub fn netconf(&self, family: u8, ifindex: i32) -> Netconf {
         self.netconf.get(&(family, ifindex)).copied().unwrap_or_default()
     }
 
-    /// Takes over what the kernel told of links, forwarding settings and rules. All else stays: a dump does not know it.
+    /// Takes over links, forwarding settings and rules as the kernel reported them. All else stays: a dump does not know it.
     pub fn adopt(&mut self, reported: Self) {
         // Without `..`: a new field has to be kept or taken over here.
         let Self { links, netconf, rules, sysctl: _, bypass: _, settings: _, disabled: _ } = reported;
@@ -219,7 +219,7 @@ impl KernelState {
         of(netconf::ALL).max(of(ifindex as i32))
     }
 
-    /// Whether senders of IPv4 packets on a link are told of shorter ways: `send_redirects` of all devices or its own.
+    /// Whether the kernel tells senders of IPv4 packets on a link of shorter ways: `send_redirects` of all devices or its own.
     pub fn sends_redirects(&self, link: &Link) -> bool {
         self.sysctl.redirects.as_ref().is_none_or(|devices| devices.contains(&link.name))
     }

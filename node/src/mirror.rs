@@ -1,4 +1,4 @@
-//! The kernel's state, followed message by message; the kernel is the truth, and after any doubt it is asked for everything.
+//! The kernel's state, followed message by message. The kernel is the truth: after any doubt, the daemon dumps everything again.
 
 mod dump;
 
@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use trieline_dataplane::Used;
 use trieline_lpm::Prefix;
 
-/// What changed since it was last published.
+/// Changes since the last publication.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// IPv4.
@@ -35,7 +35,7 @@ pub struct Changes {
     pub addresses: bool,
 }
 
-/// What changed in one family.
+/// Changes in one family.
 #[derive(Debug)]
 pub struct FamilyChanges<A: Ip> {
     /// Prefixes of local and main whose decision may differ; may repeat.
@@ -101,7 +101,7 @@ impl Changes {
     }
 }
 
-/// Links of which messages came.
+/// Links with messages of their own.
 #[derive(Debug, Default)]
 pub struct Touched {
     /// By number.
@@ -123,17 +123,17 @@ pub struct Mirror {
     pub v4: Family<u32>,
     /// IPv6 routes and neighbours.
     pub v6: Family<u128>,
-    /// What is yet to be published.
+    /// Changes that are not published yet.
     pub changes: Changes,
-    /// Links of which messages came since this was last taken.
+    /// Links with messages since this was last taken.
     pub touched: Touched,
-    /// Stale neighbours that the kernel checks only when told that they are in use.
+    /// Stale neighbours that the kernel checks only after it hears that they are in use.
     pub stale: BTreeSet<(IpAddr, u32)>,
     /// Routes are being dumped: paths may be used that no table has yet.
     pub dumping: bool,
-    /// With a link next hop objects may have gone, of which the kernel does not tell: ask for them before the routes.
+    /// If a link goes, its next hop objects may go without a message of the kernel: dump them before the routes.
     pub objects_need_resync: bool,
-    /// Changes interrupted what the kernel told of links, settings and rules, again and again: ask once more.
+    /// Changes interrupted the dumps of links, settings and rules, again and again: dump them once more.
     pub kernel_state_needs_resync: bool,
 }
 
@@ -324,8 +324,8 @@ impl Mirror {
         }
     }
 
-    /// Asks the kernel for links, settings, rules and neighbours. Changes can interrupt that; asked again in vain, the answer
-    /// is taken all the same and `Mirror::kernel_state_needs_resync` says so.
+    /// Asks the kernel for links, settings, rules and neighbours. Changes can interrupt that. If a second dump is interrupted, too, its
+    /// answer is taken all the same, and `Mirror::kernel_state_needs_resync` is set.
     pub fn dump_kernel_state(&mut self, socket: &mut Netlink) -> Result<(), Error> {
         let mut reported = Self::default();
         for _ in 0..ATTEMPTS {
@@ -402,7 +402,7 @@ impl Mirror {
         self.changes.v6.all = true;
     }
 
-    /// Whether routes or next hop objects changed during the last dump, so that it has to be asked again.
+    /// Whether routes or next hop objects changed during the last dump, so that another is needed.
     pub fn dump_interrupted(&self) -> bool {
         self.v4.dump_interrupted || self.v6.dump_interrupted || self.objects_need_resync
     }
@@ -440,7 +440,7 @@ fn put_neighbour<A: Ip>(
     true
 }
 
-/// A kernel without a family, or without what is asked of it, says so; that is an empty answer.
+/// A kernel without a family, or without the requested feature, refuses; that is an empty answer.
 fn unless_missing(result: Result<bool, Error>) -> Result<bool, Error> {
     match result {
         Err(Error::Refused { source, .. })

@@ -196,7 +196,7 @@ impl NexthopGroups {
             if self.by_nhg.get(&slot.nhg) == Some(&(id as NhgId)) {
                 self.by_nhg.remove(&slot.nhg);
             }
-            // What a route said before means something else by now.
+            // The routes' old keys mean another group by now.
             for key in slot.keys.drain(..) {
                 self.by_key.remove(&key);
             }
@@ -220,13 +220,13 @@ impl NexthopGroups {
         self.ends.forget();
     }
 
-    /// Whether a route by this path may have ended, or is about to: only the kernel knows. Routers prolong such routes all the time, of
-    /// which the kernel says nothing.
+    /// Whether a route by this path may have ended, or is about to: only the kernel knows. Routers prolong such routes all the time,
+    /// without a message of the kernel.
     pub fn is_expiring(&self, id: NhgId) -> bool {
         self.get(id).is_some_and(|nhg| nhg.expires) && self.ends.is_near(id)
     }
 
-    /// It is `now`. Whether the kernel has to be asked again when routes end.
+    /// It is `now`. Returns whether the daemon has to dump routes again because some end.
     pub fn pass_time(&mut self, now: Instant) -> bool {
         self.ends.pass_time(now)
     }
@@ -275,7 +275,7 @@ impl NexthopGroups {
         self.slots.len()
     }
 
-    /// Forgets every path for which `used` says no; returns their numbers, which may be given out again.
+    /// Forgets every path for which `used` returns false; returns their numbers, which may be given out again.
     pub fn sweep(&mut self, used: impl Fn(NhgId) -> bool) -> Vec<NhgId> {
         let mut gone = Vec::new();
         for id in 0..self.slots.len() {

@@ -15,7 +15,7 @@ const WAITING: usize = 4096;
 
 /// Writes captured packets to a file.
 ///
-/// A packet comes in and, often, leaves: two records with one number. What is known when it leaves is said of both.
+/// A packet comes in and, often, leaves: two records with one number. The second record's findings are written to both.
 pub struct Writer<W: Write> {
     out: Section<W>,
     snap: u32,
@@ -34,7 +34,7 @@ impl<W: Write> std::fmt::Debug for Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file of packets of which at most `snap` bytes were kept.
+    /// Begins a file of packets, each cut to at most `snap` bytes.
     pub fn new(out: W, snap: u32) -> io::Result<Self> {
         Ok(Self {
             out: Section::begin(out, None)?,

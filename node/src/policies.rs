@@ -36,7 +36,7 @@ pub struct Policies {
     policies: HashMap<Vec<Rule>, u32>,
     /// View of the packets that come in by a device, or that a VRF device sends on, by family and device.
     of: HashMap<(u8, u32), u32>,
-    /// What is left to the kernel, and why; IPv4 and IPv6.
+    /// Rules left to the kernel, with the reason; IPv4 and IPv6.
     pub punted: [BTreeSet<String>; 2],
     /// Tables whose default routes got numbers of their own since this was last taken.
     pub set_apart: Vec<TableKey>,
@@ -104,7 +104,7 @@ impl Policies {
         self.ids.given.iter().map(|(key, id)| (*key, *id))
     }
 
-    /// What decides for the packets of each device.
+    /// The policy rules for the packets of each device.
     fn entries(&mut self, kernel: &KernelState, devices: &BTreeSet<u32>) -> Wanted {
         let mut wanted = Vec::new();
         for family in [family::INET, family::INET6] {
@@ -115,7 +115,7 @@ impl Policies {
             let punted = &mut self.punted[place(family)];
             punted.clear();
             for link in kernel.links.values() {
-                // Nobody asks for the views of other links, of which there may be many.
+                // Views of other links are not used, and there may be many.
                 let is_given = |index: u32| devices.contains(&index) || kernel.disabled.contains(&index);
                 let asked = link.vrf_table.is_some()
                     || kernel.declared_vrf_of(link).is_some()
@@ -146,9 +146,9 @@ impl Policies {
         wanted
     }
 
-    /// Finds out anew what decides for each device, `named` being tables that routes name, `devices` those whose rules left to
-    /// the kernel are worth telling. `open` makes a table whose packets are the
-    /// kernel's until it is written. What is no longer used is kept until [`Policies::release_unused`].
+    /// Finds the policy of each device again. `named`: tables that routes name; `devices`: those whose rules left to the kernel are
+    /// reported. `open` makes a table whose packets are the kernel's until it is written. Unused policies are kept until
+    /// [`Policies::release_unused`].
     pub fn refresh(
         &mut self,
         (kernel, devices): (&KernelState, &BTreeSet<u32>),
@@ -259,8 +259,8 @@ impl Policies {
     }
 
     /// Gives back what nothing uses: to be called when ports and actions name nothing but what [`Policies::of`] and
-    /// [`Policies::of_table`] say. `named` as for [`Policies::refresh`]; `closed` is told of the tables that have no number any more.
-    /// Packets that are under way may still ask them: [`Policies::reclaim`] says when none can.
+    /// [`Policies::of_table`] say. `named` as for [`Policies::refresh`]; `closed` gets the tables that lose their number.
+    /// Packets that are under way may still use them: [`Policies::reclaim`] returns whether none can.
     pub fn release_unused(
         &mut self,
         named: &BTreeSet<TableKey>,

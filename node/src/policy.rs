@@ -1,8 +1,8 @@
 //! From the kernel's policy rules to the tables that decide for one device's packets, in their order.
 //!
-//! What can be known beforehand is decided here: incoming device, VRF, marks (XDP sees packets before anybody marks them).
-//! Source and destination are left for each packet. Where only the kernel can tell whether a rule selects a packet, the
-//! packets that come to that rule are its own; those that an earlier table decides are not.
+//! Incoming device, VRF and marks are known beforehand, so they are decided here (XDP sees packets before any part of the kernel marks
+//! them). Source and destination are left for each packet. Where only the kernel can tell whether a rule selects a packet, the packets that
+//! come to that rule are its own; those that an earlier table decides are not.
 
 use crate::kernel::rule::{FibRuleAction, Rule};
 use crate::kernel::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
@@ -41,7 +41,7 @@ pub struct PolicyRule {
     pub to: Option<IpPrefix>,
     /// All others, in place of these.
     pub inverted: bool,
-    /// What they meet.
+    /// The action on selected packets.
     pub action: PolicyAction,
     /// Unless it is the table's default route.
     pub suppress_default: bool,
@@ -92,7 +92,7 @@ impl<'a> FibRules<'a> {
         let mut all: Vec<_> = rules.collect();
         all.sort_by_key(|rule| rule.priority); // stable
         for (place, rule) in all.into_iter().enumerate() {
-            sorted.priorities.insert(rule.priority); // where others go on, even if it selects nobody
+            sorted.priorities.insert(rule.priority); // where others go on, even if it selects no packet
             if marks.is_none() && !rule.inverted && !rule.takes_unmarked() {
                 continue;
             }
@@ -153,7 +153,7 @@ impl<'a> FibRules<'a> {
         Some(format!("dev {}: {why}", vrf.map_or(ingress.device, |(name, _)| name)))
     }
 
-    /// The steps for packets of `ingress`; `punted` is told what is left to the kernel, and why.
+    /// The steps for packets of `ingress`; `punted` gets each rule left to the kernel, with the reason.
     pub fn entries(&self, ingress: Ingress<'_>, mut punted: impl FnMut(String)) -> Vec<PolicyRule> {
         if let Some(why) = self.trouble(ingress) {
             punted(why);
@@ -209,7 +209,7 @@ impl<'a> FibRules<'a> {
         entries
     }
 
-    /// What a rule selects packets by, or does, that only the kernel can.
+    /// A selector or action of the rule that only the kernel can follow.
     fn kernel_only(&self, rule: &Rule) -> Option<String> {
         let marks = self.marks.filter(|_| rule.selects_mark());
         rule.kernel.map(str::to_owned).or_else(|| marks.map(|who| format!("packets may have marks ({who})")))
@@ -246,7 +246,7 @@ struct Compiled {
     local_looked_up: bool,
     /// The highest priority that some packets go on at.
     reached: u32,
-    /// There is no room for more.
+    /// The policy is full.
     full: bool,
 }
 
@@ -291,7 +291,7 @@ impl Compiled {
         // Nearly everywhere it is empty; else what no table before it has is the kernel's.
         self.entries.pop_if(|last| *last == PolicyRule::all(PolicyAction::Table(TABLE_DEFAULT)));
         self.priorities.truncate(self.entries.len());
-        // What would go on beyond the last step that there was room for goes on at it: the kernel's.
+        // Jumps beyond the last step that fits go to it: the kernel decides.
         let beyond = self.entries.len() - usize::from(self.full);
         for entry in &mut self.entries {
             if let PolicyAction::GoTo(target) = &mut entry.action {
@@ -345,7 +345,7 @@ mod tests {
             plain(&with_vrfs, TENANT),
             [PolicyAction::Table(TABLE_LOCAL), PolicyAction::Table(100), PolicyAction::Main]
         );
-        // as the kernel's documentation advises: local is asked last
+        // as the kernel's documentation advises: local comes last
         let advised = [rule(1000, FibRuleAction::Vrf), rule(32765, LOCAL), rule(32766, MAIN)];
         assert_eq!(plain(&advised, TENANT), [PolicyAction::Table(100), PolicyAction::Main]);
         assert_eq!(plain(&advised, PORT), [PolicyAction::Main]);
@@ -404,10 +404,10 @@ mod tests {
         let (some, punted) = entries(&rules, PORT);
         assert_eq!(punted, ["5: from 10.0.0.0/8 lookup 9: users are not seen"]);
         assert_eq!((some.len(), some[1].action), (3, PolicyAction::Kernel));
-        // for all packets: nothing after it is asked
+        // for all packets: no rule after it counts
         let rules = [rule(0, LOCAL), Rule { from: None, ..by_user }, rule(32766, MAIN)];
         assert_eq!(entries(&rules, PORT).0.len(), 2);
-        // `not`: nobody knows whose
+        // `not`: only the kernel knows whose
         let inverted = Rule {
             inverted: true,
             kernel: Some("users are not seen"),
@@ -530,7 +530,7 @@ mod tests {
         let some = [from(0, "10.0.0.0/8", FibRuleAction::GoTo(20)), rule(1, LOCAL), rule(20, MAIN)];
         let (entries, punted) = entries(&some, PORT);
         assert_eq!((entries.len(), entries[2].action, punted.len()), (3, PolicyAction::Kernel, 1));
-        // (4) beyond the last that there is room for
+        // (4) beyond the last step that fits
         let many = (1..40).map(|n| rule(n, FibRuleAction::Table(n)));
         let many: Vec<_> = many.chain([from(0, "10.0.0.0/8", FibRuleAction::GoTo(39))]).collect();
         let (entries, _) = super::tests::entries(&many, PORT);

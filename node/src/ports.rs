@@ -40,7 +40,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Ports of the devices `names`; nothing is attached yet. What an earlier daemon set in the dataplane is known.
+    /// Ports of the devices `names`; nothing is attached yet. The settings of an earlier daemon are read from the dataplane.
     pub fn new(names: Vec<String>, mode: AttachMode, dataplane: &Dataplane) -> Result<Self, Error> {
         let attached = dataplane.attachments()?.into_iter().map(|attachment| attachment.ifindex).collect();
         let known = dataplane.ports()?.into_iter().map(|(ifindex, vlan, port)| ((ifindex, vlan), port));
@@ -176,8 +176,8 @@ impl Ports {
         wanted
     }
 
-    /// What a device takes. Many drivers take redirected frames only while a program is attached, and the kernel tells only since
-    /// Linux 6.3: before, a device that is attached is taken to have made itself ready.
+    /// The frames that a device takes. Many drivers take redirected frames only while a program is attached, and the kernel tells only
+    /// since Linux 6.3: before, a device that is attached is taken to have made itself ready.
     fn takes(&self, ifindex: u32, features: Option<&Features>) -> Takes {
         let reported = features.map(|features| features.of(ifindex));
         let redirects = match reported {
@@ -205,14 +205,17 @@ impl Ports {
                 if self.no_xdp_xmit.insert(link.name.clone()) {
                     tracing::warn!(
                         dev = link.name,
-                        "takes no redirected frames: packets to it are the kernel's (a veth takes them while its peer has GRO or \
+                        "the device takes no redirected frames; the kernel forwards packets to it (a veth takes them while its peer has GRO or \
                          XDP: ethtool -K PEER gro on, where the peer is)"
                     );
                 }
                 continue;
             }
             if self.no_xdp_xmit.remove(&link.name) {
-                tracing::info!(dev = link.name, "takes redirected frames: packets to it are forwarded");
+                tracing::info!(
+                    dev = link.name,
+                    "the device takes redirected frames again; XDP forwards packets to it"
+                );
             }
             let open = self.egress.contains(&link.ifindex);
             let opened = if open && self.frags.contains(&link.ifindex) == takes.frags {
@@ -227,12 +230,12 @@ impl Ports {
                     self.disabled.remove(&link.name);
                 }
                 Err(error) if !self.disabled.contains(&link.name) => {
-                    // The name is known, which says more than a number.
+                    // The name is known, and means more than a number.
                     let cause = match error {
                         Error::NoDevice { .. } => format!("{}: no such device any more", link.name),
                         other => other.to_string(),
                     };
-                    tracing::warn!(dev = link.name, %cause, "no way out: packets to it are the kernel's");
+                    tracing::warn!(dev = link.name, %cause, "XDP cannot send to this device; the kernel forwards packets to it");
                     self.disabled.insert(link.name.clone());
                 }
                 Err(_) => {}
@@ -255,7 +258,7 @@ impl Ports {
         if touched.all {
             self.egress.clear();
             if let Err(error) = self.drop_gone(dataplane) {
-                tracing::error!(%error, "devices that are gone");
+                tracing::error!(%error, "cannot list the attached devices; trielined tries again");
             }
         }
         for gone in &touched.gone {
@@ -263,13 +266,13 @@ impl Ports {
             if self.attached.remove(gone)
                 && let Err(error) = dataplane.detach(*gone)
             {
-                tracing::error!(%error, "a device that is gone");
+                tracing::error!(%error, "cannot detach from a device that is gone; trielined goes on");
             }
         }
     }
 
     /// Sets the ports where they differ; those that become or cease to be a tenant's after a grace period (some 20 ms) in which
-    /// their packets are dropped. `tables` says which families' tables are as the kernel's. A port that cannot be set is
+    /// their packets are dropped. `tables` names the families whose tables are as the kernel's. A port that cannot be set is
     /// logged once and does not stop the others. Returns whether no port has views of before.
     pub fn set(
         &mut self,
@@ -302,7 +305,7 @@ impl Ports {
             match dataplane.clear_port(ifindex, vlan) {
                 Ok(()) => drop(self.ports.remove(&(ifindex, vlan))),
                 Err(error) => {
-                    tracing::error!(ifindex, vlan, %error, "clearing a port");
+                    tracing::error!(ifindex, vlan, %error, "cannot clear a port; its old settings stay in force");
                     settled = false;
                 }
             }
@@ -326,7 +329,7 @@ impl Ports {
             }
             Err(error) => {
                 if self.unset.insert(key) {
-                    tracing::error!(ifindex = key.0, vlan = key.1, %error, "setting a port: the kernel forwards its packets");
+                    tracing::error!(ifindex = key.0, vlan = key.1, %error, "cannot set a port; trielined tries again, and the kernel forwards the packets of a new port");
                 }
                 !self.ports.contains_key(&key)
             }
@@ -450,12 +453,12 @@ impl Ports {
         tables: (bool, bool),
     ) -> bool {
         if let Err(error) = self.leave_others(kernel, dataplane) {
-            tracing::error!(%error, "leaving devices");
+            tracing::error!(%error, "cannot detach from devices; trielined goes on");
         }
         self.set(kernel, policies, dataplane, tables)
     }
 
-    /// What is attached says the kernel: a device can go and another come under its number between two looks.
+    /// The kernel lists the attached devices: a device can go and another come under its number between two looks.
     fn drop_gone(&mut self, dataplane: &mut Dataplane) -> Result<(), Error> {
         let attached: BTreeSet<u32> =
             dataplane.attachments()?.into_iter().map(|known| known.ifindex).collect();
@@ -496,7 +499,7 @@ fn frozen(before: &Port, after: &Port) -> Option<Port> {
 }
 
 fn flags(kernel: &KernelState, link: &Link, (table4, table6): (bool, bool)) -> PortFlags {
-    // What belongs to a bridge or bond is not routed where it comes in.
+    // Packets of a bridge's or bond's port are not routed where they come in.
     // The kernel drops what comes in for a VLAN device that is down, though the device below is up.
     let free = (link.master.is_none() || kernel.vrf_of(link).is_some()) && link.is_up();
     let forwards = |family, table| {
@@ -509,8 +512,7 @@ fn flags(kernel: &KernelState, link: &Link, (table4, table6): (bool, bool)) -> P
     PortFlags {
         forward4: forwards(family::INET, table4),
         forward6,
-        // `seg6_enabled` is asked only for segments that are a plain local address; routes with a behaviour are followed
-        // without it.
+        // `seg6_enabled` counts only for segments that are a plain local address; routes with a behaviour are followed without it.
         seg6: forward6 && !hmac,
         tenant,
         rpf_loose: !matches!(rp_filter, 0 | 1),

@@ -1,7 +1,7 @@
 //! From the mirrored state to what packets meet: tables in the image, actions, adjacencies.
 //!
-//! Every change marks prefixes; what each must say is decided anew from the whole state and compared with what the table
-//! says. So a change that was followed twice, or in vain, does no harm.
+//! Every change marks prefixes; the answer for each is decided again from the whole state and compared with the table's. So a change that
+//! was followed twice, or in vain, does no harm.
 
 mod writer;
 
@@ -142,10 +142,10 @@ pub struct Publisher {
     pub action_index: ActionIndex,
     /// Views of the devices.
     pub policies: Policies,
-    /// What was done so far.
+    /// Changes so far.
     pub counts: Counts,
     sources: RefCell<Sources>,
-    /// What packets ask their IPv4 sources for.
+    /// Local IPv4 addresses, which packets' sources are compared with.
     own: LocalAddrBits,
     local_addrs: LocalAddrs,
     /// Paths after the last clearing out.
@@ -167,7 +167,7 @@ impl std::fmt::Debug for Publisher {
     }
 }
 
-/// Why nothing can be published.
+/// The error of publishing tables.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The image.
@@ -187,7 +187,7 @@ impl Publisher {
         let (memory, grace, tables) = (dataplane.memory(), dataplane.grace(), dataplane.tables());
         let opened = if dataplane.reopened() {
             Image::open(memory.clone(), grace.clone()).map_err(|error| {
-                tracing::warn!(%error, "the image of the daemon before is unusable and made anew");
+                tracing::warn!(%error, "the image of the daemon before is unusable; trielined makes a new one");
             })
         } else {
             Err(())
@@ -226,7 +226,7 @@ impl Publisher {
         &mut self.image
     }
 
-    /// What the image's memory is used for.
+    /// The use of the image's memory.
     pub fn image_stats(&self) -> trieline_lpm::ImageStats {
         self.image.stats()
     }
@@ -242,7 +242,7 @@ impl Publisher {
     fn reclaim_policies(&mut self) -> bool {
         let image = &mut self.image;
         self.policies.reclaim(|id| {
-            // There is no table of that id, or there was one.
+            // The table may not exist.
             let _ = image.remove_table(id);
         })
     }
@@ -273,7 +273,7 @@ impl Publisher {
         if changes.kernel || self.named != mirror.nhgs.renamed() {
             self.find_policies(mirror, devices, rules, actions);
         }
-        // Their neighbours, too, may be said otherwise.
+        // Their neighbours' decisions may change, too.
         for (of, _) in std::mem::take(&mut self.policies.set_apart) {
             changes.v4.all |= of == family::INET;
             changes.v6.all |= of == family::INET6;
@@ -342,10 +342,10 @@ impl Publisher {
         }
         if self.inherited && self.v4.is_current() && self.v6.is_current() {
             let released = actions.release_inherited();
-            tracing::debug!(released, "actions of the daemon before");
+            tracing::debug!(released, "released actions of the daemon before");
             self.inherited = false;
         }
-        // A full table still says what an earlier state decided, by numbers that must keep their meaning.
+        // A full table still holds the decisions of an earlier state, by numbers that must keep their meaning.
         if !self.v4.is_current() || !self.v6.is_current() {
             return;
         }
@@ -369,7 +369,7 @@ impl Publisher {
         let named = mirror.nhgs.tables();
         (self.named, self.may_have_unused) = (mirror.nhgs.renamed(), true);
         self.reclaim_policies();
-        // Until it is written; where there is no room, for longer.
+        // Until it is written; if the image is full, for longer.
         let (image, full) = (&mut self.image, self.action_index.full());
         let open = |(family, _), id| {
             let compiled = if family == family::INET {

@@ -16,7 +16,7 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// `kernel` is the value that leaves a packet to the kernel; nobody else may use the table `reserve_table`.
+    /// `kernel` is the value that leaves a packet to the kernel; the table `reserve_table` is for this struct alone.
     pub fn new(kernel: u32, reserve_table: u32) -> Self {
         Self { kernel, reserve_table, is_reserved: false }
     }
@@ -133,7 +133,7 @@ mod tests {
         let full = (RESERVE_TABLE + 1..TABLES).map(|id| small(&mut image, id)).find(Result::is_err);
         assert!(matches!(full, Some(Err(Error::Full { .. }))));
         missed.store(0, Ordering::Relaxed);
-        // (1) a table for which there is no room beside the old one
+        // (1) a table that does not fit beside the old one
         let half = count / 2;
         assert!(matches!(Table::create(&mut image, TABLE, routes(half, 20)), Err(Error::Full { .. })));
         assert_eq!(answers(&image), Some(10));

@@ -35,7 +35,7 @@ pub struct Resolver<'a> {
     pub v6: &'a Family<u128>,
     /// Devices that packets may leave by.
     pub devices: &'a BTreeSet<u32>,
-    /// What decides for the packets of a device, and which tables have a view.
+    /// The policies of the devices, and the tables with a view.
     pub policies: &'a Policies,
     /// How to look at the routes.
     pub nexthops4: NexthopState<'a>,
@@ -87,7 +87,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// What a forwarding route does: by its one way out, or by all that are alive, as the kernel's lookup sees it.
+    /// The action of a forwarding route: by its one way out, or by all that are alive, as the kernel's lookup sees it.
     fn forwarding(&self, nhg: &NexthopGroup) -> Resolved<Action> {
         if nhg.hops.is_empty() {
             return Err(PassReason::Unsupported);
@@ -145,7 +145,7 @@ impl Resolver<'_> {
         let source = found.mac.ok_or(PassReason::Unsupported)?;
         let up =
             found.has_carrier() && self.kernel.links.get(&device).is_some_and(|device| device.has_carrier());
-        // The kernel drops what it sends to a link that is down, and says so.
+        // The kernel drops packets to a link that is down, and reports them.
         if up { Ok((device, vlan, source)) } else { Err(PassReason::NoCarrier) }
     }
 
@@ -208,7 +208,7 @@ mod seg6;
 mod tests {
     use super::*;
 
-    /// An action that is told apart by its number.
+    /// An action that its number distinguishes.
     fn way(number: u32) -> Action {
         Action::Forward(Adjacency {
             ifindex: number,

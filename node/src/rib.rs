@@ -104,7 +104,7 @@ pub struct Table<A: Ip> {
     routes: usize,
     /// Prefix and metric of the routes that changed during a dump.
     touched: Option<BTreeSet<(Prefix<A>, u32)>>,
-    /// What the last dump did not tell although it should be there.
+    /// Prefixes that the last dump missed although they should exist.
     missed: BTreeSet<Prefix<A>>,
 }
 
@@ -245,8 +245,8 @@ impl<A: Ip> Table<A> {
     /// Makes a dump that changes disturbed as whole as can be. `before` was watched meanwhile, and followed the changes: of
     /// the routes they touched only it knows the order of events.
     ///
-    /// IPv6 leaves routes out of a dump when others in front of them go. What was not told is kept, once: a route that two
-    /// such dumps in a row miss is gone.
+    /// IPv6 leaves routes out of a dump when others in front of them go. A missed route is kept, once: a route that two such dumps in a row
+    /// miss is gone.
     pub fn repair(&mut self, before: &Self) {
         let ipv6 = A::NETLINK == family::INET6;
         let none = BTreeSet::new();
@@ -300,7 +300,7 @@ fn add_ipv4(routes: &mut Vec<Route>, route: Route, flags: u16, nhgs: &NexthopGro
             return Followed::Exactly;
         }
     } else if routes.contains(&route) {
-        return Followed::Exactly; // a dump told it already
+        return Followed::Exactly; // a dump had it already
     }
     let at = match equal {
         Some(first) if flags & FLAG_APPEND == 0 => first,
@@ -397,8 +397,7 @@ mod tests {
         assert_eq!(table.routes(), 1);
     }
 
-    /// Routes that changed during a dump are as they were followed, the others as they were told; what was not told stays
-    /// for one dump.
+    /// Routes that changed during a dump are as they were followed, the others as dumped; a missed route stays for one dump.
     #[test]
     fn an_interrupted_dump_is_repaired() {
         let mut nhgs = NexthopGroups::default();
@@ -414,7 +413,7 @@ mod tests {
         assert_eq!(before.remove(prefix("2000::/16"), route(7, 1), &mut nhgs), Followed::Exactly);
         assert_eq!(before.remove(prefix("2001::/16"), route(9, 1), &mut nhgs), Followed::Exactly);
         assert!(before.is_touched());
-        // told before the removals, and without 2003::/16
+        // dumped before the removals, and without 2003::/16
         let reported = [
             ("2000::/16", route(7, 1)),
             ("2001::/16", route(7, 3)),
@@ -428,7 +427,7 @@ mod tests {
         assert_eq!(table.get(&prefix("2002::/16")), [route(7, 2)]);
         assert_eq!(table.get(&prefix("2003::/16")), [route(7, 1)]);
         assert_eq!(table.routes(), 3);
-        // not told a second time: gone
+        // missed a second time: gone
         table.watch();
         let mut again = dump(&[("2001::/16", route(7, 3)), ("2002::/16", route(7, 2))]);
         again.repair(&table);

@@ -175,7 +175,7 @@ fn parameters(behaviour: &Behaviour, kernel: &KernelState, into: &mut Map<String
     }
 }
 
-/// What XDP does: `action`, why, and the header it writes. `name` gives a device's name.
+/// XDP's action on a packet: `action`, why, and the header it writes. `name` gives a device's name.
 pub fn action(action: &Action, mut name: impl FnMut(u32) -> String, into: &mut Map<String, Value>) {
     action_with(action, &mut name, into);
 }

@@ -46,7 +46,7 @@ impl Cursor {
         let of_vrf = |name: &String| {
             let table = mirror.kernel.table_of_vrf(name);
             table.ok_or_else(|| {
-                format!("{name:?} is no VRF; expected the name of a VRF device or of a [[vrf]]")
+                format!("invalid VRF {name:?}: expected the name of a VRF device or of a [[vrf]]")
             })
         };
         let mut numbers = match (table, vrf) {
@@ -90,7 +90,7 @@ impl Cursor {
     }
 }
 
-/// The table that is being told.
+/// The table that is being shown.
 struct Told<'a> {
     number: u32,
     mirror: &'a Mirror,
@@ -146,7 +146,7 @@ fn describe(route: Route, mirror: &Mirror, into: &mut Map<String, Value>) {
     }
 }
 
-/// What tables in the image say for addresses, each asked of the table with that id.
+/// Answers of tables in the image for addresses, each from the table with that id.
 pub fn explain(asked: &[(IpAddr, u32)], mirror: &Mirror, publisher: &Publisher) -> Vec<Value> {
     let numbers = publisher.action_index.numbers();
     let mirrored = Mirrored { mirror, numbers: &numbers };
@@ -164,7 +164,7 @@ pub fn explain(asked: &[(IpAddr, u32)], mirror: &Mirror, publisher: &Publisher) 
     answers.map(Value::Object).collect()
 }
 
-/// What a number in the tables stands for.
+/// The object that a number in the tables stands for.
 #[derive(Debug, Clone, Copy)]
 pub enum ActionOwner {
     /// A path.
@@ -179,7 +179,7 @@ struct Mirrored<'a> {
 }
 
 impl Mirrored<'_> {
-    /// What a kernel table, or local and main together, say for an address.
+    /// The answers of a kernel table, or of local and main together, for an address.
     fn explain<A: Ip>(
         &self,
         addr: A,

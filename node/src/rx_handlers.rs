@@ -8,11 +8,11 @@ use trieline_dataplane::RxHandlers;
 /// Kinds of links that take the packets of the link below by a receive handler. Macvlans are judged by their handler alone.
 const KINDS: [&str; 5] = ["ipvlan", "ipvtap", "macsec", "macvlan", "macvtap"];
 
-/// Who takes the packets of devices.
+/// Handlers that take the packets of devices.
 #[derive(Debug)]
 pub struct RxHandlerScan {
     handlers: Option<RxHandlers>,
-    /// That the kernel could not be asked was logged.
+    /// The failure of the kernel's list was logged.
     logged: bool,
 }
 
@@ -53,7 +53,7 @@ impl Default for RxHandlerScan {
     }
 }
 
-/// What a handler belongs to.
+/// The user of a handler.
 fn name(handler: &str) -> String {
     let of = match handler {
         "macvlan_handle_frame" => "a macvlan in mode passthru or source",
@@ -68,7 +68,7 @@ fn name(handler: &str) -> String {
     of.to_owned()
 }
 
-/// What links of this namespace say: the kernel's list of handlers is not known.
+/// Devices whose packets links of this namespace take, for kernels that do not list their handlers.
 fn above(kernel: &KernelState, devices: &Devices) -> Vec<(u32, String)> {
     let taking = kernel.links.values().filter(|link| KINDS.contains(&link.kind.as_str()));
     let taken = taking.filter_map(|link| Some((link.parent?, format!("{} ({})", link.name, link.kind))));

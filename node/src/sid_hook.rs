@@ -18,11 +18,11 @@ pub struct Config {
     pub name: String,
     /// The SID: an address that the kernel has a route with `encap seg6local` for.
     pub sid: Ipv6Addr,
-    /// What is done.
+    /// The hook's function.
     pub what: What,
 }
 
-/// What a SID hook does.
+/// The function of a SID hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// Asks these filters, in order, for the packet inside.
@@ -33,7 +33,7 @@ pub enum What {
     Program(PathBuf),
 }
 
-/// What is sampled, and where to.
+/// The sampled packets, and the file for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     /// A pcap-ng file; one that is there is renamed to `FILE.old`.
@@ -44,7 +44,7 @@ pub struct Sample {
     pub rate: Option<u32>,
 }
 
-/// What is told of a SID hook.
+/// The status of a SID hook.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SidHookStatus {
@@ -68,7 +68,7 @@ pub struct SidHookStatus {
     pub problem: Option<String>,
 }
 
-/// Why SID hooks cannot be bound.
+/// The error of binding SID hooks.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The dataplane or the kernel refuses.
@@ -76,7 +76,7 @@ pub enum Error {
     Dataplane {
         /// The SID hook.
         name: String,
-        /// What it says.
+        /// The dataplane's error.
         source: trieline_dataplane::Error,
     },
     /// A sample's file.
@@ -86,7 +86,7 @@ pub enum Error {
         name: String,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// More than the dataplane has places for.
@@ -117,7 +117,7 @@ pub type Numbers = BTreeMap<String, u32>;
 pub struct Prepared {
     active: Vec<ActiveHook>,
     wanted: BTreeMap<Ipv6Addr, SidHook>,
-    /// What was bound then.
+    /// The hooks bound before.
     before: BTreeMap<Ipv6Addr, SidHook>,
 }
 
@@ -181,8 +181,8 @@ impl SidHooks {
         self.active.iter().find(|active| active.config == *config && active.sampler.is_some())
     }
 
-    /// Loads programs and begins files, where no packet comes by. Samples whose settings are the same go on; programs are taken from
-    /// their pins anew. On an error nothing has changed.
+    /// Loads programs and begins files, where no packet comes by. Samples whose settings are the same go on; programs are read from their
+    /// pins again. On an error nothing has changed.
     pub fn prepare(
         &self,
         configs: Vec<Config>,
@@ -318,7 +318,7 @@ impl SidHooks {
         }
         for place in gone {
             // No SID leads there.
-            bound.clear_program(place).unwrap_or_else(|error| tracing::error!(%error, "sid_hooks"));
+            bound.clear_program(place).unwrap_or_else(|error| tracing::error!(%error, "cannot remove an old SID hook's program; no SID leads to it"));
         }
         self.active = prepared.active;
         Ok(())
@@ -334,7 +334,7 @@ impl SidHooks {
         self.active.iter().filter_map(|active| active.problem.as_deref())
     }
 
-    /// What is told of each.
+    /// The status of each hook.
     pub fn status(&self) -> Vec<SidHookStatus> {
         let status = |active: &ActiveHook| {
             let counts = active.sampler.as_ref().map(|sampler| sampler.counts());

@@ -1,4 +1,4 @@
-//! What `trieline node status` tells: written by the daemon, read by the command, so both use these types.
+//! The answer of `trieline node status`: written by the daemon, read by the command, so both use these types.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// A daemon answers. Without one, only what is pinned is told.
+    /// A daemon answers. Without a daemon, the status has only the pins' state.
     pub running: bool,
     /// Version of the daemon.
     pub version: String,
     /// Its process id.
     pub pid: Option<u32>,
-    /// How long it has run.
+    /// Seconds since its start.
     pub uptime_seconds: f64,
     /// Inode of the network namespace.
     pub namespace: u64,
@@ -26,13 +26,13 @@ pub struct Status {
     pub missing: Vec<String>,
     /// Configured devices that refuse the XDP program: each is tried again.
     pub refused: Vec<Refused>,
-    /// What else is not as the configuration says, since a restart: SID hooks, tables.
+    /// Other deviations from the configuration since a restart: SID hooks, tables.
     pub problems: Vec<String>,
-    /// How long XDP forwards without a heartbeat of the daemon, seconds; none: without end.
+    /// Seconds that XDP forwards without a heartbeat of the daemon; none: without end.
     pub max_stale: Option<f64>,
     /// Seconds since the last heartbeat.
     pub silent: Option<f64>,
-    /// That is longer than `max_stale`: all packets are the kernel's.
+    /// The last heartbeat is longer ago than `max_stale`: all packets are the kernel's.
     pub stale: bool,
     /// Filters, in the order they are asked.
     pub filters: Vec<crate::filter::FilterStatus>,
@@ -50,13 +50,13 @@ pub struct Status {
     pub actions_refused: u64,
     /// Routes that only the kernel can follow, by what they do.
     pub punted: Vec<Punted>,
-    /// What packets do not meet that XDP forwards, or would forward.
+    /// Processing that packets bypass if XDP forwards them, or would.
     pub bypassed: Vec<Bypassed>,
     /// Following the kernel.
     pub mirror: MirrorStatus,
     /// Times that the kernel dropped changes because the socket's buffer was full (ENOBUFS).
     pub overruns: u64,
-    /// Times that routes were asked for anew.
+    /// Times that routes were dumped again.
     pub resyncs: u64,
     /// Packets by verdict, over all devices.
     pub counters: Vec<Counter>,
@@ -68,12 +68,12 @@ pub struct Status {
 pub struct Refused {
     /// Its name.
     pub dev: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 impl Status {
-    /// Says how current the tables are.
+    /// Adds how current the tables are.
     pub fn with_heartbeat(self, heartbeat: trieline_dataplane::Heartbeat) -> Self {
         let seconds = |time: std::time::Duration| time.as_secs_f64();
         Self {
@@ -116,18 +116,18 @@ pub struct ImageStatus {
 pub struct Punted {
     /// `seg6` with its mode, `seg6local` with its behaviour, another encapsulation, or the type of the routes.
     pub what: String,
-    /// How many distinct ones.
+    /// The number of distinct groups.
     pub nexthop_groups: usize,
     /// The verdict of their packets: `unsupported`, `no_device`, `no_xdp_xmit`, `no_carrier`, `table_full`, `on_link`.
     pub reason: String,
     /// The device they leave by, where it is the reason.
     pub dev: Option<String>,
-    /// Why exactly, and what helps.
+    /// The exact reason, and what helps.
     pub hint: Option<String>,
 }
 
 impl std::fmt::Display for Punted {
-    /// What is left, why, and what helps.
+    /// The cause, its reason, and what helps.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (what, dev) = (&self.what, self.dev.as_deref().unwrap_or("?"));
         write!(
@@ -143,9 +143,9 @@ impl std::fmt::Display for Punted {
             }
             "no_carrier" => write!(f, "{dev} is down or without carrier"),
             "table_full" => {
-                f.write_str("no room for more next hops (a larger next_hops and a restart of trielined)")
+                f.write_str("the action map is full; set a larger next_hops and restart trielined")
             }
-            _ => f.write_str(self.hint.as_deref().unwrap_or("only the kernel can")),
+            _ => f.write_str(self.hint.as_deref().unwrap_or("only the kernel can follow it")),
         }
     }
 }
@@ -185,12 +185,12 @@ pub struct DeviceStatus {
     pub mode: String,
     /// VLAN id, for a VLAN device on top of an attached one.
     pub vlan: Option<u16>,
-    /// What its packets may do: `forward4`, `forward6`, `seg6`, `tenant`, `rpf-loose`, `rpf-strict`, `filter`, `sid_hook`, `ecn`; `no-xdp-xmit`: it takes no
-    /// redirected frames, so that packets to it are the kernel's.
+    /// Properties of its packets: `forward4`, `forward6`, `seg6`, `tenant`, `rpf-loose`, `rpf-strict`, `filter`, `sid_hook`, `ecn`;
+    /// `no-xdp-xmit`: it takes no redirected frames, so that packets to it are the kernel's.
     pub flags: Vec<String>,
     /// Packets by verdict; verdicts without any are left out.
     pub counters: Vec<Counter>,
-    /// What would make it quicker.
+    /// A change that would make it quicker.
     pub hint: Option<String>,
 }
 
@@ -202,7 +202,7 @@ pub struct FamilyStatus {
     pub family: String,
     /// Packets are forwarded by the tables; else all of them are the kernel's.
     pub forwards: bool,
-    /// Why not.
+    /// The reason, if they are not.
     pub reason: Option<String>,
     /// Routes of table main.
     pub main: usize,
@@ -224,7 +224,7 @@ pub struct FamilyStatus {
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MirrorStatus {
-    /// Routes told by the last dump.
+    /// Routes in the last dump.
     pub routes: usize,
     /// The last dump: asking, decoding, sorting, ms.
     pub dump_ms: f64,
@@ -263,7 +263,7 @@ pub struct Counter {
     pub name: String,
     /// `forward`, `pass` or `drop`.
     pub kind: String,
-    /// How many.
+    /// Packets with this verdict.
     pub packets: u64,
 }
 
@@ -292,7 +292,7 @@ pub fn counters(counts: &[trieline_dataplane::VerdictCount]) -> Vec<Counter> {
         .collect()
 }
 
-/// What the flags of a port allow, in words.
+/// The flags of a port, in words.
 pub fn flags(flags: trieline_dataplane::PortFlags) -> Vec<String> {
     [
         ("forward4", flags.forward4),

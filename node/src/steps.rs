@@ -37,7 +37,7 @@ pub fn find(mirror: &Mirror) -> CsidMap {
     prefixes.into_iter().filter_map(|prefix| Some((prefix, at(mirror, prefix)?))).collect()
 }
 
-/// What the tables say of a prefix; `None` if it is in none of them any more.
+/// The steps of a prefix in the tables; `None` if no table has it any more.
 fn at(mirror: &Mirror, prefix: Prefix<u128>) -> Option<Steps> {
     let routes = mirror.v6.tables().filter_map(|table| Some(table.covering(prefix).next()?.1));
     let nhgs = routes.flatten().filter_map(|route| mirror.nhgs.get(route.nhg));

@@ -42,7 +42,7 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// What these declare.
+    /// The tenants that these declare.
     pub fn new(vrfs: Vec<Vrf>, vlans: Vec<Vlan>) -> Self {
         let mut tenants = Self::default();
         for vrf in vrfs {

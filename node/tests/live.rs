@@ -45,7 +45,7 @@ impl Bed {
                 &format!("addr add 10.{net}.0.1/24 dev n{net}\naddr add fd00:{net}::1/64 dev n{net} nodad\n");
         }
         bed.batch("-4", &lines);
-        // What it is about: a router. A host treats neighbours it cannot reach in another way.
+        // The tests are about a router. A host treats neighbours it cannot reach in another way.
         let namespace = name.clone();
         in_thread(move || {
             enter_namespace(&namespace).unwrap();
@@ -110,7 +110,7 @@ impl Rng {
     }
 }
 
-/// What is different between the families.
+/// Differences between the families.
 trait Tested: Ip {
     const OPTION: &'static str;
     const LENGTHS: &'static [usize];
@@ -191,7 +191,7 @@ fn changes<A: Tested>(rng: &mut Rng, given: &mut Vec<String>, count: usize) -> S
             key
         };
         let (gateway, device) = (rng.pick(A::GATEWAYS), rng.pick(&["n0", "n1", "n2"]));
-        // What is left to the kernel proves nothing: only small prefixes of it.
+        // Packets left to the kernel prove nothing: only small prefixes of it.
         let small = format!("{}/{}", A::random(rng).ip(), A::WIDTH - 2 * rng.below(3) as u16);
         let small = small
             .parse::<Prefix<A>>()
@@ -220,7 +220,7 @@ fn changes<A: Tested>(rng: &mut Rng, given: &mut Vec<String>, count: usize) -> S
             ),
             30 => format!("neigh del {} dev {device}", A::random(rng).ip()),
             31 => format!("route append {key} {gateway}"),
-            // What actions depend on.
+            // Objects that actions depend on.
             32 | 33 => format!("neigh replace {near} lladdr 02:00:00:00:00:1{} dev {device}", rng.below(9)),
             34 => format!("neigh del {near} dev {device}"),
             35 => format!("link set {device} mtu {}", rng.pick(&["1300", "1500", "9000"])),
@@ -256,7 +256,7 @@ fn changes<A: Tested>(rng: &mut Rng, given: &mut Vec<String>, count: usize) -> S
     lines
 }
 
-/// What we say of one address.
+/// Our answer for one address.
 #[derive(Debug)]
 enum Ours {
     Says(String),
@@ -286,7 +286,7 @@ fn ours<A: Tested>(mirror: &Mirror, found: Option<Decision<A>>) -> Ours {
     }
 }
 
-/// What `ip route get` says of each address.
+/// The answer of `ip route get` for each address.
 fn kernel<A: Tested>(bed: &Bed, addresses: &[A]) -> Vec<String> {
     // `ip -batch` ends some errors with the line's number; one process an answer would take far too long.
     let lines: String = addresses.iter().map(|address| format!("route get {}\n", address.ip())).collect();
@@ -360,7 +360,7 @@ fn settle(mirror: &mut Mirror, events: &mut Netlink, requests: &mut Netlink) -> 
     doubts
 }
 
-/// What differs, and how many answers were left to the kernel and how many were forwarded by both.
+/// The differences, how many answers were left to the kernel, and how many were forwarded by both.
 fn compare<A: Tested>(bed: &Bed, mirror: &Mirror, addresses: &[A]) -> (Vec<String>, usize, usize) {
     let alive = |link| mirror.kernel.alive(A::NETLINK, link);
     let lookup = NexthopState { nhgs: &mirror.nhgs, alive: &alive };
@@ -434,7 +434,7 @@ impl Published {
         self.publisher.publish(mirror, self.dataplane.parts(), &devices);
     }
 
-    /// The image says what was decided; and no action is left that would be another if it were found anew.
+    /// The image holds the decisions, and each action equals one that is found again from the state.
     fn check<A: Tested>(&mut self, mirror: &mut Mirror, addresses: &[A]) {
         let alive = |link| mirror.kernel.alive(A::NETLINK, link);
         let lookup = NexthopState { nhgs: &mirror.nhgs, alive: &alive };

@@ -1,4 +1,4 @@
-//! What the running kernel answers about a device's offloads is understood: those of a veth.
+//! The running kernel's answers about a veth's offloads are understood.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

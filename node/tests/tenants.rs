@@ -18,7 +18,7 @@ const ROUTES: u32 = 10;
 const IMAGE: u64 = 64 << 20;
 const BLACKHOLE: u8 = 6;
 
-/// What the kernel would say.
+/// The messages that the kernel would send.
 fn tell(mirror: &mut Mirror, kind: u16, request: Request) {
     let payload = request.finish(0).split_off(HEADER);
     mirror.apply(Message { kind, flags: 0x400, sequence: 0, payload: &payload });

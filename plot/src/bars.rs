@@ -10,7 +10,7 @@ use crate::{Result, draw::failed};
 /// Bars that belong together.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// What they have in common.
+    /// The bars' common name.
     pub label: String,
     /// Name, median, least and largest.
     pub bars: Vec<(&'static str, f64, f64, f64)>,
@@ -25,7 +25,7 @@ const LEFT: i32 = 140;
 const RIGHT: i32 = 190;
 const FONT: &str = "sans-serif";
 const OURS: RGBColor = RGBColor(213, 94, 0);
-// Told apart with every colour vision (Okabe and Ito).
+// Distinct with every colour vision (Okabe and Ito).
 const OTHERS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),
@@ -35,8 +35,8 @@ const OTHERS: [RGBColor; 6] = [
     RGBColor(230, 159, 0),
 ];
 
-/// The picture. `unit` names the axis, which begins at zero; the bars of `ours` stand out; `source` says where and when it was
-/// measured.
+/// The picture. `unit` names the axis, which begins at zero; the bars of `ours` stand out; `source` names the place and time of the
+/// measurement.
 pub fn picture(title: &str, unit: &str, source: &str, ours: &str, groups: &[Group]) -> Result<String> {
     let bars = || groups.iter().flat_map(|group| &group.bars);
     let top = bars().map(|(.., max)| *max).fold(0.0, f64::max);

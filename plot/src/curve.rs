@@ -10,7 +10,7 @@ use crate::{
 /// A curve.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// What it shows.
+    /// Its name.
     pub label: String,
     /// Its points by size.
     pub points: Vec<Point>,
@@ -46,7 +46,7 @@ pub enum Stroke {
     Plain,
 }
 
-/// What is written below the lines of the grid that stand upright.
+/// The marks below the upright lines of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marks {
     /// The value.
@@ -59,7 +59,7 @@ impl Marks {
     fn text(self, value: f64) -> String {
         match self {
             Marks::Numbers => grouped(value),
-            // 1 - 1/x in percent, of which binary numbers have no exact tenths.
+            // 1 - 1/x in percent: binary numbers have no exact tenths.
             Marks::Quantiles => {
                 let digits = (value.log10() - 2.0).max(0.0) as usize;
                 format!("{:.digits$}%", 100.0 * (1.0 - 1.0 / value))
@@ -68,14 +68,14 @@ impl Marks {
     }
 }
 
-/// What stands around the curves.
+/// The texts around the curves.
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'a> {
     /// The title.
     pub title: &'a str,
     /// Of the sizes.
     pub x: &'a str,
-    /// What is written at them.
+    /// The marks at them.
     pub marks: Marks,
     /// Of the figures.
     pub y: &'a str,

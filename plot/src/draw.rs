@@ -1,4 +1,4 @@
-//! What pictures with logarithmic axes share: axes, texts and lines in pixels.
+//! Shared by pictures with logarithmic axes: axes, texts and lines in pixels.
 
 use std::fmt::Display;
 
@@ -83,7 +83,7 @@ pub fn grouped(value: f64) -> String {
     text
 }
 
-/// What plotters complains of.
+/// The error of plotters.
 pub fn failed(error: impl Display) -> Error {
     Error(error.to_string())
 }

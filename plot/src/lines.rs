@@ -18,7 +18,7 @@ use crate::{
 /// One line of the picture.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What it shows.
+    /// Its name.
     pub label: String,
     /// The median.
     pub value: f64,
@@ -38,7 +38,7 @@ const TITLE: u32 = 44;
 const FOOT: u32 = 92;
 const AXIS: u32 = 44;
 const FONT: &str = "sans-serif";
-// Without font libraries nobody knows how wide a text will be: generous for a sans-serif of 13 pixels.
+// Without font libraries the width of a text is not known: generous for a sans-serif of 13 pixels.
 const CHARACTER: u32 = 8;
 // Distinguishable with every colour vision (Okabe and Ito); the kernel is the grey one.
 const COLOURS: [RGBColor; 4] =
@@ -50,7 +50,7 @@ pub fn times(name: &str, title: &str, source: &str, lines: &[Line]) -> Result<Pi
     Ok(Picture { name: name.to_owned(), svg: picture(title, unit, source, lines)? })
 }
 
-/// The picture. `unit` names the axis, `source` says where and when it was measured. The axis is logarithmic when the values
+/// The picture. `unit` names the axis, `source` the place and time of the measurement. The axis is logarithmic when the values
 /// span more than a decade, which `unit` is given a word about; else it begins at zero.
 pub fn picture(title: &str, unit: &str, source: &str, lines: &[Line]) -> Result<String> {
     let least = lines.iter().map(|line| line.min).fold(f64::INFINITY, f64::min);

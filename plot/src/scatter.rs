@@ -10,7 +10,7 @@ use crate::{
 /// One table's picture.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// What it shows.
+    /// Its title.
     pub title: String,
     /// The structures.
     pub points: Vec<Point>,
@@ -43,7 +43,7 @@ const RIGHT: i32 = 34;
 const ABOVE: i32 = 28;
 const BELOW: i32 = 42;
 const TEXT: i32 = 12;
-// Without font libraries nobody knows how wide a text will be: generous for a sans-serif of 12 pixels.
+// Without font libraries the width of a text is not known: generous for a sans-serif of 12 pixels.
 const CHARACTER: i32 = 7;
 const OURS: RGBColor = RGBColor(213, 94, 0);
 const OTHER: RGBColor = RGBColor(0, 90, 150);
@@ -51,7 +51,7 @@ const OTHER: RGBColor = RGBColor(0, 90, 150);
 /// Left, top, right, bottom.
 type Room = (i32, i32, i32, i32);
 
-/// The picture, all axes logarithmic. `source` says where and when it was measured.
+/// The picture, all axes logarithmic. `source` names the place and time of the measurement.
 pub fn picture(title: &str, source: &str, panels: &[Panel]) -> Result<String> {
     let rows = panels.len().div_ceil(COLUMNS).max(1) as i32;
     let size = (PANEL.0 * COLUMNS as i32, HEAD + PANEL.1 * rows + FOOT);

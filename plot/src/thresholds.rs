@@ -29,7 +29,7 @@ pub struct Spot {
     pub most: f64,
 }
 
-/// What stands around the figures.
+/// The texts around the figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'a> {
     /// The title.

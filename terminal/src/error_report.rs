@@ -4,7 +4,7 @@ use std::{error::Error, io, process::ExitCode};
 
 use crate::is_closed_pipe;
 
-/// An error with its causes, in one line. A cause that the text before has told already is not told again.
+/// An error with its causes, in one line. A cause that the text has already is left out.
 pub fn error_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
@@ -58,8 +58,8 @@ mod tests {
         let missing = || anyhow!(io::Error::from_raw_os_error(2));
         let reported = missing().context("a: No such file or directory (os error 2) (looked for /a)");
         assert_eq!(error_text(&reported), "a: No such file or directory (os error 2) (looked for /a)");
-        let untold = missing().context("reading a");
-        assert_eq!(error_text(&untold), "reading a: No such file or directory (os error 2)");
+        let untold = missing().context("cannot read a");
+        assert_eq!(error_text(&untold), "cannot read a: No such file or directory (os error 2)");
         let both: anyhow::Result<()> = Err(missing()).context("inner").context("outer");
         assert_eq!(error_text(&both.unwrap_err()), "outer: inner: No such file or directory (os error 2)");
     }

@@ -1,4 +1,4 @@
-//! How commands print: data on standard output as text or JSON, colours only for people, a closed pipe is no failure.
+//! The output of commands: data on standard output as text or JSON, colours only for people; a closed pipe is a success.
 
 use serde::Serialize;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -121,7 +121,7 @@ impl<'a, W: Write> List<'a, W> {
     }
 }
 
-/// Whether an error only says that nobody reads any more.
+/// Whether an error only means that the reader of a pipe has ended.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

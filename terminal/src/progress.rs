@@ -27,7 +27,7 @@ impl Progress for Quiet {
     fn note(&self, _: &str) {}
 }
 
-/// A flag that SIGINT and SIGTERM raise, so that whoever looks at it can clean up.
+/// A flag that SIGINT and SIGTERM raise, so that a loop that reads it can clean up.
 pub fn interrupt_flag() -> anyhow::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {

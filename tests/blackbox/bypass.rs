@@ -1,5 +1,5 @@
-//! What the kernel does to packets beside routing them: the daemon does not forward past netfilter's rules unless told to, follows
-//! those that come and go, and names what else XDP does not do.
+//! The kernel's processing of packets besides routing: the daemon does not forward past netfilter's rules unless `bypass_netfilter` is set,
+//! follows rules that come and go, and names other processing that XDP does not do.
 
 use serde_json::Value;
 use trieline_tests::bed::{Bed, Counts, until_counts};
@@ -42,7 +42,7 @@ fn becomes(bed: &Bed, what: &str, packet: &[u8], counts: Counts) {
     until_counts(what, counts, || bed.send_ip(packet, MARKER).counts());
 }
 
-/// What `node status` names: kind, words, whether packets are passed because of it.
+/// The rows of `node status`: kind, words, whether packets are passed because of it.
 fn named(bed: &Bed) -> Vec<(String, String, bool)> {
     let status = status(&bed.node);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -52,7 +52,8 @@ fn named(bed: &Bed) -> Vec<(String, String, bool)> {
     reported.map(|s| (text(&s["kind"]), text(&s["what"]), s["passes"] == true)).collect()
 }
 
-/// Rules that are there before the daemon: it refuses, names them and says what to do; told to, it forwards past them.
+/// Rules that are there before the daemon: it refuses to start, names them and says how to go on; with `bypass_netfilter`, it forwards past
+/// them.
 #[test]
 fn the_daemon_does_not_start_past_forward_rules() {
     if !root() {
@@ -87,7 +88,7 @@ fn the_daemon_does_not_start_past_forward_rules() {
         trieline(&bed.node, "node status").fails(1, &["no trielined was started"]);
         nft(&bed.node, "flush ruleset");
     }
-    // (2) told to, in the file as by the flag
+    // (2) with bypass_netfilter, in the file as by the flag
     nft(&bed.node, drop_all);
     let file = tempfile::NamedTempFile::new().expect("a file");
     let path = file.path().to_string_lossy().into_owned();
@@ -134,14 +135,14 @@ fn forward_rules_that_come_later_are_met() {
     assert_eq!(bed.send_ip(&ipv6(), MARKER).counts(), (0, 1, 0), "IPv6 beside a rule of IPv4");
     let reason = status(&bed.node)["families"][0]["reason"].to_string();
     assert!(reason.contains("table ip fw, chain transit (hook forward): 1 rule"), "{reason}");
-    assert!(daemon.log().contains("IPv4 is the kernel's from now on"), "{}", daemon.log());
+    assert!(daemon.log().contains("netfilter rules may decide about IPv4 packets"), "{}", daemon.log());
     // (3) gone with its chain's rules, but the policy stays, then that too
     bed.node.run("nft add chain ip fw transit { policy drop ; }").ok();
     bed.node.run("nft flush chain ip fw transit").ok();
     becomes(&bed, "a policy that drops", &ipv4(), (1, 0, 0));
     bed.node.run("nft add chain ip fw transit { policy accept ; }").ok();
     becomes(&bed, "nothing left", &ipv4(), (0, 1, 0));
-    assert!(daemon.log().contains("IPv4 is forwarded again"), "{}", daemon.log());
+    assert!(daemon.log().contains("no netfilter rules decide about IPv4 packets"), "{}", daemon.log());
     // (4) a table that wakes
     bed.node.run("nft add table inet asleep").ok();
     becomes(&bed, "awake, IPv6", &ipv6(), (1, 0, 0));
@@ -164,7 +165,7 @@ fn forward_rules_that_come_later_are_met() {
     drop((daemon, leftovers));
 }
 
-/// The legacy iptables, of which the kernel announces nothing: a table that was only looked at is in nobody's way.
+/// The legacy iptables, whose changes the kernel does not announce: a table that was only read is not in the way.
 #[test]
 fn rules_of_the_legacy_iptables_are_met() {
     if !root() {
@@ -298,7 +299,7 @@ fn rules_of_other_devices_are_out_of_the_way() {
         let printed = format!("{named:?}, {counting:?}");
         let concerned = printed.contains("which concern packets from 172.17.0.0/16");
         assert!(concerned && !named.iter().any(|(_, what, _)| what.contains("FORWARD")), "{printed}");
-        let counts = |what: &str| what.contains("FORWARD") && what.contains("but count them");
+        let counts = |what: &str| what.contains("FORWARD") && what.contains("only count these packets");
         assert!(counting.iter().any(|(_, what, _)| counts(what)), "{printed}");
         // (2) each of these concerns others too
         for rule in [
@@ -382,7 +383,7 @@ fn nft_rules_of_other_devices_are_out_of_the_way() {
         }
         // Counters that XDP's packets do not reach are named.
         let counts = rules.contains("more");
-        let named = || status(&bed.node)["bypassed"].to_string().contains("but count them");
+        let named = || status(&bed.node)["bypassed"].to_string().contains("only count these packets");
         assert!(eventually(5.0, || named() == counts), "{rules}: {}", status(&bed.node)["bypassed"]);
         nft(&bed.node, "flush ruleset");
     }

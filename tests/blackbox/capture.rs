@@ -18,7 +18,7 @@ fn routed_bed() -> Bed {
     bed
 }
 
-/// A capture in the background, until it ends by itself or is told to.
+/// A capture in the background, until it ends by itself or is dropped.
 struct Running(Child);
 
 impl Running {
@@ -37,7 +37,7 @@ impl Running {
         Self(child)
     }
 
-    /// What it said at its end.
+    /// Its JSON at the end.
     fn end(self) -> Value {
         let output = self.0.wait_with_output().expect("trieline ends");
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -51,7 +51,7 @@ impl Running {
     }
 }
 
-/// What tcpdump reads in a file: a packet a line.
+/// The packets that tcpdump reads in a file: one a line.
 fn lines(file: &Path, expression: &str) -> Vec<String> {
     let file = file.display().to_string();
     let mut words = vec!["-nn", "-e", "-t", "-r", &file];
@@ -59,7 +59,7 @@ fn lines(file: &Path, expression: &str) -> Vec<String> {
     run_with("tcpdump", &words, "").ok().lines().map(str::to_owned).collect()
 }
 
-/// Whether a file has these bytes: comments, of which tcpdump tells nothing.
+/// Whether a file has these bytes: comments, which tcpdump does not show.
 fn holds(file: &Path, text: &str) -> bool {
     let bytes = std::fs::read(file).expect("the file");
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
@@ -204,7 +204,7 @@ fn a_packet_is_tried() {
     capture.interrupt();
     let answers: Value = serde_json::from_str(&get(&file.display().to_string()).stdout).expect("JSON");
     assert_eq!(of_ipv4(&answers, "n2"), 1, "{answers}");
-    // Raw IP, as of a tunnel, gets an Ethernet header; `tcpdump -i any` writes what is no frame.
+    // Raw IP, as of a tunnel, gets an Ethernet header; `tcpdump -i any` writes records that are not frames.
     let bytes = packet("10.50.0.1");
     let pcap = |link: u32| {
         let length = bytes.len() as u32;
@@ -228,7 +228,7 @@ fn a_packet_is_tried() {
     assert_eq!(get("4500001c000000004011aece0a000002c00002010009000900080000").json()[0]["verdict"], "ipv4");
     get("45000").fails(1, &["5 hexadecimal digits", "two a byte"]);
     get("/etc/hostname").fails(1, &["/etc/hostname", "pcap"]);
-    get(&format!("{} --iif lo", hex(&packet("10.50.0.1")))).fails(1, &["lo", "no device that trieline"]);
+    get(&format!("{} --iif lo", hex(&packet("10.50.0.1")))).fails(1, &["lo", "expected one that trieline"]);
 }
 
 /// Rates of one interval.

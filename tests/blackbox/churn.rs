@@ -1,5 +1,5 @@
-//! A daemon that starts while routes come and go: once it is calm, its mirror is the kernel's, also of routes that nobody
-//! touched. (A dump of IPv6 routes leaves some out when others in front of them go.)
+//! A daemon that starts while routes come and go: once it is calm, its mirror is the kernel's, also of untouched routes. (A dump of IPv6
+//! routes leaves some out when others in front of them go.)
 
 use crate::status;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use trieline_tests::daemon::{Daemon, trieline};
 use trieline_tests::{eventually, root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
-/// Routes that nobody touches.
+/// Routes that stay untouched.
 const STILL: u32 = 50_000;
 /// Routes that come and go.
 const MOVING: u32 = 20_000;

@@ -10,7 +10,7 @@ fn has_program(bed: &Bed, device: &str) -> bool {
     bed.node.ip(&format!("link show dev {device}")).contains("xdp")
 }
 
-/// Deleted and made anew under the same number while the daemon does not look: attached again.
+/// Deleted and made again under the same number while the daemon does not look: attached again.
 #[test]
 fn a_device_made_anew_under_its_number() {
     if !root() {
@@ -123,7 +123,7 @@ fn a_refused_reload_changes_nothing() {
         std::fs::remove_file(entry.path()).expect("unpinned");
     }
     std::fs::remove_dir(&moved).expect("an empty directory");
-    assert!(printed, "the refusal is not told:\n{}", daemon.log());
+    assert!(printed, "the log does not have the refusal:\n{}", daemon.log());
     assert!(!attached, "n1 was attached by a reload that failed");
 }
 

@@ -1,4 +1,4 @@
-//! What a user is told who has made a mistake that is none to the programs: by the log, by the answers, by the exit code.
+//! Reports of mistakes that the programs can live with: by the log, by the answers, by the exit code.
 
 use trieline_tests::bed::Bed;
 use trieline_tests::command::run;
@@ -23,7 +23,7 @@ sid = "fd00:a::1"
 filters = ["inner"]
 "#;
 
-/// A list that is empty, a SID hook whose SID nobody has, keys that only a start takes, tables that somebody removed.
+/// A list that is empty, a SID hook whose SID does not exist, keys that only a start takes, tables that another program removed.
 #[test]
 fn what_takes_no_effect_is_said() {
     if !root() {
@@ -41,7 +41,7 @@ fn what_takes_no_effect_is_said() {
         assert!(eventually(5.0, || daemon.log().contains(text)), "no {text:?}:\n{}", daemon.log());
     };
     // (1) a set without prefixes, at the start and by hand
-    expected_text("no prefixes: it matches nothing");
+    expected_text("the file has no prefixes; the filter matches no packet");
     let answer = trieline(&bed.node, "filter reload empty");
     assert!(answer.code == 0 && answer.stderr.contains("filter empty: no prefixes"), "{answer:?}");
     // (2) filters of SID hooks are not those of devices
@@ -76,5 +76,8 @@ fn what_takes_no_effect_is_said() {
     run(&format!("kill -HUP {}", daemon.pid())).ok();
     expected_text("not reloaded: detached");
     let log = daemon.stop();
-    assert!(log.contains("stopped; it was detached before") && !log.contains("forwarding stays on"), "{log}");
+    assert!(
+        log.contains("stopped; trielined was detached before") && !log.contains("forwarding stays on"),
+        "{log}"
+    );
 }

@@ -1,5 +1,5 @@
 //! `trieline table draw`: the talk's examples as Graphviz text held against what was looked at, the way of each lookup, the pictures of
-//! docs/tries.md, and mistakes explained. `TRIELINE_RECORD=1` writes the Graphviz texts anew.
+//! docs/tries.md, and mistakes explained. `TRIELINE_RECORD=1` writes the Graphviz texts again.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn draw(args: &[&str]) -> Answer {
     run_with(&binary_path("trieline"), &args, "")
 }
 
-/// What a node says after a label that begins so, with its colour and all that leads to it.
+/// The node whose label begins so, with its colour and all that leads to it.
 #[track_caller]
 fn node<'a>(dot: &'a str, label: &str) -> &'a str {
     let found =
@@ -117,7 +117,7 @@ fn files_are_drawn_and_written() {
     };
     assert_eq!(body(draw(&[&list, "--lookup", "10.1.2.3"])), body(draw(&[&image, "--lookup", "10.1.2.3"])));
     assert!(body(draw(&["-6", &list])).contains("&lt;us&gt;"));
-    // What the default route answers is told where it stands: in the root.
+    // The default route's answer stands in the root.
     let routes = path("routes");
     std::fs::write(&routes, "default via 192.0.2.1\n10.0.0.0/8 via 192.0.2.2\n").expect("written");
     for structure in STRUCTURES {

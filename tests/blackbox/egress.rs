@@ -47,7 +47,9 @@ fn a_device_that_takes_no_redirected_frames() {
         eventually(5.0, || bed.send("10.1.0.2:9", "now there is", 5).counts() == (0, 5, 0)),
         "does not become fast"
     );
-    for expected_text in ["ethtool -K PEER gro on", "takes redirected frames: packets to it are forwarded"] {
+    for expected_text in
+        ["ethtool -K PEER gro on", "the device takes redirected frames again; XDP forwards packets to it"]
+    {
         assert!(daemon.log().contains(expected_text), "no {expected_text:?}:\n{}", daemon.log());
     }
     // (3) and no more: the kernel again, nothing lost for good

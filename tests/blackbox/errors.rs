@@ -35,12 +35,12 @@ fn an_unknown_namespace_is_named() {
     }
     let answer = run_with(&binary_path("trieline"), &["-n", "tlbb-nosuch", "node", "status"], "");
     answer.fails(1, &["tlbb-nosuch"]);
-    assert_eq!(answer.stderr.matches("os error 2").count(), 1, "the reason is not told once: {answer:?}");
+    assert_eq!(answer.stderr.matches("os error 2").count(), 1, "the reason is not there once: {answer:?}");
     let answer = run_with(&binary_path("trielined"), &["-n", "tlbb-nosuch", "--dev", "x"], "");
     answer.fails(1, &["tlbb-nosuch"]);
 }
 
-/// As another user: the message says what is missing, and not that there is no daemon when there is one.
+/// As another user: the error names the missing right, and does not claim that no daemon runs when one does.
 #[test]
 fn without_root_it_says_so() {
     if !root() {
@@ -48,7 +48,7 @@ fn without_root_it_says_so() {
     }
     let bed = Bed::new();
     let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1");
-    // The binaries may lie where nobody else may go.
+    // The binaries may lie where other users may not go.
     let directory = std::env::temp_dir().join(format!("tlbb-{}-bin", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     let copy = |name: &str| {
@@ -240,8 +240,8 @@ fn a_table_larger_than_the_memory_leaves_the_old_state() {
     assert!(printed, "node status does not say that the memory is full");
 }
 
-/// What is no mistake, but good to know: `--check` notes a device that does not exist and a veth that native XDP makes slower; the
-/// daemon warns of the veth before it attaches, and `node status` has the hint.
+/// Notes that are not errors: `--check` notes a device that does not exist and a veth that native XDP makes slower; the daemon warns of the
+/// veth before it attaches, and `node status` has the hint.
 #[test]
 fn slower_and_missing_devices_are_noted() {
     if !root() {
@@ -268,7 +268,7 @@ fn slower_and_missing_devices_are_noted() {
     assert!(at("native XDP on a veth") < at("forwarding routes"), "{log}");
     let printed = trieline(&namespace, "node status").ok();
     assert!(printed.contains("hint: native XDP on a veth"), "{printed}");
-    // What this kernel cannot list is said only where IPVS is there.
+    // If this kernel cannot list its hooks, only a kernel with IPVS is reported.
     let ipvs = std::path::Path::new("/proc/net/ip_vs").exists();
     assert_eq!((printed.contains("IPVS"), log.contains("IPVS")), (ipvs, ipvs), "{printed}{log}");
 }

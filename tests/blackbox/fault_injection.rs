@@ -59,7 +59,7 @@ fn killed_at_random_a_hundred_times() {
     }
     let forwarded = status::forwarded(&bed.node) - before;
     assert_eq!(forwarded, sent.iter().sum::<u64>(), "packets that XDP did not forward");
-    // The last one knows what came while nobody looked.
+    // The last daemon knows the changes that came while none ran.
     for kill in KILLS - 7..KILLS {
         let expected = if kill % 2 == 0 { (0, 5, 0) } else { (0, 0, 5) };
         assert_eq!(
@@ -87,7 +87,7 @@ fn a_neighbour_that_never_resolves() {
         let reported = bed.generator.run(&format!("ping -n -c 2 -W 5 {to}"));
         assert!(reported.code == 1 && reported.stdout.to_lowercase().contains("unreachable"), "{reported:?}");
         let port = if to.contains(':') { format!("[{to}]:9") } else { format!("{to}:9") };
-        assert_eq!(bed.send(&port, "nobody there", 5).counts(), (5, 0, 0), "{to}");
+        assert_eq!(bed.send(&port, "unanswered", 5).counts(), (5, 0, 0), "{to}");
     }
     assert_eq!(bed.send("10.51.0.1:9", "beside it", 5).counts(), (0, 5, 0));
     assert!(daemon::status(&bed.node)["unresolved"].as_u64() >= Some(2));
@@ -152,10 +152,10 @@ fn a_half_written_file_changes_nothing() {
     }
     std::fs::write(file.path(), whole.replace("n1", "n2")).expect("written");
     run(&format!("kill -HUP {}", daemon.pid())).ok();
-    assert!(eventually(5.0, || bed.send("10.2.0.2:9", "anew", 2).counts() == (0, 0, 2)), "{}", daemon.log());
+    assert!(eventually(5.0, || bed.send("10.2.0.2:9", "again", 2).counts() == (0, 0, 2)), "{}", daemon.log());
 }
 
-/// Segment lists of 32: in XDP or by the kernel, what arrives is the same. What only the kernel can do is told by `node status`.
+/// Segment lists of 32: in XDP or by the kernel, what arrives is the same. `node status` names processing that only the kernel can do.
 #[test]
 fn long_segment_lists_and_unknown_ways() {
     if !root() {
@@ -188,8 +188,8 @@ fn long_segment_lists_and_unknown_ways() {
     }
 }
 
-/// A table that rules name fills more than half of the image and changes as a whole: while there is no room for it, its packets are
-/// the kernel's. None is decided by the next rule's table.
+/// A table that rules name fills more than half of the image and changes as a whole: while it does not fit, its packets are the kernel's.
+/// None is decided by the next rule's table.
 #[test]
 fn a_full_image_leads_nowhere_else() {
     if !root() {

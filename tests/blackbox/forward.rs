@@ -59,8 +59,7 @@ fn packets_are_forwarded_in_xdp() {
     let between = status::forwarded(&bed.node);
     bed.ping("10.1.0.2", 5).ok();
     bed.ping("fd00:1::2", 5).ok();
-    // (4) the counters agree: 5 pings of either family, both ways; before them 7 × 20, and the neighbours' answers that
-    // nobody listens
+    // (4) the counters agree: 5 pings of either family, both ways; before them 7 × 20, and the neighbours' answers without a listener
     assert_eq!(status::forwarded(&bed.node) - between, 2 * 2 * 5);
     assert!(between - before >= 7 * 20, "{} packets counted as forwarded", between - before);
 }
@@ -110,7 +109,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
 }
 
-/// What is not XDP's business reaches the kernel, which answers as it always does.
+/// Other packets reach the kernel, which answers as it always does.
 #[test]
 fn the_rest_reaches_the_kernel() {
     if !root() {
@@ -155,7 +154,7 @@ fn the_rest_reaches_the_kernel() {
     assert!(reported, "no `packet too big` for a packet over the MTU");
 }
 
-/// The image's map type: chosen by what the kernel has, or as told; packets do not see the difference.
+/// The image's map type: chosen by the kernel's abilities, or configured; packets do not see the difference.
 #[test]
 fn either_map_type_forwards() {
     if !root() {

@@ -1,5 +1,5 @@
-//! What filters, SID hooks and tenants forbid comes out nowhere, whichever way a frame is dressed: the kernel alone lets it through, and
-//! beside trielined it leaves by no device and reaches no socket.
+//! Packets that filters, SID hooks and tenants forbid come out nowhere, however a frame is dressed: the kernel alone lets them through, and
+//! beside trielined they leave by no device and reach no socket.
 
 use crate::bypass::nft;
 use std::collections::BTreeMap;
@@ -133,8 +133,8 @@ fn bed() -> Bed {
     bed
 }
 
-/// The same frames through the kernel alone, of which many come out, and beside a daemon, of which none may; what the daemon lets
-/// through all the same is `allowed`.
+/// Sends the same frames through the kernel alone, where many come out, and beside a daemon, where none may; `allowed` are those that the
+/// daemon lets through all the same.
 fn nothing_comes_out(
     what: &str,
     config: &str,
@@ -153,7 +153,7 @@ fn nothing_comes_out(
     let mut rng = Rng::new(14);
     let frames: Vec<_> = (0..FRAMES)
         .flat_map(|number| {
-            // What belongs together comes the same way.
+            // Packets that belong together come the same way.
             let (packets, seed) = (packets(&mut rng), rng.bits());
             packets.into_iter().map(move |packet| dressed(&packet, number, &mut Rng::new(seed)))
         })

@@ -1,4 +1,4 @@
-//! The daemon comes and goes; forwarding stays until it is told to go.
+//! The daemon comes and goes; forwarding stays until `node detach` removes it.
 
 use crate::status;
 use std::net::SocketAddr;
@@ -67,7 +67,7 @@ fn stopping_leaves_forwarding_on() {
     // (1) stopped
     let _leftovers = Leftovers(&bed.node);
     daemon.stop();
-    assert_eq!(bed.send("10.50.0.1:9", "nobody home", 5).counts(), (0, 5, 0));
+    assert_eq!(bed.send("10.50.0.1:9", "unanswered", 5).counts(), (0, 5, 0));
     assert!(bed.node.ip("link show dev n0").contains("xdp"), "the program is gone");
     // (2) route get answers from the image alone
     trieline(&bed.node, "route get 10.50.0.1").ok();
@@ -77,7 +77,7 @@ fn stopping_leaves_forwarding_on() {
     assert_eq!(bed.send("10.50.0.1:9", "kernel again", 5).counts(), (5, 5, 0));
     let pins = format!("/sys/fs/bpf/trieline/netns-{}", bed.node.inode());
     assert!(!std::path::Path::new(&pins).exists(), "{pins} is left");
-    // (4) once more: nothing to do is no error
+    // (4) once more: it is a success to find nothing to do
     trieline(&bed.node, "node detach").ok();
     // (5) nothing was lost on the way
     rest(0.2);
@@ -110,8 +110,8 @@ fn a_taken_device_is_refused() {
     }
     let bed = Bed::new();
     bed.warm();
-    // Another instance's pins are as foreign as any: attach from a second namespace's point of view is not possible, so
-    // leave a program behind, pretend its pins never were, and start anew.
+    // Another instance's pins are as foreign as any. A test cannot attach from a second namespace's point of view, so leave a program
+    // behind, hide its pins, and start again.
     let pins = format!("/sys/fs/bpf/trieline/netns-{}", bed.node.inode());
     let hidden = format!("{pins}-hidden");
     Daemon::start(&bed.node, "--dev n0").kill();
@@ -141,7 +141,7 @@ fn an_interrupted_start_can_be_repeated() {
     assert_eq!(bed.send("10.50.0.1:9", "after all", 5).counts(), (0, 5, 0));
 }
 
-/// SIGHUP: devices are taken from the file anew; a file that is wrong changes nothing.
+/// SIGHUP: devices are read from the file again; a file that is wrong changes nothing.
 #[test]
 fn a_reload_follows_the_file() {
     if !root() {

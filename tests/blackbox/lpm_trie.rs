@@ -106,7 +106,7 @@ fn a_map_is_read_and_imported() {
         format!("2001:db8:1::1 in 2001:db8:1::/48 {action}\n")
     );
     assert_eq!(table(&["-j", "stat", &maps.map("v6")]).json()["values"][0]["prefixes"], 2);
-    // (3) values that are none, and bytes of which nothing is known
+    // (3) values out of range, and bytes of an unknown type
     assert_eq!(table(&["show", &maps.map("wide")]).ok(), "10.0.0.0/8 =0\n11.0.0.0/8 =4294967301\n");
     assert_eq!(table(&["show", &maps.map("bare")]).ok(), "10.0.0.0/8 bytes:010203\n");
     maps.imported("wide");
@@ -114,7 +114,7 @@ fn a_map_is_read_and_imported() {
     let list = maps.file("list.txt.gz");
     table(&["import", "--map", &format!("{}/v4", maps.pins), "-o", &list, "--format", "text"]).ok();
     assert_eq!(table(&["diff", &list, &maps.map("v4")]).ok(), "");
-    // (5) a difference is told
+    // (5) a difference is printed
     std::fs::write(&list, "0.0.0.0/0 5\n10.0.0.0/8 8\n").expect("written");
     let diff = table(&["diff", &list, &maps.map("v4")]);
     assert_eq!((diff.code, diff.stdout.as_str()), (1, "~ 10.0.0.0/8 8 -> 7\n+ 10.1.0.0/16 2147483647\n"));
@@ -158,7 +158,7 @@ fn keys_of_any_width() {
         assert_eq!(table(&["show", file, "c00002010000/32"]).ok(), "c00002010050/48 8\nc000020101bb/48 9\n");
         table(&["get", file, "c000020100"])
             .fails(1, &["c000020100/40 has 40 bits; expected keys of 48 bits"]);
-        table(&["-4", "show", file, "c00002010000/32"]).fails(2, &["is no address; -4 expects IPv4"]);
+        table(&["-4", "show", file, "c00002010000/32"]).fails(2, &["-4 expects IPv4"]);
         let stat = table(&["-j", "stat", file]).json();
         assert_eq!(
             (&stat["keys"]["48"], &stat["lengths_48"]["48"], &stat["ipv4"]),
@@ -172,7 +172,7 @@ fn keys_of_any_width() {
         ),
         "{stat}"
     );
-    // (2) text and back; a difference is told; packed and piped images
+    // (2) text and back; a difference is printed; packed and piped images
     let list = maps.file("list.txt");
     table(&["import", "--map", &maps.map("endpoint"), "-o", &list, "--format", "text"]).ok();
     assert_eq!(table(&["diff", "--key", "48", &list, &image]).ok(), "");
@@ -189,7 +189,7 @@ fn keys_of_any_width() {
         "{forwarding}"
     );
     table(&["show", "--key", "40", &list])
-        .fails(1, &["list.txt:1:", "no key of 40 bits; expected 10 hexadecimal digits"]);
+        .fails(1, &["list.txt:1:", "of 40 bits: expected 10 hexadecimal digits"]);
     table(&["import", "--map", &maps.map("endpoint"), "-o", &list, "--format", "mrt"])
         .fails(1, &["keys of 48 bits"]);
     run(&format!("gzip -k {image}")).ok();
@@ -253,9 +253,9 @@ fn what_is_no_trie_is_told() {
     import(&format!("id:{}", maps.ids["other"])).fails(1, &["a map of type hash"]);
     import(&format!("{}/none", maps.pins)).fails(1, &["none: No such file"]);
     import(&maps.pins).fails(1, &["a directory", "expected a pinned LPM trie"]);
-    import(&maps.file("fill")).fails(1, &["a file that is no pin"]);
-    import("id:4000000000").fails(1, &["there is no BPF map 4000000000"]);
-    import("id:some").fails(1, &["\"some\" is no number of a map"]);
+    import(&maps.file("fill")).fails(1, &["the file is not a pin"]);
+    import("id:4000000000").fails(1, &["no BPF map has the id 4000000000"]);
+    import("id:some").fails(1, &["invalid map number \"some\""]);
     import(&format!("{}/v4", maps.pins)).fails(1, &["no prefix in what was read"]);
     assert!(!std::path::Path::new(&out).exists());
     let trieline = binary_path("trieline");

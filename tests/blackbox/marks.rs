@@ -18,7 +18,7 @@ fn bed() -> Bed {
     bed
 }
 
-/// What `node status` says that is left to the kernel, of both families.
+/// The rules that `node status` lists as left to the kernel, of both families.
 fn left(bed: &Bed) -> BTreeSet<String> {
     let status = trieline(&bed.node, "-j node status").json();
     let families = status["families"].as_array().expect("families").iter();
@@ -92,7 +92,7 @@ fn marks_of_netfilter_count_even_where_it_is_gone_past() {
     }
     bed.node.ip(&format!("rule add {MARKED}"));
     let _daemon = Daemon::start(&bed.node, &format!("{DEVICES} --bypass-netfilter"));
-    bed.becomes("no rules of netfilter", "10.50.0.1:9", (0, 5, 0));
+    bed.becomes("no netfilter rules", "10.50.0.1:9", (0, 5, 0));
     let hook = "type filter hook prerouting priority -150;";
     nft(&bed.node, &format!("table ip mangle {{\n chain first {{\n {hook}\n meta mark set 7\n }}\n}}"));
     bed.becomes("marked by netfilter", "10.50.0.1:9", (5, 0, 5));

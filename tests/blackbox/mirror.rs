@@ -115,7 +115,7 @@ fn changes(family: Family, rng: &mut Rng, count: usize) -> String {
     lines
 }
 
-/// What decides where a packet goes: kind, gateway, device.
+/// The decision about a packet: kind, gateway, device.
 type Verdict = String;
 
 fn text(value: &Value) -> &str {

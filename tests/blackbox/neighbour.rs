@@ -8,7 +8,7 @@ use trieline_tests::{eventually, root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
-/// A neighbour nobody has talked to yet: the kernel resolves it with the first packets, then XDP forwards.
+/// A neighbour that has not been resolved yet: the kernel resolves it with the first packets, then XDP forwards.
 #[test]
 fn unresolved_passes_then_is_fast() {
     if !root() {
@@ -54,7 +54,7 @@ fn a_new_mac_is_followed() {
         seen.counts() == (0, 5, 0) && seen.sink.iter().all(|frame| frame.starts_with(&[2, 0, 0, 0, 0, 0x99]))
     });
     assert!(followed, "the new MAC address is not used");
-    // (3) a neighbour deleted: the kernel resolves it anew and packets become fast again
+    // (3) a neighbour deleted: the kernel resolves it again and packets become fast again
     bed.node.ip("neigh del 10.1.0.2 dev n1");
     assert!(
         eventually(5.0, || bed.send("10.50.0.1:9", "third", 5).counts() == (0, 5, 0)),

@@ -1,4 +1,4 @@
-//! Who hangs at netfilter's hooks without rules: the kernel's own parts, IPVS, BPF programs. Packets would go past them.
+//! Users of netfilter's hooks without rules: the kernel's own parts, IPVS, BPF programs. Packets would go past them.
 
 use trieline_tests::bed::Bed;
 use trieline_tests::daemon::{Daemon, status, trieline};

@@ -47,7 +47,7 @@ fn objects_move_their_routes() {
         bed.node.ip("nexthop replace id 1 via 10.1.0.2 dev n1");
         bed.becomes("member replaced", "10.91.0.1:9", (0, 5, 0));
         bed.becomes("replaced again", "10.40.9.1:9", (0, 5, 0));
-        assert_eq!(status(&bed.node)["resyncs"], dumps, "compat {compat}: routes were asked for anew");
+        assert_eq!(status(&bed.node)["resyncs"], dumps, "compat {compat}: trielined dumped the routes again");
         // (3) gone, with its routes
         bed.node.ip("nexthop del id 1");
         bed.becomes("deleted", "10.40.9.1:9", (5, 0, 0));
@@ -123,8 +123,8 @@ fn neighbours_that_only_xdp_uses_stay() {
     }
 }
 
-/// What an object becomes without the routes being told anew (`nexthop_compat_mode` off): a group without the member whose link was
-/// down, of which the kernel says nothing; a tunnel where it was a link; another table that an endpoint looks up in.
+/// An object changes, and the kernel sends no new routes (`nexthop_compat_mode` off): a group loses the member whose link was down, without
+/// a message; a tunnel replaces a link; an endpoint gets another table.
 #[test]
 fn objects_that_become_something_else() {
     if !root() {

@@ -35,7 +35,7 @@ fn calls(words: &str) -> BTreeSet<String> {
     all
 }
 
-/// What a unit lets the daemon call.
+/// The system calls that a unit allows the daemon.
 fn allowed(unit: &str) -> BTreeSet<String> {
     let mut allowed = BTreeSet::new();
     for value in values(unit, "SystemCallFilter") {
@@ -79,8 +79,9 @@ fn systemd_takes_the_units() {
     assert_eq!(of_service(UNITS[0]), of_service(UNITS[1]));
 }
 
-/// A daemon with no more capabilities than the unit gives it starts with filters, SID hooks and tenants, follows, reloads, answers, restarts
-/// and makes new tables; of all its system calls and those of a reload the unit's filter takes none away, nor one of its kinds of sockets.
+/// A daemon with no more capabilities than the unit gives it starts with filters, SID hooks and tenants, follows, reloads, answers,
+/// restarts and makes new tables. The unit's filter takes away none of its system calls or those of a reload, nor one of its kinds of
+/// sockets.
 #[test]
 fn the_unit_forbids_nothing_that_is_needed() {
     if !root() {

@@ -1,5 +1,5 @@
-//! What the administrator forbids or selects in the kernel holds in XDP too: forwarding switched off, reverse-path filters,
-//! policy rules, routes by type of service.
+//! Settings of the administrator in the kernel hold in XDP too: forwarding switched off, reverse-path filters, policy rules, routes by type
+//! of service.
 
 use trieline_tests::bed::Bed;
 use trieline_tests::daemon::{Daemon, trieline};
@@ -79,7 +79,7 @@ fn policy_rules_are_followed() {
     bed.becomes("no rule", "10.50.0.1:9", (0, 5, 0));
     bed.node.ip("rule add from 10.0.0.2 table 100");
     bed.becomes("rule", "10.50.0.1:9", (0, 0, 5));
-    // What decides is told: rule, table, both MAC addresses.
+    // The answer names the rule, the table and both MAC addresses.
     let reported = trieline(&bed.node, "-j route get 10.50.0.1 --from 10.0.0.2 --iif n0").json()[0].clone();
     for (key, value) in [
         ("rule", "from 10.0.0.2/32"),

@@ -54,7 +54,7 @@ fn senders_on_the_link_are_told_of_shorter_ways() {
     assert!(redirects(&bed) > before && counted(&bed, "redirect") > 0);
     becomes(&bed, "from the link, IPv6", &v6("fd00::2"), (1, 0, 0));
     becomes(&bed, "from a neighbour that is not known", &v4("10.0.0.9"), (1, 0, 0));
-    // What the kernel says nothing about is sent by XDP, back to the generator's link.
+    // XDP sends packets that the kernel would not answer, back to the generator's link.
     let (sent, reported) = (counted(&bed, "ipv4") + counted(&bed, "ipv6"), redirects(&bed));
     becomes(&bed, "from behind a gateway", &v4("10.71.0.1"), (0, 0, 0));
     becomes(&bed, "from behind a gateway, IPv6", &v6("fd71::1"), (0, 0, 0));

@@ -286,7 +286,7 @@ fn a_bad_filter_file_keeps_the_set_in_force() {
     write("more", "nonsense\n");
     Daemon::refused(&bed.node, &args).fails(1, &["more", "nonsense"]);
     assert_eq!(counts(), (0, 0, 0));
-    // (4) the maps are made anew meanwhile, so that no set is in force: the last good copy of the file
+    // (4) the maps are made again meanwhile, so that no set is in force: the last good copy of the file
     write("bad", "10.0.0.300\n");
     write("trielined.toml", &format!("image = \"16M\"\n{head}{}", filter("bad")));
     let daemon = Daemon::start(&bed.node, &args);
@@ -314,7 +314,7 @@ fn a_bad_filter_file_keeps_the_set_in_force() {
     bed.becomes("routes are followed", "10.50.0.1:9", (0, 5, 0));
 }
 
-/// Runs a command as user nobody, which ends when it is dropped.
+/// Runs a command as user `nobody`; dropping this ends it.
 struct Nobody(std::process::Child);
 
 impl Nobody {
@@ -369,8 +369,8 @@ fn nobody_else_keeps_a_daemon_away() {
     refusal.fails(1, &["is locked by process", &pid]);
 }
 
-/// Pins of another version, of a shape that nobody knows, or made with other options: a start replaces them under traffic, and not
-/// one packet is lost. Back as well as forth, and after a start that was killed at any point of it.
+/// Pins of another version, of an unknown shape, or made with other options: a start replaces them under traffic, and not one packet is
+/// lost. Back as well as forth, and after a start that was killed at any point of it.
 #[test]
 fn other_pins_are_replaced_without_a_loss() {
     if !root() {
@@ -486,7 +486,7 @@ fn a_reload_says_what_waits() {
     assert_eq!(json.code, 1, "{json:?}");
     let reported: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(reported, serde_json::json!({ "reloaded": true, "waits": ["image", "next_hops"] }));
-    // What need not wait is in force.
+    // Settings that need not wait are in force.
     let ecn = |reported: &Value| reported["devices"].to_string().contains("\"ecn\"");
     assert!(eventually(3.0, || ecn(&trieline_tests::daemon::status(&bed.node))));
     let program = trieline_tests::command::binary_path("trielined");

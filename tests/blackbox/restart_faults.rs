@@ -54,9 +54,9 @@ fn start_short_of_memory(bed: &Bed, args: &str, nth: usize, log: &Path) -> (Trac
     (traced, calls.lines().filter(|line| line.starts_with(&main)).map(str::to_owned).collect())
 }
 
-/// Starts a daemon of which one call of bpf(2) with `what` in it fails for want of memory: the one that `which` chooses from so many. Each
-/// try follows a daemon with the arguments `before`. Where the machine is busy a start makes other calls (libbpf repeats loads), so there
-/// may be several tries until the fault is that of the call which is meant.
+/// Starts a daemon with one failing call of bpf(2), for want of memory: `which` chooses it from the number of calls with `what` in them.
+/// Each try follows a daemon with the arguments `before`. Where the machine is busy a start makes other calls (libbpf repeats loads), so
+/// there may be several tries until the fault is that of the call which is meant.
 fn start_with_fault(
     bed: &Bed,
     (before, args): (&str, &str),

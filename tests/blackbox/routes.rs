@@ -1,5 +1,5 @@
-//! What routes and neighbours say beside prefix and gateway: what changes nothing is forwarded, what ends is followed to its end, and what
-//! only the kernel can do is named with what helps.
+//! Attributes of routes and neighbours besides prefix and gateway: XDP forwards those that change nothing, follows those that end to their
+//! end, and `node status` names those that only the kernel can follow, with a hint.
 
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
@@ -176,10 +176,13 @@ fn what_only_the_kernel_can_do_is_named() {
     let advice = "ip route add NH4 via GATEWAY";
     assert!(eventually(5.0, || trieline(&bed.node, "sid show").ok().contains(advice)));
     let text = trieline(&bed.node, "node status").ok();
-    assert!(text.contains(advice) && text.contains("it selects by more than the destination"), "{text}");
+    assert!(
+        text.contains(advice) && text.contains("the route selects by more than the destination"),
+        "{text}"
+    );
     let shown = trieline(&bed.node, "route show").ok();
     assert!(
-        shown.contains("[pass unsupported it selects by more than the destination (tos, from)]"),
+        shown.contains("[pass unsupported the route selects by more than the destination (tos, from)]"),
         "{shown}"
     );
 }

@@ -1,5 +1,5 @@
 //! Routing daemons: BIRD and FRR as Debian ships them take a table by BGP and put it into the kernel, and the mirror is the kernel's,
-//! prefix by prefix, through what routers live through: a link that flaps, a session that is reset, a routing daemon that is killed
+//! prefix by prefix. It stays so through the life of a router: a link that flaps, a session that is reset, a routing daemon that is killed
 //! and comes back (graceful restart), a trielined that is killed and comes back meanwhile.
 //!
 //! The table has 20,000 prefixes. `TRIELINE_BGP_TABLE=FILE` names a file with others, one prefix a line.
@@ -36,7 +36,7 @@ fn generated(count: usize) -> BTreeSet<String> {
 fn table() -> BTreeSet<String> {
     let Ok(file) = std::env::var("TRIELINE_BGP_TABLE") else { return generated(PREFIXES) };
     let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
-    // What the test's own links use stays theirs.
+    // Routes of the test's own links are left out.
     let theirs = |line: &&str| !line.contains(':') && !line.starts_with("10.") && !line.starts_with("0.");
     text.lines().filter(theirs).map(str::to_owned).collect()
 }
@@ -119,9 +119,9 @@ trait Router {
     fn start(bed: &Bed) -> Self;
     /// Its processes are killed, and started again.
     fn restart(&mut self, bed: &Bed);
-    /// Its session with the peer begins anew.
+    /// Resets its session with the peer.
     fn reset(&self);
-    /// Whether its session is up and told it so many prefixes. Before that a restart is not a graceful one.
+    /// Whether its session is up and has received so many prefixes. Before that a restart is not a graceful one.
     fn has(&self, count: usize) -> bool;
     fn log(&self) -> String;
 }

@@ -23,7 +23,7 @@ fn verdict(route: &Value) -> String {
     }
 }
 
-/// What the kernel does with packets from `source` that come in by `device`; errors are lines of two kinds.
+/// The kernel's action on packets from `source` that come in by `device`; errors are lines of two kinds.
 pub(crate) fn kernel(
     node: &Namespace,
     option: &str,
@@ -60,7 +60,7 @@ pub(crate) fn kernel(
         .collect()
 }
 
-/// What XDP does, by the image; a rule that decides by itself is named by its action's reason.
+/// XDP's action, by the image; a rule that decides by itself is named by its action's reason.
 pub(crate) fn ours(node: &Namespace, addresses: &[String], source: &str, device: &str) -> Vec<String> {
     let args = format!("-j route get - --from {source} --iif {device}");
     let answer = trieline_with(node, &args, &(addresses.join("\n") + "\n"));
@@ -284,7 +284,7 @@ fn agree_on_flow_of_rules(option: &'static str) {
         "rule add pref 200 not from 10.2.0.200 lookup 300",
         "route add default via 10.1.0.2",
         "route change default via 10.2.0.2",
-        // (2) other tables; an error is no route to leave out
+        // (2) other tables; an error is never left out as a route may be
         "rule add pref 50 from 10.0.0.77 lookup 100 suppress_prefixlength 0",
         "rule add pref 60 from 10.2.0.200 lookup 200 suppress_prefixlength 0",
         "route change default via 10.1.0.2 table 200",
@@ -363,7 +363,7 @@ fn a_restart_leaves_out_the_default_routes_it_numbers() {
     assert_eq!(received, Received { packets, twice: 0, wrong: 0 });
 }
 
-/// What only the kernel can tell is its own, from that rule on, and is said with the reason.
+/// A rule that only the kernel can follow leaves it and the rules behind it to the kernel, and is named with the reason.
 #[test]
 fn rules_left_to_the_kernel_are_named() {
     if !root() {
@@ -387,7 +387,7 @@ fn rules_left_to_the_kernel_are_named() {
         ("pref 20 uidrange 0-7 lookup 300", "20: from all uidrange 0-7 lookup 300: users are not seen"),
         (
             "pref 20 tos 0x10 lookup 300",
-            "20: from all tos 0x10 lookup 300: packets are not told apart by type of service",
+            "20: from all tos 0x10 lookup 300: XDP does not see the type of service",
         ),
         (
             "pref 20 not from 192.0.2.1 uidrange 0-7 lookup 300",
@@ -395,7 +395,7 @@ fn rules_left_to_the_kernel_are_named() {
         ),
         (
             "pref 20 ipproto udp dport 53 lookup 300",
-            "20: from all ipproto udp dport 53 lookup 300: packets are not told apart by protocol or port",
+            "20: from all ipproto udp dport 53 lookup 300: XDP does not see the protocol or port",
         ),
         (
             "pref 20 lookup main suppress_prefixlength 8",

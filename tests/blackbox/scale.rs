@@ -1,4 +1,4 @@
-//! What the daemon asks of the kernel does not grow with the number of devices.
+//! The number of the daemon's requests to the kernel does not grow with the number of devices.
 
 use std::time::Duration;
 use trieline_tests::daemon::{Daemon, status};
@@ -37,7 +37,7 @@ fn requests_do_not_grow_with_devices() {
     assert!(many.1 < 2 * few.1 + 32, "in three seconds: {few:?} with 4 devices, {many:?} with 64");
 }
 
-/// What was written and looked at, in its order.
+/// The log's lines about written actions and read settings, in their order.
 #[test]
 fn a_dead_links_actions_are_written_before_anything_is_looked_at() {
     if !root() {
@@ -46,7 +46,8 @@ fn a_dead_links_actions_are_written_before_anything_is_looked_at() {
     let bed = trieline_tests::bed::Bed::routed();
     let daemon = Daemon::start(&bed.node, "--dev n0 --dev n1 --dev n2 -v");
     bed.becomes("before", "10.50.0.1:9", (0, 5, 0));
-    let (written, looked) = ("actions are written", "looked at what the kernel does not announce");
+    let (written, looked) =
+        ("trielined rewrites actions", "read the settings that the kernel does not notify");
     let before = daemon.log().len();
     bed.node.ip("link set n1 down");
     let after = || daemon.log().split_off(before);

@@ -55,7 +55,7 @@ fn the_mtu_of_ipv6_holds() {
     becomes(&bed, "as long as IPv6's MTU", &plain(1300), (0, 1, 0));
     becomes(&bed, "outer packet longer than IPv6's MTU", &wrapped(1301), (1, 0, 0));
     becomes(&bed, "outer packet as long as IPv6's MTU", &wrapped(1300), (0, 1, 0));
-    // IPv4 is not concerned, and whoever sent too much is told.
+    // IPv4 is not concerned, and the kernel answers a sender of too large packets.
     let long = craft::ipv4("10.0.0.2", "10.50.0.1", &payload(1400), |_| {});
     becomes(&bed, "IPv4", &long, (0, 1, 0));
     let reported = bed.generator.run("ping -n -M do -s 1400 -c 1 -W 2 fd00:1::2");
@@ -169,7 +169,7 @@ fn path_mtus_are_the_kernels() {
     becomes(&bed, "by the route's MTU again", &ipv4("10.50.0.1"), (0, 1, 0));
 }
 
-/// What IPsec policies block or encrypt must meet them: the family is the kernel's while there are any.
+/// Packets that IPsec policies block or encrypt must meet them: the family is the kernel's while there are any.
 #[test]
 fn ipsec_policies_hold() {
     if !root() {
@@ -283,7 +283,7 @@ fn outer_headers_are_as_set() {
     for (setting, kernel) in &kernel {
         label(setting);
         let mut xdp = None;
-        // What is not announced is read once a second.
+        // The daemon reads settings without notifications once a second.
         let equal = eventually(5.0, || {
             let seen = sent();
             let same = seen

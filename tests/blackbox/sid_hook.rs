@@ -72,7 +72,7 @@ fn sid_hooks_are_called_before_the_behaviour() {
     let mode =
         std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&look).expect("a sample").permissions());
     assert_eq!(mode & 0o777, 0o600);
-    // (3) all of it is told
+    // (3) `sid show` has all of it
     let reported = sids(&bed);
     assert_eq!(reported.len(), 2, "{reported:?}");
     let of = |sid: &str| {
@@ -160,7 +160,7 @@ fn sid_hooks_in_another_order_are_not_mixed_up() {
     assert_eq!(seen.counts(), (0, 0, 0), "of {sent} packets that the first SID hook drops");
 }
 
-/// A SID whose filters give way to a sample: no packet comes by when the one is no more and the other not yet.
+/// A SID changes from filters to a sample: no packet passes between the end of one and the start of the other.
 #[test]
 fn filters_hold_until_something_else_does() {
     if !root() {
@@ -224,8 +224,8 @@ impl Drop for Pin {
     }
 }
 
-/// A pinned program and a sample's folder that are gone keep no daemon from starting again, also one that makes new tables: the program
-/// of before stays in force, a SID that has none drops, and both are as configured once they can be.
+/// A pinned program or a sample's folder is gone: the daemon starts all the same, also if it makes new tables. The program of before stays
+/// in force, a SID without one drops, and both are as configured once they can be.
 #[test]
 fn sid_hooks_that_are_gone_do_not_stop_a_restart() {
     if !root() {

@@ -39,7 +39,7 @@ fn a_dead_or_hanging_daemon_leaves_packets_to_the_kernel() {
     let filtered = craft::ipv4("203.0.113.9", "10.50.0.1", &craft::udp(MARKER), |_| {});
     let inner = craft::ipv6("2001:db8:bad::1", "fd50::1", (17, &craft::udp(MARKER)), |_| {});
     let sid = craft::ipv6("fd00::2", "fd00:c::1", (41, &inner), |_| {});
-    // What must come out nowhere, fresh or stale: filtered, by a SID's filter, and of a tenant.
+    // Packets that must come out nowhere, fresh or stale: filtered, by a SID's filter, and of a tenant.
     let kept = |when: &str| {
         for (what, packet) in [("filtered", &filtered), ("SID", &sid)] {
             assert_eq!(bed.send_ip(packet, MARKER).counts(), (0, 0, 0), "{when}: {what}");

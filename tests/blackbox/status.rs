@@ -1,4 +1,4 @@
-//! What `trieline -j node status` says, in the words the tests need.
+//! The answer of `trieline -j node status`, in the words the tests need.
 
 use serde_json::Value;
 use trieline_tests::daemon;

@@ -163,7 +163,7 @@ fn mistakes_are_explained() {
     table(&["build", &bad, "-o", &to]).fails(1, &[&format!("{bad}:2:"), "10.0.0.0/33", "over 32"]);
     assert!(!Path::new(&to).exists());
     let json = files.write("bad.json", "[{\"dst\": \"10.0.0.0/8\",\n \"value\": 0}]");
-    table(&["show", &json]).fails(1, &[&format!("{json}:2:"), "0 is no value", "expected a number from 1"]);
+    table(&["show", &json]).fails(1, &[&format!("{json}:2:"), "invalid value 0", "expected a number from 1"]);
     let mixed = files.write("mixed", "10.0.0.0/8 7\n11.0.0.0/8\n");
     table(&["show", &mixed]).fails(1, &[&mixed, "11.0.0.0/8", "expected all or none"]);
     table(&["show", "/no/such/file"]).fails(1, &["/no/such/file", "No such file"]);
@@ -233,7 +233,7 @@ fn an_empty_list_replaces_nothing() {
     table(&["build", &empty, "-o", &image, "--allow-empty"]).ok();
 }
 
-/// What a copy that failed leaves is no table; a table without prefixes that is not empty is one.
+/// The rest of a copy that failed is not a table; a table without prefixes that is not empty is one.
 #[test]
 fn an_empty_file_is_an_error_and_not_a_no() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -151,7 +151,7 @@ fn a_declared_table_alone_decides() {
     let shown = trieline(&bed.node, "route show --vrf red").ok();
     assert!(shown.contains("10.50.0.0/16 via 10.1.0.2") && !shown.contains("10.60"), "{shown}");
     assert!(trieline(&bed.node, "route show --table 200").ok().contains("10.71.0.0/16"));
-    trieline(&bed.node, "route show --vrf nobody").fails(1, &["\"nobody\" is no VRF", "expected"]);
+    trieline(&bed.node, "route show --vrf absent").fails(1, &["invalid VRF \"absent\"", "expected"]);
     // (6) reloaded without: main decides; a bad file changes nothing; and with again
     let file = directory.path().join("trielined.toml");
     let reload = |text: &str| {

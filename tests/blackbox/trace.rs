@@ -101,7 +101,7 @@ fn a_brokers_messages_are_found() {
     assert_eq!(jsonl.lines().count(), ids.len());
 }
 
-/// What the tracer says of itself: its hooks and who pays for them, what each transport pays, its own time and memory.
+/// The tracer's own part: its hooks and who pays for them, what each transport pays, its own time and memory.
 fn own_part(report: &Value) {
     let hooks: Vec<&str> =
         report["attached"].as_array().unwrap().iter().map(|one| one["hook"].as_str().unwrap()).collect();
@@ -116,7 +116,7 @@ fn own_part(report: &Value) {
     assert!(of("rings_bytes") <= 80e6 && of("ring_records") >= 256.0 && of("rings") >= 1.0, "{report}");
 }
 
-/// What `--live-cost` has found stands in every view and in the report, with its interval.
+/// The result of `--live-cost` stands in every view and in the report, with its interval.
 #[test]
 fn what_hooks_cost_is_measured_while_they_are_on() {
     if !root() {

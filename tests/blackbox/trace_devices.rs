@@ -74,7 +74,7 @@ fn a_way_is_split_at_the_node_and_at_the_receiver() {
     let hosts = [
         trace(
             &bed.generator,
-            &format!("--no-cost --arrivals --comm nobody --client {}", name.trim_end()),
+            &format!("--no-cost --arrivals --comm absent --client {}", name.trim_end()),
             &file("client"),
         ),
         trace(&bed.sink, &format!("--no-cost --arrivals -p {}", relay.id()), &file("broker")),
@@ -117,7 +117,7 @@ fn arrivals_need_a_port_and_an_id() {
         return;
     }
     let trieline = |arguments: &str| run(&format!("{} trace {arguments}", binary_path("trieline")));
-    trieline("--comm nobody --arrivals --id 0:8").fails(2, &["--port"]);
+    trieline("--comm absent --arrivals --id 0:8").fails(2, &["--port"]);
     trieline("--no-cost --port 1 --arrivals").fails(1, &["by their port and id"]);
     trieline("node --port 1 --records /nonexistent/file").fails(2, &["--id"]);
     let namespace = Namespace::new("bare");

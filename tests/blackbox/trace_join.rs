@@ -147,5 +147,5 @@ fn two_hosts_are_joined() {
     join(&file("wrong")).fails(1, &["`seen`: expected one of received, queued, sent"]);
     fs::write(file("empty"), "").unwrap();
     join(&file("empty")).fails(1, &["empty: expected a file of trieline trace --records"]);
-    join(&file("none")).fails(1, &["reading ", "none"]);
+    join(&file("none")).fails(1, &["cannot read ", "none"]);
 }

@@ -30,7 +30,7 @@ fn connected(left: &Namespace, right: &Namespace, from: &str, to: &str) -> (UdpS
     from.connect(to.local_addr().unwrap()).unwrap();
     to.connect(from.local_addr().unwrap()).unwrap();
     from.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    // What waits for its neighbour's address is not noted.
+    // A message that waits for its neighbour's address is not noted.
     for (from, to) in [(&from, &to), (&to, &from)] {
         from.send(&[0]).unwrap();
         to.recv(&mut [0]).unwrap();
@@ -106,7 +106,7 @@ fn stamped_messages_are_joined_between_hosts() {
         let traces = [
             trace(
                 &left,
-                &format!("--client {} --comm nobody --port {port} --stamp {offset}", name.trim_end()),
+                &format!("--client {} --comm absent --port {port} --stamp {offset}", name.trim_end()),
                 &file("left"),
             ),
             trace(&right, &format!("-p {} --stamp {offset}", broker.id()), &file("right")),
@@ -130,7 +130,7 @@ fn stamped_messages_are_joined_between_hosts() {
             back[offset..offset + 8].fill(0);
             assert_eq!(back, message);
         }
-        // What is not to be stamped comes as it was sent.
+        // A message without a place for a stamp comes as it was sent.
         for other in [&message[..offset + 7], &[7; 64], &[0; 3000]] {
             assert_eq!(pass(other), other);
         }

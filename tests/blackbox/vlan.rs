@@ -106,7 +106,7 @@ fn tags_with_id_0_hide_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let sent =
         |source: &str| bed.watch(marker, || packets::send_frames(&bed.generator, "g0", &frames(source)));
-    // (1) the kernel alone forwards them all, whoever sends them
+    // (1) the kernel alone forwards them all, from any sender
     assert_eq!(sent("203.0.113.9").sink.len(), 6);
     // (2) XDP forwards those that no filter is about, and none of the others comes out
     std::fs::write(folder.path().join("bad"), "203.0.113.0/24\n").expect("a file");

@@ -20,14 +20,14 @@ const FLOORS: &[(&str, u32)] = &[
     ("trieline-acl", 4),
 ];
 
-/// Workspace members that are no box: nobody may depend on them, and they see trieline only from outside.
+/// Workspace members outside the boxes: no box may depend on them, and they see trieline only from outside.
 const OUTSIDE: &[&str] = &["trieline-tests"];
 
 /// The boxes of commands, and what commands print with. Only they may have these crates at run time.
 const FACES: &[&str] = &["trieline-cli", "trieline-trace-cli", "trieline-lab", "trieline-terminal"];
 const FACE_ONLY: &[&str] = &["anyhow", "clap", "indicatif", "toml", "tracing-subscriber", "sd-notify"];
 
-/// What an operator's programs may not link, through any box: pictures, rivals, an HTTP client.
+/// Crates that an operator's programs may not link, through any box: pictures, rivals, an HTTP client.
 const OPERATOR: &str = "trieline-cli";
 const NOT_FOR_OPERATORS: &[&str] = &[
     "trieline-lab",
@@ -89,7 +89,7 @@ fn breaches(packages: &BTreeMap<String, Vec<Edge>>) -> Vec<String> {
         for edge in edges {
             let kind = edge.kind.as_deref().unwrap_or("run-time");
             if OUTSIDE.contains(&edge.name.as_str()) {
-                found.push(format!("{name} depends on {} ({kind}), which is no box", edge.name));
+                found.push(format!("{name} depends on {} ({kind}), which is not a box", edge.name));
             }
             let Some(other) = floor(&edge.name) else { continue };
             match own {

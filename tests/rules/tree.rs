@@ -1,4 +1,4 @@
-//! What may not be in the tree: one machine's paths, files without a licence, `unsafe` where it does not belong, giants.
+//! Things that may not be in the tree: one machine's paths, files without a licence, `unsafe` where it does not belong, giants.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,7 @@ fn root() -> PathBuf {
 }
 
 /// Paths git tracks, relative to the root. Outside a git checkout (a source tarball) there is nothing to check.
-fn tracked() -> Vec<String> {
+pub(super) fn tracked() -> Vec<String> {
     if !root().join(".git").exists() {
         return Vec::new();
     }
@@ -37,7 +37,7 @@ fn tracked() -> Vec<String> {
         .collect()
 }
 
-fn text(path: &str) -> String {
+pub(super) fn text(path: &str) -> String {
     String::from_utf8_lossy(&std::fs::read(root().join(path)).expect("a tracked file is readable"))
         .into_owned()
 }
@@ -84,7 +84,7 @@ fn c_files_carry_their_licence() {
 #[test]
 fn licence_texts_are_there() {
     for path in ["LICENSE-MIT", "LICENSE-APACHE", "LICENSE-BSD-2-Clause", "LICENSE-GPL-2.0"] {
-        assert!(text(path).len() > 1000, "{path} is no licence text");
+        assert!(text(path).len() > 1000, "{path} is not a licence text");
     }
 }
 

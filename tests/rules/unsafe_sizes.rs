@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files whose arithmetic is inside bounds that were checked before, a comment at each `unsafe` saying which: the lookups, which it would
-/// slow down; C's pointers, whose sizes come from C; a rival of the lab, and the model of a protocol.
+/// Files whose arithmetic is inside bounds that were checked before; a comment at each `unsafe` names the check. These are the lookups,
+/// which it would slow down, C's pointers, whose sizes come from C, a rival of the lab, and the model of a protocol.
 const CHECKED_OTHERWISE: [&str; 9] = [
     "lpm/src/image/lookup.rs",
     "lpm/src/image/batch/avx512.rs",

@@ -30,7 +30,7 @@ impl Drop for Running {
     }
 }
 
-/// What a program answered.
+/// The answer of a program.
 pub struct Answer {
     /// The command line, for messages.
     pub command: String,
@@ -94,8 +94,8 @@ pub fn run_with(program: &str, args: &[&str], input: &str) -> Answer {
     let mut child = child.unwrap_or_else(|error| panic!("{command}: {error}"));
     let stdin = child.stdin.take();
     let input = input.to_owned();
-    // Fed from a thread: a program that answers line by line would otherwise stand still with both pipes full. A program
-    // that does not read its input is no error.
+    // Fed from a thread: a program that answers line by line would otherwise stand still with both pipes full. A program may leave its
+    // input unread.
     let feeder = std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
     let output = child.wait_with_output().unwrap_or_else(|error| panic!("{command}: {error}"));
     let _ = feeder.join();

@@ -70,7 +70,7 @@ impl Daemon {
         run_with("env", &words, "")
     }
 
-    /// What the daemon logged so far.
+    /// The daemon's log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -145,7 +145,7 @@ pub fn status(namespace: &Namespace) -> Value {
     trieline(namespace, "-j node status").json()
 }
 
-/// Removes what a daemon that is no longer there left behind, when dropped.
+/// Removes the leftovers of an ended daemon, when dropped.
 pub struct Leftovers<'a>(pub &'a Namespace);
 
 impl Drop for Leftovers<'_> {

@@ -1,4 +1,4 @@
-//! What the black-box tests stand on: namespaces, the daemon as a process, packets sent and caught.
+//! The base of the black-box tests: namespaces, the daemon as a process, packets sent and caught.
 //!
 //! Everything here drives the real programs (`ip`, `trielined`, `trieline`) as a user would and looks at real packets.
 //! Names made here begin with `tlbb-<pid>-` and go away when their owner is dropped, also when a test panics.

@@ -84,7 +84,7 @@ impl Namespace {
         let key = if key.contains('/') { key.to_owned() } else { key.replace('.', "/") };
         let path = format!("/proc/sys/{key}");
         let value = value.to_owned();
-        // The files of /proc/sys/net belong to the namespace of whoever opens them.
+        // The files of /proc/sys/net belong to the namespace of the process that opens them.
         self.enter(move || std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}")));
     }
 
@@ -110,7 +110,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Devices at both ends of a veth pair go with either namespace; what is gone already is no matter.
+        // Devices at both ends of a veth pair go with either namespace; some may be gone already.
         let _ = run(&format!("ip netns del {}", self.name));
     }
 }

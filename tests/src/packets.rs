@@ -78,7 +78,7 @@ pub struct UdpSink {
     thread: JoinHandle<Received>,
 }
 
-/// What a [`UdpSink`] received.
+/// The packets that a [`UdpSink`] received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Received {
     /// Packets of the stream.
@@ -181,7 +181,7 @@ impl UdpStream {
                 let mut number = 0u64;
                 while !stop.load(Ordering::Acquire) {
                     let due = (start.elapsed().as_secs_f64() * f64::from(per_second)) as u64;
-                    // What a processor that was held up for seconds owes comes in portions that a device's queue holds.
+                    // A processor that was held up for seconds sends its late packets in portions that a device's queue holds.
                     let due = due.min(number + BURST);
                     while number < due {
                         socket.send_to(&contents(number), to).expect("the stream sends");

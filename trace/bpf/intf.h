@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What the hooks and the Rust side share; Rust reads the structs from here through BTF. */
+/* Shared by the hooks and the Rust side; Rust reads the structs from here through BTF. */
 #ifndef TRACE_INTF_H
 #define TRACE_INTF_H
 
@@ -31,7 +31,7 @@ enum tr_transport {
 	TR_TRANSPORTS,
 };
 
-/* What is known of a record's message id. */
+/* The state of a record's message id. */
 enum tr_flags {
 	TR_HAS_ID = 1,
 	TR_SHORT = 2,	  /* the message ends before the id does */
@@ -48,7 +48,7 @@ enum tr_flags {
 /* One event, as it lies in a ring. */
 struct tr_record {
 	__u64 time_ns;	/* CLOCK_MONOTONIC */
-	__u64 socket;	/* its number: no other has had it, or TR_OPENED says so before (socket.bpf.h) */
+	__u64 socket;	/* its number: no other socket has had it, or TR_OPENED comes before (socket.bpf.h) */
 	__u64 id;	/* bytes of the message, the first one lowest; without TR_HAS_ID its position (struct
 			   tr_payload), where nothing lies beside the record */
 	__u64 who;	/* from the lowest bit on: thread, process, point, transport, flags */
@@ -68,7 +68,7 @@ enum tr_who {
 	TR_WHO_FLAGS = TR_WHO_TRANSPORT + TR_KIND_BITS,
 };
 
-/* Beside a record, where bytes are captured: its first ones, of which `config.capture` have room. */
+/* Beside a record, if bytes are captured: its first ones, as many as `config.capture` allows. */
 struct tr_payload {
 	__u32 captured;
 	__u32 position; /* where the message ends in its stream, modulo 2^32: as TCP numbers its bytes; of
@@ -78,7 +78,7 @@ struct tr_payload {
 	__u8 bytes[TR_CAPTURE_MAX];
 };
 
-/* Who a socket is. */
+/* The addresses of a socket. */
 struct tr_identity {
 	__u8 local[16]; /* IPv4: the first four */
 	__u8 remote[16];
@@ -89,7 +89,7 @@ struct tr_identity {
 	__u16 unused;
 };
 
-/* What is kept with a socket. */
+/* The state kept with a socket. */
 struct tr_stream {
 	struct tr_identity identity;
 	__u32 is_known;
@@ -98,7 +98,7 @@ struct tr_stream {
 	__u32 unused;
 };
 
-/* What a hook itself spends inside T2, nanoseconds in all. */
+/* Time that a hook itself spends inside T2, nanoseconds in all. */
 enum tr_inside {
 	TR_INSIDE_TAIL,	 /* of receives: from the clock on */
 	TR_INSIDE_HEAD,	 /* of sends: up to the clock */
@@ -106,7 +106,7 @@ enum tr_inside {
 	TR_INSIDES,
 };
 
-/* What became of packets that leave, where ids are written into them. */
+/* Counts of leaving packets, where ids are written into them. */
 enum tr_stamp {
 	TR_STAMP_WRITTEN,
 	TR_STAMP_TAKEN,	  /* other bytes than those reserved are there: an id already, or the message's own */
@@ -130,7 +130,8 @@ struct tr_cpu {
 	__u64 unused[13 - TR_INSIDES];
 };
 
-/* Who is traced. User space writes it while the hooks are on: a service that restarts is in another cgroup.
+/* The traced processes. User space writes it while the hooks are on: a service that restarts is in another
+ * cgroup.
  */
 struct tr_traced {
 	__u64 cgroup;  /* its number: its processes and those below */
@@ -140,7 +141,7 @@ struct tr_traced {
 	__u32 tgid[TR_TGIDS_MAX];
 };
 
-/* What to trace: set before the load, so that what is not asked for is not even compiled. */
+/* The settings of a trace: set before the load, so that hooks are compiled without the parts that are off. */
 struct tr_config {
 	__u64 stamp_over; /* what the application leaves where a stamp is to be */
 	__u32 by_cgroup;  /* which members of struct tr_traced must hold */
@@ -158,10 +159,10 @@ struct tr_config {
 	__u32 stages;	      /* note positions in streams, and who sockets are */
 	__u64 client_comm[2]; /* name of a client; zeros: none by a name */
 	__u32 clients;	      /* how many of `client` are set */
-	__u32 clients_only;   /* nobody else is traced */
+	__u32 clients_only;   /* no other process is traced */
 	__u32 client[TR_TGIDS_MAX];
 	__u32 inside;	/* also take the times of enum tr_inside */
-	__u32 sent_udp; /* note UDP when sent as well: where there is no hook at the device queue */
+	__u32 sent_udp; /* note UDP when sent as well: for kernels without a hook at the device queue */
 	__u32 by_inode; /* sockets are numbered by their inodes */
 };
 

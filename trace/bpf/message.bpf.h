@@ -169,7 +169,7 @@ struct {
 	__type(value, struct tr_payload[2]);
 } together SEC(".maps");
 
-/* What the verifier has to see right before each copy, as bounds do not survive a spill to the stack. */
+/* The verifier must see these bounds right before each copy: they do not survive a spill to the stack. */
 static __always_inline __u32 tr_bounded(__u32 bytes)
 {
 	barrier_var(bytes);

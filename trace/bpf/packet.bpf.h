@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What a packet at a device's queue is: one that leaves now, for the first time, on the time of the thread
- * that sends it; and a message, a part of one, or several. */
+/* Packets at a device's queue: whether one leaves now, for the first time, on the time of the thread that
+ * sends it; and whether it is a message, a part of one, or several. */
 #ifndef TRACE_PACKET_H
 #define TRACE_PACKET_H
 
@@ -29,7 +29,7 @@ static __always_inline bool tr_is_noted(const struct sk_buff *skb)
 }
 
 /* The same; and remembers it, where its device will hand it on: one that has others below it, or puts headers
- * before packets. A packet's address alone says little: the next message may well have the same. */
+ * before packets. A packet's address alone is not enough: the next message may well have the same. */
 static __always_inline bool tr_is_noted_again(const struct sk_buff *skb)
 {
 	const struct net_device *device = skb->dev;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Where records go: a ring per CPU in memory that user space has mapped and polls, so nobody is ever woken.
+ * Records go to a ring per CPU in memory that user space has mapped and polls, so no process is ever woken.
  *
  * A record's place is claimed by an atomic addition, as one hook may interrupt another on the same CPU. When
  * the ring comes round, old records are overwritten; `claimed` and the records' sequence numbers tell the
@@ -41,7 +41,7 @@ struct {
 	__uint(value_size, sizeof(struct tr_payload));
 } payloads SEC(".maps");
 
-/* What is stored in this order is seen in this order; x86-64 needs only that the compiler keeps it. */
+/* Readers see stores in this order; x86-64 needs only that the compiler keeps it. */
 static __always_inline void tr_publish(__u32 *sequence, __u32 value)
 {
 #ifdef TR_STORES_IN_ORDER
@@ -52,7 +52,7 @@ static __always_inline void tr_publish(__u32 *sequence, __u32 value)
 #endif
 }
 
-/* The place of a CPU's next record, and its sequence number; NULL: there is no ring. */
+/* The place of a CPU's next record, and its sequence number; NULL: the CPU has no ring. */
 static __always_inline struct tr_record *tr_claim(__u32 *slot, __u32 *sequence)
 {
 	__u32 cpu = bpf_get_smp_processor_id();

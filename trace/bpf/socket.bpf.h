@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What a hook knows of the socket: which transport it is, and whether it is one that is traced. */
+/* A hook's view of the socket: its transport, and whether it is traced. */
 #ifndef TRACE_SOCKET_H
 #define TRACE_SOCKET_H
 
@@ -70,8 +70,8 @@ static __always_inline __u32 tr_transport(const struct tr_socket *socket)
 /*
  * A socket's number. Its address is the next socket's as soon as it is closed, so a number is the kernel's
  * cookie, which no two sockets have had: made by a call once, read from the socket later. Where streams are
- * followed it is the address, for the two ends of a Unix socket know each other by that; there TR_OPENED says
- * that a socket is a new one.
+ * followed it is the address, for the two ends of a Unix socket know each other by that; there TR_OPENED
+ * marks a new socket.
  */
 static __always_inline __u64 tr_number(struct sock *sk, __u32 transport)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Where in its stream a message lies, and which two sockets the stream joins: what a receiver's record has in
- * common with the sender's, though nothing in the message says so.
+ * A message's place in its stream, and the two sockets that the stream joins: a receiver's record shares them
+ * with the sender's, though the message itself has neither.
  */
 #ifndef TRACE_STREAM_H
 #define TRACE_STREAM_H
@@ -38,7 +38,7 @@ static __always_inline void tr_identify(struct tr_identity *identity, struct soc
 	}
 }
 
-/* Says who the socket is. */
+/* Records the socket's identity. */
 static __always_inline void tr_introduce(const struct tr_identity *identity, const struct tr_event *message)
 {
 	struct tr_event noted = *message;

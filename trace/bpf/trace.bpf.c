@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The hooks. Each backend (src/hooks.rs) takes the same points in another way: who is asked first
- * whether he is traced at all, then what the socket is, then the clock, then one record.
+ * The hooks. Each backend (src/hooks.rs) takes the same points in another way, but in the same order: whether
+ * the process is traced, the socket, the clock, then one record.
  */
 #include "kernel.h"
 #include "intf.h"
@@ -109,8 +109,8 @@ static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int byte
 	if (config.id_bytes || config.capture) {
 		regs = (struct pt_regs *)bpf_task_pt_regs(task);
 		buffer = regs->si;
-		/* What io_uring does on the way out of another call, and what the kernel sends by itself, has
-		 * no buffer there. */
+		/* io_uring may send on the way out of another call, and the kernel sends by itself: neither
+		 * has a buffer there. */
 		call = tr_is_behind(task, regs->di, sk) ? regs->orig_ax : -1;
 		if (regs->dx == 1) /* of recvmmsg and sendmmsg: one message and no more */
 			call = tr_single(call);
@@ -283,7 +283,6 @@ int BPF_PROG(call_ended, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-/* --- functions of the processes themselves, only where that was asked for
- * ------------------------------------------------------ */
+/* --- functions of the processes themselves, only with --uprobe or --usdt -------------------------------- */
 
 #include "user.bpf.h"

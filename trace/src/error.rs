@@ -1,4 +1,4 @@
-//! What can go wrong while tracing, each with what to do about it.
+//! Errors while tracing, each with a way out.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What is to be traced makes no sense.
+    /// The filter makes no sense.
     #[error("{0}")]
     Argument(String),
-    /// There is no such process.
+    /// The process does not exist.
     #[error("no process {0} (`ps -e` lists them; its number must be that of this PID namespace)")]
     NoProcess(u32),
     /// The process may not use BPF.
@@ -27,7 +27,7 @@ pub enum Error {
         "this shell is in a PID namespace of its own (a container): hooks see the host's process numbers; run on the host, or select by --comm or --port"
     )]
     PidNamespace,
-    /// Of a cgroup's directory here it cannot be told how far below the root it is, which hooks ask by.
+    /// A cgroup's directory here does not show how far below the root it is, which hooks need.
     #[error(
         "this shell is in a cgroup namespace of its own (a container): hooks see the host's cgroups; run on the host, or select by --comm or --port"
     )]
@@ -38,27 +38,27 @@ pub enum Error {
     )]
     OtherNamespace(u32),
     /// No backend holds.
-    #[error("this kernel lets no hook be attached: {}", .0.iter().map(|r| format!("{}: {}", r.backend.name(), r.reason)).collect::<Vec<_>>().join("; "))]
+    #[error("cannot attach any hook: {}", .0.iter().map(|r| format!("{}: {}", r.backend.name(), r.reason)).collect::<Vec<_>>().join("; "))]
     NoHooks(Vec<Refusal>),
     /// A file could not be read.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// A system call failed.
     #[error("{operation}: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// The kernel's answer.
         source: io::Error,
     },
-    /// What the hooks noted of the tracer's own messages is not what there was: what they cost is not known.
+    /// The hooks missed some of the tracer's own messages, or noted too many: their cost is not known.
     #[error(
-        "calibration over {transport}: of {moved} messages {received} receives and {sent} sends were noted: expected {expected} of each"
+        "cannot calibrate over {transport}: the hooks noted {received} receives and {sent} sends of {moved} messages; expected {expected} of each"
     )]
     Calibration {
         /// Over which transport.
@@ -69,12 +69,12 @@ pub enum Error {
         received: u64,
         /// Sends.
         sent: u64,
-        /// What should have been, of each.
+        /// The number that was expected, of each.
         expected: u64,
     },
     /// The machine was too restless.
     #[error(
-        "the processor's speed changed too often: {kept} of {rounds} rounds can be used; try again on a quieter machine"
+        "cannot measure: the processor's speed changed in all but {kept} of {rounds} rounds; try again on a quieter machine"
     )]
     Restless {
         /// Rounds that passed the gate.

@@ -1,4 +1,4 @@
-//! What is traced: processes, their names, cgroups, ports, transports; checked before any hook is attached.
+//! The filter of a trace: processes, their names, cgroups, ports, transports; checked before any hook is attached.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ const HOST_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// Of the first cgroup namespace (`PROC_CGROUP_INIT_INO`, there as well).
 const HOST_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
 
-/// What is traced; all that is named must hold.
+/// The filter of a trace; all that is named must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// Processes; none: any.
@@ -54,7 +54,7 @@ impl Default for Filter {
 pub struct Cgroup {
     /// Its number: the directory's inode.
     pub number: u64,
-    /// How far below the root.
+    /// Levels below the root.
     pub level: u32,
 }
 

@@ -30,7 +30,7 @@ const QUEUE: &str = "device_queued";
 const ARRIVAL: &str = "device_received";
 const THREADS: &str = "thread_ended";
 const PROGRAMS: &str = "program_begins";
-/// The map that says who is traced.
+/// The map of the traced processes.
 const WHO: &str = ".data.who";
 
 /// A way to take the points.
@@ -84,22 +84,22 @@ impl Backend {
     }
 }
 
-/// Why a backend was passed over.
+/// The reason why a backend was passed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which.
+    /// The backend.
     pub backend: Backend,
     /// In words.
     pub reason: String,
 }
 
-/// Which point is C, where there is a choice.
+/// The choice of point C.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Leaves {
     /// At the device's queue, before the packet leaves; Unix sockets, which have none: when the send is done.
     #[default]
     Queue,
-    /// When the send is done: cheaper, and its cost lies behind the message; on loopback that includes the delivery.
+    /// The end of the send: cheaper, and its cost lies behind the message; on loopback that includes the delivery.
     Done,
 }
 
@@ -124,19 +124,19 @@ impl FromStr for Client {
     }
 }
 
-/// What is loaded.
+/// The options of a trace.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is traced.
+    /// The filter.
     pub filter: Filter,
-    /// Where messages have an id.
+    /// The place of the messages' id.
     pub id: Option<IdAt>,
     /// Write ids into messages that leave over UDP, where their eight bytes have this value: the first lowest. Such messages are those
     /// of this thread's network namespace, by the devices that are there at the start.
     pub stamp: Option<u64>,
     /// Note when messages over UDP arrive at the devices of this thread's network namespace, too, by their port and id.
     pub arrivals: bool,
-    /// What is looked for in the messages' bytes.
+    /// The way to read the messages' bytes.
     pub decode: Option<Decode>,
     /// Bytes of each message that are captured for that, its first ones: a multiple of eight; 0: none.
     pub capture: u32,
@@ -145,7 +145,7 @@ pub struct Options {
     /// Note where messages lie in their streams and who sockets are, as [`crate::Hops`] needs it; decoders of streams do so, too. Not by
     /// system calls.
     pub stages: bool,
-    /// Which point is C.
+    /// The choice of point C.
     pub leaves: Leaves,
     /// Records that each CPU's ring holds at most: a power of two.
     pub slots: u32,
@@ -180,7 +180,7 @@ impl Options {
         }
     }
 
-    /// How messages are joined.
+    /// The way that messages are joined.
     pub fn by(&self) -> By {
         if self.id.is_some() || self.decode.is_some() { By::Id } else { By::Thread }
     }
@@ -319,7 +319,7 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// Loads and attaches the first backend that holds. Whoever is refused everything learns why.
+    /// Loads and attaches the first backend that holds. If the kernel refuses every backend, the error names each reason.
     /// `inside`: they take their own times.
     pub(crate) fn attach(options: &Options, inside: bool) -> Result<Hooks> {
         let mut refused = Vec::new();
@@ -441,11 +441,11 @@ impl Hooks {
     /// Traces others from now on.
     pub(crate) fn aim(&self, filter: &Filter) -> Result<()> {
         let who = layout::who(filter);
-        let failed = Error::bpf("saying who is traced");
+        let failed = Error::bpf("cannot write the filter");
         self.map(WHO)?.update(&0u32.to_ne_bytes(), &who, MapFlags::ANY).map_err(failed)
     }
 
-    /// Who pays.
+    /// The processes and packets that meet each hook.
     pub(crate) fn payers(&self) -> Vec<Payer> {
         self.programs.iter().map(|program| payers::of(program)).collect()
     }
@@ -459,7 +459,7 @@ impl Hooks {
     pub(crate) fn map(&self, name: &str) -> Result<MapHandle> {
         let map = self.object.maps().find(|map| map.name() == name);
         let map = map.ok_or_else(|| Error::Argument(format!("the BPF object has no map {name}")))?;
-        MapHandle::try_from(&map).map_err(Error::bpf("opening a map"))
+        MapHandle::try_from(&map).map_err(Error::bpf("cannot open a map"))
     }
 
     /// Events for which a hook was not run, because it was running already on that CPU.
@@ -486,7 +486,7 @@ fn is_one_of(name: &OsStr, names: &[&str]) -> bool {
     name.to_str().is_some_and(|name| names.contains(&name))
 }
 
-/// A library does not print: what libbpf says goes to the log.
+/// A library does not print: libbpf's messages go to the log.
 fn silence() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -63,12 +63,12 @@ pub(crate) fn sequence(last: u64) -> u32 {
     last as u32
 }
 
-/// What lies beside a record, by its first word: how many bytes follow, and the message's position.
+/// The first word beside a record: how many bytes follow, and the message's position.
 pub(crate) fn payload_header(first: u64) -> (u32, u32) {
     (first as u32, (first >> 32) as u32)
 }
 
-/// What a record is of.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Message,
@@ -80,7 +80,7 @@ pub(crate) enum What {
     Program,
 }
 
-/// What a record is of; one that is of no message has a point that messages have from now on.
+/// The kind of a record; a record without a message gets a point that messages have.
 pub(crate) fn what(words: &mut [u64; RECORD_WORDS]) -> What {
     let who = &mut words[3];
     let what = match (bits(*who, POINT_AT, KIND_BITS) as usize).checked_sub(Point::ALL.len()) {
@@ -94,7 +94,7 @@ pub(crate) fn what(words: &mut [u64; RECORD_WORDS]) -> What {
     what
 }
 
-/// Who a socket is, by a `struct tr_identity`; `None`: too few bytes, or an address family that is not traced.
+/// The socket in a `struct tr_identity`; `None`: too few bytes, or an address family that is not traced.
 pub(crate) fn socket(of: &Record, bytes: &[u8], salt: u64) -> Option<Socket> {
     const IPV4: u16 = 2;
     const UNIX: u16 = 1;

@@ -1,11 +1,11 @@
-//! Who pays for each hook while it is attached: all that come past its place in the kernel, traced or not.
+//! The payers of each hook while it is attached: all that pass its place in the kernel, traced or not.
 
 /// A hook that is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payer {
     /// Its place in the kernel, as the kernel calls it.
     pub hook: &'static str,
-    /// Who runs through it.
+    /// The processes or packets that run through it.
     pub who: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What a hook notes: one event of one message at one point.
+//! A hook's record: one event of one message at one point.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::runtime::Runtime;
 
-/// Where a message was seen.
+/// The points of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
     /// The kernel has copied it to the process: before the receiving call returns. Point B.
@@ -33,7 +33,7 @@ impl Point {
     }
 }
 
-/// What carried it.
+/// The transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Transport {
     /// UDP over IPv4 or IPv6.
@@ -53,7 +53,7 @@ impl Transport {
     pub const ALL: [Transport; 5] =
         [Transport::Udp, Transport::Tcp, Transport::UnixStream, Transport::UnixDatagram, Transport::Function];
 
-    /// Those of sockets.
+    /// The transports of sockets.
     pub const SOCKETS: [Transport; 4] =
         [Transport::Udp, Transport::Tcp, Transport::UnixStream, Transport::UnixDatagram];
 
@@ -74,13 +74,13 @@ impl fmt::Display for Transport {
     }
 }
 
-/// What a message is, as a decoder found; without one each call's is a [`Kind::Message`].
+/// The kind of a message, by the decoder; without a decoder each call is a [`Kind::Message`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// Nothing more is known.
     #[default]
     Message,
-    /// To whoever has subscribed, on its way to the broker or from it.
+    /// To all subscribers, on its way to the broker or from it.
     Publish,
     /// Wants an answer.
     Request,
@@ -140,7 +140,7 @@ impl Flags {
     pub fn is_fault(self) -> bool {
         self.0 & 8 != 0
     }
-    /// There is no id in the message, of which all bytes were seen that are looked at.
+    /// The message has no id, and all bytes that are searched were seen.
     pub fn is_absent(self) -> bool {
         self.0 & Flags::ABSENT != 0
     }
@@ -148,7 +148,7 @@ impl Flags {
     pub fn has_no_position(self) -> bool {
         self.0 & Flags::NO_POSITION != 0
     }
-    /// No message, but the rest of a call, of which the messages are not known; or, of no bytes, a socket that has rested. Requests that
+    /// Not a message, but the rest of a call with unknown messages; or, without bytes, a socket that has rested. Requests that
     /// came by it have no answer from here on.
     pub fn is_rest(self) -> bool {
         self.0 & Flags::REST != 0
@@ -182,28 +182,28 @@ pub struct Record {
     pub process: u32,
     /// Bytes moved; of functions what they returned, 0 at their entry.
     pub bytes: u32,
-    /// Where.
+    /// The point.
     pub point: Point,
-    /// What carried it.
+    /// The transport.
     pub transport: Transport,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Where it ends in its stream, modulo 2³²: of TCP the sequence number behind it; of Unix sockets bytes, of those with message
     /// borders messages, since the socket was first seen. UDP has no streams: there it is 0. Without [`crate::Options::stages`] only
     /// sends over TCP are sure to have one.
     pub position: u32,
-    /// What is known of the id.
+    /// The state of the id.
     pub flags: Flags,
 }
 
-/// Who a socket is.
+/// A socket's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Socket {
-    /// As its records have it.
+    /// Its number, as its records have it.
     pub number: u64,
-    /// What it carries.
+    /// Its transport.
     pub transport: Transport,
-    /// Where its messages come from and go to.
+    /// The ends that its messages come from and go to.
     pub ends: Ends,
 }
 
@@ -221,7 +221,7 @@ pub enum Ends {
     Unix(Option<u64>),
 }
 
-/// What a trace passes on.
+/// An event of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A message at a point.
@@ -232,16 +232,16 @@ pub enum Event {
     Socket(Socket),
     /// A process that was not seen before, where messages are joined by thread: before its first record.
     Process {
-        /// Which.
+        /// The process.
         process: u32,
-        /// What moves messages between its threads, if something is known to.
+        /// The runtime that moves messages between its threads, if one is known.
         runtime: Option<Runtime>,
     },
     /// A thread has ended: its number may become another's.
     Ended {
         /// `CLOCK_MONOTONIC`, nanoseconds.
         time_ns: u64,
-        /// Which.
+        /// The thread.
         thread: u32,
     },
     /// Records were lost just before, or the hooks were off: what comes now does not belong to what came.

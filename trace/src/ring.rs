@@ -1,7 +1,7 @@
 //! Reads what the hooks have noted: each CPU's ring in order, all CPUs' records merged by time, what was overwritten counted exactly.
 //!
-//! Where records were lost nobody can tell what belongs together: a gap. Records of that time on other CPUs are not passed on, and the gap
-//! is an event of its own, so that whoever joins records has only to drop there what it has in hand.
+//! After a loss of records, nothing shows which records belong together: a gap. Records of that time on other CPUs are not passed on, and
+//! the gap is an event of its own, so that a joiner only has to drop the messages that it has in hand.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -33,7 +33,7 @@ pub(crate) struct Words(MmapRaw);
 impl Words {
     pub(crate) fn of(map: &MapHandle, words: usize) -> Result<Words> {
         let mapped = MmapOptions::new().len(words * 8).map_raw_read_only(&map.as_fd());
-        mapped.map(Words).map_err(Error::system("mapping a ring"))
+        mapped.map(Words).map_err(Error::system("cannot map a ring"))
     }
 
     pub(crate) fn get(&self) -> &[AtomicU64] {
@@ -60,7 +60,7 @@ enum Read {
     },
 }
 
-/// An event as it comes out of the rings. [`Event::Process`] says there that the process has begun another program.
+/// An event as it comes out of the rings. There, [`Event::Process`] means that the process has begun another program.
 #[derive(Debug)]
 pub(crate) struct Noted<'a> {
     pub(crate) event: Event,
@@ -68,7 +68,7 @@ pub(crate) struct Noted<'a> {
     pub(crate) seen: &'a [u8],
 }
 
-/// What hooks spent inside T2, nanoseconds (`enum tr_inside`).
+/// Time that hooks spent inside T2, nanoseconds (`enum tr_inside`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Inside {
     pub(crate) tail: u64,
@@ -94,10 +94,10 @@ struct Cpu {
 pub(crate) struct Ring {
     cpus: Words,
     records: Words,
-    /// What lies beside the records, if anything does, and the words of each.
+    /// The words beside the records, if bytes are captured, and how many each record has.
     payloads: Option<(Words, usize)>,
     slots: u64,
-    /// CPUs that have a ring: the first ones. What hooks on others note is lost, and counted.
+    /// CPUs that have a ring: the first ones. Records of hooks on others are lost, and counted.
     rings: usize,
     /// Addresses of the kernel are nobody's business.
     salt: u64,
@@ -183,7 +183,7 @@ impl Ring {
         self.until_ns
     }
 
-    /// The hooks were off from then until now: nobody knows what they would have noted.
+    /// The hooks were off from then until now: records of that time are missing.
     pub(crate) fn was_off(&mut self, from_ns: u64) {
         let what = Read::Gap { from_ns };
         self.waiting.push(Waiting { time_ns: monotonic_ns(), what, payload: Box::default() });
@@ -200,7 +200,7 @@ impl Ring {
         }
         if all {
             for cpu in 0..self.read.len() {
-                // There is no other record to end it.
+                // No other record comes to end it.
                 self.end_gap(cpu, now_ns);
             }
             self.until_ns = now_ns;

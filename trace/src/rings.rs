@@ -30,7 +30,7 @@ impl Rings {
     /// # Errors
     /// The rings have more records than a map can number.
     pub fn of(options: &Options) -> Result<Rings> {
-        let cpus = libbpf_rs::num_possible_cpus().map_err(Error::bpf("counting CPUs"))?;
+        let cpus = libbpf_rs::num_possible_cpus().map_err(Error::bpf("cannot count CPUs"))?;
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
         Rings::sized(options, cpus, last(&online).map_or(cpus, |last| cpus.min(last + 1)))
     }
@@ -81,7 +81,7 @@ mod tests {
                 "{cpus}: {slots}, {bytes}"
             );
         }
-        // The least that a ring has, whatever that takes, unless less was asked for.
+        // The least that a ring has, even if all take more, unless the option is smaller.
         assert_eq!(Rings::sized(&http, 1024, 1024).unwrap().slots, 256);
         assert_eq!(Rings::sized(&Options { slots: 64, ..http.clone() }, 1024, 1024).unwrap().slots, 64);
         // Asked for.

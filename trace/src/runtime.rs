@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, SectionHeader};
 
-/// What moves messages between a process's threads.
+/// The runtime that moves messages between a process's threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Runtime {
     /// Goroutines.
@@ -24,11 +24,11 @@ pub enum Runtime {
     Unknown,
 }
 
-/// What programs of Go have, even stripped ones.
+/// A section that programs of Go have, even stripped ones.
 pub(crate) const GO_SECTION: &str = ".go.buildinfo";
 /// Names of threads, as far as the kernel keeps them: tokio's of each release.
 const TOKIO_THREADS: [&str; 2] = ["tokio-runtime-w", "tokio-rt-worker"];
-/// What a program with tokio has among its constants: where in tokio's source a panic was, behind the folder of that source.
+/// A constant of programs with tokio: the place in tokio's source of a panic, behind the folder of that source.
 const RUNTIME_SOURCE: &[u8] = b"/src/runtime/";
 const TOKIO: &[u8] = b"tokio";
 /// Bytes of such a path that are looked at, and bytes of a program that are read at once.
@@ -48,7 +48,7 @@ impl Runtime {
         ["go", "tokio", "erlang", "unknown"][self as usize]
     }
 
-    /// That of a process, by its program and its threads; `None`: none that is known, or the process is gone.
+    /// The runtime of a process, by its program and its threads; `None`: none that is known, or the process is gone.
     pub fn of(process: u32) -> Option<Runtime> {
         let folder = PathBuf::from("/proc").join(process.to_string());
         let name = folder.join("exe").read_link().unwrap_or_default();
@@ -131,7 +131,7 @@ pub(crate) struct Runtimes {
     waits_since: Option<Instant>,
 }
 
-/// What is known of a process.
+/// The state of the search in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
     /// Its program is being read, for the question of this number.

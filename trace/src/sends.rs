@@ -34,14 +34,14 @@ impl Sends {
         self.queued.remove(&thread);
     }
 
-    /// What was noted may not be all there was.
+    /// Some records may be missing.
     pub(crate) fn lose(&mut self) {
         self.queued.clear();
     }
 
-    /// What is to be passed on. A send over TCP whose first byte was not queued inside the call keeps the time of its end.
+    /// The record to pass on. A send over TCP whose first byte was not queued inside the call keeps the time of its end.
     ///
-    /// What runs on a thread's time is not only its own: acknowledgements let older segments go, of this socket and of others.
+    /// The kernel does other work on a thread's time, too: acknowledgements let older segments go, of this socket and of others.
     pub(crate) fn take(&mut self, record: Record) -> Option<Record> {
         let Record { time_ns, socket, position, bytes, .. } = record;
         match (record.point, record.transport) {

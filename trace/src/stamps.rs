@@ -22,7 +22,7 @@ pub(crate) const PROGRAM: &str = "stamp_leaving";
 pub struct StampAt {
     /// Bytes before it.
     pub offset: u32,
-    /// What the application leaves there, its first byte lowest.
+    /// The bytes that the application leaves there, the first byte lowest.
     pub reserved: u64,
 }
 
@@ -44,7 +44,7 @@ impl FromStr for StampAt {
     }
 }
 
-/// What became of messages that left over UDP.
+/// Counts of messages that left over UDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
     /// A stamp was written.
@@ -60,9 +60,9 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// What was counted so far.
+    /// The counts so far.
     pub(crate) fn read(map: &MapHandle) -> Result<Stamps> {
-        let found = map.lookup(&[0; 4], MapFlags::ANY).map_err(Error::bpf("reading a map"))?;
+        let found = map.lookup(&[0; 4], MapFlags::ANY).map_err(Error::bpf("cannot read a map"))?;
         let found = found.filter(|found| found.len() == size_of::<tr_stamps>()).unwrap_or_default();
         let count = |index: usize| {
             let at = offset_of!(tr_stamps, counts) + 8 * index;

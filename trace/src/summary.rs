@@ -10,12 +10,12 @@ use crate::record::{Point, Transport};
 /// An hour; longer stays count as that.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// What a time is of.
+/// The part that a time is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
-    /// Where it begins.
+    /// The place where it begins.
     pub from: Place,
-    /// Where it ends.
+    /// The place where it ends.
     pub to: Place,
 }
 
@@ -28,9 +28,9 @@ pub enum Place {
     R,
     /// It leaves a host that forwards it.
     Q,
-    /// What is traced has received it.
+    /// The traced process has received it.
     B,
-    /// What is traced has sent it.
+    /// The traced process has sent it.
     C,
     /// A client has received it.
     D,
@@ -68,7 +68,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// That of a message.
+    /// The stage of a message.
     pub fn of(message: &Message) -> Stage {
         Stage {
             part: Part::INSIDE,
@@ -117,7 +117,7 @@ impl Summary {
         self.0.iter()
     }
 
-    /// What was added since an earlier state of the same summary.
+    /// The messages added since an earlier state of the same summary.
     pub fn since(&self, earlier: &Summary) -> Summary {
         let mut since = self.clone();
         for (stage, histogram) in &earlier.0 {

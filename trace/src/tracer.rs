@@ -18,7 +18,7 @@ use crate::stamps::Stamps;
 #[derive(Debug)]
 pub struct Tracer {
     hooks: Hooks,
-    /// Who is traced now.
+    /// The present filter.
     filter: Filter,
     ring: Ring,
     sends: Sends,
@@ -27,7 +27,7 @@ pub struct Tracer {
     runtimes: Option<Runtimes>,
     /// Events that wait for the runtime of the first one's process.
     held: VecDeque<(Event, Box<[u8]>)>,
-    /// What is no id, but the place for one.
+    /// The bytes that only keep the place of an id.
     reserved: Option<u64>,
     /// Since when the hooks are off.
     off_ns: u64,
@@ -99,7 +99,7 @@ fn pass(
     }
 }
 
-/// What the tracer itself saw and missed.
+/// Records that the tracer itself saw and missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Records overwritten before they were read: exact, by their sequence numbers. Where the kernel counts: receives that it had no
@@ -109,7 +109,7 @@ pub struct Seen {
     pub missed: u64,
     /// Records that came after younger ones had been passed on.
     pub late: u64,
-    /// Records of a time in which others were lost, on another CPU: not passed on, as nobody can tell what belongs together.
+    /// Records of a time in which others were lost, on another CPU: not passed on, as nothing shows which belong together.
     pub discarded: u64,
 }
 
@@ -191,7 +191,7 @@ impl Tracer {
         self.hooks.aim(&self.filter)
     }
 
-    /// Traces others from now on, that the same questions are asked of.
+    /// Traces other processes from now on, with the same options.
     pub(crate) fn aim(&mut self, filter: &Filter) -> Result<()> {
         self.hooks.aim(filter)
     }
@@ -207,7 +207,7 @@ impl Tracer {
     }
 
     /// Passes on what was noted up to about a millisecond ago, in the order of time. Nothing wakes the caller: call it every few
-    /// milliseconds; a CPU's ring holds [`Options::slots`] records. Who joins them has to know of gaps: [`Tracer::poll_events`].
+    /// milliseconds; a CPU's ring holds [`Options::slots`] records. A caller that joins them has to know of gaps: [`Tracer::poll_events`].
     pub fn poll(&mut self, mut each: impl FnMut(Record)) {
         self.poll_events(|event, _| records(event, &mut each));
     }
@@ -251,17 +251,17 @@ impl Tracer {
         }
     }
 
-    /// What became of the messages that are stamped ([`Options::stamp`]).
+    /// Counts of stamped messages ([`Options::stamp`]).
     pub fn stamps(&self) -> Result<Stamps> {
         Stamps::read(&self.hooks.map("stamps")?)
     }
 
-    /// What the decoder could not read.
+    /// Counts of bytes that the decoder could not read.
     pub fn decoded(&self) -> Decoded {
         self.decoding.as_ref().map(Decoding::decoded).unwrap_or_default()
     }
 
-    /// What the hooks spent inside T2 so far, nanoseconds in all: of receives from the clock on and another reading of the clock, of
+    /// Time that the hooks spent inside T2 so far, nanoseconds in all: of receives from the clock on and another reading of the clock, of
     /// sends up to the clock.
     pub(crate) fn inside_ns(&self) -> Inside {
         self.ring.inside_ns()
@@ -272,9 +272,9 @@ impl Tracer {
         self.hooks.fires(transport)
     }
 
-    /// Attaches them again. What passed meanwhile is not known: the next event is [`Event::Gap`].
+    /// Attaches them again. Messages of the meantime are not known: the next event is [`Event::Gap`].
     pub fn resume(&mut self) -> Result<()> {
-        self.hooks.switch_on().map_err(Error::bpf("attaching the hooks"))?;
+        self.hooks.switch_on().map_err(Error::bpf("cannot attach the hooks"))?;
         self.ring.was_off(self.off_ns);
         Ok(())
     }
@@ -285,7 +285,7 @@ impl Tracer {
         self.ring.until_ns().min(held_ns.unwrap_or(u64::MAX))
     }
 
-    /// What was missed so far.
+    /// Counts of missed records so far.
     pub fn seen(&self) -> Seen {
         let Tracer { ring, hooks, .. } = self;
         Seen { lost: ring.lost(), missed: hooks.missed(), late: ring.late(), discarded: ring.discarded() }

@@ -1,4 +1,4 @@
-//! What the tracer's own process takes of the machine, beside its hooks.
+//! The processor time and memory of the tracer's own process, without its hooks.
 
 use std::fs;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl Usage {
         Usage { user, system, resident: pages * rustix::param::page_size() as u64 }
     }
 
-    /// What was used since then; memory as it is.
+    /// The time used since then; memory as it is.
     pub fn since(self, before: Usage) -> Usage {
         Usage {
             user: self.user.saturating_sub(before.user),

@@ -15,7 +15,7 @@ use common::{Trip, is_root, now};
 use trieline_trace::{By, Counts, Decode, Decoded, Filter, IdAt, Joiner, Message, Options, Point, Tracer};
 
 const MESSAGES: usize = 300;
-/// Messages that are sent at once to be told apart by a decoder.
+/// Messages sent at once, for a decoder to separate.
 const BATCH: usize = 5;
 
 /// A server that ends with the test.

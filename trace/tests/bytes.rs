@@ -67,7 +67,7 @@ fn calls_without_a_buffer_are_counted() {
     let mut joiner = Joiner::new(By::Id, tracer.at_queue());
     (0..MESSAGES).for_each(|id| _ = relay.pass(id));
     std::thread::sleep(Duration::from_millis(5));
-    tracer.stop(|record| joiner.take(record, |_| panic!("a message whose bytes nobody saw")));
+    tracer.stop(|record| joiner.take(record, |_| panic!("a message with unseen bytes")));
     relay.end();
     assert_eq!(joiner.counts().unreadable, 2 * MESSAGES);
 }
@@ -78,7 +78,7 @@ fn ids(transport: &str, style: &str, id: IdAt) -> [Vec<Option<u64>>; 2] {
     let filter = Filter { processes: vec![relay.pid()], ..Filter::default() };
     let options = Options { id: Some(id), leaves: Leaves::Done, slots: 1 << 10, ..Options::new(filter) };
     let mut tracer = Tracer::start(&options).unwrap();
-    // io_uring receives anew when something has come.
+    // io_uring receives again after bytes have come.
     if style != "mixed" {
         relay.seen_by(&tracer);
     }
@@ -93,7 +93,7 @@ fn ids(transport: &str, style: &str, id: IdAt) -> [Vec<Option<u64>>; 2] {
     found
 }
 
-/// What io_uring receives while the thread is in another call is not looked for in that one's buffer.
+/// If io_uring receives while the thread is in another call, that call's buffer is not searched.
 #[test]
 fn ids_are_read_only_where_the_call_is_the_sockets_own() {
     if !is_root() {

@@ -14,7 +14,7 @@ const STYLES: [&str; 8] = ["read", "readv", "recv", "recvmsg", "recvmmsg", "epol
 const MESSAGES: usize = 200;
 const DOCUMENT: &str = include_str!("../../docs/trace.md");
 
-/// What a cell of the table says: `all` only if every message was found where all clocks agree that it was.
+/// A cell of the table: `all` only if every message was found where all clocks agree that it was.
 fn cell(transport: &str, style: &str, backend: Backend, id: Option<IdAt>) -> String {
     let mut relay = Relay::start(transport, style);
     let filter = Filter { processes: vec![relay.pid()], ..Filter::default() };

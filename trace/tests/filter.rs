@@ -1,4 +1,4 @@
-//! Who is traced: a process that is left out is left out, whatever else holds of it.
+//! The filter: a process that is left out is left out, whatever else holds of it.
 
 #![allow(clippy::unwrap_used)]
 

@@ -32,7 +32,7 @@ fn mapped(relay: Relay) -> Relay {
     relay
 }
 
-/// What a message comes and goes by in the broker, by the file's path or name.
+/// The functions by which a message comes and goes in the broker, by the file's path or name.
 fn functions(file: &str) -> Vec<Probe> {
     vec![
         function(format!("received={file}:relay_receive%return")),

@@ -1,5 +1,5 @@
-//! A broker of our own under live hooks, which knows when each message came and left: threads that take a message each and write logs and
-//! counters by sockets that come and go; a pool that answers in any order, several answers in a write; a server that answers early.
+//! A broker of our own under live hooks, which knows when each message came and left. Threads take a message each and write logs and
+//! counters by sockets that come and go; a pool answers in any order, several answers in a write; a server answers early.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -20,7 +20,7 @@ use trieline_trace::{
     Counts, Decode, Filter, IdAt, Joiner, Length, Message, MessageId, Options, Tracer, Transport,
 };
 
-/// What the broker is to do, for its own process.
+/// The broker's task, for its own process.
 const STYLE: &str = "TRIELINE_TEST_BROKER";
 const THREADS: usize = 4;
 const ROUNDS: u64 = 250;
@@ -70,7 +70,7 @@ fn broker() {
     }
     let _ = std::io::stdin().read(&mut [0]);
     for Truth { id, thread, after_ns, before_ns } in log.lock().unwrap().iter() {
-        eprintln!("told {id} {thread} {after_ns} {before_ns}");
+        eprintln!("truth {id} {thread} {after_ns} {before_ns}");
     }
 }
 
@@ -221,12 +221,12 @@ impl Broker {
         Broker { child, lines, address: listens.unwrap().parse().unwrap() }
     }
 
-    /// What it knows itself.
+    /// The broker's own times.
     fn end(mut self) -> Vec<Truth> {
         drop(self.child.stdin.take());
         let truth = |line: String| {
             let numbers: Vec<u64> =
-                line.strip_prefix("told ")?.split(' ').map(|word| word.parse().unwrap()).collect();
+                line.strip_prefix("truth ")?.split(' ').map(|word| word.parse().unwrap()).collect();
             let [id, thread, after_ns, before_ns] = numbers[..] else { panic!("{line}") };
             Some(Truth { id, thread: thread as u32, after_ns, before_ns })
         };
@@ -312,7 +312,7 @@ fn a_pool_that_answers_in_any_order() {
     };
     let (messages, counts, truth) = trace("pool", decode, |number, mut stream| {
         for round in 0..ROUNDS / 4 {
-            // Four messages in two writes, of which one cuts a message.
+            // Four messages in two writes; the first write's end cuts a message.
             let ids = (0..4u64).map(|part| (round * 4 + part) << 8 | number);
             let bytes: Vec<u8> =
                 ids.flat_map(|id| [&[0, 30][..], &id.to_le_bytes(), &[7; 22]].concat()).collect();

@@ -1,5 +1,5 @@
-//! What is queued at devices is a message once, and only if it is one: below other devices, in fragments and segments, and after it
-//! has waited for its neighbour's address.
+//! A message queued at devices is noted once, and other packets never: below other devices, in fragments and segments, and after it has
+//! waited for its neighbour's address.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -91,7 +91,7 @@ fn send([from, to]: &[UdpSocket; 2], id: u64, bytes: usize) {
     assert_eq!(back[..bytes], message);
 }
 
-/// What is noted of messages of so many bytes as they leave.
+/// The records of messages of so many bytes as they leave.
 fn queued(ends: &[UdpSocket; 2], bytes: usize, ids: std::ops::RangeInclusive<u64>) -> Vec<Record> {
     let filter = Filter { port: Some(ends[0].local_addr().unwrap().port()), ..Filter::default() };
     let id = Some(IdAt { received: 0, sent: 0, bytes: 8 });
@@ -164,7 +164,7 @@ fn a_message_in_fragments_is_one() {
     check("IPv6", &connected(&left, &right, ["2001:db8::1", "2001:db8::2"]), 4000);
 }
 
-/// UDP_SEGMENT: which message is which cannot be told, but how many they are.
+/// UDP_SEGMENT: the messages cannot be distinguished, but counted.
 #[test]
 fn several_messages_in_a_packet_are_several() {
     if !is_root() {

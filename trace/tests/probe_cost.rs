@@ -1,5 +1,5 @@
-//! What probes in functions cost a call: `cargo test --release -p trieline-trace --test probe_cost -- --ignored --nocapture`, for the table
-//! in docs/trace.md.
+//! The cost of probes in functions for a call: `cargo test --release -p trieline-trace --test probe_cost -- --ignored --nocapture`, for the
+//! table in docs/trace.md.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -66,7 +66,7 @@ fn what_a_probe_costs_a_call() {
             tracer
         };
         // A process that calls the same function and is not traced, where all are asked.
-        let mut beside = attach(Filter { comm: Some("nobody".into()), ..Filter::default() });
+        let mut beside = attach(Filter { comm: Some("absent".into()), ..Filter::default() });
         let mut traced = attach(Filter { processes: vec![calls.child.id()], ..Filter::default() });
         let rounds = Rounds::take::<Error>(3, ROUNDS, 0, |case, gate| {
             let mut tracer = [None, Some(&mut beside), Some(&mut traced)].into_iter().nth(case).flatten();

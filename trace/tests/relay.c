@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A broker for tests: passes messages from descriptor 0 to descriptor 1 by the system calls that it is told
- * to use. At the end it prints to standard error, for each message, its own clock after the receive and
- * before the send.
+ * A broker for tests: passes messages from descriptor 0 to descriptor 1 by the system calls that its
+ * arguments name. At the end it prints to standard error, for each message, its own clock after the receive
+ * and before the send.
  *
  * Tracers of functions find relay_receive and relay_send in it, and at the same places the static probes
  * relay:received, which is passed only while somebody listens, and relay:sending.
@@ -135,8 +135,8 @@ static ssize_t by_splice(int fd, size_t bytes)
 	return bytes ? splice(ends[0], NULL, fd, NULL, bytes, 0) : splice(fd, NULL, ends[1], NULL, BYTES, 0);
 }
 
-/* One request at a time, by the bare system calls. Whoever does not wait writes to something else until it is
- * done. */
+/* One request at a time, by the bare system calls. A caller that does not wait writes to something else until
+ * it is done. */
 static ssize_t request(int fd, size_t bytes, bool waits)
 {
 	static int ring = -1;

@@ -14,7 +14,7 @@ const MESSAGES: usize = 200;
 
 fn follow(transport: &str, style: &str) {
     let mut relay = Relay::start(transport, style);
-    // What lies in a socket before the first record is not known there.
+    // Bytes in a socket before the first record are not known there.
     let filter = Filter { processes: vec![relay.pid()], ..Filter::default() };
     let id = transport.starts_with("udp").then(|| "8:8".parse().unwrap());
     let clients = vec![Client::Process(std::process::id())];

@@ -1,4 +1,4 @@
-//! What the tests share: the test programs loaded against tables, and when to skip.
+//! Shared by the tests: the test programs loaded against tables, and when to skip.
 #![allow(dead_code)] // each test file uses a part
 
 #[path = "../../../lpm/tests/common/sample.rs"]

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Readers beside a writer, who says before each change what a key's answer was and what it will be, and after
- * it what it is: an answer must be one that stood there between a look before the lookup and one after it.
+ * Readers beside a writer, which notes before each change a key's present and next answer, and after it the
+ * present one. A reader's answer must be one that stood there between a look before the lookup and one after
+ * it.
  */
 #include <linux/types.h>
 #include <linux/bpf.h>

@@ -48,7 +48,7 @@ PROGRAM(stack144, {
 	answer->value = tl_lookup_wide(TL_IMAGE, table, 144, key);
 })
 
-/* Of n keys at once, the one that is asked for. */
+/* Looks n keys up at once, and returns the answer of the wanted one. */
 #define SEVERAL4(n)                                                                                          \
 	PROGRAM(several4_##n, {                                                                              \
 		__u32 id[n], addr[n], value[n], k;                                                           \

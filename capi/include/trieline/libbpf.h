@@ -114,8 +114,8 @@ static inline int trieline_uses(int program, __u32 id)
 }
 
 /* Refuses a loaded object in which a program uses the tables and is sleepable, or hands a callback to a work
- * queue or a task, which may sleep: memory is reused without waiting for it, so that it could find other
- * things there. Call it before programs are attached. Returns 0 or a negative errno. */
+ * queue or a task, which may sleep: its memory would be reused before such a program ends. Call it before
+ * programs are attached. Returns 0 or a negative errno. */
 static inline int trieline_check(struct trieline *t, struct bpf_object *object, struct trieline_error *error)
 {
 	struct bpf_program *program;

@@ -19,11 +19,10 @@
  *
  * Errors: functions that return int or int64_t return a negative errno on failure, those that return a
  * pointer NULL; then `error`, which may be NULL, holds the same code and a sentence. Nothing has changed
- * then, unless said otherwise. -EINVAL: an argument, also a pointer that is NULL; -ENOENT: no such table,
- * nothing pinned; -EEXIST: there is one already; -ENOSPC: the map is full; -EPERM: capabilities, named in the
- * text; -EBUSY: another process has the pins; -EBADMSG: a file or an image is not what it should be;
- * -ENOTRECOVERABLE: a mistake of this library, after which the tables can only be closed. Others are the
- * kernel's.
+ * then, unless said otherwise. -EINVAL: an argument, also a NULL pointer; -ENOENT: no such table, nothing
+ * pinned; -EEXIST: it exists already; -ENOSPC: the map is full. -EPERM: capabilities, named in the text;
+ * -EBUSY: another process has the pins; -EBADMSG: a file or an image is damaged. -ENOTRECOVERABLE: a mistake
+ * of this library, after which the tables can only be closed. Others are the kernel's.
  *
  * Threads: a handle can be used by several at once; calls wait for each other. Programs and the kernel are
  * never waited for, except by trieline_synchronize, by trieline_close and by changes of a map that is full
@@ -48,8 +47,8 @@ extern "C" {
 /* Tables in one BPF map, and the right to change them. */
 struct trieline;
 
-/* What went wrong: a negative errno (0: nothing) and a sentence that says what was found and expected, and
- * for a file its name and line. */
+/* An error: a negative errno (0: none) and a sentence with the finding and the expectation, and for a file
+ * its name and line. */
 struct trieline_error {
 	int code;
 	char text[1020];
@@ -62,15 +61,15 @@ enum trieline_map_type {
 	TRIELINE_ARRAY = 2, /* memory-mapped BPF array: Linux 6.1; at most 512 MiB, all of it at once */
 };
 
-/* What to make; zeros take the default. */
+/* Options for new tables; zeros take the default. */
 struct trieline_options {
 	uint32_t map_type; /* enum trieline_map_type; default TRIELINE_ANY */
 	uint32_t tables;   /* how many there can be; default 64 */
 	uint64_t bytes;	   /* of all together: a power of two from 64 KiB; default 64 MiB */
 };
 
-/* What a table is searched for: addresses, or keys of 1 to 2048 bits, a key of `bits` bits being (bits + 7) /
- * 8 bytes. */
+/* Kinds of keys that a table is searched for: addresses, or keys of 1 to 2048 bits; a key of `bits` bits has
+ * (bits + 7) / 8 bytes. */
 #define TRIELINE_IPV4 (4u << 16 | 32u)
 #define TRIELINE_IPV6 (6u << 16 | 128u)
 #define TRIELINE_KEY(bits) ((uint32_t)(bits))
@@ -82,7 +81,7 @@ struct trieline_entry {
 	uint32_t value;
 };
 
-/* What the map is used for. */
+/* The use of the map. */
 struct trieline_stats {
 	uint64_t bytes;	      /* its size: the limit */
 	uint64_t used;	      /* in tables that this handle filled */
@@ -100,8 +99,8 @@ struct trieline_stats {
 struct trieline *trieline_create(const struct trieline_options *options, struct trieline_error *error);
 
 /* Takes over what is pinned in `directory`; -EBUSY while another process has it. Programs go on with the
- * tables as they are. A map holds answers, not prefixes: before a table can be changed, trieline_replace or
- * trieline_load_file fills it anew, for all addresses at once; until then only trieline_lookup and
+ * tables as they are. A map holds answers, not prefixes. Before you change a table, fill it for all addresses
+ * at once with trieline_replace or trieline_load_file; until then only trieline_lookup and
  * trieline_table_remove take it. So the map must hold old and new. */
 struct trieline *trieline_open(const char *directory, struct trieline_error *error);
 
@@ -112,8 +111,8 @@ int trieline_pin(struct trieline *t, const char *directory, struct trieline_erro
  * one, has the tables open. Programs keep them. */
 int trieline_unpin(const char *directory, struct trieline_error *error);
 
-/* Ends the handle; NULL is allowed. Nobody may use it meanwhile. Pinned tables stay, and programs keep
- * theirs. */
+/* Ends the handle; NULL is allowed. Other threads may not use it meanwhile. Pinned tables stay, and programs
+ * keep theirs. */
 void trieline_close(struct trieline *t);
 
 /* Fills in *stats. */
@@ -188,14 +187,14 @@ struct trieline_loaded {
 	uint64_t ipv6;
 };
 
-/* Replaces table `ipv4` and table `ipv6` by what `file` says, each for all addresses at once; prefixes of a
- * family whose table is TRIELINE_NO_TABLE are left out. They need not exist. `file` has `PREFIX [VALUE]`
+/* Replaces table `ipv4` and table `ipv6` by the prefixes of `file`, each for all addresses at once; prefixes
+ * of a family whose table is TRIELINE_NO_TABLE are left out. They need not exist. `file` has `PREFIX [VALUE]`
  * lines
  * (# begins a comment), JSON with "dst" (also of `ip -j route`) or `ip route` lines, packed by gzip or not;
  * `-` is standard input. A prefix without a value gets `value`; words get the numbers 1, 2, ... in the order
  * they appear. A bad file changes nothing: the text names file, line, what stands there and what was
- * expected. -ENOSPC can leave the table of IPv4 new and that of IPv6 old: then the text says so. *loaded may
- * be NULL. */
+ * expected. -ENOSPC can leave the table of IPv4 new and that of IPv6 old: then the text names both. *loaded
+ * may be NULL. */
 int trieline_load_file(struct trieline *t, const char *file, uint32_t ipv4, uint32_t ipv6, uint32_t value,
 		       struct trieline_loaded *loaded, struct trieline_error *error);
 
@@ -203,7 +202,7 @@ int trieline_load_file(struct trieline *t, const char *file, uint32_t ipv4, uint
  */
 
 /* 0 if a loaded program of these `count` instructions (bpf_program__insns) hands no callback to a work queue
- * or a task, where it may sleep; else -EINVAL, and the text says by what it does so. */
+ * or a task, where it may sleep; else -EINVAL, and the text names the function that it calls for that. */
 int trieline_stays_awake(const void *instructions, size_t count, struct trieline_error *error);
 
 /* The map's descriptor; it is the handle's: do not close it. */

@@ -17,7 +17,7 @@ static struct trieline_error error;
 		}                                                                                            \
 	} while (0)
 
-/* What the program finds. */
+/* The program's answer. */
 static __u32 found(struct bpf_object *object)
 {
 	unsigned char packet[64] = {0};
@@ -51,7 +51,7 @@ int main(int count, char **args)
 	EXPECT(strstr(error.text, "`sleeps` (syscall) is sleepable"));
 	deferred = bpf_object__open(args[5]);
 	EXPECT(deferred && trieline_load_object(t, deferred, &error) == -EINVAL);
-	/* Before Linux 6.10 there is no such function, and the load fails. */
+	/* Linux before 6.10 has no such function, and the load fails. */
 	EXPECT(strstr(error.text, "`deferred` (tc) calls bpf_wq_set_callback_impl") ||
 	       strstr(error.text, "loading"));
 	other = bpf_object__open(args[4]);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * What a loader does with libtrieline, step by step, as C and as C++: fill, look up, replace, pin, reopen,
- * free; and what each mistake is told. usage: tables any|arena|array DIRECTORY FILE BADFILE; DIRECTORY (in
- * bpffs) may be `-`.
+ * The steps of a loader with libtrieline, as C and as C++: fill, look up, replace, pin, reopen, free; and the
+ * error of each mistake.
+ *
+ * usage: tables any|arena|array DIRECTORY FILE BADFILE; DIRECTORY (in bpffs) may be `-`.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -104,8 +105,8 @@ static void other_keys(struct trieline *t)
 		free(key);
 	}
 	EXPECT(bits == 2059); /* the last were 2047 and 2048 */
-	FAILS(trieline_table_create(t, 2, TRIELINE_KEY(2049), &error), EINVAL, "is no kind of key");
-	FAILS(trieline_table_create(t, 2, 0, &error), EINVAL, "is no kind of key");
+	FAILS(trieline_table_create(t, 2, TRIELINE_KEY(2049), &error), EINVAL, "invalid kind of key");
+	FAILS(trieline_table_create(t, 2, 0, &error), EINVAL, "invalid kind of key");
 }
 
 static void mistakes(struct trieline *t)
@@ -124,19 +125,19 @@ static void mistakes(struct trieline *t)
 	FAILS(trieline_insert(t, 0, NULL, 24, 1, &error), EINVAL, "`key` is NULL");
 	FAILS(trieline_insert(t, 0, net, 33, 1, &error), EINVAL, "33 is over 32");
 	FAILS(trieline_insert(t, 0, net, 4000000000u, 1, &error), EINVAL, "is over 32");
-	FAILS(trieline_insert(t, 0, net, 24, 0, &error), EINVAL, "0 is no value");
+	FAILS(trieline_insert(t, 0, net, 24, 0, &error), EINVAL, "invalid value 0");
 	FAILS(trieline_insert(t, 0, net, 24, TRIELINE_VALUE_MAX + 1, &error), EINVAL,
-	      "2147483648 is no value");
-	FAILS(trieline_insert(t, 40, net, 24, 1, &error), ENOENT, "there is no table 40: make it");
-	FAILS(trieline_insert(t, 64, net, 24, 1, &error), ENOENT, "the image's directory has 64 slots");
+	      "invalid value 2147483648");
+	FAILS(trieline_insert(t, 40, net, 24, 1, &error), ENOENT, "cannot find table 40: make it");
+	FAILS(trieline_insert(t, 64, net, 24, 1, &error), ENOENT, "expected one below 64");
 	FAILS(trieline_table_create(t, 0, TRIELINE_IPV4, &error), EEXIST,
 	      "table 0 (IPv4 addresses) is there");
 	FAILS(trieline_replace(t, 0, TRIELINE_IPV6, NULL, 0, &error), EEXIST, "would have IPv6 addresses");
 	FAILS(trieline_replace(t, 0, TRIELINE_IPV4, NULL, 3, &error), EINVAL, "`entries` is NULL");
 	FAILS(trieline_lookup(t, 0, NULL, NULL, &error), EINVAL, "`key` is NULL");
-	FAILS(trieline_table_remove(t, 50, &error), ENOENT, "there is no table 50");
+	FAILS(trieline_table_remove(t, 50, &error), ENOENT, "cannot find table 50");
 	FAILS(trieline_stats(t, NULL, &error), EINVAL, "`stats` is NULL");
-	FAILS(trieline_count(t, 50, &error), ENOENT, "there is no table 50");
+	FAILS(trieline_count(t, 50, &error), ENOENT, "cannot find table 50");
 	EXPECT(trieline_map_fd(NULL) == -EINVAL && trieline_map_bytes(NULL) == 0);
 	trieline_close(NULL);
 }
@@ -159,7 +160,7 @@ static void files(struct trieline *t, const char *file, const char *bad)
 	EXPECT(!trieline_table_remove(t, 10, &error) && !trieline_table_remove(t, 11, &error));
 }
 
-/* A list whose IPv6 prefixes find no room: what is new and what is not is told. */
+/* A list whose IPv6 prefixes do not fit: the error names the new table and the old one. */
 static void no_room(uint32_t map_type, const char *file, const char *big)
 {
 	struct trieline_options options = {map_type, 0, 256 << 10};
@@ -168,14 +169,14 @@ static void no_room(uint32_t map_type, const char *file, const char *big)
 
 	EXPECT(t && !trieline_load_file(t, file, 0, 1, 1, NULL, &error));
 	FAILS(trieline_load_file(t, big, 0, 1, 9, NULL, &error), ENOSPC,
-	      "table 0 has the new list of IPv4, table 1 keeps");
+	      "table 0 has the new IPv4 list, table 1 keeps");
 	EXPECT(strstr(error.text, "the image is full"));
 	EXPECT(trieline_lookup(t, 0, host, &value, &error) == 1 && value == 9);
 	EXPECT(trieline_count(t, 0, &error) == 1 && trieline_count(t, 1, &error) == 1);
 	trieline_close(t);
 }
 
-/* The tables outlive the handle; the next one fills them anew. */
+/* The tables outlive the handle; the next handle fills them again. */
 static struct trieline *reopened(struct trieline *t, const char *directory)
 {
 	const struct trieline_entry entry = {net, 24, 2};
@@ -188,7 +189,7 @@ static struct trieline *reopened(struct trieline *t, const char *directory)
 	EXPECT(t);
 	EXPECT(trieline_lookup(t, 0, other, &value, &error) == 1 && value == 5);
 	FAILS(trieline_insert(t, 0, net, 24, 1, &error), ENOENT, "filled by an earlier process");
-	FAILS(trieline_table_create(t, 0, TRIELINE_IPV4, &error), EEXIST, "fills it anew");
+	FAILS(trieline_table_create(t, 0, TRIELINE_IPV4, &error), EEXIST, "trieline_replace replaces it");
 	EXPECT(!trieline_replace(t, 0, TRIELINE_IPV4, &entry, 1, &error));
 	EXPECT(trieline_insert(t, 0, half, 25, 3, &error) == 0);
 	FAILS(trieline_unpin(directory, &error), EBUSY, "is in use");

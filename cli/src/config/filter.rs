@@ -1,4 +1,4 @@
-//! `[[filter]]`: a set of prefixes that packets are asked for before they are routed.
+//! `[[filter]]`: a set of prefixes that packets are compared with before they are routed.
 
 use serde::Deserialize;
 use std::ops::RangeInclusive;
@@ -52,7 +52,7 @@ enum Match {
     Destination,
 }
 
-/// What becomes of what matches.
+/// The action on matching packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Action {
@@ -108,7 +108,7 @@ impl TryFrom<toml::Value> for Ports {
 }
 
 impl Filter {
-    /// What cannot be, and where it stands when it is one value.
+    /// An error in the entry, with its place if one value is wrong.
     pub fn check<'a>(
         &self,
         mut earlier: impl Iterator<Item = &'a Filter>,

@@ -23,7 +23,7 @@ pub struct SidHook {
 const SNAP: u32 = 256;
 
 impl SidHook {
-    /// What cannot be, and where it stands when it is one value. `filters` are the names of those that there are.
+    /// An error in the entry, with its place if one value is wrong. `filters` are the names of those that there are.
     pub fn check<'a>(
         &self,
         mut earlier: impl Iterator<Item = &'a SidHook>,
@@ -91,11 +91,11 @@ impl SidHook {
         Ok(())
     }
 
-    /// What it needs of the system and lacks, and where it is named: a pinned program, a folder to write a sample to.
+    /// A missing file of the system, and where it is named: a pinned program, a folder to write a sample to.
     pub fn check_files(&self, folder: &Path) -> Result<(), (usize, String)> {
         let name = self.name.get_ref();
         if !rustix::process::geteuid().is_root() && self.program.is_some() {
-            tracing::warn!("hook {name}: its program is not looked at, which takes root");
+            tracing::warn!("hook {name}: cannot check its program without root");
         } else if let Some(program) = &self.program {
             trieline_dataplane::find_program(program.get_ref())
                 .map_err(|error| (program.span().start, format!("sid_hook: {name}: {error}")))?;

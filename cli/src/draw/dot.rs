@@ -40,7 +40,7 @@ fn shape(item: &Item) -> String {
     }
 }
 
-/// What the lookup ends at has a mark of its own: labels have one colour.
+/// The answer of a lookup has a mark of its own: labels have one colour.
 fn arrow(is_answer: bool, text: &str) -> String {
     if is_answer { format!("> {text}") } else { text.to_owned() }
 }

@@ -12,13 +12,13 @@ const PAD: f64 = 7.0;
 /// Across a dot, and a slot that leads nowhere.
 const DOT: f64 = 11.0;
 const EMPTY: f64 = 6.0;
-/// Text below the picture is no narrower than this.
+/// Text below the picture is at least this wide.
 const LEAST_WIDTH: f64 = 700.0;
 
 /// Text of one size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Font {
-    /// What a style sheet calls it.
+    /// Its class in a style sheet.
     pub class: &'static str,
     /// Pixels.
     pub size: f64,
@@ -55,14 +55,14 @@ pub struct Rect {
     pub height: f64,
 }
 
-/// Something to draw. What a lookup came by has its step.
+/// Something to draw. Shapes on the way of a lookup have its step.
 #[derive(Debug)]
 pub enum Shape {
     /// A line that bends once.
     Edge { points: [(f64, f64); 3], step: Option<Step> },
     /// A node, a leaf or an empty slot.
     Box { rect: Rect, look: Style, step: Option<Step> },
-    /// What a lookup ends at, behind its text.
+    /// The lookup's answer, behind its text.
     Mark { rect: Rect, step: Step },
     /// One line of text.
     Text { rect: Rect, align: Align, text: String, font: Font, step: Option<Step>, is_bold: bool },
@@ -219,7 +219,7 @@ impl Drawing {
         self.shapes.push(Shape::Mark { rect, step });
     }
 
-    /// What the marks mean, and the facts.
+    /// The meaning of the marks, and the facts.
     fn legend(&mut self, scene: &Scene) {
         let looks = [
             (Style::Dot, "node"),

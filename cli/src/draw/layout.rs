@@ -1,9 +1,8 @@
 //! Where the boxes of a tree stand: children in order on one level, parents over the middle of theirs, no two boxes on each other.
 //!
-//! A subtree is known by its outlines, the leftmost and the rightmost place of each of its levels. Siblings are pushed together until
-//! their outlines touch, once from the left and once from the right, and stand in the middle of both: so what is small between two
-//! large ones is not crowded to one side, and a mirrored tree is drawn as the mirror image. Both ends keep all boxes apart, so what is
-//! between them does.
+//! A subtree is known by its outlines, the leftmost and the rightmost place of each of its levels. Siblings are pushed together until their
+//! outlines touch, once from the left and once from the right, and stand in the middle of both. So a small tree between two large ones is
+//! not crowded to one side, and a mirrored tree is drawn as the mirror image. Both ends keep all boxes apart, so what is between them does.
 //!
 //! O(n): of a node's children, outlines are read no deeper than the second deepest goes, and handed upwards by the deepest.
 //! Source: E. Reingold, J. Tilford, "Tidier Drawings of Trees", IEEE TSE 1981; C. Buchheim, M. Jünger, S. Leipert, "Improving Walker's
@@ -39,7 +38,7 @@ pub struct Place {
 struct Outline {
     left: Vec<f64>,
     right: Vec<f64>,
-    /// What is to be added to both to have them relative to the subtree's root.
+    /// Added to both, it makes them relative to the subtree's root.
     shift: f64,
 }
 
@@ -60,7 +59,7 @@ impl Outline {
         Top { left: upper(&self.left), right: upper(&self.right) }
     }
 
-    /// What a subtree of these children has, relative to its root; `at` is where each child stands.
+    /// The outline of a subtree of these children, relative to its root; `at` is where each child stands.
     fn joined(mut children: Vec<Outline>, tops: &[Top], at: &[f64]) -> Outline {
         let deepest = (0..children.len()).max_by_key(|child| children[*child].depth()).unwrap_or(0);
         let mut joined = children.swap_remove(deepest);
@@ -249,7 +248,7 @@ mod tests {
         assert_eq!(places[1999].y, 1999.0 * (5.0 + BANDS.0));
     }
 
-    /// What is between two wide ones stands in their middle.
+    /// A small tree between two wide ones stands in their middle.
     #[test]
     fn small_ones_stand_evenly() {
         let size = |width| Size { width, height: 5.0 };

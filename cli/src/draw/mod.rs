@@ -8,12 +8,12 @@ mod overlaps;
 pub mod scene;
 pub mod svg;
 
-/// A picture before it has a format: boxes in a tree, and what is told about them.
+/// A picture before it has a format: boxes in a tree, and the facts about them.
 #[derive(Debug, Default)]
 pub struct Scene {
     /// The headline.
     pub title: String,
-    /// What there is and how much of it, a line each.
+    /// Counts of its parts, a line each.
     pub facts: Vec<String>,
     /// Boxes, parents before their children; the first is the root.
     pub items: Vec<Item>,
@@ -22,7 +22,7 @@ pub struct Scene {
 /// A box, and the edge that leads to it.
 #[derive(Debug, Default)]
 pub struct Item {
-    /// What it looks like.
+    /// Its style.
     pub look: Style,
     /// The key bits that lead here.
     pub edge: String,
@@ -45,13 +45,13 @@ pub struct Item {
 pub struct Row {
     /// The key bits that lead there.
     pub slots: String,
-    /// What they hold; empty for nothing.
+    /// The value of its keys; empty for none.
     pub value: String,
     /// Whether the lookup ends here.
     pub step: Option<Step>,
 }
 
-/// What a box looks like.
+/// The style of a box.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Style {
     /// A slot that leads nowhere.
@@ -75,7 +75,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Its colour, told apart with every colour vision and dark enough for text.
+    /// Its colour, distinct with every colour vision and dark enough for text.
     pub fn colour(self) -> &'static str {
         match self {
             Self::Down => "#0b5cad",

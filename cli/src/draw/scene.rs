@@ -1,4 +1,4 @@
-//! What is drawn of a structure: its nodes and leaves in words, slots that lead nowhere run by run, and where a lookup goes.
+//! The drawing of a structure: its nodes and leaves in words, slots that lead nowhere run by run, and the way of a lookup.
 
 use super::{Item, Row, Scene, Step, Style};
 use trieline_lpm::IpPrefix;
@@ -8,7 +8,7 @@ use trieline_lpm::graph::{Graph, GraphEdge, GraphNode, PathStep};
 pub struct Words<'a> {
     /// Show keys as so many bits; None shows them as addresses.
     pub bits: Option<u16>,
-    /// What a value is called; None for tables without values.
+    /// The name of a value; None for tables without values.
     pub value: &'a dyn Fn(u32) -> Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Words<'_> {
 pub struct Lookup {
     /// The address asked for.
     pub addr: String,
-    /// What it visits.
+    /// The steps that it visits.
     pub path: Vec<PathStep>,
     /// The prefix that decides and its value; an image knows the value alone.
     pub answer: Option<(Option<String>, u32)>,
@@ -82,7 +82,7 @@ fn by(step: &PathStep) -> Step {
     if step.back { Step::Back } else { Step::Down }
 }
 
-/// The picture of a structure, `facts` being what is told below it. O(nodes + edges), times the visits of a lookup.
+/// The picture of a structure; `facts` stand below it. O(nodes + edges), times the visits of a lookup.
 pub fn scene(
     title: String,
     mut facts: Vec<String>,
@@ -142,7 +142,7 @@ fn item(index: usize, node: &GraphNode, words: &Words<'_>, lookup: Option<&Looku
     if !matches!(node.kind, "node" | "leaf") {
         lines.push(node.kind.to_owned());
     }
-    // A key that its entries repeat is told once.
+    // A key that its entries repeat is shown once.
     let addr = |prefix: &str| prefix.split('/').next().map(str::to_owned);
     let said = |line: &str| node.entries.iter().any(|(prefix, _)| addr(prefix) == addr(line));
     let rest: Vec<String> =

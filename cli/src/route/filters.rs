@@ -1,4 +1,4 @@
-//! What the filters of the ports do to the packets that `trieline route get` is asked about.
+//! Verdicts of the ports' filters on the packets of `trieline route get`.
 
 use super::lookup_table;
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use trieline_dataplane::{Filter, FilterAction};
 use trieline_lpm::Reader;
 
-/// Whether a filter matches packets of which protocol and ports are not known; `None`: it depends on them, or on the source.
+/// Whether a filter matches packets of unknown protocol and ports; `None`: it depends on them, or on the source.
 fn matches(filter: &Filter, reader: &Reader<'_>, from: Option<IpAddr>, to: IpAddr) -> Option<bool> {
     let table = if to.is_ipv4() { filter.table4 } else { filter.table6 };
     let Some(table) = table else { return Some(false) };

@@ -98,7 +98,7 @@ pub fn run(
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What became of a packet, for people.
+/// The verdict on a packet, for people.
 fn lines(reported: &Value) -> String {
     let word = |key: &str| reported.get(key).and_then(Value::as_str).unwrap_or_default();
     let layers =
@@ -139,7 +139,7 @@ fn entry<'p>(
     };
     found.ok_or_else(|| match iif {
         Some(name) => {
-            anyhow!("{name} is no device that trieline takes packets from (`trieline node status`)")
+            anyhow!("invalid device {name}: expected one that trieline takes packets from (`trieline node status`)")
         }
         None => anyhow!("trieline takes packets from no device"),
     })
@@ -177,7 +177,10 @@ fn framed(packet: Packet, entry: &Entry) -> anyhow::Result<Vec<u8>> {
     }
     if !is_whole {
         let length = length.map_or_else(|| "none".to_owned(), |length| format!("one of {length}"));
-        bail!("packet: {} bytes, and an IP header that tells {length}; expected a whole packet", bytes.len());
+        bail!(
+            "packet: {} bytes, but its IP header has the length {length}; expected a whole packet",
+            bytes.len()
+        );
     }
     let mut frame = port.mac.to_vec();
     frame.extend([0x02, 0, 0, 0, 0, 0]);
@@ -213,7 +216,7 @@ fn read(text: &str) -> anyhow::Result<Vec<Packet>> {
     Ok(packets)
 }
 
-/// What the packets of a link type begin with: their IP header, or an Ethernet one.
+/// Whether packets of a link type begin with their IP header, or with an Ethernet one.
 fn begins_with_ip(link: DataLink) -> anyhow::Result<bool> {
     match link {
         DataLink::ETHERNET => Ok(false),
@@ -250,7 +253,8 @@ fn read_file(mut file: File) -> anyhow::Result<(Vec<Packet>, u64)> {
                 Block::SimplePacket(packet) => (0, packet.data, Vec::new()),
                 _ => continue,
             };
-            let (link, name) = interfaces.get(id as usize).context("a packet of no interface")?;
+            let (link, name) =
+                interfaces.get(id as usize).context("invalid packet: expected one of an interface")?;
             let ip = begins_with_ip(*link)?;
             let is_out = |option: &EnhancedPacketOption<'_>| matches!(option, EnhancedPacketOption::Flags(flags) if flags & DIRECTION == OUTBOUND);
             if options.iter().any(is_out) {

@@ -58,7 +58,7 @@ impl Difference {
     }
 }
 
-/// What values mean in both tables.
+/// The names of values in both tables.
 struct Names<'a> {
     old: &'a Table,
     new: &'a Table,

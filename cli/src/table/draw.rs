@@ -18,7 +18,7 @@ use trieline_lpm::{Address, IpPrefix, Prefix};
 use trieline_terminal::Output;
 use trieline_terminal::usage;
 
-/// What each structure is.
+/// A line about each structure.
 pub const HELP: &str = "\
 Structures: binary (a node a bit), patricia (nodes that branch), perfect (2^n ways where all exist), relaxed (2^n ways with gaps: \
 --threshold, --root-threshold), fib (the kernel's, after the routes were added in order), image (trieline's own; of an image file, the one in it).
@@ -28,7 +28,7 @@ With --lookup the way of a lookup is coloured: solid on its way down, dashed aft
 Where all prefixes have at most eight bits, keys are shown as bits, and --lookup takes bits, too: 0.0.0.0/4 and 16.0.0.0/4 are the keys \
 0000 and 0001.";
 
-/// What a picture is written as.
+/// The format of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For a browser or a page
@@ -46,33 +46,39 @@ pub enum Labels {
     Bits,
 }
 
-/// What to draw.
+/// Options of `table draw`.
 #[derive(Debug, Args)]
 pub struct DrawArgs {
-    /// The table
+    /// Read this table
     file: PathBuf,
-    /// What keeps it: binary, patricia, perfect, relaxed, fib, image
+    /// Draw binary, patricia, perfect, relaxed, fib or image
     #[arg(long, value_name = "STRUCTURE", value_enum, default_value = "image", hide_possible_values = true)]
     structure: Structure,
-    /// relaxed: a node doubles if at least so many percent of its slots would then be used, 0 to 120 [default: 50]
+    /// relaxed: double a node if PERCENT full then [default: 50]
+    ///
+    /// From 0 to 120: so many percent of the doubled node's slots must be used.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=120))]
     threshold: Option<u32>,
-    /// relaxed: the same for the root [default: as --threshold, or 30]
+    /// relaxed: the same for the root [default: --threshold, or 30]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=120))]
     root_threshold: Option<u32>,
     /// Show the way of a lookup
     #[arg(long, value_name = "ADDRESS")]
     lookup: Option<String>,
-    /// Write it as svg, or as dot for Graphviz [default: as the file's name ends, else svg]
+    /// Write svg, or dot for Graphviz [default: by the file's name]
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     format: Option<Format>,
-    /// Show keys as addresses or as bits [default: bits if no prefix has more than eight]
+    /// Show keys as addresses or bits
+    ///
+    /// By default as bits, if no prefix has more than eight.
     #[arg(long, value_name = "HOW", value_enum, hide_possible_values = true)]
     labels: Option<Labels>,
-    /// Draw at most so many nodes and leaves, of an image runs of slots
+    /// Draw at most so many nodes and leaves
+    ///
+    /// Of an image: so many runs of slots.
     #[arg(long, value_name = "NUMBER", default_value = "1000")]
     most: usize,
-    /// Write it to this file [default: standard output]
+    /// Write this file [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -126,7 +132,7 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// The family to draw: the one that is asked for, or the only one there is.
+    /// The family to draw: that of -4 or -6, or the only one there is.
     fn family(&self, asked: Option<u8>, has4: bool, has6: bool) -> anyhow::Result<u8> {
         let file = self.args.file.display();
         let addr = self.args.lookup.as_deref().and_then(|text| text.parse::<IpAddr>().ok());
@@ -215,7 +221,7 @@ fn address(host: &str) -> String {
     host.split('/').next().unwrap_or(host).to_owned()
 }
 
-/// What was drawn.
+/// A summary of the drawing.
 fn tell<A: Address>(
     opened: &BuiltStructure<A>,
     prefixes: usize,

@@ -19,7 +19,7 @@ use trieline_terminal::{List, Output};
 /// Addresses that are answered before the answers are shown.
 const BATCH: usize = 4096;
 
-/// Says what is found for an address.
+/// Looks an address up.
 type Ask<'a> = Box<dyn Fn(&AnyAddress) -> anyhow::Result<Row> + 'a>;
 
 /// `table get`.
@@ -96,13 +96,13 @@ fn in_image(image: &Snapshot, addr: &AnyAddress, asked: Option<u16>) -> anyhow::
             Ok(Row { prefix: Some(prefix), value: Some(value), kind: None, name, ..nothing(addr) })
         }
         _ => bail!(
-            "{}: the image answers {addr} by {value}, its prefixes do not: `trieline table verify` says more",
+            "{}: the image answers {addr} by {value}, its prefixes do not: run `trieline table verify`",
             image.path().display()
         ),
     }
 }
 
-/// What an image says of an address, and of its prefixes, if it has them, the one that decides.
+/// The image's answer for an address, and the prefix that decides, if the image has its prefixes.
 type Answer = (Option<u32>, Option<(String, u32)>);
 
 fn answer<A: Stored>(
@@ -165,7 +165,7 @@ fn width(
     }
 }
 
-/// An error if a table that has other keys only is asked for an address.
+/// An error if a table of other keys only is searched for an address.
 fn expect_addresses(is_keys: bool, addr: &AnyAddress, path: &Path) -> anyhow::Result<()> {
     match addr {
         AnyAddress::Ip(addr) if is_keys => {

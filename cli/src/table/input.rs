@@ -40,7 +40,7 @@ impl FormatName {
     }
 }
 
-/// What values of an MRT dump are made of.
+/// The source of values in an MRT dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MrtValueName {
     /// The number of the next hop
@@ -54,16 +54,18 @@ pub enum MrtValueName {
 /// How files are read.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct ReadArgs {
-    /// The files' format [default: told by the content]
+    /// Read files in this format [default: by content]
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     from: Option<FormatName>,
-    /// What values of an MRT dump are made of: nexthop, origin or med
+    /// Take values of an MRT dump from nexthop, origin or med
     #[arg(long, value_name = "WHAT", value_enum, default_value = "nexthop", hide_possible_values = true)]
     mrt_value: MrtValueName,
-    /// The peer whose routes of an MRT dump are taken [default: each prefix's first]
+    /// Take the routes of this peer [default: each prefix's first]
+    ///
+    /// Only for MRT dumps.
     #[arg(long, value_name = "ADDRESS")]
     mrt_peer: Option<IpAddr>,
-    /// Pass over lines of text that are wrong, and count them
+    /// Skip wrong lines of text, and count them
     #[arg(long)]
     skip_bad: bool,
     /// Clear host bits of prefixes in text, and count them
@@ -73,10 +75,12 @@ pub struct ReadArgs {
     key: KeyArgs,
 }
 
-/// What a map's keys are, where the map does not say it or says it wrong.
+/// The kind of a map's keys, if its BTF does not say it or is wrong.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct KeyArgs {
-    /// Maps and text have keys of so many bits, no addresses; `-4` and `-6`: addresses
+    /// Read keys of so many bits that are not addresses
+    ///
+    /// For maps and text. `-4` and `-6` read addresses.
     #[arg(long = "key", value_name = "BITS", value_parser = clap::value_parser!(u16).range(KEY_BITS))]
     pub bits: Option<u16>,
 }
@@ -85,7 +89,7 @@ pub struct KeyArgs {
 const KEY_BITS: RangeInclusive<i64> = 1..=2048;
 
 impl ReadArgs {
-    /// As told by the content.
+    /// By the file's content.
     pub fn of(key: KeyArgs) -> Self {
         Self {
             from: None,
@@ -133,7 +137,7 @@ pub struct Table {
     pub v6: Rows<u128>,
     /// Other keys, by their width in bits.
     pub keys: BTreeMap<u16, KeyRows>,
-    /// What values stand for.
+    /// The names of values.
     pub names: BTreeMap<u32, String>,
     /// Whether the file had values; if not, all are 1.
     pub has_values: bool,
@@ -360,7 +364,7 @@ impl Table {
     }
 }
 
-/// Says on standard error what was passed over or changed as the file was read.
+/// Warns on standard error of skipped or changed lines.
 fn warn(path: &Path, list: &PrefixList) {
     let path = path.display();
     if list.bad > 0 {

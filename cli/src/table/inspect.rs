@@ -1,4 +1,4 @@
-//! What a table consists of, and whether an image is sound and says what its prefixes say.
+//! Statistics of a table, and checks that an image is sound and answers as its prefixes do.
 
 use super::input::{ReadArgs, Table, is_stdin};
 use super::map;
@@ -29,8 +29,12 @@ pub fn image(path: &Path) -> anyhow::Result<Option<Snapshot>> {
     let file = std::fs::File::open(path).map_err(|source| {
         let is_pin = source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
         let error = anyhow::Error::from(SnapshotError::Io { path: path.into(), source });
-        // What the kernel says of pins in a BPF file system.
-        if is_pin { error.context(format!("a pinned map is named map:{}", path.display())) } else { error }
+        // The kernel's error for pins in a BPF file system.
+        if is_pin {
+            error.context(format!("cannot read {0}: name a pinned map as map:{0}", path.display()))
+        } else {
+            error
+        }
     })?;
     if !file.metadata().is_ok_and(|at| at.is_file()) {
         return Ok(None);
@@ -122,7 +126,7 @@ pub fn stat(path: &Path, args: &ReadArgs, family: Option<u8>, output: &Output) -
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a table in an image consists of: for JSON, and as a line of `text`.
+/// The parts of a table in an image: for JSON, and as a line of `text`.
 fn describe(table: &TableReport, text: &mut String) -> Value {
     let kinds: Vec<String> = table.nodes.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     let kinds = if kinds.is_empty() { "none".into() } else { kinds.join(", ") };

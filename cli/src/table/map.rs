@@ -25,19 +25,19 @@ fn open(name: &str) -> anyhow::Result<LpmTrie> {
     Ok(match name.strip_prefix("id:") {
         Some(id) => {
             let id =
-                id.parse().map_err(|_| anyhow!("map:{name}: {id:?} is no number of a map; expected id:N"))?;
+                id.parse().map_err(|_| anyhow!("map:{name}: invalid map number {id:?}: expected id:N"))?;
             LpmTrie::by_id(id)?
         }
         None => LpmTrie::pinned(Path::new(name))?,
     })
 }
 
-/// What a map's keys are made of, if it says so.
+/// The type of a map's keys, if its BTF has it.
 pub fn key(name: &str) -> anyhow::Result<Option<String>> {
     Ok(open(name)?.keys().map(KeyType::to_string))
 }
 
-/// The family of a trie's keys, 0 for other keys: what is asked for, else what they look like.
+/// The family of a trie's keys, 0 for other keys: that of the options, else by their type.
 fn family_of(trie: &LpmTrie, key: Option<u16>, family: Option<u8>) -> u8 {
     let of_width = match trie.key_bits() {
         32 => 4,
@@ -48,7 +48,7 @@ fn family_of(trie: &LpmTrie, key: Option<u16>, family: Option<u8>) -> u8 {
     if key.is_none() && (looks_so || family == Some(of_width)) { of_width } else { 0 }
 }
 
-/// Reads a map; says on standard error what its keys are taken for, and when it changed meanwhile. `key` and `family` as the user
+/// Reads a map; prints on standard error the kind of its keys, and whether it changed meanwhile. `key` and `family` as the user
 /// asks for them.
 pub fn read(name: &str, key: Option<u16>, family: Option<u8>) -> anyhow::Result<PrefixList> {
     let trie = open(name)?;
@@ -88,7 +88,7 @@ pub fn read(name: &str, key: Option<u16>, family: Option<u8>) -> anyhow::Result<
     Ok(list)
 }
 
-/// What values become: themselves, or the numbers of their words.
+/// The numbers for values: themselves, or numbers of their words.
 enum Values {
     Kept,
     Numbered(BTreeMap<String, u32>),

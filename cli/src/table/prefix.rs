@@ -50,7 +50,7 @@ impl FromStr for AnyPrefix {
     }
 }
 
-/// What is looked up: an address, or all bits of a key.
+/// A key to look up: an address, or all bits of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AnyAddress {
     /// An address.

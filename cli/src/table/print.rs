@@ -26,7 +26,7 @@ pub struct Row {
     /// Its value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<u32>,
-    /// What that stands for.
+    /// The meaning of the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -67,13 +67,13 @@ pub fn list(rows: impl Iterator<Item = Row>, output: &Output) -> anyhow::Result<
 /// Where and how a table is written.
 #[derive(Debug, Clone, clap::Args)]
 pub struct WriteArgs {
-    /// Write it as: text, json, iproute, mrt or image
+    /// Write text, json, iproute, mrt or image
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     format: Option<FormatName>,
-    /// Write it to this file (`.gz` packs it) [default: standard output]
+    /// Write this file (`.gz` packs it) [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<std::path::PathBuf>,
-    /// Numbers, also where values have names
+    /// Print numbers, even for values with names
     #[arg(long)]
     numeric: bool,
 }

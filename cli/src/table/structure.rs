@@ -16,7 +16,7 @@ const SLOTS_MAX: usize = 1 << 20;
 /// Most bytes of an image.
 const IMAGE_MAX: usize = 1 << 32;
 
-/// What keeps the prefixes.
+/// A structure that keeps the prefixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Structure {
     /// A node a bit
@@ -36,19 +36,19 @@ pub enum Structure {
 /// A structure laid open.
 #[derive(Debug)]
 pub struct BuiltStructure<A: Address> {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its nodes and leaves.
     pub nodes: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// What it consists of, a line each.
+    /// Its statistics, a line each.
     pub facts: Vec<String>,
     /// Its nodes.
     pub graph: Graph,
-    /// What the lookup visits.
+    /// The steps that the lookup visits.
     pub path: Vec<PathStep>,
-    /// What it finds: a value, in most structures with its prefix.
+    /// Its answer: a value, in most structures with its prefix.
     pub answer: Option<(Option<Prefix<A>>, u32)>,
 }
 

@@ -16,16 +16,15 @@
  *   sid = "fd00:a::1"                         # ip -6 route add fd00:a::1 encap seg6local action End dev eth1
  *   program = "/sys/fs/bpf/my_sid_hook"       # bpftool prog load my_sid_hook.o /sys/fs/bpf/my_sid_hook
  *
- * The program is an XDP program of its own, loaded and pinned by whoever wrote it: section "xdp.frags" (or
- * another with BPF_F_XDP_HAS_FRAGS), as frames of several buffers come to it too. trieline calls it by a tail
- * call.
+ * The program is an XDP program of its own, loaded and pinned by its author: section "xdp.frags" (or another
+ * with BPF_F_XDP_HAS_FRAGS), as frames of several buffers come to it too.
  *
  * ARGUMENT. The frame as it came in, from its Ethernet header on, with up to four tags (802.1Q, 802.1ad).
- * What trieline has checked: behind the Ethernet header and the tags stands an IPv6 header, whole, in the
- * first buffer; the destination is the SID. The destination MAC address is the port's, or the kernel is to
+ * trieline has checked that behind the Ethernet header and the tags stands a whole IPv6 header, in the first
+ * buffer, and that the destination is the SID. The destination MAC address is the port's, or the kernel is to
  * get the packet. Either the route to it is one of `encap seg6local` and the frame has the payload length
- * that the header says, or the kernel is to get the packet, for whatever reason. What it has not: anything
- * behind the IPv6 header, and the hop limit.
+ * that the header says, or the kernel is to get the packet. trieline has not checked the
+ * bytes behind the IPv6 header, nor the hop limit.
  *
  * RETURN VALUE.
  *   TL_SID_HOOK_GO_ON  the endpoint's behaviour follows (End, End.DT4, ...), on the packet as it is now

@@ -12,7 +12,7 @@ pub struct Case {
     pub input: Vec<u8>,
     /// Name of the verdict, which is the counter's.
     pub verdict: &'static str,
-    /// What leaves, where it does not leave as it came.
+    /// The frame that leaves, if it differs from the input.
     pub output: Option<Vec<u8>>,
 }
 
@@ -121,7 +121,7 @@ pub fn cases() -> Vec<Case> {
         case("another host's MAC", Frame::new(v4.clone()).to([2, 0, 0, 0, 0, 2]).bytes(), "mac_mismatch"),
         case("same last bytes", Frame::new(v4.clone()).to([3, 0, 0, 0, 0, 1]).bytes(), "mac_mismatch"),
         case("broadcast frame", Frame::new(v4.clone()).to([255; 6]).bytes(), "mac_mismatch"),
-        case("VLAN nobody asked for", Frame::new(v4.clone()).vlan(7).bytes(), "no_port"),
+        case("VLAN without a port", Frame::new(v4.clone()).vlan(7).bytes(), "no_port"),
         // IPv4.
         sends("IPv4 is forwarded", plain(&v4), "ipv4", sent(&[], &hop(&v4))),
         sends(
@@ -182,7 +182,7 @@ pub fn cases() -> Vec<Case> {
     ];
     let exact = ipv4_of(SOURCE4, "203.0.113.7", 64, 60 - 28);
     list.push(sends("just the MTU", plain(&exact), "ipv4", sent(&[], &hop(&exact))));
-    // What follows the packet does not leave, be it padding or more.
+    // Bytes behind the packet do not leave, be they padding or more.
     for bytes in [1, 6, 60, 1400] {
         let followed = |packet: &[u8]| [plain(packet), vec![0xee; bytes]].concat();
         list.push(sends(

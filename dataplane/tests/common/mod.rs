@@ -1,4 +1,4 @@
-//! What the tests share: a private BPF file system, packets run through the loaded program, and when to skip.
+//! The shared parts of the tests: a private BPF file system, packets run through the loaded program, and when to skip.
 #![allow(dead_code)] // each test file uses a part
 
 pub mod cases;
@@ -137,7 +137,7 @@ pub fn port(flags: PortFlags) -> Port {
     Port { table4: 0, table6: 1, flags, ifindex: LO, mac: PORT_MAC }
 }
 
-/// What came out.
+/// The program's result.
 #[derive(Debug)]
 pub struct Outcome {
     pub action: u32,

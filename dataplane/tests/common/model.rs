@@ -1,12 +1,12 @@
-//! What the program is to do with a frame, told a second time: in plain Rust, over slices, with the longest match found by looking
-//! at every route. Nothing here is shared with the program but the actions' meaning.
+//! A second description of the program: in plain Rust, over slices, with the longest match found by looking at every route. Nothing here is
+//! shared with the program but the actions' meaning.
 
 use trieline_dataplane::{Action, Adjacency, PassReason};
 use trieline_lpm::IpPrefix;
 
 use super::LO;
 
-/// What becomes of a packet: the verdict's name, and the frame that leaves if it was forwarded.
+/// The answer for a packet: the verdict's name, and the frame that leaves if it was forwarded.
 pub type Answer = (&'static str, Option<Vec<u8>>);
 
 /// A step of the journey: the packet goes on, or this verdict ends it.
@@ -41,7 +41,7 @@ impl Model {
         }
     }
 
-    /// What follows the link header.
+    /// The part behind the link header.
     fn link<'f>(&self, frame: &'f [u8]) -> Step<&'f [u8]> {
         let (mac, mut rest) = (frame.get(..6).ok_or("not_ip")?, frame.get(14..).ok_or("not_ip")?);
         // Tags with id 0 come off, one with another id leads to its VLAN; more than four are the kernel's.

@@ -1,4 +1,4 @@
-//! The model's SRv6: endpoints and headends of IPv6 packets, from net/ipv6/seg6_local.c and seg6_iptunnel.c told again.
+//! The model's SRv6: endpoints and headends of IPv6 packets, after net/ipv6/seg6_local.c and seg6_iptunnel.c.
 
 use trieline_dataplane::{Action, Adjacency, Flavour, Headend};
 

@@ -1,6 +1,6 @@
-//! What must not come out anywhere: the kernel's own way with a frame that XDP passes to it, and what filters, SID hooks and tenants
-//! forbid of it. Told from Linux (net/core/dev.c, 8021q, ip_input.c, ip6_input.c, seg6_local.c, exthdrs.c), not from the XDP program.
-//! Where the kernel may do one of several things, each of them is followed.
+//! The oracle of packets that must not leave: the kernel's own way with a frame that XDP passes to it, and the rules of filters, SID hooks
+//! and tenants against it. Written after Linux (net/core/dev.c, 8021q, ip_input.c, ip6_input.c, seg6_local.c, exthdrs.c), not after the XDP
+//! program. Where the kernel may do one of several things, each of them is followed.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use trieline_lpm::Prefix;
 
 use super::model::*;
 
-/// What is in force on the port.
+/// The rules in force on the port.
 #[derive(Clone, Default)]
 pub struct Rules {
     pub tenant: bool,
@@ -106,7 +106,7 @@ impl Oracle<'_> {
         self.port(packet[9], &packet[..total.min(packet.len())], at, field & 0x2000 != 0)
     }
 
-    /// What follows the headers is for a port that filters drop, or the next fragment says for which it is.
+    /// The bytes behind the headers are for a port that filters drop, or the next fragment holds the port.
     fn port(&self, protocol: u8, packet: &[u8], at: usize, more: bool) -> Verdict {
         if !self.rules.filter || !matches!(protocol, 6 | 17 | 33 | 132 | 136) {
             return Ok(());
@@ -257,7 +257,7 @@ impl Oracle<'_> {
         }
     }
 
-    /// What is bound to `to` has been asked for this packet, or lets it through.
+    /// The hook bound to `to` has checked this packet, or lets it through.
     fn sid(&self, to: u128, packet: &[u8]) -> Verdict {
         let Some(program) = self.rules.bound.get(&to).filter(|_| self.rules.sid_hook) else { return Ok(()) };
         if *program {
@@ -278,7 +278,7 @@ impl Oracle<'_> {
     }
 }
 
-/// What the kernel takes for the packet: without a length it reads on behind hop-by-hop options.
+/// The bytes that the kernel takes for the packet: without a length it reads on behind hop-by-hop options.
 fn trimmed(packet: &[u8]) -> &[u8] {
     let payload = usize::from(u16::from_be_bytes([packet[4], packet[5]]));
     if payload == 0 && packet[6] == 0 { packet } else { &packet[..packet.len().min(40 + payload)] }
@@ -295,7 +295,7 @@ struct Headers {
     /// Where the first SRH with segments left begins, and how many.
     srh: usize,
     left: u8,
-    /// What is behind them all, and where; none where it cannot be found.
+    /// The protocol behind them all, and its place; `None` if it cannot be found.
     last: Option<(u8, usize)>,
     /// A fragment, with others to follow.
     more: bool,

@@ -8,7 +8,7 @@ pub const SENDER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 pub const NEXT_HOP_MAC: [u8; 6] = [2, 0, 0, 0, 1, 2];
 pub const OUT_MAC: [u8; 6] = [2, 0, 0, 0, 1, 1];
 
-/// What a test may want otherwise.
+/// Parts of a frame that a test may change.
 #[derive(Clone)]
 pub struct Frame {
     pub destination: [u8; 6],

@@ -104,7 +104,7 @@ pub fn extensions(mut next: u8, mut body: Vec<u8>, random: &mut Random) -> (u8, 
     (next, body)
 }
 
-/// The packet says that it is shorter than it is, or longer.
+/// The packet's length field is smaller than the packet, or larger.
 pub fn mislead(packet: &mut [u8], random: &mut Random) {
     let (at, own) = if packet[0] >> 4 == 6 { (4, packet.len() - 40) } else { (2, packet.len()) };
     let len = match random.below(6) {

@@ -87,7 +87,7 @@ pub fn rfc_headend_cases() -> Vec<Case> {
 
 /// Decapsulation: inner and outer ECN fields in all combinations, and what becomes of the inner one.
 pub fn rfc_decap_cases() -> Vec<Case> {
-    // RFC 6040, figure 4, told once more: (inner, outer) that change the inner field.
+    // RFC 6040, figure 4, written a second time: (inner, outer) that change the inner field.
     let changed = |inner, outer| match (inner, outer) {
         (1 | 2, 3) => 3,
         (2, 1) => 1,

@@ -21,13 +21,13 @@ pub(super) fn segments(n: usize) -> Vec<String> {
     (0..n).map(segment).collect()
 }
 
-/// SRH over `inner`: `list` as it is visited, of which the first `skip` are left out (reduced), `left` still to go.
+/// SRH over `inner`: `list` in the order of visits, without its first `skip` (reduced), `left` still to go.
 pub(super) fn header(next: u8, list: &[String], skip: usize, left: usize, inner: &[u8]) -> Vec<u8> {
     let reversed: Vec<&str> = list[skip..].iter().rev().map(String::as_str).collect();
     srh(next, left as u8, &reversed, inner)
 }
 
-/// What Linux pushes over `inner`, at hop limit `hop_limit`: H.Encaps, or reduced.
+/// The bytes that Linux pushes over `inner`, at hop limit `hop_limit`: H.Encaps, or reduced.
 pub(super) fn pushed(n: usize, reduced: bool, next: u8, hop_limit: u8, inner: &[u8]) -> Vec<u8> {
     let list = segments(n);
     if reduced && n == 1 {
@@ -468,7 +468,7 @@ fn decap_cases() -> Vec<Case> {
     let mut add = |sid: &str, verdict: &'static str, next: u8, inner: &[u8], out: &[u8]| {
         let bare = outer("2001:db8::5", sid, next, 64, inner);
         list.push(sends(format!("{sid} over {next}").leak(), frame(&bare), verdict, out.to_vec()));
-        // What follows the outer packet does not leave; what follows the inner one within it does.
+        // Bytes behind the outer packet do not leave; bytes behind the inner one within it do.
         let padded = [frame(&bare), vec![0xee; 70]].concat();
         list.push(sends(format!("{sid} over {next}, padded").leak(), padded, verdict, out.to_vec()));
         let within = [inner, &[0xee; 30][..]].concat();

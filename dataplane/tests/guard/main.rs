@@ -1,4 +1,4 @@
-//! What may be passed to the kernel from a port with tenants, filters or SID hooks, which the kernel knows nothing of: for both map types.
+//! Packets that may pass to the kernel from a port with tenants, filters or SID hooks, which the kernel does not know: for both map types.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -210,7 +210,7 @@ fn other_mac_addresses_hide_nothing() {
             expect(&mut bench, both, "a SID with a harmless packet", &harmless, "filter");
             bench.dataplane.filters().set(&[vec![dropping()]]).unwrap();
         }
-        // What only the kernel's own tables call local is not the tenant's, whatever else is odd about it.
+        // An address that is local in the kernel's own tables alone is not the tenant's, whatever else is odd about it.
         let apart = trieline_dataplane::Port { table4: 4, table6: 5, ..port(TENANT) };
         let (four, six): ([(_, u32); 0], [(_, u32); 0]) = ([], []);
         Table::<u32>::create(&mut bench.image, 4, four).unwrap();
@@ -309,7 +309,7 @@ fn a_trailer_hides_nothing() {
     let six = |next: u8, rest: &[u8]| outer(SOURCE6, own, next, 64, rest);
     let no_length = [options(58, 0), icmp.clone()].concat();
     let cases = [
-        // What it is for tenants, and for functions.
+        // The answers for tenants, and for functions.
         ("a header goes on in the next fragment", short(six(44, &harmless), 16), "tenant", "uninspectable"),
         ("a header begins in it", short(six(44, &harmless), 24), "tenant", "uninspectable"),
         ("the protocol begins in it", short(six(44, &whole), 16), "tenant", "uninspectable"),
@@ -384,7 +384,7 @@ fn a_trailer_hides_nothing() {
     }
 }
 
-/// What is bound to a SID is done for packets that reach it from within the kernel.
+/// A SID's hook also holds for packets that reach the SID from within the kernel.
 #[test]
 fn sid_hooks_hold_for_sids_reached_from_inside() {
     if skip("hooks of SIDs reached from inside") {
@@ -404,7 +404,7 @@ fn sid_hooks_hold_for_sids_reached_from_inside() {
         with[4..6].copy_from_slice(&payload.to_be_bytes());
         with
     };
-    // What becomes of it without a hook.
+    // The verdict without a hook.
     let cases = |source: &str| {
         let inner = inner(source);
         vec![
@@ -466,7 +466,7 @@ fn sid_hooks_hold_for_sids_reached_from_inside() {
                 expect(&mut bench, SID_HOOKS, "NEXT-C-SID", &frame(csid(source)), reported);
             }
         }
-        // What cannot be followed to its end is dropped; what is plain is not.
+        // Packets that cannot be followed to their end are dropped; plain ones are not.
         let map = BTreeMap::from([(bound.parse().unwrap(), SidHook::Filter(3))]);
         bench.dataplane.sid_hooks().set(&map).unwrap();
         let deep = (0..12).fold(inner(SOURCE6), |packet, _| nested("fd00:b::7", &packet));

@@ -5,7 +5,7 @@
 //!   acl-N-a: v0 10.9.0.1-4, 2001:db8:9::1-4 ------------- acl-N-b: v1 10.9.0.100, 2001:db8:9::100, the program
 //! ```
 
-// What fails here fails the test.
+// A failed unwrap fails the test.
 #![allow(clippy::unwrap_used)]
 
 // Linked only so that the C library is built before this test.
@@ -248,7 +248,7 @@ fn the_loader_in_c() {
     }
 }
 
-/// Debian 12's libbpf is too old for an array, and is told so.
+/// Debian 12's libbpf is too old for an array, and the loader says so.
 #[test]
 fn the_loader_in_c_with_the_systems_libbpf() {
     if !Command::new("pkg-config").args(["--exists", "libbpf"]).status().is_ok_and(|status| status.success())

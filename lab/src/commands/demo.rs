@@ -14,20 +14,22 @@ use trieline_terminal::{Bars, Output, aligned, interrupt_flag, usage};
 
 use super::run::{command_line, finish_error, prefixes};
 
-/// Show the main job: a table mirrored from the kernel into XDP, and packets through both
+/// Mirror a table into XDP, and send packets through both
 #[derive(Args, Debug)]
 #[command(after_help = "It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.")]
 pub struct DemoArgs {
-    /// Routes of this file instead of generated ones: `prefix [value]` lines, gzip or not, or the output of `ip route`
+    /// Use the routes of this file instead of generated ones
+    ///
+    /// `prefix [value]` lines, gzip or not, or the output of `ip route`.
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
-    /// Generated IPv4 routes
+    /// Generate so many IPv4 routes
     #[arg(long = "ipv4", value_name = "N", default_value_t = 80_000, value_parser = prefixes, conflicts_with = "table")]
     prefixes4: usize,
-    /// Generated IPv6 routes
+    /// Generate so many IPv6 routes
     #[arg(long = "ipv6", value_name = "N", default_value_t = 20_000, value_parser = prefixes, conflicts_with = "table")]
     prefixes6: usize,
-    /// Seed of everything random
+    /// Set the seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -70,7 +72,7 @@ pub fn run(args: &DemoArgs, output: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What happened, in the order in which it did.
+/// The steps of the demo, in their order.
 fn story(outcome: &forward::Outcome) -> String {
     let p = &outcome.parameters;
     let mut text = String::new();

@@ -57,22 +57,22 @@ const RESULTS: &str = "results";
 /// The commands of `trieline lab`.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Run an experiment and show what it measured
+    /// Run an experiment and show its results
     Run(RunArgs),
     /// List the experiments
     List,
-    /// The broker of trace-overhead: standard input and output are its sockets
+    /// Relay messages for trace-overhead (descriptors 0 and 1)
     #[command(hide = true)]
     Broker {
-        /// How it waits: busy or blocking
+        /// Wait so: busy or blocking
         #[arg(value_parser = ["busy", "blocking"])]
         kind: String,
-        /// The CPU it stays on, from 0
+        /// Stay on this CPU, from 0
         cpu: usize,
     },
-    /// Print a generated table of the Internet's shape, one prefix a line
+    /// Print a generated table of the Internet's shape
     Table(TableArgs),
-    /// Show the main job: a table mirrored from the kernel into XDP, and packets through both (`trieline demo`)
+    /// Mirror a table into XDP, and send packets through both
     Demo(DemoArgs),
 }
 
@@ -81,38 +81,53 @@ pub enum Command {
     after_help = "It needs root (structures does not). Exit codes: 0 done; 1 failed; 2 the command line is wrong."
 )]
 pub struct RunArgs {
-    /// Name of the experiment (see `trieline lab list`)
+    /// Run this experiment (see `trieline lab list`)
     name: String,
-    /// End within 40 s (structures, engines: a minute): fewer and shorter rounds, smaller tables
+    /// End within 40 s (structures, engines: a minute)
+    ///
+    /// With fewer and shorter rounds, and smaller tables.
     #[arg(long)]
     quick: bool,
-    /// Use the prefixes of this file: `prefix [value]` lines, gzip or not, or the output of `ip route`
+    /// Use the prefixes of this file
+    ///
+    /// `prefix [value]` lines, gzip or not, or the output of `ip route`.
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
-    /// Directory that holds bgp-table.txt.gz [default: ../shared/data where that lies there, else tables are generated]
+    /// Find bgp-table.txt.gz in this directory
+    ///
+    /// By default in ../shared/data; without it, tables are generated.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Measure only what contains NAME: `decap` also takes decap-full and decap-dt6. Of tables (structures, map-tables, tries), paths (forward),
-    /// transports and brokers (trace-overhead: `udp busy`)
+    /// Measure only cases whose name contains NAME
+    ///
+    /// `decap` also takes decap-full and decap-dt6. Tables (structures, map-tables, tries), paths (forward), transports and brokers
+    /// (trace-overhead: `udp busy`) have names.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Entries of the tables, several with commas between [default: the experiment's] (map-curve, map-free, map-ops)
+    /// Set the tables' entries, with commas between
+    ///
+    /// By default the experiment's (map-curve, map-free, map-ops).
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = entries)]
     entries: Vec<usize>,
-    /// Frames a turn [default: 1000000, quick 150000] (forward)
+    /// Send so many frames a turn [default: 1000000, quick 150000]
+    ///
+    /// For forward.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     frames: Option<u64>,
-    /// Microseconds from one message to the next [default: 60] (trace-overhead)
+    /// Wait so many microseconds between messages [default: 60]
+    ///
+    /// For trace-overhead.
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     gap: Option<u64>,
-    /// Also write NAME.json and pictures into the folder `results` of the current directory (structures: and the tables of
-    /// docs/structure.md, unless the machine was busy)
+    /// Write NAME.json and pictures into the folder `results`
+    ///
+    /// In the current directory. For structures: also the tables of docs/structure.md, unless the machine was busy.
     #[arg(long)]
     save: bool,
-    /// Seed of everything random
+    /// Set the seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Interleaved rounds [default: the experiment's]
+    /// Run so many rounds [default: the experiment's]
     #[arg(long, value_name = "N", value_parser = rounds)]
     rounds: Option<usize>,
 }
@@ -137,13 +152,13 @@ impl RunArgs {
 
 #[derive(Args, Debug)]
 pub struct TableArgs {
-    /// IPv4 prefixes
+    /// Print so many IPv4 prefixes
     #[arg(long = "ipv4", value_name = "N", default_value_t = 80_000, value_parser = prefixes)]
     prefixes4: usize,
-    /// IPv6 prefixes
+    /// Print so many IPv6 prefixes
     #[arg(long = "ipv6", value_name = "N", default_value_t = 20_000, value_parser = prefixes)]
     prefixes6: usize,
-    /// Seed: the same seed makes the same table
+    /// Set the seed: the same seed makes the same table
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -233,7 +248,7 @@ pub(crate) fn command_line(words: &str) -> String {
 fn save(finished: &dyn Finished, bars: &Bars) -> anyhow::Result<()> {
     let directory = Path::new(RESULTS);
     let wrote = |path: &Path| bars.say(&format!("wrote {}", path.display()));
-    wrote(&finished.save(directory).context("saving the result")?);
+    wrote(&finished.save(directory).context("cannot save the result")?);
     for picture in finished.pictures()? {
         wrote(&picture.save(directory)?);
     }
@@ -247,7 +262,7 @@ fn save(finished: &dyn Finished, bars: &Bars) -> anyhow::Result<()> {
                 load.caption()
             ));
         } else {
-            fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
+            fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
             wrote(&path);
         }
     }

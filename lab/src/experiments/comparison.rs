@@ -1,5 +1,5 @@
-//! LPM_TRIE and trieline's map types side by side on one table: filled, compared with the oracle and timed in interleaved rounds. What the
-//! experiments whose names begin with `map-` share.
+//! LPM_TRIE and trieline's map types side by side on one table: filled, compared with the oracle and timed in interleaved rounds. Shared by
+//! the experiments whose names begin with `map-`.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::{
 /// How much is done.
 #[derive(Clone, Copy)]
 pub struct Comparison<'c> {
-    /// Who is told, and who may stop it.
+    /// Receives progress, and may stop the comparison.
     pub context: &'c Context<'c>,
     /// Rounds.
     pub rounds: usize,
@@ -25,7 +25,7 @@ pub struct Comparison<'c> {
     pub quick: Option<Quick>,
 }
 
-/// What a quick run promises about its time.
+/// The time limit of a quick run.
 #[derive(Clone, Copy, Debug)]
 pub struct Quick {
     /// Its beginning.
@@ -36,7 +36,7 @@ pub struct Quick {
     pub all: Duration,
 }
 
-/// What the rounds of one mode came to.
+/// The results of the rounds of one mode.
 pub struct Rounds {
     /// Nanoseconds of the program without its lookup.
     pub empty: Samples,
@@ -46,7 +46,7 @@ pub struct Rounds {
     pub series: Vec<Series>,
 }
 
-/// What one structure took, by round.
+/// The results of one structure, by round.
 pub struct Series {
     /// Nanoseconds a lookup.
     pub ns: Samples,
@@ -111,7 +111,7 @@ impl Comparison<'_> {
         Ok(expected.iter().cycle().take(ADDRESSES).map(|answer| u64::from(*answer)).sum())
     }
 
-    /// Times all in interleaved rounds. What each turn found must come to `sum` for every turn through the addresses.
+    /// Times all in interleaved rounds. The sum of a turn's answers must be `sum` for every turn through the addresses.
     pub fn rounds(&self, name: &str, mode: Mode, structures: &[Structure], sum: u64) -> Result<Rounds> {
         // At least a million lookups a turn; more for the fast structures, so that turns last about as long.
         let million = ADDRESSES as u32;

@@ -392,7 +392,7 @@ impl Bench<'_> {
             let right = timed.and_then(|()| compare(name, built, stream, values));
             row.checked = SAMPLE.min(stream.addrs.len()) as u64;
             match right {
-                // What refused changes holds something else.
+                // A structure that refused changes holds other routes.
                 _ if broken[at] => {}
                 Ok(()) => self.updates.push(row),
                 Err(error) => {
@@ -409,7 +409,7 @@ impl Bench<'_> {
     }
 
     /// Lets a structure of others that fails lose its rows: that says something about it, not about the run. The reason stands in the
-    /// document. What else goes wrong, or ours, ends the run.
+    /// document. Any other error, or an error of ours, ends the run.
     fn lose(&mut self, engine: &'static str, table: &str, values: &'static str, error: Error) -> Result<()> {
         if engine == OURS
             || !matches!(error, Error::Refused { .. } | Error::Mismatch { .. } | Error::Sum { .. })

@@ -34,7 +34,7 @@ use crate::{
     topology::Topology,
 };
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Ends within 40 s, with fewer frames and rounds.
@@ -59,7 +59,7 @@ pub struct Options {
     pub frames: Option<u64>,
 }
 
-/// What was asked for, as the document says it.
+/// The parameters, for the document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
@@ -93,7 +93,7 @@ pub struct Mirror {
     pub start_to_first_forwarded_ms: f64,
     /// From its start until all paths were forwarded by XDP.
     pub start_to_all_paths_ms: f64,
-    /// What the daemon itself says (`trieline -j node status`).
+    /// The daemon's own status (`trieline -j node status`).
     pub status: Option<serde_json::Value>,
 }
 

@@ -169,7 +169,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What the processor counts in a turn of its own.
+    /// The processor's counts, in a turn of their own.
     fn misses(&self, structure: &Structure, mode: Mode, lookups: u32) -> Result<Option<Misses>> {
         match self.counters {
             Some(counters) => counters.around(u64::from(lookups), || structure.time(mode, lookups)),
@@ -178,7 +178,7 @@ impl Bench<'_> {
     }
 }
 
-/// What lookups of `addresses` in an LPM_TRIE touch; an error unless their answers are `expected`.
+/// The memory that lookups of `addresses` in an LPM_TRIE touch; an error unless their answers are `expected`.
 fn touched_by_trie(entries: &[Entry<u32>], addresses: &[u32], expected: &[u32]) -> Result<Touched> {
     let trie = Trie::new(entries);
     let mut touched = Touched::default();

@@ -93,7 +93,7 @@ struct Bench<'c> {
     rows: Vec<Row>,
 }
 
-/// What the rounds of one case came to, in milliseconds.
+/// The results of the rounds of one case, in milliseconds.
 #[derive(Default)]
 struct Series {
     own: Samples,

@@ -130,7 +130,7 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
             cpu,
             keys: "/32, dense: 0 to entries - 1, each stored little-endian, one after the other as in the kernel's bench lpm-trie",
             places: "bpf: in bpf_loop inside a program; user: LPM_TRIE by a system call each, trieline by its one writer and reader in user \
-                     space while programs and grace periods stand by, memory reclaimed meanwhile; kernel: whoever frees",
+                     space while programs and grace periods stand by, memory reclaimed meanwhile; kernel: the kernel's threads that free",
             clock: "monotonic clock around all operations of a turn, the making of the key included; free: CPU time as in map-free",
             published: source,
         },

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 use crate::{Context, Result, report::Finished};
 
-/// What an experiment is asked. Each takes the fields that concern it.
+/// The options of an experiment. Each takes the fields that concern it.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Ends soon: fewer and shorter rounds, smaller tables.
@@ -53,7 +53,7 @@ pub struct Options {
 pub struct Experiment {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it measures, in a line.
+    /// Its purpose, in a line.
     pub purpose: &'static str,
     /// Runs it to the end.
     pub run: fn(&Options, &Context) -> Result<Box<dyn Finished>>,

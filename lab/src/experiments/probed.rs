@@ -18,7 +18,7 @@ use crate::{
 const TRACEFS: &str = "/sys/kernel/tracing";
 const OBJECT: Compiled = compiled!("trace");
 
-/// What a hook does (`enum lab_work`).
+/// The work of a hook (`enum lab_work`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Nothing.
@@ -33,7 +33,7 @@ pub enum Work {
     RingPlain,
     /// A record into an array that is looked up.
     RingArray,
-    /// BPF's ring buffer, nobody woken.
+    /// BPF's ring buffer, without wakeups.
     Ringbuf,
     /// The time by thread in a hash: put at the receive, taken and deleted at the send.
     Hash,
@@ -69,7 +69,7 @@ impl Tracefs {
         let is_ours = !Path::new(TRACEFS).join("events").exists();
         if is_ours {
             let done = mount("nodev", TRACEFS, "tracefs", MountFlags::empty(), None);
-            done.during(|| format!("mounting {TRACEFS}, which attaching to tracepoints needs"))?;
+            done.during(|| format!("cannot mount {TRACEFS}, which attaching to tracepoints needs"))?;
         }
         Ok(Tracefs { is_ours })
     }
@@ -92,7 +92,7 @@ pub struct Probed {
     links: Vec<Link>,
 }
 
-/// What they noted so far.
+/// Their records so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noted {
     /// Receives.
@@ -123,7 +123,7 @@ impl Probed {
                 Some("received_ns" | "sent_ns") => map.set_max_entries(messages),
                 _ => Ok(()),
             }
-            .during(|| "setting what hooks do".into())?;
+            .during(|| "cannot set the work of hooks".into())?;
         }
         for mut program in open.progs_mut() {
             let wanted = program.name().to_str().is_some_and(|name| programs.contains(&name));
@@ -136,7 +136,7 @@ impl Probed {
     pub fn on(&mut self) -> Result<()> {
         for name in self.programs {
             let program = OBJECT.program_mut(&self.object, name)?;
-            self.links.push(program.attach().during(|| format!("attaching {name}"))?);
+            self.links.push(program.attach().during(|| format!("cannot attach {name}"))?);
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Probed {
         self.links.clear();
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn noted(&self) -> Result<Noted> {
         let bytes = object::read(&OBJECT.map(&self.object, ".bss.noted")?)?;
         let events = offset_of!(object::types::lab_noted, events);
@@ -157,13 +157,13 @@ impl Probed {
         })
     }
 
-    /// Messages of which the paper's hashes have both times.
+    /// Messages with both times in the paper's hashes.
     pub fn joined(&self) -> Result<u64> {
         let (received, sent) =
             (OBJECT.map(&self.object, "received_ns")?, OBJECT.map(&self.object, "sent_ns")?);
         let mut joined = 0;
         for id in received.keys() {
-            let found = sent.lookup(&id, MapFlags::ANY).during(|| "looking a message up".into())?;
+            let found = sent.lookup(&id, MapFlags::ANY).during(|| "cannot look a message up".into())?;
             joined += u64::from(found.is_some());
         }
         Ok(joined)
@@ -174,7 +174,7 @@ impl Probed {
         for name in ["received_ns", "sent_ns"] {
             let map = OBJECT.map(&self.object, name)?;
             for id in map.keys().collect::<Vec<_>>() {
-                map.delete(&id).during(|| "taking a message out of a hash".into())?;
+                map.delete(&id).during(|| "cannot take a message out of a hash".into())?;
             }
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Probed {
         let map = OBJECT.map(&self.object, "ringbuf")?;
         let mut records = 0;
         {
-            let failed = || "reading the ring buffer".to_owned();
+            let failed = || "cannot read the ring buffer".to_owned();
             let mut builder = libbpf_rs::RingBufferBuilder::new();
             let count = |_: &[u8]| {
                 records += 1;

@@ -143,7 +143,8 @@ impl Structure {
         let mut open = compiled.open()?;
         for mut map in open.maps_mut() {
             if map.name() == trie_name::<A>().as_str() {
-                map.set_max_entries(entries.len().max(1) as u32).during(|| "sizing the LPM_TRIE".into())?;
+                map.set_max_entries(entries.len().max(1) as u32)
+                    .during(|| "cannot size the LPM_TRIE".into())?;
             }
         }
         let object = compiled.load(open)?;
@@ -166,7 +167,7 @@ impl Structure {
         addresses: &[A],
     ) -> Result<Structure> {
         let map = ImageMap::create(map_type, size).map_err(failed)?;
-        // No program runs yet, so nobody reads.
+        // No program runs yet, so the image has no readers.
         let mut image = Image::create(map.memory(), NoReaders::default(), 1).map_err(failed)?;
         let began = Instant::now();
         Table::create(&mut image, 0, entries.iter().copied()).map_err(failed)?;
@@ -213,7 +214,7 @@ impl Structure {
         let values: Vec<u8> = (0..count).flat_map(|n| [n, 0, 0, 0].map(u32::to_ne_bytes)).flatten().collect();
         let map = self.which.compiled().map(&self.object, "structs")?;
         map.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY)
-            .during(|| "filling the array of structs".into())
+            .during(|| "cannot fill the array of structs".into())
     }
 
     /// Times `count` lookups.
@@ -286,7 +287,7 @@ impl Structure {
         let program = compiled.program_mut(&self.object, &name)?;
         let input = ProgramInput { data_in: Some(packet), repeat, ..Default::default() };
         let called = monotonic_ns();
-        let output = program.test_run(input).during(|| format!("running {name} of {}", compiled.name))?;
+        let output = program.test_run(input).during(|| format!("cannot run {name} of {}", compiled.name))?;
         let returned = monotonic_ns();
         let bytes = object::read(&section)?;
         let done = get!(bytes, lab_lookups.done);
@@ -339,7 +340,7 @@ pub fn fill_trie<A: Looked>(map: &impl MapCore, entries: &[Entry<A>]) -> Result<
         let keys: Vec<u8> = part.iter().flat_map(|(prefix, _)| trie_key(prefix)).collect();
         let values: Vec<u8> = part.iter().flat_map(|(_, value)| value.to_ne_bytes()).collect();
         map.update_batch(&keys, &values, part.len() as u32, MapFlags::ANY, MapFlags::ANY)
-            .during(|| format!("filling the LPM_TRIE with {} prefixes", entries.len()))?;
+            .during(|| format!("cannot fill the LPM_TRIE with {} prefixes", entries.len()))?;
     }
     Ok(())
 }
@@ -354,7 +355,7 @@ pub fn image_bytes<A: Address>(entries: &[Entry<A>], others: u64) -> Result<u64>
     Ok((image.stats().claimed + (1 << 18) + others).next_power_of_two())
 }
 
-/// What the kernel charges for a map.
+/// The bytes that the kernel charges for a map.
 fn charged(map: &impl MapCore) -> u64 {
     let path = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
     let text = fs::read_to_string(path).unwrap_or_default();

@@ -50,7 +50,7 @@ pub(crate) trait Candidate<A: Address>: Sized {
     const NAME: &'static str;
     /// Builds one table; `entries` are sorted and distinct.
     fn build(space: &mut Space, entries: &[Entry<A>]) -> std::result::Result<Self, Refused>;
-    /// Longest match; 0 = none. `touch` is told of every load and every node below the root.
+    /// Longest match; 0 = none. `touch` receives every load and every node below the root.
     fn lookup<T: Touch>(&self, memory: &[u8], address: A, touch: &mut T) -> u32;
 }
 
@@ -128,7 +128,7 @@ struct Bench<'c> {
     rows: Vec<Row>,
 }
 
-/// What is measured of each structure.
+/// The series of each structure.
 const SERIES: [(bool, Order, bool); 4] = [
     (true, Order::Independent, true),
     (false, Order::Independent, true),

@@ -31,7 +31,7 @@ const CHUNKS: usize = 4;
 /// Messages, or calls, of a chunk.
 const TIMES: usize = 200;
 
-/// What was asked for, as the document says it.
+/// The parameters, for the document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
@@ -44,9 +44,9 @@ pub struct Parameters {
     pub times: usize,
     /// CPU that works.
     pub cpu: u32,
-    /// What is timed.
+    /// The operation that is timed.
     pub timed: &'static str,
-    /// What `hooks` means.
+    /// The meaning of `hooks`.
     pub hooks: &'static str,
 }
 
@@ -57,14 +57,14 @@ pub struct Row {
     pub hooks: &'static str,
     /// How many run for a message.
     pub count: usize,
-    /// What they do.
+    /// Their work.
     pub work: &'static str,
-    /// Who pays: `traced`, `bystander` (a process that is not traced, at its socket calls), `getppid` (any other system call of
-    /// such a process).
+    /// The payer: `traced`, `bystander` (a process that is not traced, at its socket calls), `getppid` (any other system call of such a
+    /// process).
     pub who: &'static str,
     /// Nanoseconds of a send and a receive, or of the call, without hooks.
     pub base_ns: f64,
-    /// What the hooks add: median of the rounds.
+    /// The time that the hooks add: median of the rounds.
     pub delta_ns: f64,
     /// Its 95 % interval; null of fewer than six rounds.
     pub ci_low: f64,
@@ -187,7 +187,7 @@ impl Pair {
             to.connect(from.local_addr()?)?;
             Ok::<_, std::io::Error>(Pair { from, to, next: Cell::new(0) })
         };
-        make().during(|| "making a pair of sockets".into())
+        make().during(|| "cannot make a pair of sockets".into())
     }
 
     fn pass(&self) -> Result<()> {
@@ -196,7 +196,7 @@ impl Pair {
         self.next.set(id + 1);
         message[8..16].copy_from_slice(&id.to_ne_bytes());
         let passed = self.from.send(&message).and_then(|_| self.to.recv(&mut message));
-        passed.map(drop).during(|| "sending a message".into())
+        passed.map(drop).during(|| "cannot send a message".into())
     }
 }
 

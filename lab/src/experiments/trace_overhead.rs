@@ -68,7 +68,7 @@ fn run_here(options: &Options, context: &Context) -> Result<Outcome> {
     let gap = options.gap.map_or(GAP, Duration::from_micros);
     let program = match &options.program {
         Some(program) => program.clone(),
-        None => std::env::current_exe().during(|| "finding this program".into())?,
+        None => std::env::current_exe().during(|| "cannot find this program".into())?,
     };
     let (source, published) = published::overhead()?;
     let segment = if options.quick { SEGMENT_QUICK } else { SEGMENT };

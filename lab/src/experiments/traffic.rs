@@ -1,4 +1,4 @@
-//! What experiment `forward` sends along each path, and the routes that the node's kernel gets for it.
+//! The traffic of experiment `forward` along each path, and the routes that the node's kernel gets for it.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -129,7 +129,7 @@ pub fn generator(tables: &Tables, has_vrf: bool, seed: u64) -> Result<(Generator
         Destinations::V4(hosts.collect())
     };
     give(&inside(PLAIN_PREFIX), &[Path::Ipv4])?;
-    // What comes out of the outer header goes to the next hop that End.DX4 names, whatever its destination; End does not look.
+    // End.DX4 sends the inner packet to the next hop that it names, whatever its destination; End does not look.
     give(&inside(ENCAP_PREFIX), &[Path::Decap, Path::Encap, Path::End])?;
     if has_vrf {
         give(&inside(ENCAP_PREFIX), &[Path::DecapDt4])?;

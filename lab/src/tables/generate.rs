@@ -1,9 +1,9 @@
 //! Makes tables of the Internet's shape: prefix lengths, nesting and clustering as in a full routing table, of any size, the
 //! same for the same seed.
 //!
-//! Prefixes are placed from short to long. Neighbouring prefixes come in aligned groups (an operator splits a block and announces the
-//! parts); a group lies either inside a prefix that is there already, preferably one that has parts already (a few prefixes
-//! have thousands), or in unannounced space, in a block drawn by weights that spread over some orders of magnitude.
+//! Prefixes are placed from short to long. Neighbouring prefixes come in aligned groups: an operator splits a block and announces the
+//! parts. A group may lie inside a prefix that exists already, preferably one that has parts already (a few prefixes have thousands). Else
+//! it lies in unannounced space, in a block drawn by weights that spread over some orders of magnitude.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -61,7 +61,7 @@ impl Wide for u128 {
     }
 }
 
-/// Multiplies and folds: keys here are distinct and nobody attacks them.
+/// Multiplies and folds: keys here are distinct and not chosen by an attacker.
 #[derive(Default)]
 struct Fold(u64);
 
@@ -86,7 +86,7 @@ impl Hasher for Fold {
 
 type Key = (u128, u16);
 
-/// What a look at one bit tells about all shorter prefixes: most tries meet space that is taken.
+/// One bit answers for all shorter prefixes: most tries meet space that is taken.
 const BLOCK: u16 = 24;
 
 /// A prefix and how many others it lies in.

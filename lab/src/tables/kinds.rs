@@ -152,8 +152,10 @@ type Rules = (Vec<Entry<u32>>, Vec<Entry<u128>>);
 /// words are equal values, numbered in the order of their first appearance.
 pub fn rules(path: &Path) -> Result<Rules> {
     let mut text = String::new();
-    let file = File::open(path).during(|| format!("opening {}", path.display()))?;
-    MultiGzDecoder::new(file).read_to_string(&mut text).during(|| format!("reading {}", path.display()))?;
+    let file = File::open(path).during(|| format!("cannot open {}", path.display()))?;
+    MultiGzDecoder::new(file)
+        .read_to_string(&mut text)
+        .during(|| format!("cannot read {}", path.display()))?;
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
     let mut words: Vec<&str> = Vec::new();
     for line in text.lines() {

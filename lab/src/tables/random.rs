@@ -35,7 +35,7 @@ impl Random {
         u128::from(self.bits()) << 64 | u128::from(self.bits())
     }
 
-    /// A number under `n` (0 for 0), by Lemire's multiplication; its bias of 2^-64 n matters to nobody here.
+    /// A number under `n` (0 for 0), by Lemire's multiplication; its bias of 2^-64 n does not matter here.
     pub fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.bits()) * n as u128) >> 64) as usize
     }

@@ -1,6 +1,6 @@
 //! The Internet's shape in numbers, taken from the bart test table (901,899 IPv4 and 160,147 IPv6 prefixes of a full table).
 
-/// What a generated table shall look like.
+/// The shape of a generated table.
 pub struct Shape {
     /// Prefix length and how many of it the measured table has.
     pub(super) histogram: &'static [(u16, u32)],

@@ -1,5 +1,5 @@
-//! Bytes as a file of readers' slots beside a sound image: whoever opens it, as reader or as writer, gets an error or answers, and
-//! one without the magic is made again.
+//! Bytes as a file of readers' slots beside a sound image: a reader or writer that opens it gets an error or answers, and a file without
+//! the magic is made again.
 #![no_main]
 
 mod shared;

@@ -1,5 +1,5 @@
-//! Bytes as a sequence of changes (one by one, all at once, the whole table, the default route): after each the image is sound and
-//! the answers are those of the exact list; an image that is full has changed nothing.
+//! Bytes as a sequence of changes: one by one, all at once, the whole table, the default route. After each, the image is sound and the
+//! answers are those of the exact list; an image that is full has changed nothing.
 #![no_main]
 
 mod shared;

@@ -19,14 +19,14 @@
  *                length 0, applies)
  *   bit 31 = 1   a node: bits 30..29 kind, bits 28..0 offset in units of 8 bytes
  *
- * A table with a palette has it right behind the root: 256 values, of which [0] is 0.
+ * A table with a palette has it right behind the root: 256 values; [0] is 0.
  *
- * No node begins in the last TL_GUARD bytes of an image: whoever has checked that a node's offset lies before
- * them may read all of the node.
+ * No node begins in the last TL_GUARD bytes of an image: after a check that a node's offset lies before them,
+ * a reader may read all of the node.
  *
  * A writer builds new nodes aside and publishes them by one release-store of the 32-bit word that leads to
- * them. What the word led to before must stay untouched until no reader can hold it (a grace period; see
- * `Grace` in the Rust crate).
+ * them. The nodes that the word led to before must stay untouched until no reader can hold them (a grace
+ * period; see `Grace` in the Rust crate).
  */
 #ifndef TRIELINE_IMAGE_H
 #define TRIELINE_IMAGE_H
@@ -46,7 +46,7 @@
 #define TL_REPLACED 0x80000000u
 #define TL_GUARD 2048u
 
-/* Header, at offset 0. Written once by whoever creates the image, except `generation`. */
+/* Header, at offset 0. The maker of the image writes it once, except `generation`. */
 struct tl_image {
 	__u32 magic;
 	__u16 version;
@@ -84,7 +84,7 @@ struct tl_table {
  * Node kinds. (The rest of this file is final; the kinds may grow, and an image of another version is
  * refused.)
  *
- * A bitmap node covers 2^stride slots as runs of equal refs: bit i of the bitmap is set where slot i starts a
+ * A bitmap node covers 2^stride slots as runs of equal refs. Bit i of the bitmap is set where slot i starts a
  * run; bit 0 is always set; a slot that leads to a node is a run of its own. `ref[k]` is the ref of the k-th
  * run, so slot i has ref[popcount(bits 0..i) - 1].
  *

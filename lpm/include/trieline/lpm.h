@@ -9,9 +9,9 @@
  *   tl_lookup_wide(base, id, bits, key)    keys of 1 to 2048 bits in memory, in network order
  *   tl_lookup4_n, tl_lookup6_n             several at once
  *
- * Each returns a value 1 .. 2^31-1, or 0: no prefix matches, or there is no table `id`, or it is one of other
- * keys. `bits` is a constant. tl_match4 and tl_match6 tell the prefix's length too, for tables whose values
- * carry it.
+ * Each returns a value 1 .. 2^31-1, or 0: no prefix matches, or table `id` does not exist or has other keys.
+ * `bits` is a constant. tl_match4 and tl_match6 tell the prefix's length too, for tables whose values carry
+ * it.
  *
  * For the verifier: no helper is called, nothing but the image and `key` is read, every loop has a constant
  * bound, also in a damaged image. The common ways are inlined; what a lookup does when the default route
@@ -24,8 +24,8 @@
 
 #define TL_INLINE static inline __attribute__((always_inline))
 
-/* Functions of their own. In BPF they are global and have no parameter `base`, which says nothing there: so a
- * verifier looks at each once and not wherever it is called. */
+/* Functions of their own. In BPF they are global and have no parameter `base`, which has no meaning there: so
+ * a verifier looks at each once and not wherever it is called. */
 #ifdef __bpf__
 #define TL_APART(name, ...) __attribute__((noinline, weak)) __u32 name(__VA_ARGS__)
 #define TL_APART_BASE const tl_base_t base = 0
@@ -146,7 +146,7 @@ TL_INLINE __u32 tl_lookup6(tl_base_t base, __u32 id, __u64 hi, __u64 lo)
 }
 
 /* Longest match of a key of `bits` bits, 1 to 128, in table `id` of such keys (IPv4 and IPv6 have their own
- * functions). What lies behind them in `hi` and `lo` does not count. */
+ * functions). Bits behind them in `hi` and `lo` do not count. */
 TL_INLINE __u32 tl_lookup(tl_base_t base, __u32 id, __u32 bits, __u64 hi, __u64 lo)
 {
 	__u32 word;

@@ -49,7 +49,7 @@ extern __u8 tl_image_bytes[];
 
 #else
 
-/* The memory of an image; `size` bytes can be read, whatever the image's header says. */
+/* The memory of an image; `size` bytes can be read, even if the image's header is wrong. */
 struct tl_view {
 	const void *base;
 	__u64 size;

@@ -138,7 +138,7 @@ static inline __attribute__((always_inline)) void tl_touch(tl_base_t base, __u32
 	(void)tl_load64(base, ((ref & TL_REF_OFFSET) << 3) & -(ref >> 31));
 }
 
-/* What the next node says for the key bits from here on, the first 128 of which are `hi` and `lo`. *len: how
+/* The next node's ref for the key bits from here on; `hi` and `lo` hold the first 128 of them. *len: how
  * many of them it is done with; TL_STOP: the ref is the answer. */
 #define TL_STOP 128u
 static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32 ref, __u64 hi, __u64 lo,

@@ -154,7 +154,7 @@ impl<A: Address> Trie<A> for Binary<A> {
         let mut at = self.find(prefix)?;
         let old = self.nodes[at as usize].value.take()?;
         self.len -= 1;
-        // What only this prefix needed hangs below the last node on the way that has a value or another child.
+        // Nodes for this prefix alone hang below the last node on the way that has a value or another child.
         let (mut keep, mut from) = (0, 0);
         let mut above = 0;
         for depth in 0..prefix.len() {

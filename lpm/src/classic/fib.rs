@@ -1,16 +1,16 @@
 //! Linux's `fib_trie` (since 2.6.39), the relaxed LPC-trie that the kernel's IPv4 routes are in, as it grows and shrinks there.
 //!
-//! It is the [mechanism](LevelTrie) by the kernel's rule. A node doubles when at least 50 % of the slots that it would then have are used, the
-//! root at 30 %, and is cut in half when fewer than 25 % are, the root 15 %: between the two nothing happens, so that routes that come and go do
-//! not have nodes built anew each time. Every insert and remove visits the nodes from the changed leaf up to the root. A visit
-//! doubles or halves at most ten times, never both, and visits the children that came out of it; what is left to do waits for the next.
+//! It is the [mechanism](LevelTrie) by the kernel's rule. A node doubles if at least 50 % of the slots that it would then have are used,
+//! the root at 30 %. It is cut in half if fewer than 25 % are, the root at 15 %. Between the two nothing happens, so that routes that come
+//! and go do not rebuild nodes each time. Every insert and remove visits the nodes from the changed leaf up to the root. A visit doubles or
+//! halves at most ten times, never both, and visits the children that came out of it; what is left to do waits for the next.
 //!
 //! So the shape depends on the order in which routes came, and is the kernel's to the node when it is the same: `lab`'s experiment `tries`
 //! compares it with `/proc/net/fib_triestat`. Bytes are counted as there: 40 a node (`TNODE_SIZE(0)`), 8 a slot, 48 a leaf (`LEAF_SIZE`),
 //! 56 a prefix (`struct fib_alias`), on 64-bit machines.
 //!
-//! The invariant: the counters of empty slots and full children, by which a node doubles and halves, and the shortest prefix below (`slen`)
-//! are right, and every node has a child; mostly two, but a visit that doubles does not look for a lone one.
+//! The invariant: every node's counters of empty slots and full children, by which it doubles and halves, and its shortest prefix below
+//! (`slen`) are right. Every node has a child; mostly two, but a visit that doubles does not look for a lone one.
 //!
 //! Kept from Linux is what it does, in a memory layout of our own ([`LevelTrie`]). Left out is what is beside longest-prefix match: service
 //! types, priorities, scopes. Linux has it for IPv4 only; nothing in it is.

@@ -4,8 +4,8 @@
 //! skip nothing, it takes their key bit too. So the last level of a dense part is one step, but a single missing key keeps a node small.
 //!
 //! The invariant: a node of more than two slots has none empty, and no node could double and have none empty. So the structure is the same
-//! whatever order its prefixes came in. It is the [mechanism](LevelTrie) with the threshold 100 % for growing as for shrinking; how
-//! prefixes of several lengths are kept is said there.
+//! whatever order its prefixes came in. It is the [mechanism](LevelTrie) with the threshold 100 % for growing as for shrinking, which also
+//! explains how prefixes of several lengths are kept.
 //!
 //! Source: A. Andersson, S. Nilsson, "Improved Behaviour of Tries by Adaptive Branching", IPL 1993.
 

@@ -1,4 +1,4 @@
-//! Structures that others published, written anew from their papers: what trieline's own is measured against.
+//! Structures that others published, written from their papers: rivals that trieline's own is measured against.
 //!
 //! [`Binary`] is the family of Asama's talk (Internet Week 2014) up to Linux's `fib_trie`, all of them under one trait, [`Trie`]; [`Poptrie`] is
 //! today's rival. They are for experiments and for readers of the papers, keep everything on the heap and borrow exclusively to change.
@@ -51,11 +51,11 @@ pub trait Trie<A: Address> {
     fn trace(&self, addr: A, visit: &mut dyn FnMut(Visit));
     /// The structure laid open. O(memory), several hundred bytes a node: for small tables.
     fn graph(&self) -> Graph;
-    /// What a lookup of `addr` visits, by the indices of [`Trie::graph`]. O(memory).
+    /// The nodes that a lookup of `addr` visits, by the indices of [`Trie::graph`]. O(memory).
     fn path(&self, addr: A) -> Vec<PathStep>;
 }
 
-/// What a structure is made of.
+/// The statistics of a structure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Prefixes.
@@ -66,7 +66,7 @@ pub struct Figures {
     pub leaves: usize,
     /// Slots for children in internal nodes.
     pub slots: usize,
-    /// Those that lead nowhere.
+    /// Slots that lead nowhere.
     pub empty: usize,
     /// Bytes of all nodes, their slots and the prefixes, by the layout that the structure's page documents: what lookups can reach,
     /// without the gaps and reserves of the vectors.
@@ -111,9 +111,9 @@ pub struct Visit {
 /// Bytes that are read together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Where they begin.
+    /// The address of the first byte.
     pub address: usize,
-    /// How many; 0: nothing is read.
+    /// The number of bytes; 0: nothing is read.
     pub bytes: usize,
 }
 
@@ -127,7 +127,7 @@ impl Load {
     }
 }
 
-/// What [`Trie::verify`] found broken.
+/// A defect that [`Trie::verify`] found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{structure}, at {place}: {broken}")]
 pub struct Violation {
@@ -135,6 +135,6 @@ pub struct Violation {
     pub structure: &'static str,
     /// The prefix that the node stands for.
     pub place: String,
-    /// What should be and is not.
+    /// The property that does not hold.
     pub broken: String,
 }

@@ -5,17 +5,16 @@
 //!
 //! - *Direct pointing* (section 3.4): the first `S` bits (18, as in the paper's fastest variant) index an array of 32-bit words; one
 //!   whose top bit is set is a leaf, any other names a node.
-//! - *Nodes* of 24 bytes take six bits a step: `vector` says which of the 64 slots lead to a node, `leafvec` where a run of equal
-//!   leaves begins (section 3.3), and the children of each kind stand one after another from `base1` and `base0` on.
+//! - *Nodes* of 24 bytes take six bits a step. `vector` marks which of the 64 slots lead to a node, `leafvec` where a run of equal leaves
+//!   begins (section 3.3). The children of each kind stand one after another from `base1` and `base0` on.
 //! - *Leaves* are 16-bit indices of a table of the distinct values, as the original's FIB entries, as long as there are at
 //!   most 65,535 of them; otherwise they are the 32-bit values themselves.
-//! - *Updates* (section 3.5): a binary radix tree (the RIB) stands beside it; what a changed prefix can reach is built anew from
-//!   there in new arrays, the rest is kept, and the node above is swung to them. The paper lets readers run meanwhile and waits
-//!   for nobody; here a change borrows exclusively, so that the old arrays are free at once, which is in its favour.
+//! - *Updates* (section 3.5): a binary radix tree (the RIB) stands beside it. A change builds new arrays from there for all that the prefix
+//!   can reach, keeps the rest, and swings the node above to them. The paper lets readers run meanwhile and does not wait for them; here a
+//!   change borrows exclusively, so that the old arrays are free at once, which is in its favour.
 //!
-//! What is counted: [`Poptrie::bytes`] is the direct array, the node and leaf arrays with the holes that updates have left in
-//! them, and the table of values; [`Poptrie::bytes_total`] adds the radix tree and the lists of holes, capacities
-//! that the vectors hold in reserve included.
+//! Sizes: [`Poptrie::bytes`] is the direct array, the node and leaf arrays with the holes that updates have left in them, and the table of
+//! values. [`Poptrie::bytes_total`] adds the radix tree and the lists of holes, with the capacities that the vectors hold in reserve.
 
 mod pool;
 mod rib;

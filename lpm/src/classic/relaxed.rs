@@ -7,15 +7,15 @@
 //!
 //! The invariant: in a node of more than two slots at least `threshold` percent are used, and in no node would be that many if it doubled
 //! (or it ends at the limit). Several shapes may satisfy that, and which one it is depends on the order in which prefixes came. Linux
-//! ([`fib`](super::fib)) shrinks at half the threshold only, so that a node on the verge is not built anew with every change; here the threshold
-//! alone shall tell.
+//! ([`fib`](super::fib)) shrinks at half the threshold only, so that a node on the verge is not rebuilt with every change; here the
+//! threshold alone decides.
 //!
 //! Source: S. Nilsson, M. Tikkanen, "An Experimental Study of Compression Methods for Dynamic Tries", Algorithmica 2002; the study of
 //! thresholds follows M. Asama's talk at Internet Week 2014.
 
 use super::level::{Fill, LevelTrie, Rule};
 
-/// How full nodes are.
+/// The thresholds of a node's fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold {
     /// Of all nodes but the root, percent.

@@ -16,7 +16,7 @@ use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Buffers that every update needs, kept by the image so that none is made anew.
+/// Buffers that every update needs, kept by the image so that each is made only once.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     built: Vec<Block>,
@@ -62,7 +62,7 @@ pub(crate) struct Nodes<'a, G> {
 pub(crate) struct PublishedWord {
     /// Its index in the image.
     pub word: usize,
-    /// What to store.
+    /// The entry to store.
     pub entry: u32,
 }
 
@@ -226,7 +226,7 @@ fn needs_tail<A: Address>(entries: &[(Prefix<A>, u32)], depth: u16) -> bool {
     deepest > depth + NODE6.stride && deepest <= depth + RANGES_BITS
 }
 
-/// A crowd larger than this gets a bitmap node, so that an update beneath it has less to build anew.
+/// A larger crowd gets a bitmap node, so that an update beneath it has less to rebuild.
 const FEW: usize = 32;
 
 impl<G: Grace> Nodes<'_, G> {

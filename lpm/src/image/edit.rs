@@ -101,7 +101,7 @@ impl<G: Grace> Builder<'_, G> {
         }
     }
 
-    /// Writes the one ranges32 anew whose runs `change`, a prefix with no other inside, alters; returns the word that leads to it.
+    /// Rewrites the one ranges32 node whose runs `change`, a prefix with no other inside, alters; returns the word that leads to it.
     /// None: one node is not enough.
     fn change_ranges32<A: Address>(
         &mut self,
@@ -149,8 +149,7 @@ impl<G: Grace> Builder<'_, G> {
         Ok(None)
     }
 
-    /// Builds all that is under `word` anew, which the first `depth` bits of `addr` lead to; returns what it is to hold, if not what it
-    /// does.
+    /// Rebuilds all that is under `word`, which the first `depth` bits of `addr` lead to; returns its new content, if it differs.
     pub fn anew<A: Address>(
         &mut self,
         prefix_store: &PrefixStore<A>,
@@ -164,7 +163,7 @@ impl<G: Grace> Builder<'_, G> {
         Ok((entry != old).then_some(entry))
     }
 
-    /// The ref for the addresses that share the first `depth` bits of `addr`, built anew.
+    /// The ref for the addresses that share the first `depth` bits of `addr`, rebuilt.
     pub fn slot<A: Address>(
         &mut self,
         prefix_store: &PrefixStore<A>,
@@ -381,8 +380,8 @@ impl<G: Grace> Builder<'_, G> {
         if has_fewer { self.thin_raw(self.entry(word), mark, published_words) } else { Ok(None) }
     }
 
-    /// What takes the place of the raw node that `old` leads to, of whose words those in `published_words` from `mark` on change: a bitmap
-    /// where few runs are left, as it is smaller, and nothing where one is; None if the node stays.
+    /// The replacement of the raw node that `old` leads to; those of its words change that stand in `published_words` from `mark` on. It is
+    /// a bitmap if few runs are left, as that is smaller, and nothing if one is left. None if the node stays.
     pub fn thin_raw(
         &mut self,
         old: u32,

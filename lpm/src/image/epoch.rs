@@ -8,11 +8,11 @@
 //! 3. The ticket has passed once the writer has seen each slot at 0 or at *t* or later.
 //!
 //! Why nothing is reused too early. One of the two fences comes first. If the writer's does, the reader sees all that was
-//! unlinked before it and cannot find those nodes. If the reader's does, the writer, looking after its fence, sees the slot as
-//! the reader stored it or later: an epoch before *t* holds the ticket; *t* or later was loaded from the store that followed the
-//! unlinking, so again the reader cannot find the nodes; 0 or a later pin was stored by release after the last read of
-//! the earlier pin, and the writer's load acquires it, so that its new bytes come after that read. An old epoch found by a slow
-//! reader only holds tickets that it could not harm. A ticket that has passed stays passed, as who pins later sees the unlinking.
+//! unlinked before it and cannot find those nodes. If the reader's fence comes first, the writer, looking after its own fence, sees the
+//! slot as the reader stored it or later. An epoch before *t* holds the ticket. An epoch of *t* or later was loaded from the store that
+//! followed the unlinking, so again the reader cannot find the nodes. 0 or a later pin was stored by release after the last read of the
+//! earlier pin; the writer's load acquires it, so that its new bytes come after that read. An old epoch found by a slow reader only holds
+//! tickets that it could not harm. A ticket that has passed stays passed, as who pins later sees the unlinking.
 //!
 //! `model.rs` checks this code under every order of steps that the memory model allows, and that it
 //! fails when a fence or a release is left out.
@@ -32,8 +32,7 @@ pub(crate) const FIRST: u64 = 1;
 pub struct Slot {
     /// The epoch in which its reader pinned; 0 when it does not read.
     pub(crate) pinned: AtomicU64,
-    /// Who has the slot, 0 being nobody. In a file it is the process that had it last, for people to look at: there a lock says
-    /// who has it.
+    /// The owner of the slot; 0 means none. In a file it is the process that had it last, for people to look at: there the lock decides.
     pub(crate) owner: AtomicU32,
 }
 
@@ -45,7 +44,7 @@ const _: () = assert!(
 );
 
 impl Slot {
-    /// A slot that nobody has.
+    /// A free slot.
     pub(crate) fn new() -> Self {
         Self { pinned: AtomicU64::new(0), owner: AtomicU32::new(0) }
     }
@@ -53,8 +52,8 @@ impl Slot {
     /// From here on nothing that the reader finds is reused. O(1), no loop; it costs a full fence.
     #[inline]
     pub(crate) fn pin(&self, epoch: &AtomicU64) {
-        // Acquire: with epoch t comes all that was unlinked before it. Release: whoever sees this pin and not the end of the
-        // one before has still seen the end of its reads.
+        // Acquire: with epoch t comes all that was unlinked before it. Release: a thread that sees this pin and not the end of the one
+        // before has still seen the end of its reads.
         self.pinned.store(epoch.load(Ordering::Acquire), Ordering::Release);
         full_fence(Side::Reader);
     }
@@ -99,7 +98,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// How long [`Writer::wait`] waits when nothing else is said.
+    /// The time that [`Writer::wait`] waits by default.
     pub const PATIENCE: Duration = Duration::from_millis(100);
 
     /// Goes on from the epoch that `board` is at.
@@ -167,7 +166,7 @@ impl Writer {
         let ticket = ticket.min(self.epoch);
         let mut pause = Pause::new(self.patience);
         loop {
-            self.alive = None; // whoever holds the ticket may have died since
+            self.alive = None; // the process with the ticket may have died since
             if self.passed(board) >= ticket {
                 return;
             }

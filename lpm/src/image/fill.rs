@@ -1,5 +1,5 @@
-//! Gives another value to the addresses that a prefix covers and no other prefix inside it does, wherever the image says so: the
-//! nodes below stay, but for those whose runs change.
+//! Gives another value to the addresses that a prefix covers and no other prefix inside it does, wherever the image holds them: the nodes
+//! below stay, but for those whose runs change.
 
 use super::Error;
 use super::build::{Builder, PublishedWord};
@@ -97,7 +97,7 @@ impl<G: Grace> Builder<'_, G> {
     ) -> Result<(), Error> {
         let slots = 0..1 << (depth - change.prefix.len());
         if change.is_bare {
-            // Without a prefix inside there is no node, and all slots are meant.
+            // Without a prefix inside, the slots hold no node, and all slots are meant.
             debug_assert!(slots.clone().all(|slot| self.entry(first + slot) & REF_NODE == 0));
             published_words
                 .extend(slots.map(|slot| PublishedWord { word: first + slot, entry: change.after() }));
@@ -121,7 +121,7 @@ impl<G: Grace> Builder<'_, G> {
         Ok(())
     }
 
-    /// What `entry`, reached by the first `depth` bits of `addr`, becomes by `change`, which covers all of it; None if it stays.
+    /// The new entry for `entry`, reached by the first `depth` bits of `addr`, after `change`, which covers all of it; None if it stays.
     pub fn fill_entry<A: Address>(
         &mut self,
         prefix_store: &PrefixStore<A>,
@@ -139,7 +139,7 @@ impl<G: Grace> Builder<'_, G> {
         self.fill(&mut fill, entry, change.prefix.addr(), depth, published_words)
     }
 
-    /// What the bitmap node `entry` at `depth` becomes by `change`, which covers some of its `slots`; None if it stays.
+    /// The new entry for the bitmap node `entry` at `depth` after `change`, which covers some of its `slots`; None if it stays.
     pub fn fill_node<A: Address>(
         &mut self,
         prefix_store: &PrefixStore<A>,

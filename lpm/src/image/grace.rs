@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-/// Whoever knows when every reader that ran at some moment has finished.
+/// Knows when every reader that ran at some moment has finished.
 ///
 /// The protocol: the writer unlinks nodes (one word swung), *then* calls [`begin`](Grace::begin) and notes the ticket beside
 /// them; they are reused once [`passed`](Grace::passed) is at least that ticket. A grace period for a ticket must begin
@@ -21,7 +21,7 @@ pub trait Grace {
     fn wait(&mut self, ticket: u64);
 }
 
-/// The grace period of an image that nobody else reads while it is changed: always over.
+/// The grace period of an image without readers while it is changed: always over.
 ///
 /// Readers borrow the image ([`crate::Image::reader`]), and a change borrows it mutably, so the compiler proves it within one
 /// process.
@@ -77,7 +77,7 @@ impl<A: Grace, B: Grace> Grace for Both<A, B> {
     }
 
     fn wait(&mut self, ticket: u64) {
-        // Later tickets pass later, so the last one asked for says enough.
+        // Later tickets pass later, so the last one is enough.
         if let Some((_, first, second)) = self.open.iter().rev().find(|(ours, ..)| *ours <= ticket).copied() {
             self.first.wait(first);
             self.second.wait(second);
@@ -89,7 +89,7 @@ impl<A: Grace, B: Grace> Grace for Both<A, B> {
 mod tests {
     use super::*;
 
-    /// Passes what it is told to pass.
+    /// Passes the tickets that the test passes.
     #[derive(Default)]
     struct Recorded {
         begun: u64,

@@ -1,4 +1,4 @@
-//! A table of an image laid open, node by node, so that it can be drawn and told as the classic tries are.
+//! A table of an image laid open, node by node, so that it can be drawn and described as the classic tries are.
 
 use super::Error;
 use super::layout::{
@@ -141,7 +141,7 @@ impl TableGraph {
         Ok(Self { nodes: opener.table(root, &report), report })
     }
 
-    /// What the check found.
+    /// The results of the check.
     pub fn report(&self) -> &TableReport {
         &self.report
     }

@@ -112,7 +112,7 @@ pub const RANGES_BITS: u16 = 16;
 pub const HOSTS: u32 = 3;
 /// `TL_HOSTS_BITS`: key bits that index a hosts node.
 pub const HOSTS_BITS: u16 = 4;
-/// `TL_HOSTS_WINDOW`: the part of a ref to a hosts node that says where those bits begin, in steps of two.
+/// `TL_HOSTS_WINDOW`: the part of a ref to a hosts node that holds where those bits begin, in steps of two.
 pub const HOSTS_WINDOW: u32 = 7;
 /// Bytes of a hosts node.
 pub const HOSTS_BYTES: u32 = 128;
@@ -147,7 +147,7 @@ pub const SKIP_MIN: u16 = 16;
 pub struct Skip {
     /// Key bits that lead to `next`, left-aligned, as two 64-bit words, each low half first.
     pub bits: [u32; 4],
-    /// How many.
+    /// The number of those bits.
     pub len: u32,
     /// Ref.
     pub next: u32,

@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Longest match of `addr` in table `id`. At most one node for eight key bits. None: no prefix, or no such table of these keys.
-    /// Who looks up often takes [`Reader::table`] once.
+    /// Take [`Reader::table`] once for many lookups.
     #[inline]
     pub fn lookup<A: Address>(&self, id: u32, addr: A) -> Option<u32> {
         self.table(id)?.lookup(addr)
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// What a ranges or hosts node says for the sixteen key bits `bits`.
+    /// The entry of a ranges or hosts node for the sixteen key bits `bits`.
     #[inline]
     fn tail4(&self, entry: u32, bits: u32) -> u32 {
         let node = (entry & layout::REF_OFFSET) as usize * 2;
@@ -193,7 +193,7 @@ impl<'a> Reader<'a> {
         0
     }
 
-    /// The directory word of table `id`; 0 when there is no such table.
+    /// The directory word of table `id`; 0 if the table does not exist.
     #[inline(always)]
     pub fn table_word(&self, id: u32) -> u32 {
         if id >= self.tables {
@@ -265,7 +265,7 @@ impl<A: Address> TableReader<'_, A> {
     #[inline(always)]
     fn find4(&self, addr: u32) -> u32 {
         // By shifts to the left, so that the number of bits is the count as it stands in memory. `32 - bits` is computed in an 8-bit
-        // register, of which the rest is kept: that of the lookup before, whose answer this one then waits for.
+        // register, whose other bits are kept: those of the lookup before, so that this one then waits for its answer.
         let slot = (u64::from(addr) << self.bits >> 32) as usize;
         let mut entry = self.slot(slot).load(Ordering::Acquire);
         if entry & layout::REF_NODE == 0 {
@@ -353,7 +353,7 @@ fn walk4(words: &[AtomicU32], palette: &Palette, mut entry: u32, addr: u32, dept
         }
         let kind = layout::kind_of(entry);
         if kind > layout::LEAF6 {
-            // A node where a value belongs: a damaged image. The C header says the same.
+            // A node where a value belongs: a damaged image. The C header answers the same.
             let value = reader.tail4(entry, (key >> 48) as u32);
             return if value & layout::REF_NODE == 0 { value } else { 0 };
         }

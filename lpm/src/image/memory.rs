@@ -20,8 +20,8 @@ pub unsafe trait Memory {
 
 /// An image on the heap, for tables that only this process reads.
 ///
-/// Aligned to a page, a large one to a huge page, which the kernel is asked for (Linux, feature `std`): lookups in a large table
-/// wait for address translation otherwise. Pages that nothing was stored to take no memory.
+/// Aligned to a page, a large one to a huge page, if the kernel gives one (Linux, feature `std`): lookups in a large table wait for address
+/// translation otherwise. Pages that nothing was stored to take no memory.
 #[derive(Debug)]
 pub struct HeapMemory {
     block: NonNull<u8>,
@@ -39,7 +39,7 @@ impl HeapMemory {
     ///
     /// # Panics
     ///
-    /// If there is no such memory.
+    /// If the system cannot give such memory.
     pub fn new(bytes: usize) -> Self {
         let Some((bytes, align, layout)) = Self::layout(bytes) else {
             panic!("{bytes} bytes are more than an address space holds")
@@ -59,7 +59,7 @@ impl HeapMemory {
     fn layout(bytes: usize) -> Option<(usize, usize, Layout)> {
         let bytes = bytes.checked_next_multiple_of(8)?;
         let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
-        // Aligned by hand: an allocator that is asked for alignment clears the memory itself, and so touches all of it.
+        // Aligned by hand: for an alignment, an allocator clears the memory itself, and so touches all of it.
         let layout = Layout::from_size_align(bytes.checked_add(align)?, 8).ok()?;
         Some((bytes, align, layout))
     }
@@ -87,7 +87,7 @@ impl HeapMemory {
 
 impl Drop for HeapMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nobody else frees it.
+        // SAFETY: allocated with this layout, and this is its only owner.
         unsafe { alloc::alloc::dealloc(self.block.as_ptr(), self.layout) }
     }
 }

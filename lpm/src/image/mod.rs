@@ -35,15 +35,16 @@ use layout::{CHUNK, DIR_BITS, DIRECTORY, ImageHeader, Kind, MAGIC, REPLACED, Tab
 use palette::Palette;
 use space::{PoolId, Space};
 
-/// Why an image or a table could not be made or changed. Nothing has changed when one of these is returned.
+/// The error of making or changing an image or a table. Nothing has changed when one of these is returned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No memory left, also after waiting for a grace period.
     #[error(
-        "the image is full: {needed} more bytes do not fit into its {size} bytes, of which {waiting} wait for readers to end"
+        "the image is full: {needed} more bytes do not fit into its {size} bytes; {waiting} of them wait for \
+         readers to end"
     )]
     Full {
-        /// Bytes that were asked for.
+        /// Bytes that were needed.
         needed: u64,
         /// Size of the image.
         size: u64,
@@ -52,7 +53,7 @@ pub enum Error {
     },
     /// The memory cannot hold an image.
     #[error(
-        "{size} bytes cannot hold an image of {tables} tables; expected a multiple of 64 KiB from {least} bytes to 4 GiB"
+        "invalid size {size} for an image of {tables} tables: expected a multiple of 64 KiB from {least} bytes to 4 GiB"
     )]
     Size {
         /// Bytes given.
@@ -63,7 +64,7 @@ pub enum Error {
         least: u64,
     },
     /// A table id outside the directory.
-    #[error("there is no table {id}: the image's directory has {tables} slots")]
+    #[error("invalid table id {id}: expected one below {tables}, the slots of the image's directory")]
     NoSuchTable {
         /// The id given.
         id: u32,
@@ -71,7 +72,7 @@ pub enum Error {
         tables: u32,
     },
     /// A value outside 1 ... 2^31-1.
-    #[error("{value} is no value of a prefix; expected 1 to 2147483647")]
+    #[error("invalid value {value}: expected 1 to 2147483647")]
     Value {
         /// The value given.
         value: u32,
@@ -92,26 +93,26 @@ pub enum Error {
         /// Width of the table's keys.
         key_bits: u16,
     },
-    /// As many readers as there are slots are registered already.
+    /// All reader slots have a reader.
     #[error("all {slots} reader slots are taken")]
     NoSlot {
         /// Slots in all.
         slots: usize,
     },
     /// The memory holds something else.
-    #[error("no trieline image: it begins with {found:#010x}, expected {MAGIC:#010x}")]
+    #[error("not a trieline image: it begins with {found:#010x}, expected {MAGIC:#010x}")]
     NotAnImage {
         /// The first word.
         found: u32,
     },
     /// The image is of another version.
-    #[error("image version {found}, this program reads version {VERSION}")]
+    #[error("cannot read image version {found}: this program reads version {VERSION}")]
     Version {
         /// Its version.
         found: u16,
     },
     /// The image is where it cannot be read in place.
-    #[error("the image does not begin at a multiple of 8 bytes in memory")]
+    #[error("cannot use the image: it does not begin at a multiple of 8 bytes in memory")]
     Unaligned,
     /// The table is not the image's: it belongs to another image, its id has been given to another table, or it was removed.
     #[error(
@@ -125,14 +126,14 @@ pub enum Error {
     /// The image contradicts itself.
     #[error("damaged image: {what} at byte {at}")]
     Damaged {
-        /// What is wrong.
+        /// The defect.
         what: &'static str,
         /// Offset in the image.
         at: u32,
     },
 }
 
-/// What an image's memory is used for, bytes.
+/// The use of an image's memory, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageStats {
     /// Size of the image: the limit.
@@ -155,7 +156,7 @@ pub struct ImageStats {
 
 /// The one writer of an image. [`crate::Table`] holds the tables' contents and changes the image through this.
 ///
-/// Only one may exist for an image at a time, in all processes; whoever makes the memory sees to that.
+/// Only one may exist for an image at a time, in all processes; the caller that makes the memory ensures that.
 #[derive(Debug)]
 pub struct Image<M, G> {
     pub(crate) memory: M,
@@ -239,7 +240,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
             (offset_of!(ImageHeader, tables), tables),
             (offset_of!(ImageHeader, generation), 1),
             (offset_of!(ImageHeader, version), u32::from(VERSION) | DIRECTORY << 16),
-            // Last: whoever sees the magic sees all.
+            // Last: a thread that sees the magic sees all.
             (offset_of!(ImageHeader, magic), MAGIC),
         ];
         let was_image = words[0].swap(0, Ordering::AcqRel) == MAGIC;
@@ -249,7 +250,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
         for (at, value) in header {
             words[at / 4].store(value, Ordering::Release);
         }
-        // What was an image may still be read: then nothing is used before a grace period has passed.
+        // The memory was an image and may still be read: nothing is used before a grace period has passed.
         let space = if was_image {
             Space::of_existing(size, reserved, core::iter::empty())
         } else {
@@ -296,7 +297,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
         Reader::checked(self.memory.words())
     }
 
-    /// What the memory is used for. O(chunks + tables).
+    /// The use of the memory. O(chunks + tables).
     pub fn stats(&self) -> ImageStats {
         let usage = self.space.usage();
         let reader = self.reader();
@@ -328,12 +329,12 @@ impl<M: Memory, G: Grace> Image<M, G> {
     }
 
     /// Memory that held something and is free now, as byte ranges of whole 64 KiB: its owner may give the pages back, which read as
-    /// zero from then on. Each range is told once. O(free blocks); call it after much was removed and [`Image::synchronize`].
+    /// zero from then on. It returns each range once. O(free blocks); call it after much was removed and [`Image::synchronize`].
     pub fn take_unused(&mut self) -> Vec<Range<u64>> {
         self.space.take_unused()
     }
 
-    /// Takes back ranges of [`Image::take_unused`] whose pages could not be given back: what is still free of them is told again.
+    /// Takes back ranges of [`Image::take_unused`] whose pages could not be given back: it will return their free parts again.
     pub fn offer_unused(&mut self, ranges: &[Range<u64>]) {
         self.space.offer_unused(ranges);
     }

@@ -37,7 +37,7 @@ impl Image {
         Self { word: AtomicU32::new(0), blocks, board: HeapBoard::new(readers) }
     }
 
-    /// What a lookup does: a load that leads to the next.
+    /// The step of a lookup: a load that leads to the next.
     fn read(&self) {
         let block = self.word.load(Ordering::Acquire);
         // SAFETY: as for `Sync`.
@@ -64,7 +64,7 @@ impl Image {
     }
 }
 
-/// What differs between the product and the variants that must fail.
+/// The differences between the product and the variants that must fail.
 #[derive(Clone, Copy)]
 struct Protocol {
     without: u8,

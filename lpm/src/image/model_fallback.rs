@@ -14,7 +14,7 @@ use std::sync::Arc as Plain;
 use std::sync::atomic::AtomicUsize as Count;
 use std::vec::Vec;
 
-/// What one address finds.
+/// The answer for one address.
 struct Table {
     /// Which root is published.
     directory: AtomicU32,
@@ -31,15 +31,15 @@ struct Table {
 enum Step {
     Prefix(u32),
     Fallback(u32),
-    /// The default route goes and there is no memory for another root: after a grace period, in place.
+    /// The default route goes, and the image has no memory for another root: after a grace period, in place.
     Gone,
 }
 use Step::{Fallback, Gone, Prefix};
 
-/// What the product does, or a variant that must fail.
+/// The product's protocol, or a variant that must fail.
 #[derive(Clone, Copy)]
 struct Protocol {
-    /// A root that is replaced says so before anything below changes again.
+    /// A replaced root gets a mark before anything below changes again.
     marks: bool,
     /// A reader that finds the mark looks once more.
     looks_again: bool,

@@ -88,7 +88,7 @@ impl Palette {
         self.values[usize::from(code)]
     }
 
-    /// Whether there are values without a code; a palette made anew may have room for them.
+    /// Whether there are values without a code; a new palette may hold them.
     pub fn is_full(&self) -> bool {
         self.full
     }
@@ -168,8 +168,8 @@ impl Palette {
         }
     }
 
-    /// The palette has been copied to word index `at` with its table's root. What comes later is written to both until no reader
-    /// can hold the old root: it may come upon new nodes below.
+    /// The palette has been copied to word index `at` with its table's root. The writer stores later values in both until no reader can
+    /// hold the old root: it may come upon new nodes below.
     pub fn moved(&mut self, space: &mut Space, at: usize) {
         self.earlier.push((space.mark(), self.at));
         self.at = at;

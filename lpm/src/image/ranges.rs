@@ -16,7 +16,7 @@ pub(super) struct Ranges {
 pub(super) struct Run {
     /// The first of its slots.
     pub start: u64,
-    /// What it holds.
+    /// The entry.
     pub entry: u32,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Longer<'a, A> {
 }
 
 impl Ranges {
-    /// No runs yet, of which `most` are too many.
+    /// No runs yet; `most` runs are too many.
     pub fn new(most: usize) -> Self {
         Self { runs: Vec::with_capacity(most), most }
     }

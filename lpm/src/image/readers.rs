@@ -41,9 +41,9 @@ impl Board for HeapBoard {
 /// The grace period of an image that other threads of this process read while it is changed.
 ///
 /// Each reading thread has a [`ThreadReader`] and pins it for as long as it looks up: a pin costs a store and a memory fence, no
-/// loop, no lock, no system call, whatever the writer does. What was replaced is reused when no pin is left that is
-/// older. A reader that stays pinned stops reclamation and nothing else; a change that then needs more memory than is left waits for
-/// it as long as the [patience](Epochs::with_patience) lasts, and then is refused with [`Error::Full`] before anything has changed.
+/// loop, no lock, no system call, whatever the writer does. Replaced memory is reused once no older pin is left. A reader that stays pinned
+/// stops reclamation and nothing else; a change that then needs more memory than is left waits for it as long as the
+/// [patience](Epochs::with_patience) lasts, and then is refused with [`Error::Full`] before anything has changed.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -77,8 +77,8 @@ impl Epochs {
         Self { writer: Writer::new(&*board), board }
     }
 
-    /// How long a change waits for pinned readers when the memory is used up: 100 ms if not set. Without the feature `std` there is no
-    /// clock, and it is that only roughly.
+    /// How long a change waits for pinned readers when the memory is used up: 100 ms if not set. Without the feature `std` it is only
+    /// rough, for lack of a clock.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.writer.set_patience(patience);
@@ -164,7 +164,7 @@ impl<M> Drop for ThreadReader<M> {
 
 /// A reader that nothing is reused under; dropping it ends that.
 ///
-/// It is no `Deref` to [`Reader`], because a reader can be copied and the copy must not outlive the guard:
+/// It does not implement `Deref` to [`Reader`], because a reader can be copied and the copy must not outlive the guard:
 ///
 /// ```compile_fail,E0505
 /// # use std::sync::Arc;

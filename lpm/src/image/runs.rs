@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 pub(crate) struct Runs {
     /// Bit i of word i / 64: slot i starts a run.
     starts: [u64; 4],
-    /// What each run holds, unless that is ...
+    /// The ref of each run, unless that is ...
     refs: [u32; 256],
     /// ... a code of a palette.
     codes: [u8; 64],
@@ -40,7 +40,7 @@ impl Runs {
         self.len
     }
 
-    /// What each run holds, if not codes.
+    /// The ref of each run, if not codes.
     pub fn refs(&self) -> &[u32] {
         &self.refs[..self.len]
     }
@@ -56,7 +56,7 @@ impl Runs {
         self.codes[self.len..self.len.next_multiple_of(4)].fill(0);
     }
 
-    /// What a run holds.
+    /// The ref or code of a run.
     fn get(&self, run: usize) -> u32 {
         if self.is_coded { self.codes[run].into() } else { self.refs[run] }
     }

@@ -40,7 +40,7 @@ impl PoolId {
     pub const SHARED: Self = Self(0);
 }
 
-/// What a chunk of 64 KiB is used for.
+/// The use of a chunk of 64 KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chunk {
     Free,
@@ -92,7 +92,7 @@ impl Pool {
     }
 }
 
-/// What waits for one grace period.
+/// Blocks that wait for one grace period.
 #[derive(Debug, Default)]
 struct Batch {
     blocks: Vec<Block>,
@@ -126,10 +126,10 @@ pub(crate) struct Space {
     /// Free chunks that only removals may use.
     reserve: usize,
     is_removing: bool,
-    /// Told of every block that is free again.
+    /// Called for every block that is free again.
     #[cfg(feature = "poison")]
     pub on_release: OnRelease,
-    /// Told of every word that readers find, after it was stored.
+    /// Called for every word that readers find, after it was stored.
     #[cfg(feature = "poison")]
     pub on_publish: OnPublish,
 }
@@ -139,7 +139,7 @@ const RESERVE_PART: usize = 16;
 /// ... and no more than these.
 const RESERVE_MOST: usize = 16;
 
-/// What tests do when something has been published.
+/// The tests' reaction to a publication.
 #[cfg(feature = "poison")]
 #[derive(Default)]
 pub(crate) struct OnPublish(pub Option<alloc::boxed::Box<dyn Fn() + Send + Sync>>);
@@ -151,7 +151,7 @@ impl core::fmt::Debug for OnPublish {
     }
 }
 
-/// What tests do with a block that must not be read any more.
+/// The tests' treatment of a block that must not be read any more.
 #[cfg(feature = "poison")]
 #[derive(Default)]
 pub(crate) struct OnRelease(pub Option<alloc::boxed::Box<dyn FnMut(Block) + Send + Sync>>);
@@ -163,7 +163,7 @@ impl core::fmt::Debug for OnRelease {
     }
 }
 
-/// What a [`Space`] holds, bytes.
+/// The use of a [`Space`], bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     pub used: u64,
@@ -176,7 +176,7 @@ impl Space {
     /// The space of a new image of `size` bytes whose first `reserved` bytes (header, directory) are in use.
     pub fn new(size: u64, reserved: u64) -> Self {
         let mut space = Self::behind(size, reserved);
-        // What the header leaves of its last chunk is cut first.
+        // The rest of the header's last chunk is cut first.
         space.pool(PoolId::SHARED).next =
             (reserved.next_multiple_of(u64::from(LINE)) / u64::from(UNIT)) as u32;
         space
@@ -196,7 +196,7 @@ impl Space {
                 Chunk::Of(_) => {} // the header's
             }
         }
-        // Whoever wrote here before may have stored anywhere.
+        // The writer before may have stored anywhere.
         space.touched.fill(true);
         let others: Vec<u32> = (0..space.chunks.len() as u32)
             .filter(|&chunk| space.chunks[chunk as usize] == Chunk::Free)
@@ -290,7 +290,7 @@ impl Space {
         self.try_allocate(pool, units, grace).ok_or_else(|| self.full(units))
     }
 
-    /// Says that `units` more do not fit.
+    /// The error that `units` more do not fit.
     pub fn full(&self, units: u32) -> Error {
         Error::Full {
             needed: u64::from(units * UNIT),
@@ -411,7 +411,7 @@ impl Space {
         pool.unjoined_units += u64::from(units);
     }
 
-    /// Gives back all chunks of a pool of which no reader has ever seen a block. O(chunks).
+    /// Gives back all chunks of a pool whose blocks no reader has ever seen. O(chunks).
     pub fn discard(&mut self, id: PoolId) {
         self.used_units -= self.pool(id).used_units;
         self.release_pool(id);
@@ -459,8 +459,7 @@ impl Space {
         self.pending.chunks.extend(chunks);
     }
 
-    /// Lets something outside the image wait for readers that run now: it may go when [`Space::is_over`] says so of the mark
-    /// returned.
+    /// Lets something outside the image wait for readers that run now: it may go when [`Space::is_over`] is true for the returned mark.
     pub fn mark(&mut self) -> u64 {
         self.pending.marked = true;
         self.freed_batches + self.limbo.len() as u64

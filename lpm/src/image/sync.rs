@@ -1,6 +1,6 @@
 //! The atomics of the readers' protocol: those of `core`, or those of the model checker, so that what is modelled is what runs.
 
-/// Who passes a fence.
+/// The side that passes a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Between storing the slot and reading the image.

@@ -14,7 +14,7 @@ use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::AtomicU32;
 
-/// What [`verify`] found in a sound image.
+/// The findings of [`verify`] in a sound image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -40,7 +40,7 @@ pub struct TableReport {
     pub key_bits: u16,
     /// Address bits that index the root.
     pub root_bits: u16,
-    /// Prefixes, as the table's header says.
+    /// Prefixes, by the table's header.
     pub prefixes: u32,
     /// Value of the prefix of length 0; 0 = none.
     pub fallback: u32,

@@ -81,7 +81,7 @@ pub(super) unsafe fn near8(words: &[AtomicU32], at: usize) -> u8 {
     unsafe { near(words, at / 4) }.wrapping_shr((at as u32) << 3) as u8
 }
 
-/// Number of set bits, by the instruction where `popcnt` says that the processor has it.
+/// Number of set bits, by the instruction if `popcnt` is set: the processor has it.
 #[inline(always)]
 pub(super) fn count_ones(bits: u64, popcnt: bool) -> u32 {
     // SAFETY: the processor has the instruction.
@@ -92,7 +92,7 @@ pub(super) fn count_ones(bits: u64, popcnt: bool) -> u32 {
 ///
 /// # Safety
 ///
-/// [`has_popcnt`] says that the processor has the instruction.
+/// Requires [`has_popcnt`]: the processor has the instruction.
 #[inline(always)]
 pub(super) unsafe fn popcount(bits: u64) -> usize {
     #[cfg(all(target_arch = "x86_64", not(target_feature = "popcnt"), not(miri)))]

@@ -17,7 +17,7 @@ pub(super) struct Hops {
 }
 
 impl Hops {
-    /// Adds a route to where `hop` says; `nhid` is the id of its next hop object, if it has one.
+    /// Adds a route to `hop`; `nhid` is the id of its next hop object, if it has one.
     pub fn push(&mut self, prefix: IpPrefix, hop: String, nhid: Option<u32>) {
         if !self.seen.insert(prefix) {
             return;

@@ -43,9 +43,9 @@ pub(super) fn is_route(line: &str) -> bool {
 /// Reads `path` (`-` is standard input), packed or not: lines as `ip route` or `ip -6 route` prints them, or the `route add …` lines
 /// of `ip -batch`.
 ///
-/// Where every route has an nhid, that is its value; otherwise distinct next hops (`via 192.0.2.1 dev eth0`, `blackhole`) are
-/// numbered 1, 2, … Either way `names` says in `ip route`'s words where a value leads. Of several routes to one prefix the first
-/// (the best metric) counts. A `default` without a next hop is of the family of the route before it.
+/// Where every route has an nhid, that is its value; otherwise distinct next hops (`via 192.0.2.1 dev eth0`, `blackhole`) are numbered 1,
+/// 2, … Either way `names` holds each value's next hop in `ip route`'s words. Of several routes to one prefix the first (the best metric)
+/// counts. A `default` without a next hop is of the family of the route before it.
 pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
     from(Source::open(path)?)
 }
@@ -96,7 +96,7 @@ pub(super) fn from(source: Source) -> Result<PrefixList, ImportError> {
         let hop = String::from(format!("{kind} {}", hop(rest)).trim());
         let nhid = match value_of(rest, "nhid") {
             None => None,
-            Some(id) => Some(id.parse().map_err(|_| format!("nhid {id:?} is no number"))?),
+            Some(id) => Some(id.parse().map_err(|_| format!("invalid nhid {id:?}: expected a number"))?),
         };
         last = Some(Route { prefix, hop, nhid });
         Ok(())
@@ -277,7 +277,7 @@ mod tests {
             ("\tnexthop via 192.0.2.1\n", "without a route"),
             ("route del 10.0.0.0/8\n", "adds no route"),
             ("blackhole\n", "no destination"),
-            ("10.0.0.0/8 nhid x dev a\n", "is no number"),
+            ("10.0.0.0/8 nhid x dev a\n", "expected a number"),
         ] {
             let error = read(file(text).path()).unwrap_err().to_string();
             assert!(error.contains(":1: ") && error.contains(expected), "{error}");

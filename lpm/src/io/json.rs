@@ -16,7 +16,7 @@ use std::path::Path;
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-/// What an element looks like, for messages.
+/// An example of an element, for messages.
 const EXPECTED: &str = r#"expected {"dst": "192.0.2.0/24", "value": 7} or a prefix as a string"#;
 
 /// Reads `path` (`-` is standard input), packed or not: an array of objects or of prefixes as strings. Unknown keys are passed over.
@@ -27,8 +27,8 @@ const EXPECTED: &str = r#"expected {"dst": "192.0.2.0/24", "value": 7} or a pref
 /// | `value` | 1 to 2^31-1; may be missing |
 /// | `name` | what the value stands for; may be missing |
 ///
-/// Without a `value` anywhere, objects with `gateway`, `dev`, `via`, `nexthops`, `nhid`, `encap` or `type` are the routes of
-/// `ip -j route`, and become values as [`super::iproute::read`] says.
+/// Without a `value` anywhere, objects with `gateway`, `dev`, `via`, `nexthops`, `nhid`, `encap` or `type` are the routes of `ip -j route`,
+/// and get values as in [`super::iproute::read`].
 pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
     from(Source::open(path)?)
 }
@@ -133,7 +133,7 @@ fn push_way(words: &mut String, gateway: Option<&String>, via: Option<&Via>, dev
 }
 
 impl Route {
-    /// In the words of `ip route`; empty when nothing says where to.
+    /// In the words of `ip route`; empty without a next hop.
     fn hop(&self) -> String {
         let mut words = String::new();
         if let Some(kind) = self.kind.as_ref().filter(|kind| *kind != "unicast") {
@@ -212,7 +212,7 @@ impl<'de> Visitor<'de> for List {
                     let number = number.filter(|value| (1..=VALUE_MAX).contains(value));
                     Some(number.ok_or_else(|| {
                         S::Error::custom(format!(
-                            "{dst}: {value} is no value; expected a number from 1 to {VALUE_MAX}"
+                            "{dst}: invalid value {value}: expected a number from 1 to {VALUE_MAX}"
                         ))
                     })?)
                 }
@@ -305,7 +305,7 @@ mod tests {
         assert!(parsed("[]").unwrap().prefixes.is_empty());
     }
 
-    /// What iproute2 6.1 printed.
+    /// Output of iproute2 6.1.
     #[test]
     fn routes_of_iproute2() {
         let list = parsed(
@@ -365,10 +365,10 @@ mod tests {
             (
                 "[{\"dst\": \"10.0.0.0/8\", \"value\": 0}]",
                 ":1:",
-                "10.0.0.0/8: 0 is no value; expected a number from 1",
+                "10.0.0.0/8: invalid value 0: expected a number from 1",
             ),
-            ("[{\"dst\": \"10.0.0.0/8\", \"value\": 2147483648}]", ":1:", "2147483648 is no value"),
-            ("[{\"dst\": \"10.0.0.0/8\", \"value\": \"x\"}]", ":1:", "\"x\" is no value"),
+            ("[{\"dst\": \"10.0.0.0/8\", \"value\": 2147483648}]", ":1:", "invalid value 2147483648"),
+            ("[{\"dst\": \"10.0.0.0/8\", \"value\": \"x\"}]", ":1:", "invalid value \"x\""),
             ("[{\"dst\": 7}]", ":1:", "integer `7`, expected a string"),
             ("[\"10.0.0.0/8\"", ":1:", "EOF"),
             ("[] x", ":1:", "trailing characters"),

@@ -11,7 +11,7 @@ use std::vec::Vec;
 /// Bits of the widest key.
 const WIDEST: usize = 2048;
 
-/// A prefix of a key that is no address: its bytes in network order, and how many of their bits count. Ordered as
+/// A prefix of a key that is not an address: its bytes in network order, and how many of their bits count. Ordered as
 /// [`Prefix`] is.
 ///
 /// ```
@@ -66,12 +66,12 @@ impl KeyPrefix {
         Prefix::truncated(Key::new(key), self.len)
     }
 
-    /// Reads a prefix of keys of `key_bits` bits; the error says what was expected.
+    /// Reads a prefix of keys of `key_bits` bits; the error names the expected text.
     pub fn of_width(text: &str, key_bits: u16) -> Result<Self, String> {
         let digits = 2 * usize::from(key_bits).div_ceil(8);
         let expected = || {
             format!(
-                "{text:?} is no key of {key_bits} bits; expected {digits} hexadecimal digits, and /LENGTH"
+                "invalid key {text:?} of {key_bits} bits: expected {digits} hexadecimal digits, and /LENGTH"
             )
         };
         let mut prefix: Self = text.parse().map_err(|error: PrefixError| match error {

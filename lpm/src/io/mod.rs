@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::string::String;
 use std::vec::Vec;
 
-/// Why a file could not be read as prefixes.
+/// The error of reading a file as prefixes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
@@ -38,7 +38,7 @@ pub enum ImportError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A line is not what it should be.
@@ -50,7 +50,7 @@ pub enum ImportError {
         line: usize,
         /// The line's text.
         text: String,
-        /// What is wrong and what was expected.
+        /// The error, and the expected text.
         what: String,
     },
     /// JSON is not what it should be.
@@ -62,7 +62,7 @@ pub enum ImportError {
         line: usize,
         /// Its column, from 1.
         column: usize,
-        /// What is wrong and what was expected.
+        /// The error, and the expected text.
         what: String,
     },
     /// A record of an MRT file is not what it should be.
@@ -72,9 +72,9 @@ pub enum ImportError {
         path: PathBuf,
         /// Its record, from 1.
         record: u64,
-        /// Where it begins, in the unpacked file.
+        /// The offset of its first byte, in the unpacked file.
         at: u64,
-        /// What is wrong and what was expected.
+        /// The error, and the expected content.
         what: String,
     },
     /// A snapshot cannot be read.
@@ -86,12 +86,12 @@ pub enum ImportError {
     Whole {
         /// The file.
         path: PathBuf,
-        /// What is wrong and what was expected.
+        /// The error, and the expected content.
         what: String,
     },
 }
 
-/// How prefixes stand in a file.
+/// Formats of files of prefixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// `PREFIX [VALUE]` lines: [`text`].
@@ -141,22 +141,22 @@ impl<T> Prefixes<T> {
     }
 }
 
-/// What was read from a file.
+/// A list as it was read from a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrefixList {
-    /// How it stood there.
+    /// The format of the file.
     pub format: Format,
     /// The prefixes in the file's order; `None` where no value stood beside one. Where a prefix stands twice, the last counts.
     pub prefixes: Prefixes<Option<u32>>,
     /// Prefixes of keys that are no addresses, by the keys' width.
     pub keys: BTreeMap<u16, Vec<(KeyPrefix, Option<u32>)>>,
-    /// What values stand for, where the file has words for them: a country code, a next hop.
+    /// The meaning of values, if the file has words for them: a country code, a next hop.
     pub names: BTreeMap<u32, String>,
     /// Entries of the file that say nothing about unicast forwarding (MRT: multicast, other address families).
     pub skipped: u64,
     /// Lines passed over because they are wrong ([`ReadOptions::skip_bad`]).
     pub bad: u64,
-    /// What is wrong with the first of them.
+    /// The error of the first of them.
     pub first_bad: Option<String>,
     /// Prefixes whose host bits were cleared ([`ReadOptions::truncate`]).
     pub truncated: u64,
@@ -173,7 +173,7 @@ impl PrefixList {
     }
 }
 
-/// What an MRT dump's values are made of.
+/// The source of an MRT dump's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MrtValue {
     /// The number of the distinct next hop, in the order they appear.
@@ -185,12 +185,12 @@ pub enum MrtValue {
     Med,
 }
 
-/// How to read a file.
+/// Options of reading a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadOptions {
-    /// The format; `None`: told by the content.
+    /// The format; `None`: by content.
     pub format: Option<Format>,
-    /// What an MRT dump's values are made of.
+    /// The source of an MRT dump's values.
     pub mrt_value: MrtValue,
     /// The peer whose routes of an MRT dump are taken; `None`: of each prefix the first entry.
     pub mrt_peer: Option<IpAddr>,

@@ -20,9 +20,9 @@ use std::vec::Vec;
 
 /// Reads `path` (`-` is standard input), packed by gzip or bzip2 or not: the unicast routes of a TABLE_DUMP_V2 file.
 ///
-/// A collector's dump has for each prefix one entry a peer; the first, or that of `options.mrt_peer`, is taken. `names` says what the
-/// values stand for: next hops (`192.0.2.1`) or origins (`AS64500`), numbered 1, 2, … as they appear. O(file); entries of all peers
-/// are parsed. A router's own routes, without either, are `no-next-hop` and `no-origin`.
+/// A collector's dump has for each prefix one entry a peer; the first, or that of `options.mrt_peer`, is taken. `names` holds the meaning
+/// of the values: next hops (`192.0.2.1`) or origins (`AS64500`), numbered 1, 2, … as they appear. O(file); entries of all peers are
+/// parsed. A router's own routes, without either, are `no-next-hop` and `no-origin`.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<PrefixList, ImportError> {
     from(Source::open(path)?, options)
 }
@@ -60,7 +60,7 @@ pub(super) fn from(source: Source, options: &ReadOptions) -> Result<PrefixList, 
                     dump.set_peers(table.id_peer_map).map_err(bad)?;
                 }
                 MrtMessage::TableDumpV2Message(TableDumpV2Message::RibAfi(rib)) => {
-                    // The parser gives up a record at its first bad entry, and says nothing.
+                    // The parser gives up a record at its first bad entry, without an error.
                     let declared = entries(&message);
                     if declared != Some(rib.rib_entries.len()) {
                         let read = rib.rib_entries.len();
@@ -72,7 +72,7 @@ pub(super) fn from(source: Source, options: &ReadOptions) -> Result<PrefixList, 
                     }
                     dump.add(&rib).map_err(bad)?;
                 }
-                _ => return Err(bad("not what its subtype says".into())),
+                _ => return Err(bad("its content does not match its subtype".into())),
             },
             _ => dump.list.skipped += 1,
         }
@@ -148,9 +148,7 @@ impl Dump<'_> {
                 let med = attributes.multi_exit_discriminator();
                 let med = med.ok_or("no multi-exit discriminator, which should be the value")?;
                 if !(1..=VALUE_MAX).contains(&med) {
-                    return Err(format!(
-                        "the multi-exit discriminator {med} is no value; expected 1 to {VALUE_MAX}"
-                    ));
+                    return Err(format!("invalid multi-exit discriminator {med}: expected 1 to {VALUE_MAX}"));
                 }
                 return Ok(med);
             }
@@ -329,7 +327,7 @@ mod tests {
         let list = read(file(&bytes).path(), &options(MrtValue::Origin)).unwrap();
         assert_eq!(rows(&list).iter().map(|row| row.1.unwrap()).collect::<Vec<_>>(), [1, 1, 1, 1, 1, 2]);
         assert_eq!(list.names.values().collect::<Vec<_>>(), ["no-origin", "AS64500"]);
-        // As the archives pack them, and told by its content.
+        // As the archives pack them, and detected by its content.
         let mut zip = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
         zip.write_all(&bytes).unwrap();
         let packed = file(&zip.finish().unwrap());
@@ -412,7 +410,7 @@ mod tests {
             let read = read(file(&bytes[..length]).path(), &options);
             assert_eq!(read.is_ok(), records.contains(&length), "{length}: {read:?}");
         }
-        // The second entry's attribute length says more than there is.
+        // The second entry's attribute length is beyond the record's end.
         let mut damaged = bytes.clone();
         let at = records[1] + 12 + 10 + 32 + 6;
         assert_eq!(damaged[at..at + 2], [0, 24]);

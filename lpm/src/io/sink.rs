@@ -113,8 +113,8 @@ impl Sink {
     }
 }
 
-/// A new file beside `path`. Never one that is there, nor what a link there names: in a directory that others may write to,
-/// somebody could have laid it for us.
+/// A new file beside `path`. Never one that is there, nor the target of a link there: in a directory that others may write to, another user
+/// could have made it for us.
 fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     /// Two savers in one process have two names.
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -25,7 +25,7 @@ pub(super) struct Source {
     is_blank: bool,
 }
 
-/// What programs on Windows put in front of UTF-8 text.
+/// The mark that programs on Windows put in front of UTF-8 text.
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// How lines that are wrong are taken.
@@ -102,7 +102,7 @@ impl Source {
         self.lines(&mut Lines::default(), each)
     }
 
-    /// The same; lines that are wrong are taken as `lines` says, and counted there.
+    /// The same; `lines` decides about wrong lines, and counts them.
     pub fn lines(
         self,
         taken: &mut Lines,
@@ -124,7 +124,7 @@ impl Source {
                 path: path.clone(),
                 line,
                 text: shortened(String::from_utf8_lossy(&text).trim_end(), 100, 0),
-                // It quotes a word of the line, then says what was expected.
+                // It quotes a word of the line, then the expected text.
                 what: shortened(&what, 100, 100),
             };
             if read > most {
@@ -149,7 +149,7 @@ impl Source {
     }
 }
 
-/// What can be read line by line.
+/// Formats that can be read line by line.
 const KINDS: &str = if cfg!(feature = "mrt") {
     "text, packed by gzip or bzip2 or not"
 } else {

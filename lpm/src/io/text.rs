@@ -66,7 +66,7 @@ pub(super) fn from(source: Source, options: &ReadOptions) -> Result<PrefixList, 
                     }))
                 }
                 Err(_) | Ok(0 | 0x8000_0000..) => {
-                    return Err(format!("{column:?} is no value; expected a number from 1 to {VALUE_MAX}"));
+                    return Err(format!("invalid value {column:?}: expected a number from 1 to {VALUE_MAX}"));
                 }
                 Ok(_) => return Err(format!("the number {column} among lines whose values are words")),
             },
@@ -172,13 +172,13 @@ mod tests {
             ("10.0.0.0/8\n10.0.0.0/33\n", 2, "prefix length 33 is over 32"),
             ("10.0.0.1/8\n", 1, "\"10.0.0.1/8\": host bits are set; the network is 10.0.0.0/8"),
             ("hello\n", 1, "\"hello\": not a prefix; expected"),
-            ("hello 5\n", 1, "\"hello\" is no prefix"),
-            ("10.0.0.0/8 0\n", 1, "is no value"),
-            ("10.0.0.0/8 2147483648\n", 1, "is no value"),
-            ("10.0.0.0/8 -5\n", 1, "is no value"),
+            ("hello 5\n", 1, "invalid prefix \"hello\""),
+            ("10.0.0.0/8 0\n", 1, "invalid value"),
+            ("10.0.0.0/8 2147483648\n", 1, "invalid value"),
+            ("10.0.0.0/8 -5\n", 1, "invalid value"),
             ("10.0.0.0/8 4 5\n", 1, "after the value"),
             ("10.0.0.0/8 de\n11.0.0.0/8 4\n", 2, "among lines whose values are words"),
-            ("10.0.0.0/8 4\n11.0.0.0/8 de\n", 2, "is no value"),
+            ("10.0.0.0/8 4\n11.0.0.0/8 de\n", 2, "invalid value"),
         ] {
             let file = file(content.as_bytes());
             let error = read(file.path()).unwrap_err().to_string();

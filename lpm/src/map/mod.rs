@@ -21,8 +21,8 @@ pub type Ipv6Map<V> = Map<u128, V>;
 /// An ordered map from prefixes to values that also finds the longest prefix of an address. For both IP families at once there is
 /// [`IpMap`].
 ///
-/// Addresses are integers ([`Address`]), but wherever one is asked for, what converts into it will do: an
-/// [`Ipv4Addr`](core::net::Ipv4Addr) in an [`Ipv4Map`], an [`Ipv6Addr`](core::net::Ipv6Addr) in an [`Ipv6Map`].
+/// Addresses are integers ([`Address`]), but functions also take types that convert into them: an [`Ipv4Addr`](core::net::Ipv4Addr) in an
+/// [`Ipv4Map`], an [`Ipv6Addr`](core::net::Ipv6Addr) in an [`Ipv6Map`].
 ///
 /// [`lookup`](Self::lookup) walks an image (see [`Image`]) that the map owns and makes twice as large when it is full; everything
 /// else is answered by the ordered prefixes beside it. Below, n is the number of prefixes. An empty map takes 64 KiB.
@@ -370,7 +370,7 @@ impl<K: Address, V> Map<K, V> {
         Self::bulk(ops::difference(self, other).map(|(prefix, value)| (prefix, value.clone())).collect())
     }
 
-    /// What must change to make this map `new`, in order. O(n + m).
+    /// The changes that make this map `new`, in order. O(n + m).
     ///
     /// ```
     /// use trieline_lpm::{Ipv4Map, ops::Change};

@@ -1,4 +1,4 @@
-//! What one expects of a collection.
+//! The traits that one expects of a collection.
 
 use super::{Map, build};
 use crate::{Address, Prefix};
@@ -11,7 +11,7 @@ impl<K: Address, V> Default for Map<K, V> {
 }
 
 impl<K: Address, V: Clone> Clone for Map<K, V> {
-    /// Builds the image anew, without gaps. O(n).
+    /// Builds the image again, without gaps. O(n).
     fn clone(&self) -> Self {
         let (image, table) = build(self.image_bytes(), || self.table.iter());
         Self { image, table, values: self.values.clone() }

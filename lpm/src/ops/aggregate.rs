@@ -61,7 +61,7 @@ struct Node<A> {
     prefix: Prefix<A>,
     /// The value of its own or the nearest prefix above.
     value: u32,
-    /// The next nodes in its halves, or `NIL`. A node that is no prefix of the table has both.
+    /// The next nodes in its halves, or `NIL`. A node without a prefix of the table has both.
     children: [u32; 2],
 }
 
@@ -96,9 +96,8 @@ struct Set {
 
 const UNCOVERED: Set = Set { first: NIL, last: NIL };
 
-/// The nodes' sets as linked lists. A union links two lists into one, of which both stay parts, and costs no memory; an
-/// intersection is a new list, but at most half as long as the two lists that no later set is made of. So all of them together
-/// take O(n).
+/// The nodes' sets as linked lists. A union links two lists into one; both stay parts of it, and it costs no memory. An intersection is a
+/// new list, but at most half as long as the two lists, which no later set uses. So all of them together take O(n).
 struct Sets {
     /// Value number and next item.
     items: Vec<(u32, u32)>,
@@ -132,7 +131,7 @@ impl Sets {
         Set { first: left.first, last: right.last }
     }
 
-    /// What one prefix over two halves may say so that they need the fewest more: the intersection, else the union.
+    /// The values of one prefix over two halves that leave the fewest more to place: the intersection, else the union.
     fn meet(&mut self, left: Set, right: Set) -> Set {
         if left.first == NIL || right.first == NIL {
             return UNCOVERED;
@@ -189,7 +188,7 @@ fn candidates<A: Address>(nodes: &[Node<A>], values: usize) -> (Sets, Vec<Set>) 
     (sets, of_node)
 }
 
-/// From the root down: a prefix wherever the value from above is no candidate.
+/// From the root down: a prefix wherever the value from above is not a candidate.
 fn place<A: Address>(nodes: &[Node<A>], (sets, of_node): &(Sets, Vec<Set>)) -> Vec<(Prefix<A>, u32)> {
     let mut placed = Vec::new();
     let mut todo = Vec::new();

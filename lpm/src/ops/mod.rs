@@ -22,7 +22,7 @@ use crate::{Address, Prefix};
 use core::cmp::Ordering;
 use core::iter::Peekable;
 
-/// Which of two tables have a prefix, and its values there.
+/// The tables, of two, that have a prefix, with its values there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Joined<V, W> {
     /// The first only.
@@ -160,7 +160,7 @@ pub fn difference<A: Address, V, W>(
     })
 }
 
-/// What became of a prefix between an old and a new table.
+/// The change of a prefix between an old and a new table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change<V> {
     /// It is new.

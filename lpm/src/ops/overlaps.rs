@@ -13,11 +13,11 @@ struct Overlaps<A, V, W, I> {
     /// Whether the current prefix is of that table.
     is_left: bool,
     is_right: bool,
-    /// Pairs of the current prefix that have been told.
+    /// Pairs of the current prefix that have been returned.
     reported: usize,
 }
 
-/// All pairs of a prefix of `a` and one of `b` of which one covers the other or both are equal. Two tables have addresses in common
+/// All pairs of a prefix of `a` and one of `b` where one covers the other or both are equal. Two tables have addresses in common
 /// if and only if there is such a pair: `overlaps(a, b).next().is_some()`.
 ///
 /// The pairs come in the order of their longer prefix, those with the same one from short to long. O(n + m + pairs) steps, memory

@@ -1,4 +1,4 @@
-//! A table as what it says to each address: maximal ranges of addresses with one answer, and back to prefixes.
+//! A table as its answers to addresses: maximal ranges of addresses with one answer, and back to prefixes.
 
 use crate::{Address, Prefix};
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ pub struct Region<A, T> {
     pub first: A,
     /// Last address.
     pub last: A,
-    /// What holds for every address from first to last.
+    /// The value of every address from first to last.
     pub value: T,
 }
 
@@ -85,9 +85,9 @@ struct Regions<A, V, I: Iterator> {
     rest: Peekable<I>,
     /// The prefixes around `at`, shortest first.
     open: Vec<(Prefix<A>, V)>,
-    /// First address of which no piece has been made yet.
+    /// First address that is not in a piece yet.
     at: Option<A>,
-    /// What has been put together so far and may go on with the same answer.
+    /// The piece so far, which may go on with the same answer.
     pending: Option<Region<A, Option<V>>>,
 }
 
@@ -124,7 +124,7 @@ where
             let ends = self.open.last().map(|(prefix, _)| prefix.last());
             if let Some(last) = ends.filter(|end| begins.is_none_or(|begin| *end < begin)) {
                 let value = self.open.pop().map(|(_, value)| value);
-                // Unless what it covered told all of it.
+                // Unless the prefixes inside cover all of it.
                 if first <= last {
                     self.at = next(last);
                     return Some(Region { first, last, value });

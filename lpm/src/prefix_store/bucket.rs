@@ -137,7 +137,7 @@ impl<A: Address> Bucket<A> {
         &self.0[..count(&self.0, |entry: &A::Entry| entry.compare(&key) < behind)]
     }
 
-    /// Calls `each` with the prefixes of at most `len` bits that contain `addr`, longest first, until it says false.
+    /// Calls `each` with the prefixes of at most `len` bits that contain `addr`, longest first, until it returns false.
     pub fn covering(&self, addr: A, len: u16, mut each: impl FnMut(&A::Entry) -> bool) {
         let mut limit = Prefix::truncated(addr, len);
         let mut entries = &self.0[..];

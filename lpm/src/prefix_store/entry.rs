@@ -4,7 +4,7 @@ use crate::{Address, Key, Prefix};
 use core::cmp::Ordering;
 use core::fmt::Debug;
 
-/// What the shadow needs of an address beyond [`Address`]; implemented by the crate's own addresses only.
+/// The operations that the shadow needs of an address beyond [`Address`]; implemented by the crate's own addresses only.
 pub trait Stored: Sized {
     /// A prefix of such addresses, and its value.
     type Entry: Entry<Self>;
@@ -15,7 +15,7 @@ pub trait Stored: Sized {
 
 /// A prefix and its value (1 ... 2^31-1), or a free place, which is ordered behind all prefixes.
 pub trait Entry<A>: Copy + Debug + Send + Sync + 'static {
-    /// What entries are compared with.
+    /// The key that entries are compared with.
     type Key;
 
     /// A free place.

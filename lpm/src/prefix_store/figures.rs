@@ -134,7 +134,7 @@ fn full_table() -> Option<crate::io::PrefixList> {
 #[ignore = "prints times"]
 fn figures_of_the_full_table() {
     let Some(table) = full_table() else {
-        println!("skipped: there is no ../shared/data/bgp-table.txt.gz");
+        println!("skipped: ../shared/data/bgp-table.txt.gz is missing");
         return;
     };
     fn with_values<A: Copy>(list: &[(Prefix<A>, Option<u32>)]) -> Vec<(Prefix<A>, u32)> {

@@ -4,7 +4,7 @@ use super::entry::Entry;
 use super::node::{Node, Slot};
 use crate::{Address, Prefix};
 
-/// What a seek finds: a prefix of a node, or entries of a bucket.
+/// The result of a seek: a prefix of a node, or entries of a bucket.
 enum Run<'a, A: Address> {
     Own((Prefix<A>, u32)),
     Entries(&'a [A::Entry]),
@@ -21,7 +21,7 @@ struct End<A: Address> {
 #[derive(Clone, Debug)]
 pub(crate) struct Range<'a, A: Address, const BUCKET: usize> {
     root: &'a Slot<A, BUCKET>,
-    /// What is left begins and ends here.
+    /// The ends of the remaining range.
     first: End<A>,
     last: End<A>,
     /// Entries that follow `first`, of one bucket; they may go on behind `last`.

@@ -1,10 +1,10 @@
 //! The writer's copy of a table: its prefixes in order, from which nodes are built and which the image itself does not hold.
 //!
 //! A burst trie. Few prefixes are one sorted bucket; many are a node, whose 2^bits slots lead to buckets and further nodes, and which
-//! holds the prefixes that end inside its bits itself. Each node is built for the entries it has and built anew when it has four
-//! times as many or an eighth, so that no run of changes makes it large, deep or slow; bits that all share are passed over.
-//! Below, n is the number of prefixes, w the address's width and d the number of nodes on the way: 1 for IPv4, 2 to 6 for
-//! IPv6, at most w (prefixes nested bit by bit).
+//! holds the prefixes that end inside its bits itself. Each node is built for the entries it has, and rebuilt when it has four times as
+//! many or an eighth: no run of changes makes it large, deep or slow. It skips bits that all its entries share. Below, n is the number of
+//! prefixes, w the address's width and d the number of nodes on the way: 1 for IPv4, 2 to 6 for IPv6, at most w (prefixes nested bit by
+//! bit).
 
 mod bucket;
 mod entry;
@@ -46,18 +46,18 @@ pub(crate) struct Change<A: Address> {
 }
 
 impl<A: Address> Change<A> {
-    /// What the addresses had that no prefix inside covers; 0 = none.
+    /// The old answer of the addresses that no prefix inside covers; 0 = none.
     pub fn before(&self) -> u32 {
         self.old.unwrap_or(self.above)
     }
 
-    /// What they have now.
+    /// Their new answer.
     pub fn after(&self) -> u32 {
         self.new.unwrap_or(self.above)
     }
 }
 
-/// What [`Slot::set`] comes upon.
+/// The entries that [`Slot::set`] comes upon.
 struct Found {
     old: Option<u32>,
     /// [`Change::above`], if a prefix from this slot on is it.
@@ -116,7 +116,7 @@ impl<A: Address, const BUCKET: usize> PrefixStore<A, BUCKET> {
         self.change(prefix, value).old
     }
 
-    /// Adds, changes or removes; says what that means. O(d + log n), and O(n) once in n/2 changes at least.
+    /// Adds, changes or removes; returns the change. O(d + log n), and O(n) once in n/2 changes at least.
     pub fn change(&mut self, prefix: Prefix<A>, value: Option<u32>) -> Change<A> {
         debug_assert!(
             value.is_none_or(|value| value != 0 && value >> 31 == 0),
@@ -194,7 +194,7 @@ impl<A: Address, const BUCKET: usize> PrefixStore<A, BUCKET> {
         longest.and_then(|(node, at, own)| node.own(at, own))
     }
 
-    /// What the image says for `addr` where only prefixes of 1 to `len` bits count; 0 = none.
+    /// The image's answer for `addr` if only prefixes of 1 to `len` bits count; 0 = none.
     pub fn inherited(&self, addr: A, len: u16) -> u32 {
         self.longest(addr, len).filter(|(prefix, _)| prefix.len() > 0).map_or(0, |(_, value)| value)
     }

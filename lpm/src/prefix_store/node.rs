@@ -12,8 +12,8 @@ use core::cmp::Ordering;
 const BITS_MAX: u16 = 18;
 /// Bits of a node at least, unless the next node or the address's end is nearer.
 const BITS_MIN: u16 = 4;
-/// A node is built anew, with more or fewer slots, when it holds so many times as many prefixes as when it was built, or one part
-/// in half the square of it: what building costs is spread over at least half as many changes.
+/// A node is rebuilt, with more or fewer slots, if it holds so many times as many prefixes as when it was built, or one part in half the
+/// square of it. The cost of building is spread over at least half as many changes.
 const GROWTH: usize = 4;
 
 /// All prefixes of a table that begin with the same bits and are at least as long: few as a list, many as a node.
@@ -34,7 +34,7 @@ pub(super) struct Node<A: Address, const BUCKET: usize> {
     pub bits: u16,
     /// Prefixes in it and under it.
     pub count: usize,
-    /// It is built anew when `count` gets here or ...
+    /// It is rebuilt if `count` gets here or ...
     pub low: usize,
     /// ... there.
     pub high: usize,
@@ -119,7 +119,7 @@ impl<A: Address, const BUCKET: usize> Slot<A, BUCKET> {
         *self = Self::Node(Box::new(node));
     }
 
-    /// Builds it anew when it has grown or shrunk much, and takes away a node that only leads to another.
+    /// Rebuilds it if it has grown or shrunk much, and takes away a node that only leads to another.
     fn keep_shape(&mut self) {
         let Self::Node(node) = self else { return };
         if node.count <= node.low || node.count >= node.high {

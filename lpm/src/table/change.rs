@@ -28,8 +28,8 @@ impl<A: Address> Table<A> {
     /// Adds a prefix or changes its value; returns the value that was there.
     ///
     /// For every single address a lookup sees the state before or after. A prefix shorter than the root's bits (8 to 20) changes up to
-    /// all root slots one after another; that of length 0 copies the root. O(log n + prefixes below the
-    /// node that is built anew), most often none; at worst those that it covers or that share its last node.
+    /// all root slots one after another; that of length 0 copies the root. O(log n + prefixes below the rebuilt node), most often none; at
+    /// worst the prefixes that it covers or that share its last node.
     pub fn insert<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -54,9 +54,9 @@ impl<A: Address> Table<A> {
     /// many prefixes changed.
     ///
     /// All of them or, on an error, none; nothing of it is published before all of it is built. Lookups see address after address
-    /// change, each from the state before to the state after. O(k log k) beside what k single changes cost, and less for those
-    /// that lie together; more than an eighth of the table is built as a whole, and so is it when the prefix of length 0 and others change:
-    /// then the memory must hold the table twice, unless all of them are removed.
+    /// change, each from the state before to the state after. O(k log k) on top of the cost of k single changes, and less for changes that
+    /// lie together. More than an eighth of the table is built as a whole. So is it if the prefix of length 0 and others change: then the
+    /// memory must hold the table twice, unless all of them are removed.
     pub fn apply<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -152,7 +152,7 @@ impl<A: Address> Table<A> {
         black_box(touched);
     }
 
-    /// Builds the table anew where that is due (or `is_much` is to change), else changes its words.
+    /// Rebuilds the table where that is due (or `is_much` is to change), else changes its words.
     ///
     /// Due: twice as many prefixes as this root is meant for, or the first deep one of a small table; a palette that has had no code
     /// for some values, for as many changes as there are prefixes.
@@ -192,8 +192,8 @@ impl<A: Address> Table<A> {
 
     /// Builds what the sorted `changes`, which the shadow has already, make of the image, then publishes it word by word.
     ///
-    /// With the fallback others change only if all are removed: then the fallback goes first. What it was for keeps its answer until that
-    /// moment and has none from then on; what the others were for has their answers until their words go.
+    /// With the fallback others change only if all are removed: then the fallback goes first. The addresses of the fallback keep their
+    /// answer until that moment and have none from then on; those of the others have their answers until their words go.
     fn publish<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -300,7 +300,7 @@ impl<A: Address> Table<A> {
                 self.prefix_store.set(change.prefix, change.old);
             }
         }
-        // A palette made anew has counted what is there now.
+        // A new palette has counted the present values.
         let palette = self.root.palette.as_mut().filter(|_| published != Ok(Published::Whole));
         if let Some(palette) = palette {
             let gone = |change: &Change<A>| if is_done { change.old } else { change.new };

@@ -21,7 +21,7 @@ pub(super) struct Root {
     pub at: u32,
     /// Address bits that index it.
     pub bits: u16,
-    /// What its nodes are cut from.
+    /// The pool that its nodes are cut from.
     pub pool: PoolId,
     /// For each slot, the length of the longest prefix shorter than `bits` that covers it; 0 = none but that of length 0.
     cover: Vec<u8>,
@@ -51,7 +51,7 @@ const PALETTE_MIN: usize = 4096;
 const OWN_MIN: usize = 4096;
 
 impl Root {
-    /// What a table has before it is built.
+    /// The root of a table before it is built.
     pub const NONE: Self = Self { at: 0, bits: 0, pool: PoolId::SHARED, cover: Vec::new(), palette: None };
 
     /// Index of a slot's word in the image.
@@ -262,7 +262,7 @@ impl Root {
         u16::from(self.cover[slot]) <= len
     }
 
-    /// Brings what [`Root::is_cover`] says in line with a change of a prefix shorter than the root's bits.
+    /// Brings [`Root::is_cover`] in line with a change of a prefix shorter than the root's bits.
     pub fn note<A: Address>(&mut self, prefix_store: &PrefixStore<A>, change: &Change<A>) {
         let (prefix, len) = (change.prefix, change.prefix.len() as u8);
         let slots = &mut self.cover[slots_of(&prefix, self.bits)];

@@ -1,4 +1,4 @@
-//! What the property suites ask of a structure beside the product's own: changed prefix by prefix, searched by address.
+//! The operations that the property suites need of a structure beside the product's own: changed prefix by prefix, searched by address.
 
 use trieline_lpm::classic::relaxed::Threshold;
 use trieline_lpm::classic::{Binary, Fib, LcTrie, Patricia, Poptrie, Relaxed, Trie};

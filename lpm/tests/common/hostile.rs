@@ -32,7 +32,7 @@ pub fn sound() -> Vec<u32> {
     image.memory().words().iter().map(|word| word.load(Ordering::Relaxed)).collect()
 }
 
-/// What the tables of one kind of keys answer, but for table `but`.
+/// The answers of the tables of one kind of keys, except for table `but`.
 fn answers<A: Sample>(reader: Reader<'_>, but: u32) -> Vec<Option<u32>> {
     let mut random = Random(99);
     let mut all = Vec::new();

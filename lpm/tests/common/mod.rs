@@ -1,4 +1,4 @@
-//! What the suites share: the C header as a library, and random tables.
+//! Shared by the suites: the C header as a library, and random tables.
 #![allow(dead_code, reason = "each suite uses its part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -92,7 +92,7 @@ impl Header {
         (value != 0).then_some(value)
     }
 
-    /// What any lookup of keys that do not have `bits` bits finds in table `id`.
+    /// The result in table `id` of any lookup with keys that do not have `bits` bits.
     pub fn others(&self, memory: &HeapMemory, id: u32, bits: u16) -> u32 {
         let words = memory.words();
         // SAFETY: the function has this type, and reads so many bytes from there.

@@ -1,4 +1,4 @@
-//! What readers pay: `cargo test --release -p trieline-lpm --features shm --test readers figures -- --ignored --nocapture`.
+//! The readers' cost: `cargo test --release -p trieline-lpm --features shm --test readers figures -- --ignored --nocapture`.
 
 use crate::stress::Random;
 use std::hint::black_box;
@@ -47,7 +47,7 @@ fn ways(kind: &str, mut pin: impl FnMut(&mut dyn FnMut(&Pinned<'_>))) {
 }
 
 fn grace(kind: &str, grace: &mut impl Grace) {
-    least(&format!("{kind}: begin, and passed with nobody pinned"), 1 << 16, |count| {
+    least(&format!("{kind}: begin, and passed without a pin"), 1 << 16, |count| {
         (0..count).for_each(|_| {
             let ticket = grace.begin();
             assert_eq!(grace.passed(), ticket);

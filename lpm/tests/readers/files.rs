@@ -12,7 +12,7 @@ use trieline_lpm::{Error, Grace, HeapMemory, Image, NoReaders, Table};
 
 const BYTES: usize = 1 << 17;
 
-/// An image of one prefix, 10.0.0.0/8 with value 5, that nobody has open.
+/// An image of one prefix, 10.0.0.0/8 with value 5, that is not open.
 fn image(directory: &Path) -> PathBuf {
     let path = directory.join("image");
     let mut image = SharedImage::create(&path, BYTES, 1).unwrap();
@@ -49,7 +49,7 @@ fn a_new_image_takes_the_place_of_the_old() {
     let mut new = SharedReader::open(&path).unwrap();
     assert_eq!(old.pin().lookup4(0, 0x0a00_0001), Some(5), "its own image, for ever");
     assert_eq!(new.pin().lookup4(0, 0x0a00_0001), Some(6));
-    // What cannot be made leaves what is there.
+    // A failed creation leaves the present file.
     drop(image);
     for bytes in [0, 1000, 1 << 40] {
         let error = SharedImage::create(&path, bytes, 1).unwrap_err();
@@ -107,7 +107,7 @@ fn each_slot_holds_the_grace_period() {
     let mut registrations: Vec<_> = (0..SLOTS).map(|_| Registration::open(&path).unwrap()).collect();
     for registration in &mut registrations {
         let ticket = epochs.begin();
-        assert_eq!(epochs.passed(), ticket, "nobody is pinned");
+        assert_eq!(epochs.passed(), ticket, "no slot is pinned");
         let pinned = registration.pin(&memory).unwrap();
         assert_eq!(epochs.passed(), ticket);
         let next = epochs.begin();

@@ -1,5 +1,5 @@
-//! Readers in threads and in processes beside a writer: never a wrong answer, whoever is stopped or killed; and a grace period that
-//! is none is found out by the same tests.
+//! Readers in threads and in processes beside a writer: never a wrong answer, even if a process is stopped or killed. The same tests find
+//! out a grace period that does not wait.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

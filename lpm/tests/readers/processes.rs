@@ -226,7 +226,7 @@ fn with_a_sleeper(test: impl FnOnce(&Path, &mut SharedImage, &mut Table<u32>, Pr
     test(directory.path(), &mut image, &mut table, sleeper, shared.notes());
 }
 
-/// Changes prefixes until there is no memory left; returns the change that was refused.
+/// Changes prefixes until the memory is full; returns the change that was refused.
 fn use_up(image: &mut SharedImage, table: &mut Table<u32>) -> Prefix<u32> {
     for update in 0..1_000_000 {
         let prefix = Prefix::truncated(((update % 500) << 20) | 64, 28);

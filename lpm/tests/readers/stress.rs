@@ -1,8 +1,8 @@
 //! A writer that changes a table at random, and readers that know for each answer whether it was ever right.
 //!
 //! Two checks. Each value is a checksum of its prefix, so that an answer from a block that was reused gives itself away for any
-//! address. And a number of addresses is *watched*: the writer notes each answer that such an address is going to have before the
-//! change and that it has it after the change, so that a reader knows all answers that were right during its lookup.
+//! address. A number of addresses is also *watched*. The writer notes before a change each answer that such an address will have, and after
+//! the change that it has it, so that a reader knows all answers that were right during its lookup.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -51,7 +51,7 @@ fn belongs(addr: u32, found: u32) -> bool {
     found == 0 || (1..=33).contains(&len) && value(Prefix::truncated(addr, len - 1), found >> 6 & 31) == found
 }
 
-/// What writer and readers tell each other, in memory that all of them map.
+/// Notes between writer and readers, in memory that all of them map.
 #[derive(Clone, Copy)]
 pub struct Notes<'a>(pub &'a [AtomicU32]);
 
@@ -109,7 +109,7 @@ impl Notes<'_> {
     }
 }
 
-/// Looks up at random until it is told to stop, `each` pinning a reader and handing it on for as many lookups as it is told to.
+/// Looks up at random until `notes` ends it; `each` pins a reader and hands it on for as many lookups as its caller wants.
 pub fn read(notes: Notes<'_>, seed: u64, mut each: impl FnMut(&mut dyn FnMut(Reader<'_>))) {
     let mut random = Random(seed);
     while notes.stop().load(Ordering::Relaxed) == 0 {

@@ -9,7 +9,7 @@ use trieline_node::route_query::Cursor;
 use trieline_node::control::Client;
 use trieline_node::mirror::Mirror;
 
-/// What a socket takes without a reader.
+/// The most bytes that a socket takes while its peer does not read.
 const MOST: usize = 64 << 10;
 
 fuzz_target!(|data: &[u8]| {

@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(mirror.kernel.links.len() + mirror.kernel.rules.len() <= 2 * count);
     let alive = |ifindex| mirror.kernel.alive(family::INET6, ifindex);
     let view = NexthopState { nhgs: &mirror.nhgs, alive: &alive };
-    // What all decide at once is what each prefix decides by itself.
+    // Deciding all prefixes at once gives the same as deciding each prefix by itself.
     mirror.v4.decide_all(view, |prefix, decision| assert_eq!(mirror.v4.decide(prefix, view), Some(decision)));
     mirror.v6.decide_all(view, |prefix, decision| assert_eq!(mirror.v6.decide(prefix, view), Some(decision)));
     for number in [TABLE_MAIN, 100] {

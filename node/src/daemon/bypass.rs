@@ -9,8 +9,7 @@ use crate::ports::Ports;
 
 const FAMILIES: [(u8, &str); 2] = [(family::INET, "IPv4"), (family::INET6, "IPv6")];
 
-/// Looks for the first time. Fails when packets would go past rules that nobody said they may: unless they are forwarded already by
-/// what an earlier daemon left, which is then to follow the rules like one that runs.
+/// Looks for the first time. Fails if packets would bypass rules without `bypass_netfilter`: unless they are forwarded already by
 pub(super) fn check_at_start(
     mirror: &mut Mirror,
     probes: &mut Probes,
@@ -33,7 +32,7 @@ pub(super) fn check_at_start(
 }
 
 impl Daemon {
-    /// Looks again when netfilter has told of a change.
+    /// Reads the rules again after netfilter reported a change.
     pub(super) fn read_netfilter_events(&mut self) -> Result<(), socket::Error> {
         let changed = self.watch.as_mut().map(|watch| watch.changed()).transpose()?;
         if changed == Some(true) {
@@ -57,7 +56,7 @@ impl Daemon {
             tracing::warn!("{bypassed}");
         }
         for bypassed in old.iter().filter(|bypassed| !new.contains(bypassed)) {
-            tracing::info!("no longer: {}", bypassed.what);
+            tracing::info!("no longer bypassed: {}", bypassed.what);
         }
         let accepted = kernel.settings.bypass_netfilter;
         let marks = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.marks(family, accepted));
@@ -76,17 +75,19 @@ impl Daemon {
         for (at, (_, family)) in FAMILIES.iter().enumerate() {
             match (old[at], new[at]) {
                 (false, true) => tracing::error!(
-                    "{family} is the kernel's from now on, because of netfilter's rules (bypass_netfilter = true would forward past them)"
+                    "netfilter rules may decide about {family} packets; the kernel forwards them all (bypass_netfilter = true bypasses the rules)"
                 ),
                 (true, false) => {
-                    tracing::warn!("{family} is forwarded again: no rules of netfilter are in the way")
+                    tracing::warn!(
+                        "no netfilter rules decide about {family} packets; XDP forwards them again"
+                    )
                 }
                 _ => {}
             }
         }
     }
 
-    /// Says what packets do not meet, and which of the devices do not forward.
+    /// Logs the processing that packets bypass, and the devices that do not forward.
     pub(super) fn log_bypass(&self) {
         self.log_bypassed();
         let kernel = &self.mirror.kernel;
@@ -94,18 +95,18 @@ impl Daemon {
         for (ifindex, dev) in self.ports.devices(kernel) {
             for (family, name) in FAMILIES {
                 if !kernel.forwards(family, ifindex) {
-                    tracing::warn!(dev, "forwarding of {name} is off: its packets are the kernel's");
+                    tracing::warn!(dev, "forwarding of {name} is off; the kernel gets its packets");
                 }
             }
             match kernel.rp_filter(ifindex) {
                 0 => {}
-                1 => tracing::info!(dev, "rp_filter is strict, in XDP too"),
-                _ => tracing::info!(dev, "rp_filter is loose, in XDP too"),
+                1 => tracing::info!(dev, "rp_filter is strict; XDP checks sources, too"),
+                _ => tracing::info!(dev, "rp_filter is loose; XDP checks sources, too"),
             }
         }
     }
 
-    /// Says whose senders may leave checksums to a device that never comes.
+    /// Logs the devices whose senders may leave checksums to a device that never comes.
     fn name_checksums(&self) {
         let kernel = &self.mirror.kernel;
         for link in

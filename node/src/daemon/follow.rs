@@ -19,9 +19,9 @@ impl Daemon {
             })?;
             if received == Received::Overrun {
                 self.counts.overruns += 1;
-                tracing::warn!("the kernel's changes came faster than they were read: asking for everything");
-                // From the overrun until the queue is empty the kernel drops every change, and says so only once. What is
-                // still queued is older than the dump.
+                tracing::warn!("netlink receive buffer overrun (ENOBUFS); resyncing with a full dump");
+                // From the overrun until the queue is empty the kernel drops every change, and reports it only once. Messages still in the
+                // queue are older than the dump.
                 let drained = Instant::now();
                 while self.events.changes(64, |_| {})? != Received::All && drained.elapsed() < TICK {}
                 self.mirror.changes.v4.needs_resync = true;
@@ -36,7 +36,7 @@ impl Daemon {
         Ok(all)
     }
 
-    /// Sets when routes in doubt are asked for.
+    /// Sets when the daemon dumps routes in doubt.
     pub(super) fn schedule(&mut self) {
         if !self.resync_scheduled
             && (self.mirror.changes.v4.needs_resync || self.mirror.changes.v6.needs_resync)
@@ -50,8 +50,8 @@ impl Daemon {
         }
     }
 
-    /// Asks the kernel for the routes in doubt. Changes queued before are older than the dump, changes read after it may be
-    /// in it or not: when there are any, routes may be missing, and it is asked again when it is calmer.
+    /// Asks the kernel for the routes in doubt. Changes queued before are older than the dump, changes read after it may be in it or not.
+    /// If there are any, routes may be missing, and the daemon dumps again when it is calmer.
     pub(super) fn resync(&mut self) -> Result<(), Error> {
         let begun = Instant::now();
         self.counts.resyncs += 1;
@@ -140,11 +140,11 @@ impl Daemon {
             self.counts.status.rewritten_us = begun.elapsed().as_micros() as u64;
             tracing::debug!(
                 rewritten_us = self.counts.status.rewritten_us,
-                "links, settings or rules changed: actions are written"
+                "links, settings or rules changed; trielined rewrites actions"
             );
             self.forget_links();
             self.poll_unannounced();
-            tracing::debug!(requests = socket::sent(), "looked at what the kernel does not announce");
+            tracing::debug!(requests = socket::sent(), "read the settings that the kernel does not notify");
             if self.counts.status.ready_ms > 0.0 {
                 self.ports.attach_more(&self.mirror.kernel, &mut self.dataplane);
             }

@@ -40,7 +40,7 @@ impl Daemon {
             Ok(()) => self.faint = false,
             Err(error) if !self.faint => {
                 self.faint = true;
-                tracing::error!(%error, "no heartbeat: XDP leaves all packets to the kernel when max_stale is over");
+                tracing::error!(%error, "cannot write the heartbeat; after max_stale, XDP leaves all packets to the kernel");
             }
             Err(_) => {}
         }

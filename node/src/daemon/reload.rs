@@ -1,4 +1,4 @@
-//! The daemon follows a configuration that was read anew: all of it or nothing. Files are read beside the traffic first.
+//! Follows a reloaded configuration: all of it or nothing. Files are read beside the traffic first.
 
 use super::{Config, Daemon, Error};
 use crate::filter::Replacement;
@@ -20,7 +20,7 @@ pub(super) struct Pending {
 }
 
 impl Config {
-    /// What decides how the kernel's state is read.
+    /// Settings that decide how trielined reads the kernel's state.
     pub(super) fn settings(&self) -> Settings {
         let Self { bypass_netfilter, rfc, ref tenants, .. } = *self;
         Settings { bypass_netfilter, rfc, tenants: tenants.clone() }
@@ -61,7 +61,9 @@ impl Daemon {
     /// Begins to follow a configuration; the number of the job that tells how it ends.
     pub(super) fn reload(&mut self, config: Config) -> Result<u64, Error> {
         let begun = self.begin(config);
-        begun.inspect_err(|error| tracing::error!("not reloaded: {error}; all stays as it was"))
+        begun.inspect_err(|error| {
+            tracing::error!("not reloaded: {error}; trielined keeps the old configuration")
+        })
     }
 
     fn begin(&mut self, config: Config) -> Result<u64, Error> {
@@ -94,7 +96,7 @@ impl Daemon {
         }
     }
 
-    /// Puts in force what was read meanwhile: filters that are read anew, and a configuration.
+    /// Puts in force files that were read meanwhile: those of reloaded filters, and of a configuration.
     pub(super) fn use_files(&mut self) {
         for replacement in self.filters.finish(self.publisher.image(), self.dataplane.filters()) {
             let job = replacement.job;
@@ -111,7 +113,7 @@ impl Daemon {
                     tracing::info!(devices = self.ports.names.join(" "), "reloaded");
                     self.log_sid_hooks();
                 }
-                Err(error) => tracing::error!("not reloaded: {error}; all stays as it was"),
+                Err(error) => tracing::error!("not reloaded: {error}; trielined keeps the old configuration"),
             }
             let failed = done.err().map(|error| error.to_string());
             self.filters.end(job, failed, waits);
@@ -124,7 +126,7 @@ impl Daemon {
         }
     }
 
-    /// Takes a configuration over. What may fail comes first and is undone.
+    /// Takes a configuration over. Steps that may fail come first and can be undone.
     fn take(&mut self, pending: Pending, mut replacement: Replacement) -> Result<(), Error> {
         let Pending { config, numbers, .. } = pending;
         replacement.failure()?;
@@ -180,8 +182,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Attaches to the devices that are named now, whose packets pass until their ports are set, and asks for the links anew
-    /// when what is declared of them has changed.
+    /// Attaches to the devices of the new configuration; their packets pass until their ports are set. If the declared tenants changed, it
+    /// dumps the links again.
     fn attach(&mut self, before: &Tenants) -> Result<(), Error> {
         self.ports.attach_new(&self.mirror.kernel, &mut self.dataplane)?;
         self.open_egress();
@@ -191,7 +193,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Says which SID hooks no packet can come to.
+    /// Logs the SID hooks that no packet can reach.
     pub(super) fn log_sid_hooks(&self) {
         let (v6, paths) = (&self.mirror.v6, &self.mirror.nhgs);
         for (name, sid) in self.sid_hooks.sids() {
@@ -199,7 +201,7 @@ impl Daemon {
             let routes = v6.local.get(&prefix).iter().chain(v6.main.get(&prefix));
             let mut hops = routes.filter_map(|route| paths.get(route.nhg)).flat_map(|path| &path.hops);
             if !hops.any(|hop| matches!(hop.encap, Some(Encap::Seg6Local(_)))) {
-                tracing::warn!(sid_hook = name, %sid, "the kernel has no such SID yet (ip -6 route … encap seg6local): the hook waits for it");
+                tracing::warn!(sid_hook = name, %sid, "the kernel has no such SID yet (ip -6 route … encap seg6local); the hook waits for it");
             }
         }
     }

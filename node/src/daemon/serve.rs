@@ -186,7 +186,7 @@ impl Daemon {
         .with_heartbeat(self.dataplane.heartbeat())
     }
 
-    /// What is not as the configuration says, and is tried again.
+    /// Deviations from the configuration that trielined tries to mend again.
     fn problems(&self) -> Vec<String> {
         let kept = self.kept.iter().map(|why| {
             format!("the tables have the size and map type of before (new ones: {why}); restart trielined to try again")

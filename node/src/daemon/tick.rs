@@ -31,7 +31,7 @@ impl Daemon {
                 std::mem::replace(&mut self.mirror.kernel.sysctl, sysctl) != self.mirror.kernel.sysctl
             }
             Err(error) => {
-                tracing::warn!(%error, "settings of devices: they count as they were");
+                tracing::warn!(%error, "cannot read settings of devices; trielined keeps the last ones");
                 false
             }
         }
@@ -72,7 +72,7 @@ impl Daemon {
         if self.mirror.kernel_state_needs_resync
             && let Err(error) = self.mirror.dump_kernel_state(&mut self.requests)
         {
-            tracing::warn!(%error, "asking for links, settings, rules and neighbours once more");
+            tracing::warn!(%error, "cannot dump links, settings, rules and neighbours; trielined tries again");
         }
         let tenants = !self.mirror.kernel.settings.tenants.is_empty();
         if self.mirror.stale.is_empty() && !tenants {
@@ -94,7 +94,7 @@ impl Daemon {
         for (address, link) in idle.intersection(&self.idle) {
             if self.mirror.adjacency_of_neighbour(*address, *link).is_some_and(|way| used.contains(&way)) {
                 tracing::debug!(%address, link, "the kernel learns that packets go to a stale neighbour");
-                // It may be gone by now, of which an event tells.
+                // If the neighbour is gone by now, an event reports it.
                 let _ = self.requests.request(neigh::in_use(*link, address), |_| {});
             }
         }
@@ -126,17 +126,19 @@ impl Daemon {
     /// Looks which devices packets may leave by at present.
     pub(super) fn open_egress(&mut self) {
         if let Some(Err(error)) = self.features.as_mut().map(Features::follow) {
-            tracing::warn!(%error, "XDP features of devices: they count as they were");
+            tracing::warn!(%error, "cannot read XDP features of devices; trielined keeps the last ones");
         }
         let (kernel, features) = (&mut self.mirror.kernel, self.features.as_ref());
         self.mirror.changes.kernel |= self.ports.open(kernel, &mut self.dataplane, features);
     }
 
-    /// Opens and closes exits when the kernel has told of other XDP features.
+    /// Opens and closes exits after the kernel reported changed XDP features.
     pub(super) fn read_features(&mut self) {
         match self.features.as_mut().map(Features::follow) {
             Some(Ok(true)) => self.open_egress(),
-            Some(Err(error)) => tracing::warn!(%error, "XDP features of devices: they count as they were"),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "cannot read XDP features of devices; trielined keeps the last ones")
+            }
             _ => {}
         }
     }

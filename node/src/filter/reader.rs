@@ -106,16 +106,25 @@ pub fn read(config: &Config) -> Result<Set, Error> {
         return Err(fail(ImportError::Whole { path: config.file.clone(), what }));
     }
     if let Some(first) = &list.first_bad {
-        tracing::warn!(filter = config.name, bad_lines = list.bad, first, "passed over bad lines (skip_bad)");
+        tracing::warn!(
+            filter = config.name,
+            bad_lines = list.bad,
+            first,
+            "the file has bad lines; trielined skips them (skip_bad)"
+        );
     }
     if list.truncated > 0 {
-        tracing::warn!(filter = config.name, prefixes = list.truncated, "cleared host bits (truncate)");
+        tracing::warn!(
+            filter = config.name,
+            prefixes = list.truncated,
+            "prefixes have host bits; trielined clears them (truncate)"
+        );
     }
     let set =
         Set { v4: sorted(list.prefixes.v4), v6: sorted(list.prefixes.v6), bad: list.bad, problem: None };
     if set.v4.is_empty() && set.v6.is_empty() {
         // Good for a list that fills later, and what a download that failed leaves.
-        tracing::warn!(filter = config.name, file = %config.file.display(), "no prefixes: it matches nothing");
+        tracing::warn!(filter = config.name, file = %config.file.display(), "the file has no prefixes; the filter matches no packet");
     }
     Ok(set)
 }

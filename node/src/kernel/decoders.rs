@@ -9,7 +9,7 @@ use super::{
 };
 use trieline_dataplane::kernel_hooks::LegacyTable;
 
-/// Hands `bytes` to the decoder of this number (of 19); what it says, in words.
+/// Hands `bytes` to the decoder of this number (of 19); returns its result, in words.
 pub fn decode(which: u8, bytes: &[u8]) -> String {
     let message = Message { kind: 0, flags: 0, sequence: 0, payload: bytes };
     match which % 19 {
@@ -54,7 +54,7 @@ pub fn decode(which: u8, bytes: &[u8]) -> String {
     }
 }
 
-/// A table of the legacy iptables: what the kernel says of it, then its entries.
+/// A table of the legacy iptables: the kernel's header, then its entries.
 fn legacy(bytes: &[u8]) -> String {
     let Some((info, entries)) = bytes.split_first_chunk() else { return String::new() };
     let table = LegacyTable { info: *info, entries: entries.into() };
@@ -71,7 +71,7 @@ pub fn datagram(bytes: &[u8]) -> Vec<(u16, usize)> {
 mod tests {
     use super::*;
 
-    /// Whatever the bytes, every decoder says something, and the same again.
+    /// Whatever the bytes, every decoder returns something, and the same again.
     #[test]
     fn decoders_are_total() {
         let mut state = 1u64;

@@ -23,7 +23,7 @@ impl Offload {
         }
     }
 
-    /// What is wrong with it.
+    /// The harm that the offload's absence does.
     pub fn harm(self) -> &'static str {
         match self {
             Self::RxVlan => "hides VLAN tags from XDP",
@@ -75,8 +75,8 @@ fn features(devices: impl Iterator<Item = u32>) -> Result<Vec<(u32, String)>, Er
     Ok(found)
 }
 
-/// Offloads in the way, by device. A device is asked once, and again when its link may have changed: the kernel sends a link's message
-/// when its features change, too.
+/// Offloads in the way, by device. trielined reads a device's offloads once, and again when its link may have changed: the kernel sends a
+/// link's message when its features change, too.
 #[derive(Debug, Default)]
 pub struct Offloads {
     known: HashMap<u32, Vec<Offload>>,

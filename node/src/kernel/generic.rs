@@ -21,7 +21,7 @@ pub fn attributes(payload: &[u8]) -> Attributes<'_> {
     Attributes::new(payload.get(FIXED..).unwrap_or_default())
 }
 
-/// What `pick` finds among the attributes of a family, whose name ends with a NUL. Asks for all families: asked for one that is not
+/// The first result of `pick` for the attributes of a family whose name ends with a NUL. Asks for all families: asked for one that is not
 /// there, the kernel would start `modprobe` each time.
 fn find<T>(
     socket: &mut Netlink,

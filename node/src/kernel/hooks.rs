@@ -1,5 +1,5 @@
-//! Who else hangs at netfilter's hooks: IPVS, BPF programs, modules, as the kernel tells them (`nft list hooks`). Chains of nftables
-//! and iptables are told with their rules elsewhere; these have none.
+//! Other users of netfilter's hooks: IPVS, BPF programs, modules, as the kernel lists them (`nft list hooks`). Chains of nftables and
+//! iptables are read with their rules elsewhere; these have none.
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, read_text};
 use super::family;
@@ -32,8 +32,8 @@ const BPF: u32 = 2;
 /// `struct nfgenmsg`: family, version, resource id.
 const FIXED: usize = 4;
 
-/// Functions that do nothing to a packet that XDP may forward: what they are there for is asked elsewhere (iptables, connection tracking and
-/// NAT, whose rules are chains) or concerns other packets (bridges, labels of security modules).
+/// Functions that do nothing to a packet that XDP may forward: their work is read elsewhere (iptables, connection tracking and NAT, whose
+/// rules are chains) or concerns other packets (bridges, labels of security modules).
 const QUIET: [&str; 19] = [
     "apparmor_",
     "ip6t_do_table",

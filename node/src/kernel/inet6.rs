@@ -1,5 +1,4 @@
-//! IPv6 settings of devices (`net.ipv6.conf.DEV.*`) that the kernel tells nobody of when they change: one request asks for those of
-//! all devices, where files would be five a device.
+//! IPv6 settings of devices (`net.ipv6.conf.DEV.*`), whose changes the kernel does not notify: one request returns those of
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, read_text};
 use super::socket::{Error, Netlink};
@@ -65,7 +64,7 @@ pub fn read(socket: &mut Netlink) -> Result<BTreeMap<String, Settings>, Error> {
     fixed[0] = family::INET6;
     let mut devices = BTreeMap::new();
     for _ in 0..ATTEMPTS {
-        // What an interrupted dump told is true all the same.
+        // Messages of an interrupted dump are true all the same.
         let request = Request::new(message::GET_LINK, FLAG_DUMP, &fixed);
         if !socket.dump(request, |message| devices.extend(decode(message.payload)))? {
             break;

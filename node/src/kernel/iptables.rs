@@ -6,7 +6,7 @@ use super::reach::{Forwarded, legacy};
 use std::io;
 use trieline_dataplane::kernel_hooks::{LegacyTable, legacy_table};
 
-/// What differs between the two families.
+/// Differences between the two families.
 struct Layout {
     tool: &'static str,
     names: &'static str,

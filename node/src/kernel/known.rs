@@ -4,7 +4,7 @@
 use super::attribute::{Attributes, read_u32};
 use std::fmt;
 
-/// What of a route trieline does not know.
+/// A part of a route that trieline does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unknown {
     /// An attribute (`RTA_*`).
@@ -115,7 +115,7 @@ pub const HOP_FLAGS: u32 = 0x7f;
 /// OFFLOAD_FAILED.
 pub const ROUTE_FLAGS: u32 = HOP_FLAGS | 0xff00 | 0x2000_0000;
 
-/// What of a route's metrics (`RTA_METRICS`) trieline does not know.
+/// The part of a route's metrics (`RTA_METRICS`) that trieline does not know.
 pub fn unknown_metric(metrics: Attributes<'_>) -> Option<Unknown> {
     let kind = METRICS.first_unknown(metrics.clone()).map(Unknown::Metric);
     let features = || metrics.clone().find(METRIC_FEATURES).and_then(read_u32).map(|bits| bits & !FEATURES);

@@ -13,7 +13,7 @@ pub struct Neighbour {
     pub ifindex: u32,
     /// Its address.
     pub address: IpAddr,
-    /// Its MAC address, when the kernel has one of six bytes, and says nothing of the neighbour that is not known.
+    /// Its MAC address, if the kernel has one of six bytes and sends no unknown attribute of the neighbour.
     pub mac: Option<[u8; 6]>,
     /// `NUD_*` state.
     pub state: u16,

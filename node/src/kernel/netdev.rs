@@ -1,5 +1,4 @@
-//! What devices' drivers do with XDP (family `netdev` of generic netlink, Linux 6.3): one dump of all devices, then the kernel's own
-//! notifications of each change.
+//! XDP features of devices' drivers (family `netdev` of generic netlink, Linux 6.3): one dump of all devices, then the kernel's own
 
 use super::attribute::{FLAG_DUMP, Request, read_u32};
 use super::generic;
@@ -21,7 +20,7 @@ const NDO_XMIT: u64 = 4;
 /// `NETDEV_XDP_ACT_NDO_XMIT_SG`
 const NDO_XMIT_SG: u64 = 64;
 
-/// What a device takes.
+/// XDP frames that a device takes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Takes {
     /// Frames that native XDP redirects to it. A device that does not take them loses them, uncounted.
@@ -99,7 +98,7 @@ impl Features {
         }
     }
 
-    /// What a device takes.
+    /// The frames that a device takes.
     pub fn of(&self, device: u32) -> Takes {
         let features = self.known.get(&device).copied().unwrap_or_default();
         Takes { redirects: features & NDO_XMIT != 0, frags: features & NDO_XMIT_SG != 0 }

@@ -13,11 +13,11 @@ pub enum Hook {
     Ingress,
     /// Before the route lookup.
     Prerouting,
-    /// What is delivered to the node; SRv6 endpoints too, with `nf_hooks_lwtunnel`.
+    /// Packets delivered to the node; SRv6 endpoints too, with `nf_hooks_lwtunnel`.
     Input,
-    /// What is forwarded.
+    /// Forwarded packets.
     Forward,
-    /// What the node sends; SRv6 headends too, with `nf_hooks_lwtunnel`.
+    /// Packets that the node sends; SRv6 headends too, with `nf_hooks_lwtunnel`.
     Output,
     /// Before a packet leaves.
     Postrouting,
@@ -49,7 +49,7 @@ impl Hook {
 /// A chain at a hook, of nftables or iptables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
-    /// Who made it: `nftables`, `iptables`, `ip6tables`.
+    /// The tool that made it: `nftables`, `iptables`, `ip6tables`.
     pub tool: &'static str,
     /// Its table, for nftables with the family: `inet fw`.
     pub table: String,
@@ -233,7 +233,7 @@ mod tests {
         (0..hex.len()).step_by(2).map(digit).collect()
     }
 
-    // What Linux 6.18 answered, taken down; the ruleset stands above each.
+    // Answers of Linux 6.18, recorded; the ruleset stands above each.
 
     /// table inet fw { chain forward { type filter hook forward priority 0; policy drop; (three rules) } }
     const FORWARD: &str = "0100000207000100667700000c000300666f7277617264000c000200000000000000000114000400\

@@ -24,7 +24,7 @@ const FIXED: usize = 8;
 /// Bytes of `struct nexthop_grp`.
 const MEMBER: usize = 8;
 
-/// What an object says.
+/// A next hop object's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Object {
     /// One way out.
@@ -36,7 +36,7 @@ pub enum Object {
     Other,
 }
 
-/// Decodes the payload of a next hop message: the id and what it says.
+/// Decodes the payload of a next hop message: the id and the object.
 pub fn decode(payload: &[u8]) -> Option<(u32, Object)> {
     let flags = read_u32(payload.get(4..FIXED)?)?;
     let (mut id, mut object, mut encap_type, mut encap) = (0, None, 0, &[][..]);
@@ -80,7 +80,7 @@ pub fn dump() -> Request {
 pub struct Objects(BTreeMap<u32, Object>);
 
 impl Objects {
-    /// Takes over an object, or that there is none any more. Whether that changes anything.
+    /// Takes over an object; `None` removes it. Whether that changes anything.
     pub fn set(&mut self, id: u32, object: Option<Object>) -> bool {
         let before = match object.clone() {
             Some(object) => self.0.insert(id, object),
@@ -112,7 +112,7 @@ impl Objects {
         matches!(self.0.get(&id), Some(Object::Other))
     }
 
-    /// Whether what `id` says depends on the object `member`.
+    /// Whether the object `id` depends on the object `member`.
     pub fn concerns(&self, id: u32, member: u32) -> bool {
         let has = |members: &Vec<(u32, u16)>| members.iter().any(|(id, _)| *id == member);
         id == member || matches!(self.0.get(&id), Some(Object::Group(members)) if has(members))

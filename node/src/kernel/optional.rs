@@ -16,7 +16,7 @@ impl Part {
         Self { modules, missing: AtomicBool::new(false) }
     }
 
-    /// Whether it was found missing, and none of its modules was loaded since. Then it is not to be asked for.
+    /// Whether it was found missing, and none of its modules was loaded since. Then trielined sends it no requests.
     pub fn is_missing(&self) -> bool {
         let loaded = |module: &&str| Path::new("/sys/module").join(module).exists();
         self.missing.load(Ordering::Relaxed) && !self.modules.iter().any(loaded)

@@ -35,7 +35,7 @@ pub enum Match {
     Family(u8),
 }
 
-/// What a rule does with the packets that it selects.
+/// The target of the packets that a rule selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// Nothing to the packet: it goes on, or is done with this chain.
@@ -51,7 +51,7 @@ pub enum Target {
 pub struct Rule {
     /// All of these select.
     pub matches: Vec<Match>,
-    /// What is done.
+    /// The rule's target.
     pub then: Target,
     /// It counts them.
     pub counts: bool,
@@ -97,7 +97,7 @@ impl fmt::Display for Reach {
     }
 }
 
-/// What is known of the packets that XDP forwards.
+/// Known facts about the packets that XDP forwards.
 #[derive(Debug, Clone, Copy)]
 pub struct Forwarded<'a> {
     /// Every device that they may come in or go out by.
@@ -112,7 +112,7 @@ const MOST: usize = 10_000;
 const PARTS: usize = 8;
 
 impl Forwarded<'_> {
-    /// What the rules of a chain can reach, `rules` being those of its table. `None`: all packets.
+    /// The packets that the rules of a chain can reach; `rules` are those of its table. `None`: all packets.
     pub fn reached(&self, chain: &Chain, rules: &Rules) -> Option<Vec<Reach>> {
         if chain.drops || matches!(chain.hook, Hook::Ingress | Hook::Egress) {
             return None;
@@ -203,7 +203,7 @@ impl Forwarded<'_> {
     }
 }
 
-/// What two prefixes have in common.
+/// The prefix that two prefixes have in common.
 fn narrower(one: Option<IpPrefix>, other: IpPrefix) -> Option<IpPrefix> {
     match (one, other) {
         (None, _) => Some(other),

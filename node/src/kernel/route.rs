@@ -1,9 +1,8 @@
 //! Routes, decoded at the speed of the kernel's dump.
 //!
-//! A million routes share a few hundred ways of forwarding, so a message is split in two: the prefix and metric, which
-//! are decoded at once, and everything else, which becomes a *path key*: the bytes that say how packets are forwarded,
-//! without what changes by itself (flags of the moment, timers). Only a key never seen before is decoded further, by
-//! [`decode_nhg`].
+//! A million routes share a few hundred ways of forwarding, so a message is split in two. The prefix and metric are decoded at once.
+//! Everything else becomes a *path key*: the bytes that decide how packets are forwarded, without fields that change by themselves (flags
+//! of the moment, timers). Only a key never seen before is decoded further, by [`decode_nhg`].
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, address_bytes, read_address, read_u16, read_u32};
 use super::known::{self, Unknown};
@@ -33,7 +32,7 @@ const RTNH_F_ONLINK: u8 = 4;
 /// Bytes of `struct rtmsg`.
 const FIXED: usize = 12;
 
-/// What a route does with packets: `rtm_type`.
+/// A route's type: `rtm_type`.
 pub mod kind {
     /// Forwards.
     pub const UNICAST: u8 = 1;
@@ -190,7 +189,7 @@ pub struct Nexthop {
     pub onlink: bool,
     /// Share of the traffic, for multipath.
     pub weight: u16,
-    /// What is done with the packet beside forwarding it.
+    /// The encapsulation or SRv6 behaviour, besides forwarding.
     pub encap: Option<Encap>,
 }
 
@@ -213,9 +212,9 @@ impl Nexthop {
 pub struct NexthopGroup {
     /// Address family of the route.
     pub family: u8,
-    /// What is done; see [`kind`].
+    /// The route's type; see [`kind`].
     pub kind: u8,
-    /// Who made the route (`ip route`'s protocol).
+    /// The protocol that made the route (`ip route`'s `proto`).
     pub protocol: u8,
     /// Scope.
     pub scope: u8,
@@ -231,12 +230,12 @@ pub struct NexthopGroup {
     pub hop_limit: u32,
     /// Id of the next hop object.
     pub nexthop: Option<u32>,
-    /// The route ends at some time (router advertisements). The kernel stops using it then, and says so later: see
+    /// The route ends at some time (router advertisements). The kernel stops using it then, and reports it later: see
     /// [`NexthopGroups::is_expiring`](crate::nexthop_group::NexthopGroups::is_expiring).
     pub expires: bool,
     /// The first thing in the message that trieline does not know: what becomes of the packets only the kernel can say.
     pub unknown: Option<Unknown>,
-    /// Then all of the path key, by which such routes are told apart; else empty.
+    /// Then the whole path key, which distinguishes such routes; else empty.
     pub foreign: Vec<u8>,
     /// The prefix of an SRv6 endpoint (`encap seg6local`): each is a path of its own, and its packets are counted apart.
     pub sid: Option<(IpAddr, u8)>,
@@ -305,7 +304,7 @@ fn flags(fixed: &[u8]) -> u32 {
     fixed.get(8..).and_then(read_u32).unwrap_or_default()
 }
 
-/// `rta_expires` of `struct rta_cacheinfo`; 0 is no end.
+/// `rta_expires` of `struct rta_cacheinfo`; 0 means that the route does not end.
 fn ends_in(cacheinfo: &[u8]) -> Option<i32> {
     cacheinfo.get(8..).and_then(read_u32).map(u32::cast_signed).filter(|left| *left != 0)
 }

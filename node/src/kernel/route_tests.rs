@@ -127,7 +127,7 @@ fn with(payload: &[u8], kind: u16, value: &[u8]) -> Vec<u8> {
     [payload, &attribute].concat()
 }
 
-/// What of a route is not known makes it the kernel's; what is harmless does not.
+/// An unknown part of a route makes it the kernel's; a harmless one does not.
 #[test]
 fn unknown_parts_are_noticed() {
     let plain = bytes(GATEWAY);
@@ -189,7 +189,7 @@ fn unknown_parts_of_next_hops_are_noticed() {
     assert_ne!(key[0], key[1]);
 }
 
-/// What changes by itself (link flags of the moment, timers) and the prefix itself make no new path.
+/// Fields that change by themselves (link flags of the moment, timers) and the prefix itself make no new path.
 #[test]
 fn nhgs_are_recognised() {
     let mut nhgs = NexthopGroups::default();

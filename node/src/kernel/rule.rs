@@ -7,7 +7,7 @@ use trieline_lpm::{IpPrefix, Prefix};
 
 mod text;
 
-/// What a rule does with the packets it selects.
+/// The action of a rule on the packets that it selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FibRuleAction {
     /// Looks them up in a table.
@@ -49,13 +49,13 @@ pub struct Rule {
     pub mask: u32,
     /// It selects the packets that it would not select otherwise (`not`).
     pub inverted: bool,
-    /// What is done.
+    /// The rule's action.
     pub then: FibRuleAction,
     /// The next rule decides where the table answers by its default route (`suppress_prefixlength 0`); errors count.
     pub suppress_default: bool,
-    /// What it selects packets by, or does, that only the kernel can.
+    /// A selector or action of the rule that only the kernel can follow.
     pub kernel: Option<&'static str>,
-    /// All that the kernel told, to tell rules apart.
+    /// The rule's whole message, to distinguish rules.
     pub key: Vec<u8>,
 }
 
@@ -95,7 +95,7 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
         key,
     };
     if fixed[3] != 0 {
-        rule.kernel = Some("packets are not told apart by type of service");
+        rule.kernel = Some("XDP does not see the type of service");
     }
     if flags & !(PERMANENT | INVERT | PASSING) != 0 {
         rule.kernel = Some("it has a flag that is not known");
@@ -136,9 +136,9 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
             11 => rule.kernel = Some("realms are not kept"),
             12 => rule.kernel = Some("tunnels are not seen"),
             20 => rule.kernel = Some("users are not seen"),
-            22..=24 | 28 | 29 => rule.kernel = Some("packets are not told apart by protocol or port"),
-            25 | 30 => rule.kernel = Some("packets are not told apart by type of service"),
-            26 | 27 => rule.kernel = Some("packets are not told apart by flow label"),
+            22..=24 | 28 | 29 => rule.kernel = Some("XDP does not see the protocol or port"),
+            25 | 30 => rule.kernel = Some("XDP does not see the type of service"),
+            26 | 27 => rule.kernel = Some("XDP does not see the flow label"),
             _ => rule.kernel = Some("it selects by something unknown"),
         }
     }

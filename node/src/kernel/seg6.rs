@@ -7,7 +7,7 @@ use super::socket::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use trieline_dataplane::{Flavour, Steps};
 
-/// What a route does with packets beside forwarding them (`RTA_ENCAP`).
+/// A route's encapsulation or behaviour, besides forwarding (`RTA_ENCAP`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Encap {
     /// `encap seg6`: the packet is wrapped.
@@ -31,7 +31,7 @@ impl Encap {
                 Flavour::NextCsid { block, node_function } => Some(Steps::Next { block, node_function }),
                 Flavour::Plain | Flavour::Psp => None,
             },
-            // Flavours or attributes that are not known here. What a program does is the operator's.
+            // Flavours or attributes that are not known here. The operator answers for a program's steps.
             Self::Seg6Local(Behaviour::Other(ACTION_END_BPF)) => None,
             Self::Seg6Local(Behaviour::Other(_)) | Self::Other(TYPE_SEG6_LOCAL) => Some(Steps::Unknown),
             _ => None,

@@ -18,7 +18,7 @@ pub struct Message<'a> {
     pub flags: u16,
     /// Of an answer: the number of its request. Of a change: that of whatever request made it.
     pub sequence: u32,
-    /// What follows the header: the kind's fixed struct, then attributes.
+    /// The part behind the header: the kind's fixed struct, then attributes.
     pub payload: &'a [u8],
 }
 
@@ -62,7 +62,7 @@ const TYPE_DONE: u16 = 3;
 /// The kernel writes dumps in datagrams of at most 32 KiB, and larger ones only when one object needs it.
 const BUFFER: usize = 1 << 20;
 
-/// What a message is in an answer.
+/// The part that a message is in an answer.
 enum Part {
     Object,
     Nothing,
@@ -80,7 +80,7 @@ impl Part {
     }
 }
 
-/// What reading the stream of changes found.
+/// The result of reading the stream of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
     /// Everything queued was read.
@@ -152,7 +152,7 @@ impl Netlink {
         let mut socket = Socket::new(protocol).map_err(socket_error("socket"))?;
         socket.bind(&SocketAddr::new(0, 0)).map_err(socket_error("bind"))?;
         socket.connect(&SocketAddr::new(0, 0)).map_err(socket_error("connect"))?;
-        // Without strict checking the kernel ignores what a dump is asked to leave out. Linux before 4.20 lacks it; a dump
+        // Without strict checking the kernel ignores a dump's filter. Linux before 4.20 lacks it; a dump
         // is filtered by its reader too.
         let _ = socket.set_netlink_get_strict_chk(true);
         Ok(Self { socket, buffer: vec![0; BUFFER], sequence: 0, protocol, unread: false })
@@ -321,7 +321,7 @@ mod tests {
             socket.dump(rule::dump(family::INET), |message| kinds.push(message.kind)).unwrap();
             assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == message::NEW_RULE), "{kinds:?}");
         }
-        // A refusal is that of its own request, too: there is no link 0.
+        // The kernel refuses link 0: the refusal belongs to its own request, too.
         socket.send(Request::new(message::GET_LINK, 0, &[0; 16]).acknowledged()).unwrap();
         let mut lo = [0; 16];
         lo[4] = 1;

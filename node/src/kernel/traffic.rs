@@ -1,4 +1,4 @@
-//! Traffic control: queueing disciplines that somebody chose, and filters on packets that come in or go out.
+//! Traffic control: queueing disciplines that the operator chose, and filters on packets that come in or go out.
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, read_text, read_u32};
 use super::message;
@@ -25,7 +25,7 @@ const HANDLE_AT: usize = 8;
 const INGRESS: u32 = 0xffff_fff2;
 const EGRESS: u32 = 0xffff_fff3;
 
-/// Decodes a queueing discipline that somebody chose: its device and kind. One that a device came with has no handle.
+/// Decodes a queueing discipline that the operator chose: its device and kind. One that a device came with has no handle.
 pub(super) fn decode_discipline(payload: &[u8]) -> Option<(u32, String)> {
     let device = read_u32(payload.get(DEVICE_AT..)?)?;
     let handle = read_u32(payload.get(HANDLE_AT..)?)?;

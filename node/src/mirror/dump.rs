@@ -10,7 +10,7 @@ use trieline_lpm::Prefix;
 
 type Routes<A> = Vec<(Prefix<A>, Route)>;
 
-/// All tables of a family, as far as the dump has told them.
+/// All tables of a family, as far as the dump has come.
 #[derive(Debug)]
 pub struct Dump<A: Ip> {
     /// Those that the dump has left.

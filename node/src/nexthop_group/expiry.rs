@@ -1,4 +1,5 @@
-//! When routes end (`expires`, of router advertisements): the kernel does not say when such a route is prolonged, and says late that it is gone.
+//! When routes end (`expires`, of router advertisements): the kernel does not report that such a route is prolonged, and reports late that
+//! it is gone.
 
 use super::NhgId;
 use std::collections::BTreeMap;
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// From so long before its end on a route is left to the kernel, so that the daemon has time to ask whether it was prolonged.
 const MARGIN: Duration = Duration::from_secs(3);
-/// The kernel is asked again so long after the end too, as a route that has ended can be prolonged until the kernel removes it, every 30 s.
+/// The daemon dumps again so long after the end too, as a route that has ended can be prolonged until the kernel removes it, every 30 s.
 const AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(40)];
 /// `USER_HZ`: hundredths of a second.
 const TICK_MS: u64 = 10;
@@ -63,7 +64,7 @@ impl Expiries {
 mod tests {
     use super::*;
 
-    /// What `pass_time` and `is_near` say after so many seconds.
+    /// The results of `pass_time` and `is_near` after so many seconds.
     fn at(ends: &mut Expiries, begun: Instant, seconds: u64) -> (bool, bool) {
         (ends.pass_time(begun + Duration::from_secs(seconds)), ends.is_near(1))
     }
@@ -81,7 +82,7 @@ mod tests {
         assert_eq!(at(&mut ends, begun, 49), (false, true));
         assert_eq!(at(&mut ends, begun, 50), (true, true), "perhaps prolonged before the kernel removed it");
         assert_eq!(at(&mut ends, begun, 500), (false, true));
-        // prolonged, as a dump says
+        // prolonged, by a dump
         ends.forget();
         assert!(ends.is_near(1), "not known");
         ends.note(1, 100_000, begun + Duration::from_secs(500));

@@ -31,17 +31,17 @@ pub struct Packet<'a> {
     pub interface: u32,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
-    /// Its bytes, of which `bytes` holds the first.
+    /// Its length on the wire; `bytes` holds the first of them.
     pub length: u32,
     /// Those that were kept.
     pub bytes: &'a [u8],
     /// Which way it went.
     pub direction: Direction,
-    /// What there is to say of it.
+    /// A remark on the packet.
     pub comment: Option<&'a str>,
 }
 
-/// What became of an interface's packets.
+/// Counts of an interface's packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statistics<'a> {
     /// Packets in the file.
@@ -87,7 +87,7 @@ pub fn epoch_ns() -> u64 {
 }
 
 impl<W: Write> Section<W> {
-    /// Begins the file; `comment` is said of all of it.
+    /// Begins the file; `comment` is about all of it.
     pub fn begin(out: W, comment: Option<&str>) -> io::Result<Self> {
         let application = concat!("trieline ", env!("CARGO_PKG_VERSION"));
         let mut options = vec![SectionHeaderOption::UserApplication(application.into())];
@@ -132,7 +132,7 @@ impl<W: Write> Section<W> {
         Ok(())
     }
 
-    /// Says what became of an interface's packets.
+    /// Writes the counts of an interface's packets.
     pub fn statistics(&mut self, interface_id: u32, statistics: &Statistics) -> io::Result<()> {
         let now = self.epoch + monotonic().as_nanos() as u64;
         let block = InterfaceStatisticsBlock {
@@ -150,7 +150,7 @@ impl<W: Write> Section<W> {
         Ok(())
     }
 
-    /// What it was written to.
+    /// The stream that it was written to.
     pub fn into_inner(self) -> W {
         self.out.into_inner()
     }

@@ -1,4 +1,4 @@
-//! Flags of ports, by what the kernel says of their links.
+//! Flags of ports, by the kernel's state of their links.
 
 use super::*;
 use crate::kernel::netconf::{ALL, Netconf};

@@ -16,10 +16,10 @@ use std::time::Instant;
 use trieline_dataplane::{Actions, LocalAddrBits, VALUE_THROW};
 use trieline_lpm::{Prefix, Table};
 
-/// Who is told a decision.
+/// Receives each decision.
 type Each<'a, A> = dyn FnMut(Prefix<A>, Decision<A>) + 'a;
 
-/// What a table is to say.
+/// The wanted content of a table.
 struct Source<'a, A: Ip> {
     /// The kernel's number of it; main for local and main together.
     number: u32,
@@ -35,7 +35,7 @@ struct Source<'a, A: Ip> {
     lookup: &'a dyn Fn(A) -> Option<(Prefix<A>, Decision<A>)>,
 }
 
-/// What writing a table takes.
+/// The parts that writing a table needs.
 pub(super) struct Writer<'a> {
     pub(super) image: &'a mut NodeImage,
     pub(super) reserve: &'a mut Reserve,
@@ -114,8 +114,8 @@ impl Writer<'_> {
         };
         let done = match done {
             Err(trieline_lpm::Error::Full { .. }) => {
-                // What the table says is old by now, in part; and there is no room for it, perhaps an earlier daemon's, and the
-                // new one side by side.
+                // The table is old by now, in part; the image has no space for it, perhaps an earlier daemon's, and the new one side by
+                // side.
                 written.table = None;
                 let wanted = self.wanted(&source);
                 let compiled = self.reserve.replace(self.image, written.id, wanted);
@@ -126,13 +126,17 @@ impl Writer<'_> {
         match done {
             Ok(()) => {
                 if written.blocked.take().is_some() {
-                    tracing::info!(family = A::FAMILY, table = name, "the image has room again");
+                    tracing::info!(
+                        family = A::FAMILY,
+                        table = name,
+                        "the routes fit the image again; XDP forwards their packets"
+                    );
                 }
             }
             Err(error) => {
                 self.counts.full += 1;
                 if written.blocked.is_none() {
-                    tracing::error!(%error, family = A::FAMILY, table = name, "routes do not fit: their packets are left to the kernel");
+                    tracing::error!(%error, family = A::FAMILY, table = name, "routes do not fit the image; the kernel forwards their packets");
                 }
                 written.blocked = Some((error.to_string(), Instant::now()));
             }
@@ -164,7 +168,8 @@ impl Writer<'_> {
                 let own = self.action_index.default_route(self.actions, apart, nhg, || resolver.nhg(nhg));
                 own.unwrap_or_else(|| self.action_index.nhg(self.actions, nhg, || resolver.nhg(nhg)))
             }
-            // A neighbour that the default route leads to, of which a rule wants to know: which of the two decides says the kernel.
+            // The default route leads to this neighbour, and a rule depends on whether it does: only the kernel knows which of the two
+            // decides.
             Decision::Neighbour(addr, _, _)
                 if self.action_index.has_default(apart)
                     && (source.lookup)(addr).is_some_and(|(prefix, _)| prefix.len() == 0) =>
@@ -226,7 +231,7 @@ impl Writer<'_> {
     }
 }
 
-/// What to change, prefix by prefix, to come from `known` to `wanted`; both are in order.
+/// The changes from `known` to `wanted`, prefix by prefix; both are in order.
 fn differences<A: Ip>(
     known: impl Iterator<Item = (Prefix<A>, u32)>,
     wanted: impl Iterator<Item = (Prefix<A>, u32)>,

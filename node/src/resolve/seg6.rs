@@ -13,7 +13,7 @@ const SRH_FLAG_HMAC: u8 = 0x08;
 const SRH_FIXED: usize = 8;
 const SEGMENT: usize = 16;
 const NEXT_HEADER_ROUTING: u8 = 43;
-/// What the program pushes at most.
+/// The most segments that the program pushes.
 const SEGMENTS: usize = 32;
 
 /// The segment that an encapsulated packet is routed to.
@@ -56,7 +56,7 @@ impl Resolver<'_> {
 
     pub(super) fn encap(&self, nhg: &NexthopGroup, hop: &Nexthop, encap: &Encap) -> Resolved<Action> {
         let forwards = self.kernel.netconf(family::INET6, netconf::ALL).forwarding == Some(true);
-        // What netfilter decides about some packets is told by their addresses, which change here.
+        // Netfilter decides about some packets by their addresses, which change here.
         let parts = !self.kernel.parts(family::INET6).is_empty();
         if !forwards || parts || self.kernel.obstacle(family::INET6).is_some() {
             return Err(PassReason::Unsupported);
@@ -174,7 +174,7 @@ impl Resolver<'_> {
             None if outer.preferred.is_some() || device.temporary_source => {
                 return Err(PassReason::Unsupported);
             }
-            // It prefers an address of the route's device; it is asked by destination, so the two must agree.
+            // It prefers an address of the route's device, but chooses by destination, so the two must agree.
             None => (self.source)(segment, id)
                 .filter(|(device, _)| *device == hop.ifindex)
                 .map(|(_, source)| source)

@@ -56,7 +56,7 @@ impl Sampler {
         let thread = std::thread::Builder::new().name("sample".into()).spawn(move || {
             let mut capture = match Capture::start(&pins, slot, &options) {
                 Ok(capture) => capture,
-                // Whoever waits is told.
+                // The waiting thread gets the error.
                 Err(error) => return drop(ready.send(Err(error))),
             };
             if ready.send(Ok(())).is_err() {
@@ -66,7 +66,7 @@ impl Sampler {
             let counts = capture.counts();
             drop(capture);
             if let Err(error) = done.and_then(|()| writer.finish(counts, &mut device).map(drop)) {
-                tracing::error!(%error, sid_hook, file = %path.display(), "a SID hook's sample has ended");
+                tracing::error!(%error, sid_hook, file = %path.display(), "a SID hook's sample has ended; packets pass it unsampled");
             }
         });
         let thread = Some(thread.map_err(fail)?);
@@ -90,7 +90,7 @@ impl Sampler {
     }
 }
 
-/// Writes until told to stop.
+/// Writes until `stop` is set.
 fn write(
     capture: &mut Capture,
     writer: &mut Writer<BufWriter<File>>,

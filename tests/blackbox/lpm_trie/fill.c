@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * Loads the maps of an object, pins each as DIRECTORY/NAME, prints `NAME ID`, and stores what standard input
- * says, a line an entry: `NAME ADDRESS LENGTH VALUE`, the value in hexadecimal, byte by byte, and so an
- * address that is none. usage: fill OBJECT DIRECTORY
+ * Loads the maps of an object, pins each as DIRECTORY/NAME, and prints `NAME ID`. Standard input holds the
+ * entries to store, one a line: `NAME ADDRESS LENGTH VALUE`. The value is in hexadecimal, byte by byte, and
+ * so is a key that is not an address. usage: fill OBJECT DIRECTORY
  */
 #include <arpa/inet.h>
 #include <bpf/bpf.h>

@@ -24,7 +24,7 @@ use super::compiled;
 struct Traced {
     trace: Child,
     process: Pid,
-    /// The same process, whoever has its number later.
+    /// The process itself, even if another gets its number later.
     handle: OwnedFd,
 }
 
@@ -228,7 +228,7 @@ fn outputs_that_fail_are_closed_and_named() {
     assert_eq!(fs::read_to_string(good).unwrap().lines().count(), 501);
 }
 
-/// What the hooks note fills a small disk while the trace runs.
+/// The hooks' records fill a small disk while the trace runs.
 #[test]
 fn records_that_cannot_be_written_end_nothing() {
     if !root() {

@@ -206,10 +206,10 @@ fn files_without_the_function_are_told_apart() {
             at("relay")
         ))
     };
-    let anyone = |probe: &str| trace("--comm nobody", &format!("--{probe}"));
+    let anyone = |probe: &str| trace("--comm absent", &format!("--{probe}"));
     anyone(&format!("uprobe sent={}:relay_send", at("none"))).fails(1, &[&at("none"), "No such file"]);
     anyone(&format!("uprobe sent={}:relay_send", at(""))).fails(1, &["expected a file"]);
-    anyone(&format!("uprobe sent={}:relay_send", at("text"))).fails(1, &[&at("text"), "no ELF file"]);
+    anyone(&format!("uprobe sent={}:relay_send", at("text"))).fails(1, &[&at("text"), "not an ELF file"]);
     anyone(&format!("uprobe sent={}:relay_sent", at("relay")))
         .fails(1, &["no function `relay_sent`; nearest: relay_send, "]);
     anyone(&format!("uprobe sent={}:relay_send", at("stripped")))
@@ -236,7 +236,7 @@ fn files_without_the_function_are_told_apart() {
     own(&format!("{}:relay_send", at("other/relay")))
         .fails(1, &[&process, &format!("not mapped it, but {}", at("relay"))]);
     own("relay:relay_send").fails(3, &[]);
-    // Whoever maps the file, be it nobody.
+    // Every process that maps the file, if there is any.
     let seen = anyone(&format!("usdt sent={}:relay:sending", at("relay")));
     assert!(seen.code == 3 && seen.stdout.contains("no message was seen"), "{seen:?}");
 }

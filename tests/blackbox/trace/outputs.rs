@@ -1,4 +1,4 @@
-//! What a trace writes: each form is read by somebody else's reader, and all forms tell of the same messages.
+//! The outputs of a trace: a reader of another project reads each form, and all forms have the same messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +20,7 @@ use trieline_tests::root;
 use super::perfetto::{events, is_named};
 use super::relay;
 
-/// Traces a broker that numbered messages pass, until it has had enough of them. What it printed, and how many messages were sent.
+/// Traces a broker that numbered messages pass, until it has had enough of them. Returns its output, and how many messages were sent.
 fn trace(folder: &Path, arguments: &[&str]) -> (Output, u64) {
     trace_by(folder, &["--id", "0:4"], arguments)
 }
@@ -119,7 +119,7 @@ fn files_are_followed_by_others_and_every_message_is_in_one() {
     assert_eq!(packets.len(), ids.len());
     for (packet, id) in packets.iter().zip(&ids) {
         let fields: Vec<&str> = packet.split('\t').collect();
-        // 64 bytes behind 12 of tags, of which the four of the id are known.
+        // 64 bytes behind 12 of tags; the four of the id are known.
         assert_eq!(fields[..2], ["76", "16"], "{packet}");
         let bytes: String = (*id as u32).to_ne_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(fields[2].replace(':', ""), bytes, "{packet}");
@@ -265,7 +265,7 @@ fn base64(text: &str) -> Vec<u8> {
     digits.chunks(4).flat_map(bytes).collect()
 }
 
-/// A collector that answers as it is told; what it was sent.
+/// A collector with the given answer; returns the requests that it got.
 fn collector(status: &'static str, answer: &'static str) -> (String, Arc<Mutex<Vec<Value>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -304,7 +304,7 @@ fn serve(mut connection: TcpStream, status: &str, answer: &str, requests: &Mutex
     }
 }
 
-/// The keys of an object, all of which must be these.
+/// The keys of an object must be exactly these.
 fn keys(value: &Value, expected: &[&str]) {
     let found: BTreeSet<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(found, expected.iter().copied().collect(), "{value}");
@@ -354,7 +354,7 @@ fn a_collector_gets_spans() {
     let expected = report["matched"].as_u64().unwrap() / 3;
     let note = report["notes"][0].as_str().unwrap();
     assert!(
-        note.starts_with(&format!("{expected} spans taken by {url}/v1/traces, 0 failed, 0 left out")),
+        note.starts_with(&format!("{expected} spans sent to {url}/v1/traces, 0 failed, 0 left out")),
         "{note}"
     );
 
@@ -403,7 +403,7 @@ fn a_collector_that_fails_is_counted_and_stops_nothing() {
         let report = report(&output);
         let matched = report["matched"].as_u64().unwrap();
         let note = report["notes"][0].as_str().unwrap();
-        let (taken, rest) = note.split_once(&format!(" spans taken by {url}/v1/traces, ")).unwrap();
+        let (taken, rest) = note.split_once(&format!(" spans sent to {url}/v1/traces, ")).unwrap();
         let (failed, rest) = rest.split_once(" failed, 0 left out").unwrap();
         let (taken, failed): (u64, u64) = (taken.parse().unwrap(), failed.parse().unwrap());
         assert!(taken + failed == matched && rest.contains(expected), "{note}");

@@ -88,7 +88,7 @@ fn connected(listener: &TcpListener) -> (TcpStream, TcpStream) {
     (one, listener.accept().unwrap().0)
 }
 
-/// Two messages in a read, of which another thread sends the first, and in every other read before the second leaves.
+/// Two messages in a read: another thread sends the first, and in every other read before the second leaves.
 #[test]
 fn batches_of_two_threads_break_no_rule() {
     if !root() {

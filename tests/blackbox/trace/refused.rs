@@ -1,4 +1,4 @@
-//! What cannot be traced, or not wholly: said in words and counted, never a silent zero.
+//! Messages that cannot be traced, or not wholly: named and counted, never a silent zero.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -113,7 +113,7 @@ fn a_process_that_ends_ends_the_trace() {
     assert!(eventually(10.0, || trace.try_wait().unwrap().is_some()));
     let (code, report, _) = end(trace);
     assert_eq!(code, 3);
-    assert_eq!(report["notes"][0], "the trace ended as no process that was named was left", "{report}");
+    assert_eq!(report["notes"][0], "the trace ended as all named processes have ended", "{report}");
     let gone = run(&format!("{} trace --no-cost -p {}", binary_path("trieline"), broker.id()));
     gone.fails(1, &[&format!("no process {}", broker.id()), "PID namespace"]);
 }
@@ -143,7 +143,7 @@ fn a_name_that_nobody_has_is_waited_for() {
     assert!(printed.next().unwrap().starts_with("trieline: tracing by hooks at "));
     assert_eq!(printed.next().unwrap(), waits);
     let mut process = Command::new(program).arg("1000").spawn().unwrap();
-    assert_eq!(printed.next().unwrap(), "trieline: somebody is there to be traced");
+    assert_eq!(printed.next().unwrap(), "trieline: a process to trace is there again");
     process.kill().unwrap();
     process.wait().unwrap();
     assert_eq!(printed.next().unwrap(), waits);
@@ -166,16 +166,16 @@ fn who_may_not_trace_is_told_what_it_takes() {
     }
     let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
     for cost in ["", " --no-cost"] {
-        run(&format!("{nobody} {} trace{cost} --comm nobody", program.display()))
+        run(&format!("{nobody} {} trace{cost} --comm absent", program.display()))
             .fails(1, &["tracing needs root"]);
     }
     let inside = format!("unshare --pid --fork --mount-proc {} trace --no-cost", program.display());
-    for number in ["-p 1", "--comm nobody --client 1", "--client 1"] {
+    for number in ["-p 1", "--comm absent --client 1", "--client 1"] {
         run(&format!("{inside} {number}")).fails(1, &["a PID namespace of its own", "--comm or --port"]);
     }
     run(&format!("unshare --cgroup {} trace --no-cost --cgroup /", program.display()))
         .fails(1, &["a cgroup namespace of its own", "--comm or --port"]);
-    let seen = run(&format!("{inside} --comm nobody --duration 0.1"));
+    let seen = run(&format!("{inside} --comm absent --duration 0.1"));
     assert!(seen.code == 3 && seen.stdout.contains("no message was seen"), "{seen:?}");
 }
 
@@ -209,8 +209,7 @@ fn lockdown_is_named() {
         (&"functions".into(), &reason.as_str().into()),
         "{report}"
     );
-    inside(&format!("{trace} --hooks functions"))
-        .fails(1, &["this kernel lets no hook be attached", &reason]);
+    inside(&format!("{trace} --hooks functions")).fails(1, &["cannot attach any hook", &reason]);
 }
 
 #[test]
@@ -220,7 +219,7 @@ fn hooks_that_the_kernel_refuses_are_named_with_the_reason() {
     }
     let trace = |arguments: &str| {
         run(&format!(
-            "{} -j trace --no-cost --comm nobody --duration 0.1 {arguments}",
+            "{} -j trace --no-cost --comm absent --duration 0.1 {arguments}",
             binary_path("trieline")
         ))
     };
@@ -235,7 +234,7 @@ fn hooks_that_the_kernel_refuses_are_named_with_the_reason() {
             "{refusal}"
         );
         // Asked for by name it is an error, as there is nothing else to fall back on.
-        trace(&format!("--hooks {name}")).fails(1, &["this kernel lets no hook be attached", name, reason]);
+        trace(&format!("--hooks {name}")).fails(1, &["cannot attach any hook", name, reason]);
     }
     if linux() < (6, 3) {
         trace("--hooks sockets").fails(1, &["this kernel has no tracepoints in sockets (Linux 6.3)"]);
@@ -295,7 +294,7 @@ fn a_containers_and_a_units_messages_are_found_by_their_names() {
         let (code, report, _) = end(trace);
         assert!(code == 0 && (98..=100).contains(&number(&report, "matched")), "{report}");
         let notes = report["notes"].to_string();
-        assert!(notes.contains("its new cgroup is traced"), "{report}");
+        assert!(notes.contains("trieline traces its new cgroup"), "{report}");
         assert!(eventually(10.0, || fs::remove_dir(&group).is_ok()));
     }
     let trieline = |arguments: &str| run(&format!("{} trace --no-cost {arguments}", binary_path("trieline")));

@@ -6,7 +6,9 @@ use clap::Parser;
 use std::process::ExitCode;
 use trieline_terminal::{GLOBAL_OPTIONS, Output, exit_code};
 
-/// Follow messages through unmodified processes: from the receive to the send that it led to
+/// Follow messages through unmodified processes
+///
+/// From the receive to the send that it led to.
 #[derive(Debug, Parser)]
 #[command(
     name = "trieline-trace",
@@ -16,7 +18,7 @@ use trieline_terminal::{GLOBAL_OPTIONS, Output, exit_code};
     args_conflicts_with_subcommands = true,
     after_help = "\
 B is the receive, as the kernel has copied the message; C is the device's queue (UDP, TCP) or the end of the send (Unix sockets, --done).
-T2 is the time from B to C: in the process. What cannot be told is counted, not guessed: see docs/trace.md.
+T2 is the time from B to C: in the process. trieline counts messages that it cannot join, and never guesses: see docs/trace.md.
 -n runs it, and a command, in a network namespace; sockets of all namespaces are seen.
 It needs root. Exit codes: 0 done; 1 failed, an output could not be written, or records were lost under --strict;
 2 the command line is wrong; 3 no message was seen."

@@ -110,7 +110,7 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         let left = liveness.check().clone();
         if let Some(cgroup) = liveness.moved() {
             failure = tracer.follow(cgroup).err().map(anyhow::Error::from);
-            outputs.note("the service was started again: its new cgroup is traced".into());
+            outputs.note("systemd restarted the service; trieline traces its new cgroup".into());
         }
         let has_ended = child.as_mut().map_or(Ok(false), Traced::has_ended);
         let is_last = matches!(left, Left::Nothing(_))
@@ -206,7 +206,7 @@ fn now(tracer: &Tracer, following: &Following, live: Option<LiveCost>) -> Now {
     Now { counts: following.counts(), seen: tracer.seen(), ways, live, waiting: None }
 }
 
-/// The tracer's own cost; on a restless machine a trace goes without, and says so.
+/// The tracer's own cost; on a restless machine a trace goes without, and reports that.
 fn measure_cost(options: &Options) -> anyhow::Result<Result<Cost, String>> {
     match trieline_trace::calibrate(options, Effort::BRIEF) {
         Ok(cost) => Ok(Ok(cost)),

@@ -28,7 +28,7 @@ impl Gate {
         self.add(Gate::seconds());
     }
 
-    /// Seconds of the loop: the quickest of three, as an interrupt is no change of speed.
+    /// Seconds of the loop: the quickest of three, as an interrupt does not change the speed.
     pub fn seconds() -> f64 {
         (0..3).map(|_| arithmetic()).fold(f64::INFINITY, f64::min)
     }

@@ -1,5 +1,5 @@
-//! What a trace costs the processes that it is on, while it is on: hooks go off in short windows at random times, and what the kernel counts
-//! of these processes then is compared with the window beside it, in which the hooks are on.
+//! The cost of a trace for its processes, while it is on. Hooks go off in short windows at random times; the kernel's counts of these
+//! processes then are compared with the window beside it, in which the hooks are on.
 
 use std::collections::hash_map::RandomState;
 use std::fs;
@@ -33,7 +33,7 @@ pub struct Live {
     step: Step,
     until: Instant,
     begun: Option<(Instant, Kernel)>,
-    /// Of each pair of windows, of which the first is over, the one with hooks in front: packets and processor time a second.
+    /// For each pair of windows, the one with hooks in front: packets and processor time a second. The first window of a pair is over.
     windows: Vec<[Option<Rates>; 2]>,
     off_since: Option<Instant>,
     paused: Duration,
@@ -46,7 +46,7 @@ enum Step {
     Second { on: bool },
 }
 
-/// What the kernel has counted.
+/// The kernel's counts.
 #[derive(Clone, Debug)]
 struct Kernel {
     packets: u64,
@@ -74,15 +74,15 @@ impl Rates {
     }
 }
 
-/// What was found.
+/// The measured cost.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveCost {
     /// Pairs of windows.
     pub pairs: usize,
-    /// How long the hooks were off.
+    /// Time that the hooks were off.
     pub paused: Duration,
-    /// What the hooks add to the packets a second in the processes' network namespace (UDP and TCP, both ways), in percent of those
-    /// without; NaN where none came. In `ns`, `low` and `high`.
+    /// Change of the packets a second in the processes' network namespace (UDP and TCP, both ways), in percent of those without hooks; NaN
+    /// without any. In `ns`, `low` and `high`.
     pub packets: Delta,
     /// The same of the processes' processor time: of one that has no time to spare nothing, as it does less in the same time.
     pub cpu: Delta,
@@ -152,7 +152,7 @@ impl Live {
         Ok(())
     }
 
-    /// What was found so far.
+    /// The cost so far.
     pub fn cost(&self) -> LiveCost {
         let percent = |of: fn(&Rates) -> f64| {
             let pairs =

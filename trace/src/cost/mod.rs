@@ -1,5 +1,5 @@
-//! What the tracer costs, measured where it runs: a private pair of sockets of each transport that is traced, without hooks, beside a trace,
-//! and traced.
+//! The tracer's cost, measured where it runs: a private pair of sockets of each traced transport, without hooks, beside a trace, and
+//! traced.
 //!
 //! To attach a hook the kernel changes its code on all CPUs, so that is done seldom: for a few rounds at a time the hooks stay on, and
 //! whether the pair is traced is only written into their memory.
@@ -37,7 +37,7 @@ const BLOCK: usize = 4;
 /// Blocks that may be made for each that is needed.
 const ATTEMPTS: usize = 2;
 
-/// How much is measured.
+/// The effort of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
     /// Rounds to keep, each with all three cases of each transport; up to twice as many are made on a restless machine.
@@ -55,7 +55,7 @@ impl Effort {
     pub const THOROUGH: Effort = Effort { rounds: 60, chunks: 8, messages: 400 };
 }
 
-/// What the tracer costs one message: a send and a receive in one thread, over each transport that is traced.
+/// The tracer's cost for one message: a send and a receive in one thread, over each traced transport.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
     /// By which hooks.
@@ -68,10 +68,10 @@ pub struct Cost {
     pub attachments: usize,
 }
 
-/// The same over one transport.
+/// The cost over one transport.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TransportCost {
-    /// Which.
+    /// The transport.
     pub transport: Transport,
     /// Without hooks, nanoseconds a message.
     pub base_ns: f64,
@@ -129,7 +129,7 @@ pub fn calibrate(options: &Options, effort: Effort) -> Result<Cost> {
                 .into(),
         ));
     }
-    // Bytes are captured, but these messages are of no protocol, and this process is no client.
+    // Bytes are captured, but these messages are of no protocol, and this process is not a client.
     let mut own = Options { decode: None, clients: Vec::new(), ..options.clone() };
     if options.is_clients_only() {
         own.filter.processes.push(NOBODY);
@@ -157,7 +157,7 @@ struct Measured {
     inside: (f64, f64),
 }
 
-/// What a sample is of.
+/// The kind of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     /// No hooks.
@@ -316,8 +316,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Nanoseconds a message that the receive's hook runs from its clock on and the send's up to its clock: the least of several samples, as
-    /// an interrupt is no cost of a hook.
+    /// Nanoseconds a message that the receive's hook runs from its clock on and the send's up to its clock: the least of several samples,
+    /// which leaves interrupts out.
     fn inside(&mut self, pair: &Pair) -> Result<(f64, f64)> {
         let mut least = (f64::INFINITY, f64::INFINITY);
         for _ in 0..self.chunks {
@@ -334,7 +334,7 @@ impl Bench {
         Ok(least)
     }
 
-    /// Nanoseconds a message. What the hooks noted is counted: a hook that does not fire is not cheap.
+    /// Nanoseconds a message. The hooks' records are counted: a hook that does not fire is not cheap.
     fn sample(&mut self, pair: &Pair, case: Case) -> Result<f64> {
         let mut points = [0u64; Point::ALL.len()];
         let mut best = f64::INFINITY;

@@ -26,7 +26,7 @@ pub(super) struct Pair {
 impl Pair {
     /// Over this transport, which is of sockets.
     pub(super) fn new(transport: Transport) -> Result<Pair> {
-        let made = sockets(transport).map_err(Error::system("making a pair of sockets"))?;
+        let made = sockets(transport).map_err(Error::system("cannot make a pair of sockets"))?;
         let (from, to, port) = made;
         Ok(Pair { from, to, port, transport })
     }
@@ -40,7 +40,7 @@ impl Pair {
     pub(super) fn chunk(&self, messages: usize) -> Result<f64> {
         let start = Instant::now();
         self.run(messages)
-            .map_err(|error| Error::system("sending on a private pair of sockets")(error.into()))?;
+            .map_err(|error| Error::system("cannot send on a private pair of sockets")(error.into()))?;
         Ok(start.elapsed().as_nanos() as f64 / messages as f64)
     }
 
@@ -59,7 +59,7 @@ impl Pair {
 pub(super) fn pin() -> Result<()> {
     let mut cpu = CpuSet::new();
     cpu.set(sched_getcpu());
-    sched_setaffinity(None, &cpu).map_err(|error| Error::system("staying on one CPU")(error.into()))
+    sched_setaffinity(None, &cpu).map_err(|error| Error::system("cannot stay on one CPU")(error.into()))
 }
 
 fn sockets(transport: Transport) -> io::Result<(OwnedFd, OwnedFd, u16)> {

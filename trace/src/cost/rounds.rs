@@ -68,7 +68,7 @@ fn order(cases: usize, seed: u64, round: usize) -> Vec<usize> {
     order
 }
 
-/// What the rounds came to, those in which the processor did not keep its speed left out.
+/// The result of the rounds in which the processor kept its speed.
 #[derive(Clone, Debug)]
 pub struct Rounds<S> {
     /// A round's samples, by case.
@@ -83,7 +83,7 @@ impl<S> Rounds<S> {
     /// it times.
     ///
     /// # Errors
-    /// What `sample` says; [`Error::Restless`] when fewer than six rounds are kept, of as many that are wanted.
+    /// The error of `sample`; [`Error::Restless`] when fewer than six rounds are kept, of as many that are wanted.
     pub fn take<E: From<Error>>(
         cases: usize,
         wanted: usize,

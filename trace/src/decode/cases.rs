@@ -88,7 +88,7 @@ fn a_connection_of_mqtt_5_that_was_there_before_is_known_by_what_others_carry() 
         calls.push((MS * (n + 1) + 50 * US, Queued, 2, publish));
     }
     let (times, counts, _) = run("mqtt", 256, &calls);
-    // Of the first nobody knows yet.
+    // The first message's thread is not known yet.
     assert_eq!((times, counts.unmatched_received, counts.unmatched_sent), (vec![50; 4], 1, 1));
     // Of 3.1.1, whose payload may begin with a zero as well.
     let mut calls = vec![(500, Received, 2, b"\x10\x0c\0\x04MQTT\x04\x02\0\x3c\0\0".to_vec())];
@@ -115,7 +115,7 @@ fn bytes_that_are_not_seen_are_counted() {
     }
 }
 
-/// What was in a send that was not decoded may have been the first of what was in hand.
+/// A message in a send that was not decoded may have been the first of those in hand.
 #[test]
 fn a_second_copy_is_not_the_first_that_was_not_seen() {
     let publish = |text: &str| format!("PUB t {}\r\n{text}\r\n", text.len()).into_bytes();

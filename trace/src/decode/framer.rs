@@ -1,6 +1,6 @@
-//! Cuts one direction of a socket into messages: several in one call, or one over many, as the protocol says how long each is.
+//! Cuts one direction of a socket into messages: several in one call, or one over many, by the protocol's lengths.
 //!
-//! A message is one part or several, each of which tells its length by its first bytes. Of what a call moved only the first bytes
+//! A message is one part or several; the first bytes of each give its length. Of what a call moved only the first bytes
 //! may be known: lengths lead over what is not, and where a length itself is not known, the next call is taken to begin with a message.
 
 use super::id::LOOKED_AT;
@@ -22,7 +22,7 @@ impl Direction {
     }
 }
 
-/// What is known of a part by its first bytes.
+/// Facts about a part by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// Nothing yet.
@@ -33,14 +33,14 @@ pub(super) enum Part {
     Malformed,
 }
 
-/// What a part was.
+/// The kind of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The message goes on.
     More,
     /// Its message ends with it.
     Message(Found),
-    /// What is in it makes no sense.
+    /// Its content makes no sense.
     Malformed,
 }
 
@@ -70,17 +70,17 @@ pub(super) enum Id {
 
 /// How a protocol cuts its messages. One for each socket, as what goes one way may tell what comes back the other.
 pub(super) trait Protocol: std::fmt::Debug {
-    /// What the part is that begins with these bytes; asked again with more of them after [`Part::More`].
+    /// The part that begins with these bytes; called again with more of them after [`Part::More`].
     fn part(&mut self, direction: Direction, bytes: &[u8]) -> Part;
     /// A message begins.
     fn begin(&mut self, _way: Direction) {}
     /// The part has ended. `bytes`: its first ones, [`KEPT`] or as many as are known.
     fn end(&mut self, direction: Direction, length: u64, bytes: &[u8]) -> End;
-    /// What follows begins with a message, whatever came before.
+    /// The next bytes begin with a message, whatever came before.
     fn restart(&mut self, direction: Direction);
     /// Nothing went either way for a long time.
     fn rest(&mut self) {}
-    /// Whether requests were forgotten since this was asked last: those before now will have no answer.
+    /// Whether requests were forgotten since the last call: those before now will have no answer.
     fn has_forgotten(&mut self) -> bool {
         false
     }
@@ -92,18 +92,18 @@ pub(super) trait Protocol: std::fmt::Debug {
     fn read_otherwise(&mut self) {}
 }
 
-/// What became of the bytes.
+/// Counts of unread bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
     /// Calls with bytes that are not of the protocol; what follows them in the call is passed over.
     pub malformed: u64,
     /// Calls in which a message began behind the captured bytes, so that its length is not known.
     pub unseen: u64,
-    /// Bytes of both kinds of calls that were passed over. Nobody knows how many messages they are.
+    /// Bytes of both kinds of calls that were passed over. The number of their messages is not known.
     pub bytes: u64,
 }
 
-/// What is done with a message: its record, what it is, how many bytes of the call lie behind it, and its first bytes.
+/// Receives a message: its record, its kind and id, how many bytes of the call lie behind it, and its first bytes.
 type Each<'a> = dyn FnMut(Record, Found, u64, &[u8]) + 'a;
 
 /// The state between two calls.
@@ -143,7 +143,7 @@ impl Framer {
         self.first.is_some()
     }
 
-    /// What a call moved: `record.bytes`, of which `seen` are known. Each message that ends in it goes to `each`.
+    /// The bytes that a call moved: `record.bytes`, with the first ones in `seen`. Each message that ends in it goes to `each`.
     pub(super) fn feed(
         &mut self,
         protocol: &mut dyn Protocol,

@@ -12,7 +12,7 @@ const HEADERS_MAX: usize = 128;
 /// How responses begin.
 const RESPONSE: &[u8] = b"HTTP/1.";
 
-/// What comes next in a direction.
+/// The next part in a direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Next {
     #[default]

@@ -7,10 +7,10 @@ use super::id::{Hash, written};
 use super::pattern::Pattern;
 use crate::record::{IdAt, Kind};
 
-/// No message is longer: what says so is no length.
+/// No message is longer: a larger number is not a length.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Where the length is, and what it counts: `length:OFFSET:WIDTH[:le][:+N|-N]`.
+/// The place of the length, and the bytes that it counts: `length:OFFSET:WIDTH[:le][:+N|-N]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
     /// Bytes before it.
@@ -55,12 +55,12 @@ impl FromStr for Length {
     }
 }
 
-/// Where the id of a message is.
+/// The place of a message's id.
 #[derive(Clone, Debug)]
 pub enum MessageId {
     /// At an offset.
     At(IdAt),
-    /// Where a pattern finds it.
+    /// A pattern finds it.
     Pattern(Pattern),
 }
 

@@ -38,7 +38,7 @@ const OTHERS_MAX: usize = 1 << 12;
 /// Sockets whose bytes are followed at a time; beyond it those that have been silent longest are forgotten.
 const SOCKETS_MAX: usize = 1 << 16;
 
-/// What is looked for in the messages' bytes.
+/// The way to read the messages' bytes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Decode {
@@ -76,12 +76,12 @@ impl FromStr for Decode {
 }
 
 impl Decode {
-    /// Bytes of a call that are captured unless told otherwise: heads of HTTP are long.
+    /// Bytes of a call that are captured by default: heads of HTTP are long.
     pub fn capture(&self) -> u32 {
         if matches!(self, Decode::Http) { 1024 } else { 256 }
     }
 
-    /// Whether a message may lie in several calls, or several in one: so one socket must be told from the next that has its number.
+    /// Whether a message may lie in several calls, or several in one: then each socket must be distinct from the next that has its number.
     pub(crate) fn is_of_streams(&self) -> bool {
         !matches!(self, Decode::Pattern(_))
     }
@@ -127,7 +127,7 @@ impl Decoding {
         self.sockets.remove(&socket);
     }
 
-    /// Calls may be missing, nobody knows of which socket.
+    /// Calls may be missing, of unknown sockets.
     pub(crate) fn lose(&mut self) {
         for Conversation { protocol, ways, .. } in self.sockets.values_mut() {
             for (framer, direction) in ways.iter_mut().zip([Direction::In, Direction::Out]) {
@@ -174,7 +174,7 @@ impl Decoding {
                 }
                 self.others.insert(id, record.socket);
             }
-            // What another socket carries is the message as that is to be read.
+            // If another socket carries it, the message is read as that socket's protocol wants.
             for id in ids {
                 let other = self.others.get(&id).filter(|other| **other != record.socket).copied();
                 if let Some(other) = other {

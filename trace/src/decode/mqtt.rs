@@ -82,7 +82,7 @@ impl Mqtt {
         Some(Publish { topic, properties, payload: rest })
     }
 
-    /// The id of a PUBLISH if it is of version 5; `length`: its own behind the fixed header, of which `body` is known.
+    /// The id of a PUBLISH if it is of version 5; `length`: its own behind the fixed header, with the first bytes in `body`.
     fn id_of_5(&self, direction: Direction, flags: u8, body: &[u8], length: u64) -> Option<u64> {
         let mut five = Mqtt { version: VERSION_5, other: None, topics: Default::default() };
         let publish = five.publish(flags, body)?;
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(id(Direction::In, publish(b"u", &seven, b"ab")), uab);
         assert_eq!(id(Direction::In, publish(b"", &seven, b"ab")), uab, "it is another's now");
 
-        // A packet of which the properties were not captured may have changed any.
+        // A packet without captured properties may have changed any.
         let cut = publish(b"t", &seven, b"ab");
         assert!(matches!(mqtt.end(Direction::In, cut.len() as u64, &cut[..8]), End::Message(_)));
         let again = publish(b"", &seven, b"ab");

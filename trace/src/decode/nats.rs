@@ -1,4 +1,4 @@
-//! The client protocol of NATS (docs.nats.io/reference/reference-protocols/nats-protocol): lines, of which some announce a payload.
+//! The client protocol of NATS (docs.nats.io/reference/reference-protocols/nats-protocol): lines, some with a payload behind them.
 //!
 //! A message is known by its subject and its payload, with its headers.
 
@@ -9,7 +9,7 @@ use crate::record::Kind;
 #[derive(Debug)]
 pub(super) struct Nats;
 
-/// What a line says.
+/// The kind of a line.
 #[derive(Debug, PartialEq, Eq)]
 enum Line<'a> {
     Control,
@@ -17,7 +17,7 @@ enum Line<'a> {
     Message(&'a [u8], u64),
 }
 
-/// The first line of some bytes: what it says, and its own bytes with its end. `None`: it has no end yet.
+/// The first line of some bytes: its kind, and its own bytes with its end. `None`: it has no end yet.
 fn line(bytes: &[u8]) -> Option<(Option<Line<'_>>, usize)> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
     let mut words = bytes[..end].split(|byte| b" \t\r".contains(byte)).filter(|word| !word.is_empty());

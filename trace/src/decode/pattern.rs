@@ -21,9 +21,9 @@ impl FromStr for Pattern {
 }
 
 impl Pattern {
-    /// The id in a message's first bytes. What ends where those do may go on behind them, unless they are all.
+    /// The id in a message's first bytes. A match that ends where those do may go on behind them, unless they are all.
     pub(super) fn find<'a>(&self, seen: &'a [u8], is_whole: bool) -> Option<&'a [u8]> {
-        // A group that took no part in the match is no id, and neither is all of the match then.
+        // If the group took no part in the match, the message has no id: all of the match is not one, either.
         let group = usize::from(self.0.captures_len() > 1);
         let id = self.0.captures(seen)?.get(group)?;
         (!id.is_empty() && (is_whole || id.end() < seen.len())).then_some(id.as_bytes())

@@ -1,4 +1,4 @@
-//! RESP 2 and 3, the protocol of Redis (redis.io/docs/reference/protocol-spec): typed lines, of which some announce bytes or elements.
+//! RESP 2 and 3, the protocol of Redis (redis.io/docs/reference/protocol-spec): typed lines, some with bytes or elements behind them.
 //!
 //! PUBLISH and what subscribers are sent are known by channel and payload. Other commands are numbered in their connection, as their
 //! replies come in the same order.
@@ -34,7 +34,7 @@ pub(super) struct Redis {
     sides: [Side; 2],
     /// Whence commands come, once it is known.
     commands: Option<Direction>,
-    /// Whether the reply is to a PUBLISH, which is no message of its own.
+    /// Whether the reply is to a PUBLISH, and so not a message of its own.
     replies: Replies<bool>,
     /// Makes numbers of this connection's commands.
     number: Hash,
@@ -102,7 +102,7 @@ impl Redis {
         let Side { kind, words, is_inline, .. } = std::mem::take(&mut self.sides[direction as usize]);
         let name = words.first().map(|(_, name)| name.to_ascii_lowercase()).unwrap_or_default();
         if words.first().is_some_and(|(length, name)| *length > name.len() as u64) {
-            // Nobody knows what was said.
+            // The request is not known.
             self.replies.forget();
             return Found { kind: Kind::Message, id: Id::Unseen };
         }

@@ -46,7 +46,7 @@ impl<T> Default for Replies<T> {
 }
 
 impl<T> Replies<T> {
-    /// A request has begun. Where several are open at a time and some were not seen, nobody can tell which answers are theirs.
+    /// A request has begun. If several are open at a time and some were not seen, their answers cannot be assigned.
     pub(super) fn begin(&mut self, what: T) -> Number {
         let number = self.next;
         self.next += 1;
@@ -83,7 +83,7 @@ impl<T> Replies<T> {
         self.began[direction as usize] = self.next;
     }
 
-    /// What the answer answers that goes that way.
+    /// The request of the next answer in this direction.
     pub(super) fn next(&self, direction: Direction) -> Option<&T> {
         let (number, _, what) = self.open.front()?;
         (*number < self.began[direction as usize]).then_some(what)
@@ -105,7 +105,7 @@ impl<T> Replies<T> {
         Found { kind: Kind::Response, id }
     }
 
-    /// Some were not seen: none can be told.
+    /// Some requests were not seen: no answer can be assigned.
     pub(super) fn forget(&mut self) {
         self.has_forgotten |= !self.open.is_empty();
         self.open.clear();
@@ -113,7 +113,7 @@ impl<T> Replies<T> {
         self.is_cut = true;
     }
 
-    /// Whether some were forgotten since this was asked last.
+    /// Whether some were forgotten since the last call.
     pub(super) fn has_forgotten(&mut self) -> bool {
         std::mem::take(&mut self.has_forgotten)
     }

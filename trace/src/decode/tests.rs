@@ -1,4 +1,4 @@
-//! What holds for every decoder: messages are the same however calls cut the bytes, and no bytes make one panic.
+//! Properties of every decoder: messages are the same however calls cut the bytes, and no bytes make one panic.
 
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ pub(super) const CALL: Record = Record {
     flags: Flags(0),
 };
 
-/// What a decoder finds in these bytes, in one call.
+/// The messages that a decoder finds in these bytes, in one call.
 pub(super) fn found(protocol: &mut dyn Protocol, bytes: &[u8]) -> Vec<Found> {
     let mut found = Vec::new();
     let record = Record { bytes: bytes.len() as u32, ..record(Point::Received, Transport::Tcp, 1, 1, 1) };
@@ -52,8 +52,8 @@ pub(super) fn found_both(protocol: &mut dyn Protocol, asked: &[u8], replies: &[u
     [asked, answers]
 }
 
-/// Calls that move these bytes, cut at these places, of each of which `capture` are seen: the messages, what is known of their bytes, and
-/// what could not be read.
+/// Calls that move these bytes, cut at these places, with `capture` bytes of each seen: the messages, their known bytes, and counts of
+/// unread ones.
 fn calls(decode: &str, bytes: &[u8], cuts: &[usize], capture: usize) -> (Vec<Record>, Vec<Vec<u8>>, Decoded) {
     let mut decoding = Decoding::new(decode.parse().unwrap());
     let (mut messages, mut known) = (Vec::new(), Vec::new());
@@ -118,12 +118,12 @@ fn encoded(decoder: &str, topic: &str, payload: &[u8], kind: u8) -> Vec<u8> {
 
 const DECODERS: [&str; 5] = ["mqtt", "nats", "redis", "http", "length:0:2"];
 
-/// What a message is, without its call.
+/// A message without its call.
 fn essence(records: &[Record]) -> Vec<(Kind, Option<u64>, u32)> {
     records.iter().map(|record| (record.kind, record.id, record.bytes)).collect()
 }
 
-/// What decoders look for, and what they should not trust.
+/// Words that decoders look for, and some that they should not trust.
 const WORDS: &[&[u8]] = &[
     b"\r\n",
     b"*",
@@ -173,7 +173,7 @@ proptest! {
         prop_assert_eq!(decoded, Decoded::default());
         prop_assert_eq!(&known, &each);
         prop_assert_eq!(essence(&other), essence(&expected));
-        // One call with all of them: what is not seen is said to be so, and what is found is right.
+        // One call with all of them: unseen parts are marked as such, and found ones are right.
         let (seen, known, decoded) = calls(name, &bytes, &[], capture);
         prop_assert!(known.iter().zip(&each).all(|(known, whole)| whole.starts_with(known)));
         prop_assert!(known.iter().map(Vec::len).sum::<usize>() <= capture);
@@ -251,7 +251,7 @@ fn answers(calls: &[Option<(bool, &str)>]) -> Vec<bool> {
     answers
 }
 
-/// Which answers are whose is told by their order: not where requests overlap and some were not seen.
+/// Answers belong to requests by their order, but not if requests overlap and some were not seen.
 #[test]
 fn answers_are_not_shifted_by_a_loss() {
     const ASKED: Option<(bool, &str)> = Some((true, "*2\r\n$3\r\nGET\r\n$1\r\na\r\n"));
@@ -259,7 +259,7 @@ fn answers_are_not_shifted_by_a_loss() {
     assert_eq!(answers(&[ASKED, ASKED, SAID, ASKED, SAID, SAID]), [true; 3]);
     // The answer to a request that was not seen; from then on one at a time.
     assert_eq!(answers(&[None, SAID, ASKED, SAID, ASKED, SAID]), [false, true, true]);
-    // Two at a time: whether the first of these answers is the first request's nobody knows.
+    // Two at a time: the first of these answers may be another request's.
     assert_eq!(answers(&[ASKED, ASKED, None, SAID, ASKED, SAID, ASKED, SAID, SAID]), [false; 4]);
 }
 

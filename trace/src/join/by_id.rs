@@ -43,7 +43,7 @@ pub(super) struct Ids {
     gap_ns: u64,
 }
 
-/// What is known of a process.
+/// Facts about a process.
 #[derive(Clone, Copy, Debug, Default)]
 struct Process {
     /// It has sent an id by another socket than that by which it came.
@@ -71,7 +71,7 @@ impl Process {
         self.sent_unseen_ns > received.time_ns
     }
 
-    /// What becomes of a receive that the send belongs to, as far as is known.
+    /// Joins a receive with the send that belongs to it, as far as is known.
     fn found(&self, received: Record, sent: Record, counts: &mut Counts, mut each: impl FnMut(Message)) {
         if self.lacks(&received) {
             counts.cut_off += 1;
@@ -85,7 +85,7 @@ impl Process {
         }
     }
 
-    /// What becomes of a receive that nothing was seen to be sent of.
+    /// Counts a receive without a send.
     fn left(&self, received: &Record, counts: &mut Counts) {
         *if self.lacks(received) { &mut counts.cut_off } else { &mut counts.unmatched_received } += 1;
     }
@@ -139,7 +139,7 @@ impl Ids {
         }
     }
 
-    /// What a call moved is not known; or a socket has rested.
+    /// A call moved unknown bytes; or a socket has rested.
     pub(super) fn unseen(&mut self, rest: &Record) {
         self.exchanges.cut(rest.socket, rest.time_ns);
         if rest.bytes > 0 {

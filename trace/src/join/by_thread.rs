@@ -14,7 +14,7 @@ const IDLE_NS: u64 = 1_000_000_000;
 /// Sockets of a kind that are known at a time.
 const SOCKETS_MAX: usize = 1 << 16;
 
-/// Sockets, the oldest of which are forgotten where there are too many.
+/// Sockets; the oldest are forgotten if there are too many.
 #[derive(Debug, Default)]
 struct Sockets {
     all: HashSet<u64>,
@@ -38,7 +38,7 @@ impl Sockets {
     }
 }
 
-/// What each thread has in hand.
+/// The messages that each thread has in hand.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     in_hand: HashMap<u32, InHand>,
@@ -50,8 +50,8 @@ pub(super) struct Threads {
     alone: Sockets,
     /// Processes whose threads take turns with messages, as their runtime has it.
     shared: HashSet<u32>,
-    /// How often records were missing so far, and for each thread how often when it sent last: what it receives next is not the rest of a
-    /// batch of which the beginning is missing.
+    /// How often records were missing so far, and for each thread how often when it sent last: its next receive is not the rest of a batch
+    /// whose beginning is missing.
     gaps: u64,
     sent: HashMap<u32, u64>,
     /// When idle threads were looked for last.
@@ -142,7 +142,7 @@ impl InHand {
         !self.is_batch && !self.is_cut
     }
 
-    /// What it sends from here on is not known, so another socket may take part yet. Where one was alone before, none does.
+    /// Its further sends are not known, so another socket may take part yet. Where one was alone before, none does.
     fn cut_short(&mut self, alone: &Sockets) {
         let received = self.received.socket;
         for way in self.ways.iter_mut().filter(|way| way.first.socket != received) {

@@ -128,9 +128,9 @@ fn a_late_copy_is_not_the_next_messages() {
         ]
     };
     let (found, counts) = times(By::Id, (0..50).flat_map(round));
-    // Whether the late one is the first's nobody knows: it may be a new subscriber's.
+    // The late one may be the first's, or a new subscriber's.
     assert_eq!((found, counts.matched, counts.ambiguous), (vec![10], 50, 50));
-    // Without such, the same payload again and again is told.
+    // Without such, the same payload again and again is joined.
     let round = |n: u64| {
         let of = |record| id(77, Kind::Publish, record);
         let t = MS + n * MS;

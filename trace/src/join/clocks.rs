@@ -13,7 +13,7 @@ use crate::record::Point;
 /// A host's clock, compared with the first host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offset {
-    /// How far it is ahead, nanoseconds.
+    /// Nanoseconds that it is ahead.
     pub ns: i64,
     /// It is wrong by no more than this; below zero the clocks ran at different speeds, and nothing is known.
     pub bound_ns: i64,
@@ -102,7 +102,7 @@ mod tests {
         let late = hop((0, 1), 4_000_200, 1230);
         hops.push(Hop { sent: Record { point: Point::Sent, ..late.sent }, ..late });
         assert_eq!(offsets(&["a", "b"], &hops), known);
-        assert_eq!(offsets(&["a", "b"], &hops[1..])[1], None, "and is better than nothing to nobody");
+        assert_eq!(offsets(&["a", "b"], &hops[1..])[1], None, "and is of no use to either");
     }
 
     #[test]

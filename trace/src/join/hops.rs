@@ -29,7 +29,7 @@ impl Hop {
         self.received.time_ns.saturating_sub(self.sent.time_ns)
     }
 
-    /// Which way it is.
+    /// The part of the way.
     pub fn part(&self) -> Part {
         let from = match self.sent.point {
             Point::Arrived => Place::R,
@@ -40,7 +40,7 @@ impl Hop {
         let to = match self.received.point {
             Point::Arrived => Place::R,
             Point::Forwarded => Place::Q,
-            // What a client has sent it does not receive itself.
+            // A client does not receive its own sends.
             _ if self.received.flags.is_client() && from != Place::A => Place::D,
             _ => Place::B,
         };
@@ -48,17 +48,16 @@ impl Hop {
     }
 }
 
-/// What became of the records.
+/// Counts of the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HopCounts {
     /// Ways found.
     pub matched: u64,
-    /// Sends by a stream whose receiver was seen that nobody was seen to receive; over UDP what has no other end.
+    /// Sends by a stream that its traced receiver was not seen to receive; over UDP, records without another end.
     pub unmatched: u64,
-    /// Sends and receives by streams of which only this end was seen: nobody who is followed is at the other.
+    /// Sends and receives by streams with one end traced: the process at the other end is not.
     pub one_ended: u64,
-    /// Of sockets that nobody knows: their first record was lost, they are not connected, or the kernel had no memory to count their
-    /// streams.
+    /// Of unknown sockets: their first record was lost, they are not connected, or the kernel had no memory to count their streams.
     pub unknown: u64,
     /// Over UDP: an id on its way twice at once.
     pub ambiguous: u64,
@@ -114,12 +113,12 @@ struct End {
     at: u64,
 }
 
-/// Messages of a stream of which one end was seen.
+/// Messages of a stream with one end seen.
 #[derive(Debug, Default)]
 struct Ways {
     sends: VecDeque<Waiting>,
     receives: VecDeque<Waiting>,
-    /// Of sockets at both ends: others of the same addresses begin anew.
+    /// Of sockets at both ends: others of the same addresses start again.
     ends: [Option<End>; 2],
 }
 
@@ -190,7 +189,7 @@ impl Hops {
             self.counts += ways.left();
             *ways = Ways::default();
         }
-        // What is on its way is less than half of what the numbers tell apart.
+        // Bytes on their way are less than half of the range of the numbers.
         let near = ways.ends[own].or(ways.ends[1 - own]).map_or(FIRST, |end| end.at);
         let step = record.position.wrapping_sub(near as u32) as i32;
         let at = near.wrapping_add_signed(step.into());
@@ -225,7 +224,7 @@ impl Hops {
         let waiting = self.ids.entry(id).or_default();
         let others: Vec<Waiting> = waiting.iter().filter(|other| new.may_be(other)).copied().collect();
         match others[..] {
-            // The same again from the same process: whichever is received, nobody can tell them apart.
+            // The same again from the same process: a receive may be of either.
             [] if waiting.iter().any(|other| new.is_end_of(other)) => {
                 self.counts.ambiguous += 1;
                 waiting.retain(|other| !new.is_end_of(other));
@@ -291,7 +290,7 @@ impl Hops {
         self.order.clear();
     }
 
-    /// What became of the records so far.
+    /// Counts of the records so far.
     pub fn counts(&self) -> HopCounts {
         self.counts
     }
@@ -315,7 +314,7 @@ impl Waiting {
         self.is_sent() == other.is_sent() && self.process() == other.process()
     }
 
-    /// Whether the two may be a message's both ends: of two processes, one of which is traced, and not received before it was queued.
+    /// Whether the two may be a message's both ends: of two processes, at least one of them traced, and not received before it was queued.
     fn may_be(&self, other: &Waiting) -> bool {
         let (sent, received) = if self.is_sent() { (self, other) } else { (other, self) };
         let is_backwards = sent.host == received.host
@@ -333,7 +332,7 @@ impl Ways {
         self.ends.iter().all(Option::is_some)
     }
 
-    /// What has no other end. A receive that waits in a stream whose sender was seen may have been joined already.
+    /// Counts of records without another end. A receive that waits in a stream whose sender was seen may have been joined already.
     fn left(&self) -> HopCounts {
         let (sends, receives) = (self.sends.len() as u64, self.receives.len() as u64);
         if self.is_whole() {
@@ -480,7 +479,7 @@ mod tests {
             events.push((1, at(Point::Received, 2, (half << 29) as u32, half + 100)));
         }
         let found = hops(&mut all, &events);
-        // What was sent before was read before the first read that was seen.
+        // Messages sent before were read before the first read that was seen.
         assert_eq!(found, std::array::from_fn::<_, 10, _>(|half| (half as u64 + 11, half as u64 + 111)));
     }
 

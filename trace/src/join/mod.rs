@@ -1,6 +1,6 @@
 //! Finds out which message that left a process is the one that came in: by the thread that handled it, or by an id that it carries.
 //!
-//! What cannot be told is counted as such and never guessed.
+//! Messages that cannot be joined are counted as such and never guessed.
 
 #[cfg(test)]
 mod brokers;
@@ -22,7 +22,7 @@ pub use clocks::{Offset, offsets};
 pub use hops::{Hop, HopCounts, Hops};
 pub use passes::Passes;
 
-/// What makes two records the same message.
+/// The property that makes two records the same message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The thread: what it sends after a receive, and before the next one, is what it received.
@@ -54,7 +54,7 @@ impl Message {
     }
 }
 
-/// What became of the records.
+/// Counts of the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Receives.
@@ -73,20 +73,20 @@ pub struct Counts {
     /// By thread: datagrams and lines to Unix streams, sent while the thread had a message of another transport, by a socket that nothing was received by: lines of a log,
     /// counters. They end no T2.
     pub aside: u64,
-    /// Receives of which several came before a send, or whose sends went by several sockets, so that which led to which is not known; with ids: messages whose id was in the
-    /// process more than once, so that the send may be another's.
+    /// Receives that cannot be assigned: several came before a send, or their sends went by several sockets. With ids: messages whose id
+    /// was in the process more than once, so that the send may be another's.
     pub ambiguous: u64,
-    /// Sends of messages that are ambiguous or cut off: of which message each is, is not known.
+    /// Sends of ambiguous or cut-off messages, whose own message is not known.
     pub undecided: u64,
     /// By thread: receives of processes whose runtime moves messages between threads ([`crate::Runtime`]).
     pub shared: u64,
     /// Receives that no send followed.
     pub unmatched_received: u64,
-    /// Sends that no receive came before; with ids: of which no receive had the id.
+    /// Sends without a receive before them; with ids: without a receive of the same id.
     pub unmatched_sent: u64,
     /// Sends over TCP that the kernel queued only later, outside the call: C is the end of the call instead.
     pub queued_later: u64,
-    /// With ids: messages of which the send began before all was received, as of what is passed on while it comes: they have no T2.
+    /// With ids: messages whose send began before all was received, as a relay does that passes bytes on while they come: they have no T2.
     pub streamed: u64,
     /// With a decoder: answers that began before their request had come to its end, and such requests: they have no T2.
     pub early: u64,
@@ -245,7 +245,7 @@ impl Joiner {
         }
     }
 
-    /// What became of the records so far.
+    /// Counts of the records so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }

@@ -1,7 +1,7 @@
 //! Splits a message's way at the devices that it passes: where it arrives at a host, and where a host that forwards it takes it in and sends
 //! it out.
 //!
-//! Nobody there knows the processes: the message is known by its id, and which way it goes by its port.
+//! The processes there are not known: the message is known by its id, and its direction by its port.
 
 use std::collections::HashMap;
 

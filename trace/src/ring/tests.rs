@@ -17,7 +17,7 @@ fn ring() -> Ring {
     Ring::over(Words::anonymous(2 * CPU_WORDS), records, None, (2, 2), SLOTS)
 }
 
-/// What a hook does as it begins.
+/// The first step of a hook.
 fn claim(ring: &Ring, cpu: usize) -> u64 {
     ring.cpus.get()[cpu * CPU_WORDS].fetch_add(1, Ordering::SeqCst)
 }
@@ -57,7 +57,7 @@ fn records_are_merged_by_time() {
 #[test]
 fn nothing_is_passed_on_of_a_time_in_which_records_were_lost() {
     let mut ring = ring();
-    // Of eight records of the first CPU the last four are there; so nobody knows what was between 10 and 50.
+    // Of eight records of the first CPU the last four are left, so the records between 10 and 50 are unknown.
     [(0, 10), (1, 15)].into_iter().for_each(|(cpu, time)| note(&ring, cpu, time));
     assert_eq!(poll(&mut ring, false), [10, 15]);
     [20, 25, 30, 40, 50, 60, 70, 80].into_iter().for_each(|time| note(&ring, 0, time));

@@ -14,7 +14,7 @@ const NOTE_NAME: &[u8] = b"stapsdt\0";
 const NOTE_TYPE: u32 = 3;
 /// Where its addresses were counted from; a file that was prelinked has moved since.
 const BASE: &str = ".stapsdt.base";
-/// Names told in an error.
+/// Names shown in an error.
 const NAMES_SHOWN: usize = 3;
 
 /// A place in a file.
@@ -22,7 +22,7 @@ const NAMES_SHOWN: usize = 3;
 pub(super) struct Offset {
     /// Of the instruction.
     pub(super) code: u64,
-    /// Of the two bytes that the kernel adds one to while somebody listens; 0: none.
+    /// Offset of the two bytes that the kernel adds one to while a probe listens; 0: none.
     pub(super) semaphore: u64,
 }
 
@@ -36,7 +36,7 @@ fn within<T>(path: &Path, look: impl FnOnce(&Elf<'_>) -> Result<T, String>) -> R
         return Err("expected a file".into());
     }
     let cache = ReadCache::new(File::open(path).map_err(text)?);
-    let elf = Elf::parse(&cache).map_err(|error| format!("no ELF file ({error})"))?;
+    let elf = Elf::parse(&cache).map_err(|error| format!("not an ELF file ({error})"))?;
     if !elf.is_64() || !elf.is_little_endian() {
         return Err("expected an ELF file of 64 bits".into());
     }
@@ -91,7 +91,7 @@ pub(super) fn function(path: &Path, name: &str, inside: u64, is_return: bool) ->
                 let names = functions().filter_map(|symbol| symbol.name().ok());
                 Err(format!("no function `{name}`{stripped}{}", nearest(name, names)))
             }
-            _ => Err(format!("{} functions are called {name}", found.len())),
+            _ => Err(format!("{} functions have the name {name}", found.len())),
         }
     })
 }

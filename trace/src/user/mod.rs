@@ -20,7 +20,7 @@ use crate::record::Point;
 pub(crate) const RECEIVED: &str = "function_received";
 pub(crate) const SENT: &str = "function_sent";
 
-/// What a file that a process has mapped is called once its name is another's.
+/// The kernel's mark behind the name of a mapped file once the name is another file's.
 const DELETED: &str = " (deleted)";
 
 /// A point in a process.
@@ -30,7 +30,7 @@ pub struct Probe {
     pub point: Point,
     /// An absolute path, or the name of a file that the process has mapped.
     pub file: PathBuf,
-    /// Where in it.
+    /// The place in the file.
     pub place: ProbeAt,
 }
 
@@ -43,7 +43,7 @@ pub enum ProbeAt {
         name: String,
         /// Bytes behind its first; an instruction must begin there.
         offset: u64,
-        /// Where it returns, with its value as the bytes moved; a value of 0 or less is no message.
+        /// Where it returns, with its value as the bytes moved; a value of 0 or less means no message.
         is_return: bool,
     },
     /// A static probe (USDT), at all of its places.
@@ -107,13 +107,13 @@ impl Probe {
     pub(crate) fn check(probes: &[Probe]) -> Result<()> {
         let has = |point| probes.iter().any(|probe| probe.point == point);
         if probes.iter().any(|probe| !matches!(probe.point, Point::Received | Point::Sent)) {
-            return Err(Error::Argument("in functions messages are received or sent".into()));
+            return Err(Error::Argument("invalid point of a function: expected received or sent".into()));
         }
         for (point, other) in [(Point::Received, Point::Sent), (Point::Sent, Point::Received)] {
             if !has(point) {
                 let (point, other) = (point.name(), other.name());
                 return Err(Error::Argument(format!(
-                    "no function in which a message is {point}: expected {point}=FILE:… beside {other}"
+                    "no function in which a message is {point}: expected {point}=FILE:… and {other}"
                 )));
             }
         }
@@ -189,8 +189,8 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// The first file that a process has mapped and that is wanted: as the kernel has it open, and its name. What `is_it` is asked with is the
-/// same path, and the last part of the name.
+/// The first file that a process has mapped and that is wanted: as the kernel has it open, and its name. `is_it` gets the same path, and
+/// the last part of the name.
 fn mapped(process: &Path, is_it: impl Fn(&Path, &OsStr) -> bool) -> Result<Option<(PathBuf, PathBuf)>> {
     let folder = process.join("map_files");
     let unread = |source| Error::File { path: folder.clone(), source };

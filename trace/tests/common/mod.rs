@@ -1,4 +1,4 @@
-//! What tests of the tracer share: sockets of every transport, and a broker between them that is a process of its own.
+//! Shared by tests of the tracer: sockets of every transport, and a broker between them that is a process of its own.
 
 // Not every suite uses all of it.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
@@ -122,8 +122,8 @@ impl Relay {
         self.child.id()
     }
 
-    /// Lets the receive that the broker waits in begin anew where the hooks are at functions: those do not see one that was entered
-    /// before they were attached. A process that was stopped and goes on enters it again.
+    /// Restarts the receive that the broker waits in, if the hooks are at functions: those do not see one that was entered before they were
+    /// attached. A process that was stopped and goes on enters it again.
     pub fn seen_by(&self, tracer: &Tracer) {
         if tracer.backend() != Backend::Functions {
             return;

@@ -117,7 +117,7 @@ pub struct Built<A: Family> {
     pub subject: Box<dyn Subject<A>>,
     /// Bytes of what a lookup reads.
     pub bytes: u64,
-    /// Bytes of everything it keeps; none when nobody counts them.
+    /// Bytes of everything it keeps; none if they are not counted.
     pub bytes_total: Option<u64>,
     /// Seconds of CPU time: the median of up to three builds.
     pub build_s: f64,

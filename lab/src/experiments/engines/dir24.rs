@@ -1,5 +1,5 @@
-//! DIR-24-8 (Gupta, Lin and McKeown, INFOCOM 1998): one array by the first 24 bits, one more of 256 where longer prefixes lie. What
-//! one load a lookup can reach, whatever the memory.
+//! DIR-24-8 (Gupta, Lin and McKeown, INFOCOM 1998): one array by the first 24 bits, one more of 256 where longer prefixes lie. The limit of
+//! one load a lookup, whatever the memory.
 
 use trieline_lpm::Prefix;
 

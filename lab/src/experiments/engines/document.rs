@@ -1,4 +1,4 @@
-//! What `engines` says: a row for each structure, table, traffic and mode, one for each way to change it, and what was left out.
+//! The document of `engines`: a row for each structure, table, traffic and mode, one for each way to change it, and the skipped rows.
 
 use std::path::PathBuf;
 
@@ -23,13 +23,13 @@ pub struct Outcome {
     pub version: u32,
     /// Where and how.
     pub machine: Machine,
-    /// What was asked for.
+    /// The parameters.
     pub parameters: Parameters,
     /// Lookups.
     pub rows: Vec<Row>,
     /// Changes.
     pub updates: Vec<UpdateRow>,
-    /// What was not measured.
+    /// The rows that were not measured.
     pub skipped: Vec<Skip>,
 }
 
@@ -43,7 +43,7 @@ impl Measured for Outcome {
     }
 }
 
-/// What was asked for, as the document says it.
+/// The parameters, for the document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
@@ -66,13 +66,13 @@ pub struct Parameters {
     pub pages: String,
     /// DPDK's version and pages, or why there is none.
     pub dpdk: String,
-    /// What the `values` are.
+    /// The meaning of `values`.
     pub values: &'static str,
-    /// What `bytes` and `bytes_total` are.
+    /// The meaning of `bytes` and `bytes_total`.
     pub bytes: &'static str,
-    /// What `checked` is.
+    /// The meaning of `checked`.
     pub checked: &'static str,
-    /// What the changes are.
+    /// The changes.
     pub updates: &'static str,
 }
 
@@ -142,7 +142,7 @@ pub struct UpdateRow {
     pub worst_prefix: String,
     /// Milliseconds of CPU time to add or remove it: the slowest.
     pub worst_ms: Option<f64>,
-    /// Million lookups a second that another thread made meanwhile; none where nobody may read.
+    /// Million lookups a second that another thread made meanwhile; none if reading is not allowed.
     pub reader_mlps: Option<f64>,
     /// Bytes of what a lookup reads, afterwards.
     pub bytes: u64,
@@ -150,7 +150,7 @@ pub struct UpdateRow {
     pub checked: u64,
 }
 
-/// What was not measured, and why.
+/// A row that was not measured, with the reason.
 #[derive(Clone, Debug, Serialize)]
 pub struct Skip {
     /// Whose structure.

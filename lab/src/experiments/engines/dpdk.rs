@@ -30,7 +30,7 @@ type Free = unsafe extern "C" fn(*mut c_void);
 type Set = unsafe extern "C" fn(*mut c_void, *const c_void, c_int, c_uint) -> c_int;
 type Lookup = unsafe extern "C" fn(*mut c_void, *const c_void, *mut u64, c_int);
 
-/// What is called for one family.
+/// The functions of one family.
 #[derive(Clone, Copy)]
 struct Calls {
     create: Create,
@@ -153,7 +153,7 @@ fn meminfo(name: &str) -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Megabytes of hugetlb pages of the default size that nobody uses.
+/// Megabytes of free hugetlb pages of the default size.
 fn free_hugetlb_megabytes() -> u64 {
     meminfo("HugePages_Free:") * meminfo("Hugepagesize:") / 1024
 }

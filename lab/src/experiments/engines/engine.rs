@@ -1,4 +1,4 @@
-//! What is asked of each structure, and the loops that are timed: compiled once for each, with the structure's lookup inside.
+//! The operations of each structure, and the loops that are timed: compiled once for each, with the structure's lookup inside.
 
 use std::hint::black_box;
 
@@ -39,7 +39,7 @@ impl Mode {
 /// A change: this value, or (None) no such prefix.
 pub type Change<A> = (Prefix<A>, Option<u32>);
 
-/// What the loops call.
+/// The lookups that the loops call.
 pub trait Search<A: Wide> {
     /// Longest match; 0 = none.
     fn lookup(&self, addr: A) -> u32;
@@ -68,7 +68,7 @@ pub trait Engine<A: Wide> {
     const BATCHES: bool = false;
     /// Whether it can be changed.
     const UPDATES: bool = true;
-    /// What a caller holds while it looks up.
+    /// The reader that a caller holds while it looks up.
     type Reader<'a>: Search<A>
     where
         Self: 'a;
@@ -86,8 +86,8 @@ pub trait Engine<A: Wide> {
     fn apply(&mut self, _: &[Change<A>]) -> Option<bool> {
         None
     }
-    /// What another thread calls, a batch at a time, to look up while the structure is changed, if that may be; it returns the sum of
-    /// the answers.
+    /// A function for another thread that looks up a batch at a time while the structure is changed, if that is allowed; it returns the sum
+    /// of the answers.
     fn reader(&self) -> Option<ReadWhile<A>> {
         None
     }
@@ -213,7 +213,7 @@ fn pass<A: Wide>(engine: &impl Search<A>, mode: Mode, addrs: &[A]) -> u64 {
             }
         }
         Mode::Dependent => {
-            // Nobody tells the compiler that this is zero, so the next address cannot be known before the answer.
+            // The compiler does not know that this is zero, so it cannot know the next address before the answer.
             let none = black_box(0u32);
             let mut answer = 0;
             for addr in addrs {

@@ -211,7 +211,7 @@ fn patricia<A: Standard>(prefixes: &[Prefix<A>], values: &[u32]) -> RTrieMap<A::
     map
 }
 
-/// What the thread holds more than before; 0 when nobody counts.
+/// The bytes that the thread holds more than before; 0 if they are not counted.
 fn grown(before: Option<isize>) -> u64 {
     crate::heap::held().zip(before).map_or(0, |(now, before)| now.saturating_sub(before).max(0) as u64)
 }

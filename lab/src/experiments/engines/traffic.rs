@@ -11,7 +11,7 @@ pub const SAMPLE: usize = 1 << 17;
 /// Addresses that `zipf` draws from.
 const POPULAR: usize = 1 << 20;
 
-/// What the addresses are.
+/// The kind of the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Traffic {

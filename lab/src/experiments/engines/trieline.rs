@@ -33,7 +33,7 @@ fn failed(error: trieline_lpm::Error) -> Error {
     Error::Image(error.to_string())
 }
 
-/// What a caller takes once for many lookups.
+/// The reader that a caller takes once for many lookups.
 pub struct Taken<'a, A: Wide> {
     reader: Reader<'a>,
     /// None if there were no such table.

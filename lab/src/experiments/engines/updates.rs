@@ -88,7 +88,7 @@ impl Way {
     }
 }
 
-/// What a reader thread did meanwhile.
+/// The lookups of a reader thread meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Meanwhile {
     /// Lookups.
@@ -162,7 +162,7 @@ pub fn rate<A: Wide>(
     }
 }
 
-/// What a single change is timed by; one reading is in each.
+/// The clock of a single change; one reading is in each.
 #[derive(Clone, Copy, Debug)]
 pub enum Clock {
     /// Tens of nanoseconds a reading, but what others do on this CPU is in it: for the typical change.

@@ -1,4 +1,4 @@
-//! What filters cost: the same traffic through nodes with a default route that drop packets to the hosts of a list, or have no list.
+//! The cost of filters: the same traffic through nodes with a default route that drop packets to the hosts of a list, or have no list.
 
 use std::{
     fmt::Write as _,
@@ -34,7 +34,7 @@ use crate::{
 const MILLION: usize = 1_000_000;
 /// Entries of the shorter one where the real one is missing.
 const THREATS: usize = 120_430;
-/// What is sent: traffic of the whole table.
+/// The traffic: that of the whole table.
 const TRAFFIC: Path = Path::Ipv4Full;
 
 /// Hosts to which packets are dropped.
@@ -88,7 +88,7 @@ fn configuration(folder: &File, list: &Hosts) -> Result<PathBuf> {
     );
     let file = folder.join(format!("{}.toml", list.path));
     for (file, text) in [(folder.join(hosts), text), (file.clone(), filter)] {
-        fs::write(&file, text).during(|| format!("writing {}", file.display()))?;
+        fs::write(&file, text).during(|| format!("cannot write {}", file.display()))?;
     }
     Ok(file)
 }
@@ -160,7 +160,7 @@ impl<'t> Filtered<'t> {
     ) -> Result<Filtered<'t>> {
         let mut nodes = Vec::new();
         let lists = std::iter::once(None).chain(options.filters.iter().map(Some));
-        let folder = tempfile::tempdir().during(|| "making a folder for lists of hosts".into())?;
+        let folder = tempfile::tempdir().during(|| "cannot make a folder for lists of hosts".into())?;
         for (topology, list) in topologies.iter().zip(lists) {
             let Some(product) = &options.product else { break };
             let mut bench = Bench { topology, generator, sinks: Sinks::attach(topology)?, context };

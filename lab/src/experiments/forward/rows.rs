@@ -1,4 +1,4 @@
-//! What `forward` says of each path and plane, from the turns of all rounds.
+//! The results of `forward` for each path and plane, from the turns of all rounds.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use crate::{
     measure::{Samples, rounded},
 };
 
-/// Who forwards.
+/// The forwarder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Plane {
@@ -41,7 +41,7 @@ pub struct Row {
     pub ns_min: f64,
     /// Slowest round.
     pub ns_max: f64,
-    /// What the generator alone takes, the same rounds.
+    /// Nanoseconds of the generator alone, in the same rounds.
     pub ns_generator: f64,
     /// Median of the rounds' differences: without the generator.
     pub ns_net: f64,
@@ -84,7 +84,7 @@ pub fn lines(rows: &[Row]) -> Vec<Line> {
     rows.iter().map(line).collect()
 }
 
-/// What a turn measured.
+/// The result of a turn.
 #[derive(Clone, Copy)]
 pub(super) struct Turn {
     pub(super) ns: f64,
@@ -146,7 +146,7 @@ fn ns(turns: &[Turn]) -> Samples {
 }
 
 impl Row {
-    /// What the turns say by themselves.
+    /// The row by the turns alone.
     pub(super) fn new(
         path: &'static str,
         kind: Kind,

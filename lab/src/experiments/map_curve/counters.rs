@@ -90,7 +90,7 @@ fn open(kind: u32, config: u64) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new file descriptor that nobody else owns.
+    // SAFETY: a new file descriptor without another owner.
     Ok(unsafe { File::from_raw_fd(fd as RawFd) })
 }
 

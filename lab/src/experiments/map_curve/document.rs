@@ -1,4 +1,4 @@
-//! What `map-curve` says: its parameters and a row for each number of entries, structure, mode and order of keys.
+//! The document of `map-curve`: its parameters and a row for each number of entries, structure, mode and order of keys.
 
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ impl Order {
     }
 }
 
-/// What was asked for, as the document says it.
+/// The parameters, for the document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
@@ -36,11 +36,11 @@ pub struct Parameters {
     pub rounds: usize,
     /// CPU that looks up.
     pub cpu: u32,
-    /// What is in the tables.
+    /// The content of the tables.
     pub tables: &'static str,
     /// How it was timed.
     pub clock: &'static str,
-    /// What `lines` and `pages` are.
+    /// The meaning of `lines` and `pages`.
     pub lines: &'static str,
     /// Why rows have no `counters`; null where the processor counts.
     pub no_counters: Option<String>,
@@ -69,7 +69,7 @@ pub struct Row {
     pub ns_max: f64,
     /// The same program without the lookup.
     pub ns_empty: f64,
-    /// What was published for LPM_TRIE with so many entries, looked up in sequence in a loop; null where nothing was.
+    /// The published time for LPM_TRIE with so many entries, looked up in sequence in a loop; null if none was published.
     pub published_ns: Option<f64>,
     /// LPM_TRIE's ns over this ns: median of the rounds.
     pub ratio: f64,

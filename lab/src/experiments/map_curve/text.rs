@@ -71,7 +71,7 @@ impl Report for Outcome {
             draw("map-curve-loop", "A lookup in a loop inside one program", "ns", &times(Mode::Loop))?,
             draw(
                 "map-curve-touched",
-                "What a lookup of a random key touches",
+                "Memory that a lookup of a random key touches",
                 "distinct 64-byte lines, 4 KiB pages",
                 &touched(&self.rows),
             )?,

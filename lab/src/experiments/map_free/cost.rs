@@ -40,17 +40,17 @@ pub struct Stall {
     pub idle: Duration,
 }
 
-/// What is freed, and how it is checked.
+/// The memory to free, and the entries to check it by.
 pub struct Case<'e> {
     /// All or a table.
     pub what: What,
-    /// What goes.
+    /// The entries that go.
     pub gone: &'e [Entry<u32>],
-    /// What stays beside it.
+    /// The entries that stay beside them.
     pub live: &'e [Entry<u32>],
 }
 
-/// What is left of it.
+/// The steps that are left of it.
 struct Left {
     unmap: Option<Duration>,
     rest: Rest,
@@ -66,7 +66,7 @@ enum Rest {
 impl Case<'_> {
     /// The CPU time of freeing `held`. None when the reading is spoilt by a kernel thread that ended.
     pub fn cost(&self, held: Held, context: &Context) -> Result<Option<Cost>> {
-        // What was left to be freed, by earlier readings or another program, has gone by then.
+        // Memory of earlier readings or of another program is freed by then.
         if until_quiet(&Snapshot::take()?, OFTEN, context)?.is_none() {
             return Ok(None);
         }

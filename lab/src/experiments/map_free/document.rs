@@ -1,4 +1,4 @@
-//! What `map-free` says: its parameters and a row for each structure, what goes of it, and size.
+//! The document of `map-free`: its parameters and a row for each structure, part that goes, and size.
 
 use serde::Serialize;
 
@@ -7,18 +7,18 @@ use trieline_plot::curve::{Curve, Point, Stroke};
 
 use crate::measure::Samples;
 
-/// What was asked for, as the document says it.
+/// The parameters, for the document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
     pub quick: bool,
     /// Interleaved rounds.
     pub rounds: usize,
-    /// What is in the tables.
+    /// The content of the tables.
     pub tables: &'static str,
-    /// What `cpu_ms` is.
+    /// The meaning of `cpu_ms`.
     pub cpu: &'static str,
-    /// What `stall_ms` is.
+    /// The meaning of `stall_ms`.
     pub stall: &'static str,
     /// Entries of the table that stays when another goes.
     pub live: usize,
@@ -47,7 +47,7 @@ pub struct Row {
     pub own_ms: f64,
     /// Of that the mapping and the file descriptor, by the clock: median; null without a mapping that goes.
     pub unmap_ms: Option<f64>,
-    /// What was subtracted: median of what the kernel's threads ran in the same time without a freeing.
+    /// The subtracted time: median of the time that the kernel's threads ran without a freeing, in as long a time.
     pub idle_ms: f64,
     /// Longest time a CPU was kept from a thread meanwhile: median of the rounds.
     pub stall_ms: f64,

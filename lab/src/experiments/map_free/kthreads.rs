@@ -37,12 +37,12 @@ pub struct Snapshot(HashMap<u32, Thread>);
 impl Snapshot {
     /// Now.
     pub fn take() -> Result<Snapshot> {
-        let processes = fs::read_dir("/proc").during(|| "listing /proc".into())?;
+        let processes = fs::read_dir("/proc").during(|| "cannot list /proc".into())?;
         let numbers = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         Ok(Snapshot(numbers.filter_map(|pid| Some((pid, kernel_thread(pid)?))).collect()))
     }
 
-    /// What those that work for the queue have run since an earlier one. None when one of them has ended: its time is lost.
+    /// The time that the threads of the queue have run since an earlier snapshot. None when one of them has ended: its time is lost.
     fn since(&self, before: &Snapshot) -> Option<Duration> {
         let ended = before.0.iter().any(|(pid, thread)| thread.frees && !self.0.contains_key(pid));
         let ran = |(pid, now): (&u32, &Thread)| {
@@ -54,7 +54,7 @@ impl Snapshot {
     }
 }
 
-/// What is known of a process, if it is a kernel thread.
+/// Facts about a process, if it is a kernel thread.
 fn kernel_thread(pid: u32) -> Option<Thread> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name in parentheses, which may hold anything: state, parent.
@@ -67,7 +67,7 @@ fn kernel_thread(pid: u32) -> Option<Thread> {
     Some(Thread { ran: times.split_whitespace().next()?.parse().ok()?, frees: name.ends_with(QUEUE) })
 }
 
-/// What the kernel's threads ran for the queue, and for how long they were watched.
+/// The time that the kernel's threads ran for the queue, and for how long they were watched.
 #[derive(Clone, Copy, Debug)]
 pub struct Ran {
     /// Their CPU time.
@@ -110,7 +110,7 @@ pub fn until_quiet(before: &Snapshot, period: Duration, context: &Context) -> Re
     })
 }
 
-/// What they run in `watched` when nothing is freed: watched for at most a second, and in proportion.
+/// The time that they run in `watched` without a freeing: watched for at most a second, and in proportion.
 pub fn idle(watched: Duration, period: Duration, context: &Context) -> Result<Option<Duration>> {
     let until = watched.min(Duration::from_secs(1));
     let ran = watch(&Snapshot::take()?, period, context, |elapsed, _| elapsed >= until)?;

@@ -1,4 +1,4 @@
-//! What is freed: a filled LPM_TRIE, or an image with a table, alone or beside a live one.
+//! The memory that is freed: a filled LPM_TRIE, or an image with a table, alone or beside a live one.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -16,7 +16,7 @@ use crate::{
     tables::kinds::Entry,
 };
 
-/// What goes.
+/// The part that goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
@@ -78,7 +78,7 @@ impl Held {
                 };
                 let count = entries.len().max(1) as u32;
                 let map = MapHandle::create(MapType::LpmTrie, Some("lab_free"), 8, 4, count, &options)
-                    .during(|| format!("making an LPM_TRIE of {count} entries"))?;
+                    .during(|| format!("cannot make an LPM_TRIE of {count} entries"))?;
                 fill_trie(&map, entries)?;
                 Held::Trie(map)
             }
@@ -106,10 +106,10 @@ impl Held {
 
     /// The map's number, by which others find it as long as it is there.
     pub fn id(&self) -> Result<u32> {
-        Ok(MapInfo::new(self.fd()).during(|| "asking for a map's number".into())?.info.id)
+        Ok(MapInfo::new(self.fd()).during(|| "cannot read a map's number".into())?.info.id)
     }
 
-    /// Bytes that the image's table takes; none for an LPM_TRIE, whose nodes nobody counts.
+    /// Bytes that the image's table takes; none for an LPM_TRIE, whose nodes are not counted.
     pub fn bytes(&self) -> Option<u64> {
         match self {
             Held::Trie(_) => None,
@@ -124,7 +124,8 @@ impl Held {
             Held::Trie(map) => {
                 for (prefix, value) in spread(entries.len()).map(|n| &entries[n]) {
                     let key: Vec<u8> = trie_key(prefix).collect();
-                    let got = map.lookup(&key, MapFlags::ANY).during(|| format!("looking {prefix} up"))?;
+                    let got =
+                        map.lookup(&key, MapFlags::ANY).during(|| format!("cannot look {prefix} up"))?;
                     let got = got.and_then(|bytes| Some(u32::from_ne_bytes(bytes.try_into().ok()?)));
                     expect("lpm_trie", prefix.to_string(), got.unwrap_or(0), *value)?;
                 }
@@ -158,7 +159,7 @@ impl Held {
         }
     }
 
-    /// Lets the one table go, and waits until its memory can be used again. What stays.
+    /// Lets the one table go, and waits until its memory can be used again. Returns the part that stays.
     pub fn free_table(self) -> Result<Staying> {
         match self {
             Held::Trie(_) => {

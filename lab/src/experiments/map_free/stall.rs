@@ -22,7 +22,7 @@ impl Drop for Stop<'_> {
 /// Does `work` while every CPU of this thread is watched; what it yields, and the longest time between two readings of the clock on
 /// any of them. On a machine with other work to do gaps of some milliseconds are normal: compare with nothing done.
 pub fn longest<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
-    let all = sched_getaffinity(None).during(|| "asking for this thread's CPUs".into())?;
+    let all = sched_getaffinity(None).during(|| "cannot read this thread's CPUs".into())?;
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).collect();
     let (stop, ready) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -51,7 +51,7 @@ pub fn longest<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
 fn watch(cpu: usize, stop: &AtomicBool, ready: &AtomicUsize) -> Result<Duration> {
     let mut set = CpuSet::new();
     set.set(cpu);
-    let pinned = sched_setaffinity(None, &set).during(|| format!("pinning to CPU {cpu}"));
+    let pinned = sched_setaffinity(None, &set).during(|| format!("cannot pin to CPU {cpu}"));
     // Also when it failed: the others' work waits for this.
     ready.fetch_add(1, Ordering::Relaxed);
     pinned?;

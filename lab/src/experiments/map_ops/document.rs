@@ -1,10 +1,10 @@
-//! What `map-ops` says: its parameters and a row for each operation on each structure.
+//! The document of `map-ops`: its parameters and a row for each operation on each structure.
 
 use serde::Serialize;
 
 use trieline_plot::lines::Line;
 
-/// What was asked for, as the document says it.
+/// The parameters, for the document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
@@ -17,7 +17,7 @@ pub struct Parameters {
     pub cpu: u32,
     /// Which keys, in which order.
     pub keys: &'static str,
-    /// What `place` means.
+    /// The meaning of `place`.
     pub places: &'static str,
     /// How it was timed.
     pub clock: &'static str,
@@ -32,7 +32,7 @@ pub struct Row {
     pub structure: &'static str,
     /// `arena array`; `map` for LPM_TRIE.
     pub map_type: &'static str,
-    /// Who does it: `bpf`, `user`, or, what frees, `kernel`.
+    /// The place of the operation: `bpf`, `user`, or, for freeing, `kernel`.
     #[serde(rename = "where")]
     pub place: &'static str,
     /// `lookup update delete free`.
@@ -47,7 +47,7 @@ pub struct Row {
     pub ns_min: f64,
     /// Slowest.
     pub ns_max: f64,
-    /// What was published for LPM_TRIE; null unless there are as many entries.
+    /// The published time for LPM_TRIE; null unless the table has as many entries.
     pub published_ns: Option<f64>,
     /// Its million a second.
     pub published_mops: Option<f64>,

@@ -1,5 +1,5 @@
-//! What is operated on: an LPM_TRIE, and an image with its writer, each with its programs loaded; how each operation is timed, and that it
-//! was really done.
+//! The targets of operations: an LPM_TRIE, and an image with its writer, each with its programs loaded; how each operation is timed, and
+//! that it was really done.
 
 use std::{hint::black_box, time::Instant};
 
@@ -45,7 +45,7 @@ impl Op {
     }
 }
 
-/// Who does it.
+/// The place of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A BPF program.
@@ -76,7 +76,7 @@ const RECLAIM: usize = 64;
 pub trait Target {
     /// Which.
     fn which(&self) -> Which;
-    /// What can be timed of it, in the order of a round.
+    /// The operations that can be timed, in the order of a round.
     fn operations(&self) -> &'static [(Op, Place)];
     /// Times an operation, and checks afterwards that it was done; nanoseconds each and how many. The structure is then full again.
     fn time(&mut self, op: Op, place: Place) -> Result<(f64, usize)>;
@@ -178,7 +178,8 @@ impl Target for Trie<'_> {
                 let mut missing = 0;
                 let timed = each(count, || {
                     for key in &keys {
-                        let found = map.lookup(key, MapFlags::ANY).during(|| "looking a key up".into())?;
+                        let found =
+                            map.lookup(key, MapFlags::ANY).during(|| "cannot look a key up".into())?;
                         missing += usize::from(found.is_none());
                     }
                     Ok(())
@@ -203,7 +204,7 @@ impl Target for Trie<'_> {
                         for (key, (_, value)) in keys.iter().zip(self.entries) {
                             let value = if lap == LAPS as u32 { *value } else { lap };
                             map.update(key, &value.to_ne_bytes(), MapFlags::EXIST)
-                                .during(|| "updating a key".into())?;
+                                .during(|| "cannot update a key".into())?;
                         }
                     }
                     Ok(())
@@ -220,7 +221,7 @@ impl Target for Trie<'_> {
             _ => {
                 let (keys, map) = (self.keys(), self.structure.trie()?);
                 let timed = each(count, || {
-                    keys.iter().try_for_each(|key| map.delete(key).during(|| "deleting a key".into()))
+                    keys.iter().try_for_each(|key| map.delete(key).during(|| "cannot delete a key".into()))
                 })?;
                 self.refill()?;
                 Ok(timed)
@@ -253,7 +254,7 @@ impl<'e> Live<'e> {
         entries: &'e [Entry<u32>],
         grace: &ReaderGrace,
     ) -> Result<Self> {
-        // What is replaced between two grace periods takes memory too.
+        // Tables replaced between two grace periods take memory too.
         let map = ImageMap::create(map_type, (size + (16 << 20)).next_power_of_two()).map_err(failed)?;
         let mut image = Image::create(map.memory(), grace.clone(), 1).map_err(failed)?;
         let table = Table::create(&mut image, 0, entries.iter().copied()).map_err(failed)?;

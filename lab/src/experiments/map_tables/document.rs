@@ -1,4 +1,4 @@
-//! What `map-tables` says: its parameters and a row for each structure, mode and table.
+//! The document of `map-tables`: its parameters and a row for each structure, mode and table.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use trieline_plot::lines::Line;
 
 use crate::{experiments::structure::Mode, tables::Source};
 
-/// What was asked for, as the document says it.
+/// The parameters, for the document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
@@ -27,11 +27,11 @@ pub struct Parameters {
     pub clock: &'static str,
     /// Milliseconds between a call of the empty program and its first packet, which the clock leaves out: median.
     pub before_ms: f64,
-    /// What `ns_empty` is.
+    /// The meaning of `ns_empty`.
     pub empty: &'static str,
-    /// What a value is.
+    /// The meaning of a value.
     pub values: &'static str,
-    /// What `bytes` is.
+    /// The meaning of `bytes`.
     pub bytes: &'static str,
 }
 

@@ -21,7 +21,7 @@ use super::{
 
 /// Addresses to look up, each in one of the tables.
 pub struct Queries<A> {
-    /// What is looked up.
+    /// The addresses to look up.
     pub addresses: Vec<A>,
     /// In which table; empty where there is but one.
     pub tables: Vec<u32>,
@@ -45,7 +45,7 @@ pub enum Order {
 
 /// A structure that looks up.
 pub trait Lookup<'a, A: Address>: 'a {
-    /// What lookups need at hand.
+    /// The state that lookups need at hand.
     type View;
     /// Makes it.
     fn view(&'a self) -> Self::View;
@@ -55,7 +55,7 @@ pub trait Lookup<'a, A: Address>: 'a {
     fn traced<T: Touch>(&'a self, table: u32, address: A, touch: &mut T) -> u32;
 }
 
-/// What came of building one.
+/// The result of building one.
 pub struct Built<E> {
     /// The structure.
     pub engine: E,
@@ -101,7 +101,7 @@ fn flats<A: Address, C: Candidate<A>>(
     Ok(Built { engine: Flats { memory, tables }, bytes, build_ms })
 }
 
-/// What lookups touch.
+/// The memory that lookups touch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Touched {
     /// Distinct cache lines a lookup: mean.
@@ -116,7 +116,7 @@ pub struct Touched {
     pub steps_max: usize,
 }
 
-/// What one lookup touches.
+/// The memory that one lookup touches.
 #[derive(Default)]
 pub struct Recorder {
     lines: Vec<u32>,
@@ -156,7 +156,7 @@ impl Touched {
     }
 }
 
-/// What lookups of `addresses` in a trieline image of one table touch; an error unless their answers are `expected`.
+/// The memory that lookups of `addresses` in a trieline image of one table touch; an error unless their answers are `expected`.
 pub fn touched_by_trieline<A: Address>(
     entries: &[Entry<A>],
     addresses: &[A],
@@ -200,7 +200,7 @@ pub trait Engine<A> {
     fn build_ms(&self) -> f64;
     /// The first query of `count` that the lookup or the traced walk answers otherwise than `expected`: its number and the wrong answer.
     fn check(&self, queries: &Queries<A>, expected: &[u32]) -> Option<(usize, u32)>;
-    /// What the first `count` queries touch.
+    /// The memory that the first `count` queries touch.
     fn touched(&self, queries: &Queries<A>, count: usize) -> Touched;
     /// Thread CPU time of all queries; with the processor's own instruction for population counts or without.
     fn time(&self, queries: &Queries<A>, order: Order, popcount: bool) -> Duration;
@@ -317,7 +317,7 @@ fn run<'a, A: Address, E: Lookup<'a, A>>(view: &E::View, queries: &Queries<A>, o
             }
         }
         (Order::Dependent, tables) => {
-            // Always 0, which nobody tells the compiler.
+            // Always 0, but the compiler does not know it.
             let nothing = std::hint::black_box(0);
             let mut answer = 0;
             for n in 0..addresses.len() {
@@ -336,7 +336,7 @@ fn run<'a, A: Address, E: Lookup<'a, A>>(view: &E::View, queries: &Queries<A>, o
 /// A structure or why there is none.
 pub type Outcome<A> = (&'static str, Result<Box<dyn Engine<A>>, Refused>);
 
-/// Builds every structure for the tables `sets`, each sorted; `each` is told before each.
+/// Builds every structure for the tables `sets`, each sorted; calls `each` before each.
 pub fn build_all<A: Address>(
     sets: &[Vec<Entry<A>>],
     limit: u64,

@@ -17,12 +17,12 @@ pub struct Bitmap<const STRIDE: u16> {
     bits: u16,
 }
 
-/// What stands before a node's refs: a bitmap of 64 bits, or four ranks and four bitmaps.
+/// Bytes before a node's refs: a bitmap of 64 bits, or four ranks and four bitmaps.
 const fn head(stride: u16) -> u32 {
     if stride == 6 { 8 } else { 40 }
 }
 
-/// Where the nodes at one depth are, for whoever wants to lead to them directly.
+/// The places of the nodes at one depth, for direct links to them.
 type Found = Vec<(u64, u32)>;
 
 impl<const STRIDE: u16> Bitmap<STRIDE> {

@@ -1,4 +1,4 @@
-//! What `structures` says: its parameters and a row for each structure on each table.
+//! The document of `structures`: its parameters and a row for each structure on each table.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use trieline_plot::scatter::{Panel, Point};
 
 use crate::measure::{Samples, rounded};
 
-/// What was asked for, as the document says it.
+/// The parameters, for the document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
@@ -29,7 +29,7 @@ pub struct Parameters {
     pub seconds: u64,
     /// How it was timed.
     pub clock: &'static str,
-    /// What `lines` and `pages` are.
+    /// The meaning of `lines` and `pages`.
     pub lines: &'static str,
 }
 
@@ -101,7 +101,7 @@ pub struct Row {
     pub prefixes: usize,
     /// Name of the structure.
     pub structure: &'static str,
-    /// What was measured; none where it was refused.
+    /// The measured values; none if the structure refused the table.
     pub measured: Option<Measured>,
     /// Why it does not hold this table.
     pub refused: Option<String>,

@@ -1,5 +1,5 @@
 //! A static perfect hash from the first 40 bits of an address to a ref: hash and displace, one load of a displacement, one of
-//! the slot. What it does not know it answers with 0: a hint, not a table.
+//! the slot. It answers unknown addresses with 0: a hint, not a table.
 
 use trieline_lpm::Address;
 

@@ -1,5 +1,5 @@
-//! The flat memory that every candidate is built into and walked in: little-endian words at offsets, and who is told of each
-//! load, so that lines and pages are counted by the very code that is timed.
+//! The flat memory that every candidate is built into and walked in: little-endian words at offsets. Each load is reported, so that lines
+//! and pages are counted by the very code that is timed.
 
 use std::{fmt, sync::atomic::Ordering};
 
@@ -130,7 +130,7 @@ impl Frozen {
     }
 }
 
-/// Told of each load and each node of a walk.
+/// Receives each load and each node of a walk.
 pub trait Touch {
     /// So many bytes at an offset are read.
     fn load(&mut self, at: u32, bytes: u32);
@@ -138,7 +138,7 @@ pub trait Touch {
     fn step(&mut self);
 }
 
-/// Nobody: the walk that is timed.
+/// Ignores them: the walk that is timed.
 impl Touch for () {
     #[inline(always)]
     fn load(&mut self, _: u32, _: u32) {}

@@ -1,4 +1,4 @@
-//! What all builders share: sorted prefixes spread over the slots of a node, and the size of an adaptive root.
+//! Shared by all builders: sorted prefixes spread over the slots of a node, and the size of an adaptive root.
 
 use trieline_lpm::Address;
 

@@ -76,7 +76,7 @@ impl<'a, A: Address> Lookup<'a, A> for Trieline {
     }
 }
 
-/// The walk of the product's reader, with every load told. The image's header and its directory, which all lookups share, are
+/// The walk of the product's reader, with every load recorded. The image's header and its directory, which all lookups share, are
 /// not counted.
 struct Walk<'w, T> {
     words: &'w [std::sync::atomic::AtomicU32],

@@ -49,7 +49,7 @@ pub struct Bench {
     next: u64,
 }
 
-/// What a segment came to.
+/// The result of a segment.
 pub struct Segment {
     /// Of each message, from before its send to after its receipt, nanoseconds.
     pub way_ns: Vec<u32>,
@@ -66,7 +66,7 @@ pub struct Segment {
 impl Bench {
     /// Starts `program broker KIND CPU`: the broker would inherit the one CPU of this thread.
     pub fn start(program: &Path, transport: Transport, broker: Broker, cpu: usize) -> Result<Bench> {
-        let sockets = || "making sockets".to_owned();
+        let sockets = || "cannot make sockets".to_owned();
         let (from, input) = pair(transport).during(sockets)?;
         let (output, to) = pair(transport).during(sockets)?;
         let mut command = Command::new(program);
@@ -74,7 +74,7 @@ impl Bench {
             .args(["broker", broker.name(), &cpu.to_string()])
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output));
-        let starting = || format!("starting {}", program.display());
+        let starting = || format!("cannot start {}", program.display());
         let mut child = command.stderr(Stdio::piped()).spawn().during(starting)?;
         let Some(reading) = child.stderr.take() else {
             return Err(Error::Daemon {
@@ -148,7 +148,7 @@ impl Bench {
         let id = self.next;
         message[ID_AT..ID_AT + 8].copy_from_slice(&id.to_ne_bytes());
         self.next += 1;
-        send(&self.from, &message, SendFlags::empty()).during(|| "sending a message".into())?;
+        send(&self.from, &message, SendFlags::empty()).during(|| "cannot send a message".into())?;
         Ok(id)
     }
 
@@ -158,7 +158,7 @@ impl Bench {
             Ok((MESSAGE, _)) => Ok(Some(message)),
             Ok(_) => Err(self.gone(self.next - 1)),
             Err(rustix::io::Errno::AGAIN) => Ok(None),
-            Err(error) => Err(error).during(|| "receiving a message".into()),
+            Err(error) => Err(error).during(|| "cannot receive a message".into()),
         }
     }
 
@@ -186,7 +186,7 @@ impl Bench {
 
     fn listen(&mut self) -> Result<Reading> {
         let mut line = String::new();
-        self.reading.read_line(&mut line).during(|| "listening to the broker".into())?;
+        self.reading.read_line(&mut line).during(|| "cannot listen to the broker".into())?;
         Reading::parse(&line).ok_or_else(|| Error::Daemon { what: "the broker failed".into(), stderr: line })
     }
 

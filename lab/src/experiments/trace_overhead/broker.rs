@@ -49,7 +49,7 @@ pub enum Then {
     SayAndSleep,
 }
 
-/// What it says: a line of three numbers.
+/// The broker's line of three numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
     /// Processor time of a message of the batch, nanoseconds.
@@ -101,12 +101,12 @@ impl Notes {
 /// Passes messages from the socket that is standard input to the one that is standard output, until there are no more; says what
 /// batches took on standard error. A busy one asks for messages again and again, the other waits for them. It stays on one CPU, from 0.
 pub fn serve(is_busy: bool, cpu: usize) -> Result<()> {
-    let fd = |fd: std::io::Result<OwnedFd>| fd.during(|| "opening the broker's sockets".into());
+    let fd = |fd: std::io::Result<OwnedFd>| fd.during(|| "cannot open the broker's sockets".into());
     let input = fd(stdin().as_fd().try_clone_to_owned())?;
     let output = fd(stdout().as_fd().try_clone_to_owned())?;
     netns::pin_to(cpu)?;
     netns::insist_here()?;
-    let file = tempfile::tempfile().during(|| "making a file for times".into())?;
+    let file = tempfile::tempfile().during(|| "cannot make a file for times".into())?;
     // Ones, so that the memory is there.
     let mut notes = Notes { times: vec![[1; 2]; KEPT], file, noted: 0 };
     let waits = if is_busy { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
@@ -118,11 +118,11 @@ pub fn serve(is_busy: bool, cpu: usize) -> Result<()> {
             Ok((0, _)) => return Ok(()),
             Ok((bytes, _)) => bytes,
             Err(rustix::io::Errno::AGAIN) => continue,
-            Err(error) => return Err(error).during(|| "receiving".into()),
+            Err(error) => return Err(error).during(|| "cannot receive".into()),
         };
         flags = waits;
-        notes.take(message[0]).during(|| "writing a time".into())?;
-        let sent = send(&output, &message, SendFlags::empty()).during(|| "sending".into())?;
+        notes.take(message[0]).during(|| "cannot write a time".into())?;
+        let sent = send(&output, &message, SendFlags::empty()).during(|| "cannot send".into())?;
         if (bytes, sent) != (MESSAGE, MESSAGE) {
             let why = format!("{bytes} bytes received and {sent} sent: expected {MESSAGE}");
             return Err(Error::Daemon { what: why, stderr: String::new() });
@@ -136,7 +136,7 @@ pub fn serve(is_busy: bool, cpu: usize) -> Result<()> {
         } else if message[1] >= Then::Say as u8 {
             let cpu_ns = (thread_ns() - began) as f64 / BATCH as f64;
             let line = format!("{cpu_ns} {} {}\n", Gate::seconds(), notes.noted);
-            stderr().write_all(line.as_bytes()).during(|| "saying what a batch took".into())?;
+            stderr().write_all(line.as_bytes()).during(|| "cannot write the times of a batch".into())?;
             if message[1] == Then::SayAndSleep as u8 {
                 flags = RecvFlags::empty();
             }

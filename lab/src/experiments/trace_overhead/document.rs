@@ -1,4 +1,4 @@
-//! What `trace-overhead` says: its parameters, a row for each way on each transport with each kind of broker, and bars of them.
+//! The document of `trace-overhead`: its parameters, a row for each way on each transport with each kind of broker, and bars of them.
 
 use serde::Serialize;
 use trieline_trace::{Delta, Rounds, Transport};
@@ -8,7 +8,7 @@ use trieline_plot::bars::Group;
 
 use crate::{Result, measure::rounded};
 
-/// What was asked for, as the document says it.
+/// The parameters, for the document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
@@ -21,11 +21,11 @@ pub struct Parameters {
     pub rounds: usize,
     /// Rounds made.
     pub rounds_made: usize,
-    /// Who runs where.
+    /// The processes and their CPUs.
     pub layout: &'static str,
-    /// What `delta_ns` is.
+    /// The meaning of `delta_ns`.
     pub delta: &'static str,
-    /// What `cpu_ns` is.
+    /// The meaning of `cpu_ns`.
     pub cpu: &'static str,
     /// When records are read.
     pub records: &'static str,
@@ -44,7 +44,7 @@ pub struct Row {
     pub broker: Broker,
     /// Messages that were timed.
     pub messages: u64,
-    /// What the way adds to a message's way from sender to receiver, nanoseconds.
+    /// The time that the method adds to a message's way from sender to receiver, nanoseconds.
     pub delta_ns: f64,
     /// Its 95 % interval; null of fewer than six rounds.
     pub ci_low: f64,
@@ -56,7 +56,7 @@ pub struct Row {
     pub traced_low: Option<f64>,
     /// Its other end.
     pub traced_high: Option<f64>,
-    /// What it adds to the broker's processor time a message, nanoseconds.
+    /// The time that it adds to the broker's processor time a message, nanoseconds.
     pub cpu_ns: f64,
     /// Its 95 % interval.
     pub cpu_ci_low: f64,
@@ -70,11 +70,11 @@ pub struct Row {
     pub ratio_to_memory: f64,
     /// `cpu_ns` over that of `memory`.
     pub cpu_ratio_to_memory: f64,
-    /// Records that the product lost; null where nobody notes records.
+    /// Records that the product lost; null if the method notes no records.
     pub lost: Option<u64>,
     /// Messages whose two times were joined, those of batches and of rounds that were left out among them.
     pub matched: Option<u64>,
-    /// What the paper has; null where it has nothing.
+    /// The paper's value; null if it has none.
     pub published_delta_ns: Option<f64>,
 }
 

@@ -34,7 +34,7 @@ pub enum Method {
     BareQueue,
     /// The product's hooks as those of `hooks`, for a process that does nothing: what a machine with the tracer on it pays.
     Bystander,
-    /// What `trieline trace -p PID` attaches: all transports, C at the device's queue, joined by the thread.
+    /// The hooks of `trieline trace -p PID`: all transports, C at the device's queue, joined by the thread.
     Default,
     /// The product's, with C at the end of the send, joined by the thread.
     Hooks,
@@ -84,7 +84,7 @@ impl Method {
         }
     }
 
-    /// What the broker does itself.
+    /// The times that the broker takes itself.
     pub fn own(self) -> Own {
         match self {
             Method::Memory => Own::Memory,
@@ -125,7 +125,7 @@ pub struct Idle(Child);
 impl Idle {
     /// Starts it.
     pub fn start() -> Result<Idle> {
-        let starting = || "starting a process that sleeps".to_owned();
+        let starting = || "cannot start a process that sleeps".to_owned();
         Ok(Idle(Command::new("sleep").arg("infinity").spawn().during(starting)?))
     }
 }
@@ -265,7 +265,7 @@ impl Taking {
         }
     }
 
-    /// Messages joined so far; none where nobody joins anything.
+    /// Messages joined so far; none if the method joins nothing.
     pub fn matched(&self) -> Result<Option<u64>> {
         match &self.how {
             How::Broker | How::Lab(..) => Ok(None),

@@ -90,7 +90,7 @@ impl Report for Outcome {
     }
 
     fn pictures(&self) -> Result<Vec<Picture>> {
-        let title = "What taking times in a broker adds to a message's way";
+        let title = "The time that taking times in a broker adds to a message's way";
         let unit = "nanoseconds, median of the rounds' differences with its 95 % interval";
         let svg = bars::picture(title, unit, &self.caption(), "hooks", &groups(&self.rows))?;
         Ok(vec![Picture { name: NAME.to_owned(), svg }])

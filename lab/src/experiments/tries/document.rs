@@ -1,4 +1,4 @@
-//! What `tries` says: its parameters, a row for each structure, threshold and table, and the curves of its pictures.
+//! The document of `tries`: its parameters, a row for each structure, threshold and table, and the curves of its pictures.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use trieline_plot::thresholds::{Series, Spot};
 
-/// What was asked for, as the document says it.
+/// The parameters, for the document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
@@ -23,9 +23,9 @@ pub struct Parameters {
     pub addresses: &'static str,
     /// How it was timed.
     pub clock: &'static str,
-    /// What `bytes` is.
+    /// The meaning of `bytes`.
     pub bytes: &'static str,
-    /// What the kernel's rows are.
+    /// The meaning of the kernel's rows.
     pub kernel: &'static str,
 }
 

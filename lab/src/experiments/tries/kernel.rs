@@ -38,7 +38,7 @@ impl Kernel {
         }
         let inside = namespace.enter()?;
         let switch = Path::new("/proc/sys/net/ipv4/ip_forward");
-        fs::write(switch, "1").during(|| format!("writing 1 to {}", switch.display()))?;
+        fs::write(switch, "1").during(|| format!("cannot write 1 to {}", switch.display()))?;
         drop(inside);
         let shown = namespace.ip(&["-o", "link", "show", DEVICE])?;
         let index = shown.split(':').next().and_then(|number| number.trim().parse().ok());
@@ -87,11 +87,11 @@ impl Kernel {
         let program = compiled.program_mut(&self.object, "kernel4")?;
         let input = ProgramInput { data_in: Some(&[0; 64]), repeat: 1, ..Default::default() };
         let called = monotonic_ns();
-        let output = program.test_run(input).during(|| "looking up in the kernel's routes".into())?;
+        let output = program.test_run(input).during(|| "cannot look up in the kernel's routes".into())?;
         let returned = monotonic_ns();
         let bytes = section
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
-            .during(|| "reading how the lookups went".into())?
+            .during(|| "cannot read the lookups' counts".into())?
             .unwrap_or_default();
         let done = get!(bytes, lab_lookups.done);
         if output.return_value != XDP_DROP || done != limit {
@@ -104,10 +104,10 @@ impl Kernel {
         Ok((span, get!(bytes, lab_lookups.sum)))
     }
 
-    /// What the kernel says of its trie.
+    /// The kernel's own statistics of its trie.
     pub fn statistics(&self) -> Result<Statistics> {
         let inside = self.namespace.enter()?;
-        let text = fs::read_to_string(STATISTICS).during(|| format!("reading {STATISTICS}"))?;
+        let text = fs::read_to_string(STATISTICS).during(|| format!("cannot read {STATISTICS}"))?;
         drop(inside);
         Statistics::parse(&text)
             .ok_or_else(|| Error::Unread { path: STATISTICS.into(), expected: "what table main is made of" })
@@ -160,7 +160,7 @@ impl Statistics {
         })
     }
 
-    /// What differs from a trie's own figures, as far as the kernel says it.
+    /// The differences from a trie's own figures, as far as the kernel reports them.
     pub fn differences(&self, of: &Figures) -> Vec<String> {
         let kernel = &self.figures;
         let pairs = [

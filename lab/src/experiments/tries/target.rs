@@ -1,4 +1,4 @@
-//! What is measured: a classic trie, the product's table, or the kernel's routes, each filled and ready to be timed.
+//! The targets of measurements: a classic trie, the product's table, or the kernel's routes, each filled and ready to be timed.
 
 use trieline_lpm::classic::{Figures, Trie};
 use trieline_lpm::image::verify::verify;
@@ -14,13 +14,13 @@ use crate::{Error, Result, experiments::structure::failed, measure::thread_secon
 pub trait Target {
     /// Looks all of them up; seconds, and the sum of the values found, 0 for none.
     fn turn(&self, addresses: &[u32]) -> Result<(f64, u64)>;
-    /// What it is made of.
+    /// Its statistics.
     fn made_of(&self) -> Result<Made>;
     /// Distinct cache lines of 64 bytes that a lookup reads, in the mean; None where it cannot be known.
     fn lines(&self, addresses: &[u32], expected: &[u32]) -> Result<Option<f64>>;
 }
 
-/// What a structure is made of.
+/// The statistics of a structure.
 #[derive(Clone, Debug, Default)]
 pub struct Made {
     /// Nodes that have children.

@@ -1,4 +1,4 @@
-//! What the targets share: bytes read as keys and prefixes, a table beside its exact answers, a file to import from.
+//! Shared by the targets: bytes read as keys and prefixes, a table beside its exact answers, a file to import from.
 #![allow(dead_code, reason = "each target uses its part")]
 
 #[path = "../../../tests/common/sample.rs"]

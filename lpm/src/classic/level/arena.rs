@@ -1,17 +1,17 @@
-//! Where the nodes, slots and prefixes of a level-compressed trie stand, and what each says of itself.
+//! The nodes, slots and prefixes of a level-compressed trie, and the fields of each.
 
 use super::Sizes;
 use crate::classic::Load;
 use crate::{Address, Prefix};
 use alloc::vec::Vec;
 
-/// What stands in a slot that leads nowhere.
+/// The content of a slot that leads nowhere.
 pub(super) const EMPTY: u32 = 0;
 /// The node above the root: no bits, one slot. It stands in no slot, so that its index can mean [`EMPTY`].
 pub(super) const HEAD: u32 = 0;
 /// Marks what stands in a slot as a leaf's first prefix.
 const LEAF: u32 = 1 << 31;
-/// Most key bits of a node: what [`Address::bits_at`] can be asked for.
+/// Most key bits of a node: the limit of [`Address::bits_at`].
 pub(super) const BITS_MAX: u16 = 31;
 
 pub(super) fn is_leaf(at: u32) -> bool {
@@ -59,7 +59,7 @@ impl<A> Node<A> {
     }
 }
 
-/// What changes ask of a node, and lookups do not.
+/// A node's state for changes, which lookups do not need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     /// Slots that lead nowhere.
@@ -295,7 +295,7 @@ impl<A: Address> Arena<A> {
         }
     }
 
-    /// Tells a node and those above it that a prefix of `gone` bits below is no more.
+    /// Updates a node and those above it after the last prefix of `gone` bits below was removed.
     pub fn pull_shortest(&mut self, mut at: u32, gone: u16) {
         while at != HEAD && self.node(at).shortest == gone {
             let node = self.node(at);
@@ -356,7 +356,7 @@ impl<A: Address> Arena<A> {
         }
     }
 
-    /// What reading a node or leaf, and one slot of it, loads.
+    /// The memory that reading a node or leaf, and one slot of it, loads.
     pub fn loads(&self, at: u32, slot: Option<usize>) -> [Load; 2] {
         if is_leaf(at) {
             return [Load::of(self.entry(at)), Load::NONE];

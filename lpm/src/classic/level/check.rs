@@ -1,4 +1,4 @@
-//! What must hold of every node, leaf and vector of a level-compressed trie.
+//! The properties of every node, leaf and vector of a level-compressed trie.
 
 use super::arena::{Counts, EMPTY, Placed, is_leaf, is_node};
 use super::{LevelTrie, Rule};
@@ -136,7 +136,7 @@ mod tests {
     use crate::classic::{LcTrie, Trie};
     use crate::{Address, Prefix};
 
-    /// What `verify` says of the keys 00 to 11 and a shorter prefix after some damage.
+    /// The result of `verify` for the keys 00 to 11 and a shorter prefix after some damage.
     fn after(damage: impl FnOnce(&mut Arena<u32>)) -> alloc::string::String {
         let mut trie = LcTrie::<u32>::default();
         for key in 0..4u32 {

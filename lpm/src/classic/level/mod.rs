@@ -1,15 +1,15 @@
 //! The one mechanism behind Patricia, the LPC-tries and `fib_trie`: nodes of 2^n ways that skip the key bits on which nothing branches,
 //! and leaves that hold prefixes.
 //!
-//! What makes the structures differ is only when a node takes a bit more or less, a [`Rule`]; each has its page
-//! ([`patricia`](super::patricia), [`lctrie`](super::lctrie), [`relaxed`](super::relaxed), [`fib`](super::fib)).
+//! The structures differ only in their [`Rule`]: when a node takes a bit more or less. Each has its page ([`patricia`](super::patricia),
+//! [`lctrie`](super::lctrie), [`relaxed`](super::relaxed), [`fib`](super::fib)).
 //!
 //! **Prefixes of several lengths.** The talk draws these tries for keys of one length, as their papers do. Routes are kept as Linux does: a
 //! leaf stands for an *address*, a prefix's first, and holds all prefixes that begin there, longest first. 10.0.0.0/8 and 10.0.0.0/16 are one
-//! leaf. No prefix stands in a node. A lookup goes down as if for a whole key; when the leaf does not match it goes *back*: up to the last
-//! node below which shorter prefixes may match, and there to the slot with the lowest set bit of the index cleared, which is where a
-//! prefix that ends before that bit has its zeros. Each node knows the `shortest` prefix below it (Linux: `slen`), so that most
-//! nodes need not be come back to.
+//! leaf. No prefix stands in a node. A lookup goes down as if for a whole key. If the leaf does not match, it goes *back*: up to the last
+//! node below which shorter prefixes may match, and there to the slot with the lowest set bit of the index cleared. A prefix that ends
+//! before that bit has its zeros there. Each node knows the `shortest` prefix below it (Linux: `slen`), so that most nodes need not be come
+//! back to.
 //!
 //! **Layout.** Four vectors, named by 32-bit indices, no node allocated on its own; IPv4 / IPv6 bytes:
 //!
@@ -33,7 +33,7 @@ use crate::{Address, Prefix};
 use alloc::vec::Vec;
 use arena::{Arena, EMPTY, HEAD, is_leaf, is_node};
 
-/// When a node of a [`LevelTrie`] doubles and when it is cut in half.
+/// Decides when a node of a [`LevelTrie`] doubles and when it is cut in half.
 pub trait Rule: Clone {
     /// The structure's name in results.
     const NAME: &'static str;
@@ -44,20 +44,20 @@ pub trait Rule: Clone {
     fn doubles(&self, node: &Fill) -> bool;
     /// Whether the node takes one bit less; asked when it does not double and has more than two slots.
     fn halves(&self, node: &Fill) -> bool;
-    /// What nodes are counted with, `own` being their bytes here.
+    /// The sizes that nodes are counted with; `own` are their bytes here.
     fn sizes(&self, own: Sizes) -> Sizes {
         own
     }
 }
 
-/// How full a node is: what a [`Rule`] decides by.
+/// A node's fill, by which a [`Rule`] decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fill {
     /// Its slots.
     pub slots: usize,
-    /// Those that lead somewhere.
+    /// Slots that lead somewhere.
     pub used: usize,
-    /// Those that lead to a node without skipping a bit. Doubled, such a child fills two slots, any other one.
+    /// Slots that lead to a node without skipping a bit. Doubled, such a child fills two slots, any other one.
     pub full: usize,
     /// The first key bit behind its own.
     pub end: u16,

@@ -31,7 +31,7 @@ impl<A: Address, R: Rule> LevelTrie<A, R> {
         GraphNode {
             kind: "leaf",
             at: end,
-            // What is left of the key is compared in the leaf.
+            // The leaf compares the rest of the key.
             skipped: self.skipped(placed, A::WIDTH),
             label: alloc::vec![Prefix::host(key).to_string()],
             entries: entries

@@ -7,7 +7,7 @@ use crate::Address;
 /// Most doublings and halvings of one visit, for rules that do not settle: Linux's `MAX_WORK`.
 const WORK_MAX: usize = 10;
 
-/// What happens to a node.
+/// A step of a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Double,
@@ -40,7 +40,7 @@ impl<A: Address, R: Rule> LevelTrie<A, R> {
         }
     }
 
-    /// What the rule wants of a node, asked in Linux's order.
+    /// The step that the rule wants for a node, in Linux's order.
     fn step(&self, at: u32) -> Option<Step> {
         let (node, fill) = (self.arena.node(at), self.fill(at));
         if fill.used + fill.full > 1
@@ -61,8 +61,8 @@ impl<A: Address, R: Rule> LevelTrie<A, R> {
         self.step(at).is_none()
     }
 
-    /// Visits a node: does what the rule wants, to the nodes that come out of it below as well. Returns the node above. It calls
-    /// itself once a level at the most, each of which takes a key bit.
+    /// Visits a node: does what the rule wants, to the nodes that come out of it below as well. Returns the node above. It calls itself at
+    /// most once a level, and each level takes a key bit.
     pub(super) fn resize(&mut self, at: u32) -> u32 {
         let (up, index) = self.arena.place(at);
         let (mut last, mut done) = (None, 0);

@@ -4,18 +4,18 @@ use super::arena::{EMPTY, Entry, HEAD, is_leaf};
 use super::{LevelTrie, Rule};
 use crate::Address;
 
-/// What a lookup reads.
+/// The bytes that a lookup reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// A node, or a leaf's prefix.
     pub at: u32,
-    /// The slot that is read of a node; None if its key says that it is the wrong one.
+    /// The slot that is read of a node; None if its key shows that it is the wrong one.
     pub slot: Option<usize>,
     pub back: bool,
 }
 
 impl<A: Address, R: Rule> LevelTrie<A, R> {
-    /// The longest prefix that contains `addr`; `see` is told of all that is read on the way. The head is not: its slot is
+    /// The longest prefix that contains `addr`; `see` receives all that is read on the way. The head is not: its slot is
     /// part of the trie's own record.
     #[inline]
     pub(super) fn walk(&self, addr: A, mut see: impl FnMut(Seen)) -> Option<&Entry<A>> {

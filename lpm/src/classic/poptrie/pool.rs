@@ -48,7 +48,7 @@ impl<T: Copy + Default> Pool<T> {
         if self.holes[class].is_empty() {
             self.lengths &= !(1 << class);
         }
-        // What is left of a larger hole is a hole too.
+        // The rest of a larger hole is a hole too.
         if class > least {
             self.add_hole(at + len as u32, class - least);
         }

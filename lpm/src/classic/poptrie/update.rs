@@ -4,12 +4,12 @@ use super::rib::NONE;
 use super::{LEAF, NARROW_MAX, Node, Poptrie, SLOTS, STRIDE, check};
 use crate::{Address, Error, Prefix};
 
-/// What a node's slot shall hold.
+/// The wanted content of a node's slot.
 #[derive(Clone, Copy)]
 enum Slot {
     /// This value; 0 = none.
     Leaf(u32),
-    /// What it holds already: nothing in it changes.
+    /// The present content: nothing in it changes.
     Keep,
     /// A node for the radix node `rib`, below which `inherited` is what the prefixes above say.
     Build { rib: u32, inherited: u32 },
@@ -74,7 +74,7 @@ impl<A: Address> Poptrie<A> {
         self.rib.shrink();
     }
 
-    /// Brings the trie to what the radix tree says now that `prefix` has `value` (0 = is gone).
+    /// Brings the trie in line with the radix tree now that `prefix` has `value` (0 = is gone).
     fn change(&mut self, prefix: &Prefix<A>, value: u32) {
         if !self.wide && value != 0 && !self.codes.contains_key(&value) {
             if self.values.len() == NARROW_MAX {
@@ -283,7 +283,7 @@ impl<A: Address> Poptrie<A> {
         node
     }
 
-    /// What a leaf holds for `value`: its index or itself.
+    /// A leaf's entry for `value`: its index or itself.
     fn code(&self, value: u32) -> u32 {
         if self.wide || value == 0 { value } else { self.codes.get(&value).copied().map_or(0, u32::from) }
     }

@@ -89,7 +89,7 @@ fn chunk4<A: Address>(table: &TableReader<'_, A>, keys: &Numbers, values: &mut N
         let node = _mm512_slli_epi32(entry, 3);
         let is_near = _mm512_cmplt_epu32_mask(node, _mm512_set1_epi32(table.near_end as i32));
         let is_bitmap = is_node & is_near & _mm512_testn_epi32_mask(entry, _mm512_set1_epi32(IS_OTHER));
-        // Whoever has no bitmap node looks at the image's first words and forgets what it finds.
+        // A lane without a bitmap node looks at the image's first words and drops the result.
         store(&mut nodes, part, _mm512_maskz_mov_epi32(is_bitmap, node));
         leaves[part] = is_bitmap & _mm512_test_epi32_mask(entry, _mm512_set1_epi32(IS_LEAF));
         bitmaps[part] = is_bitmap & !leaves[part];

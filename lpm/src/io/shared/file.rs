@@ -1,4 +1,4 @@
-//! What the system gives to processes that share files: mapped bytes, and locks that end with their owner.
+//! Means of the system for processes that share files: mapped bytes, and locks that end with their owner.
 
 #![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
 
@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Says what could not be done to `path`.
+/// The error of an `action` on `path`.
 pub(super) fn failed<'a>(path: &'a Path, action: &'static str) -> impl FnOnce(io::Error) -> SharedError + 'a {
     move |source| SharedError::Io { path: path.to_owned(), action, source }
 }
@@ -25,14 +25,14 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Options that never follow a link somebody laid at the last component.
+/// Options that do not follow a link at the last component, which another user may have made.
 pub(super) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NOFOLLOW);
     options
 }
 
-/// What a process may do with a mapping.
+/// The access that a process has to a mapping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
@@ -63,7 +63,7 @@ pub(super) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Takes (or gives back) the byte `at` of `file` for this open file; whether nobody else has it.
+/// Takes (or gives back) the byte `at` of `file` for this open file; returns whether it was free.
 ///
 /// The lock belongs to the open file description, not to the process (`F_OFD_SETLK`, Linux ≥ 3.15): two readers of one process are two
 /// owners, and the kernel gives it back when the last descriptor is closed, however the process ends.

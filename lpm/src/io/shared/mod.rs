@@ -26,14 +26,15 @@
 //! reclamation only: a change that then does not fit is refused ([`crate::Error::Full`]) and has changed nothing. Damaged
 //! files are errors, or give wrong answers; no lookup leaves the mapping.
 //!
-//! **Not promised.** Whoever may write `PATH.readers` can clear another reader's slot, and so make its answers wrong; it cannot change the
-//! image. Whoever makes either file shorter while it is mapped ends the processes that touch the missing part (SIGBUS): a file cannot be
-//! sealed against it, so keep both in a directory that only trusted users may write to. Removing `PATH.readers` while readers run leaves
-//! them unprotected only if its image then gets a writer, and that is refused: the image names the file that it belongs to.
-//! A process made by fork has none of its parent's mappings and must open the image itself; touching the parent's reader there ends it
-//! (SIGSEGV). Such a child, until it calls exec or ends, also keeps the locks of a parent that is killed (one that drops its
-//! image or reader gives them back): for as long, a writer that was killed counts as there ([`SharedError::Busy`]), and a reader that was killed
-//! while it was pinned stops reclamation. So do not fork without exec. File systems that several machines share do not share memory: both files must lie on a local one, best `/dev/shm`.
+//! **Not promised.** A process that may write `PATH.readers` can clear another reader's slot, and so make its answers wrong; it cannot
+//! change the image. If a process makes either file shorter while it is mapped, the kernel ends the processes that touch the missing part
+//! (SIGBUS). A file cannot be sealed against it, so keep both in a directory that only trusted users may write to. Removing `PATH.readers`
+//! while readers run leaves them unprotected only if its image then gets a writer, and that is refused: the image names the file that it
+//! belongs to. A process made by fork has none of its parent's mappings and must open the image itself; touching the parent's reader there
+//! ends it (SIGSEGV). Such a child, until it calls exec or ends, also keeps the locks of a parent that is killed (a parent that drops its
+//! image or reader gives them back). For as long, a killed writer counts as there ([`SharedError::Busy`]), and a reader that was killed
+//! while it was pinned stops reclamation. So do not fork without exec. File systems that several machines share do not share memory: both
+//! files must lie on a local one, best `/dev/shm`.
 
 mod file;
 mod slots;
@@ -52,7 +53,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Why a shared image could not be made, opened or read.
+/// The error of making, opening or reading a shared image.
 #[derive(Debug, thiserror::Error)]
 pub enum SharedError {
     /// The system refuses.
@@ -60,18 +61,18 @@ pub enum SharedError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was to be done.
+        /// The action that failed.
         action: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Somebody else writes the image.
+    /// Another process writes the image.
     #[error("{}: another writer has it", path.display())]
     Busy {
         /// The readers' file, which the writer locks.
         path: PathBuf,
     },
-    /// As many readers as there are slots have the image open.
+    /// All reader slots are in use by readers of the image.
     #[error("{}: all {slots} reader slots are taken", path.display())]
     NoSlot {
         /// The readers' file.
@@ -84,7 +85,7 @@ pub enum SharedError {
     Readers {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         what: &'static str,
     },
     /// The image has been used with another readers' file, whose readers a writer would not know.
@@ -100,7 +101,7 @@ pub enum SharedError {
     Image {
         /// The image.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         source: Error,
     },
 }
@@ -157,7 +158,7 @@ impl SharedImage {
         let made = Self::format(&file, &aside, bytes, tables, grace)
             .and_then(|image| std::fs::rename(&aside, path).map_err(failed(path, "make")).map(|()| image));
         if made.is_err() {
-            // What went wrong is worth more than whether this does too.
+            // The first error is worth more than a failure of this removal.
             let _ = std::fs::remove_file(&aside);
         }
         made

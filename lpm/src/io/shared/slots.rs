@@ -52,7 +52,7 @@ pub struct BoardHeader {
 
 const HEADER: usize = size_of::<BoardHeader>();
 const _: () = assert!(HEADER == 128 && core::mem::offset_of!(BoardHeader, epoch) == 64);
-/// Epochs from here on are damage: nobody counts that far.
+/// Epochs from here on are damage: no writer counts that far.
 const LAST: u64 = 1 << 62;
 /// The byte that the writer locks. A reader locks the first byte of its slot.
 const WRITER: u64 = 0;
@@ -90,7 +90,7 @@ impl Mapped {
         Ok(Self { file, path, header, slots: slot_map, count: slots as usize, id, locked: None, process })
     }
 
-    /// Takes or gives back a slot's lock; false also when the system refuses, which then looks as if somebody had it.
+    /// Takes or gives back a slot's lock; false also if the system refuses, as if another process had it.
     fn lock(&self, slot: usize, take: bool) -> bool {
         file::lock(&self.file, slot_at(slot), take).unwrap_or(false)
     }
@@ -108,8 +108,8 @@ impl Drop for Mapped {
 
 impl Board for Mapped {
     fn epoch(&self) -> &AtomicU64 {
-        // SAFETY: the mapping is a section long, aligned to a page, and lives as long as `self`; nobody writes this word but by
-        // atomics, and here it is only loaded unless the mapping is the writer's.
+        // SAFETY: the mapping is a section long, aligned to a page, and lives as long as `self`. All writers of this word use atomics, and
+        // here it is only loaded unless the mapping is the writer's.
         unsafe { &(*self.header.as_ptr().cast::<BoardHeader>()).epoch }
     }
 
@@ -119,7 +119,7 @@ impl Board for Mapped {
     }
 
     fn clear_if_dead(&self, slot: usize) -> bool {
-        // While we have the lock nobody can take the slot, so what is cleared is the dead one's.
+        // While we have the lock, no other process can take the slot, so we clear the dead one's state.
         let dead = self.lock(slot, true);
         if dead {
             self.slots()[slot].unpin();
@@ -129,14 +129,14 @@ impl Board for Mapped {
     }
 }
 
-/// What a readers' file says of itself.
+/// The header of a readers' file.
 struct Found {
     slots: u32,
     id: u64,
     epoch: u64,
 }
 
-/// Reads and checks the header. None: the file is empty or its making was broken off, so nobody uses it.
+/// Reads and checks the header. None: the file is empty or its making was broken off, so it has no users.
 fn read(file: &File, path: &Path) -> Result<Option<Found>, SharedError> {
     let len = file.metadata().map_err(failed(path, "read"))?.len();
     let mut bytes = [0; HEADER];
@@ -193,7 +193,7 @@ impl ProcessEpochs {
             if !file::lock(&file, WRITER, true).map_err(fail("lock"))? {
                 return Err(SharedError::Busy { path: path.to_owned() });
             }
-            // Between opening and locking somebody may have removed the file and made another.
+            // Between opening and locking, another process may have removed the file and made another.
             let ours = file.metadata().map_err(fail("read"))?;
             match std::fs::symlink_metadata(path) {
                 Ok(now) if (now.dev(), now.ino()) == (ours.dev(), ours.ino()) => break file,

@@ -22,7 +22,7 @@ pub struct Builder {
     names: BTreeMap<u32, String>,
 }
 
-/// What a snapshot came to.
+/// The sizes of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Saved {
     /// Bytes of the image.
@@ -126,12 +126,12 @@ impl Builder {
         Ok(())
     }
 
-    /// Says what a value stands for.
+    /// Names a value.
     pub fn name(&mut self, value: u32, name: &str) {
         self.names.insert(value, name.into());
     }
 
-    /// Builds the image and writes `path` (`-` is standard output): aside, then renamed, so that whoever opens it finds the old file or the
+    /// Builds the image and writes `path` (`-` is standard output): aside, then renamed, so that other processes open the old file or the
     /// new one. The image's memory is built twice, the second time in no more chunks of 64 KiB than it needs.
     pub fn save(&self, path: &Path) -> Result<Saved, SnapshotError> {
         let image = self.image().map_err(|source| SnapshotError::Image { path: path.into(), source })?;

@@ -65,7 +65,7 @@ impl TableInfo {
         self.key_bytes() + ENTRY_MORE
     }
 
-    /// What `of` makes of the `nth` entry's key, length and value.
+    /// The result of `of` for the `nth` entry's key, length and value.
     fn entry<T>(&self, bytes: &Bytes, nth: usize, of: impl FnOnce(&[u8], u16, u32) -> T) -> T {
         // The widest key has 256 bytes.
         let mut entry = [0; 256 + ENTRY_MORE];
@@ -262,7 +262,7 @@ fn checksum(bytes: &Bytes, from: usize, to: usize, zero: Option<usize>) -> u32 {
     crc
 }
 
-/// What the image of a snapshot was made from.
+/// The prefixes and names that the image of a snapshot was made from.
 #[derive(Debug)]
 pub struct Contents<'a> {
     path: &'a Path,
@@ -277,7 +277,7 @@ impl<'a> Contents<'a> {
         &self.tables
     }
 
-    /// What values stand for.
+    /// The names of values.
     pub fn names(&self) -> &BTreeMap<u32, String> {
         &self.names
     }
@@ -307,7 +307,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// The prefixes of one table, in order, read from the file where they are asked for.
+/// The prefixes of one table, in order, read from the file as the caller goes on.
 #[derive(Debug, Clone, Copy)]
 pub struct Entries<'a, A> {
     bytes: &'a Bytes,
@@ -370,7 +370,7 @@ impl<'a, A: Stored> Entries<'a, A> {
             if found.len() <= most && found.contains(addr) {
                 return Some((found, value));
             }
-            // What contains `addr` and stands before `found` contains its address, too.
+            // A prefix that contains `addr` and stands before `found` contains its address, too.
             most = found.addr().common_bits(addr).min(most.checked_sub(1)?);
         }
     }

@@ -55,8 +55,8 @@ impl Bytes {
     /// Whole words.
     pub fn words(&self) -> &[AtomicU32] {
         match &self.memory {
-            // SAFETY: the mapping is that long, page-aligned, readable, and stays until `self` is dropped; it is private to nobody,
-            // so that only atomic loads touch it, which need no permission to write on the processors that `words.rs` lets through.
+            // SAFETY: the mapping is that long, page-aligned, readable, and stays until `self` is dropped. Other processes may write it, so
+            // only atomic loads touch it, which need no permission to write on the processors that `words.rs` lets through.
             Memory::Mapped(map) => unsafe {
                 core::slice::from_raw_parts(map.as_ptr().cast::<AtomicU32>(), self.len / 4)
             },

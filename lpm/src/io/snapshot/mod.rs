@@ -43,13 +43,13 @@
 //! //     __u32 value; __u32 bytes; __u8 text[bytes];   UTF-8
 //! ```
 //!
-//! **What is checked.** [`Snapshot::open`] walks the whole image and compares both checksums. A CRC-32C finds every change within 32
+//! **Checks.** [`Snapshot::open`] walks the whole image and compares both checksums. A CRC-32C finds every change within 32
 //! bits in a row and, in files up to 256 MiB, every two flipped bits; anything else by chance (bad disks, cut and mixed files) with
-//! probability 1 − 2^−32. It is no proof against intent: whoever can write the file can make it say anything, but not lead a lookup
-//! outside it or make it run on.
+//! probability 1 − 2^−32. The checks are not a proof against intent: a program that can write the file can give it any answers, but cannot
+//! lead a lookup outside it or make it run on.
 //!
-//! **Whoever replaces a snapshot must do so by renaming** ([`Builder::save`] does): a file that is cut short while it is mapped ends the
-//! processes that touch the missing part (SIGBUS), and one that is overwritten changes under its readers.
+//! **To replace a snapshot, rename a new file over it** ([`Builder::save`] does): the kernel ends processes that touch the missing part of
+//! a mapped file that was cut short (SIGBUS), and a file that is overwritten changes under its readers.
 
 mod build;
 mod contents;
@@ -83,7 +83,7 @@ const TABLE_BYTES: usize = 32;
 /// Bytes of an entry beside its key.
 const ENTRY_MORE: usize = 6;
 
-/// Why a snapshot cannot be saved or opened.
+/// The error of saving or opening a snapshot.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
@@ -92,7 +92,7 @@ pub enum SnapshotError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The image cannot be made or is none.
@@ -100,7 +100,7 @@ pub enum SnapshotError {
     Image {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The image's error.
         source: Error,
     },
     /// The section is not what it should be.
@@ -108,9 +108,9 @@ pub enum SnapshotError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         what: String,
-        /// Where, in the file.
+        /// The offset in the file.
         at: u64,
     },
     /// The section is of another version.
@@ -127,7 +127,7 @@ pub enum SnapshotError {
         /// The file.
         path: PathBuf,
     },
-    /// There is no such table.
+    /// The table does not exist.
     #[error("{}: no table {id} with keys of {key_bits} bits", path.display())]
     NoTable {
         /// The file.
@@ -213,7 +213,8 @@ impl Snapshot {
         Ok(Self { path: path.into(), bytes, image_bytes: header.size as usize })
     }
 
-    /// Checks all of the file, as [`Snapshot::open`] does, and that the section describes the image's tables. What the image consists of.
+    /// Checks all of the file, as [`Snapshot::open`] does, and that the section describes the image's tables. Returns the parts of the
+    /// image.
     pub fn verify(&self) -> Result<Report, SnapshotError> {
         let report = verify(self.words())
             .map_err(|source| SnapshotError::Image { path: self.path.clone(), source })?;

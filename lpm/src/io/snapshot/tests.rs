@@ -37,7 +37,7 @@ impl Random {
     }
 }
 
-/// Whether entries say what an oracle of the same prefixes says.
+/// Whether entries equal an oracle of the same prefixes.
 fn compare<A: Stored, const N: usize>(
     entries: Entries<'_, A>,
     prefixes: &[(Prefix<A>, u32)],
@@ -210,7 +210,7 @@ fn damage_is_found() {
     for at in (image..whole.len()).chain((0..image).step_by(61)) {
         let mut damaged = whole.clone();
         damaged[at] ^= 1 << (at % 8);
-        // Without its magic, a section is none, and what stands there is no part of the image.
+        // Without its magic, a section is not one, and its bytes do not belong to the image.
         if !(image..image + 4).contains(&at) {
             assert!(opened(&damaged).is_err(), "byte {at}");
         } else {

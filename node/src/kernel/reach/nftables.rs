@@ -11,7 +11,7 @@ use trieline_lpm::{IpPrefix, Prefix};
 /// Expressions that only compute or count.
 const PURE: [&str; 8] = ["byteorder", "counter", "ct", "exthdr", "fib", "lookup", "range", "rt"];
 /// Matches of iptables that only look.
-/// Not those of tcp, udp, icmp and multiport: they drop packets that are cut short, whatever the rule says.
+/// Not those of tcp, udp, icmp and multiport: they drop packets that are cut short, whatever the rule.
 pub const PURE_MATCHES: [&str; 6] = ["addrtype", "comment", "conntrack", "mark", "pkttype", "state"];
 /// Those of them that look at connections.
 const STATEFUL: [&str; 2] = ["conntrack", "state"];
@@ -40,7 +40,7 @@ const JUMP: i32 = -3;
 const GOTO: i32 = -4;
 const RETURN: i32 = -5;
 
-/// What a register holds.
+/// The content of a register.
 enum Loaded {
     Name,
     Number,

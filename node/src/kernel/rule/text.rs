@@ -60,7 +60,7 @@ fn realms(value: &[u8]) -> String {
 }
 
 impl Rule {
-    /// An attribute as the kernel told it.
+    /// An attribute of the kernel's message.
     fn reported(&self, kind: u16) -> Option<&[u8]> {
         Attributes::new(self.key.get(FIXED..)?).find(kind)
     }

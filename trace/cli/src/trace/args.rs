@@ -16,112 +16,146 @@ use trieline_terminal::usage;
 const SLOTS: u32 = 1 << 16;
 const SLOTS_CAPTURING: u32 = 1 << 14;
 
-/// What to trace, and where to write it.
+/// Options of a trace: the messages, and the files.
 #[derive(Args, Debug)]
 pub struct TraceArgs {
     #[command(subcommand)]
     pub command: Option<TraceCommand>,
     #[command(flatten)]
     pub what: What,
-    /// End the trace after so many seconds; a command behind `--` runs on, see --end-command
+    /// End the trace after so many seconds
+    ///
+    /// A command behind `--` runs on, unless --end-command is given.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<Duration>,
-    /// End once so many messages were found; those found together with the last one are kept
+    /// End once so many messages were found
+    ///
+    /// Messages found together with the last one are kept.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Write what the hooks note, with who sockets are, for `trieline trace join`
+    /// Write the hooks' records for `trieline trace join`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["uprobe", "usdt"])]
     pub records: Option<PathBuf>,
-    /// Fail when records were lost
+    /// Fail if records were lost
     #[arg(long)]
     pub strict: bool,
-    /// Do not measure the tracer's own cost first, which takes a second
+    /// Do not measure the tracer's own cost first (a second)
     #[arg(long)]
     pub no_cost: bool,
-    /// Switch the hooks off in random windows of 100 ms, about one a second, and report what they cost the processes: messages in the
-    /// windows are not seen, and neither counted as lost
+    /// Measure the hooks' cost while the trace runs
+    ///
+    /// The tracer switches the hooks off in random windows of 100 ms, about one a second. It neither sees messages in these windows nor
+    /// counts them as lost.
     #[arg(long, requires = "pid", conflicts_with_all = ["client", "records"])]
     pub live_cost: bool,
     #[command(flatten)]
     pub outputs: OutputArgs,
-    /// End the command with the trace: SIGTERM, and SIGKILL after 2 s
+    /// End the command with the trace: SIGTERM, then SIGKILL
+    ///
+    /// SIGKILL follows after 2 s.
     #[arg(long, requires = "child")]
     pub end_command: bool,
-    /// Run this command and trace it and its children; it outlives the trace unless --end-command is given
+    /// Run this command, and trace it and its children
+    ///
+    /// It outlives the trace unless --end-command is given.
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pid", "comm", "cgroup", "container", "unit"])]
     pub child: Vec<String>,
 }
 
 #[derive(Subcommand, Debug)]
 pub enum TraceCommand {
-    /// Measure what the tracer costs here: a message of a traced process, and of any other
+    /// Measure the tracer's cost for a traced process, and others
     Calibrate(Box<What>),
     Join(JoinArgs),
     Node(NodeArgs),
 }
 
-/// What is traced, and how.
+/// The traced processes, and the way of tracing.
 #[derive(Args, Debug, Clone)]
 pub struct What {
-    /// Trace this process; may be given several times
+    /// Trace this process; repeatable
     #[arg(short, long, value_name = "PID")]
     pub pid: Vec<u32>,
-    /// Also its descendants, up to four generations
+    /// Also trace its descendants, up to four generations
     #[arg(long, requires = "pid")]
     pub children: bool,
     /// Trace processes of this name (/proc/PID/comm)
     #[arg(long, value_name = "NAME")]
     pub comm: Option<String>,
-    /// Trace processes of this cgroup and below it: a directory, in full or below where cgroups are mounted
+    /// Trace processes of this cgroup and below it
+    ///
+    /// A directory, in full or below where cgroups are mounted.
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<PathBuf>,
-    /// Trace processes of this container of Docker, Podman, containerd or LXC
+    /// Trace processes of this container
+    ///
+    /// Of Docker, Podman, containerd or LXC.
     #[arg(long, value_name = "NAME|ID", conflicts_with_all = ["cgroup", "unit"])]
     pub container: Option<String>,
-    /// Trace processes of this systemd unit; without an ending it is a service
+    /// Trace processes of this systemd unit
+    ///
+    /// A name without an ending is a service.
     #[arg(long, value_name = "NAME", conflicts_with = "cgroup")]
     pub unit: Option<String>,
-    /// Only sockets with this local or remote port
+    /// Trace only sockets with this local or remote port
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
-    /// Only these transports, several with commas between: udp, tcp, unix-stream, unix-datagram (unix-seqpacket is the same)
+    /// Trace only these transports, with commas between
+    ///
+    /// udp, tcp, unix-stream, unix-datagram (unix-seqpacket is the same).
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = transport)]
     pub transport: Vec<Transport>,
-    /// Join by an id in the message, BYTES (1 to 8) at OFFSET, instead of by the thread; RECEIVED/SENT:BYTES where it is sent at
-    /// another offset; regex:PATTERN for what a regular expression finds in its first bytes: the first group, or all
+    /// Join by an id in the message: BYTES (1 to 8) at OFFSET
+    ///
+    /// RECEIVED/SENT:BYTES if the id is sent at another offset than received. regex:PATTERN for a regular expression over the message's
+    /// first bytes: the id is its first group, or all of the match.
     #[arg(long, value_name = "OFFSET:BYTES|regex:PATTERN")]
     pub id: Option<MessageId>,
-    /// Write an id into each message that leaves over UDP, where it has eight bytes reserved for that at OFFSET (zeros, or HEX), and
-    /// join by it: the time of CLOCK_MONOTONIC in nanoseconds, the lowest byte first
+    /// Write an id into messages over UDP, and join by it
+    ///
+    /// Each message needs eight reserved bytes at OFFSET (zeros, or HEX). The id is the time of CLOCK_MONOTONIC in nanoseconds, the
+    /// lowest byte first.
     #[arg(long, value_name = "OFFSET[:HEX]", conflicts_with_all = ["id", "decode", "done"])]
     pub stamp: Option<StampAt>,
-    /// Also note when messages over UDP arrive at this network namespace's devices (R), by --port and --id or --stamp
+    /// Also note arrivals over UDP at devices (R)
+    ///
+    /// At the devices of this network namespace, by --port and --id or --stamp.
     #[arg(long, requires = "port", conflicts_with = "decode")]
     pub arrivals: bool,
-    /// Cut what calls move into messages of this protocol and join by what is in them: mqtt, nats, redis, http, or
-    /// `length:OFFSET:WIDTH[:le][:+N|:-N]` for messages with their length before them, which --id may tell apart
+    /// Decode messages of this protocol, and join by their ids
+    ///
+    /// mqtt, nats, redis, http, or `length:OFFSET:WIDTH[:le][:+N|:-N]` for messages with their length before them; --id may give the id
+    /// of those.
     #[arg(long, value_name = "PROTOCOL")]
     pub decode: Option<Decode>,
-    /// Bytes of each call to look at for a pattern or a decoder, its first ones [default: 256, with http 1024]
+    /// Capture so many bytes of each call
+    ///
+    /// For a pattern or a decoder: its first bytes [default: 256, with http 1024].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub capture: Option<u32>,
-    /// Follow messages from and to this process as well, by number or name: its sends are A, its receives D; may be given several
-    /// times
+    /// Follow messages from and to this process; repeatable
+    ///
+    /// By number or name: its sends are A, its receives D.
     #[arg(long, value_name = "PID|NAME")]
     pub client: Vec<Client>,
-    /// C is the end of the send, not the device's queue
+    /// Take C at the end of the send, not at the device's queue
     #[arg(long)]
     pub done: bool,
-    /// Join by thread even if the process's runtime (Go, tokio, Erlang) moves messages between threads
+    /// Join by thread even if a runtime moves messages
+    ///
+    /// Go, tokio and Erlang move messages between threads.
     #[arg(long, conflicts_with_all = ["id", "decode", "stamp"])]
     pub trust_threads: bool,
-    /// Only these hooks: functions, sockets or system-calls [default: the first that the kernel accepts]
+    /// Use only these hooks: functions, sockets or system-calls
+    ///
+    /// By default, the first that the kernel accepts.
     #[arg(long, value_name = "NAME", value_parser = backend)]
     pub hooks: Option<Backend>,
     #[command(flatten)]
     pub probes: ProbeArgs,
-    /// Records that each CPU's ring holds: a power of two [default: 65536, with captured bytes 16384; fewer, but 256 at least, where all
-    /// rings would take more than 64 MiB]
+    /// Hold so many records in each CPU's ring: a power of two
+    ///
+    /// By default 65536, with captured bytes 16384; fewer, but at least 256, if all rings would take more than 64 MiB.
     #[arg(long, value_name = "N", value_parser = slots)]
     pub ring: Option<u32>,
 }
@@ -184,7 +218,7 @@ impl What {
             (Some(Decode::Length(length, _)), id) => (None, Some(Decode::Length(*length, id.clone()))),
             (Some(decode), None) => (None, Some(decode.clone())),
             (Some(_), Some(_)) => {
-                let why = "--id goes with --decode length:… only: other protocols tell ids themselves";
+                let why = "--id goes with --decode length:… only: other protocols have ids of their own";
                 return Err(usage(why.into()).into());
             }
             (None, Some(MessageId::At(at))) => (Some(*at), None),

@@ -67,7 +67,7 @@ pub fn unit(cgroups: &Path, wanted: &str) -> Result<PathBuf> {
         }
         _ => {
             let paths: Vec<String> = found.iter().map(|group| group.display().to_string()).collect();
-            bail!("several units are called {full}; name one by --cgroup: {}", paths.join(", "))
+            bail!("several units have the name {full}; choose one by --cgroup: {}", paths.join(", "))
         }
     }
 }

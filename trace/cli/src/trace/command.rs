@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_
 /// How long a command may take to end after SIGTERM (`--end-command`), and after the terminal's SIGINT before the tracer leaves it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A command, of which this process is the parent.
+/// A command that this process started.
 #[derive(Debug)]
 pub struct Traced {
     child: Child,
@@ -20,11 +20,13 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Starts it. What it leaves running in the background becomes a child of this process, and so stays a descendant.
+    /// Starts it. Processes that it leaves in the background become children of this process, and so stay descendants.
     pub fn start(program: &str, arguments: &[String]) -> anyhow::Result<Traced> {
-        set_child_subreaper(Some(getpid())).context("adopting what the command leaves running")?;
-        let child =
-            Command::new(program).args(arguments).spawn().with_context(|| format!("starting {program}"))?;
+        set_child_subreaper(Some(getpid())).context("cannot adopt the command's processes")?;
+        let child = Command::new(program)
+            .args(arguments)
+            .spawn()
+            .with_context(|| format!("cannot start {program}"))?;
         Ok(Traced { child, status: None })
     }
 
@@ -51,7 +53,7 @@ impl Traced {
                 }
                 Ok(None) => return Ok(true),
                 Err(Errno::CHILD) => return Ok(false),
-                Err(error) => return Err(error).context("waiting for the command"),
+                Err(error) => return Err(error).context("cannot wait for the command"),
             }
         }
     }
@@ -64,7 +66,7 @@ impl Traced {
         self.wait()?;
         if !self.has_status()? {
             eprintln!(
-                "trieline: the command did not end within {} s of SIGTERM: killing it",
+                "trieline: the command did not end within {} s of SIGTERM; trieline kills it",
                 PATIENCE.as_secs()
             );
             kill_process(Pid::from_child(&self.child), Signal::KILL)?;
@@ -84,7 +86,7 @@ impl Traced {
         Ok(())
     }
 
-    /// Says how the command ended, or that it runs on.
+    /// Prints how the command ended, or that it runs on.
     pub fn leave(&mut self) -> anyhow::Result<()> {
         if !self.has_status()? {
             eprintln!(

@@ -14,13 +14,15 @@ use super::outputs::Sink;
 /// When a file is followed by the next.
 #[derive(Args, Debug, Clone, Copy, Default)]
 pub struct Rotation {
-    /// Begin a new file when one has so many bytes (1000, 100K, 10M, 1G); finished ones are FILE with a number before its ending
+    /// Begin a new file after so many bytes (1000, 100K, 10M, 1G)
+    ///
+    /// Finished files are FILE with a number before its ending.
     #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "messages")]
     rotate_size: Option<u64>,
     /// Begin a new file after so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = super::args::seconds, requires = "messages")]
     rotate_time: Option<Duration>,
-    /// Keep so many finished files, and remove the oldest of this trace's [default: all]
+    /// Keep so many finished files of this trace [default: all]
     #[arg(long, value_name = "N", requires = "messages")]
     rotate_keep: Option<usize>,
 }
@@ -44,15 +46,15 @@ fn bytes(text: &str) -> Result<u64, String> {
 
 /// How messages are written into a file.
 pub trait Format {
-    /// What a file begins with.
+    /// Writes the beginning of a file.
     fn begin(&mut self, out: &mut Vec<u8>) -> Result<()>;
     /// A message, with its first bytes as they were sent, where they were captured.
     fn message(&mut self, message: &Message, bytes: &[u8], out: &mut Vec<u8>) -> Result<()>;
     /// The thread has ended: its number may be another's.
     fn ended(&mut self, _thread: u32) {}
-    /// What a file ends with.
+    /// Writes the end of a file.
     fn end(&mut self, out: &mut Vec<u8>) -> Result<()>;
-    /// What there is to say of all files.
+    /// A remark on all files.
     fn note(&self) -> Option<String> {
         None
     }
@@ -127,7 +129,7 @@ impl<F: Format> Files<F> {
         self.finished.push(name);
         if self.rotation.rotate_keep.is_some_and(|keep| self.finished.len() > keep) {
             let oldest = self.finished.remove(0);
-            fs::remove_file(&oldest).with_context(|| format!("removing {}", oldest.display()))?;
+            fs::remove_file(&oldest).with_context(|| format!("cannot remove {}", oldest.display()))?;
         }
         self.out = create(&self.path)?;
         (self.bytes, self.since, self.is_empty) = (0, Instant::now(), true);
@@ -157,7 +159,7 @@ impl<F: Format> Sink for Files<F> {
 }
 
 fn writing(path: &Path) -> String {
-    format!("writing {}", path.display())
+    format!("cannot write {}", path.display())
 }
 
 fn create(path: &Path) -> Result<BufWriter<fs::File>> {

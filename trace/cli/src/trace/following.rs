@@ -1,4 +1,4 @@
-//! What a trace makes of its events: messages in processes, and their ways between them.
+//! Messages in processes, and their ways between them, out of a trace's events.
 
 use trieline_trace::{Event, HopCounts, Hops, Joiner, Message, Options, Passes, Point, Seen, Summary};
 
@@ -7,12 +7,12 @@ use super::records::RecordWriter;
 /// How many sends and receives may come, of all streams together, before the other end of one.
 const WAITING: usize = 1 << 17;
 
-/// What was found outside of processes.
+/// Results outside of processes.
 #[derive(Clone, Copy)]
 pub struct Ways<'a> {
     /// Times of each part.
     pub times: &'a Summary,
-    /// What became of the records, where ways from process to process are followed.
+    /// Counts of the records, if ways from process to process are followed.
     pub hops: Option<HopCounts>,
     /// Arrivals at devices that are on a way and that are not, where those are noted.
     pub passes: Option<(u64, u64)>,
@@ -100,7 +100,7 @@ impl Following {
         Some(failed)
     }
 
-    /// What became of the records.
+    /// Counts of the records.
     pub fn counts(&self) -> trieline_trace::Counts {
         self.joiner.counts()
     }

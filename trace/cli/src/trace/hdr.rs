@@ -51,7 +51,7 @@ impl Log {
     /// Adds an interval; it is in the file when this returns.
     pub fn write(&mut self, interval: &Interval) -> Result<()> {
         let Log { path, out, serializer } = self;
-        // What was begun is appended to: a writer without a head.
+        // An existing file is appended to: a writer without a head.
         let mut writer =
             IntervalLogWriterBuilder::new().begin_log_with(out, serializer).with_context(|| writing(path))?;
         for (stage, times) in interval.times.stages() {
@@ -69,7 +69,7 @@ fn tag(stage: &Stage) -> String {
 }
 
 fn writing(path: &Path) -> String {
-    format!("writing {}", path.display())
+    format!("cannot write {}", path.display())
 }
 
 /// The tracer's own cost in a line.

@@ -7,18 +7,18 @@ use trieline_trace::{Counts, LiveCost, Seen, Summary};
 use super::hdr::Log;
 use super::live::Live;
 
-/// What a trace knows of itself at a moment.
+/// The state of a trace at a moment.
 #[derive(Clone, Debug)]
 pub struct Now {
-    /// What became of the records.
+    /// Counts of the records.
     pub counts: Counts,
-    /// What was missed.
+    /// Counts of missed records.
     pub seen: Seen,
     /// Times from process to process.
     pub ways: Option<Summary>,
-    /// What the hooks cost the traced processes, as found so far, if that was asked for.
+    /// Cost of the hooks for the traced processes so far, if it is measured.
     pub live: Option<LiveCost>,
-    /// That nobody is there to be traced, in words.
+    /// The reason why no process is traced at present, in words.
     pub waiting: Option<String>,
 }
 
@@ -47,7 +47,7 @@ pub struct Interval<'a> {
     pub now: &'a Now,
 }
 
-/// Whoever looks at every interval.
+/// The receivers of every interval.
 pub struct Intervals {
     every: Duration,
     started: Instant,
@@ -58,18 +58,18 @@ pub struct Intervals {
 }
 
 impl Intervals {
-    /// The first begins now. Without anybody to look there are none.
+    /// The first begins now. Without a view or a log, there are no intervals.
     pub fn begin(every: Duration, live: Option<Live>, log: Option<Log>) -> Intervals {
         let now = Instant::now();
         Intervals { every, started: now, since: now, before: Summary::default(), live, log }
     }
 
-    /// Whether an interval is over that somebody looks at.
+    /// Whether an interval is over that a view or log needs.
     pub fn is_due(&self) -> bool {
         (self.live.is_some() || self.log.is_some()) && self.since.elapsed() >= self.every
     }
 
-    /// Whether somebody sees them.
+    /// Whether a view shows them.
     pub fn are_shown(&self) -> bool {
         self.live.is_some()
     }
@@ -94,7 +94,7 @@ impl Intervals {
         failed
     }
 
-    /// Ends the last one, of which the report tells: only the log still needs it.
+    /// Ends the last interval: only the log still needs it, the report has the same.
     pub fn finish(&mut self, messages: &Summary, now: &Now) -> Vec<anyhow::Error> {
         self.live = None;
         if self.log.is_some() { self.end(messages, now) } else { Vec::new() }

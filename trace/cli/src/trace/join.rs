@@ -13,15 +13,19 @@ use super::records::RecordFile;
 use super::report;
 use trieline_terminal::Output;
 
-/// Join files of `trieline trace --records` from several hosts: the ways between them, by their streams
+/// Join the records of several hosts into ways between them
+///
+/// Reads files of `trieline trace --records`, and joins messages by their streams.
 #[derive(Args, Debug)]
 pub struct JoinArgs {
-    /// Files, one of each trace; times are given by the clock of the first one's host
+    /// Join these files, one of each trace
+    ///
+    /// Times are given by the clock of the first one's host.
     #[arg(value_name = "FILE", num_args = 1.., required = true)]
     files: Vec<PathBuf>,
 }
 
-/// What was put together.
+/// The joined files.
 struct Joined {
     files: Vec<RecordFile>,
     /// Of each file's host.
@@ -134,14 +138,11 @@ impl Joined {
         let mut text = String::new();
         for (file, clock) in self.files.iter().zip(&self.clocks) {
             let clock = match clock {
-                Some(Offset { ns: 0, bound_ns: 0 }) => "the clock that times are given by".to_owned(),
+                Some(Offset { ns: 0, bound_ns: 0 }) => "all times are by this clock".to_owned(),
                 Some(Offset { ns, bound_ns }) => {
                     format!("its clock is {ns} ns ahead, right to {bound_ns} ns")
                 }
-                None => {
-                    "its clock is not known: no messages that were seen at the device's queue went both ways"
-                        .to_owned()
-                }
+                None => "its clock is not known: no messages at the device's queue went both ways".to_owned(),
             };
             text += &format!("{}: {} events; {clock}\n", file.path.display(), file.events.len());
             match file.end {
@@ -177,7 +178,7 @@ impl Joined {
         text += &report::left_out(&self.counts);
         let HopCounts { matched, unmatched, one_ended, unknown, ambiguous, without_id } = self.ways;
         text += &format!(
-            "between processes: {matched} matched, {unmatched} unmatched, {one_ended} by streams of which one end was seen, {ambiguous} ambiguous, {unknown} of sockets not known, {without_id} \
+            "between processes: {matched} matched, {unmatched} unmatched, {one_ended} by streams with one end traced, {ambiguous} ambiguous, {unknown} of sockets not known, {without_id} \
              over UDP without an id, {} between hosts whose clocks could not be compared\n",
             self.untimed
         );

@@ -1,4 +1,4 @@
-//! The live view of a trace: rate, percentiles, losses and cost, anew after every interval, on standard error.
+//! The live view of a trace: rate, percentiles, losses and cost of every interval, on standard error.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -20,10 +20,10 @@ const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.99
 /// When there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum When {
-    /// On a terminal, unless a command that is traced writes there, too
+    /// On a terminal, unless a traced command writes there, too
     #[default]
     Auto,
-    /// Always: where standard error is no terminal, a line for each stage
+    /// Always; a line for each stage if it is not a terminal
     Always,
     /// Never
     Never,
@@ -37,7 +37,7 @@ pub struct Live {
     cost: String,
     cost_json: Value,
     is_by_thread: bool,
-    /// What lines have said already: the cost, the pairs of windows of `--live-cost`, a hint.
+    /// Remarks that lines have shown already: the cost, the pairs of windows of `--live-cost`, a hint.
     is_cost_said: bool,
     pairs_said: Option<usize>,
     is_hint_said: bool,
@@ -108,7 +108,7 @@ impl Live {
         text
     }
 
-    /// What was measured at the start, and what is measured meanwhile.
+    /// Cost, measured at the start and meanwhile.
     fn costs(&self, interval: &Interval) -> String {
         let live = interval.now.live.as_ref().map(calibrate::live_text);
         let hint = self.hint(interval.now).map(|hint| hint + "\n").unwrap_or_default();
@@ -156,7 +156,7 @@ impl Live {
     }
 }
 
-/// What would show more messages, where the percentiles of a trace by threads are of few.
+/// A hint how to see more messages, if the percentiles of a trace by threads are of few.
 fn hint(now: &Now) -> Option<String> {
     let share = few(&now.counts)?;
     Some(format!(

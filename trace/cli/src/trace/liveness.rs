@@ -1,4 +1,4 @@
-//! Whether anything is left of what a trace is to follow: it is said when nothing is, and the trace ends when nothing can come any more.
+//! Whether any process of a trace is left: if none is, the tracer reports it, and if none can come any more, the trace ends.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,14 +13,14 @@ use super::args::What;
 const EVERY: Duration = Duration::from_millis(100);
 const EVERY_WAITING: Duration = Duration::from_secs(1);
 
-/// What is left.
+/// The processes that are left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// Somebody.
+    /// At least one process runs.
     Some,
-    /// Nobody, but others of the name or in the cgroup would be traced: in words.
+    /// No process runs, but others of the name or in the cgroup would be traced: in words.
     Waiting(String),
-    /// Nobody, and nobody can come: in words.
+    /// No process runs, and none can come: in words.
     Nothing(String),
 }
 
@@ -57,11 +57,11 @@ impl Group {
 pub struct Liveness {
     processes: Vec<u32>,
     comm: Option<String>,
-    /// Who had the name when it was last looked for.
+    /// The process that had the name at the last look.
     called: Option<u32>,
     /// The cgroup that is traced, and how to find the next one of its name.
     cgroup: Option<Group>,
-    /// Another cgroup has its name now: not yet told.
+    /// Another cgroup has its name now: not reported yet.
     moved: Option<Cgroup>,
     left: Left,
     next: Instant,
@@ -116,7 +116,7 @@ impl Liveness {
 
     fn find(&mut self) -> Left {
         if !self.processes.is_empty() && !self.processes.iter().any(|process| is_alive(*process)) {
-            return Left::Nothing("no process that was named was left".into());
+            return Left::Nothing("all named processes have ended".into());
         }
         if let Some(group) = &mut self.cgroup {
             if fs::metadata(&group.directory).map(|found| found.ino()).ok() != Some(group.number) {
@@ -155,7 +155,7 @@ fn name(process: u32) -> Option<String> {
 }
 
 /// Whether a process has a thread that has not ended (`man 5 proc_pid_stat`: the state, and 17 fields on the number of threads, behind the
-/// name in parentheses). One that nobody has waited for has its number still.
+/// name in parentheses). An ended process keeps its number until its parent has waited for it.
 fn is_alive(process: u32) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat"));
     let Ok(stat) = stat else { return false };
@@ -192,7 +192,7 @@ mod tests {
         while *liveness.check() == Left::Some {
             assert!(start.elapsed() < Duration::from_secs(20));
         }
-        assert_eq!(*liveness.check(), Left::Nothing("no process that was named was left".into()));
+        assert_eq!(*liveness.check(), Left::Nothing("all named processes have ended".into()));
         assert!(Path::new("/proc").join(child.id().to_string()).exists());
         child.wait().unwrap();
         assert!(is_alive(std::process::id()) && !is_alive(u32::MAX));
@@ -210,7 +210,7 @@ mod tests {
         };
         assert_eq!(find("populated 1\nfrozen 0\n"), Left::Some);
         assert!(matches!(find("populated 0\nfrozen 0\n"), Left::Waiting(text) if text.ends_with("group")));
-        // Another one has the name, and is no cgroup.
+        // Another file has the name, and it is not a cgroup.
         let mut gone = liveness(Vec::new(), Some((group.clone(), number + 1)));
         assert!(matches!(gone.find(), Left::Waiting(text) if text.ends_with("is gone")));
         fs::remove_dir_all(&group).unwrap();

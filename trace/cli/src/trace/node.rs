@@ -23,19 +23,21 @@ const WAIT: Duration = Duration::from_millis(100);
 /// Headers before a message: a VLAN tag, IPv6, a segment routing header of eight segments, IPv6, UDP.
 const HEADERS: u32 = 18 + 40 + 8 + 8 * 16 + 40 + 8;
 
-/// Note when messages over UDP come to this node's XDP and when it sends them on, for `trieline trace join`
+/// Note messages over UDP in this node's XDP
+///
+/// It notes when they come and when XDP sends them on, for `trieline trace join`.
 #[derive(Args, Debug)]
 pub struct NodeArgs {
-    /// The port that the messages are sent to, or come from
+    /// Note messages to or from this port
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// Where the messages have their id
+    /// Read the messages' id at this place
     #[arg(long, value_name = "OFFSET:BYTES", required_unless_present = "stamp")]
     id: Option<IdAt>,
-    /// Where they are stamped
+    /// Read the messages' stamp at this place
     #[arg(long, value_name = "OFFSET[:HEX]", conflicts_with = "id")]
     stamp: Option<StampAt>,
-    /// The file to write
+    /// Write this file
     #[arg(long, value_name = "FILE")]
     records: PathBuf,
     /// End after so many seconds
@@ -92,7 +94,7 @@ pub fn run(args: &NodeArgs, output: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A message in a packet; `None`: it is no packet of the port, or not sent on.
+/// A message in a packet; `None`: the packet is not of the port, or is not sent on.
 fn record(packet: &Captured, port: u16, id: IdAt) -> Option<Record> {
     let (from, to, payload) = datagram(&packet.frame)?;
     if from != port && to != port {

@@ -53,7 +53,7 @@ struct Span {
     sender: Thread,
 }
 
-/// What became of the spans.
+/// Counts of the spans.
 #[derive(Default)]
 struct Sent {
     taken: u64,
@@ -88,7 +88,7 @@ impl Otlp {
             threads: Threads::default(),
             spans: Some(spans),
             is_over,
-            worker: Some(worker.context("starting the thread that sends spans")?),
+            worker: Some(worker.context("cannot start the thread that sends spans")?),
         })
     }
 }
@@ -120,7 +120,7 @@ impl Sink for Otlp {
         let Some(worker) = self.worker.take() else { return Ok(Vec::new()) };
         let sent = worker.join().map_err(|_| anyhow!("the thread that sends spans has panicked"))?;
         let mut note = format!(
-            "{} spans taken by {}, {} failed, {} left out as the collector was slow",
+            "{} spans sent to {}, {} failed, {} left out because the collector was slow",
             sent.taken, self.url, sent.failed, self.left_out
         );
         if let Some(failure) = sent.last_failure {
@@ -130,7 +130,7 @@ impl Sink for Otlp {
     }
 }
 
-/// Who sends.
+/// The sender.
 struct Collector {
     agent: ureq::Agent,
     url: String,
@@ -177,7 +177,7 @@ impl Collector {
                 return self.sent;
             }
             if self.is_over.load(Ordering::Relaxed) && self.is_unreachable {
-                // Nobody waits at the end for a collector that does not answer.
+                // At the end, the tracer does not wait for a collector that does not answer.
                 self.sent.failed += spans.iter().count() as u64;
                 return self.sent;
             }

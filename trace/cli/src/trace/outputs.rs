@@ -1,4 +1,4 @@
-//! Where messages go as they are found: the percentiles of the report, and whatever else was asked for.
+//! The ways of found messages: the percentiles of the report, and all other outputs.
 
 use std::collections::HashSet;
 use std::fs;
@@ -21,7 +21,7 @@ use super::rows::{Costs, Csv, JsonLines};
 use super::{picture, report};
 use trieline_terminal::usage;
 
-/// What a trace writes beside its report.
+/// Outputs of a trace besides its report.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Outputs", group = clap::ArgGroup::new("messages").multiple(true))]
 pub struct OutputArgs {
@@ -29,10 +29,10 @@ pub struct OutputArgs {
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, num_args = 0..=1, default_missing_value = "always",
           require_equals = true)]
     live: When,
-    /// Seconds from one view, and one interval of the histogram log, to the next
+    /// Set the seconds between views, and histogram intervals
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = super::args::seconds)]
     interval: Duration,
-    /// Write the histograms of each interval as a log that HdrHistogram's tools read
+    /// Write each interval's histograms as an HdrHistogram log
     #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
     /// Write the distributions as HdrHistogram's text (.hgrm)
@@ -41,19 +41,21 @@ pub struct OutputArgs {
     /// Draw the distributions
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write messages as a trace that Perfetto and chrome://tracing open
+    /// Write messages for Perfetto and chrome://tracing
     #[arg(long, value_name = "FILE", group = "messages")]
     perfetto: Option<PathBuf>,
-    /// Messages that such a file takes; what comes after them is counted
+    /// Limit the messages in that file; later ones are counted
     #[arg(long, value_name = "N", default_value_t = 250_000, requires = "perfetto")]
     perfetto_limit: u64,
-    /// Write each message as it leaves, with its times as a comment, into a pcap-ng file
+    /// Write each message, as it leaves, into a pcap-ng file
+    ///
+    /// Its times are the packet's comment.
     #[arg(long, value_name = "FILE", group = "messages")]
     pcapng: Option<PathBuf>,
-    /// Send messages as spans to an OpenTelemetry collector, by OTLP over HTTP: http://HOST:4318
+    /// Send messages as spans by OTLP/HTTP: http://HOST:4318
     #[arg(long, value_name = "URL", value_parser = otlp::url)]
     otlp: Option<String>,
-    /// Of so many messages only one
+    /// Send only one of so many messages
     #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = otlp::sample, requires = "otlp")]
     otlp_sample: u64,
     /// Write each message as a line of comma-separated values
@@ -66,7 +68,7 @@ pub struct OutputArgs {
     rotation: Rotation,
 }
 
-/// What outputs say of the trace.
+/// Facts about the trace, for outputs.
 pub struct About<'a> {
     /// The tracer's own cost, or why it is not known.
     pub cost: &'a Result<Cost, String>,
@@ -97,11 +99,11 @@ pub trait Sink {
     fn finish(&mut self) -> anyhow::Result<Vec<String>>;
 }
 
-/// What is left when all outputs are closed.
+/// The results after all outputs are closed.
 pub struct Finished {
     /// Times of all messages.
     pub summary: Summary,
-    /// What a reader of the report should know, a line each.
+    /// Remarks for readers of the report, a line each.
     pub notes: Vec<String>,
     /// Whether an output could not be written.
     pub has_failed: bool,
@@ -124,7 +126,7 @@ pub struct Outputs {
 }
 
 impl OutputArgs {
-    /// Refuses two outputs in one file, and `-`, which is no file.
+    /// Refuses two outputs in one file, and `-`, which is not a file.
     fn check(&self, records: Option<&Path>) -> anyhow::Result<()> {
         let named =
             [&self.csv, &self.jsonl, &self.perfetto, &self.pcapng, &self.hdr, &self.percentiles, &self.svg];
@@ -146,7 +148,7 @@ impl OutputArgs {
 }
 
 impl Outputs {
-    /// Opens what was asked for, before anything is traced. `records` is a file that somebody else writes.
+    /// Opens the outputs, before the trace begins. `records` is the file of --records, which another part writes.
     pub fn open(args: &OutputArgs, records: Option<&Path>, about: &About) -> anyhow::Result<Outputs> {
         args.check(records)?;
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
@@ -169,7 +171,7 @@ impl Outputs {
         }
         // Found out now, not when everything is over.
         for path in [&args.percentiles, &args.svg].into_iter().flatten() {
-            fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
+            fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         }
         let live = Live::new(args.live, about);
         let log = args.hdr.as_deref().map(|path| Log::create(path, &about.cost_text())).transpose()?;
@@ -231,7 +233,7 @@ impl Outputs {
         self.intervals.are_shown()
     }
 
-    /// That nobody is there to be traced, and why, or that somebody is: the live view says it, or else a line on standard error.
+    /// Shows that no process is traced, with the reason, or that one is again: in the live view, or else in a line on standard error.
     pub fn wait(&mut self, why: Option<String>) {
         if self.waiting == why {
             return;
@@ -240,7 +242,7 @@ impl Outputs {
         if !self.intervals.are_shown() {
             match &self.waiting {
                 Some(why) => eprintln!("trieline: {why}: waiting (Ctrl-C ends the trace)"),
-                None => eprintln!("trieline: somebody is there to be traced"),
+                None => eprintln!("trieline: a process to trace is there again"),
             }
         }
     }
@@ -260,7 +262,7 @@ impl Outputs {
         }
     }
 
-    /// That nobody can come who would be traced, and why.
+    /// Shows that no process can come any more, with the reason.
     pub fn end(&mut self, why: &str) {
         self.waiting = None;
         self.notes.push(format!("the trace ended as {why}"));

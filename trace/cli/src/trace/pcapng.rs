@@ -1,8 +1,8 @@
 //! Messages as they leave, as pcap-ng: what the tracer holds of each, and its times as the comment.
 //!
 //! The tracer sees messages, not frames: so a packet is Wireshark's exported PDU (`LINKTYPE_WIRESHARK_UPPER_PDU`), the bytes that a
-//! process sent without any header of a network, and nothing is made up. Where bytes are not captured, the packet only says how long
-//! the message was.
+//! process sent without any header of a network, and nothing is made up. Where bytes are not captured, the packet only holds the message's
+//! length.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -145,7 +145,7 @@ impl Format for PcapNg {
     fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
         if let Some(section) = &mut self.section {
             for (interface, written) in self.interfaces.values().copied() {
-                let comment = "messages that were found; what was lost stands in the trace's report";
+                let comment = "joined messages; the trace's report counts the lost ones";
                 section.statistics(interface, &Statistics { written, comment, ..Statistics::default() })?;
             }
         }

@@ -34,7 +34,7 @@ pub struct Perfetto {
     tracks: HashMap<u32, Track>,
 }
 
-/// What a thread's long slices must not cross.
+/// The ends of slices that a thread's long slices must not cross.
 #[derive(Default)]
 struct Track {
     /// Where the last long one ends.
@@ -163,7 +163,7 @@ impl Format for Perfetto {
     fn note(&self) -> Option<String> {
         (self.left_out > 0).then(|| {
             format!(
-                "{} messages are not in the Perfetto file, which takes {} (--perfetto-limit)",
+                "{} messages are not in the Perfetto file, which holds {} (--perfetto-limit)",
                 self.left_out, self.limit
             )
         })

@@ -39,7 +39,8 @@ pub fn write(path: &Path, summary: &Summary, source: &str) -> Result<()> {
         y: "microseconds",
         source,
     };
-    fs::write(path, curve::picture(words, &curves)?).with_context(|| format!("writing {}", path.display()))
+    fs::write(path, curve::picture(words, &curves)?)
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// A stage's name where there is little room: what goes back by its socket leaves as what it came as.

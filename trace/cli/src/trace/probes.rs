@@ -12,12 +12,14 @@ pub const COST: &str = "not measured: it depends on the functions' own instructi
 /// Where B and C are, if not at sockets.
 #[derive(Args, Debug, Clone)]
 pub struct ProbeArgs {
-    /// Take B (POINT is received) or C (sent) in a function of the process instead of at its sockets: as it is entered, or, with %return,
-    /// as it returns how many bytes it moved. FILE is an absolute path, or with -p the name of a file that the process has mapped:
-    /// received=libssl.so.3:SSL_read%return. Both points are needed; each may be in several functions
+    /// Take B (received) or C (sent) in a function of the process
+    ///
+    /// Instead of at its sockets: as the function is entered or, with %return, as it returns how many bytes it moved. FILE is an absolute
+    /// path or, with -p, the name of a file that the process has mapped: received=libssl.so.3:SSL_read%return. Give both points; each may
+    /// be in several functions.
     #[arg(long, value_name = "POINT=FILE:FUNCTION[+OFFSET][%return]", value_parser = Probe::function)]
     pub uprobe: Vec<Probe>,
-    /// The same at a static probe of the process (USDT)
+    /// Take B or C at a static probe of the process (USDT)
     #[arg(long, value_name = "POINT=FILE:PROVIDER:NAME", value_parser = Probe::usdt)]
     pub usdt: Vec<Probe>,
 }
@@ -34,7 +36,7 @@ impl ProbeArgs {
             return Ok(());
         }
         let no_socket = "a function has no socket";
-        let no_bytes = "a function shows no bytes of a message: joined is by the thread";
+        let no_bytes = "a function shows no bytes of a message, so trieline joins by thread";
         let given = [
             ("--port", what.port.is_some(), no_socket),
             ("--transport", !what.transport.is_empty(), no_socket),

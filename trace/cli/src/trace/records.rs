@@ -50,7 +50,7 @@ enum Line {
     End(End),
 }
 
-/// Of which trace the records are.
+/// The trace of the records.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Trace {
     version: u32,
@@ -78,7 +78,7 @@ impl Trace {
     }
 }
 
-/// What was missed.
+/// Counts of missed records.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct End {
     /// Records.
@@ -107,7 +107,7 @@ struct RecordLine {
     flags: u16,
 }
 
-/// What waits to be written, in the order of its time: a line, with what is new of it.
+/// Lines that wait to be written, in the order of their time, each with its new definitions.
 #[derive(Debug)]
 struct Waiting {
     first: First,
@@ -142,7 +142,7 @@ pub struct RecordWriter {
 impl RecordWriter {
     /// Opens it, before anything is traced.
     pub fn create(path: &Path) -> anyhow::Result<RecordWriter> {
-        let out = File::create(path).with_context(|| format!("writing {}", path.display()))?;
+        let out = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(RecordWriter {
             path: path.into(),
             out: BufWriter::new(out),
@@ -158,12 +158,12 @@ impl RecordWriter {
         })
     }
 
-    /// Says which trace it is.
+    /// Writes the trace's own line.
     pub fn begin(&mut self, by: By, at_queue: bool) -> anyhow::Result<()> {
         let read = |path: &str| {
             fs::read_to_string(path)
                 .map(|text| text.trim().to_owned())
-                .with_context(|| format!("reading {path}"))
+                .with_context(|| format!("cannot read {path}"))
         };
         let boot = read("/proc/sys/kernel/random/boot_id")?;
         // Containers and small systems have none.
@@ -171,8 +171,8 @@ impl RecordWriter {
         let by_id = by == By::Id;
         let wall_ahead_ns = clock_ns(ClockId::Realtime) - clock_ns(ClockId::Monotonic);
         self.write(&Line::Trace(Trace { version: VERSION, machine, boot, wall_ahead_ns, at_queue, by_id }));
-        // Who waits for it knows now that the trace is on.
-        self.out.flush().with_context(|| format!("writing {}", self.path.display()))
+        // A process that waits for the file knows now that the trace is on.
+        self.out.flush().with_context(|| format!("cannot write {}", self.path.display()))
     }
 
     /// The next event.
@@ -237,7 +237,7 @@ impl RecordWriter {
     /// Why it cannot be written, if it cannot.
     pub fn failure(&mut self) -> Option<anyhow::Error> {
         let failed = self.failed.take()?;
-        Some(anyhow::Error::from(failed).context(format!("writing {}", self.path.display())))
+        Some(anyhow::Error::from(failed).context(format!("cannot write {}", self.path.display())))
     }
 
     /// Ends the file.
@@ -246,7 +246,7 @@ impl RecordWriter {
         let Seen { lost, missed, late, discarded } = seen;
         self.write(&Line::End(End { lost, missed, late: self.late + late, discarded }));
         let done = self.failed.map_or_else(|| self.out.flush(), Err);
-        done.with_context(|| format!("writing {}", self.path.display()))
+        done.with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 
@@ -284,11 +284,11 @@ fn record_line(record: &Record) -> RecordLine {
 pub struct RecordFile {
     /// Where it was.
     pub path: PathBuf,
-    /// Of which trace.
+    /// The trace.
     pub trace: Trace,
     /// All of it, in the order of time.
     pub events: Vec<Event>,
-    /// What was missed; `None`: the trace did not end by itself.
+    /// Counts of missed records; `None`: the trace did not end by itself.
     pub end: Option<End>,
 }
 
@@ -296,7 +296,8 @@ impl RecordFile {
     /// Reads one; whatever is wrong is named with its line.
     pub fn read(path: &Path) -> anyhow::Result<RecordFile> {
         let name = path.display();
-        let mut lines = BufReader::new(File::open(path).with_context(|| format!("reading {name}"))?).lines();
+        let mut lines =
+            BufReader::new(File::open(path).with_context(|| format!("cannot read {name}"))?).lines();
         let parse = |text: &str, number: usize| -> anyhow::Result<Line> {
             serde_json::from_str(text)
                 .with_context(|| format!("{name}:{number}: expected a line of trieline trace --records"))
@@ -304,7 +305,7 @@ impl RecordFile {
         let Some(first) = lines.next() else {
             bail!("{name}: empty: expected a file of trieline trace --records")
         };
-        let trace = match parse(&first.with_context(|| format!("reading {name}"))?, 1)? {
+        let trace = match parse(&first.with_context(|| format!("cannot read {name}"))?, 1)? {
             Line::Trace(trace) if trace.version == VERSION => trace,
             Line::Trace(trace) => bail!("{name}:1: version {}: expected {VERSION}", trace.version),
             _ => bail!("{name}:1: expected the trace's own line (\"line\":\"trace\")"),
@@ -313,7 +314,7 @@ impl RecordFile {
         let mut last_ns = 0;
         for (index, text) in lines.enumerate() {
             let number = index + 2;
-            let line = parse(&text.with_context(|| format!("reading {name}"))?, number)?;
+            let line = parse(&text.with_context(|| format!("cannot read {name}"))?, number)?;
             if file.end.is_some() {
                 bail!("{name}:{number}: a line after the end: expected one trace in a file");
             }

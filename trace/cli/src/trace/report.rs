@@ -1,4 +1,4 @@
-//! What a trace found, for people and as JSON: times by stage, what could not be joined, what was lost, what it cost.
+//! The report of a trace, for people and as JSON: times by stage, unjoined messages, losses and cost.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub struct Report<'a> {
     pub backend: Backend,
     /// Each of them that is attached, and who pays for it.
     pub payers: Vec<Payer>,
-    /// What the tracer's own process took while the trace ran.
+    /// Processor time and memory of the tracer's own process while the trace ran.
     pub usage: Usage,
     /// Memory that the hooks write into.
     pub rings: Rings,
@@ -31,25 +31,25 @@ pub struct Report<'a> {
     pub at_queue: bool,
     /// The tracer's own, or why it is not known.
     pub cost: Result<Cost, String>,
-    /// What it cost the traced processes while it was on, if that was asked for.
+    /// Its cost for the traced processes, if it was measured.
     pub live: Option<LiveCost>,
     /// Times inside processes.
     pub summary: &'a Summary,
-    /// What was found outside of processes.
+    /// Results outside of processes.
     pub ways: Option<Ways<'a>>,
-    /// What became of the records.
+    /// Counts of the records.
     pub counts: Counts,
-    /// What the decoder could not read.
+    /// Counts of bytes that the decoder could not read.
     pub decoded: Decoded,
-    /// What was missed.
+    /// Counts of missed records.
     pub seen: Seen,
     /// How long it took.
     pub elapsed: Duration,
     /// How messages were joined.
     pub by: By,
-    /// What became of the messages that were to be stamped.
+    /// Counts of the messages to stamp.
     pub stamps: Option<Stamps>,
-    /// What the outputs have to say.
+    /// Remarks of the outputs.
     pub notes: &'a [String],
 }
 
@@ -118,7 +118,7 @@ impl Report<'_> {
             if let Some(HopCounts { matched, unmatched, one_ended, unknown, ambiguous, without_id }) = hops {
                 let _ = writeln!(
                     text,
-                    "from process to process: {matched} matched, {unmatched} unmatched, {one_ended} by streams of which one end was seen, {ambiguous} ambiguous, {unknown} of sockets not known, \
+                    "from process to process: {matched} matched, {unmatched} unmatched, {one_ended} by streams with one end traced, {ambiguous} ambiguous, {unknown} of sockets not known, \
                      {without_id} over UDP without an id"
                 );
             }
@@ -166,7 +166,7 @@ impl Report<'_> {
         text
     }
 
-    /// What the tracer's own process takes of the machine.
+    /// Processor time and memory of the tracer's own process.
     fn own(&self) -> String {
         let (Usage { user, system, resident }, Rings { rings, slots, bytes, .. }) = (self.usage, self.rings);
         let share = (user + system).as_secs_f64() / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -281,7 +281,7 @@ pub fn not_joined(counts: &Counts) -> u64 {
     counts.ambiguous + counts.unmatched_received + counts.unmatched_sent + counts.cut_off + of_ids + shared
 }
 
-/// What became of receives and sends: the same keys for a trace and for traces that are joined.
+/// Counts of receives and sends: the same keys for a trace and for traces that are joined.
 pub fn counts_json(counts: &Counts) -> Value {
     json!({
         "received": counts.received,
@@ -319,15 +319,15 @@ pub fn left_out(counts: &Counts) -> String {
             "more T2 of messages that left in several ways: passed on and answered, or by several transports",
         ),
         (aside, "datagrams and lines sent meanwhile, as logs are: they end no T2"),
-        (undecided, "sends of which the message is not known: they end no T2"),
-        (given_up, "receives were let go before a send of theirs was seen, as too many others waited"),
-        (forgotten, "ids were let go early, as too many came: their later sends are unasked"),
+        (undecided, "sends of an unknown message: they end no T2"),
+        (given_up, "receives dropped before their send came, as too many others waited"),
+        (forgotten, "ids dropped early, as too many came: their later sends are unmatched"),
         (
             shared,
             "receives of processes whose runtime (Go, tokio, Erlang) moves messages between threads: --decode or --id join them; \
              --trust-threads joins them by thread",
         ),
-        (streamed, "began to leave before all of them had come: they have no T2"),
+        (streamed, "began to leave before all of their bytes had come: they have no T2"),
         (
             early,
             "answers that began before all of their request had come, and such requests: they have no T2",
@@ -367,7 +367,7 @@ pub fn passes_json((matched, unmatched): (u64, u64)) -> Value {
     json!({ "matched": matched, "unmatched": unmatched })
 }
 
-/// What became of the ways between processes, in JSON.
+/// Counts of the ways between processes, in JSON.
 pub fn ways_json(counts: HopCounts) -> Value {
     json!({
         "matched": counts.matched, "unmatched": counts.unmatched, "one_ended": counts.one_ended, "ambiguous": counts.ambiguous,

@@ -26,7 +26,7 @@ struct Row {
     bytes_out: u32,
     reads: u32,
     reply: bool,
-    /// What the tracer adds to such a message, and the 95 % interval.
+    /// The tracer's cost for such a message, and the 95 % interval.
     cost_ns: Option<f64>,
     cost_low: Option<f64>,
     cost_high: Option<f64>,
@@ -34,7 +34,7 @@ struct Row {
     id: Option<String>,
 }
 
-/// What the tracer adds to a message, by the transports that carry it.
+/// The tracer's cost for a message, by the transports that carry it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Costs([Option<Delta>; Transport::ALL.len()]);
 

@@ -1,4 +1,4 @@
-//! Servers that answer with the id that came, relays that pass it on to their subscribers, and servers and proxies that are asked the same at
+//! Servers that answer with the id that came, relays that pass it on to their subscribers, and servers and proxies with equal requests at
 //! once.
 
 use std::collections::{HashMap, VecDeque};
@@ -18,7 +18,7 @@ const SERVER_AGAIN: u32 = 8;
 
 const SUBSCRIBERS: u64 = 4;
 
-/// What waits to be sent, in no order.
+/// Messages that wait to be sent, in no order.
 #[derive(Debug)]
 struct Pending {
     received: Record,
@@ -26,7 +26,7 @@ struct Pending {
     id: u64,
 }
 
-/// What a proxy has asked for.
+/// A request that a proxy has passed on.
 #[derive(Debug)]
 struct Asked {
     client: u64,
@@ -45,7 +45,7 @@ struct World {
     next_ids: [u64; 4],
     /// A subscriber's copies that have not left: the id and what was received.
     queues: [VecDeque<(u64, Record)>; SUBSCRIBERS as usize],
-    /// Messages of which something has left.
+    /// Messages that have left, at least in part.
     has_left: HashSet<(u64, u64)>,
     /// Copies of the relay that sends twice, of each subscriber.
     again: [VecDeque<(u64, Record)>; 2],
@@ -53,7 +53,7 @@ struct World {
     answers_again: Vec<(u64, u64, Option<Record>)>,
     web: Vec<Asked>,
     proxy: Vec<Asked>,
-    /// Connections that are asked by.
+    /// Connections with a request.
     busy: HashMap<(u32, u64), ()>,
 }
 
@@ -268,7 +268,7 @@ impl World {
     }
 }
 
-/// Of which so few ids are followed that some are let go before they are done.
+/// Follows so few ids that some are dropped before they are done.
 pub(super) fn run_with_few(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
     run_in(World { run: Run { ids_max: Some(8), ..Run::default() }, ..World::default() }, steps)
 }
@@ -316,7 +316,7 @@ fn run_in(mut world: World, steps: &Steps) -> Result<(u64, usize), TestCaseError
             _ => world.answer(step),
         }
         if was_losing || world.run.losing > 0 {
-            // Their decoders begin anew.
+            // Their decoders start again.
             let under_way = world.web.iter_mut().chain(&mut world.proxy);
             under_way.for_each(|asked| asked.is_cut = true);
         }

@@ -1,7 +1,7 @@
 //! Brokers made up at random, which know themselves when each message came and left: every T2 that is found is right, and every message that has
 //! none is in a count.
 //!
-//! `TRIELINE_TRACE_MESSAGES` says how many messages there are to be for each way to join (default 20,000).
+//! `TRIELINE_TRACE_MESSAGES` sets the number of messages for each way to join (default 20,000).
 
 mod ids;
 mod streams;
@@ -16,7 +16,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::{By, Joiner, Message};
 use crate::record::{Ends, Event, Flags, Kind, Point, Record, Socket, Transport};
 
-/// What a broker does is up to these numbers: each step takes some.
+/// These numbers decide the broker's steps: each step takes some.
 type Steps = [u32];
 
 /// A run of brokers under the eyes of hooks that now and then lose something.
@@ -50,7 +50,7 @@ impl Run {
         self.now_ns
     }
 
-    /// What is lost next.
+    /// Loses the next events.
     fn lose(&mut self, events: u32) {
         self.losing += events;
     }
@@ -73,7 +73,7 @@ impl Run {
         self.events.push(event);
     }
 
-    /// Joins what was noted: what is told is true, and each receive and each send is in one count. How many T2 there were.
+    /// Joins the events: each T2 is true, and each receive and each send is in one count. How many T2 there were.
     fn check(&self, by: By) -> Result<usize, TestCaseError> {
         let mut joiner = self.ids_max.map_or_else(|| Joiner::new(by, true), Joiner::of_few);
         let mut found: Vec<Message> = Vec::new();
@@ -85,7 +85,7 @@ impl Run {
             let joined = way(&message.received, &message.sent);
             prop_assert!(
                 self.truth.contains(&joined),
-                "{joined:?} is no message that there was: {message:?}"
+                "{joined:?} is not a message that existed: {message:?}"
             );
         }
         let counts = joiner.counts();
@@ -131,12 +131,12 @@ fn event(time_ns: u64, process: u32, thread: u32, point: Point, transport: Trans
     }
 }
 
-/// Runs brokers until they have had enough messages. A run says how many it had, and how many T2 were found.
+/// Runs brokers until they have had enough messages. A run returns how many it had, and how many T2 were found.
 fn all_are_right(name: &str, run: impl Fn(&Steps) -> Result<(u64, usize), TestCaseError>) {
     most_are_told(name, 5, run);
 }
 
-/// The same; of so many messages one is told.
+/// The same; one of so many messages is joined.
 fn most_are_told(name: &str, of: u64, run: impl Fn(&Steps) -> Result<(u64, usize), TestCaseError>) {
     let wanted: u64 =
         env::var("TRIELINE_TRACE_MESSAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000);
@@ -155,7 +155,7 @@ fn most_are_told(name: &str, of: u64, run: impl Fn(&Steps) -> Result<(u64, usize
         }
     }
     println!("{name}: {} messages, {} T2, all right", messages.get(), found.get());
-    // What counts everything as ambiguous is never wrong.
+    // A joiner that counts everything as ambiguous is never wrong.
     assert!(found.get() as u64 * of > messages.get(), "{name}: {} of {}", found.get(), messages.get());
 }
 

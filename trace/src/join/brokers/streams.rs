@@ -1,5 +1,5 @@
-//! Servers of HTTP and Redis, as their bytes go by: in calls of any size, of which the first bytes are seen; requests one at a time or several at
-//! once, answers before their request's end.
+//! Servers of HTTP and Redis, by the bytes on their sockets: in calls of any size with their first bytes seen; requests one at a time or
+//! several at once, answers before their request's end.
 
 use std::collections::VecDeque;
 
@@ -143,7 +143,7 @@ impl World {
         else {
             return;
         };
-        // What goes before the answer itself is not it.
+        // An interim answer goes before the answer itself.
         let interim = if request.answer.starts_with(b"HTTP/1.1 100") { 25 } else { 0 };
         request.answered = Some(of.answered + interim);
         of.answered += request.answer.len();

@@ -37,7 +37,7 @@ fn socket(process: u32, number: u32) -> u64 {
 
 pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
     let mut run = Run::default();
-    // A socket at the place of another one has its number, which is said before, or another number.
+    // A socket at the place of another one has its number, with a record before it, or another number.
     let is_said = steps[0] & 1 == 0;
     let mut opened_at: HashMap<u64, u64> = HashMap::new();
     let worker = |index: u32| Worker { process: 1 + index / 3, thread: 10 + index, ..Worker::default() };
@@ -104,13 +104,13 @@ pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
     Ok((received, found))
 }
 
-/// What hooks see of a socket.
+/// The hooks' number of a socket.
 fn number(opened_at: &HashMap<u64, u64>, address: u64, is_said: bool) -> u64 {
     let opened = opened_at.get(&address).filter(|_| !is_said);
     address + (opened.copied().unwrap_or(0) << 20)
 }
 
-/// What a thread that is free does next.
+/// The next step of a free thread.
 fn begin(run: &mut Run, workers: &mut [Worker], index: usize, step: u32) {
     use Transport::{Tcp, Udp, UnixDatagram, UnixStream};
     let (kind, a, b) = (step % 10, step / 10 % 64, step / 640);

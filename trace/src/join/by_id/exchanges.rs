@@ -1,7 +1,7 @@
 //! Requests and their answers: an answer leaves by the socket by which its request came, in the order that the decoder has found.
 //!
-//! A proxy passes requests on and their answers back. Who asks the same as another at the same time is answered in turn, but nobody can
-//! tell which of the two the proxy passed on.
+//! A proxy passes requests on and their answers back. Of two equal requests at the same time, each is answered in turn, but the proxy may
+//! have passed on either.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,8 +11,7 @@ use crate::decode::ANSWER;
 use crate::join::{Counts, Message};
 use crate::record::{Kind, Point, Record};
 
-/// A request that was passed on so long ago keeps no other one from being told after twice that time; sockets are cut for at least so
-/// long.
+/// A request that was passed on so long ago is in no other request's way after twice that time; sockets are cut for at least so long.
 const ANSWER_NS: u64 = 60_000_000_000;
 
 /// All that are under way, by the request's id.
@@ -21,11 +20,11 @@ pub(super) struct Exchanges {
     /// So many requests wait.
     requests_max: usize,
     exchanges: HashMap<Key, Exchange>,
-    /// Requests in their order, some of which wait no more, and how many do.
+    /// Requests in their order, some without waiting any more, and how many wait.
     order: VecDeque<(Key, u64)>,
     waiting: usize,
     next: u64,
-    /// Sockets, and until when what was asked by them gets no answer that is known; of all sockets until when.
+    /// Sockets, with the time until which their requests get no known answer; of all sockets the same.
     cut: HashMap<u64, u64>,
     all_cut_ns: u64,
     /// Requests that were let go, and sockets by which they came: what belongs to them is not the next one's.
@@ -35,7 +34,7 @@ pub(super) struct Exchanges {
     now_ns: u64,
 }
 
-/// What has the same request.
+/// The requests that are equal.
 #[derive(Debug, Default)]
 struct Exchange {
     requests: Vec<Request>,
@@ -110,7 +109,7 @@ impl Exchanges {
         }
     }
 
-    /// Which of the answers that leave by the socket from here on are to what was asked until then is not known.
+    /// From here on, answers that leave by the socket may be to requests before this time.
     pub(super) fn cut(&mut self, socket: u64, time_ns: u64) {
         if self.cut.len() >= self.requests_max {
             let long_ns = self.now_ns.saturating_sub(ANSWER_NS);

@@ -5,7 +5,7 @@ use crate::record::Record;
 /// An id's messages.
 #[derive(Debug, Default)]
 pub(super) struct Id {
-    /// Receives of which nothing was sent yet.
+    /// Receives without a send so far.
     pub(super) open: Vec<Record>,
     /// Several were open at once.
     pub(super) is_contested: bool,
@@ -45,7 +45,7 @@ pub(super) struct Held {
     is_own: bool,
 }
 
-/// What a send with the id is, as far as its socket tells.
+/// A send with the id, as far as its socket shows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaving {
     /// It is the last message: all before it have left by the socket. Each message leaves at most once by a socket, in order; so else it
@@ -53,11 +53,11 @@ pub(super) struct Leaving {
     pub(super) is_last: bool,
     /// It is one more than the messages that came.
     pub(super) is_again: bool,
-    /// It is one more than the messages that came by the socket, of which there are some.
+    /// It is one more than the messages that came by the socket, and at least one came.
     pub(super) is_again_to_own: bool,
     /// The socket has sent the id before, or may have.
     pub(super) is_repeated: bool,
-    /// Of several messages that came by the socket, nobody knows which have been answered.
+    /// Several messages came by the socket, and some may have been answered.
     pub(super) is_confused: bool,
 }
 
@@ -127,12 +127,12 @@ impl Id {
         self.held.push(Held { received, sent, is_own });
     }
 
-    /// What is settled as the id comes by a socket.
+    /// The messages that are settled as the id comes by a socket.
     pub(super) fn settled(&mut self, socket: u64) -> impl Iterator<Item = Held> {
         self.held.extract_if(.., move |held| !held.is_own || held.received.socket == socket)
     }
 
-    /// What is not known any more, as the socket has sent the id again.
+    /// The messages that are unsettled as the socket has sent the id again.
     pub(super) fn unsettled(&mut self, socket: u64) -> impl Iterator<Item = Held> {
         self.held.extract_if(.., move |held| held.sent.socket == socket)
     }

@@ -1,4 +1,4 @@
-//! A set of which only so much is kept that what is in it is always found: now and then something else is, too.
+//! A set that keeps only so much of its members that a lookup always finds them: now and then it finds another, too.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 
@@ -33,7 +33,7 @@ impl Sieve {
     }
 }
 
-/// What was put in during the last while, and for up to as long again.
+/// The members of the last while, and for up to as long again.
 #[derive(Debug, Default)]
 pub(super) struct Lately {
     /// This while and the one before.
