@@ -63,7 +63,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     all
 }
 
-/// The text in place of a placeholder: a number where only numbers are accepted, else the word itself.
+/// Fills a placeholder as a reader would: with a number if only numbers are accepted, else with the word itself.
 fn filled(word: &str) -> String {
     match word.trim_matches(['[', ']', '…']) {
         "PID" | "N" => "1".into(),
@@ -116,7 +116,7 @@ fn lines_are_cut_as_the_shell_cuts_them() {
     assert_eq!(typed(page), [(2, "a"), (6, "c"), (8, "e")]);
 }
 
-/// A program reads the words before `--help` first: it refuses a wrong one.
+/// The help proves nothing if a program prints it before it has read the words in front.
 #[test]
 fn a_wrong_command_is_refused_before_the_help() {
     for line in [

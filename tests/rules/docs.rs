@@ -91,7 +91,7 @@ fn resolved(page: &Path, target: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// The fault of a link in a page, if it has one.
+/// The reason why a link of a page leads nowhere, if it does.
 fn broken(page: &Path, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
