@@ -17,7 +17,7 @@ static ALLOCATOR: trieline_lab::heap::Counting = trieline_lab::heap::Counting;
     bin_name = "trieline lab",
     version,
     infer_subcommands = true,
-    after_help = "`run` and `demo` need root; `list` and `table` do not."
+    after_help = "`demo` and most experiments need root; `list` and `table` do not."
 )]
 struct Cli {
     /// Print JSON
