@@ -19,8 +19,10 @@ use trieline_terminal::{Output, is_closed_pipe};
 
 /// Ends of the help.
 const AFTER_HELP: &str = "\
-Each packet is written as it came in and, if XDP sent it on, as it left; --direction in or out writes one of the two. Both have
-the verdict as their comment, and the filter's name if a filter dropped or passed the packet. Ends with Ctrl-C; what was left out is said then, and stands in the file's interface statistics. One capture at a time.
+trieline writes each packet as it came in and, if XDP sent it on, as it left; --direction in or out writes one of the two. \
+Both have the verdict as their comment, and the filter's name if a filter dropped or passed the packet.
+Ctrl-C ends the capture; trieline then prints how many packets were left out, and writes it into the file's interface statistics. \
+Only one capture runs at a time.
 It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.";
 
 /// Options of `trieline capture`.

@@ -40,25 +40,24 @@ trieline detects the format of a FILE by its content: `PREFIX [VALUE]` lines, JS
 an MRT dump, or an image that `table build` made; packed by gzip or bzip2 or not (xz and zstd: unpack it first); \
 `-` is standard input. FORMAT: text, json, iproute, mrt, image.
 
-map:PATH and map:id:N are BPF maps of type LPM_TRIE, pinned or by number (root). Prefixes of keys that are no addresses are hexadecimal digits, \
-two a byte: c00002010050/48.";
+map:PATH and map:id:N are BPF maps of type LPM_TRIE, pinned or by number (root). Write keys that are not IP addresses in hex, \
+two digits a byte: c00002010050/48.";
 
 /// The result for an LPM trie's entries.
 const IMPORT_HELP: &str = "\
-Keys of any width to 2048 bits are read: the prefix length, then 1 to 256 bytes in network order. Those of 32 and 128 bits are IPv4 and IPv6 \
-addresses, unless the map's BTF says that they are made of several parts; -4 and -6 take them for addresses, --key BITS takes them for other keys. \
-Other keys are shown and asked for as hexadecimal digits, two a byte: c00002010050/48. The kind of the keys is printed on standard error.
+trieline reads keys of any width up to 2048 bits: the prefix length, then 1 to 256 bytes in network order. Keys of 32 and 128 bits are IPv4 and \
+IPv6 addresses, unless the map's BTF names several parts; -4 and -6 read addresses, --key BITS reads other keys. Write keys that are not \
+IP addresses in hex, two digits a byte: c00002010050/48. trieline prints the kind of the keys on standard error.
 
-Values become numbers from 1 to 2147483647: \
-those of 4 bytes, and integers of any size by the map's BTF, are kept if all of them are in that range. Otherwise, and for structs, they are \
-numbered, and their names are what BTF says of them ({port=80,flags=1}) or their bytes.
+Values become numbers from 1 to 2147483647. trieline keeps values of 4 bytes, and integers of any size by the map's BTF, if all of them are in \
+that range. Otherwise, and for structs, it numbers them; their names are their members by BTF ({port=80,flags=1}), or their bytes.
 
-Every `table` command takes map:PATH or map:id:N where it takes a FILE: `table diff map:/sys/fs/bpf/acl acl.img`.";
+Every `table` command takes map:PATH or map:id:N in place of a FILE: `table diff map:/sys/fs/bpf/acl acl.img`.";
 
 /// The numbers for values that are words.
 const BUILD_HELP: &str = "\
-Later files count where prefixes are the same. Values are numbers from 1 to 2147483647. Words (country codes, next hops, origins) \
-are numbered, and the image keeps what the numbers mean. Prefixes without a value get 1.
+If files have the same prefix, the last file's value counts. Values are numbers from 1 to 2147483647. trieline numbers words (country codes, \
+next hops, origins), and the image keeps their names. Prefixes without a value get 1.
 
 trieline detects the format of a FILE by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, \
 an MRT dump, or an image that `table build` made; packed by gzip or bzip2 or not (xz and zstd: unpack it first); \

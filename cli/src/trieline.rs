@@ -20,7 +20,7 @@ use trieline_terminal::{GLOBAL_OPTIONS as GLOBAL, Output, exit_code, run_program
 /// The end of every command's help.
 const AFTER_HELP: &str = "\
 All commands need root, except `table`, `lab list` and `lab table`.
-Exit codes: 0 done; 1 failed, or the result is negative (`route get` without a route, `table diff` with differences);
+Exit codes: 0 done; 1 failed, or the result is negative (`route get` without a route, `table diff` with differences); \
 2 the command line is wrong.";
 
 /// Forward by longest prefix in XDP, as the kernel's routes say
@@ -33,13 +33,13 @@ struct Cli {
     /// Indent JSON
     #[arg(long, global = true, help_heading = GLOBAL)]
     pretty: bool,
-    /// Only IPv4
+    /// Use only IPv4
     #[arg(short = '4', global = true, help_heading = GLOBAL, conflicts_with = "ipv6")]
     ipv4: bool,
-    /// Only IPv6
+    /// Use only IPv6
     #[arg(short = '6', global = true, help_heading = GLOBAL)]
     ipv6: bool,
-    /// Network namespace: a name of `ip netns`, or a path
+    /// Run in this network namespace: a name, or a path
     #[arg(short = 'n', long = "netns", global = true, help_heading = GLOBAL, value_name = "NETNS")]
     netns: Option<String>,
     #[command(subcommand)]

@@ -38,7 +38,7 @@ struct Cli {
     /// Forward between this device and others; repeatable
     #[arg(long = "dev", value_name = "DEVICE", value_parser = parse_device)]
     devices: Vec<String>,
-    /// Network namespace: a name of `ip netns`, or a path
+    /// Run in this network namespace: a name, or a path
     #[arg(short = 'n', long = "netns", value_name = "NETNS")]
     netns: Option<String>,
     /// Read this file [default: /etc/trieline/trielined.toml]

@@ -17,7 +17,7 @@ static ALLOCATOR: trieline_lab::heap::Counting = trieline_lab::heap::Counting;
     bin_name = "trieline lab",
     version,
     infer_subcommands = true,
-    after_help = "Running an experiment needs root; listing and generating does not."
+    after_help = "`demo` and most experiments need root; `list` and `table` do not."
 )]
 struct Cli {
     /// Print JSON

@@ -23,9 +23,9 @@ pub const HELP: &str = "\
 Structures: binary (a node a bit), patricia (nodes that branch), perfect (2^n ways where all exist), relaxed (2^n ways with gaps: \
 --threshold, --root-threshold), fib (the kernel's, after the routes were added in order), image (trieline's own; of an image file, the one in it).
 
-With --lookup the way of a lookup is coloured: solid on its way down, dashed after it has gone back to shorter prefixes.
+With --lookup, trieline colours the way of a lookup: solid on its way down, dashed after it has gone back to shorter prefixes.
 
-Where all prefixes have at most eight bits, keys are shown as bits, and --lookup takes bits, too: 0.0.0.0/4 and 16.0.0.0/4 are the keys \
+If all prefixes have at most eight bits, trieline shows keys as bits, and --lookup takes bits, too: 0.0.0.0/4 and 16.0.0.0/4 are the keys \
 0000 and 0001.";
 
 /// The format of a picture.

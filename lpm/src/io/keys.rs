@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(KeyPrefix::of_width("fff8", 13).unwrap().to_string(), "fff8/13");
         for bad in ["ffff", "fff8/14", "ff", "fff800"] {
             let error_text = KeyPrefix::of_width(bad, 13).unwrap_err();
-            assert!(error_text.contains("13 bits; expected 4 hexadecimal digits"), "{error_text}");
+            assert!(error_text.contains("13 bits: expected 4 hexadecimal digits"), "{error_text}");
         }
     }
 

@@ -18,8 +18,8 @@ use trieline_terminal::{GLOBAL_OPTIONS, Output, exit_code};
     args_conflicts_with_subcommands = true,
     after_help = "\
 B is the receive, as the kernel has copied the message; C is the device's queue (UDP, TCP) or the end of the send (Unix sockets, --done).
-T2 is the time from B to C: in the process. trieline counts messages that it cannot join, and never guesses: see docs/trace.md.
--n runs it, and a command, in a network namespace; sockets of all namespaces are seen.
+T2 is the time from B to C, in the process. trieline counts messages that it cannot join, and never guesses: see docs/trace.md.
+With -n, the tracer and a command run in a network namespace; hooks see sockets of all namespaces.
 It needs root. Exit codes: 0 done; 1 failed, an output could not be written, or records were lost under --strict;
 2 the command line is wrong; 3 no message was seen."
 )]
@@ -30,7 +30,7 @@ struct Cli {
     /// Indent JSON
     #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
     pretty: bool,
-    /// Network namespace: a name of `ip netns`, or a path
+    /// Run in this network namespace: a name, or a path
     #[arg(short = 'n', long = "netns", global = true, help_heading = GLOBAL_OPTIONS, value_name = "NETNS")]
     netns: Option<String>,
     #[command(flatten)]
