@@ -181,3 +181,37 @@ fn the_configuration_page_has_every_key_and_flag() {
     let of_page: BTreeSet<String> = page["flags"].iter().filter_map(|cell| long(cell)).collect();
     assert_eq!(of_page, flags, "flags: the page, then trielined");
 }
+
+/// The session of the README as it stands there, with this build: what it prints is what the README shows.
+#[test]
+fn the_readmes_session_works() {
+    if !trieline_tests::root() {
+        return;
+    }
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let readme = fs::read_to_string(readme).expect("README.md can be read");
+    let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));
+    let session = blocks.map(|(block, _)| block).find(|block| block.contains("ip netns add"));
+    let (path, session) = session.and_then(|block| block.split_once('\n')).expect("a session");
+    assert_eq!(path, "export PATH=$PWD/target/release:$PATH");
+    let folder = binary_path("trielined");
+    let folder = Path::new(&folder).parent().expect("a folder");
+    // Names of namespaces of its own: other tests and the machine may have the same.
+    let script = format!(
+        "set -e\nmount -t tmpfs none /run/netns\nexport PATH={}:$PATH\n{session}\necho the end\n",
+        folder.display()
+    );
+    fs::create_dir_all("/run/netns").expect("/run/netns");
+    let answer = run_with("unshare", &["--mount", "sh"], &script);
+    let printed = format!("{}{}", answer.stdout, answer.stderr);
+    for expected in [
+        "4 packets transmitted, 4 received",
+        "10.2.0.2 in 10.2.0.2 dev rb  [forward out rb",
+        "6 forward ipv4",
+        "2 pass    unresolved",
+        "detached from 2 devices",
+        "the end",
+    ] {
+        assert!(printed.contains(expected), "no {expected:?} in\n{printed}");
+    }
+}

@@ -54,6 +54,9 @@ fn start_short_of_memory(bed: &Bed, args: &str, nth: usize, log: &Path) -> (Trac
     (traced, calls.lines().filter(|line| line.starts_with(&main)).map(str::to_owned).collect())
 }
 
+/// A text that the calls in question contain, and a choice from their number.
+type Fault = (&'static str, fn(usize) -> usize);
+
 /// Starts a daemon with one failing call of bpf(2), for want of memory: `which` chooses it from the number of calls with `what` in them.
 /// Each try follows a daemon with the arguments `before`. Where the machine is busy a start makes other calls (libbpf repeats loads), so
 /// there may be several tries until the fault is that of the call which is meant.
