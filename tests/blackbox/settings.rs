@@ -4,6 +4,7 @@
 use crate::bypass::{has, nft};
 use trieline_tests::bed::{Bed, Counts, Seen, until_counts};
 use trieline_tests::daemon::{Daemon, status};
+use trieline_tests::packets::send_ip;
 use trieline_tests::{craft, eventually, root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
@@ -251,6 +252,37 @@ fn reverse_path_filters_know_several_ways() {
     becomes(&bed, "an honest source", &ipv4("10.50.0.1"), (0, 1, 0));
     // The kernel drops those that no way leads back for.
     assert_eq!(seen(), [(0, 1, 0), (0, 1, 0), (0, 1, 0), (1, 0, 0), (1, 0, 0)], "with XDP");
+}
+
+/// What tells flows apart is a setting that may change while the daemon runs: addresses alone, or ports too.
+#[test]
+fn flows_are_told_apart_as_set() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    bed.node.ip("route add 10.70.0.0/16 nexthop via 10.1.0.2 nexthop via 10.2.0.2");
+    bed.warm();
+    let packets = (0..24).map(|port| {
+        let mut packet = ipv4("10.70.0.1");
+        packet[20..22].copy_from_slice(&(2000u16 + port).to_be_bytes());
+        packet
+    });
+    let packets: Vec<_> = packets.collect();
+    let counts = || {
+        let seen = bed.watch(MARKER, || packets.iter().for_each(|packet| send_ip(&bed.generator, packet)));
+        seen.counts()
+    };
+    bed.node.sysctl("net.ipv4.fib_multipath_hash_policy", "0");
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    becomes(&bed, "an honest source", &ipv4("10.50.0.1"), (0, 1, 0));
+    let one_way = |counts| matches!(counts, (0, 24, 0) | (0, 0, 24));
+    assert!(one_way(counts()), "by addresses: {:?}", counts());
+    bed.node.sysctl("net.ipv4.fib_multipath_hash_policy", "1");
+    let spread = |(passed, sink, side): Counts| passed == 0 && sink + side == 24 && sink > 0 && side > 0;
+    assert!(eventually(5.0, || spread(counts())), "by ports: {:?}", counts());
+    bed.node.sysctl("net.ipv4.fib_multipath_hash_policy", "0");
+    assert!(eventually(5.0, || one_way(counts())), "by addresses again: {:?}", counts());
 }
 
 /// Outer headers where the route or a setting decides what is in them: XDP writes the kernel's bytes or leaves it to the
