@@ -230,7 +230,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         if status.actions_refused > 0 {
             let refused = count(status.actions_refused, "time", "times");
             let line = format!(
-                "the action map is full ({refused}); the kernel forwards packets of further next hops; set a larger next_hops and restart trielined"
+                "no room for an action ({refused}): the kernel forwards packets of further next hops; the log names what is full"
             );
             writeln!(text, "       {}", output.bad(&line))?;
         }

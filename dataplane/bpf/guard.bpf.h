@@ -149,7 +149,7 @@ TL_INLINE __u32 tl_nested_in(struct xdp_md *ctx, struct tl_nested_walk *trail)
 }
 
 /* Whether this is an address of this node, a broadcast or a multicast address: a tunnel of the kernel's takes
- * only packets to these. Of IPv4, a bit says so that few others have; of IPv6, the port's view and main. */
+ * only packets to these. A bit says so that few others have. */
 TL_INLINE int tl_may_end4(__be32 address)
 {
 	__u32 zero = 0, bit = address * TL_LOCAL_HASH / (0x80000000u / (TL_LOCAL_BITS / 2));
@@ -157,15 +157,6 @@ TL_INLINE int tl_may_end4(__be32 address)
 
 	return !own || own->bits[bit / 64] >> bit % 64 & 1 || TL_BE32(address) >> 28 >= 0xe ||
 	       tl_action_word(tl_table4(TL_MAIN4, TL_BE32(address))) == TL_VERDICT_WORD(TL_PASS_LOCAL);
-}
-
-TL_INLINE int tl_may_end6(const struct tl_nested_walk *trail, __u32 lookup)
-{
-	__u64 hi = TL_BE64(trail->to.hi), lo = TL_BE64(trail->to.lo);
-
-	return hi >> 56 == 0xff ||
-	       tl_action_word(tl_table6(TL_MAIN6, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL) ||
-	       tl_action_word(tl_lookup_value6(lookup, 0, 0, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL);
 }
 
 /* Goes into the IPv4 packet at `at`, if this node may be where it ends. Of later fragments there is nothing
@@ -303,8 +294,25 @@ __attribute__((noinline)) __u64 tl_nested(struct xdp_md *ctx, __u32 at, __u32 ki
 	return answer == TL_GO_ON ? TL_DROP_UNINSPECTABLE : answer;
 }
 
-/* Goes into what is not IPv6: an IPv4 packet, or a tunnel that this node may end. */
-__attribute__((noinline)) __u32 tl_nested_tunnel(struct xdp_md *ctx, __u32 lookup6)
+/* Whether a tunnel over IPv6 that was found may end at this node, by main and the port's view; of others
+ * tl_nested_tunnel() knows. A function of its own, as the lookup of rules needs the stack. */
+__attribute__((noinline)) int tl_nested_ends(__u32 lookup)
+{
+	__u32 zero = 0;
+	struct tl_nested_walk *trail = bpf_map_lookup_elem(&scratch_frames, &zero);
+	__u64 hi, lo;
+
+	if (!trail || !trail->at_address || trail->kind == IPPROTO_IPIP)
+		return 1;
+	hi = TL_BE64(trail->to.hi);
+	lo = TL_BE64(trail->to.lo);
+	return hi >> 56 == 0xff ||
+	       tl_action_word(tl_table6(TL_MAIN6, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL) ||
+	       tl_action_word(tl_lookup_value6(lookup, 0, 0, hi, lo)) == TL_VERDICT_WORD(TL_PASS_LOCAL);
+}
+
+/* Goes into what is not IPv6: an IPv4 packet, or a tunnel that may end at this node (`ends`). */
+__attribute__((noinline)) __u32 tl_nested_tunnel(struct xdp_md *ctx, int ends)
 {
 	__u32 zero = 0, at;
 	struct tl_nested_walk *trail = bpf_map_lookup_elem(&scratch_frames, &zero);
@@ -313,10 +321,9 @@ __attribute__((noinline)) __u32 tl_nested_tunnel(struct xdp_md *ctx, __u32 looku
 		return TL_DROP_UNINSPECTABLE;
 	at = trail->inner;
 	trail->inner = 0;
-	/* An IPv4 packet's destination has been looked at. */
-	if (trail->kind != IPPROTO_IPIP && trail->at_address && !tl_may_end6(trail, lookup6))
-		return TL_GO_ON;
 	trail->at_address = 0;
+	if (!ends)
+		return TL_GO_ON;
 	if (trail->kind == IPPROTO_IPIP)
 		return tl_nested_in4(ctx, trail, at);
 	return trail->kind == IPPROTO_GRE ? tl_nested_in_gre(ctx, trail, at) : TL_DROP_UNINSPECTABLE;
@@ -335,7 +342,7 @@ TL_INLINE __u32 tl_nested_check(struct xdp_md *ctx, const struct tl_frame *f, __
 	__u32 i;
 
 	for (i = 0; i < TL_TUNNELS_MOST && answer == TL_NESTED_TUNNEL; i++) {
-		answer = tl_nested_tunnel(ctx, f->port->table6);
+		answer = tl_nested_tunnel(ctx, tl_nested_ends(f->port->table6));
 		if (answer == TL_GO_ON)
 			answer = tl_nested(ctx, 0, 0);
 	}

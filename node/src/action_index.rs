@@ -257,7 +257,9 @@ impl ActionIndex {
 fn count_refused(refused: &mut u64, error: &Error) {
     *refused += 1;
     if *refused == 1 {
-        tracing::error!(%error, "the action map is full; the kernel forwards packets of further next hops (logged once); set a larger next_hops and restart trielined");
+        tracing::error!(
+            "no room for an action: {error}; the kernel forwards packets of further next hops (logged once). `next_hops` sets the number of actions and adjacencies; that of groups and long outer headers is fixed"
+        );
     }
 }
 

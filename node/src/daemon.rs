@@ -323,6 +323,7 @@ impl Daemon {
         let mut mirror = Mirror::default();
         mirror.kernel.settings = config.settings();
         mirror.dump_kernel_state(&mut requests)?;
+        instance::refuse_realtime()?;
         instance::ensure_bpffs()?;
         instance::secure_pins(&instance.pins())?;
         match trieline_dataplane::sweep(&instance.pins()) {

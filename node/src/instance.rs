@@ -72,6 +72,12 @@ pub enum Error {
          use `-n NAMESPACE`, or nsenter --net=/run/netns/NAMESPACE"
     )]
     Hidden,
+    /// A packet could run on a processor in the middle of another one.
+    #[error(
+        "cannot run on a PREEMPT_RT kernel: packets on one processor would share the XDP program's scratch memory; \
+         use a kernel without PREEMPT_RT"
+    )]
+    Realtime,
     /// It could not be mounted.
     #[error("cannot mount a BPF file system on {BPFFS}: {source}; try `mount -t bpf bpf {BPFFS}`")]
     Mount {
@@ -277,6 +283,18 @@ pub fn is_hidden() -> bool {
     !has_bpffs() && (apart || is_netns_exec(&mounts))
 }
 
+/// Fails on a kernel with PREEMPT_RT. Since Linux 6.18 it may run a packet's softirq in the middle of another one on the same processor; the XDP
+/// program's per-CPU memory (`scratch_frames`, which the guard walks in) is for one packet.
+pub fn refuse_realtime() -> Result<(), Error> {
+    let realtime = std::fs::read_to_string("/sys/kernel/realtime");
+    if realtime.is_ok_and(|text| is_realtime(&text)) { Err(Error::Realtime) } else { Ok(()) }
+}
+
+/// Whether the file that only such kernels have says so.
+fn is_realtime(text: &str) -> bool {
+    text.trim() == "1"
+}
+
 /// Mounts a BPF file system where the pins go, when there is none. Fails if other processes would not see the pins.
 pub fn ensure_bpffs() -> Result<(), Error> {
     if has_bpffs() {
@@ -304,6 +322,11 @@ fn is_netns_exec(mountinfo: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_realtime_kernel_is_known_by_its_file() {
+        assert!(is_realtime("1\n") && !is_realtime("0\n"));
+    }
 
     #[test]
     fn the_system_itself_is_no_netns_exec() {

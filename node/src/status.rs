@@ -142,9 +142,9 @@ impl std::fmt::Display for Punted {
                 write!(f, "{dev} takes no redirected frames (a veth: ethtool -K PEER gro on, at its peer)")
             }
             "no_carrier" => write!(f, "{dev} is down or without carrier"),
-            "table_full" => {
-                f.write_str("the action map is full; set a larger next_hops and restart trielined")
-            }
+            "table_full" => f.write_str(
+                "no room for its action: set a larger next_hops and restart trielined, or use fewer groups",
+            ),
             _ => f.write_str(self.hint.as_deref().unwrap_or("only the kernel can follow it")),
         }
     }

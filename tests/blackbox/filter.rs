@@ -318,3 +318,21 @@ fn bad_lines_of_a_set_may_be_passed_over() {
     assert_eq!((&shown[0]["prefixes4"], &shown[0]["bad_lines"]), (&1.into(), &2.into()), "{shown:?}");
     assert_eq!(bed.send("10.50.1.1:9", "skipped", 5).counts(), (0, 0, 0));
 }
+
+/// `truncate`: prefixes with host bits are taken without them; otherwise the file is refused.
+#[test]
+fn host_bits_of_a_set_may_be_cleared() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    let files = Files::new(THREATS);
+    files.write("threats", "10.0.0.9/24\n");
+    let config = files.path("trielined.toml");
+    Daemon::refused(&bed.node, &format!("--config {}", config.display()))
+        .fails(1, &["threats:1", "10.0.0.9/24"]);
+    files.configure(&format!("{THREATS}truncate = true\n"));
+    let daemon = files.start(&bed);
+    assert_eq!(bed.send("10.50.1.1:9", "cleared", 5).counts(), (0, 0, 0), "{}", daemon.log());
+    assert!(daemon.log().contains("host bits"), "{}", daemon.log());
+}

@@ -11,6 +11,7 @@ mod checksum;
 mod churn;
 mod devices;
 mod diagnostics;
+mod docs;
 mod draw;
 mod egress;
 mod errors;

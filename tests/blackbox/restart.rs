@@ -346,6 +346,16 @@ fn nobody_else_keeps_a_daemon_away() {
     assert_eq!((mode(&of("lock")), mode(&of("sock"))), (0o600, 0o600));
     assert_eq!((mode(&pins(&bed)), mode(pins(&bed).parent().unwrap())), (0o700, 0o700));
     assert_eq!(mode(run_folder) & 0o022, 0);
+    // The daemon looks who asks, whatever the socket's mode says.
+    std::fs::set_permissions(of("sock"), PermissionsExt::from_mode(0o666)).unwrap();
+    let status = |user: &str| {
+        let program = trieline_tests::command::binary_path("trieline");
+        let name = bed.node.name();
+        let words = ["netns", "exec", name, "setpriv", user, "--clear-groups", &program, "node", "status"];
+        run_with("ip", &words, "")
+    };
+    status("--reuid=0").ok();
+    assert_ne!(status("--reuid=65534").code, 0);
     daemon.kill();
     let _leftovers = Leftovers(&bed.node);
     for held in [of("lock"), pins(&bed)] {

@@ -54,15 +54,13 @@ fn start_short_of_memory(bed: &Bed, args: &str, nth: usize, log: &Path) -> (Trac
     (traced, calls.lines().filter(|line| line.starts_with(&main)).map(str::to_owned).collect())
 }
 
+/// A text that the calls in question contain, and a choice from their number.
+type Fault = (&'static str, fn(usize) -> usize);
+
 /// Starts a daemon with one failing call of bpf(2), for want of memory: `which` chooses it from the number of calls with `what` in them.
 /// Each try follows a daemon with the arguments `before`. Where the machine is busy a start makes other calls (libbpf repeats loads), so
 /// there may be several tries until the fault is that of the call which is meant.
-fn start_with_fault(
-    bed: &Bed,
-    (before, args): (&str, &str),
-    (what, which): (&str, fn(usize) -> usize),
-    log: &Path,
-) -> Traced {
+fn start_with_fault(bed: &Bed, (before, args): (&str, &str), (what, which): Fault, log: &Path) -> Traced {
     let mut nth = 50_000;
     for _ in 0..50 {
         Daemon::start(&bed.node, before).kill();
@@ -116,7 +114,7 @@ fn without_memory_for_new_tables_the_old_ones_stay() {
     Daemon::start(&bed.node, &old).kill();
     let _leftovers = Leftovers(&bed.node);
     let stream = UdpStream::start(&bed.generator, address, 1000);
-    let faults: [(&str, fn(usize) -> usize); 5] = [
+    let faults: [Fault; 5] = [
         ("map_name=\"groups\"", |_| 0),
         ("map_name=\"devices\"", |_| 0),
         ("prog_name=\"trieline\"", |_| 0),

@@ -228,6 +228,31 @@ fn reverse_path_filters_beyond_two_are_loose() {
     becomes(&bed, "an honest source", &ipv4("10.50.0.1"), (0, 1, 0));
 }
 
+/// Strict: of several ways back to the source, one by the packet's device is enough.
+#[test]
+fn reverse_path_filters_know_several_ways() {
+    if !root() {
+        return;
+    }
+    let bed = routed_bed();
+    bed.warm();
+    let ways = |prefix: &str, first: &str, second: &str| {
+        bed.node.ip(&format!("route add {prefix} nexthop via {first} nexthop via {second}"));
+    };
+    ways("192.0.2.0/24", "10.0.0.2", "10.2.0.2");
+    ways("198.51.100.0/24", "10.1.0.2", "10.2.0.2");
+    let from = |source: &str| craft::ipv4(source, "10.50.0.1", MARKER, |_| {});
+    let packets = ["192.0.2.9", "192.0.2.10", "192.0.2.11", "198.51.100.9", "198.51.100.10"].map(from);
+    let seen = || packets.each_ref().map(|packet| bed.send_ip(packet, MARKER).counts());
+    bed.node.sysctl("net.ipv4.conf.n0.rp_filter", "1");
+    let sinks = |seen: [Counts; 5]| seen.map(|counts| counts.1);
+    assert_eq!(sinks(seen()), [1, 1, 1, 0, 0], "the kernel alone");
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    becomes(&bed, "an honest source", &ipv4("10.50.0.1"), (0, 1, 0));
+    // The kernel drops those that no way leads back for.
+    assert_eq!(seen(), [(0, 1, 0), (0, 1, 0), (0, 1, 0), (1, 0, 0), (1, 0, 0)], "with XDP");
+}
+
 /// Outer headers where the route or a setting decides what is in them: XDP writes the kernel's bytes or leaves it to the
 /// kernel, also when the setting changes while the daemon runs.
 #[test]

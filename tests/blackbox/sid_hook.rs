@@ -52,6 +52,9 @@ fn sid_hooks_are_called_before_the_behaviour() {
     );
     write("trielined.toml", &config);
     write("inside", "10.66.0.0/16\n");
+    // Where the sample goes, somebody laid a link to another file.
+    write("kept", "of another");
+    std::os::unix::fs::symlink(path("kept"), path("look.pcapng")).expect("a link");
     let daemon = Daemon::start(&bed.node, &format!("--config {}", path("trielined.toml").display()));
     // (1) the filter is asked for the packet inside, at its SID only, and not at devices
     let sent = |sid: &str, source: &str| bed.send_ip(&packet(sid, source), MARKER).counts();
@@ -68,6 +71,7 @@ fn sid_hooks_are_called_before_the_behaviour() {
     let look = path("look.pcapng");
     assert_eq!(sent("fd00:c::2", "10.67.0.1"), (0, 1, 0));
     assert!(eventually(3.0, || captured(&look) == 2), "{} packets", captured(&look));
+    assert_eq!(std::fs::read_to_string(path("kept")).expect("the other file"), "of another");
     // for root alone
     let mode =
         std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&look).expect("a sample").permissions());

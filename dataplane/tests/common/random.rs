@@ -27,6 +27,11 @@ impl Random {
     }
 }
 
+/// Where random numbers begin: `TRIELINE_MUTATION_SEED`, or always at the same.
+pub fn seed() -> u64 {
+    std::env::var("TRIELINE_MUTATION_SEED").map_or(0x7472_6965_6c69_6e65, |seed| seed.parse().unwrap())
+}
+
 /// How many frames a test runs: `TRIELINE_MUTATION_FRAMES`, or the test's default.
 pub fn volume(default: u64) -> u64 {
     std::env::var("TRIELINE_MUTATION_FRAMES").map_or(default, |count| count.parse().unwrap())
