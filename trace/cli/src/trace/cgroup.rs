@@ -208,6 +208,8 @@ mod tests {
         assert_eq!((find("nginx").unwrap(), find("nginx.service").unwrap()), (nginx.clone(), nginx));
         assert_eq!(find("user.slice").unwrap(), slice);
         assert!(says(find("nginy")).contains("no running unit nginy.service; nearest: nginx.service, "));
-        assert!(says(find("sync")).contains("several units are called sync.service; name one by --cgroup"));
+        assert!(
+            says(find("sync")).contains("several units have the name sync.service; choose one by --cgroup")
+        );
     }
 }
