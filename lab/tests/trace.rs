@@ -14,6 +14,7 @@ use trieline_lab::{
         Options, trace_hooks,
         trace_overhead::{self, Method},
     },
+    report::Report,
 };
 
 mod common;
@@ -74,6 +75,10 @@ fn every_way_notes_every_message() {
         };
         let outcome = patiently(|context| trace_overhead::run(&options, context));
         assert_eq!(outcome.rows.len(), Method::ALL.len());
+        let text = outcome.text();
+        let shares = text.lines().find(|line| line.contains("being traced adds")).unwrap();
+        // By the names that the rows have.
+        assert!(shares.contains(" (bystander); ") && shares.ends_with(" (hooks - bystander)"), "{shares}");
         for row in &outcome.rows {
             assert!(row.transport == transport && row.messages == 100 && row.p50 <= row.p99, "{row:?}");
             // Messages of batches come on top.

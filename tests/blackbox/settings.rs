@@ -254,7 +254,7 @@ fn reverse_path_filters_know_several_ways() {
     assert_eq!(seen(), [(0, 1, 0), (0, 1, 0), (0, 1, 0), (1, 0, 0), (1, 0, 0)], "with XDP");
 }
 
-/// What tells flows apart is a setting that may change while the daemon runs: addresses alone, or ports too.
+/// A setting tells flows apart, and may change while the daemon runs: by addresses alone, or by ports too.
 #[test]
 fn flows_are_told_apart_as_set() {
     if !root() {

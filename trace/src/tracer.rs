@@ -73,10 +73,10 @@ fn pass(
             }
             return;
         }
-        Event::Gap { .. } => {
+        Event::Gap { time_ns } => {
             sends.lose();
             if let Some(decoding) = decoding {
-                decoding.lose();
+                decoding.lose(time_ns);
             }
             return each(event, &[]);
         }

@@ -5,52 +5,13 @@
 
 mod common;
 
-use std::fs::File;
 use std::net::UdpSocket;
-use std::os::fd::AsFd;
-use std::process::Command;
 use std::time::Duration;
 
-use common::{Relay, is_root};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use common::{Host, Relay, ip, is_root};
 use trieline_trace::{Filter, IdAt, Options, Point, Record, Tracer};
 
 const MESSAGES: u64 = 50;
-
-fn ip(arguments: &str) -> bool {
-    Command::new("ip").args(arguments.split(' ')).status().expect("ip starts").success()
-}
-
-/// A network namespace.
-struct Host(String);
-
-impl Host {
-    fn new(role: &str) -> Host {
-        let name = format!("tltr-{}-{role}", std::process::id());
-        assert!(ip(&format!("netns add {name}")));
-        Host(name)
-    }
-
-    /// Runs these lines of `ip`; whether the kernel can do them all.
-    fn can(&self, lines: &str) -> bool {
-        lines.split("; ").all(|line| ip(&format!("-n {} {line}", self.0)))
-    }
-
-    fn bind(&self, address: &'static str) -> UdpSocket {
-        let file = File::open(format!("/run/netns/{}", self.0)).unwrap();
-        let bound = std::thread::spawn(move || {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-            UdpSocket::bind((address, 0)).unwrap()
-        });
-        bound.join().unwrap()
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        ip(&format!("netns del {}", self.0));
-    }
-}
 
 /// Two hosts with a cable between l0 and r0.
 fn hosts(role: &str) -> (Host, Host) {

@@ -17,8 +17,11 @@ use trieline_terminal::{GLOBAL_OPTIONS, Output, exit_code};
     infer_subcommands = true,
     args_conflicts_with_subcommands = true,
     after_help = "\
-B is the receive, as the kernel has copied the message; C is the device's queue (UDP, TCP) or the end of the send (Unix sockets, --done).
-T2 is the time from B to C, in the process. trieline counts messages that it cannot join, and never guesses: see docs/trace.md.
+B is the receive: the kernel has copied the message to the process.
+C is the device's queue (UDP, TCP), or the end of the send (Unix sockets, --done).
+T2 is the time from B to C: the process's own work, and the kernel's work in the send as far as C.
+The tracer has no point where a send begins, so T2 is longer than the time in the program alone.
+trieline counts messages that it cannot join, and never guesses: see docs/trace.md.
 With -n, the tracer and a command run in a network namespace; hooks see sockets of all namespaces.
 It needs root. Exit codes: 0 done; 1 failed, an output could not be written, or records were lost under --strict;
 2 the command line is wrong; 3 no message was seen."

@@ -4,7 +4,7 @@ use super::tests::CALL;
 use super::{Decoded, Decoding};
 use crate::join::{By, Counts, Joiner, Message};
 use crate::record::Point::{Queued, Received};
-use crate::record::{Point, Record};
+use crate::record::{Flags, Point, Record};
 
 const US: u64 = 1000;
 const MS: u64 = 1_000_000;
@@ -181,4 +181,15 @@ fn an_answer_answers_nothing_that_was_asked_after_it_began() {
     let (times, counts, _) = run("http", 256, &calls);
     // Nor is it known what the next one answers.
     assert_eq!((times, counts.absent, counts.streamed), (vec![50], 2, 0));
+}
+
+/// If the call is unknown, its messages have no positions to join by.
+#[test]
+fn what_the_kernel_could_not_count_has_no_position() {
+    let mut decoding = Decoding::new("nats".parse().unwrap());
+    let publish = b"PUB t 1\r\na\r\nPUB t 1\r\nb\r\n";
+    let call = Record { bytes: publish.len() as u32, flags: Flags(Flags::NO_POSITION), ..CALL };
+    let mut known = Vec::new();
+    decoding.take(call, publish, &mut |record, _| known.push(record.flags.has_no_position()));
+    assert_eq!(known, [true, true]);
 }

@@ -127,9 +127,10 @@ impl Decoding {
         self.sockets.remove(&socket);
     }
 
-    /// Calls may be missing, of unknown sockets.
-    pub(crate) fn lose(&mut self) {
-        for Conversation { protocol, ways, .. } in self.sockets.values_mut() {
+    /// Calls before this time may be missing, of unknown sockets: so no socket was silent until then.
+    pub(crate) fn lose(&mut self, time_ns: u64) {
+        for Conversation { protocol, ways, last_ns } in self.sockets.values_mut() {
+            *last_ns = time_ns.max(*last_ns);
             for (framer, direction) in ways.iter_mut().zip([Direction::In, Direction::Out]) {
                 framer.lose(protocol.as_mut(), direction);
             }

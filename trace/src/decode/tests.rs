@@ -222,7 +222,7 @@ fn times_and_losses() {
     take(&mut decoding, Point::Queued, 30, b"MSG a 1 4\r\n");
     take(&mut decoding, Point::Sent, 40, b"abcd\r\n");
     take(&mut decoding, Point::Received, 50, b"PUB a 4\r\nab");
-    decoding.lose();
+    decoding.lose(60);
     take(&mut decoding, Point::Received, 60, b"PUB b 1\r\nx\r\n");
     let times: Vec<_> = messages.iter().map(|m| (m.time_ns, m.point, m.bytes)).collect();
     assert_eq!(times, [(20, Point::Received, 15), (30, Point::Queued, 17), (60, Point::Received, 12)]);
@@ -231,17 +231,22 @@ fn times_and_losses() {
     assert_eq!(decoding.decoded(), Decoded::default());
 }
 
-/// Which of a connection's answers have an id, of Redis: the bytes go in (true) or out; `None`: calls are missing there.
-fn answers(calls: &[Option<(bool, &str)>]) -> Vec<bool> {
-    let mut decoding = Decoding::new(Decode::Redis);
+/// An event of a connection: bytes that go in (true) or out, or calls are missing.
+type Step = Option<(bool, &'static str)>;
+const LOST: Step = None;
+
+/// Which of a connection's answers have an id, with the seconds at which each step is.
+fn answers_at(decode: Decode, steps: &[(u64, Step)]) -> Vec<bool> {
+    let mut decoding = Decoding::new(decode);
     let mut answers = Vec::new();
-    for call in calls {
-        let Some((is_in, text)) = call else {
-            decoding.lose();
+    for (seconds, step) in steps {
+        let time_ns = 1 + seconds * 1_000_000_000;
+        let Some((is_in, text)) = step else {
+            decoding.lose(time_ns);
             continue;
         };
         let point = if *is_in { Point::Received } else { Point::Sent };
-        let call = Record { bytes: text.len() as u32, ..record(point, Transport::Tcp, 1, 1, 1) };
+        let call = Record { bytes: text.len() as u32, ..record(point, Transport::Tcp, 1, 1, time_ns) };
         decoding.take(call, text.as_bytes(), &mut |record, _| {
             if record.kind == Kind::Response {
                 answers.push(record.id.is_some());
@@ -251,16 +256,41 @@ fn answers(calls: &[Option<(bool, &str)>]) -> Vec<bool> {
     answers
 }
 
+const ASKED: Step = Some((true, "*2\r\n$3\r\nGET\r\n$1\r\na\r\n"));
+const SAID: Step = Some((false, "+OK\r\n"));
+
 /// Answers belong to requests by their order, but not if requests overlap and some were not seen.
 #[test]
 fn answers_are_not_shifted_by_a_loss() {
-    const ASKED: Option<(bool, &str)> = Some((true, "*2\r\n$3\r\nGET\r\n$1\r\na\r\n"));
-    const SAID: Option<(bool, &str)> = Some((false, "+OK\r\n"));
+    let answers =
+        |steps: &[Step]| answers_at(Decode::Redis, &steps.iter().map(|step| (0, *step)).collect::<Vec<_>>());
     assert_eq!(answers(&[ASKED, ASKED, SAID, ASKED, SAID, SAID]), [true; 3]);
     // The answer to a request that was not seen; from then on one at a time.
-    assert_eq!(answers(&[None, SAID, ASKED, SAID, ASKED, SAID]), [false, true, true]);
+    assert_eq!(answers(&[LOST, SAID, ASKED, SAID, ASKED, SAID]), [false, true, true]);
     // Two at a time: the first of these answers may be another request's.
-    assert_eq!(answers(&[ASKED, ASKED, None, SAID, ASKED, SAID, ASKED, SAID, SAID]), [false; 4]);
+    assert_eq!(answers(&[ASKED, ASKED, LOST, SAID, ASKED, SAID, ASKED, SAID, SAID]), [false; 4]);
+}
+
+/// A connection that is silent for ten seconds has nothing open that was not seen. Where calls are missing, it may not have been silent.
+#[test]
+fn answers_have_ids_again_after_a_silence() {
+    let http = (
+        Some((true, "GET / HTTP/1.1\r\n\r\n")),
+        Some((false, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")),
+    );
+    for (decode, (asked, said)) in [(Decode::Redis, (ASKED, SAID)), (Decode::Http, http)] {
+        let one = |seconds| [(seconds, asked), (seconds, said)];
+        let two = |seconds| [(seconds, asked), (seconds, asked), (seconds, said), (seconds, said)];
+        let lost = |seconds| [(seconds, LOST)];
+        // Silent for nine seconds, and for ten.
+        let steps = [&two(0)[..], &lost(1), &one(2), &one(11), &two(21), &one(22)].concat();
+        let expected = [true, true, false, false, true, true, true];
+        assert_eq!(answers_at(decode.clone(), &steps), expected, "{decode:?}");
+        // For eleven, as it seems, and then for ten since calls were missing.
+        let steps = [&two(0)[..], &lost(1), &one(2), &lost(9), &one(13), &lost(14), &two(24)].concat();
+        let expected = [true, true, false, false, true, true];
+        assert_eq!(answers_at(decode.clone(), &steps), expected, "{decode:?}");
+    }
 }
 
 /// Not all connections that have ended are kept.

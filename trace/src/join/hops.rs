@@ -406,6 +406,30 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_could_not_count_is_unknown() {
+        let uncounted = |event: Event| match event {
+            Event::Record(record) => {
+                Event::Record(Record { flags: record.flags.with(Flags::NO_POSITION), ..record })
+            }
+            other => other,
+        };
+        let mut all = Hops::new(100);
+        let found = hops(
+            &mut all,
+            &[
+                (0, socket(1, 10, 20)),
+                (0, socket(2, 20, 10)),
+                (0, at(Point::Queued, 1, 64, 1)),
+                (0, uncounted(at(Point::Queued, 1, 0, 2))),
+                (0, uncounted(at(Point::Received, 2, 0, 3))),
+                (0, at(Point::Received, 2, 64, 4)),
+            ],
+        );
+        assert_eq!(found, [(1, 4)]);
+        assert_eq!(all.counts(), HopCounts { matched: 1, unknown: 2, ..HopCounts::default() });
+    }
+
+    #[test]
     fn sends_of_a_read_that_was_lost_are_not_the_next_reads() {
         let mut all = Hops::new(100);
         let found = hops(

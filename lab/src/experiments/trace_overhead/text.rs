@@ -66,15 +66,18 @@ impl Report for Outcome {
             {
                 let _ = writeln!(
                     shares,
-                    "{} {}: a machine with the tracer on it pays {} [{}..{}] (bystander); being traced adds {} [{}..{}] (hooks - beside)",
+                    "{} {}: a machine with the tracer on it pays {} [{}..{}] ({}); being traced adds {} [{}..{}] ({} - {})",
                     row.transport,
                     row.broker.name(),
                     whole(bystander.delta_ns),
                     whole(bystander.ci_low),
                     whole(bystander.ci_high),
+                    bystander.method.name(),
                     whole(ns),
                     whole(low),
                     whole(high),
+                    row.method.name(),
+                    bystander.method.name(),
                 );
             }
         }

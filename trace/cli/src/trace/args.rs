@@ -102,7 +102,7 @@ pub struct What {
     pub port: Option<u16>,
     /// Trace only these transports, with commas between
     ///
-    /// udp, tcp, unix-stream, unix-datagram (unix-seqpacket is the same).
+    /// udp, tcp, unix-stream, unix-datagram, unix-seqpacket (either of the last two is both).
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = transport)]
     pub transport: Vec<Transport>,
     /// Join by an id in the message: BYTES (1 to 8) at OFFSET
@@ -168,12 +168,20 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or("expected seconds above 0".into())
 }
 
-fn transport(text: &str) -> Result<Transport, String> {
+/// Transports by the names that the command line has for them.
+const TRANSPORTS: [(&str, Transport); 5] = [
+    ("udp", Transport::Udp),
+    ("tcp", Transport::Tcp),
+    ("unix-stream", Transport::UnixStream),
+    ("unix-datagram", Transport::UnixDatagram),
     // Hooks see that messages have borders, which they have in both.
-    let text = if text == "unix-seqpacket" { Transport::UnixDatagram.name() } else { text };
-    let found = Transport::SOCKETS.into_iter().find(|transport| transport.name() == text);
-    let names = Transport::SOCKETS.map(Transport::name).join(", ");
-    found.ok_or_else(|| format!("expected one of {names}, unix-seqpacket"))
+    ("unix-seqpacket", Transport::UnixDatagram),
+];
+
+fn transport(text: &str) -> Result<Transport, String> {
+    let found = TRANSPORTS.into_iter().find(|(name, _)| *name == text);
+    let names = || TRANSPORTS.map(|(name, _)| name).join(", ");
+    found.map(|(_, transport)| transport).ok_or_else(|| format!("expected one of {}", names()))
 }
 
 fn backend(text: &str) -> Result<Backend, String> {
@@ -249,5 +257,42 @@ impl What {
             probes: self.probes.probes(),
             ..Options::new(filter)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_help_and_the_docs_list_the_transports_that_are_taken() {
+        let taken = TRANSPORTS.map(|(name, _)| name);
+        for (name, known) in TRANSPORTS {
+            assert_eq!(transport(name), Ok(known));
+            assert!(known.name() == name || name == "unix-seqpacket", "{name} is called {known} in outputs");
+        }
+        assert!(Transport::SOCKETS.iter().all(|known| taken.contains(&known.name())));
+
+        let command = What::augment_args(clap::Command::new("trace"));
+        let option = command.get_arguments().find(|option| option.get_id() == "transport").unwrap();
+        let help = option.get_help().unwrap().to_string();
+        let listed = help.split_once(": ").unwrap().1.split(" (").next().unwrap();
+        assert_eq!(listed.split(", ").collect::<Vec<_>>(), taken, "{help}");
+
+        // The table of what is seen has UDP and TCP once for each version of IP.
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let pages = fs::read_dir(docs).unwrap().map(|page| page.unwrap().path());
+        let pages = pages.filter(|page| page.extension().is_some_and(|ending| ending == "md"));
+        let lines: Vec<String> = pages
+            .flat_map(|page| fs::read_to_string(page).unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
+            .filter(|line| line.starts_with("Transports: `"))
+            .collect();
+        let [line] = &lines[..] else { panic!("docs list transports in these lines: {lines:?}") };
+        let documented =
+            line.split('`').nth(1).unwrap().split(' ').map(|name| name.trim_end_matches(['4', '6']));
+        assert_eq!(documented.collect::<BTreeSet<_>>(), BTreeSet::from(taken), "{line}");
     }
 }

@@ -232,6 +232,25 @@ mod tests {
     }
 
     #[test]
+    fn the_next_thread_of_a_number_has_its_own_name() {
+        const NUMBER: u32 = u32::MAX;
+        let about =
+            About { cost: &Err("none".into()), by: By::Id, id: None, json: false, has_command: false };
+        let mut perfetto = Perfetto::new(9, &about);
+        let mut out = Vec::new();
+        let mut names = |perfetto: &mut Perfetto| {
+            out.clear();
+            perfetto.message(&message((NUMBER, 1), (NUMBER, 2)), &[], &mut out).unwrap();
+            String::from_utf8_lossy(&out).matches("thread_name").count()
+        };
+        assert_eq!((names(&mut perfetto), names(&mut perfetto)), (1, 0));
+        perfetto.ended(NUMBER - 1);
+        assert_eq!(names(&mut perfetto), 0);
+        perfetto.ended(NUMBER);
+        assert_eq!((names(&mut perfetto), names(&mut perfetto)), (1, 0));
+    }
+
+    #[test]
     fn what_a_file_has_no_room_for_is_counted() {
         let messages: Vec<Message> = (0..5).map(|n| message((1, 10 * n), (1, 10 * n + 5))).collect();
         let (events, note) = written(3, &messages);

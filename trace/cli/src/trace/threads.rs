@@ -79,4 +79,28 @@ mod tests {
         }
         assert_eq!(Threads::default().find(1, u32::MAX).name, "unknown");
     }
+
+    /// Names are read once, so only what is forgotten can be another's: here the number's next thread is the same one by another name.
+    #[test]
+    fn a_thread_that_has_ended_is_forgotten() {
+        if !trieline_trace::sees_host_processes() {
+            return;
+        }
+        let worker = || {
+            let rename = |name: &str| fs::write("/proc/thread-self/comm", name).unwrap();
+            let (process, number) =
+                (std::process::id(), rustix::thread::gettid().as_raw_nonzero().get() as u32);
+            let mut threads = Threads::default();
+            rename("first");
+            let first = threads.find(process, number).name.clone();
+            threads.find(process, process);
+            rename("second");
+            threads.forget(process);
+            let known = threads.find(process, number).name.clone();
+            threads.forget(number);
+            (first, known, threads.0.len(), threads.find(process, number).name.clone())
+        };
+        let (first, known, left, second) = std::thread::spawn(worker).join().unwrap();
+        assert_eq!((&first[..], &known[..], left, &second[..]), ("first", "first", 0, "second"));
+    }
 }

@@ -107,7 +107,7 @@ impl World {
             return time;
         }
         if std::mem::take(&mut run.has_lost) {
-            decoding.lose();
+            decoding.lose(time);
             run.events.push(Event::Gap { time_ns: time });
         }
         let call = event(time, 1, 7, point, Transport::Tcp, client as u64);
