@@ -369,3 +369,33 @@ impl ImageMap {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn more_words_than_an_address_space_has() {
+        let bytes = PAGE as usize;
+        // SAFETY: the kernel chooses a free address.
+        let at = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        };
+        let mapping = Mapping { at: NonNull::new(at.unwrap().cast()).unwrap(), bytes };
+        assert_eq!([0, 1, 512].map(|count| mapping.words64(count).len()), [0, 1, 512]);
+        // Of the last four, eight times as many wrap to 0, 8, 4096 and nearly all.
+        const WRAPS: usize = usize::MAX / 8 + 1;
+        for count in [513, 1 << 28, WRAPS, WRAPS + 1, WRAPS + 512, usize::MAX] {
+            let refused = catch_unwind(AssertUnwindSafe(|| mapping.words64(count).len())).unwrap_err();
+            let said = refused.downcast_ref::<String>().unwrap();
+            assert!(said.contains("words in a mapping of 4096 bytes"), "{count}: {said}");
+        }
+    }
+}

@@ -320,11 +320,9 @@ impl Records {
 
     pub(crate) fn write_adjacency(&self, index: u32, record: &tl_adjacency) {
         // SAFETY: the struct has no padding (128 bytes of fields, asserted in intf.h's static assert).
-        let bytes = unsafe {
-            std::slice::from_raw_parts(std::ptr::from_ref(record).cast::<u8>(), size_of::<tl_adjacency>())
-        };
+        let bytes: [u8; size_of::<tl_adjacency>()] = unsafe { std::mem::transmute(*record) };
         if let Some(words) = self.adjacencies.element::<tl_adjacency>(index) {
-            store(words, bytes);
+            store(words, &bytes);
         }
     }
 

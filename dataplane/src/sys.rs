@@ -1,5 +1,7 @@
 //! The system calls on XDP links, programs and sockets that no crate has a form for that fits, beside those on maps.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -73,8 +75,7 @@ pub(crate) fn xdp_attached(ifindex: u32) -> io::Result<XdpState> {
     let mut answer = vec![0; 32 << 10];
     let (len, _) = rustix::net::recv(&socket, &mut answer[..], rustix::net::RecvFlags::empty())?;
     let answer = answer.get(..len).unwrap_or_default();
-    let word =
-        |at: usize| answer.get(at..at + 4).and_then(|b| b.first_chunk()).map(|b| u32::from_ne_bytes(*b));
+    let word = |at: usize| answer.get(at..).and_then(|b| b.first_chunk()).map(|b| u32::from_ne_bytes(*b));
     if answer.get(4..6) == Some(&(libc::NLMSG_ERROR as u16).to_ne_bytes()) {
         return Err(io::Error::from_raw_os_error((word(HEADER).unwrap_or_default() as i32).wrapping_neg()));
     }
@@ -147,7 +148,7 @@ pub(crate) fn program_name(id: u32) -> io::Result<String> {
 pub(crate) fn test_run(program: BorrowedFd<'_>, ifindex: u32, frame: &[u8]) -> io::Result<Vec<u8>> {
     /// Room for what a program can put in front.
     const ROOM: usize = 4096;
-    let mut output = vec![0u8; frame.len() + ROOM];
+    let mut output = vec![0u8; frame.len().saturating_add(ROOM)];
     let context =
         sys::xdp_md { data_end: frame.len() as u32, ingress_ifindex: ifindex, ..Default::default() };
     let mut options = sys::bpf_test_run_opts {

@@ -4,9 +4,12 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
+use std::sync::atomic::Ordering;
 use trieline_lpm::image::layout::*;
-use trieline_lpm::{Address, HeapMemory, Image, Key, NoReaders, Prefix, Table};
+use trieline_lpm::image::verify::verify;
+use trieline_lpm::{Address, Error, HeapMemory, Image, Key, Memory, NoReaders, Prefix, Table};
 
 #[test]
 fn rust_and_c_agree_on_the_layout() {
@@ -107,4 +110,73 @@ fn values_that_carry_the_length() {
     let wide = Prefix::truncated(Key::<2048, 256>::ZERO, 2048);
     let value = wide.with_length(1 << 18).unwrap();
     assert_eq!(Prefix::<Key<2048, 256>>::split_length(value), (1 << 18, 2048));
+}
+
+/// A damaged image may have a ref where a value belongs. `verify` refuses it, in every word; and in the nodes at the end of a walk of IPv4
+/// (ranges, hosts) neither C nor Rust takes it for a value: they give the default route's.
+#[test]
+fn a_value_with_a_refs_bit_is_none() {
+    const FALLBACK: u32 = 77;
+    let mut image = Image::create(HeapMemory::new(4 << 16), NoReaders::default(), 2).unwrap();
+    // In each block of 14 bits a few hosts, in every second too many for a ranges node.
+    let host = |n: u32, k: u32| n << 14 | k << 10 | (n * 97 + k * 331) % 1000;
+    let hosts = (0..20u32)
+        .flat_map(|n| (0..2 + n % 2 * 10).map(move |k| (Prefix::host(host(n, k)), 1 << 24 | n << 8 | k)));
+    let covers = (0..20).map(|n| (Prefix::truncated(n << 14, 18), 0x0055_0000 | n << 8 | n));
+    let prefixes: BTreeMap<_, _> = hosts.chain(covers).chain([(Prefix::truncated(0, 0), FALLBACK)]).collect();
+    Table::create(&mut image, 0, prefixes.clone()).unwrap();
+    let memory = image.memory();
+    let (words, reader) = (memory.words(), image.reader());
+    let word = |at: usize| words[at].load(Ordering::Relaxed);
+    let nodes = verify(words).unwrap().tables[0].nodes.clone();
+    assert!(["ranges", "hosts"].iter().all(|kind| nodes.iter().any(|node| node.0 == *kind)), "{nodes:?}");
+
+    // The nodes' words with a value of the table; and of each hosts node's default, which lies in two halves, the upper one.
+    let mut found = Vec::new();
+    for at in (0..image.stats().claimed as usize / 4).filter(|at| word(*at) != 0) {
+        if word(at) != FALLBACK && prefixes.values().any(|value| *value == word(at)) {
+            found.push((at, word(at)));
+        }
+        let (low, high) = (word(at.max(2) - 2) >> 16, word(at) >> 16);
+        let default = high << 16 | low;
+        if at % (HOSTS_BYTES as usize / 4) == 3
+            && default >> 16 == 0x55
+            && default >> 8 & 0xff == default & 0xff
+        {
+            found.push((at, default));
+        }
+    }
+    let defaults = found.iter().filter(|(at, value)| word(*at) != *value).count();
+    assert!(defaults >= 5 && found.len() > 100, "{defaults} of {} words", found.len());
+
+    let near = |prefix: &Prefix<u32>| {
+        [prefix.addr().wrapping_sub(1), prefix.addr(), prefix.last(), prefix.last() + 1]
+    };
+    let addrs: Vec<u32> = prefixes.keys().filter(|prefix| prefix.len() > 0).flat_map(near).collect();
+    let answers = || -> Vec<Option<u32>> {
+        let ways = |addr: &u32| {
+            let rust = reader.lookup4(0, *addr);
+            assert_eq!(rust, reader.table::<u32>(0).unwrap().lookup(*addr));
+            assert_eq!(rust, common::Header::get().lookup4(memory, 0, *addr), "{addr:#x}");
+            rust
+        };
+        addrs.iter().map(ways).collect()
+    };
+    let before = answers();
+    for (at, value) in found {
+        words[at].fetch_or(REF_NODE, Ordering::Relaxed);
+        let refused = verify(words).unwrap_err();
+        assert!(matches!(refused, Error::Damaged { what: "a node where a value belongs", .. }), "{refused}");
+        let mut changed = 0;
+        for (before, after) in before.iter().zip(answers()) {
+            assert!(
+                after == *before || (*before, after) == (Some(value), Some(FALLBACK)),
+                "{before:?} {after:?}"
+            );
+            changed += usize::from(after != *before);
+        }
+        assert!(changed > 0, "word {at} is for an address");
+        words[at].fetch_and(!REF_NODE, Ordering::Relaxed);
+    }
+    verify(words).unwrap();
 }

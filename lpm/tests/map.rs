@@ -271,6 +271,29 @@ fn both_families_in_one_map() {
 }
 
 #[test]
+fn both_families_are_walked_by_for() {
+    let p = |text: &str| text.parse::<IpPrefix>().unwrap();
+    let map = IpMap::from([(p("2001:db8::/32"), "c"), (p("10.1.0.0/16"), "b"), (p("10.0.0.0/8"), "a")]);
+    let mut seen = Vec::new();
+    for (prefix, value) in &map {
+        seen.push((prefix, *value));
+    }
+    assert_eq!(seen, [(p("10.0.0.0/8"), "a"), (p("10.1.0.0/16"), "b"), (p("2001:db8::/32"), "c")]);
+    assert!((&map).into_iter().eq(map.iter()));
+    // From both ends, which meet in the middle.
+    let mut ends = map.iter();
+    let values = [ends.next_back(), ends.next_back(), ends.next(), ends.next_back(), ends.next()];
+    assert_eq!(
+        values.map(|entry| entry.map(|(_, value)| *value)),
+        [Some("c"), Some("b"), Some("a"), None, None]
+    );
+    let mut taken = map.clone().into_iter();
+    assert_eq!((taken.len(), taken.next_back().map(|(prefix, _)| prefix)), (3, Some(p("2001:db8::/32"))));
+    assert_eq!(taken.len(), 2);
+    assert!(taken.eq(seen.into_iter().take(2)));
+}
+
+#[test]
 fn addresses_of_the_standard_library() {
     let host = Ipv4Addr::new(192, 0, 2, 1);
     let map = Ipv4Map::from([(host.into(), 1), (Prefix::truncated(host.into(), 24), 2)]);

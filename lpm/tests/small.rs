@@ -11,6 +11,9 @@ use sample::{Exact, Random, Sample};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
+use trieline_lpm::image::layout::{
+    DIR_BITS, DIRECTORY, LEAF6, NODE6, PALETTE, REF_KIND_SHIFT, REF_NODE, UNIT,
+};
 use trieline_lpm::image::verify::verify;
 use trieline_lpm::{Epochs, HeapMemory, Image, Key, Memory, NoReaders, Prefix, Table};
 
@@ -197,4 +200,50 @@ fn readers_beside_a_writer() {
     });
     image.synchronize();
     assert_eq!(image.stats().limbo, 0);
+}
+
+/// Codes of a palette lie four in a word: a lookup takes one of them while the writer stores all four. If those accesses had two sizes, they
+/// would race, which miri sees. A table with a palette takes miri minutes to build; so this one is laid by hand.
+#[test]
+fn codes_beside_a_writer() {
+    const LEAF: usize = 1 << 15;
+    const BITMAP: usize = LEAF + 4096;
+    let mut image = Image::create(HeapMemory::new(1 << 16), NoReaders::default(), 2).unwrap();
+    Table::<u32>::create(&mut image, ID, [(Prefix::truncated(12 << 24, 8), 5)]).unwrap();
+    let words = image.memory().words();
+    let store = |at: usize, value: u32| words[at].store(value, Ordering::Release);
+    let leaf = |kind: u32, at: usize| REF_NODE | kind << REF_KIND_SHIFT | at as u32 / UNIT;
+    // Four codes of the leaf: of each slot the number, and 64 more in every later round.
+    let codes =
+        |word: u32, round: u32| u32::from_le_bytes([0, 1, 2, 3].map(|n| (4 * word + n + round * 64) as u8));
+    // 10.0.0.0/8 has the leaf at once, 11.0.0.0/8 behind a bitmap of one run.
+    let root = words[DIRECTORY as usize / 4 + ID as usize].load(Ordering::Relaxed);
+    assert_eq!(root & DIR_BITS, 8);
+    let root = (root & !DIR_BITS) as usize / 4;
+    (0..PALETTE).for_each(|code| store(root + (1 << 8) + code, 1000 + code as u32));
+    [u32::MAX; 2]
+        .into_iter()
+        .chain((0..16).map(|word| codes(word, 0)))
+        .zip(LEAF / 4..)
+        .for_each(|(word, at)| store(at, word));
+    [1, 0, leaf(LEAF6, LEAF)].into_iter().zip(BITMAP / 4..).for_each(|(word, at)| store(at, word));
+    store(root + 10, leaf(LEAF6, LEAF));
+    store(root + 11, leaf(NODE6.id, BITMAP));
+    let (reader, begin) = (image.reader(), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            begin.wait();
+            for slot in (0..64).chain(0..64) {
+                for addr in [10 << 24 | slot << 18, 11 << 24 | slot << 12] {
+                    let found = reader.lookup4(ID, addr).unwrap() - 1000;
+                    assert!(found % 64 == slot && found < 256, "{addr:#x}: {found}");
+                }
+            }
+        });
+        begin.wait();
+        for round in 1..4 {
+            (0..16).for_each(|word| store(LEAF / 4 + 2 + word as usize, codes(word, round)));
+        }
+    });
+    assert_eq!(reader.lookup4(ID, 10 << 24 | 9 << 18), Some(1000 + 9 + 3 * 64));
 }

@@ -3,45 +3,27 @@
 //! After a loss of records, nothing shows which records belong together: a gap. Records of that time on other CPUs are not passed on, and
 //! the gap is an event of its own, so that a joiner only has to drop the messages that it has in hand.
 
+mod words;
+
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::mem::offset_of;
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::thread::sleep;
 use std::time::Duration;
 
-use libbpf_rs::MapHandle;
-use memmap2::{MmapOptions, MmapRaw};
-
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hooks::{Hooks, Options};
 use crate::layout::{self, CPU_WORDS, PAYLOAD_WORDS, RECORD_WORDS, What, tr_cpu};
 use crate::record::{Event, Record};
 use crate::rings::Rings;
+use words::Words;
 
 /// How much older than the reading a record must be before it is passed on: a hook on another CPU may have read the clock
 /// and not yet claimed its record.
 const SETTLE_NS: u64 = 1_000_000;
 /// A record that is claimed and not written for so long counts as lost: its hook was interrupted, and its CPU is taken away.
 const OPEN_NS: u64 = 20_000_000;
-
-/// A BPF array that is mapped.
-#[derive(Debug)]
-pub(crate) struct Words(MmapRaw);
-
-impl Words {
-    pub(crate) fn of(map: &MapHandle, words: usize) -> Result<Words> {
-        let mapped = MmapOptions::new().len(words * 8).map_raw_read_only(&map.as_fd());
-        mapped.map(Words).map_err(Error::system("cannot map a ring"))
-    }
-
-    pub(crate) fn get(&self) -> &[AtomicU64] {
-        // SAFETY: mapped until drop, page-aligned; the kernel zeroes and never moves it; in this process the words
-        // are only loaded, atomically.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() / 8) }
-    }
-}
 
 /// An event that is not passed on yet, with its bytes.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! One map for both IP families.
 
-use super::{Ipv4Map, Ipv6Map};
+use super::{IntoIter, Ipv4Map, Ipv6Map, Iter};
 use crate::{IpPrefix, Prefix};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,6 +17,12 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// rules.insert("2001:db8::/32".parse()?, "allow");
 /// assert_eq!(rules.lookup("192.0.2.7".parse()?), Some(&"deny"));
 /// assert_eq!(rules.lookup("2001:db8::7".parse()?), Some(&"allow"));
+///
+/// let mut lines = Vec::new();
+/// for (prefix, rule) in &rules {
+///     lines.push(format!("{prefix} {rule}"));
+/// }
+/// assert_eq!(lines, ["192.0.2.0/24 deny", "2001:db8::/32 allow"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
@@ -101,10 +107,9 @@ impl<V> IpMap<V> {
         }
     }
 
-    /// All prefixes with their values, in order, IPv4 first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (IpPrefix, &V)> {
-        let v4 = self.v4.iter().map(|(prefix, value)| (prefix.into(), value));
-        v4.chain(self.v6.iter().map(|(prefix, value)| (prefix.into(), value)))
+    /// All prefixes with their values, in order, IPv4 first. The iterator is two allocations.
+    pub fn iter(&self) -> IpIter<'_, V> {
+        IpIter { v4: self.v4.iter(), v6: self.v6.iter() }
     }
 
     /// Number of prefixes.
@@ -120,6 +125,77 @@ impl<V> IpMap<V> {
     /// Removes everything and gives the memory back.
     pub fn clear(&mut self) {
         *self = Self::new();
+    }
+}
+
+/// The prefixes of an [`IpMap`] with their values, in order. Of [`IpMap::iter`].
+#[derive(Debug)]
+pub struct IpIter<'a, V> {
+    v4: Iter<'a, u32, V>,
+    v6: Iter<'a, u128, V>,
+}
+
+impl<'a, V> Iterator for IpIter<'a, V> {
+    type Item = (IpPrefix, &'a V);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let v4 = self.v4.next().map(|(prefix, value)| (prefix.into(), value));
+        v4.or_else(|| self.v6.next().map(|(prefix, value)| (prefix.into(), value)))
+    }
+}
+
+impl<V> DoubleEndedIterator for IpIter<'_, V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let v6 = self.v6.next_back().map(|(prefix, value)| (prefix.into(), value));
+        v6.or_else(|| self.v4.next_back().map(|(prefix, value)| (prefix.into(), value)))
+    }
+}
+
+impl<'a, V> IntoIterator for &'a IpMap<V> {
+    type Item = (IpPrefix, &'a V);
+    type IntoIter = IpIter<'a, V>;
+
+    fn into_iter(self) -> IpIter<'a, V> {
+        self.iter()
+    }
+}
+
+/// The prefixes of an [`IpMap`] and their values, taken out of it, in order. Of [`IpMap::into_iter`].
+#[derive(Debug)]
+pub struct IpIntoIter<V> {
+    v4: IntoIter<u32, V>,
+    v6: IntoIter<u128, V>,
+}
+
+impl<V> Iterator for IpIntoIter<V> {
+    type Item = (IpPrefix, V);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let v4 = self.v4.next().map(|(prefix, value)| (prefix.into(), value));
+        v4.or_else(|| self.v6.next().map(|(prefix, value)| (prefix.into(), value)))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let len = self.v4.len() + self.v6.len();
+        (len, Some(len))
+    }
+}
+
+impl<V> DoubleEndedIterator for IpIntoIter<V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let v6 = self.v6.next_back().map(|(prefix, value)| (prefix.into(), value));
+        v6.or_else(|| self.v4.next_back().map(|(prefix, value)| (prefix.into(), value)))
+    }
+}
+
+impl<V> ExactSizeIterator for IpIntoIter<V> {}
+
+impl<V> IntoIterator for IpMap<V> {
+    type Item = (IpPrefix, V);
+    type IntoIter = IpIntoIter<V>;
+
+    fn into_iter(self) -> IpIntoIter<V> {
+        IpIntoIter { v4: self.v4.into_iter(), v6: self.v6.into_iter() }
     }
 }
 
@@ -155,6 +231,12 @@ impl<V> FromIterator<(IpPrefix, V)> for IpMap<V> {
         let mut map = Self::new();
         map.extend(entries);
         map
+    }
+}
+
+impl<V, const N: usize> From<[(IpPrefix, V); N]> for IpMap<V> {
+    fn from(entries: [(IpPrefix, V); N]) -> Self {
+        entries.into_iter().collect()
     }
 }
 

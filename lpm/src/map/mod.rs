@@ -5,7 +5,7 @@ mod iter;
 mod slab;
 mod traits;
 
-pub use ip::IpMap;
+pub use ip::{IpIntoIter, IpIter, IpMap};
 pub use iter::{IntoIter, Iter};
 
 use crate::ops::{self, Change};

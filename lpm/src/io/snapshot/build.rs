@@ -4,7 +4,7 @@ use super::contents::Stored;
 use super::{ENTRY_MORE, HEADER_BYTES, MAGIC, SnapshotError, TABLE_BYTES, VERSION};
 use crate::image::layout::{CHUNK, VALUE_MAX};
 use crate::io::Sink;
-use crate::{Error, HeapMemory, Image, Memory, NoReaders, Prefix, Table};
+use crate::{Error, HeapMemory, Image, IpMap, Memory, NoReaders, Prefix, Table};
 use core::sync::atomic::Ordering;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -233,5 +233,17 @@ impl Builder {
         let crc = crc32c::crc32c(&section);
         section[crc_at..crc_at + 4].copy_from_slice(&crc.to_le_bytes());
         section
+    }
+}
+
+impl TryFrom<&IpMap<u32>> for Builder {
+    type Error = Error;
+
+    /// A snapshot of a map's prefixes: IPv4 as table 0, IPv6 as table 1. An error: a value that is not 1 to 2^31−1. O(n).
+    fn try_from(map: &IpMap<u32>) -> Result<Self, Error> {
+        let mut builder = Self::new();
+        builder.table(0, map.v4.iter().map(|(prefix, value)| (prefix, *value)))?;
+        builder.table(1, map.v6.iter().map(|(prefix, value)| (prefix, *value)))?;
+        Ok(builder)
     }
 }

@@ -1,5 +1,40 @@
 //! Snapshots: an image in a file, mapped and used at once, with the prefixes it was made from.
 //!
+//! A program that builds a large table at each start can save it once instead. Opening checks the file, at the speed of reading it, and
+//! builds nothing. Processes that open the same file share its memory. Every way to look up works as in any other image.
+//!
+//! ```
+//! use trieline_lpm::IpMap;
+//! use trieline_lpm::io::snapshot::{Builder, Snapshot};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("routes.img");
+//! let routes = IpMap::from([("192.0.2.0/24".parse()?, 7), ("2001:db8::/32".parse()?, 8)]);
+//! let mut builder = Builder::try_from(&routes)?; // IPv4 is table 0, IPv6 is table 1
+//! builder.name(7, "upstream");
+//! builder.save(&path)?;
+//!
+//! let snapshot = Snapshot::open(&path)?; // mapped and checked
+//! assert_eq!(snapshot.reader().lookup4(0, 0xc000_0201), Some(7)); // 192.0.2.1
+//! assert_eq!(snapshot.reader().lookup6(1, 0x2001_0db8 << 96), Some(8)); // 2001:db8::
+//! assert_eq!(snapshot.contents()?.names()[&7], "upstream");
+//! # Ok(()) }
+//! ```
+//!
+//! Values are numbers from 1 to 2^31−1. [`Builder::table`] saves other tables: keys of any width, ids of one's own. The example of
+//! [`Snapshot`] changes the table of a file again.
+//!
+//! **Checks.** [`Snapshot::open`] walks the whole image and compares both checksums. A CRC-32C finds every change within 32
+//! bits in a row and, in files up to 256 MiB, every two flipped bits; anything else by chance (bad disks, cut and mixed files) with
+//! probability 1 − 2^−32. The checks are not a proof against intent: a program that can write the file can give it any answers, but cannot
+//! lead a lookup outside it or make it run on.
+//!
+//! **To replace a snapshot, rename a new file over it** ([`Builder::save`] does): the kernel ends processes that touch the missing part of
+//! a mapped file that was cut short (SIGBUS), and a file that is overwritten changes under its readers.
+//!
+//! # The file
+//!
 //! An image holds what lookups need; what its tables were made from stands behind it, so that they can be listed, compared and
 //! changed again. All numbers are little-endian, offsets are bytes.
 //!
@@ -42,14 +77,6 @@
 //! // A name, packed: what a value stands for (a next hop, a country):
 //! //     __u32 value; __u32 bytes; __u8 text[bytes];   UTF-8
 //! ```
-//!
-//! **Checks.** [`Snapshot::open`] walks the whole image and compares both checksums. A CRC-32C finds every change within 32
-//! bits in a row and, in files up to 256 MiB, every two flipped bits; anything else by chance (bad disks, cut and mixed files) with
-//! probability 1 − 2^−32. The checks are not a proof against intent: a program that can write the file can give it any answers, but cannot
-//! lead a lookup outside it or make it run on.
-//!
-//! **To replace a snapshot, rename a new file over it** ([`Builder::save`] does): the kernel ends processes that touch the missing part of
-//! a mapped file that was cut short (SIGBUS), and a file that is overwritten changes under its readers.
 
 mod build;
 mod contents;

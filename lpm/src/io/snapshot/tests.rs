@@ -271,3 +271,39 @@ fn an_image_alone() {
     assert!(error.contains("without the prefixes"), "{error}");
     assert!(opened(b"").is_err() && opened(b"TRI").is_err() && opened(&image[..65532]).is_err());
 }
+
+#[test]
+fn a_map_is_saved_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("map");
+    let mut random = Random(11);
+    let mut map = crate::IpMap::new();
+    random.prefixes::<u32, 4>(300).into_iter().for_each(|(prefix, value)| {
+        map.v4.insert(prefix, value);
+    });
+    random.prefixes::<u128, 16>(300).into_iter().for_each(|(prefix, value)| {
+        map.v6.insert(prefix, value);
+    });
+    let saved = Builder::try_from(&map).unwrap().save(&path).unwrap();
+    assert_eq!(saved.prefixes, map.len() as u64);
+    let snapshot = Snapshot::open(&path).unwrap();
+    let contents = snapshot.contents().unwrap();
+    assert!(
+        contents.entries::<u32>(0).unwrap().iter().eq(map.v4.iter().map(|(prefix, value)| (prefix, *value)))
+    );
+    assert!(
+        contents.entries::<u128>(1).unwrap().iter().eq(map.v6.iter().map(|(prefix, value)| (prefix, *value)))
+    );
+    let reader = snapshot.reader();
+    for addr in (0..500).map(|_| u32::from_be_bytes(random.bytes())) {
+        assert_eq!(reader.lookup4(0, addr), map.v4.lookup(addr).copied());
+    }
+    // The builder refuses tables that an image cannot hold.
+    for value in [0, 1 << 31, u32::MAX] {
+        let map = crate::IpMap::from([("2001:db8::/32".parse().unwrap(), value)]);
+        assert_eq!(Builder::try_from(&map).unwrap_err(), Error::Value { value });
+    }
+    let empty = Builder::try_from(&crate::IpMap::new()).unwrap().save(&path).unwrap();
+    assert_eq!(empty.prefixes, 0);
+    assert_eq!(Snapshot::open(&path).unwrap().reader().lookup6(1, 0), None);
+}
