@@ -17,33 +17,43 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-static __always_inline void tr_moved(struct task_struct *task, struct sock *sk, __u32 point,
-				     const struct tr_socket *socket, int bytes, long call, __u64 buffer,
-				     __u16 flags, __u64 began_ns)
-{
-	struct tr_source source = {.call = flags & TR_SEVERAL ? -1 : call, .buffer = buffer};
-	struct tr_event record = {};
-	__u32 transport = tr_transport(socket);
+/* A call that has moved something, as a hook found it. */
+struct tr_move {
+	struct sock *sk; /* NULL: the hook has only its address, in `socket` */
+	const struct tr_socket *socket;
+	__u32 point;
+	int bytes;
+	long call;     /* as in struct tr_source */
+	__u64 buffer;  /* the same */
+	__u16 several; /* TR_SEVERAL, or 0 */
+	__u64 began_ns;
+};
 
-	if (transport == TR_TRANSPORTS || (point == TR_SENT && transport == TR_UDP && !config.sent_udp))
+static __always_inline void tr_moved(struct task_struct *task, const struct tr_move *move)
+{
+	struct tr_source source = {.call = move->several ? -1 : move->call, .buffer = move->buffer};
+	__u32 transport = tr_transport(move->socket);
+	struct tr_event record = {};
+
+	if (transport == TR_TRANSPORTS || (move->point == TR_SENT && transport == TR_UDP && !config.sent_udp))
 		return;
 	record.time_ns = bpf_ktime_get_ns();
-	record.socket = sk ? tr_number(sk, transport) : tr_inode_number(socket->sk);
+	record.socket = move->sk ? tr_number(move->sk, transport) : tr_inode_number(move->socket->sk);
 	record.thread = task->pid;
 	record.process = task->tgid;
-	record.bytes = bytes;
-	record.point = point;
+	record.bytes = move->bytes;
+	record.point = move->point;
 	record.transport = transport;
-	record.flags = flags | (tr_is_client(task) ? TR_CLIENT : 0);
-	if (config.stages && sk && transport != TR_UDP)
-		source.position = tr_position(sk, socket, &record);
-	else if (transport == TR_TCP && point == TR_SENT && !config.sent_udp)
-		source.position = tr_write_seq(socket); /* tells which segments are this call's */
+	record.flags = move->several | (tr_is_client(task) ? TR_CLIENT : 0);
+	if (config.stages && move->sk && transport != TR_UDP)
+		source.position = tr_position(move->sk, move->socket, &record);
+	else if (transport == TR_TCP && move->point == TR_SENT && !config.sent_udp)
+		source.position = tr_write_seq(move->socket); /* tells which segments are this call's */
 	record.id = source.position;
-	if (config.id_bytes && !(flags & TR_SEVERAL))
+	if (config.id_bytes && !move->several)
 		tr_read_id(&record, &source);
 	tr_note(&record, &source);
-	tr_ends(began_ns, &record);
+	tr_ends(move->began_ns, &record);
 }
 
 /* --- the end of a thread: its number will be another's
@@ -94,28 +104,27 @@ int BPF_PROG(program_begins, struct task_struct *task, int old_pid)
 
 static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int bytes, int flags)
 {
-	__u64 began_ns = tr_begins();
+	struct tr_move move = {.sk = sk, .point = point, .bytes = bytes, .began_ns = tr_begins()};
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct tr_socket socket;
 	struct pt_regs *regs;
-	long call = 0;
-	__u64 buffer = 0;
 
 	/* Nothing moved: an error, an end, or a socket that had nothing to read, which busy processes ask
 	 * again and again. */
 	if (bytes <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !tr_is_wanted(task))
 		return 0;
 	socket = tr_describe(sk);
+	move.socket = &socket;
 	if (config.id_bytes || config.capture) {
 		regs = (struct pt_regs *)bpf_task_pt_regs(task);
-		buffer = regs->si;
+		move.buffer = regs->si;
 		/* io_uring may send on the way out of another call, and the kernel sends by itself: neither
 		 * has a buffer there. */
-		call = tr_is_behind(task, regs->di, sk) ? regs->orig_ax : -1;
+		move.call = tr_is_behind(task, regs->di, sk) ? regs->orig_ax : -1;
 		if (regs->dx == 1) /* of recvmmsg and sendmmsg: one message and no more */
-			call = tr_single(call);
+			move.call = tr_single(move.call);
 	}
-	tr_moved(task, sk, point, &socket, bytes, call, buffer, 0, began_ns);
+	tr_moved(task, &move);
 	return 0;
 }
 
@@ -279,7 +288,13 @@ int BPF_PROG(call_ended, struct pt_regs *regs, long ret)
 		several = 0;
 		call = tr_single(call);
 	}
-	tr_moved(task, NULL, point, &socket, bytes, call, regs->si, several, began_ns);
+	tr_moved(task, &(struct tr_move){.socket = &socket,
+					 .point = point,
+					 .bytes = bytes,
+					 .call = call,
+					 .buffer = regs->si,
+					 .several = several,
+					 .began_ns = began_ns});
 	return 0;
 }
 

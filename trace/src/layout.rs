@@ -80,18 +80,17 @@ pub(crate) enum What {
     Program,
 }
 
-/// The kind of a record; a record without a message gets a point that messages have.
-pub(crate) fn what(words: &mut [u64; RECORD_WORDS]) -> What {
-    let who = &mut words[3];
-    let what = match (bits(*who, POINT_AT, KIND_BITS) as usize).checked_sub(Point::ALL.len()) {
-        None => return What::Message,
+/// The kind of a record, and the point of a message; a record without a message gets a point that messages have.
+fn what(who: u64) -> (What, Point) {
+    let point = bits(who, POINT_AT, KIND_BITS) as usize;
+    let what = match point.checked_sub(Point::ALL.len()) {
+        None => return (What::Message, Point::ALL[point]),
         Some(0) => What::Opened,
         Some(1) => What::Ended,
         Some(_) => What::Program,
     };
-    *who &= !(((1 << KIND_BITS) - 1) << POINT_AT);
-    *who |= (Point::Received as u64) << POINT_AT;
-    what
+    // These have no point of their own.
+    (what, Point::Received)
 }
 
 /// The socket in a `struct tr_identity`; `None`: too few bytes, or an address family that is not traced.
@@ -123,23 +122,25 @@ pub(crate) fn socket(of: &Record, bytes: &[u8], salt: u64) -> Option<Socket> {
 /// Bytes of a `struct tr_identity`.
 pub(crate) const IDENTITY_BYTES: u32 = size_of::<tr_identity>() as u32;
 
-/// A record from its words; `salt` hides the socket's address. `None`: no such point or transport, which no hook writes.
-pub(crate) fn record(words: [u64; RECORD_WORDS], salt: u64) -> Option<Record> {
+/// A record from its words, and what it is of; `salt` hides the socket's address. `None`: no such transport, which no hook writes.
+pub(crate) fn record(words: [u64; RECORD_WORDS], salt: u64) -> Option<(What, Record)> {
     let [time_ns, socket, id, who, last] = words;
     let flags = Flags((who >> FLAGS_AT) as u16);
-    Some(Record {
+    let (what, point) = what(who);
+    let record = Record {
         time_ns,
         socket: socket ^ salt,
         id: flags.has_id().then_some(id),
         thread: bits(who, 0, PID_BITS),
         process: bits(who, PID_BITS, PID_BITS),
         bytes: (last >> 32) as u32,
-        point: *Point::ALL.get(bits(who, POINT_AT, KIND_BITS) as usize)?,
+        point,
         transport: *Transport::ALL.get(bits(who, TRANSPORT_AT, KIND_BITS) as usize)?,
         kind: Kind::Message,
         position: if flags.has_id() { 0 } else { id as u32 },
         flags,
-    })
+    };
+    Some((what, record))
 }
 
 /// `struct tr_traced` as bytes.

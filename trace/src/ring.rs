@@ -280,15 +280,14 @@ impl Ring {
                 continue;
             }
             let (payload, position) = self.payload(cpu as u64 * self.slots + next % self.slots);
-            let mut words = std::array::from_fn(|word| slot[word].load(Ordering::Relaxed));
+            let words = std::array::from_fn(|word| slot[word].load(Ordering::Relaxed));
             fence(Ordering::Acquire);
             if claimed.load(Ordering::Relaxed) - next > self.slots {
                 continue; // overwritten while it was read
             }
             self.read[cpu].next += 1;
             self.read[cpu].open_ns = None;
-            let what = layout::what(&mut words);
-            if let Some(record) = layout::record(words, self.salt) {
+            if let Some((what, record)) = layout::record(words, self.salt) {
                 self.end_gap(cpu, record.time_ns);
                 self.read[cpu].last_ns = record.time_ns;
                 let position = position.unwrap_or(record.position);

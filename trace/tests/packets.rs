@@ -8,7 +8,7 @@ mod common;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use common::{Host, Relay, ip, is_root};
+use common::{Host, Relay, is_root};
 use trieline_trace::{Filter, IdAt, Options, Point, Record, Tracer};
 
 const MESSAGES: u64 = 50;

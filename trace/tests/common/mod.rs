@@ -19,7 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 use trieline_trace::{Backend, Tracer};
 
 /// Runs `ip`; whether it could.
-pub fn ip(arguments: &str) -> bool {
+fn ip(arguments: &str) -> bool {
     Command::new("ip").args(arguments.split(' ')).status().expect("ip starts").success()
 }
 

@@ -205,6 +205,23 @@ impl What {
         })
     }
 
+    /// The search in messages: for an id at a place, or for a decoder's findings.
+    fn looked_for(&self) -> anyhow::Result<(Option<IdAt>, Option<Decode>)> {
+        Ok(match (&self.decode, &self.id) {
+            (Some(Decode::Length(length, _)), id) => (None, Some(Decode::Length(*length, id.clone()))),
+            (Some(decode), None) => (None, Some(decode.clone())),
+            (Some(_), Some(_)) => {
+                let why = "--id goes with --decode length:… only: other protocols tell ids themselves";
+                return Err(usage(why.into()).into());
+            }
+            (None, Some(MessageId::At(at))) => (Some(*at), None),
+            (None, Some(MessageId::Pattern(pattern))) => (None, Some(Decode::Pattern(pattern.clone()))),
+            (None, None) => {
+                (self.stamp.map(|at| IdAt { received: at.offset, sent: at.offset, bytes: 8 }), None)
+            }
+        })
+    }
+
     /// For the tracer.
     pub fn options(&self) -> anyhow::Result<Options> {
         self.probes.check(self)?;
@@ -222,19 +239,7 @@ impl What {
             filter.transports.clone_from(&self.transport);
         }
         let leaves = if self.done { Leaves::Done } else { Leaves::Queue };
-        let (id, decode) = match (&self.decode, &self.id) {
-            (Some(Decode::Length(length, _)), id) => (None, Some(Decode::Length(*length, id.clone()))),
-            (Some(decode), None) => (None, Some(decode.clone())),
-            (Some(_), Some(_)) => {
-                let why = "--id goes with --decode length:… only: other protocols have ids of their own";
-                return Err(usage(why.into()).into());
-            }
-            (None, Some(MessageId::At(at))) => (Some(*at), None),
-            (None, Some(MessageId::Pattern(pattern))) => (None, Some(Decode::Pattern(pattern.clone()))),
-            (None, None) => {
-                (self.stamp.map(|at| IdAt { received: at.offset, sent: at.offset, bytes: 8 }), None)
-            }
-        };
+        let (id, decode) = self.looked_for()?;
         if decode.is_none() && self.capture.is_some() {
             let why = "--capture: nothing looks at the bytes; it goes with --decode or --id regex:PATTERN";
             return Err(usage(why.into()).into());
