@@ -212,7 +212,7 @@ fn codes_beside_a_writer() {
     Table::<u32>::create(&mut image, ID, [(Prefix::truncated(12 << 24, 8), 5)]).unwrap();
     let words = image.memory().words();
     let store = |at: usize, value: u32| words[at].store(value, Ordering::Release);
-    let leaf = |kind: u32, at: usize| REF_NODE | kind << REF_KIND_SHIFT | at as u32 / UNIT;
+    let leaf = |kind: u32, at: usize| REF_NODE | kind << REF_KIND_SHIFT | (at as u32 / UNIT);
     // Four codes of the leaf: of each slot the number, and 64 more in every later round.
     let codes =
         |word: u32, round: u32| u32::from_le_bytes([0, 1, 2, 3].map(|n| (4 * word + n + round * 64) as u8));

@@ -407,3 +407,25 @@ fn a_table_of_other_keys_answers_nothing() {
     reader.lookup_batch(0, &[1u128; 70], &mut values);
     assert_eq!(values, [0; 70]);
 }
+
+/// Values that come and go, each new, in a table with a palette, by a writer that never asks for a grace period: their codes are used again,
+/// so that the table's leaves stay as small as they were.
+#[test]
+fn new_values_for_ever() {
+    let mut image = Image::create(HeapMemory::new(4 << 20), NoReaders::default(), 1).unwrap();
+    let prefix = |n: u32| Prefix::<u32>::truncated(n << 10, 22);
+    let mut table = Table::create(&mut image, 0, (0..6400).map(|n| (prefix(n), n % 20 + 1))).unwrap();
+    let nodes = |image: &Image<HeapMemory, NoReaders>| {
+        verify(image.memory().words()).unwrap().tables[0].nodes.clone()
+    };
+    let before = nodes(&image);
+    assert_eq!(before, [("leaf6", 100)]);
+    for round in 0..3000 {
+        let at = prefix(round * 97 % 6400);
+        let old = table.get(&at).unwrap();
+        table.insert(&mut image, at, 1000 + round).unwrap();
+        assert_eq!(image.reader().lookup4(0, at.addr()), Some(1000 + round));
+        table.insert(&mut image, at, old).unwrap();
+    }
+    assert_eq!(nodes(&image), before);
+}

@@ -2,6 +2,7 @@
 
 use super::layout::PALETTE;
 use super::space::Space;
+use crate::Grace;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -26,6 +27,9 @@ pub(crate) struct Palette {
     /// A value came for which no code was free: prefixes are no longer counted, codes stay with their values.
     full: bool,
 }
+
+/// Fewer free codes than this make the writer ask for a grace period.
+const FEW: usize = 32;
 
 /// Four for each code, so that probes are short.
 const SLOTS: usize = 1024;
@@ -94,13 +98,19 @@ impl Palette {
     }
 
     /// Another prefix has this value from now on; gives it a code if one is free. Before nodes with it are built.
-    pub fn acquire(&mut self, words: &[AtomicU32], space: &Space, value: u32) {
+    ///
+    /// If few codes are free, asks for a grace period for those that wait for one: too little memory may wait for anybody else to ask.
+    pub fn acquire(&mut self, words: &[AtomicU32], space: &mut Space, grace: &mut impl Grace, value: u32) {
         if self.full {
             return;
         }
         if let Some(code) = self.code(value) {
             self.prefixes[usize::from(code)] += 1;
             return;
+        }
+        if self.free.len() < FEW && !self.leaving.is_empty() {
+            space.begin(grace);
+            space.reclaim(grace);
         }
         let free = &mut self.free;
         self.leaving.retain(|(mark, code)| {
@@ -181,10 +191,26 @@ mod tests {
     use super::*;
     use crate::NoReaders;
 
+    /// A grace period that a reader holds up.
+    #[derive(Default)]
+    struct Held(u64);
+
+    impl Grace for Held {
+        fn begin(&mut self) -> u64 {
+            self.0 += 1;
+            self.0
+        }
+        fn passed(&mut self) -> u64 {
+            0
+        }
+        fn wait(&mut self, _: u64) {}
+    }
+
     #[test]
     fn codes_come_and_go() {
         let words: Vec<AtomicU32> = (0..PALETTE).map(|_| AtomicU32::new(0)).collect();
         let mut space = Space::new(1 << 17, 64);
+        let held = &mut Held::default();
         let mut palette = Palette::of([7, 7, 9].into_iter()).unwrap();
         palette.place(&words, 0);
         let nine = palette.code(9).unwrap();
@@ -194,13 +220,12 @@ mod tests {
         assert_eq!((palette.code(9), palette.code(7).is_some()), (None, true));
         // Values that share a first slot.
         let values = || (1..=200).map(|value| value * 1024);
-        values().for_each(|value| palette.acquire(&words, &space, value));
+        values().for_each(|value| palette.acquire(&words, &mut space, held, value));
         assert!(values().all(|value| palette.code(value).is_some()));
-        let mut grace = NoReaders::default();
         values().for_each(|value| palette.release(&mut space, value));
         assert!(values().all(|value| palette.code(value).is_none()) && palette.code(7).is_some());
         for value in 1..=54 {
-            palette.acquire(&words, &space, value * 2000);
+            palette.acquire(&words, &mut space, held, value * 2000);
         }
         assert_eq!(palette.code(54 * 2000), None, "7 has a code, and 201 wait for their readers");
         assert!(palette.is_full());
@@ -208,10 +233,25 @@ mod tests {
         let mut palette = Palette::of([7, 9].into_iter()).unwrap();
         palette.place(&words, 0);
         palette.release(&mut space, 9);
-        space.synchronize(&mut grace);
-        (1..=254).for_each(|value| palette.acquire(&words, &space, value * 2000));
+        space.synchronize(&mut NoReaders::default());
+        (1..=254).for_each(|value| palette.acquire(&words, &mut space, held, value * 2000));
         assert_eq!((palette.code(2000), palette.is_full()), (Some(nine), false), "its grace period is over");
         assert_eq!(words[usize::from(nine)].load(Ordering::Relaxed), 2000);
+    }
+
+    #[test]
+    fn codes_that_nobody_else_asks_for() {
+        let words: Vec<AtomicU32> = (0..PALETTE).map(|_| AtomicU32::new(0)).collect();
+        let (mut space, grace) = (Space::new(1 << 17, 64), &mut NoReaders::default());
+        let mut palette = Palette::of([1].into_iter()).unwrap();
+        palette.place(&words, 0);
+        for value in 2..2000 {
+            palette.acquire(&words, &mut space, grace, value);
+            let code = palette.code(value).expect("codes come free");
+            assert_eq!(words[usize::from(code)].load(Ordering::Relaxed), value);
+            palette.release(&mut space, value - 1);
+        }
+        assert!(!palette.is_full());
     }
 
     #[test]

@@ -228,4 +228,42 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"two, longer");
         assert_eq!(fs::read(&other).unwrap(), b"keep");
     }
+
+    /// A file that is in its place after a loss of power is whole: its bytes reach the disk, then its new name, then the directory.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn bytes_reach_the_disk_before_the_name() {
+        const NAME: &str = "io::sink::tests::bytes_reach_the_disk_before_the_name";
+        const TRACED: &str = "TRIELINE_TEST_SINK";
+        // The same test, traced: it saves a file there.
+        if let Some(path) = std::env::var_os(TRACED) {
+            let mut sink = Sink::create_plain(Path::new(&path)).unwrap();
+            sink.write_all(b"whole").unwrap();
+            return sink.finish().unwrap();
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let place = fs::canonicalize(directory.path()).unwrap();
+        let (path, calls) = (place.join("table"), place.join("calls"));
+        let done = std::process::Command::new("strace")
+            .args(["-f", "-y", "-e", "trace=/^(fsync|rename.*)$", "-o"])
+            .arg(&calls)
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", NAME])
+            .env(TRACED, &path)
+            .output()
+            .expect("strace is needed to see what reaches the disk");
+        assert!(done.status.success(), "{}", std::string::String::from_utf8_lossy(&done.stderr));
+        let calls = fs::read_to_string(&calls).unwrap();
+        let place = place.display();
+        let expected = [
+            ("fsync(", format!("<{place}/.table.")),
+            ("rename", format!("\"{place}/table\"")),
+            ("fsync(", format!("<{place}>)")),
+        ];
+        let made: std::vec::Vec<_> = calls.lines().filter(|call| call.contains(" = 0")).collect();
+        assert_eq!(made.len(), expected.len(), "{calls}");
+        for (call, (name, what)) in made.iter().zip(expected) {
+            assert!(call.contains(name) && call.contains(&what), "expected {name} {what} in order: {calls}");
+        }
+    }
 }

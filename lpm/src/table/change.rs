@@ -276,12 +276,12 @@ impl<A: Address> Table<A> {
     }
 
     /// Counts the values that `changes` bring.
-    fn acquire<M: Memory, G: Grace>(&mut self, image: &Image<M, G>, changes: &[Change<A>]) {
+    fn acquire<M: Memory, G: Grace>(&mut self, image: &mut Image<M, G>, changes: &[Change<A>]) {
         if let Some(palette) = &mut self.root.palette {
             for value in
                 changes.iter().filter(|change| change.prefix.len() > 0).filter_map(|change| change.new)
             {
-                palette.acquire(image.memory.words(), &image.space, value);
+                palette.acquire(image.memory.words(), &mut image.space, &mut image.grace, value);
                 self.uncoded += usize::from(palette.is_full());
             }
         }

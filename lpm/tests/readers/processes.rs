@@ -1,6 +1,6 @@
 //! Readers and writers that are processes of their own, stopped and killed at any moment.
 
-use crate::stress::{self, Churn, Notes, Random};
+use crate::stress::{self, Churn, Distinct, Few, Ipv6, Kind, Notes, Random};
 use memmap2::MmapRaw;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -87,10 +87,9 @@ fn process() {
     let (shared, path) = (Shared::open(&directory), directory.join("image"));
     let notes = shared.notes();
     match role {
-        "reader" => {
-            let mut reader = SharedReader::open(path).unwrap();
-            stress::read(notes, seed, |lookups| lookups(reader.pin().reader()));
-        }
+        Distinct::NAME => read::<Distinct>(notes, seed, &path),
+        Few::NAME => read::<Few>(notes, seed, &path),
+        Ipv6::NAME => read::<Ipv6>(notes, seed, &path),
         "sleeper" => {
             let mut reader = SharedReader::open(path).unwrap();
             let pinned = reader.pin();
@@ -103,7 +102,7 @@ fn process() {
         }
         "writer" => {
             let mut image = SharedImage::open(path).unwrap();
-            let mut churn = Churn::new(notes, 1, seed);
+            let mut churn = Churn::<Distinct>::new(notes, 1, seed);
             let mut table = churn.create(&mut image).unwrap();
             while notes.stop().load(Ordering::Relaxed) == 0 {
                 churn.step(&mut image, &mut table).unwrap();
@@ -112,6 +111,11 @@ fn process() {
         }
         _ => unreachable!("{role}"),
     }
+}
+
+fn read<K: Kind>(notes: Notes<'_>, seed: u64, path: &Path) {
+    let mut reader = SharedReader::open(path).unwrap();
+    stress::read::<K>(notes, seed, |lookups| lookups(reader.pin().reader()));
 }
 
 fn report(notes: Notes<'_>, what: &str) {
@@ -135,17 +139,23 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 
 #[test]
 fn readers_that_are_killed() {
+    kill_readers::<Distinct>(12);
+    kill_readers::<Few>(8);
+    kill_readers::<Ipv6>(8);
+}
+
+fn kill_readers<K: Kind>(kills: u64) {
     let directory = directory();
     let shared = Shared::open(directory.path());
     let notes = shared.notes();
     let mut image = SharedImage::create(directory.path().join("image"), BYTES, 1).unwrap();
-    let mut churn = Churn::new(notes, 1, 2);
+    let mut churn = Churn::<K>::new(notes, 1, 2);
     let mut table = churn.create(&mut image).unwrap();
     let mut random = Random(3);
-    let mut readers: Vec<_> = (10..12).map(|seed| Process::start("reader", directory.path(), seed)).collect();
+    let mut readers: Vec<_> = (10..12).map(|seed| Process::start(K::NAME, directory.path(), seed)).collect();
     wait_for("the readers start", || notes.lookups().load(Ordering::Relaxed) > 0);
     let (mut begin, mut killed) = (Instant::now(), 0);
-    while killed < 20 && notes.wrong().load(Ordering::Relaxed) == 0 {
+    while killed < kills && notes.wrong().load(Ordering::Relaxed) == 0 {
         for _ in 0..100 {
             churn.step(&mut image, &mut table).unwrap();
             image.reclaim();
@@ -154,13 +164,13 @@ fn readers_that_are_killed() {
             let one = random.below(readers.len());
             // In the middle of a pin, nearly always.
             readers[one].kill();
-            readers[one] = Process::start("reader", directory.path(), 20 + killed);
+            readers[one] = Process::start(K::NAME, directory.path(), 20 + killed);
             (begin, killed) = (Instant::now(), killed + 1);
         }
     }
     notes.stop().store(1, Ordering::Relaxed);
     readers.into_iter().for_each(Process::ends_well);
-    report(notes, &format!("{killed} readers killed"));
+    report(notes, &format!("{killed} readers killed, {}", K::NAME));
     image.synchronize();
     assert_eq!(image.stats().limbo, 0, "the dead hold nothing back");
     assert!(churn.is_right(image.reader()));
@@ -172,7 +182,7 @@ fn writers_that_are_killed() {
     let shared = Shared::open(directory.path());
     let notes = shared.notes();
     drop(SharedImage::create(directory.path().join("image"), BYTES, 1).unwrap());
-    let reader = Process::start("reader", directory.path(), 1);
+    let reader = Process::start(Distinct::NAME, directory.path(), 1);
     let mut random = Random(4);
     for seed in 100..115 {
         let before = notes.updates().load(Ordering::Relaxed);

@@ -1,10 +1,11 @@
 //! A writer that changes a table at random, and readers that know for each answer whether it was ever right.
 //!
-//! Two checks. Each value is a checksum of its prefix, so that an answer from a block that was reused gives itself away for any
+//! Two checks. Each value is a checksum of its prefix (but for [`Few`]), so that an answer from a block that was reused gives itself away for any
 //! address. A number of addresses is also *watched*. The writer notes before a change each answer that such an address will have, and after
 //! the change that it has it, so that a reader knows all answers that were right during its lookup.
 
 use std::collections::HashMap;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};
 use trieline_lpm::{Address, Error, Grace, Image, Memory, Prefix, Reader, Table};
 
@@ -13,6 +14,8 @@ pub const PREFIXES: usize = 50_000;
 const WATCHED: usize = 1024;
 /// Watched addresses at the front that many changes and many lookups concern.
 const HOT: usize = 64;
+/// Addresses in a batch; some stages of it take them all, others what is left.
+const BATCH: usize = 20;
 /// Answers that are kept for a watched address.
 const RING: usize = 60;
 /// Words for a watched address: itself, changes begun, changes done, one to spare, the ring.
@@ -38,17 +41,102 @@ impl Random {
     }
 }
 
-/// The value of `prefix` in its `version`: length, version, 20 bits of a hash of both and the address.
-fn value(prefix: Prefix<u32>, version: u32) -> u32 {
+/// The table's content. The plan is always in IPv4 prefixes.
+pub trait Kind: Send + Sync + 'static {
+    type Key: Address;
+    /// For a process of this kind.
+    const NAME: &'static str;
+
+    /// The nodes that its table must have for the test to be about them.
+    const NODES: &'static [&'static str];
+
+    /// Where the plan's address is in the table.
+    fn key(addr: u32) -> Self::Key;
+
+    /// Where the plan's prefix is.
+    fn prefix(prefix: Prefix<u32>) -> Prefix<Self::Key>;
+
+    /// The value of `prefix` in its `version`.
+    fn value(prefix: Prefix<u32>, version: u32) -> u32 {
+        checksum(prefix, version)
+    }
+
+    /// Whether `found` (0 = none) can be the value of a prefix that contains `addr`.
+    fn belongs(addr: u32, found: u32) -> bool {
+        let len = (found & 63) as u16;
+        found == 0
+            || (1..=33).contains(&len) && checksum(Prefix::truncated(addr, len - 1), found >> 6 & 31) == found
+    }
+}
+
+/// IPv4 prefixes, nearly each with a value of its own.
+pub struct Distinct;
+
+impl Kind for Distinct {
+    type Key = u32;
+    const NAME: &'static str = "distinct";
+    const NODES: &'static [&'static str] = &["node6", "ranges"];
+
+    fn key(addr: u32) -> u32 {
+        addr
+    }
+
+    fn prefix(prefix: Prefix<u32>) -> Prefix<u32> {
+        prefix
+    }
+}
+
+/// IPv4 prefixes with few values, as codes of a palette. A value does not show its prefix; the watched addresses do.
+pub struct Few;
+
+impl Kind for Few {
+    type Key = u32;
+    const NAME: &'static str = "few";
+    const NODES: &'static [&'static str] = &["leaf6", "ranges"];
+
+    fn key(addr: u32) -> u32 {
+        addr
+    }
+
+    fn prefix(prefix: Prefix<u32>) -> Prefix<u32> {
+        prefix
+    }
+
+    fn value(prefix: Prefix<u32>, version: u32) -> u32 {
+        checksum(prefix, version) % FEW + 1
+    }
+
+    fn belongs(_: u32, found: u32) -> bool {
+        found <= FEW
+    }
+}
+
+/// Values of [`Few`].
+const FEW: u32 = 150;
+
+/// IPv6 prefixes of 20 to 52 bits, and the default route.
+pub struct Ipv6;
+
+impl Kind for Ipv6 {
+    type Key = u128;
+    const NAME: &'static str = "ipv6";
+    const NODES: &'static [&'static str] = &["ranges32", "raw8"];
+
+    fn key(addr: u32) -> u128 {
+        0x2001_0 << 108 | u128::from(addr) << 76 | 0x5555
+    }
+
+    fn prefix(prefix: Prefix<u32>) -> Prefix<u128> {
+        let len = if prefix.len() == 0 { 0 } else { 20 + prefix.len() };
+        Prefix::truncated(Self::key(prefix.addr()), len)
+    }
+}
+
+/// Of a prefix and its version: length, version, 20 bits of a hash of both and the address.
+fn checksum(prefix: Prefix<u32>, version: u32) -> u32 {
     let (len, version) = (u32::from(prefix.len()) + 1, version % 32);
     let key = u64::from(prefix.addr()) << 16 | u64::from(len << 8 | version);
     len | version << 6 | (Random(key).next() as u32 >> 12) << 11
-}
-
-/// Whether `found` (0 = none) can be the value of a prefix that contains `addr`.
-fn belongs(addr: u32, found: u32) -> bool {
-    let len = (found & 63) as u16;
-    found == 0 || (1..=33).contains(&len) && value(Prefix::truncated(addr, len - 1), found >> 6 & 31) == found
 }
 
 /// Notes between writer and readers, in memory that all of them map.
@@ -109,8 +197,13 @@ impl Notes<'_> {
     }
 }
 
+/// The value for an address of the plan; 0 = none.
+fn find<K: Kind>(reader: Reader<'_>, addr: u32) -> u32 {
+    reader.lookup(0, K::key(addr)).unwrap_or(0)
+}
+
 /// Looks up at random until `notes` ends it; `each` pins a reader and hands it on for as many lookups as its caller wants.
-pub fn read(notes: Notes<'_>, seed: u64, mut each: impl FnMut(&mut dyn FnMut(Reader<'_>))) {
+pub fn read<K: Kind>(notes: Notes<'_>, seed: u64, mut each: impl FnMut(&mut dyn FnMut(Reader<'_>))) {
     let mut random = Random(seed);
     while notes.stop().load(Ordering::Relaxed) == 0 {
         let mut wrong = 0;
@@ -120,15 +213,25 @@ pub fn read(notes: Notes<'_>, seed: u64, mut each: impl FnMut(&mut dyn FnMut(Rea
             for _ in 0..count {
                 if random.below(4) == 0 {
                     let addr = random.next() as u32;
-                    wrong += u32::from(!belongs(addr, reader.lookup4(0, addr).unwrap_or(0)));
+                    wrong += u32::from(!K::belongs(addr, find::<K>(reader, addr)));
                     continue;
                 }
                 let among = if random.below(2) == 0 { HOT } else { WATCHED };
                 let watched = random.below(among);
+                // Alone, or among others in a batch.
+                let place = random.below(2 * BATCH);
                 let mut sums = true;
                 let right = notes.check(watched, |addr| {
-                    let found = reader.lookup4(0, addr).unwrap_or(0);
-                    sums = belongs(addr, found);
+                    let found = if place < BATCH {
+                        let mut addrs = [(); BATCH].map(|()| K::key(random.next() as u32));
+                        let mut values = [0; BATCH];
+                        addrs[place] = K::key(addr);
+                        reader.lookup_batch(0, &addrs, &mut values);
+                        values[place]
+                    } else {
+                        find::<K>(reader, addr)
+                    };
+                    sums = K::belongs(addr, found);
                     found
                 });
                 skipped += u32::from(right.is_none());
@@ -142,7 +245,8 @@ pub fn read(notes: Notes<'_>, seed: u64, mut each: impl FnMut(&mut dyn FnMut(Rea
 }
 
 /// The writer's plan and its knowledge of what is in the table.
-pub struct Churn<'a> {
+pub struct Churn<'a, K> {
+    kind: PhantomData<K>,
     notes: Notes<'a>,
     random: Random,
     pool: Vec<Prefix<u32>>,
@@ -154,7 +258,7 @@ pub struct Churn<'a> {
     version: u32,
 }
 
-impl<'a> Churn<'a> {
+impl<'a, K: Kind> Churn<'a, K> {
     /// The same pool for every `pool` seed; other changes for another `seed`.
     pub fn new(notes: Notes<'a>, pool: u64, seed: u64) -> Self {
         let mut random = Random(pool);
@@ -178,6 +282,7 @@ impl<'a> Churn<'a> {
         let mut watched: Vec<_> = watched.into_iter().zip(0..).collect();
         watched.sort_unstable();
         Self {
+            kind: PhantomData,
             notes,
             random: Random(seed),
             pool,
@@ -210,10 +315,10 @@ impl<'a> Churn<'a> {
     }
 
     /// Fills the table, or takes the place of what an earlier writer left in it.
-    pub fn create<M: Memory, G: Grace>(&mut self, image: &mut Image<M, G>) -> Result<Table<u32>, Error> {
+    pub fn create<M: Memory, G: Grace>(&mut self, image: &mut Image<M, G>) -> Result<Table<K::Key>, Error> {
         self.renew();
         self.change(Prefix::truncated(0, 0), || {
-            Table::create(image, 0, self.present.iter().map(|(prefix, value)| (*prefix, *value)))
+            Table::create(image, 0, self.present.iter().map(|(prefix, value)| (K::prefix(*prefix), *value)))
         })
     }
 
@@ -226,7 +331,7 @@ impl<'a> Churn<'a> {
             .pool
             .iter()
             .filter(|prefix| keep(prefix, random))
-            .map(|prefix| (*prefix, value(*prefix, self.version)))
+            .map(|prefix| (*prefix, K::value(*prefix, self.version)))
             .collect();
     }
 
@@ -234,13 +339,16 @@ impl<'a> Churn<'a> {
     pub fn step<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
-        table: &mut Table<u32>,
+        table: &mut Table<K::Key>,
     ) -> Result<(), Error> {
         let prefix = match self.random.below(20_000) {
             0 => {
                 self.renew();
                 return self.change(Prefix::truncated(0, 0), || {
-                    table.replace(image, self.present.iter().map(|(prefix, value)| (*prefix, *value)))
+                    table.replace(
+                        image,
+                        self.present.iter().map(|(prefix, value)| (K::prefix(*prefix), *value)),
+                    )
                 });
             }
             1..20 => Prefix::truncated(0, 0),
@@ -249,15 +357,15 @@ impl<'a> Churn<'a> {
         };
         self.version += 1;
         if self.random.below(5) < 2 && self.present.remove(&prefix).is_some() {
-            return self.change(prefix, || table.remove(image, &prefix)).map(drop);
+            return self.change(prefix, || table.remove(image, &K::prefix(prefix))).map(drop);
         }
-        let value = value(prefix, self.version);
+        let value = K::value(prefix, self.version);
         self.present.insert(prefix, value);
-        self.change(prefix, || table.insert(image, prefix, value)).map(drop)
+        self.change(prefix, || table.insert(image, K::prefix(prefix), value)).map(drop)
     }
 
     /// Whether the table answers for every watched address what it should.
     pub fn is_right(&self, reader: Reader<'_>) -> bool {
-        self.watched.iter().all(|(addr, _)| reader.lookup4(0, *addr).unwrap_or(0) == self.answer(*addr))
+        self.watched.iter().all(|(addr, _)| find::<K>(reader, *addr) == self.answer(*addr))
     }
 }

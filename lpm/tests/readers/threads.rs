@@ -1,10 +1,11 @@
 //! Readers in threads of the writer's process.
 
-use crate::stress::{self, Churn, Notes, Random};
+use crate::stress::{self, Churn, Distinct, Few, Ipv6, Kind, Notes, Random};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
+use trieline_lpm::image::verify::verify;
 use trieline_lpm::{
     Both, Epochs, Error, Grace, HeapMemory, Image, Memory, NoReaders, Prefix, Table, ThreadReader,
 };
@@ -16,7 +17,7 @@ fn memory() -> Arc<HeapMemory> {
 }
 
 /// Runs readers beside a writer with `grace` for `time` or until an answer is wrong; returns how many were.
-fn stress<G: Grace + Send>(
+fn stress<K: Kind, G: Grace + Send>(
     grace: G,
     memory: Arc<HeapMemory>,
     readers: Vec<ThreadReader<Arc<HeapMemory>>>,
@@ -25,12 +26,12 @@ fn stress<G: Grace + Send>(
     let notes = HeapMemory::new(stress::BYTES);
     let notes = Notes(notes.words());
     let mut image = Image::create(memory, grace, 1).unwrap();
-    let mut churn = Churn::new(notes, 1, 2);
+    let mut churn = Churn::<K>::new(notes, 1, 2);
     let mut table = churn.create(&mut image).unwrap();
     let begin = Instant::now();
     thread::scope(|scope| {
         for (mut reader, seed) in readers.into_iter().zip(3..) {
-            scope.spawn(move || stress::read(notes, seed, |lookups| lookups(reader.pin().reader())));
+            scope.spawn(move || stress::read::<K>(notes, seed, |lookups| lookups(reader.pin().reader())));
         }
         while begin.elapsed() < time && notes.wrong().load(Ordering::Relaxed) == 0 {
             for _ in 0..100 {
@@ -44,8 +45,11 @@ fn stress<G: Grace + Send>(
     image.synchronize();
     assert_eq!(image.stats().limbo, 0, "no reader is left");
     assert!(churn.is_right(image.reader()));
+    let nodes = verify(image.memory().words()).unwrap().tables[0].nodes.clone();
+    let has = |kind: &&str| nodes.iter().any(|(found, _)| found == kind);
+    assert!(K::NODES.iter().all(has), "{nodes:?}");
     println!(
-        "{} lookups, {} of them unchecked, {} wrong, beside {} updates in {:?}; {:?}",
+        "{} lookups, {} of them unchecked, {} wrong, beside {} updates in {:?}; {:?}; {nodes:?}",
         notes.lookups().load(Ordering::Relaxed),
         notes.skipped().load(Ordering::Relaxed),
         notes.wrong().load(Ordering::Relaxed),
@@ -66,11 +70,26 @@ fn readers(epochs: &Epochs, memory: &Arc<HeapMemory>) -> Vec<ThreadReader<Arc<He
     (0..READERS).map(|_| readers.register().unwrap()).collect()
 }
 
-#[test]
-fn threads_never_see_a_wrong_answer() {
+/// Answers that were wrong within a time.
+fn wrong<K: Kind>(seconds: u64) -> u32 {
     let (memory, epochs) = (memory(), Epochs::new(4));
     let readers = readers(&epochs, &memory);
-    assert_eq!(stress(epochs, memory, readers, Duration::from_secs(6)), 0);
+    stress::<K, _>(epochs, memory, readers, Duration::from_secs(seconds))
+}
+
+#[test]
+fn threads_never_see_a_wrong_answer() {
+    assert_eq!(wrong::<Distinct>(5), 0);
+}
+
+#[test]
+fn threads_never_see_a_wrong_answer_of_a_palette() {
+    assert_eq!(wrong::<Few>(4), 0);
+}
+
+#[test]
+fn threads_never_see_a_wrong_answer_of_ipv6() {
+    assert_eq!(wrong::<Ipv6>(4), 0);
 }
 
 #[test]
@@ -78,18 +97,22 @@ fn two_grace_periods_at_once() {
     let (memory, one, two) = (memory(), Epochs::new(1), Epochs::new(1));
     drop(Image::create(Arc::clone(&memory), NoReaders::default(), 1).unwrap());
     let readers = [&one, &two].map(|epochs| epochs.readers(Arc::clone(&memory)).register().unwrap());
-    assert_eq!(stress(Both::new(one, two), memory, readers.into(), Duration::from_secs(3)), 0);
+    assert_eq!(stress::<Distinct, _>(Both::new(one, two), memory, readers.into(), Duration::from_secs(3)), 0);
+}
+
+/// Wrong answers where the writer waits for no reader.
+fn without_grace<K: Kind>() -> u32 {
+    let (memory, epochs) = (memory(), Epochs::new(4));
+    let readers = readers(&epochs, &memory);
+    stress::<K, _>(NoReaders::default(), memory, readers, Duration::from_secs(15))
 }
 
 /// The proof that the tests above can fail.
 #[test]
 fn a_grace_period_that_is_none_is_found_out() {
-    let (memory, epochs) = (memory(), Epochs::new(4));
-    let readers = readers(&epochs, &memory);
-    assert!(
-        stress(NoReaders::default(), memory, readers, Duration::from_secs(15)) > 0,
-        "no answer was wrong"
-    );
+    assert!(without_grace::<Distinct>() > 0, "no answer was wrong");
+    assert!(without_grace::<Few>() > 0, "no answer of a palette was wrong");
+    assert!(without_grace::<Ipv6>() > 0, "no answer of IPv6 was wrong");
 }
 
 /// A table in an image of `chunks` chunks, and changes that use up its memory.

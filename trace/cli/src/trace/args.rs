@@ -211,7 +211,7 @@ impl What {
             (Some(Decode::Length(length, _)), id) => (None, Some(Decode::Length(*length, id.clone()))),
             (Some(decode), None) => (None, Some(decode.clone())),
             (Some(_), Some(_)) => {
-                let why = "--id goes with --decode length:… only: other protocols tell ids themselves";
+                let why = "--id goes with --decode length:… only: other protocols have ids of their own";
                 return Err(usage(why.into()).into());
             }
             (None, Some(MessageId::At(at))) => (Some(*at), None),
