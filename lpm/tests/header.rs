@@ -119,7 +119,7 @@ fn a_value_with_a_refs_bit_is_none() {
     const FALLBACK: u32 = 77;
     let mut image = Image::create(HeapMemory::new(4 << 16), NoReaders::default(), 2).unwrap();
     // In each block of 14 bits a few hosts, in every second too many for a ranges node.
-    let host = |n: u32, k: u32| n << 14 | k << 10 | (n * 97 + k * 331) % 1000;
+    let host = |n: u32, k: u32| n << 14 | k << 10 | ((n * 97 + k * 331) % 1000);
     let hosts = (0..20u32)
         .flat_map(|n| (0..2 + n % 2 * 10).map(move |k| (Prefix::host(host(n, k)), 1 << 24 | n << 8 | k)));
     let covers = (0..20).map(|n| (Prefix::truncated(n << 14, 18), 0x0055_0000 | n << 8 | n));

@@ -123,7 +123,7 @@ impl Kind for Ipv6 {
     const NODES: &'static [&'static str] = &["ranges32", "raw8"];
 
     fn key(addr: u32) -> u128 {
-        0x2001_0 << 108 | u128::from(addr) << 76 | 0x5555
+        0x2_0010 << 108 | u128::from(addr) << 76 | 0x5555
     }
 
     fn prefix(prefix: Prefix<u32>) -> Prefix<u128> {
