@@ -129,7 +129,10 @@ fn bad_arguments_are_named() {
     assert!(matches!(error(65536 + 8, 1), Error::Size { .. }));
     let mut image = Image::create(HeapMemory::new(1 << 16), NoReaders::default(), 2).unwrap();
     let table = Table::<u32>::create(&mut image, 2, []).unwrap_err();
-    assert_eq!(table.to_string(), "invalid table id 2: expected one below 2");
+    assert_eq!(
+        table.to_string(),
+        "invalid table id 2: expected one below 2, the slots of the image's directory"
+    );
     let mut table = Table::<u32>::create(&mut image, 1, []).unwrap();
     for value in [0, 1 << 31, u32::MAX] {
         assert_eq!(table.insert(&mut image, p("10.0.0.0/8"), value).unwrap_err(), Error::Value { value });

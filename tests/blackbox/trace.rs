@@ -201,7 +201,7 @@ fn a_command_without_messages_says_so() {
     let printed = &answer.stdout;
     assert!(printed.contains("no message was seen") && printed.contains("0 records lost"), "{printed}");
     let gone = run(&format!("{} trace --no-cost -- /nonexistent/broker", binary_path("trieline")));
-    gone.fails(1, &["starting /nonexistent/broker", "No such file"]);
+    gone.fails(1, &["cannot start /nonexistent/broker", "No such file"]);
 }
 
 #[test]
@@ -244,5 +244,5 @@ fn what_cannot_be_traced_is_said() {
     trieline("--port 1 --id 8").fails(2, &["OFFSET:BYTES"]);
     trieline("--port 1 --transport sctp").fails(2, &["udp, tcp, unix-stream"]);
     trieline("--port 1 --ring 1000").fails(2, &["power of two"]);
-    trieline("--port 1 --csv /nonexistent/messages").fails(1, &["writing /nonexistent/messages"]);
+    trieline("--port 1 --csv /nonexistent/messages").fails(1, &["cannot write /nonexistent/messages"]);
 }

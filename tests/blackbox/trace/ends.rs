@@ -213,7 +213,7 @@ fn outputs_that_fail_are_closed_and_named() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{printed}"));
     assert!(output.status.code() == Some(1) && lives && report["matched"] == 500, "{report} {printed}");
     for kind in kinds {
-        let named = format!("writing {}: No space left on device", full(kind).display());
+        let named = format!("cannot write {}: No space left on device", full(kind).display());
         assert_eq!(printed.matches(&named).count(), 1, "{kind}: {printed}");
         let notes = report["notes"].as_array().unwrap();
         assert!(notes.iter().any(|note| note.as_str().unwrap().contains(&named)), "{kind}: {report}");
