@@ -283,8 +283,8 @@ mod tests {
 
         let command = What::augment_args(clap::Command::new("trace"));
         let option = command.get_arguments().find(|option| option.get_id() == "transport").unwrap();
-        let help = option.get_help().unwrap().to_string();
-        let listed = help.split_once(": ").unwrap().1.split(" (").next().unwrap();
+        let help = option.get_long_help().unwrap().to_string();
+        let listed = help.lines().last().unwrap().split(" (").next().unwrap();
         assert_eq!(listed.split(", ").collect::<Vec<_>>(), taken, "{help}");
 
         // The table of what is seen has UDP and TCP once for each version of IP.
@@ -293,7 +293,7 @@ mod tests {
         let pages = pages.filter(|page| page.extension().is_some_and(|ending| ending == "md"));
         let lines: Vec<String> = pages
             .flat_map(|page| fs::read_to_string(page).unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
-            .filter(|line| line.starts_with("Transports: `"))
+            .filter(|line| line.starts_with("- Transports: `"))
             .collect();
         let [line] = &lines[..] else { panic!("docs list transports in these lines: {lines:?}") };
         let documented =
