@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 /// The floor of every box. A new workspace member has to be given one here.
@@ -165,5 +166,23 @@ fn only_the_bpf_boxes_import_libbpf() {
         for edge in imports.filter(|edge| edge.name.starts_with("libbpf") || edge.name == "aya") {
             assert!(BPF_BOXES.contains(&name.as_str()), "{name} depends on {}", edge.name);
         }
+    }
+}
+
+/// The crates of fuzz targets are outside the workspace, with lock files of their own: a change of a box's dependencies must reach them.
+#[test]
+fn lock_files_of_fuzz_targets_are_current() {
+    for folder in ["lpm/fuzz", "node/fuzz"] {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder).join("Cargo.toml");
+        let output = Command::new(env!("CARGO"))
+            .args(["metadata", "--format-version", "1", "--locked", "--manifest-path"])
+            .arg(manifest)
+            .output()
+            .expect("cargo metadata starts");
+        let why = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "{folder}: run `cargo metadata` there, and commit its Cargo.lock: {why}"
+        );
     }
 }
