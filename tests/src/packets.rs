@@ -1,6 +1,7 @@
 //! Packets sent from and caught in namespaces: a tap that sees what the kernel sees, counted UDP streams, raw IP.
 
 use crate::namespace::Namespace;
+use crate::patience;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroU32;
@@ -169,8 +170,10 @@ pub struct UdpStream {
 }
 
 impl UdpStream {
-    /// Starts sending `per_second` packets a second to `to`.
+    /// Starts sending `per_second` packets a second to `to`; as many fewer as this machine is slower ([`patience`]), since queues overflow
+    /// where the sender alone gets the processor.
     pub fn start(namespace: &Namespace, to: SocketAddr, per_second: u32) -> Self {
+        let per_second = f64::from(per_second) / patience();
         let stop = Arc::new(AtomicBool::new(false));
         let sent = Arc::new(AtomicU64::new(0));
         let thread = namespace.spawn({
@@ -180,7 +183,7 @@ impl UdpStream {
                 let start = Instant::now();
                 let mut number = 0u64;
                 while !stop.load(Ordering::Acquire) {
-                    let due = (start.elapsed().as_secs_f64() * f64::from(per_second)) as u64;
+                    let due = (start.elapsed().as_secs_f64() * per_second) as u64;
                     // A processor that was held up for seconds sends its late packets in portions that a device's queue holds.
                     let due = due.min(number + BURST);
                     while number < due {
