@@ -57,6 +57,8 @@ __attribute__((noinline)) __u64 tl_headers6(struct xdp_md *ctx, __u32 at, __u32 
 	kind = head[2];
 	bytes = head[0] << 8 | head[1];
 	at += sizeof(struct ipv6hdr);
+	if (end > bpf_xdp_get_buff_len(ctx))
+		end = bpf_xdp_get_buff_len(ctx);
 	if (end > TL_NO_END)
 		end = TL_NO_END;
 	/* Without a length, the kernel reads on behind hop-by-hop options: one of them may have it. */

@@ -331,6 +331,12 @@ fn a_trailer_hides_nothing() {
         ("more than the frame has", short(six(60, &no_length), 400), "ipv6_length", "ipv6_length"),
         ("no length, hop by hop", short(six(0, &no_length), 0), "local", "local"),
         ("no length, an SRH", short(six(0, &[options(43, 0), via].concat()), 0), "tenant", "uninspectable"),
+        (
+            "no length, a first fragment",
+            short(six(0, &[options(44, 0), fragment(0, 0, 1), options(17, 0)].concat()), 0),
+            "tenant",
+            "uninspectable",
+        ),
         ("no length, other options", short(six(60, &no_length), 0), "tenant", "uninspectable"),
     ];
     for map_type in map_types() {
