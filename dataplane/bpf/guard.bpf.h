@@ -152,7 +152,7 @@ TL_INLINE __u32 tl_nested_in(struct xdp_md *ctx, struct tl_nested_walk *trail)
  * only packets to these. A bit says so that few others have. */
 TL_INLINE int tl_may_end4(__be32 address)
 {
-	__u32 zero = 0, bit = address * TL_LOCAL_HASH / (0x80000000u / (TL_LOCAL_BITS / 2));
+	__u32 zero = 0, bit = TL_LOCAL_BIT(address);
 	struct tl_local_addrs *own = bpf_map_lookup_elem(&local_addrs, &zero);
 
 	return !own || own->bits[bit / 64] >> bit % 64 & 1 || TL_BE32(address) >> 28 >= 0xe ||

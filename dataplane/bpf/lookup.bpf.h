@@ -290,12 +290,15 @@ __attribute__((noinline)) __u64 tl_source_word6(__u32 lookup, __u64 hi, __u64 lo
 	return value ? tl_action_word(value) : TL_ACTION_NONE;
 }
 
+/* The bit of an IPv4 address in `struct tl_local_addrs`. */
+#define TL_LOCAL_BIT(address) ((address) * TL_LOCAL_HASH / (0x80000000u / (TL_LOCAL_BITS / 2)))
+
 /* Whether a source is this node's, or a broadcast address, by a bit that few others have. Linux drops such a
  * packet from outside, unless accept_local is set, with or without a reverse path filter. A view may leave
  * the source's prefix to the kernel and so hide what it is: then it may be this node's. */
 TL_INLINE int tl_local_source(__u32 lookup, __be32 source, __be32 destination)
 {
-	__u32 zero = 0, bit = source * TL_LOCAL_HASH / (0x80000000u / (TL_LOCAL_BITS / 2));
+	__u32 zero = 0, bit = TL_LOCAL_BIT(source);
 	struct tl_local_addrs *own = bpf_map_lookup_elem(&local_addrs, &zero);
 	__u64 word;
 
