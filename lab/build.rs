@@ -33,8 +33,14 @@ fn main() {
         }
     };
     compile("generator", "generator", &["-mcpu=v3"]);
+    compile("traffic", "traffic", &["-mcpu=v3"]);
     compile("sinks", "sinks", &["-mcpu=v3"]);
     compile("fib", "fib", &["-mcpu=v3"]);
+    compile("xdp_fib", "xdp_fib", &["-mcpu=v3"]);
+    compile("flows", "flows", &["-mcpu=v3"]);
+    compile("queues", "queues", &["-mcpu=v3"]);
+    compile("rss", "rss", &["-mcpu=v3"]);
+    compile("livelock", "livelock", &["-mcpu=v3"]);
     compile("trace", "trace", &["-mcpu=v3", "-D__TARGET_ARCH_x86"]);
     compile("tables", "tables_arena", &["-mcpu=v4", "-DTL_ARENA"]);
     compile("tables", "tables_array", &["-mcpu=v3", "-DTL_ARRAY"]);
@@ -55,7 +61,17 @@ fn provenance() {
     println!("cargo:rustc-env=LAB_COMPILERS={rustc}; {clang}");
     // A source archive has no repository; then the version says enough.
     let git = first_line("git", &["describe", "--always", "--dirty", "--abbrev=12"]).unwrap_or_else(unknown);
+    // Changes that no commit has: two builds with other changes must not have one name.
+    let changes = || first_line("sh", &["-c", "git diff HEAD | git hash-object --stdin"]);
+    let git = match git.ends_with("-dirty").then(changes).flatten() {
+        Some(hash) => format!("{git}-{}", &hash[..12]),
+        None => git,
+    };
     println!("cargo:rustc-env=LAB_GIT={git}");
     println!("cargo:rerun-if-changed=../.git/HEAD");
     println!("cargo:rerun-if-changed=../.git/refs/heads");
+    // An edit of what is measured makes the commit "-dirty".
+    for code in ["src", "../lpm/src", "../bpf/src", "../router/src", "../trace/src"] {
+        println!("cargo:rerun-if-changed={code}");
+    }
 }

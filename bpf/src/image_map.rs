@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -33,6 +34,8 @@ const PAGE: u64 = 4096;
 /// The verifier follows offsets below 2^29.
 const ARRAY_MAX: u64 = 1 << 29;
 const ARENA_MAX: u64 = 1 << 32;
+/// Size of the map type that is tried.
+const TRIAL_BYTES: u64 = 1 << 16;
 
 /// The map types that an image can live in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +48,17 @@ pub enum ImageMapType {
 }
 
 impl ImageMapType {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Arena, Self::Array];
+
+    /// Its name: `arena` or `array`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Arena => "arena",
+            Self::Array => "array",
+        }
+    }
+
     /// Largest image.
     pub fn max_bytes(self) -> u64 {
         match self {
@@ -52,14 +66,57 @@ impl ImageMapType {
             ImageMapType::Array => ARRAY_MAX,
         }
     }
+
+    /// Whether this kernel has it and this process may use it; if not, why. Leaves nothing behind.
+    pub fn probe(self) -> std::result::Result<(), String> {
+        match ImageMap::create(self, TRIAL_BYTES) {
+            Ok(_) => Ok(()),
+            // The error of a kernel that does not know this type of map.
+            Err(Error::Kernel { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
+                Err(match self {
+                    ImageMapType::Arena => {
+                        "this kernel has none (Linux 6.9 or newer with CONFIG_BPF_JIT)".into()
+                    }
+                    ImageMapType::Array => {
+                        "this kernel has none (trieline is tested on Linux 6.1 and newer)".into()
+                    }
+                })
+            }
+            Err(Error::Kernel { source, .. }) if source.raw_os_error() == Some(libc::ENOSYS) => {
+                Err("this kernel has no BPF (CONFIG_BPF_SYSCALL)".into())
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
 }
 
 impl fmt::Display for ImageMapType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ImageMapType::Arena => "arena",
-            ImageMapType::Array => "array",
-        })
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for ImageMapType {
+    type Err = String;
+
+    /// The map type of a name; if there is none, the error in words.
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|map_type| map_type.name() == name);
+        known.ok_or_else(|| format!("invalid {name:?} for the map type: expected arena or array"))
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for ImageMapType {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        to.serialize_str(self.name())
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for ImageMapType {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

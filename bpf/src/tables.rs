@@ -157,11 +157,6 @@ impl Tables {
         self.map.map_type()
     }
 
-    /// Whether the tables are pinned by this value.
-    pub fn is_pinned(&self) -> bool {
-        self.lock.is_some()
-    }
-
     /// Loads an object that includes `trieline/bpf.h`, compiled for [`Tables::map_type`], with these tables as its own.
     ///
     /// A program that uses them and may sleep (`SEC("syscall")`, `SEC("….s/…")`, callbacks of work queues and tasks) is refused: grace periods do not wait for it, so that it

@@ -12,11 +12,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::sample::Random;
-use common::{map_types, open_load, skip, store, tables};
+use common::{map_types, open_load, store, tables};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, OpenObject, ProgramInput, libbpf_sys};
 use rustix::mm::{self, ProtFlags};
 use trieline_bpf::{ImageMap, ImageMapType, ReaderGrace};
 use trieline_lpm::{Address, Grace, Image, ImageStats, Key, Memory, NoReaders, Prefix, Table};
+use trieline_testbed::needs_root;
 
 /// As in `programs/load.bpf.c`; so are the tables' ids.
 const KEYS: usize = 4096;
@@ -358,9 +359,7 @@ fn run(map: &ImageMap, grace: impl Grace, load: &Load) -> (Counts, u64, ImageSta
 
 #[test]
 fn readers_are_never_wrong_beside_a_writer() {
-    if skip("load") {
-        return;
-    }
+    needs_root!();
     let number = |name, default| env::var(name).map_or(default, |text| text.parse().unwrap());
     let (seconds, rate): (u64, u64) =
         (number("TRIELINE_LOAD_SECONDS", 4), number("TRIELINE_LOAD_RATE", 10_000));
@@ -386,9 +385,7 @@ fn readers_are_never_wrong_beside_a_writer() {
 /// again at once, and readers must be seen to find it, else nothing here proves anything; with grace periods they never do.
 #[test]
 fn without_grace_periods_readers_are_wrong() {
-    if skip("load without grace") {
-        return;
-    }
+    needs_root!();
     let load = Load { prefixes: 300, duration: Duration::from_secs(1), rate: None };
     for map_type in map_types() {
         let map = ImageMap::create(map_type, 64 << 20).unwrap();
@@ -407,9 +404,7 @@ fn without_grace_periods_readers_are_wrong() {
 /// A table comes and goes, and its pages with it, while readers ask it and one that stays.
 #[test]
 fn pages_go_back_beside_readers() {
-    if skip("pages under load") {
-        return;
-    }
+    needs_root!();
     for map_type in map_types() {
         let (mut tables, mut states) = (tables(map_type, 64 << 20), States::new());
         tables.image().poison(POISON);

@@ -7,10 +7,11 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::sample::{Exact, Random, Sample};
-use common::{KEYS, map_types, open, run, skip, tables};
+use common::{KEYS, map_types, open, run, tables};
 use libbpf_rs::Object;
 use trieline_bpf::Tables;
 use trieline_lpm::{Address, Key, Prefix, Table};
+use trieline_testbed::needs_root;
 
 const PREFIXES: usize = 4000;
 
@@ -138,9 +139,7 @@ fn check<A: Bytes>(tables: &mut Tables, object: &Object, id: u32, programs: &[&s
 
 #[test]
 fn programs_agree_with_the_oracle() {
-    if skip("lookups") {
-        return;
-    }
+    needs_root!();
     for map_type in map_types() {
         let mut tables = tables(map_type, 64 << 20);
         let object = tables.load(open(map_type)).unwrap();

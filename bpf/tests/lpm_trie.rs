@@ -26,10 +26,7 @@ fn store(map: &MapHandle, number: u32, value: u32) {
 
 #[test]
 fn a_trie_that_changes_while_it_is_read() {
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIP: needs root (BPF)");
-        return;
-    }
+    trieline_testbed::needs_root!();
     let options = bpf_map_create_opts {
         sz: size_of::<bpf_map_create_opts>() as _,
         map_flags: BPF_F_NO_PREALLOC,

@@ -10,9 +10,10 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::{env, fs};
 
-use common::{map_types, no_skip, open, skip, tables};
+use common::{map_types, open, tables};
 use libbpf_rs::libbpf_sys::bpf_prog_info;
 use trieline_bpf::sys::object_info;
+use trieline_testbed::needs_root;
 
 const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs.txt");
 
@@ -52,9 +53,7 @@ fn measure() -> BTreeMap<(String, String), [u32; 2]> {
 
 #[test]
 fn code_stays_small() {
-    if skip("programs") {
-        return;
-    }
+    needs_root!();
     let measured = measure();
     if env::var_os("TRIELINE_RECORD").is_some() {
         let mut text = toolchain() + "\n";
@@ -67,7 +66,7 @@ fn code_stays_small() {
     let text = fs::read_to_string(RECORD).unwrap();
     let mut lines = text.lines();
     if lines.next() != Some(&toolchain()) {
-        no_skip::skip(&format!(
+        trieline_testbed::skip(&format!(
             "code_stays_small: {} is not of {}",
             Path::new(RECORD).display(),
             toolchain()

@@ -3,12 +3,14 @@
 
 mod common;
 
-use common::{BpfFs, KEYS, map_types, open, run, skip, tables};
+use common::{KEYS, map_types, open, run, tables};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use trieline_bpf::{Error, ImageMap, ImageMapType, Options, Tables};
 use trieline_lpm::{Prefix, Table};
+use trieline_testbed::bpffs::BpfFs;
+use trieline_testbed::needs_root;
 
 fn hosts(from: u32, count: u32) -> impl Iterator<Item = (Prefix<u32>, u32)> {
     (from..from + count).map(|n| (Prefix::host(n.wrapping_mul(2_654_435_761)), n + 1))
@@ -16,9 +18,7 @@ fn hosts(from: u32, count: u32) -> impl Iterator<Item = (Prefix<u32>, u32)> {
 
 #[test]
 fn a_removed_table_gives_its_pages_back() {
-    if skip("pages") {
-        return;
-    }
+    needs_root!();
     for map_type in map_types() {
         let mut tables = tables(map_type, 64 << 20);
         let object = tables.load(open(map_type)).unwrap();
@@ -60,9 +60,7 @@ fn a_removed_table_gives_its_pages_back() {
 
 #[test]
 fn tables_grow_to_the_limit_and_not_beyond() {
-    if skip("growth") {
-        return;
-    }
+    needs_root!();
     for map_type in map_types() {
         let mut tables = tables(map_type, 4 << 20);
         let mut table: Table<u32> = Table::create(tables.image(), 0, []).unwrap();
@@ -90,9 +88,7 @@ fn tables_grow_to_the_limit_and_not_beyond() {
 /// it again.
 #[test]
 fn a_directory_removed_before_it_is_locked_is_made_again() {
-    if skip("pins") {
-        return;
-    }
+    needs_root!();
     let fs = BpfFs::mount();
     let directory = fs.path().join("acl");
     let removed = AtomicU32::new(0);
@@ -117,9 +113,7 @@ fn a_directory_removed_before_it_is_locked_is_made_again() {
 
 #[test]
 fn pinned_tables_outlive_their_process_and_are_taken_over() {
-    if skip("pins") {
-        return;
-    }
+    needs_root!();
     for map_type in map_types() {
         let fs = BpfFs::mount();
         let directory = fs.path().join("acl");
@@ -159,9 +153,7 @@ fn pinned_tables_outlive_their_process_and_are_taken_over() {
 
 #[test]
 fn what_is_refused_says_why() {
-    if skip("errors") {
-        return;
-    }
+    needs_root!();
     for map_type in map_types() {
         for bytes in [0, 4096, 100_000, map_type.max_bytes() * 2] {
             let error = Tables::create(&Options { map_type: Some(map_type), bytes, tables: 4 }).unwrap_err();

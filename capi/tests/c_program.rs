@@ -9,8 +9,8 @@ use trieline as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-#[path = "../../tests/src/skip.rs"]
-mod no_skip;
+use trieline_bpf::ImageMapType;
+use trieline_testbed::{probed, root, skip};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -41,17 +41,8 @@ fn compile(compiler: &str, language: &[&str], library: &Path) -> PathBuf {
     program
 }
 
-fn can_use_bpf() -> bool {
-    // SAFETY: a plain call.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    if !is_root {
-        no_skip::skip("needs root (BPF)");
-    }
-    is_root
-}
-
 /// Runs the program in every map type with these words before it.
-fn run(before: &[&str], program: &Path, library: &Path, map_types: &[&str], pins: Option<&str>) {
+fn run(before: &[&str], program: &Path, library: &Path, map_types: &[impl AsRef<str>], pins: Option<&str>) {
     let (good, bad, big) = (library.join("good"), library.join("bad"), library.join("big"));
     let many: String = (0..5000).map(|host| format!("2001:db8::{host:x}\n")).collect();
     std::fs::write(&big, format!("192.0.2.0/24\n{many}")).unwrap();
@@ -60,24 +51,27 @@ fn run(before: &[&str], program: &Path, library: &Path, map_types: &[&str], pins
     for map_type in map_types {
         let words: Vec<&str> = before.iter().copied().chain([program.to_str().unwrap()]).collect();
         let mut command = Command::new(words[0]);
-        command.args(&words[1..]).args([map_type, pins.unwrap_or("-")]).arg(&good).arg(&bad).arg(&big);
+        command
+            .args(&words[1..])
+            .args([map_type.as_ref(), pins.unwrap_or("-")])
+            .arg(&good)
+            .arg(&bad)
+            .arg(&big);
         assert_eq!(ok(command.env("LD_LIBRARY_PATH", library).output().unwrap()), "ok\n");
     }
 }
 
-/// Those that this kernel has.
-fn map_types() -> Vec<&'static str> {
-    let has = |map_type: &trieline_bpf::ImageMapType| map_type.probe().is_ok();
-    let map_types =
-        [(trieline_bpf::ImageMapType::Arena, "arena"), (trieline_bpf::ImageMapType::Array, "array")];
-    map_types.iter().filter(|(map_type, _)| has(map_type)).map(|(_, name)| *name).chain(["any"]).collect()
+/// Those that this kernel has, by name, and any.
+fn map_types() -> Vec<String> {
+    let map_types = probed([ImageMapType::Arena, ImageMapType::Array], ImageMapType::probe);
+    map_types.iter().map(ToString::to_string).chain(["any".into()]).collect()
 }
 
 #[test]
 fn a_program_in_c() {
     let library = library();
     let program = compile("gcc", &["-std=c11"], library.path());
-    if can_use_bpf() {
+    if root() {
         let pins = format!("/sys/fs/bpf/trieline-capi-{}", std::process::id());
         run(&[], &program, library.path(), &map_types(), Some(&pins));
         assert!(!Path::new(&pins).exists());
@@ -89,7 +83,7 @@ fn a_program_in_c() {
 fn a_program_in_cpp() {
     let library = library();
     let program = compile("clang-19", &["-x", "c++", "-std=c++17"], library.path());
-    if can_use_bpf() {
+    if root() {
         run(&[], &program, library.path(), &["any"], None);
     }
 }
@@ -100,10 +94,10 @@ fn nothing_leaks() {
     let library = library();
     let program = compile("gcc", &["-std=c11"], library.path());
     if Command::new("valgrind").arg("--version").output().is_err() {
-        no_skip::skip("needs valgrind");
+        skip("needs valgrind");
         return;
     }
-    if can_use_bpf() {
+    if root() {
         let valgrind = ["valgrind", "-q", "--leak-check=full", "--error-exitcode=3"];
         run(&valgrind, &program, library.path(), &["array"], None);
     }

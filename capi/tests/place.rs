@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use trieline_bpf::ImageMapType;
-
-#[path = "../../tests/src/skip.rs"]
-mod no_skip;
+use trieline_testbed::{needs_root, probed};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -62,19 +60,15 @@ fn objects_are_placed_or_refused() {
         .arg(format!("{HERE}/tests/c/place.c"));
     gcc.arg("-o").arg(file("place")).arg(file("libtrieline.so.0")).arg(libbpf.join("libbpf.a"));
     ok(gcc.args(["-lelf", "-lz"]));
-    // SAFETY: a plain call.
-    if unsafe { libc::geteuid() } != 0 {
-        no_skip::skip("needs root (BPF)");
-        return;
-    }
-    for (map_type, name, other) in
-        [(ImageMapType::Arena, "arena", "array"), (ImageMapType::Array, "array", "arena")]
-    {
-        if map_type.probe().is_ok() {
-            let mut run = Command::new(file("place"));
-            run.arg(name).arg(file(name)).arg(file(&format!("{name}.sleepable"))).arg(file(other));
-            run.arg(file(&format!("{name}.deferred")));
-            assert_eq!(ok(run.env("LD_LIBRARY_PATH", at.path())), "ok\n");
-        }
+    needs_root!();
+    for map_type in probed([ImageMapType::Arena, ImageMapType::Array], ImageMapType::probe) {
+        let (name, other) = match map_type {
+            ImageMapType::Arena => ("arena", "array"),
+            ImageMapType::Array => ("array", "arena"),
+        };
+        let mut run = Command::new(file("place"));
+        run.arg(name).arg(file(name)).arg(file(&format!("{name}.sleepable"))).arg(file(other));
+        run.arg(file(&format!("{name}.deferred")));
+        assert_eq!(ok(run.env("LD_LIBRARY_PATH", at.path())), "ok\n");
     }
 }

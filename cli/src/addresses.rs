@@ -1,6 +1,5 @@
 //! The addresses of a command: its arguments, and standard input line by line as it comes.
 
-use crate::route::{expect_family, family_of};
 use anyhow::{Context, anyhow, bail};
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read, StdinLock, stdin};
@@ -29,6 +28,20 @@ impl Asked for IpAddr {
     fn family(&self) -> u8 {
         family_of(self)
     }
+}
+
+/// An error unless `what`, of family `is` (0: not an address), is of the family of -4 or -6.
+pub fn expect_family(asked: Option<u8>, is: u8, what: &impl std::fmt::Display) -> Result<(), String> {
+    match asked {
+        Some(asked) if is == 0 => Err(format!("invalid address {what}: -{asked} expects IPv{asked}")),
+        Some(asked) if asked != is => Err(format!("{what} is IPv{is}; -{asked} expects IPv{asked}")),
+        _ => Ok(()),
+    }
+}
+
+/// 4 or 6.
+pub fn family_of(address: &IpAddr) -> u8 {
+    if address.is_ipv4() { 4 } else { 6 }
 }
 
 /// An address, or the wish to read them.

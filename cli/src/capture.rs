@@ -12,9 +12,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use trieline_dataplane::{CAPTURE_ALL, Capture, CaptureOptions, SNAP_MAX};
-use trieline_node::instance::Instance;
-use trieline_node::pcapng::{Direction, Writer};
+use trieline_router::api::instance::Instance;
+use trieline_router::capture::pcapng::{Direction, Writer};
+use trieline_router::{CAPTURE_ALL, Capture, CaptureOptions, SNAP_MAX};
 use trieline_terminal::{Output, is_closed_pipe};
 
 /// Ends of the help.

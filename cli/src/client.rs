@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-pub use trieline_node::client::{claim_capture, job, one, open, send_request};
+pub use trieline_router::api::client::{claim_capture, job, one, one_within, open, send_request};
 
 /// A number of things: `1 device`, `2 devices`.
 pub fn count(number: u64, one: &str, many: &str) -> String {

@@ -4,14 +4,16 @@ mod filter;
 mod sid_hook;
 
 use anyhow::{Context, anyhow, bail};
-use filter::Filter;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde::Deserialize;
-use sid_hook::SidHook;
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 use toml::Spanned;
-use trieline_node::tenant::{self, Tenants};
+use trieline_router::ImageMapType;
+use trieline_router::filter::rule::{self, FilterRule, Invalid};
+use trieline_router::kernel::link::check_name;
+use trieline_router::rib::tenant::{self, Tenants, Vlan, Vrf};
+use trieline_router::sid_hook::rule::SidHookRule;
 
 /// The file, as written. Flags win over it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -41,10 +43,10 @@ pub struct File {
     pub srv6: Srv6,
     /// Filters that packets meet before they are routed, in order.
     #[serde(default)]
-    filter: Vec<Spanned<Filter>>,
+    filter: Vec<FilterRule>,
     /// Hooks that packets to SIDs meet before their behaviour.
     #[serde(default)]
-    sid_hook: Vec<Spanned<SidHook>>,
+    sid_hook: Vec<SidHookRule>,
     /// Tenants, where the kernel has no VRF devices.
     #[serde(default)]
     vrf: Vec<Vrf>,
@@ -62,42 +64,17 @@ pub struct Srv6 {
     pub rfc: bool,
 }
 
-/// `[[vrf]]`, as written.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Vrf {
-    name: Spanned<String>,
-    table: Spanned<i64>,
-    #[serde(default)]
-    devices: Vec<Spanned<String>>,
-}
-
-/// `[[vlan]]`, as written.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Vlan {
-    name: Spanned<String>,
-    device: Spanned<String>,
-    id: Spanned<i64>,
-    table: Option<Spanned<i64>>,
-    mac: Option<Spanned<String>>,
-}
-
-/// Longest name of a device: IFNAMSIZ without the final zero.
-const NAME_MAX: usize = 15;
-/// Largest image in an array: the kernel's limit of one map's memory.
-const ARRAY_MAX: u64 = 512 << 20;
 /// Possible limits of distinct next hops.
 const NEXT_HOPS: std::ops::RangeInclusive<u32> = 16..=1 << 24;
 
-/// Map type of the image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum ImageMapType {
-    /// BPF arena (Linux 6.9 or newer).
-    Arena,
-    /// Memory-mapped BPF array.
-    Array,
+/// The map type of the image, as a flag.
+pub fn map_types() -> impl TypedValueParser<Value = ImageMapType> {
+    let help = |map_type| match map_type {
+        ImageMapType::Arena => "BPF arena (Linux 6.9 or newer)",
+        ImageMapType::Array => "Memory-mapped BPF array",
+    };
+    let values = ImageMapType::ALL.map(|map_type| PossibleValue::new(map_type.name()).help(help(map_type)));
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<ImageMapType>())
 }
 
 /// A number of bytes, written with K, M or G.
@@ -194,21 +171,7 @@ impl TryFrom<toml::Value> for Size {
 
 /// The name of a device, as a flag.
 pub fn parse_device(name: &str) -> Result<String, String> {
-    check_device(name).map(|()| name.to_owned())
-}
-
-/// Refuses names that the kernel would not take for a device.
-fn check_device(name: &str) -> Result<(), String> {
-    match name {
-        "" => Err("empty device name; expected one such as eth0".into()),
-        _ if name.len() > NAME_MAX => {
-            Err(format!("device name {name:?} has {} characters; expected at most {NAME_MAX}", name.len()))
-        }
-        _ if name.contains(|c: char| c.is_whitespace() || c == '/') || [".", ".."].contains(&name) => {
-            Err(format!("invalid device name {name:?}: expected one such as eth0"))
-        }
-        _ => Ok(()),
-    }
+    check_name(name).map(|()| name.to_owned())
 }
 
 /// Device names, each once.
@@ -226,7 +189,7 @@ pub fn check_image(image: Size, map_type: Option<ImageMapType>) -> Result<(), St
     if !bytes.is_power_of_two() || !(1 << 20..=1 << 32).contains(&bytes) {
         return Err(format!("image: {image} bytes; expected a power of two from 1M to 4G"));
     }
-    if map_type == Some(ImageMapType::Array) && bytes > ARRAY_MAX {
+    if map_type == Some(ImageMapType::Array) && bytes > ImageMapType::Array.max_bytes() {
         return Err(format!("image: {image} bytes with map_type \"array\"; expected at most 512M"));
     }
     Ok(())
@@ -251,36 +214,20 @@ fn check_next_hops(number: u32) -> Result<(), String> {
     Err(format!("next hops: {number}; expected {} to {}", NEXT_HOPS.start(), NEXT_HOPS.end()))
 }
 
-/// A table that a tenant can have: those of the node itself are not a tenant's.
-fn check_table(table: i64) -> Result<u32, String> {
-    let known =
-        [(253, "default"), (254, "main"), (255, "local")].into_iter().find(|(number, _)| *number == table);
-    match (u32::try_from(table), known) {
-        (_, Some((_, name))) => Err(format!("table {table} is {name}; expected one of the tenant's own")),
-        (Ok(number), None) if number != 0 => Ok(number),
-        _ => Err(format!("table {table}; expected a number from 1 to {}", u32::MAX)),
-    }
-}
-
-fn parse_mac(text: &str) -> Result<[u8; 6], String> {
-    let wrong = || format!("invalid MAC address {text:?}: expected one such as 02:00:00:00:00:01");
-    let bytes: Vec<u8> =
-        text.split(':')
-            .map(|part| {
-                if part.len() == 2 { u8::from_str_radix(part, 16).map_err(|_| wrong()) } else { Err(wrong()) }
-            })
-            .collect::<Result<_, _>>()?;
-    let mac: [u8; 6] = bytes.try_into().map_err(|_| wrong())?;
-    if mac[0] & 1 != 0 {
-        Err(format!("{text:?} is a group's MAC address; expected a device's"))
-    } else {
-        Ok(mac)
-    }
-}
-
 /// The line, from 1, of a place in a text.
 fn line_of(text: &str, at: usize) -> usize {
     text.get(..at).unwrap_or_default().matches('\n').count() + 1
+}
+
+/// The place of a key in an entry of an array of tables; of the entry, if it does not have the key.
+fn place(text: &str, table: &str, entry: usize, key: Option<&str>) -> usize {
+    let found = || {
+        let file = toml::de::DeTable::parse(text).ok()?;
+        let entry = file.get_ref().get(table)?.get_ref().get(entry)?;
+        let value = key.and_then(|key| entry.get_ref().get(key)).unwrap_or(entry);
+        Some(value.span().start)
+    };
+    found().unwrap_or(0)
 }
 
 impl File {
@@ -299,78 +246,17 @@ impl File {
         self.next_hops.as_ref().map(|number| *number.get_ref())
     }
 
-    /// The declared tenants; an error comes with its place in the file.
-    fn declared(&self) -> Result<Tenants, (usize, String)> {
-        let at = |place: &std::ops::Range<usize>| {
-            let start = place.start;
-            move |error: String| (start, error)
-        };
-        let once = |what: &str, twice: bool| {
-            if twice { Err(format!("{what} is given twice; expected each once")) } else { Ok(()) }
-        };
-        let (mut names, mut owned, mut tags) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        let (mut vrfs, mut vlans) = (Vec::new(), Vec::new());
-        for vrf in &self.vrf {
-            let (name, place) = (vrf.name.get_ref(), vrf.name.span());
-            let reported = |error| format!("vrf: {error}");
-            check_device(name).map_err(reported).map_err(at(&place))?;
-            once(&format!("vrf: name {name:?}"), !names.insert(name.clone())).map_err(at(&place))?;
-            let place = vrf.table.span();
-            let table = check_table(*vrf.table.get_ref()).map_err(|error| format!("vrf {name}: {error}"));
-            let table = table.map_err(at(&place))?;
-            for device in &vrf.devices {
-                let (device, place) = (device.get_ref(), device.span());
-                check_device(device).map_err(|error| format!("vrf {name}: {error}")).map_err(at(&place))?;
-                once(&format!("vrf {name}: device {device:?}"), !owned.insert(device.clone()))
-                    .map_err(at(&place))?;
-            }
-            let devices = vrf.devices.iter().map(|device| device.get_ref().clone()).collect();
-            vrfs.push(tenant::Vrf { name: name.clone(), table, devices });
-        }
-        for vlan in &self.vlan {
-            let (name, place) = (vlan.name.get_ref(), vlan.name.span());
-            check_device(name).map_err(|error| format!("vlan: {error}")).map_err(at(&place))?;
-            once(&format!("vlan: name {name:?}"), !names.insert(name.clone())).map_err(at(&place))?;
-            let (device, place) = (vlan.device.get_ref(), vlan.device.span());
-            check_device(device).map_err(|error| format!("vlan {name}: {error}")).map_err(at(&place))?;
-            if device == name {
-                return Err((place.start, format!("vlan {name}: it cannot be its own device")));
-            }
-            let (id, place) = (*vlan.id.get_ref(), vlan.id.span());
-            let wrong = || (place.start, format!("vlan {name}: id {id}; expected 1 to 4094"));
-            let id = u16::try_from(id).ok().filter(|id| (1..=4094).contains(id)).ok_or_else(wrong)?;
-            once(&format!("vlan {name}: id {id} of {device}"), !tags.insert((device.clone(), id)))
-                .map_err(at(&place))?;
-            let table = vlan.table.as_ref().map(|table| {
-                let checked = check_table(*table.get_ref()).map_err(|error| format!("vlan {name}: {error}"));
-                checked.map_err(at(&table.span()))
-            });
-            let table = table.transpose()?;
-            if table.is_some() {
-                once(&format!("vlan {name}: its table"), !owned.insert(name.clone()))
-                    .map_err(at(&vlan.name.span()))?;
-            }
-            let mac = vlan.mac.as_ref().map(|mac| {
-                let parsed = parse_mac(mac.get_ref()).map_err(|error| format!("vlan {name}: {error}"));
-                parsed.map_err(at(&mac.span()))
-            });
-            let (name, device, mac) = (name.clone(), device.clone(), mac.transpose()?);
-            vlans.push(tenant::Vlan { name, device, id, table, mac });
-        }
-        Ok(Tenants::new(vrfs, vlans))
-    }
-
-    /// The declared tenants. Nothing where the file was not read by [`File::read`] and is wrong.
+    /// The declared tenants.
     pub fn tenants(&self) -> Tenants {
-        self.declared().unwrap_or_default()
+        Tenants::new(self.vrf.clone(), self.vlan.clone())
     }
 
     /// Values that have the right type and cannot be right; with where they stand.
-    fn check(&self) -> Result<(), (usize, String)> {
+    fn check(&self, text: &str) -> Result<(), (usize, String)> {
         let mut names = Vec::new();
         for name in &self.devices {
             let reported = |error| (name.span().start, format!("devices: {error}"));
-            check_device(name.get_ref()).map_err(reported)?;
+            check_name(name.get_ref()).map_err(reported)?;
             names.push(name.get_ref().clone());
             check_devices(&names).map_err(reported)?;
         }
@@ -380,45 +266,42 @@ impl File {
         if let Some(number) = &self.next_hops {
             check_next_hops(*number.get_ref()).map_err(|error| (number.span().start, error))?;
         }
-        for (at, filter) in self.filter.iter().enumerate() {
-            let earlier = self.filter[..at].iter().map(Spanned::get_ref);
-            filter
-                .get_ref()
-                .check(earlier)
-                .map_err(|(at, error)| (at.unwrap_or(filter.span().start), format!("filter: {error}")))?;
-        }
-        let filters = self.filter.iter().map(|filter| filter.get_ref().name());
-        let filters: Vec<&str> = filters.collect();
-        for (at, sid_hook) in self.sid_hook.iter().enumerate() {
-            let earlier = self.sid_hook[..at].iter().map(Spanned::get_ref);
-            sid_hook
-                .get_ref()
-                .check(earlier, &filters)
-                .map_err(|(at, error)| (at.unwrap_or(sid_hook.span().start), format!("sid_hook: {error}")))?;
-        }
-        self.declared().map(drop)
+        let at = |table: &'static str| {
+            move |Invalid { entry, key, what }: Invalid| {
+                (place(text, table, entry, key), format!("{table}: {what}"))
+            }
+        };
+        rule::check(&self.filter).map_err(at("filter"))?;
+        trieline_router::sid_hook::rule::check(&self.sid_hook, &self.filter).map_err(at("sid_hook"))?;
+        tenant::check(&self.vrf, &self.vlan).map_err(|(table, invalid)| at(table)(invalid))
     }
 
-    /// SID hooks, likewise.
-    pub fn sid_hooks(&self, folder: &Path) -> Vec<trieline_node::sid_hook::Config> {
-        self.sid_hook.iter().map(|sid_hook| sid_hook.get_ref().config(folder)).collect()
+    /// SID hooks, with files that are not absolute taken from `folder` on.
+    pub fn sid_hooks(&self, folder: &Path) -> Vec<SidHookRule> {
+        self.sid_hook.iter().map(|sid_hook| sid_hook.in_folder(folder)).collect()
     }
 
-    /// Filters, with files that are not absolute taken from `folder` on.
-    pub fn filters(&self, folder: &Path) -> Vec<trieline_node::filter::Config> {
-        self.filter.iter().map(|filter| filter.get_ref().config(folder)).collect()
+    /// Filters, likewise.
+    pub fn filters(&self, folder: &Path) -> Vec<FilterRule> {
+        self.filter.iter().map(|filter| filter.in_folder(folder)).collect()
     }
 
     /// Reads a file as [`File::read`] does, and looks at all that it names: files of filters, pinned programs, folders of samples.
     pub fn check_files(path: &Path) -> anyhow::Result<()> {
         let file = Self::read(path)?;
         let folder = path.parent().unwrap_or(Path::new("."));
-        let filters = file.filter.iter().map(|filter| filter.get_ref().check_files(folder));
-        let sid_hooks = file.sid_hook.iter().map(|sid_hook| sid_hook.get_ref().check_files(folder));
-        filters.chain(sid_hooks).collect::<Result<(), _>>().map_err(|(at, error)| {
-            let text = std::fs::read_to_string(path).unwrap_or_default();
-            anyhow!("{}: line {}: {error}", path.display(), line_of(&text, at))
-        })
+        let filters = file.filter.iter().map(|filter| filter::check_files(filter, folder));
+        let sid_hooks = file.sid_hook.iter().map(|sid_hook| sid_hook::check_files(sid_hook, folder));
+        let filters = filters.enumerate().map(|checked| ("filter", checked));
+        let sid_hooks = sid_hooks.enumerate().map(|checked| ("sid_hook", checked));
+        for (table, (entry, checked)) in filters.chain(sid_hooks) {
+            checked.map_err(|(key, error)| {
+                let text = std::fs::read_to_string(path).unwrap_or_default();
+                let line = line_of(&text, place(&text, table, entry, Some(key)));
+                anyhow!("{}: line {line}: {error}", path.display())
+            })?;
+        }
+        Ok(())
     }
 
     /// Reads a file; errors name file, line and, for a misspelt key, the likely one.
@@ -430,7 +313,7 @@ impl File {
     fn parse(text: &str) -> anyhow::Result<Self> {
         let error = match toml::from_str::<Self>(text) {
             Ok(file) => {
-                return match file.check() {
+                return match file.check(text) {
                     Ok(()) => Ok(file),
                     Err((at, error)) => Err(anyhow!("line {}: {error}", line_of(text, at))),
                 };
@@ -487,12 +370,16 @@ mod tests {
     fn values_that_cannot_be_are_named_with_their_line() {
         let error_text = |text: &str| File::parse(text).unwrap_err().to_string();
         for (text, start, has) in [
-            ("devices = [\n  \"eth0\",\n  \"\",\n]", "line 3: devices:", "empty device name"),
+            (
+                "devices = [\n  \"eth0\",\n  \"\",\n]",
+                "line 3: devices: invalid \"\" for a device name",
+                "such as eth0",
+            ),
             ("devices = [\"eth0\", \"eth1\",\n \"eth0\"]", "line 2: devices:", "\"eth0\" is named twice"),
             (
                 "devices = [\"a234567890123456\"]",
                 "line 1: devices:",
-                "has 16 characters; expected at most 15",
+                "\"a234567890123456\" for a device name: expected 1 to 15 characters",
             ),
             ("map_type = \"array\"\nimage = \"1G\"", "line 2: image:", "expected at most 512M"),
             ("\nimage = \"100M\"", "line 2: image:", "a power of two"),
@@ -505,21 +392,38 @@ mod tests {
         let vrf = "[[vrf]]\nname = \"red\"\ntable = 100\ndevices = [\"n0\"]\n";
         let vlan = "[[vlan]]\nname = \"n1.7\"\ndevice = \"n1\"\nid = 7\n";
         for (text, start, has) in [
-            (vrf.replace("100", "254"), "line 3: vrf red: table 254 is main", "the tenant's own"),
-            (vrf.replace("100", "-1"), "line 3: vrf red: table -1", "from 1 to"),
-            (vrf.replace("red", ""), "line 2: vrf: empty device name", ""),
-            (vrf.repeat(2), "line 6: vrf: name \"red\" is given twice", ""),
+            (vrf.replace("100", "254"), "line 3: invalid 254 for table: expected a number", "254 (main)"),
+            (vrf.replace("100", "-1"), "line 3: invalid -1 for table: expected a number from 1 to", ""),
+            (vrf.replace("100", "\"red\""), "line 3: invalid type: string \"red\", expected a number", ""),
+            (vrf.replace("red", ""), "line 2: invalid \"\" for a device name: expected 1 to 15", ""),
+            (vrf.replace("[\"n0\"]", "[\n\"n0\",\n\"n/\"]"), "line 6: invalid \"n/\" for a device name", ""),
+            (vrf.repeat(2), "line 6: vrf: red: the name is given twice", ""),
             (
                 format!("{vrf}{}", vrf.replace("red", "blue")),
-                "line 8: vrf blue: device \"n0\" is given twice",
+                "line 8: vrf: blue: n0 is given twice; expected each once",
                 "",
             ),
             (vrf.replace("table", "tabel"), "line 3: unknown key `tabel`; did you mean `table`?", ""),
-            (vlan.replace("id = 7", "id = 4095"), "line 4: vlan n1.7: id 4095", "1 to 4094"),
-            (format!("{vlan}mac = \"02:00\""), "line 5: vlan n1.7: invalid MAC address \"02:00\"", "such as"),
+            (vlan.replace("id = 7", "id = 4095"), "line 4: invalid 4095 for id: expected", "1 to 4094"),
+            (format!("{vlan}table = 255"), "line 5: invalid 255 for table", "255 (local)"),
+            (format!("{vlan}mac = \"02:00\""), "line 5: invalid \"02:00\" for mac: expected six", "such as"),
             (format!("{vlan}mac = \"03:00:00:00:00:01\""), "line 5:", "a group's"),
-            (format!("{vlan}{}", vlan.replace("n1.7", "x")), "line 8: vlan x: id 7 of n1 is given twice", ""),
-            (vlan.replace("\"n1\"", "\"n1.7\""), "line 3: vlan n1.7: it cannot be its own device", ""),
+            (
+                format!("{vlan}{}", vlan.replace("n1.7", "x")),
+                "line 8: vlan: x: id 7 of n1 is given twice; expected each once",
+                "",
+            ),
+            (format!("{vlan}{vlan}"), "line 6: vlan: n1.7: the name is given twice", ""),
+            (
+                vlan.replace("\"n1\"", "\"n1.7\""),
+                "line 3: vlan: n1.7: invalid \"n1.7\" for device: expected another device",
+                "",
+            ),
+            (
+                format!("{}{vlan}table = 9", vrf.replace("n0", "n1.7")),
+                "line 9: vlan: n1.7: a [[vrf]] has it among its devices; expected one table for it",
+                "",
+            ),
             (vrf.replace("table = 100\n", ""), "line 1: missing field `table`", ""),
         ] {
             let error_text = error_text(&text);

@@ -4,10 +4,11 @@ use crate::client::{self, one, open};
 use anyhow::bail;
 use clap::Subcommand;
 use std::process::ExitCode;
-use trieline_dataplane::{Filters, PinnedMaps};
-use trieline_node::control::Request;
-use trieline_node::filter::FilterStatus;
-use trieline_node::instance::Instance;
+use trieline_router::api::control::Request;
+use trieline_router::api::instance::Instance;
+use trieline_router::filter::FilterStatus;
+use trieline_router::filter::rule::range_text;
+use trieline_router::{Filters, PinnedMaps};
 use trieline_terminal::{List, Output};
 
 /// Filters.
@@ -47,7 +48,7 @@ pub fn run(command: &FilterCommand, output: &Output) -> anyhow::Result<ExitCode>
         None => pinned(&open(&instance)?)?,
     };
     if let Some(name) = name {
-        filters.retain(|filter| filter.name == *name);
+        filters.retain(|filter| filter.rule.name == *name);
         if filters.is_empty() {
             bail!("no filter is named {name}");
         }
@@ -59,17 +60,14 @@ pub fn run(command: &FilterCommand, output: &Output) -> anyhow::Result<ExitCode>
     list.finish()?;
     let is_empty = |filter: &&FilterStatus| (filter.prefixes4, filter.prefixes6) == (Some(0), Some(0));
     for filter in filters.iter().filter(is_empty) {
-        eprintln!("trieline: filter {}: no prefixes in its file: it matches nothing", filter.name);
+        eprintln!("trieline: filter {}: no prefixes in its file: it matches nothing", filter.rule.name);
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The daemon's answer about its filters; `None` without a daemon.
 fn reported(instance: &Instance) -> anyhow::Result<Option<Vec<FilterStatus>>> {
-    match one(instance, &Request::Filters)? {
-        Ok(answer) => Ok(serde_json::from_value(answer)?),
-        Err(_) => Ok(None),
-    }
+    Ok(one(instance, &Request::Filters)?.ok())
 }
 
 /// The filters in the dataplane's pins.
@@ -78,24 +76,26 @@ pub fn pinned(pinned: &PinnedMaps) -> anyhow::Result<Vec<FilterStatus>> {
     let mut filters: Vec<_> = (0..Filters::LISTS).flat_map(of_list).collect();
     // Several SID hooks may ask the same one.
     let mut names = std::collections::BTreeSet::new();
-    filters.retain(|(filter, _)| names.insert(filter.name.clone()));
+    filters.retain(|(filter, _)| names.insert(filter.rule.name.clone()));
     let reported = |(filter, inside)| {
         let count = pinned.filter_count(&filter)?;
-        Ok(FilterStatus { inside, ..FilterStatus::of(&filter, count) })
+        Ok(FilterStatus { inside, ..FilterStatus::of(filter.rule, count) })
     };
     filters.into_iter().map(reported).collect()
 }
 
 /// A filter in words.
 pub fn line(filter: &FilterStatus) -> String {
-    let mut line = format!("{} {} {}", filter.name, filter.action, filter.looks_up);
-    if let Some(protocol) = filter.protocol {
+    let rule = &filter.rule;
+    let mut line = format!("{} {} {}", rule.name, rule.action, rule.address);
+    if let Some(protocol) = rule.protocol {
         line += &format!(" protocol {protocol}");
     }
-    if !filter.ports.is_empty() {
-        line += &format!(" ports {}", filter.ports.join(","));
+    if !rule.ports.is_empty() {
+        let ports: Vec<_> = rule.ports.iter().map(range_text).collect();
+        line += &format!(" ports {}", ports.join(","));
     }
-    if let (Some(file), Some(four), Some(six)) = (&filter.file, filter.prefixes4, filter.prefixes6) {
+    if let (Some(file), Some(four), Some(six)) = (&rule.file, filter.prefixes4, filter.prefixes6) {
         let bad = match filter.bad_lines {
             None | Some(0) => String::new(),
             Some(bad) => format!(", {} passed over", client::count(bad, "bad line", "bad lines")),

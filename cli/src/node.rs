@@ -1,16 +1,15 @@
 //! `trieline node`: what the daemon does, and how to end what it left.
 
-use crate::client::{self, Names, count, open, send_request};
+use crate::client::{self, Names, count, one, open};
 use clap::Subcommand;
 use std::fmt::Write;
 use std::process::ExitCode;
-use trieline_dataplane::{Error, detach_all};
 use trieline_lpm::{Memory, Reader};
-use trieline_node::bypass::UNLISTED;
-use trieline_node::control::Request;
-use trieline_node::daemon::map_type;
-use trieline_node::instance::{self, Instance, is_hidden};
-use trieline_node::status::{self, Counter, DeviceStatus, ImageStatus, Status};
+use trieline_router::api::control::Request;
+use trieline_router::api::instance::{self, Instance, is_hidden};
+use trieline_router::api::status::{DeviceStatus, ImageStatus, Status};
+use trieline_router::guard::bypass::UNLISTED;
+use trieline_router::{Error, VerdictCount, detach_all};
 use trieline_terminal::Output;
 
 /// The node.
@@ -21,6 +20,13 @@ pub enum NodeCommand {
         after_help = "It needs root. Exit codes: 0 done; 1 no trielined was started here, or it failed; 2 the command line is wrong."
     )]
     Status,
+    /// Check this host before trielined attaches to anything
+    ///
+    /// It looks at devices, netfilter, kernel and memory as trielined does, and measures this node's routes on this processor. It changes nothing.
+    #[command(
+        after_help = "It needs root; without, it says what it cannot check. Exit codes: 0 go; 1 no-go; 2 the command line is wrong."
+    )]
+    Check(crate::check::CheckArgs),
     /// Read the configuration again and follow it, all or nothing
     #[command(
         after_help = "It needs root. Exit codes: 0 done; 1 failed, and all is as before, or a key waits for a restart; 2 the command line is wrong."
@@ -39,6 +45,7 @@ pub enum NodeCommand {
 pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
     let instance = Instance::current()?;
     match command {
+        NodeCommand::Check(args) => crate::check::run(args, &instance, output),
         NodeCommand::Status => show_status(&instance, output),
         NodeCommand::Reload => {
             let waits = client::job(&instance, &Request::Reconfigure)?;
@@ -59,19 +66,22 @@ pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The daemon's answer about itself; `None` without a daemon.
-fn reported(instance: &Instance) -> anyhow::Result<Option<serde_json::Value>> {
-    let mut reported = None;
-    send_request(instance, &Request::Status, |line| {
-        reported = Some(line);
-        false
-    })?;
-    Ok(reported)
+/// The daemon's answer about itself; `None` without a daemon. If the daemon does not answer, or if this version does not understand the
+/// answer, the command says so and goes on without.
+fn reported(instance: &Instance) -> anyhow::Result<Option<Status>> {
+    match one(instance, &Request::Status) {
+        Ok(answer) => Ok(answer.ok()),
+        Err(error @ trieline_router::api::client::Error::NotRoot { .. }) => Err(error.into()),
+        Err(error) => {
+            eprintln!("trieline: no status from trielined: {error}; going on with its pinned maps");
+            Ok(None)
+        }
+    }
 }
 
 fn show_status(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
     let status = match reported(instance)? {
-        Some(line) => serde_json::from_value(line)?,
+        Some(status) => status,
         None => pinned(instance)?,
     };
     if output.json {
@@ -92,22 +102,22 @@ fn pinned(instance: &Instance) -> anyhow::Result<Status> {
     let ports = pinned.ports()?;
     let modes = pinned.attachments()?;
     let mut names = Names::default();
-    let device = |attachment: &trieline_dataplane::Attachment| {
+    let device = |attachment: &trieline_router::Attachment| {
         let port = ports.iter().find(|(ifindex, vlan, _)| *ifindex == attachment.ifindex && vlan.is_none());
         DeviceStatus {
             dev: names.get(attachment.ifindex),
             ifindex: attachment.ifindex,
             mode: attachment.mode.to_string(),
-            flags: port.map(|(_, _, port)| status::flags(port.flags)).unwrap_or_default(),
+            flags: port.iter().flat_map(|(_, _, port)| port.flags.names()).map(str::to_owned).collect(),
             ..DeviceStatus::default()
         }
     };
     Ok(Status {
         namespace: instance.inode,
-        map_type: map_type(pinned.map_type()).into(),
+        map_type: Some(pinned.map_type()),
         image: ImageStatus { bytes: pinned.image_bytes(), ..ImageStatus::default() },
         devices: modes.iter().map(device).collect(),
-        counters: status::counters(&counters.total),
+        counters: counters.total,
         filters: crate::filter::pinned(&pinned)?,
         ..Status::default()
     }
@@ -118,7 +128,7 @@ fn detach(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
     if is_hidden() {
         return Err(instance::Error::Hidden.into());
     }
-    let daemon = reported(instance)?.and_then(|status| status.get("pid")?.as_u64());
+    let daemon = reported(instance)?.and_then(|status| status.pid);
     let detached = detach_all(&instance.pins());
     if detached.is_ok() {
         instance.forget()?;
@@ -172,7 +182,8 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
         writeln!(text, "{} last heartbeat {} ago, {limit}", output.bold("stale"), uptime(silent))?;
     }
     let image = &status.image;
-    write!(text, "{} {}, {}", output.bold("image"), status.map_type, mebibytes(image.bytes))?;
+    let map_type = status.map_type.map_or("of unknown type", |map_type| map_type.name());
+    write!(text, "{} {map_type}, {}", output.bold("image"), mebibytes(image.bytes))?;
     if status.running {
         write!(text, ", {} used (peak {})", mebibytes(image.used), mebibytes(image.peak))?;
     }
@@ -298,7 +309,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
     Ok(text)
 }
 
-fn line(counter: &Counter) -> String {
+fn line(counter: &VerdictCount) -> String {
     format!("{:>14} {:<7} {}", counter.packets, counter.kind, counter.name)
 }
 

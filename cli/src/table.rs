@@ -8,16 +8,15 @@ mod inspect;
 mod map;
 mod prefix;
 mod print;
-mod structure;
 
-use crate::addresses::{Query, parse_query};
+use crate::addresses::expect_family;
 use crate::client::count;
-use crate::route::expect_family;
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 use draw::DrawArgs;
+use get::GetArgs;
 use input::{FormatName, KeyArgs, ReadArgs, Rows, Table, is_stdin, typed};
-use prefix::{AnyAddress, AnyPrefix};
+use prefix::AnyPrefix;
 use print::{Row, WriteArgs};
 use serde_json::json;
 use std::path::PathBuf;
@@ -28,12 +27,6 @@ use trieline_lpm::{ops, with_key};
 use trieline_terminal::Bars;
 use trieline_terminal::Progress;
 use trieline_terminal::{Output, usage};
-
-/// Tables of an image that this command makes; those of the daemon have the same numbers.
-const TABLE4: u32 = 0;
-const TABLE6: u32 = 1;
-/// Of other keys: the first, the others behind it.
-const TABLE_KEYS: u32 = 2;
 
 const FILES: &str = "\
 trieline detects the format of a FILE by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, \
@@ -103,8 +96,7 @@ pub enum TableCommand {
     /// In order; exit code 1 if there are none.
     #[command(after_help = FILES)]
     Covered(RelatedArgs),
-    /// Draw a small table as a structure keeps it
-    #[command(after_help = draw::HELP)]
+    /// Draw a small table as an image keeps it
     Draw(DrawArgs),
 }
 
@@ -143,18 +135,6 @@ pub struct ImportArgs {
     allow_empty: bool,
     #[command(flatten)]
     key: KeyArgs,
-}
-
-/// Options of `table get`.
-#[derive(Debug, Args)]
-pub struct GetArgs {
-    /// Read this table
-    file: PathBuf,
-    /// Look up these addresses or keys; `-` reads them, one a line
-    #[arg(required = true, value_name = "ADDRESS|-", value_parser = parse_query::<AnyAddress>)]
-    addresses: Vec<Query<AnyAddress>>,
-    #[command(flatten)]
-    read: ReadArgs,
 }
 
 /// Options of `table show`.

@@ -2,10 +2,13 @@
 
 mod addresses;
 mod capture;
+mod check;
 mod client;
+#[allow(dead_code, reason = "the daemon uses the rest")]
+mod config;
 mod dissect;
-mod draw;
 mod filter;
+mod metrics;
 mod node;
 mod route;
 mod sid;
@@ -15,11 +18,12 @@ mod top;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
-use trieline_terminal::{GLOBAL_OPTIONS as GLOBAL, Output, exit_code, run_program, usage};
+use trieline_router::api::instance::enter_namespace;
+use trieline_terminal::{GLOBAL_OPTIONS as GLOBAL, Output, exit_code, parse, run_program, usage};
 
 /// The end of every command's help.
 const AFTER_HELP: &str = "\
-All commands need root, except `table`, `lab list` and `lab table`.
+All commands need root, except `table`, `lab list`, `lab table` and `lab draw`.
 Exit codes: 0 done; 1 failed, or the result is negative (`route get` without a route, `table diff` with differences); \
 2 the command line is wrong.";
 
@@ -64,6 +68,9 @@ enum Object {
     Sid(sid::SidCommand),
     /// Watch packets a second by device, verdict, filter and SID
     Top(top::TopArgs),
+    /// Serve metrics for Prometheus
+    #[command(subcommand, infer_subcommands = true)]
+    Metrics(metrics::MetricsCommand),
     /// Build, read and compare prefix tables in files
     #[command(subcommand, infer_subcommands = true)]
     Table(table::TableCommand),
@@ -86,7 +93,8 @@ struct Arguments {
     arguments: Vec<OsString>,
 }
 
-/// Runs `program` with the global options of this command line, `words`, and what follows. Returns only if that fails.
+/// Runs `program` in the network namespace and with the global options of this command line, `words`, and what follows. Returns only if
+/// that fails.
 fn run_other(cli: &Cli, program: &str, words: &[&str], rest: &Arguments) -> anyhow::Error {
     if cli.ipv4 || cli.ipv6 {
         return usage(format!("-4 and -6 have no effect on {program}; expected neither")).into();
@@ -98,10 +106,10 @@ fn run_other(cli: &Cli, program: &str, words: &[&str], rest: &Arguments) -> anyh
     arguments.extend(own.iter().cloned());
     arguments.extend(cli.json.then(|| "--json".into()));
     arguments.extend(cli.pretty.then(|| "--pretty".into()));
-    if let Some(netns) = &cli.netns {
-        arguments.extend(["--netns".into(), netns.into()]);
-    }
     arguments.extend(behind.iter().cloned());
+    if let Some(Err(error)) = cli.netns.as_deref().map(enter_namespace) {
+        return error.into();
+    }
     run_program(program, arguments)
 }
 
@@ -114,7 +122,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     }
     let output = Output::new(cli.json, cli.pretty);
     if let Some(netns) = &cli.netns {
-        trieline_node::instance::enter_namespace(netns)?;
+        enter_namespace(netns)?;
     }
     let family = if cli.ipv4 { Some(4) } else { cli.ipv6.then_some(6) };
     match &cli.object {
@@ -124,11 +132,12 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Object::Top(args) => top::run(args, &output),
         Object::Sid(command) => sid::run(command, &output),
         Object::Filter(command) => filter::run(command, &output),
+        Object::Metrics(command) => metrics::run(command),
         Object::Table(command) => table::run(command, family, &output),
         Object::Lab(_) | Object::Trace(_) | Object::Demo(_) => Ok(ExitCode::SUCCESS),
     }
 }
 
 fn main() -> ExitCode {
-    exit_code("trieline", run(&Cli::parse()))
+    exit_code("trieline", run(&parse::<Cli>(&["lab", "trace"])))
 }

@@ -4,7 +4,7 @@ mod config;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Parser;
-use config::{File, ImageMapType, Size, check_devices, check_image, parse_device, parse_next_hops};
+use config::{File, Size, check_devices, check_image, map_types, parse_device, parse_next_hops};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::VecDeque;
@@ -13,10 +13,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
-use trieline_dataplane::AttachMode;
-use trieline_node::daemon::{Command, Config, ControlSource, Daemon};
-use trieline_node::veth::{CUTS, cuts};
+use trieline_router::daemon::veth::{CUTS, cuts};
+use trieline_router::daemon::{Command, Config, ControlSource, Daemon};
+use trieline_router::{AttachMode, ImageMapType};
 
 /// Read when no other file is named and it exists.
 const FILE: &str = "/etc/trieline/trielined.toml";
@@ -50,7 +51,7 @@ struct Cli {
     #[arg(long)]
     generic: bool,
     /// Keep tables in this map type [default: arena if possible]
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = map_types())]
     map_type: Option<ImageMapType>,
     /// Limit the tables' memory to SIZE [default: 256M]
     ///
@@ -92,10 +93,6 @@ impl Cli {
         // The file by itself has been checked; these checks are for flags and file together.
         check_image(image, map_type).map_err(|error| anyhow!("--image and --map-type: {error}"))?;
         let devices = if self.devices.is_empty() { file.devices() } else { self.devices.clone() };
-        let map_type = map_type.map(|map_type| match map_type {
-            ImageMapType::Arena => trieline_dataplane::ImageMapType::Arena,
-            ImageMapType::Array => trieline_dataplane::ImageMapType::Array,
-        });
         let image_bytes = image.0;
         let actions = self.next_hops.or(file.next_hops()).unwrap_or(65536);
         let receive_buffer = self.receive_buffer.or(file.receive_buffer).map_or(32 << 20, |size| size.0);
@@ -127,6 +124,7 @@ struct Signals {
     reloading: bool,
     /// When systemd was last notified that the loop goes on.
     notified: Option<Instant>,
+    supervisor: Supervisor,
 }
 
 impl Signals {
@@ -144,7 +142,30 @@ impl Signals {
                 let _ = std::io::Write::write(&mut &write, &[0]);
             }
         })?;
-        Ok(Self { pipe, cli, queue: VecDeque::new(), received, reloading: false, notified: None })
+        let supervisor = Supervisor::start()?;
+        Ok(Self { pipe, cli, queue: VecDeque::new(), received, reloading: false, notified: None, supervisor })
+    }
+}
+
+/// Notifications to the supervisor (systemd), sent by a thread of their own: a supervisor that does not read its socket must not stop
+/// the daemon.
+struct Supervisor(SyncSender<NotifyState<'static>>);
+
+impl Supervisor {
+    fn start() -> std::io::Result<Self> {
+        let (sender, states) = sync_channel(16);
+        std::thread::Builder::new().name("notify".into()).spawn(move || {
+            for state in states {
+                // This does nothing without systemd.
+                let _ = sd_notify::notify(&[state]);
+            }
+        })?;
+        Ok(Self(sender))
+    }
+
+    /// If the supervisor does not read, the notification is left out.
+    fn send(&self, state: NotifyState<'static>) {
+        let _ = self.0.try_send(state);
     }
 }
 
@@ -156,7 +177,7 @@ impl ControlSource for Signals {
     fn command(&mut self) -> Option<Command> {
         if std::mem::take(&mut self.reloading) {
             // The daemon asks again once the last command is done.
-            let _ = sd_notify::notify(&[NotifyState::Ready]);
+            self.supervisor.send(NotifyState::Ready);
         }
         let mut bytes = [0; 64];
         while self.pipe.read(&mut bytes).is_ok_and(|len| len == bytes.len()) {}
@@ -164,7 +185,7 @@ impl ControlSource for Signals {
         match self.queue.pop_front()? {
             SIGHUP => {
                 // This does nothing without systemd.
-                let _ = sd_notify::notify(&[NotifyState::Reloading]);
+                self.supervisor.send(NotifyState::Reloading);
                 self.reloading = true;
                 Some(Command::Reload)
             }
@@ -176,7 +197,7 @@ impl ControlSource for Signals {
         if self.notified.is_none_or(|at| at.elapsed() >= WATCHDOG) {
             self.notified = Some(Instant::now());
             // This does nothing without systemd or without a watchdog.
-            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+            self.supervisor.send(NotifyState::Watchdog);
         }
     }
 
@@ -194,11 +215,11 @@ impl ControlSource for Signals {
 /// namespace cannot be looked into.
 fn note_devices(cli: &Cli, config: &Config) {
     if let Some(netns) = &cli.netns
-        && trieline_node::instance::enter_namespace(netns).is_err()
+        && trieline_router::api::instance::enter_namespace(netns).is_err()
     {
         return;
     }
-    let Ok(links) = trieline_node::kernel::link::list() else { return };
+    let Ok(links) = trieline_router::kernel::link::list() else { return };
     for device in &config.devices {
         match links.iter().find(|link| link.name == *device) {
             None => eprintln!(
@@ -226,7 +247,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         let mut error_text = format!("{checked}: ok\n");
         if rustix::process::geteuid().is_root() {
             if let Some(netns) = &cli.netns {
-                trieline_node::instance::enter_namespace(netns)?;
+                trieline_router::api::instance::enter_namespace(netns)?;
             }
             if let Some(differs) = config.replaced()? {
                 error_text += &format!(
@@ -239,13 +260,13 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             .context("cannot write to standard output");
     }
     if let Some(netns) = &cli.netns {
-        trieline_node::instance::enter_namespace(netns)?;
+        trieline_router::api::instance::enter_namespace(netns)?;
     }
     let mut signals = Signals::catch(cli.clone()).context("cannot catch signals")?;
     let mut daemon = Daemon::start(config)?;
-    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    signals.supervisor.send(NotifyState::Ready);
     daemon.run(&mut signals)?;
-    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    signals.supervisor.send(NotifyState::Stopping);
     if daemon.is_detached() {
         tracing::info!("stopped; trielined was detached before, the kernel forwards");
     } else {
@@ -255,7 +276,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = trieline_terminal::parse(&[]);
     // Sockets, locks and samples are root's alone, whatever the caller's mask.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let level = if cli.verbose { tracing::Level::DEBUG } else { tracing::Level::INFO };

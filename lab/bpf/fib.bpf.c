@@ -7,31 +7,9 @@
  * kernel4: lookups in a loop, timed.
  */
 #include "addresses.bpf.h"
+#include "fib.bpf.h"
 
 struct lab_lookups lookups SEC(".bss.lookups");
-
-/* struct bpf_fib_lookup of the kernel's uapi, as it is for IPv4. */
-struct lab_fib_lookup {
-	__u8 family;
-	__u8 protocol;
-	__be16 sport, dport;
-	__u16 length;
-	__u32 ifindex;
-	__u32 metric; /* in: type of service */
-	__be32 source, source_rest[3];
-	__be32 destination, destination_rest[3];
-	__u8 out[16]; /* VLAN, Ethernet addresses */
-};
-_Static_assert(sizeof(struct lab_fib_lookup) == 64, "struct bpf_fib_lookup");
-
-/* The helper's number is the kernel's; its declaration wants the kernel's struct. */
-static long (*const fib_lookup)(void *ctx, void *params, int size, __u32 flags) = (void *)69;
-
-enum {
-	DIRECT = 1,	    /* no policy rules: table main */
-	SKIP_NEIGHBOUR = 4, /* the route is the answer */
-};
-#define AF_INET 2
 
 struct lab_loop {
 	struct xdp_md *ctx;
@@ -42,9 +20,9 @@ static long step(__u64 i, struct lab_loop *loop)
 {
 	struct lab_fib_lookup fib = {.family = AF_INET, .ifindex = lookups.value};
 
-	fib.destination = address4(i);
+	fib.destination[0] = address4(i);
 	if (!fib_lookup(loop->ctx, &fib, sizeof(fib), DIRECT | SKIP_NEIGHBOUR))
-		loop->sum += fib.metric;
+		loop->sum += fib.class;
 	return 0;
 }
 

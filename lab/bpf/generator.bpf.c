@@ -6,18 +6,9 @@
  * nothing: the generator's own cost.
  */
 #include "addresses.bpf.h"
+#include "heads.bpf.h"
 
 struct lab_run run SEC(".bss.run");
-
-/* Offsets of the headers that vary; `head` has the rest. */
-#define ETH 14
-#define HEAD4 48   /* Ethernet, IPv4, UDP: 42, rounded up to words */
-#define HEAD6 64   /* Ethernet, IPv6, UDP: 62 */
-#define HEADS 112  /* Ethernet, IPv6, SRH of one segment, IPv4, UDP: 106 */
-#define HEADS6 128 /* the same with IPv6 inside: 126 */
-#define HEADS2 128 /* Ethernet, IPv6, SRH of two segments, IPv4, UDP: 122 */
-#define INNER (ETH + 40 + 24)
-#define INNER2 (ETH + 40 + 40)
 
 static __always_inline __u64 begin(void)
 {
@@ -30,24 +21,6 @@ static __always_inline __u64 begin(void)
 	return n;
 }
 
-static __always_inline void put_head(__u64 *frame, __u32 bytes)
-{
-#pragma unroll
-	for (__u32 i = 0; i < bytes / 8; i++)
-		frame[i] = run.head[i];
-}
-
-/* Writes the destination of the IPv4 header at `ip` and the checksum that goes with it. */
-static __always_inline void put_destination4(__u8 *ip, __u32 destination)
-{
-	__u64 sum = run.sum + (destination & 0xffff) + (destination >> 16);
-
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	*(__u16 *)(ip + 10) = ~sum;
-	*(__u32 *)(ip + 16) = destination;
-}
-
 static __always_inline int frame4(struct xdp_md *ctx, __u32 bytes, __u32 ip, int verdict)
 {
 	void *frame = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -55,8 +28,8 @@ static __always_inline int frame4(struct xdp_md *ctx, __u32 bytes, __u32 ip, int
 
 	if (frame + bytes > end)
 		return XDP_ABORTED;
-	put_head(frame, bytes);
-	put_destination4(frame + ip, address4(n));
+	put_head(frame, run.head, bytes);
+	put_destination4(frame + ip, address4(n), run.sum);
 	return verdict;
 }
 
@@ -67,7 +40,7 @@ static __always_inline int frame6(struct xdp_md *ctx, __u32 bytes, __u32 ip, int
 
 	if (frame + bytes > end)
 		return XDP_ABORTED;
-	put_head(frame, bytes);
+	put_head(frame, run.head, bytes);
 	address6(n, &hi, &lo);
 	*(__u64 *)(frame + ip + 24) = hi;
 	*(__u64 *)(frame + ip + 32) = lo;

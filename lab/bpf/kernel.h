@@ -25,6 +25,9 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_DEVMAP = 14,
+	BPF_MAP_TYPE_CPUMAP = 16,
+	BPF_MAP_TYPE_XSKMAP = 17,
+	BPF_MAP_TYPE_DEVMAP_HASH = 25,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 	BPF_MAP_TYPE_ARENA = 33,
@@ -54,6 +57,11 @@ struct __sk_buff {
 	__u32 data;
 	__u32 data_end;
 } __attribute__((preserve_access_index));
+
+/* The kernel finds it by its name. */
+struct bpf_spin_lock {
+	__u32 val;
+};
 
 struct bpf_lpm_trie_key4 {
 	__u32 prefixlen;

@@ -14,19 +14,9 @@ pub enum Error {
         /// The system's answer.
         cause: io::Error,
     },
-    /// A command of the system failed.
-    #[error("`{command}` failed{}: {stderr}", code.map(|c| format!(" with exit code {c}")).unwrap_or_default())]
-    Command {
-        /// The command line.
-        command: String,
-        /// Its exit code, none when a signal ended it.
-        code: Option<i32>,
-        /// Its text on stderr.
-        stderr: String,
-    },
-    /// A command is not installed.
-    #[error("`{0}` is not installed (Debian: packages iproute2, ethtool)")]
-    NoCommand(String),
+    /// A namespace, a command or the daemon failed.
+    #[error(transparent)]
+    Testbed(#[from] trieline_testbed::Error),
     /// The kernel or libbpf refused something.
     #[error("{what}: {cause}")]
     Bpf {
@@ -43,12 +33,12 @@ pub enum Error {
         /// The program, map or section that is missing.
         part: String,
     },
+    /// Measuring traffic that cannot be sent.
+    #[error("{0}")]
+    Traffic(String),
     /// Not allowed.
     #[error("experiments make network namespaces and load BPF programs: run as root")]
     NotRoot,
-    /// An experiment of that name does not exist.
-    #[error("no experiment `{0}`: `trieline lab list` shows them")]
-    NoExperiment(String),
     /// Of an experiment's cases none was left to measure.
     #[error("no table of this experiment has `{0}` in its name, or none was there to measure")]
     NoCase(String),
@@ -105,18 +95,6 @@ pub enum Error {
         /// How many.
         count: usize,
     },
-    /// A number outside what an experiment can do.
-    #[error("{value} {what}: expected {least} to {most}")]
-    Size {
-        /// Of what.
-        what: &'static str,
-        /// The number given.
-        value: usize,
-        /// Smallest.
-        least: usize,
-        /// Largest.
-        most: usize,
-    },
     /// The kernel's threads had other work.
     #[error(
         "cannot measure freeing: the kernel's threads were not quiet in {0} tries; try again on a quieter machine"
@@ -139,8 +117,24 @@ pub enum Error {
         seen: String,
     },
     /// There is one processor only.
-    #[error("this experiment needs two processors: sender and receiver on one, the broker on the other")]
+    #[error("this experiment needs two processors")]
     OneProcessor,
+    /// Packets did not arrive where and as often as they must.
+    #[error("{what}: {got} packets, expected {expected}")]
+    Packets {
+        /// Which, and where.
+        what: String,
+        /// How many came.
+        got: u64,
+        /// How many should have.
+        expected: u64,
+    },
+    /// There is one CPU only, and the experiment was not asked to share it.
+    #[error("this experiment needs two CPUs; `--one-cpu` sends and receives on one")]
+    OneCpu,
+    /// A receiver has no figure.
+    #[error("{0}")]
+    Receiver(String),
     /// A message did not come back.
     #[error("message {id} over {transport} did not come back from the broker within a second{reading}")]
     Gone {
@@ -170,12 +164,39 @@ pub enum Error {
         /// The defect.
         why: String,
     },
-    /// A program of the product is not where this one is.
-    #[error("cannot find {}: install it in this program's directory", .0.display())]
-    NoProduct(PathBuf),
     /// The product's table did not take the prefixes.
     #[error("cannot build the image: {0}")]
     Image(String),
+    /// A saved document cannot be used.
+    #[error("{}: {why}", path.display())]
+    Document {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// Other work runs on the machine.
+    #[error(
+        "cannot measure: other work takes {cpus:.1} of {cores} CPUs; end it, or add --busy (the document then says that the machine was busy)"
+    )]
+    BusyMachine {
+        /// CPUs that other work takes.
+        cpus: f64,
+        /// CPUs of the machine.
+        cores: usize,
+    },
+    /// The machine was slow too often.
+    #[error(
+        "cannot trust the figures: the machine was slow in {slow} of {samples} samples, after {rejected} others were rejected; try again when it is quiet, or add --busy"
+    )]
+    NoisyMachine {
+        /// Slow samples.
+        slow: usize,
+        /// All samples that were kept.
+        samples: usize,
+        /// Samples that were taken again.
+        rejected: usize,
+    },
     /// A picture could not be drawn.
     #[error(transparent)]
     Picture(trieline_plot::Error),
@@ -202,6 +223,21 @@ pub enum Error {
 
 /// Result of the lab.
 pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Whether a structure or method under test failed, and not the lab, the product or the caller: a rival then loses its rows only.
+    pub fn is_of_a_structure(&self) -> bool {
+        matches!(
+            self,
+            Error::Refused { .. }
+                | Error::Mismatch { .. }
+                | Error::Sum { .. }
+                | Error::Bpf { .. }
+                | Error::Unread { .. }
+                | Error::Unseen { .. }
+        )
+    }
+}
 
 impl From<trieline_plot::Error> for Error {
     fn from(error: trieline_plot::Error) -> Error {

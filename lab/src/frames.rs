@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use trieline_testbed::craft::checksum;
+
 use crate::topology::{ENCAP_SEGMENT, END_SID, SOURCE4, SOURCE6};
 
 /// Which frames.
@@ -28,6 +30,8 @@ const SRH2: usize = 40;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 const UDP: usize = 8;
+/// The mark of measuring traffic: flow, run, sequence number, time.
+pub(crate) const MARK: usize = 18;
 
 /// A frame with destination and IPv4 checksum zero.
 #[derive(Clone, Debug)]
@@ -52,6 +56,32 @@ impl Kind {
         }
     }
 
+    /// Shortest frame with a mark behind its UDP header: 60 bytes for IPv4 (64 with FCS), 80 for IPv6.
+    pub fn marked_bytes(self) -> usize {
+        self.frame_bytes().max(self.mark() + MARK)
+    }
+
+    /// Where the mark of measuring traffic starts: behind the UDP header.
+    pub fn mark(self) -> usize {
+        self.inner() + if self.is_ipv4() { IPV4 } else { IPV6 } + UDP
+    }
+
+    /// Whether the open destination is an IPv4 address.
+    pub fn is_ipv4(self) -> bool {
+        !matches!(self, Kind::Ipv6 | Kind::Srv6Ipv6(_))
+    }
+
+    /// The program that makes such frames.
+    pub(crate) fn program(self) -> &'static str {
+        match self {
+            Kind::Ipv4 => "ipv4",
+            Kind::Ipv6 => "ipv6",
+            Kind::Srv6(_) => "srv6",
+            Kind::Srv6Ipv6(_) => "srv6_ipv6",
+            Kind::Transit => "transit",
+        }
+    }
+
     /// Where the header with the open destination starts.
     pub fn inner(self) -> usize {
         match self {
@@ -61,9 +91,14 @@ impl Kind {
         }
     }
 
-    /// Builds the frame from `source` to `destination` (MAC addresses).
+    /// Builds the shortest frame from `source` to `destination` (MAC addresses).
     pub fn frame(self, source: [u8; 6], destination: [u8; 6]) -> Frame {
-        let total = self.frame_bytes();
+        self.frame_of(self.frame_bytes(), source, destination)
+    }
+
+    /// Likewise, `total` bytes long without FCS, and never shorter than the shortest.
+    pub fn frame_of(self, total: usize, source: [u8; 6], destination: [u8; 6]) -> Frame {
+        let total = total.max(self.frame_bytes());
         let mut bytes = Vec::with_capacity(total);
         bytes.extend(destination);
         bytes.extend(source);
@@ -121,15 +156,6 @@ impl Frame {
         bytes[ip + 24..ip + 40].copy_from_slice(&destination.octets());
         bytes
     }
-}
-
-/// RFC 1071, over a header whose checksum field is zero.
-pub fn checksum(header: &[u8]) -> u16 {
-    let mut sum: u32 = header.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
 }
 
 fn ipv4(bytes: &mut Vec<u8>, total: usize) -> u32 {

@@ -2,19 +2,19 @@
 
 use std::{collections::HashMap, net::Ipv4Addr, net::Ipv6Addr, time::Duration};
 
-use libbpf_rs::{Object, ProgramInput};
+use libbpf_rs::{Object, ProgramMut};
+use trieline_testbed::namespace::Namespace;
 
 use crate::{
     error::{During, Result},
     frames::{Frame, Kind},
+    live,
     measure::{Span, monotonic_ns},
-    netns::Netns,
     object::{self, Compiled, compiled, get, types},
 };
 
 /// How many destinations a run cycles through.
 pub const ADDRESSES: usize = 1 << 20;
-const LIVE_FRAMES: u32 = 1 << 1; // BPF_F_TEST_XDP_LIVE_FRAMES
 
 /// Destinations of a run; repeated up to [`ADDRESSES`].
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ impl Generator {
     pub fn run(
         &self,
         name: &str,
-        from: &Netns,
+        from: &Namespace,
         out: u32,
         frame: &Frame,
         frames: u64,
@@ -93,18 +93,10 @@ impl Generator {
         let program = compiled.program_mut(object, &program_name(frame.kind, drop))?;
         let section = compiled.map(object, ".bss.run")?;
         object::write(&section, &run_bytes(frame, frames))?;
-        let _inside = from.enter()?;
-        let mut context = context_bytes(frame.bytes.len() as u32, out);
-        let input = ProgramInput {
-            context_in: Some(&mut context),
-            data_in: Some(&frame.bytes),
-            flags: LIVE_FRAMES,
-            repeat: frames as u32,
-            ..Default::default()
-        };
+        let _inside = from.enter_here()?;
         let what = || format!("cannot send {frames} {:?} frames", frame.kind);
         let called = monotonic_ns();
-        program.test_run(input).during(what)?;
+        live::run(&program, out, &frame.bytes, frames as u32, live::BATCH).during(what)?;
         let returned = monotonic_ns();
         let run = object::read(&section)?;
         let readings = [called, get!(run, lab_run.first_ns), get!(run, lab_run.last_ns), returned];
@@ -119,14 +111,22 @@ impl Default for Generator {
     }
 }
 
+/// Calls a program once a frame; what it answers with `XDP_TX` leaves by the device with index `out` in namespace `from`.
+pub(crate) fn send_live(
+    program: &ProgramMut,
+    from: &Namespace,
+    out: u32,
+    frame: &[u8],
+    count: u64,
+) -> Result<()> {
+    let _inside = from.enter_here()?;
+    let name = || format!("cannot send {count} frames by the program {}", program.name().to_string_lossy());
+    live::run(program, out, frame, count as u32, live::BATCH).during(name)?;
+    Ok(())
+}
+
 fn program_name(kind: Kind, drop: bool) -> String {
-    let name = match kind {
-        Kind::Ipv4 => "ipv4",
-        Kind::Ipv6 => "ipv6",
-        Kind::Srv6(_) => "srv6",
-        Kind::Srv6Ipv6(_) => "srv6_ipv6",
-        Kind::Transit => "transit",
-    };
+    let name = kind.program();
     if drop { format!("{name}_drop") } else { name.into() }
 }
 
@@ -139,9 +139,4 @@ fn run_bytes(frame: &Frame, frames: u64) -> Vec<u8> {
     put(head, &frame.bytes[..frame.bytes.len().min(room)]);
     put(std::mem::offset_of!(types::lab_run, sum), &frame.sum.to_ne_bytes());
     bytes
-}
-
-/// `struct xdp_md`: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
-fn context_bytes(length: u32, ingress: u32) -> Vec<u8> {
-    [0, length, 0, ingress, 0, 0].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()
 }

@@ -5,22 +5,33 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-mod command;
-pub mod daemon;
+pub mod account;
+pub mod compare;
 mod error;
 pub mod experiments;
+pub mod flow_sender;
+pub mod fork;
 pub mod frames;
 pub mod generator;
 pub mod heap;
+mod live;
 pub mod load;
 pub mod measure;
+pub mod netlink;
 pub mod netns;
 mod object;
+pub mod page;
 pub mod published;
 pub mod report;
+pub mod results;
+pub mod rivals;
 pub mod sinks;
 pub mod tables;
+#[cfg(test)]
+mod testing;
 pub mod topology;
+pub mod traffic;
+pub mod xdp_fib;
 
 pub use error::{Error, Result};
 
@@ -39,6 +50,22 @@ impl Context<'_> {
     /// Whether the caller wants it to stop.
     pub fn interrupted(&self) -> bool {
         self.interrupt.load(Ordering::Relaxed)
+    }
+
+    /// The numbers of `count` rounds. The first is always made; if it is `late`, no other one begins.
+    pub(crate) fn rounds(
+        &self,
+        name: &str,
+        count: usize,
+        late: impl Fn() -> bool,
+    ) -> impl Iterator<Item = usize> {
+        (0..count).take_while(move |round| {
+            let ends = *round > 0 && late();
+            if ends {
+                self.progress.note(&format!("{name}: slow machine, fewer rounds than asked for"));
+            }
+            !ends
+        })
     }
 
     /// An error when the caller wants it to stop.

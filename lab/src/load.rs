@@ -1,8 +1,14 @@
 //! How busy the machine is with other work before and after an experiment: figures from a busy one are not for the docs.
 
-use std::{fs, sync::OnceLock, time::Duration};
+use std::{
+    fs,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
 
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
+
+use crate::{Error, Result};
 
 /// How long each look takes.
 const LOOK: Duration = Duration::from_millis(250);
@@ -20,6 +26,24 @@ impl Load {
     /// Looks, before an experiment begins. Takes a quarter of a second.
     pub fn start() -> Self {
         Self { start: busy_cpus(), end: OnceLock::new() }
+    }
+
+    /// An error if other work has not ended within `patience`.
+    ///
+    /// # Errors
+    /// [`Error::BusyMachine`].
+    pub fn insist_quiet(patience: Duration) -> Result<()> {
+        let end = Instant::now() + patience;
+        loop {
+            let cpus = busy_cpus();
+            if cpus < BUSY {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                let cores = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
+                return Err(Error::BusyMachine { cpus, cores });
+            }
+        }
     }
 
     /// Busy CPUs at the start and at the end. The first call is the end.
@@ -44,13 +68,25 @@ impl Load {
 }
 
 impl Serialize for Load {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let (start, end) = self.cpus();
         let mut map = serializer.serialize_map(Some(3))?;
         map.serialize_entry("busy", &self.is_busy())?;
         map.serialize_entry("cpus_at_start", &start)?;
         map.serialize_entry("cpus_at_end", &end)?;
         map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Load {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Load, D::Error> {
+        #[derive(Deserialize)]
+        struct Saved {
+            cpus_at_start: f64,
+            cpus_at_end: f64,
+        }
+        let Saved { cpus_at_start, cpus_at_end } = Saved::deserialize(deserializer)?;
+        Ok(Load { start: cpus_at_start, end: OnceLock::from(cpus_at_end) })
     }
 }
 

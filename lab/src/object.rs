@@ -46,6 +46,21 @@ mod generated {
     pub mod generator {
         include!(concat!(env!("OUT_DIR"), "/generator.skel.rs"));
     }
+    pub mod traffic {
+        include!(concat!(env!("OUT_DIR"), "/traffic.skel.rs"));
+    }
+    pub mod flows {
+        include!(concat!(env!("OUT_DIR"), "/flows.skel.rs"));
+    }
+    pub mod queues {
+        include!(concat!(env!("OUT_DIR"), "/queues.skel.rs"));
+    }
+    pub mod rss {
+        include!(concat!(env!("OUT_DIR"), "/rss.skel.rs"));
+    }
+    pub mod livelock {
+        include!(concat!(env!("OUT_DIR"), "/livelock.skel.rs"));
+    }
     pub mod sinks {
         include!(concat!(env!("OUT_DIR"), "/sinks.skel.rs"));
     }
@@ -58,10 +73,15 @@ mod generated {
 }
 pub(crate) mod types {
     pub(crate) use super::generated::{
+        flows::types::lab_flows_run,
         generator::types::lab_run,
+        livelock::types::lab_offer,
+        queues::types::lab_count,
+        rss::types::{lab_rss_fields, lab_rss_flow, lab_rss_run},
         sinks::types::lab_sink,
         tables::types::lab_lookups,
         trace::types::{lab_hooks, lab_noted},
+        traffic::types::{lab_arrival, lab_flow, lab_pace, lab_tally, lab_template},
     };
 }
 

@@ -6,17 +6,46 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use trieline_plot::Picture;
+use trieline_terminal::aligned;
 
 use crate::{
+    account::{Account, Calibration, Refusal},
     error::{During, Result},
     load::Load,
 };
 
+/// The version of documents that this program writes and reads.
+pub const VERSION: u32 = 1;
+
+/// The machine and its system.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) cpu: String,
+    pub(crate) cores: usize,
+    pub(crate) kernel: String,
+}
+
+impl Host {
+    pub(crate) fn here() -> Host {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpu = cpuinfo
+            .lines()
+            .find(|line| line.starts_with("model name") || line.starts_with("CPU part"))
+            .and_then(|line| line.split_once(':'))
+            .map_or("unknown", |(_, name)| name.trim());
+        Host {
+            cpu: cpu.to_owned(),
+            cores: std::thread::available_parallelism().map_or(0, |n| n.get()),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        }
+    }
+}
+
 /// Where and how something was measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// Model name of the CPU.
     pub cpu: String,
@@ -28,7 +57,7 @@ pub struct Machine {
     pub compiler: String,
     /// Version of the product.
     pub version: String,
-    /// Commit it was built from, `-dirty` when files differed.
+    /// Commit it was built from; with `-dirty-` and a hash of the changes when files differed.
     pub git: String,
     /// UTC, RFC 3339.
     pub date: String,
@@ -38,33 +67,40 @@ pub struct Machine {
     pub seed: u64,
     /// Other load on the machine.
     pub load: Load,
+    /// The samples by the calibration loop.
+    pub calibration: Calibration,
+    /// Of the run; its end is in the other fields.
+    #[serde(skip)]
+    pub account: Account,
 }
 
 impl Machine {
     /// This machine, now; `command` is the line a user would type to repeat the measurement.
-    pub fn here(command: String, seed: u64) -> Machine {
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let cpu = cpuinfo
-            .lines()
-            .find(|line| line.starts_with("model name") || line.starts_with("CPU part"))
-            .and_then(|line| line.split_once(':'))
-            .map_or("unknown", |(_, name)| name.trim());
+    pub fn here(command: &str, seed: u64, account: Account) -> Machine {
+        let Host { cpu, cores, kernel } = Host::here();
         Machine {
-            cpu: cpu.to_owned(),
-            cores: std::thread::available_parallelism().map_or(0, |n| n.get()),
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            cpu,
+            cores,
+            kernel,
             compiler: env!("LAB_COMPILERS").to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             git: env!("LAB_GIT").to_owned(),
             date: rfc3339(SystemTime::now()),
-            command,
+            command: command.to_owned(),
             seed,
             load: Load::start(),
+            calibration: Calibration::default(),
+            account,
         }
     }
 }
 
 impl Machine {
+    /// The doubts about the figures, for captions: a busy machine, slow samples. Empty without any.
+    pub fn doubts(&self) -> String {
+        self.load.caption() + &self.calibration.caption()
+    }
+
     /// Where and when, and the command on a line of its own.
     pub fn caption(&self) -> String {
         format!(
@@ -74,15 +110,15 @@ impl Machine {
             self.kernel,
             self.git,
             self.date,
-            self.load.caption(),
+            self.doubts(),
             self.command
         )
     }
 }
 
 /// An experiment's result. The field names are an interface: `version` grows when one changes its meaning.
-#[derive(Clone, Debug, Serialize)]
-pub struct Document<P, R> {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Document<P, R, M = ()> {
     /// Name of the experiment.
     pub experiment: &'static str,
     /// Of this form.
@@ -93,9 +129,29 @@ pub struct Document<P, R> {
     pub parameters: P,
     /// The results.
     pub rows: Vec<R>,
+    /// Rivals without rows, with the reason.
+    pub refused: Vec<Refusal>,
+    /// Results of other kinds, each with a key of its own.
+    #[serde(flatten)]
+    pub more: M,
 }
 
 impl<P, R> Document<P, R> {
+    /// Of rows alone, at the end of the run: with the account of its samples and of rivals that failed.
+    pub fn new(experiment: &'static str, machine: Machine, parameters: P, rows: Vec<R>) -> Self {
+        let (calibration, refused) = (machine.account.calibration(), machine.account.refused());
+        let machine = Machine { calibration, ..machine };
+        Document { experiment, version: VERSION, machine, parameters, rows, refused, more: () }
+    }
+
+    /// With results of other kinds.
+    pub fn with<M>(self, more: M) -> Document<P, R, M> {
+        let Document { experiment, version, machine, parameters, rows, refused, more: () } = self;
+        Document { experiment, version, machine, parameters, rows, refused, more }
+    }
+}
+
+impl<P, R, M> Document<P, R, M> {
     /// Where and when, and the command on a line of its own: what stands under a picture.
     pub fn caption(&self) -> String {
         self.machine.caption()
@@ -104,35 +160,23 @@ impl<P, R> Document<P, R> {
 
 /// The presentation of an experiment's document.
 pub trait Report {
-    /// The rows as a table, and what they mean.
-    fn text(&self) -> String;
+    /// The rows, as tables.
+    fn tables(&self) -> Vec<Table>;
+
+    /// The meaning of the tables, and how it was measured: lines of text.
+    fn notes(&self) -> String;
+
+    /// The tables that have rows, then the notes.
+    fn text(&self) -> String {
+        let tables = self.tables();
+        let tables = tables.iter().filter(|table| !table.rows.is_empty()).map(Table::text);
+        let parts: Vec<String> = tables.chain([self.notes()]).collect();
+        parts.join("\n")
+    }
 
     /// The pictures.
     fn pictures(&self) -> Result<Vec<Picture>> {
         Ok(Vec::new())
-    }
-
-    /// A page of Markdown for the docs, which is written beside the document, where there is one.
-    fn page(&self) -> Option<String> {
-        None
-    }
-}
-
-/// A document of any form.
-pub trait Measured: Serialize {
-    /// Name of the experiment.
-    fn experiment(&self) -> &'static str;
-    /// Where and how.
-    fn machine(&self) -> &Machine;
-}
-
-impl<P: Serialize, R: Serialize> Measured for Document<P, R> {
-    fn experiment(&self) -> &'static str {
-        self.experiment
-    }
-
-    fn machine(&self) -> &Machine {
-        &self.machine
     }
 }
 
@@ -142,19 +186,28 @@ pub trait Finished: Report {
     fn experiment(&self) -> &'static str;
     /// Where and how.
     fn machine(&self) -> &Machine;
+    /// Rivals without rows.
+    fn refused(&self) -> &[Refusal];
     /// The document.
     fn json(&self, pretty: bool) -> Result<String>;
     /// Writes `directory/NAME.json`; its path.
     fn save(&self, directory: &Path) -> Result<PathBuf>;
 }
 
-impl<D: Measured + Report> Finished for D {
+impl<P: Serialize, R: Serialize, M: Serialize> Finished for Document<P, R, M>
+where
+    Self: Report,
+{
     fn experiment(&self) -> &'static str {
-        Measured::experiment(self)
+        self.experiment
     }
 
     fn machine(&self) -> &Machine {
-        Measured::machine(self)
+        &self.machine
+    }
+
+    fn refused(&self) -> &[Refusal] {
+        &self.refused
     }
 
     fn json(&self, pretty: bool) -> Result<String> {
@@ -164,16 +217,73 @@ impl<D: Measured + Report> Finished for D {
 
     fn save(&self, directory: &Path) -> Result<PathBuf> {
         fs::create_dir_all(directory).during(|| format!("cannot make {}", directory.display()))?;
-        let path = directory.join(format!("{}.json", Measured::experiment(self)));
+        let path = directory.join(format!("{}.json", self.experiment));
         let text = self.json(true)? + "\n";
-        fs::write(&path, text).during(|| format!("cannot write {}", path.display()))?;
+        // Under another name first: a document is whole, or it is not there.
+        let unfinished = path.with_extension("json.unfinished");
+        fs::write(&unfinished, text)
+            .and_then(|()| fs::rename(&unfinished, &path))
+            .during(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
 }
 
-/// The first row of a table.
-pub(crate) fn heading<const N: usize>(words: [&str; N]) -> Vec<String> {
-    words.map(String::from).to_vec()
+/// A column of a table: its heading, and the cell of a row.
+pub type Column<R> = (&'static str, fn(&R) -> String);
+
+/// A table of a document: its cells as they are shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Its title; empty for the table of the rows.
+    pub title: &'static str,
+    /// The columns' headings.
+    pub heading: Vec<&'static str>,
+    /// The rows.
+    pub rows: Vec<Vec<String>>,
+    /// How many columns have words, which stand on the left.
+    pub left: usize,
+}
+
+/// The rows as a table. Words in the first `left` columns stand on the left.
+pub fn table<R>(rows: &[R], left: usize, columns: &[Column<R>]) -> Table {
+    let heading = columns.iter().map(|(heading, _)| *heading).collect();
+    let cells = |row| columns.iter().map(|(_, cell)| cell(row)).collect();
+    Table { title: "", heading, rows: rows.iter().map(cells).collect(), left }
+}
+
+impl Table {
+    /// With a title.
+    pub fn titled(self, title: &'static str) -> Table {
+        Table { title, ..self }
+    }
+
+    /// The table for a terminal, its columns aligned.
+    pub fn text(&self) -> String {
+        let title = if self.title.is_empty() { String::new() } else { format!("{}:\n\n", self.title) };
+        let heading = self.heading.iter().map(|&heading| heading.to_owned()).collect();
+        let lines: Vec<Vec<String>> = std::iter::once(heading).chain(self.rows.iter().cloned()).collect();
+        title + &aligned(&lines, self.left)
+    }
+}
+
+/// A number with so many decimals, or an empty cell.
+pub fn decimals(value: impl Into<Option<f64>>, decimals: usize) -> String {
+    value.into().map(|value| format!("{value:.decimals$}")).unwrap_or_default()
+}
+
+/// A factor such as `1.5x`, or an empty cell.
+pub fn factor(factor: Option<f64>, decimals: usize) -> String {
+    factor.map(|factor| format!("{factor:.decimals$}x")).unwrap_or_default()
+}
+
+/// A cell, `-` without a value.
+pub fn dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "-".into(), show)
+}
+
+/// Bytes as MiB.
+pub fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }
 
 fn rfc3339(time: SystemTime) -> String {

@@ -54,27 +54,44 @@ impl Sink {
     }
 }
 
+/// The bare redirect on r0 alone, as long as this lives.
+pub struct Redirect {
+    _object: Object,
+    _link: Link,
+}
+
+impl Redirect {
+    /// Loads and attaches it.
+    pub fn attach(topology: &Topology) -> Result<Redirect> {
+        let compiled = COMPILED();
+        let object = compiled.load(compiled.open()?)?;
+        let link = attach_redirect(topology, &object)?;
+        Ok(Redirect { _object: object, _link: link })
+    }
+}
+
+fn attach_redirect(topology: &Topology, object: &Object) -> Result<Link> {
+    let compiled = COMPILED();
+    let _inside = topology.node.enter_here()?;
+    compiled
+        .map(object, "egress")?
+        .update(&0u32.to_ne_bytes(), &topology.n1.index.to_ne_bytes(), MapFlags::ANY)
+        .during(|| "cannot put n1 into the device map".into())?;
+    let program = compiled.program_mut(object, "redirect")?;
+    program.attach_xdp(topology.r0.index as i32).during(|| "cannot attach the redirect to r0".into())
+}
+
 impl<'t> Sinks<'t> {
     /// Loads and attaches.
     pub fn attach(topology: &'t Topology) -> Result<Sinks<'t>> {
         let compiled = COMPILED();
         let object = compiled.load(compiled.open()?)?;
         let sink = {
-            let _inside = topology.sink.enter()?;
+            let _inside = topology.sink.enter_here()?;
             let program = compiled.program_mut(&object, "sink")?;
             program.attach_xdp(topology.s0.index as i32).during(|| "cannot attach the sink to s0".into())?
         };
-        let redirect = {
-            let _inside = topology.node.enter()?;
-            compiled
-                .map(&object, "egress")?
-                .update(&0u32.to_ne_bytes(), &topology.n1.index.to_ne_bytes(), MapFlags::ANY)
-                .during(|| "cannot put n1 into the device map".into())?;
-            let program = compiled.program_mut(&object, "redirect")?;
-            program
-                .attach_xdp(topology.r0.index as i32)
-                .during(|| "cannot attach the redirect to r0".into())?
-        };
+        let redirect = attach_redirect(topology, &object)?;
         Ok(Sinks { topology, object, tc: None, _links: [sink, redirect] })
     }
 
@@ -83,7 +100,7 @@ impl<'t> Sinks<'t> {
         if on == self.tc.is_some() {
             return Ok(());
         }
-        let _inside = self.topology.node.enter()?;
+        let _inside = self.topology.node.enter_here()?;
         let index = self.topology.n1.index as i32;
         if on {
             let compiled = COMPILED();

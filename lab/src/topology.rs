@@ -4,16 +4,22 @@
 //!   gen            node                        sink
 //!   g0 ─────────── n0  (trieline)   ┐
 //!   gk ─────────── k0  (kernel)     ├── n1 ─── s0
+//!   gf ─────────── f0  (fib)        │
 //!   gr ─────────── r0  (redirect)   ┘
 //! ```
-//! Both planes use the same kernel FIB and the same egress, so that they can be interleaved in one run.
+//! All planes use the same kernel FIB and the same egress, so that they can be interleaved in one run.
 
-use std::{fs, net::Ipv4Addr, net::Ipv6Addr};
+use std::{net::Ipv4Addr, net::Ipv6Addr};
+
+use trieline_testbed::{
+    command,
+    namespace::{End, Namespace, mac, veth},
+};
 
 use crate::{
-    Context, command,
-    error::{During, Error, Result},
-    netns::Netns,
+    Context,
+    error::{Error, Result},
+    netns,
 };
 
 /// Next hops behind n1.
@@ -60,21 +66,25 @@ pub struct Device {
 #[derive(Debug)]
 pub struct Topology {
     /// Where the generator sends from.
-    pub source: Netns,
+    pub source: Namespace,
     /// The node under test.
-    pub node: Netns,
+    pub node: Namespace,
     /// Where frames end.
-    pub sink: Netns,
+    pub sink: Namespace,
     /// The generator's ends, and what each leads to in the node.
     pub g0: Device,
     /// The generator's end of the kernel's ingress.
     pub gk: Device,
+    /// The generator's end of the ingress of plane `fib`.
+    pub gf: Device,
     /// The generator's end of the bare redirect's ingress.
     pub gr: Device,
     /// The product's ingress.
     pub n0: Device,
     /// The kernel's ingress.
     pub k0: Device,
+    /// The ingress of plane `fib`.
+    pub f0: Device,
     /// The bare redirect's ingress.
     pub r0: Device,
     /// The node's only egress.
@@ -100,92 +110,61 @@ pub fn gateway_mac(i: u32) -> [u8; 6] {
     [2, 0x74, 0x6c, 0, 1, (i % GATEWAYS) as u8]
 }
 
-fn text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
-}
-
-fn sysctl(path: &str, value: &str) -> Result<()> {
-    let path = format!("/proc/sys/net/{path}");
-    fs::write(&path, value).during(|| format!("cannot write {value} to {path}"))
-}
-
 impl Topology {
     /// Makes namespaces, links, addresses, permanent neighbours and the SRv6 routes; no other routes.
     pub fn create(context: &Context) -> Result<Topology> {
         context.progress.phase("namespaces", 0);
-        let (source, node, sink) = (Netns::create("gen")?, Netns::create("node")?, Netns::create("sink")?);
-        {
-            let _inside = node.enter()?;
-            for (path, value) in [
-                ("ipv4/ip_forward", "1"),
-                ("ipv4/conf/all/rp_filter", "0"),
-                ("ipv4/conf/default/rp_filter", "0"),
-                ("ipv4/conf/all/send_redirects", "0"),
-                ("ipv6/conf/all/forwarding", "1"),
-                ("ipv6/conf/default/accept_dad", "0"),
-                ("ipv6/conf/default/accept_ra", "0"),
-                ("ipv6/conf/all/seg6_enabled", "1"),
-                ("ipv6/conf/default/seg6_enabled", "1"),
-            ] {
-                sysctl(path, value)?;
-            }
+        let (source, node, sink) = (netns::create("gen")?, netns::create("node")?, netns::create("sink")?);
+        for (key, value) in [
+            ("ipv4/ip_forward", "1"),
+            ("ipv4/conf/all/rp_filter", "0"),
+            ("ipv4/conf/default/rp_filter", "0"),
+            ("ipv4/conf/all/send_redirects", "0"),
+            ("ipv6/conf/all/forwarding", "1"),
+            ("ipv6/conf/default/accept_dad", "0"),
+            ("ipv6/conf/default/accept_ra", "0"),
+            ("ipv6/conf/all/seg6_enabled", "1"),
+            ("ipv6/conf/default/seg6_enabled", "1"),
+        ] {
+            node.write_sysctl(&format!("net/{key}"), value)?;
         }
         for quiet in [&source, &sink] {
-            let _inside = quiet.enter()?;
-            sysctl("ipv6/conf/all/disable_ipv6", "1")?;
-            sysctl("ipv6/conf/default/disable_ipv6", "1")?;
+            quiet.write_sysctl("net/ipv6/conf/all/disable_ipv6", "1")?;
+            quiet.write_sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
         }
         let mut number = 0;
         let mut device = |name| {
             number += 1;
             Device { name, index: 0, mac: [2, 0x74, 0x6c, 0, 0, number] }
         };
-        let mut pair = |(near, at): (&'static str, &Netns), (far, there): (&'static str, &Netns)| {
+        let mut pair = |(near, at): (&'static str, &Namespace), (far, there): (&'static str, &Namespace)| {
             let (mut near, mut far) = (device(near), device(far));
-            command::ip(&[
-                "link",
-                "add",
-                near.name,
-                "netns",
-                at.name(),
-                "address",
-                &text(near.mac),
-                "mtu",
-                "1500",
-                "type",
-                "veth",
-                "peer",
-                "name",
-                far.name,
-                "netns",
-                there.name(),
-                "address",
-                &text(far.mac),
-                "mtu",
-                "1500",
-            ])?;
+            let end = |device: &Device, namespace| End { namespace, device: device.name, mac: device.mac };
+            veth(end(&near, at), end(&far, there))?;
             for (device, namespace) in [(&mut near, at), (&mut far, there)] {
-                namespace.ip(&["link", "set", device.name, "up"])?;
-                device.index = index(namespace, device.name)?;
+                namespace.ip_words(&["link", "set", device.name, "up"])?;
+                device.index = namespace.ifindex(device.name)?;
             }
             Ok::<_, Error>((near, far))
         };
         let (g0, n0) = pair(("g0", &source), ("n0", &node))?;
         let (gk, k0) = pair(("gk", &source), ("k0", &node))?;
+        let (gf, f0) = pair(("gf", &source), ("f0", &node))?;
         let (gr, r0) = pair(("gr", &source), ("r0", &node))?;
         let (n1, s0) = pair(("n1", &node), ("s0", &sink))?;
         {
             // GRO gives a veth end its NAPI: without one it takes no XDP frames.
-            let _inside = source.enter()?;
-            for end in [&g0, &gk, &gr] {
-                command::run("ethtool", &["-K", end.name, "gro", "on"])?;
+            let _inside = source.enter_here()?;
+            for end in [&g0, &gk, &gf, &gr] {
+                command::output("ethtool", &["-K", end.name, "gro", "on"])?;
             }
         }
         {
-            let _inside = node.enter()?;
-            command::run("ethtool", &["-K", k0.name, "gro", "on"])?;
+            let _inside = node.enter_here()?;
+            command::output("ethtool", &["-K", k0.name, "gro", "on"])?;
         }
-        let mut topology = Topology { source, node, sink, g0, gk, gr, n0, k0, r0, n1, s0, has_vrf: false };
+        let mut topology =
+            Topology { source, node, sink, g0, gk, gf, gr, n0, k0, f0, r0, n1, s0, has_vrf: false };
         topology.configure()?;
         topology.has_vrf = topology.add_vrf()?;
         Ok(topology)
@@ -202,9 +181,9 @@ impl Topology {
             format!("address add {TUNNEL_SOURCE}/64 dev n1 nodad"),
         ];
         for i in 0..GATEWAYS {
-            let mac = text(gateway_mac(i));
-            lines.push(format!("neigh replace {} lladdr {mac} dev n1 nud permanent", gateway4(i)));
-            lines.push(format!("neigh replace {} lladdr {mac} dev n1 nud permanent", gateway6(i)));
+            let address = mac(gateway_mac(i));
+            lines.push(format!("neigh replace {} lladdr {address} dev n1 nud permanent", gateway4(i)));
+            lines.push(format!("neigh replace {} lladdr {address} dev n1 nud permanent", gateway6(i)));
         }
         // End.DX4 towards an on-link next hop would resolve the *inner destination*, so the next hop lies behind a gateway.
         lines.push(format!("route add 203.0.113.9/32 via {} dev n1", gateway4(0)));
@@ -227,7 +206,7 @@ impl Topology {
         lines.push(format!("sr tunsrc set {TUNNEL_SOURCE}"));
         for line in lines {
             let words: Vec<&str> = line.split(' ').collect();
-            self.node.ip(&words)?;
+            self.node.ip_words(&words)?;
         }
         Ok(())
     }
@@ -235,20 +214,17 @@ impl Topology {
     /// A VRF whose only route is the default one, and the SID that leads into it; false where the kernel has no VRFs.
     fn add_vrf(&self) -> Result<bool> {
         const TABLE: &str = "1000";
-        match self.node.ip(&["link", "add", "vrf0", "type", "vrf", "table", TABLE]) {
+        match self.node.ip_words(&["link", "add", "vrf0", "type", "vrf", "table", TABLE]) {
             Err(error) if error.to_string().contains("Unknown device type") => return Ok(false),
             done => done?,
         };
-        {
-            let _inside = self.node.enter()?;
-            sysctl("vrf/strict_mode", "1")?;
-        }
-        self.node.ip(&["link", "set", "vrf0", "up"])?;
+        self.node.write_sysctl("net/vrf/strict_mode", "1")?;
+        self.node.ip_words(&["link", "set", "vrf0", "up"])?;
         let gateway = gateway4(2).to_string();
-        self.node.ip(&["route", "add", "default", "via", &gateway, "dev", "n1", "table", TABLE])?;
+        self.node.ip_words(&["route", "add", "default", "via", &gateway, "dev", "n1", "table", TABLE])?;
         let sid = format!("{DECAP_DT4_SID}/128");
         let end = ["encap", "seg6local", "action", "End.DT4", "vrftable", TABLE, "dev", "n1"];
-        self.node.ip(&[&["route", "add", &sid], &end[..]].concat())?;
+        self.node.ip_words(&[&["route", "add", &sid], &end[..]].concat())?;
         Ok(true)
     }
 
@@ -257,15 +233,8 @@ impl Topology {
         match ingress.name {
             "n0" => &self.g0,
             "k0" => &self.gk,
+            "f0" => &self.gf,
             _ => &self.gr,
         }
     }
-}
-
-fn index(namespace: &Netns, device: &str) -> Result<u32> {
-    let text = namespace.ip(&["-j", "link", "show", "dev", device])?;
-    let links: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap_or_default();
-    links.first().and_then(|link| link["ifindex"].as_u64()).map(|index| index as u32).ok_or_else(|| {
-        Error::Daemon { what: format!("`ip -j link` shows no index of {device}"), stderr: text }
-    })
 }

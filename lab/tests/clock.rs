@@ -9,8 +9,7 @@ use trieline_lab::{
     netns,
     tables::generate,
 };
-
-mod common;
+use trieline_testbed::needs_root;
 
 /// The least disturbed of some calls.
 fn shortest(structure: &Structure, count: u32) -> Timed {
@@ -20,9 +19,7 @@ fn shortest(structure: &Structure, count: u32) -> Timed {
 
 #[test]
 fn both_clocks_agree_about_further_packets() {
-    if !common::root_or_skip() {
-        return;
-    }
+    needs_root!();
     netns::measure_here().unwrap();
     let entries: Vec<_> = generate::hosts(16).into_iter().zip(1..).collect();
     let structure = Structure::lpm_trie(&entries, &[0]).unwrap();

@@ -3,11 +3,10 @@
 // A helper that fails fails its test.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::{path::Path, process::Command, sync::Mutex};
 
-use trieline_lab::netns::{Netns, remove_leftovers};
+use trieline_lab::netns::{self, remove_leftovers};
+use trieline_testbed::needs_root;
 
 fn add(name: &str) {
     assert!(Command::new("ip").args(["netns", "add", name]).status().unwrap().success());
@@ -19,16 +18,14 @@ fn is_there(name: &str) -> bool {
 
 #[test]
 fn namespaces_of_a_dead_run_go_and_others_stay() {
-    if !common::root_or_skip() {
-        return;
-    }
+    needs_root!();
     let mut dead = Command::new("true").spawn().unwrap();
     let pid = dead.id();
     dead.wait().unwrap();
     let (ours, foreign) = (format!("tllab-{pid}-0-node"), format!("tllabx-{pid}-0-node"));
     add(&ours);
     add(&foreign);
-    let alive = Netns::create("alive").unwrap();
+    let alive = netns::create("alive").unwrap();
     let said = Mutex::new(Vec::new());
     remove_leftovers(None, &|text| said.lock().unwrap().push(text.to_owned()));
     let left = (is_there(&ours), is_there(&foreign), is_there(alive.name()));

@@ -11,41 +11,33 @@ use std::{
 use trieline_lab::{
     Context, Quiet,
     experiments::{
-        Options, trace_hooks,
-        trace_overhead::{self, Method},
+        Experiment,
+        options::{Only, Run},
+        trace_hooks::TraceHooks,
+        trace_overhead::{Method, TraceOverhead},
     },
     report::Report,
 };
-
-mod common;
+use trieline_testbed::needs_root;
 
 /// The experiments count what their process sends and receives, so that only one may run in it.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A restless machine is not a defect of the experiment: tests on one try again.
-fn patiently<T>(run: impl Fn(&Context) -> trieline_lab::Result<T>) -> T {
+fn quick() -> Run {
+    Run { quick: true, seed: 1, rounds: Some(1), command: "test".into(), ..Run::default() }
+}
+
+fn measured<E: Experiment>(experiment: &E) -> E::Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let interrupt = AtomicBool::new(false);
-    let context = Context { progress: &Quiet, interrupt: &interrupt };
-    let mut tries = 0;
-    loop {
-        match run(&context) {
-            Err(trieline_lab::Error::Trace(trieline_trace::Error::Restless { .. })) if tries < 20 => {
-                tries += 1
-            }
-            outcome => return outcome.unwrap(),
-        }
-    }
+    experiment.run(&Context { progress: &Quiet, interrupt: &interrupt }).unwrap()
 }
 
 #[test]
 fn every_hook_fires_for_every_message() {
-    if !common::root_or_skip() {
-        return;
-    }
-    let options =
-        Options { quick: true, seed: 1, command: "test".into(), rounds: Some(1), ..Options::default() };
-    let outcome = patiently(|context| trace_hooks::run(&options, context));
+    trieline_testbed::needs_root!();
+    let experiment = TraceHooks { run: quick() };
+    let outcome = measured(&experiment);
     for row in &outcome.rows {
         assert!(row.base_ns > 0.0 && row.delta_ns.is_finite() && row.ci_low.is_nan(), "{row:?}");
         let expects =
@@ -58,22 +50,17 @@ fn every_hook_fires_for_every_message() {
 
 #[test]
 fn every_way_notes_every_message() {
-    if !common::root_or_skip() {
-        return;
-    }
+    needs_root!();
     let program = PathBuf::from(env!("CARGO_BIN_EXE_trieline-lab"));
     // Busy brokers need two quiet processors: not a test's.
     for transport in ["udp", "tcp", "unix-stream"] {
-        let options = Options {
-            quick: true,
-            only: Some(format!("{transport} blocking")),
-            seed: 1,
-            command: "test".into(),
-            rounds: Some(1),
+        let experiment = TraceOverhead {
+            run: quick(),
+            only: Only { part: Some(format!("{transport} blocking")) },
+            gap: 60,
             program: Some(program.clone()),
-            ..Options::default()
         };
-        let outcome = patiently(|context| trace_overhead::run(&options, context));
+        let outcome = measured(&experiment);
         assert_eq!(outcome.rows.len(), Method::ALL.len());
         let text = outcome.text();
         let shares = text.lines().find(|line| line.contains("being traced adds")).unwrap();

@@ -4,7 +4,6 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
-pub mod classic;
 pub mod graph;
 pub mod image;
 #[cfg(feature = "std")]
@@ -15,6 +14,8 @@ pub mod ops;
 pub mod oracle;
 mod prefix;
 mod prefix_store;
+#[cfg(test)]
+mod random;
 mod table;
 
 pub use image::grace::{Both, Grace, NoReaders};

@@ -1,12 +1,14 @@
 //! Addresses and prefixes as integers in host order, the key of every table.
 
-use crate::image::layout::VALUE_MAX;
-use crate::prefix_store::Stored;
 use alloc::string::{String, ToString};
+use core::cmp::Ordering;
 use core::fmt;
 use core::hash::Hash;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
+
+/// `TL_VALUE_MAX`: the largest value of a prefix.
+pub const VALUE_MAX: u32 = 0x7fff_ffff;
 
 /// The key that a table is searched for: `u32` for IPv4 and `u128` for IPv6, integers in host order (192.0.2.1 is `0xc0000201`), and
 /// [`Key`](crate::Key) for any other width.
@@ -35,6 +37,34 @@ pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + 'static + Stor
     fn parse(text: &str) -> Option<Self>;
     /// An example of a prefix, for messages.
     fn example() -> String;
+}
+
+/// The operations that the prefix store needs of an address beyond [`Address`]; implemented by the crate's own addresses only.
+pub trait Stored: Sized {
+    /// A prefix of such addresses, and its value.
+    type Entry: Entry<Self>;
+
+    /// The address with the `bits` bits from `at` on, zero until now, set to `index`. `bits` ≤ 24.
+    fn with_bits(self, at: u16, bits: u16, index: usize) -> Self;
+}
+
+/// A prefix and its value (1 ... 2^31-1), or a free place, which is ordered behind all prefixes.
+pub trait Entry<A>: Copy + fmt::Debug + Send + Sync + 'static {
+    /// The key that entries are compared with.
+    type Key;
+
+    /// A free place.
+    fn free() -> Self;
+    fn is_free(&self) -> bool;
+    fn new(prefix: &Prefix<A>, value: u32) -> Self;
+    fn addr(&self) -> A;
+    fn len(&self) -> u16;
+    fn value(&self) -> u32;
+    fn key(prefix: &Prefix<A>) -> Self::Key;
+    /// Whether `addr` lies in its prefix.
+    fn covers(&self, addr: A) -> bool;
+    fn compare(&self, key: &Self::Key) -> Ordering;
+    fn order(&self, other: &Self) -> Ordering;
 }
 
 macro_rules! address {

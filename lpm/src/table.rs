@@ -3,8 +3,8 @@
 mod change;
 mod root;
 
-use crate::image::build::PublishedWord;
 use crate::image::layout::VALUE_MAX;
+use crate::image::runs::PublishedWord;
 use crate::image::{Error, Stamp};
 use crate::prefix_store::PrefixStore;
 use crate::{Address, Grace, Image, Memory, Prefix};

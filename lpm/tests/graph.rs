@@ -7,21 +7,12 @@ use trieline_lpm::graph::Graph;
 use trieline_lpm::image::graph::TableGraph;
 use trieline_lpm::{Address, HeapMemory, Image, Key, Memory, NoReaders, Prefix, Table};
 
-/// xorshift64*: numbers that look random and are the same every time.
-struct Rng(u64);
+#[path = "common/sample.rs"]
+#[allow(dead_code, reason = "its random numbers only")]
+mod sample;
+use sample::Random;
 
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
+impl Random {
     fn addr<A: Address>(&mut self) -> A {
         (0..A::WIDTH).step_by(16).fold(A::ZERO, |addr, at| {
             let bits = (A::WIDTH - at).min(16);
@@ -42,7 +33,7 @@ fn or<A: Address>(addr: A, part: A, at: u16) -> A {
 }
 
 /// Prefixes in clusters: each is random, or near one before it.
-fn prefixes<A: Address>(rng: &mut Rng, count: usize, values: u64) -> Vec<(Prefix<A>, u32)> {
+fn prefixes<A: Address>(rng: &mut Random, count: usize, values: u64) -> Vec<(Prefix<A>, u32)> {
     let mut all: Vec<(Prefix<A>, u32)> = Vec::new();
     for _ in 0..count {
         let len = 1 + rng.below(A::WIDTH.into()) as u16;
@@ -57,7 +48,7 @@ fn prefixes<A: Address>(rng: &mut Rng, count: usize, values: u64) -> Vec<(Prefix
     all
 }
 
-fn check<A: Address>(mut prefixes: Vec<(Prefix<A>, u32)>, rng: &mut Rng) -> Graph {
+fn check<A: Address>(mut prefixes: Vec<(Prefix<A>, u32)>, rng: &mut Random) -> Graph {
     if rng.below(2) == 0 {
         prefixes.push((Prefix::truncated(A::ZERO, 0), 77));
     }
@@ -110,7 +101,7 @@ fn check<A: Address>(mut prefixes: Vec<(Prefix<A>, u32)>, rng: &mut Rng) -> Grap
 
 #[test]
 fn random_tables_are_laid_open() {
-    let mut rng = Rng(5);
+    let mut rng = Random(5);
     let mut kinds = std::collections::BTreeSet::new();
     let mut add = |graph: Graph| kinds.extend(graph.nodes.iter().map(|node| node.kind));
     for count in [0, 1, 2, 5, 20, 100, 700, 9000] {
@@ -136,7 +127,7 @@ fn random_tables_are_laid_open() {
 fn labels_name_slots() {
     let routes = ["172.16.0.0/16", "172.16.0.0/24", "192.168.0.0/16"];
     let prefixes = (1..).zip(routes).map(|(value, route)| (route.parse().unwrap(), value)).collect();
-    let graph = check::<u32>(prefixes, &mut Rng(1));
+    let graph = check::<u32>(prefixes, &mut Random(1));
     let labels = |node: usize| graph.nodes[node].children.iter().map(|edge| edge.label.as_str());
     let root = ["00000000-10101011", "10101100", "10101101-10111111", "11000000", "11000001-11111111"];
     assert_eq!(labels(0).collect::<Vec<_>>(), root);
@@ -158,7 +149,7 @@ fn what_is_not_there_is_not_opened() {
 /// Bits flipped anywhere: refused, or still laid open without a panic.
 #[test]
 fn damaged_images_are_refused_or_opened() {
-    let mut rng = Rng(11);
+    let mut rng = Random(11);
     let mut image = Image::create(HeapMemory::new(2 << 16), NoReaders::default(), 2).unwrap();
     Table::create(&mut image, 0, prefixes::<u32>(&mut rng, 120, 5)).unwrap();
     Table::create(&mut image, 1, prefixes::<u128>(&mut rng, 120, 5)).unwrap();

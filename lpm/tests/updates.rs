@@ -7,21 +7,12 @@ use std::collections::BTreeMap;
 use trieline_lpm::image::verify::verify;
 use trieline_lpm::{Address, HeapMemory, Image, Key, Memory, NoReaders, Prefix, Table};
 
-/// A small generator, so that a failure can be repeated from its seed.
-struct Random(u64);
+#[path = "common/sample.rs"]
+#[allow(dead_code, reason = "its random numbers only")]
+mod sample;
+use sample::Random;
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
     /// An address near `base`: the first bits are the base's, how many is random, so that prefixes crowd and nest.
     fn address<A: Address>(&mut self, base: A) -> A {
         let from = self.below(u64::from(A::WIDTH) + 1) as u16;

@@ -5,7 +5,10 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use crate::{Result, draw::failed};
+use crate::{
+    Result,
+    draw::{described, failed},
+};
 
 /// Bars that belong together.
 #[derive(Clone, Debug)]
@@ -90,7 +93,7 @@ pub fn picture(title: &str, unit: &str, source: &str, ours: &str, groups: &[Grou
     }
     root.present().map_err(failed)?;
     drop(root);
-    Ok(svg)
+    Ok(described(&svg, title, unit, source))
 }
 
 /// 1, 2 or 5 of a decade, so that there are four to ten ticks.

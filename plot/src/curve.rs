@@ -4,7 +4,7 @@ use plotters::{prelude::*, style::text_anchor::HPos};
 
 use crate::{
     Picture, Result,
-    draw::{Area, Axis, FAINT, GREY, failed, grouped, line, text},
+    draw::{Area, Axis, FAINT, GREY, described, failed, grouped, line, text},
 };
 
 /// A curve.
@@ -31,6 +31,13 @@ pub struct Point {
     pub least: f64,
     /// The most.
     pub most: f64,
+}
+
+impl Point {
+    /// A value without a spread.
+    pub fn exact(x: f64, y: f64) -> Point {
+        Point { x, y, least: y, most: y }
+    }
 }
 
 /// How a curve is drawn.
@@ -99,6 +106,18 @@ const COLOURS: [RGBColor; 5] = [
     RGBColor(150, 70, 130),
 ];
 
+/// Points as curves: those of one label are a curve, in their order. With the label come the curve's series and stroke.
+pub fn by_label(points: impl IntoIterator<Item = ((String, usize, Stroke), Point)>) -> Vec<Curve> {
+    let mut curves: Vec<Curve> = Vec::new();
+    for ((label, series, stroke), point) in points {
+        match curves.iter_mut().find(|curve| curve.label == label) {
+            Some(curve) => curve.points.push(point),
+            None => curves.push(Curve { label, points: vec![point], series, stroke }),
+        }
+    }
+    curves
+}
+
 /// A picture of curves over the number of entries, by the `name`.
 pub fn by_entries(name: &str, title: &str, y: &str, source: &str, curves: &[Curve]) -> Result<Picture> {
     let words = Words { title, x: "entries", marks: Marks::Numbers, y, source };
@@ -136,7 +155,7 @@ pub fn picture(words: Words, curves: &[Curve]) -> Result<String> {
     names(&root, ends)?;
     root.present().map_err(failed)?;
     drop(root);
-    Ok(svg)
+    Ok(described(&svg, words.title, words.y, words.source))
 }
 
 fn is_drawable(point: &Point) -> bool {
@@ -247,6 +266,15 @@ mod tests {
     }
 
     #[test]
+    fn points_of_one_label_are_a_curve() {
+        let of = |label: &str| (label.to_owned(), 0, Stroke::Thin);
+        let point = |x| Point::exact(x, 1.0);
+        let curves = by_label([(of("a"), point(1.0)), (of("b"), point(2.0)), (of("a"), point(3.0))]);
+        let found: Vec<_> = curves.iter().map(|curve| (curve.label.as_str(), curve.points.len())).collect();
+        assert_eq!((found, curves[0].points[1].x), (vec![("a", 2), ("b", 1)], 3.0));
+    }
+
+    #[test]
     fn tails_are_marked_by_their_quantiles() {
         let marks = [1.0, 10.0, 100.0, 1e3, 1e5].map(|value| Marks::Quantiles.text(value));
         assert_eq!(marks, ["0%", "90%", "99%", "99.9%", "99.999%"]);
@@ -256,8 +284,12 @@ mod tests {
     fn nothing_measured_is_no_failure() {
         let words = Words { title: "", x: "", marks: Marks::Numbers, y: "", source: "" };
         assert!(picture(words, &[]).is_ok());
-        let point = Point { x: 1.0, y: 0.0, least: 0.0, most: 0.0 };
-        let curve = Curve { label: "zero".into(), points: vec![point], series: 0, stroke: Stroke::Thin };
+        let curve = Curve {
+            label: "zero".into(),
+            points: vec![Point::exact(1.0, 0.0)],
+            series: 0,
+            stroke: Stroke::Thin,
+        };
         assert!(picture(words, &[curve]).is_ok());
     }
 }

@@ -9,6 +9,7 @@ use plotters::{
 };
 
 use crate::{Error, Result};
+use trieline_sampling::rounded;
 
 /// Letters of every text.
 const FONT: &str = "sans-serif";
@@ -61,12 +62,6 @@ pub fn line(root: &Area, from: (i32, i32), to: (i32, i32), colour: RGBColor) -> 
     root.draw(&PathElement::new([from, to], colour)).map_err(failed)
 }
 
-/// Rounded to so many decimals: more digits than the noise allows are no information.
-pub fn rounded(value: f64, decimals: i32) -> f64 {
-    let scale = 10f64.powi(decimals);
-    (value * scale).round() / scale
-}
-
 /// The number with its thousands apart.
 pub fn grouped(value: f64) -> String {
     if value < 1000.0 {
@@ -83,6 +78,18 @@ pub fn grouped(value: f64) -> String {
     text
 }
 
+/// The picture with a name and a description for those who do not see it.
+pub fn described(svg: &str, title: &str, unit: &str, source: &str) -> String {
+    let (start, rest) = svg.split_once('>').unwrap_or(("<svg", ""));
+    let (title, description) = (escaped(title), escaped(&format!("{unit}; {source}")));
+    format!("{start} role=\"img\"><title>{title}</title><desc>{description}</desc>{rest}")
+}
+
+/// The text as XML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
 /// The error of plotters.
 pub fn failed(error: impl Display) -> Error {
     Error(error.to_string())
@@ -95,6 +102,13 @@ mod tests {
     #[test]
     fn numbers_are_grouped() {
         assert_eq!((grouped(1_000_000.0), grouped(0.5)), ("1,000,000".into(), "0.5".into()));
+    }
+
+    #[test]
+    fn names_cannot_break_the_picture() {
+        let svg = described("<svg width=\"1\">\n<g/></svg>\n", "a</title>", "b & c", "d");
+        let expected = "<svg width=\"1\" role=\"img\"><title>a&lt;/title&gt;</title><desc>b &amp; c; d</desc>\n<g/></svg>\n";
+        assert_eq!(svg, expected);
     }
 
     #[test]

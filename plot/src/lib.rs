@@ -1,4 +1,4 @@
-//! Pictures of measured figures, as SVG: lines with their spread, bars, curves over sizes, scatter, figures over thresholds.
+//! Pictures of measured figures, as SVG: lines with their spread, bars, curves over sizes, figures over thresholds.
 
 use std::{
     fs, io,
@@ -9,10 +9,7 @@ pub mod bars;
 pub mod curve;
 mod draw;
 pub mod lines;
-pub mod scatter;
 pub mod thresholds;
-
-pub use draw::rounded;
 
 /// A picture could not be drawn.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +29,12 @@ pub struct Picture {
 }
 
 impl Picture {
+    /// Its title, as XML.
+    pub fn title(&self) -> &str {
+        let title = self.svg.split_once("<title>").and_then(|(_, rest)| rest.split_once("</title>"));
+        title.map_or(self.name.as_str(), |(title, _)| title)
+    }
+
     /// Writes `directory/NAME.svg`; its path.
     pub fn save(&self, directory: &Path) -> io::Result<PathBuf> {
         let path = directory.join(format!("{}.svg", self.name));

@@ -12,8 +12,9 @@ use plotters::{
 
 use crate::{
     Picture, Result,
-    draw::{failed, rounded},
+    draw::{described, failed},
 };
+use trieline_sampling::rounded;
 
 /// One line of the picture.
 #[derive(Clone, Debug)]
@@ -41,8 +42,13 @@ const FONT: &str = "sans-serif";
 // Without font libraries the width of a text is not known: generous for a sans-serif of 13 pixels.
 const CHARACTER: u32 = 8;
 // Distinguishable with every colour vision (Okabe and Ito); the kernel is the grey one.
-const COLOURS: [RGBColor; 4] =
-    [RGBColor(110, 110, 110), RGBColor(213, 94, 0), RGBColor(0, 114, 178), RGBColor(0, 158, 115)];
+const COLOURS: [RGBColor; 5] = [
+    RGBColor(110, 110, 110),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 114, 178),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+];
 
 /// A picture of times by the `name`.
 pub fn times(name: &str, title: &str, source: &str, lines: &[Line]) -> Result<Picture> {
@@ -76,7 +82,7 @@ pub fn picture(title: &str, unit: &str, source: &str, lines: &[Line]) -> Result<
     }
     root.present().map_err(failed)?;
     drop(root);
-    Ok(svg)
+    Ok(described(&svg, title, unit, source))
 }
 
 fn draw<X>(

@@ -4,7 +4,7 @@ use plotters::{prelude::*, style::text_anchor::HPos};
 
 use crate::{
     Result,
-    draw::{Axis, FAINT, GREY, failed, line, text},
+    draw::{Axis, FAINT, GREY, described, failed, line, text},
 };
 
 /// The figures of one table.
@@ -111,7 +111,7 @@ pub fn picture(words: Words, series: &[Series]) -> Result<String> {
     }
     root.present().map_err(failed)?;
     drop(root);
-    Ok(svg)
+    Ok(described(&svg, words.title, words.y, words.source))
 }
 
 #[cfg(test)]

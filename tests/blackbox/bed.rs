@@ -1,13 +1,11 @@
 //! The test bed itself: if packets do not cross it through the kernel alone, no other result means anything.
 
-use trieline_tests::bed::Bed;
+use trieline_testbed::bed::Bed;
 
 /// [gen] ── [node] ── [sink]: the kernel forwards, and the taps see what they should.
 #[test]
 fn kernel_alone_forwards() {
-    if !trieline_tests::root() {
-        return;
-    }
+    trieline_testbed::needs_root!();
     // (1) neighbours resolve
     let bed = Bed::new();
     bed.warm();

@@ -1,9 +1,9 @@
 //! A bond given as a device: its ports' packets are its own. Needs the kernel's bonding module, so it runs in the test VMs.
 
-use trieline_tests::bed::Bed;
-use trieline_tests::daemon::{Daemon, Leftovers, status};
-use trieline_tests::packets::{Tap, send_udp};
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::daemon::{Daemon, Leftovers, status};
+use trieline_testbed::packets::{Tap, send_udp};
+use trieline_testbed::{eventually, needs_root};
 
 /// ```text
 /// [gen] ── n0 [node] bond0 (b1, b2) ══ bond0 (c1, c2) [sink]
@@ -45,9 +45,7 @@ fn bonded_bed() -> Bed {
 #[test]
 #[ignore = "needs the bonding module: run in tests/vm"]
 fn packets_cross_a_bond_both_ways() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bonded_bed();
     let daemon = Daemon::start(&bed.node, "--dev n0 --dev bond0");
     let reported = || format!("{}\n{:#}", daemon.log(), status(&bed.node));
@@ -73,9 +71,7 @@ fn packets_cross_a_bond_both_ways() {
 #[test]
 #[ignore = "needs the bonding module: run in tests/vm"]
 fn filters_hold_after_a_failover_without_a_daemon() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bonded_bed();
     bed.generator.ip("addr add 10.0.0.66/24 dev g0");
     let folder = tempfile::tempdir().expect("a folder");

@@ -2,11 +2,11 @@
 //! follows rules that come and go, and names other processing that XDP does not do.
 
 use serde_json::Value;
-use trieline_tests::bed::{Bed, Counts, until_counts};
-use trieline_tests::command::{run, run_with};
-use trieline_tests::daemon::{Daemon, Leftovers, status, trieline};
-use trieline_tests::namespace::Namespace;
-use trieline_tests::{craft, eventually, root, skip};
+use trieline_testbed::bed::{Bed, Counts, until_counts};
+use trieline_testbed::command::{run, run_with};
+use trieline_testbed::daemon::{Daemon, Leftovers, status, trieline};
+use trieline_testbed::namespace::Namespace;
+use trieline_testbed::{craft, eventually, needs_root, skip};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const MARKER: &[u8] = b"beside";
@@ -56,9 +56,7 @@ fn named(bed: &Bed) -> Vec<(String, String, bool)> {
 /// them.
 #[test]
 fn the_daemon_does_not_start_past_forward_rules() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     if !has(&bed.node, "nft list ruleset") {
         return;
@@ -114,9 +112,7 @@ fn the_daemon_does_not_start_past_forward_rules() {
 /// Rules that come while the daemon runs, or while it does not: packets meet them, the family that they do not concern is forwarded.
 #[test]
 fn forward_rules_that_come_later_are_met() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     if !has(&bed.node, "nft list ruleset") {
         return;
@@ -168,9 +164,7 @@ fn forward_rules_that_come_later_are_met() {
 /// The legacy iptables, whose changes the kernel does not announce: a table that was only read is not in the way.
 #[test]
 fn rules_of_the_legacy_iptables_are_met() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     for (tool, packet, family) in [("iptables-legacy", ipv4(), 0), ("ip6tables-legacy", ipv6(), 1)] {
         if !has(&bed.node, &format!("{tool} -w -S FORWARD")) {
@@ -211,9 +205,7 @@ fn rules_of_the_legacy_iptables_are_met() {
 /// Traffic control and connection tracking are named at the start and when they come, and stop nothing.
 #[test]
 fn what_decides_nothing_is_named() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     if !has(&bed.node, "tc qdisc add dev n1 root tbf rate 1gbit burst 64kb latency 50ms") {
         return;
@@ -276,9 +268,7 @@ fn docker(program: &str) -> Vec<String> {
 /// may concern the others turns the family off, as ever.
 #[test]
 fn rules_of_other_devices_are_out_of_the_way() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     for program in ["iptables-nft", "iptables-legacy"] {
         let bed = Bed::routed();
         if !has(&bed.node, &format!("{program} -L -n")) {
@@ -336,9 +326,7 @@ fn rules_of_other_devices_are_out_of_the_way() {
 /// The same in the words of nft.
 #[test]
 fn nft_rules_of_other_devices_are_out_of_the_way() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     if !has(&bed.node, "nft list ruleset") {
         return;

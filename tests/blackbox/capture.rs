@@ -4,10 +4,10 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use trieline_tests::bed::Bed;
-use trieline_tests::command::{binary_path, run, run_with};
-use trieline_tests::daemon::{Daemon, trieline};
-use trieline_tests::{craft, eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::{binary_path, run, run_with};
+use trieline_testbed::daemon::{Daemon, trieline};
+use trieline_testbed::{craft, eventually, needs_root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
@@ -68,9 +68,7 @@ fn holds(file: &Path, text: &str) -> bool {
 /// Forwarded packets stand in the file as they came and as they left, dropped ones once; other programs read it.
 #[test]
 fn a_capture_has_packets_in_and_out() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let _daemon = Daemon::start(&bed.node, DEVICES);
     let folder = tempfile::tempdir().expect("a folder");
@@ -111,9 +109,7 @@ fn a_capture_has_packets_in_and_out() {
 /// The rate holds, the count ends it, and what was left out is said and written.
 #[test]
 fn a_capture_says_what_it_left_out() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let _daemon = Daemon::start(&bed.node, DEVICES);
     let folder = tempfile::tempdir().expect("a folder");
@@ -146,9 +142,7 @@ fn a_capture_says_what_it_left_out() {
 /// A packet through the program, from hexadecimal digits and from a file, with every header that leaves.
 #[test]
 fn a_packet_is_tried() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let _daemon = Daemon::start(&bed.node, DEVICES);
     let hex = |packet: &[u8]| packet.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -234,12 +228,10 @@ fn a_packet_is_tried() {
 /// Rates of one interval.
 #[test]
 fn top_shows_rates() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let _daemon = Daemon::start(&bed.node, DEVICES);
-    let stream = trieline_tests::packets::UdpStream::start(
+    let stream = trieline_testbed::packets::UdpStream::start(
         &bed.generator,
         "10.50.0.1:9".parse().expect("an address"),
         1000,

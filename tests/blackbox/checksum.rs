@@ -3,10 +3,10 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
-use trieline_tests::bed::Bed;
-use trieline_tests::daemon::{Daemon, status};
-use trieline_tests::packets::{UdpSink, UdpStream};
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::daemon::{Daemon, status};
+use trieline_testbed::packets::{UdpSink, UdpStream};
+use trieline_testbed::{eventually, needs_root};
 
 fn counted(bed: &Bed, verdict: &str) -> u64 {
     let counters = status(&bed.node)["counters"].as_array().cloned().unwrap_or_default();
@@ -20,9 +20,7 @@ fn counted(bed: &Bed, verdict: &str) -> u64 {
 /// UDP and TCP of both families with unfinished checksums take the kernel's way; finished ones are forwarded.
 #[test]
 fn unfinished_checksums_are_the_kernels() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1");

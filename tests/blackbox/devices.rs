@@ -1,10 +1,10 @@
 //! Devices that go, come back, are renamed or refuse; and more connections than the daemon takes.
 
 use std::os::unix::net::UnixStream;
-use trieline_tests::bed::Bed;
-use trieline_tests::command::run;
-use trieline_tests::daemon::{Daemon, status, trieline};
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::run;
+use trieline_testbed::daemon::{Daemon, status, trieline};
+use trieline_testbed::{eventually, needs_root};
 
 fn has_program(bed: &Bed, device: &str) -> bool {
     bed.node.ip(&format!("link show dev {device}")).contains("xdp")
@@ -13,9 +13,7 @@ fn has_program(bed: &Bed, device: &str) -> bool {
 /// Deleted and made again under the same number while the daemon does not look: attached again.
 #[test]
 fn a_device_made_anew_under_its_number() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     let daemon = Daemon::start(&bed.node, "--dev n0 --dev n1 --dev n2");
     let number = bed.node.ip("-o link show n2").split(':').next().unwrap_or_default().to_owned();
@@ -29,9 +27,7 @@ fn a_device_made_anew_under_its_number() {
 /// A device that is missing at the start keeps nothing else from being forwarded; it is named, and taken when it comes.
 #[test]
 fn a_missing_device_is_waited_for() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     let file = tempfile::NamedTempFile::new().expect("a file");
     let write =
@@ -67,9 +63,7 @@ fn a_missing_device_is_waited_for() {
 /// Ways that came and went with a device are not counted for ever.
 #[test]
 fn ways_of_a_device_that_is_gone_are_forgotten() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1");
     let paths = || status(&bed.node)["nexthop_groups"].as_u64().unwrap_or_default();
@@ -89,9 +83,7 @@ fn ways_of_a_device_that_is_gone_are_forgotten() {
 /// A device that lost its configured name is left alone.
 #[test]
 fn a_renamed_device_is_left() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1");
     bed.node.ip("link set n1 down");
@@ -103,9 +95,7 @@ fn a_renamed_device_is_left() {
 /// A reload in which one device refuses attaches to none.
 #[test]
 fn a_refused_reload_changes_nothing() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     // n2 has a program of somebody else's: that of an instance whose pins were moved away
     let pins = format!("/sys/fs/bpf/trieline/netns-{}", bed.node.inode());
@@ -130,9 +120,7 @@ fn a_refused_reload_changes_nothing() {
 /// Connections that ask nothing, more than the daemon takes: it does not spin, and answers when they are gone.
 #[test]
 fn idle_connections_cost_nothing() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     let daemon = Daemon::start(&bed.node, "--dev n0");
     // (1) no descriptors: the daemon may open a few more only

@@ -1,9 +1,9 @@
 //! Reports of mistakes that the programs can live with: by the log, by the answers, by the exit code.
 
-use trieline_tests::bed::Bed;
-use trieline_tests::command::run;
-use trieline_tests::daemon::{Daemon, status, trieline};
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::run;
+use trieline_testbed::daemon::{Daemon, status, trieline};
+use trieline_testbed::{eventually, needs_root};
 
 const CONFIG: &str = r#"
 devices = ["n0", "n1"]
@@ -26,9 +26,7 @@ filters = ["inner"]
 /// A list that is empty, a SID hook whose SID does not exist, keys that only a start takes, tables that another program removed.
 #[test]
 fn what_takes_no_effect_is_said() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("a file");

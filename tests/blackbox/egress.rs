@@ -1,16 +1,14 @@
 //! Devices that take no redirected frames: a veth whose peer has neither GRO nor XDP loses them without a word, so packets to it
 //! must stay with the kernel. (Linux tells since 6.3; the VM of 6.1 does not run this.)
 
-use trieline_tests::bed::Bed;
-use trieline_tests::daemon::{Daemon, status, trieline};
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::daemon::{Daemon, status, trieline};
+use trieline_testbed::{eventually, needs_root};
 
 /// [gen] ── [node] n1 ── s0 [sink], whose GRO goes off and on.
 #[test]
 fn a_device_that_takes_no_redirected_frames() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     bed.sink.run("ethtool -K s0 gro off").ok();
@@ -67,9 +65,7 @@ fn a_device_that_takes_no_redirected_frames() {
 /// it asks.
 #[test]
 fn devices_are_asked_after_the_program_is_attached() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.node.ip("link add d0 type veth peer name d1");
     for device in ["d0", "d1"] {

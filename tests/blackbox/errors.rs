@@ -2,23 +2,21 @@
 
 use crate::status;
 use std::io::Write;
-use trieline_tests::bed::Bed;
-use trieline_tests::command::{binary_path, run, run_with};
-use trieline_tests::daemon::{Daemon, trieline};
-use trieline_tests::namespace::Namespace;
-use trieline_tests::root;
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::{binary_path, run, run_with};
+use trieline_testbed::daemon::{Daemon, trieline};
+use trieline_testbed::namespace::Namespace;
+use trieline_testbed::{needs_root, root};
 
 /// A dummy device has no native XDP: the message says so and names the generic mode, which then works.
 #[test]
 fn a_device_without_native_xdp_is_named() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let namespace = Namespace::new("dummy");
     if namespace.try_ip("link add dummy0 type dummy").code != 0 {
         // Where dummy devices are not built, bridges (another device without native XDP) mostly are.
         if namespace.try_ip("link add dummy0 type bridge").code != 0 {
-            trieline_tests::skip("this kernel has neither dummy devices nor bridges");
+            trieline_testbed::skip("this kernel has neither dummy devices nor bridges");
             return;
         }
     }
@@ -30,9 +28,7 @@ fn a_device_without_native_xdp_is_named() {
 
 #[test]
 fn an_unknown_namespace_is_named() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let answer = run_with(&binary_path("trieline"), &["-n", "tlbb-nosuch", "node", "status"], "");
     answer.fails(1, &["tlbb-nosuch"]);
     assert_eq!(answer.stderr.matches("os error 2").count(), 1, "the reason is not there once: {answer:?}");
@@ -40,12 +36,25 @@ fn an_unknown_namespace_is_named() {
     answer.fails(1, &["tlbb-nosuch"]);
 }
 
-/// As another user: the error names the missing right, and does not claim that no daemon runs when one does.
+/// `-n` holds for the programs behind `lab`, `demo` and `trace`, too.
 #[test]
-fn without_root_it_says_so() {
+fn other_programs_run_in_the_namespace() {
     if !root() {
         return;
     }
+    for words in [&["lab", "list"][..], &["demo", "--help"], &["trace", "--help"]] {
+        let unknown = [&["-n", "tlbb-nosuch"], words].concat();
+        run_with(&binary_path("trieline"), &unknown, "").fails(1, &["tlbb-nosuch"]);
+        let namespace = Namespace::new("other");
+        let known = [&["-n", namespace.name()], words].concat();
+        run_with(&binary_path("trieline"), &known, "").ok();
+    }
+}
+
+/// As another user: the error names the missing right, and does not claim that no daemon runs when one does.
+#[test]
+fn without_root_it_says_so() {
+    needs_root!();
     let bed = Bed::new();
     let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1");
     // The binaries may lie where other users may not go.
@@ -78,9 +87,7 @@ fn without_root_it_says_so() {
 /// `ip netns exec` hides the pins: nothing is detached, and nothing is said to be.
 #[test]
 fn a_detach_that_fails_says_nothing_else() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     let _daemon = Daemon::start(&bed.node, "--dev n0");
     let answer = bed.node.run(&format!("{} node detach", binary_path("trieline")));
@@ -95,9 +102,7 @@ fn a_detach_that_fails_says_nothing_else() {
 /// An address of the other family than -4 or -6 asks for is a mistake; `default` is the default route of either.
 #[test]
 fn families_are_kept_apart() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.node.ip("route add default via 10.1.0.2");
     bed.node.ip("-6 route add default dev n1");
@@ -139,7 +144,8 @@ fn bad_configuration_is_explained() {
     answer.fails(1, &[&path, "no devices", "--dev"]);
     let (answer, path) = check("devices = [\"eth1\"]\n");
     assert_eq!(answer.ok(), format!("{path}: ok\n"));
-    run_with(&binary_path("trielined"), &["--check", "--dev", ""], "").fails(2, &["empty device name"]);
+    run_with(&binary_path("trielined"), &["--check", "--dev", ""], "")
+        .fails(2, &["invalid \"\" for a device name"]);
     // (5) what it names: the line where it does, and that of the filter's file
     let folder = tempfile::tempdir().expect("a folder");
     let set = folder.path().join("set.txt");
@@ -173,16 +179,14 @@ fn bad_configuration_is_explained() {
     // (6) the sample that ships
     let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/trielined.toml");
     if std::path::Path::new(sample).exists() {
-        run_with(&binary_path("trielined"), &["--check", "--config", sample], "").ok();
+        run_with(&binary_path("trielined"), &["--check", "--config", sample, "--dev", "eth0"], "").ok();
     }
 }
 
 /// Usage errors exit with 2, answers of "no" with 1, a closed pipe is success.
 #[test]
 fn exit_codes_mean_something() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let namespace = Namespace::new("empty");
     trieline(&namespace, "route frobnicate").fails(2, &["frobnicate"]);
     trieline(&namespace, "route get").fails(2, &[]);
@@ -204,23 +208,19 @@ fn exit_codes_mean_something() {
 /// A table file with a bad line: file, line and text are named.
 #[test]
 fn a_bad_prefix_is_found() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(b"# good\n10.0.0.0/8 1\n10.0.0.0/33 2\n").expect("written");
     let path = file.path().to_string_lossy().into_owned();
-    let answer =
-        run_with(&binary_path("trieline"), &["lab", "run", "map-tables", "--quick", "--table", &path], "");
+    let words = ["lab", "run", "--busy", "map-tables", "--quick", "--table", &path];
+    let answer = run_with(&binary_path("trieline"), &words, "");
     answer.fails(1, &[&path, "3", "10.0.0.0/33"]);
 }
 
 /// More routes than the memory holds: said, counted, and what was there goes on.
 #[test]
 fn a_table_larger_than_the_memory_leaves_the_old_state() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
@@ -234,7 +234,7 @@ fn a_table_larger_than_the_memory_leaves_the_old_state() {
         lines += &format!("route add {address}/26 via {gateway}\n");
     }
     bed.node.ip_batch(&[], &lines).ok();
-    let printed = trieline_tests::eventually(20.0, || status::full(&bed.node) > 0);
+    let printed = trieline_testbed::eventually(20.0, || status::full(&bed.node) > 0);
     let seen = bed.send("10.50.0.1:9", "after", 5);
     assert_eq!((seen.sink.len(), seen.side.len()), (5, 0), "what was forwarded is not delivered any more");
     assert!(printed, "node status does not say that the memory is full");
@@ -244,9 +244,7 @@ fn a_table_larger_than_the_memory_leaves_the_old_state() {
 /// veth before it attaches, and `node status` has the hint.
 #[test]
 fn slower_and_missing_devices_are_noted() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let namespace = Namespace::new("notes");
     namespace.ip("link add v0 type veth peer name v1");
     let check = |args: &str| {

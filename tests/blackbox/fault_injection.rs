@@ -4,12 +4,12 @@
 use crate::status;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use trieline_tests::bed::Bed;
-use trieline_tests::command::run;
-use trieline_tests::daemon::{self, Daemon, Leftovers};
-use trieline_tests::packets::{Received, Tap, UdpSink, UdpStream};
-use trieline_tests::rng::Rng;
-use trieline_tests::{craft, eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::run;
+use trieline_testbed::daemon::{self, Daemon, Leftovers};
+use trieline_testbed::packets::{Received, Tap, UdpSink, UdpStream};
+use trieline_testbed::random::Random;
+use trieline_testbed::{craft, eventually, needs_root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const MARKER: &[u8] = b"at fault";
@@ -23,9 +23,7 @@ fn address(text: &str) -> SocketAddr {
 /// XDP forwards all the time.
 #[test]
 fn killed_at_random_a_hundred_times() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     bed.sink.ip("addr add 10.50.0.1/32 dev lo");
     bed.sink.ip("-6 addr add fd50::1/128 dev lo nodad");
@@ -36,18 +34,18 @@ fn killed_at_random_a_hundred_times() {
     let started = Instant::now();
     Daemon::start(&bed.node, DEVICES).kill();
     // On a busy machine a start takes longer than the half second that it takes at most elsewhere.
-    let longest = (2 * started.elapsed().as_millis() as u64).clamp(500, 4000);
+    let longest = (2 * started.elapsed().as_millis() as usize).clamp(500, 4000);
     let before = status::forwarded(&bed.node);
     let targets = [address("10.50.0.1:7000"), address("[fd50::1]:7000")];
     let sinks = targets.map(|to| UdpSink::open(&bed.sink, to));
     let streams = targets.map(|to| UdpStream::start(&bed.generator, to, 2000));
-    let mut rng = Rng::new(9);
+    let mut rng = Random::new(9);
     let mut ready = 0;
     for kill in 0..KILLS {
         let (daemon, notify) = Daemon::spawn(&bed.node, DEVICES);
         // Routes change whether somebody follows or not.
         bed.node.ip(&format!("route replace 10.60.{}.0/24 via 10.{}.0.2", kill % 7, 1 + kill % 2));
-        std::thread::sleep(Duration::from_millis(rng.below(longest)));
+        std::thread::sleep(Duration::from_millis(rng.below(longest) as u64));
         notify.set_nonblocking(true).expect("a socket");
         ready += u32::from(notify.recv(&mut [0; 512]).is_ok());
         daemon.kill();
@@ -77,9 +75,7 @@ fn killed_at_random_a_hundred_times() {
 /// A next hop that never answers: packets are the kernel's, which says so to their sender; all others are forwarded.
 #[test]
 fn a_neighbour_that_never_resolves() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     bed.node.ip("route add 10.50.0.0/16 via 10.1.0.77");
@@ -100,9 +96,7 @@ fn a_neighbour_that_never_resolves() {
 /// are all delivered meanwhile.
 #[test]
 fn a_link_that_flaps() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     bed.node.sysctl("net.ipv6.conf.n1.keep_addr_on_down", "1");
@@ -112,12 +106,12 @@ fn a_link_that_flaps() {
     let to = address("10.51.0.1:7000");
     let sink = UdpSink::open(&bed.side, to);
     let stream = UdpStream::start(&bed.generator, to, 1000);
-    let mut rng = Rng::new(3);
+    let mut rng = Random::new(3);
     for _ in 0..60 {
         bed.node.ip("link set n1 down");
-        std::thread::sleep(Duration::from_millis(rng.below(30)));
+        std::thread::sleep(Duration::from_millis(rng.below(30) as u64));
         bed.node.ip("link set n1 up");
-        std::thread::sleep(Duration::from_millis(rng.below(30)));
+        std::thread::sleep(Duration::from_millis(rng.below(30) as u64));
     }
     let sent = stream.stop();
     assert_eq!(sink.close_checked(), Received { packets: sent, twice: 0, wrong: 0 });
@@ -134,9 +128,7 @@ fn a_link_that_flaps() {
 /// A configuration that is cut off anywhere, as while it is written, changes nothing; whole, it counts.
 #[test]
 fn a_half_written_file_changes_nothing() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     let file = tempfile::NamedTempFile::new().expect("a file");
@@ -161,9 +153,7 @@ fn a_half_written_file_changes_nothing() {
 /// Segment lists of 32: in XDP or by the kernel, what arrives is the same. `node status` names processing that only the kernel can do.
 #[test]
 fn long_segment_lists_and_unknown_ways() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     bed.node.ip("sr tunsrc set fd00:1::1");
@@ -195,9 +185,7 @@ fn long_segment_lists_and_unknown_ways() {
 /// None is decided by the next rule's table.
 #[test]
 fn a_full_image_leads_nowhere_else() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     bed.node.ip("route add default via 10.2.0.2");

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use trieline_tests::bed::Bed;
-use trieline_tests::command::run;
-use trieline_tests::daemon::{Daemon, Leftovers, trieline};
-use trieline_tests::packets::{UdpSink, UdpStream};
-use trieline_tests::{craft, eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::run;
+use trieline_testbed::daemon::{Daemon, Leftovers, trieline};
+use trieline_testbed::packets::{UdpSink, UdpStream};
+use trieline_testbed::{craft, eventually, needs_root};
 
 /// A folder with a configuration and the files that it names.
 struct Files(tempfile::TempDir);
@@ -55,9 +55,7 @@ fn packets(bed: &Bed) -> u64 {
 /// Each action, both families, and the order; packed files.
 #[test]
 fn filters_decide_before_routes() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let files = Files::new(
         "[[filter]]\nname = \"dns\"\nfile = \"all\"\nmatch = \"destination\"\nprotocol = \"udp\"\nports = [53]\naction = \"allow\"\n\
@@ -99,9 +97,7 @@ fn filters_decide_before_routes() {
 /// tried and one that is captured name the filter, too; a capture of one direction has no frame of the other.
 #[test]
 fn the_filter_that_decides_is_named() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let files = Files::new(
         "[[filter]]\nname = \"web\"\nfile = \"web\"\nmatch = \"destination\"\nprotocol = \"tcp\"\nports = [80]\naction = \"drop\"\n\
@@ -161,9 +157,7 @@ fn the_filter_that_decides_is_named() {
 /// Then with files that are bad: the set in force stays.
 #[test]
 fn a_reload_leaves_no_gap() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let files = Files::new(THREATS);
     files.write("threats", "10.0.0.2\n");
@@ -206,9 +200,7 @@ fn a_reload_leaves_no_gap() {
 /// SIGHUP: filters come, change and go with the file; one that is bad changes nothing.
 #[test]
 fn the_file_is_read_anew() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let files = Files::new("");
     files.write("threats", "10.0.0.2\n");
@@ -242,9 +234,7 @@ fn the_file_is_read_anew() {
 /// A daemon that is killed leaves its filters in force; the next one takes them over with what they counted.
 #[test]
 fn filters_outlive_the_daemon() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let files = Files::new(THREATS);
     files.write("threats", "10.0.0.2\nfd00::2\n");
@@ -270,9 +260,7 @@ fn filters_outlive_the_daemon() {
 /// `trieline node reload`: its exit code says whether the whole configuration is in force; else all is as before.
 #[test]
 fn a_reload_takes_all_or_nothing() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let files = Files::new("");
     files.write("threats", "10.0.0.2\n");
@@ -304,9 +292,7 @@ fn a_reload_takes_all_or_nothing() {
 /// `skip_bad`: a filter's set without the lines that are wrong, which are counted; without it the file is refused.
 #[test]
 fn bad_lines_of_a_set_may_be_passed_over() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let files = Files::new(THREATS);
     files.write("threats", "10.0.0.2\nhello\nfd00::2 # by IPv6\n10.0.0.9/24\n");
@@ -322,9 +308,7 @@ fn bad_lines_of_a_set_may_be_passed_over() {
 /// `truncate`: prefixes with host bits are taken without them; otherwise the file is refused.
 #[test]
 fn host_bits_of_a_set_may_be_cleared() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let files = Files::new(THREATS);
     files.write("threats", "10.0.0.9/24\n");

@@ -2,9 +2,9 @@
 //! kernel.
 
 use crate::status;
-use trieline_tests::bed::{Bed, Seen};
-use trieline_tests::daemon::Daemon;
-use trieline_tests::{craft, eventually, linux, root};
+use trieline_testbed::bed::{Bed, Seen};
+use trieline_testbed::daemon::Daemon;
+use trieline_testbed::{craft, eventually, linux, needs_root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
@@ -34,9 +34,7 @@ fn routed_bed() -> Bed {
 /// [gen] ── [node] ── [sink], [side]: whole packets, with every forwarder's business done.
 #[test]
 fn packets_are_forwarded_in_xdp() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let _daemon = Daemon::start(&bed.node, DEVICES);
     let before = status::forwarded(&bed.node);
@@ -67,9 +65,7 @@ fn packets_are_forwarded_in_xdp() {
 /// The same packet through the kernel and through XDP leaves the node with the same bytes.
 #[test]
 fn frames_equal_the_kernels() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let marker = b"one packet, two ways";
     let v4 = |set: fn(&mut [u8])| craft::ipv4("10.0.0.2", "10.50.1.1", marker, set);
@@ -112,9 +108,7 @@ fn hex(bytes: &[u8]) -> String {
 /// Other packets reach the kernel, which answers as it always does.
 #[test]
 fn the_rest_reaches_the_kernel() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let _daemon = Daemon::start(&bed.node, DEVICES);
     // (1) local addresses, also those of other devices
@@ -157,9 +151,7 @@ fn the_rest_reaches_the_kernel() {
 /// The image's map type: chosen by the kernel's abilities, or configured; packets do not see the difference.
 #[test]
 fn either_map_type_forwards() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let has_arena = linux() >= (6, 9);
     // (1) what it chooses by itself

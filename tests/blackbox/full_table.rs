@@ -7,10 +7,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Instant;
-use trieline_tests::bed::Bed;
-use trieline_tests::command::{binary_path, run_with};
-use trieline_tests::daemon::{Daemon, trieline};
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::{binary_path, run_with};
+use trieline_testbed::daemon::{Daemon, trieline};
+use trieline_testbed::{eventually, needs_root};
 
 const ROUTES: u32 = 1_000_000;
 const CHANGES: u32 = 100_000;
@@ -31,9 +31,7 @@ fn routes(json: &str) -> BTreeMap<String, String> {
 #[test]
 #[ignore = "takes minutes and 2 GiB"]
 fn a_million_routes_survive_an_overrun() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     let mut lines = String::new();

@@ -7,10 +7,10 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use trieline_tests::bed::Bed;
-use trieline_tests::daemon::{Daemon, status};
-use trieline_tests::rng::Rng;
-use trieline_tests::{craft, linux, packets, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::daemon::{Daemon, status};
+use trieline_testbed::random::Random;
+use trieline_testbed::{craft, linux, needs_root, packets};
 
 /// Sends frames, one a line of hex, as no socket of a kernel without VLAN devices would.
 const MARKER: &[u8] = b"must not come out";
@@ -41,8 +41,8 @@ fn udp(source: &str, destination: &str) -> Vec<u8> {
 }
 
 /// A frame around a packet; the first ones plain, tagged once as 802.1ad, twice as 802.1Q, and to all.
-fn dressed(packet: &[u8], number: usize, rng: &mut Rng) -> Vec<u8> {
-    let mut pick = |n: u64| rng.below(n) as usize;
+fn dressed(packet: &[u8], number: usize, rng: &mut Random) -> Vec<u8> {
+    let mut pick = |n| rng.below(n);
     let (mac, tags) = match number {
         0 => (NODE, vec![]),
         1 => (NODE, vec![0x88a8]),
@@ -140,7 +140,7 @@ fn nothing_comes_out(
     config: &str,
     files: &[(&str, &str)],
     prepare: &dyn Fn(&Bed),
-    packets: &dyn Fn(&mut Rng) -> Vec<Vec<u8>>,
+    packets: &dyn Fn(&mut Random) -> Vec<Vec<u8>>,
 ) {
     let bed = bed();
     prepare(&bed);
@@ -150,12 +150,12 @@ fn nothing_comes_out(
     }
     let file = folder.path().join("trielined.toml");
     std::fs::write(&file, format!("devices = [\"n0\", \"n1\", \"n2\"]\n{config}")).expect("a file");
-    let mut rng = Rng::new(14);
+    let mut rng = Random::new(14);
     let frames: Vec<_> = (0..FRAMES)
         .flat_map(|number| {
             // Packets that belong together come the same way.
             let (packets, seed) = (packets(&mut rng), rng.bits());
-            packets.into_iter().map(move |packet| dressed(&packet, number, &mut Rng::new(seed)))
+            packets.into_iter().map(move |packet| dressed(&packet, number, &mut Random::new(seed)))
         })
         .collect();
     let (left, received) = out(&bed, &frames);
@@ -171,7 +171,7 @@ fn nothing_comes_out(
 
 /// The packet behind `headers` of extension headers, in two fragments. The first one ends within a header, whose end and what follows
 /// are harmless in its frame's trailer; in the second they lead to what the packet has.
-fn fragments(packet: &[u8], rng: &mut Rng) -> Vec<Vec<u8>> {
+fn fragments(packet: &[u8], rng: &mut Random) -> Vec<Vec<u8>> {
     let options = |next: u8, eights: u8| {
         // One option that is passed over: Linux takes at most seven bytes of padding.
         let mut header = vec![next, eights, 0x1e, 4 + 8 * eights, 0, 0, 0, 0];
@@ -198,35 +198,27 @@ fn without_length(packet: &[u8]) -> Vec<u8> {
     longer
 }
 
-fn pick<'a>(rng: &mut Rng, of: &[&'a str]) -> &'a str {
-    of[rng.below(of.len() as u64) as usize]
-}
-
 #[test]
 fn filters_hold_whatever_the_frame() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let config = "[[filter]]\nname = \"bad\"\nfile = \"bad\"\nmatch = \"source\"\naction = \"drop\"\n";
     let files = [("bad", "203.0.113.0/24\n2001:db8:bad::/48\n")];
     nothing_comes_out("filters", config, &files, &|_| {}, &|rng| {
         vec![if rng.below(2) == 0 {
-            udp("203.0.113.9", pick(rng, &["10.50.0.1", "10.60.0.1", "10.0.0.1", "10.2.0.1"]))
+            udp("203.0.113.9", rng.pick(&["10.50.0.1", "10.60.0.1", "10.0.0.1", "10.2.0.1"]))
         } else {
-            udp("2001:db8:bad::1", pick(rng, &["2001:db8:50::1", "2001:db8:60::1", "fd00::1", "fd00:2::1"]))
+            udp("2001:db8:bad::1", rng.pick(&["2001:db8:50::1", "2001:db8:60::1", "fd00::1", "fd00:2::1"]))
         }]
     });
 }
 
 #[test]
 fn sid_hooks_hold_whichever_way_their_sid_is_reached() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let config = "[[filter]]\nname = \"inside\"\nfile = \"inside\"\nmatch = \"source\"\naction = \"drop\"\n\
                   [[sid_hook]]\nname = \"clean\"\nsid = \"fd00:a::6\"\nfilters = [\"inside\"]\n";
     nothing_comes_out("sid_hooks", config, &[("inside", "2001:db8:bad::/48\n")], &|_| {}, &|rng| {
-        let inner = udp("2001:db8:bad::1", pick(rng, &["2001:db8:50::1", "2001:db8:60::1", "fd00:2::1"]));
+        let inner = udp("2001:db8:bad::1", rng.pick(&["2001:db8:50::1", "2001:db8:60::1", "fd00:2::1"]));
         let (sid, end, other) = ("fd00:a::6", "fd00:a::1", "fd00:a::7");
         let plain = craft::ipv6("fd00::2", sid, (41, &inner), |_| {});
         let by = |segments: &[&str], left: u8, to: &str, inner: &[u8]| {
@@ -253,19 +245,17 @@ fn sid_hooks_hold_whichever_way_their_sid_is_reached() {
 
 #[test]
 fn tenants_stay_apart_whatever_the_frame() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let config = "[[vrf]]\nname = \"red\"\ntable = 100\ndevices = [\"n0\"]\n";
     let own = |bed: &Bed| {
         bed.node.ip("-6 route add local fd00::1/128 dev lo table 100");
     };
     nothing_comes_out("tenants", config, &[], &own, &|rng| {
-        let source = pick(rng, &["10.0.0.2", "240.1.1.1"]);
-        let source6 = pick(rng, &["fd00::2", "fe80::9"]);
+        let source = rng.pick(&["10.0.0.2", "240.1.1.1"]);
+        let source6 = rng.pick(&["fd00::2", "fe80::9"]);
         vec![match rng.below(7) {
-            0 | 1 => udp(source, pick(rng, &["10.60.0.1", "10.50.0.1", "10.2.0.1", "10.1.0.1"])),
-            2 | 3 => udp(source6, pick(rng, &["2001:db8:60::1", "2001:db8:50::1", "fd00:2::1", "fd00:1::1"])),
+            0 | 1 => udp(source, rng.pick(&["10.60.0.1", "10.50.0.1", "10.2.0.1", "10.1.0.1"])),
+            2 | 3 => udp(source6, rng.pick(&["2001:db8:60::1", "2001:db8:50::1", "fd00:2::1", "fd00:1::1"])),
             4 => by_own_address(rng),
             5 => without_length(&by_own_address(rng)),
             _ => return fragments(&by_own_address(rng), rng),
@@ -274,15 +264,16 @@ fn tenants_stay_apart_whatever_the_frame() {
 }
 
 /// A packet to the node itself, which leads out of it.
-fn by_own_address(rng: &mut Rng) -> Vec<u8> {
-    let inner = udp("fd00::2", pick(rng, &["2001:db8:60::1", "fd00:2::1"]));
+fn by_own_address(rng: &mut Random) -> Vec<u8> {
+    let inner = udp("fd00::2", rng.pick(&["2001:db8:60::1", "fd00:2::1"]));
     let header = craft::srh(&["fd00:a::7", "fd00::1"], 1, (41, &inner));
     craft::ipv6("fd00::2", "fd00::1", (43, &header), |_| {})
 }
 
 /// NEXT-C-SID leads to a SID with a function.
 fn sid_hooks_hold_behind_next_csid(what: &str, table: &str, prepare: &dyn Fn(&Bed)) {
-    if !root() || linux() < (6, 6) {
+    needs_root!();
+    if linux() < (6, 6) {
         return;
     }
     let config = "[[filter]]\nname = \"inside\"\nfile = \"inside\"\nmatch = \"source\"\naction = \"drop\"\n\
@@ -294,8 +285,8 @@ fn sid_hooks_hold_behind_next_csid(what: &str, table: &str, prepare: &dyn Fn(&Be
         prepare(bed);
     };
     nothing_comes_out(what, config, &[("inside", "2001:db8:bad::/48\n")], &sids, &|rng| {
-        let inner = udp("2001:db8:bad::1", pick(rng, &["2001:db8:50::1", "2001:db8:60::1", "fd00:2::1"]));
-        let to = pick(rng, &["fd00:c:1:6::", "fd00:c:1:1:6::", "fd00:c:1:1:1:6::"]);
+        let inner = udp("2001:db8:bad::1", rng.pick(&["2001:db8:50::1", "2001:db8:60::1", "fd00:2::1"]));
+        let to = rng.pick(&["fd00:c:1:6::", "fd00:c:1:1:6::", "fd00:c:1:1:1:6::"]);
         vec![craft::ipv6("fd00::2", to, (41, &inner), |_| {})]
     });
 }
@@ -346,19 +337,17 @@ fn tunnels(bed: &Bed) {
 #[test]
 #[ignore = "needs sit and GRE: run in tests/vm"]
 fn sid_hooks_hold_behind_tunnels() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let config = "[[filter]]\nname = \"inside\"\nfile = \"inside\"\nmatch = \"source\"\naction = \"drop\"\n\
                   [[sid_hook]]\nname = \"clean\"\nsid = \"fd00:a::6\"\nfilters = [\"inside\"]\n";
     nothing_comes_out("tunnels", config, &[("inside", "2001:db8:bad::/48\n")], &tunnels, &|rng| {
-        let inner = udp("2001:db8:bad::1", pick(rng, &["2001:db8:50::1", "2001:db8:60::1", "fd00:2::1"]));
+        let inner = udp("2001:db8:bad::1", rng.pick(&["2001:db8:50::1", "2001:db8:60::1", "fd00:2::1"]));
         let plain = craft::ipv6("fd00::2", "fd00:a::6", (41, &inner), |_| {});
         let gre = |kind: u16, packet: &[u8]| {
             [&[0x20, 0][..], &kind.to_be_bytes(), &7u32.to_be_bytes(), packet].concat()
         };
         vec![match rng.below(4) {
-            0 => in_ipv4("10.0.0.2", pick(rng, &["10.0.0.1", "10.2.0.1"]), 41, &plain),
+            0 => in_ipv4("10.0.0.2", rng.pick(&["10.0.0.1", "10.2.0.1"]), 41, &plain),
             1 => in_ipv4("10.0.0.2", "10.0.0.1", 47, &gre(0x86dd, &plain)),
             2 => {
                 in_ipv4("10.0.0.2", "10.0.0.1", 47, &gre(0x800, &in_ipv4("10.0.0.2", "10.0.0.1", 41, &plain)))
@@ -372,16 +361,14 @@ fn sid_hooks_hold_behind_tunnels() {
 #[test]
 #[ignore = "needs IPIP and sit: run in tests/vm"]
 fn filters_hold_for_tunnels_to_groups() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let config = "[[filter]]\nname = \"bad\"\nfile = \"bad\"\nmatch = \"source\"\naction = \"drop\"\n";
     nothing_comes_out("groups", config, &[("bad", "10.0.0.2/32\n")], &tunnels, &|rng| {
-        let group = pick(rng, &["224.0.0.1", "10.0.0.1"]);
+        let group = rng.pick(&["224.0.0.1", "10.0.0.1"]);
         vec![if rng.below(2) == 0 {
-            in_ipv4("10.0.0.2", group, 4, &udp("10.0.0.7", pick(rng, &["10.50.0.1", "10.60.0.1"])))
+            in_ipv4("10.0.0.2", group, 4, &udp("10.0.0.7", rng.pick(&["10.50.0.1", "10.60.0.1"])))
         } else {
-            in_ipv4("10.0.0.2", group, 41, &udp("fd00::7", pick(rng, &["2001:db8:50::1", "2001:db8:60::1"])))
+            in_ipv4("10.0.0.2", group, 41, &udp("fd00::7", rng.pick(&["2001:db8:50::1", "2001:db8:60::1"])))
         }]
     });
 }

@@ -1,13 +1,18 @@
 //! The daemon comes and goes; forwarding stays until `node detach` removes it.
 
 use crate::status;
+use std::fs;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
-use trieline_tests::bed::Bed;
-use trieline_tests::command::run;
-use trieline_tests::daemon::{Daemon, Leftovers, trieline};
-use trieline_tests::packets::{UdpSink, UdpStream};
-use trieline_tests::{eventually, patience, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::run;
+use trieline_testbed::daemon::{Daemon, Leftovers, trieline};
+use trieline_testbed::packets::{UdpSink, UdpStream};
+use trieline_testbed::{eventually, needs_root, patience};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
@@ -27,9 +32,7 @@ fn rest(seconds: f64) {
 /// kill -9 and restart, several times, under a stream: not one packet is lost.
 #[test]
 fn kill_and_restart_lose_nothing() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let (bed, address) = streamed_bed();
     let sink = UdpSink::open(&bed.sink, address);
     let mut daemon = Daemon::start(&bed.node, DEVICES);
@@ -56,9 +59,7 @@ fn kill_and_restart_lose_nothing() {
 /// SIGTERM: no packet lost, forwarding stays, `node detach` ends it, the kernel goes on.
 #[test]
 fn stopping_leaves_forwarding_on() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let (bed, address) = streamed_bed();
     let sink = UdpSink::open(&bed.sink, address);
     let daemon = Daemon::start(&bed.node, DEVICES);
@@ -88,9 +89,7 @@ fn stopping_leaves_forwarding_on() {
 /// Two daemons for one namespace or one device: the second says so and leaves the first alone.
 #[test]
 fn a_second_daemon_is_refused() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let (bed, _) = streamed_bed();
     let daemon = Daemon::start(&bed.node, DEVICES);
     let refusal = Daemon::refused(&bed.node, DEVICES);
@@ -105,9 +104,7 @@ fn a_second_daemon_is_refused() {
 /// Another XDP program sits on the device: its owner keeps it.
 #[test]
 fn a_taken_device_is_refused() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     // Another instance's pins are as foreign as any. A test cannot attach from a second namespace's point of view, so leave a program
@@ -128,12 +125,10 @@ fn a_taken_device_is_refused() {
 /// A daemon asked to end by SIGINT or SIGTERM while it starts leaves nothing half done.
 #[test]
 fn an_interrupted_start_can_be_repeated() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let (bed, _) = streamed_bed();
     let _leftovers = Leftovers(&bed.node);
-    let program = trieline_tests::command::binary_path("trielined");
+    let program = trieline_testbed::command::binary_path("trielined");
     for milliseconds in ["0.02", "0.05", "0.1", "0.2"] {
         run(&format!("timeout -s INT -k 5 {milliseconds} {program} -n {} {DEVICES}", bed.node.name()));
     }
@@ -144,9 +139,7 @@ fn an_interrupted_start_can_be_repeated() {
 /// SIGHUP: devices are read from the file again; a file that is wrong changes nothing.
 #[test]
 fn a_reload_follows_the_file() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let (bed, _) = streamed_bed();
     let file = tempfile::NamedTempFile::new().expect("a file");
     let path = file.path().to_string_lossy().into_owned();
@@ -180,10 +173,8 @@ fn a_reload_follows_the_file() {
 /// Ctrl-C in the middle of the demo: no namespace and no daemon stays behind.
 #[test]
 fn an_interrupted_demo_cleans_up() {
-    if !root() {
-        return;
-    }
-    let program = trieline_tests::command::binary_path("trieline");
+    needs_root!();
+    let program = trieline_testbed::command::binary_path("trieline");
     for seconds in ["1", "4"] {
         let mut demo = std::process::Command::new("timeout")
             .args(["-s", "INT", "-k", "20", seconds, &program, "demo"])
@@ -209,9 +200,7 @@ fn an_interrupted_demo_cleans_up() {
 /// A table that fills more than half of the image: a restarted daemon cannot build the new one beside the old one.
 #[test]
 fn a_restart_in_a_tight_image() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     let mut lines = String::new();
@@ -234,9 +223,7 @@ fn a_restart_in_a_tight_image() {
 /// A namespace that is deleted takes its devices along; the next daemon removes what was pinned for them.
 #[test]
 fn pins_of_a_dead_namespace_are_removed() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let pins = |bed: &Bed| format!("/sys/fs/bpf/trieline/netns-{}", bed.node.inode());
     let gone = Bed::new();
     Daemon::start(&gone.node, DEVICES).stop();
@@ -259,4 +246,49 @@ fn pins_of_a_dead_namespace_are_removed() {
         beside.iter().all(|path| !std::path::Path::new(path).exists()),
         "one of {beside:?} is still there"
     );
+}
+
+/// A daemon that closes without an answer, or gives one that this version does not understand, is not in the way of `node detach`.
+#[test]
+fn detach_needs_no_answer_of_the_daemon() {
+    needs_root!();
+    for answer in ["", "{\"pid\":1,\"counters\":[{\"name\":\"new\",\"kind\":\"mirror\",\"packets\":1}]}\n"] {
+        let (bed, _) = streamed_bed();
+        Daemon::start(&bed.node, DEVICES).kill();
+        let socket = PathBuf::from(format!("/run/trieline/netns-{}.sock", bed.node.inode()));
+        let _ = fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket).expect("a fake daemon");
+        let answers = thread::spawn(move || {
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().expect("a fake daemon");
+                let mut request = [0; 64];
+                let _ = stream.read(&mut request).expect("a fake daemon");
+                stream.write_all(answer.as_bytes()).expect("a fake daemon");
+            }
+        });
+        let status = trieline(&bed.node, "-j node status");
+        assert_eq!(status.code, 0, "{status:?}");
+        assert_eq!(status.json()["devices"].as_array().expect("devices").len(), 3);
+        let detached = trieline(&bed.node, "node detach");
+        assert_eq!(detached.code, 0, "{detached:?}");
+        assert!(detached.stdout.contains("detached from 3 devices"), "{detached:?}");
+        answers.join().expect("a fake daemon");
+    }
+}
+
+/// A supervisor that never reads its socket: the daemon goes on when the socket's queue is full.
+#[test]
+fn a_supervisor_that_does_not_read_stops_nothing() {
+    needs_root!();
+    let (bed, _) = streamed_bed();
+    let (_daemon, unread) = Daemon::spawn(&bed.node, DEVICES);
+    assert!(eventually(30.0, || trieline(&bed.node, "node status").code == 0), "no daemon");
+    let filler = UnixDatagram::unbound().expect("a socket");
+    filler.set_nonblocking(true).expect("a socket");
+    let path = unread.local_addr().expect("an address").as_pathname().expect("a path").to_owned();
+    while filler.send_to(b"X=1", &path).is_ok() {}
+    // There is a notification every second at least.
+    rest(4.0);
+    bed.node.ip("route add 10.70.0.0/16 via 10.2.0.2");
+    bed.becomes("a route after it", "10.70.0.1:9", (0, 0, 5));
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt;
-use trieline_tests::command::{Answer, binary_path, run, run_with};
-use trieline_tests::skip;
+use trieline_testbed::command::{Answer, binary_path, run, run_with};
+use trieline_testbed::skip;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/lpm_trie");
 

@@ -4,9 +4,9 @@
 use crate::bypass::{has, nft};
 use crate::rules::{DEVICES, kernel, ours};
 use std::collections::BTreeSet;
-use trieline_tests::bed::Bed;
-use trieline_tests::daemon::{Daemon, trieline};
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::daemon::{Daemon, trieline};
+use trieline_testbed::{eventually, needs_root};
 
 const MARKED: &str = "pref 20 fwmark 0x7 lookup 300";
 
@@ -29,9 +29,7 @@ fn left(bed: &Bed) -> BTreeSet<String> {
 /// Every rule by mark, in each family: answers and packets go where the kernel's do.
 #[test]
 fn rules_by_mark_are_followed_while_nothing_sets_marks() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bed();
     let _daemon = Daemon::start(&bed.node, DEVICES);
     for (option, to, source) in [("-4", "10.50.0.1", "10.0.0.2"), ("-6", "fd50::1", "fd00::2")] {
@@ -60,9 +58,7 @@ fn rules_by_mark_are_followed_while_nothing_sets_marks() {
 /// Filters on the way in of a device may set marks: then what comes to such a rule is the kernel's, and it is said.
 #[test]
 fn with_filters_on_the_way_in_rules_by_mark_are_the_kernels() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bed();
     if !has(&bed.node, "tc qdisc add dev n0 clsact") {
         return;
@@ -83,9 +79,7 @@ fn with_filters_on_the_way_in_rules_by_mark_are_the_kernels() {
 /// netfilter sets marks that XDP does not see; where packets may go past its rules they still go by the mark.
 #[test]
 fn marks_of_netfilter_count_even_where_it_is_gone_past() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bed();
     if !has(&bed.node, "nft list ruleset") {
         return;
@@ -113,9 +107,7 @@ fn marks_of_netfilter_count_even_where_it_is_gone_past() {
 /// A rule is named as `ip rule` names it, whatever it selects by.
 #[test]
 fn rules_are_named_in_the_words_of_ip() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bed();
     let rules = [
         (

@@ -5,12 +5,12 @@ use crate::status;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use trieline_tests::bed::Bed;
-use trieline_tests::command::run;
-use trieline_tests::daemon::{Daemon, trieline_with};
-use trieline_tests::namespace::Namespace;
-use trieline_tests::rng::Rng;
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::run;
+use trieline_testbed::daemon::{Daemon, trieline_with};
+use trieline_testbed::namespace::Namespace;
+use trieline_testbed::random::Random;
+use trieline_testbed::{eventually, needs_root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const CHANGES: usize = 10_000;
@@ -29,7 +29,7 @@ impl Family {
     }
 
     /// A random address inside 10.64.0.0/10 or fd64::/16, crowded enough that prefixes nest.
-    fn address(self, rng: &mut Rng) -> u128 {
+    fn address(self, rng: &mut Random) -> u128 {
         match self {
             Family::V4 => u128::from(
                 0x0a40_0000 | (rng.bits() as u32 & 0x003f_ffff & !(rng.below(4) as u32 * 0x0015_5000)),
@@ -49,7 +49,7 @@ impl Family {
         }
     }
 
-    fn prefix(self, rng: &mut Rng) -> String {
+    fn prefix(self, rng: &mut Random) -> String {
         let (bits, length) = match self {
             Family::V4 => (32, rng.pick(&[10, 12, 16, 17, 20, 22, 24, 24, 25, 28, 30, 31, 32, 32])),
             Family::V6 => {
@@ -83,7 +83,7 @@ impl Family {
 }
 
 /// `count` random lines for `ip -batch`; some of them fail, as an administrator's do.
-fn changes(family: Family, rng: &mut Rng, count: usize) -> String {
+fn changes(family: Family, rng: &mut Random, count: usize) -> String {
     let mut lines = String::new();
     let mut given: Vec<String> = Vec::new();
     for _ in 0..count {
@@ -234,7 +234,7 @@ fn assert_mirrored(namespace: &Namespace, family: Family, addresses: &[String]) 
     );
 }
 
-fn addresses(family: Family, rng: &mut Rng, count: usize) -> Vec<String> {
+fn addresses(family: Family, rng: &mut Random, count: usize) -> Vec<String> {
     let mut set = BTreeSet::new();
     while set.len() < count {
         set.insert(family.text(family.address(rng)));
@@ -251,13 +251,11 @@ fn addresses(family: Family, rng: &mut Rng, count: usize) -> Vec<String> {
 }
 
 fn random_changes(family: Family, seed: u64) {
-    if !root() {
-        return;
-    }
+    needs_root!();
     println!("seed {seed}");
     let bed = Bed::new();
     bed.warm();
-    let mut rng = Rng::new(seed);
+    let mut rng = Random::new(seed);
     // (1) half of the changes before the daemon starts: the dump
     bed.node.ip_batch(&[family.option(), "-force"], &changes(family, &mut rng, CHANGES / 2));
     let _daemon = Daemon::start(&bed.node, DEVICES);
@@ -290,9 +288,7 @@ fn random_changes_ipv6() {
 /// More changes than the netlink buffer holds while the daemon sleeps: it notices (ENOBUFS), dumps again, and agrees.
 #[test]
 fn flood_overruns_and_recovers() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     let daemon = Daemon::start(&bed.node, DEVICES);
@@ -310,7 +306,7 @@ fn flood_overruns_and_recovers() {
     bed.node.ip_batch(&[], &lines).ok();
     // (2) awake
     run(&format!("kill -CONT {}", daemon.pid())).ok();
-    let mut rng = Rng::new(1);
+    let mut rng = Random::new(1);
     let asked: Vec<String> = (0..1000)
         .map(|_| Ipv4Addr::from(0x0a80_0000 | (rng.bits() as u32 & 0x00ff_ffff)).to_string())
         .collect();

@@ -1,19 +1,17 @@
 //! Next hops come and go: unresolved, resolved, with a new MAC address, behind a link that goes down.
 
 use std::time::Duration;
-use trieline_tests::bed::Bed;
-use trieline_tests::daemon::Daemon;
-use trieline_tests::packets::Tap;
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::daemon::Daemon;
+use trieline_testbed::packets::Tap;
+use trieline_testbed::{eventually, needs_root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
 /// A neighbour that has not been resolved yet: the kernel resolves it with the first packets, then XDP forwards.
 #[test]
 fn unresolved_passes_then_is_fast() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
     bed.node.ip("-6 route add fd50::/32 via fd00:2::2");
@@ -36,9 +34,7 @@ fn unresolved_passes_then_is_fast() {
 /// The neighbour's MAC address changes (a failover); packets follow.
 #[test]
 fn a_new_mac_is_followed() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");
@@ -65,9 +61,7 @@ fn a_new_mac_is_followed() {
 /// [gen] ── [node] ══ [sink] metric 100, [side] metric 200: a link goes down and comes back.
 #[test]
 fn a_link_down_moves_traffic() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     for line in [
@@ -108,9 +102,7 @@ fn a_link_down_moves_traffic() {
 /// Multipath: a flow takes one of the hops that are alive.
 #[test]
 fn multipath_leaves_dead_hops_out() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     bed.node.ip("route add 10.50.0.0/16 nexthop via 10.1.0.2 nexthop via 10.2.0.2");
@@ -141,9 +133,7 @@ fn probes(bed: &Bed, work: impl FnOnce()) -> usize {
 /// nothing else.
 #[test]
 fn only_a_neighbour_in_use_is_probed() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     for (key, value) in [("base_reachable_time_ms", "2000"), ("delay_first_probe_time", "1")] {
         bed.node.sysctl(&format!("net.ipv4.neigh.n1.{key}"), value);

@@ -1,17 +1,15 @@
 //! Users of netfilter's hooks without rules: the kernel's own parts, IPVS, BPF programs. Packets would go past them.
 
-use trieline_tests::bed::Bed;
-use trieline_tests::daemon::{Daemon, status, trieline};
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::daemon::{Daemon, status, trieline};
+use trieline_testbed::{eventually, needs_root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
 /// ILA (Identifier Locator Addressing) rewrites IPv6 packets at hook prerouting as long as it has mappings.
 #[test]
 fn who_hangs_at_a_hook_is_obeyed() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     let reason = |family: usize| status(&bed.node)["families"][family]["reason"].to_string();
     let reported = || status(&bed.node)["bypassed"].to_string();

@@ -1,9 +1,9 @@
 //! Ways out that are more than a gateway: next hop objects, next hops of the other family, `onlink`, MTUs of routes; and
 //! neighbours that only XDP uses.
 
-use trieline_tests::bed::{Bed, until_counts};
-use trieline_tests::daemon::{Daemon, status};
-use trieline_tests::{craft, eventually, packets, root};
+use trieline_testbed::bed::{Bed, until_counts};
+use trieline_testbed::daemon::{Daemon, status};
+use trieline_testbed::{craft, eventually, needs_root, packets};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const ROUTES: u32 = 5000;
@@ -12,9 +12,7 @@ const ROUTES: u32 = 5000;
 /// number.
 #[test]
 fn objects_move_their_routes() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     for compat in ["1", "0"] {
         let bed = Bed::new();
         bed.warm();
@@ -56,9 +54,7 @@ fn objects_move_their_routes() {
 
 #[test]
 fn next_hops_of_every_kind() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     for line in [
@@ -87,9 +83,7 @@ fn next_hops_of_every_kind() {
 /// The kernel sees none of the packets, and keeps the neighbour all the same: it asks again and again whether it is there.
 #[test]
 fn neighbours_that_only_xdp_uses_stay() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     // Before there are neighbours: the first confirmation lasts as long as was set when it came.
     for (family, device) in [("ipv4", "n1"), ("ipv6", "n1")] {
@@ -127,9 +121,7 @@ fn neighbours_that_only_xdp_uses_stay() {
 /// a message; a tunnel replaces a link; an endpoint gets another table.
 #[test]
 fn objects_that_become_something_else() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     bed.node.sysctl("net.ipv4.nexthop_compat_mode", "0");

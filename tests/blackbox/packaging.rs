@@ -1,14 +1,16 @@
 //! The units of systemd: what they forbid the daemon does not need, and systemd understands them.
 
+use crate::metrics::scraper::{OPENMETRICS, Server};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use trieline_tests::bed::Bed;
-use trieline_tests::command::{binary, binary_path, run, run_with};
-use trieline_tests::daemon::{Leftovers, trieline};
-use trieline_tests::{craft, eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::{binary, binary_path, run, run_with};
+use trieline_testbed::daemon::{Daemon, Leftovers, trieline};
+use trieline_testbed::{craft, eventually, needs_root};
 
 const UNITS: [&str; 2] = ["trielined.service", "trielined@.service"];
+const METRICS: &str = "trieline-metrics.service";
 
 fn unit(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(name);
@@ -50,19 +52,19 @@ fn allowed(unit: &str) -> BTreeSet<String> {
     allowed
 }
 
-/// systemd reads both units, and calls neither exposed.
+/// systemd reads all units, and calls none exposed.
 #[test]
 fn systemd_takes_the_units() {
     let folder = tempfile::tempdir().expect("a folder");
     let programs = Path::new(&binary_path("trielined")).parent().expect("a folder").display().to_string();
-    for name in UNITS {
+    for (name, threshold) in [(UNITS[0], 45), (UNITS[1], 45), (METRICS, 20)] {
         // systemd looks whether the programs are there.
         std::fs::write(folder.path().join(name), unit(name).replace("/usr/sbin", &programs)).expect("a file");
         let path = folder.path().join(name.replace('@', "@red")).display().to_string();
         let printed = run_with("systemd-analyze", &["verify", "--man=no", &path], "");
         assert!(printed.code == 0 && printed.stderr.is_empty(), "{name}: {printed:?}");
         let path = folder.path().join(name).display().to_string();
-        let words = ["--no-pager", "security", "--offline=true", "--threshold=45", &path];
+        let words = ["--no-pager", "security", "--offline=true", &format!("--threshold={threshold}"), &path];
         run_with("systemd-analyze", &words, "").ok();
     }
     // All but where they run is the same in both.
@@ -84,9 +86,7 @@ fn systemd_takes_the_units() {
 /// sockets.
 #[test]
 fn the_unit_forbids_nothing_that_is_needed() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     bed.node.ip("-6 route add fd00:c::1/128 encap seg6local action End.DT6 table main dev n1");
     let folder = tempfile::tempdir().expect("a folder");
@@ -129,7 +129,7 @@ fn the_unit_forbids_nothing_that_is_needed() {
             "{}",
             log()
         );
-        let pid = trieline_tests::daemon::status(&bed.node)["pid"].as_u64();
+        let pid = trieline_testbed::daemon::status(&bed.node)["pid"].as_u64();
         let pid = pid.unwrap_or_else(|| panic!("it ended: {}", log()));
         bed.node.ip("route replace 10.60.0.0/16 via 10.1.0.2");
         bed.becomes("it follows", "10.60.0.1:9", (0, 5, 0));
@@ -185,4 +185,30 @@ fn the_unit_forbids_nothing_that_is_needed() {
         let forbidden: Vec<_> = sockets.iter().filter(|family| !families.contains(family.as_str())).collect();
         assert!(forbidden.is_empty(), "{name} forbids {forbidden:?}");
     }
+}
+
+/// The server of metrics makes no system call that its unit forbids.
+#[test]
+fn the_unit_of_metrics_forbids_nothing_that_is_needed() {
+    needs_root!();
+    let bed = Bed::routed();
+    let _daemon = Daemon::start(&bed.node, "--dev n0");
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("calls").display().to_string();
+    // With -D the program is the child, which the test ends.
+    let server = Server::start(&bed.node, &["strace", "-D", "-f", "-o", &trace]);
+    assert_eq!(server.scrape(OPENMETRICS).value("trieline_up"), 1.0);
+    drop(server);
+    let text = std::fs::read_to_string(&trace).expect("a trace");
+    let name = |line: &str| {
+        let (_, call) = line.split_once(' ')?;
+        let (name, _) = call.trim_start().split_once('(')?;
+        name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_').then(|| name.to_owned())
+    };
+    let calls: BTreeSet<String> = text.lines().filter_map(name).collect();
+    assert!(calls.contains("accept4") && calls.contains("connect"), "{calls:?}");
+    let unit = unit(METRICS);
+    let allowed = allowed(&unit);
+    let forbidden: Vec<_> = calls.difference(&allowed).collect();
+    assert!(forbidden.is_empty(), "{METRICS} forbids {forbidden:?}");
 }

@@ -1,18 +1,16 @@
 //! Settings of the administrator in the kernel hold in XDP too: forwarding switched off, reverse-path filters, policy rules, routes by type
 //! of service.
 
-use trieline_tests::bed::Bed;
-use trieline_tests::daemon::{Daemon, trieline};
-use trieline_tests::{craft, eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::daemon::{Daemon, trieline};
+use trieline_testbed::{craft, eventually, needs_root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
 /// The switch of a whole family, and of one device.
 #[test]
 fn forwarding_switched_off_is_off() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     let _daemon = Daemon::start(&bed.node, DEVICES);
     for (key, to) in [
@@ -39,9 +37,7 @@ fn forwarding_switched_off_is_off() {
 /// [gen] sends with an address of [side]'s net: strict filters drop it, loose ones and none do not.
 #[test]
 fn reverse_path_filters_hold() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     let _daemon = Daemon::start(&bed.node, DEVICES);
     let spoofed = craft::ipv4("10.2.0.9", "10.50.0.1", b"not my address", |_| {});
@@ -70,9 +66,7 @@ fn reverse_path_filters_hold() {
 /// A policy rule sends some packets elsewhere, without the kernel.
 #[test]
 fn policy_rules_are_followed() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     bed.node.ip("route add 10.50.0.0/16 via 10.2.0.2 table 100");
     let _daemon = Daemon::start(&bed.node, DEVICES);
@@ -102,9 +96,7 @@ fn policy_rules_are_followed() {
 /// A route for one type of service: its prefix is the kernel's, which tells the packets apart.
 #[test]
 fn routes_by_type_of_service_are_the_kernels() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     bed.node.ip("route add 10.50.7.0/24 tos 0x10 via 10.2.0.2");
     let _daemon = Daemon::start(&bed.node, DEVICES);

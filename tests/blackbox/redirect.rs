@@ -1,9 +1,9 @@
 //! Packets that leave by the device they came in by: the kernel tells a sender on the link of a shorter way, so it gets them; what it
 //! would say nothing about is forwarded.
 
-use trieline_tests::bed::{Bed, Counts, until_counts};
-use trieline_tests::daemon::{Daemon, status};
-use trieline_tests::{craft, root};
+use trieline_testbed::bed::{Bed, Counts, until_counts};
+use trieline_testbed::daemon::{Daemon, status};
+use trieline_testbed::{craft, needs_root};
 
 const MARKER: &[u8] = b"back again";
 
@@ -32,9 +32,7 @@ fn redirects(bed: &Bed) -> u64 {
 
 #[test]
 fn senders_on_the_link_are_told_of_shorter_ways() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     let settings = ["all", "n0"].map(|device| format!("net.ipv4.conf.{device}.send_redirects"));
     let send_redirects = |value| settings.iter().for_each(|setting| bed.node.sysctl(setting, value));

@@ -10,11 +10,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use trieline_tests::bed::Bed;
-use trieline_tests::command::{run, run_with};
-use trieline_tests::daemon::{Daemon, Leftovers, trieline};
-use trieline_tests::packets::{UdpSink, UdpStream};
-use trieline_tests::{craft, eventually, patience, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::{run, run_with};
+use trieline_testbed::daemon::{Daemon, Leftovers, trieline};
+use trieline_testbed::packets::{UdpSink, UdpStream};
+use trieline_testbed::{craft, eventually, needs_root, patience};
 
 pub const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const MARKER: &[u8] = b"restart-mark";
@@ -27,7 +27,7 @@ fn pins(bed: &Bed) -> PathBuf {
 fn keys(folder: &Path, text: &str) -> BTreeSet<String> {
     let file = folder.join("keys.toml");
     std::fs::write(&file, text).unwrap();
-    let program = trieline_tests::command::binary_path("trielined");
+    let program = trieline_testbed::command::binary_path("trielined");
     let printed = run_with(&program, &["--check", "--config", file.to_str().unwrap()], "").stderr;
     let known = printed.split_once("known are ").unwrap_or_else(|| panic!("{printed}")).1;
     known.trim().split(", ").map(str::to_owned).collect()
@@ -37,9 +37,7 @@ fn keys(folder: &Path, text: &str) -> BTreeSet<String> {
 /// daemon knows and this test does not makes it fail.
 #[test]
 fn every_key_of_the_configuration_holds() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     bed.node.ip("link add v7 type veth peer name v7x");
@@ -71,7 +69,7 @@ fn every_key_of_the_configuration_holds() {
     let inner = |source: &str| craft::ipv6(source, "fd50::1", (17, &craft::udp(MARKER)), |_| {});
     let to_sid = |source: &str| craft::ipv6("fd00::2", "fd00:c::1", (41, &inner(source)), |_| {});
     let effects = |daemon: &Daemon| -> BTreeMap<&'static str, String> {
-        let reported = trieline_tests::daemon::status(&bed.node);
+        let reported = trieline_testbed::daemon::status(&bed.node);
         let devices = reported["devices"].as_array().cloned().unwrap_or_default();
         let of = |dev: &str| devices.iter().find(|known| known["dev"] == dev).cloned().unwrap_or_default();
         let flag = |dev: &str, flag: &str| {
@@ -174,9 +172,7 @@ fn every_key_of_the_configuration_holds() {
 /// A device that refuses (another program, no native XDP) or has a number above 65535 does not keep a restarting daemon away.
 #[test]
 fn one_device_does_not_stop_a_restart() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     Daemon::start(&bed.node, DEVICES).kill();
     let _leftovers = Leftovers(&bed.node);
@@ -197,7 +193,7 @@ fn one_device_does_not_stop_a_restart() {
     let devices = if refuses { DEVICES.to_owned() } else { "--dev n0 --dev n1 --dev lo".into() };
     let daemon = Daemon::start(&bed.node, &devices);
     bed.becomes("the others", "10.50.0.1:9", (0, 5, 0));
-    let reported = trieline_tests::daemon::status(&bed.node);
+    let reported = trieline_testbed::daemon::status(&bed.node);
     let name = if refuses { "n2" } else { "lo" };
     assert!(
         reported["refused"][0]["dev"] == name
@@ -228,7 +224,7 @@ fn one_device_does_not_stop_a_restart() {
     bed.becomes("to number 70000", "10.60.0.1:9", (0, 0, 5));
     let before = status::forwarded(&bed.node);
     let to: SocketAddr = "10.50.0.1:9".parse().unwrap();
-    trieline_tests::packets::send_udp(&bed.side, to, MARKER, 5).expect("sent");
+    trieline_testbed::packets::send_udp(&bed.side, to, MARKER, 5).expect("sent");
     assert!(eventually(2.0, || status::forwarded(&bed.node) >= before + 5), "from number 70000");
     // (3) it goes; the others' ports are set as before
     bed.node.ip("link del n2");
@@ -239,15 +235,13 @@ fn one_device_does_not_stop_a_restart() {
             .and_then(|all| all.iter().find(|known| known["dev"] == "n0").cloned());
         n0.is_some_and(|n0| !n0["flags"].to_string().contains("forward4"))
     };
-    assert!(eventually(5.0, || off(&trieline_tests::daemon::status(&bed.node))), "{}", daemon.log());
+    assert!(eventually(5.0, || off(&trieline_testbed::daemon::status(&bed.node))), "{}", daemon.log());
 }
 
 /// A bad file of a filter: a restart keeps the set in force and says so; where there is none, a start refuses.
 #[test]
 fn a_bad_filter_file_keeps_the_set_in_force() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("a file");
@@ -335,9 +329,7 @@ impl Drop for Nobody {
 /// Another user cannot take the lock or the pins' directory, nor command; a lock that somebody holds is not said to be a daemon.
 #[test]
 fn nobody_else_keeps_a_daemon_away() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     let daemon = Daemon::start(&bed.node, DEVICES);
     let run_folder = Path::new("/run/trieline");
@@ -349,7 +341,7 @@ fn nobody_else_keeps_a_daemon_away() {
     // The daemon looks who asks, whatever the socket's mode says.
     std::fs::set_permissions(of("sock"), PermissionsExt::from_mode(0o666)).unwrap();
     let status = |user: &str| {
-        let program = trieline_tests::command::binary_path("trieline");
+        let program = trieline_testbed::command::binary_path("trieline");
         let name = bed.node.name();
         let words = ["netns", "exec", name, "setpriv", user, "--clear-groups", &program, "node", "status"];
         run_with("ip", &words, "")
@@ -383,9 +375,7 @@ fn nobody_else_keeps_a_daemon_away() {
 /// lost. Back as well as forth, and after a start that was killed at any point of it.
 #[test]
 fn other_pins_are_replaced_without_a_loss() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     bed.sink.ip("addr add 10.50.0.1/32 dev lo");
     let address: SocketAddr = "10.50.0.1:7000".parse().unwrap();
@@ -478,9 +468,7 @@ fn other_pins_are_replaced_without_a_loss() {
 /// A reload does what it can, and says by words and exit code what waits for a restart, which then follows it without a detach.
 #[test]
 fn a_reload_says_what_waits() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("trielined.toml");
@@ -498,14 +486,14 @@ fn a_reload_says_what_waits() {
     assert_eq!(reported, serde_json::json!({ "reloaded": true, "waits": ["image", "next_hops"] }));
     // Settings that need not wait are in force.
     let ecn = |reported: &Value| reported["devices"].to_string().contains("\"ecn\"");
-    assert!(eventually(3.0, || ecn(&trieline_tests::daemon::status(&bed.node))));
-    let program = trieline_tests::command::binary_path("trielined");
+    assert!(eventually(3.0, || ecn(&trieline_testbed::daemon::status(&bed.node))));
+    let program = trieline_testbed::command::binary_path("trielined");
     let check =
         run_with(&program, &["-n", bed.node.name(), "--check", "--config", file.to_str().unwrap()], "");
     assert!(check.code == 0 && check.stdout.contains("image"), "{check:?}");
     daemon.stop();
     let daemon = Daemon::start(&bed.node, &args);
-    assert_eq!(trieline_tests::daemon::status(&bed.node)["image"]["bytes"], 32 << 20, "{}", daemon.log());
+    assert_eq!(trieline_testbed::daemon::status(&bed.node)["image"]["bytes"], 32 << 20, "{}", daemon.log());
     bed.becomes("after the restart", "10.50.0.1:9", (0, 5, 0));
     trieline(&bed.node, "node reload").ok();
 }

@@ -4,11 +4,11 @@ use crate::restart::DEVICES;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use trieline_tests::bed::Bed;
-use trieline_tests::command::run;
-use trieline_tests::daemon::{Daemon, Leftovers};
-use trieline_tests::packets::{UdpSink, UdpStream};
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::run;
+use trieline_testbed::daemon::{Daemon, Leftovers};
+use trieline_testbed::packets::{UdpSink, UdpStream};
+use trieline_testbed::{eventually, needs_root};
 
 /// A daemon under strace, killed when dropped.
 struct Traced {
@@ -33,7 +33,7 @@ fn start_short_of_memory(bed: &Bed, args: &str, nth: usize, log: &Path) -> (Trac
     let strace = Command::new("strace")
         .args(["-f", "-e", "trace=bpf", "-e", &fault, "-o"])
         .arg(&file)
-        .arg(trieline_tests::command::binary("trielined"))
+        .arg(trieline_testbed::command::binary("trielined"))
         .args(["-n", bed.node.name()])
         .args(args.split_whitespace())
         .env("NO_COLOR", "1")
@@ -47,7 +47,7 @@ fn start_short_of_memory(bed: &Bed, args: &str, nth: usize, log: &Path) -> (Trac
     let ended = |traced: &mut Traced| !matches!(traced.strace.try_wait(), Ok(None));
     let is_over = eventually(20.0, || text().contains("ready_ms=") || ended(&mut traced));
     assert!(is_over, "call {nth}: {}", text());
-    traced.daemon = trieline_tests::daemon::status(&bed.node)["pid"].as_u64();
+    traced.daemon = trieline_testbed::daemon::status(&bed.node)["pid"].as_u64();
     // strace counts from 1, the calls of each thread apart: those of the first one are meant.
     let calls = std::fs::read_to_string(file).expect("strace's file");
     let main = calls.split_whitespace().next().expect("a call").to_owned();
@@ -81,9 +81,7 @@ fn start_with_fault(bed: &Bed, (before, args): (&str, &str), (what, which): Faul
 /// A device whose driver refuses the program of the new daemon goes on with the one of before, is named, and is tried again.
 #[test]
 fn a_device_that_refuses_the_new_program_keeps_its_own() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     bed.sink.ip("addr add 10.50.0.1/32 dev lo");
     let folder = tempfile::tempdir().expect("a folder");
@@ -93,7 +91,7 @@ fn a_device_that_refuses_the_new_program_keeps_its_own() {
     let text = || std::fs::read_to_string(&log).unwrap_or_default();
     assert!(text().contains("the device refuses the new program"), "{}", text());
     bed.becomes("beside it", "10.50.0.1:9", (0, 5, 0));
-    let problems = || trieline_tests::daemon::status(&bed.node)["problems"].to_string();
+    let problems = || trieline_testbed::daemon::status(&bed.node)["problems"].to_string();
     assert!(eventually(5.0, || problems() == "[]"), "{}", problems());
 }
 
@@ -101,9 +99,7 @@ fn a_device_that_refuses_the_new_program_keeps_its_own() {
 /// before, and says so. Not one packet is lost.
 #[test]
 fn without_memory_for_new_tables_the_old_ones_stay() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     bed.sink.ip("addr add 10.50.0.1/32 dev lo");
     let address: SocketAddr = "10.50.0.1:7000".parse().unwrap();
@@ -125,12 +121,12 @@ fn without_memory_for_new_tables_the_old_ones_stay() {
     for (round, fault) in faults.into_iter().enumerate() {
         let traced = start_with_fault(&bed, (&old, &new), fault, &log);
         let what = fault.0;
-        let reported = trieline_tests::daemon::status(&bed.node);
+        let reported = trieline_testbed::daemon::status(&bed.node);
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         let is_old = reported["image"]["bytes"] == 16 << 20;
         assert_eq!(text.contains("goes on with the tables in force"), is_old, "{what}: {text}");
         // A device that refused the program is tried again each second.
-        let problems = || trieline_tests::daemon::status(&bed.node)["problems"].as_array().map(Vec::len);
+        let problems = || trieline_testbed::daemon::status(&bed.node)["problems"].as_array().map(Vec::len);
         assert!(eventually(5.0, || problems() == Some(usize::from(is_old))), "{what}: {reported:#}");
         kept += u32::from(is_old);
         bed.node.ip(&format!("route replace 10.60.0.0/16 via 10.{}.0.2", 1 + round % 2));

@@ -3,9 +3,9 @@
 
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
-use trieline_tests::bed::{Bed, Counts, until_counts};
-use trieline_tests::daemon::{Daemon, status, trieline};
-use trieline_tests::{craft, eventually, packets, root};
+use trieline_testbed::bed::{Bed, Counts, until_counts};
+use trieline_testbed::daemon::{Daemon, status, trieline};
+use trieline_testbed::{craft, eventually, needs_root, packets};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const MARKER: &[u8] = b"as routed";
@@ -14,9 +14,7 @@ const MARKER: &[u8] = b"as routed";
 /// the route in XDP. So none of them is missing from the lists of what is known.
 #[test]
 fn harmless_attributes_stay_in_xdp() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     let metrics = [
         "mtu 1400",
@@ -81,9 +79,7 @@ fn harmless_attributes_stay_in_xdp() {
 /// Neighbours that the operator set, are used as the kernel uses them.
 #[test]
 fn neighbours_of_every_state_are_used() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     for (state, host) in [("noarp", 31), ("permanent", 32), ("stale", 33), ("reachable", 34)] {
         bed.node.ip(&format!("neigh replace 10.1.0.{host} lladdr 02:00:00:00:00:11 dev n1 nud {state}"));
@@ -128,9 +124,7 @@ fn advertise(bed: &Bed, seconds: u16) {
 /// Near its end it is the kernel's, which knows.
 #[test]
 fn routes_that_end_are_followed() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     bed.node.sysctl("net.ipv6.conf.n1.accept_ra", "2");
     // A neighbour that does not say that it is a router is none for long; and it is not to send packets back.
@@ -166,9 +160,7 @@ fn routes_that_end_are_followed() {
 /// A SID that everybody writes first, and that Linux sends elsewhere: said where one looks.
 #[test]
 fn what_only_the_kernel_can_do_is_named() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     bed.node.ip("-6 route add fd00:d::4 encap seg6local action End.DX4 nh4 10.1.0.2 dev n1");
     bed.node.ip("route add 10.62.0.0/16 tos 0x10 via 10.1.0.2");

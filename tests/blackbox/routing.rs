@@ -9,12 +9,12 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
-use trieline_tests::bed::Bed;
-use trieline_tests::command::{run, run_with};
-use trieline_tests::daemon::{Daemon, Leftovers, trieline};
-use trieline_tests::namespace::Namespace;
-use trieline_tests::rng::Rng;
-use trieline_tests::{eventually, root, skip};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::{run, run_with};
+use trieline_testbed::daemon::{Daemon, Leftovers, trieline};
+use trieline_testbed::namespace::Namespace;
+use trieline_testbed::random::Random;
+use trieline_testbed::{eventually, needs_root, skip};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const PREFIXES: usize = 20_000;
@@ -23,7 +23,7 @@ const MARKED: (&str, &str) = ("198.18.0.0/15", "198.18.7.7:9");
 
 /// Prefixes of a table as of the Internet, in 20.0.0.0/6: nested, most of them /24.
 fn generated(count: usize) -> BTreeSet<String> {
-    let mut rng = Rng::new(14);
+    let mut rng = Random::new(14);
     let mut prefixes = BTreeSet::new();
     while prefixes.len() < count {
         let len = rng.pick(&[12, 14, 16, 18, 19, 20, 21, 22, 22, 23, 24, 24, 24, 24, 24, 24]);
@@ -287,9 +287,7 @@ fn equal(bed: &Bed, count: usize, seconds: f64, what: &str, log: impl Fn() -> St
 
 /// All that a router lives through.
 fn follows<R: Router>(name: &str, programs: &[&str]) {
-    if !root() {
-        return;
-    }
+    needs_root!();
     if let Some(missing) = programs.iter().find(|program| !PathBuf::from(program).exists()) {
         skip(&format!("{missing} is not installed"));
         return;

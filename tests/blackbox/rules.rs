@@ -1,12 +1,12 @@
 //! Policy rules: thousands of addresses, from several sources and devices, go where `ip route get … from … iif …` of the kernel says.
 
 use serde_json::Value;
-use trieline_tests::bed::Bed;
-use trieline_tests::daemon::{Daemon, Leftovers, trieline, trieline_with};
-use trieline_tests::namespace::Namespace;
-use trieline_tests::packets::{Received, UdpSink, UdpStream};
-use trieline_tests::rng::Rng;
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::daemon::{Daemon, Leftovers, trieline, trieline_with};
+use trieline_testbed::namespace::Namespace;
+use trieline_testbed::packets::{Received, UdpSink, UdpStream};
+use trieline_testbed::random::Random;
+use trieline_testbed::{eventually, needs_root};
 
 pub(crate) const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const ADDRESSES: usize = 3000;
@@ -77,23 +77,21 @@ pub(crate) fn ours(node: &Namespace, addresses: &[String], source: &str, device:
 struct Net {
     option: &'static str,
     /// A random destination.
-    address: fn(&mut Rng) -> String,
+    address: fn(&mut Random) -> String,
     sources: [&'static str; 4],
     setup: &'static [&'static str],
 }
 
 /// Rules of every kind that is followed, in one family.
 fn agree(net: &Net) {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     for line in net.setup {
         bed.node.ip(&format!("{} {line}", net.option));
     }
     let _daemon = Daemon::start(&bed.node, DEVICES);
-    let mut rng = Rng::new(7);
+    let mut rng = Random::new(7);
     let addresses: Vec<String> = (0..ADDRESSES).map(|_| (net.address)(&mut rng)).collect();
     let compare = |what: &str| {
         let mut kinds = std::collections::BTreeSet::new();
@@ -207,9 +205,7 @@ fn rules_of_ipv6_are_followed() {
 
 /// `not`, `goto` and `suppress_prefixlength 0` in each family, with default routes of every kind: a VPN's rules among them.
 fn agree_on_flow_of_rules(option: &'static str) {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let six = option == "-6";
     let bed = Bed::new();
     bed.warm();
@@ -247,7 +243,7 @@ fn agree_on_flow_of_rules(option: &'static str) {
         run(text);
     }
     let _daemon = Daemon::start(&bed.node, DEVICES);
-    let mut rng = Rng::new(11);
+    let mut rng = Random::new(11);
     let addresses: Vec<String> = (0..400)
         .map(|_| {
             let bits = rng.bits();
@@ -328,9 +324,7 @@ fn not_goto_and_suppressed_defaults_of_ipv6_are_followed() {
 /// A restart gives default routes other numbers than those by which the rules left behind leave them out: no packet goes astray.
 #[test]
 fn a_restart_leaves_out_the_default_routes_it_numbers() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     bed.side.ip("addr add 10.60.0.1/32 dev lo");
@@ -366,9 +360,7 @@ fn a_restart_leaves_out_the_default_routes_it_numbers() {
 /// A rule that only the kernel can follow leaves it and the rules behind it to the kernel, and is named with the reason.
 #[test]
 fn rules_left_to_the_kernel_are_named() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2");

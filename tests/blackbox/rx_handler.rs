@@ -1,9 +1,9 @@
 //! Devices whose packets something takes before the kernel routes them (a receive handler): XDP leaves them alone and says so.
 
-use trieline_tests::bed::Bed;
-use trieline_tests::daemon::{Daemon, trieline};
-use trieline_tests::namespace::Namespace;
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::daemon::{Daemon, trieline};
+use trieline_testbed::namespace::Namespace;
+use trieline_testbed::{eventually, needs_root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
@@ -45,36 +45,28 @@ fn upper_gets_its_packets(link: &str, named: &str) {
 
 #[test]
 fn by_a_macvlan_in_mode_passthru() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     upper_gets_its_packets("macvlan mode passthru", "a macvlan in mode passthru or source");
 }
 
 #[test]
 #[ignore = "needs the ipvlan module: run in tests/vm"]
 fn by_an_ipvlan() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     upper_gets_its_packets("ipvlan mode l3", "an ipvlan");
 }
 
 #[test]
 #[ignore = "needs the macsec module: run in tests/vm"]
 fn by_macsec() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     upper_gets_its_packets("macsec", "MACsec");
 }
 
 /// A macvlan with a MAC address of its own (VRRP) takes only packets to it: XDP forwards the others and says why not these.
 #[test]
 fn a_macvlan_with_its_own_address_takes_nothing() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     bed.node.ip("link add link n0 name vrrp0 address 00:00:5e:00:01:07 type macvlan mode bridge");
     bed.node.ip("link set vrrp0 up");

@@ -2,10 +2,10 @@
 //! headers are made from. Each is set before the daemon starts or while it runs; packets fare as through the kernel alone.
 
 use crate::bypass::{has, nft};
-use trieline_tests::bed::{Bed, Counts, Seen, until_counts};
-use trieline_tests::daemon::{Daemon, status};
-use trieline_tests::packets::send_ip;
-use trieline_tests::{craft, eventually, root};
+use trieline_testbed::bed::{Bed, Counts, Seen, until_counts};
+use trieline_testbed::daemon::{Daemon, status};
+use trieline_testbed::packets::send_ip;
+use trieline_testbed::{craft, eventually, needs_root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const MARKER: &[u8] = b"as set";
@@ -37,9 +37,7 @@ fn ipv6(destination: &str, payload: &[u8]) -> Vec<u8> {
 /// `net.ipv6.conf.DEV.mtu` is what IPv6 is forwarded by, the device's own MTU is not.
 #[test]
 fn the_mtu_of_ipv6_holds() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     bed.node.ip("sr tunsrc set fd00:1::1");
     bed.node.ip("route add 10.60.0.0/16 encap seg6 mode encap segs fd00:e::1 dev n1");
@@ -68,9 +66,7 @@ fn the_mtu_of_ipv6_holds() {
 /// The MTU of an on-link route is that of the packets to its neighbours.
 #[test]
 fn the_mtu_of_an_on_link_route_holds() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     let sized = |len: usize| {
         let payload = MARKER.iter().copied().chain(std::iter::repeat(0)).take(len - 28).collect::<Vec<_>>();
@@ -91,9 +87,7 @@ fn the_mtu_of_an_on_link_route_holds() {
 /// all of that.
 #[test]
 fn packets_from_own_addresses_are_the_kernels() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let from = |source: &str| craft::ipv4(source, "10.50.0.1", MARKER, |_| {});
     let _daemon = Daemon::start(&bed.node, DEVICES);
@@ -129,9 +123,7 @@ fn packets_from_own_addresses_are_the_kernels() {
 /// The kernel answers for proxied addresses: neighbour solicitations that would be forwarded to them are its own, all else is not.
 #[test]
 fn proxied_neighbours_are_answered() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let asks = |destination: &str| {
         let target =
@@ -155,9 +147,7 @@ fn proxied_neighbours_are_answered() {
 /// While the kernel keeps to path MTUs that it learnt, IPv4 is its own.
 #[test]
 fn path_mtus_are_the_kernels() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let reason = |family: usize| status(&bed.node)["families"][family]["reason"].to_string();
     let _daemon = Daemon::start(&bed.node, DEVICES);
@@ -173,9 +163,7 @@ fn path_mtus_are_the_kernels() {
 /// Packets that IPsec policies block or encrypt must meet them: the family is the kernel's while there are any.
 #[test]
 fn ipsec_policies_hold() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     if bed.node.try_ip("xfrm policy count").code != 0 {
         println!("EXPECTED SKIP: xfrm: this kernel has none");
@@ -215,9 +203,7 @@ fn ipsec_policies_hold() {
 /// `rp_filter` 1 is strict; every other value than 0 is loose.
 #[test]
 fn reverse_path_filters_beyond_two_are_loose() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     let spoofed = craft::ipv4("10.2.0.9", "10.50.0.1", MARKER, |_| {});
     let unrouted = craft::ipv4("192.0.2.9", "10.50.0.1", MARKER, |_| {});
@@ -232,9 +218,7 @@ fn reverse_path_filters_beyond_two_are_loose() {
 /// Strict: of several ways back to the source, one by the packet's device is enough.
 #[test]
 fn reverse_path_filters_know_several_ways() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     bed.warm();
     let ways = |prefix: &str, first: &str, second: &str| {
@@ -257,9 +241,7 @@ fn reverse_path_filters_know_several_ways() {
 /// A setting tells flows apart, and may change while the daemon runs: by addresses alone, or by ports too.
 #[test]
 fn flows_are_told_apart_as_set() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     bed.node.ip("route add 10.70.0.0/16 nexthop via 10.1.0.2 nexthop via 10.2.0.2");
     bed.warm();
@@ -289,9 +271,7 @@ fn flows_are_told_apart_as_set() {
 /// kernel, also when the setting changes while the daemon runs.
 #[test]
 fn outer_headers_are_as_set() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = routed_bed();
     // (1) a preferred source, which only packets of the node itself take
     bed.node.ip("-6 addr add fd00:99::1/128 dev lo");

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 use std::path::Path;
-use trieline_tests::bed::Bed;
-use trieline_tests::command::{run, run_with};
-use trieline_tests::daemon::{Daemon, Leftovers, trieline};
-use trieline_tests::{craft, eventually, packets, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::{run, run_with};
+use trieline_testbed::daemon::{Daemon, Leftovers, trieline};
+use trieline_testbed::{craft, eventually, needs_root, packets};
 
 const MARKER: &[u8] = b"to a segment";
 
@@ -36,9 +36,7 @@ fn captured(file: &Path) -> usize {
 /// [gen] ═(IPv6)═ [node: SID hook, then End.DX4] ──(IPv4)── [sink]
 #[test]
 fn sid_hooks_are_called_before_the_behaviour() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bed_with_sids();
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
@@ -86,7 +84,8 @@ fn sid_hooks_are_called_before_the_behaviour() {
         (&of("fd00:c::1")["name"], &of("fd00:c::1")["filters"][0]),
         (&"clean".into(), &"inside".into())
     );
-    assert_eq!((&of("fd00:c::2")["kind"], &of("fd00:c::2")["frames"]), (&"pcap".into(), &2.into()));
+    let sample = of("fd00:c::2");
+    assert_eq!((&sample["pcap"], &sample["frames"]), (&look.display().to_string().into(), &2.into()));
     // Two routes alike but for their SID are counted apart.
     let packets =
         |sid: &str| &reported.iter().find(|reported| reported["dst"] == sid).expect("the SID")["packets"];
@@ -125,9 +124,7 @@ fn sid_hooks_are_called_before_the_behaviour() {
 /// another SID's SID hook.
 #[test]
 fn sid_hooks_in_another_order_are_not_mixed_up() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bed_with_sids();
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
@@ -167,9 +164,7 @@ fn sid_hooks_in_another_order_are_not_mixed_up() {
 /// A SID changes from filters to a sample: no packet passes between the end of one and the start of the other.
 #[test]
 fn filters_hold_until_something_else_does() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bed_with_sids();
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
@@ -232,9 +227,7 @@ impl Drop for Pin {
 /// in force, a SID without one drops, and both are as configured once they can be.
 #[test]
 fn sid_hooks_that_are_gone_do_not_stop_a_restart() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bed_with_sids();
     bed.node.ip("-6 route add fd00:c::3/128 encap seg6local action End.DX4 nh4 10.9.9.9 dev n1");
     let folder = tempfile::tempdir().expect("a folder");
@@ -256,7 +249,7 @@ fn sid_hooks_that_are_gone_do_not_stop_a_restart() {
     let args = format!("--config {}", path("trielined.toml").display());
     let sent = |sid: &str| bed.send_ip(&packet(sid, "10.66.0.1"), MARKER).counts();
     let dropped = |name: &str| {
-        let reported = trieline_tests::daemon::status(&bed.node);
+        let reported = trieline_testbed::daemon::status(&bed.node);
         let counters = reported["counters"].as_array().cloned().unwrap_or_default();
         counters
             .iter()
@@ -288,7 +281,7 @@ fn sid_hooks_that_are_gone_do_not_stop_a_restart() {
         {
             assert!(log.contains(expected_text), "{what}: {expected_text}: {log}");
         }
-        let reported = trieline_tests::daemon::status(&bed.node);
+        let reported = trieline_testbed::daemon::status(&bed.node);
         assert_eq!(reported["problems"].as_array().map(Vec::len), Some(3), "{reported:#}");
         assert!(sids(&bed).iter().all(|sid| sid["sid_hook"]["problem"].is_string()));
         let text = trieline(&bed.node, "node status").ok() + &trieline(&bed.node, "sid show").ok();
@@ -299,8 +292,8 @@ fn sid_hooks_that_are_gone_do_not_stop_a_restart() {
     let _daemon = Daemon::start(&bed.node, &format!("{args} --next-hops 1000"));
     pin_program(folder.path(), 64, &pin.0);
     std::fs::create_dir(path("samples")).expect("a folder");
-    let problems = || trieline_tests::daemon::status(&bed.node)["problems"].as_array().map(Vec::len);
-    assert!(eventually(5.0, || problems() == Some(0)), "{:#}", trieline_tests::daemon::status(&bed.node));
+    let problems = || trieline_testbed::daemon::status(&bed.node)["problems"].as_array().map(Vec::len);
+    assert!(eventually(5.0, || problems() == Some(0)), "{:#}", trieline_testbed::daemon::status(&bed.node));
     for sid in ["fd00:c::1", "fd00:c::2", "fd00:c::3"] {
         assert_eq!(sent(sid), (0, 1, 0), "{sid}");
     }
@@ -310,9 +303,7 @@ fn sid_hooks_that_are_gone_do_not_stop_a_restart() {
 /// As many samples as there is room for: a restart, which cannot give each a place of its own beside the old ones, takes the old places.
 #[test]
 fn many_samples_do_not_stop_a_restart() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bed_with_sids();
     let folder = tempfile::tempdir().expect("a folder");
     let mut text = "devices = [\"n0\", \"n1\"]\nimage = \"16M\"\n".to_owned();

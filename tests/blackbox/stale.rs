@@ -1,10 +1,10 @@
 //! The daemon is gone, or hangs: XDP forwards for `max_stale`, then leaves everything to the kernel; what the kernel must not get is dropped.
 
 use std::time::{Duration, Instant};
-use trieline_tests::bed::Bed;
-use trieline_tests::command::run;
-use trieline_tests::daemon::{Daemon, Leftovers, status, trieline};
-use trieline_tests::{craft, eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::run;
+use trieline_testbed::daemon::{Daemon, Leftovers, status, trieline};
+use trieline_testbed::{craft, eventually, needs_root};
 
 const MARKER: &[u8] = b"stale-marker";
 
@@ -14,9 +14,7 @@ const MARKER: &[u8] = b"stale-marker";
 /// ```
 #[test]
 fn a_dead_or_hanging_daemon_leaves_packets_to_the_kernel() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::routed();
     bed.node.ip("route add 10.50.0.0/16 via 10.1.0.2 table 100");
     bed.node.ip("-6 route add fd00:c::1/128 encap seg6local action End.DT6 table main dev n1");
@@ -44,9 +42,9 @@ fn a_dead_or_hanging_daemon_leaves_packets_to_the_kernel() {
         for (what, packet) in [("filtered", &filtered), ("SID", &sid)] {
             assert_eq!(bed.send_ip(packet, MARKER).counts(), (0, 0, 0), "{when}: {what}");
         }
-        let of_tenant = trieline_tests::packets::Tap::open(&bed.sink);
+        let of_tenant = trieline_testbed::packets::Tap::open(&bed.sink);
         let to = "10.60.0.1:9".parse().expect("an address");
-        trieline_tests::packets::send_udp(&bed.side, to, MARKER, 5).expect("sent");
+        trieline_testbed::packets::send_udp(&bed.side, to, MARKER, 5).expect("sent");
         std::thread::sleep(Duration::from_millis(100));
         assert_eq!(of_tenant.close_with(MARKER).len(), 0, "{when}: a tenant's packets left by main's routes");
     };

@@ -1,8 +1,8 @@
 //! The answer of `trieline -j node status`, in the words the tests need.
 
 use serde_json::Value;
-use trieline_tests::daemon;
-use trieline_tests::namespace::Namespace;
+use trieline_testbed::daemon;
+use trieline_testbed::namespace::Namespace;
 
 /// Packets that XDP forwarded, of all kinds.
 pub fn forwarded(namespace: &Namespace) -> u64 {

@@ -1,7 +1,7 @@
 //! `trieline table`: files of every format read, written, built into images, looked up in, compared; mistakes explained.
 
 use std::path::{Path, PathBuf};
-use trieline_tests::command::{Answer, binary_path, run_with};
+use trieline_testbed::command::{Answer, binary_path, run_with};
 
 /// A small table of both families, with names for values.
 const LIST: &str =
@@ -200,7 +200,7 @@ fn damage_is_found() {
 fn the_full_table() {
     let real = Path::new("../../shared/data/bgp-table.txt.gz");
     if !real.is_file() {
-        trieline_tests::skip("no ../shared/data/bgp-table.txt.gz");
+        trieline_testbed::skip("no ../shared/data/bgp-table.txt.gz");
         return;
     }
     let files = Files::new();

@@ -2,10 +2,10 @@
 //! their packets, and what it does not decide goes nowhere.
 
 use serde_json::Value;
-use trieline_tests::bed::Bed;
-use trieline_tests::command::{binary_path, run};
-use trieline_tests::daemon::{Daemon, status, trieline};
-use trieline_tests::{craft, eventually, packets, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::{binary_path, run};
+use trieline_testbed::daemon::{Daemon, status, trieline};
+use trieline_testbed::{craft, eventually, needs_root, packets};
 
 const TENANTS: &str = r#"
 devices = ["n0", "n1", "n2"]
@@ -73,9 +73,7 @@ fn dropped(bed: &Bed) -> u64 {
 
 #[test]
 fn a_declared_table_alone_decides() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bed();
     let (directory, args) = configured(TENANTS);
     let daemon = Daemon::start(&bed.node, &args);
@@ -163,7 +161,7 @@ fn a_declared_table_alone_decides() {
     bed.becomes("no tenants", "10.60.0.1:9", (0, 0, 5));
     reload(&TENANTS.replace("table = 100", "table = 254"));
     assert!(
-        eventually(5.0, || daemon.log().contains("line 5: vrf red: table 254 is main")),
+        eventually(5.0, || daemon.log().contains("line 5: invalid 254 for table: expected a number")),
         "{}",
         daemon.log()
     );
@@ -178,9 +176,7 @@ fn a_declared_table_alone_decides() {
 /// A daemon that takes over finds tables and rules of the one before, and never mixes them up with its own.
 #[test]
 fn a_successor_keeps_tenants_apart() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bed();
     bed.node.ip("rule add pref 10 from 10.2.0.0/24 to 10.50.0.0/16 lookup 200");
     let (_directory, args) = configured(TENANTS);

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use trieline_tests::command::{Running, binary_path, run};
-use trieline_tests::root;
+use trieline_testbed::command::{Running, binary_path, run};
+use trieline_testbed::needs_root;
 
 /// The broker of the tracer's own tests.
 fn compiled(folder: &Path) -> PathBuf {
@@ -47,9 +47,7 @@ fn relay(folder: &Path) -> (Running, UnixStream, UnixStream) {
 
 #[test]
 fn a_brokers_messages_are_found() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (mut broker, mut from, mut to) = relay(folder.path());
@@ -119,9 +117,7 @@ fn own_part(report: &Value) {
 /// The result of `--live-cost` stands in every view and in the report, with its interval.
 #[test]
 fn what_hooks_cost_is_measured_while_they_are_on() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let (mut broker, mut from, mut to) = relay(folder.path());
     let trace = |form: &[&str]| {
@@ -192,9 +188,7 @@ fn what_hooks_cost_is_measured_while_they_are_on() {
 
 #[test]
 fn a_command_without_messages_says_so() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let answer = run(&format!("{} trace --no-cost -- true", binary_path("trieline")));
     // Not 0 and not a failure's 1: a script can tell.
     answer.fails(3, &[]);
@@ -206,9 +200,7 @@ fn a_command_without_messages_says_so() {
 
 #[test]
 fn a_command_that_goes_into_the_background_is_traced_on() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let relay = compiled(folder.path());
     let (mut near, far) = UnixStream::pair().unwrap();
@@ -236,7 +228,6 @@ fn what_cannot_be_traced_is_said() {
     trieline("").fails(2, &["nothing to trace", "--comm"]);
     trieline("-p 1 --csv a --jsonl a").fails(2, &["a: expected another file for each output"]);
     trieline("-p 1 --csv -").fails(2, &["expected a file's name"]);
-    trieline("-p 1 --rotate-size 1M").fails(2, &["--csv"]);
     trieline("-p 1 --count 0").fails(2, &["--count"]);
     trieline("-p 4194305").fails(1, &["no process 4194305"]);
     trieline("--comm a-name-of-sixteen").fails(1, &["1 to 15 bytes"]);

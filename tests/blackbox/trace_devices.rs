@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use trieline_tests::bed::Bed;
-use trieline_tests::command::{Running, binary_path, run};
-use trieline_tests::daemon::Daemon;
-use trieline_tests::namespace::Namespace;
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::{Running, binary_path, run};
+use trieline_testbed::daemon::Daemon;
+use trieline_testbed::namespace::Namespace;
+use trieline_testbed::{eventually, needs_root};
 
 const MESSAGES: u64 = 50;
 const PORT: u16 = 4321;
@@ -49,9 +49,7 @@ fn stages(report: &Value) -> BTreeMap<&str, u64> {
 /// ```
 #[test]
 fn a_way_is_split_at_the_node_and_at_the_receiver() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1");
@@ -113,9 +111,7 @@ fn a_way_is_split_at_the_node_and_at_the_receiver() {
 
 #[test]
 fn arrivals_need_a_port_and_an_id() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let trieline = |arguments: &str| run(&format!("{} trace {arguments}", binary_path("trieline")));
     trieline("--comm absent --arrivals --id 0:8").fails(2, &["--port"]);
     trieline("--no-cost --port 1 --arrivals").fails(1, &["by their port and id"]);

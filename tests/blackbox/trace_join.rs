@@ -8,9 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use trieline_tests::command::{Running, binary_path, run};
-use trieline_tests::namespace::Namespace;
-use trieline_tests::root;
+use trieline_testbed::command::{Running, binary_path, run};
+use trieline_testbed::namespace::Namespace;
+use trieline_testbed::needs_root;
 
 const MESSAGES: u64 = 100;
 /// How far the second host's clock is made to be ahead.
@@ -44,9 +44,7 @@ fn trace(what: &str, records: &str) -> Child {
 
 #[test]
 fn two_hosts_are_joined() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/relay.c");

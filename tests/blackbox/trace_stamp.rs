@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
-use trieline_tests::command::{Running, binary_path, run};
-use trieline_tests::namespace::Namespace;
-use trieline_tests::{eventually, root};
+use trieline_testbed::command::{Running, binary_path, run};
+use trieline_testbed::namespace::Namespace;
+use trieline_testbed::{eventually, needs_root};
 
 const MESSAGES: usize = 50;
 
@@ -74,9 +74,7 @@ fn stamp(message: &[u8], offset: usize) -> u64 {
 /// are made before the stamp and looked at by the receiver's kernel.
 #[test]
 fn stamped_messages_are_joined_between_hosts() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/relay.c");
@@ -159,9 +157,7 @@ fn stamped_messages_are_joined_between_hosts() {
 
 #[test]
 fn stamps_that_cannot_be_written_are_refused() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let trieline = |arguments: &str| run(&format!("{} {arguments}", binary_path("trieline")));
     trieline("trace --port 1 --stamp 8:ff").fails(2, &["stamp `8:ff`", "OFFSET:BYTES"]);
     trieline("trace --port 1 --stamp 8 --done").fails(2, &["--done"]);

@@ -1,8 +1,8 @@
 //! 802.1Q: tagged frames forwarded in XDP. Needs the kernel's VLAN module, so it runs in the test VMs.
 
-use trieline_tests::bed::Bed;
-use trieline_tests::daemon::Daemon;
-use trieline_tests::{craft, eventually, packets, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::daemon::Daemon;
+use trieline_testbed::{craft, eventually, needs_root, packets};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
@@ -13,12 +13,10 @@ const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 #[test]
 #[ignore = "needs the 8021q module: run in tests/vm"]
 fn tagged_frames_are_forwarded() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
-    let sub = |namespace: &trieline_tests::namespace::Namespace, device: &str, vlan: u16, address: &str| {
+    let sub = |namespace: &trieline_testbed::namespace::Namespace, device: &str, vlan: u16, address: &str| {
         namespace.ip(&format!("link add link {device} name {device}.{vlan} type vlan id {vlan}"));
         namespace.ip(&format!("addr add {address}/24 dev {device}.{vlan}"));
         namespace.ip(&format!("link set {device}.{vlan} up"));
@@ -75,9 +73,7 @@ fn tagged_frames_are_forwarded() {
 #[test]
 #[ignore = "needs the 8021q module: run in tests/vm"]
 fn tags_with_id_0_hide_nothing() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = Bed::new();
     bed.warm();
     bed.node.ip("link add link n0 name n0.100 type vlan id 100");

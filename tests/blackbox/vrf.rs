@@ -2,11 +2,11 @@
 //! kernel's word for thousands of addresses.
 
 use serde_json::Value;
-use trieline_tests::bed::Bed;
-use trieline_tests::command::{binary_path, run};
-use trieline_tests::daemon::{Daemon, trieline, trieline_with};
-use trieline_tests::rng::Rng;
-use trieline_tests::{eventually, root};
+use trieline_testbed::bed::Bed;
+use trieline_testbed::command::{binary_path, run};
+use trieline_testbed::daemon::{Daemon, trieline, trieline_with};
+use trieline_testbed::random::Random;
+use trieline_testbed::{eventually, needs_root};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const ADDRESSES: usize = 500;
@@ -49,13 +49,11 @@ fn bed() -> Bed {
 #[test]
 #[ignore = "needs VRF devices: run in tests/vm"]
 fn the_lab_sends_by_end_dt4() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let table = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&table, "20.0.0.0/8\n2a00::/12\n").unwrap();
     let lab = format!(
-        "{} -j lab run forward --quick --rounds 1 --frames 2000 --only decap-dt4 --table {}",
+        "{} -j lab run --busy forward --quick --rounds 1 --frames 500 --only decap-dt4 --table {}",
         binary_path("trieline"),
         table.path().display()
     );
@@ -64,7 +62,7 @@ fn the_lab_sends_by_end_dt4() {
     let all_came = |outcome: &Value| {
         outcome["rows"].as_array().unwrap().iter().all(|row| row["delivered"] == row["frames"])
     };
-    for _ in 0..4 {
+    for _ in 0..8 {
         if !all_came(&outcome) {
             outcome = run(&lab).json();
         }
@@ -77,16 +75,14 @@ fn the_lab_sends_by_end_dt4() {
         .collect();
     assert_eq!(planes, ["kernel", "kernel-tc-sink", "xdp"]);
     for row in rows {
-        assert_eq!((&row["delivered"], &row["frames"]), (&2000.into(), &2000.into()), "{row}");
+        assert_eq!((&row["delivered"], &row["frames"]), (&500.into(), &500.into()), "{row}");
     }
 }
 
 #[test]
 #[ignore = "needs VRF devices: run in tests/vm"]
 fn a_vrf_behind_a_vrf() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bed();
     // (1) through the kernel, as many as through XDP then
     for to in ["10.50.0.1:9", "[fd50::1]:9"] {
@@ -121,13 +117,11 @@ fn a_vrf_behind_a_vrf() {
 #[test]
 #[ignore = "needs VRF devices: run in tests/vm"]
 fn a_vrf_answers_as_the_kernel() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let bed = bed();
-    let mut rng = Rng::new(3);
+    let mut rng = Random::new(3);
     for _ in 0..40 {
-        let (third, length) = (rng.below(4), [16, 20, 24][rng.below(3) as usize]);
+        let (third, length) = (rng.below(4), [16, 20, 24][rng.below(3)]);
         let (table, via) = if rng.below(2) == 0 { (100, "10.0.0.2") } else { (200, "10.1.0.2") };
         // Some are there already.
         bed.node.try_ip(&format!("route add 10.{}.0.0/{length} via {via} table {table}", 53 + third));

@@ -169,7 +169,7 @@ fn verdicts(line: &str) -> Vec<(String, String)> {
     after.map(|pair| (pair[0].to_owned(), pair[1].to_owned())).collect()
 }
 
-/// A test of the dataplane compares docs/verdicts.md with the program's verdicts.
+/// A test of the router compares docs/verdicts.md with the program's verdicts.
 #[test]
 fn verdicts_in_printed_output_exist() {
     let known = text(Path::new("docs/verdicts.md"));

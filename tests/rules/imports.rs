@@ -7,25 +7,29 @@ use std::process::Command;
 
 /// The floor of every box. A new workspace member has to be given one here.
 const FLOORS: &[(&str, u32)] = &[
+    ("trieline-testbed", 0),
+    ("trieline-sampling", 0),
     ("trieline-lpm", 1),
     ("trieline-trace", 1),
     ("trieline-terminal", 1),
     ("trieline-plot", 1),
     ("trieline-bpf", 2),
+    ("trieline-draw", 2),
     ("trieline-capi", 3),
-    ("trieline-dataplane", 3),
-    ("trieline-node", 4),
+    ("trieline-router", 3),
     ("trieline-lab", 3),
     ("trieline-cli", 5),
     ("trieline-trace-cli", 5),
     ("trieline-acl", 4),
 ];
 
-/// Workspace members outside the boxes: no box may depend on them, and they see trieline only from outside.
+/// Workspace members outside the boxes: no box may depend on them, and they see trieline only from outside. They may use floor 0, which
+/// knows nothing of trieline.
 const OUTSIDE: &[&str] = &["trieline-tests"];
 
 /// The boxes of commands, and what commands print with. Only they may have these crates at run time.
-const FACES: &[&str] = &["trieline-cli", "trieline-trace-cli", "trieline-lab", "trieline-terminal"];
+const FACES: &[&str] =
+    &["trieline-cli", "trieline-trace-cli", "trieline-lab", "trieline-draw", "trieline-terminal"];
 const FACE_ONLY: &[&str] = &["anyhow", "clap", "indicatif", "toml", "tracing-subscriber", "sd-notify"];
 
 /// Crates that an operator's programs may not link, through any box: pictures, rivals, an HTTP client.
@@ -33,7 +37,9 @@ const OPERATOR: &str = "trieline-cli";
 const NOT_FOR_OPERATORS: &[&str] = &[
     "trieline-lab",
     "trieline-trace",
+    "trieline-testbed",
     "plotters",
+    "maud",
     "ureq",
     "libloading",
     "prefix-trie",
@@ -43,7 +49,7 @@ const NOT_FOR_OPERATORS: &[&str] = &[
 
 /// Boxes that may talk to BPF themselves.
 const BPF_BOXES: &[&str] =
-    &["trieline-bpf", "trieline-dataplane", "trieline-trace", "trieline-lab", "trieline-acl"];
+    &["trieline-bpf", "trieline-router", "trieline-trace", "trieline-lab", "trieline-acl"];
 
 struct Edge {
     name: String,
@@ -51,16 +57,20 @@ struct Edge {
     kind: Option<String>,
 }
 
-fn packages() -> BTreeMap<String, Vec<Edge>> {
+/// The workspace, as `cargo metadata` describes it.
+pub(super) fn metadata() -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--manifest-path"])
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"))
         .output()
         .expect("cargo metadata starts");
     assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON");
+    serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON")
+}
+
+fn packages() -> BTreeMap<String, Vec<Edge>> {
     let text = |value: &Value| value.as_str().expect("a string").to_owned();
-    metadata["packages"]
+    metadata()["packages"]
         .as_array()
         .expect("packages")
         .iter()
@@ -99,6 +109,7 @@ fn breaches(packages: &BTreeMap<String, Vec<Edge>>) -> Vec<String> {
                     "{name} (floor {own}) depends on {} (floor {other}, {kind}): only lower floors",
                     edge.name
                 )),
+                None if other == 0 => {}
                 None => {
                     found.push(format!("{name} looks at trieline from outside, but imports {}", edge.name))
                 }
@@ -118,10 +129,10 @@ fn boxes_import_only_lower_floors() {
 fn a_breach_is_found() {
     let edge = |name: &str, kind: Option<&str>| Edge { name: name.into(), kind: kind.map(str::to_owned) };
     let graph = BTreeMap::from([
-        ("trieline-lab".to_owned(), vec![edge("trieline-node", None)]),
-        ("trieline-lpm".to_owned(), vec![edge("trieline-dataplane", Some("dev"))]),
+        ("trieline-lab".to_owned(), vec![edge("trieline-router", None)]),
+        ("trieline-lpm".to_owned(), vec![edge("trieline-router", Some("dev"))]),
         ("trieline-new".to_owned(), vec![]),
-        ("trieline-node".to_owned(), vec![edge("trieline-lpm", None), edge("trieline-tests", Some("dev"))]),
+        ("trieline-router".to_owned(), vec![edge("trieline-lpm", None), edge("trieline-tests", Some("dev"))]),
     ]);
     let found = breaches(&graph);
     assert_eq!(found.len(), 4, "{found:#?}");
@@ -140,6 +151,16 @@ fn only_commands_print_and_read_configuration() {
     }
 }
 
+/// The lab starts namespaces and the daemon at run time, for its experiments.
+#[test]
+fn only_the_lab_links_the_test_bed() {
+    for (name, edges) in packages() {
+        let links = edges.iter().any(|edge| edge.kind.is_none() && edge.name == "trieline-testbed");
+        let may = name == "trieline-lab" || OUTSIDE.contains(&name.as_str());
+        assert!(may || !links, "{name} depends on trieline-testbed outside its tests");
+    }
+}
+
 #[test]
 fn an_operators_programs_link_no_lab() {
     let output = Command::new(env!("CARGO"))
@@ -151,7 +172,7 @@ fn an_operators_programs_link_no_lab() {
     assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("cargo tree prints text");
     let linked: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert!(linked.contains(&"trieline-node"), "{text}");
+    assert!(linked.contains(&"trieline-router"), "{text}");
     for name in NOT_FOR_OPERATORS {
         assert!(!linked.contains(name), "{OPERATOR} links {name}");
     }
@@ -172,7 +193,7 @@ fn only_the_bpf_boxes_import_libbpf() {
 /// The crates of fuzz targets are outside the workspace, with lock files of their own: a change of a box's dependencies must reach them.
 #[test]
 fn lock_files_of_fuzz_targets_are_current() {
-    for folder in ["lpm/fuzz", "node/fuzz"] {
+    for folder in ["lpm/fuzz", "router/fuzz"] {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder).join("Cargo.toml");
         let output = Command::new(env!("CARGO"))
             .args(["metadata", "--format-version", "1", "--locked", "--manifest-path"])

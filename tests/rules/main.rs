@@ -3,8 +3,10 @@
 // A failed expectation here is a failed test, also outside of functions marked as such.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
+mod constants;
 mod docs;
 mod imports;
+mod modules;
 mod tree;
 mod unsafe_sizes;
 mod words;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Shared by the hooks and the Rust side; Rust reads the structs from here through BTF. */
+/* Shared by the hooks and the Rust side; Rust reads the structs and the numbers from here through BTF. */
 #ifndef TRACE_INTF_H
 #define TRACE_INTF_H
 
-#define TR_TGIDS_MAX 16	     /* processes that one trace can name */
-#define TR_GENERATIONS_MAX 4 /* how far up a process's parents are looked for */
-#define TR_ID_MAX 8	     /* bytes of a message id */
-#define TR_CAPTURE_MAX 4096  /* bytes of a message that a record can have beside it */
+enum tr_limits {
+	TR_TGIDS_MAX = 16,	/* processes that one trace can name */
+	TR_GENERATIONS_MAX = 4, /* how far up a process's parents are looked for */
+	TR_ID_MAX = 8,		/* bytes of a message id */
+	TR_CAPTURE_MAX = 4096,	/* bytes of a message that a record can have beside it */
+};
 
 /* Where a message was seen. */
 enum tr_point {
@@ -59,9 +61,9 @@ struct tr_record {
 
 /* Bits of `who`. No kernel of 64 bits gives a thread or a process a larger number (PID_MAX_LIMIT); the rest
  * are flags. */
-#define TR_PID_BITS 22
-#define TR_KIND_BITS 4
 enum tr_who {
+	TR_PID_BITS = 22,
+	TR_KIND_BITS = 4,
 	TR_WHO_PROCESS = TR_PID_BITS,
 	TR_WHO_POINT = TR_WHO_PROCESS + TR_PID_BITS,
 	TR_WHO_TRANSPORT = TR_WHO_POINT + TR_KIND_BITS,

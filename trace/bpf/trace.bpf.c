@@ -301,3 +301,16 @@ int BPF_PROG(call_ended, struct pt_regs *regs, long ret)
 /* --- functions of the processes themselves, only with --uprobe or --usdt -------------------------------- */
 
 #include "user.bpf.h"
+
+/* Never called, so never loaded: keeps the enums that user space is generated from in the object's BTF. */
+struct tr_types {
+	enum tr_limits limits;
+	enum tr_point point;
+	enum tr_transport transport;
+	enum tr_flags flags;
+	enum tr_who who;
+	enum tr_inside inside;
+	enum tr_stamp stamp;
+};
+
+int tr_types(const struct tr_types *types) { return types->limits; }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::hooks::Refusal;
+use crate::backend::Refusal;
 use crate::record::Transport;
 
 /// Result of this crate.

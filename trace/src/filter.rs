@@ -5,10 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::intf::tr_limits;
 use crate::record::Transport;
 
-/// `TR_TGIDS_MAX`.
-pub(crate) const PROCESSES_MAX: usize = 16;
+/// Processes that one trace can name.
+pub(crate) const PROCESSES_MAX: usize = tr_limits::TR_TGIDS_MAX.0 as usize;
 /// `TASK_COMM_LEN` less the zero.
 pub(crate) const COMM_MAX: usize = 15;
 /// Number of the first PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
@@ -194,6 +195,11 @@ pub(crate) fn check_process(process: u32) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// The number of a process's network namespace; `None`: it is gone.
+pub(crate) fn network_namespace(process: &str) -> Option<u32> {
+    fs::metadata(format!("/proc/{process}/ns/net")).ok().map(|namespace| namespace.ino() as u32)
 }
 
 #[cfg(test)]

@@ -1,25 +1,24 @@
-//! The backends: each takes the same points in another way, and the first that loads and attaches is used.
+//! The hooks: the programs of the first backend that loads and attaches.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::str::FromStr;
 use std::sync::Once;
 
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, Program, set_print};
 
-use crate::decode::Decode;
+use crate::backend::{Backend, Refusal};
 use crate::error::{Error, Result, io_error};
-use crate::filter::{COMM_MAX, Filter, PROCESSES_MAX, check_process, check_processes_are_the_hosts};
-use crate::join::By;
-use crate::layout::{self, CAPTURE_MAX, IDENTITY_BYTES, PAYLOAD_WORDS};
+use crate::filter::Filter;
+use crate::layout;
+use crate::options::{Leaves, Options};
 use crate::payers::{self, Payer};
-use crate::record::{IdAt, Transport};
-use crate::rings::{RINGS_MAX, Rings};
+use crate::record::Transport;
+use crate::rings::Rings;
 use crate::stamps;
-use crate::user::{self, Probe, Site};
+use crate::user::{self, Site};
 
 /// An object file as bytes, aligned as ELF wants it.
 #[repr(C, align(16))]
@@ -32,274 +31,6 @@ const THREADS: &str = "thread_ended";
 const PROGRAMS: &str = "program_begins";
 /// The map of the traced processes.
 const WHO: &str = ".data.who";
-
-/// A way to take the points.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// Programs at the ends of the address families' functions (fexit).
-    Functions,
-    /// Tracepoints inside sockets (Linux 6.3).
-    Sockets,
-    /// A tracepoint at the end of every system call.
-    SystemCalls,
-    /// Probes in functions of the processes themselves: no backend, only on request ([`Options::probes`]).
-    User,
-}
-
-impl Backend {
-    /// From the first choice to the last.
-    pub const ALL: [Backend; 3] = [Backend::Functions, Backend::Sockets, Backend::SystemCalls];
-
-    /// The name in outputs and on the command line.
-    pub fn name(self) -> &'static str {
-        ["functions", "sockets", "system-calls", "user"][self as usize]
-    }
-
-    fn received(self) -> &'static [&'static str] {
-        match self {
-            Backend::Functions => &[
-                "inet_recvmsg_ended",
-                "inet6_recvmsg_ended",
-                "unix_stream_recvmsg_ended",
-                "unix_dgram_recvmsg_ended",
-            ],
-            Backend::Sockets => &["socket_received"],
-            Backend::SystemCalls => &["call_ended"],
-            Backend::User => &[user::RECEIVED],
-        }
-    }
-
-    fn sent(self) -> &'static [&'static str] {
-        match self {
-            Backend::Functions => &[
-                "inet_sendmsg_ended",
-                "inet6_sendmsg_ended",
-                "unix_stream_sendmsg_ended",
-                "unix_dgram_sendmsg_ended",
-            ],
-            Backend::Sockets => &["socket_sent"],
-            Backend::SystemCalls => &["call_ended"],
-            Backend::User => &[user::SENT],
-        }
-    }
-}
-
-/// The reason why a backend was passed over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The backend.
-    pub backend: Backend,
-    /// In words.
-    pub reason: String,
-}
-
-/// The choice of point C.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Leaves {
-    /// At the device's queue, before the packet leaves; Unix sockets, which have none: when the send is done.
-    #[default]
-    Queue,
-    /// The end of the send: cheaper, and its cost lies behind the message; on loopback that includes the delivery.
-    Done,
-}
-
-/// A process at the other end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Client {
-    /// By its number.
-    Process(u32),
-    /// By its name (`/proc/PID/comm`).
-    Name(String),
-}
-
-impl FromStr for Client {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text.parse() {
-            Ok(process) => Ok(Client::Process(process)),
-            Err(_) if (1..=COMM_MAX).contains(&text.len()) => Ok(Client::Name(text.to_owned())),
-            Err(_) => Err(format!("client `{text}`: expected a process or a name of 1 to {COMM_MAX} bytes")),
-        }
-    }
-}
-
-/// The options of a trace.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The filter.
-    pub filter: Filter,
-    /// The place of the messages' id.
-    pub id: Option<IdAt>,
-    /// Write ids into messages that leave over UDP, where their eight bytes have this value: the first lowest. Such messages are those
-    /// of this thread's network namespace, by the devices that are there at the start.
-    pub stamp: Option<u64>,
-    /// Note when messages over UDP arrive at the devices of this thread's network namespace, too, by their port and id.
-    pub arrivals: bool,
-    /// The way to read the messages' bytes.
-    pub decode: Option<Decode>,
-    /// Bytes of each message that are captured for that, its first ones: a multiple of eight; 0: none.
-    pub capture: u32,
-    /// Processes that send to those that are traced, or receive from them: their sends are A, their receives D.
-    pub clients: Vec<Client>,
-    /// Note where messages lie in their streams and who sockets are, as [`crate::Hops`] needs it; decoders of streams do so, too. Not by
-    /// system calls.
-    pub stages: bool,
-    /// The choice of point C.
-    pub leaves: Leaves,
-    /// Records that each CPU's ring holds at most: a power of two.
-    pub slots: u32,
-    /// Bytes of all rings: they hold fewer records where they would take more, but 256 each or [`Options::slots`].
-    pub rings_max: u64,
-    /// Only this backend.
-    pub backend: Option<Backend>,
-    /// Join by thread also in processes whose runtime moves messages between threads ([`crate::Runtime`]).
-    pub trust_threads: bool,
-    /// Take the points in functions of the processes themselves ([`Backend::User`]), some for each; none: at their sockets.
-    pub probes: Vec<Probe>,
-}
-
-impl Options {
-    /// The defaults: rings of 65,536 records (2.5 MiB a CPU), of 64 MiB in all.
-    pub fn new(filter: Filter) -> Options {
-        Options {
-            filter,
-            id: None,
-            stamp: None,
-            arrivals: false,
-            decode: None,
-            capture: 0,
-            clients: Vec::new(),
-            stages: false,
-            leaves: Leaves::Queue,
-            slots: 1 << 16,
-            rings_max: RINGS_MAX,
-            backend: None,
-            trust_threads: false,
-            probes: Vec::new(),
-        }
-    }
-
-    /// The way that messages are joined.
-    pub fn by(&self) -> By {
-        if self.id.is_some() || self.decode.is_some() { By::Id } else { By::Thread }
-    }
-
-    /// Whether a process's runtime matters.
-    pub(crate) fn looks_at_runtimes(&self) -> bool {
-        self.by() == By::Thread && !self.trust_threads
-    }
-
-    /// Whether only clients are followed: of two hosts, on that of the sender or the receiver.
-    pub(crate) fn is_clients_only(&self) -> bool {
-        self.filter.is_open() && !self.clients.is_empty()
-    }
-
-    /// Refuses what would trace nothing.
-    pub fn check_filter(&self) -> Result<()> {
-        if self.is_clients_only() { Ok(()) } else { self.filter.check() }
-    }
-
-    /// Refuses what no hook can do.
-    pub(crate) fn check(&self) -> Result<()> {
-        let wrong = |text: String| Err(Error::Argument(text));
-        if !self.slots.is_power_of_two() || self.slots > 1 << 24 {
-            return wrong(format!("ring of {} records: expected a power of two up to 16777216", self.slots));
-        }
-        if self.capture > CAPTURE_MAX || !self.capture.is_multiple_of(8) {
-            return wrong(format!(
-                "capture of {} bytes: expected a multiple of 8 up to {CAPTURE_MAX}",
-                self.capture
-            ));
-        }
-        Rings::of(self)?;
-        let names = self.clients.iter().filter(|client| matches!(client, Client::Name(_))).count();
-        if names > 1 || self.clients.len() - names > PROCESSES_MAX {
-            return wrong(format!("clients: expected at most {PROCESSES_MAX} processes and one name"));
-        }
-        for client in &self.clients {
-            if let Client::Process(process) = client {
-                check_processes_are_the_hosts()?;
-                check_process(*process)?;
-            }
-        }
-        if self.has_streams() && self.backend == Some(Backend::SystemCalls) {
-            return wrong("streams are not followed by hooks on system calls".into());
-        }
-        if self.stamp.is_some() {
-            self.check_stamp()?;
-        }
-        if self.arrivals && (self.id.is_none() || self.filter.port.is_none()) {
-            return wrong("arrivals at devices are of messages over UDP, by their port and id".into());
-        }
-        if self.decode.is_some() && (self.capture == 0 || self.id.is_some()) {
-            return wrong("decoding needs captured bytes and no id at an offset".into());
-        }
-        if !self.probes.is_empty() || self.backend == Some(Backend::User) {
-            self.check_probes()?;
-        }
-        Ok(())
-    }
-
-    /// Refuses what only sockets have.
-    fn check_probes(&self) -> Result<()> {
-        let of_sockets = self.id.is_some()
-            || self.decode.is_some()
-            || self.capture > 0
-            || !self.clients.is_empty()
-            || self.stages
-            || self.filter.port.is_some()
-            || self.leaves != Leaves::Queue
-            || self.backend.is_some_and(|backend| backend != Backend::User);
-        if of_sockets {
-            return Err(Error::Argument(
-                "functions have neither sockets nor payloads: no id, decoder, capture, client, stage, port, device queue or other hooks \
-                 with probes in them"
-                    .into(),
-            ));
-        }
-        Probe::check(&self.probes)
-    }
-
-    /// Refuses stamps that could not be written, or not be read.
-    fn check_stamp(&self) -> Result<()> {
-        let is_id = self.id.is_some_and(|id| id.bytes == 8) && self.leaves == Leaves::Queue;
-        if !is_id || !self.filter.transports.contains(&Transport::Udp) {
-            return Err(Error::Argument(
-                "stamps are ids of eight bytes in messages over UDP, read at the device's queue".into(),
-            ));
-        }
-        let clients = self.clients.iter().filter_map(|client| match client {
-            Client::Process(process) => Some(process),
-            Client::Name(_) => None,
-        });
-        let own = stamps::namespace("thread-self");
-        match self.filter.processes.iter().chain(clients).find(|process| {
-            let theirs = stamps::namespace(&process.to_string());
-            theirs.is_some() && theirs != own
-        }) {
-            Some(process) => Err(Error::OtherNamespace(*process)),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether it is noted where messages lie in their streams, and who sockets are.
-    pub(crate) fn has_streams(&self) -> bool {
-        self.stages || self.decode.as_ref().is_some_and(Decode::is_of_streams)
-    }
-
-    /// Whether anything lies beside records.
-    pub(crate) fn has_payloads(&self) -> bool {
-        let has_segments = self.leaves == Leaves::Queue && self.filter.transports.contains(&Transport::Tcp);
-        self.capture > 0 || self.has_streams() || (self.id.is_some() && has_segments)
-    }
-
-    /// Of what lies beside a record.
-    pub(crate) fn payload_bytes(&self) -> u32 {
-        let identity = if self.has_streams() { IDENTITY_BYTES } else { 0 };
-        PAYLOAD_WORDS as u32 * 8 + self.capture.max(identity)
-    }
-}
 
 /// Hooks in the kernel, attached or not.
 #[derive(Debug)]
@@ -324,7 +55,7 @@ impl Hooks {
     pub(crate) fn attach(options: &Options, inside: bool) -> Result<Hooks> {
         let mut refused = Vec::new();
         let mut denied = None;
-        let sites = user::find(options)?;
+        let sites = user::find(&options.probes, &options.filter)?;
         let rings = Rings::of(options)?;
         let only = if sites.is_empty() { options.backend } else { Some(Backend::User) };
         let backends: Vec<Backend> = only.map_or_else(|| Backend::ALL.to_vec(), |backend| vec![backend]);
@@ -367,8 +98,8 @@ impl Hooks {
         let at_queue = internet && options.leaves == Leaves::Queue;
         // With the device's queue, a UDP message is known without the end of the send.
         let at_end = !at_queue || transports.iter().any(|transport| *transport != Transport::Udp);
-        let mut programs = backend.received().to_vec();
-        programs.extend(backend.sent().iter().filter(|name| at_end && !backend.received().contains(name)));
+        let mut programs = received(backend).to_vec();
+        programs.extend(sent(backend).iter().filter(|name| at_end && !received(backend).contains(name)));
         programs.extend(at_queue.then_some(QUEUE));
         programs.extend(options.arrivals.then_some(ARRIVAL));
         // Their numbers will be others'; joining by thread and names ask for it.
@@ -386,7 +117,7 @@ impl Hooks {
                 Some("records") => map.set_max_entries(records)?,
                 Some("payloads") if options.has_payloads() => {
                     map.set_max_entries(records)?;
-                    map.set_value_size(options.payload_bytes())?;
+                    map.set_value_size(layout::payload_bytes(options))?;
                 }
                 Some(name) if name.ends_with(".rodata") => {
                     map.set_initial_value(&layout::config(options, backend, rings.slots, !at_queue, inside))?;
@@ -423,7 +154,7 @@ impl Hooks {
         let mut wanted: Vec<_> =
             object.progs_mut().filter(|program| is_one_of(program.name(), programs)).collect();
         // Sends go first, on and off: one without its receive is seen to be that, but a receive is joined with any send that follows.
-        wanted.sort_by_key(|program| is_one_of(program.name(), backend.received()));
+        wanted.sort_by_key(|program| is_one_of(program.name(), received(*backend)));
         for program in wanted {
             if program.name() == stamps::PROGRAM {
                 stamps::attach(&program, devices, &mut links)?;
@@ -471,7 +202,7 @@ impl Hooks {
 
     /// Hooks that run when a message is sent and received; over TCP those of acknowledgements come on top.
     pub(crate) fn fires(&self, transport: Transport) -> usize {
-        let at_end = self.programs.iter().any(|name| self.backend.sent().contains(name));
+        let at_end = self.programs.iter().any(|name| sent(self.backend).contains(name));
         let at_device = usize::from(self.at_queue()) + usize::from(!self.devices.is_empty());
         1 + usize::from(at_end) + if transport <= Transport::Tcp { at_device } else { 0 }
     }
@@ -479,6 +210,36 @@ impl Hooks {
     /// Whether messages are noted at the device's queue.
     pub(crate) fn at_queue(&self) -> bool {
         self.programs.contains(&QUEUE)
+    }
+}
+
+/// The programs that take the receives.
+fn received(backend: Backend) -> &'static [&'static str] {
+    match backend {
+        Backend::Functions => &[
+            "inet_recvmsg_ended",
+            "inet6_recvmsg_ended",
+            "unix_stream_recvmsg_ended",
+            "unix_dgram_recvmsg_ended",
+        ],
+        Backend::Sockets => &["socket_received"],
+        Backend::SystemCalls => &["call_ended"],
+        Backend::User => &[user::RECEIVED],
+    }
+}
+
+/// The programs that take the sends.
+fn sent(backend: Backend) -> &'static [&'static str] {
+    match backend {
+        Backend::Functions => &[
+            "inet_sendmsg_ended",
+            "inet6_sendmsg_ended",
+            "unix_stream_sendmsg_ended",
+            "unix_dgram_sendmsg_ended",
+        ],
+        Backend::Sockets => &["socket_sent"],
+        Backend::SystemCalls => &["call_ended"],
+        Backend::User => &[user::SENT],
     }
 }
 

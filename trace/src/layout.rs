@@ -1,29 +1,16 @@
-//! The structs of `bpf/intf.h`, made from the BTF of the compiled hooks, and how Rust reads and writes them as bytes.
+//! The structs of `bpf/intf.h`: how Rust reads and writes them as bytes.
 
 use std::mem::{offset_of, size_of};
 use std::net::{IpAddr, SocketAddr};
 
-/// Generated: the structs by their names in C.
-#[allow(
-    missing_docs,
-    dead_code,
-    clippy::all,
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::undocumented_unsafe_blocks,
-    unsafe_op_in_unsafe_fn
-)]
-mod generated {
-    include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
-}
-pub(crate) use generated::types::{
-    tr_config, tr_cpu, tr_identity, tr_payload, tr_record, tr_stamps, tr_traced,
+use crate::backend::Backend;
+use crate::filter::{Filter, network_namespace};
+pub(crate) use crate::intf::{
+    tr_config, tr_cpu, tr_identity, tr_inside, tr_payload, tr_record, tr_stamp, tr_stamps, tr_traced,
 };
-
-use crate::filter::Filter;
-use crate::hooks::{Backend, Client, Options};
+use crate::intf::{tr_point, tr_who};
+use crate::options::{Client, Options};
 use crate::record::{Ends, Flags, Kind, Point, Record, Socket, Transport};
-use crate::stamps;
 
 /// 64-bit words of a record.
 pub(crate) const RECORD_WORDS: usize = size_of::<tr_record>() / 8;
@@ -45,13 +32,13 @@ const _: () = {
     assert!(cfg!(target_endian = "little"));
 };
 
-/// Bits of a record's fourth word (`enum tr_who`): two numbers of threads and processes, two of what was seen, and flags. The tests
-/// that trace live processes (`tests/coverage.rs`) read what the compiled hooks have written.
-const PID_BITS: u32 = 22;
-const KIND_BITS: u32 = 4;
-const POINT_AT: u32 = 2 * PID_BITS;
-const TRANSPORT_AT: u32 = POINT_AT + KIND_BITS;
-const FLAGS_AT: u32 = TRANSPORT_AT + KIND_BITS;
+// Bits of a record's fourth word (`enum tr_who`): two numbers of threads and processes, two of what was seen, and flags.
+const PID_BITS: u32 = tr_who::TR_PID_BITS.0;
+const KIND_BITS: u32 = tr_who::TR_KIND_BITS.0;
+const PROCESS_AT: u32 = tr_who::TR_WHO_PROCESS.0;
+const POINT_AT: u32 = tr_who::TR_WHO_POINT.0;
+const TRANSPORT_AT: u32 = tr_who::TR_WHO_TRANSPORT.0;
+const FLAGS_AT: u32 = tr_who::TR_WHO_FLAGS.0;
 
 /// So many bits of a word, from there on.
 fn bits(word: u64, at: u32, count: u32) -> u32 {
@@ -82,12 +69,12 @@ pub(crate) enum What {
 
 /// The kind of a record, and the point of a message; a record without a message gets a point that messages have.
 fn what(who: u64) -> (What, Point) {
-    let point = bits(who, POINT_AT, KIND_BITS) as usize;
-    let what = match point.checked_sub(Point::ALL.len()) {
-        None => return (What::Message, Point::ALL[point]),
-        Some(0) => What::Opened,
-        Some(1) => What::Ended,
-        Some(_) => What::Program,
+    let point = bits(who, POINT_AT, KIND_BITS);
+    let what = match tr_point(point) {
+        tr_point::TR_OPENED => What::Opened,
+        tr_point::TR_ENDED => What::Ended,
+        tr_point::TR_PROGRAM => What::Program,
+        _ => return (What::Message, Point::ALL[point as usize]),
     };
     // These have no point of their own.
     (what, Point::Received)
@@ -120,7 +107,13 @@ pub(crate) fn socket(of: &Record, bytes: &[u8], salt: u64) -> Option<Socket> {
 }
 
 /// Bytes of a `struct tr_identity`.
-pub(crate) const IDENTITY_BYTES: u32 = size_of::<tr_identity>() as u32;
+const IDENTITY_BYTES: u32 = size_of::<tr_identity>() as u32;
+
+/// Bytes that lie beside each record.
+pub(crate) fn payload_bytes(options: &Options) -> u32 {
+    let identity = if options.has_streams() { IDENTITY_BYTES } else { 0 };
+    PAYLOAD_WORDS as u32 * 8 + options.capture.max(identity)
+}
 
 /// A record from its words, and what it is of; `salt` hides the socket's address. `None`: no such transport, which no hook writes.
 pub(crate) fn record(words: [u64; RECORD_WORDS], salt: u64) -> Option<(What, Record)> {
@@ -132,7 +125,7 @@ pub(crate) fn record(words: [u64; RECORD_WORDS], salt: u64) -> Option<(What, Rec
         socket: socket ^ salt,
         id: flags.has_id().then_some(id),
         thread: bits(who, 0, PID_BITS),
-        process: bits(who, PID_BITS, PID_BITS),
+        process: bits(who, PROCESS_AT, PID_BITS),
         bytes: (last >> 32) as u32,
         point,
         transport: *Transport::ALL.get(bits(who, TRANSPORT_AT, KIND_BITS) as usize)?,
@@ -183,7 +176,7 @@ pub(crate) fn config(
     set!(by_comm, u32::from(filter.comm.is_some()));
     set!(by_cgroup, u32::from(filter.cgroup.is_some()));
     set!(by_port, u32::from(filter.port.is_some()));
-    set!(network, stamps::namespace("thread-self").unwrap_or(0));
+    set!(network, network_namespace("thread-self").unwrap_or(0));
     set!(transports, filter.transports.iter().fold(0, |mask, transport| mask | 1u32 << *transport as u32));
     set!(slots_mask, (slots - 1));
     set!(stamp_over, options.stamp.unwrap_or(0));

@@ -4,22 +4,24 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+use crate::intf::{tr_flags, tr_limits, tr_point, tr_transport};
 use crate::runtime::Runtime;
 
 /// The points of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
 pub enum Point {
     /// The kernel has copied it to the process: before the receiving call returns. Point B.
-    Received,
+    Received = tr_point::TR_RECEIVED.0,
     /// It is handed to the device's queue, inside the sending call. Point C of UDP and TCP.
-    Queued,
+    Queued = tr_point::TR_QUEUED.0,
     /// The kernel has taken it from the process: before the sending call returns. Point C of Unix sockets. On a loopback device
     /// and for Unix sockets it has reached the receiver's socket by then.
-    Sent,
+    Sent = tr_point::TR_SENT.0,
     /// Its packet has come in by a device: it is handed to the kernel, or to XDP. Point R.
-    Arrived,
+    Arrived = tr_point::TR_ARRIVED.0,
     /// Its packet leaves a host that passes it on, by XDP. Point Q.
-    Forwarded,
+    Forwarded = tr_point::TR_FORWARDED.0,
 }
 
 impl Point {
@@ -35,17 +37,18 @@ impl Point {
 
 /// The transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
 pub enum Transport {
     /// UDP over IPv4 or IPv6.
-    Udp,
+    Udp = tr_transport::TR_UDP.0,
     /// TCP over IPv4 or IPv6.
-    Tcp,
+    Tcp = tr_transport::TR_TCP.0,
     /// A Unix stream socket.
-    UnixStream,
+    UnixStream = tr_transport::TR_UNIX_STREAM.0,
     /// A Unix socket with message borders.
-    UnixDatagram,
+    UnixDatagram = tr_transport::TR_UNIX_DATAGRAM.0,
     /// None: functions of the process itself ([`crate::Probe`]). All of a point are one stream, whose messages have no borders.
-    Function,
+    Function = tr_transport::TR_FUNCTION.0,
 }
 
 impl Transport {
@@ -100,20 +103,43 @@ impl Kind {
     }
 }
 
-/// `enum tr_flags`.
+// A number of `enum tr_point` or `enum tr_transport` is the place in these lists.
+const _: () = {
+    let mut at = 0;
+    while at < Point::ALL.len() {
+        assert!(Point::ALL[at] as usize == at && Transport::ALL[at] as usize == at);
+        at += 1;
+    }
+    assert!(Transport::ALL.len() == tr_transport::TR_TRANSPORTS.0 as usize);
+    assert!(Point::ALL.len() == tr_point::TR_OPENED.0 as usize);
+};
+
+/// `enum tr_flags`, and above it those that user space sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u16);
 
 impl Flags {
-    pub(crate) const HAS_ID: u16 = 1;
-    pub(crate) const NO_BUFFER: u16 = 4;
-    pub(crate) const CLIENT: u16 = 32;
+    pub(crate) const HAS_ID: u16 = tr_flags::TR_HAS_ID.0 as u16;
+    const SHORT: u16 = tr_flags::TR_SHORT.0 as u16;
+    pub(crate) const NO_BUFFER: u16 = tr_flags::TR_NO_BUFFER.0 as u16;
+    const SEVERAL: u16 = tr_flags::TR_SEVERAL.0 as u16;
+    pub(crate) const CLIENT: u16 = tr_flags::TR_CLIENT.0 as u16;
+    pub(crate) const NO_POSITION: u16 = tr_flags::TR_NO_POSITION.0 as u16;
     /// Set by who looks for an id in user space; not in `enum tr_flags`.
     pub(crate) const ABSENT: u16 = 64;
-    pub(crate) const NO_POSITION: u16 = 128;
     /// As [`Flags::ABSENT`].
     pub(crate) const EARLY: u16 = 256;
     pub(crate) const REST: u16 = 512;
+    const _APART: () = {
+        let hooks = Self::HAS_ID
+            | Self::SHORT
+            | Self::NO_BUFFER
+            | Self::SEVERAL
+            | Self::CLIENT
+            | Self::NO_POSITION
+            | tr_flags::TR_FAULT.0 as u16;
+        assert!(hooks & (Self::ABSENT | Self::EARLY | Self::REST) == 0);
+    };
 
     pub(crate) fn with(self, flag: u16) -> Flags {
         Flags(self.0 | flag)
@@ -126,19 +152,15 @@ impl Flags {
 
     /// The id was read.
     pub fn has_id(self) -> bool {
-        self.0 & 1 != 0
+        self.0 & Flags::HAS_ID != 0
     }
     /// The message ends before the id does.
     pub fn is_short(self) -> bool {
-        self.0 & 2 != 0
+        self.0 & Flags::SHORT != 0
     }
     /// The hook does not see where the message lies (io_uring, recvmmsg, sendmmsg, a packet in pieces), or the id lies in two places.
     pub fn has_no_buffer(self) -> bool {
-        self.0 & 4 != 0
-    }
-    /// The memory could not be read.
-    pub fn is_fault(self) -> bool {
-        self.0 & 8 != 0
+        self.0 & Flags::NO_BUFFER != 0
     }
     /// The message has no id, and all bytes that are searched were seen.
     pub fn is_absent(self) -> bool {
@@ -163,7 +185,7 @@ impl Flags {
     }
     /// One record for a call or a packet with several messages; `bytes` is their number.
     pub fn is_several(self) -> bool {
-        self.0 & 16 != 0
+        self.0 & Flags::SEVERAL != 0
     }
 }
 
@@ -298,14 +320,44 @@ impl FromStr for IdAt {
         let (offsets, bytes) =
             places.split_once(':').or(is_named.then_some((places, "8"))).ok_or_else(wrong)?;
         let (received, sent) = offsets.split_once('/').unwrap_or((offsets, offsets));
-        let bytes = bytes.parse().ok().filter(|bytes| (1..=8).contains(bytes)).ok_or_else(wrong)?;
+        let bytes = bytes
+            .parse()
+            .ok()
+            .filter(|bytes| (1..=tr_limits::TR_ID_MAX.0 as u8).contains(bytes))
+            .ok_or_else(wrong)?;
         Ok(IdAt { received: offset(received)?, sent: offset(sent)?, bytes })
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A record; tests change what matters to them.
+    pub(crate) const RECORD: Record = Record {
+        time_ns: 1,
+        socket: 1,
+        id: None,
+        thread: 1,
+        process: 1,
+        bytes: 64,
+        point: Point::Received,
+        transport: Transport::Tcp,
+        kind: Kind::Message,
+        position: 0,
+        flags: Flags(0),
+    };
+
+    /// A record of this point, transport, thread, socket and time.
+    pub(crate) fn record(
+        point: Point,
+        transport: Transport,
+        thread: u32,
+        socket: u64,
+        time_ns: u64,
+    ) -> Record {
+        Record { time_ns, socket, thread, point, transport, ..RECORD }
+    }
 
     #[test]
     fn ids_are_offset_and_bytes() {

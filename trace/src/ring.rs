@@ -13,8 +13,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::hooks::{Hooks, Options};
-use crate::layout::{self, CPU_WORDS, PAYLOAD_WORDS, RECORD_WORDS, What, tr_cpu};
+use crate::hooks::Hooks;
+use crate::layout::{self, CPU_WORDS, PAYLOAD_WORDS, RECORD_WORDS, What, tr_cpu, tr_inside};
+use crate::options::Options;
 use crate::record::{Event, Record};
 use crate::rings::Rings;
 use words::Words;
@@ -99,7 +100,7 @@ impl Ring {
     pub(crate) fn map(hooks: &Hooks, options: &Options) -> Result<Ring> {
         let Rings { cpus: cpu_count, rings, slots: of_ring, .. } = hooks.rings;
         let slots = rings * of_ring as usize;
-        let payload_words = options.payload_bytes() as usize / 8;
+        let payload_words = layout::payload_bytes(options) as usize / 8;
         let payloads = if options.has_payloads() {
             Some((Words::of(&hooks.map("payloads")?, slots * payload_words)?, payload_words))
         } else {
@@ -137,12 +138,16 @@ impl Ring {
 
     /// On all CPUs.
     pub(crate) fn inside_ns(&self) -> Inside {
-        let sum = |word: usize| {
-            let at = offset_of!(tr_cpu, inside) / 8 + word;
+        let sum = |tr_inside(word): tr_inside| {
+            let at = offset_of!(tr_cpu, inside) / 8 + word as usize;
             let of = |cpu: usize| self.cpus.get()[cpu * CPU_WORDS + at].load(Ordering::Relaxed);
             (0..self.read.len()).map(of).sum()
         };
-        Inside { tail: sum(0), head: sum(1), clock: sum(2) }
+        Inside {
+            tail: sum(tr_inside::TR_INSIDE_TAIL),
+            head: sum(tr_inside::TR_INSIDE_HEAD),
+            clock: sum(tr_inside::TR_INSIDE_CLOCK),
+        }
     }
 
     /// Records overwritten before they were read, or never written.

@@ -3,11 +3,9 @@
 use std::fs;
 
 use crate::error::{Error, Result};
-use crate::hooks::Options;
-use crate::layout::{CPU_WORDS, RECORD_WORDS};
+use crate::layout::{self, CPU_WORDS, RECORD_WORDS};
+use crate::options::Options;
 
-/// Bytes of all rings, unless set.
-pub(crate) const RINGS_MAX: u64 = 64 << 20;
 /// Records of a ring, at least: the budget gives way. Read every 2 ms, that is 128,000 a second on each CPU.
 const SLOTS_MIN: u32 = 256;
 
@@ -36,7 +34,7 @@ impl Rings {
     }
 
     fn sized(options: &Options, cpus: usize, rings: usize) -> Result<Rings> {
-        let beside = if options.has_payloads() { u64::from(options.payload_bytes()) } else { 0 };
+        let beside = if options.has_payloads() { u64::from(layout::payload_bytes(options)) } else { 0 };
         let record = RECORD_WORDS as u64 * 8 + beside;
         let fitting = options.rings_max / (rings as u64 * record);
         let fitting = u32::try_from(fitting).unwrap_or(u32::MAX).max(SLOTS_MIN);
@@ -61,8 +59,8 @@ fn last(list: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::Decode;
     use crate::filter::Filter;
+    use crate::options::RINGS_MAX;
 
     fn options() -> Options {
         Options::new(Filter::default())
@@ -72,7 +70,8 @@ mod tests {
     fn all_rings_have_one_budget() {
         let small = Rings::sized(&options(), 2, 2).unwrap();
         assert_eq!((small.slots, small.bytes), (1 << 16, 2 * 65_536 * 40 + 2 * CPU_WORDS as u64 * 8));
-        let http = Options { decode: Some(Decode::Http), capture: 1024, slots: 1 << 14, ..options() };
+        let http =
+            Options { decode: Some("http".parse().unwrap()), capture: 1024, slots: 1 << 14, ..options() };
         for (options, cpus) in [(options(), 128), (options(), 1024), (http.clone(), 8), (http.clone(), 128)] {
             let Rings { slots, bytes, .. } = Rings::sized(&options, cpus, cpus).unwrap();
             let fixed = (cpus * CPU_WORDS * 8) as u64;

@@ -74,7 +74,7 @@ impl Sends {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::tests::record;
+    use crate::record::tests::record;
 
     /// Of one thread: point, socket, position, bytes, time.
     fn sends(noted: &[(Point, u64, u32, u32, u64)]) -> Vec<(u64, u64, Point)> {

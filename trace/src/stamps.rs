@@ -3,7 +3,6 @@
 use std::fs;
 use std::io;
 use std::mem::{offset_of, size_of};
-use std::os::unix::fs::MetadataExt;
 use std::str::FromStr;
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut};
@@ -11,7 +10,7 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use crate::error::{Error, Result};
-use crate::layout::tr_stamps;
+use crate::layout::{tr_stamp, tr_stamps};
 
 /// The program that writes them.
 pub(crate) const PROGRAM: &str = "stamp_leaving";
@@ -64,12 +63,17 @@ impl Stamps {
     pub(crate) fn read(map: &MapHandle) -> Result<Stamps> {
         let found = map.lookup(&[0; 4], MapFlags::ANY).map_err(Error::bpf("cannot read a map"))?;
         let found = found.filter(|found| found.len() == size_of::<tr_stamps>()).unwrap_or_default();
-        let count = |index: usize| {
-            let at = offset_of!(tr_stamps, counts) + 8 * index;
+        let count = |tr_stamp(index): tr_stamp| {
+            let at = offset_of!(tr_stamps, counts) + 8 * index as usize;
             found.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
         };
-        let [written, taken, short, several, failed] = std::array::from_fn(count);
-        Ok(Stamps { written, taken, short, several, failed })
+        Ok(Stamps {
+            written: count(tr_stamp::TR_STAMP_WRITTEN),
+            taken: count(tr_stamp::TR_STAMP_TAKEN),
+            short: count(tr_stamp::TR_STAMP_SHORT),
+            several: count(tr_stamp::TR_STAMP_SEVERAL),
+            failed: count(tr_stamp::TR_STAMP_FAILED),
+        })
     }
 }
 
@@ -93,11 +97,6 @@ pub(crate) fn attach(
         links.push(program.attach_xdp(*device as i32)?);
     }
     Ok(())
-}
-
-/// The number of a process's network namespace; `None`: it is gone.
-pub(crate) fn namespace(process: &str) -> Option<u32> {
-    fs::metadata(format!("/proc/{process}/ns/net")).ok().map(|namespace| namespace.ino() as u32)
 }
 
 #[cfg(test)]

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 
+use crate::backend::{Backend, Refusal};
 use crate::decode::{Decoded, Decoding};
 use crate::error::{Error, Result};
 use crate::filter::{Cgroup, Filter};
-use crate::hooks::{Backend, Hooks, Options, Refusal};
+use crate::hooks::Hooks;
+use crate::options::Options;
 use crate::payers::Payer;
 use crate::record::{Event, Flags, Point, Record, Transport};
 use crate::ring::{Inside, Noted, Ring, monotonic_ns};
@@ -49,7 +51,7 @@ fn pass(
         &mut Option<Runtimes>,
         Option<u64>,
     ),
-    each: &mut impl FnMut(Event, &[u8]),
+    each: &mut impl FnMut(Event),
 ) {
     let record = match event {
         Event::Record(record) | Event::Passed(record) => record,
@@ -57,14 +59,14 @@ fn pass(
             if let Some(decoding) = decoding {
                 decoding.forget(socket.number);
             }
-            return each(event, &[]);
+            return each(event);
         }
         Event::Ended { thread, .. } => {
             sends.forget(thread);
             if let Some(runtimes) = runtimes {
                 runtimes.forget(thread);
             }
-            return each(event, &[]);
+            return each(event);
         }
         // It has begun another program.
         Event::Process { process, .. } => {
@@ -78,24 +80,22 @@ fn pass(
             if let Some(decoding) = decoding {
                 decoding.lose(time_ns);
             }
-            return each(event, &[]);
+            return each(event);
         }
     };
     let Some(mut record) = sends.take(record) else { return };
     if let Some(runtime) = runtimes.as_mut().and_then(|runtimes| runtimes.new_one(record.process)) {
-        each(Event::Process { process: record.process, runtime }, &[]);
+        each(Event::Process { process: record.process, runtime });
     }
     if reserved.is_some() && record.id == reserved {
         record = Record { id: None, flags: record.flags.with(Flags::ABSENT), ..record };
     }
     if record.point == Point::Arrived {
-        return each(record.into(), seen);
+        return each(record.into());
     }
     match decoding {
-        Some(decoding) => {
-            decoding.take(record, seen, &mut |record, bytes| each(Event::Record(record), bytes));
-        }
-        None => each(Event::Record(record), seen),
+        Some(decoding) => decoding.take(record, seen, &mut |record| each(Event::Record(record))),
+        None => each(Event::Record(record)),
     }
 }
 
@@ -198,7 +198,7 @@ impl Tracer {
 
     /// Passes on all that was noted, while the hooks are on: for who knows that nothing is noted meanwhile.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(Record)) {
-        self.read(true, |event, _| records(event, &mut each));
+        self.read(true, |event| records(event, &mut each));
     }
 
     /// Whether UDP and TCP are noted at the device's queue.
@@ -209,28 +209,27 @@ impl Tracer {
     /// Passes on what was noted up to about a millisecond ago, in the order of time. Nothing wakes the caller: call it every few
     /// milliseconds; a CPU's ring holds [`Options::slots`] records. A caller that joins them has to know of gaps: [`Tracer::poll_events`].
     pub fn poll(&mut self, mut each: impl FnMut(Record)) {
-        self.poll_events(|event, _| records(event, &mut each));
+        self.poll_events(|event| records(event, &mut each));
     }
 
-    /// The same with the sockets that are new, where those are noted ([`Options::stages`]), and with each message's first bytes, where
-    /// they are captured ([`Options::capture`]).
-    pub fn poll_events(&mut self, each: impl FnMut(Event, &[u8])) {
+    /// The same with the sockets that are new, where those are noted ([`Options::stages`]).
+    pub fn poll_events(&mut self, each: impl FnMut(Event)) {
         self.read(false, each);
     }
 
     /// Detaches the hooks and passes on the rest. [`Tracer::resume`] attaches them again.
     pub fn stop(&mut self, mut each: impl FnMut(Record)) {
-        self.stop_events(|event, _| records(event, &mut each));
+        self.stop_events(|event| records(event, &mut each));
     }
 
     /// The same with what [`Tracer::poll_events`] has.
-    pub fn stop_events(&mut self, each: impl FnMut(Event, &[u8])) {
+    pub fn stop_events(&mut self, each: impl FnMut(Event)) {
         self.off_ns = monotonic_ns();
         self.hooks.switch_off();
         self.read(true, each);
     }
 
-    fn read(&mut self, all: bool, mut each: impl FnMut(Event, &[u8])) {
+    fn read(&mut self, all: bool, mut each: impl FnMut(Event)) {
         let Tracer { ring, runtimes: Some(_), held, .. } = self else {
             let Tracer { ring, sends, decoding, reserved, .. } = self;
             return ring.poll(all, |Noted { event, seen }| {

@@ -11,8 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Trip, is_root, now};
-use trieline_trace::{By, Counts, Decode, Decoded, Filter, IdAt, Joiner, Message, Options, Point, Tracer};
+use common::{Trip, now};
+use trieline_testbed::{needs_root, root, skip};
+use trieline_trace::{By, Counts, Decoded, Filter, IdAt, Joiner, Message, Options, Point, Tracer};
 
 const MESSAGES: usize = 300;
 /// Messages sent at once, for a decoder to separate.
@@ -40,7 +41,7 @@ impl Server {
         let mut command = Command::new(program);
         command.env("PATH", path).args(arguments(port)).stdout(Stdio::null()).stderr(Stdio::null());
         let Ok(child) = command.spawn() else {
-            println!("SKIP: {program} is not installed (./dev setup)");
+            skip(&format!("{program} is not installed (./dev setup)"));
             return None;
         };
         let server = Server { child, port };
@@ -90,7 +91,7 @@ fn trip(from: &mut TcpStream, message: &[u8], to: &mut TcpStream, end: &[u8]) ->
 enum With {
     Thread,
     Id(IdAt),
-    Decode(Decode),
+    Decode(&'static str),
 }
 
 /// Traces a server while `pass` sends messages through it; each trip must have as many messages inside it as `hops`.
@@ -100,7 +101,9 @@ fn trace(server: &Server, with: With, hops: usize, mut pass: impl FnMut(u64) -> 
     let options = match with {
         With::Thread => plain,
         With::Id(id) => Options { id: Some(id), ..plain },
-        With::Decode(decode) => Options { decode: Some(decode), capture: 512, slots: 1 << 15, ..plain },
+        With::Decode(decode) => {
+            Options { decode: Some(decode.parse().unwrap()), capture: 512, slots: 1 << 15, ..plain }
+        }
     };
     let mut tracer = Tracer::start(&options).unwrap();
     let mut joiner = Joiner::new(options.by(), tracer.at_queue());
@@ -143,7 +146,7 @@ fn trace(server: &Server, with: With, hops: usize, mut pass: impl FnMut(u64) -> 
 /// The same messages, a batch in each write, to two subscribers: each is found, and so is each copy.
 fn trace_batches(
     server: &Server,
-    decode: Decode,
+    decode: &'static str,
     message: impl Fn(u64) -> Vec<u8>,
     from: &mut TcpStream,
     to: [&mut TcpStream; 2],
@@ -175,7 +178,7 @@ fn trace_batches(
 #[test]
 fn mosquitto_publishes() {
     let start = |port: u16| vec!["-p".into(), port.to_string()];
-    let Some(server) = is_root().then(|| Server::start("mosquitto", start)).flatten() else { return };
+    let Some(server) = root().then(|| Server::start("mosquitto", start)).flatten() else { return };
     let client = |name: u8| {
         let mut stream = server.connect();
         stream.write_all(&[0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', 4, 2, 0, 60, 0, 1, name]).unwrap();
@@ -192,14 +195,14 @@ fn mosquitto_publishes() {
     let message = |id| [&[0x30, 19, 0, 1, b't'][..], &payload(id)].concat();
     trace(&server, With::Thread, 1, |id| trip(&mut from, &message(id), &mut to, &payload(id)));
     let mut second = subscriber(b'2');
-    trace_batches(&server, Decode::Mqtt, message, &mut from, [&mut to, &mut second], "");
+    trace_batches(&server, "mqtt", message, &mut from, [&mut to, &mut second], "");
 }
 
 /// Version 5, in which a number stands for the topic after the first message. The connections are made under the tracer's eyes.
 #[test]
 fn mosquitto_knows_topics_by_their_numbers() {
     let start = |port: u16| vec!["-p".into(), port.to_string()];
-    let Some(server) = is_root().then(|| Server::start("mosquitto", start)).flatten() else { return };
+    let Some(server) = root().then(|| Server::start("mosquitto", start)).flatten() else { return };
     let client = |name: u8| {
         let mut stream = server.connect();
         stream.write_all(&[0x10, 14, 0, 4, b'M', b'Q', b'T', b'T', 5, 2, 0, 60, 0, 0, 1, name]).unwrap();
@@ -209,7 +212,7 @@ fn mosquitto_knows_topics_by_their_numbers() {
         stream
     };
     let mut ends = None;
-    trace(&server, With::Decode(Decode::Mqtt), 1, |id| {
+    trace(&server, With::Decode("mqtt"), 1, |id| {
         let (from, to) = ends.get_or_insert_with(|| {
             let mut to = client(b's');
             to.write_all(&[0x82, 7, 0, 1, 0, 0, 1, b't', 0]).unwrap();
@@ -225,7 +228,7 @@ fn mosquitto_knows_topics_by_their_numbers() {
 #[test]
 fn redis_publishes() {
     let start = |port: u16| ["--port", &port.to_string(), "--save", ""].map(String::from).to_vec();
-    let Some(server) = is_root().then(|| Server::start("redis-server", start)).flatten() else { return };
+    let Some(server) = root().then(|| Server::start("redis-server", start)).flatten() else { return };
     let subscriber = || {
         let mut to = server.connect();
         to.write_all(b"SUBSCRIBE t\r\n").unwrap();
@@ -241,14 +244,14 @@ fn redis_publishes() {
         trip
     });
     let mut second = subscriber();
-    trace_batches(&server, Decode::Redis, message, &mut from, [&mut to, &mut second], "\r\n");
+    trace_batches(&server, "redis", message, &mut from, [&mut to, &mut second], "\r\n");
 }
 
 /// Its threads hand messages to each other: joined by the number in the payload, behind `PUB t 16` and `MSG t 1 16`.
 #[test]
 fn nats_publishes() {
     let start = |port: u16| ["-a", "127.0.0.1", "-p", &port.to_string()].map(String::from).to_vec();
-    let Some(server) = is_root().then(|| Server::start("nats-server", start)).flatten() else { return };
+    let Some(server) = root().then(|| Server::start("nats-server", start)).flatten() else { return };
     let client = |subscribe: &str| {
         let mut stream = server.connect();
         read_until(&mut stream, b"\r\n");
@@ -262,15 +265,13 @@ fn nats_publishes() {
         trip(&mut from, &message(id), &mut to, &[&payload(id)[..], b"\r\n"].concat())
     });
     let mut second = client("SUB t 2\r\n");
-    trace_batches(&server, Decode::Nats, message, &mut from, [&mut to, &mut second], "\r\n");
+    trace_batches(&server, "nats", message, &mut from, [&mut to, &mut second], "\r\n");
 }
 
 /// As a proxy: a request and its answer are two messages, both in one worker process below the one that is named.
 #[test]
 fn nginx_proxies() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let backend = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let behind = backend.local_addr().unwrap().port();
     let folder =
@@ -314,7 +315,7 @@ fn nginx_proxies() {
     // The first request opens the connection to what is behind.
     ask(0);
     trace(&server, With::Thread, 2, &mut ask);
-    trace(&server, With::Decode(Decode::Http), 2, |id| ask(MESSAGES as u64 + id));
+    trace(&server, With::Decode("http"), 2, |id| ask(MESSAGES as u64 + id));
     drop(server);
     let _ = fs::remove_dir_all(folder);
 }

@@ -7,10 +7,12 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::{Relay, TRANSPORTS, is_root};
+use common::{Relay, TRANSPORTS};
+use trieline_testbed::needs_root;
 use trieline_trace::{
     Backend, By, Decode, Decoded, Filter, IdAt, Joiner, Leaves, Message, Options, Point, Tracer,
 };
@@ -42,9 +44,7 @@ fn passes(transport: &str, style: &str, leaves: Leaves, backend: Option<Backend>
 
 #[test]
 fn ids_are_found_by_a_pattern() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     for transport in TRANSPORTS {
         for style in ["read", "readv", "recv", "recvmsg", "pieces", "recvmmsg"] {
             passes(transport, style, Leaves::Queue, None);
@@ -56,9 +56,7 @@ fn ids_are_found_by_a_pattern() {
 /// Where no buffer is to be seen, messages are counted and not taken for others.
 #[test]
 fn calls_without_a_buffer_are_counted() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let mut relay = Relay::start("unix-stream", "uring");
     let filter = Filter { processes: vec![relay.pid()], ..Filter::default() };
     let decode = Some(Decode::Pattern("(?s-u)(.*)".parse().unwrap()));
@@ -96,9 +94,7 @@ fn ids(transport: &str, style: &str, id: IdAt) -> [Vec<Option<u64>>; 2] {
 /// If io_uring receives while the thread is in another call, that call's buffer is not searched.
 #[test]
 fn ids_are_read_only_where_the_call_is_the_sockets_own() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let sent: Vec<_> = (1..=MESSAGES).map(Some).collect();
     for transport in ["udp4", "tcp4", "unix-stream"] {
         let found = ids(transport, "mixed", IdAt { received: 8, sent: 8, bytes: 8 });
@@ -109,9 +105,7 @@ fn ids_are_read_only_where_the_call_is_the_sockets_own() {
 /// A message in pieces of 3, 10 and more bytes: an id is found behind the first one, and one that lies in two is not called short.
 #[test]
 fn ids_are_found_behind_the_first_piece() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     for transport in ["udp6", "tcp6", "unix-seqpacket"] {
         let whole: Vec<_> = (1..=MESSAGES).map(|id| Some(id << 32)).collect();
         let found = ids(transport, "pieces", IdAt { received: 4, sent: 4, bytes: 8 });
@@ -125,21 +119,26 @@ fn ids_are_found_behind_the_first_piece() {
 /// A response without a length lasts as long as its connection, and no longer: the next one's socket may lie at the same place.
 #[test]
 fn connections_that_end_leave_nothing_behind() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let filter =
         Filter { processes: vec![std::process::id()], port: Some(address.port()), ..Filter::default() };
-    let options =
-        Options { decode: Some(Decode::Http), capture: 256, slots: 1 << 12, ..Options::new(filter) };
+    let options = Options {
+        decode: Some("http".parse().unwrap()),
+        capture: 256,
+        slots: 1 << 12,
+        ..Options::new(filter)
+    };
     let mut tracer = Tracer::start(&options).unwrap();
     let mut joiner = Joiner::new(By::Id, tracer.at_queue());
+    // The server reads once the client's call has ended: in one process, a request that is still being sent looks like one passed on.
+    let (sent, is_sent) = mpsc::channel();
     let server = thread::spawn(move || {
         for stream in listener.incoming().take(MESSAGES as usize) {
             let mut stream = stream.unwrap();
             let mut request = [0; 256];
+            is_sent.recv().unwrap();
             assert!(stream.read(&mut request).unwrap() > 0);
             stream
                 .write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nwhatever comes until the end")
@@ -149,11 +148,12 @@ fn connections_that_end_leave_nothing_behind() {
     for id in 0..MESSAGES {
         let mut client = TcpStream::connect(address).unwrap();
         client.write_all(format!("GET /{id} HTTP/1.1\r\nHost: here\r\n\r\n").as_bytes()).unwrap();
+        sent.send(()).unwrap();
         assert!(client.read_to_end(&mut Vec::new()).unwrap() > 0);
     }
     server.join().unwrap();
     let mut messages = 0;
-    tracer.stop_events(|event, _| joiner.event(&event, |_| messages += 1));
+    tracer.stop_events(|event| joiner.event(&event, |_| messages += 1));
     // The server's; the client's requests did not come from elsewhere.
     assert_eq!((messages, tracer.decoded()), (MESSAGES, Decoded::default()), "{:?}", joiner.counts());
 }

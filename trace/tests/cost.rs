@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::{Mutex, PoisonError};
 
-use common::is_root;
+use trieline_testbed::needs_root;
 use trieline_trace::{Cost, Effort, Error, Filter, Options, Tracer, Transport, calibrate};
 
 const EFFORT: Effort = Effort { rounds: 16, chunks: 2, messages: 100 };
@@ -32,9 +32,7 @@ fn cost(transports: &[Transport], change: impl Fn(&mut Options)) -> Option<Cost>
 
 #[test]
 fn the_cost_is_of_the_transports_that_are_traced() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let all = &Transport::SOCKETS[..];
     for transports in [all, &[Transport::Tcp], &[Transport::UnixStream, Transport::UnixDatagram]] {
         let Some(cost) = cost(transports, |_| ()) else { continue };
@@ -45,7 +43,7 @@ fn the_cost_is_of_the_transports_that_are_traced() {
         assert!(queue == internet && cost.packet_ns().is_some() == queue, "{cost:?}");
         for one in &cost.transports {
             let at_queue = one.transport <= Transport::Tcp;
-            assert!(one.base_ns > 0.0 && one.traced.ns > one.bystander.ns - one.base_ns, "{one:?}");
+            assert!(one.base_ns > 0.0 && one.traced.value > one.bystander.value - one.base_ns, "{one:?}");
             assert_eq!(one.hooks, if at_queue { 3 } else { 2 }, "{one:?}");
         }
     }
@@ -59,9 +57,7 @@ fn the_cost_is_of_the_transports_that_are_traced() {
 /// attached these three programs 100 times, and 120 rounds 700 times.
 #[test]
 fn measuring_attaches_few_programs() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     if let Some(cost) = cost(&Transport::SOCKETS, |_| ()) {
         // Four blocks of four rounds, attached for every other one; at most eight. Once more for what the hooks time themselves.
         let most = cost.payers.len() * (1 + 1 + 8 / 2);
@@ -79,12 +75,10 @@ fn measuring_attaches_few_programs() {
 /// Large records on a small budget: the samples fit into the ring, whatever it holds.
 #[test]
 fn small_rings_are_measured_too() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let small = |options: &mut Options| options.slots = 16;
     if let Some(cost) = cost(&[Transport::Udp, Transport::UnixStream], small) {
-        assert!(cost.transports.iter().all(|one| one.traced.ns.is_finite()), "{cost:?}");
+        assert!(cost.transports.iter().all(|one| one.traced.value.is_finite()), "{cost:?}");
     }
     let filter = Filter { processes: vec![std::process::id()], ..Filter::default() };
     let rings =

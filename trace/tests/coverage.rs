@@ -7,7 +7,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Relay, TRANSPORTS, Trip, is_root};
+use common::{Relay, TRANSPORTS, Trip};
+use trieline_testbed::needs_root;
 use trieline_trace::{Backend, By, Filter, IdAt, Joiner, Message, Options, Point, Tracer};
 
 const STYLES: [&str; 8] = ["read", "readv", "recv", "recvmsg", "recvmmsg", "epoll", "splice", "uring"];
@@ -74,9 +75,7 @@ fn part(count: u64) -> &'static str {
 
 #[test]
 fn the_table_of_coverage_is_true() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let mut wrong = Vec::new();
     for style in STYLES {
         // Transports with the same cells share a line.
@@ -105,9 +104,7 @@ fn the_table_of_coverage_is_true() {
 /// The first backend sees what the second does; most kernels under lockdown refuse it.
 #[test]
 fn functions_see_every_message() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let nobody = Filter { port: Some(1), ..Filter::default() };
     if let Err(error) = Tracer::start(&Options { backend: Some(Backend::Functions), ..Options::new(nobody) })
     {

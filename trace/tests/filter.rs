@@ -6,14 +6,12 @@ mod common;
 
 use std::net::{Ipv4Addr, UdpSocket};
 
-use common::is_root;
+use trieline_testbed::needs_root;
 use trieline_trace::{Client, Filter, Options, Tracer, Transport};
 
 #[test]
 fn a_tracer_does_not_trace_itself() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let to = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let from = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = to.local_addr().unwrap().port();

@@ -10,7 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Relay, Trip, is_root, relay_program};
+use common::{Relay, Trip, relay_program};
+use trieline_testbed::needs_root;
 use trieline_trace::{Backend, By, Counts, Filter, Joiner, Message, Options, Probe, Seen, Tracer, Transport};
 
 const MESSAGES: usize = 200;
@@ -88,9 +89,7 @@ fn elsewhere(root: &Path) -> Relay {
 
 #[test]
 fn every_message_is_found_in_functions() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let file = relay_program().to_str().unwrap();
     let start = || mapped(Relay::start("udp4", "epoll"));
     trace(start(), functions(file), [64, 0]);
@@ -111,9 +110,7 @@ fn every_message_is_found_in_functions() {
 
 #[test]
 fn files_are_the_processs_own() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("root-{}", std::process::id()));
     fs::create_dir_all(&root).unwrap();
     let relay = elsewhere(&root);
@@ -150,9 +147,7 @@ fn code(relay: &Relay) -> (Vec<u8>, Vec<u8>) {
 
 #[test]
 fn only_processes_that_are_traced_pay() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let start = || mapped(Relay::start("unix-seqpacket", "recv"));
     let (mut one, mut other, mut bystander) = (start(), start(), start());
     let is_untouched = |relay: &Relay| {

@@ -7,7 +7,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Relay, is_root};
+use common::Relay;
+use trieline_testbed::needs_root;
 use trieline_trace::{By, Event, Filter, IdAt, Joiner, Live, Options, Seen, Tracer};
 
 /// Messages at full speed: `TRIELINE_TRACE_MESSAGES`, for emulated processors.
@@ -22,9 +23,7 @@ fn options(relay: &Relay) -> Options {
 
 #[test]
 fn every_message_is_matched_at_full_speed() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let messages = messages();
     // With several under way the broker is never idle; a stream would make one message of them.
     for (transport, under_way, by) in
@@ -58,9 +57,7 @@ fn every_message_is_matched_at_full_speed() {
 
 #[test]
 fn every_record_is_passed_on_or_counted_as_lost() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let mut relay = Relay::start("unix-seqpacket", "recv");
     let mut tracer = Tracer::start(&Options { slots: 64, ..options(&relay) }).unwrap();
     relay.seen_by(&tracer);
@@ -82,9 +79,7 @@ fn every_record_is_passed_on_or_counted_as_lost() {
 
 #[test]
 fn windows_without_hooks_are_paused_and_not_lost() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let mut relay = Relay::start("udp4", "recv");
     let mut tracer = Tracer::start(&options(&relay)).unwrap();
     let mut joiner = Joiner::new(By::Thread, tracer.at_queue());
@@ -94,7 +89,7 @@ fn windows_without_hooks_are_paused_and_not_lost() {
     while live.cost().pairs < 2 && started.elapsed() < Duration::from_secs(20) {
         relay.pass_many(id..id + 32);
         id += 32;
-        let mut take = |event: Event, _: &[u8]| {
+        let mut take = |event: Event| {
             pauses += u64::from(matches!(event, Event::Gap { .. }));
             joiner.event(&event, |_| matched += 1);
         };
@@ -102,7 +97,7 @@ fn windows_without_hooks_are_paused_and_not_lost() {
         live.turn(&mut tracer, take).unwrap();
     }
     let cost = live.cost();
-    tracer.stop_events(|event, _| {
+    tracer.stop_events(|event| {
         pauses += u64::from(matches!(event, Event::Gap { .. }));
         joiner.event(&event, |_| matched += 1);
     });
@@ -110,7 +105,7 @@ fn windows_without_hooks_are_paused_and_not_lost() {
     assert!(cost.pairs == 2 && pauses >= 2, "{cost:?}");
     assert!(cost.paused >= Duration::from_millis(200) && cost.paused < started.elapsed(), "{cost:?}");
     assert!(
-        cost.packets.ns.is_finite() && cost.cpu.ns.is_finite() && cost.cpu_per_packet.ns.is_finite(),
+        cost.packets.value.is_finite() && cost.cpu.value.is_finite() && cost.cpu_per_packet.value.is_finite(),
         "{cost:?}"
     );
     assert!(cost.packets.interval().is_none() && cost.cpu.interval().is_none(), "of two pairs: {cost:?}");

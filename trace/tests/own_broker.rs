@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{is_root, now};
+use common::now;
+use trieline_testbed::needs_root;
 use trieline_trace::{
     Counts, Decode, Filter, IdAt, Joiner, Length, Message, MessageId, Options, Tracer, Transport,
 };
@@ -255,11 +256,11 @@ fn trace(
     let mut messages = Vec::new();
     while !clients.iter().all(|client| client.is_finished()) {
         thread::sleep(Duration::from_millis(2));
-        tracer.poll_events(|event, _| joiner.event(&event, |message| messages.push(message)));
+        tracer.poll_events(|event| joiner.event(&event, |message| messages.push(message)));
     }
     clients.into_iter().for_each(|client| client.join().unwrap());
     thread::sleep(Duration::from_millis(5));
-    tracer.stop_events(|event, _| joiner.event(&event, |message| messages.push(message)));
+    tracer.stop_events(|event| joiner.event(&event, |message| messages.push(message)));
     joiner.finish(|message| messages.push(message));
     let seen = tracer.seen();
     assert_eq!((seen.lost, seen.missed, seen.late), (0, 0, 0));
@@ -268,9 +269,7 @@ fn trace(
 
 #[test]
 fn threads_that_write_logs() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let (messages, counts, truth) = trace("threads", Options::new, |number, mut stream| {
         for round in 0..ROUNDS {
             let id = (round << 8 | number).to_le_bytes();
@@ -300,9 +299,7 @@ fn threads_that_write_logs() {
 
 #[test]
 fn a_pool_that_answers_in_any_order() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let at = IdAt { received: 2, sent: 2, bytes: 8 };
     let length: Length = "0:2".parse().unwrap();
     let decode = move |filter| Options {
@@ -334,10 +331,9 @@ fn a_pool_that_answers_in_any_order() {
 
 #[test]
 fn a_server_that_answers_early() {
-    if !is_root() {
-        return;
-    }
-    let decode = |filter| Options { decode: Some(Decode::Http), capture: 1024, ..Options::new(filter) };
+    needs_root!();
+    let decode =
+        |filter| Options { decode: Some("http".parse().unwrap()), capture: 1024, ..Options::new(filter) };
     let (messages, counts, truth) = trace("early", decode, |_, mut stream| {
         for round in 0..ROUNDS {
             let early = round % 3 == 1;

@@ -8,32 +8,40 @@ mod common;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use common::{Host, Relay, is_root};
+use common::Relay;
+use trieline_testbed::namespace::Namespace;
+use trieline_testbed::needs_root;
 use trieline_trace::{Filter, IdAt, Options, Point, Record, Tracer};
 
 const MESSAGES: u64 = 50;
 
 /// Two hosts with a cable between l0 and r0.
-fn hosts(role: &str) -> (Host, Host) {
-    let (left, right) = (Host::new(&format!("{role}-left")), Host::new(&format!("{role}-right")));
-    assert!(left.can(&format!("link add l0 type veth peer name r0 netns {}", right.0)));
-    assert!(left.can("link set l0 up") && right.can("link set r0 up"));
+fn hosts(role: &str) -> (Namespace, Namespace) {
+    let (left, right) = (Namespace::new(&format!("{role}-left")), Namespace::new(&format!("{role}-right")));
+    left.ip(&format!("link add l0 type veth peer name r0 netns {}", right.name()));
+    left.ip("link set l0 up");
+    right.ip("link set r0 up");
     (left, right)
 }
 
 /// Gives both ends their addresses.
-fn address(left: (&Host, &str), right: (&Host, &str)) {
+fn address(left: (&Namespace, &str), right: (&Namespace, &str)) {
     for ((host, device), number) in [(left, 1), (right, 2)] {
-        assert!(host.can(&format!(
-            "link set {device} up; address add 192.0.2.{number}/24 dev {device}; \
-             address add 2001:db8::{number}/64 dev {device} nodad"
-        )));
+        host.ip(&format!("link set {device} up"));
+        host.ip(&format!("address add 192.0.2.{number}/24 dev {device}"));
+        host.ip(&format!("address add 2001:db8::{number}/64 dev {device} nodad"));
     }
 }
 
+/// Runs these lines of `ip`; whether the kernel can do them all.
+fn can(host: &Namespace, lines: &str) -> bool {
+    lines.split("; ").all(|line| host.try_ip(line).code == 0)
+}
+
 /// Two sockets that have exchanged a message.
-fn connected(left: &Host, right: &Host, addresses: [&'static str; 2]) -> [UdpSocket; 2] {
-    let ends = [left.bind(addresses[0]), right.bind(addresses[1])];
+fn connected(left: &Namespace, right: &Namespace, addresses: [&'static str; 2]) -> [UdpSocket; 2] {
+    let ends = [(left, addresses[0]), (right, addresses[1])]
+        .map(|(host, address)| host.enter(|| UdpSocket::bind((address, 0)).unwrap()));
     ends[0].connect(ends[1].local_addr().unwrap()).unwrap();
     ends[1].connect(ends[0].local_addr().unwrap()).unwrap();
     for end in &ends {
@@ -74,9 +82,7 @@ fn check(what: &str, ends: &[UdpSocket; 2], bytes: usize) {
 /// Those that this kernel does not have are tried in the virtual machines.
 #[test]
 fn a_message_is_noted_at_the_first_of_several_devices() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let tunnel = |kind: &str| {
         [("l0", 1, 2), ("r0", 2, 1)].map(|(cable, own, other)| {
             format!(
@@ -105,7 +111,7 @@ fn a_message_is_noted_at_the_first_of_several_devices() {
         ("vlan of bond", vlan_of_bond, vlan[1]),
     ] {
         let (left, right) = hosts("devices");
-        if !left.can(left_lines) || !(right_lines.is_empty() || right.can(right_lines)) {
+        if !can(&left, left_lines) || !(right_lines.is_empty() || can(&right, right_lines)) {
             println!("EXPECTED SKIP: {kind}: this kernel has none");
             continue;
         }
@@ -116,9 +122,7 @@ fn a_message_is_noted_at_the_first_of_several_devices() {
 
 #[test]
 fn a_message_in_fragments_is_one() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let (left, right) = hosts("fragments");
     address((&left, "l0"), (&right, "r0"));
     check("IPv4", &connected(&left, &right, ["192.0.2.1", "192.0.2.2"]), 4000);
@@ -128,9 +132,7 @@ fn a_message_in_fragments_is_one() {
 /// UDP_SEGMENT: the messages cannot be distinguished, but counted.
 #[test]
 fn several_messages_in_a_packet_are_several() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let mut relay = Relay::start("udp4", "segments");
     let filter = Filter { processes: vec![relay.pid()], ..Filter::default() };
     let id = Some(IdAt { received: 8, sent: 8, bytes: 8 });
@@ -151,9 +153,7 @@ fn several_messages_in_a_packet_are_several() {
 /// Whose time it leaves on then is chance.
 #[test]
 fn what_has_waited_for_its_neighbour_is_nobodys() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
     if (numbers.next(), numbers.next()) < (Some(6), Some(11)) {
@@ -163,7 +163,7 @@ fn what_has_waited_for_its_neighbour_is_nobodys() {
     let (left, right) = hosts("neighbour");
     address((&left, "l0"), (&right, "r0"));
     let ends = connected(&left, &right, ["192.0.2.1", "192.0.2.2"]);
-    assert!(left.can("neigh flush dev l0"));
+    left.ip("neigh flush dev l0");
     let found: Vec<_> = queued(&ends, 64, 1..=3).iter().map(|record| record.id).collect();
     assert_eq!(found, [Some(2), Some(3)]);
 }

@@ -7,7 +7,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use trieline_trace::{Error, Filter, Options, Probe, Rounds, Tracer};
+use trieline_sampling::{Rounds, Sampler};
+use trieline_trace::{Error, Filter, Options, Probe, Tracer};
 
 /// The quickest of so many is a sample.
 const CHUNKS: usize = 4;
@@ -68,27 +69,26 @@ fn what_a_probe_costs_a_call() {
         // A process that calls the same function and is not traced, where all are asked.
         let mut beside = attach(Filter { comm: Some("absent".into()), ..Filter::default() });
         let mut traced = attach(Filter { processes: vec![calls.child.id()], ..Filter::default() });
-        let rounds = Rounds::take::<Error>(3, ROUNDS, 0, |case, gate| {
+        let mut sampler = Sampler::new(0);
+        let mut take = |case, _: &mut _| {
             let mut tracer = [None, Some(&mut beside), Some(&mut traced)].into_iter().nth(case).flatten();
             if let Some(tracer) = &mut tracer {
                 tracer.resume()?;
             }
-            gate.step();
             let ns = calls.ns(function);
-            gate.step();
             if let Some(tracer) = tracer {
                 let mut noted = 0u64;
                 tracer.stop(|_| noted += 1);
                 assert_eq!(noted > 0, case == 2, "{function}{suffix}");
             }
-            Ok(ns)
-        });
-        let rounds = rounds.unwrap();
+            Ok::<_, Error>(ns)
+        };
+        let rounds = Rounds((0..ROUNDS).map(|round| sampler.round(round, 3, &mut take).unwrap()).collect());
         let delta = |case| {
             let delta = rounds.delta(case, 0, |ns| *ns);
-            format!("+{:.0} [{:.0}..{:.0}]", delta.ns, delta.low, delta.high)
+            format!("+{:.0} [{:.0}..{:.0}]", delta.value, delta.low, delta.high)
         };
-        println!("| {function}{suffix} | {} | {} | {} kept |", delta(2), delta(1), rounds.kept.len());
+        println!("| {function}{suffix} | {} | {} | {} rounds |", delta(2), delta(1), rounds.len());
     }
     drop(calls.to);
     calls.child.wait().unwrap();

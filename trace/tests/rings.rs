@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::is_root;
-use trieline_trace::{Decode, Effort, Error, Filter, Options, Rings, calibrate};
+use trieline_testbed::needs_root;
+use trieline_trace::{Effort, Error, Filter, Options, Rings, calibrate};
 
 /// `BPF_MAP_TYPE_ARRAY`: rings are such, and what is small besides.
 const ARRAY: u64 = 2;
@@ -39,12 +39,11 @@ fn arrays() -> u64 {
 
 #[test]
 fn measuring_takes_no_more_memory_than_is_stated() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     let filter = Filter { processes: vec![1], ..Filter::default() };
     let plain = Options::new(filter);
-    let http = Options { decode: Some(Decode::Http), capture: 1024, slots: 1 << 14, ..plain.clone() };
+    let http =
+        Options { decode: Some("http".parse().unwrap()), capture: 1024, slots: 1 << 14, ..plain.clone() };
     for options in [plain, http] {
         let stated = Rings::of(&options).unwrap().bytes;
         assert_eq!(arrays(), 0);

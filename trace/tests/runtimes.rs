@@ -8,16 +8,15 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Relay, is_root, relay_program};
+use common::{Relay, relay_program};
+use trieline_testbed::needs_root;
 use trieline_trace::{By, Filter, Joiner, Options, Tracer};
 
 const MESSAGES: u64 = 50;
 
 #[test]
 fn a_runtime_that_comes_by_exec_is_seen() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     // By its name it is Erlang's virtual machine.
     let folder = tempfile::tempdir().unwrap();
     let next = folder.path().join("beam.smp");
@@ -35,11 +34,11 @@ fn a_runtime_that_comes_by_exec_is_seen() {
     while joiner.counts().sent == 0 {
         assert!(start.elapsed() < Duration::from_secs(10), "the first program is not known");
         std::thread::sleep(Duration::from_millis(2));
-        tracer.poll_events(|event, _| joiner.event(&event, |_| found += 1));
+        tracer.poll_events(|event| joiner.event(&event, |_| found += 1));
     }
     (1..=MESSAGES).for_each(|id| _ = relay.pass(id));
     std::thread::sleep(Duration::from_millis(5));
-    tracer.stop_events(|event, _| joiner.event(&event, |_| found += 1));
+    tracer.stop_events(|event| joiner.event(&event, |_| found += 1));
     joiner.finish(|_| found += 1);
     relay.end();
     let counts = joiner.counts();

@@ -6,7 +6,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Relay, TRANSPORTS, Trip, is_root};
+use common::{Relay, TRANSPORTS, Trip};
+use trieline_testbed::needs_root;
 use trieline_trace::{Client, Filter, Hop, HopCounts, Hops, Joiner, Message, Options, Part, Point, Tracer};
 use trieline_trace::{Event, Summary};
 
@@ -26,7 +27,7 @@ fn follow(transport: &str, style: &str) {
     let trips: Vec<Trip> = (0..MESSAGES).map(|id| relay.pass(id as u64)).collect();
     std::thread::sleep(Duration::from_millis(5));
     let (mut messages, mut ways): (Vec<Message>, Vec<Hop>) = Default::default();
-    tracer.stop_events(|event, _| {
+    tracer.stop_events(|event| {
         hops.take(0, &event, |hop| ways.push(hop));
         if let Event::Record(record) = event {
             joiner.take(record, |message| messages.push(message));
@@ -58,9 +59,7 @@ fn follow(transport: &str, style: &str) {
 
 #[test]
 fn every_way_is_found() {
-    if !is_root() {
-        return;
-    }
+    needs_root!();
     for transport in TRANSPORTS {
         for style in ["read", "recvmsg", "recvmmsg"] {
             follow(transport, style);

@@ -9,7 +9,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Host, Relay, is_root};
+use common::Relay;
+use trieline_testbed::namespace::Namespace;
+use trieline_testbed::needs_root;
 use trieline_trace::{Client, Event, Filter, HopCounts, Hops, Options, Tracer};
 
 const MESSAGES: u64 = 50;
@@ -42,7 +44,7 @@ fn follow(transport: &str, limit: &str) {
         relay.pass(id);
     }
     std::thread::sleep(Duration::from_millis(5));
-    tracer.stop_events(|event, _| take(event));
+    tracer.stop_events(&mut take);
     fs::write(LIMIT, limit).unwrap();
     tracer.resume().unwrap();
     relay.seen_by(&tracer);
@@ -50,7 +52,7 @@ fn follow(transport: &str, limit: &str) {
         relay.pass(id);
     }
     std::thread::sleep(Duration::from_millis(5));
-    tracer.stop_events(|event, _| take(event));
+    tracer.stop_events(take);
     hops.finish();
     relay.end();
 
@@ -62,12 +64,9 @@ fn follow(transport: &str, limit: &str) {
 
 #[test]
 fn streams_that_the_kernel_cannot_count_are_unknown() {
-    if !is_root() {
-        return;
-    }
-    let host = Host::new("uncounted");
-    assert!(host.can("link set lo up"));
-    host.run(|| {
+    needs_root!();
+    let host = Namespace::new("uncounted");
+    host.enter(|| {
         let Ok(limit) = fs::read_to_string(LIMIT) else {
             // Older kernels have one limit for all of them, which is not a test's to change.
             assert!(Path::new("/proc/sys/net/core").exists());

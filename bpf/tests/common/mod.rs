@@ -1,12 +1,8 @@
-//! Shared by the tests: the test programs loaded against tables, and when to skip.
+//! Shared by the tests: the test programs loaded against tables.
 #![allow(dead_code)] // each test file uses a part
 
 #[path = "../../../lpm/tests/common/sample.rs"]
 pub mod sample;
-
-mod bpffs;
-#[allow(unused_imports, reason = "each test file uses a part")]
-pub use bpffs::{BpfFs, map_types, no_skip, skip};
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -15,6 +11,12 @@ use libbpf_rs::{
     MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, ProgramInput, libbpf_sys,
 };
 use trieline_bpf::{ImageMap, ImageMapType, Options, Tables};
+
+/// The map types of this kernel. The arena may be missing (Linux 6.1), the array may not.
+pub fn map_types() -> Vec<ImageMapType> {
+    assert_eq!(ImageMapType::Array.probe(), Ok(()));
+    trieline_testbed::probed([ImageMapType::Array, ImageMapType::Arena], ImageMapType::probe)
+}
 
 /// Keys a run, as in `programs/lookups.bpf.c`.
 pub const KEYS: usize = 1024;

@@ -1,133 +1,29 @@
 //! `[[sid_hook]]`: what is done to packets to a SID before its behaviour.
 
-use serde::Deserialize;
-use std::net::Ipv6Addr;
-use std::path::{Path, PathBuf};
-use toml::Spanned;
-use trieline_node::sid_hook::{Config, Sample, What};
+use std::path::Path;
+use trieline_router::SidHookRule;
+use trieline_router::sid_hook::rule::What;
 
-/// A SID hook, as written: one of `filters`, `pcap` and `program`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SidHook {
-    name: Spanned<String>,
-    sid: Spanned<Ipv6Addr>,
-    filters: Option<Spanned<Vec<String>>>,
-    pcap: Option<Spanned<PathBuf>>,
-    snap: Option<Spanned<u32>>,
-    rate: Option<Spanned<u32>>,
-    program: Option<Spanned<PathBuf>>,
-}
-
-/// Bytes of a frame that a sample keeps when nothing is said.
-const SNAP: u32 = 256;
-
-impl SidHook {
-    /// An error in the entry, with its place if one value is wrong. `filters` are the names of those that there are.
-    pub fn check<'a>(
-        &self,
-        mut earlier: impl Iterator<Item = &'a SidHook>,
-        filters: &[&str],
-    ) -> Result<(), (Option<usize>, String)> {
-        let name = self.name.get_ref();
-        let at = |span: std::ops::Range<usize>| Some(span.start);
-        let is_word = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if name.is_empty() || !name.chars().all(is_word) {
-            let what =
-                format!("name {name:?} is none; expected letters, digits, hyphens, dots and underscores");
-            return Err((at(self.name.span()), what));
-        }
-        for other in earlier.by_ref() {
-            if other.name.get_ref() == name {
-                return Err((at(self.name.span()), format!("two are named {name:?}; expected each once")));
-            }
-            if other.sid.get_ref() == self.sid.get_ref() {
-                let what = format!(
-                    "{name}: {} has {} already; expected one a SID",
-                    self.sid.get_ref(),
-                    other.name.get_ref()
-                );
-                return Err((at(self.sid.span()), what));
-            }
-        }
-        let kinds = [self.filters.is_some(), self.pcap.is_some(), self.program.is_some()];
-        if kinds.into_iter().filter(|is| *is).count() != 1 {
-            return Err((None, format!("{name}: expected one of filters, pcap and program")));
-        }
-        let Some(named) = &self.filters else { return self.check_sample() };
-        if named.get_ref().is_empty() {
-            return Err((at(named.span()), format!("{name}: no filters; expected names of some")));
-        }
-        match named.get_ref().iter().find(|named| !filters.contains(&named.as_str())) {
-            Some(unknown) => {
-                let expected = match filters {
-                    [] => "a [[filter]] of that name; there are none".to_owned(),
-                    some => format!("one of {}", some.join(", ")),
-                };
-                let what = format!("{name}: no filter is named {unknown:?}; expected {expected}");
-                Err((at(named.span()), what))
-            }
-            None => self.check_sample(),
-        }
-    }
-
-    fn check_sample(&self) -> Result<(), (Option<usize>, String)> {
-        let name = self.name.get_ref();
-        for (key, value, most) in
-            [("snap", &self.snap, trieline_dataplane::SNAP_MAX), ("rate", &self.rate, 1_000_000_000)]
-        {
-            let Some(value) = value else { continue };
-            let at = Some(value.span().start);
-            if self.pcap.is_none() {
-                return Err((
-                    at,
-                    format!("{name}: {key} without pcap; expected it with a file to sample to"),
-                ));
-            }
-            if !(1..=most).contains(value.get_ref()) {
-                return Err((at, format!("{name}: {key} {}; expected 1 to {most}", value.get_ref())));
-            }
-        }
-        Ok(())
-    }
-
-    /// A missing file of the system, and where it is named: a pinned program, a folder to write a sample to.
-    pub fn check_files(&self, folder: &Path) -> Result<(), (usize, String)> {
-        let name = self.name.get_ref();
-        if !rustix::process::geteuid().is_root() && self.program.is_some() {
+/// A missing file of the system, and the key that names it: a pinned program, a folder to write a sample to.
+pub fn check_files(hook: &SidHookRule, folder: &Path) -> Result<(), (&'static str, String)> {
+    let name = &hook.name;
+    match &hook.what {
+        What::Filter { .. } => Ok(()),
+        What::Program { .. } if !rustix::process::geteuid().is_root() => {
             tracing::warn!("hook {name}: cannot check its program without root");
-        } else if let Some(program) = &self.program {
-            trieline_dataplane::find_program(program.get_ref())
-                .map_err(|error| (program.span().start, format!("sid_hook: {name}: {error}")))?;
+            Ok(())
         }
-        if let Some(file) = &self.pcap {
-            let file_folder = folder.join(file.get_ref());
-            let file_folder = file_folder.parent().unwrap_or(folder);
-            if !file_folder.is_dir() {
-                let what = format!("sid_hook: {name}: {}: no such folder to write to", file_folder.display());
-                return Err((file.span().start, what));
+        What::Program { program } => trieline_router::find_program(program)
+            .map_err(|error| ("program", format!("sid_hook: {name}: {error}"))),
+        What::Pcap(sample) => {
+            let file = folder.join(&sample.file);
+            let file_folder = file.parent().unwrap_or(folder);
+            if file_folder.is_dir() {
+                return Ok(());
             }
+            let what = format!("sid_hook: {name}: {}: no such folder to write to", file_folder.display());
+            Err(("pcap", what))
         }
-        Ok(())
-    }
-
-    /// The filters it asks.
-    pub fn filters(&self) -> &[String] {
-        self.filters.as_ref().map_or(&[], |filters| filters.get_ref())
-    }
-
-    /// As the daemon wants it.
-    pub fn config(&self, folder: &Path) -> Config {
-        let what = match (&self.pcap, &self.program) {
-            (Some(file), _) => What::Pcap(Sample {
-                file: folder.join(file.get_ref()),
-                snap: self.snap.as_ref().map_or(SNAP, |snap| *snap.get_ref()),
-                rate: self.rate.as_ref().map(|rate| *rate.get_ref()),
-            }),
-            (None, Some(program)) => What::Program(program.get_ref().clone()),
-            (None, None) => What::Filter(self.filters().to_vec()),
-        };
-        Config { name: self.name.get_ref().clone(), sid: *self.sid.get_ref(), what }
     }
 }
 
@@ -135,7 +31,7 @@ impl SidHook {
 mod tests {
     use crate::config::File;
     use std::path::Path;
-    use trieline_node::sid_hook::What;
+    use trieline_router::sid_hook::rule::What;
 
     const GOOD: &str = r#"
 [[filter]]
@@ -162,10 +58,10 @@ program = "/sys/fs/bpf/mine"
     fn whole_sid_hooks() {
         let file = File::parse(GOOD).unwrap();
         let sid_hooks = file.sid_hooks(Path::new("/etc/trieline"));
-        assert_eq!(sid_hooks[0].what, What::Filter(vec!["inner".into()]));
+        assert_eq!(sid_hooks[0].what, What::Filter { filters: vec!["inner".into()] });
         let What::Pcap(sample) = &sid_hooks[1].what else { panic!("{sid_hooks:?}") };
         assert_eq!((sample.file.as_path(), sample.snap), (Path::new("/etc/trieline/look.pcapng"), 256));
-        assert_eq!(sid_hooks[2].what, What::Program("/sys/fs/bpf/mine".into()));
+        assert_eq!(sid_hooks[2].what, What::Program { program: "/sys/fs/bpf/mine".into() });
     }
 
     #[test]
@@ -180,13 +76,9 @@ program = "/sys/fs/bpf/mine"
                 "line 10: sid_hook: clean: no filter is named \"other\"; expected one of inner",
             ),
             ("rate = 100", "rate = 0", "line 15: sid_hook: look: rate 0; expected 1 to"),
-            (
-                "pcap = \"look.pcapng\"\n",
-                "",
-                "line 11: sid_hook: look: expected one of filters, pcap and program",
-            ),
+            ("pcap = \"look.pcapng\"\n", "", "line 11: look: expected one of filters, pcap and program"),
             ("program", "programme", "line 19: unknown key `programme`; did you mean `program`?"),
-            ("program =", "rate = 1\nprogram =", "line 19: sid_hook: mine: rate without pcap"),
+            ("program =", "rate = 1\nprogram =", "line 16: mine: rate without pcap"),
         ] {
             let text = GOOD.replacen(from, to, 1);
             let error_text = File::parse(&text).unwrap_err().to_string();

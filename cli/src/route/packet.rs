@@ -1,6 +1,8 @@
 //! `trieline route get --packet`: a packet through the program that the devices have, over the tables that they have.
 
-use super::{Ingress, answers, text};
+use super::answer::answers;
+use super::ingress::Ingress;
+use super::text::text;
 use crate::capture::device;
 use crate::client::{Names, count, open};
 use crate::dissect;
@@ -13,8 +15,8 @@ use pcap_file::pcapng::{Block, PcapNgReader};
 use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::process::ExitCode;
-use trieline_dataplane::{Kind, Port};
-use trieline_node::instance::Instance;
+use trieline_router::api::instance::Instance;
+use trieline_router::{Kind, Port};
 use trieline_terminal::{List, Output};
 
 /// First bytes of files: pcap-ng; the same of pcap in its four forms (byte order, resolution).
@@ -66,14 +68,15 @@ pub fn run(
         let frame = framed(packet, entry)?;
         let outcome = test_run.run(entry.0, &frame)?;
         let layers = dissect::frame(&frame);
-        let mut reported = Map::new();
+        let (mut reported, mut way) = (Map::new(), None);
         reported.insert("iif".into(), names.get(entry.0).into());
         if let Some(to) = dissect::destination(&layers) {
             // Frames with a tag are another port's.
             let tagged = ports.iter().find(|port| (port.0, port.1) == (entry.0, tag(&frame)));
             let ingress = Ingress::of_port(dissect::source(&layers), &tagged.unwrap_or(entry).2);
             let route = answers(&[to], &ingress, &pinned, instance, &mut names)?.into_iter().next();
-            reported.insert("route".into(), route.map(Value::Object).unwrap_or_default());
+            way = route.as_ref().map(text);
+            reported.insert("route".into(), serde_json::to_value(route)?);
         }
         reported.insert("in".into(), json!({ "packet": hex(&frame), "layers": layers }));
         reported.insert("action".into(), outcome.verdict.kind.to_string().into());
@@ -91,7 +94,7 @@ pub fn run(
             reported.insert("out".into(), json!({ "packet": hex(&outcome.frame), "layers": layers }));
         }
         all &= outcome.verdict.kind == Kind::Forward;
-        list.push(&Value::Object(reported), lines)?;
+        list.push(&Value::Object(reported), |reported| lines(reported, way.as_deref()))?;
     }
     list.finish()?;
     // "The answer is no": XDP does not forward one of them.
@@ -99,13 +102,13 @@ pub fn run(
 }
 
 /// The verdict on a packet, for people.
-fn lines(reported: &Value) -> String {
+fn lines(reported: &Value, route: Option<&str>) -> String {
     let word = |key: &str| reported.get(key).and_then(Value::as_str).unwrap_or_default();
     let layers =
         |key: &str| reported[key]["layers"].as_array().map(|list| dissect::text(list)).unwrap_or_default();
     let mut lines = format!("in {}\n{}", word("iif"), layers("in"));
-    if let Some(route) = reported.get("route") {
-        lines += &format!("route {}\n", text(route));
+    if let Some(route) = route {
+        lines += &format!("route {route}\n");
     }
     lines += &format!("{} {}", word("action"), word("verdict"));
     if reported.get("first_verdict").is_some() {

@@ -1,14 +1,14 @@
 //! `table get`: longest matches of addresses and keys, in an image by its lookup, in other files by their prefixes.
 
-use super::GetArgs;
-use super::input::{Table, covering, covering_keys, expect_width, is_stdin, is_width};
+use super::input::{ReadArgs, Table, covering, covering_keys, expect_width, is_stdin, is_width};
 use super::inspect;
 use super::prefix::AnyAddress;
 use super::print::Row;
-use crate::addresses::{Addresses, Asked, Query};
+use crate::addresses::{Addresses, Asked, Query, parse_query};
 use anyhow::bail;
+use clap::Args;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use trieline_lpm::io::KeyPrefix;
 use trieline_lpm::io::snapshot::{Root, Snapshot, Stored};
@@ -18,6 +18,18 @@ use trieline_terminal::{List, Output};
 
 /// Addresses that are answered before the answers are shown.
 const BATCH: usize = 4096;
+
+/// Options of `table get`.
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    /// Read this table
+    file: PathBuf,
+    /// Look up these addresses or keys; `-` reads them, one a line
+    #[arg(required = true, value_name = "ADDRESS|-", value_parser = parse_query::<AnyAddress>)]
+    addresses: Vec<Query<AnyAddress>>,
+    #[command(flatten)]
+    read: ReadArgs,
+}
 
 /// Looks an address up.
 type Ask<'a> = Box<dyn Fn(&AnyAddress) -> anyhow::Result<Row> + 'a>;
@@ -53,7 +65,8 @@ pub fn get(args: &GetArgs, family: Option<u8>, output: &Output) -> anyhow::Resul
         list.flush()?;
     }
     list.finish()?;
-    Ok(super::no_if(none))
+    // "The answer is no": some address has no match.
+    Ok(if none { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// The answer of an image: the value by its lookup, the prefix from what it was made of.

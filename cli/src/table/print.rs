@@ -12,6 +12,12 @@ use trieline_lpm::io::{Sink, iproute, json, mrt, text};
 use trieline_lpm::with_key;
 use trieline_terminal::{List, Output};
 
+/// Tables of an image that this command makes; those of the daemon have the same numbers.
+const TABLE4: u32 = 0;
+const TABLE6: u32 = 1;
+/// Of other keys: the first, the others behind it.
+const TABLE_KEYS: u32 = 2;
+
 /// A prefix in JSON; keys of `ip -j route` where they fit.
 #[derive(Debug, Serialize)]
 pub struct Row {
@@ -123,9 +129,9 @@ pub fn table(table: &Table, args: &WriteArgs, output: &Output) -> anyhow::Result
 /// Builds an image of a table and saves it.
 pub fn image(table: &Table, names: &BTreeMap<u32, String>, path: &Path) -> anyhow::Result<Saved> {
     let mut builder = Builder::new();
-    builder.table(super::TABLE4, table.v4.iter().copied())?;
-    builder.table(super::TABLE6, table.v6.iter().copied())?;
-    for (id, (bits, rows)) in (super::TABLE_KEYS..).zip(&table.keys) {
+    builder.table(TABLE4, table.v4.iter().copied())?;
+    builder.table(TABLE6, table.v6.iter().copied())?;
+    for (id, (bits, rows)) in (TABLE_KEYS..).zip(&table.keys) {
         let done = with_key!(*bits, K => {
             let rows: Rows<K> = typed(rows);
             builder.table_narrow(id, *bits, rows)

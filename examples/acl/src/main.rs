@@ -32,9 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [_, device, list, map_type @ ..] = &args[..] else {
         return Err("usage: acl DEVICE LIST [arena|array]".into());
     };
-    let map_type = map_type
-        .first()
-        .map(|map_type| if map_type == "arena" { ImageMapType::Arena } else { ImageMapType::Array });
+    let map_type = map_type.first().map(|map_type| map_type.parse()).transpose()?;
 
     let mut tables = Tables::create(&Options { map_type, ..Options::default() })?;
     read_list(&mut tables, list)?;

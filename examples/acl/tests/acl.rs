@@ -2,7 +2,7 @@
 //! list changes nothing.
 //!
 //! ```text
-//!   acl-N-a: v0 10.9.0.1-4, 2001:db8:9::1-4 ------------- acl-N-b: v1 10.9.0.100, 2001:db8:9::100, the program
+//!   sources: v0 10.9.0.1-4, 2001:db8:9::1-4 ------------- node: v1 10.9.0.100, 2001:db8:9::100, the program
 //! ```
 
 // A failed unwrap fails the test.
@@ -15,51 +15,40 @@ use std::fs;
 use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use trieline_bpf::ImageMapType;
-
-#[path = "../../../tests/src/skip.rs"]
-mod no_skip;
+use trieline_testbed::command::sh;
+use trieline_testbed::namespace::{End, Namespace, veth};
+use trieline_testbed::{needs_root, probed, root, skip};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Runs a shell script that must succeed.
-#[track_caller]
-fn sh(script: &str) -> String {
-    let output = Command::new("sh").args(["-ec", script]).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{script}\n{}{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout)
-}
-
-fn can_run() -> bool {
-    let is_root = sh("id -u").trim() == "0";
-    if !is_root {
-        no_skip::skip("needs root (network namespaces, BPF)");
-    }
-    is_root
-}
-
-fn map_types() -> impl Iterator<Item = ImageMapType> {
-    [ImageMapType::Arena, ImageMapType::Array].into_iter().filter(|map_type| map_type.probe().is_ok())
+fn map_types() -> Vec<ImageMapType> {
+    probed([ImageMapType::Arena, ImageMapType::Array], ImageMapType::probe)
 }
 
 /// Two namespaces; gone when dropped.
-struct Bed(String);
+struct Bed {
+    sources: Namespace,
+    node: Namespace,
+}
 
 impl Bed {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let bed = Self(format!("acl-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-        let p = &bed.0;
-        sh(&format!(
-            "for n in a b; do ip netns add {p}-$n; ip netns exec {p}-$n sysctl -qw net.ipv6.conf.default.accept_dad=0; done
-             ip -n {p}-a link add v0 type veth peer name v1 netns {p}-b
-             ip -n {p}-a link set v0 up; ip -n {p}-b link set v1 up
-             for i in 1 2 3 4; do ip -n {p}-a addr add 10.9.0.$i/24 dev v0; ip -n {p}-a addr add 2001:db8:9::$i/64 dev v0 nodad; done
-             ip -n {p}-b addr add 10.9.0.100/24 dev v1; ip -n {p}-b addr add 2001:db8:9::100/64 dev v1 nodad"
-        ));
+        let bed = Self { sources: Namespace::new("sources"), node: Namespace::new("node") };
+        for namespace in [&bed.sources, &bed.node] {
+            namespace.sysctl("net.ipv6.conf.default.accept_dad", "0");
+        }
+        let near = End { namespace: &bed.sources, device: "v0", mac: [2, 0, 0, 0, 0, 1] };
+        let far = End { namespace: &bed.node, device: "v1", mac: [2, 0, 0, 0, 0, 2] };
+        veth(near, far).unwrap();
+        for (namespace, device, hosts) in [(&bed.sources, "v0", 1..5), (&bed.node, "v1", 100..101)] {
+            namespace.ip(&format!("link set {device} up"));
+            for host in hosts {
+                namespace.ip(&format!("addr add 10.9.0.{host}/24 dev {device}"));
+                namespace.ip(&format!("addr add 2001:db8:9::{host}/64 dev {device} nodad"));
+            }
+        }
         bed
     }
 
@@ -67,7 +56,7 @@ impl Bed {
     fn ping(&self, source: &str, count: u32, every: &str) -> Ping {
         let target = if source.contains(':') { "2001:db8:9::100" } else { "10.9.0.100" };
         let child = Command::new("ip")
-            .args(["netns", "exec", &format!("{}-a", self.0), "ping", "-q", "-W", "1", "-I", source])
+            .args(["netns", "exec", self.sources.name(), "ping", "-q", "-W", "1", "-I", source])
             .args(["-i", every, "-c", &count.to_string(), target])
             .stdout(Stdio::piped())
             .spawn();
@@ -77,14 +66,6 @@ impl Bed {
     /// Whether packets of a source arrive.
     fn passes(&self, source: &str) -> bool {
         self.ping(source, 2, "0.01").received() == 2
-    }
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        for n in ["a", "b"] {
-            Command::new("ip").args(["netns", "del", &format!("{}-{n}", self.0)]).status().ok();
-        }
     }
 }
 
@@ -111,7 +92,7 @@ struct Loader {
 impl Loader {
     fn start(bed: &Bed, program: &Path, list: &Path, map_type: ImageMapType) -> Self {
         let mut child = Command::new("ip")
-            .args(["netns", "exec", &format!("{}-b", bed.0)])
+            .args(["netns", "exec", bed.node.name()])
             .arg(program)
             .arg("v1")
             .arg(list)
@@ -233,18 +214,30 @@ fn newer_libbpf() -> String {
     )
 }
 
+/// docs/tables.md shows how to compile a loader: that line, with the library that is installed.
+#[test]
+fn the_documentations_command_compiles_the_loader() {
+    let page = fs::read_to_string(format!("{HERE}/../../docs/tables.md")).unwrap();
+    let command = page.lines().find(|line| line.starts_with("cc loader.c ")).unwrap();
+    let built = Built::new(Some(&newer_libbpf()));
+    let at = built.0.path().display();
+    sh(&format!(
+        "cd {at}; cp acl.c loader.c; export PKG_CONFIG_PATH={at}:{at}/lib/pkgconfig; {command}; test -x a.out"
+    ));
+}
+
 #[test]
 fn the_loader_in_rust() {
-    if can_run() {
-        map_types().for_each(|map_type| story(Path::new(env!("CARGO_BIN_EXE_acl")), map_type));
+    if root() {
+        map_types().into_iter().for_each(|map_type| story(Path::new(env!("CARGO_BIN_EXE_acl")), map_type));
     }
 }
 
 #[test]
 fn the_loader_in_c() {
     let built = Built::new(Some(&newer_libbpf()));
-    if can_run() {
-        map_types().for_each(|map_type| story(&built.program(), map_type));
+    if root() {
+        map_types().into_iter().for_each(|map_type| story(&built.program(), map_type));
     }
 }
 
@@ -253,15 +246,13 @@ fn the_loader_in_c() {
 fn the_loader_in_c_with_the_systems_libbpf() {
     if !Command::new("pkg-config").args(["--exists", "libbpf"]).status().is_ok_and(|status| status.success())
     {
-        no_skip::skip("needs libbpf-dev");
+        skip("needs libbpf-dev");
         return;
     }
     let built = Built::new(None);
     let version = sh("pkg-config --modversion libbpf");
     let is_old = ["0.", "1.0", "1.1", "1.2"].iter().any(|old| version.starts_with(old));
-    if !can_run() {
-        return;
-    }
+    needs_root!();
     for map_type in map_types() {
         if map_type == ImageMapType::Arena || !is_old {
             story(&built.program(), map_type);

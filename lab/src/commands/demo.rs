@@ -5,14 +5,18 @@ use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 use clap::Args;
 use trieline_lab::{
     Context,
-    daemon::Product,
-    experiments::forward::{self, Plane, delivered, plane, source},
+    experiments::{
+        forward::{self, Forward, Plane, Row, Setup, delivered, source},
+        options::{Run, Table, command_line},
+    },
+    report::{Column, table},
     tables::Tables,
 };
+use trieline_testbed::daemon::Programs;
 
-use trieline_terminal::{Bars, Output, aligned, interrupt_flag, usage};
+use trieline_terminal::{Bars, Output, interrupt_flag, usage};
 
-use super::run::{command_line, finish_error, prefixes};
+use super::shared::{finish_error, prefixes};
 
 /// Mirror a table into XDP, and send packets through both
 #[derive(Args, Debug)]
@@ -47,19 +51,14 @@ pub fn run(args: &DemoArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let interrupt = interrupt_flag()?;
     let bars = Bars::new();
     let context = Context { progress: &bars, interrupt: &interrupt };
-    let options = forward::Options {
-        quick: false,
-        tables,
-        table: args.table.clone(),
-        seed: args.seed,
-        command: command_line(""),
-        product: Some(Product::beside_me()?),
-        filters: Vec::new(),
-        only: None,
-        rounds: Some(3),
+    let options = Forward {
+        run: Run { seed: args.seed, rounds: Some(3), command: command_line(""), ..Run::default() },
+        table: Table { file: args.table.clone(), ..Table::default() },
         frames: Some(500_000),
+        ..Forward::default()
     };
-    let outcome = match forward::run(&options, &context) {
+    let setup = Setup { options, tables, product: Some(Programs::beside_me()?), filters: Vec::new() };
+    let outcome = match forward::run(&setup, &context) {
         Ok(outcome) => outcome,
         Err(error) => return finish_error(error, &interrupt),
     };
@@ -113,33 +112,32 @@ fn story(outcome: &forward::Outcome) -> String {
         }
     }
     text.push('\n');
-    let mut rows = vec![
-        ["path", "through", "Mpps", "ns", "against the kernel", "tc sink", "delivered"]
-            .map(String::from)
-            .to_vec(),
-    ];
-    for row in &outcome.rows {
-        let faster = |ratio: Option<f64>| match (row.plane, ratio) {
-            (Plane::Xdp, Some(ratio)) => format!("{ratio:.1}x"),
-            _ => String::new(),
-        };
-        rows.push(vec![
-            words(row.path).into(),
-            plane(row.plane).into(),
-            format!("{:.2}", row.mpps),
-            format!("{:.0}", row.ns),
-            faster(row.ratio),
-            faster(row.ratio_tc),
-            delivered(row),
-        ]);
-    }
-    text.push_str(&aligned(&rows, 2));
+    text.push_str(&table(&outcome.rows, 2, &COLUMNS).text());
     let _ = writeln!(
         text,
-        "\nOne core; ns a frame with generator and sink; {} rounds of {} frames, interleaved, to addresses inside the table.",
+        "\nOne core; ns a frame with generator and sink; {} rounds of {} frames, interleaved, to addresses inside the table.\n\
+         fib: an XDP program that asks the kernel's routes by bpf_fib_lookup.",
         p.rounds, p.frames
     );
     text
+}
+
+const COLUMNS: [Column<Row>; 8] = [
+    ("path", |row| words(row.path).into()),
+    ("through", |row| row.plane.name().into()),
+    ("Mpps", |row| format!("{:.2}", row.mpps)),
+    ("ns", |row| format!("{:.0}", row.ns)),
+    ("against the kernel", |row| faster(row, row.ratio)),
+    ("tc sink", |row| faster(row, row.ratio_tc)),
+    ("against fib", |row| faster(row, row.ratio_fib)),
+    ("delivered", delivered),
+];
+
+fn faster(row: &Row, ratio: Option<f64>) -> String {
+    match (row.plane, ratio) {
+        (Plane::Xdp, Some(ratio)) => format!("{ratio:.1}x"),
+        _ => String::new(),
+    }
 }
 
 fn words(path: &'static str) -> &'static str {
@@ -162,7 +160,7 @@ fn words(path: &'static str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trieline_lab::experiments::traffic::Path;
+    use trieline_lab::experiments::forward::Path;
 
     /// The README lists the rows that the demo prints, under the names that it prints, and no others.
     #[test]

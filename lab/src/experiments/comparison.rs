@@ -5,8 +5,12 @@ use std::time::{Duration, Instant};
 
 use trieline_bpf::ImageMapType;
 use trieline_lpm::Prefix;
+use trieline_plot::curve::{Point, Stroke};
 
-use super::structure::{Looked, Mode, Structure, Which, image_bytes};
+use super::{
+    options::Run,
+    structure::{Looked, Mode, Structure, Which, image_bytes},
+};
 use crate::{
     Context, Error, Result,
     generator::ADDRESSES,
@@ -14,11 +18,23 @@ use crate::{
     tables::{kinds::Entry, reference::Reference},
 };
 
+/// The colour of a structure's curve, by its map type.
+pub fn series(map_type: &str) -> usize {
+    ["map", "arena", "array"].iter().position(|of| *of == map_type).unwrap_or(0)
+}
+
+/// A point of the curve of what was published for LPM_TRIE.
+pub fn published_point(entries: f64, figure: f64) -> ((String, usize, Stroke), Point) {
+    (("lpm_trie, published".into(), 4, Stroke::Dotted), Point::exact(entries, figure))
+}
+
 /// How much is done.
 #[derive(Clone, Copy)]
 pub struct Comparison<'c> {
     /// Receives progress, and may stop the comparison.
     pub context: &'c Context<'c>,
+    /// The options of the experiment, with its account.
+    pub run: &'c Run,
     /// Rounds.
     pub rounds: usize,
     /// Fewer lookups, and fewer rounds when time runs out.
@@ -46,8 +62,18 @@ pub struct Rounds {
     pub series: Vec<Series>,
 }
 
+impl Rounds {
+    /// LPM_TRIE's ns over a structure's, by round; empty without a series of LPM_TRIE.
+    pub fn ratio(&self, own: &Series) -> Samples {
+        let rival = self.series.iter().find(|series| series.which == Which::LpmTrie);
+        rival.map(|rival| own.ns.ratio_of(&rival.ns)).unwrap_or_default()
+    }
+}
+
 /// The results of one structure, by round.
 pub struct Series {
+    /// Whose.
+    pub which: Which,
     /// Nanoseconds a lookup.
     pub ns: Samples,
     /// Lookups a round.
@@ -55,7 +81,15 @@ pub struct Series {
 }
 
 impl Comparison<'_> {
-    /// LPM_TRIE first, then trieline in each of `map_types` that this machine has, all filled.
+    /// Lets LPM_TRIE lose its rows of a table if it failed; an error of trieline's ends the run.
+    fn lose(&self, which: Which, name: &str, error: Error) -> Result<()> {
+        match which {
+            Which::LpmTrie => self.run.lose(self.context, which.name(), name, error),
+            Which::Trieline(_) => Err(error),
+        }
+    }
+
+    /// LPM_TRIE first, unless it cannot be filled, then trieline in each of `map_types` that this machine has, all filled.
     pub fn fill<A: Looked>(
         &self,
         name: &str,
@@ -65,7 +99,11 @@ impl Comparison<'_> {
     ) -> Result<Vec<Structure>> {
         self.context.check()?;
         self.context.progress.phase(&format!("{name}: filling"), 0);
-        let mut structures = vec![Structure::lpm_trie(entries, addresses)?];
+        let mut structures = Vec::new();
+        match Structure::lpm_trie(entries, addresses) {
+            Ok(structure) => structures.push(structure),
+            Err(error) => self.lose(Which::LpmTrie, name, error)?,
+        }
         let size = image_bytes(entries, 0)?;
         for &map_type in map_types {
             self.context.check()?;
@@ -93,25 +131,31 @@ impl Comparison<'_> {
     }
 
     /// Compares every structure's answers for `addresses`, which its programs look up over and over, with the oracle's; the sum of
-    /// the answers of one turn through all that the programs have.
+    /// the answers of one turn through all that the programs have. An LPM_TRIE that differs leaves `structures`.
     pub fn check<A: Looked>(
         &self,
         name: &str,
         entries: &[Entry<A>],
         addresses: &[A],
-        structures: &[Structure],
+        structures: &mut Vec<Structure>,
     ) -> Result<u64> {
         self.context.progress.phase(&format!("{name}: comparing answers"), 0);
         let reference = Reference::new(entries.iter().copied());
         let expected: Vec<u32> = addresses.iter().map(|address| reference.lookup(*address)).collect();
-        for structure in structures {
+        let mut right = Vec::new();
+        for structure in structures.drain(..) {
             self.context.check()?;
-            compare(name, structure, self.checks(structure.which), addresses, &expected)?;
+            match compare(name, &structure, self.checks(structure.which), addresses, &expected) {
+                Ok(()) => right.push(structure),
+                Err(error) => self.lose(structure.which, name, error)?,
+            }
         }
+        *structures = right;
         Ok(expected.iter().cycle().take(ADDRESSES).map(|answer| u64::from(*answer)).sum())
     }
 
-    /// Times all in interleaved rounds. The sum of a turn's answers must be `sum` for every turn through the addresses.
+    /// Times all in interleaved rounds. The sum of a turn's answers must be `sum` for every turn through the addresses; without `structures` there
+    /// is nothing to time.
     pub fn rounds(&self, name: &str, mode: Mode, structures: &[Structure], sum: u64) -> Result<Rounds> {
         // At least a million lookups a turn; more for the fast structures, so that turns last about as long.
         let million = ADDRESSES as u32;
@@ -120,43 +164,57 @@ impl Comparison<'_> {
             _ if self.quick.is_some() => 2 * million,
             _ => 4 * million,
         };
-        let series = structures
-            .iter()
-            .map(|s| Series { ns: Samples::default(), lookups: lookups(Some(s.which)) })
-            .collect();
-        let mut all = Rounds { empty: Samples::default(), before_ms: Samples::default(), series };
+        let mut all = Rounds { empty: Samples::default(), before_ms: Samples::default(), series: Vec::new() };
+        let Some(first) = structures.first() else { return Ok(all) };
         let began = Instant::now();
-        for round in 0..self.rounds {
-            // A quick run keeps its promise on a slow machine too, and no table takes the others' time.
-            let late = |quick: Quick| began.elapsed() > quick.mode || quick.began.elapsed() > quick.all;
-            if round > 0 && self.quick.is_some_and(late) {
-                let note = format!("{name}, {}: slow machine, fewer rounds than asked for", mode.name());
-                self.context.progress.note(&note);
-                break;
+        // A quick run keeps its promise on a slow machine too, and no table takes the others' time.
+        let late = || {
+            self.quick.is_some_and(|quick| began.elapsed() > quick.mode || quick.began.elapsed() > quick.all)
+        };
+        let mut lost = vec![false; structures.len()];
+        let mut take = |case: usize| -> Result<(f64, f64)> {
+            let Some(at) = case.checked_sub(1) else {
+                let timed = first.time_empty(mode, lookups(None))?;
+                return Ok((timed.ns(), timed.span.before.as_secs_f64() * 1e3));
+            };
+            if lost[at] {
+                return Ok((f64::NAN, f64::NAN));
             }
-            self.context.check()?;
-            let timed = structures[0].time_empty(mode, lookups(None))?;
-            all.empty.push(timed.ns());
-            all.before_ms.push(timed.span.before.as_secs_f64() * 1e3);
-            self.context.progress.advance(1);
-            for (structure, series) in structures.iter().zip(&mut all.series) {
-                self.context.check()?;
-                let timed = structure.time(mode, series.lookups)?;
-                let expected = sum * u64::from(series.lookups / ADDRESSES as u32);
-                if timed.sum != expected {
-                    return Err(Error::Sum {
-                        structure: format!("{} ({})", structure.which.name(), structure.which.map_type()),
-                        table: name.to_owned(),
-                        what: mode.name().to_owned(),
-                        got: timed.sum,
-                        expected,
-                    });
+            let timed = self.turn(name, mode, &structures[at], lookups(Some(structures[at].which)), sum);
+            match timed {
+                Ok(ns) => Ok((ns, f64::NAN)),
+                Err(error) => {
+                    self.lose(structures[at].which, name, error)?;
+                    lost[at] = true;
+                    Ok((f64::NAN, f64::NAN))
                 }
-                series.ns.push(timed.ns());
-                self.context.progress.advance(1);
             }
+        };
+        let (title, count) = (format!("{name}, {}", mode.name()), (self.rounds, structures.len() + 1));
+        let rounds = self.run.take(self.context, &title, count, late, |case, _| take(case))?;
+        all.empty = rounds.samples(0, |(ns, _)| *ns);
+        all.before_ms = rounds.samples(0, |(_, before)| *before);
+        for (at, structure) in structures.iter().enumerate().filter(|(at, _)| !lost[*at]) {
+            let ns = rounds.samples(at + 1, |(ns, _)| *ns);
+            all.series.push(Series { which: structure.which, ns, lookups: lookups(Some(structure.which)) });
         }
         Ok(all)
+    }
+
+    /// Nanoseconds a lookup in one turn, whose answers must have the right sum.
+    fn turn(&self, name: &str, mode: Mode, structure: &Structure, lookups: u32, sum: u64) -> Result<f64> {
+        let timed = structure.time(mode, lookups)?;
+        let expected = sum * u64::from(lookups / ADDRESSES as u32);
+        if timed.sum == expected {
+            return Ok(timed.ns());
+        }
+        Err(Error::Sum {
+            structure: format!("{} ({})", structure.which.name(), structure.which.map_type()),
+            table: name.to_owned(),
+            what: mode.name().to_owned(),
+            got: timed.sum,
+            expected,
+        })
     }
 }
 

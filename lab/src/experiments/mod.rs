@@ -1,125 +1,156 @@
-//! The experiments by name.
+//! The experiments. Each is a module of its own: its options, its measuring, its rows, its text, its pictures and its tests. To add one,
+//! write its module and name it here twice: as a module, and in [`LIST`].
 
-pub mod comparison;
+use clap::{ArgMatches, Command, FromArgMatches, Subcommand, error::ErrorKind};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{Context, Result, report::Finished};
+
+pub mod churn;
+pub mod convergence;
 pub mod engines;
 pub mod forward;
+pub mod livelock;
 pub mod map_curve;
 pub mod map_free;
 pub mod map_ops;
 pub mod map_tables;
-mod probed;
-pub mod structure;
-pub mod structures;
+pub mod project;
+pub mod queues;
+pub mod rss;
+pub mod throughput;
 pub mod trace_hooks;
 pub mod trace_overhead;
-pub mod traffic;
 pub mod tries;
 
-use std::path::PathBuf;
+// Shared by some of them.
+pub mod comparison;
+mod experiment;
+mod forked;
+pub mod options;
+mod probed;
+pub mod structure;
+mod touched;
 
-use crate::{Context, Result, report::Finished};
+pub use experiment::{Better, Compared, Experiment, Figure};
 
-/// The options of an experiment. Each takes the fields that concern it.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Ends soon: fewer and shorter rounds, smaller tables.
-    pub quick: bool,
-    /// Measures only what contains this.
-    pub only: Option<String>,
-    /// Reads prefixes from this file.
-    pub table: Option<PathBuf>,
-    /// Folder of the real tables.
-    pub data: Option<PathBuf>,
-    /// Entries of the tables; empty for the experiment's own numbers.
-    pub entries: Vec<usize>,
-    /// Frames a turn (`forward`).
-    pub frames: Option<u64>,
-    /// Microseconds from one message to the next (`trace-overhead`).
-    pub gap: Option<u64>,
-    /// Addresses of a round (`engines`).
-    pub addresses: Option<usize>,
-    /// The program that has the command `broker` (`trace-overhead`); this one if unset.
-    pub program: Option<PathBuf>,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// Interleaved rounds; the experiment's own number if unset.
-    pub rounds: Option<usize>,
-    /// The command line, for the document.
-    pub command: String,
-}
+/// All experiments.
+pub static LIST: [Listed; 16] = [
+    Listed::of::<churn::Churn>(),
+    Listed::of::<convergence::Convergence>(),
+    Listed::of::<engines::Engines>(),
+    Listed::of::<map_curve::MapCurve>(),
+    Listed::of::<map_free::MapFree>(),
+    Listed::of::<map_ops::MapOps>(),
+    Listed::of::<map_tables::MapTables>(),
+    Listed::of::<queues::Queues>(),
+    Listed::of::<rss::Rss>(),
+    Listed::of::<trace_hooks::TraceHooks>(),
+    Listed::of::<trace_overhead::TraceOverhead>(),
+    Listed::of::<tries::Tries>(),
+    Listed::of::<forward::Forward>(),
+    Listed::of::<livelock::Livelock>(),
+    Listed::of::<project::Project>(),
+    Listed::of::<throughput::Throughput>(),
+];
 
-/// An experiment.
-#[derive(Clone, Copy)]
-pub struct Experiment {
+/// An entry of [`LIST`].
+pub struct Listed {
     /// Its name on the command line.
     pub name: &'static str,
     /// Its purpose, in a line.
     pub purpose: &'static str,
-    /// Runs it to the end.
-    pub run: fn(&Options, &Context) -> Result<Box<dyn Finished>>,
+    /// How its documents are compared.
+    pub compared: &'static [Compared],
+    /// Seconds that a quick run takes, roughly.
+    pub quick_seconds: u64,
+    options: fn(Command) -> Command,
+    ask: fn(&ArgMatches) -> clap::error::Result<Asked>,
+    read: fn(&'static Value) -> serde_json::Result<Box<dyn Finished>>,
 }
 
-/// An entry of [`LIST`].
-macro_rules! experiment {
-    ($name:expr, $run:path, $purpose:expr) => {
-        Experiment {
-            name: $name,
-            purpose: $purpose,
-            run: |options, context| Ok(Box::new($run(options, context)?)),
+impl Listed {
+    const fn of<E: Experiment + 'static>() -> Listed {
+        Listed {
+            name: E::NAME,
+            purpose: E::PURPOSE,
+            compared: E::COMPARED,
+            quick_seconds: E::QUICK_SECONDS,
+            options: E::augment_args,
+            ask: |matches| {
+                let asked = E::from_arg_matches(matches)?;
+                Ok(Asked { name: E::NAME, run: Box::new(move |context| Ok(Box::new(asked.run(context)?))) })
+            },
+            read: |document| Ok(Box::new(E::Outcome::deserialize(document)?)),
         }
-    };
+    }
 }
 
-/// All experiments.
-pub const LIST: [Experiment; 10] = [
-    experiment!(
-        "engines",
-        engines::run,
-        "trieline's tables in user space against Poptrie, DPDK's FIBs, DIR-24-8 and Rust crates"
-    ),
-    experiment!(
-        "map-curve",
-        map_curve::run,
-        "lookups in LPM_TRIE and trieline by the number of entries, with the published curve"
-    ),
-    experiment!(
-        "map-free",
-        map_free::run,
-        "CPU time and longest stall of freeing LPM_TRIE and trieline, whole and one table of two"
-    ),
-    experiment!(
-        "map-ops",
-        map_ops::run,
-        "lookup, update, delete and free of LPM_TRIE and trieline with the published figures"
-    ),
-    experiment!(
-        "map-tables",
-        map_tables::run,
-        "LPM_TRIE against trieline on the same tables, per packet and in a loop"
-    ),
-    experiment!(
-        "structures",
-        structures::run,
-        "every candidate for the image's structure on every kind of table: memory, time, lines touched"
-    ),
-    experiment!(
-        "trace-hooks",
-        trace_hooks::run,
-        "the cost of a hook on messages by its kind, by its work, and for other processes"
-    ),
-    experiment!(
-        trace_overhead::NAME,
-        trace_overhead::run,
-        "ways to take times inside a broker and what each adds to a message's way: the paper's experiment"
-    ),
-    experiment!(
-        "tries",
-        tries::run,
-        "the classic tries by their thresholds against the kernel's routes and trieline, one core"
-    ),
-    experiment!(
-        "forward",
-        forward::run_asked,
-        "IPv4, IPv6, decapsulation and encapsulation through the kernel and through XDP"
-    ),
-];
+impl Listed {
+    /// The experiment with the options of these words.
+    ///
+    /// # Errors
+    /// It does not take such an option.
+    pub fn asked(&self, words: &[String]) -> clap::error::Result<Asked> {
+        let command = (self.options)(Command::new(self.name)).no_binary_name(true);
+        (self.ask)(&command.try_get_matches_from(words)?)
+    }
+}
+
+impl Listed {
+    /// A saved document of it, with its text and pictures. The document stays in memory until the program ends: the texts of a document are
+    /// those of the program that wrote it, and a program that writes it has them in its own text.
+    ///
+    /// # Errors
+    /// A key is missing, or has a value that it cannot have.
+    pub fn read(&self, document: Value) -> serde_json::Result<Box<dyn Finished>> {
+        (self.read)(Box::leak(Box::new(document)))
+    }
+}
+
+type Work = dyn Fn(&Context) -> Result<Box<dyn Finished>>;
+
+/// An experiment with its options, as a command line names it.
+pub struct Asked {
+    /// Its name on the command line.
+    pub name: &'static str,
+    run: Box<Work>,
+}
+
+impl Asked {
+    /// Runs it; blocks until the end.
+    pub fn run(&self, context: &Context) -> Result<Box<dyn Finished>> {
+        (self.run)(context)
+    }
+}
+
+impl Subcommand for Asked {
+    fn augment_subcommands(command: Command) -> Command {
+        let listed = |one: &Listed| (one.options)(Command::new(one.name)).about(one.purpose).long_about(None);
+        command.subcommands(LIST.iter().map(listed))
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Asked::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        LIST.iter().any(|one| one.name == name)
+    }
+}
+
+impl FromArgMatches for Asked {
+    fn from_arg_matches(matches: &ArgMatches) -> clap::error::Result<Asked> {
+        let named = matches
+            .subcommand()
+            .and_then(|(name, options)| Some((LIST.iter().find(|one| one.name == name)?, options)));
+        let (one, options) = named.ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))?;
+        (one.ask)(options)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> clap::error::Result<()> {
+        *self = Asked::from_arg_matches(matches)?;
+        Ok(())
+    }
+}

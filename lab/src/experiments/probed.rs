@@ -197,3 +197,8 @@ impl Probed {
         Ok(records)
     }
 }
+
+/// A cell of nanoseconds; fewer than six rounds have no interval.
+pub fn whole(ns: f64) -> String {
+    if ns.is_nan() { "-".into() } else { format!("{ns:.0}") }
+}

@@ -3,7 +3,7 @@
 use std::{fs, os::fd::AsRawFd, time::Instant};
 
 use libbpf_rs::{Map, MapCore, MapFlags, Object, ProgramInput};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trieline_bpf::{ImageMap, ImageMapType};
 use trieline_lpm::{Address, HeapMemory, Image, NoReaders, Prefix, Table};
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Programs look up as whole packets or in a loop of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// A whole XDP program for each packet.

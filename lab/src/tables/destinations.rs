@@ -2,7 +2,7 @@
 
 use trieline_lpm::Prefix;
 
-use super::{generate::Wide, random::Random};
+use super::{Random, generate::Wide};
 
 /// A random host inside a random prefix.
 pub fn random_host<A: Wide>(prefixes: &[Prefix<A>], random: &mut Random) -> A {

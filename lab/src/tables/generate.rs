@@ -12,7 +12,7 @@ use std::{
 
 use trieline_lpm::{Address, Prefix};
 
-use super::random::Random;
+use super::Random;
 use super::shape::Shape;
 
 /// An address of either family as the top bits of a `u128`.

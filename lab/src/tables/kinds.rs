@@ -17,21 +17,14 @@ pub const COUNTRIES: &str = "country-prefixes.txt.gz";
 
 /// IPv4 address and port.
 pub type Endpoint4 = Key<48, 6>;
-/// IPv6 address and port.
-pub type Endpoint6 = Key<144, 18>;
 
 /// A key that can be drawn at random.
 pub trait Drawn: Address {
-    /// Anywhere a lookup may be expected.
-    fn anywhere(random: &mut Random) -> Self;
     /// Inside a prefix.
     fn inside(prefix: &Prefix<Self>, random: &mut Random) -> Self;
 }
 
 impl Drawn for u32 {
-    fn anywhere(random: &mut Random) -> u32 {
-        random.bits() as u32
-    }
     fn inside(prefix: &Prefix<u32>, random: &mut Random) -> u32 {
         let any = random.bits() as u32;
         prefix.addr() | (any ^ any.masked(prefix.len()))
@@ -39,10 +32,6 @@ impl Drawn for u32 {
 }
 
 impl Drawn for u128 {
-    /// In 2000::/3, the part of the space that is in use.
-    fn anywhere(random: &mut Random) -> u128 {
-        random.wide() >> 3 | 1 << 125
-    }
     fn inside(prefix: &Prefix<u128>, random: &mut Random) -> u128 {
         let any = random.wide();
         prefix.addr() | (any ^ any.masked(prefix.len()))
@@ -50,11 +39,8 @@ impl Drawn for u128 {
 }
 
 impl<const BITS: u16, const BYTES: usize> Drawn for Key<BITS, BYTES> {
-    fn anywhere(random: &mut Random) -> Self {
-        Key::new(std::array::from_fn(|_| random.bits() as u8))
-    }
     fn inside(prefix: &Prefix<Self>, random: &mut Random) -> Self {
-        let any = Self::anywhere(random);
+        let any: Self = Key::new(std::array::from_fn(|_| random.bits() as u8));
         let (any, network) = (any, any.masked(prefix.len()));
         let addr = prefix.addr();
         Key::new(std::array::from_fn(|n| addr.bytes()[n] | (any.bytes()[n] ^ network.bytes()[n])))
@@ -100,21 +86,22 @@ pub fn random_hosts(count: usize, random: &mut Random) -> Vec<Prefix<u32>> {
 }
 
 /// `count` endpoints on a fifth as many servers, most on well-known ports; networks that they lie in; rules for whole servers and for
-/// ranges of ports. Distinct and sorted. `key` joins an address and a port, `longer` is how many bits a key has.
-fn endpoints<A: generate::Wide, K: Address>(
-    count: usize,
-    random: &mut Random,
-    key: impl Fn(A, u16) -> K,
-) -> Vec<Prefix<K>> {
+/// ranges of ports. Distinct and sorted.
+pub fn endpoints4(count: usize, random: &mut Random) -> Vec<Prefix<Endpoint4>> {
+    const WIDTH: u16 = 32;
     const PORTS: [u16; 12] = [22, 25, 53, 80, 123, 443, 853, 993, 3306, 5432, 8080, 8443];
-    let networks = generate::internet::<A>(count / 50, random.bits());
-    let servers: Vec<A> = (0..count / 5).map(|_| random_host(&networks, random)).collect();
-    let mut all: HashSet<Prefix<K>> =
+    let key = |address: u32, port: u16| {
+        let ([a, b, c, d], [high, low]) = (address.to_be_bytes(), port.to_be_bytes());
+        Key::new([a, b, c, d, high, low])
+    };
+    let networks = generate::internet::<u32>(count / 50, random.bits());
+    let servers: Vec<u32> = (0..count / 5).map(|_| random_host(&networks, random)).collect();
+    let mut all: HashSet<Prefix<Endpoint4>> =
         networks.iter().map(|network| Prefix::truncated(key(network.addr(), 0), network.len())).collect();
     let rules = count / 20;
     for n in 0..rules {
         let server = key(servers[random.below(servers.len())], random.bits() as u16);
-        let len = if n % 2 == 0 { A::WIDTH } else { A::WIDTH + 1 + random.below(10) as u16 };
+        let len = if n % 2 == 0 { WIDTH } else { WIDTH + 1 + random.below(10) as u16 };
         all.insert(Prefix::truncated(server, len));
     }
     let until = all.len() + count;
@@ -126,23 +113,6 @@ fn endpoints<A: generate::Wide, K: Address>(
     let mut all: Vec<_> = all.into_iter().collect();
     all.sort_unstable();
     all
-}
-
-/// IPv4 endpoints: addresses and ports.
-pub fn endpoints4(count: usize, random: &mut Random) -> Vec<Prefix<Endpoint4>> {
-    endpoints(count, random, |address: u32, port| {
-        let [a, b, c, d] = address.to_be_bytes();
-        let [high, low] = port.to_be_bytes();
-        Key::new([a, b, c, d, high, low])
-    })
-}
-
-/// IPv6 endpoints: addresses and ports.
-pub fn endpoints6(count: usize, random: &mut Random) -> Vec<Prefix<Endpoint6>> {
-    endpoints(count, random, |address: u128, port| {
-        let (address, port) = (address.to_be_bytes(), port.to_be_bytes());
-        Key::new(std::array::from_fn(|n| if n < 16 { address[n] } else { port[n - 16] }))
-    })
 }
 
 /// Rules of both families.
@@ -177,4 +147,18 @@ pub fn rules(path: &Path) -> Result<Rules> {
     v6.sort_unstable();
     v6.dedup_by_key(|entry| entry.0);
     Ok((v4, v6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_distinct_sorted_and_of_all_kinds() {
+        let all = endpoints4(2000, &mut Random::new(1));
+        assert!(all.windows(2).all(|pair| pair[0] < pair[1]) && all.len() >= 2000);
+        let hosts = all.iter().filter(|prefix| prefix.len() == Endpoint4::WIDTH).count();
+        assert!((2000..2150).contains(&hosts), "{hosts}");
+        assert!(all.iter().any(|prefix| prefix.len() <= 24) && all.iter().any(|prefix| prefix.len() == 32));
+    }
 }

@@ -3,10 +3,9 @@
 pub mod destinations;
 pub mod generate;
 pub mod kinds;
-mod random;
 pub mod reference;
 mod shape;
 pub mod source;
 
-pub use random::Random;
 pub use source::{Source, Tables};
+pub use trieline_testbed::random::Random;

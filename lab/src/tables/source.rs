@@ -1,18 +1,15 @@
-//! Where an experiment's table comes from: a file of the user's, the shared data directory, or the generator.
+//! Where an experiment's prefixes come from: a file, or the generator.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trieline_lpm::{Prefix, io};
 
 use super::generate;
 use crate::error::{Error, Result};
 
-/// File name of a full Internet table in a data directory.
-pub const BGP_FILE: &str = "bgp-table.txt.gz";
-
 /// Whether a table was read or made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// Read from a file.
@@ -78,17 +75,4 @@ impl Tables {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-}
-
-/// The data directory to use: the one asked for, or `../shared/data` when a full table lies there.
-pub fn data_directory(asked: Option<&Path>) -> Result<Option<PathBuf>> {
-    if let Some(directory) = asked {
-        return if directory.join(BGP_FILE).is_file() {
-            Ok(Some(directory.to_owned()))
-        } else {
-            Err(Error::Table { path: directory.to_owned(), why: format!("holds no {BGP_FILE}") })
-        };
-    }
-    let beside = Path::new("../shared/data");
-    Ok(beside.join(BGP_FILE).is_file().then(|| beside.to_owned()))
 }

@@ -1,7 +1,6 @@
 //! Turns sorted prefixes into nodes, aside: nothing that it writes can be found by a reader before the caller publishes it.
 
-use super::Error;
-use super::edit::Piece;
+use super::error::Error;
 use super::layout::{
     HOSTS, HOSTS_BITS, HOSTS_BYTES, HOSTS_WINDOW, Kind, LEAF6, LINE, NODE6, NODE8, RANGES, RANGES_BITS,
     RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, RANGES32_STARTS,
@@ -9,7 +8,7 @@ use super::layout::{
 };
 use super::palette::Palette;
 use super::ranges::{Longer, Ranges, Run, descending};
-use super::runs::{Runs, counted};
+use super::runs::{Piece, PublishedWord, Runs, counted};
 use super::space::{Block, PoolId, Space};
 use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
 use crate::{Address, Grace, Prefix};
@@ -55,15 +54,6 @@ pub(crate) struct Nodes<'a, G> {
     built: &'a mut Vec<Block>,
     /// Blocks that the published words will make unreachable.
     pub replaced: &'a mut Vec<Block>,
-}
-
-/// A word to publish.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PublishedWord {
-    /// Its index in the image.
-    pub word: usize,
-    /// The entry to store.
-    pub entry: u32,
 }
 
 impl<'a, G: Grace> Builder<'a, G> {

@@ -1,14 +1,15 @@
 //! Changes what is there with as few new nodes as possible: only those whose runs change, each published by the word that leads
 //! to it.
 
-use super::Error;
-use super::build::{Builder, PublishedWord};
+use super::build::Builder;
+use super::error::Error;
 use super::layout::{
     HOSTS, Kind, NODE6, NODE8, RANGES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, RAW8, RAW8_MIN,
     REF_NODE, REF_OFFSET, SKIP, SKIP_MIN, Skip, UNIT, kind_of,
 };
 use super::lookup::{run_of, skip};
 use super::ranges::{Ranges, Run};
+use super::runs::{Piece, PublishedWord};
 use super::space::Block;
 use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
 use super::words::load;
@@ -17,14 +18,6 @@ use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use core::ops::Range;
-
-/// Slots of a bitmap node that get another ref.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Piece {
-    pub from: u16,
-    pub to: u16,
-    pub entry: u32,
-}
 
 impl<G: Grace> Builder<'_, G> {
     /// Brings the part of the image under the word at index `word` in line with `prefix_store`, in which the sorted changes `changed`

@@ -1,10 +1,11 @@
 //! Gives another value to the addresses that a prefix covers and no other prefix inside it does, wherever the image holds them: the nodes
 //! below stay, but for those whose runs change.
 
-use super::Error;
-use super::build::{Builder, PublishedWord};
+use super::build::Builder;
+use super::error::Error;
 use super::layout::{LEAF6, NODE6, NODE8, RAW8, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
 use super::lookup::skip;
+use super::runs::PublishedWord;
 use super::runs::{Spans, starts};
 use super::space::Block;
 use super::walk::{self, SKIP_UNITS};

@@ -1,6 +1,6 @@
-//! A table of an image laid open, node by node, so that it can be drawn and described as the classic tries are.
+//! A table of an image laid open, node by node, so that it can be drawn and described.
 
-use super::Error;
+use super::error::Error;
 use super::layout::{
     DIR_BITS, DIRECTORY, HOSTS, HOSTS_BITS, HOSTS_BYTES, HOSTS_WINDOW, Kind, LEAF6, NODE6, RANGES,
     RANGES_BITS, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, RAW8, RAW8_BYTES, REF_NODE,

@@ -1,5 +1,6 @@
 //! The image's layout for Rust: the twin of `include/trieline/image.h`, which describes it; `tests/header.rs` compares the two.
 
+pub use crate::prefix::VALUE_MAX;
 use core::mem::{offset_of, size_of};
 
 /// `TL_IMAGE_MAGIC`: "TRIL".
@@ -10,8 +11,6 @@ pub const VERSION: u16 = 3;
 pub const CHUNK: u32 = 65536;
 /// `TL_DIRECTORY`: offset of the directory, right behind the header, bytes.
 pub const DIRECTORY: u32 = 64;
-/// `TL_VALUE_MAX`: the largest value of a prefix.
-pub const VALUE_MAX: u32 = 0x7fff_ffff;
 /// `TL_REPLACED`: set in the fallback of a root that is a table's no more.
 pub const REPLACED: u32 = 1 << 31;
 /// `TL_DIR_BITS`: the part of a directory word that holds the number of root bits.

@@ -1,6 +1,6 @@
 //! Lookups in user space: the Rust twin of `include/trieline/lpm.h`.
 
-use super::Error;
+use super::error::Error;
 use super::layout::{self, ImageHeader, Kind, RANGES32_STARTS, Skip, TableHeader};
 use super::words::{self, load, load64, near, near8, near64};
 use crate::Address;
@@ -35,7 +35,7 @@ impl<'a> Reader<'a> {
     /// A reader of the image in `words`; an error when there is none or one of another version, or when it does not begin at a
     /// multiple of eight bytes, as all [`crate::Memory`] does.
     pub fn new(words: &'a [AtomicU32]) -> Result<Self, Error> {
-        super::header(words)?;
+        super::header::header(words)?;
         if !words.as_ptr().addr().is_multiple_of(8) {
             return Err(Error::Unaligned);
         }

@@ -4,9 +4,11 @@ pub(crate) mod batch;
 pub(crate) mod build;
 pub(crate) mod edit;
 pub mod epoch;
+mod error;
 pub(crate) mod fill;
 pub mod grace;
 pub mod graph;
+pub(crate) mod header;
 pub mod layout;
 pub mod lookup;
 pub mod memory;
@@ -17,12 +19,14 @@ mod model_fallback;
 pub(crate) mod palette;
 pub(crate) mod ranges;
 pub mod readers;
-mod runs;
+pub(crate) mod runs;
 pub(crate) mod space;
 pub(crate) mod sync;
 pub mod verify;
 pub(crate) mod walk;
 pub(crate) mod words;
+
+pub use error::Error;
 
 use crate::{Address, Grace, Memory, Reader};
 use alloc::collections::BTreeMap;
@@ -31,107 +35,10 @@ use build::{Builder, Scratch};
 use core::mem::{offset_of, size_of};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use header::{MOST, header};
 use layout::{CHUNK, DIR_BITS, DIRECTORY, ImageHeader, Kind, MAGIC, REPLACED, TableHeader, VERSION};
 use palette::Palette;
 use space::{PoolId, Space};
-
-/// The error of making or changing an image or a table. Nothing has changed when one of these is returned.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// No memory left, also after waiting for a grace period.
-    #[error(
-        "the image is full: {needed} more bytes do not fit into its {size} bytes; {waiting} of them wait for \
-         readers to end"
-    )]
-    Full {
-        /// Bytes that were needed.
-        needed: u64,
-        /// Size of the image.
-        size: u64,
-        /// Bytes that were replaced, and that readers which have not ended may hold.
-        waiting: u64,
-    },
-    /// The memory cannot hold an image.
-    #[error(
-        "invalid size {size} for an image of {tables} tables: expected a multiple of 64 KiB from {least} bytes to 4 GiB"
-    )]
-    Size {
-        /// Bytes given.
-        size: u64,
-        /// Tables asked for.
-        tables: u32,
-        /// Bytes it takes at least.
-        least: u64,
-    },
-    /// A table id outside the directory.
-    #[error("invalid table id {id}: expected one below {tables}, the slots of the image's directory")]
-    NoSuchTable {
-        /// The id given.
-        id: u32,
-        /// Slots in the directory.
-        tables: u32,
-    },
-    /// A value outside 1 ... 2^31-1.
-    #[error("invalid value {value}: expected 1 to 2147483647")]
-    Value {
-        /// The value given.
-        value: u32,
-    },
-    /// A table for keys of so many bits cannot be made of keys of this type.
-    #[error("keys of {bits} bits do not fit into a table for keys of {most}")]
-    KeyBits {
-        /// Bits asked for.
-        bits: u16,
-        /// Bits of the type.
-        most: u16,
-    },
-    /// A prefix is longer than the table's keys.
-    #[error("a prefix of {len} bits in a table for keys of {key_bits}")]
-    TooLong {
-        /// Length of the prefix.
-        len: u16,
-        /// Width of the table's keys.
-        key_bits: u16,
-    },
-    /// All reader slots have a reader.
-    #[error("all {slots} reader slots are taken")]
-    NoSlot {
-        /// Slots in all.
-        slots: usize,
-    },
-    /// The memory holds something else.
-    #[error("not a trieline image: it begins with {found:#010x}, expected {MAGIC:#010x}")]
-    NotAnImage {
-        /// The first word.
-        found: u32,
-    },
-    /// The image is of another version.
-    #[error("cannot read image version {found}: this program reads version {VERSION}")]
-    Version {
-        /// Its version.
-        found: u16,
-    },
-    /// The image is where it cannot be read in place.
-    #[error("cannot use the image: it does not begin at a multiple of 8 bytes in memory")]
-    Unaligned,
-    /// The table is not the image's: it belongs to another image, its id has been given to another table, or it was removed.
-    #[error(
-        "table {id} is not this image's any more: it was removed or made again, or it belongs to another image; \
-         make it with `Table::create`"
-    )]
-    Stale {
-        /// Its id.
-        id: u32,
-    },
-    /// The image contradicts itself.
-    #[error("damaged image: {what} at byte {at}")]
-    Damaged {
-        /// The defect.
-        what: &'static str,
-        /// Offset in the image.
-        at: u32,
-    },
-}
 
 /// The use of an image's memory, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,44 +91,9 @@ impl Stamp {
     }
 }
 
-/// The largest image, bytes: what 32-bit offsets reach.
-const MOST: u64 = 1 << 32;
-
 /// The smallest image of `tables` tables, bytes.
 pub(crate) fn least_size(tables: u32) -> u64 {
     (u64::from(DIRECTORY) + 4 * u64::from(tables) + 1).next_multiple_of(u64::from(CHUNK))
-}
-
-/// Reads and checks the header of the image in `words`.
-pub(crate) fn header(words: &[AtomicU32]) -> Result<ImageHeader, Error> {
-    let word = |at: usize| words::load(words, at as u32);
-    let magic = word(offset_of!(ImageHeader, magic));
-    if magic != MAGIC {
-        return Err(Error::NotAnImage { found: magic });
-    }
-    let version = word(offset_of!(ImageHeader, version));
-    let at = offset_of!(ImageHeader, size);
-    let header = ImageHeader {
-        magic,
-        version: version as u16,
-        header_bytes: (version >> 16) as u16,
-        size: u64::from(word(at)) | u64::from(word(at + 4)) << 32,
-        tables: word(offset_of!(ImageHeader, tables)),
-        generation: word(offset_of!(ImageHeader, generation)),
-        ..ImageHeader::default()
-    };
-    if header.version != VERSION {
-        return Err(Error::Version { found: header.version });
-    }
-    let damaged = |what, at| Err(Error::Damaged { what, at });
-    // Offsets have 32 bits.
-    if header.size > (words.len() as u64 * 4).min(MOST) || !header.size.is_multiple_of(u64::from(CHUNK)) {
-        return damaged("size", offset_of!(ImageHeader, size) as u32);
-    }
-    if u64::from(DIRECTORY) + 4 * u64::from(header.tables) > header.size {
-        return damaged("number of tables", offset_of!(ImageHeader, tables) as u32);
-    }
-    Ok(header)
 }
 
 impl<M: Memory, G: Grace> Image<M, G> {

@@ -1,8 +1,9 @@
 //! Readers in other threads of the writer's process, and the grace period that their epochs give.
 
+use super::Image;
 use super::epoch::{Board, FIRST, Slot, Writer};
+use super::error::Error;
 use super::sync::AtomicU64;
-use super::{Error, Image};
 use crate::{Grace, Memory, Reader};
 use alloc::boxed::Box;
 use alloc::sync::Arc;

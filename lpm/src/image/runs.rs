@@ -1,13 +1,28 @@
 //! A bitmap node as the writer works on it: where runs start and what each holds.
 
-use super::build::PublishedWord;
-use super::edit::Piece;
 use super::layout::{Kind, LEAF6, NODE6, NODE8_SLOTS, REF_NODE, REF_OFFSET, UNIT, kind_of};
 use super::palette::Palette;
 use super::words::{count_ones, has_popcnt, load64};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Slots of a bitmap node that get another ref.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece {
+    pub from: u16,
+    pub to: u16,
+    pub entry: u32,
+}
+
+/// A word to publish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PublishedWord {
+    /// Its index in the image.
+    pub word: usize,
+    /// The entry to store.
+    pub entry: u32,
+}
 
 /// The runs of a node of up to 256 slots.
 #[derive(Debug)]

@@ -9,27 +9,18 @@
 
 mod free;
 
-use super::Error;
+use super::error::Error;
 use super::layout::{CHUNK, GUARD, LINE, UNIT};
 use crate::Grace;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
-use free::FreeLists;
+pub(crate) use free::Block;
+use free::{FreeLists, LINE_UNITS};
 
-const LINE_UNITS: u32 = LINE / UNIT;
 const CHUNK_UNITS: u32 = CHUNK / UNIT;
 /// Retired units that make the writer ask for a grace period by itself and look whether an earlier one is over.
 const BATCH_UNITS: u32 = 1 << 13;
-
-/// A run of units in the image: a node or a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Block {
-    /// First unit.
-    pub at: u32,
-    /// Length in units.
-    pub units: u32,
-}
 
 /// Whose chunks a block is cut from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

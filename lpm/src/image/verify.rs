@@ -1,5 +1,7 @@
 //! Checks an image that may be damaged or hostile, step by step, before it is trusted.
 
+use super::error::Error;
+use super::header::header;
 use super::layout::{
     CHUNK, DIR_BITS, DIRECTORY, GUARD, HOSTS, HOSTS_BYTES, HOSTS_WINDOW, Kind, LEAF6, LINE, NODE6, NODE8,
     PALETTE, RANGES, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, RAW8, RAW8_BYTES, REF_NODE,
@@ -8,7 +10,6 @@ use super::layout::{
 use super::runs::{counted, starts};
 use super::walk::{self, leaf_units, runs};
 use super::words::{load, load64};
-use super::{Error, header};
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use core::ops::Range;

@@ -1,6 +1,6 @@
 //! Numbers for next hops: routes name where to go in words, a table holds values.
 
-use super::{Format, PrefixList};
+use super::list::{Format, PrefixList};
 use crate::IpPrefix;
 use crate::image::layout::VALUE_MAX;
 use std::collections::{BTreeMap, HashMap, HashSet};

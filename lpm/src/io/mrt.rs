@@ -1,8 +1,9 @@
 //! Routing tables in MRT format (RFC 6396), as RouteViews and RIPE RIS publish them: TABLE_DUMP_V2 read through `bgpkit-parser`, and
 //! written.
 
+use super::error::ImportError;
+use super::list::{Format, MrtValue, PrefixList, ReadOptions};
 use super::source::Source;
-use super::{Format, ImportError, MrtValue, PrefixList, ReadOptions};
 use crate::image::layout::VALUE_MAX;
 use crate::{IpPrefix, Prefix};
 use bgpkit_parser::models::{

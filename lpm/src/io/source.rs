@@ -1,6 +1,6 @@
 //! Where an importer's bytes come from: a file or standard input, unpacked, its beginning looked at before it is read.
 
-use super::ImportError;
+use super::error::ImportError;
 use std::boxed::Box;
 use std::format;
 use std::fs::File;

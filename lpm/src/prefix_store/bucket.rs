@@ -1,11 +1,18 @@
 //! A short sorted list of entries: all of a small table, or what lies under one slot of a node.
 
-use super::Found;
-use super::entry::Entry;
+use crate::prefix::Entry;
 use crate::{Address, Prefix};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+
+/// The entries that a change comes upon.
+pub(super) struct Found {
+    pub old: Option<u32>,
+    /// The value of the longest other prefix of 1 bit or more that covers it, if a prefix from this slot on is it.
+    pub above: Option<u32>,
+    pub is_bare: bool,
+}
 
 /// Sorted entries, then free places. A slice, because its two words let a slot have two; free places are found by the order.
 #[derive(Clone, Debug)]

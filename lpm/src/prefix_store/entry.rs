@@ -1,36 +1,8 @@
 //! How a prefix and its value lie in a bucket: one 64-bit word for IPv4, three for IPv6, the plain fields for any other key.
 
+use crate::prefix::{Entry, Stored};
 use crate::{Address, Key, Prefix};
 use core::cmp::Ordering;
-use core::fmt::Debug;
-
-/// The operations that the shadow needs of an address beyond [`Address`]; implemented by the crate's own addresses only.
-pub trait Stored: Sized {
-    /// A prefix of such addresses, and its value.
-    type Entry: Entry<Self>;
-
-    /// The address with the `bits` bits from `at` on, zero until now, set to `index`. `bits` ≤ 24.
-    fn with_bits(self, at: u16, bits: u16, index: usize) -> Self;
-}
-
-/// A prefix and its value (1 ... 2^31-1), or a free place, which is ordered behind all prefixes.
-pub trait Entry<A>: Copy + Debug + Send + Sync + 'static {
-    /// The key that entries are compared with.
-    type Key;
-
-    /// A free place.
-    fn free() -> Self;
-    fn is_free(&self) -> bool;
-    fn new(prefix: &Prefix<A>, value: u32) -> Self;
-    fn addr(&self) -> A;
-    fn len(&self) -> u16;
-    fn value(&self) -> u32;
-    fn key(prefix: &Prefix<A>) -> Self::Key;
-    /// Whether `addr` lies in its prefix.
-    fn covers(&self, addr: A) -> bool;
-    fn compare(&self, key: &Self::Key) -> Ordering;
-    fn order(&self, other: &Self) -> Ordering;
-}
 
 /// An IPv4 prefix and its value: 32 address bits with a 1 behind the prefix's last (33 bits), then 31 of the value; 0 = free.
 #[derive(Clone, Copy, Debug)]

@@ -4,6 +4,7 @@
 use super::PrefixStore;
 use super::node::Slot;
 use crate::io::text;
+use crate::random::Random;
 use crate::{Address, Prefix};
 use alloc::vec::Vec;
 use std::hint::black_box;
@@ -13,19 +14,10 @@ use std::string::String;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        self.0 >> 32
-    }
-}
-
 fn shuffle<T>(list: &mut [T]) {
     let mut random = Random(1);
     for at in (1..list.len()).rev() {
-        list.swap(at, random.next() as usize % (at + 1));
+        list.swap(at, random.below(at + 1));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Iteration in order from both ends: each end holds the rest of one bucket and, when that is used up, seeks the next by key.
 
-use super::entry::Entry;
 use super::node::{Node, Slot};
+use crate::prefix::Entry;
 use crate::{Address, Prefix};
 
 /// The result of a seek: a prefix of a node, or entries of a bucket.

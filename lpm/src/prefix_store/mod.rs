@@ -16,12 +16,10 @@ mod node;
 #[cfg(test)]
 mod tests;
 
-pub use entry::Stored;
-
+use crate::prefix::Entry;
 use crate::{Address, Prefix};
 use alloc::vec::Vec;
-use bucket::Bucket;
-use entry::Entry;
+use bucket::{Bucket, Found};
 use iter::Range;
 use node::Slot;
 
@@ -55,14 +53,6 @@ impl<A: Address> Change<A> {
     pub fn after(&self) -> u32 {
         self.new.unwrap_or(self.above)
     }
-}
-
-/// The entries that [`Slot::set`] comes upon.
-struct Found {
-    old: Option<u32>,
-    /// [`Change::above`], if a prefix from this slot on is it.
-    above: Option<u32>,
-    is_bare: bool,
 }
 
 impl<A: Address, const BUCKET: usize> Default for PrefixStore<A, BUCKET> {

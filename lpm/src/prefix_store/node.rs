@@ -1,8 +1,7 @@
 //! A node of the shadow: its short prefixes as a heap, and what lies under each of its slots.
 
-use super::Found;
-use super::bucket::Bucket;
-use super::entry::Entry;
+use super::bucket::{Bucket, Found};
+use crate::prefix::Entry;
 use crate::{Address, Prefix};
 use alloc::boxed::Box;
 use alloc::vec::Vec;

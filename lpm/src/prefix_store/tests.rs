@@ -1,8 +1,9 @@
 //! The shadow against a BTreeMap: every function, for every kind of key, through growth, bursting and collapse.
 
 use super::PrefixStore;
-use super::entry::{Entry, Stored};
 use super::node::{Node, Slot};
+use crate::prefix::{Entry, Stored};
+use crate::random::Random;
 use crate::{Address, Key, Prefix};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,20 +12,7 @@ use proptest::prelude::*;
 /// Buckets of eight entries, so that a few hundred prefixes reach every shape.
 const SMALL: usize = 64;
 
-/// A linear congruential generator with its high bits.
-#[derive(Clone)]
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        self.0 >> 32
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        self.next() as usize % end
-    }
-
     /// An address of random bits.
     fn addr<A: Address>(&mut self) -> A {
         let mut addr = A::ZERO;

@@ -1,9 +1,10 @@
 //! A table's root in the image: building it whole, and repainting the part of it that short prefixes cover.
 
 use crate::image::Error;
-use crate::image::build::{Builder, PublishedWord};
+use crate::image::build::Builder;
 use crate::image::layout::{DIR_BITS, LINE, PALETTE, RANGES_BITS, REF_NODE, REF_OFFSET, TableHeader, UNIT};
 use crate::image::palette::Palette;
+use crate::image::runs::PublishedWord;
 use crate::image::space::PoolId;
 use crate::image::walk::table_block;
 use crate::prefix_store::{Change, PrefixStore};

@@ -2,7 +2,6 @@
 #![allow(dead_code, reason = "each suite uses its part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-pub mod engine;
 pub mod sample;
 
 use std::path::PathBuf;

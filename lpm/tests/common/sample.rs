@@ -2,7 +2,7 @@
 
 use trieline_lpm::{Address, Key, Prefix};
 
-/// A small generator, so that a failure can be repeated from its seed.
+/// A small generator, so that a failure can be repeated from its seed. The records of `benches/instructions.txt` are of its numbers.
 pub struct Random(pub u64);
 
 impl Random {

@@ -15,8 +15,8 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
 };
 use serde_json::Value;
-use trieline_tests::command::{binary_path, run};
-use trieline_tests::{eventually, root};
+use trieline_testbed::command::{binary_path, run};
+use trieline_testbed::{eventually, needs_root};
 
 use super::compiled;
 
@@ -93,9 +93,7 @@ fn children(parent: u32) -> (usize, usize) {
 
 #[test]
 fn orphans_of_a_command_that_end_are_gone() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let traced = Traced::start(folder.path(), &[], ORPHANS);
     let trace = traced.trace.id();
@@ -105,9 +103,7 @@ fn orphans_of_a_command_that_end_are_gone() {
 
 #[test]
 fn a_trace_that_ends_leaves_its_command() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let expected_text = |process: Pid| format!("the command runs on as process {}", process.as_raw_nonzero());
 
@@ -136,9 +132,7 @@ fn a_trace_that_ends_leaves_its_command() {
 
 #[test]
 fn a_command_ends_with_its_trace_if_that_is_asked_for() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let asked = ["--duration", "0.2", "--end-command"];
     let (code, _, printed, lives) = Traced::start(folder.path(), &asked, LONG).end();
@@ -152,9 +146,7 @@ fn a_command_ends_with_its_trace_if_that_is_asked_for() {
 /// Ctrl-C goes to the terminal's whole process group: the command ends by it, and the tracer waits for that.
 #[test]
 fn the_terminals_interrupt_reaches_both() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let slow = "trap 'sleep 0.3; exit 0' INT; while :; do sleep 0.05; done";
     let traced = Traced::start(folder.path(), &[], slow);
@@ -192,11 +184,9 @@ fn broker(folder: &Path) -> String {
 /// A folder with a link to a device that is always full, for each kind of output.
 #[test]
 fn outputs_that_fail_are_closed_and_named() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
-    let kinds = ["csv", "jsonl", "perfetto", "pcapng", "hdr", "percentiles", "svg"];
+    let kinds = ["csv", "jsonl", "perfetto", "hdr", "svg"];
     let full = |kind: &str| -> PathBuf { folder.path().join(format!("full-{kind}")) };
     let good = folder.path().join("good.csv");
     for kind in kinds {
@@ -231,9 +221,7 @@ fn outputs_that_fail_are_closed_and_named() {
 /// The hooks' records fill a small disk while the trace runs.
 #[test]
 fn records_that_cannot_be_written_end_nothing() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let disk = folder.path().join("disk");
     fs::create_dir(&disk).unwrap();

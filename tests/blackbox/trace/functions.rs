@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
-use trieline_tests::command::{Running, binary_path, run};
-use trieline_tests::{eventually, root, skip};
+use trieline_testbed::command::{Running, binary_path, run};
+use trieline_testbed::{eventually, needs_root, skip};
 
 use super::refused::{end, start};
 use super::relay;
@@ -63,9 +63,7 @@ fn server(folder: &Path) -> Option<(Server, u16)> {
 
 #[test]
 fn a_servers_messages_are_found_behind_tls() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let Some((server, port)) = server(folder.path()) else { return };
     let master = server.0.id().to_string();
@@ -131,9 +129,7 @@ fn a_servers_messages_are_found_behind_tls() {
 
 #[test]
 fn what_probes_cost_is_measured_on_the_process() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let (broker, mut from, mut to) = relay(folder.path());
     let probes = ["--usdt", "received=relay:relay:received", "--usdt", "sent=relay:relay:sending"];
@@ -191,9 +187,7 @@ fn probes_that_cannot_be_are_refused_in_words() {
 
 #[test]
 fn files_without_the_function_are_told_apart() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let (broker, _from, _to) = relay(folder.path());
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

@@ -13,8 +13,8 @@ use std::sync::mpsc::channel;
 use std::thread::Builder;
 
 use serde_json::Value;
-use trieline_tests::command::binary_path;
-use trieline_tests::root;
+use trieline_testbed::command::binary_path;
+use trieline_testbed::needs_root;
 
 /// A time of the format, microseconds, as nanoseconds.
 fn ns(value: &Value) -> i64 {
@@ -91,9 +91,7 @@ fn connected(listener: &TcpListener) -> (TcpStream, TcpStream) {
 /// Two messages in a read: another thread sends the first, and in every other read before the second leaves.
 #[test]
 fn batches_of_two_threads_break_no_rule() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     const BYTES: usize = 64;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ((mut from, mut input), (mut to, mut output)) = (connected(&listener), connected(&listener));

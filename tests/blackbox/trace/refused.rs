@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use trieline_tests::command::{Answer, Running, binary_path, run, run_with};
-use trieline_tests::{eventually, linux, root, skip};
+use trieline_testbed::command::{Answer, Running, binary_path, run, run_with};
+use trieline_testbed::{eventually, linux, needs_root, skip};
 
 use super::{broker, relay};
 
@@ -58,9 +58,7 @@ fn datagrams(folder: &Path) -> (Running, UnixDatagram, UnixDatagram) {
 
 #[test]
 fn a_ring_that_overflows_loses_a_number_that_is_known() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let (mut broker, from, to) = datagrams(folder.path());
     let process = broker.id().to_string();
@@ -86,9 +84,7 @@ fn a_ring_that_overflows_loses_a_number_that_is_known() {
 
 #[test]
 fn messages_that_end_before_their_id_are_counted() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let (mut broker, from, to) = datagrams(folder.path());
     let trace = start(&["-p", &broker.id().to_string(), "--id", "60:8"]);
@@ -102,9 +98,7 @@ fn messages_that_end_before_their_id_are_counted() {
 
 #[test]
 fn a_process_that_ends_ends_the_trace() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let (mut broker, from, to) = relay(folder.path());
     let mut trace = start(&["-p", &broker.id().to_string()]);
@@ -125,9 +119,7 @@ fn lines(trace: &mut Child) -> impl Iterator<Item = String> + use<> {
 
 #[test]
 fn a_name_that_nobody_has_is_waited_for() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let name = format!("tr-{}", std::process::id());
     let program = folder.path().join(&name);
@@ -154,9 +146,7 @@ fn a_name_that_nobody_has_is_waited_for() {
 
 #[test]
 fn who_may_not_trace_is_told_what_it_takes() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     // Where anybody may run it.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -188,9 +178,7 @@ fn silent(answer: Answer) -> Value {
 /// Where lockdown forbids hooks at functions, its mode is named. The file system that tells it need not be mounted, so it is here.
 #[test]
 fn lockdown_is_named() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let security = "/sys/kernel/security";
     let inside = |command: &str| {
         let script = format!("mount -t securityfs none {security}; {command}");
@@ -214,9 +202,7 @@ fn lockdown_is_named() {
 
 #[test]
 fn hooks_that_the_kernel_refuses_are_named_with_the_reason() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let trace = |arguments: &str| {
         run(&format!(
             "{} -j trace --no-cost --comm absent --duration 0.1 {arguments}",
@@ -252,9 +238,7 @@ fn cgroups() -> PathBuf {
 
 #[test]
 fn a_containers_and_a_units_messages_are_found_by_their_names() {
-    if !root() {
-        return;
-    }
+    needs_root!();
     let id = format!("{:016x}{:048x}", std::process::id(), 0xfeed);
     let names = [format!("docker-{id}.scope"), format!("trieline-test-{}.service", std::process::id())];
     let folder = tempfile::tempdir().unwrap();

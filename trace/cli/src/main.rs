@@ -1,10 +1,23 @@
 //! The command `trieline-trace`, which `trieline trace` runs.
 
+mod args;
+mod calibrate;
+mod cgroup;
+mod command;
+mod errors;
+mod following;
+mod join;
+mod liveness;
+mod node;
+mod outputs;
+mod probes;
+mod records;
+mod report;
 mod trace;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use trieline_terminal::{GLOBAL_OPTIONS, Output, exit_code};
+use trieline_terminal::{GLOBAL_OPTIONS, Output, exit_code, parse};
 
 /// Follow messages through unmodified processes
 ///
@@ -36,17 +49,33 @@ struct Cli {
     /// Run in this network namespace: a name, or a path
     #[arg(short = 'n', long = "netns", global = true, help_heading = GLOBAL_OPTIONS, value_name = "NETNS")]
     netns: Option<String>,
+    #[command(subcommand)]
+    command: Option<Command>,
     #[command(flatten)]
     trace: trace::TraceArgs,
 }
 
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Measure the tracer's cost for a traced process, and others
+    Calibrate(Box<args::What>),
+    Join(join::JoinArgs),
+    Node(node::NodeArgs),
+}
+
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     if let Some(netns) = &cli.netns {
-        trieline_node::instance::enter_namespace(netns)?;
+        trieline_router::api::instance::enter_namespace(netns)?;
     }
-    trace::run(&cli.trace, &Output::new(cli.json, cli.pretty))
+    let output = Output::new(cli.json, cli.pretty);
+    match &cli.command {
+        Some(Command::Calibrate(what)) => calibrate::run(&what.options()?, &output),
+        Some(Command::Join(args)) => join::run(args, &output),
+        Some(Command::Node(args)) => node::run(args, &output),
+        None => trace::run(&cli.trace, &output),
+    }
 }
 
 fn main() -> ExitCode {
-    exit_code("trieline", run(&Cli::parse()))
+    exit_code("trieline", run(&parse(&[])))
 }

@@ -1,28 +1,6 @@
 //! `trieline trace`: follows messages through unmodified processes and prints where their time goes, and what that cost.
 
-mod args;
-mod calibrate;
-mod cgroup;
-mod command;
-mod files;
-mod following;
-mod hdr;
-mod intervals;
-mod join;
-mod live;
-mod liveness;
-mod node;
-mod otlp;
-mod outputs;
-mod pcapng;
-mod perfetto;
-mod picture;
-mod probes;
-mod records;
-mod report;
-mod rows;
-mod threads;
-
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,35 +8,71 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use clap::Args;
+use trieline_terminal::{Output, interrupt_flag, usage};
 use trieline_trace::{Cost, Effort, Error, Filter, Live, LiveCost, Options, Tracer, Usage};
 
-pub use args::TraceArgs;
-use args::TraceCommand;
-use command::Traced;
-use following::Following;
-use intervals::Now;
-use liveness::{Left, Liveness};
-use outputs::{About, Finished, Outputs};
-use records::RecordWriter;
-use report::Report;
-use trieline_terminal::{Output, interrupt_flag, usage};
+use crate::args::{What, seconds};
+use crate::command::Traced;
+use crate::following::Following;
+use crate::liveness::{Left, Liveness};
+use crate::outputs::{About, Finished, Now, OutputArgs, Outputs};
+use crate::probes;
+use crate::records::RecordWriter;
+use crate::report::Report;
 
 /// How often records are read; a ring holds many times what comes meanwhile.
 const POLL: Duration = Duration::from_millis(2);
 /// Exit code of a trace that saw no message and did not fail.
 const NO_MESSAGE: u8 = 3;
 
-/// Runs `trieline trace`.
-pub fn run(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
-    match &args.command {
-        Some(TraceCommand::Calibrate(what)) => calibrate::run(&what.options()?, output),
-        Some(TraceCommand::Join(args)) => join::run(args, output),
-        Some(TraceCommand::Node(args)) => node::run(args, output),
-        None => trace(args, output),
-    }
+/// Options of a trace: the messages, and the files.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    #[command(flatten)]
+    what: What,
+    /// End the trace after so many seconds
+    ///
+    /// A command behind `--` runs on, unless --end-command is given.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
+    /// End once so many messages were found
+    ///
+    /// Messages found together with the last one are kept.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Write the hooks' records for `trieline trace join`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["uprobe", "usdt"])]
+    records: Option<PathBuf>,
+    /// Fail if records were lost
+    #[arg(long)]
+    strict: bool,
+    /// Do not measure the tracer's own cost first (a second)
+    #[arg(long)]
+    no_cost: bool,
+    /// Measure the hooks' cost while the trace runs
+    ///
+    /// The tracer switches the hooks off in random windows of 100 ms, about one a second. It neither sees messages in these windows nor
+    /// counts them as lost.
+    #[arg(long, requires = "pid", conflicts_with_all = ["client", "records"])]
+    live_cost: bool,
+    /// End the command with the trace: SIGTERM, then SIGKILL
+    ///
+    /// SIGKILL follows after 2 s.
+    #[arg(long, requires = "child")]
+    end_command: bool,
+    /// Run this command, and trace it and its children
+    ///
+    /// It outlives the trace unless --end-command is given.
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pid", "comm", "cgroup", "container", "unit"])]
+    child: Vec<String>,
+    // Last: its heading holds for all options after it.
+    #[command(flatten)]
+    outputs: OutputArgs,
 }
 
-fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
+/// Runs `trieline trace`.
+pub fn run(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let mut options = args.what.options()?;
     if !args.child.is_empty() {
         // Whatever descends from this process: so nothing of the command is missed.
@@ -79,13 +93,8 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
     } else {
         measure_cost(&options)?
     };
-    let about = About {
-        cost: &cost,
-        by: options.by(),
-        id: options.id,
-        json: output.json,
-        has_command: !args.child.is_empty(),
-    };
+    let about =
+        About { cost: &cost, by: options.by(), json: output.json, has_command: !args.child.is_empty() };
     let mut outputs = Outputs::open(&args.outputs, args.records.as_deref(), &about)?;
     let records = args.records.as_deref().map(RecordWriter::create).transpose()?;
     let interrupt = interrupt_flag()?;
@@ -117,11 +126,11 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
             || args.duration.is_some_and(|duration| started.elapsed() >= duration)
             || *has_ended.as_ref().unwrap_or(&true);
         failure = failure.or(has_ended.err());
-        tracer.poll_events(|event, bytes| {
-            following.take(&event, |message| outputs.take(&message, bytes));
+        tracer.poll_events(|event| {
+            following.take(&event, |message| outputs.take(&message));
             outputs.event(&event);
         });
-        following.settle(tracer.passed_ns(), |message| outputs.take(&message, &[]));
+        following.settle(tracer.passed_ns(), |message| outputs.take(&message));
         if let Some(error) = following.failure() {
             outputs.fail(&error);
         }
@@ -135,8 +144,8 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         }
         outputs.tick(|| now(&tracer, &following, live.as_ref().map(Live::cost)));
         if let Some(live) = &mut live
-            && let Err(error) = live.turn(&mut tracer, |event, bytes| {
-                following.take(&event, |message| outputs.take(&message, bytes));
+            && let Err(error) = live.turn(&mut tracer, |event| {
+                following.take(&event, |message| outputs.take(&message));
             })
         {
             failure = Some(error.into());
@@ -145,8 +154,8 @@ fn trace(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
         sleep(POLL);
     }
     let live = live.map(|live| live.cost());
-    tracer.stop_events(|event, bytes| following.take(&event, |message| outputs.take(&message, bytes)));
-    if let Err(error) = following.finish(tracer.seen(), |message| outputs.take(&message, &[])) {
+    tracer.stop_events(|event| following.take(&event, |message| outputs.take(&message)));
+    if let Err(error) = following.finish(tracer.seen(), |message| outputs.take(&message)) {
         outputs.fail(&error);
     }
     let elapsed = started.elapsed();

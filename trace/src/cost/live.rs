@@ -7,13 +7,12 @@ use std::hash::BuildHasher;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::time::ClockId;
-use nix::unistd::Pid;
+use trieline_sampling::Median;
 
-use super::rounds::Delta;
 use crate::error::Result;
 use crate::record::Event;
 use crate::tracer::Tracer;
+use crate::usage::cpu_ns;
 
 /// Length of a window.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -82,12 +81,12 @@ pub struct LiveCost {
     /// Time that the hooks were off.
     pub paused: Duration,
     /// Change of the packets a second in the processes' network namespace (UDP and TCP, both ways), in percent of those without hooks; NaN
-    /// without any. In `ns`, `low` and `high`.
-    pub packets: Delta,
+    /// without any. In percent, with the interval.
+    pub packets: Median,
     /// The same of the processes' processor time: of one that has no time to spare nothing, as it does less in the same time.
-    pub cpu: Delta,
+    pub cpu: Median,
     /// The same of their processor time a packet, which tells then.
-    pub cpu_per_packet: Delta,
+    pub cpu_per_packet: Median,
 }
 
 impl Live {
@@ -113,7 +112,7 @@ impl Live {
     ///
     /// # Errors
     /// The hooks could not be attached again.
-    pub fn turn(&mut self, tracer: &mut Tracer, each: impl FnMut(Event, &[u8])) -> Result<()> {
+    pub fn turn(&mut self, tracer: &mut Tracer, each: impl FnMut(Event)) -> Result<()> {
         if Instant::now() < self.until {
             return Ok(());
         }
@@ -157,7 +156,7 @@ impl Live {
         let percent = |of: fn(&Rates) -> f64| {
             let pairs =
                 self.windows.iter().filter_map(|[on, off]| Some((of(on.as_ref()?), of(off.as_ref()?))));
-            Delta::of(
+            Median::of(
                 pairs
                     .filter(|(on, off)| on.is_finite() && *off > 0.0 && off.is_finite())
                     .map(|(on, off)| (on / off - 1.0) * 100.0)
@@ -203,14 +202,6 @@ impl Live {
 /// From one pair of windows to the next, in a trace of this age.
 fn pause(age: Duration) -> Duration {
     BETWEEN.max(age / SHARE)
-}
-
-/// Processor time of a process by its own clock, in which its threads that have ended are, too. Of a thread that runs on another CPU the
-/// kernel brings it up to date at ticks (`thread_group_cputime`, kernel/sched/cputime.c).
-fn cpu_ns(process: u32) -> Option<u64> {
-    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(process.try_into().ok()?)).ok()?;
-    let time = clock.now().ok()?;
-    Some(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
 /// Datagrams and segments, both ways, of IPv4's UDP and of TCP (`/proc/PID/net/snmp`: a line of names, then one of numbers).

@@ -4,25 +4,23 @@
 //! To attach a hook the kernel changes its code on all CPUs, so that is done seldom: for a few rounds at a time the hooks stay on, and
 //! whether the pair is traced is only written into their memory.
 
-mod gate;
 mod live;
 mod pair;
-mod rounds;
 
 use std::fs;
 use std::path::Path;
 use std::thread;
 
+use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::filter::{Cgroup, Filter};
-use crate::hooks::{Backend, Options};
+use crate::options::Options;
 use crate::payers::{Payer, QUEUE};
 use crate::record::{Point, Transport};
 use crate::tracer::Tracer;
-pub use gate::Gate;
 pub use live::{Live, LiveCost};
 use pair::Pair;
-pub use rounds::{Delta, Rounds};
+use trieline_sampling::{Gate, Median, Rounds};
 
 /// No process has this number (`PID_MAX_LIMIT` is 2^22).
 const NOBODY: u32 = i32::MAX as u32;
@@ -76,9 +74,9 @@ pub struct TransportCost {
     /// Without hooks, nanoseconds a message.
     pub base_ns: f64,
     /// Added to a process that is not traced.
-    pub bystander: Delta,
+    pub bystander: Median,
     /// Added to one that is.
-    pub traced: Delta,
+    pub traced: Median,
     /// Hooks that run for a message; over TCP those of acknowledgements come on top.
     pub hooks: usize,
     /// The receive's hook from its clock on, by the clock.
@@ -100,7 +98,7 @@ impl TransportCost {
 
     /// A hook that finds a process which is not traced.
     fn hook_ns(&self) -> f64 {
-        self.bystander.ns / self.hooks as f64
+        self.bystander.value / self.hooks as f64
     }
 }
 
@@ -151,6 +149,8 @@ fn transports(filter: &Filter) -> Vec<Transport> {
 struct Measured {
     pair: Pair,
     rounds: Rounds<f64>,
+    /// Rounds made; not all are kept.
+    made: usize,
     /// Of the block that is being measured, and whether the processor kept its speed in its rounds.
     block: [[f64; 3]; BLOCK],
     gates: [Gate; BLOCK],
@@ -192,7 +192,7 @@ fn measure(options: Options, effort: Effort) -> Result<Cost> {
     }
     let mut is_on = true;
     for _ in 0..ATTEMPTS * effort.rounds.div_ceil(BLOCK) {
-        if all.iter().all(|measured| measured.rounds.kept.len() >= effort.rounds) {
+        if all.iter().all(|measured| measured.rounds.len() >= effort.rounds) {
             break;
         }
         // On, off; off, on; and so forth: what drifts does so for both, and the hooks are attached every other time only.
@@ -211,7 +211,7 @@ fn measure(options: Options, effort: Effort) -> Result<Cost> {
     let stated: Vec<_> = all.iter().filter_map(|measured| measured.cost(tracer)).collect();
     if stated.is_empty() {
         let most = |of: fn(&Measured) -> usize| all.iter().map(of).max().unwrap_or(0);
-        let (kept, rounds) = (most(|one| one.rounds.kept.len()), most(|one| one.rounds.made));
+        let (kept, rounds) = (most(|one| one.rounds.len()), most(|one| one.made));
         return Err(Error::Restless { kept, rounds });
     }
     Ok(Cost {
@@ -226,7 +226,8 @@ impl Measured {
     fn new(pair: Pair) -> Measured {
         Measured {
             pair,
-            rounds: Rounds { kept: Vec::new(), made: 0 },
+            rounds: Rounds(Vec::new()),
+            made: 0,
             block: [[0.0; 3]; BLOCK],
             gates: Default::default(),
             inside: (f64::NAN, f64::NAN),
@@ -252,16 +253,16 @@ impl Measured {
 
     fn end_block(&mut self) {
         for (cases, gate) in self.block.iter().zip(&mut self.gates) {
-            self.rounds.made += 1;
+            self.made += 1;
             if gate.end_round() {
-                self.rounds.kept.push(cases.to_vec());
+                self.rounds.0.push(cases.to_vec());
             }
         }
     }
 
     /// `None`: too few rounds were kept.
     fn cost(&self, tracer: &Tracer) -> Option<TransportCost> {
-        let Measured { pair: Pair { transport, .. }, rounds, inside: (tail_ns, head_ns), .. } = self;
+        let Measured { pair: Pair { transport, .. }, rounds, made, inside: (tail_ns, head_ns), .. } = self;
         let delta = |case: Case| rounds.delta(case as usize, Case::Bare as usize, |ns| *ns);
         rounds.are_enough().then(|| TransportCost {
             transport: *transport,
@@ -271,8 +272,8 @@ impl Measured {
             hooks: tracer.fires(*transport),
             tail_ns: *tail_ns,
             head_ns: *head_ns,
-            kept: rounds.kept.len(),
-            rounds: rounds.made,
+            kept: rounds.len(),
+            rounds: *made,
         })
     }
 }

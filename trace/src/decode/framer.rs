@@ -3,94 +3,8 @@
 //! A message is one part or several; the first bytes of each give its length. Of what a call moved only the first bytes
 //! may be known: lengths lead over what is not, and where a length itself is not known, the next call is taken to begin with a message.
 
-use super::id::LOOKED_AT;
-use crate::record::{Kind, Record};
-
-/// Bytes of a part that are kept; what must be read to know its length cannot be longer.
-pub(super) const KEPT: usize = 8192;
-
-/// Direction, as the traced process sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
-    In,
-    Out,
-}
-
-impl Direction {
-    pub(super) fn other(self) -> Direction {
-        if self == Direction::In { Direction::Out } else { Direction::In }
-    }
-}
-
-/// Facts about a part by its first bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// Nothing yet.
-    More,
-    /// It has so many bytes, those included: at least one.
-    Of(u64),
-    /// No part begins so.
-    Malformed,
-}
-
-/// The kind of a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// The message goes on.
-    More,
-    /// Its message ends with it.
-    Message(Found),
-    /// Its content makes no sense.
-    Malformed,
-}
-
-/// A message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) kind: Kind,
-    pub(super) id: Id,
-}
-
-impl Found {
-    /// A message that is not passed on: of the connection, or an acknowledgement.
-    pub(super) const CONTROL: Found = Found { kind: Kind::Control, id: Id::Absent };
-}
-
-/// A message's id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Id {
-    Is(u64),
-    /// It has none.
-    Absent,
-    /// It lies where the bytes are not known.
-    Unseen,
-    /// An answer began before its request had come to its end: it is one of the two.
-    Early,
-}
-
-/// How a protocol cuts its messages. One for each socket, as what goes one way may tell what comes back the other.
-pub(super) trait Protocol: std::fmt::Debug {
-    /// The part that begins with these bytes; called again with more of them after [`Part::More`].
-    fn part(&mut self, direction: Direction, bytes: &[u8]) -> Part;
-    /// A message begins.
-    fn begin(&mut self, _way: Direction) {}
-    /// The part has ended. `bytes`: its first ones, [`KEPT`] or as many as are known.
-    fn end(&mut self, direction: Direction, length: u64, bytes: &[u8]) -> End;
-    /// The next bytes begin with a message, whatever came before.
-    fn restart(&mut self, direction: Direction);
-    /// Nothing went either way for a long time.
-    fn rest(&mut self) {}
-    /// Whether requests were forgotten since the last call: those before now will have no answer.
-    fn has_forgotten(&mut self) -> bool {
-        false
-    }
-    /// The id of the last message if it is read in another way, where the socket's bytes leave two.
-    fn other_id(&mut self) -> Option<u64> {
-        None
-    }
-    /// Messages are to be read in that other way from now on.
-    fn read_otherwise(&mut self) {}
-}
+use super::protocol::{Direction, End, Found, KEPT, Part, Protocol};
+use crate::record::Record;
 
 /// Counts of unread bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,8 +17,8 @@ pub struct Decoded {
     pub bytes: u64,
 }
 
-/// Receives a message: its record, its kind and id, how many bytes of the call lie behind it, and its first bytes.
-type Each<'a> = dyn FnMut(Record, Found, u64, &[u8]) + 'a;
+/// Receives a message: its record, its kind and id, and how many bytes of the call lie behind it.
+type Each<'a> = dyn FnMut(Record, Found, u64) + 'a;
 
 /// The state between two calls.
 #[derive(Debug, Default)]
@@ -120,9 +34,6 @@ pub(super) struct Framer {
     before: u64,
     /// The record with the message's first byte.
     first: Option<Record>,
-    /// The message's first bytes, in parts before this one, and whether it has others before this part.
-    seen: Vec<u8>,
-    is_hidden: bool,
     is_lost: bool,
 }
 
@@ -189,8 +100,8 @@ impl Framer {
                 self.head.truncate(old + used);
                 self.have += used as u64;
                 at += used as u64;
-                if !self.end_part(protocol, direction, decoded, &mut |found, bytes, seen| {
-                    each(message(record, first, direction, bytes), found, total - at, seen);
+                if !self.end_part(protocol, direction, decoded, &mut |found, bytes| {
+                    each(message(record, first, direction, bytes), found, total - at);
                 }) {
                     decoded.bytes += total - at;
                     return;
@@ -206,8 +117,8 @@ impl Framer {
             }
             self.have += step;
             at += step;
-            if !self.end_part(protocol, direction, decoded, &mut |found, bytes, seen| {
-                each(message(record, first, direction, bytes), found, total - at, seen);
+            if !self.end_part(protocol, direction, decoded, &mut |found, bytes| {
+                each(message(record, first, direction, bytes), found, total - at);
             }) {
                 decoded.bytes += total - at;
                 return;
@@ -221,15 +132,10 @@ impl Framer {
         protocol: &mut dyn Protocol,
         direction: Direction,
         decoded: &mut Decoded,
-        each: &mut dyn FnMut(Found, u64, &[u8]),
+        each: &mut dyn FnMut(Found, u64),
     ) -> bool {
         let Some(length) = self.length.filter(|length| *length == self.have) else { return true };
         let end = protocol.end(direction, length, &self.head);
-        if !self.is_hidden {
-            let room = KEPT - self.seen.len();
-            self.seen.extend(self.head.iter().take(room));
-            self.is_hidden = self.is_cut || self.head.len() > room;
-        }
         self.head.clear();
         self.is_cut = false;
         self.have = 0;
@@ -238,11 +144,9 @@ impl Framer {
         match end {
             End::More => {}
             End::Message(found) => {
-                each(found, self.before, &self.seen);
+                each(found, self.before);
                 self.before = 0;
                 self.first = None;
-                self.seen.clear();
-                self.is_hidden = false;
             }
             End::Malformed => {
                 decoded.malformed += 1;
@@ -261,9 +165,4 @@ fn message(last: &Record, first: Record, direction: Direction, bytes: u64) -> Re
         Direction::In => Record { bytes, ..*last },
         Direction::Out => Record { bytes, time_ns: first.time_ns, point: first.point, ..*last },
     }
-}
-
-/// Whether of `length` bytes as many are known as ids are made of.
-pub(super) fn is_enough(length: u64, known: &[u8]) -> bool {
-    known.len() as u64 >= length.min(LOOKED_AT as u64)
 }

@@ -3,10 +3,21 @@
 //! A request is known by its method, its target and its body; a response by the request that it answers, which is the first of its
 //! connection without one. So a proxy's message is known on both of its sides, whatever headers it changes.
 
-use super::framer::{Direction, End, Found, Id, Part, Protocol, is_enough};
 use super::id::Hash;
+use super::protocol::{Decoder, Direction, End, Found, Id, Part, Protocol, is_enough};
 use super::replies::{Number, Replies};
 use crate::record::Kind;
+
+/// The decoder.
+pub(super) static DECODER: Decoder = Decoder {
+    name: "http",
+    about: "HTTP/1.1",
+    // Heads are long.
+    capture: 1024,
+    open: |_| Box::new(Http::default()),
+    #[cfg(test)]
+    examples: tests::EXAMPLES,
+};
 
 const HEADERS_MAX: usize = 128;
 /// How responses begin.
@@ -39,7 +50,7 @@ struct Side {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Http {
+struct Http {
     sides: [Side; 2],
     /// Whether the request's method is such that the response has no body (HEAD), or is the last message (CONNECT).
     replies: Replies<Method>,
@@ -265,8 +276,37 @@ impl Protocol for Http {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::protocol::Examples;
     use crate::decode::replies::ANSWER;
     use crate::decode::tests::{found, found_both};
+
+    pub(super) const EXAMPLES: Examples = Examples {
+        message: |topic, payload, kind| {
+            let length = payload.len();
+            let chunked = format!("POST /{topic} HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n");
+            match (kind, length) {
+                (0, _) => format!("GET /{topic} HTTP/1.1\r\nHost: x\r\n\r\n").into_bytes(),
+                (1, _) => {
+                    let head = format!("POST /{topic} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n");
+                    [head.as_bytes(), payload].concat()
+                }
+                (_, 0) => format!("{chunked}0\r\n\r\n").into_bytes(),
+                _ => {
+                    let head = format!("{chunked}{length:x}\r\n");
+                    [head.as_bytes(), payload, b"\r\n0\r\n\r\n"].concat()
+                }
+            }
+        },
+        words: &[
+            b"HTTP/1.1 200 OK",
+            b"GET / HTTP/1.1",
+            b"Content-Length: ",
+            b"Transfer-Encoding: chunked",
+            b":",
+            b"fffffffffffffff0",
+            b"\r\n",
+        ],
+    };
 
     fn ids(found: &[Found]) -> Vec<u64> {
         found.iter().map(|found| if let Id::Is(id) = found.id { id } else { 0 }).collect()

@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
-use super::framer::{Direction, End, Found, Id, Part, Protocol, is_enough};
 use super::id::{Hash, written};
 use super::pattern::Pattern;
+use super::protocol::{Direction, End, Found, Id, Part, Protocol, is_enough};
 use crate::record::{IdAt, Kind};
 
 /// No message is longer: a larger number is not a length.

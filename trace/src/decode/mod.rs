@@ -1,7 +1,5 @@
 //! Finds messages and their ids in the bytes that hooks have captured.
 
-#[cfg(test)]
-mod cases;
 mod framer;
 mod http;
 mod id;
@@ -9,6 +7,7 @@ mod length;
 mod mqtt;
 mod nats;
 mod pattern;
+mod protocol;
 mod redis;
 mod replies;
 #[cfg(test)]
@@ -20,15 +19,16 @@ use std::str::FromStr;
 
 use crate::record::{Flags, Kind, Point, Record};
 pub use framer::Decoded;
-use framer::{Direction, Found, Framer, Id, Protocol};
-use http::Http;
+use framer::Framer;
 use length::Lengths;
 pub use length::{Length, MessageId};
-use mqtt::Mqtt;
-use nats::Nats;
 pub use pattern::Pattern;
-use redis::Redis;
+pub use protocol::Decoder;
+use protocol::{CAPTURE, Direction, Found, Id, Protocol};
 pub(crate) use replies::ANSWER;
+
+/// All protocols that the tracer reads, each in a file of its own. Help, errors and property tests follow from this list.
+pub const DECODERS: &[&Decoder] = &[&mqtt::DECODER, &nats::DECODER, &redis::DECODER, &http::DECODER];
 
 /// A connection that is silent for so long has nothing open that was not seen.
 const REST_NS: u64 = 10_000_000_000;
@@ -44,14 +44,8 @@ const SOCKETS_MAX: usize = 1 << 16;
 pub enum Decode {
     /// An id in what each call moved: a call is a message.
     Pattern(Pattern),
-    /// MQTT 3.1.1 and 5.0.
-    Mqtt,
-    /// The client protocol of NATS.
-    Nats,
-    /// RESP 2 and 3, the protocol of Redis.
-    Redis,
-    /// HTTP/1.1.
-    Http,
+    /// A protocol of [`DECODERS`].
+    Protocol(&'static Decoder),
     /// Messages with their length before them; without a place for the id, it is made of a message's first bytes.
     Length(Length, Option<MessageId>),
 }
@@ -60,25 +54,26 @@ impl FromStr for Decode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "mqtt" => Ok(Decode::Mqtt),
-            "nats" => Ok(Decode::Nats),
-            "redis" => Ok(Decode::Redis),
-            "http" => Ok(Decode::Http),
-            _ => match text.strip_prefix("length:") {
-                Some(length) => Ok(Decode::Length(length.parse()?, None)),
-                None => {
-                    Err(format!("decoder `{text}`: expected mqtt, nats, redis, http or length:OFFSET:WIDTH"))
-                }
-            },
+        if let Some(decoder) = DECODERS.iter().find(|decoder| decoder.name == text) {
+            return Ok(Decode::Protocol(decoder));
+        }
+        match text.strip_prefix("length:") {
+            Some(length) => Ok(Decode::Length(length.parse()?, None)),
+            None => {
+                let names: Vec<&str> = DECODERS.iter().map(|decoder| decoder.name).collect();
+                Err(format!("decoder `{text}`: expected {} or length:OFFSET:WIDTH", names.join(", ")))
+            }
         }
     }
 }
 
 impl Decode {
-    /// Bytes of a call that are captured by default: heads of HTTP are long.
+    /// Bytes of a call that are captured by default, where the protocol does not need others.
+    pub const CAPTURE: u32 = CAPTURE;
+
+    /// Bytes of a call that are captured by default.
     pub fn capture(&self) -> u32 {
-        if matches!(self, Decode::Http) { 1024 } else { 256 }
+        if let Decode::Protocol(decoder) = self { decoder.capture } else { Decode::CAPTURE }
     }
 
     /// Whether a message may lie in several calls, or several in one: then each socket must be distinct from the next that has its number.
@@ -90,10 +85,7 @@ impl Decode {
     fn protocol(&self, socket: u64) -> Option<Box<dyn Protocol>> {
         Some(match self {
             Decode::Pattern(_) => return None,
-            Decode::Mqtt => Box::new(Mqtt::default()),
-            Decode::Nats => Box::new(Nats),
-            Decode::Redis => Box::new(Redis::new(socket)),
-            Decode::Http => Box::new(Http::default()),
+            Decode::Protocol(decoder) => (decoder.open)(socket),
             Decode::Length(at, id) => Box::new(Lengths { at: *at, id: id.clone() }),
         })
     }
@@ -148,10 +140,10 @@ impl Decoding {
         self.decoded
     }
 
-    /// Passes on the messages in what a call moved, each with its first bytes; of the call `seen` are the first.
-    pub(crate) fn take(&mut self, record: Record, seen: &[u8], each: &mut impl FnMut(Record, &[u8])) {
+    /// Passes on the messages in what a call moved; `seen` are its first bytes.
+    pub(crate) fn take(&mut self, record: Record, seen: &[u8], each: &mut impl FnMut(Record)) {
         if let Decode::Pattern(pattern) = &self.decode {
-            return each(pattern.identify(record, seen), seen);
+            return each(pattern.identify(record, seen));
         }
         if record.transport.is_stream() {
             if self.sockets.len() >= SOCKETS_MAX {
@@ -165,9 +157,9 @@ impl Decoding {
                 }
             };
             let mut ids = Vec::new();
-            conversation.feed(&record, seen, &mut self.decoded, &mut |record, bytes| {
+            conversation.feed(&record, seen, &mut self.decoded, &mut |record| {
                 ids.extend(record.id);
-                each(record, bytes);
+                each(record);
             });
             if let Some(id) = conversation.protocol.other_id() {
                 if self.others.len() >= OTHERS_MAX {
@@ -186,7 +178,7 @@ impl Decoding {
                 }
             }
         } else if record.flags.is_several() {
-            each(Record { flags: record.flags.with(Flags::NO_BUFFER), ..record }, &[]);
+            each(Record { flags: record.flags.with(Flags::NO_BUFFER), ..record });
         } else if let Some(mut alone) = Conversation::new(&self.decode, record.socket) {
             // A datagram begins with a message and ends with one.
             alone.feed(&record, seen, &mut self.decoded, each);
@@ -201,31 +193,25 @@ impl Conversation {
         Some(Conversation { protocol: decode.protocol(socket)?, ways: Default::default(), last_ns: 0 })
     }
 
-    fn feed(
-        &mut self,
-        record: &Record,
-        seen: &[u8],
-        decoded: &mut Decoded,
-        each: &mut impl FnMut(Record, &[u8]),
-    ) {
+    fn feed(&mut self, record: &Record, seen: &[u8], decoded: &mut Decoded, each: &mut impl FnMut(Record)) {
         let direction = if record.point == Point::Received { Direction::In } else { Direction::Out };
         let kept = record.flags.0 & (Flags::CLIENT | Flags::NO_POSITION);
         let rest = Record { id: None, flags: Flags(kept | Flags::REST), ..*record };
         if self.last_ns > 0 && record.time_ns.saturating_sub(self.last_ns) >= REST_NS {
             self.protocol.rest();
-            each(Record { bytes: 0, ..rest }, &[]);
+            each(Record { bytes: 0, ..rest });
         }
         self.last_ns = record.time_ns;
         let framer = &mut self.ways[direction as usize];
         if record.flags.is_several() {
             decoded.unseen += 1;
             decoded.bytes += u64::from(record.bytes);
-            each(rest, &[]);
+            each(rest);
             return framer.lose(self.protocol.as_mut(), direction);
         }
         let before = decoded.bytes;
         let is_stream = record.transport.is_stream();
-        let mut pass = |record: Record, Found { kind, id }: Found, behind: u64, bytes: &[u8]| {
+        let mut pass = |record: Record, Found { kind, id }: Found, behind: u64| {
             let position =
                 if is_stream { record.position.wrapping_sub(behind as u32) } else { record.position };
             let (id, flag) = match id {
@@ -235,15 +221,15 @@ impl Conversation {
                 Id::Unseen => (None, Flags::NO_BUFFER),
                 Id::Early => (None, Flags::EARLY),
             };
-            each(Record { kind, id, position, flags: Flags(flag | kept), ..record }, bytes);
+            each(Record { kind, id, position, flags: Flags(flag | kept), ..record });
         };
         framer.feed(self.protocol.as_mut(), direction, record, seen, decoded, &mut pass);
         if framer.is_lost() {
             let bytes = (decoded.bytes - before).try_into().unwrap_or(u32::MAX);
-            each(Record { bytes, ..rest }, &[]);
+            each(Record { bytes, ..rest });
         }
         if self.protocol.has_forgotten() {
-            each(Record { bytes: 0, ..rest }, &[]);
+            each(Record { bytes: 0, ..rest });
         }
     }
 }

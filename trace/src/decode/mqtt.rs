@@ -6,9 +6,19 @@
 
 use std::collections::HashMap;
 
-use super::framer::{Direction, End, Found, Id, Part, Protocol, is_enough};
 use super::id::Hash;
+use super::protocol::{CAPTURE, Decoder, Direction, End, Found, Id, Part, Protocol, is_enough};
 use crate::record::Kind;
+
+/// The decoder.
+pub(super) static DECODER: Decoder = Decoder {
+    name: "mqtt",
+    about: "MQTT 3.1.1 and 5.0",
+    capture: CAPTURE,
+    open: |_| Box::new(Mqtt::default()),
+    #[cfg(test)]
+    examples: tests::EXAMPLES,
+};
 
 const CONNECT: u8 = 1;
 const PUBLISH: u8 = 3;
@@ -18,7 +28,7 @@ const VERSION_5: u8 = 5;
 const TOPIC_ALIAS: u8 = 0x23;
 
 #[derive(Debug, Default)]
-pub(super) struct Mqtt {
+struct Mqtt {
     /// 0: not known.
     version: u8,
     /// The last message's id if it is of version 5, where that is not known.
@@ -183,7 +193,26 @@ impl Protocol for Mqtt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::protocol::Examples;
     use crate::decode::tests::found;
+
+    pub(super) const EXAMPLES: Examples = Examples {
+        message: |topic, payload, kind| {
+            if kind == 0 {
+                return vec![0xc0, 0];
+            }
+            let identifier: &[u8] = if kind == 1 { b"" } else { b"\x12\x34" };
+            let mut rest = 2 + topic.len() + identifier.len() + payload.len();
+            let mut packet = vec![0x30 | (kind - 1) << 1];
+            while rest > 127 {
+                packet.push(rest as u8 | 0x80);
+                rest >>= 7;
+            }
+            packet.extend([rest as u8, 0, topic.len() as u8]);
+            [&packet[..], topic.as_bytes(), identifier, payload].concat()
+        },
+        words: &[b"\x30", b"\x10", b"\0", b"\xff"],
+    };
 
     #[test]
     fn a_publish_is_its_topic_and_payload() {

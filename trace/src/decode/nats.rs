@@ -2,12 +2,22 @@
 //!
 //! A message is known by its subject and its payload, with its headers.
 
-use super::framer::{Direction, End, Found, Id, Part, Protocol, is_enough};
 use super::id::Hash;
+use super::protocol::{CAPTURE, Decoder, Direction, End, Found, Id, Part, Protocol, is_enough};
 use crate::record::Kind;
 
+/// The decoder.
+pub(super) static DECODER: Decoder = Decoder {
+    name: "nats",
+    about: "the client protocol of NATS",
+    capture: CAPTURE,
+    open: |_| Box::new(Nats),
+    #[cfg(test)]
+    examples: tests::EXAMPLES,
+};
+
 #[derive(Debug)]
-pub(super) struct Nats;
+struct Nats;
 
 /// The kind of a line.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,7 +83,20 @@ impl Protocol for Nats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::protocol::Examples;
     use crate::decode::tests::found;
+
+    pub(super) const EXAMPLES: Examples = Examples {
+        message: |topic, payload, kind| {
+            let head = match kind {
+                0 => return b"PING\r\n".to_vec(),
+                1 => format!("PUB {topic} {}\r\n", payload.len()),
+                _ => format!("MSG {topic} 7 reply.to {}\r\n", payload.len()),
+            };
+            [head.as_bytes(), payload, b"\r\n"].concat()
+        },
+        words: &[b"PUB a ", b"\r\n"],
+    };
 
     #[test]
     fn what_is_published_is_what_is_delivered() {

@@ -43,7 +43,7 @@ impl Pattern {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::tests::record;
+    use crate::record::tests::record;
     use crate::record::{Point, Transport};
 
     fn id(pattern: &str, message: &[u8], seen: usize) -> Record {

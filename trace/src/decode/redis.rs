@@ -3,10 +3,20 @@
 //! PUBLISH and what subscribers are sent are known by channel and payload. Other commands are numbered in their connection, as their
 //! replies come in the same order.
 
-use super::framer::{Direction, End, Found, Id, Part, Protocol, is_enough};
 use super::id::Hash;
+use super::protocol::{CAPTURE, Decoder, Direction, End, Found, Id, Part, Protocol, is_enough};
 use super::replies::Replies;
 use crate::record::Kind;
+
+/// The decoder.
+pub(super) static DECODER: Decoder = Decoder {
+    name: "redis",
+    about: "RESP 2 and 3, the protocol of Redis",
+    capture: CAPTURE,
+    open: |socket| Box::new(Redis::new(socket)),
+    #[cfg(test)]
+    examples: tests::EXAMPLES,
+};
 
 /// Of an array's elements so many are looked at.
 const WORDS: usize = 4;
@@ -30,7 +40,7 @@ struct Side {
 }
 
 #[derive(Debug)]
-pub(super) struct Redis {
+struct Redis {
     sides: [Side; 2],
     /// Whence commands come, once it is known.
     commands: Option<Direction>,
@@ -65,7 +75,7 @@ fn is_streaming(name: &[u8]) -> bool {
 }
 
 impl Redis {
-    pub(super) fn new(socket: u64) -> Redis {
+    fn new(socket: u64) -> Redis {
         let number = Hash::default().part(socket, b"");
         Redis {
             sides: Default::default(),
@@ -237,7 +247,20 @@ impl Protocol for Redis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::protocol::Examples;
     use crate::decode::tests::{found, found_both};
+
+    pub(super) const EXAMPLES: Examples = Examples {
+        message: |topic, payload, kind| {
+            let channel = format!("${}\r\n{topic}\r\n", topic.len());
+            if kind == 0 {
+                return format!("*2\r\n$3\r\nGET\r\n{channel}").into_bytes();
+            }
+            let head = format!("*3\r\n$7\r\nPUBLISH\r\n{channel}${}\r\n", payload.len());
+            [head.as_bytes(), payload, b"\r\n"].concat()
+        },
+        words: &[b"*", b"$", b"%", b"|", b"\r\n"],
+    };
 
     const PUBLISH: &[u8] = b"*3\r\n$7\r\nPUBLISH\r\n$1\r\nt\r\n$3\r\nxyz\r\n";
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::framer::{Direction, Found, Id};
+use super::protocol::{Direction, Found, Id};
 use crate::record::Kind;
 
 /// Requests that one connection can have open; who sends more is not answered.

@@ -5,14 +5,17 @@
 
 mod exchanges;
 mod one;
+mod process;
 mod sieve;
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Counts, Message};
+use super::counts::Counts;
+use super::message::Message;
 use crate::record::{Kind, Point, Record};
 use exchanges::Exchanges;
 use one::{Held, Id};
+use process::{Key, Process};
 use sieve::Lately;
 
 /// Ids that are followed at a time, some 300 bytes each; beyond it the oldest is forgotten, and counted.
@@ -23,9 +26,6 @@ const OPEN_MAX: usize = 1 << 10;
 const REST_NS: u64 = 10_000_000_000;
 /// Ids that are looked at where time passes and nothing comes.
 const LOOKED_AT: usize = 1 << 10;
-
-/// A process and an id.
-type Key = (u32, u64);
 
 /// Messages by their ids.
 #[derive(Debug)]
@@ -41,54 +41,6 @@ pub(super) struct Ids {
     processes: HashMap<u32, Process>,
     /// When records were missing last.
     gap_ns: u64,
-}
-
-/// Facts about a process.
-#[derive(Clone, Copy, Debug, Default)]
-struct Process {
-    /// It has sent an id by another socket than that by which it came.
-    is_relay: bool,
-    /// It has answered by the socket by which an id came.
-    is_server: bool,
-    /// An id has come again.
-    is_repeating: bool,
-    /// It has sent a message twice by one socket: of an id that comes again, a send may be an earlier message's.
-    is_resending: bool,
-    /// When it last sent something whose id is not known: that may have been the first send of any message that it had.
-    sent_unseen_ns: u64,
-    /// When it last received such, or may have: that may have been any message.
-    received_unseen_ns: u64,
-}
-
-impl Process {
-    fn has_unseen(&mut self, record: &Record) {
-        let is_received = record.point == Point::Received;
-        *if is_received { &mut self.received_unseen_ns } else { &mut self.sent_unseen_ns } = record.time_ns;
-    }
-
-    /// Whether something has left since the receive that may have been the first send of it.
-    fn lacks(&self, received: &Record) -> bool {
-        self.sent_unseen_ns > received.time_ns
-    }
-
-    /// Joins a receive with the send that belongs to it, as far as is known.
-    fn found(&self, received: Record, sent: Record, counts: &mut Counts, mut each: impl FnMut(Message)) {
-        if self.lacks(&received) {
-            counts.cut_off += 1;
-            counts.undecided += 1;
-        } else if sent.time_ns < received.time_ns {
-            // It began before the receive's end.
-            counts.streamed += 1;
-        } else {
-            counts.matched += 1;
-            each(Message { received, sent, reads: 1 });
-        }
-    }
-
-    /// Counts a receive without a send.
-    fn left(&self, received: &Record, counts: &mut Counts) {
-        *if self.lacks(received) { &mut counts.cut_off } else { &mut counts.unmatched_received } += 1;
-    }
 }
 
 /// It is known now that what was held is right.
@@ -314,7 +266,8 @@ mod tests {
     use super::*;
     use crate::decode::ANSWER;
     use crate::join::By;
-    use crate::join::tests::{join, record};
+    use crate::join::tests::join;
+    use crate::record::tests::record;
     use crate::record::{Flags, Transport::Udp};
 
     fn at(point: Point, thread: u32, id: u64, time: u64) -> Record {

@@ -6,7 +6,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::{Counts, Message};
+use super::counts::Counts;
+use super::message::Message;
 use crate::record::{Point, Record, Transport};
 
 /// A thread that has sent, and is silent for so long, is taken to be done with its message.
@@ -279,10 +280,11 @@ impl Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::tests::{join, record};
+    use crate::join::tests::join;
     use crate::join::{By, Joiner};
     use crate::record::Event;
     use crate::record::Transport::{Function, Tcp, Udp, UnixStream};
+    use crate::record::tests::record;
 
     fn received(transport: crate::Transport, socket: u64, time: u64) -> Record {
         record(Point::Received, transport, 1, socket, time)

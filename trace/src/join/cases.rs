@@ -1,10 +1,11 @@
 //! Brokers whose messages were once joined wrongly, or not at all, with nothing said: what each did, and the time that it took.
 
-use super::tests::{join, record};
+use super::tests::join;
 use super::{By, Counts, Joiner, Message};
 use crate::decode::ANSWER;
 use crate::record::Point::{Queued, Received, Sent};
 use crate::record::Transport::{Tcp, UnixDatagram};
+use crate::record::tests::record;
 use crate::record::{Ends, Event, Kind, Point, Record, Socket, Transport};
 use crate::runtime::Runtime;
 

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::Hop;
+use super::hops::Hop;
 use crate::record::Point;
 
 /// A host's clock, compared with the first host's.
@@ -71,7 +71,7 @@ fn between(first: usize, second: usize, quickest: &Quickest) -> Option<Offset> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::tests::record;
+    use crate::record::tests::record;
     use crate::record::{Record, Transport};
 
     fn hop(hosts: (u8, u8), sent: u64, received: u64) -> Hop {

@@ -9,8 +9,8 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::AddAssign;
 
+use super::part::{Part, Place};
 use crate::record::{Ends, Event, Point, Record, Socket, Transport};
-use crate::summary::{Part, Place};
 
 /// A message on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -359,8 +359,8 @@ fn stream(host: u8, socket: &Socket, is_sent: bool) -> Option<Stream> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::tests::record;
     use crate::record::Flags;
+    use crate::record::tests::record;
 
     fn socket(number: u64, local: u16, remote: u16) -> Event {
         let end = |port| SocketAddr::from(([192, 0, 2, 1], port));

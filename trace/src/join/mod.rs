@@ -9,17 +9,24 @@ mod by_thread;
 #[cfg(test)]
 mod cases;
 mod clocks;
+mod counts;
+#[cfg(test)]
+mod decoded;
 mod hops;
+mod message;
+mod part;
 mod passes;
 
 use std::collections::HashMap;
-use std::ops::AddAssign;
 
 use crate::record::{Event, Kind, Point, Record, Transport};
 use by_id::Ids;
 use by_thread::Threads;
 pub use clocks::{Offset, offsets};
+pub use counts::Counts;
 pub use hops::{Hop, HopCounts, Hops};
+pub use message::Message;
+pub use part::{Part, Place};
 pub use passes::Passes;
 
 /// The property that makes two records the same message.
@@ -29,112 +36,6 @@ pub enum By {
     Thread,
     /// The id in the payload, whichever thread sends it.
     Id,
-}
-
-/// A message that came in and went out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Point B.
-    pub received: Record,
-    /// Point C: [`Point::Queued`] or [`Point::Sent`].
-    pub sent: Record,
-    /// Calls that read it; more than one only from streams.
-    pub reads: u32,
-}
-
-impl Message {
-    /// T2: nanoseconds in the process.
-    pub fn inside_ns(&self) -> u64 {
-        self.sent.time_ns.saturating_sub(self.received.time_ns)
-    }
-
-    /// Whether it went back by the socket that it came in by.
-    pub fn is_reply(&self) -> bool {
-        self.received.socket == self.sent.socket
-    }
-}
-
-/// Counts of the records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Receives.
-    pub received: u64,
-    /// Sends, each once, whether seen at the device's queue, at the end of the call or at both.
-    pub sent: u64,
-    /// Messages: a receive, or several reads of one, with the send that it led to.
-    pub matched: u64,
-    /// Reads beyond a message's first, from the same stream.
-    pub pieces: u64,
-    /// Sends beyond a message's first: fan-out, or one message sent in parts.
-    pub copies: u64,
-    /// By thread: sends that end a T2 of a message that has another one already: it was passed on and answered, or left by several
-    /// transports.
-    pub ways: u64,
-    /// By thread: datagrams and lines to Unix streams, sent while the thread had a message of another transport, by a socket that nothing was received by: lines of a log,
-    /// counters. They end no T2.
-    pub aside: u64,
-    /// Receives that cannot be assigned: several came before a send, or their sends went by several sockets. With ids: messages whose id
-    /// was in the process more than once, so that the send may be another's.
-    pub ambiguous: u64,
-    /// Sends of ambiguous or cut-off messages, whose own message is not known.
-    pub undecided: u64,
-    /// By thread: receives of processes whose runtime moves messages between threads ([`crate::Runtime`]).
-    pub shared: u64,
-    /// Receives that no send followed.
-    pub unmatched_received: u64,
-    /// Sends without a receive before them; with ids: without a receive of the same id.
-    pub unmatched_sent: u64,
-    /// Sends over TCP that the kernel queued only later, outside the call: C is the end of the call instead.
-    pub queued_later: u64,
-    /// With ids: messages whose send began before all was received, as a relay does that passes bytes on while they come: they have no T2.
-    pub streamed: u64,
-    /// With a decoder: answers that began before their request had come to its end, and such requests: they have no T2.
-    pub early: u64,
-    /// With ids: messages too short for theirs.
-    pub short: u64,
-    /// With ids by a pattern or a decoder: messages that have none.
-    pub absent: u64,
-    /// With a decoder: messages of the connections themselves, and acknowledgements; not among `received` and `sent`.
-    pub control: u64,
-    /// Receives and sends of clients; not among `received` and `sent`.
-    pub clients: u64,
-    /// With ids: messages whose bytes the hook could not see.
-    pub unreadable: u64,
-    /// Receives that were in hand when records were lost, or as the hooks went off: what was sent next is not known.
-    pub cut_off: u64,
-    /// With ids: receives that were let go before a send of theirs was seen, as too many others waited: whether one followed is not known.
-    pub given_up: u64,
-    /// With ids: those that were let go before they had rested, as more than 2^18 came in that time: what is sent with them later is
-    /// unasked.
-    pub forgotten: u64,
-}
-
-impl AddAssign for Counts {
-    fn add_assign(&mut self, more: Counts) {
-        self.received += more.received;
-        self.sent += more.sent;
-        self.matched += more.matched;
-        self.pieces += more.pieces;
-        self.copies += more.copies;
-        self.ways += more.ways;
-        self.aside += more.aside;
-        self.ambiguous += more.ambiguous;
-        self.undecided += more.undecided;
-        self.shared += more.shared;
-        self.unmatched_received += more.unmatched_received;
-        self.unmatched_sent += more.unmatched_sent;
-        self.queued_later += more.queued_later;
-        self.streamed += more.streamed;
-        self.early += more.early;
-        self.short += more.short;
-        self.absent += more.absent;
-        self.control += more.control;
-        self.clients += more.clients;
-        self.unreadable += more.unreadable;
-        self.cut_off += more.cut_off;
-        self.given_up += more.given_up;
-        self.forgotten += more.forgotten;
-    }
 }
 
 /// Joins records that come in the order of time.
@@ -254,30 +155,6 @@ impl Joiner {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::record::Flags;
-
-    /// Thread, socket, time; the rest is the same in all.
-    pub(crate) fn record(
-        point: Point,
-        transport: Transport,
-        thread: u32,
-        socket: u64,
-        time_ns: u64,
-    ) -> Record {
-        Record {
-            time_ns,
-            socket,
-            id: None,
-            thread,
-            process: 1,
-            bytes: 64,
-            point,
-            transport,
-            kind: Kind::Message,
-            position: 0,
-            flags: Flags(0),
-        }
-    }
 
     pub(crate) fn join(by: By, at_queue: bool, records: &[Record]) -> (Vec<Message>, Counts) {
         let mut joiner = Joiner::new(by, at_queue);

@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 
-use super::Hop;
+use super::hops::Hop;
+use super::part::Part;
 use crate::record::Record;
-use crate::summary::Part;
 
 /// Devices that messages have passed and whose way is not known yet.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Passes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::tests::record;
+    use crate::record::tests::record;
     use crate::record::{Flags, Point, Transport::Udp};
 
     fn at(point: Point, id: u64, time_ns: u64) -> Record {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{Link, ProgramMut, UprobeOpts};
 
 use crate::error::{Error, Result};
-use crate::hooks::Options;
+use crate::filter::Filter;
 use crate::record::Point;
 
 /// The programs.
@@ -220,10 +220,9 @@ pub(crate) struct Site {
 
 /// All places of a trace's probes. Processes that are named pay alone; with their descendants, as others are traced by, all pay that map the
 /// file.
-pub(crate) fn find(options: &Options) -> Result<Vec<Site>> {
-    let filter = &options.filter;
+pub(crate) fn find(probes: &[Probe], filter: &Filter) -> Result<Vec<Site>> {
     let mut sites = Vec::new();
-    for probe in &options.probes {
+    for probe in probes {
         match filter.processes[..] {
             [] => sites.extend(probe.find(None, false)?),
             [first, ..] if filter.descendants => sites.extend(probe.find(Some(first), false)?),

@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,63 +14,12 @@ use std::sync::OnceLock;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use rustix::time::{ClockId, clock_gettime};
 use trieline_trace::{Backend, Tracer};
-
-/// Runs `ip`; whether it could.
-fn ip(arguments: &str) -> bool {
-    Command::new("ip").args(arguments.split(' ')).status().expect("ip starts").success()
-}
-
-/// A network namespace.
-pub struct Host(pub String);
-
-impl Host {
-    pub fn new(role: &str) -> Host {
-        let name = format!("tltr-{}-{role}", std::process::id());
-        assert!(ip(&format!("netns add {name}")));
-        Host(name)
-    }
-
-    /// Runs these lines of `ip`; whether the kernel can do them all.
-    pub fn can(&self, lines: &str) -> bool {
-        lines.split("; ").all(|line| ip(&format!("-n {} {line}", self.0)))
-    }
-
-    /// Runs this on a thread inside.
-    pub fn run<T: Send>(&self, inside: impl FnOnce() -> T + Send) -> T {
-        let file = File::open(format!("/run/netns/{}", self.0)).unwrap();
-        let run = || {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-            inside()
-        };
-        std::thread::scope(|scope| scope.spawn(run).join().unwrap())
-    }
-
-    pub fn bind(&self, address: &str) -> UdpSocket {
-        self.run(|| UdpSocket::bind((address, 0)).unwrap())
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        ip(&format!("netns del {}", self.0));
-    }
-}
 
 /// Every transport, as the table of coverage names it.
 pub const TRANSPORTS: [&str; 7] =
     ["udp4", "udp6", "tcp4", "tcp6", "unix-stream", "unix-datagram", "unix-seqpacket"];
-
-/// Whether this may trace; if not, the test says that it is skipped.
-pub fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        println!("SKIP: tracing needs root");
-    }
-    is_root
-}
 
 /// `CLOCK_MONOTONIC`.
 pub fn now() -> u64 {

@@ -2,16 +2,19 @@
 
 use std::hash::Hash;
 
-use trieline_lpm::{Prefix, classic::Poptrie};
+use trieline_lpm::Prefix;
 
 use super::{
-    dir24::Dir24,
     dpdk::{self, Fib},
     engine::{Native, Subject},
     rivals::{Iptrie, IptrieLc, PrefixTrie, Standard, Treebitmap},
     trieline::Ours,
 };
-use crate::{heap, measure::Samples, measure::thread_seconds};
+use crate::{
+    heap,
+    measure::{Samples, thread_seconds},
+    rivals::{Dir24, Poptrie},
+};
 
 /// Name of the product's own row.
 pub const OURS: &str = "trieline";

@@ -1,50 +1,30 @@
-//! The document of `engines`: a row for each structure, table, traffic and mode, one for each way to change it, and the skipped rows.
+//! The document of `engines`: a row for each structure, table, traffic and mode, one for each way to change it; its text and its pictures.
 
 use std::path::PathBuf;
 
-use serde::Serialize;
-use trieline_plot::bars::Group;
+use serde::{Deserialize, Serialize};
+use trieline_plot::bars::{self, Group};
 
 use super::{engine::Mode, traffic::Traffic};
 use crate::{
-    report::{Machine, Measured},
+    Result,
+    report::{Column, Document, Picture, Report, Table, dash, table},
     tables::Source,
 };
 
-/// Name of the experiment.
-pub const NAME: &str = "engines";
-
 /// The experiment's document.
-#[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
-    /// `engines`.
-    pub experiment: &'static str,
-    /// Of this form.
-    pub version: u32,
-    /// Where and how.
-    pub machine: Machine,
-    /// The parameters.
-    pub parameters: Parameters,
-    /// Lookups.
-    pub rows: Vec<Row>,
+pub type Outcome = Document<Parameters, Row, More>;
+
+/// Rows of other kinds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(bound(deserialize = "'de: 'static"))]
+pub struct More {
     /// Changes.
     pub updates: Vec<UpdateRow>,
-    /// The rows that were not measured.
-    pub skipped: Vec<Skip>,
-}
-
-impl Measured for Outcome {
-    fn experiment(&self) -> &'static str {
-        self.experiment
-    }
-
-    fn machine(&self) -> &Machine {
-        &self.machine
-    }
 }
 
 /// The parameters, for the document.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
     pub quick: bool,
@@ -77,7 +57,7 @@ pub struct Parameters {
 }
 
 /// A structure on a table under one traffic.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// `64` next hops or all `distinct`.
     pub values: &'static str,
@@ -95,6 +75,8 @@ pub struct Row {
     pub mlps_min: f64,
     /// Fastest.
     pub mlps_max: f64,
+    /// 95 % interval of the median; none of fewer than six rounds.
+    pub mlps_ci: Option<[f64; 2]>,
     /// Nanoseconds a lookup: median.
     pub ns: f64,
     /// Bytes of what a lookup reads.
@@ -114,7 +96,7 @@ pub struct Row {
 }
 
 /// A structure being changed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UpdateRow {
     /// Whose structure.
     pub engine: &'static str,
@@ -128,6 +110,8 @@ pub struct UpdateRow {
     pub updates_per_s_min: f64,
     /// Fastest.
     pub updates_per_s_max: f64,
+    /// 95 % interval of the median; none of fewer than six rounds.
+    pub updates_per_s_ci: Option<[f64; 2]>,
     /// Changes a round.
     pub updates: usize,
     /// Microseconds for a change: half take less.
@@ -150,21 +134,8 @@ pub struct UpdateRow {
     pub checked: u64,
 }
 
-/// A row that was not measured, with the reason.
-#[derive(Clone, Debug, Serialize)]
-pub struct Skip {
-    /// Whose structure.
-    pub engine: &'static str,
-    /// On which table.
-    pub table: String,
-    /// With which values.
-    pub values: &'static str,
-    /// Why.
-    pub why: String,
-}
-
 /// The bars of a picture: for each traffic and mode of one table with 64 next hops, one bar an engine.
-pub fn groups(rows: &[Row], table: &str) -> Vec<Group> {
+fn groups(rows: &[Row], table: &str) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for row in rows.iter().filter(|row| row.table == table && row.values == "64") {
         let label = format!("{} {}", row.traffic.name(), row.mode.name());
@@ -176,4 +147,73 @@ pub fn groups(rows: &[Row], table: &str) -> Vec<Group> {
     }
     groups.sort_by_key(|group| Mode::ALL.iter().position(|mode| group.label.ends_with(mode.name())));
     groups
+}
+
+const COLUMNS: [Column<Row>; 12] = [
+    ("values", |row| row.values.into()),
+    ("engine", |row| row.engine.into()),
+    ("table", |row| row.table.clone()),
+    ("traffic", |row| row.traffic.name().into()),
+    ("mode", |row| row.mode.name().into()),
+    ("mlps", |row| format!("{:.1}", row.mlps)),
+    ("ns", |row| format!("{:.2}", row.ns)),
+    ("bytes", |row| row.bytes.to_string()),
+    ("bytes_total", |row| dash(row.bytes_total, |bytes| bytes.to_string())),
+    ("build_s", |row| format!("{:.3}", row.build_s)),
+    ("updates_per_s", |row| dash(row.updates_per_s, |rate| format!("{rate:.0}"))),
+    ("checked", |row| row.checked.to_string()),
+];
+
+const UPDATES: [Column<UpdateRow>; 13] = [
+    ("engine", |row| row.engine.into()),
+    ("table", |row| row.table.clone()),
+    ("changes", |row| row.way.clone()),
+    ("updates_per_s", |row| format!("{:.0}", row.updates_per_s)),
+    ("min", |row| format!("{:.0}", row.updates_per_s_min)),
+    ("max", |row| format!("{:.0}", row.updates_per_s_max)),
+    ("p50_us", |row| hundredths(row.p50_us)),
+    ("p99_us", |row| hundredths(row.p99_us)),
+    ("p99.9_us", |row| hundredths(row.p999_us)),
+    ("max_us", |row| hundredths(row.max_us)),
+    ("worst_ms", |row| hundredths(row.worst_ms)),
+    ("reader_mlps", |row| dash(row.reader_mlps, |rate| format!("{rate:.0}"))),
+    ("bytes after", |row| row.bytes.to_string()),
+];
+
+fn hundredths(value: Option<f64>) -> String {
+    dash(value, |value| format!("{value:.2}"))
+}
+
+impl Report for Outcome {
+    fn tables(&self) -> Vec<Table> {
+        vec![table(&self.rows, 5, &COLUMNS), table(&self.more.updates, 3, &UPDATES)]
+    }
+
+    fn notes(&self) -> String {
+        let p = &self.parameters;
+        format!(
+            "{} IPv4 and {} IPv6 prefixes, {} rounds, medians; pages: {}; DPDK: {}.\n\
+             Every round's answers summed up right; those of each structure were first compared one by one.\n",
+            p.prefixes4, p.prefixes6, p.rounds, p.pages, p.dpdk
+        )
+    }
+
+    fn pictures(&self) -> Result<Vec<Picture>> {
+        let mut tables: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !tables.contains(&row.table.as_str()) {
+                tables.push(&row.table);
+            }
+        }
+        let draw = |table: &&str| {
+            let title = format!("Longest-prefix match in user space, {table}, 64 next hops");
+            let unit = "million lookups a second of one core, median with minimum and maximum";
+            let svg = bars::picture(&title, unit, &self.caption(), "trieline", &groups(&self.rows, table))?;
+            // A table's name may be a file's.
+            let name: String =
+                table.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+            Ok(Picture { name: format!("engines-{name}"), svg })
+        };
+        tables.iter().map(draw).collect()
+    }
 }

@@ -11,7 +11,7 @@ use crate::tables::generate::Wide;
 pub const BATCH: usize = 64;
 
 /// How addresses are looked up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// One call an address, in a loop: the CPU overlaps them.

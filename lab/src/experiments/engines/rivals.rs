@@ -1,4 +1,4 @@
-//! The rivals written in Rust: Poptrie from the paper, and the crates that people use.
+//! The rivals written in Rust as engines: Poptrie and DIR-24-8 from the papers (`crate::rivals`), and the crates that people use.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,10 +8,13 @@ use iptrie::{
     map::{LCTrieMap, RTrieMap},
 };
 use prefix_trie::PrefixMap;
-use trieline_lpm::{Address, Prefix, classic::Poptrie};
+use trieline_lpm::{Address, Prefix};
 
 use super::engine::{Change, Engine, Search};
-use crate::tables::generate::Wide;
+use crate::{
+    rivals::{Dir24, Poptrie, dir24},
+    tables::generate::Wide,
+};
 
 impl<A: Wide> Search<A> for Poptrie<A> {
     #[inline(always)]
@@ -39,6 +42,35 @@ impl<A: Wide> Engine<A> for Poptrie<A> {
 
     fn bytes(&self) -> u64 {
         Poptrie::bytes(self) as u64
+    }
+}
+
+impl<E: dir24::Entry> Search<u32> for Dir24<E> {
+    #[inline(always)]
+    fn lookup(&self, addr: u32) -> u32 {
+        Dir24::lookup(self, addr)
+    }
+}
+
+impl<E: dir24::Entry> Engine<u32> for Dir24<E> {
+    const BATCHES: bool = true;
+    // It keeps no routes, so it is built once.
+    const UPDATES: bool = false;
+    type Reader<'a>
+        = &'a Self
+    where
+        Self: 'a;
+
+    fn search(&self) -> &Self {
+        self
+    }
+
+    fn change(&mut self, _: Change<u32>) -> bool {
+        false
+    }
+
+    fn bytes(&self) -> u64 {
+        Dir24::bytes(self)
     }
 }
 

@@ -12,7 +12,7 @@ pub const SAMPLE: usize = 1 << 17;
 const POPULAR: usize = 1 << 20;
 
 /// The kind of the addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Traffic {
     /// Uniform; for IPv6 in 2000::/3.

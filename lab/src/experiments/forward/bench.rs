@@ -1,20 +1,22 @@
 //! One node under test of `forward`: sends a turn of frames along a path through a plane, and looks at what arrives.
 
-use std::{path::Path as File, time::Duration};
+use std::{os::unix::process::CommandExt, path::Path as File, process::Command, time::Duration};
+
+use trieline_testbed::daemon::{Daemon, Programs};
 
 use super::{
-    Mirror, Plane,
-    rows::{Series, Turn},
+    case::{Case, Plane, Sample, Turn},
+    document::Mirror,
+    path::Path,
 };
 use crate::{
-    Context, Error, Result,
-    daemon::{Daemon, Product},
-    experiments::traffic::Path,
+    Context, Result,
     frames::Kind,
     generator::Generator,
     measure::rounded,
     sinks::{Sink, Sinks},
     topology::{Device, Topology},
+    xdp_fib::XdpFib,
 };
 
 /// A topology with everything attached.
@@ -22,47 +24,39 @@ pub(super) struct Bench<'t> {
     pub(super) topology: &'t Topology,
     pub(super) generator: &'t Generator,
     pub(super) sinks: Sinks<'t>,
+    /// Plane `fib`, where it has turns.
+    pub(super) fib: Option<XdpFib>,
     pub(super) context: &'t Context<'t>,
 }
 
 impl Bench<'_> {
-    /// One turn of every path and plane.
-    pub(super) fn round(
-        &mut self,
-        paths: &[Path],
-        planes: &[Plane],
-        frames: u64,
-        mut series: Option<&mut Series>,
-    ) -> Result<()> {
-        let r0 = self.topology.r0.clone();
-        let redirect = self.turn("encap", Kind::Ipv4, &r0, Sink::Xdp, frames)?.0;
-        if let Some(series) = &mut series {
-            series.redirect.push(redirect);
-        }
-        for (p, path) in paths.iter().enumerate() {
-            let ns = self.generator_alone(*path, frames)?;
-            if let Some(series) = &mut series {
-                series.generator[p].push(ns);
+    /// One case's turn.
+    pub(super) fn case(&mut self, case: Case, frames: u64) -> Result<Sample> {
+        let (path, plane) = match case {
+            Case::Redirect => {
+                let r0 = self.topology.r0.clone();
+                return self.turn("encap", Kind::Ipv4, &r0, Sink::Xdp, frames);
             }
-            let mut kernels = Vec::new();
-            for (q, plane) in planes.iter().enumerate() {
-                let (ingress, sink) = match plane {
-                    Plane::Kernel => (self.topology.k0.clone(), Sink::Xdp),
-                    Plane::KernelTcSink => (self.topology.k0.clone(), Sink::Tc),
-                    Plane::Xdp => (self.topology.n0.clone(), Sink::Xdp),
-                };
-                let (turn, first) = self.turn(path.name(), path.kind(), &ingress, sink, frames)?;
-                match plane {
-                    Plane::Kernel => kernels = first,
-                    Plane::KernelTcSink => {}
-                    Plane::Xdp => same(path.name(), &first, &kernels)?,
-                }
-                if let Some(series) = &mut series {
-                    series.turns[p][q].push(turn);
-                }
-            }
-        }
-        Ok(())
+            Case::Generator(path) => return self.generator_alone(path, frames),
+            Case::Path(path, plane) => (path, plane),
+        };
+        let (ingress, sink) = match plane {
+            Plane::Kernel => (self.topology.k0.clone(), Sink::Xdp),
+            Plane::KernelTcSink => (self.topology.k0.clone(), Sink::Tc),
+            Plane::Fib => (self.topology.f0.clone(), Sink::Xdp),
+            Plane::Flowtable | Plane::Xdp => (self.topology.n0.clone(), Sink::Xdp),
+        };
+        let before = self.passed()?;
+        let sample = self.turn(path.name(), path.kind(), &ingress, sink, frames)?;
+        let passed = self.passed()? - before;
+        let doubt = (plane == Plane::Fib && passed > 0)
+            .then(|| format!("bpf_fib_lookup left {passed} of {} frames to the kernel", sample.turn.sent));
+        Ok(Sample { doubt, ..sample })
+    }
+
+    /// Frames so far that plane `fib` left to the kernel.
+    fn passed(&self) -> Result<u64> {
+        self.fib.as_ref().map_or(Ok(0), XdpFib::passed)
     }
 
     /// Sends a turn; with the first frame that arrived.
@@ -73,33 +67,30 @@ impl Bench<'_> {
         ingress: &Device,
         sink: Sink,
         frames: u64,
-    ) -> Result<(Turn, Vec<u8>)> {
-        self.context.check()?;
+    ) -> Result<Sample> {
         self.sinks.set_tc(sink == Sink::Tc)?;
         self.sinks.clear(sink)?;
         let out = self.topology.towards(ingress);
         let frame = kind.frame(out.mac, ingress.mac);
         let sent = self.generator.run(name, &self.topology.source, out.index, &frame, frames, false)?;
         let seen = self.sinks.settled(sink, sent.frames)?;
-        self.context.progress.advance(1);
-        Ok((Turn { ns: sent.ns(), sent: sent.frames, delivered: seen.frames }, seen.frame))
+        let turn = Turn { ns: sent.ns(), sent: sent.frames, delivered: seen.frames };
+        Ok(Sample { turn, first: seen.frame, doubt: None })
     }
 
-    /// Nanoseconds a frame of the generator alone.
-    pub(super) fn generator_alone(&mut self, path: Path, frames: u64) -> Result<f64> {
-        self.context.check()?;
+    /// A turn of the generator alone, whose frames go nowhere.
+    pub(super) fn generator_alone(&mut self, path: Path, frames: u64) -> Result<Sample> {
         let out = &self.topology.g0;
         let frame = path.kind().frame(out.mac, self.topology.n0.mac);
         let sent = self.generator.run(path.name(), &self.topology.source, out.index, &frame, frames, true)?;
-        self.context.progress.advance(1);
-        Ok(sent.ns())
+        Ok(Sample { turn: Turn { ns: sent.ns(), sent: 0, delivered: 0 }, first: Vec::new(), doubt: None })
     }
 
     /// Starts the product and waits until XDP forwards every path. The tc sink stops what the kernel still forwards, so only
     /// XDP's frames reach s0.
     pub(super) fn start(
         &mut self,
-        product: &Product,
+        programs: &Programs,
         paths: &[Path],
         configuration: Option<&File>,
     ) -> Result<(Daemon, Mirror)> {
@@ -109,7 +100,17 @@ impl Bench<'_> {
         self.sinks.clear(Sink::Xdp)?;
         let n0 = self.topology.n0.clone();
         let devices = [n0.name, self.topology.n1.name];
-        let mut daemon = Daemon::start(product, &self.topology.node, &devices, configuration)?;
+        let arguments = |command: &mut Command| {
+            if let Some(file) = configuration {
+                command.arg("--config").arg(file);
+            }
+            for device in devices {
+                command.args(["--dev", device]);
+            }
+            // A group of its own: Ctrl-C reaches us, and we end it.
+            command.process_group(0);
+        };
+        let mut daemon = Daemon::launch(programs.clone(), &self.topology.node, arguments)?;
         let mut first_ns = 0;
         let mut missing = paths.to_vec();
         while let Some(path) = missing.first().copied() {
@@ -117,11 +118,12 @@ impl Bench<'_> {
             daemon.check()?;
             if daemon.age() > PATIENCE {
                 let names: Vec<_> = missing.iter().map(|path| path.name()).collect();
-                return Err(daemon.failed(format!(
+                let failed = daemon.failed(format!(
                     "after {} s XDP does not forward {} (probes of 64 frames, the kernel's forwarding stopped)",
                     PATIENCE.as_secs(),
                     names.join(", ")
-                )));
+                ));
+                return Err(failed.into());
             }
             let before = self.sinks.seen(Sink::Xdp)?;
             let out = self.topology.towards(&n0);
@@ -149,14 +151,4 @@ impl Bench<'_> {
         };
         Ok((daemon, mirror))
     }
-}
-
-/// An error unless the first frame of a turn, as the sink keeps it, is what it must be.
-pub(super) fn same(path: &str, got: &[u8], expected: &[u8]) -> Result<()> {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    if got == expected {
-        return Ok(());
-    }
-    let what = format!("{path}: XDP sent {} where the kernel sent {}", hex(got), hex(expected));
-    Err(Error::Daemon { what, stderr: String::new() })
 }

@@ -8,17 +8,18 @@ use std::{
 };
 
 use trieline_lpm::Prefix;
+use trieline_testbed::daemon::Daemon;
 
 use super::{
-    Options, Plane, Row,
-    bench::{Bench, same},
-    rows::Turn,
+    bench::Bench,
+    case::{Plane, Sample, Turn, same},
+    path::Path,
+    rows::Row,
+    setup::{Hosts, Setup},
 };
 use crate::{
     Context, Error, Result,
-    daemon::Daemon,
     error::During,
-    experiments::traffic::Path,
     generator::{ADDRESSES, Destinations, Generator},
     measure::Samples,
     sinks::{Sink, Sinks},
@@ -37,15 +38,6 @@ const THREATS: usize = 120_430;
 /// The traffic: that of the whole table.
 const TRAFFIC: Path = Path::Ipv4Full;
 
-/// Hosts to which packets are dropped.
-#[derive(Clone, Debug)]
-pub struct Hosts {
-    /// Name of the list's row.
-    pub path: &'static str,
-    /// Sorted, each once.
-    pub hosts: Vec<Prefix<u32>>,
-}
-
 /// The lists that the figures are about: hosts seen attacking, from `data` or as many random ones, and a million random hosts.
 pub fn hosts(data: Option<&File>, seed: u64) -> Result<Vec<Hosts>> {
     let mut random = Random::new(seed ^ 0x7468_7265_6174_7300);
@@ -59,16 +51,16 @@ pub fn hosts(data: Option<&File>, seed: u64) -> Result<Vec<Hosts>> {
 }
 
 /// Sends along [`TRAFFIC`] to addresses that no list holds, so that every frame shall arrive.
-pub(super) fn generator(options: &Options) -> Result<Generator> {
+pub(super) fn generator(setup: &Setup) -> Result<Generator> {
     let mut generator = Generator::new();
-    if options.filters.is_empty() || options.tables.v4.is_empty() {
+    if setup.filters.is_empty() || setup.tables.v4.is_empty() {
         return Ok(generator);
     }
-    let mut random = Random::new(options.seed ^ 0x6669_6c74_6572_7300);
+    let mut random = Random::new(setup.options.run.seed ^ 0x6669_6c74_6572_7300);
     let listed =
-        |host| options.filters.iter().any(|list| list.hosts.binary_search(&Prefix::host(host)).is_ok());
+        |host| setup.filters.iter().any(|list| list.hosts.binary_search(&Prefix::host(host)).is_ok());
     let usable = |host| forwardable4(host) && !listed(host);
-    let hosts = random_hosts(&options.tables.v4, ADDRESSES, &mut random, usable)
+    let hosts = random_hosts(&setup.tables.v4, ADDRESSES, &mut random, usable)
         .ok_or(Error::NoDestinations("IPv4"))?;
     let hosts = Destinations::V4(hosts.into_iter().map(Ipv4Addr::from).collect());
     generator.destinations(TRAFFIC.name(), &hosts)?;
@@ -122,14 +114,22 @@ fn drops(bench: &Bench, list: &Hosts) -> Result<()> {
 }
 
 /// A node for each list and one without, none when there is nothing to filter.
-pub(super) fn nodes(options: &Options, context: &Context) -> Result<Vec<Topology>> {
-    if options.filters.is_empty() || options.product.is_none() || options.tables.v4.is_empty() {
+pub(super) fn nodes(setup: &Setup, context: &Context) -> Result<Vec<Topology>> {
+    if setup.filters.is_empty() || setup.product.is_none() || setup.tables.v4.is_empty() {
         return Ok(Vec::new());
     }
-    (0..=options.filters.len())
+    (0..=setup.filters.len())
         .map(|_| {
             let topology = Topology::create(context)?;
-            topology.node.ip(&["route", "add", "default", "via", &gateway4(2).to_string(), "dev", "n1"])?;
+            topology.node.ip_words(&[
+                "route",
+                "add",
+                "default",
+                "via",
+                &gateway4(2).to_string(),
+                "dev",
+                "n1",
+            ])?;
             Ok(topology)
         })
         .collect()
@@ -153,17 +153,18 @@ pub(super) struct Filtered<'t> {
 impl<'t> Filtered<'t> {
     /// Starts the product on each node, and makes sure that it drops what it shall.
     pub(super) fn start(
-        options: &Options,
+        setup: &Setup,
         topologies: &'t [Topology],
         generator: &'t Generator,
         context: &'t Context<'t>,
     ) -> Result<Filtered<'t>> {
         let mut nodes = Vec::new();
-        let lists = std::iter::once(None).chain(options.filters.iter().map(Some));
+        let lists = std::iter::once(None).chain(setup.filters.iter().map(Some));
         let folder = tempfile::tempdir().during(|| "cannot make a folder for lists of hosts".into())?;
         for (topology, list) in topologies.iter().zip(lists) {
-            let Some(product) = &options.product else { break };
-            let mut bench = Bench { topology, generator, sinks: Sinks::attach(topology)?, context };
+            let Some(product) = &setup.product else { break };
+            let mut bench =
+                Bench { topology, generator, sinks: Sinks::attach(topology)?, fib: None, context };
             let file = list.map(|list| configuration(folder.path(), list)).transpose()?;
             let daemon = bench.start(product, &[TRAFFIC], file.as_deref())?.0;
             if let Some(list) = list {
@@ -175,36 +176,37 @@ impl<'t> Filtered<'t> {
         Ok(Filtered { nodes, generator: Samples::default() })
     }
 
-    /// Turns of a round.
-    pub(super) fn turns(&self) -> usize {
+    /// Cases of a round: the generator alone, then each node; none without nodes.
+    pub(super) fn cases(&self) -> usize {
         if self.nodes.is_empty() { 0 } else { self.nodes.len() + 1 }
     }
 
-    /// One turn of every node, kept or only to warm up.
-    pub(super) fn round(&mut self, frames: u64, keep: bool) -> Result<()> {
-        let mut plain = Vec::new();
-        if let (Some(node), true) = (self.nodes.first_mut(), keep) {
-            self.generator.push(node.bench.generator_alone(TRAFFIC, frames)?);
+    /// One case's turn.
+    pub(super) fn case(&mut self, case: usize, frames: u64) -> Result<Sample> {
+        let bench = &mut self.nodes[case.saturating_sub(1)].bench;
+        if case == 0 {
+            return bench.generator_alone(TRAFFIC, frames);
         }
-        for (n, node) in self.nodes.iter_mut().enumerate() {
-            let ingress = node.bench.topology.n0.clone();
-            let (turn, first) =
-                node.bench.turn(TRAFFIC.name(), TRAFFIC.kind(), &ingress, Sink::Xdp, frames)?;
-            if n == 0 {
-                plain = first;
-            } else {
-                same(node.path, &first, &plain)?;
-            }
-            if keep {
-                node.turns.push(turn);
-            }
+        let ingress = bench.topology.n0.clone();
+        bench.turn(TRAFFIC.name(), TRAFFIC.kind(), &ingress, Sink::Xdp, frames)
+    }
+
+    /// Adds a round. An error if a node sent another frame than the first.
+    pub(super) fn add(&mut self, round: &[Sample]) -> Result<()> {
+        let Some((generator, nodes)) = round.split_first() else { return Ok(()) };
+        self.generator.push(generator.turn.ns);
+        for (node, sample) in self.nodes.iter_mut().zip(nodes) {
+            same(node.path, Plane::Xdp, &sample.first, &nodes[0].first)?;
+            node.turns.push(sample.turn);
         }
         Ok(())
     }
 
-    /// A row a node.
-    pub(super) fn rows(&self) -> Vec<Row> {
-        let row = |node: &Node| Row::new(node.path, TRAFFIC.kind(), Plane::Xdp, &node.turns, &self.generator);
+    /// A row a node, with its share of the bare redirect's times in the same rounds.
+    pub(super) fn rows(&self, floor: &Samples) -> Vec<Row> {
+        let row = |node: &Node| {
+            Row::new(node.path, TRAFFIC.kind(), Plane::Xdp, &node.turns, &self.generator, floor)
+        };
         let Some((plain, others)) = self.nodes.split_first() else { return Vec::new() };
         let mut rows = vec![row(plain)];
         rows.extend(others.iter().map(|node| row(node).share_of(plain.path, &node.turns, &plain.turns)));

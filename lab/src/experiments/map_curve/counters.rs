@@ -6,7 +6,7 @@ use std::{
     os::fd::{FromRawFd, RawFd},
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// perf_event_attr up to its version 5: what is counted, and flags that are all off.
 #[repr(C)]
@@ -29,7 +29,7 @@ const EVENTS: [(&str, u32, u64); 3] = [
 ];
 
 /// Misses a lookup.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Misses {
     /// Of the last-level cache.
     pub llc: f64,

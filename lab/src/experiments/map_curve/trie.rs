@@ -8,7 +8,7 @@
 
 use trieline_lpm::{Address, Prefix};
 
-use crate::{experiments::structures::Recorder, tables::kinds::Entry};
+use crate::{experiments::touched::Recorder, tables::kinds::Entry};
 
 /// Bytes of a node's object.
 const OBJECT: u32 = 64;
@@ -103,7 +103,7 @@ impl Trie {
     pub fn lookup(&self, address: u32, recorder: &mut Recorder) -> u32 {
         let (mut at, mut found) = (self.root, 0);
         while let Some(number) = at {
-            recorder.node(number * OBJECT, READ);
+            recorder.load(number * OBJECT, READ);
             let node = &self.nodes[number as usize];
             let same = node.prefix.addr().common_bits(address).min(node.prefix.len());
             if same < node.prefix.len() {
@@ -124,6 +124,7 @@ impl Trie {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiments::touched::Touched;
     use crate::tables::{Random, destinations::random_host, generate::internet, reference::Reference};
 
     #[test]
@@ -147,8 +148,8 @@ mod tests {
         let entries: Vec<Entry<u32>> = (0..256).map(|n: u32| (Prefix::host(n.swap_bytes()), n + 1)).collect();
         let trie = Trie::new(&entries);
         assert_eq!(trie.nodes.len(), 2 * 256 - 1);
-        let mut recorder = Recorder::default();
-        assert_eq!(trie.lookup(0x0700_0000, &mut recorder), 8);
-        assert_eq!((recorder.lines(), recorder.steps()), (9, 9));
+        let touched =
+            Touched::count(&[0x0700_0000], &[8], |address, recorder| trie.lookup(address, recorder));
+        assert_eq!(touched.unwrap().lines_max, 9);
     }
 }

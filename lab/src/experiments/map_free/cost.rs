@@ -4,13 +4,14 @@ use std::{thread, time::Duration};
 
 use libbpf_rs::MapHandle;
 use rustix::time::{ClockId, clock_gettime};
+use trieline_bpf::ReaderGrace;
 
 use super::{
     kthreads::{Snapshot, idle, until_quiet},
     memory::{Held, Staying, What},
     stall,
 };
-use crate::{Context, Error, Result, tables::kinds::Entry};
+use crate::{Context, Error, Result, experiments::structure::Which, tables::kinds::Entry};
 
 /// How often the kernel's threads are looked at: seldom while CPUs are watched, since looking is work too.
 const OFTEN: Duration = Duration::from_millis(25);
@@ -63,7 +64,29 @@ enum Rest {
     Image(Box<Staying>),
 }
 
+/// Readings of one freeing before it is given up.
+const TRIES: usize = 4;
+
 impl Case<'_> {
+    /// Fills a structure of `bytes` and lets `read` free it, until a reading counts; with it, how many did not.
+    pub fn read<T>(
+        &self,
+        which: Which,
+        bytes: u64,
+        grace: &ReaderGrace,
+        context: &Context,
+        mut read: impl FnMut(Held) -> Result<Option<T>>,
+    ) -> Result<(T, usize)> {
+        for discarded in 0..TRIES {
+            context.check()?;
+            let held = Held::fill(which, bytes, self.gone, self.live, grace)?;
+            if let Some(reading) = read(held)? {
+                return Ok((reading, discarded));
+            }
+        }
+        Err(Error::Busy(TRIES))
+    }
+
     /// The CPU time of freeing `held`. None when the reading is spoilt by a kernel thread that ended.
     pub fn cost(&self, held: Held, context: &Context) -> Result<Option<Cost>> {
         // Memory of earlier readings or of another program is freed by then.

@@ -1,14 +1,23 @@
-//! The document of `map-free`: its parameters and a row for each structure, part that goes, and size.
+//! The document of `map-free`: its parameters, a row for each structure, part that goes, and size, its text and its pictures.
 
-use serde::Serialize;
+use std::fmt::Write as _;
 
-use super::What;
-use trieline_plot::curve::{Curve, Point, Stroke};
+use serde::{Deserialize, Serialize};
+use trieline_plot::curve::{self, Curve, Point, Stroke};
 
-use crate::measure::Samples;
+use super::memory::What;
+use crate::{
+    Result,
+    experiments::comparison::{published_point, series},
+    measure::Samples,
+    report::{Column, Document, Picture, Report, Table, decimals, mebibytes, table},
+};
+
+/// The experiment's document.
+pub type Outcome = Document<Parameters, Row>;
 
 /// The parameters, for the document.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
     pub quick: bool,
@@ -27,7 +36,7 @@ pub struct Parameters {
 }
 
 /// Milliseconds of freeing a structure.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// Entries.
     pub entries: usize,
@@ -43,6 +52,8 @@ pub struct Row {
     pub cpu_ms_min: f64,
     /// Most.
     pub cpu_ms_max: f64,
+    /// 95 % interval of the median; none of fewer than six rounds.
+    pub cpu_ms_ci: Option<[f64; 2]>,
     /// This process's part: median.
     pub own_ms: f64,
     /// Of that the mapping and the file descriptor, by the clock: median; null without a mapping that goes.
@@ -53,6 +64,8 @@ pub struct Row {
     pub stall_ms: f64,
     /// The longest of all rounds.
     pub stall_ms_max: f64,
+    /// 95 % interval of the median; none of fewer than six rounds.
+    pub stall_ms_ci: Option<[f64; 2]>,
     /// The same without a freeing: median.
     pub idle_stall_ms: f64,
     /// The longest.
@@ -65,68 +78,74 @@ pub struct Row {
     pub rounds: usize,
 }
 
-/// The kinds of freeing in a picture: structure, map type, what, its colour.
-const KINDS: [(&str, &str, What, usize); 5] = [
-    ("lpm_trie", "map", What::Map, 0),
-    ("trieline", "arena", What::Map, 1),
-    ("trieline", "arena", What::Table, 1),
-    ("trieline", "array", What::Map, 2),
-    ("trieline", "array", What::Table, 2),
-];
-
-fn by_kind(rows: &[Row], point: impl Fn(&Row) -> Point) -> Vec<Curve> {
-    let curve = |(structure, map_type, what, series): (&str, &str, What, usize)| {
-        let of = |row: &&Row| (row.structure, row.map_type, row.what) == (structure, map_type, what);
-        Curve {
-            label: format!("{structure} {map_type}{}", if what == What::Table { ", one table" } else { "" }),
-            points: rows.iter().filter(of).map(&point).collect(),
-            series,
-            stroke: if what == What::Table { Stroke::Thin } else { Stroke::Solid },
-        }
-    };
-    KINDS.into_iter().map(curve).collect()
+/// A point of a row's curve.
+fn point(row: &Row, [y, least, most]: [f64; 3]) -> ((String, usize, Stroke), Point) {
+    let (what, stroke) =
+        if row.what == What::Table { (", one table", Stroke::Thin) } else { ("", Stroke::Solid) };
+    let label = format!("{} {}{what}", row.structure, row.map_type);
+    ((label, series(row.map_type), stroke), Point { x: row.entries as f64, y, least, most })
 }
 
 /// Curves of the CPU time, beside what was published.
-pub fn times(rows: &[Row]) -> Vec<Curve> {
-    let mut curves = by_kind(rows, |row| Point {
-        x: row.entries as f64,
-        y: row.cpu_ms,
-        least: row.cpu_ms_min,
-        most: row.cpu_ms_max,
-    });
-    let published = rows.iter().filter_map(|row| {
-        row.published_ms.map(|ms| Point { x: row.entries as f64, y: ms, least: ms, most: ms })
-    });
-    curves.push(Curve {
-        label: "lpm_trie, published".into(),
-        points: published.collect(),
-        series: 4,
-        stroke: Stroke::Dotted,
-    });
-    curves
+fn times(rows: &[Row]) -> Vec<Curve> {
+    let measured = rows.iter().map(|row| point(row, [row.cpu_ms, row.cpu_ms_min, row.cpu_ms_max]));
+    let published =
+        rows.iter().filter_map(|row| Some(published_point(row.entries as f64, row.published_ms?)));
+    curve::by_label(measured.chain(published))
 }
 
 /// Curves of the longest stalls, beside those of a machine on which nothing is freed.
-pub fn stalls(rows: &[Row]) -> Vec<Curve> {
-    let mut curves = by_kind(rows, |row| Point {
-        x: row.entries as f64,
-        y: row.stall_ms,
-        least: row.stall_ms,
-        most: row.stall_ms_max,
+fn stalls(rows: &[Row]) -> Vec<Curve> {
+    let measured = rows.iter().map(|row| point(row, [row.stall_ms, row.stall_ms, row.stall_ms_max]));
+    let idle = rows.chunk_by(|one, two| one.entries == two.entries).map(|of| {
+        let idle: Samples = of.iter().map(|row| row.idle_stall_ms).collect();
+        let (x, y) = (of[0].entries as f64, idle.median());
+        let point = Point { x, y, least: idle.min(), most: idle.max() };
+        (("nothing freed".into(), 3, Stroke::Dotted), point)
     });
-    let mut sizes: Vec<usize> = rows.iter().map(|row| row.entries).collect();
-    sizes.dedup();
-    let idle = |size: usize| {
-        let of: Samples =
-            rows.iter().filter(|row| row.entries == size).map(|row| row.idle_stall_ms).collect();
-        Point { x: size as f64, y: of.median(), least: of.min(), most: of.max() }
-    };
-    curves.push(Curve {
-        label: "nothing freed".into(),
-        points: sizes.into_iter().map(idle).collect(),
-        series: 3,
-        stroke: Stroke::Dotted,
-    });
-    curves
+    curve::by_label(measured.chain(idle))
+}
+
+const COLUMNS: [Column<Row>; 15] = [
+    ("entries", |row| row.entries.to_string()),
+    ("structure", |row| row.structure.into()),
+    ("map_type", |row| row.map_type.into()),
+    ("what", |row| row.what.name().into()),
+    ("CPU ms", |row| decimals(row.cpu_ms, 2)),
+    ("min", |row| decimals(row.cpu_ms_min, 2)),
+    ("max", |row| decimals(row.cpu_ms_max, 2)),
+    ("own", |row| decimals(row.own_ms, 2)),
+    ("unmap", |row| decimals(row.unmap_ms, 2)),
+    ("idle", |row| decimals(row.idle_ms, 2)),
+    ("stall ms", |row| decimals(row.stall_ms, 2)),
+    ("max", |row| decimals(row.stall_ms_max, 2)),
+    ("idle stall", |row| decimals(row.idle_stall_ms, 2)),
+    ("max", |row| decimals(row.idle_stall_ms_max, 2)),
+    ("MiB", |row| decimals(row.bytes.map(mebibytes), 1)),
+];
+
+impl Report for Outcome {
+    fn tables(&self) -> Vec<Table> {
+        vec![table(&self.rows, 4, &COLUMNS)]
+    }
+
+    fn notes(&self) -> String {
+        let p = &self.parameters;
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "{} rounds; tables {}. CPU: {};\nof that own: this process's, unmap: of that the mapping and the file descriptor. Stall: {};\n\
+             idle: the same without a freeing. table: one table goes, another of {} entries stays and answers as before.",
+            p.rounds, p.tables, p.cpu, p.stall, p.live
+        );
+        text
+    }
+
+    fn pictures(&self) -> Result<Vec<Picture>> {
+        let draw = |name, title, y, curves: &[_]| curve::by_entries(name, title, y, &self.caption(), curves);
+        Ok(vec![
+            draw("map-free-cpu", "Freeing dense hosts", "ms of CPU time", &times(&self.rows))?,
+            draw("map-free-stall", "Freeing dense hosts: longest stall of a CPU", "ms", &stalls(&self.rows))?,
+        ])
+    }
 }

@@ -1,15 +1,23 @@
-//! The document of `map-tables`: its parameters and a row for each structure, mode and table.
+//! The document of `map-tables`: its parameters, a row for each structure, mode and table, its text and its pictures.
 
-use std::path::PathBuf;
+use std::{fmt::Write as _, path::PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use trieline_plot::lines::Line;
+use trieline_plot::lines::{self, Line};
 
-use crate::{experiments::structure::Mode, tables::Source};
+use crate::{
+    Result,
+    experiments::structure::Mode,
+    report::{Column, Document, Picture, Report, Table, decimals, factor, mebibytes, table},
+    tables::Source,
+};
+
+/// The experiment's document.
+pub type Outcome = Document<Parameters, Row>;
 
 /// The parameters, for the document.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
     pub quick: bool,
@@ -36,7 +44,7 @@ pub struct Parameters {
 }
 
 /// A structure on a table.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// `bgp4 bgp6 hosts-N`, or the file's name.
     pub table: String,
@@ -58,14 +66,18 @@ pub struct Row {
     pub ns_min: f64,
     /// Slowest.
     pub ns_max: f64,
+    /// 95 % interval of the median; none of fewer than six rounds.
+    pub ns_ci: Option<[f64; 2]>,
     /// The same program without the lookup; none for batches.
     pub ns_empty: Option<f64>,
-    /// LPM_TRIE's ns over this ns: median of the rounds; 1 for itself.
-    pub ratio: f64,
+    /// LPM_TRIE's ns over this ns: median of the rounds; 1 for itself; none where LPM_TRIE has no row.
+    pub ratio: Option<f64>,
     /// Lowest of the rounds.
-    pub ratio_min: f64,
+    pub ratio_min: Option<f64>,
     /// Highest.
-    pub ratio_max: f64,
+    pub ratio_max: Option<f64>,
+    /// 95 % interval of the ratio.
+    pub ratio_ci: Option<[f64; 2]>,
     /// LPM_TRIE's median over this one, each less the empty program's; none where this is not above it, and for batches.
     pub ratio_net: Option<f64>,
     /// Memory of the table.
@@ -83,7 +95,7 @@ pub struct Row {
 }
 
 /// A line of a picture for each row of one mode.
-pub fn lines(rows: &[Row], mode: Mode) -> Vec<Line> {
+fn lines(rows: &[Row], mode: Mode) -> Vec<Line> {
     let line = |row: &Row| Line {
         label: format!("{} {} {}", row.table, row.structure, row.map_type),
         value: row.ns,
@@ -94,7 +106,48 @@ pub fn lines(rows: &[Row], mode: Mode) -> Vec<Line> {
             "array" => 3,
             _ => 0,
         },
-        note: format!("{:.1} ns ({:.1}x)", row.ns, row.ratio),
+        note: format!("{:.1} ns ({})", row.ns, factor(row.ratio, 1)),
     };
     rows.iter().filter(|row| row.mode == mode).map(line).collect()
+}
+
+const COLUMNS: [Column<Row>; 12] = [
+    ("table", |row| row.table.clone()),
+    ("prefixes", |row| row.prefixes.to_string()),
+    ("structure", |row| row.structure.into()),
+    ("map_type", |row| row.map_type.into()),
+    ("mode", |row| row.mode.name().into()),
+    ("ns", |row| decimals(row.ns, 1)),
+    ("min", |row| decimals(row.ns_min, 1)),
+    ("max", |row| decimals(row.ns_max, 1)),
+    ("empty", |row| decimals(row.ns_empty, 1)),
+    ("ratio", |row| factor(row.ratio, 1)),
+    ("net", |row| factor(row.ratio_net, 1)),
+    ("MiB", |row| decimals(mebibytes(row.bytes), 1)),
+];
+
+impl Report for Outcome {
+    fn tables(&self) -> Vec<Table> {
+        vec![table(&self.rows, 5, &COLUMNS)]
+    }
+
+    fn notes(&self) -> String {
+        let mut text = String::new();
+        let checked = self.rows.iter().map(|row| row.checked).max().unwrap_or(0);
+        let _ = writeln!(
+            text,
+            "{} rounds; random hosts inside random prefixes; up to {checked} answers of each compared with the oracle: all agree.\n\
+             net: the ratio without what the empty program takes.",
+            self.parameters.rounds
+        );
+        text
+    }
+
+    fn pictures(&self) -> Result<Vec<Picture>> {
+        let draw = |name, title, mode| lines::times(name, title, &self.caption(), &lines(&self.rows, mode));
+        Ok(vec![
+            draw("map-tables-packet", "Longest-prefix match, a whole XDP program a packet", Mode::Packet)?,
+            draw("map-tables-loop", "Longest-prefix match, independent lookups in a loop", Mode::Loop)?,
+        ])
+    }
 }

@@ -11,11 +11,19 @@ use std::{
 };
 
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trieline_trace::Transport;
 
 use super::broker::{BATCH, ID_AT, MESSAGE, Own, Reading, Then};
 use crate::{Error, Result, error::During, measure::monotonic_ns};
+
+/// A way's turn in a round.
+pub(crate) struct Sample {
+    /// Mean of the messages' ways, the quickest 5 % and the slowest 10 % left out.
+    pub(super) way_ns: f64,
+    pub(super) cpu_ns: f64,
+    pub(super) ways_ns: Vec<u32>,
+}
 
 /// Longest that a message may be under way.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -23,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const BATCHES: usize = 3;
 
 /// How the broker waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Broker {
     /// It asks again and again.

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::time::{ClockId, clock_gettime};
-use trieline_trace::Gate;
+use trieline_sampling::Gate;
 
 use crate::{Error, Result, error::During, measure::monotonic_ns, netns};
 

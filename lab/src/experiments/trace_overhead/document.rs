@@ -1,15 +1,27 @@
-//! The document of `trace-overhead`: its parameters, a row for each way on each transport with each kind of broker, and bars of them.
+//! The document of `trace-overhead`: its parameters, a row for each way on each transport with each kind of broker, its text and its picture.
 
-use serde::Serialize;
-use trieline_trace::{Delta, Rounds, Transport};
+use std::fmt::Write as _;
 
-use super::{Broker, Method, Sample, methods::Taking};
-use trieline_plot::bars::Group;
+use serde::{Deserialize, Serialize};
+use trieline_plot::bars::{self, Group};
+use trieline_trace::Transport;
 
-use crate::{Result, measure::rounded};
+use super::{
+    bench::{Broker, Sample},
+    methods::{Method, Taking},
+};
+use crate::{
+    Result,
+    experiments::probed::whole,
+    measure::{Median, Rounds, rounded},
+    report::{Column, Document, Picture, Report, Table, dash, table},
+};
+
+/// The experiment's document.
+pub type Outcome = Document<Parameters, Row>;
 
 /// The parameters, for the document.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Parameters {
     /// Whether it was a quick run.
     pub quick: bool,
@@ -17,10 +29,8 @@ pub struct Parameters {
     pub gap_us: u64,
     /// Messages that one way has at a stretch.
     pub segment: usize,
-    /// Rounds in which the processors kept their speed.
+    /// Interleaved rounds.
     pub rounds: usize,
-    /// Rounds made.
-    pub rounds_made: usize,
     /// The processes and their CPUs.
     pub layout: &'static str,
     /// The meaning of `delta_ns`.
@@ -34,7 +44,7 @@ pub struct Parameters {
 }
 
 /// A way to take times.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// Which.
     pub method: Method,
@@ -45,10 +55,13 @@ pub struct Row {
     /// Messages that were timed.
     pub messages: u64,
     /// The time that the method adds to a message's way from sender to receiver, nanoseconds.
+    #[serde(deserialize_with = "crate::measure::or_nan")]
     pub delta_ns: f64,
     /// Its 95 % interval; null of fewer than six rounds.
+    #[serde(deserialize_with = "crate::measure::or_nan")]
     pub ci_low: f64,
     /// Its other end.
+    #[serde(deserialize_with = "crate::measure::or_nan")]
     pub ci_high: f64,
     /// Of `hooks`: what it adds to a message beyond `bystander`, so what being traced adds; else null.
     pub traced_ns: Option<f64>,
@@ -57,18 +70,23 @@ pub struct Row {
     /// Its other end.
     pub traced_high: Option<f64>,
     /// The time that it adds to the broker's processor time a message, nanoseconds.
+    #[serde(deserialize_with = "crate::measure::or_nan")]
     pub cpu_ns: f64,
     /// Its 95 % interval.
+    #[serde(deserialize_with = "crate::measure::or_nan")]
     pub cpu_ci_low: f64,
     /// Its other end.
+    #[serde(deserialize_with = "crate::measure::or_nan")]
     pub cpu_ci_high: f64,
     /// Median of a message's way, nanoseconds.
     pub p50: u32,
     /// 99 % of the messages are quicker.
     pub p99: u32,
     /// `delta_ns` over that of `memory` in the same rounds.
+    #[serde(deserialize_with = "crate::measure::or_nan")]
     pub ratio_to_memory: f64,
     /// `cpu_ns` over that of `memory`.
+    #[serde(deserialize_with = "crate::measure::or_nan")]
     pub cpu_ratio_to_memory: f64,
     /// Records that the product lost; null if the method notes no records.
     pub lost: Option<u64>,
@@ -93,12 +111,12 @@ pub(super) fn rows(
     let mut rows = Vec::new();
     for (case, (method, taking)) in Method::ALL.into_iter().zip(takings).enumerate() {
         let mut all: Vec<u32> =
-            rounds.kept.iter().flat_map(|round| round[case].ways_ns.iter().copied()).collect();
+            rounds.0.iter().flat_map(|round| round[case].ways_ns.iter().copied()).collect();
         all.sort_unstable();
         let share = |share: usize| all.get(all.len() * share / 100).copied().unwrap_or(0);
         let traced = (method == Method::Hooks)
             .then(|| rounds.delta(case, Method::Bystander as usize, |sample: &Sample| sample.way_ns));
-        let (delta, used): (Delta, Delta) = (way(case), cpu(case));
+        let (delta, used): (Median, Median) = (way(case), cpu(case));
         let matched = taking.matched()?;
         let known = published.iter().find(|(name, _)| is_papers && Some(name.as_str()) == method.published());
         rows.push(Row {
@@ -106,19 +124,19 @@ pub(super) fn rows(
             transport: transport.name(),
             broker,
             messages: all.len() as u64,
-            delta_ns: rounded(delta.ns, 1),
+            delta_ns: rounded(delta.value, 1),
             ci_low: rounded(delta.low, 1),
             ci_high: rounded(delta.high, 1),
-            traced_ns: traced.map(|traced| rounded(traced.ns, 1)),
+            traced_ns: traced.map(|traced| rounded(traced.value, 1)),
             traced_low: traced.map(|traced| rounded(traced.low, 1)),
             traced_high: traced.map(|traced| rounded(traced.high, 1)),
-            cpu_ns: rounded(used.ns, 1),
+            cpu_ns: rounded(used.value, 1),
             cpu_ci_low: rounded(used.low, 1),
             cpu_ci_high: rounded(used.high, 1),
             p50: share(50),
             p99: share(99),
-            ratio_to_memory: rounded(delta.ns / way(memory).ns, 2),
-            cpu_ratio_to_memory: rounded(used.ns / cpu(memory).ns, 2),
+            ratio_to_memory: rounded(delta.value / way(memory).value, 2),
+            cpu_ratio_to_memory: rounded(used.value / cpu(memory).value, 2),
             lost: matched.map(|_| taking.lost()),
             matched,
             published_delta_ns: known.map(|(_, ns)| *ns),
@@ -128,7 +146,7 @@ pub(super) fn rows(
 }
 
 /// Bars of the rows, those of a transport and a broker together, each beside the paper's.
-pub fn groups(rows: &[Row]) -> Vec<Group> {
+fn groups(rows: &[Row]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for row in rows.iter().filter(|row| row.method != Method::None) {
         let label = format!("{} {}", row.transport, row.broker.name());
@@ -143,4 +161,75 @@ pub fn groups(rows: &[Row]) -> Vec<Group> {
         }
     }
     groups
+}
+
+const COLUMNS: [Column<Row>; 17] = [
+    ("method", |row| row.method.name().into()),
+    ("transport", |row| row.transport.into()),
+    ("broker", |row| row.broker.name().into()),
+    ("messages", |row| row.messages.to_string()),
+    ("delta", |row| whole(row.delta_ns)),
+    ("low", |row| whole(row.ci_low)),
+    ("high", |row| whole(row.ci_high)),
+    ("x memory", |row| format!("{:.2}", row.ratio_to_memory)),
+    ("cpu", |row| whole(row.cpu_ns)),
+    ("low", |row| whole(row.cpu_ci_low)),
+    ("high", |row| whole(row.cpu_ci_high)),
+    ("x memory", |row| format!("{:.2}", row.cpu_ratio_to_memory)),
+    ("p50", |row| row.p50.to_string()),
+    ("p99", |row| row.p99.to_string()),
+    ("lost", |row| dash(row.lost, |count| count.to_string())),
+    ("matched", |row| dash(row.matched, |count| count.to_string())),
+    ("paper", |row| dash(row.published_delta_ns, whole)),
+];
+
+/// A line for each transport and broker: what the machine pays for the tracer, and what being traced adds.
+fn shares(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let with = |method| (row.transport, row.broker, method);
+        let bystander =
+            rows.iter().find(|one| (one.transport, one.broker, one.method) == with(Method::Bystander));
+        if let (Some(ns), Some(low), Some(high), Some(bystander)) =
+            (row.traced_ns, row.traced_low, row.traced_high, bystander)
+        {
+            let _ = writeln!(
+                text,
+                "{} {}: a machine with the tracer on it pays {} [{}..{}] ({}); being traced adds {} [{}..{}] ({} - {})",
+                row.transport,
+                row.broker.name(),
+                whole(bystander.delta_ns),
+                whole(bystander.ci_low),
+                whole(bystander.ci_high),
+                bystander.method.name(),
+                whole(ns),
+                whole(low),
+                whole(high),
+                row.method.name(),
+                bystander.method.name(),
+            );
+        }
+    }
+    text
+}
+
+impl Report for Outcome {
+    fn tables(&self) -> Vec<Table> {
+        vec![table(&self.rows, 3, &COLUMNS)]
+    }
+
+    fn notes(&self) -> String {
+        let (shares, p) = (shares(&self.rows), &self.parameters);
+        format!(
+            "{shares}ns a message; delta: {};\ncpu: {};\n{} rounds, one message per {} us\n",
+            p.delta, p.cpu, p.rounds, p.gap_us
+        )
+    }
+
+    fn pictures(&self) -> Result<Vec<Picture>> {
+        let title = "The time that taking times in a broker adds to a message's way";
+        let unit = "nanoseconds, median of the rounds' differences with its 95 % interval";
+        let svg = bars::picture(title, unit, &self.caption(), "hooks", &groups(&self.rows))?;
+        Ok(vec![Picture { name: self.experiment.to_owned(), svg }])
+    }
 }

@@ -2,10 +2,9 @@
 
 use std::process::{Child, Command};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trieline_trace::{Backend, By, Filter, IdAt, Joiner, Leaves, Options, Tracer, Transport};
 
-use super::MESSAGES;
 use super::{
     bench::Segment,
     broker::{ID_AT, Own},
@@ -16,8 +15,11 @@ use crate::{
     experiments::probed::{Noted, Probed, Work},
 };
 
+/// Messages of the paper, for each way.
+pub(super) const MESSAGES: usize = 100_000;
+
 /// A way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// None.

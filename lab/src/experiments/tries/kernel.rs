@@ -1,17 +1,18 @@
 //! The kernel's own routes as a rival: the same prefixes in a namespace of their own, looked up by a BPF program, counted by the kernel.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
-use trieline_lpm::classic::Figures;
+use trieline_testbed::namespace::Namespace;
 
 use crate::{
-    Context, Error, Result, command,
+    Context, Error, Result,
     error::During,
     generator::ADDRESSES,
     measure::{Span, monotonic_ns},
-    netns::Netns,
+    netns,
     object::{self, Compiled, compiled, get, types},
+    rivals::Figures,
     tables::kinds::Entry,
 };
 
@@ -24,30 +25,24 @@ const XDP_DROP: u32 = 1;
 pub struct Kernel {
     object: Object,
     index: u32,
-    namespace: Netns,
+    namespace: Namespace,
 }
 
 impl Kernel {
     /// Puts the routes in, in this order, each with its value as metric. Nothing else is in the namespace's trie: the devices
     /// have no address, and the loopback device is down.
     pub fn load(entries: &[Entry<u32>], context: &Context) -> Result<Kernel> {
-        let namespace = Netns::create("fib")?;
-        namespace.ip(&["link", "add", DEVICE, "type", "veth", "peer", "name", "v1"])?;
+        let namespace = netns::create("fib")?;
+        namespace.ip_words(&["link", "add", DEVICE, "type", "veth", "peer", "name", "v1"])?;
         for device in [DEVICE, "v1"] {
-            namespace.ip(&["link", "set", device, "up"])?;
+            namespace.ip_words(&["link", "set", device, "up"])?;
         }
-        let inside = namespace.enter()?;
-        let switch = Path::new("/proc/sys/net/ipv4/ip_forward");
-        fs::write(switch, "1").during(|| format!("cannot write 1 to {}", switch.display()))?;
-        drop(inside);
-        let shown = namespace.ip(&["-o", "link", "show", DEVICE])?;
-        let index = shown.split(':').next().and_then(|number| number.trim().parse().ok());
-        let unread = || Error::Unread { path: "ip -o link".into(), expected: "the index of an interface" };
-        let index = index.ok_or_else(unread)?;
+        namespace.write_sysctl("net/ipv4/ip_forward", "1")?;
+        let index = namespace.ifindex(DEVICE)?;
         let lines = entries.iter().map(|(prefix, value)| {
             format!("route add {prefix} dev {DEVICE} scope link proto static metric {value}")
         });
-        command::ip_batch(&["-n", namespace.name()], lines, context)?;
+        netns::ip_batch(&["-n", namespace.name()], lines, context)?;
         let compiled = Self::compiled();
         let object = compiled.load(compiled.open()?)?;
         Ok(Kernel { object, index, namespace })
@@ -59,7 +54,7 @@ impl Kernel {
 
     /// Looks all addresses up, as many at a time as the program holds; seconds by the program's own clock, and the sum of the values found.
     pub fn turn(&self, addresses: &[u32]) -> Result<(f64, u64)> {
-        let inside = self.namespace.enter()?;
+        let inside = self.namespace.enter_here()?;
         let (mut seconds, mut sum) = (0.0, 0u64);
         for part in addresses.chunks(ADDRESSES) {
             let (span, found) = self.run(part)?;
@@ -106,7 +101,7 @@ impl Kernel {
 
     /// The kernel's own statistics of its trie.
     pub fn statistics(&self) -> Result<Statistics> {
-        let inside = self.namespace.enter()?;
+        let inside = self.namespace.enter_here()?;
         let text = fs::read_to_string(STATISTICS).during(|| format!("cannot read {STATISTICS}"))?;
         drop(inside);
         Statistics::parse(&text)

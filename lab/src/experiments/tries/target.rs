@@ -1,14 +1,19 @@
 //! The targets of measurements: a classic trie, the product's table, or the kernel's routes, each filled and ready to be timed.
 
-use trieline_lpm::classic::{Figures, Trie};
 use trieline_lpm::image::verify::verify;
 use trieline_lpm::{HeapMemory, Image, Memory, NoReaders, Table};
 
 use super::{
-    super::structures::touched_by_trieline,
+    super::touched::Touched,
     kernel::{Kernel, Statistics},
 };
-use crate::{Error, Result, experiments::structure::failed, measure::thread_seconds, tables::kinds::Entry};
+use crate::{
+    Error, Result,
+    experiments::structure::failed,
+    measure::thread_seconds,
+    rivals::{Figures, Trie},
+    tables::kinds::Entry,
+};
 
 /// Something that looks addresses up.
 pub trait Target {
@@ -37,7 +42,7 @@ pub struct Made {
     pub statistics: Option<Statistics>,
 }
 
-/// A trie of `lpm`.
+/// A classic trie.
 pub struct Classic<T>(T);
 
 impl<T: Trie<u32>> Classic<T> {
@@ -125,7 +130,7 @@ impl Target for Trieline {
     }
 
     fn lines(&self, addresses: &[u32], expected: &[u32]) -> Result<Option<f64>> {
-        Ok(Some(touched_by_trieline(&self.entries, addresses, expected)?.lines))
+        Ok(Some(Touched::by_trieline(&self.entries, addresses, expected)?.lines))
     }
 }
 

@@ -1,7 +1,18 @@
 //! Free blocks of an image, in lists by their size.
 
-use super::{Block, LINE_UNITS};
+use crate::image::layout::{LINE, UNIT};
 use alloc::vec::Vec;
+
+pub(super) const LINE_UNITS: u32 = LINE / UNIT;
+
+/// A run of units in the image: a node or a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// First unit.
+    pub at: u32,
+    /// Length in units.
+    pub units: u32,
+}
 
 /// Free blocks by size. None that fits a line straddles two; a longer one starts on a line.
 #[derive(Debug)]

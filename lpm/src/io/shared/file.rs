@@ -2,7 +2,7 @@
 
 #![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
 
-use super::SharedError;
+use super::error::SharedError;
 use crate::Memory;
 use core::sync::atomic::AtomicU32;
 use memmap2::{Advice, MmapOptions, MmapRaw};

@@ -36,9 +36,11 @@
 //! while it was pinned stops reclamation. So do not fork without exec. File systems that several machines share do not share memory: both
 //! files must lie on a local one, best `/dev/shm`.
 
+mod error;
 mod file;
 mod slots;
 
+pub use error::SharedError;
 pub use file::SharedMemory;
 pub use slots::{BoardHeader, MAGIC, ProcessEpochs, Registration, SECTION, SLOTS, VERSION};
 
@@ -52,59 +54,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-
-/// The error of making, opening or reading a shared image.
-#[derive(Debug, thiserror::Error)]
-pub enum SharedError {
-    /// The system refuses.
-    #[error("{}: cannot {action} it: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The action that failed.
-        action: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// Another process writes the image.
-    #[error("{}: another writer has it", path.display())]
-    Busy {
-        /// The readers' file, which the writer locks.
-        path: PathBuf,
-    },
-    /// All reader slots are in use by readers of the image.
-    #[error("{}: all {slots} reader slots are taken", path.display())]
-    NoSlot {
-        /// The readers' file.
-        path: PathBuf,
-        /// Slots in all.
-        slots: u32,
-    },
-    /// Not a readers' file, or a damaged one.
-    #[error("{}: no file of readers' slots: {what}", path.display())]
-    Readers {
-        /// The file.
-        path: PathBuf,
-        /// The defect.
-        what: &'static str,
-    },
-    /// The image has been used with another readers' file, whose readers a writer would not know.
-    #[error("{}: it is damaged, or does not belong to {}", path.display(), readers.display())]
-    Unpaired {
-        /// The image.
-        path: PathBuf,
-        /// The readers' file.
-        readers: PathBuf,
-    },
-    /// The file holds no sound image, or none can be made as asked.
-    #[error("{}: {source}", path.display())]
-    Image {
-        /// The image.
-        path: PathBuf,
-        /// The defect.
-        source: Error,
-    },
-}
 
 /// Bytes behind the image: the readers' file's number, then zeros.
 const TRAILER: u64 = 4096;

@@ -2,7 +2,7 @@
 
 #![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
 
-use super::SharedError;
+use super::error::SharedError;
 use super::file::{self, Access, SharedMemory, failed};
 use crate::image::epoch::{Board, FIRST, Slot, Writer};
 use crate::{Error, Grace, Memory, Pinned, Reader};

@@ -1,7 +1,7 @@
 //! Makes snapshots: an image as small as its content, then what it was made from.
 
-use super::contents::Stored;
-use super::{ENTRY_MORE, HEADER_BYTES, MAGIC, SnapshotError, TABLE_BYTES, VERSION};
+use super::contents::{ENTRY_MORE, HEADER_BYTES, Stored, TABLE_BYTES};
+use super::error::{MAGIC, SnapshotError, VERSION};
 use crate::image::layout::{CHUNK, VALUE_MAX};
 use crate::io::Sink;
 use crate::{Error, HeapMemory, Image, IpMap, Memory, NoReaders, Prefix, Table};

@@ -1,7 +1,7 @@
 //! The section behind a snapshot's image: its tables' prefixes and the names of values, read where they lie.
 
+use super::error::{SnapshotError, VERSION};
 use super::map::Bytes;
-use super::{ENTRY_MORE, HEADER_BYTES, SnapshotError, TABLE_BYTES, VERSION};
 use crate::image::layout::VALUE_MAX;
 use crate::image::verify::{Report, TableReport};
 use crate::io::KeyPrefix;
@@ -13,6 +13,13 @@ use std::format;
 use std::path::Path;
 use std::string::String;
 use std::vec::Vec;
+
+/// Bytes of `struct tl_snapshot`.
+pub(super) const HEADER_BYTES: usize = 64;
+/// Bytes of `struct tl_snapshot_table`.
+pub(super) const TABLE_BYTES: usize = 32;
+/// Bytes of an entry beside its key.
+pub(super) const ENTRY_MORE: usize = 6;
 
 /// Keys that a snapshot can hold.
 pub trait Stored: Address {

@@ -80,91 +80,22 @@
 
 mod build;
 mod contents;
+mod error;
 mod map;
 
 pub use build::{Builder, Saved};
 pub use contents::{Contents, Entries, Stored, TableInfo};
+pub use error::{MAGIC, SnapshotError, VERSION};
 
-use super::source::{Source, failed};
-use super::{Format, ImportError, PrefixList};
+use crate::Reader;
 use crate::image::verify::{Report, verify};
 use crate::image::{self, layout};
-use crate::{Error, Reader};
-use contents::Section;
+use crate::io::list::{Format, PrefixList};
+use contents::{HEADER_BYTES, Section};
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU32;
 use map::Bytes;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::string::String;
-use std::vec::Vec;
-
-/// The section's first bytes: "TRIS".
-pub const MAGIC: u32 = 0x5349_5254;
-/// The section's version.
-pub const VERSION: u16 = 1;
-/// Bytes of `struct tl_snapshot`.
-const HEADER_BYTES: usize = 64;
-/// Bytes of `struct tl_snapshot_table`.
-const TABLE_BYTES: usize = 32;
-/// Bytes of an entry beside its key.
-const ENTRY_MORE: usize = 6;
-
-/// The error of saving or opening a snapshot.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SnapshotError {
-    /// The system refuses.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// The image cannot be made or is none.
-    #[error("{}: {source}", path.display())]
-    Image {
-        /// The file.
-        path: PathBuf,
-        /// The image's error.
-        source: Error,
-    },
-    /// The section is not what it should be.
-    #[error("{}: damaged snapshot: {what} at byte {at}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The defect.
-        what: String,
-        /// The offset in the file.
-        at: u64,
-    },
-    /// The section is of another version.
-    #[error("{}: snapshot version {found}, this program reads version {VERSION}", path.display())]
-    Version {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: u16,
-    },
-    /// The file is an image without the prefixes it was made from.
-    #[error("{}: an image alone, without the prefixes it was made from; expected a snapshot", path.display())]
-    NoPrefixes {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The table does not exist.
-    #[error("{}: no table {id} with keys of {key_bits} bits", path.display())]
-    NoTable {
-        /// The file.
-        path: PathBuf,
-        /// The id asked for.
-        id: u32,
-        /// Width of the keys asked for.
-        key_bits: u16,
-    },
-}
 
 /// A table of an image, as its header describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,7 +166,7 @@ impl Snapshot {
     }
 
     fn of(path: &Path, bytes: Bytes) -> Result<Self, SnapshotError> {
-        let header = image::header(bytes.words());
+        let header = image::header::header(bytes.words());
         let header = header.map_err(|source| SnapshotError::Image { path: path.into(), source })?;
         Ok(Self { path: path.into(), bytes, image_bytes: header.size as usize })
     }
@@ -337,24 +268,6 @@ impl Snapshot {
         list.names = contents.names().clone();
         Ok(list)
     }
-}
-
-/// Reads a snapshot's prefixes; a mapped file's where it lies, another's from the heap.
-pub(super) fn from(source: Source) -> Result<PrefixList, ImportError> {
-    let path = source.path().to_path_buf();
-    let snapshot = match Snapshot::open(&path) {
-        Ok(snapshot) => snapshot,
-        // Standard input, a pipe, a packed file.
-        Err(SnapshotError::Io { .. } | SnapshotError::Image { source: Error::NotAnImage { .. }, .. }) => {
-            let mut bytes = Vec::new();
-            source.reader().read_to_end(&mut bytes).map_err(|source| failed(&path, source))?;
-            let snapshot = Snapshot::from_bytes(&path, &bytes)?;
-            snapshot.verify()?;
-            snapshot
-        }
-        Err(error) => return Err(error.into()),
-    };
-    Ok(snapshot.to_list()?)
 }
 
 /// Saves a list's prefixes, IPv4 as table 0 and IPv6 as table 1, with its names. Those without a value get 1.

@@ -2,25 +2,15 @@
 
 use super::*;
 use crate::oracle::Oracle;
-use crate::{HeapMemory, Image, Key, NoReaders, Prefix, Table};
+use crate::random::Random;
+use crate::{Error, HeapMemory, Image, Key, NoReaders, Prefix, Table};
 use std::fs;
 use std::string::ToString;
 use std::vec::Vec;
 
 type Endpoint = Key<48, 6>;
 
-/// A small generator of repeatable numbers (SplitMix64).
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn bytes<const N: usize>(&mut self) -> [u8; N] {
         core::array::from_fn(|_| self.next() as u8)
     }

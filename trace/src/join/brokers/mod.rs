@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::{By, Joiner, Message};
+use crate::record::tests::RECORD;
 use crate::record::{Ends, Event, Flags, Kind, Point, Record, Socket, Transport};
 
 /// These numbers decide the broker's steps: each step takes some.
@@ -116,19 +117,7 @@ fn opened(number: u64, transport: Transport) -> Event {
 }
 
 fn event(time_ns: u64, process: u32, thread: u32, point: Point, transport: Transport, socket: u64) -> Record {
-    Record {
-        time_ns,
-        socket,
-        id: None,
-        thread,
-        process,
-        bytes: 64,
-        point,
-        transport,
-        kind: Kind::Message,
-        position: 0,
-        flags: Flags(0),
-    }
+    Record { time_ns, socket, thread, process, point, transport, ..RECORD }
 }
 
 /// Runs brokers until they have had enough messages. A run returns how many it had, and how many T2 were found.

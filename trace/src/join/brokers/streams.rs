@@ -112,7 +112,7 @@ impl World {
         }
         let call = event(time, 1, 7, point, Transport::Tcp, client as u64);
         let call = Record { bytes: bytes.len() as u32, ..call };
-        decoding.take(call, &bytes[..bytes.len().min(*capture)], &mut |record, _| run.note(record.into()));
+        decoding.take(call, &bytes[..bytes.len().min(*capture)], &mut |record| run.note(record.into()));
         time
     }
 

@@ -5,10 +5,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::process::{Key, Process};
 use super::sieve::{Lately, Sieve};
-use super::{Key, Process};
 use crate::decode::ANSWER;
-use crate::join::{Counts, Message};
+use crate::join::counts::Counts;
+use crate::join::message::Message;
 use crate::record::{Kind, Point, Record};
 
 /// A request that was passed on so long ago is in no other request's way after twice that time; sockets are cut for at least so long.

@@ -1,0 +1,131 @@
+//! The screen at several sizes, after several keys.
+
+use super::super::picture::{Cpu, Device};
+use super::*;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+fn rate(kind: &str, name: &str, packets: u64, rate: f64) -> Rate {
+    Rate { name: name.into(), kind: kind.into(), packets, rate }
+}
+
+/// Two devices and 72 verdicts; the verdict of the highest number has the highest rate and the fewest packets.
+fn view() -> View {
+    let device = |dev: &str, forward| Device {
+        dev: dev.into(),
+        vlan: None,
+        forward,
+        pass: 1.0,
+        drop: 0.0,
+        verdicts: vec![rate("forward", &format!("only_{dev}"), 9, forward)],
+        cpus: vec![
+            Cpu { cpu: 0, rate: forward / 4.0, share: 0.25 },
+            Cpu { cpu: 3, rate: forward * 3.0 / 4.0, share: 0.75 },
+        ],
+    };
+    let verdicts = (0..72)
+        .map(|number| rate("pass", &format!("verdict{number:02}"), 1000 - number, number as f64))
+        .collect();
+    let mut view = View::new("trielined runs".into(), false);
+    view.picture = Some(Picture {
+        seconds: 1.0,
+        devices: vec![device("eth0", 100.0), device("eth1", 900.0)],
+        verdicts,
+        filters: vec![rate("drop", "threats", 7, 1.0)],
+        sids: vec![rate("End.DT6", "fd00:1234:5678:9abc:def0:1234:5678:9abc", 5, 2.0)],
+    });
+    view
+}
+
+fn press(view: &mut View, codes: &[KeyCode]) {
+    for code in codes {
+        assert_eq!(view.key(KeyEvent::from(*code)), Wish::None);
+    }
+}
+
+fn screen(view: &mut View, width: u16, height: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
+    terminal.draw(|frame| view.draw(frame)).expect("a picture");
+    let buffer = terminal.backend().buffer();
+    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+    (0..height).map(line).collect()
+}
+
+#[test]
+fn every_line_is_reached_at_80_columns_and_24_lines() {
+    let mut view = view();
+    let first = screen(&mut view, 80, 24);
+    assert_eq!(first[0], "trieline top: all devices, by rate  trielined runs");
+    assert_eq!(first[1], "packets a second                forward         pass         drop  busiest CPU");
+    assert_eq!(first[2], "eth1                                900            1            0    75 % cpu3");
+    assert!(first[5].starts_with("pass verdict71"), "{first:#?}");
+    assert!(first[23].starts_with("lines 1-22 of 80 "), "{first:#?}");
+    let mut seen = first.join("\n");
+    for _ in 0..4 {
+        press(&mut view, &[KeyCode::PageDown]);
+        seen += &screen(&mut view, 80, 24).join("\n");
+    }
+    for number in 0..72 {
+        assert!(seen.contains(&format!("pass verdict{number:02} ")), "{number} is on no page: {seen}");
+    }
+    assert!(seen.contains("End.DT6 fd00:…34:5678:9abc "), "a long name loses its middle: {seen}");
+    // Two keys may come before one picture.
+    press(&mut view, &[KeyCode::End, KeyCode::Down, KeyCode::PageDown]);
+    assert!(screen(&mut view, 80, 24)[23].starts_with("lines 59-80 of 80"));
+    press(&mut view, &[KeyCode::Up]);
+    assert!(screen(&mut view, 80, 24)[23].starts_with("lines 58-79 of 80"));
+}
+
+#[test]
+fn keys_sort_filter_and_choose_a_device() {
+    let mut view = view();
+    press(&mut view, &[KeyCode::Char('s')]);
+    assert!(screen(&mut view, 80, 24)[5].starts_with("pass verdict00"), "by packets");
+    press(&mut view, &[KeyCode::Char('s')]);
+    let by_name = screen(&mut view, 80, 24);
+    assert!(by_name[0].contains("by name") && by_name[2].starts_with("eth0"), "{by_name:#?}");
+    press(&mut view, &[KeyCode::Char('/')]);
+    // Letters that are keys elsewhere belong to the filter while it is typed.
+    press(&mut view, &"threatsq".chars().map(KeyCode::Char).collect::<Vec<_>>());
+    press(&mut view, &[KeyCode::Backspace, KeyCode::Enter]);
+    let filtered = screen(&mut view, 80, 24).join("\n");
+    assert!(filtered.contains("drop threats") && !filtered.contains("verdict0"), "{filtered}");
+    press(&mut view, &[KeyCode::Esc, KeyCode::Tab]);
+    let device = screen(&mut view, 80, 24).join("\n");
+    assert!(
+        device.contains("top: eth0") && device.contains("only_eth0") && !device.contains("eth1"),
+        "{device}"
+    );
+    assert!(device.contains("cpu3                                 75       75.0 %"), "{device}");
+    press(&mut view, &[KeyCode::Char('d')]);
+    assert!(screen(&mut view, 80, 24)[0].contains("top: eth1"));
+    press(&mut view, &[KeyCode::Char('d')]);
+    assert!(screen(&mut view, 80, 24)[0].contains("all devices"));
+    let control = |char| KeyEvent::new(KeyCode::Char(char), KeyModifiers::CONTROL);
+    assert_eq!((view.key(control('c')), view.key(control('z'))), (Wish::Quit, Wish::Suspend));
+}
+
+#[test]
+fn any_size_is_drawn_and_colours_only_if_wanted() {
+    for colour in [false, true] {
+        let mut view = view();
+        view.colour = colour;
+        for (width, height) in [(1, 1), (3, 2), (20, 3), (80, 24), (300, 100)] {
+            screen(&mut view, width, height);
+        }
+        view.state = Err("cannot open the tables".into());
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("a terminal");
+        terminal.draw(|frame| view.draw(frame)).expect("a picture");
+        let plain = |cell: &ratatui::buffer::Cell| cell.fg == Color::Reset && cell.modifier.is_empty();
+        assert_eq!(terminal.backend().buffer().content.iter().all(plain), !colour);
+    }
+}
+
+#[test]
+fn a_long_reason_is_wrapped() {
+    let mut view = view();
+    (view.picture, view.state) = (None, Err(format!("cannot open {}: gone", "a/long path/".repeat(12))));
+    let shown = screen(&mut view, 80, 24);
+    assert!(shown[0].ends_with("no counts; trying again"), "{shown:#?}");
+    assert!(shown[1..4].join(" ").ends_with(": gone"), "{shown:#?}");
+}

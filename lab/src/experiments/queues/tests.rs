@@ -1,0 +1,58 @@
+//! A run of the kernel and of plane `fib`: rows of every case with the keys of the issue, and the work on the CPUs that the case names.
+
+use super::*;
+use crate::{
+    Error, Quiet,
+    testing::{alone, asked},
+};
+use std::sync::atomic::AtomicBool;
+
+fn small(words: &[&str], is_interrupted: bool) -> Result<Outcome> {
+    let experiment: Queues = asked(words).unwrap();
+    let interrupt = AtomicBool::new(is_interrupted);
+    run(&experiment, None, &Context { progress: &Quiet, interrupt: &interrupt })
+}
+
+#[test]
+fn both_planes_forward_by_every_case_and_rows_say_how() {
+    let Some(_alone) = alone() else { return };
+    let outcome = small(&["--quick", "--rounds", "1", "--frames", "20000"], false);
+    if netns::two_cpus().is_err() {
+        assert!(matches!(outcome, Err(Error::OneProcessor)));
+        return;
+    }
+    let outcome = outcome.unwrap();
+    let cases = [Case::of(Plane::Kernel), Case::of(Plane::Fib)].concat();
+    assert_eq!(outcome.rows.len(), cases.len());
+    for (row, case) in outcome.rows.iter().zip(&cases) {
+        assert_eq!((row.plane, row.queues, row.cores), (case.plane, case.queues, case.cores));
+        assert!(row.ratio_kernel.is_some() && (row.plane == Plane::Fib || row.ratio_kernel == Some(1.0)));
+        assert_eq!((row.handoff, row.variant), (case.handoff, case.variant));
+        assert_eq!((row.frames, row.delivered + row.lost), (20_000, 20_000), "{row:?}");
+        assert!(row.mpps > 0.0 && row.delivered > 0 && row.ratio.is_some(), "{row:?}");
+        // Each CPU takes from its own ring what it has put there.
+        assert!(
+            case.handoff != Handoff::None || case.variant == Variant::OneTxQueue || row.lost == 0,
+            "{row:?}"
+        );
+    }
+    let skipped = outcome.more.skipped.iter().map(|skip| (skip.plane, skip.handoff));
+    assert_eq!(skipped.collect::<Vec<_>>(), [(Plane::Fib, Handoff::Cpumap), (Plane::Fib, Handoff::Rps)]);
+    let share =
+        |variant| outcome.rows.iter().find(|row| row.cores == 2 && row.variant == variant).unwrap().share;
+    assert_eq!((share(Variant::OneTunnel), share(Variant::SharedCounter)), (1.0, 0.5));
+    assert!(share(Variant::Skewed) > 0.5);
+    let keys = serde_json::to_value(&outcome.rows[0]).unwrap();
+    for key in ["plane", "queues", "cores", "handoff", "variant", "mpps", "lost"] {
+        assert!(keys.get(key).is_some(), "{key}");
+    }
+    assert_eq!((&keys["plane"], &keys["handoff"]), (&"kernel".into(), &"none".into()));
+}
+
+#[test]
+fn it_ends_when_asked_to_and_names_a_case_that_is_not_there() {
+    let Some(_alone) = alone() else { return };
+    let error = small(&["--quick", "--only", "sideways"], false).unwrap_err();
+    assert!(matches!(&error, Error::NoCase(name) if name == "sideways"), "{error}");
+    assert!(matches!(small(&["--quick"], true), Err(Error::Interrupted | Error::OneProcessor)));
+}

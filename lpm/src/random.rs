@@ -1,0 +1,21 @@
+//! Small repeatable random numbers for unit tests. Not those of `testbed`: miri, loom and the fuzzers build this crate, and it alone.
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+#[derive(Clone)]
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    /// 64 bits.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        self.next() as usize % end
+    }
+}

@@ -1,0 +1,308 @@
+//! The daemon's side of commands: connections that never make it wait, and its state in numbers.
+
+use super::{ControlSource, DETACHED, Daemon, TICK};
+use crate::api::control::{Access, Client, CountedSid, Job, Refusal, Request};
+use crate::api::hint;
+use crate::api::route::Route;
+use crate::api::route_json;
+use crate::api::route_query::{self, Cursor};
+use crate::api::status::{DeviceStatus, FamilyStatus, ImageStatus, Punted, Refused, Status, Usage};
+use crate::daemon::veth::CUTS;
+use crate::fib::published::Published;
+use crate::kernel::{family, route::kind};
+use crate::rib::family::Family;
+use crate::rib::table::Ip;
+use crate::xdp::action::{Action, PassReason};
+use crate::xdp::attachment::Attachment;
+use crate::xdp::counters::Counters;
+use crate::xdp::ports::{Port, PortFlags};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::time::Instant;
+
+/// More connections wait until some are closed.
+const CLIENTS: usize = 128;
+/// The same for those that may only read: they take no place of the others.
+const READERS: usize = 32;
+
+impl Daemon {
+    /// Whether connections with this access are taken at present.
+    pub(super) fn listens(&self, access: Access, now: Instant) -> bool {
+        let limit = match access {
+            Access::Full => CLIENTS,
+            Access::Read => READERS,
+        };
+        let connected = self.clients.iter().filter(|(client, _)| client.access() == access);
+        let has_room = connected.count() < limit || (access == Access::Read && self.idle_reader().is_some());
+        has_room && self.accept_after <= now
+    }
+
+    /// The reader that has been connected for the longest time, of those that wait for no answer.
+    fn idle_reader(&self) -> Option<usize> {
+        let is_idle = |(client, cursor): &(Client, Option<Cursor>)| {
+            client.access() == Access::Read && cursor.is_none() && !client.has_output()
+        };
+        self.clients.iter().position(is_idle)
+    }
+
+    /// Answers commands as far as that goes without waiting.
+    pub(super) fn serve(&mut self, control_source: &mut dyn ControlSource) {
+        for index in 0..self.listeners.len() {
+            self.accept(index);
+        }
+        let mut clients = std::mem::take(&mut self.clients);
+        clients.retain_mut(|(client, cursor)| self.serve_client(client, cursor, control_source).is_ok());
+        self.clients = clients;
+    }
+
+    fn accept(&mut self, index: usize) {
+        let access = self.listeners[index].access;
+        for _ in 0..CLIENTS {
+            if !self.listens(access, Instant::now()) {
+                break;
+            }
+            match self.listeners[index].accept() {
+                Ok(client) => {
+                    let readers = self.clients.iter().filter(|(client, _)| client.access() == Access::Read);
+                    if access == Access::Read && readers.count() >= READERS {
+                        // A reader that asks nothing takes no place of one that does.
+                        self.idle_reader().map(|idle| self.clients.remove(idle));
+                    }
+                    self.clients.extend(client.map(|client| (client, None)));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // No file descriptors, no memory: the connection stays queued, and asking at once would change nothing.
+                Err(_) => self.accept_after = Instant::now() + TICK,
+            }
+        }
+    }
+
+    fn serve_client(
+        &mut self,
+        client: &mut Client,
+        cursor: &mut Option<Cursor>,
+        control_source: &mut dyn ControlSource,
+    ) -> std::io::Result<()> {
+        client.write()?;
+        if client.has_output() {
+            return Ok(());
+        }
+        if let Some(open) = cursor {
+            if open.advance(&self.mirror, &self.publisher.action_index, client)? {
+                *cursor = None;
+            }
+            return client.write();
+        }
+        match client.request()? {
+            Some(Ok(request)) if request.changes() && client.access() == Access::Read => {
+                let error = "this socket only answers questions; run as root to change something".into();
+                client.answer(&Refusal { error })?;
+            }
+            Some(Ok(Request::Status)) => client.answer(&self.status())?,
+            Some(Ok(Request::Explain { asked })) => {
+                client.answer(&route_query::explain(&asked, &self.mirror, &self.publisher))?;
+            }
+            Some(Ok(Request::Filters)) => client.answer(&self.filters.status(self.dataplane.filters()))?,
+            Some(Ok(Request::Sids)) => {
+                let counts = self.dataplane.sid_counters().unwrap_or_default();
+                let counts: Vec<CountedSid> =
+                    counts.into_iter().map(|(id, count)| CountedSid { id, count }).collect();
+                client.answer(&counts)?;
+            }
+            Some(Ok(Request::SidHooks)) => client.answer(&self.sid_hooks.status())?,
+            Some(Ok(Request::Reload { filter })) => match self.filters.reload(filter.as_deref()) {
+                Ok(job) => client.answer(&Job { job })?,
+                Err(error) => client.answer(&Refusal { error: error.to_string() })?,
+            },
+            Some(Ok(Request::Reconfigure)) => {
+                let job = control_source
+                    .configuration()
+                    .and_then(|config| self.reload(config).map_err(|error| error.to_string()));
+                match job {
+                    Ok(job) => client.answer(&Job { job })?,
+                    Err(error) => client.answer(&Refusal { error })?,
+                }
+            }
+            Some(Ok(Request::Job { job })) => client.answer(&self.filters.job(job))?,
+            Some(Ok(request)) => match Cursor::new(&request, &self.mirror) {
+                Ok(open) => *cursor = Some(open),
+                Err(error) => client.answer(&Refusal { error })?,
+            },
+            Some(Err(error)) => client.answer(&Refusal { error: error.to_string() })?,
+            None => {}
+        }
+        client.write()
+    }
+
+    fn status(&mut self) -> Status {
+        let filters = self.filters.status(self.dataplane.filters());
+        let image = self.publisher.image_stats();
+        let counters = self.dataplane.counters().ok();
+        let modes = self.dataplane.attachments().unwrap_or_default();
+        let (nexthop_groups, hosts) = self.publisher.action_index.len();
+        let mut mirror = self.counts.status;
+        mirror.prefixes_written = self.publisher.counts.prefixes;
+        mirror.tables_written = self.publisher.counts.tables;
+        mirror.full = self.publisher.counts.full;
+        mirror.requests = crate::kernel::socket::sent();
+        let ports = self.ports.iter();
+        Status {
+            running: true,
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: Some(std::process::id()),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            namespace: self.instance.inode,
+            map_type: Some(self.dataplane.map_type()),
+            image: ImageStatus {
+                bytes: image.size,
+                used: image.used,
+                limbo: image.limbo,
+                peak: image.peak,
+                claimed: image.claimed,
+            },
+            devices: ports.map(|(key, port)| self.device(*key, port, &modes, counters.as_ref())).collect(),
+            missing: self.ports.missing(&self.mirror.kernel).map(str::to_owned).collect(),
+            refused: self
+                .ports
+                .refused()
+                .iter()
+                .map(|(dev, reason)| Refused { dev: dev.clone(), reason: reason.clone() })
+                .collect(),
+            problems: self.problems(),
+            filters,
+            families: vec![
+                self.family("inet", &self.mirror.v4, &self.publisher.v4),
+                self.family("inet6", &self.mirror.v6, &self.publisher.v6),
+            ],
+            nexthop_groups,
+            hosts,
+            unresolved: self.publisher.action_index.unresolved(|path| {
+                let path = self.mirror.nhgs.get(path);
+                path.is_some_and(|path| {
+                    path.hops.iter().any(|hop| hop.gateway.is_some() || hop.encap.is_some())
+                })
+            }),
+            actions: Usage { used: (nexthop_groups + hosts + 2) as u64, limit: self.limits.actions.into() },
+            actions_refused: self.publisher.action_index.refused,
+            punted: self.punted(),
+            bypassed: self.mirror.kernel.bypass.bypassed(&self.mirror.kernel),
+            mirror,
+            overruns: self.counts.overruns,
+            resyncs: self.counts.resyncs,
+            counters: counters.as_ref().map(|counters| counters.total.clone()).unwrap_or_default(),
+            ..Status::default()
+        }
+        .with_heartbeat(self.dataplane.heartbeat())
+    }
+
+    /// Deviations from the configuration that trielined tries to mend again.
+    fn problems(&self) -> Vec<String> {
+        let kept = self.kept.iter().map(|why| {
+            format!("the tables have the size and map type of before (new ones: {why}); restart trielined to try again")
+        });
+        let outdated = self.dataplane.outdated().iter().map(|ifindex| {
+            let name = self.mirror.kernel.links.get(ifindex).map_or("", |link| link.name.as_str());
+            format!("device {name} ({ifindex}) refused this version's program and runs the one of before; trielined tries again every second")
+        });
+        let csids = self.csids.iter().map(|why| {
+            format!("NEXT-C-SIDs not written: {why}; SID hooks may not see each packet; trielined tries again every second")
+        });
+        kept.chain(outdated).chain(csids).chain(self.sid_hooks.problems().map(str::to_owned)).collect()
+    }
+
+    /// Paths that only the kernel can follow, by what they do.
+    fn punted(&self) -> Vec<Punted> {
+        /// Verdict, what it is, device, hint.
+        type Kind = (&'static str, String, Option<String>, Option<String>);
+        let mut punted: BTreeMap<Kind, usize> = BTreeMap::new();
+        for (id, path) in self.mirror.nhgs.iter() {
+            let reason = match self.publisher.action_index.action(id) {
+                Some(Action::Pass(reason)) => reason,
+                // No action is made for them: their prefixes are the kernel's.
+                None if path.selects_more() => &PassReason::Unsupported,
+                _ => continue,
+            };
+            let dev = match reason {
+                PassReason::NoDevice | PassReason::NoXdpXmit | PassReason::NoCarrier => {
+                    path.hops.first().map(|hop| self.mirror.kernel.name(hop.ifindex))
+                }
+                PassReason::Unsupported | PassReason::TableFull | PassReason::OnLink => None,
+                _ => continue,
+            };
+            let mut way = Route::default();
+            path.hops.iter().for_each(|hop| route_json::hop(path.family, hop, &self.mirror.kernel, &mut way));
+            let words: Vec<String> = [way.encap, way.mode, way.behaviour].into_iter().flatten().collect();
+            let what = if words.is_empty() { kind::name(path.kind).to_owned() } else { words.join(" ") };
+            let hint = hint::of(path, *reason, &self.mirror.kernel);
+            *punted.entry((reason.name(), what, dev, hint)).or_default() += 1;
+        }
+        let reported = |((reason, what, dev, hint), nexthop_groups): (Kind, _)| Punted {
+            what,
+            nexthop_groups,
+            reason: reason.into(),
+            dev,
+            hint,
+        };
+        punted.into_iter().map(reported).collect()
+    }
+
+    fn device(
+        &self,
+        (ifindex, vlan): (u32, Option<u16>),
+        port: &Port,
+        modes: &[Attachment],
+        counters: Option<&Counters>,
+    ) -> DeviceStatus {
+        let given = self.ports.given(&self.mirror.kernel, ifindex);
+        let mode = modes.iter().find(|attachment| attachment.ifindex == given);
+        let counts = counters.iter().flat_map(|counters| &counters.ports);
+        let counts = counts.filter(|count| (count.ifindex, count.vlan) == (ifindex, vlan));
+        let counts: Vec<_> = counts.collect();
+        let counted = !counts.is_empty() || counters.is_none();
+        let mut counters: Vec<_> = counts.iter().flat_map(|count| count.counts.clone()).collect();
+        counters.retain(|counter| counter.packets > 0);
+        let mut flags: Vec<String> = port.flags.names().map(str::to_owned).collect();
+        if !self.ports.egress().contains(&given) {
+            flags.push("no-xdp-xmit".into());
+        }
+        if !counted {
+            flags.push("shared-counters".into());
+        }
+        DeviceStatus {
+            dev: self.mirror.kernel.name(port.ifindex),
+            ifindex: port.ifindex,
+            mode: mode.map(|attachment| attachment.mode.to_string()).unwrap_or_default(),
+            vlan,
+            flags,
+            counters,
+            hint: (vlan.is_none() && self.ports.cuts(&self.mirror.kernel, ifindex)).then(|| CUTS.into()),
+        }
+    }
+
+    fn family<A: Ip>(&self, name: &str, routes: &Family<A>, published: &Published<A>) -> FamilyStatus {
+        let obstacle = self.mirror.kernel.obstacle(A::NETLINK);
+        let ipv4 = A::NETLINK == family::INET;
+        let any = |flags: PortFlags| if ipv4 { flags.forward4 } else { flags.forward6 };
+        let detached = self.is_detached();
+        let forwards =
+            !detached && published.is_current() && self.ports.iter().any(|(_, port)| any(port.flags));
+        let reason = match published.blocked() {
+            _ if detached => Some(DETACHED.to_owned()),
+            Some((error, _)) => Some(error.clone()),
+            None if !forwards => Some(obstacle.unwrap_or_else(|| "forwarding is off on every device".into())),
+            None => None,
+        };
+        FamilyStatus {
+            family: name.into(),
+            forwards,
+            reason,
+            main: routes.main.routes(),
+            local: routes.local.routes(),
+            prefixes: published.main.table.as_ref().map_or(0, trieline_lpm::Table::len),
+            tables: published.others.len(),
+            others: routes.others.values().map(crate::rib::table::Table::routes).sum(),
+            punted: self.publisher.policies.punted[usize::from(!ipv4)].iter().cloned().collect(),
+            neighbours: routes.neighbours.len(),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Once a second: what the kernel does not announce, and neighbours that only XDP's packets use.
+
+use super::{Daemon, POLL_AT_LEAST, POLL_SHARE, RESOLVED};
+use crate::kernel::netdev::Features;
+use crate::kernel::{neigh, socket};
+use crate::rib::kernel_state::Sysctl;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::{BTreeSet, HashSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// Of this thread: dumps of the kernel's count, too.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+impl Daemon {
+    /// Settings that the kernel does not announce, as they are now.
+    pub(super) fn sysctl(&mut self) -> Result<Sysctl, socket::Error> {
+        let kernel = &self.mirror.kernel;
+        let tunnels = self.mirror.nhgs.encapsulating().filter_map(|device| kernel.links.get(&device));
+        let devices = self.ports.watched(kernel).into_iter().chain(tunnels.map(|link| link.name.as_str()));
+        Sysctl::read(&mut self.requests, devices)
+    }
+
+    /// Takes over those settings; whether any is another. They stay where the kernel does not answer.
+    pub(super) fn renew_sysctl(&mut self) -> bool {
+        match self.sysctl() {
+            Ok(sysctl) => {
+                std::mem::replace(&mut self.mirror.kernel.sysctl, sysctl) != self.mirror.kernel.sysctl
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot read settings of devices; trielined keeps the last ones");
+                false
+            }
+        }
+    }
+
+    /// Once a second: what the kernel does not announce, and neighbours that only we use.
+    pub(super) fn tick(&mut self) {
+        self.ticked = Instant::now();
+        self.notice_detached();
+        if self.poll_at <= self.ticked {
+            let begun = processor_time();
+            self.forget_links();
+            self.poll_unannounced();
+            self.open_egress();
+            let took = processor_time().saturating_sub(begun);
+            self.poll_at = self.ticked + (took * POLL_SHARE).min(POLL_AT_LEAST);
+        }
+        if self.ports.has_unset() {
+            let tables = self.tables();
+            self.ports.set(&self.mirror.kernel, &self.publisher.policies, &mut self.dataplane, tables);
+        }
+        if let Err(error) = self.dataplane.retry_outdated() {
+            tracing::warn!(%error, "cannot list the attached devices; trying again");
+        }
+        if self.csids.is_some() {
+            self.set_csids();
+        }
+        self.sid_hooks.retry(self.dataplane.sid_hooks());
+        self.mirror.changes.kernel |= self.ports.retry(&self.mirror.kernel, &mut self.dataplane);
+        if self.mirror.nhgs.pass_time(self.ticked) {
+            self.mirror.changes.v6.all = true;
+            self.mirror.resync.v6.lose();
+            self.schedule();
+        }
+        if !self.mirror.changes.any() && self.mirror.resync.at().is_none() {
+            self.publisher.forget(&mut self.mirror, self.dataplane.parts().1);
+        }
+        if self.mirror.resync.needs_kernel_state()
+            && let Err(error) = self.mirror.dump_kernel_state(&mut self.requests)
+        {
+            tracing::warn!(%error, "cannot dump links, settings, rules and neighbours; trielined tries again");
+        }
+        let tenants = !self.mirror.kernel.settings.tenants.is_empty();
+        if self.mirror.stale.is_empty() && !tenants {
+            self.idle.clear();
+            return;
+        }
+        let gateways: HashSet<(IpAddr, u32)> = self
+            .mirror
+            .nhgs
+            .iter()
+            .flat_map(|(_, nhg)| &nhg.hops)
+            .filter_map(|hop| Some((hop.gateway?, hop.ifindex)))
+            .collect();
+        let hosts: HashSet<(IpAddr, u32)> = self.publisher.action_index.hosts().collect();
+        let ours = |host: &&(IpAddr, u32)| gateways.contains(*host) || hosts.contains(*host);
+        let idle: BTreeSet<(IpAddr, u32)> = self.mirror.stale.iter().filter(ours).copied().collect();
+        let used = if idle.is_empty() { BTreeSet::new() } else { self.dataplane.actions().take_used() };
+        // Of one that turned stale since the last look, packets before that count as well: it is left to the next.
+        for (address, link) in idle.intersection(&self.idle) {
+            if self.mirror.adjacency_of_neighbour(*address, *link).is_some_and(|way| used.contains(&way)) {
+                tracing::debug!(%address, link, "the kernel learns that packets go to a stale neighbour");
+                // If the neighbour is gone by now, an event reports it.
+                let _ = self.requests.request(neigh::in_use(*link, address), |_| {});
+            }
+        }
+        self.idle = idle;
+        // The kernel gets no packet of a declared tenant, so no packet makes it ask who has an address.
+        let unknown = gateways.iter().filter(|(address, link)| !self.mirror.is_resolved(*address, *link));
+        for (address, link) in unknown.take(if tenants { RESOLVED } else { 0 }) {
+            // Not every link has neighbours.
+            let _ = self.requests.request(neigh::resolve(*link, address), |_| {});
+        }
+    }
+
+    /// Looks at all that the kernel does not announce; what differs is a change of the world.
+    pub(super) fn poll_unannounced(&mut self) {
+        self.mirror.changes.kernel |= self.renew_sysctl();
+        self.check_bypassed();
+    }
+
+    /// Forgets what was known of links that went or changed.
+    pub(super) fn forget_links(&mut self) {
+        let touched = std::mem::take(&mut self.mirror.touched);
+        if touched.all {
+            self.probes.offloads.forget_all();
+        }
+        touched.links.iter().for_each(|link| self.probes.offloads.forget(*link));
+        self.ports.forget(&touched, &mut self.dataplane);
+    }
+
+    /// Looks which devices packets may leave by at present.
+    pub(super) fn open_egress(&mut self) {
+        if let Some(Err(error)) = self.features.as_mut().map(Features::follow) {
+            tracing::warn!(%error, "cannot read XDP features of devices; trielined keeps the last ones");
+        }
+        let (kernel, features) = (&mut self.mirror.kernel, self.features.as_ref());
+        self.mirror.changes.kernel |= self.ports.open(kernel, &mut self.dataplane, features);
+    }
+
+    /// Opens and closes exits after the kernel reported changed XDP features.
+    pub(super) fn read_features(&mut self) {
+        match self.features.as_mut().map(Features::follow) {
+            Some(Ok(true)) => self.open_egress(),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "cannot read XDP features of devices; trielined keeps the last ones")
+            }
+            _ => {}
+        }
+    }
+}

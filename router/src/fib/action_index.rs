@@ -1,0 +1,304 @@
+//! The book of actions: which number in the tables stands for which path or neighbour, and what it does at present.
+//!
+//! A table's value is an action's number. When a neighbour changes its MAC address, trielined rewrites one action and touches no route,
+//! however many routes use it.
+
+use crate::dataplane::actions::Actions;
+use crate::kernel::TableKey;
+use crate::rib::nexthop_group::{KeyMap, NhgId};
+use crate::rib::policy::PolicyAction;
+use crate::xdp::action::{Action, DropReason, PassReason};
+use crate::xdp::error::Error;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+/// An action in the dataplane.
+#[derive(Debug, Clone, PartialEq)]
+struct Entry {
+    id: u32,
+    action: Action,
+}
+
+/// The object that a number in the tables stands for.
+#[derive(Debug, Clone, Copy)]
+pub enum ActionOwner {
+    /// A path.
+    NexthopGroup(NhgId),
+    /// A neighbour on this link, by a route of this MTU (0: the link's).
+    Neighbour(u32, u32),
+}
+
+/// A neighbour: its address, the link, and the MTU of the route to it (0: the link's).
+pub type Host = (IpAddr, u32, u32);
+
+/// Numbers of paths and neighbours.
+#[derive(Debug)]
+pub struct ActionIndex {
+    nhgs: Vec<Option<Entry>>,
+    hosts: KeyMap<Host, Entry>,
+    /// The action "the kernel decides".
+    kernel: u32,
+    /// Actions of the default routes of tables that rules leave out; at first, and where there is none, the kernel decides.
+    defaults: BTreeMap<TableKey, (Option<NhgId>, Entry)>,
+    /// The same, for whatever there was no room for.
+    full: u32,
+    /// Actions of rules that decide by themselves.
+    fixed: HashMap<PolicyAction, u32>,
+    /// Times that an action could not be written because the dataplane's room was used up.
+    pub refused: u64,
+    /// Actions rewritten because an object that they depend on changed.
+    pub rewritten: u64,
+}
+
+impl ActionIndex {
+    /// An empty book.
+    pub fn new(actions: &mut Actions) -> Result<Self, Error> {
+        let kernel = actions.alloc()?;
+        actions.set(kernel, &Action::Pass(PassReason::Unsupported))?;
+        let full = actions.alloc()?;
+        actions.set(full, &Action::Pass(PassReason::TableFull))?;
+        let (nhgs, hosts, defaults, fixed) = Default::default();
+        Ok(Self { nhgs, hosts, kernel, full, defaults, fixed, refused: 0, rewritten: 0 })
+    }
+
+    /// The number of "the kernel decides".
+    pub fn kernel(&self) -> u32 {
+        self.kernel
+    }
+
+    /// The number of what there was no room for.
+    pub fn full(&self) -> u32 {
+        self.full
+    }
+
+    /// The number of what a rule decides by itself, without a table.
+    pub fn fixed(&mut self, actions: &mut Actions, policy_action: PolicyAction) -> u32 {
+        let action = match policy_action {
+            PolicyAction::Blackhole => Action::Drop(DropReason::Blackhole),
+            PolicyAction::Unreachable => Action::Pass(PassReason::Unreachable),
+            PolicyAction::Prohibit => Action::Pass(PassReason::Prohibit),
+            PolicyAction::Kernel => Action::Pass(PassReason::Rule),
+            PolicyAction::Main | PolicyAction::Table(_) | PolicyAction::GoTo(_) => return self.kernel,
+        };
+        if let Some(id) = self.fixed.get(&policy_action) {
+            return *id;
+        }
+        match enter(actions, action) {
+            Ok(entry) => {
+                self.fixed.insert(policy_action, entry.id);
+                entry.id
+            }
+            Err(error) => self.refuse(&error),
+        }
+    }
+
+    /// The number that a table's default route has, and nothing else, from now on; whether it is a new one. `None`: the image or the action
+    /// map is full.
+    pub fn reserve_default(&mut self, actions: &mut Actions, table: TableKey) -> Option<(u32, bool)> {
+        if let Some((_, entry)) = self.defaults.get(&table) {
+            return Some((entry.id, false));
+        }
+        match enter(actions, Action::Pass(PassReason::Unsupported)) {
+            Ok(entry) => {
+                let id = entry.id;
+                self.defaults.insert(table, (None, entry));
+                Some((id, true))
+            }
+            Err(error) => {
+                self.refuse(&error);
+                None
+            }
+        }
+    }
+
+    /// Whether a table's default route has a number of its own.
+    pub fn has_default(&self, table: TableKey) -> bool {
+        self.defaults.contains_key(&table)
+    }
+
+    /// The number of a default route with that path, when it is one of its own.
+    pub fn default_route(
+        &mut self,
+        actions: &mut Actions,
+        table: TableKey,
+        nhg: NhgId,
+        resolve: impl FnOnce() -> Action,
+    ) -> Option<u32> {
+        let (known, entry) = self.defaults.get_mut(&table)?;
+        if known.replace(nhg) != Some(nhg) {
+            write(actions, entry, resolve(), &mut self.refused);
+        }
+        Some(entry.id)
+    }
+
+    /// The number of a path; `resolve` finds its action if it is not known yet.
+    pub fn nhg(&mut self, actions: &mut Actions, nhg: NhgId, resolve: impl FnOnce() -> Action) -> u32 {
+        let index = nhg as usize;
+        if let Some(Some(entry)) = self.nhgs.get(index) {
+            return entry.id;
+        }
+        match enter(actions, resolve()) {
+            Ok(entry) => {
+                let id = entry.id;
+                self.nhgs.resize(self.nhgs.len().max(index + 1), None);
+                self.nhgs[index] = Some(entry);
+                id
+            }
+            Err(error) => self.refuse(&error),
+        }
+    }
+
+    /// The number of a neighbour on a link.
+    pub fn host(&mut self, actions: &mut Actions, host: Host, resolve: impl FnOnce() -> Action) -> u32 {
+        if let Some(entry) = self.hosts.get(&host) {
+            return entry.id;
+        }
+        match enter(actions, resolve()) {
+            Ok(entry) => {
+                let id = entry.id;
+                self.hosts.insert(host, entry);
+                id
+            }
+            Err(error) => self.refuse(&error),
+        }
+    }
+
+    /// Rewrites the actions of the paths that `concerned` picks, where they differ.
+    pub fn refresh_nhgs(
+        &mut self,
+        actions: &mut Actions,
+        mut concerned: impl FnMut(NhgId) -> bool,
+        resolve: impl Fn(NhgId) -> Action,
+    ) {
+        for (index, entry) in self.nhgs.iter_mut().enumerate() {
+            let nhg = index as NhgId;
+            if let Some(entry) = entry
+                && concerned(nhg)
+            {
+                self.rewritten += u64::from(write(actions, entry, resolve(nhg), &mut self.refused));
+            }
+        }
+        for (nhg, entry) in self.defaults.values_mut() {
+            if let Some(nhg) = nhg.filter(|nhg| concerned(*nhg)) {
+                self.rewritten += u64::from(write(actions, entry, resolve(nhg), &mut self.refused));
+            }
+        }
+    }
+
+    /// Rewrites the actions of the neighbours that `concerned` picks, where they differ.
+    pub fn refresh_hosts(
+        &mut self,
+        actions: &mut Actions,
+        mut concerned: impl FnMut(&Host) -> bool,
+        resolve: impl Fn(&Host) -> Action,
+    ) {
+        for (host, entry) in self.hosts.iter_mut().filter(|(host, _)| concerned(host)) {
+            self.rewritten += u64::from(write(actions, entry, resolve(host), &mut self.refused));
+        }
+    }
+
+    /// Gives back the number of a path that no route uses any more.
+    pub fn release_nhg(&mut self, actions: &mut Actions, nhg: NhgId) {
+        if let Some(entry) = self.nhgs.get_mut(nhg as usize).and_then(Option::take) {
+            actions.release(entry.id);
+        }
+        // Of a default route that is gone.
+        for (known, _) in self.defaults.values_mut() {
+            known.take_if(|known| *known == nhg);
+        }
+    }
+
+    /// Gives back the numbers of neighbours that no prefix uses any more.
+    pub fn retain_hosts(&mut self, actions: &mut Actions, used: impl Fn(&Host, u32) -> bool) {
+        self.hosts.retain(|host, entry| {
+            let used = used(host, entry.id);
+            if !used {
+                actions.release(entry.id);
+            }
+            used
+        });
+    }
+
+    /// The present action of a path's number.
+    pub fn action(&self, nhg: NhgId) -> Option<&Action> {
+        self.nhgs.get(nhg as usize)?.as_ref().map(|entry| &entry.action)
+    }
+
+    /// The path or neighbour that each number stands for. O(paths).
+    pub fn numbers(&self) -> KeyMap<u32, ActionOwner> {
+        let nhgs = self.nhgs.iter().enumerate();
+        let nhgs = nhgs
+            .filter_map(|(nhg, entry)| Some((entry.as_ref()?.id, ActionOwner::NexthopGroup(nhg as NhgId))));
+        let defaults = self
+            .defaults
+            .values()
+            .filter_map(|(nhg, entry)| Some((entry.id, ActionOwner::NexthopGroup((*nhg)?))));
+        let nhgs = nhgs.chain(defaults);
+        nhgs.chain(
+            self.hosts.iter().map(|((_, link, mtu), entry)| (entry.id, ActionOwner::Neighbour(*link, *mtu))),
+        )
+        .collect()
+    }
+
+    /// The neighbours that have numbers, with their links; may repeat.
+    pub fn hosts(&self) -> impl Iterator<Item = (IpAddr, u32)> + '_ {
+        self.hosts.keys().map(|(address, link, _)| (*address, *link))
+    }
+
+    /// Numbers in use for paths and for neighbours.
+    pub fn len(&self) -> (usize, usize) {
+        (self.nhgs.iter().flatten().count(), self.hosts.len())
+    }
+
+    /// Paths that `counts` picks, and neighbours, whose packets wait for a MAC address.
+    pub fn unresolved(&self, counts: impl Fn(NhgId) -> bool) -> usize {
+        let waits = |entry: &Entry| entry.action == Action::Pass(PassReason::Unresolved);
+        let nhgs = self.nhgs.iter().enumerate();
+        let nhgs = nhgs.filter(|(nhg, entry)| entry.as_ref().is_some_and(waits) && counts(*nhg as NhgId));
+        nhgs.count() + self.hosts.values().filter(|entry| waits(entry)).count()
+    }
+
+    fn refuse(&mut self, error: &Error) -> u32 {
+        count_refused(&mut self.refused, error);
+        self.full
+    }
+}
+
+fn count_refused(refused: &mut u64, error: &Error) {
+    *refused += 1;
+    if *refused == 1 {
+        tracing::error!(
+            "no room for an action: {error}; the kernel forwards packets of further next hops (logged once). `next_hops` sets the number of actions and adjacencies; that of groups and long outer headers is fixed"
+        );
+    }
+}
+
+fn enter(actions: &mut Actions, action: Action) -> Result<Entry, Error> {
+    let id = actions.alloc()?;
+    match actions.set(id, &action) {
+        Ok(()) => Ok(Entry { id, action }),
+        Err(error) => {
+            actions.release(id);
+            Err(error)
+        }
+    }
+}
+
+/// Writes `action` where it differs; whether it did. Without room for it the packets are the kernel's: the old action is wrong by now.
+fn write(actions: &mut Actions, entry: &mut Entry, action: Action, refused: &mut u64) -> bool {
+    if entry.action == action {
+        return false;
+    }
+    let action = match actions.set(entry.id, &action) {
+        Ok(()) => action,
+        Err(error) => {
+            count_refused(refused, &error);
+            let pass = Action::Pass(PassReason::TableFull);
+            // A pass needs no room; should even that fail, the next refresh tries again.
+            let _ = actions.set(entry.id, &pass);
+            pass
+        }
+    };
+    entry.action = action;
+    true
+}

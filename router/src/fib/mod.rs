@@ -1,0 +1,9 @@
+//! From routes to what a packet meets: lookup tables, actions by number, and the changes of both.
+
+pub mod action_index;
+pub mod policies;
+pub mod publish;
+pub mod published;
+pub mod reserve;
+pub mod resolve;
+mod writer;

@@ -1,0 +1,3 @@
+# A clone of the repository.
+mkdir docs
+cp -r "$REPOSITORY/docs/tries" docs/

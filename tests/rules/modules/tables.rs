@@ -1,0 +1,94 @@
+//! The floors of each crate's modules, and the circles among them that are known.
+
+/// The floors of a package's modules, lowest first. Modules on one floor may use each other.
+pub(super) const FLOORS: &[(&str, &[&str])] = &[
+    ("trieline-lpm", &["graph prefix", "key oracle", "prefix_store", "image", "table", "map ops", "io"]),
+    (
+        "trieline-bpf",
+        &["sys probe", "error value", "deferred key", "image_map pins", "grace pages lpm_trie", "tables"],
+    ),
+    ("trieline-capi", &["error", "entry", "kinds", "handle", "load table"]),
+    (
+        "trieline-cli",
+        &[
+            "addresses client config dissect",
+            "check",
+            "capture filter metrics node",
+            "route table",
+            "sid top",
+        ],
+    ),
+    ("trieline-terminal", &["columns output program progress", "error_report", "pages"]),
+    ("trieline-draw", &["scene", "layout", "drawing", "dot svg", "command"]),
+    ("trieline-plot", &["draw", "bars curve lines thresholds"]),
+    ("trieline-sampling", &["gate samples", "rounds"]),
+    (
+        "trieline-router",
+        &[
+            "kernel",
+            "xdp",
+            "capture filter sid_hook srv6::csids srv6::sids",
+            "dataplane",
+            "rib",
+            "fib",
+            "srv6",
+            "guard",
+            "api",
+            "daemon",
+        ],
+    ),
+    (
+        "trieline-trace",
+        &[
+            "backend intf payers runtime usage",
+            "error record",
+            "decode filter sends user",
+            "join",
+            "options summary",
+            "layout",
+            "rings stamps",
+            "check hooks",
+            "ring",
+            "tracer",
+            "cost",
+        ],
+    ),
+    (
+        "trieline-trace-cli",
+        &[
+            "calibrate cgroup command errors probes",
+            "args records",
+            "following liveness node",
+            "report",
+            "join outputs",
+            "trace",
+        ],
+    ),
+    (
+        "trieline-lab",
+        &[
+            "error heap live",
+            "load",
+            "account",
+            "measure object published report tables",
+            "results",
+            "netns netlink",
+            "topology",
+            "fork frames sinks xdp_fib",
+            "generator traffic flow_sender",
+            "rivals",
+            "experiments",
+            "compare page",
+            "commands",
+        ],
+    ),
+    ("trieline-testbed", &["bpffs command craft daemon error namespace packets random skip socket bed"]),
+];
+
+/// Files that count for themselves and not as part of their folder, in the table above, too: the maps of SRv6 lie below what
+/// resolves its routes.
+pub(super) const APART: &[(&str, &str)] =
+    &[("trieline-router", "srv6::csids"), ("trieline-router", "srv6::sids")];
+
+/// Circles that are still to be untied: the package, the folder, and the modules in it. `self` is the folder's own file.
+pub(super) const KNOWN: &[(&str, &str, &str)] = &[];
