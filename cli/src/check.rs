@@ -158,9 +158,9 @@ fn processing(rehearsal: &Rehearsal) -> Vec<Finding> {
         });
     }
     for bypassed in rehearsal.bypassed().iter().filter(|bypassed| bypassed.kind != UNLISTED) {
-        let told =
+        let is_same =
             |known: &Finding| known.what.contains(&bypassed.what) || bypassed.what.contains(&known.what);
-        if findings.iter().any(told) {
+        if findings.iter().any(is_same) {
             continue;
         }
         let finding = match bypassed.kind.as_str() {

@@ -14,7 +14,10 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use trieline_testbed::{command::Running, needs_root};
+use trieline_testbed::{
+    command::{Running, copy_program},
+    needs_root,
+};
 
 const LAB: &str = env!("CARGO_BIN_EXE_trieline-lab");
 
@@ -122,7 +125,7 @@ fn an_experiment_that_fails_does_not_end_the_run() {
     needs_root!();
     let folder = TempDir::new().unwrap();
     let alone = folder.path().join("trieline-lab");
-    fs::copy(LAB, &alone).unwrap();
+    copy_program(LAB, &alone);
     let words =
         ["-j", "run", "--busy", "all", "--quick", "--rounds", "1", "--only", "convergence,trace-hooks"];
     let output = Command::new(alone).args(words).current_dir(folder.path()).output().unwrap();

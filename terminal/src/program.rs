@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,8 +14,11 @@ pub fn run_program(name: &str, arguments: impl IntoIterator<Item = OsString>) ->
     let beside = env::current_exe().ok().and_then(|me| me.parent().map(|folder| folder.join(name)));
     let program = beside.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from(name));
     let error = Command::new(&program).args(arguments).exec();
-    anyhow::Error::new(error).context(format!(
-        "cannot run {}: expected it in the folder of trieline or in PATH; it is a package of its own",
-        program.display()
-    ))
+    let hint = match error.kind() {
+        ErrorKind::NotFound => {
+            "; it is a package of its own: expected it in the folder of trieline or in PATH"
+        }
+        _ => "",
+    };
+    anyhow::anyhow!("cannot run {}: {error}{hint}", program.display())
 }

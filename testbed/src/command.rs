@@ -4,7 +4,7 @@ use crate::error::{During, Error, Result};
 use std::io::{self, Write};
 use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// A program that runs beside a test, and no longer, however the test ends.
@@ -192,6 +192,16 @@ pub fn run_with(program: &str, args: &[&str], input: &str) -> Answer {
 pub fn run(line: &str) -> Answer {
     let words: Vec<&str> = line.split_whitespace().collect();
     run_with(words[0], &words[1..], "")
+}
+
+/// Copies a program that is to be run at its new place.
+///
+/// A process of its own writes the copy. If this one did, a child that another thread starts meanwhile would inherit the open file, and the
+/// kernel refuses to run a file that is open for writing (ETXTBSY).
+#[track_caller]
+pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let paths = [from.as_ref(), to.as_ref()].map(|path| path.to_string_lossy().into_owned());
+    run_with("cp", &[&paths[0], &paths[1]], "").ok();
 }
 
 /// Where `trieline` and `trielined` are: `TRIELINE_BIN_DIR`, else beside the running test, else one folder up.

@@ -4,12 +4,11 @@
 
 mod common;
 
-use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Relay, relay_program};
-use trieline_testbed::needs_root;
+use trieline_testbed::{command::copy_program, needs_root};
 use trieline_trace::{By, Filter, Joiner, Options, Tracer};
 
 const MESSAGES: u64 = 50;
@@ -20,7 +19,7 @@ fn a_runtime_that_comes_by_exec_is_seen() {
     // By its name it is Erlang's virtual machine.
     let folder = tempfile::tempdir().unwrap();
     let next = folder.path().join("beam.smp");
-    fs::copy(relay_program(), &next).unwrap();
+    copy_program(relay_program(), &next);
     let mut command = Command::new(relay_program());
     command.env("RELAY_NEXT", &next);
     let mut relay = Relay::start_by(command, "unix-stream", "read");

@@ -149,8 +149,8 @@ pub fn hardware(device: u32) -> Result<Hardware, Error> {
 
 /// The speed of an answer; a link that is down has none (`SPEED_UNKNOWN`).
 fn speed(payload: &[u8]) -> Option<u32> {
-    let told = generic::attributes(payload).find(SPEED).and_then(read_u32);
-    told.filter(|speed| ![0, u32::MAX].contains(speed))
+    let speed = generic::attributes(payload).find(SPEED).and_then(read_u32);
+    speed.filter(|speed| ![0, u32::MAX].contains(speed))
 }
 
 fn queues(payload: &[u8]) -> Option<u32> {

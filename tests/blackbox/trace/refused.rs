@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use trieline_testbed::command::{Answer, Running, binary_path, run, run_with};
+use trieline_testbed::command::{Answer, Running, binary, binary_path, copy_program, run, run_with};
 use trieline_testbed::{eventually, linux, needs_root, skip};
 
 use super::{broker, relay};
@@ -123,7 +123,7 @@ fn a_name_that_nobody_has_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("tr-{}", std::process::id());
     let program = folder.path().join(&name);
-    fs::copy("/bin/sleep", &program).unwrap();
+    copy_program("/bin/sleep", &program);
     let mut trace = Command::new(binary_path("trieline"))
         .args(["-j", "trace", "--no-cost", "--comm", &name])
         .stdout(Stdio::piped())
@@ -144,6 +144,22 @@ fn a_name_that_nobody_has_is_waited_for() {
     assert_eq!(report["notes"][0], format!("at the end no process is called {name}"), "{report}");
 }
 
+/// Only if `trieline-trace` is missing, the error names the package: another cause has its own words.
+#[test]
+fn the_error_says_why_the_tracer_does_not_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let [program, tracer] = ["trieline", "trieline-trace"].map(|name| folder.path().join(name));
+    copy_program(binary("trieline"), &program);
+    let trace = || run_with("env", &["PATH=/usr/bin:/bin", program.to_str().unwrap(), "trace"], "");
+    trace().fails(1, &["cannot run trieline-trace", "No such file", "a package of its own"]);
+    copy_program(binary("trieline-trace"), &tracer);
+    let written = fs::OpenOptions::new().append(true).open(&tracer).unwrap();
+    let answer = trace();
+    answer.fails(1, &["cannot run", "Text file busy"]);
+    assert!(!answer.stderr.contains("package"), "{answer:?}");
+    drop(written);
+}
+
 #[test]
 fn who_may_not_trace_is_told_what_it_takes() {
     needs_root!();
@@ -152,7 +168,7 @@ fn who_may_not_trace_is_told_what_it_takes() {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = folder.path().join("trieline");
     for name in ["trieline", "trieline-trace"] {
-        fs::copy(binary_path(name), folder.path().join(name)).unwrap();
+        copy_program(binary(name), folder.path().join(name));
     }
     let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
     for cost in ["", " --no-cost"] {
