@@ -80,8 +80,8 @@ impl Source {
     }
 
     fn ask(&self) -> anyhow::Result<(Status, Vec<SidHookStatus>)> {
-        let status = one_within(&self.instance, PATIENCE, &Request::Status)??;
+        let status: Status = one_within(&self.instance, PATIENCE, &Request::Status)??;
         let hooks = one_within(&self.instance, PATIENCE, &Request::SidHooks)??;
-        Ok((status, hooks))
+        Ok((status.with_driver_counters(), hooks))
     }
 }

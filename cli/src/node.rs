@@ -1,6 +1,6 @@
 //! `trieline node`: what the daemon does, and how to end what it left.
 
-use crate::client::{self, Names, count, one, open};
+use crate::client::{self, Names, count, find_name, one, open};
 use clap::Subcommand;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -8,6 +8,7 @@ use trieline_lpm::{Memory, Reader};
 use trieline_router::api::control::Request;
 use trieline_router::api::instance::{self, Instance, is_hidden};
 use trieline_router::api::status::{DeviceStatus, ImageStatus, Status};
+use trieline_router::drops::{AfterRedirect, Source, read_pinned};
 use trieline_router::guard::bypass::UNLISTED;
 use trieline_router::{Error, VerdictCount, detach_all};
 use trieline_terminal::Output;
@@ -84,6 +85,7 @@ fn show_status(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode>
         Some(status) => status,
         None => pinned(instance)?,
     };
+    let status = status.with_driver_counters();
     if output.json {
         output.document(&status)?;
     } else {
@@ -119,6 +121,7 @@ fn pinned(instance: &Instance) -> anyhow::Result<Status> {
         devices: modes.iter().map(device).collect(),
         counters: counters.total,
         filters: crate::filter::pinned(&pinned)?,
+        after_redirect: read_pinned(&instance.pins()).named(find_name),
         ..Status::default()
     }
     .with_heartbeat(pinned.heartbeat()))
@@ -306,7 +309,35 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
     for counter in counted {
         writeln!(text, "       {}", line(counter))?;
     }
+    after_redirect(&status.after_redirect, output, &mut text)?;
     Ok(text)
+}
+
+/// The fates of the forwarded packets.
+fn after_redirect(counts: &AfterRedirect, output: &Output, text: &mut String) -> std::fmt::Result {
+    let by = match counts.source {
+        Some(Source::Tracepoints) => "",
+        Some(Source::Drivers) => " as the drivers count, packets of other programs included",
+        None => "",
+    };
+    writeln!(text, "{}{by}", output.bold("after redirect"))?;
+    for device in &counts.devices {
+        let dev = device.name();
+        if let Some(sent) = device.sent {
+            writeln!(text, "       {sent:>14} sent    {dev}")?;
+        }
+        for drop in device.drops.iter().filter(|drop| drop.packets > 0) {
+            writeln!(
+                text,
+                "       {}",
+                output.bad(&format!("{:>14} drop    {dev} {}", drop.packets, drop.reason))
+            )?;
+        }
+    }
+    if let Some(unknown) = &counts.unknown {
+        writeln!(text, "       {}", output.bad(&format!("cannot know: {unknown}")))?;
+    }
+    Ok(())
 }
 
 fn line(counter: &VerdictCount) -> String {

@@ -9,6 +9,7 @@ pub mod api;
 pub mod capture;
 pub mod daemon;
 pub mod dataplane;
+pub mod drops;
 pub mod fib;
 pub mod filter;
 pub mod guard;

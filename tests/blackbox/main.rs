@@ -15,6 +15,7 @@ mod diagnostics;
 mod docs;
 mod draw;
 mod drivers;
+mod drops;
 mod egress;
 mod errors;
 mod fault_injection;

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Error;
 use std::time::Instant;
 use trieline_router::api::status::{BatchTimes, Status};
+use trieline_router::drops::AfterRedirect;
 use trieline_router::filter::FilterStatus;
 use trieline_router::sid_hook::SidHookStatus;
 use trieline_router::xdp::counters::Kind;
@@ -46,6 +47,7 @@ impl Collector for Scrape {
         if let Some((status, hooks)) = &self.daemon {
             families.daemon(status)?;
             families.devices(status)?;
+            families.after_redirect(&status.after_redirect)?;
             families.filters(&status.filters)?;
             families.sid_hooks(hooks)?;
             families.routes(status)?;
@@ -140,6 +142,23 @@ impl Families<'_> {
         let drops = status.counters.iter().filter(|counter| counter.kind == Kind::Drop);
         let drops = drops.map(|counter| (vec![("reason", counter.name.as_ref().into())], counter.packets));
         self.counter("trieline_drops", "Packets that XDP dropped, over all devices, former ones too.", drops)
+    }
+
+    fn after_redirect(&mut self, counts: &AfterRedirect) -> Result<(), Error> {
+        let known = i64::from(counts.source.is_some() && counts.unknown.is_none());
+        let help = "Whether all drops after redirect are counted.";
+        self.one("trieline_drops_after_redirect_known", help, known)?;
+        let iface = |name: &'_ str| ("iface", Cow::from(name.to_owned()));
+        let drops = counts.devices.iter().flat_map(|device| {
+            let of = move |reason: &str| vec![iface(device.name()), ("reason", reason.to_owned().into())];
+            device.drops.iter().map(move |drop| (of(&drop.reason), drop.packets))
+        });
+        let help = "Packets that were forwarded and then lost, by output device.";
+        self.counter("trieline_drops_after_redirect", help, drops)?;
+        let sent =
+            counts.devices.iter().filter_map(|device| Some((vec![iface(device.name())], device.sent?)));
+        let help = "Forwarded packets that the driver of the output device took.";
+        self.counter("trieline_sent_packets", help, sent)
     }
 
     fn filters(&mut self, filters: &[FilterStatus]) -> Result<(), Error> {

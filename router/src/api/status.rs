@@ -1,5 +1,6 @@
 //! The answer of `trieline node status`: written by the daemon, read by the command, so both use these types.
 
+use crate::drops::AfterRedirect;
 use crate::guard::bypass::Bypassed;
 use crate::xdp::counters::VerdictCount;
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,8 @@ pub struct Status {
     pub resyncs: u64,
     /// Packets by verdict, over all devices.
     pub counters: Vec<VerdictCount>,
+    /// The fates of the forwarded packets.
+    pub after_redirect: AfterRedirect,
 }
 
 /// A device that refuses the XDP program.
@@ -76,6 +79,14 @@ pub struct Refused {
 }
 
 impl Status {
+    /// Adds the counters of the attached devices' drivers, if no program counts what became of forwarded packets. It runs
+    /// `ethtool`, so the daemon leaves it to the command.
+    pub fn with_driver_counters(self) -> Self {
+        let attached = self.devices.iter().filter(|device| device.vlan.is_none() && !device.mode.is_empty());
+        let attached = attached.map(|device| (device.dev.as_str(), device.ifindex));
+        Self { after_redirect: self.after_redirect.clone().or_drivers(attached), ..self }
+    }
+
     /// Adds how current the tables are.
     pub fn with_heartbeat(self, heartbeat: crate::xdp::heartbeat::Heartbeat) -> Self {
         let seconds = |time: std::time::Duration| time.as_secs_f64();

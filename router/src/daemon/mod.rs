@@ -20,6 +20,7 @@ use crate::api::route_query::Cursor;
 use crate::api::status::MirrorStatus;
 use crate::daemon::ports::Ports;
 use crate::dataplane::Dataplane;
+use crate::drops::Drops;
 use crate::fib::publish::Publisher;
 use crate::filter::Filters;
 use crate::guard::bypass::{Probes, Watch};
@@ -104,6 +105,7 @@ pub struct Daemon {
     /// For dumps of routes, which other requests come between.
     dumps: Netlink,
     dataplane: Dataplane,
+    drops: Drops,
     mirror: Mirror,
     publisher: Publisher,
     ports: Ports,
@@ -269,6 +271,10 @@ impl Daemon {
                 return Err(undo(error));
             }
         };
+        let drops = Drops::start(dataplane.pins());
+        if let Some(why) = drops.unknown() {
+            tracing::warn!("drops after redirect are not all counted: {why}; trielined goes on");
+        }
         let now = Instant::now();
         let mut daemon = Self {
             instance: instance.clone(),
@@ -281,6 +287,7 @@ impl Daemon {
             requests,
             dumps: Netlink::route()?,
             dataplane,
+            drops,
             mirror,
             publisher,
             ports,
@@ -325,6 +332,7 @@ impl Daemon {
         self.mirror.kernel.sysctl = self.sysctl()?;
         self.ports.attach(&self.mirror.kernel, &mut self.dataplane)?;
         self.open_egress();
+        self.follow_sources();
         self.ports.freeze(&self.mirror.kernel, &mut self.dataplane)?;
         self.mirror.resync.lose_routes();
         for _ in 0..ATTEMPTS {
@@ -343,6 +351,7 @@ impl Daemon {
         let refused = self.dataplane.take_place()?;
         self.sid_hooks.move_to(self.dataplane.pins());
         self.ports.attach_again(&refused, &self.mirror.kernel, &mut self.dataplane);
+        self.follow_sources();
         if let Err(error) = self.ports.leave_others(&self.mirror.kernel, &mut self.dataplane) {
             tracing::error!(%error, "cannot detach from devices; trielined goes on");
         }

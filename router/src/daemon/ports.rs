@@ -135,6 +135,14 @@ impl Ports {
         ports
     }
 
+    /// Devices that hand packets to the program: those that are attached, and the links of attached bonds. O(links).
+    pub fn sources(&self, kernel: &KernelState) -> BTreeSet<u32> {
+        let mut bonds = self.bond_links(kernel);
+        bonds.retain(|bond, _| self.attached.contains(bond));
+        let below = bonds.into_values().flatten().map(|link| link.ifindex);
+        self.attached.iter().copied().chain(below).collect()
+    }
+
     /// The configured device that a port of this number belongs to: the bond of a bond's port, else itself.
     pub fn given(&self, kernel: &KernelState, ifindex: u32) -> u32 {
         let master = || kernel.links.get(&ifindex)?.master;

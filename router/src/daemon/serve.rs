@@ -8,6 +8,7 @@ use crate::api::route_json;
 use crate::api::route_query::{self, Cursor};
 use crate::api::status::{DeviceStatus, FamilyStatus, ImageStatus, Punted, Refused, Status, Usage};
 use crate::daemon::veth::CUTS;
+use crate::drops::AfterRedirect;
 use crate::fib::published::Published;
 use crate::kernel::{family, route::kind};
 use crate::rib::family::Family;
@@ -190,9 +191,17 @@ impl Daemon {
             overruns: self.counts.overruns,
             resyncs: self.counts.resyncs,
             counters: counters.as_ref().map(|counters| counters.total.clone()).unwrap_or_default(),
+            after_redirect: self.after_redirect(modes.iter().any(Attachment::is_generic)),
             ..Status::default()
         }
         .with_heartbeat(self.dataplane.heartbeat())
+    }
+
+    /// The fates of forwarded packets.
+    fn after_redirect(&self, is_generic: bool) -> AfterRedirect {
+        let counts = self.drops.read();
+        let counts = if is_generic { counts.in_generic_mode() } else { counts };
+        counts.named(|ifindex| self.mirror.kernel.links.get(&ifindex).map(|link| link.name.clone()))
     }
 
     /// Deviations from the configuration that trielined tries to mend again.

@@ -61,6 +61,7 @@ impl Daemon {
         }
         self.sid_hooks.retry(self.dataplane.sid_hooks());
         self.mirror.changes.kernel |= self.ports.retry(&self.mirror.kernel, &mut self.dataplane);
+        self.follow_sources();
         if self.mirror.nhgs.pass_time(self.ticked) {
             self.mirror.changes.v6.all = true;
             self.mirror.resync.v6.lose();
@@ -121,6 +122,18 @@ impl Daemon {
         }
         touched.links.iter().for_each(|link| self.probes.offloads.forget(*link));
         self.ports.forget(&touched, &mut self.dataplane);
+        if (touched.all || !touched.gone.is_empty())
+            && let Err(error) = self.drops.retire(|ifindex| self.mirror.kernel.links.contains_key(&ifindex))
+        {
+            tracing::warn!(%error, "a device that is gone keeps its counts of drops");
+        }
+    }
+
+    /// Counts the drops of packets that come in by the devices that are attached now.
+    pub(super) fn follow_sources(&mut self) {
+        if let Err(error) = self.drops.follow(self.ports.sources(&self.mirror.kernel)) {
+            tracing::warn!(%error, "drops after redirect are not all counted; trielined tries again every second");
+        }
     }
 
     /// Looks which devices packets may leave by at present.

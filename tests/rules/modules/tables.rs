@@ -27,7 +27,7 @@ pub(super) const FLOORS: &[(&str, &[&str])] = &[
         &[
             "kernel",
             "xdp",
-            "capture filter sid_hook srv6::csids srv6::sids",
+            "capture drops filter sid_hook srv6::csids srv6::sids",
             "dataplane",
             "rib",
             "fib",
