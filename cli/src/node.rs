@@ -27,6 +27,14 @@ pub enum NodeCommand {
         after_help = "It needs root; without, it says what it cannot check. Exit codes: 0 go; 1 no-go; 2 the command line is wrong."
     )]
     Check(crate::check::CheckArgs),
+    /// Compare the kernel's routes with what packets meet, and repair
+    ///
+    /// trielined dumps the kernel's routes once more, compares them with its own, looks each prefix up in the tables that packets meet, and compares
+    /// each action. It goes on forwarding and following meanwhile.
+    #[command(
+        after_help = "It needs root; with --no-repair, group trieline may use it. Exit codes: 0 equal; 1 different, or it failed; 2 the command line is wrong."
+    )]
+    Audit(crate::audit::AuditArgs),
     /// Read the configuration again and follow it, all or nothing
     #[command(
         after_help = "It needs root. Exit codes: 0 done; 1 failed, and all is as before, or a key waits for a restart; 2 the command line is wrong."
@@ -46,6 +54,7 @@ pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
     let instance = Instance::current()?;
     match command {
         NodeCommand::Check(args) => crate::check::run(args, &instance, output),
+        NodeCommand::Audit(args) => crate::audit::run(args, &instance, output),
         NodeCommand::Status => show_status(&instance, output),
         NodeCommand::Reload => {
             let waits = client::job(&instance, &Request::Reconfigure)?;
@@ -266,6 +275,22 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             count(status.overruns, "overrun", "overruns"),
             count(mirror.full, "time", "times")
         )?;
+    }
+    if status.running && status.audit.rate + status.audit.full as u32 > 0 {
+        let audit = &status.audit;
+        writeln!(
+            text,
+            "{} {} a second: {}, {} left to the kernel, {}; {} repaired",
+            output.bold("audit"),
+            audit.rate,
+            count(audit.samples, "address", "addresses"),
+            audit.passed,
+            count(audit.differences, "difference", "differences"),
+            count(audit.repairs, "time", "times")
+        )?;
+        if let Some(last) = &audit.last {
+            writeln!(text, "       {} {last}", output.bad("last:"))?;
+        }
     }
     for device in &status.devices {
         let vlan = device.vlan.map(|vlan| format!(" vlan {vlan}")).unwrap_or_default();

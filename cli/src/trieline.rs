@@ -1,6 +1,7 @@
 //! The command `trieline`: `trieline [-j] [-4|-6] [-n NETNS] OBJECT COMMAND`.
 
 mod addresses;
+mod audit;
 mod capture;
 mod check;
 mod client;
