@@ -35,6 +35,13 @@ pub enum NodeCommand {
         after_help = "It needs root; with --no-repair, group trieline may use it. Exit codes: 0 equal; 1 different, or it failed; 2 the command line is wrong."
     )]
     Audit(crate::audit::AuditArgs),
+    /// Write one file for support: status, devices, drops, log
+    ///
+    /// IP and MAC addresses are masked. A part that fails is named in the file and does not stop the report. Nothing is sent anywhere.
+    #[command(
+        after_help = "It needs root; without, the file says what it could not find out. Exit codes: 0 the file is written; 1 it is not; 2 the command line is wrong."
+    )]
+    Report(crate::report::ReportArgs),
     /// Read the configuration again and follow it, all or nothing
     #[command(
         after_help = "It needs root. Exit codes: 0 done; 1 failed, and all is as before, or a key waits for a restart; 2 the command line is wrong."
@@ -55,6 +62,7 @@ pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
     match command {
         NodeCommand::Check(args) => crate::check::run(args, &instance, output),
         NodeCommand::Audit(args) => crate::audit::run(args, &instance, output),
+        NodeCommand::Report(args) => crate::report::run(args, output),
         NodeCommand::Status => show_status(&instance, output),
         NodeCommand::Reload => {
             let waits = client::job(&instance, &Request::Reconfigure)?;

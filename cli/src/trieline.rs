@@ -11,6 +11,7 @@ mod dissect;
 mod filter;
 mod metrics;
 mod node;
+mod report;
 mod route;
 mod sid;
 mod table;

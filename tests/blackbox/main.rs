@@ -35,6 +35,7 @@ mod package;
 mod packaging;
 mod policy;
 mod redirect;
+mod report;
 mod restart;
 mod restart_faults;
 mod routes;

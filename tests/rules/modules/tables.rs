@@ -12,7 +12,7 @@ pub(super) const FLOORS: &[(&str, &[&str])] = &[
         "trieline-cli",
         &[
             "addresses client config dissect",
-            "audit check",
+            "audit check report",
             "capture filter metrics node",
             "route table",
             "sid top",
