@@ -102,6 +102,7 @@ fn configuration(args: &CheckArgs) -> anyhow::Result<Config> {
         max_stale: None,
         sid_hooks: Vec::new(),
         tenants: file.tenants(),
+        audit_rate: file.audit.rate.0,
     })
 }
 

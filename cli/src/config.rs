@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 use toml::Spanned;
 use trieline_router::ImageMapType;
+use trieline_router::daemon::{AUDIT_RATE, AUDIT_RATE_MOST};
 use trieline_router::filter::rule::{self, FilterRule, Invalid};
 use trieline_router::kernel::link::check_name;
 use trieline_router::rib::tenant::{self, Tenants, Vlan, Vrf};
@@ -41,6 +42,9 @@ pub struct File {
     /// How SRv6 is done.
     #[serde(default)]
     pub srv6: Srv6,
+    /// How the kernel's routes are compared with what packets meet.
+    #[serde(default)]
+    pub audit: Audit,
     /// Filters that packets meet before they are routed, in order.
     #[serde(default)]
     filter: Vec<FilterRule>,
@@ -62,6 +66,35 @@ pub struct Srv6 {
     /// The RFCs are followed where Linux differs.
     #[serde(default)]
     pub rfc: bool,
+}
+
+/// `[audit]`, as written.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Audit {
+    /// Addresses that are compared each second; 0: none.
+    #[serde(default)]
+    pub rate: Rate,
+}
+
+/// A number of addresses each second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "i64")]
+pub struct Rate(pub u32);
+
+impl Default for Rate {
+    fn default() -> Self {
+        Self(AUDIT_RATE)
+    }
+}
+
+impl TryFrom<i64> for Rate {
+    type Error = String;
+
+    fn try_from(rate: i64) -> Result<Self, String> {
+        let wrong = || format!("invalid {rate} for rate: expected 0 to {AUDIT_RATE_MOST} addresses a second");
+        u32::try_from(rate).ok().filter(|rate| *rate <= AUDIT_RATE_MOST).map(Self).ok_or_else(wrong)
+    }
 }
 
 /// Possible limits of distinct next hops.
@@ -402,6 +435,11 @@ mod tests {
                 format!("{vrf}{}", vrf.replace("red", "blue")),
                 "line 8: vrf: blue: n0 is given twice; expected each once",
                 "",
+            ),
+            (
+                "[audit]\nrate = 10001\n".into(),
+                "line 2: invalid 10001 for rate: expected 0 to 10000",
+                "a second",
             ),
             (vrf.replace("table", "tabel"), "line 3: unknown key `tabel`; did you mean `table`?", ""),
             (vlan.replace("id = 7", "id = 4095"), "line 4: invalid 4095 for id: expected", "1 to 4094"),

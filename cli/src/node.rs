@@ -28,6 +28,21 @@ pub enum NodeCommand {
         after_help = "It needs root; without, it says what it cannot check. Exit codes: 0 go; 1 no-go; 2 the command line is wrong."
     )]
     Check(crate::check::CheckArgs),
+    /// Compare the kernel's routes with what packets meet, and repair
+    ///
+    /// trielined dumps the kernel's routes once more, compares them with its own, looks each prefix up in the tables that packets meet, and compares
+    /// each action. It goes on forwarding and following meanwhile.
+    #[command(
+        after_help = "It needs root; with --no-repair, group trieline may use it. Exit codes: 0 equal; 1 different, or it failed; 2 the command line is wrong."
+    )]
+    Audit(crate::audit::AuditArgs),
+    /// Write one file for support: status, devices, drops, log
+    ///
+    /// IP and MAC addresses are masked. A part that fails is named in the file and does not stop the report. Nothing is sent anywhere.
+    #[command(
+        after_help = "It needs root; without, the file says what it could not find out. Exit codes: 0 the file is written; 1 it is not; 2 the command line is wrong."
+    )]
+    Report(crate::report::ReportArgs),
     /// Read the configuration again and follow it, all or nothing
     #[command(
         after_help = "It needs root. Exit codes: 0 done; 1 failed, and all is as before, or a key waits for a restart; 2 the command line is wrong."
@@ -47,6 +62,8 @@ pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
     let instance = Instance::current()?;
     match command {
         NodeCommand::Check(args) => crate::check::run(args, &instance, output),
+        NodeCommand::Audit(args) => crate::audit::run(args, &instance, output),
+        NodeCommand::Report(args) => crate::report::run(args, output),
         NodeCommand::Status => show_status(&instance, output),
         NodeCommand::Reload => {
             let waits = client::job(&instance, &Request::Reconfigure)?;
@@ -269,6 +286,22 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             count(status.overruns, "overrun", "overruns"),
             count(mirror.full, "time", "times")
         )?;
+    }
+    if status.running && status.audit.rate + status.audit.full as u32 > 0 {
+        let audit = &status.audit;
+        writeln!(
+            text,
+            "{} {} a second: {}, {} left to the kernel, {}; {} repaired",
+            output.bold("audit"),
+            audit.rate,
+            count(audit.samples, "address", "addresses"),
+            audit.passed,
+            count(audit.differences, "difference", "differences"),
+            count(audit.repairs, "time", "times")
+        )?;
+        if let Some(last) = &audit.last {
+            writeln!(text, "       {} {last}", output.bad("last:"))?;
+        }
     }
     for device in &status.devices {
         let vlan = device.vlan.map(|vlan| format!(" vlan {vlan}")).unwrap_or_default();

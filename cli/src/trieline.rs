@@ -1,6 +1,7 @@
 //! The command `trieline`: `trieline [-j] [-4|-6] [-n NETNS] OBJECT COMMAND`.
 
 mod addresses;
+mod audit;
 mod capture;
 mod check;
 mod client;
@@ -10,6 +11,7 @@ mod dissect;
 mod filter;
 mod metrics;
 mod node;
+mod report;
 mod route;
 mod sid;
 mod table;

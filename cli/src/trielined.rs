@@ -111,6 +111,7 @@ impl Cli {
             rfc: file.srv6.rfc,
             max_stale: file.max_stale.unwrap_or_default().0,
             tenants: file.tenants(),
+            audit_rate: file.audit.rate.0,
         })
     }
 }

@@ -111,6 +111,24 @@ impl<A: Address> Table<A> {
         self.fill(image, prefixes)
     }
 
+    /// As [`Table::replace`], without trust in what the image has under this id: for a table whose words were damaged. The old table's nodes
+    /// are not walked. So the memory of one that had at most 4096 prefixes when it was built stays unused until the next [`Image::open`].
+    pub fn rebuild<M: Memory, G: Grace>(
+        &mut self,
+        image: &mut Image<M, G>,
+        prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
+    ) -> Result<(), Error> {
+        image.check_owner(self.id, self.stamp)?;
+        if !self.is_withdrawn {
+            image.abandon(self.id, self.root.at | u32::from(self.root.bits), self.root.pool);
+        }
+        let filled = self.fill(image, prefixes);
+        if filled.is_err() {
+            image.keep_again(self.id);
+        }
+        filled
+    }
+
     fn fill<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,

@@ -520,3 +520,54 @@ fn a_root_of_four_mebibytes_that_does_not_fit_is_done_without() {
         assert_eq!(torn.reader().lookup(0, prefix.addr()), Some(value));
     }
 }
+
+/// A table whose words were damaged, its directory word, too, is right again after a rebuild, and no other table loses memory to it.
+#[test]
+fn a_damaged_table_is_rebuilt_without_trust() {
+    for count in [50, 6000] {
+        let memory = Rc::new(HeapMemory::new(8 << 20));
+        let mut image = Image::create(Shared(memory.clone()), NoReaders::default(), 2).unwrap();
+        let prefixes = random(count, 7);
+        let mut table = Table::create(&mut image, 0, prefixes.clone()).unwrap();
+        let mut other = Table::create(&mut image, 1, random(50, 8)).unwrap();
+        let before: Vec<_> = other.iter().collect();
+        // Slots of the root, in the part behind the directory word's offset, and the word itself.
+        let words = memory.words();
+        let directory = layout::DIRECTORY as usize / 4;
+        let root = (words[directory].load(Ordering::Relaxed) & !layout::DIR_BITS) as usize / 4;
+        for (n, word) in words[root..root + 256].iter().enumerate() {
+            word.store([0, 0x8fff_fff8, 0x7fff_ffff, 0x8000_0010][n % 4], Ordering::Relaxed);
+        }
+        words[directory].store(words[directory + 1].load(Ordering::Relaxed), Ordering::Relaxed);
+        table.rebuild(&mut image, prefixes.clone()).unwrap();
+        let reader = Reader::new(memory.words()).unwrap();
+        let check = |table: &Table<u32>, id| {
+            for (prefix, _) in table.iter() {
+                let wanted = table.lookup(prefix.addr()).map(|(_, value)| value);
+                assert_eq!(
+                    reader.lookup(id, prefix.addr()),
+                    wanted,
+                    "{prefix} of table {id}, {count} prefixes"
+                );
+            }
+        };
+        check(&table, 0);
+        // Memory of either is used again and again.
+        for round in 0..200 {
+            for (prefix, value) in random(40, round) {
+                table.insert(&mut image, prefix, value).unwrap();
+                other.insert(&mut image, prefix, value).unwrap();
+            }
+            for (prefix, _) in random(40, round) {
+                other.remove(&mut image, &prefix).unwrap();
+            }
+            image.synchronize();
+        }
+        for (prefix, value) in before {
+            other.insert(&mut image, prefix, value).unwrap();
+        }
+        check(&table, 0);
+        check(&other, 1);
+        verify(memory.words()).unwrap();
+    }
+}

@@ -6,6 +6,7 @@
 //! Everything is pinned, so that forwarding goes on without the process and a new one takes it over.
 
 pub mod api;
+pub mod audit;
 pub mod capture;
 pub mod daemon;
 pub mod dataplane;

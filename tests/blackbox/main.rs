@@ -3,6 +3,7 @@
 // A failed expectation here is a failed test, also outside of functions marked as such.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
+mod audit;
 mod bed;
 mod bond;
 mod bypass;
@@ -35,6 +36,7 @@ mod package;
 mod packaging;
 mod policy;
 mod redirect;
+mod report;
 mod restart;
 mod restart_faults;
 mod routes;

@@ -53,6 +53,7 @@ impl Collector for Scrape {
             families.routes(status)?;
             families.image(status)?;
             families.mirror(status)?;
+            families.audit(status)?;
         }
         let took = self.begun.elapsed().as_secs_f64();
         families.one("trieline_scrape_duration_seconds", "Time that this scrape took.", took)
@@ -267,6 +268,21 @@ impl Families<'_> {
         let help = "Memory in chunks that hold anything.";
         self.one("trieline_image_claimed_bytes", help, image.claimed)?;
         self.count("trieline_image_full", "Times that the image was full.", status.mirror.full)
+    }
+
+    fn audit(&mut self, status: &Status) -> Result<(), Error> {
+        let audit = &status.audit;
+        self.one("trieline_audit_rate", "Addresses that the audit compares each second.", audit.rate)?;
+        let counts = [
+            ("trieline_audit_samples", "Addresses that the audit compared.", audit.samples),
+            ("trieline_audit_passed", "Of them, those whose packets are the kernel's.", audit.passed),
+            ("trieline_audit_skipped", "Of them, those that could not be compared.", audit.skipped),
+            ("trieline_audit_rounds", "Times that the audit sampled each prefix.", audit.rounds),
+            ("trieline_audit_differences", "Differences that stayed.", audit.differences),
+            ("trieline_audit_repairs", "Times that trielined repaired differences.", audit.repairs),
+            ("trieline_audit_full", "Audits of everything.", audit.full),
+        ];
+        counts.into_iter().try_for_each(|(name, help, value)| self.count(name, help, value))
     }
 
     fn mirror(&mut self, status: &Status) -> Result<(), Error> {

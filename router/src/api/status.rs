@@ -1,5 +1,6 @@
 //! The answer of `trieline node status`: written by the daemon, read by the command, so both use these types.
 
+use crate::audit::AuditStatus;
 use crate::drops::AfterRedirect;
 use crate::guard::bypass::Bypassed;
 use crate::xdp::counters::VerdictCount;
@@ -62,6 +63,8 @@ pub struct Status {
     pub overruns: u64,
     /// Times that routes were dumped again.
     pub resyncs: u64,
+    /// Comparisons of the kernel's routes with what packets meet.
+    pub audit: AuditStatus,
     /// Packets by verdict, over all devices.
     pub counters: Vec<VerdictCount>,
     /// The fates of the forwarded packets.

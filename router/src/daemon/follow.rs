@@ -1,5 +1,6 @@
 //! The daemon follows the kernel's changes: it reads them, dumps what may differ from the kernel, and makes packets meet them.
 
+use super::work::Work;
 use super::{BATCH, Daemon, Error, TICK, milliseconds};
 use crate::kernel::socket::{self, Received};
 use crate::rib::dump::Dump;
@@ -117,6 +118,11 @@ impl Daemon {
         self.mirror.changes.v6.all |= retry6;
         if !self.mirror.changes.any() {
             return;
+        }
+        for (_, work) in &mut self.clients {
+            if let Some(Work::Audit(audit)) = work {
+                audit.note(&self.mirror.changes);
+            }
         }
         let begun = Instant::now();
         let (kernel_state_changed, before) = (self.mirror.changes.kernel, self.tables());

@@ -1,5 +1,6 @@
 //! The daemon: takes the kernel's state over, follows it, answers commands.
 
+mod audit;
 mod bypass;
 mod config;
 mod error;
@@ -13,10 +14,10 @@ mod socket;
 mod start_check;
 mod tick;
 pub mod veth;
+mod work;
 
 use crate::api::control::Client;
 use crate::api::instance::{self, Instance};
-use crate::api::route_query::Cursor;
 use crate::api::status::MirrorStatus;
 use crate::daemon::ports::Ports;
 use crate::dataplane::Dataplane;
@@ -30,8 +31,8 @@ use crate::rib::mirror::Mirror;
 use crate::rib::resync::ATTEMPTS;
 use crate::sid_hook::{self, SidHooks};
 use crate::xdp::options::Options;
-pub use config::Config;
 use config::Pending;
+pub use config::{AUDIT_RATE, AUDIT_RATE_MOST, Config};
 pub use error::Error;
 use error::{DETACHED, is_out_of_memory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -42,6 +43,7 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
+use work::{Audit, Work};
 
 /// Multicast groups of the route family (`RTNLGRP_*`): links, neighbours, addresses, routes, rules, forwarding settings,
 /// next hop objects.
@@ -114,7 +116,9 @@ pub struct Daemon {
     /// A new configuration, until its filters are there.
     pending: Option<Pending>,
     listeners: [Listener; 2],
-    clients: Vec<(Client, Option<Cursor>)>,
+    clients: Vec<(Client, Option<Work>)>,
+    /// Compares the kernel's routes with what packets meet.
+    audit: Audit,
     /// No connections are taken before: the last one could not be.
     accept_after: Instant,
     counts: Counts,
@@ -276,6 +280,7 @@ impl Daemon {
             tracing::warn!("drops after redirect are not all counted: {why}; trielined goes on");
         }
         let now = Instant::now();
+        let audit = Audit::new(config.audit_rate)?;
         let mut daemon = Self {
             instance: instance.clone(),
             _claim: claim,
@@ -296,6 +301,7 @@ impl Daemon {
             pending: None,
             listeners,
             clients: Vec::new(),
+            audit,
             accept_after: now,
             counts: Counts::default(),
             limits: config,
@@ -402,6 +408,7 @@ impl Daemon {
             self.publish();
             self.beat();
             control_source.alive();
+            self.audit_samples();
             self.waiting = self.publisher.reclaim(self.dataplane.parts());
             self.serve(control_source);
         }
@@ -430,6 +437,7 @@ impl Daemon {
         if let Some(at) = self.mirror.resync.at() {
             until = until.min(at);
         }
+        until = self.audit.at(now).map_or(until, |at| until.min(at));
         let mut timeout = until.saturating_duration_since(now);
         let mut fds = vec![
             PollFd::new(&self.events, PollFlags::IN),
@@ -440,9 +448,17 @@ impl Daemon {
         fds.extend(self.watch.as_ref().map(|watch| PollFd::new(watch, PollFlags::IN)));
         let open = self.listeners.iter().filter(|listener| self.listens(listener.access, now));
         fds.extend(open.map(|listener| PollFd::new(&listener.socket, PollFlags::IN)));
-        for (client, cursor) in &self.clients {
-            let writes = client.has_output() || cursor.is_some();
-            let flags = if writes { PollFlags::OUT } else { PollFlags::IN };
+        for (client, work) in &self.clients {
+            let pause =
+                work.as_ref().and_then(Work::waits_until).filter(|at| *at > now && !client.has_output());
+            let flags = match pause {
+                Some(at) => {
+                    timeout = timeout.min(at - now);
+                    PollFlags::empty()
+                }
+                None if client.has_output() || work.is_some() => PollFlags::OUT,
+                None => PollFlags::IN,
+            };
             fds.push(PollFd::from_borrowed_fd(client.as_fd(), flags));
         }
         if self.mirror.changes.any() {

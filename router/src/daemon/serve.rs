@@ -1,5 +1,6 @@
 //! The daemon's side of commands: connections that never make it wait, and its state in numbers.
 
+use super::work::{FullAudit, Work};
 use super::{ControlSource, DETACHED, Daemon, TICK};
 use crate::api::control::{Access, Client, CountedSid, Job, Refusal, Request};
 use crate::api::hint;
@@ -40,8 +41,8 @@ impl Daemon {
 
     /// The reader that has been connected for the longest time, of those that wait for no answer.
     fn idle_reader(&self) -> Option<usize> {
-        let is_idle = |(client, cursor): &(Client, Option<Cursor>)| {
-            client.access() == Access::Read && cursor.is_none() && !client.has_output()
+        let is_idle = |(client, work): &(Client, Option<Work>)| {
+            client.access() == Access::Read && work.is_none() && !client.has_output()
         };
         self.clients.iter().position(is_idle)
     }
@@ -52,7 +53,7 @@ impl Daemon {
             self.accept(index);
         }
         let mut clients = std::mem::take(&mut self.clients);
-        clients.retain_mut(|(client, cursor)| self.serve_client(client, cursor, control_source).is_ok());
+        clients.retain_mut(|(client, work)| self.serve_client(client, work, control_source).is_ok());
         self.clients = clients;
     }
 
@@ -81,16 +82,20 @@ impl Daemon {
     fn serve_client(
         &mut self,
         client: &mut Client,
-        cursor: &mut Option<Cursor>,
+        work: &mut Option<Work>,
         control_source: &mut dyn ControlSource,
     ) -> std::io::Result<()> {
         client.write()?;
         if client.has_output() {
             return Ok(());
         }
-        if let Some(open) = cursor {
-            if open.advance(&self.mirror, &self.publisher.action_index, client)? {
-                *cursor = None;
+        if let Some(open) = work {
+            let done = match open {
+                Work::Show(cursor) => cursor.advance(&self.mirror, &self.publisher.action_index, client)?,
+                Work::Audit(audit) => self.audit_on(audit, client)?,
+            };
+            if done {
+                *work = None;
             }
             return client.write();
         }
@@ -124,9 +129,13 @@ impl Daemon {
                     Err(error) => client.answer(&Refusal { error })?,
                 }
             }
+            Some(Ok(Request::Audit { repair })) => match FullAudit::new(repair) {
+                Ok(audit) => *work = Some(Work::Audit(Box::new(audit))),
+                Err(error) => client.answer(&Refusal { error: error.to_string() })?,
+            },
             Some(Ok(Request::Job { job })) => client.answer(&self.filters.job(job))?,
             Some(Ok(request)) => match Cursor::new(&request, &self.mirror) {
-                Ok(open) => *cursor = Some(open),
+                Ok(open) => *work = Some(Work::Show(open)),
                 Err(error) => client.answer(&Refusal { error })?,
             },
             Some(Err(error)) => client.answer(&Refusal { error: error.to_string() })?,
@@ -190,6 +199,7 @@ impl Daemon {
             mirror,
             overruns: self.counts.overruns,
             resyncs: self.counts.resyncs,
+            audit: self.audit.status(),
             counters: counters.as_ref().map(|counters| counters.total.clone()).unwrap_or_default(),
             after_redirect: self.after_redirect(modes.iter().any(Attachment::is_generic)),
             ..Status::default()

@@ -18,6 +18,8 @@ enum Limbo {
     Action(u32),
     /// The records of a word that no action holds any more.
     Word(u64),
+    /// After a repair: a look at which records are in use.
+    Count,
 }
 
 /// Elements of one map that are free; the lowest is the last, so that a small set stays in few cache lines.
@@ -124,6 +126,46 @@ impl Actions {
             self.limbo.push_back((ticket, Limbo::Word(before)));
         }
         Ok(())
+    }
+
+    /// Whether the maps have `action` under `id`, byte for byte.
+    pub fn holds(&self, id: u32, action: &Action) -> bool {
+        self.records.holds(id, action)
+    }
+
+    /// As [`Actions::set`], for an action whose word or records were damaged: the old word is not trusted. The records that it led to are
+    /// free again after a grace period, when all others are known to be in use.
+    pub fn repair(&mut self, id: u32, action: &Action) -> Result<()> {
+        action.check()?;
+        let counter = if action.is_endpoint() { self.sids.take(id)? } else { 0 };
+        let word = self.write(action, counter)?;
+        self.records.words()[id as usize].store(word, Ordering::Release);
+        let ticket = self.grace.begin();
+        self.limbo.push_back((ticket, Limbo::Count));
+        Ok(())
+    }
+
+    /// Finds out which records actions, or what waits for a grace period, lead to; all others are free.
+    fn count(&mut self) {
+        let mut used = Parts::default();
+        let waiting = self.limbo.iter().filter_map(|(_, limbo)| match limbo {
+            Limbo::Word(word) => Some(*word),
+            Limbo::Action(_) | Limbo::Count => None,
+        });
+        for word in self.records.set_actions().map(|(_, word)| word).chain(waiting) {
+            let Parts { adjacencies, long_outers, groups } = self.records.parts(word);
+            used.adjacencies.extend(adjacencies);
+            used.long_outers.extend(long_outers);
+            used.groups.extend(groups);
+        }
+        let free = |free: &mut Free, used: Vec<u32>| {
+            let mut is_used = vec![false; free.capacity as usize];
+            used.iter().filter_map(|index| is_used.get_mut(*index as usize).map(|used| *used = true)).count();
+            *free = Free::new(free.what, free.capacity, &is_used);
+        };
+        free(&mut self.adjacencies, used.adjacencies);
+        free(&mut self.long_outers, used.long_outers);
+        free(&mut self.groups, used.groups);
     }
 
     /// Writes what an action's word leads to. On an error nothing is kept.
@@ -244,6 +286,7 @@ impl Actions {
                     self.sids.give(id);
                     self.free_actions.push(id);
                 }
+                Some((_, Limbo::Count)) => self.count(),
                 None => {}
             }
         }

@@ -1,6 +1,7 @@
 //! The owner's handle on the dataplane: opens or takes over an instance, attaches it to devices.
 
 pub mod actions;
+pub(crate) mod frames;
 pub mod pinned_maps;
 pub mod test_run;
 
@@ -312,6 +313,11 @@ impl Dataplane {
     /// The actions that the values in the tables stand for.
     pub fn actions(&mut self) -> &mut Actions {
         &mut self.actions
+    }
+
+    /// The same, to look at them.
+    pub fn actions_ref(&self) -> &Actions {
+        &self.actions
     }
 
     /// The policies, and what the values in the tables stand for.

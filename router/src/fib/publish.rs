@@ -5,7 +5,8 @@
 
 use crate::dataplane::Dataplane;
 use crate::dataplane::actions::Actions;
-use crate::fib::action_index::{ActionIndex, Host};
+use crate::fib::action_index::ActionIndex;
+use crate::fib::meaning::Host;
 use crate::fib::policies::Policies;
 use crate::fib::published::{Counts, Published};
 use crate::fib::reserve::Reserve;
@@ -149,6 +150,11 @@ impl Publisher {
     /// The image, for tables that are not routes.
     pub fn image(&mut self) -> &mut NodeImage {
         &mut self.image
+    }
+
+    /// A reader of the image, as the XDP program reads it.
+    pub fn reader(&self) -> trieline_lpm::Reader<'_> {
+        self.image.reader()
     }
 
     /// The use of the image's memory.

@@ -87,10 +87,13 @@ pages! {
     operation_works: "operation.md", Page {
         needs: &["tshark"],
         bed: &[ROUTER, FORWARDING, include_str!("beds/operation.sh")],
-        before: &[(
-            "trieline node status",
-            "until trieline sid show | grep '[[]end_dx4 .* [1-9][0-9]* packet'; do sleep 0.1; done",
-        )],
+        before: &[
+            ("trieline node audit", "until trieline node status | grep ^running; do sleep 0.1; done"),
+            (
+                "trieline node status",
+                "until trieline sid show | grep '[[]end_dx4 .* [1-9][0-9]* packet'; do sleep 0.1; done",
+            ),
+        ],
         until: &[
             ("trieline top", "grep '^End.DX4 fd00:a::1' $OUTPUT"),
             ("trieline capture -w", "test $(stat -c %s all.pcapng) -gt 4000"),

@@ -12,7 +12,7 @@ pub(super) const FLOORS: &[(&str, &[&str])] = &[
         "trieline-cli",
         &[
             "addresses client config dissect",
-            "check",
+            "audit check report",
             "capture filter metrics node",
             "route table",
             "sid top",
@@ -33,6 +33,7 @@ pub(super) const FLOORS: &[(&str, &[&str])] = &[
             "fib",
             "srv6",
             "guard",
+            "audit",
             "api",
             "daemon",
         ],

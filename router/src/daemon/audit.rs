@@ -1,0 +1,249 @@
+//! The daemon's audit: samples all the time, everything on demand, and the repair of what differs.
+
+use super::work::{FullAudit, REPAIR_AFTER};
+use super::{BATCH, Daemon, TICK};
+use crate::api::control::{Client, End, Refusal};
+use crate::audit::answer::{Answer, ask};
+use crate::audit::check::{Outcome, Parts};
+use crate::audit::sampler::{Sample, Sampled, device, is_special};
+use crate::audit::{AuditLine, Difference, Part};
+use crate::kernel::socket::Error;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// An address that differed is looked at again after this time.
+const PAUSE: Duration = Duration::from_millis(100);
+/// A difference that is the same at so many looks in a row stays.
+const LOOKS: u8 = 3;
+/// Addresses that differed at a time; more wait for the next second.
+const SUSPECTS: usize = 1000;
+/// The longest wait.
+const REPAIR_AFTER_MOST: Duration = Duration::from_secs(600);
+/// Differences that the log names at a time, and that it remembers as named.
+const LOGGED: usize = 16;
+const REMEMBERED: usize = 4096;
+
+impl Daemon {
+    /// Whether the image should be as the kernel's routes now: nothing waits to be dumped or written.
+    fn is_settled(&self) -> bool {
+        let (v4, v6) = self.tables();
+        !self.detached && v4 && v6 && !self.mirror.changes.any() && self.mirror.resync.at().is_none()
+    }
+
+    /// Takes the samples that are due. It leaves the rest for the next turn of the loop after a while.
+    pub(super) fn audit_samples(&mut self) {
+        let now = Instant::now();
+        if now.duration_since(self.audit.second) >= TICK {
+            (self.audit.second, self.audit.due) = (now, self.audit.status.rate);
+        }
+        let looks = self.audit.suspects.iter().filter(|(_, (.., at))| *at <= now);
+        let looks: Vec<Sample> = looks.map(|(sample, _)| *sample).collect();
+        if (self.audit.due == 0 && looks.is_empty()) || !self.is_settled() {
+            if !looks.is_empty() || self.audit.due > 0 {
+                // Something is in flight: all of it later.
+                self.audit.due = 0;
+                self.audit.suspects.values_mut().for_each(|(.., at)| *at = now + PAUSE);
+            }
+            return;
+        }
+        let mut stayed = Vec::new();
+        for sample in looks {
+            stayed.extend(self.audit_sample(sample));
+        }
+        while self.audit.due > 0 && now.elapsed() < BATCH && self.audit.suspects.len() < SUSPECTS {
+            self.audit.due -= 1;
+            let Some(sample) = self.audit.sampler.next(&self.publisher) else { break };
+            self.audit.status.samples += 1;
+            stayed.extend(self.audit_sample(sample));
+        }
+        if self.audit.suspects.len() >= SUSPECTS {
+            self.audit.due = 0;
+        }
+        if !stayed.is_empty() {
+            let repairs = self.may_repair();
+            self.report(&stayed, repairs);
+            if repairs {
+                self.repair(&stayed);
+            }
+        }
+    }
+
+    /// Compares one address; a difference that stayed.
+    fn audit_sample(&mut self, sample: Sample) -> Option<Difference> {
+        let outcome = match sample.address {
+            IpAddr::V4(addr) => self.compare(sample, u32::from(addr)),
+            IpAddr::V6(addr) => self.compare(sample, u128::from(addr)),
+        };
+        let difference = match outcome {
+            Outcome::Differs(difference) => difference,
+            settled => {
+                let is_new = self.audit.suspects.remove(&sample).is_none();
+                self.audit.status.passed += u64::from(is_new && settled == Outcome::Passed);
+                self.audit.status.skipped += u64::from(is_new && settled == Outcome::Skipped);
+                return None;
+            }
+        };
+        let known = self.audit.suspects.get(&sample);
+        let seen = known.filter(|(_, known, _)| *known == difference).map_or(0, |(seen, ..)| *seen) + 1;
+        // Words that the daemon wrote itself, and finds otherwise, are not in flight.
+        if seen >= LOOKS || matches!(difference.part, Part::Image | Part::Action) {
+            self.audit.suspects.remove(&sample);
+            return Some(*difference);
+        }
+        self.audit.suspects.insert(sample, (seen, difference, Instant::now() + PAUSE));
+        None
+    }
+
+    fn compare<A: Sampled>(&mut self, sample: Sample, addr: A) -> Outcome {
+        let device = device(&self.mirror, sample.table).filter(|_| !is_special(sample.address));
+        let (number, first) = (sample.table.1, self.ask(addr, device));
+        let Ok(first) = first else { return Outcome::Skipped };
+        match self.audit_parts().compare(number, addr, first.as_ref()) {
+            Outcome::Differs(difference) if difference.part == Part::Mirror => {}
+            outcome => return outcome,
+        }
+        // The change may be queued, or another one have come since: the mirror is brought up to date between two equal answers.
+        let is_read = self.read_changes(BATCH).unwrap_or_else(|error| {
+            tracing::debug!(%error, "cannot read the kernel's changes for the audit; the loop tries again");
+            false
+        });
+        self.publish();
+        match self.ask(addr, device) {
+            Ok(again) if is_read && again == first && self.is_settled() => {
+                self.audit_parts().compare(number, addr, again.as_ref())
+            }
+            _ => Outcome::Skipped,
+        }
+    }
+
+    /// The kernel's answer, where it can be asked.
+    fn ask<A: Sampled>(&mut self, addr: A, device: Option<u32>) -> Result<Option<Answer<A>>, Error> {
+        let answer = device.map(|device| ask(&mut self.audit.socket, addr, device)).transpose();
+        answer.inspect_err(
+            |error| tracing::debug!(%error, "the audit got no answer from the kernel; it goes on"),
+        )
+    }
+
+    fn audit_parts(&self) -> Parts<'_> {
+        Parts {
+            mirror: &self.mirror,
+            publisher: &self.publisher,
+            actions: self.dataplane.actions_ref(),
+            reader: self.publisher.reader(),
+        }
+    }
+
+    /// Does a step of an audit of everything, and tells the command; whether that was all.
+    pub(super) fn audit_on(&mut self, audit: &mut FullAudit, client: &mut Client) -> std::io::Result<bool> {
+        if !self.is_settled() {
+            let blocked = [self.publisher.v4.blocked(), self.publisher.v6.blocked()];
+            if let Some((why, _)) = blocked.into_iter().flatten().next() {
+                client.answer(&Refusal {
+                    error: format!("cannot compare tables that are not written: {why}"),
+                })?;
+                return Ok(true);
+            }
+            audit.full.wait(PAUSE);
+            return Ok(false);
+        }
+        let done = match audit.full.advance(&self.audit_parts()) {
+            Ok(done) => done,
+            Err(error) => {
+                client.answer(&Refusal { error: error.to_string() })?;
+                return Ok(true);
+            }
+        };
+        if !done {
+            if audit.told.elapsed() >= TICK / 4 {
+                audit.told = Instant::now();
+                let (step, done, of) = audit.full.progress(&self.mirror);
+                client.answer(&AuditLine::Progress { step, done, of })?;
+            }
+            return Ok(false);
+        }
+        self.audit.status.full += 1;
+        let differences = std::mem::take(&mut audit.full.differences);
+        if !differences.is_empty() {
+            self.report(&differences, audit.full.repair);
+            self.audit.status.differences += audit.full.audited.differences - differences.len() as u64;
+        }
+        for difference in &differences {
+            client.answer(&AuditLine::Difference(difference.clone()))?;
+        }
+        if audit.full.repair && !differences.is_empty() {
+            self.repair(&differences);
+            audit.full.audited.repaired = true;
+        }
+        client.answer(&AuditLine::Destinations(std::mem::take(&mut audit.full.destinations)))?;
+        client.answer(&AuditLine::Done(audit.full.audited.clone()))?;
+        client.answer(&End { end: true })?;
+        Ok(true)
+    }
+
+    /// Counts differences, and logs each once.
+    fn report(&mut self, differences: &[Difference], repairs: bool) {
+        let audit = &mut self.audit;
+        audit.status.differences += differences.len() as u64;
+        audit.status.last = differences.last().cloned();
+        if audit.named.len() > REMEMBERED {
+            audit.named.clear();
+        }
+        let does =
+            if repairs { "trielined writes it once more" } else { "trielined repaired it before, and waits" };
+        let (mut named, mut more) = (0, 0);
+        for difference in differences {
+            let key = (difference.part, difference.table, difference.prefix.clone());
+            if !audit.named.insert(key) {
+                continue;
+            }
+            if named < LOGGED {
+                tracing::error!("audit: {difference}; {does}");
+                named += 1;
+            } else {
+                more += 1;
+            }
+        }
+        if more > 0 {
+            tracing::error!(more, "audit: more differences; `trieline node audit` names them");
+        }
+    }
+
+    /// Whether a repair by samples is due: differences that come back are repaired more and more seldom.
+    fn may_repair(&mut self) -> bool {
+        let (now, audit) = (Instant::now(), &mut self.audit);
+        match audit.repair_after {
+            Some(at) if now < at => return false,
+            Some(at) if now < at + audit.pause => audit.pause = (2 * audit.pause).min(REPAIR_AFTER_MOST),
+            _ => audit.pause = REPAIR_AFTER,
+        }
+        audit.repair_after = Some(now + audit.pause);
+        true
+    }
+
+    /// Dumps everything again, builds the tables that differ once more, and writes the actions that do.
+    fn repair(&mut self, differences: &[Difference]) {
+        self.audit.status.repairs += 1;
+        self.audit.suspects.clear();
+        for difference in differences.iter().filter(|difference| difference.part != Part::Mirror) {
+            self.publisher.v4.set_damaged(difference.table);
+            self.publisher.v6.set_damaged(difference.table);
+        }
+        let actions = self.publisher.action_index.repair(self.dataplane.parts().1);
+        let is_state =
+            |difference: &Difference| difference.part == Part::Mirror && !difference.prefix.contains('/');
+        if differences.iter().any(is_state)
+            && let Err(error) = self.mirror.dump_kernel_state(&mut self.requests)
+        {
+            tracing::warn!(%error, "cannot dump links, settings, rules and neighbours; trielined tries again");
+        }
+        self.mirror.resync.lose_routes();
+        self.schedule();
+        (self.mirror.changes.v4.all, self.mirror.changes.v6.all) = (true, true);
+        self.mirror.changes.kernel = true;
+        self.publish();
+        tracing::info!(
+            actions,
+            "audit: wrote damaged actions and tables once more; resyncing with a full dump"
+        );
+    }
+}
