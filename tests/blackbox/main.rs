@@ -23,6 +23,7 @@ mod forward;
 mod full_table;
 mod guard;
 mod lifecycle;
+mod log;
 mod lpm_trie;
 mod marks;
 mod metrics;

@@ -10,6 +10,7 @@ pub mod rehearsal;
 mod reload;
 mod serve;
 mod socket;
+mod standing;
 mod start_check;
 mod tick;
 pub mod veth;
@@ -35,6 +36,7 @@ pub use error::Error;
 use error::{DETACHED, is_out_of_memory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket::Listener;
+use standing::Standing;
 use start_check::check_at_start;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -131,6 +133,8 @@ pub struct Daemon {
     faint: bool,
     /// Why the tables are those of before, not as the configuration asks.
     kept: Option<String>,
+    /// Errors that last.
+    standing: Standing,
     /// Why the NEXT-C-SIDs are not written.
     csids: Option<String>,
 }
@@ -300,6 +304,7 @@ impl Daemon {
             beaten: now,
             faint: false,
             kept: None,
+            standing: Standing::default(),
             csids: None,
         };
         match daemon.take_over() {

@@ -11,7 +11,7 @@ pub(super) const FLOORS: &[(&str, &[&str])] = &[
     (
         "trieline-cli",
         &[
-            "addresses client config dissect",
+            "addresses client config dissect log",
             "check",
             "capture filter metrics node",
             "route table",
