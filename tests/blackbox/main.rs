@@ -56,3 +56,4 @@ mod trace_join;
 mod trace_stamp;
 mod vlan;
 mod vrf;
+mod what_if;

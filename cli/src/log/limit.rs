@@ -87,7 +87,7 @@ impl Line {
     }
 }
 
-/// What becomes of an event.
+/// The lines to log for an event.
 #[derive(Debug, Default)]
 struct Decision {
     /// Lines that were left out and have to be logged first, so that the last line about a subject is its state.

@@ -3,7 +3,7 @@
 use super::*;
 use tracing_subscriber::layer::SubscriberExt;
 
-/// What the limits let through, with a clock that the test sets.
+/// The lines that the limits let through, with a clock that the test sets.
 #[derive(Default)]
 struct Log {
     state: Mutex<State>,
