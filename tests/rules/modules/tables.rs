@@ -14,7 +14,7 @@ pub(super) const FLOORS: &[(&str, &[&str])] = &[
             "addresses client config dissect log",
             "check",
             "capture filter metrics node",
-            "route table",
+            "extcap route table",
             "sid top",
         ],
     ),
