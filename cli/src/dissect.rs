@@ -1,5 +1,6 @@
 //! A frame in words: its headers from the outside in, as far as they are whole.
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -253,6 +254,59 @@ impl<'a> Reader<'a> {
         }
         self.push(Value::Object(layer));
         Some(())
+    }
+}
+
+/// The five-tuple of a frame: that of its outermost IP header.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Flow {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    src: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dst: Option<String>,
+    /// A name (`udp`), or a number; of a frame that is not IP the layer's.
+    protocol: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sport: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dport: Option<u64>,
+}
+
+/// The five-tuple of a frame's layers.
+pub fn flow(layers: &[Value]) -> Flow {
+    let is_ip = |layer: &Value| ["IPv4", "IPv6"].iter().any(|name| layer["layer"] == *name);
+    let Some(at) = layers.iter().position(is_ip) else {
+        let protocol = layers.get(1).map(|layer| word(&layer["layer"])).unwrap_or_default();
+        return Flow { protocol: protocol.to_lowercase(), ..Flow::default() };
+    };
+    let (ip, inside) = (&layers[at], &layers[at + 1..]);
+    let text = |key: &str| ip[key].as_str().map(str::to_owned);
+    let number = ip.get("protocol").or(ip.get("next")).map(word).unwrap_or_default();
+    let is_upper = |layer: &&Value| {
+        layer.get("sport").is_some() || layer["layer"].as_str().is_some_and(|name| name.starts_with("ICMP"))
+    };
+    let upper = inside.iter().take_while(|layer| !is_ip(layer)).find(is_upper);
+    Flow {
+        src: text("src"),
+        dst: text("dst"),
+        protocol: upper.map_or(number, |layer| word(&layer["layer"]).to_lowercase()),
+        sport: upper.and_then(|layer| layer["sport"].as_u64()),
+        dport: upper.and_then(|layer| layer["dport"].as_u64()),
+    }
+}
+
+impl std::fmt::Display for Flow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.protocol)?;
+        let end = |address: &str, port: Option<u64>| match port {
+            Some(port) if address.contains(':') => format!("[{address}]:{port}"),
+            Some(port) => format!("{address}:{port}"),
+            None => address.to_owned(),
+        };
+        match (&self.src, &self.dst) {
+            (Some(src), Some(dst)) => write!(f, " {} > {}", end(src, self.sport), end(dst, self.dport)),
+            _ => Ok(()),
+        }
     }
 }
 

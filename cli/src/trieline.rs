@@ -8,6 +8,7 @@ mod client;
 #[allow(dead_code, reason = "the daemon uses the rest")]
 mod config;
 mod dissect;
+mod extcap;
 mod filter;
 mod metrics;
 mod node;
@@ -140,6 +141,15 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Whether Wireshark runs this program as its extcap.
+fn is_extcap() -> bool {
+    let name = std::env::args_os().next();
+    name.is_some_and(|name| std::path::Path::new(&name).file_name().is_some_and(|name| name == extcap::NAME))
+}
+
 fn main() -> ExitCode {
+    if is_extcap() {
+        return exit_code(extcap::NAME, extcap::run());
+    }
     exit_code("trieline", run(&parse::<Cli>(&["lab", "trace"])))
 }

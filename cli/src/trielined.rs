@@ -1,6 +1,7 @@
 //! The daemon `trielined`: mirrors the kernel's routes into XDP until it is stopped; forwarding stays.
 
 mod config;
+mod log;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Parser;
@@ -195,6 +196,7 @@ impl ControlSource for Signals {
     }
 
     fn alive(&mut self) {
+        log::write_left_out(false);
         if self.notified.is_none_or(|at| at.elapsed() >= WATCHDOG) {
             self.notified = Some(Instant::now());
             // This does nothing without systemd or without a watchdog.
@@ -280,16 +282,10 @@ fn main() -> ExitCode {
     let cli: Cli = trieline_terminal::parse(&[]);
     // Sockets, locks and samples are root's alone, whatever the caller's mask.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-    let level = if cli.verbose { tracing::Level::DEBUG } else { tracing::Level::INFO };
-    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-        && std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_ansi(colour)
-        .with_target(false)
-        .init();
-    match run(&cli) {
+    log::begin(cli.verbose);
+    let ended = run(&cli);
+    log::write_left_out(true);
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("trielined: {}", trieline_terminal::error_text(&error));

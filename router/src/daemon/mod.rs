@@ -11,6 +11,7 @@ pub mod rehearsal;
 mod reload;
 mod serve;
 mod socket;
+mod standing;
 mod start_check;
 mod tick;
 pub mod veth;
@@ -37,6 +38,7 @@ pub use error::Error;
 use error::{DETACHED, is_out_of_memory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket::Listener;
+use standing::Standing;
 use start_check::check_at_start;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -137,6 +139,8 @@ pub struct Daemon {
     faint: bool,
     /// Why the tables are those of before, not as the configuration asks.
     kept: Option<String>,
+    /// Errors that last.
+    standing: Standing,
     /// Why the NEXT-C-SIDs are not written.
     csids: Option<String>,
 }
@@ -313,6 +317,7 @@ impl Daemon {
             beaten: now,
             faint: false,
             kept: None,
+            standing: Standing::default(),
             csids: None,
         };
         match daemon.take_over() {

@@ -1,7 +1,12 @@
 //! A rehearsal of a start: reads what a daemon would read, asks what it would refuse, and runs this node's program over this node's
 //! routes. It attaches nothing, pins nothing that others see, and leaves nothing behind.
 
-use crate::api::instance::Instance;
+mod private;
+pub mod routes;
+mod what_if;
+
+pub use what_if::WhatIf;
+
 use crate::daemon::config::Config;
 use crate::daemon::error::Error;
 use crate::daemon::ports::Ports;
@@ -17,10 +22,7 @@ use crate::rib::mirror::Mirror;
 use crate::xdp::ports::{Port, PortFlags};
 use crate::xdp::sys;
 use libbpf_rs::libbpf_sys::XDP_REDIRECT;
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use std::collections::BTreeSet;
-use std::os::fd::AsRawFd;
-use std::path::PathBuf;
 use trieline_lpm::Prefix;
 
 /// The loopback device: each network namespace has it under this number, and programs can run as if packets came in there.
@@ -143,17 +145,7 @@ impl Rehearsal {
     /// Builds the tables in maps of this process alone, and runs the program on packets to random destinations of the routes. `None`:
     /// no device has a MAC address.
     pub fn measure(&mut self) -> Result<Option<Measured>, Error> {
-        let fail =
-            |what: &str, error: rustix::io::Errno| crate::xdp::error::Error::kernel(what, error.into());
-        // A file system that no path leads to: it goes with this process, however it ends.
-        let context = fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC)
-            .map_err(|e| fail("cannot make a private BPF file system", e))?;
-        fsconfig_create(&context).map_err(|e| fail("cannot make a private BPF file system", e))?;
-        let private = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
-            .map_err(|e| fail("cannot open a private BPF file system", e))?;
-        let mut options = self.config.options(&Instance::current()?);
-        options.pins = PathBuf::from(format!("/proc/self/fd/{}/node", private.as_raw_fd()));
-        let mut dataplane = Dataplane::open(&options)?;
+        let (_private, mut dataplane) = self.dataplane(None)?;
         let mut publisher = Publisher::new(&mut dataplane)?;
         let egress: BTreeSet<u32> = self.links().map(|link| link.ifindex).collect();
         for device in &egress {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use libbpf_rs::libbpf_sys;
 
+use crate::dataplane::test_run::TestRun;
 use crate::filter::maps::{FilterMaps, Filters};
 use crate::sid_hook::maps::SidHooks;
 use crate::srv6::csids::Csids;
@@ -117,6 +118,15 @@ impl Dataplane {
         })?;
         made.former = Some((pin_dir.into(), lock));
         Ok(made)
+    }
+
+    /// Makes all maps, pinned where no other process looks, to be tried and never attached. `hash_key` is the key of the hash that chooses
+    /// among equal paths; `None`: a random one.
+    pub(crate) fn unattached(options: &Options, hash_key: Option<u64>) -> Result<Self> {
+        let lock = trieline_bpf::pins::own(&options.pins)?;
+        let netns = sys::netns_cookie()
+            .map_err(|e| Error::kernel("cannot read the network namespace's cookie", e))?;
+        Self::set_up(options, None, netns, hash_key, &lock)
     }
 
     /// Puts these tables in force in the place of those of another version or shape: each attached device gets the program
@@ -343,6 +353,13 @@ impl Dataplane {
     /// The prefixes whose destinations NEXT-C-SID changes.
     pub fn csids(&mut self) -> &mut Csids {
         &mut self.csids
+    }
+
+    /// The program, to be tried on packets over these tables.
+    pub(crate) fn test_run(&self) -> Result<TestRun> {
+        let instance =
+            pins::instance(&self.pins)?.ok_or_else(|| Error::NotPinned { path: self.pins.clone() })?;
+        TestRun::load(&self.pins, &instance, &self.image)
     }
 
     /// The program, for BPF_PROG_TEST_RUN.

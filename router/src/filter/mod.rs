@@ -190,6 +190,26 @@ impl Filters {
         Ok(filters)
     }
 
+    /// Reads the files and puts the filters in maps that nothing uses. A file that cannot be read is an error, and no copies are kept.
+    pub(crate) fn rehearse(
+        rules: Vec<FilterRule>,
+        bound: Bound,
+        image: &mut NodeImage,
+        lists: &mut Lists,
+    ) -> Result<Self, Error> {
+        let mut filters = Self {
+            active: Vec::new(),
+            bound: Bound::new(),
+            reader: Reader::start()?,
+            jobs: 0,
+            finished: VecDeque::new(),
+        };
+        let sets = rules.iter().map(|rule| read(rule).map(Some)).collect::<Result<_, _>>()?;
+        let former = filters.apply(rules, sets, bound, image, lists, IfFull::Fail)?;
+        filters.keep(former, image);
+        Ok(filters)
+    }
+
     /// Whether ports are to ask any.
     pub fn any(&self) -> bool {
         self.active.iter().any(|active| !is_bound(&self.bound, &active.filter.rule.name))

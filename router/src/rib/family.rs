@@ -213,6 +213,11 @@ impl<A: Ip> Family<A> {
     /// The tables but local and main are these from now on; a dump has ended.
     pub fn set_others(&mut self, others: BTreeMap<u32, Table<A>>, nhgs: &NexthopGroups) {
         self.others = others;
+        self.count_others(nhgs);
+    }
+
+    /// Finds out what else depends on the tables but local and main. O(their routes).
+    pub fn count_others(&mut self, nhgs: &NexthopGroups) {
         self.elsewhere = BTreeMap::new();
         for (prefix, _) in self.others.values().flat_map(Table::iter) {
             *self.elsewhere.entry(prefix).or_default() += 1;

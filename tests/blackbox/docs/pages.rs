@@ -105,7 +105,9 @@ pages! {
             ("trieline sid show", "grep 'fd00:a::1 .* packets' $OUTPUT"),
             ("trieline capture -w", "tshark -r all.pcapng -T fields -e frame.comment | grep 'forward end_dx4'"),
             ("trieline capture --dev", "grep 'ICMP 162 Echo (ping) request' $OUTPUT && ! grep reply $OUTPUT"),
-            ("trieline route get --packet all", "grep '^forward end_dx4' $OUTPUT"),
+            ("trieline route get --packet all.pcapng  ", "grep '^forward end_dx4' $OUTPUT"),
+            ("trieline route get --packet all.pcapng --summary", "grep ' forward end_dx4' $OUTPUT"),
+            ("trieline route get --packet all.pcapng --against", "grep 'forward ipv4 out eth1 via 10.1.0.2 -> pass' $OUTPUT"),
         ],
         ..Page::default()
     };

@@ -11,10 +11,10 @@ pub(super) const FLOORS: &[(&str, &[&str])] = &[
     (
         "trieline-cli",
         &[
-            "addresses client config dissect",
+            "addresses client config dissect log",
             "audit check report",
             "capture filter metrics node",
-            "route table",
+            "extcap route table",
             "sid top",
         ],
     ),
