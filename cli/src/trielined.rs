@@ -5,7 +5,9 @@ mod log;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Parser;
-use config::{File, Size, check_devices, check_image, map_types, parse_device, parse_next_hops};
+use config::{
+    File, Size, check_devices, check_image, map_types, parse_device, parse_next_hops, receive_buffer,
+};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::VecDeque;
@@ -89,30 +91,23 @@ impl Cli {
     fn settle(&self) -> anyhow::Result<Config> {
         let file = self.path().map(File::read).transpose()?.unwrap_or_default();
         check_devices(&self.devices).map_err(|error| anyhow!("--dev: {error}"))?;
-        let map_type = self.map_type.or(file.map_type);
-        let image = self.image.or(file.image()).unwrap_or(Size(256 << 20));
-        // The file by itself has been checked; these checks are for flags and file together.
-        check_image(image, map_type).map_err(|error| anyhow!("--image and --map-type: {error}"))?;
-        let devices = if self.devices.is_empty() { file.devices() } else { self.devices.clone() };
-        let image_bytes = image.0;
-        let actions = self.next_hops.or(file.next_hops()).unwrap_or(65536);
-        let receive_buffer = self.receive_buffer.or(file.receive_buffer).map_or(32 << 20, |size| size.0);
         // Names of files in the file count from its folder on.
         let folder = self.path().and_then(Path::parent).unwrap_or(Path::new("."));
+        let config = file.config(folder);
+        let map_type = self.map_type.or(config.map_type);
+        let image_bytes = self.image.map_or(config.image_bytes, |size| size.0);
+        // The file by itself has been checked; these checks are for flags and file together.
+        check_image(Size(image_bytes), map_type)
+            .map_err(|error| anyhow!("--image and --map-type: {error}"))?;
         Ok(Config {
-            devices,
-            mode: if self.generic || file.generic { AttachMode::Generic } else { AttachMode::Native },
+            devices: if self.devices.is_empty() { config.devices } else { self.devices.clone() },
+            mode: if self.generic { AttachMode::Generic } else { config.mode },
             map_type,
             image_bytes,
-            actions,
-            receive_buffer: receive_buffer.min(1 << 30) as usize,
-            filters: file.filters(folder),
-            sid_hooks: file.sid_hooks(folder),
-            bypass_netfilter: self.bypass_netfilter || file.bypass_netfilter,
-            rfc: file.srv6.rfc,
-            max_stale: file.max_stale.unwrap_or_default().0,
-            tenants: file.tenants(),
-            audit_rate: file.audit.rate.0,
+            actions: self.next_hops.unwrap_or(config.actions),
+            receive_buffer: self.receive_buffer.map_or(config.receive_buffer, receive_buffer),
+            bypass_netfilter: self.bypass_netfilter || config.bypass_netfilter,
+            ..config
         })
     }
 }

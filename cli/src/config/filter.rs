@@ -27,7 +27,7 @@ action = "drop"
 
     #[test]
     fn a_whole_filter() {
-        let filters = File::parse(GOOD).unwrap().filters(Path::new("/etc/trieline"));
+        let filters = File::parse(GOOD).unwrap().config(Path::new("/etc/trieline")).filters;
         let filter = &filters[0];
         assert_eq!(
             (filter.name.as_str(), filter.address, filter.protocol),

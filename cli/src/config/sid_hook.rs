@@ -57,7 +57,7 @@ program = "/sys/fs/bpf/mine"
     #[test]
     fn whole_sid_hooks() {
         let file = File::parse(GOOD).unwrap();
-        let sid_hooks = file.sid_hooks(Path::new("/etc/trieline"));
+        let sid_hooks = file.config(Path::new("/etc/trieline")).sid_hooks;
         assert_eq!(sid_hooks[0].what, What::Filter { filters: vec!["inner".into()] });
         let What::Pcap(sample) = &sid_hooks[1].what else { panic!("{sid_hooks:?}") };
         assert_eq!((sample.file.as_path(), sample.snap), (Path::new("/etc/trieline/look.pcapng"), 256));

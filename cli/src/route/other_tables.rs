@@ -82,34 +82,27 @@ fn settings(named: Option<&Path>, pinned: &PinnedMaps) -> anyhow::Result<Config>
     // Where XDP forwards, no rules of netfilter are in the way, or they are bypassed.
     let forwards = any(|flags| flags.forward4 || flags.forward6);
     let rfc = any(|flags| flags.ecn);
-    let config = config(&File::default(), devices, rfc, Path::new("."), pinned);
     let mode = if generic { AttachMode::Generic } else { AttachMode::Native };
-    Ok(Config { mode, bypass_netfilter: forwards, ..config })
+    let config = config(&File::default(), Path::new("."), pinned);
+    Ok(Config { devices, mode, rfc, bypass_netfilter: forwards, ..config })
 }
 
 fn configuration(path: &Path, pinned: &PinnedMaps) -> anyhow::Result<Config> {
-    let file = File::read(path)?;
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let (devices, rfc) = (file.devices(), file.srv6.rfc);
-    if devices.is_empty() {
+    let config = config(&File::read(path)?, path.parent().unwrap_or(Path::new(".")), pinned);
+    if config.devices.is_empty() {
         bail!("{}: no devices; expected devices = [\"DEVICE\"]", path.display());
     }
-    Ok(config(&file, devices, rfc, folder, pinned))
+    Ok(config)
 }
 
-fn config(file: &File, devices: Vec<String>, rfc: bool, folder: &Path, pinned: &PinnedMaps) -> Config {
+/// The file's configuration, with maps as those in force where the file leaves that open.
+fn config(file: &File, folder: &Path, pinned: &PinnedMaps) -> Config {
+    let config = file.config(folder);
     Config {
-        devices,
-        mode: if file.generic { AttachMode::Generic } else { AttachMode::Native },
-        map_type: file.map_type.or(Some(pinned.map_type())),
+        map_type: config.map_type.or(Some(pinned.map_type())),
         image_bytes: file.image().map_or(pinned.image_bytes(), |size| size.0),
-        actions: file.next_hops().unwrap_or(65536),
         receive_buffer: 1 << 20,
-        filters: file.filters(folder),
-        bypass_netfilter: file.bypass_netfilter,
-        rfc,
         max_stale: None,
-        sid_hooks: file.sid_hooks(folder),
-        tenants: file.tenants(),
+        ..config
     }
 }
