@@ -57,43 +57,22 @@ struct Extcap {
     options: capture::Options,
 }
 
-/// Options that Wireshark's dialogue offers: the flag, the label, the type with its limits, the explanation.
-fn arguments() -> [(&'static str, &'static str, String, &'static str); 6] {
-    let text = || "string".to_owned();
-    [
-        ("--dev", "Device", text(), "Only packets that come in by this device"),
-        ("--sid", "Destination", text(), "Only packets to this outer IPv6 destination"),
-        ("--direction", "Direction", "selector".to_owned(), "Packets as they came in, as they left, or both"),
-        (
-            "--snap",
-            "Bytes of a frame",
-            format!("unsigned}}{{range=14,{SNAP_MAX}}}{{default={SNAP_MAX}"),
-            "Bytes that are kept",
-        ),
-        ("--rate", "Packets a second", text(), "At most so many: 1000, or 1000/s"),
-        ("--netns", "Network namespace", text(), "A name, or a path"),
-    ]
-}
-
-/// The number of the selector's option, and its values.
-const DIRECTION: usize = 2;
-const DIRECTIONS: [(&str, &str); 3] = [("both", "Both"), ("in", "As they came in"), ("out", "As they left")];
-
-/// Sentences of the protocol: the options of the interface.
+/// Sentences of the protocol: the options that Wireshark's dialogue offers.
 fn config() -> String {
-    let mut text = String::new();
-    for (number, (call, display, kind, tooltip)) in arguments().iter().enumerate() {
-        text += &format!(
-            "arg {{number={number}}}{{call={call}}}{{display={display}}}{{tooltip={tooltip}}}{{type={kind}}}\n"
-        );
-    }
-    for (value, display) in DIRECTIONS {
-        let default = value == "both";
-        text += &format!(
-            "value {{arg={DIRECTION}}}{{value={value}}}{{display={display}}}{{default={default}}}\n"
-        );
-    }
-    text
+    format!(
+        "\
+arg {{number=0}}{{call=--dev}}{{display=Device}}{{type=string}}{{tooltip=Only packets that come in by this device}}
+arg {{number=1}}{{call=--sid}}{{display=Destination}}{{type=string}}{{tooltip=Only packets to this outer IPv6 destination}}
+arg {{number=2}}{{call=--direction}}{{display=Direction}}{{type=selector}}{{tooltip=Packets as they came in, as they left, or both}}
+value {{arg=2}}{{value=both}}{{display=Both}}{{default=true}}
+value {{arg=2}}{{value=in}}{{display=As they came in}}{{default=false}}
+value {{arg=2}}{{value=out}}{{display=As they left}}{{default=false}}
+arg {{number=3}}{{call=--snap}}{{display=Bytes of a frame}}{{type=unsigned}}{{range=14,{SNAP_MAX}}}{{default={SNAP_MAX}}}\
+{{tooltip=Bytes that are kept}}
+arg {{number=4}}{{call=--rate}}{{display=Packets a second}}{{type=string}}{{tooltip=At most so many}}
+arg {{number=5}}{{call=--netns}}{{display=Network namespace}}{{type=string}}{{tooltip=A name, or a path}}
+"
+    )
 }
 
 /// Answers Wireshark.

@@ -19,6 +19,7 @@ mod drivers;
 mod drops;
 mod egress;
 mod errors;
+mod extcap;
 mod fault_injection;
 mod filter;
 mod forward;
