@@ -29,9 +29,14 @@ fn tshark_captures_by_the_interface() {
     }
     let (bed, folder) = (Bed::routed(), folder());
     let _daemon = Daemon::start(&bed.node, DEVICES);
+    // For root, tshark looks into this folder alone: a mount namespace gives it another one.
+    let folders = run_with("tshark", &["-G", "folders"], "").ok();
+    let theirs = folders.lines().find_map(|line| line.strip_prefix("Extcap path:")).expect("a folder").trim();
     let tshark = |words: &[&str]| {
-        let mut tshark = Command::new("tshark");
-        tshark.env("WIRESHARK_EXTCAP_DIR", folder.path()).args(words).stdin(Stdio::null());
+        let script = "mkdir -p \"$0\" && mount --bind \"$1\" \"$0\" && shift && exec tshark \"$@\"";
+        let mut tshark = Command::new("unshare");
+        tshark.args(["--mount", "sh", "-ec", script, theirs]).arg(folder.path()).args(words);
+        tshark.stdin(Stdio::null());
         tshark
     };
     let listed = tshark(&["-D"]).output().expect("tshark");
@@ -60,6 +65,9 @@ fn tshark_captures_by_the_interface() {
         !matches!(capturing.try_wait(), Ok(None))
     };
     assert!(eventually(30.0, ended), "tshark goes on without packets");
+    let mut printed = String::new();
+    let stderr = capturing.stderr.as_mut().expect("a pipe");
+    std::io::Read::read_to_string(stderr, &mut printed).expect("text");
     let read =
         tshark(&["-r", &path, "-T", "fields", "-e", "frame.comment", "-e", "ip.dst", "-e", "data.text"]);
     let read = {
@@ -67,7 +75,7 @@ fn tshark_captures_by_the_interface() {
         read.output().expect("tshark")
     };
     let read = String::from_utf8_lossy(&read.stdout).into_owned();
-    assert_eq!(read.lines().filter(|line| line.contains("10.50.0.1")).count(), 3, "{read}");
+    assert_eq!(read.lines().filter(|line| line.contains("10.50.0.1")).count(), 3, "{read}{printed}");
     assert!(read.lines().all(|line| line.contains("forward ipv4")), "{read}");
 }
 
