@@ -1,4 +1,4 @@
-//! Homes of the image: a BPF arena or a memory-mapped BPF array, created, opened and mapped.
+//! Map types of the image: a BPF arena or a memory-mapped BPF array, created, opened and mapped.
 //!
 //! [`ImageMap::create`] makes a map type, [`ImageMap::place`] gives it to an opened object that includes `trieline/bpf.h`.
 

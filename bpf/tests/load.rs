@@ -375,7 +375,7 @@ fn readers_are_never_wrong_beside_a_writer() {
         // That there was something to see: changes under way, a default route that is not there, and memory used again.
         assert!(counts.moving > 50 && counts.nothing > 100 * seconds, "{counts:x?}");
         assert!(counts.unsure < counts.asked / 100, "{counts:x?}");
-        // Memory that grace periods held back came free. How much that was at its most is up to the scheduler, but not all of the home: no
+        // Memory that grace periods held back came free. How much that was at its most is up to the scheduler, but not all of the map: no
         // change failed.
         assert!(stats.used < 16 << 20 && stats.limbo == 0, "{stats:?}");
     }

@@ -25,7 +25,7 @@ pub enum NodeCommand {
     ///
     /// It looks at devices, netfilter, kernel and memory as trielined does, and measures this node's routes on this processor. It changes nothing.
     #[command(
-        after_help = "It needs root; without, it says what it cannot check. Exit codes: 0 go; 1 no-go; 2 the command line is wrong."
+        after_help = "Run it as root. Without root, it lists the checks that it skipped. Exit codes: 0 go; 1 no-go; 2 the command line is wrong."
     )]
     Check(crate::check::CheckArgs),
     /// Compare the kernel's routes with what packets meet, and repair

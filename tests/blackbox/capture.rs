@@ -136,7 +136,7 @@ fn a_capture_says_what_it_left_out() {
         trieline(&bed.node, &format!("capture {args}")).fails(2, &[expected_text]);
     }
     trieline(&bed.node, "capture --dev nothing -w -").fails(1, &["nothing: no such device"]);
-    trieline(&bed.node, "capture --dev lo -w -").fails(1, &["lo: trieline takes no packets from it"]);
+    trieline(&bed.node, "capture --dev lo -w -").fails(1, &["invalid device lo: trieline is not attached to it"]);
 }
 
 /// A packet through the program, from hexadecimal digits and from a file, with every header that leaves.

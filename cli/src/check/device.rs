@@ -91,7 +91,7 @@ pub fn findings(
         looked.xdp.and_then(|xdp| mtu_limit(xdp, mode, page_size())).filter(|limit| link.mtu > *limit)
     {
         let what = format!(
-            "MTU {} is more than {limit}: the driver takes no frames of several buffers with XDP",
+            "MTU {} is more than {limit}: the driver does not support XDP multi-buffer frames",
             link.mtu
         );
         findings.push(Finding::no_go(name, what).mend(format!("ip link set dev {name} mtu {limit}")));
@@ -142,7 +142,7 @@ fn native(name: &str, link: &Link, looked: &Looked) -> Finding {
         }
         Some(xdp) if !xdp.target && link.kind == "veth" => {
             let what =
-                "native XDP; the device takes no redirected frames while its peer has neither GRO nor XDP";
+                "native XDP; the device drops redirected frames until its peer has GRO or XDP";
             Finding::warn(name, what).mend("ethtool -K PEER gro on, where the peer is")
         }
         Some(xdp) if !xdp.target => Finding::warn(

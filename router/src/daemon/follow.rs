@@ -133,7 +133,7 @@ impl Daemon {
         if self.mirror.changes.v6.any() || !self.mirror.changes.nhgs.is_empty() {
             self.set_csids();
         }
-        // First the actions that lead to a link that is down: packets are lost until they are written. Then the slow looks around.
+        // First the actions that lead to a link that is down: packets are lost until they are written. Then the slow requests.
         self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.egress());
         if kernel_state_changed {
             self.counts.status.rewritten_us = begun.elapsed().as_micros() as u64;

@@ -337,7 +337,7 @@ impl Daemon {
         for name in kernel.settings.tenants.missing(&kernel.links) {
             tracing::warn!(
                 vlan = name,
-                "no device of this name stands for the VLAN; the VLAN takes no packets until one appears"
+                "VLAN device missing; XDP does not forward this VLAN until the device appears"
             );
         }
         self.mirror.kernel.sysctl = self.sysctl()?;

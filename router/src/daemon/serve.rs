@@ -217,11 +217,11 @@ impl Daemon {
     /// Deviations from the configuration that trielined tries to mend again.
     fn problems(&self) -> Vec<String> {
         let kept = self.kept.iter().map(|why| {
-            format!("the tables have the size and map type of before (new ones: {why}); restart trielined to try again")
+            format!("cannot make tables of the new size or map type: {why}; the previous ones stay; restart trielined to try again")
         });
         let outdated = self.dataplane.outdated().iter().map(|ifindex| {
             let name = self.mirror.kernel.links.get(ifindex).map_or("", |link| link.name.as_str());
-            format!("device {name} ({ifindex}) refused this version's program and runs the one of before; trielined tries again every second")
+            format!("device {name} ({ifindex}) refused the new program; the previous one stays attached; trielined tries again every second")
         });
         let csids = self.csids.iter().map(|why| {
             format!("NEXT-C-SIDs not written: {why}; SID hooks may not see each packet; trielined tries again every second")

@@ -271,7 +271,7 @@ impl Dataplane {
             };
             if let Err(error) = sys::link_update(link.as_fd(), self.program.as_fd()) {
                 if !self.outdated.contains(&ifindex) {
-                    tracing::warn!(ifindex, %error, "the device refuses the new program: it keeps the one of before");
+                    tracing::warn!(ifindex, %error, "device refuses the new program; the previous program stays attached");
                 }
                 outdated.push(ifindex);
             }

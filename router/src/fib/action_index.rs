@@ -1,4 +1,4 @@
-//! The book of actions: which number in the tables stands for which path or neighbour, and what it does at present.
+//! The index of actions: which number in the tables stands for which path or neighbour, and what it does at present.
 //!
 //! A table's value is an action's number. When a neighbour changes its MAC address, trielined rewrites one action and touches no route,
 //! however many routes use it.
@@ -49,7 +49,7 @@ pub struct ActionIndex {
 }
 
 impl ActionIndex {
-    /// An empty book.
+    /// An empty index.
     pub fn new(actions: &mut Actions) -> Result<Self, Error> {
         let kernel = actions.alloc()?;
         actions.set(kernel, &Action::Pass(PassReason::Unsupported))?;

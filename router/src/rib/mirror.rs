@@ -335,7 +335,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Adds what the kernel tells of its world; whether changes interrupted it.
+    /// Adds the kernel's state; whether changes interrupted it.
     fn read_kernel_state(&mut self, socket: &mut Netlink) -> Result<bool, Error> {
         let mut interrupted = socket.dump(link::dump(), |message| self.apply(message))?;
         interrupted |= unless_missing(socket.dump(nexthop::dump(), |message| self.apply(message)))?;

@@ -145,7 +145,7 @@ impl<'a> FibRules<'a> {
         } else if ingress.device == LOOPBACK && self.chosen {
             "rules select packets by a device that was chosen before"
         } else if ingress.reversed && self.select_by_device() {
-            "rules select by incoming device, and rp_filter asks them the way back"
+            "rules select by incoming device, and rp_filter looks up the reverse path in them"
         } else {
             return None;
         };
@@ -172,7 +172,7 @@ impl<'a> FibRules<'a> {
                 _ if kernel_only.is_some() => PolicyAction::Kernel,
                 (FibRuleAction::Table(TABLE_MAIN), _) if compiled.local_looked_up => PolicyAction::Main,
                 (FibRuleAction::Table(TABLE_MAIN), _) => {
-                    punted(format!("{rule}: table local is not asked first"));
+                    punted(format!("{rule}: table local is not the first rule"));
                     PolicyAction::Kernel
                 }
                 (FibRuleAction::Table(table), _) => PolicyAction::Table(table),

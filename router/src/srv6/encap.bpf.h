@@ -65,7 +65,7 @@ TL_INLINE int tl_write_outer(struct xdp_md *ctx, const struct tl_frame *f, const
 }
 
 /* TTL or hop limit of the packet at `offset` down by one; it is above that. */
-__attribute__((noinline)) int tl_age(struct xdp_md *ctx, __u32 offset)
+__attribute__((noinline)) int tl_dec_hop_limit(struct xdp_md *ctx, __u32 offset)
 {
 	void *l3 = (void *)(long)ctx->data + (offset & 0xfff);
 	struct iphdr *ip = l3;
@@ -158,7 +158,7 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 		pushed->flow = flow;
 	if (TL_UNLIKELY(adj->flags & TL_OUTER_RFC)) {
 		if (next != IPPROTO_ETHERNET)
-			tl_age(ctx, f->l2 + outer);
+			tl_dec_hop_limit(ctx, f->l2 + outer);
 	} else if (inner == IPPROTO_IPV6) {
 		pushed->hop_limit = hop_limit - 1;
 	}

@@ -41,8 +41,7 @@ enum tl_limits {
 	TL_SID_HOOKS = 64,
 	TL_CSIDS = 16384,    /* prefixes of NEXT-C-SID */
 	TL_CSID_UNKNOWN = 0, /* their value where the steps are not known, or differ from table to table */
-	TL_CAPTURES = 64,
-	/* slots */	     /* slots */
+	TL_CAPTURES = 64,    /* slots */
 	TL_CAPTURE_ALL = 0,  /* the slot for packets of all kinds */
 	TL_SNAP_MAX = 16384, /* bytes of a frame that a capture can keep */
 };
