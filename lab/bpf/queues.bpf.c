@@ -5,23 +5,12 @@
  */
 #include "kernel.h"
 #include "intf.h"
+#include "cpumap.h"
 
 struct lab_count by_cpu[LAB_RSS_CPUS] SEC(".bss.by_cpu");
 struct lab_count shared SEC(".bss.shared");
 __u32 is_shared SEC(".bss.is_shared");
 __u32 to SEC(".bss.to");
-
-struct cpumap_value {
-	__u32 qsize;
-	__u32 program;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_CPUMAP);
-	__uint(max_entries, LAB_RSS_CPUS);
-	__type(key, __u32);
-	__type(value, struct cpumap_value);
-} cpus SEC(".maps");
 
 SEC("xdp")
 int count(struct xdp_md *ctx)
