@@ -5,8 +5,8 @@ use libfuzzer_sys::fuzz_target;
 use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use trieline_router::api::control::{Access, Client};
 use trieline_router::api::route_query::Cursor;
-use trieline_router::api::control::Client;
 use trieline_router::rib::mirror::Mirror;
 
 /// The most bytes that a socket takes while its peer does not read.
@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     }
     let (mut near, far) = UnixStream::pair().expect("two sockets");
-    let mut client = Client::new(far).expect("a client");
+    let mut client = Client::new(far, Access::Full).expect("a client");
     near.write_all(data).expect("room for all");
     near.shutdown(Shutdown::Write).expect("the end");
     let mirror = Mirror::default();
