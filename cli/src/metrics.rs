@@ -82,6 +82,6 @@ impl Source {
     fn ask(&self) -> anyhow::Result<(Status, Vec<SidHookStatus>)> {
         let status: Status = one_within(&self.instance, PATIENCE, &Request::Status)??;
         let hooks = one_within(&self.instance, PATIENCE, &Request::SidHooks)??;
-        Ok((status.with_driver_counters(), hooks))
+        Ok((status, hooks))
     }
 }

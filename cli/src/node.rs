@@ -348,29 +348,24 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
 
 /// The fates of the forwarded packets.
 fn after_redirect(counts: &AfterRedirect, output: &Output, text: &mut String) -> std::fmt::Result {
+    let former = counts.former.as_ref().map(|former| (former, "former devices"));
+    let devices = counts.devices.iter().map(|device| (device, device.name())).chain(former);
+    let mut lines = Vec::new();
+    for (device, dev) in devices {
+        lines.extend(device.sent.map(|sent| format!("{sent:>14} sent    {dev}")));
+        let drops = device.drops.iter().filter(|drop| drop.packets > 0);
+        lines.extend(
+            drops.map(|drop| output.bad(&format!("{:>14} drop    {dev} {}", drop.packets, drop.reason))),
+        );
+    }
+    lines.extend(counts.unknown.as_ref().map(|unknown| output.bad(&format!("cannot know: {unknown}"))));
     let by = match counts.source {
-        Some(Source::Tracepoints) => "",
         Some(Source::Drivers) => " as the drivers count, packets of other programs included",
-        None => "",
+        _ if lines.is_empty() => " none yet",
+        _ => "",
     };
     writeln!(text, "{}{by}", output.bold("after redirect"))?;
-    for device in &counts.devices {
-        let dev = device.name();
-        if let Some(sent) = device.sent {
-            writeln!(text, "       {sent:>14} sent    {dev}")?;
-        }
-        for drop in device.drops.iter().filter(|drop| drop.packets > 0) {
-            writeln!(
-                text,
-                "       {}",
-                output.bad(&format!("{:>14} drop    {dev} {}", drop.packets, drop.reason))
-            )?;
-        }
-    }
-    if let Some(unknown) = &counts.unknown {
-        writeln!(text, "       {}", output.bad(&format!("cannot know: {unknown}")))?;
-    }
-    Ok(())
+    lines.iter().try_for_each(|line| writeln!(text, "       {line}"))
 }
 
 fn line(counter: &VerdictCount) -> String {

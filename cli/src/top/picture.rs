@@ -121,14 +121,7 @@ impl Count {
             Ok(Err(_)) => "no trielined; its tables are in force".into(),
             Err(error) => format!("no answer from trielined: {error}"),
         };
-        let devices: Vec<(String, u32)> = counters
-            .ports
-            .iter()
-            .filter(|port| port.vlan.is_none())
-            .filter_map(|port| Some((find_name(port.ifindex)?, port.ifindex)))
-            .collect();
-        let devices = devices.iter().map(|(name, ifindex)| (name.as_str(), *ifindex));
-        let after_redirect = read_pinned(&instance.pins()).named(find_name).or_drivers(devices);
+        let after_redirect = read_pinned(&instance.pins()).named(find_name);
         Ok(Self { at, counters, filters, sids, after_redirect, daemon })
     }
 }

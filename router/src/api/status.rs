@@ -3,6 +3,7 @@
 use crate::audit::AuditStatus;
 use crate::drops::AfterRedirect;
 use crate::guard::bypass::Bypassed;
+use crate::xdp::attachment::AttachMode;
 use crate::xdp::counters::VerdictCount;
 use serde::{Deserialize, Serialize};
 use trieline_bpf::ImageMapType;
@@ -82,9 +83,12 @@ pub struct Refused {
 }
 
 impl Status {
-    /// Adds the counters of the attached devices' drivers, if no program counts what became of forwarded packets. It runs
-    /// `ethtool`, so the daemon leaves it to the command.
+    /// Adds the counters of the attached devices' drivers, if no program counts what became of forwarded packets. In generic mode, drivers
+    /// count none. It runs `ethtool` for each device, so it is for a person who asks, not for the daemon and metrics.
     pub fn with_driver_counters(self) -> Self {
+        if self.devices.iter().any(|device| device.mode == AttachMode::Generic.to_string()) {
+            return self;
+        }
         let attached = self.devices.iter().filter(|device| device.vlan.is_none() && !device.mode.is_empty());
         let attached = attached.map(|device| (device.dev.as_str(), device.ifindex));
         Self { after_redirect: self.after_redirect.clone().or_drivers(attached), ..self }

@@ -160,9 +160,6 @@ impl Daemon {
         {
             self.publisher.release_unused(&self.mirror, self.dataplane.parts().0);
         }
-        if kernel_state_changed {
-            self.follow_sources();
-        }
         let took = begun.elapsed().as_micros() as u64;
         let status = &mut self.counts.status;
         status.batches += 1;

@@ -279,7 +279,7 @@ impl Daemon {
                 return Err(undo(error));
             }
         };
-        let drops = Drops::start(dataplane.pins());
+        let drops = Drops::start(dataplane.pins(), dataplane.grace());
         if let Some(why) = drops.unknown() {
             tracing::warn!("drops after redirect are not all counted: {why}; trielined goes on");
         }
@@ -343,7 +343,6 @@ impl Daemon {
         self.mirror.kernel.sysctl = self.sysctl()?;
         self.ports.attach(&self.mirror.kernel, &mut self.dataplane)?;
         self.open_egress();
-        self.follow_sources();
         self.ports.freeze(&self.mirror.kernel, &mut self.dataplane)?;
         self.mirror.resync.lose_routes();
         for _ in 0..ATTEMPTS {
@@ -362,7 +361,7 @@ impl Daemon {
         let refused = self.dataplane.take_place()?;
         self.sid_hooks.move_to(self.dataplane.pins());
         self.ports.attach_again(&refused, &self.mirror.kernel, &mut self.dataplane);
-        self.follow_sources();
+        self.follow_drops();
         if let Err(error) = self.ports.leave_others(&self.mirror.kernel, &mut self.dataplane) {
             tracing::error!(%error, "cannot detach from devices; trielined goes on");
         }

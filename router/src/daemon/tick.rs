@@ -58,7 +58,7 @@ impl Daemon {
         }
         self.sid_hooks.retry(self.dataplane.sid_hooks());
         self.mirror.changes.kernel |= self.ports.retry(&self.mirror.kernel, &mut self.dataplane);
-        self.follow_sources();
+        self.follow_drops();
         if self.mirror.nhgs.pass_time(self.ticked) {
             self.mirror.changes.v6.all = true;
             self.mirror.resync.v6.lose();
@@ -118,18 +118,17 @@ impl Daemon {
         }
         touched.links.iter().for_each(|link| self.probes.offloads.forget(*link));
         self.ports.forget(&touched, &mut self.dataplane);
-        if (touched.all || !touched.gone.is_empty())
-            && let Err(error) = self.drops.retire(|ifindex| self.mirror.kernel.links.contains_key(&ifindex))
-        {
-            tracing::warn!(%error, "a device that is gone keeps its counts of drops");
-        }
+        let links = &self.mirror.kernel.links;
+        self.drops.retire(|ifindex| touched.gone.contains(&ifindex) || !links.contains_key(&ifindex));
     }
 
-    /// Counts the drops of packets that come in by the devices that are attached now.
-    pub(super) fn follow_sources(&mut self) {
-        if let Err(error) = self.drops.follow(self.ports.sources(&self.mirror.kernel)) {
-            tracing::warn!(%error, "drops after redirect are not all counted; trielined tries again every second");
-        }
+    /// Counts the drops of packets that come in by the devices that are attached now, for each device that they may leave by. Until other
+    /// tables take the place of those in force, none: their packets are not of this program.
+    pub(super) fn follow_drops(&mut self) {
+        let is_aside = self.dataplane.supersedes();
+        let sources = if is_aside { BTreeSet::new() } else { self.ports.sources(&self.mirror.kernel) };
+        let followed = self.drops.follow(sources, self.ports.egress());
+        self.standing.note("count all drops after redirect", AGAIN, followed);
     }
 
     /// Looks which devices packets may leave by at present.
@@ -137,6 +136,8 @@ impl Daemon {
         self.follow_features();
         let (kernel, features) = (&mut self.mirror.kernel, self.features.as_ref());
         self.mirror.changes.kernel |= self.ports.open(kernel, &mut self.dataplane, features);
+        // Before a port lets packets in, and before an action sends them out there.
+        self.follow_drops();
     }
 
     /// Opens and closes exits after the kernel reported changed XDP features.

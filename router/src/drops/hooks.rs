@@ -1,16 +1,15 @@
 //! The programs of `drops.bpf.c`: which of them this kernel can run, attached and pinned.
 
-use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::{fs, io};
 
 use libbpf_rs::btf::types::FuncProto;
 use libbpf_rs::btf::{Btf, BtfKind, BtfType};
-use libbpf_rs::{Link, MapCore, ObjectBuilder, OpenMapMut};
+use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenMap, ProgramMut};
 
-use super::counts::NO_DEVICE;
-use super::maps::generated::types::{tl_drops_of, tl_fates};
-use super::maps::{COUNTS, Maps, SOURCES};
+use super::maps::generated::types::tl_drops_of;
+use super::maps::{Maps, PINNED};
 use crate::xdp::error::{Error, Result};
 use crate::xdp::load::{Log, load_error};
 use crate::xdp::pins;
@@ -24,7 +23,7 @@ static OBJECT: Aligned<{ include_bytes!(concat!(env!("OUT_DIR"), "/drops.bpf.o")
 
 /// The section of the instance that the programs count for.
 const INSTANCE: &str = ".rodata.drops";
-/// The names of links' pins begin with it; the tracepoint and the program's tag follow.
+/// The names of links' pins begin with it; the tracepoint, the program's tag and the generation follow.
 const LINK: &str = "drops-";
 
 /// A tracepoint, the program at it, and the arguments that the program takes.
@@ -61,150 +60,229 @@ const HOOKS: [Hook; 3] = [
     },
 ];
 
-/// Loads the programs over new or pinned maps, and attaches each unless the same is attached. Returns the maps, and why some tracepoints
-/// have no program.
+/// The one hook whose program needs no `bpf_probe_read_kernel`, which the kernel withholds under lockdown.
+const SENT: &str = "xdp_devmap_xmit";
+
+/// Why a tracepoint has no program that counts.
+type Missing = (&'static str, String);
+
+/// Loads the programs over new or pinned maps, and attaches them unless all of the same are attached. Returns the maps, and why some
+/// tracepoints have no program.
 pub(super) fn start(pins: &Path) -> Result<(Maps, Option<String>)> {
-    let unfit = unfit()?;
-    if unfit.len() == HOOKS.len() {
-        return Err(Error::argument(unfit.join("; ")));
+    let mut missing = unfit()?;
+    let fit = |hook: &&Hook| !missing.iter().any(|(tracepoint, _)| *tracepoint == hook.tracepoint);
+    let hooks: Vec<&Hook> = HOOKS.iter().filter(fit).collect();
+    if hooks.is_empty() {
+        return Err(Error::argument(text(&missing).unwrap_or_default()));
     }
-    let log = Log::start();
-    let failed = |error| load_error(error, "the programs that count drops", &log);
-    let mut object = ObjectBuilder::default().open_memory(&OBJECT.0).map_err(failed)?;
     let instance = instance(pins)?;
-    for mut map in object.maps_mut() {
-        match map.name().to_str() {
-            Some(INSTANCE) => {
-                let place = map.initial_value_mut().and_then(|value| value.first_chunk_mut());
-                *place.ok_or_else(|| Error::argument("the BPF object has no room for its instance"))? =
-                    instance;
+    let object = match load(pins, &hooks, &instance) {
+        Err(error) => {
+            let (sent, others): (Vec<&Hook>, Vec<&Hook>) =
+                hooks.into_iter().partition(|hook| hook.tracepoint == SENT);
+            if sent.is_empty() || others.is_empty() {
+                return Err(error);
             }
-            Some(name @ (COUNTS | SOURCES)) => reuse(pins, name, &mut map)?,
-            _ => {}
+            let Ok(object) = load(pins, &sent, &instance) else { return Err(error) };
+            tracing::debug!(%error, "the kernel refuses programs that count drops");
+            let why = error.to_string().lines().next().unwrap_or_default().to_owned();
+            missing.extend(others.iter().map(|hook| (hook.tracepoint, why.clone())));
+            object
         }
-    }
-    for mut program in object.progs_mut() {
-        let hook = HOOKS.iter().find(|hook| program.name() == hook.program);
-        program
-            .set_autoload(hook.is_some_and(|hook| !unfit.iter().any(|why| why.starts_with(hook.tracepoint))));
-    }
-    let object = object.load().map_err(failed)?;
-    let map = |name: &str| -> Result<OwnedFd> {
-        let fail = |e| Error::kernel(format!("cannot pin the map {name}"), e);
-        let map = object.maps().find(|map| map.name() == name);
-        let map = map.ok_or_else(|| Error::argument(format!("the BPF object has no map {name}")))?;
-        let path = pins.join(name);
-        if !path.exists() {
-            sys::pin(map.as_fd(), &path).map_err(fail)?;
-        }
-        map.as_fd().try_clone_to_owned().map_err(fail)
+        loaded => loaded?,
     };
-    let maps = Maps { counts: map(COUNTS)?, sources: map(SOURCES)? };
-    make_no_device(&maps.counts)?;
-    let mut missing = unfit;
-    for hook in &HOOKS {
-        let Some(program) =
-            object.progs_mut().find(|program| program.name() == hook.program && program.autoload())
-        else {
-            continue;
-        };
-        let tag =
-            sys::program_tag(program.as_fd()).map_err(|e| Error::kernel("cannot read a program's tag", e))?;
-        if let Err(why) = attach(pins, hook, &tag, || program.attach()) {
-            missing.push(format!("{}: {why}", hook.tracepoint));
+    for map in object.maps() {
+        let Some(name) = PINNED.into_iter().find(|name| map.name() == *name) else { continue };
+        if !pins.join(name).exists() {
+            sys::pin(map.as_fd(), &pins.join(name))
+                .map_err(|e| Error::kernel(format!("cannot pin the map {name}"), e))?;
         }
     }
+    let maps = Maps::open(pins)?.ok_or_else(|| Error::argument("the maps of drops are not pinned"))?;
+    attach(pins, &maps, &object, instance.generation, &mut missing)?;
     if missing.len() == HOOKS.len() {
-        return Err(Error::argument(missing.join("; ")));
+        return Err(Error::argument(text(&missing).unwrap_or_default()));
     }
-    Ok((maps, (!missing.is_empty()).then(|| missing.join("; "))))
+    Ok((maps, text(&missing)))
 }
 
-/// The tracepoints that have no program in an instance's pins.
-pub(super) fn missing(pins: &Path) -> Result<Option<String>> {
-    let mut missing = Vec::new();
-    for hook in &HOOKS {
-        if links(pins, hook)?.is_empty() {
-            missing.push(format!("{}: no program is attached", hook.tracepoint));
+/// The maps of programs that count already, if this version can read them. Else it removes what is pinned.
+pub(super) fn keep(pins: &Path) -> Option<Maps> {
+    let counts = || -> Result<Option<Maps>> {
+        let object = ObjectBuilder::default().open_memory(&OBJECT.0);
+        let object = object.map_err(|e| Error::argument(e.to_string()))?;
+        if !object.maps().map(|map| is_pinned(pins, &map)).collect::<Result<Vec<_>>>()?.contains(&false)
+            && let Some(maps) = Maps::open(pins)?
+        {
+            let attached = !links(pins, &generation_suffix(maps.generation()?))?.is_empty();
+            return Ok(attached.then_some(maps));
         }
+        Ok(None)
+    };
+    let kept = counts().ok().flatten();
+    if kept.is_none()
+        && let Err(error) = remove_all(pins)
+    {
+        tracing::warn!(%error, "drops of an earlier start stay pinned; trielined does not count them");
     }
-    Ok((!missing.is_empty()).then(|| missing.join("; ")))
+    kept
 }
 
-/// The facts that tell this instance's packets from others', as the programs have them.
-fn instance(pins: &Path) -> Result<[u8; size_of::<tl_drops_of>()]> {
+/// The tracepoints that have no program that counts.
+pub(super) fn missing(pins: &Path, maps: &Maps) -> Result<Option<String>> {
+    let attached = links(pins, &generation_suffix(maps.generation()?))?;
+    let is_missing = |hook: &&Hook| {
+        let prefix = format!("{LINK}{}-", hook.tracepoint);
+        !attached.iter().any(|name| name.starts_with(&prefix))
+    };
+    let missing = HOOKS.iter().filter(is_missing);
+    Ok(text(&missing.map(|hook| (hook.tracepoint, "no program is attached".into())).collect::<Vec<_>>()))
+}
+
+fn text(missing: &[Missing]) -> Option<String> {
+    let lines = missing.iter().map(|(tracepoint, why)| format!("{tracepoint}: {why}"));
+    (!missing.is_empty()).then(|| lines.collect::<Vec<_>>().join("; "))
+}
+
+/// The facts that tell this instance's packets from others', as the programs have them. Each start has another generation.
+fn instance(pins: &Path) -> Result<tl_drops_of> {
     let netns =
         sys::netns_cookie().map_err(|e| Error::kernel("cannot read the network namespace's cookie", e))?;
     let counters = pins::need(pins, pins::COUNTERS)?;
     let counters =
         sys::map_id(counters.as_fd()).map_err(|e| Error::kernel("cannot read the number of a map", e))?;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let generation = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    Ok(tl_drops_of { netns, generation, counters, reserved: 0 })
+}
+
+/// Loads the programs of these hooks, over the pinned maps if all of them are pinned and have this version's shape. Else it removes what
+/// is pinned.
+fn load(pins: &Path, hooks: &[&Hook], instance: &tl_drops_of) -> Result<Object> {
+    let log = Log::start();
+    let failed = |error| load_error(error, "the programs that count drops", &log);
+    let mut object = ObjectBuilder::default().open_memory(&OBJECT.0).map_err(failed)?;
+    let pinned = object.maps().map(|map| is_pinned(pins, &map)).collect::<Result<Vec<_>>>()?;
+    let reused = !pinned.contains(&false);
+    if !reused && remove_all(pins)? {
+        tracing::warn!("the pinned counts of drops are of another version; they start at 0");
+    }
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name == INSTANCE {
+            let place = map.initial_value_mut().and_then(|value| value.first_chunk_mut());
+            *place.ok_or_else(|| Error::argument("the BPF object has no room for its instance"))? =
+                bytes(instance);
+        } else if reused && PINNED.contains(&name.as_str()) {
+            let fail = |e| Error::kernel(format!("cannot use the pinned {name}"), io::Error::other(e));
+            map.reuse_fd(pins::need(pins, &name)?.as_fd()).map_err(fail)?;
+        }
+    }
+    for mut program in object.progs_mut() {
+        program.set_autoload(hooks.iter().any(|hook| program.name() == hook.program));
+    }
+    object.load().map_err(failed)
+}
+
+fn bytes(of: &tl_drops_of) -> [u8; size_of::<tl_drops_of>()] {
     let mut bytes = [0; size_of::<tl_drops_of>()];
-    bytes[std::mem::offset_of!(tl_drops_of, netns)..][..8].copy_from_slice(&netns.to_ne_bytes());
-    bytes[std::mem::offset_of!(tl_drops_of, counters)..][..4].copy_from_slice(&counters.to_ne_bytes());
-    Ok(bytes)
+    let parts = [of.netns.to_ne_bytes(), of.generation.to_ne_bytes()].into_iter().flatten();
+    let parts = parts.chain(of.counters.to_ne_bytes()).chain(of.reserved.to_ne_bytes());
+    bytes.iter_mut().zip(parts).for_each(|(place, byte)| *place = byte);
+    bytes
 }
 
-/// Puts a pinned map in the place of one that would be made. Removes all pins of counts if it is of another shape.
-fn reuse(pins: &Path, name: &str, map: &mut OpenMapMut<'_>) -> Result<()> {
-    let Some(pinned) = pins::open(pins, name)? else { return Ok(()) };
-    let fail = |e| Error::kernel(format!("cannot use the pinned {name}"), e);
-    let is = sys::map_shape(pinned.as_fd()).map_err(fail)?;
+/// Whether a map of the object is pinned in this version's shape, or needs no pin.
+fn is_pinned(pins: &Path, map: &OpenMap<'_>) -> Result<bool> {
+    let name = map.name().to_string_lossy().into_owned();
+    if !PINNED.contains(&name.as_str()) {
+        return Ok(true);
+    }
+    let Some(pinned) = pins::open(pins, &name)? else { return Ok(false) };
+    let is = sys::map_shape(pinned.as_fd())
+        .map_err(|e| Error::kernel(format!("cannot use the pinned {name}"), e))?;
     let must = (map.map_type() as u32, map.key_size(), map.value_size(), map.max_entries());
-    if (is.kind, is.key, is.value, is.entries) == must {
-        return map.reuse_fd(pinned.as_fd()).map_err(|e| fail(std::io::Error::other(e)));
-    }
-    tracing::warn!(map = name, "the pinned counts of drops are of another version; they start at 0");
-    for hook in &HOOKS {
-        links(pins, hook)?.iter().try_for_each(|path| remove(path))?;
-    }
-    [COUNTS, SOURCES]
-        .map(|name| pins.join(name))
-        .iter()
-        .filter(|path| path.exists())
-        .try_for_each(|path| remove(path))
+    Ok((is.kind, is.key, is.value, is.entries) == must)
 }
 
-/// Makes the counters of packets without an output device: the programs make those of devices.
-fn make_no_device(counts: &OwnedFd) -> Result<()> {
-    let fail = |e| Error::kernel("cannot make the counts of former devices", e);
-    let cpus = libbpf_rs::num_possible_cpus().map_err(|e| fail(std::io::Error::other(e)))?;
-    let (key, mut none) = (NO_DEVICE.to_ne_bytes(), vec![0; cpus * size_of::<tl_fates>()]);
-    if sys::map_lookup(counts.as_fd(), &key, &mut none).map_err(fail)? {
-        return Ok(());
-    }
-    sys::map_update(counts.as_fd(), &key, &none).map_err(fail)
-}
-
-/// Attaches a program and pins the link, unless a program with these instructions is attached. Another one goes first, so that no packet
-/// counts twice.
+/// Attaches the loaded programs and pins the links, unless exactly these are attached. All are replaced by one store: those of before count
+/// until then, these from then on. The kernel detaches those of before some time after their pins are gone.
 fn attach(
     pins: &Path,
-    hook: &Hook,
-    tag: &str,
-    program: impl FnOnce() -> libbpf_rs::Result<Link>,
-) -> std::result::Result<(), String> {
-    let path = pins.join(format!("{LINK}{}-{tag}", hook.tracepoint));
-    let others = links(pins, hook).map_err(|e| e.to_string())?;
-    if others == [path.clone()] {
-        return Ok(());
+    maps: &Maps,
+    object: &Object,
+    generation: u64,
+    missing: &mut Vec<Missing>,
+) -> Result<()> {
+    let mut programs = Vec::new();
+    for hook in &HOOKS {
+        let is_loaded = |program: &ProgramMut<'_>| program.name() == hook.program && program.autoload();
+        if let Some(program) = object.progs_mut().find(is_loaded) {
+            let tag = sys::program_tag(program.as_fd())
+                .map_err(|e| Error::kernel("cannot read a program's tag", e))?;
+            programs.push((hook.tracepoint, program, format!("{LINK}{}-{tag}", hook.tracepoint)));
+        }
     }
-    others.iter().try_for_each(|path| remove(path)).map_err(|e| e.to_string())?;
-    let link = program().map_err(|e| format!("cannot attach a program: {e}"))?;
-    sys::pin(link.as_fd(), &path).map_err(|e| format!("cannot pin a link: {e}"))
+    let current = generation_suffix(maps.generation()?);
+    let mut attached = links(pins, &current)?;
+    attached.sort();
+    let mut must: Vec<String> = programs.iter().map(|(.., name)| format!("{name}{current}")).collect();
+    must.sort();
+    if attached == must {
+        return remove_links(pins, Some(&current)).map(drop);
+    }
+    let suffix = generation_suffix(generation);
+    for (tracepoint, program, name) in programs {
+        let link = program.attach().map_err(|e| format!("cannot attach a program: {e}"));
+        let pinned = link.and_then(|link| {
+            sys::pin(link.as_fd(), &pins.join(format!("{name}{suffix}")))
+                .map_err(|e| format!("cannot pin a link: {e}"))
+        });
+        if let Err(why) = pinned {
+            missing.push((tracepoint, why));
+        }
+    }
+    if missing.len() < HOOKS.len() {
+        maps.set_generation(generation)?;
+        remove_links(pins, Some(&suffix))?;
+    }
+    Ok(())
 }
 
-/// The pinned links of a tracepoint.
-fn links(pins: &Path, hook: &Hook) -> Result<Vec<PathBuf>> {
+/// The end of the names of the links of a generation.
+fn generation_suffix(generation: u64) -> String {
+    format!("-{generation:x}")
+}
+
+/// The names of pinned links that end so.
+fn links(pins: &Path, suffix: &str) -> Result<Vec<String>> {
     let fail = |e| Error::kernel(format!("cannot read {}", pins.display()), e);
-    let prefix = format!("{LINK}{}-", hook.tracepoint);
     let mut links = Vec::new();
     for entry in fs::read_dir(pins).map_err(fail)? {
-        let path = entry.map_err(fail)?.path();
-        if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix)) {
-            links.push(path);
+        let name = entry.map_err(fail)?.file_name().to_string_lossy().into_owned();
+        if name.starts_with(LINK) && name.ends_with(suffix) {
+            links.push(name);
         }
     }
     Ok(links)
+}
+
+/// Removes the links of all generations but one; whether there were any.
+fn remove_links(pins: &Path, but: Option<&str>) -> Result<bool> {
+    let mut links = links(pins, "")?;
+    links.retain(|name| but.is_none_or(|but| !name.ends_with(but)));
+    links.iter().try_for_each(|name| remove(&pins.join(name)))?;
+    Ok(!links.is_empty())
+}
+
+/// Removes the links, then the maps; whether there were any.
+fn remove_all(pins: &Path) -> Result<bool> {
+    let mut any = remove_links(pins, None)?;
+    for path in PINNED.map(|name| pins.join(name)).iter().filter(|path| path.exists()) {
+        remove(path)?;
+        any = true;
+    }
+    Ok(any)
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -212,9 +290,9 @@ fn remove(path: &Path) -> Result<()> {
 }
 
 /// The tracepoints that this kernel does not have with the arguments that the programs take, each with the difference.
-fn unfit() -> Result<Vec<String>> {
+fn unfit() -> Result<Vec<Missing>> {
     let btf = Btf::from_vmlinux().map_err(|e| {
-        Error::kernel("this kernel does not describe its tracepoints (BTF)", std::io::Error::other(e))
+        Error::kernel("this kernel does not describe its tracepoints (BTF)", io::Error::other(e))
     })?;
     let unfit = HOOKS.iter().filter_map(|hook| {
         let found = arguments(&btf, hook.tracepoint);
@@ -223,7 +301,7 @@ fn unfit() -> Result<Vec<String>> {
             Some(found) => format!("has the arguments ({})", found.join(", ")),
             None => "does not exist".to_owned(),
         };
-        Some(format!("{}: {why} in this kernel", hook.tracepoint))
+        Some((hook.tracepoint, format!("{why} in this kernel")))
     });
     Ok(unfit.collect())
 }

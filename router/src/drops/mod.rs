@@ -7,89 +7,119 @@ mod counts;
 mod driver;
 mod hooks;
 mod maps;
+mod slots;
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use crate::xdp::attachment::{self, Attachment};
 use crate::xdp::error::{Error, Result};
-use crate::xdp::{pins, sys};
-use counts::NO_DEVICE;
+use crate::xdp::sys;
 pub use counts::{AfterRedirect, DropCount, EgressCount, Source};
-use maps::{COUNTS, Maps, keys, per_cpu};
+use maps::{Maps, keys};
+use slots::Slots;
+use trieline_bpf::ReaderGrace;
 
-/// The owner's half: it attaches the programs and says whose packets count.
+/// The owner's half: it attaches the programs, says whose packets count, and gives each output device its counters.
 #[derive(Debug)]
 pub struct Drops {
-    maps: Option<Maps>,
-    /// Why something is not counted.
-    unknown: Option<String>,
+    counting: Option<Counting>,
+    /// Why some program does not count.
+    missing: Option<String>,
+    /// Why some device is not followed at present.
+    failed: Option<String>,
+}
+
+/// The maps, and what the owner wrote there.
+#[derive(Debug)]
+struct Counting {
+    maps: Maps,
     /// Devices whose packets count.
     sources: BTreeSet<u32>,
+    slots: Slots,
 }
 
 impl Drops {
     /// Attaches the programs, or leaves pinned ones that are the same. Counts that are pinned go on. It never fails: if the kernel refuses
-    /// the programs, the counts say so.
-    pub fn start(pins: &Path) -> Self {
-        match hooks::start(pins) {
-            Ok((maps, refused)) => {
-                let sources = keys(&maps.sources).unwrap_or_default().into_iter().collect();
-                Self { maps: Some(maps), unknown: refused, sources }
-            }
+    /// the programs, the counts say so, and those that an earlier owner attached go on.
+    pub fn start(pins: &Path, grace: ReaderGrace) -> Self {
+        let (maps, missing) = match hooks::start(pins) {
+            Ok((maps, missing)) => (Some(maps), missing),
             Err(error) => {
                 tracing::debug!(%error, "the kernel refuses the programs that count drops");
                 // The rest is the verifier's log.
-                let unknown = error.to_string().lines().next().map(str::to_owned);
-                Self { maps: None, unknown, sources: BTreeSet::new() }
+                let missing = error.to_string().lines().next().map(str::to_owned);
+                (hooks::keep(pins), missing)
+            }
+        };
+        match maps.map(|maps| Counting::open(maps, grace)).transpose() {
+            Ok(counting) => Self { counting, missing, failed: None },
+            Err(error) => {
+                let error = Error::kernel("cannot read the devices whose drops are counted", error);
+                Self { counting: None, missing: Some(error.to_string()), failed: None }
             }
         }
     }
 
     /// Why something is not counted.
-    pub fn unknown(&self) -> Option<&str> {
-        self.unknown.as_deref()
+    pub fn unknown(&self) -> Option<String> {
+        let why: Vec<_> = self.missing.iter().chain(&self.failed).map(String::as_str).collect();
+        (!why.is_empty()).then(|| why.join("; "))
     }
 
-    /// From now on, packets count that came in by these devices.
-    pub fn follow(&mut self, sources: BTreeSet<u32>) -> Result<()> {
-        let Some(maps) = self.maps.as_ref().filter(|_| sources != self.sources) else { return Ok(()) };
-        let fail = |e| Error::kernel("cannot write the devices whose drops are counted", e);
-        for gone in self.sources.difference(&sources) {
-            sys::map_delete(maps.sources.as_fd(), &gone.to_ne_bytes()).map_err(fail)?;
-        }
-        for new in sources.difference(&self.sources) {
-            sys::map_update(maps.sources.as_fd(), &new.to_ne_bytes(), &1u32.to_ne_bytes()).map_err(fail)?;
-        }
-        self.sources = sources;
-        Ok(())
+    /// From now on, packets count that came in by the sources. Each output device gets counters of its own, which it keeps until
+    /// [`Drops::retire`]. After an error, the same call does the rest; the counts say until then that they are not whole.
+    pub fn follow(&mut self, sources: BTreeSet<u32>, outputs: &BTreeSet<u32>) -> Result<()> {
+        let Some(counting) = &mut self.counting else { return Ok(()) };
+        let followed = counting.follow(sources, outputs);
+        let followed =
+            followed.map_err(|e| Error::kernel("cannot write the devices whose drops are counted", e));
+        self.failed = followed.as_ref().err().map(ToString::to_string);
+        followed
     }
 
-    /// Counts what went to devices that no longer exist as that of former devices: their numbers may be given again.
-    pub fn retire(&self, exists: impl Fn(u32) -> bool) -> Result<()> {
-        let Some(maps) = &self.maps else { return Ok(()) };
-        let fail = |e| Error::kernel("cannot move the counts of a device that is gone", e);
-        for gone in keys(&maps.counts).map_err(fail)?.into_iter().filter(|key| *key != NO_DEVICE) {
-            if exists(gone) {
-                continue;
-            }
-            let left = per_cpu(&maps.counts, gone).map_err(fail)?;
-            let mut former = per_cpu(&maps.counts, NO_DEVICE).map_err(fail)?;
-            former.iter_mut().zip(left).for_each(|(all, counts)| *all += counts);
-            let bytes: Vec<u8> = former.iter().flat_map(|count| count.to_ne_bytes()).collect();
-            sys::map_update(maps.counts.as_fd(), &NO_DEVICE.to_ne_bytes(), &bytes).map_err(fail)?;
-            sys::map_delete(maps.counts.as_fd(), &gone.to_ne_bytes()).map_err(fail)?;
+    /// Counts of devices that are gone become those of former devices, with the next [`Drops::follow`]. A device that has such a number by
+    /// now gets other counters.
+    pub fn retire(&mut self, is_gone: impl Fn(u32) -> bool) {
+        if let Some(counting) = &mut self.counting {
+            counting.slots.retire(is_gone);
         }
-        Ok(())
     }
 
     /// The counts so far; devices have no names yet.
     pub fn read(&self) -> AfterRedirect {
-        match &self.maps {
-            Some(maps) => counted(&maps.counts, self.unknown.clone()),
-            None => AfterRedirect { unknown: self.unknown.clone(), ..AfterRedirect::default() },
+        match &self.counting {
+            Some(counting) => counting.maps.counted(self.unknown()),
+            None => AfterRedirect { unknown: self.unknown(), ..AfterRedirect::default() },
         }
+    }
+}
+
+impl Counting {
+    fn open(maps: Maps, grace: ReaderGrace) -> io::Result<Self> {
+        let (sources, slots) = (keys(&maps.sources)?, Slots::open(&maps, grace)?);
+        Ok(Self { maps, sources, slots })
+    }
+
+    /// Does as much as it can; the first error, if any.
+    fn follow(&mut self, sources: BTreeSet<u32>, outputs: &BTreeSet<u32>) -> io::Result<()> {
+        let mut done = self.slots.follow(&self.maps, outputs);
+        let map = self.maps.sources.as_fd();
+        for device in &self.sources ^ &sources {
+            let key = device.to_ne_bytes();
+            let written = if sources.contains(&device) {
+                sys::map_update(map, &key, &1u32.to_ne_bytes())
+            } else {
+                sys::map_delete(map, &key).map(drop)
+            };
+            if written.is_ok() && !self.sources.remove(&device) {
+                self.sources.insert(device);
+            }
+            done = done.and(written);
+        }
+        done
     }
 }
 
@@ -97,17 +127,13 @@ impl Drops {
 pub fn read_pinned(pins: &Path) -> AfterRedirect {
     let unknown = |why: String| AfterRedirect { unknown: Some(why), ..AfterRedirect::default() };
     let is_generic = attachment::all(pins).is_ok_and(|all| all.iter().any(Attachment::is_generic));
-    match (pins::open(pins, COUNTS), hooks::missing(pins)) {
-        (Ok(Some(counts)), Ok(missing)) if is_generic => counted(&counts, missing).in_generic_mode(),
-        (Ok(Some(counts)), Ok(missing)) => counted(&counts, missing),
-        (Ok(None), _) => unknown("trielined attached no programs to the tracepoints".into()),
-        (Err(error), _) | (_, Err(error)) => unknown(error.to_string()),
-    }
-}
-
-fn counted(counts: &OwnedFd, unknown: Option<String>) -> AfterRedirect {
-    match maps::read(counts) {
-        Ok(devices) => AfterRedirect { source: Some(Source::Tracepoints), unknown, devices },
-        Err(error) => AfterRedirect { unknown: Some(error.to_string()), ..AfterRedirect::default() },
+    let counted = Maps::open(pins).and_then(|maps| match maps {
+        Some(maps) => hooks::missing(pins, &maps).map(|missing| maps.counted(missing)),
+        None => Ok(unknown("trielined attached no programs to the tracepoints".into())),
+    });
+    match counted {
+        Ok(counts) if is_generic => counts.in_generic_mode(),
+        Ok(counts) => counts,
+        Err(error) => unknown(error.to_string()),
     }
 }

@@ -8,6 +8,7 @@ use common::cases::{SOURCE4, adjacency};
 use common::netns::Line;
 use common::packet::{Frame, ipv4};
 use common::*;
+use libbpf_rs::{MapCore, MapFlags};
 use std::collections::BTreeSet;
 use std::fs;
 use trieline_lpm::{Image, Table};
@@ -45,9 +46,9 @@ impl<'l> Node<'l> {
             Table::<u32>::create(&mut image, 0, routes).unwrap();
             dataplane.set_port(from, None, port(ALL)).unwrap();
             dataplane.set_device(to).unwrap();
-            let mut drops = Drops::start(dataplane.pins());
+            let mut drops = Drops::start(dataplane.pins(), dataplane.grace());
             assert_eq!(drops.unknown(), None);
-            drops.follow(BTreeSet::from([from])).unwrap();
+            drops.follow(BTreeSet::from([from]), &BTreeSet::from([to])).unwrap();
             Self { line, dataplane, drops, from, to, fs, _image: image }
         })
     }
@@ -64,6 +65,25 @@ impl<'l> Node<'l> {
         named(&self.dataplane, "ipv4")
     }
 
+    /// Another owner takes over.
+    fn restart(&mut self) {
+        self.drops = self.line.within("n", || Drops::start(self.dataplane.pins(), self.dataplane.grace()));
+    }
+
+    /// The owner looks once more, as it does each second.
+    fn follow(&mut self) {
+        self.drops.follow(BTreeSet::from([self.from]), &BTreeSet::from([self.to])).unwrap();
+    }
+
+    /// The names of the programs' links.
+    fn links(&self) -> Vec<String> {
+        let names = fs::read_dir(self.pins()).unwrap().flatten();
+        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<_> = names.filter(|name| name.starts_with("drops-")).collect();
+        names.sort();
+        names
+    }
+
     fn pins(&self) -> std::path::PathBuf {
         self.fs.path().join("node")
     }
@@ -73,6 +93,27 @@ impl<'l> Node<'l> {
 fn of(counts: &AfterRedirect, ifindex: u32) -> EgressCount {
     assert_eq!((counts.source, &counts.unknown), (Some(Source::Tracepoints), &None));
     counts.devices.iter().find(|device| device.ifindex == ifindex).cloned().unwrap_or_default()
+}
+
+/// The keys of the map of output devices.
+fn places(node: &Node<'_>) -> Vec<u32> {
+    let map = libbpf_rs::MapHandle::from_pinned_path(node.pins().join("drop_devices")).unwrap();
+    map.keys().map(|key| u32::from_ne_bytes(key.try_into().unwrap())).collect()
+}
+
+/// Takes counters away from a device that is going or gone, and waits until they are those of former devices.
+fn retire(node: &mut Node<'_>, device: u32) {
+    node.drops.retire(|ifindex| ifindex == device);
+    let is_folded = eventually(5.0, || {
+        node.follow();
+        places(node) == [node.to]
+    });
+    assert!(is_folded, "{:x?}", places(node));
+}
+
+/// Why a device without XDP and GRO at the other end takes no redirected frames: before Linux 6.3, veth finds it out itself.
+fn refusal() -> &'static str {
+    if trieline_testbed::linux() < (6, 3) { "no_queue" } else { "no_xdp_xmit" }
 }
 
 /// Packets lost for a reason.
@@ -150,7 +191,7 @@ fn a_device_that_is_no_target_loses_all() {
     node.forward(node.from, 100, 64);
     let counts = of(&node.drops.read(), node.to);
     assert_eq!((node.forwarded(), counts.sent), (100, Some(0)), "{counts:?}");
-    assert_eq!((lost(&counts, "no_xdp_xmit"), counts.dropped()), (100, 100), "{counts:?}");
+    assert_eq!((lost(&counts, refusal()), counts.dropped()), (100, 100), "{counts:?}");
     // A device that is down is another reason.
     line.sh("b", "ethtool -K b0 gro on");
     line.sh("n", "ip link set n1 down");
@@ -214,49 +255,156 @@ fn packets_of_others_do_not_count() {
         let all: u64 = counts.devices.iter().map(|count| count.sent.unwrap_or(0) + count.dropped()).sum();
         assert_eq!((node.forwarded(), all), (2 * packets, 2 * packets), "{counts:?}");
         let counts = of(&counts, node.to);
-        assert_eq!((counts.sent, lost(&counts, "no_xdp_xmit")), (Some(packets), packets), "{counts:?}");
+        assert_eq!((counts.sent, lost(&counts, refusal())), (Some(packets), packets), "{counts:?}");
     }
 }
 
-/// The counts outlive their owner and the device; each packet counts once, however often an owner starts.
+/// The counts outlive their owner; each packet counts once, however often an owner starts, and whatever is left of an earlier start.
 #[test]
 fn counts_go_on_without_an_owner() {
     needs_root!();
     let line = Line::new();
     line.sh("b", "ethtool -K b0 gro on");
     let mut node = Node::new(&line);
-    let links = || -> Vec<String> {
-        let names = fs::read_dir(node.fs.path().join("node")).unwrap().flatten();
-        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let mut names: Vec<_> = names.filter(|name| name.starts_with("drops-")).collect();
-        names.sort();
-        names
-    };
-    let before = links();
+    let (before, pins) = (node.links(), node.pins());
     assert_eq!(before.len(), 3, "{before:?}");
+    let mut sent = 0;
+    let mut counts = |node: &Node<'_>| {
+        node.forward(node.from, 10, 64);
+        sent += 10;
+        assert_eq!(of(&node.drops.read(), node.to).sent, Some(sent), "{:?}", node.links());
+    };
     // (1) another owner leaves the programs that are the same
-    node.drops = line.within("n", || Drops::start(node.dataplane.pins()));
-    assert_eq!(links(), before);
+    node.restart();
+    assert_eq!(node.links(), before);
+    counts(&node);
+    // (2) a program of another version: all are replaced, and those of before count no more, even while they are attached
+    let held: Vec<_> = before.iter().map(|name| libbpf_rs::Link::open(pins.join(name)).unwrap()).collect();
+    let (tracepoint, rest) = before[0].split_at("drops-xdp_devmap_xmit-".len());
+    fs::rename(pins.join(&before[0]), pins.join(format!("{tracepoint}0{rest}"))).unwrap();
+    node.restart();
+    let after = node.links();
+    assert!(after.len() == 3 && after.iter().all(|name| !before.contains(name)), "{before:?}, {after:?}");
+    counts(&node);
+    drop(held);
+    // (3) one that is missing is named, and comes back with all others
+    for missing in 0..3 {
+        let before = node.links();
+        fs::remove_file(pins.join(&before[missing])).unwrap();
+        let unknown = read_pinned(&pins).unknown.unwrap();
+        assert!(unknown.ends_with(": no program is attached") && !unknown.contains(';'), "{unknown}");
+        node.restart();
+        assert_eq!(node.links().len(), 3);
+        assert!(node.links().iter().all(|name| !before.contains(name)), "one scratch memory for all");
+        counts(&node);
+    }
+    // (4) links of a start that ended before they counted go
+    let last = node.links().pop().unwrap();
+    fs::hard_link(pins.join(&last), pins.join("drops-xdp_devmap_xmit-0-1")).unwrap();
+    node.restart();
+    assert_eq!((node.links().len(), node.links().contains(&last)), (3, true), "{:?}", node.links());
+    counts(&node);
+    // (5) maps of another version: all starts over
+    fs::remove_file(pins.join("drop_sources")).unwrap();
+    node.restart();
+    node.follow();
+    assert_eq!((of(&node.drops.read(), node.to).sent, node.links().contains(&last)), (Some(0), false));
+}
+
+/// A device that is gone leaves its counts to former devices, and one that gets its number begins at 0.
+#[test]
+fn a_number_that_is_given_again_has_new_counts() {
+    needs_root!();
+    let line = Line::new();
+    line.sh("b", "ethtool -K b0 gro on");
+    let mut node = Node::new(&line);
+    let sent =
+        |counts: &Option<EgressCount>| counts.as_ref().and_then(|count| count.sent).unwrap_or_default();
+    for round in 1..=3 {
+        node.forward(node.from, 10, 64);
+        assert_eq!(of(&node.drops.read(), node.to).sent, Some(10));
+        let to = node.to;
+        retire(&mut node, to);
+        let counts = node.drops.read();
+        assert_eq!((of(&counts, node.to).sent, sent(&counts.former)), (Some(0), 10 * round), "{counts:?}");
+    }
+    // A process that ends at any step leaves what the next one finishes.
+    node.forward(node.from, 10, 64);
+    let map = libbpf_rs::MapHandle::from_pinned_path(node.pins().join("drop_devices")).unwrap();
+    let place = map.lookup(&node.to.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+    let slot = u32::from_ne_bytes(place[..4].try_into().unwrap());
+    let former = [slot.to_ne_bytes(), 0u32.to_ne_bytes()].concat();
+    map.update(&(slot | 1 << 31).to_ne_bytes(), &former, MapFlags::ANY).unwrap();
+    assert_eq!(sent(&node.drops.read().former), 40);
+    node.restart();
+    assert_eq!(sent(&node.drops.read().former), 40);
+    node.follow();
+    let counts = node.drops.read();
+    assert_eq!((of(&counts, node.to).sent, sent(&counts.former)), (Some(0), 40), "{counts:?}");
+    // In metrics, they are nowhere: they would move from one series to another.
+    assert!(counts.named(|_| Some("n1".into())).devices.iter().all(|device| device.dev.is_some()));
+}
+
+/// More output devices than there are counters: their packets count as those of other devices, and the counts say why.
+#[test]
+fn devices_without_counters_are_other_devices() {
+    needs_root!();
+    let line = Line::new();
+    line.sh("b", "ethtool -K b0 gro on");
+    let mut node = Node::new(&line);
+    let (to, sources) = (node.to, BTreeSet::from([node.from]));
+    node.drops.retire(|ifindex| ifindex == to);
+    let many: BTreeSet<u32> = (100_000..110_000).collect();
+    let is_full = eventually(5.0, || {
+        let followed = node.drops.follow(sources.clone(), &many);
+        assert!(followed.unwrap_err().to_string().contains("1022 output devices"));
+        let places = places(&node);
+        places.len() == 1022 && places.iter().all(|device| many.contains(device))
+    });
+    assert!(is_full, "{:x?}", places(&node));
+    let more: BTreeSet<u32> = many.iter().copied().chain([to]).collect();
+    assert!(node.drops.follow(sources.clone(), &more).is_err());
+    node.forward(node.from, 10, 64);
+    let counts = node.drops.read().named(|ifindex| (ifindex == to).then(|| "n1".into()));
+    assert!(counts.unknown.is_some_and(|why| why.contains("1022 output devices")), "no reason");
+    let counted: Vec<_> = counts.devices.iter().map(|device| (device.name(), device.sent)).collect();
+    assert_eq!(counted, [("other devices", Some(10))]);
+    // Once others are gone, it has counters, and the reason is gone.
+    node.drops.retire(|ifindex| many.contains(&ifindex));
+    assert!(eventually(5.0, || node.drops.follow(sources.clone(), &BTreeSet::from([to])).is_ok()));
+    node.forward(node.from, 10, 64);
+    assert_eq!(of(&node.drops.read(), to).sent, Some(10));
+}
+
+/// The kernel refuses new programs: those that are attached go on, and their counts are read.
+#[test]
+fn a_start_that_fails_goes_on_with_what_counts() {
+    needs_root!();
+    let line = Line::new();
+    line.sh("b", "ethtool -K b0 gro on");
+    let mut node = Node::new(&line);
+    node.forward(node.from, 10, 64);
+    let (pins, other) = (node.pins(), node.pins().join("other"));
+    fs::rename(pins.join("counters"), &other).unwrap();
+    node.restart();
+    fs::rename(&other, pins.join("counters")).unwrap();
+    assert!(node.drops.unknown().is_some_and(|why| why.contains("counters")), "{:?}", node.drops.unknown());
+    node.forward(node.from, 10, 64);
+    let of_owner = node.drops.read().devices;
+    assert_eq!(of_owner, read_pinned(&pins).devices);
+    assert_eq!(of_owner.iter().find(|count| count.ifindex == node.to).unwrap().sent, Some(20));
+    // Without programs that count, nothing is left that somebody could read.
+    for name in node.links() {
+        fs::remove_file(pins.join(name)).unwrap();
+    }
+    fs::rename(pins.join("counters"), &other).unwrap();
+    node.restart();
+    fs::rename(&other, pins.join("counters")).unwrap();
+    assert_eq!((node.drops.read().source, read_pinned(&pins).source), (None, None));
+    node.restart();
+    node.follow();
     node.forward(node.from, 10, 64);
     assert_eq!(of(&node.drops.read(), node.to).sent, Some(10));
-    // (2) a program of another version is replaced
-    let pins = node.pins();
-    fs::rename(pins.join(&before[0]), pins.join(format!("{}0", before[0]))).unwrap();
-    node.drops = line.within("n", || Drops::start(node.dataplane.pins()));
-    assert_eq!(links(), before);
-    node.forward(node.from, 10, 64);
-    assert_eq!(of(&node.drops.read(), node.to).sent, Some(20));
-    // (3) one that is missing is named
-    fs::remove_file(pins.join(&before[2])).unwrap();
-    assert_eq!(
-        read_pinned(&pins).unknown.as_deref(),
-        Some("xdp_redirect_err: no program is attached"),
-        "{before:?}"
-    );
-    // (4) a device that is gone leaves its counts to former devices
-    node.drops.retire(|ifindex| ifindex != node.to).unwrap();
-    let counts = node.drops.read().named(|_| None).devices;
-    assert_eq!((counts.len(), counts[0].name(), counts[0].sent), (1, "former devices", Some(20)));
 }
 
 /// Prints the time of the program that runs once for each bulk of packets. The kernel's clock readings are in it.
