@@ -217,9 +217,7 @@ impl Full {
 
     fn found(&mut self, difference: Difference) {
         // One prefix is asked for several addresses.
-        let alike = |known: &Difference| {
-            known.place() == difference.place()
-        };
+        let alike = |known: &Difference| known.place() == difference.place();
         if self.differences.iter().rev().take(8).any(alike) {
             return;
         }

@@ -135,9 +135,8 @@ fn look<A: Routed>(
             if nhg.hops.iter().any(|hop| hop.encap.is_some()) {
                 return Ok(Look::Passed);
             }
-            let way = |hop: &Nexthop| {
-                state.adjacency_of_neighbour(hop.gateway.unwrap_or(to.ip()), hop.ifindex)
-            };
+            let way =
+                |hop: &Nexthop| state.adjacency_of_neighbour(hop.gateway.unwrap_or(to.ip()), hop.ifindex);
             ways.extend(nhg.hops.iter().filter_map(way));
             if ways.is_empty() {
                 return Ok(Look::Passed);

@@ -477,7 +477,8 @@ impl Daemon {
         }
         // An answer that is only due later shows nothing of a client that is gone, and poll returns at once as long as it is listed.
         let gone = PollFlags::HUP | PollFlags::ERR;
-        let mut listed = fds[first..].iter().map(|fd| fd.revents().intersects(gone)).collect::<Vec<_>>().into_iter();
+        let mut listed =
+            fds[first..].iter().map(|fd| fd.revents().intersects(gone)).collect::<Vec<_>>().into_iter();
         self.clients.retain(|(_, work)| !(listed.next().unwrap_or(false) && work.is_some()));
         Ok(())
     }
