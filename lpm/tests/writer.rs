@@ -571,3 +571,69 @@ fn a_damaged_table_is_rebuilt_without_trust() {
         verify(memory.words()).unwrap();
     }
 }
+
+/// Writes words that lead anywhere into the first slots of a table's root.
+fn damage(words: &[std::sync::atomic::AtomicU32], id: usize) {
+    let directory = words[layout::DIRECTORY as usize / 4 + id].load(Ordering::Relaxed);
+    let root = (directory & !layout::DIR_BITS) as usize / 4;
+    for (n, word) in words[root..root + 256].iter().enumerate() {
+        word.store([0, 0x8fff_fff8, 0x7fff_ffff, 0x8000_0010][n % 4], Ordering::Relaxed);
+    }
+}
+
+/// A small table that is damaged again and again takes no memory that is never used again, but at the first time.
+#[test]
+fn further_rebuilds_lose_no_memory() {
+    let memory = Rc::new(HeapMemory::new(8 << 20));
+    let mut image = Image::create(Shared(memory.clone()), NoReaders::default(), 1).unwrap();
+    let prefixes = random(500, 9);
+    let mut table = Table::create(&mut image, 0, prefixes.clone()).unwrap();
+    let mut used = Vec::new();
+    for round in 0..30 {
+        damage(memory.words(), 0);
+        table.rebuild(&mut image, prefixes.clone()).unwrap();
+        if round % 3 == 0 {
+            table.replace(&mut image, prefixes.clone()).unwrap();
+        }
+        image.synchronize();
+        used.push(image.stats().used);
+    }
+    assert!(used.iter().all(|now| *now == used[0]), "{used:?}");
+    for (prefix, _) in table.iter() {
+        let wanted = table.lookup(prefix.addr()).map(|(_, value)| value);
+        assert_eq!(image.reader().lookup(0, prefix.addr()), wanted);
+    }
+}
+
+/// If a damaged table cannot be rebuilt, whatever takes its place later does not walk its words either.
+#[test]
+fn the_words_of_a_failed_rebuild_are_never_trusted() {
+    let memory = Rc::new(HeapMemory::new(1 << 20));
+    let mut image = Image::create(Shared(memory.clone()), NoReaders::default(), 4096).unwrap();
+    let prefixes = random(500, 10);
+    let mut table = Table::create(&mut image, 0, prefixes.clone()).unwrap();
+    let mut other = Table::create(&mut image, 1, random(50, 11)).unwrap();
+    let mut fill = |id| Table::<u32>::create(&mut image, id, random(200, id.into())).map(drop);
+    let full = (2..4096).find(|id| fill(*id).is_err()).unwrap();
+    damage(memory.words(), 0);
+    assert!(matches!(table.rebuild(&mut image, prefixes.clone()), Err(Error::Full { .. })));
+    drop(table);
+    for id in 2..full {
+        image.remove_table(id).unwrap();
+    }
+    image.synchronize();
+    let table = Table::create(&mut image, 0, prefixes).unwrap();
+    for round in 0..100 {
+        for (prefix, value) in random(40, round) {
+            other.insert(&mut image, prefix, value).unwrap();
+        }
+        image.synchronize();
+    }
+    for (id, table) in [(0, &table), (1, &other)] {
+        for (prefix, _) in table.iter() {
+            let wanted = table.lookup(prefix.addr()).map(|(_, value)| value);
+            assert_eq!(image.reader().lookup(id, prefix.addr()), wanted, "{prefix} of table {id}");
+        }
+    }
+    verify(memory.words()).unwrap();
+}
