@@ -84,6 +84,9 @@ impl Daemon {
                 let is_new = self.audit.suspects.remove(&sample).is_none();
                 self.audit.status.passed += u64::from(is_new && settled == Outcome::Passed);
                 self.audit.status.skipped += u64::from(is_new && settled == Outcome::Skipped);
+                if settled != Outcome::Skipped {
+                    self.audit.open.close(sample.table.1, sample.address);
+                }
                 return None;
             }
         };

@@ -7,6 +7,7 @@ use crate::audit::{AuditStatus, Difference, Kind, Part};
 use crate::kernel::socket::{Error, Netlink};
 use crate::rib::mirror::Changes;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// A second repair of differences that come back waits for so long at least, each further one twice as long as the one before.
@@ -66,9 +67,12 @@ impl Audit {
     }
 }
 
-/// Differences that are known: one that lasts is found by sample after sample, and is counted and logged once.
+/// Differences that are known, with the address that showed each: one that lasts is found by sample after sample, and is counted and logged once.
 #[derive(Debug, Default)]
-pub(super) struct Open(BTreeSet<(Part, Kind, String, u32, String)>);
+pub(super) struct Open(BTreeMap<Key, Option<String>>);
+
+/// Part, kind, family, table and prefix of a difference.
+type Key = (Part, Kind, String, u32, String);
 
 impl Open {
     /// So many are remembered: as many as an audit names.
@@ -76,13 +80,21 @@ impl Open {
 
     /// Whether a difference is new. Without room to remember it, it is not.
     pub(super) fn enter(&mut self, difference: &Difference) -> bool {
-        self.0.len() < Self::MOST && self.0.insert(key(difference))
+        self.0.len() < Self::MOST && self.0.insert(key(difference), difference.address.clone()).is_none()
     }
 
     /// An audit of everything found just these.
     pub(super) fn retain_only(&mut self, differences: &[Difference]) {
         let found: BTreeSet<_> = differences.iter().map(key).collect();
-        self.0.retain(|known| found.contains(known));
+        self.0.retain(|known, _| found.contains(known));
+    }
+
+    /// An address of a table is as it should be.
+    pub(super) fn close(&mut self, table: u32, address: IpAddr) {
+        if !self.0.is_empty() {
+            let address = Some(address.to_string());
+            self.0.retain(|(.., of, _), shown| *of != table || *shown != address);
+        }
     }
 
     /// All are repaired.
@@ -91,7 +103,7 @@ impl Open {
     }
 }
 
-fn key(difference: &Difference) -> (Part, Kind, String, u32, String) {
+fn key(difference: &Difference) -> Key {
     let (part, kind, family, table, prefix) = difference.place();
     (part, kind, family.into(), table, prefix.into())
 }
@@ -157,6 +169,10 @@ mod tests {
         assert!(open.enter(&difference(2)));
         open.retain_only(&[difference(2)]);
         assert!(open.enter(&difference(1)) && !open.enter(&difference(2)));
+        open.close(254, [10, 0, 2, 9].into());
+        assert!(!open.enter(&difference(2)));
+        open.close(254, [10, 0, 2, 1].into());
+        assert!(open.enter(&difference(2)));
         open.clear();
         assert!(open.enter(&difference(2)));
         // More than it remembers are not new again and again.

@@ -92,7 +92,7 @@ fn an_audit_names_what_the_mirror_lacks() {
             ("fd64::/32", Kind::Route),
             (&neighbour, Kind::Neighbour),
             ("next hop object 7", Kind::Nexthop),
-            // Its text has a prefix, and it is no route all the same.
+            // Its text has a prefix, but it is not a route.
             (rule, Kind::Rule),
             (&settings, Kind::Settings),
         ];
