@@ -47,10 +47,14 @@ fn before(bytes: &[u8], at: usize) -> (u8, u8) {
     (back(1), back(2))
 }
 
-/// Whether groups of digits with colons may begin here. `src:52:54:…`: behind a word's colon they may.
+/// Whether groups of digits with colons may begin here: behind a word's colon they may, also behind `src:`, which ends with a digit.
 fn may_begin(bytes: &[u8], at: usize) -> bool {
     let (last, other) = before(bytes, at);
-    !last.is_ascii_hexdigit() && (last != b':' || !other.is_ascii_hexdigit() && other != b':')
+    if last != b':' {
+        return !last.is_ascii_hexdigit();
+    }
+    let digits = bytes[..at - 1].iter().rev().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    other != b':' && (digits == 0 || before(bytes, at - 1 - digits).0.is_ascii_alphabetic())
 }
 
 fn v6(text: &str, at: usize) -> Option<(Found, usize)> {

@@ -50,7 +50,7 @@ fn an_audit_names_what_the_mirror_lacks() {
         let routes = "route add 10.64.0.0/16 via 10.1.0.2\nroute add 10.65.0.0/16 via 10.1.0.2\n\
              route add 10.66.0.0/16 nexthop via 10.1.0.2 nexthop via 10.2.0.9 weight 3\n\
              route add blackhole 10.67.0.0/16\nnexthop add id 7 via 10.1.0.3 dev n1\nroute add 10.68.0.0/16 nhid 7\n\
-             neigh replace 10.1.0.2 lladdr 02:00:00:00:00:12 dev n1\n";
+             neigh replace 10.1.0.2 lladdr 02:00:00:00:00:12 dev n1\nneigh replace 10.1.0.3 lladdr 02:00:00:00:00:14 dev n1\n";
         run.bed.batch("-4", routes);
         run.bed.batch("-6", "route add fd64::/32 via fd00:1::2\nroute add fd65::/32 via fd00:1::2\n");
         run.mirror.dump_kernel_state(&mut run.requests).unwrap();
@@ -122,7 +122,7 @@ fn samples_reach_each_prefix() {
         let mut missing: std::collections::BTreeSet<IpAddr> =
             (0..300_u32).map(|n| IpAddr::from(Ipv4Addr::from(0x1400_0000 | n << 8))).collect();
         let (mut beside, before_last) = (0, Ipv4Addr::from(0x1400_0000 | 299 << 8 | 0xff));
-        for _ in 0..4000 {
+        for _ in 0..40_000 {
             let Some(sample) = sampler.next(&run.published.publisher) else { panic!("no sample") };
             missing.remove(&sample.address);
             let just_outside = [Ipv4Addr::new(19, 255, 255, 255), Ipv4Addr::from(u32::from(before_last) + 1)];
