@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use trieline_router::kernel::link::mac_text;
 
 /// Headers that are shown of one frame.
 const LAYERS: usize = 24;
@@ -115,7 +116,7 @@ impl<'a> Reader<'a> {
     fn ethernet(&mut self) -> Option<()> {
         let head: [u8; 14] = self.head()?;
         self.skip(14)?;
-        self.push(json!({ "layer": "Ethernet", "src": mac(&head[6..12]), "dst": mac(&head[..6]) }));
+        self.push(json!({ "layer": "Ethernet", "src": mac_text(&head[6..12]), "dst": mac_text(&head[..6]) }));
         let mut kind = u16::from_be_bytes([head[12], head[13]]);
         while matches!(kind, 0x8100 | 0x88a8) && self.layers.len() < LAYERS {
             let tag: [u8; 4] = self.head()?;
@@ -308,10 +309,6 @@ impl std::fmt::Display for Flow {
             _ => Ok(()),
         }
     }
-}
-
-fn mac(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
 }
 
 fn ipv6(bytes: &[u8]) -> String {

@@ -287,7 +287,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             count(mirror.full, "time", "times")
         )?;
     }
-    if status.running && status.audit.rate + status.audit.full as u32 > 0 {
+    if status.running && (status.audit.rate > 0 || status.audit.full > 0) {
         let audit = &status.audit;
         writeln!(
             text,

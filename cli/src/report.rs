@@ -1,5 +1,6 @@
 //! `trieline node report`: one file for support, from commands that each may fail. Addresses are masked unless asked otherwise.
 
+mod find;
 mod mask;
 mod parts;
 
@@ -50,15 +51,21 @@ pub fn run(args: &ReportArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let path = args.output.clone().unwrap_or_else(usual);
     let prints = path == Path::new("-");
     // A file that is in the way is found before the work.
-    if !prints && !args.force && path.symlink_metadata().is_ok() {
-        return Err(exists(&path));
+    if !prints && let Ok(found) = path.symlink_metadata() {
+        if !args.force {
+            return Err(exists(&path));
+        }
+        if !found.is_file() {
+            anyhow::bail!("cannot write {}: it is not a regular file; name another one", path.display());
+        }
     }
     let all = parts::all(args.config.as_deref());
-    let mask = (!args.no_mask).then(Mask::new);
+    let host = rustix::system::uname();
+    let mask = (!args.no_mask).then(|| Mask::new(&host.nodename().to_string_lossy()));
     let how = if args.no_mask {
         "addresses as they are"
     } else {
-        "IP and MAC addresses masked: the same address has the same mask, and prefixes stay prefixes"
+        "IP and MAC addresses, aliases and the host's name masked: the same address has the same mask, and prefixes stay prefixes"
     };
     let mut text = format!("trieline report of {time}; {how}\n");
     for part in &all {
@@ -106,25 +113,44 @@ fn exists(path: &Path) -> anyhow::Error {
     anyhow::anyhow!("cannot write {}: it exists; name another file, or use --force", path.display())
 }
 
-/// Writes a file that only its owner can read, and replaces none unless asked.
+/// Writes a file that only its owner can read, and replaces none unless asked. The old file stays until the new one is whole.
 fn write(path: &Path, force: bool, text: &str) -> anyhow::Result<()> {
     use anyhow::Context;
     let cannot = || format!("cannot write {}", path.display());
-    if force {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).with_context(cannot),
-            _ => {}
-        }
-    }
-    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    let written = if force { path.with_file_name(name) } else { path.to_owned() };
+    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&written);
     let mut file = match opened {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(exists(path)),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(exists(&written)),
         opened => opened.with_context(cannot)?,
     };
-    if let Err(error) = file.write_all(text.as_bytes()) {
+    let done = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    let done = done.and_then(|()| if force { std::fs::rename(&written, path) } else { Ok(()) });
+    if done.is_err() {
         // Half a report is worse than none.
-        let _ = std::fs::remove_file(path);
-        return Err(error).with_context(cannot);
+        let _ = std::fs::remove_file(&written);
     }
-    Ok(())
+    done.with_context(cannot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_cannot_be_written_whole_replaces_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report");
+        write(&path, false, "one").unwrap();
+        assert!(write(&path, false, "two").unwrap_err().to_string().contains("exists"));
+        write(&path, true, "two").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
+        // A folder of this name cannot be replaced, and nothing else is left behind.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(write(&path, true, "three").is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
 }

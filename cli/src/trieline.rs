@@ -5,6 +5,7 @@ mod audit;
 mod capture;
 mod check;
 mod client;
+mod command;
 #[allow(dead_code, reason = "the daemon uses the rest")]
 mod config;
 mod dissect;

@@ -41,6 +41,8 @@ pub struct Table<A: Address> {
     is_withdrawn: bool,
     /// Whether it may come to that.
     may_withdraw: bool,
+    /// It was damaged once: it keeps a pool of its own, which is freed without its nodes.
+    has_own: bool,
     /// A buffer for words to publish.
     published_words: Vec<PublishedWord>,
 }
@@ -94,6 +96,7 @@ impl<A: Address> Table<A> {
             stamp: None,
             is_withdrawn: false,
             may_withdraw: true,
+            has_own: false,
             published_words: Vec::new(),
         };
         table.fill(image, prefixes)?;
@@ -112,7 +115,9 @@ impl<A: Address> Table<A> {
     }
 
     /// As [`Table::replace`], without trust in what the image has under this id: for a table whose words were damaged. The old table's nodes
-    /// are not walked. So the memory of one that had at most 4096 prefixes when it was built stays unused until the next [`Image::open`].
+    /// are not walked, also not when something else replaces it after an error. So at the first time, the memory of one that had at most
+    /// 4096 prefixes when it was built stays unused until the next [`Image::open`]. From then on the table has chunks of its own, and no
+    /// further rebuild loses any.
     pub fn rebuild<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -122,11 +127,8 @@ impl<A: Address> Table<A> {
         if !self.is_withdrawn {
             image.abandon(self.id, self.root.at | u32::from(self.root.bits), self.root.pool);
         }
-        let filled = self.fill(image, prefixes);
-        if filled.is_err() {
-            image.keep_again(self.id);
-        }
-        filled
+        self.has_own = true;
+        self.fill(image, prefixes)
     }
 
     fn fill<M: Memory, G: Grace>(
@@ -141,7 +143,7 @@ impl<A: Address> Table<A> {
             Ok(item)
         };
         let prefix_store: PrefixStore<A> = prefixes.into_iter().map(check).collect::<Result<_, _>>()?;
-        self.root = Root::build(image, self.id, self.key_bits, &prefix_store)?;
+        self.root = Root::build(image, self.id, self.key_bits, &prefix_store, self.has_own)?;
         (self.prefix_store, self.refused_at, self.is_withdrawn) = (prefix_store, 0, false);
         Ok(())
     }

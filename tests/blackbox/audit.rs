@@ -2,6 +2,8 @@
 //! found, named and repaired.
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use trieline_testbed::bed::Bed;
 use trieline_testbed::daemon::{Daemon, status, trieline};
@@ -208,4 +210,55 @@ fn changes_in_flight_do_not_count() {
     let after = audit(&bed);
     assert_eq!(number(&after["differences"]), 0, "{after}\n{}", daemon.log());
     assert!(number(&after["samples"]) > 1000, "{after}");
+    // Most were compared all the same, and the audits passed over few.
+    let compared = number(&after["samples"]) - number(&after["skipped"]) - number(&after["passed"]);
+    assert!(compared > 500, "{after}");
+    let quiet = trieline(&bed.node, "-j node audit").json();
+    assert_eq!(quiet["in_flight"], 0, "{quiet:#}");
+}
+
+/// Asks for an audit that repairs nothing.
+fn ask(bed: &Bed) -> UnixStream {
+    let socket = format!("/run/trieline/netns-{}.sock", bed.node.inode());
+    let mut stream = UnixStream::connect(&socket).unwrap_or_else(|error| panic!("{socket}: {error}"));
+    stream.write_all(b"{\"command\":\"audit\",\"repair\":false}\n").expect("a request");
+    stream
+}
+
+/// The processor time of a process, ticks of 10 ms.
+fn ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
+    let fields: Vec<&str> = stat.rsplit_once(") ").expect("a name").1.split(' ').collect();
+    fields[11..13].iter().map(|field| field.parse::<u64>().expect("a time")).sum()
+}
+
+/// One audit runs at a time, none after the tables were removed, and one without its client ends.
+#[test]
+fn an_audit_that_cannot_go_on_ends() {
+    needs_root!();
+    let bed = Bed::routed();
+    let daemon = Daemon::start(&bed.node, TABLES);
+    // (1) two at once
+    let answers = [ask(&bed), ask(&bed)].map(|stream| {
+        let mut lines = BufReader::new(stream).lines().map(|line| line.expect("a line"));
+        lines.find(|line| !line.contains("progress")).expect("an answer")
+    });
+    assert!(answers[0].contains("destinations"), "{answers:?}");
+    assert!(answers[1].contains("another audit is running"), "{answers:?}");
+    trieline(&bed.node, "node audit --no-repair").ok();
+    // (2) a client that is gone takes no place
+    drop(ask(&bed));
+    assert!(eventually(5.0, || trieline(&bed.node, "node audit --no-repair").code == 0));
+    // (3) without tables
+    trieline(&bed.node, "node detach").ok();
+    assert!(eventually(5.0, || {
+        let answer = trieline(&bed.node, "node audit");
+        answer.code == 1 && answer.stderr.contains("detached")
+    }));
+    drop(ask(&bed));
+    std::thread::sleep(Duration::from_millis(500));
+    let before = ticks(daemon.pid());
+    std::thread::sleep(Duration::from_secs(3));
+    let busy = ticks(daemon.pid()) - before;
+    assert!(busy < 100, "{busy} ticks in three seconds");
 }

@@ -25,9 +25,9 @@ fn addresses(node: &Namespace) -> BTreeSet<String> {
     words.filter(is_address).filter(is_own).filter(|word| *word != "::").map(str::to_owned).collect()
 }
 
-/// Whether an address stands in a text, and not only as a part of a longer one.
+/// Whether an address stands in a text, at whatever border: only more of its own digits would make it another one.
 fn has(text: &str, address: &str) -> bool {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || c == ':' || c == '.';
+    let is_part = |c: char| if address.contains(':') { c.is_ascii_hexdigit() } else { c.is_ascii_digit() };
     text.match_indices(address)
         .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + address.len()..].starts_with(is_part))
 }
@@ -42,10 +42,14 @@ fn a_report_has_all_parts_and_no_address() {
     let bed = Bed::routed();
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("trielined.toml");
-    let text = "devices = [\"n0\", \"n1\", \"n2\"]\n# twice 10.1.0.2 10.1.0.2 end\n# once 02:00:00:00:00:11 and fd00:1::2\n";
+    let text = "devices = [\"n0\", \"n1\", \"n2\"]\n# twice 10.1.0.2 10.1.0.2 end\n# once 02:00:00:00:00:11 and fd00:1::2\n\
+                # block_10.1.0.2 10.1.0.2..10.1.0.9 x10.1.0.2\n";
     std::fs::write(&config, text).expect("a file");
     let daemon = Daemon::start(&bed.node, &format!("--config {}", config.display()));
     bed.ping("10.1.0.2", 3).ok();
+    bed.node.ip("link add br7 type bridge");
+    bed.node.ip("link set br7 address 02:42:ac:11:00:02 alias Miller");
+    bed.node.ip("link property add dev br7 altname enx0242ac110002");
     let file = folder.path().join("report.txt");
     let report = |more: &str| {
         let line = format!("node report -o {} --config {} {more}", file.display(), config.display());
@@ -88,6 +92,16 @@ fn a_report_has_all_parts_and_no_address() {
     for address in &all {
         assert!(!has(&masked, address), "{address} is in the report");
     }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+    for name in ["2:42:ac:11:0:2", "0242ac110002", "Miller", host.trim()] {
+        let is_apart = |c: char| c.is_ascii_alphanumeric();
+        let mut places = masked.match_indices(name);
+        let shown = places.any(|(at, _)| {
+            !masked[..at].ends_with(is_apart) && !masked[at + name.len()..].starts_with(is_apart)
+        });
+        assert!(!shown && (name == host.trim() || !masked.contains(name)), "{name}: {masked}");
+    }
+    assert!(masked.contains("altname enx02") && masked.contains("alias masked-"), "{masked}");
     // (3) the same address has the same mask
     let line =
         masked.lines().find(|line| line.starts_with("# twice ")).expect("the line of the configuration");
@@ -101,6 +115,10 @@ fn a_report_has_all_parts_and_no_address() {
     assert_eq!(plain.code, 0, "{plain:?}");
     let plain = read(&file);
     assert!(has(&plain, "02:00:00:00:00:01") && plain.contains("# twice 10.1.0.2 10.1.0.2 end"), "{plain}");
+    for word in ["br7", "Miller", "enx0242ac110002"] {
+        assert!(plain.contains(word), "{word}: {plain}");
+    }
+    trieline(&bed.node, "node report --force -o /dev/null").fails(1, &["not a regular file"]);
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(folder.path().join("elsewhere"), &link).expect("a link");
     trieline(&bed.node, &format!("node report -o {}", link.display())).fails(1, &["exists"]);

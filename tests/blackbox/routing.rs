@@ -354,7 +354,7 @@ fn follows<R: Router>(name: &str, programs: &[&str]) {
     bed.node.ip(&format!("route add 203.0.113.0/24 via 10.1.0.2 proto {protocol}"));
     let answer = trieline(&bed.node, &format!("node audit {option}"));
     assert_eq!(answer.code, 1, "{answer:?}");
-    let wanted = format!("203.0.113.0/24: {name}: no route; kernel: via 10.1.0.2");
+    let wanted = format!("203.0.113.0/24: {name}: no route; kernel: via 10.1.0.2 dev n1");
     assert!(answer.stdout.contains(&wanted), "{answer:?}");
     bed.node.ip("route del 203.0.113.0/24");
     if protocol == "bird" {
@@ -362,7 +362,7 @@ fn follows<R: Router>(name: &str, programs: &[&str]) {
         bed.node.ip(&format!("route del {}", MARKED.0));
         let answer = trieline(&bed.node, &format!("node audit {option}"));
         assert_eq!(answer.code, 1, "{answer:?}");
-        let wanted = format!("{}: {name}: via 10.1.0.2; kernel: no route", MARKED.0);
+        let wanted = format!("{}: {name}: via 10.1.0.2 dev n1; kernel: no route", MARKED.0);
         assert!(answer.stdout.contains(&wanted), "{answer:?}");
     }
     println!("{name}: {count} prefixes, seconds until kernel and mirror are equal: {times:?}");

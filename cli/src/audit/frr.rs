@@ -1,6 +1,6 @@
 //! FRR's selected routes, as `vtysh` lists them.
 
-use super::rib::{Routes, Wanted, ask};
+use super::rib::{Routes, Wanted, ask, way};
 use anyhow::Context;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -28,14 +28,34 @@ struct Route {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Hop {
     /// It is one of those for the kernel.
     #[serde(default)]
     fib: bool,
     ip: Option<IpAddr>,
+    interface_name: Option<String>,
+    /// It leads nowhere: `blackhole` (`reject`, `adminProhibited`) says how.
+    #[serde(default)]
+    unreachable: bool,
+    #[serde(default)]
+    blackhole: bool,
+    #[serde(default, alias = "admin-prohibited")]
+    admin_prohibited: bool,
     /// It only leads to others, which follow it.
     #[serde(default)]
     recursive: bool,
+}
+
+impl Hop {
+    fn way(&self) -> Option<String> {
+        match (&self.interface_name, self.unreachable) {
+            (_, true) if self.blackhole => Some("blackhole".into()),
+            (_, true) if self.admin_prohibited => Some("prohibit".into()),
+            (_, true) => Some("unreachable".into()),
+            (device, false) => device.as_ref().map(|device| way(self.ip, device)),
+        }
+    }
 }
 
 /// Routes that zebra selected for the kernel's table main.
@@ -67,7 +87,7 @@ fn read(json: &str, routes: &mut Routes) -> anyhow::Result<()> {
         });
         for route in wanted {
             let hops = route.nexthops.iter().filter(|hop| hop.fib && !hop.recursive);
-            routes.entry(prefix).or_default().extend(hops.filter_map(|hop| hop.ip));
+            routes.entry(prefix).or_default().extend(hops.filter_map(Hop::way));
         }
     }
     Ok(())
@@ -82,16 +102,20 @@ mod tests {
         let json = r#"{
             "192.0.2.0/24": [
                 {"protocol": "bgp", "selected": true, "table": 254, "nexthops": [
-                    {"ip": "10.9.9.9", "recursive": true}, {"fib": true, "ip": "10.1.0.2"}, {"ip": "10.1.0.3"}
+                    {"ip": "10.9.9.9", "recursive": true}, {"fib": true, "ip": "10.1.0.2", "interfaceName": "n1"}, {"ip": "10.1.0.3"}
                 ]},
                 {"protocol": "ospf", "table": 254, "nexthops": [{"ip": "10.2.0.2"}]}
             ],
+            "203.0.113.0/24": [{"protocol": "static", "selected": true, "nexthops": [{"fib": true, "unreachable": true, "blackhole": true}]}],
             "10.1.0.0/24": [{"protocol": "connected", "selected": true, "nexthops": [{"fib": true}]}],
             "198.51.100.0/24": [{"protocol": "static", "selected": true, "table": 7, "nexthops": [{"fib": true, "ip": "10.1.0.2"}]}]
         }"#;
         let mut routes = Routes::new();
         read(json, &mut routes).unwrap();
-        let wanted = [("192.0.2.0/24".parse().unwrap(), ["10.1.0.2".parse().unwrap()].into())];
+        let wanted = [
+            ("192.0.2.0/24".parse().unwrap(), ["via 10.1.0.2 dev n1".to_owned()].into()),
+            ("203.0.113.0/24".parse().unwrap(), ["blackhole".to_owned()].into()),
+        ];
         assert_eq!(routes, wanted.into());
         assert!(read("[]", &mut routes).is_err());
     }

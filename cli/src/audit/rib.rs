@@ -1,10 +1,15 @@
-//! Routes of a routing daemon beside those of the kernel's table main.
+//! Routes of a routing daemon, compared with those of the kernel's table main.
 
+use crate::client::Names;
+use crate::command::run_within;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 use trieline_lpm::{IpPrefix, Prefix};
-use trieline_router::kernel::socket::Netlink;
+use trieline_router::kernel::nexthop::{self, Objects};
+use trieline_router::kernel::route::{Nexthop, kind};
+use trieline_router::kernel::socket::{Error, Netlink};
 use trieline_router::kernel::{TABLE_MAIN, family, route};
 use trieline_router::rib::table::Ip;
 use trieline_terminal::Output;
@@ -12,10 +17,17 @@ use trieline_terminal::Output;
 /// Looks before a difference counts: routing daemons install in batches.
 const LOOKS: u32 = 3;
 /// The time between two looks.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(500);
+/// A routing daemon that does not answer for so long is left out. A million routes take some seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Gateways of each prefix; none for routes that lead to a device or nowhere.
-pub type Routes = BTreeMap<IpPrefix, BTreeSet<IpAddr>>;
+/// The ways of each prefix: next hops as [`way`] writes them, or a type that leads nowhere, such as `blackhole`.
+pub type Routes = BTreeMap<IpPrefix, BTreeSet<String>>;
+
+/// A next hop as `ip route` writes it.
+pub fn way(gateway: Option<IpAddr>, device: &str) -> String {
+    gateway.map_or_else(|| format!("dev {device}"), |gateway| format!("via {gateway} dev {device}"))
+}
 
 /// The routes of a daemon that it wants in the kernel's table main, and the numbers of its protocols there (`rtm_protocol`).
 #[derive(Debug, Default)]
@@ -30,10 +42,10 @@ pub struct Wanted {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RibDifference {
     dst: String,
-    /// Gateways that the routing daemon chose; none: it has no such route.
-    daemon: Option<Vec<IpAddr>>,
-    /// Gateways in the kernel; none: it has no such route.
-    kernel: Option<Vec<IpAddr>>,
+    /// Ways that the routing daemon chose; none: it has no such route.
+    daemon: Option<Vec<String>>,
+    /// Ways in the kernel; none: it has no such route.
+    kernel: Option<Vec<String>>,
 }
 
 /// The comparison with one routing daemon.
@@ -56,12 +68,10 @@ impl Compared {
     /// Lines for people.
     pub fn text(&self, output: &Output) -> String {
         let mut text = String::new();
-        let said = |gateways: &Option<Vec<IpAddr>>| match gateways {
+        let said = |ways: &Option<Vec<String>>| match ways {
             None => "no route".into(),
-            Some(gateways) if gateways.is_empty() => "no gateway".into(),
-            Some(gateways) => {
-                format!("via {}", gateways.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
-            }
+            Some(ways) if ways.is_empty() => "no next hop".into(),
+            Some(ways) => ways.join(", "),
         };
         for difference in &self.differences {
             text += &format!(
@@ -81,10 +91,23 @@ impl Compared {
     }
 }
 
+/// The kernel's next hop objects: routes may name them without their hops.
+fn objects(socket: &mut Netlink) -> Objects {
+    let mut objects = Objects::default();
+    // A kernel without them refuses, and no route names one.
+    let _: Result<bool, Error> = socket.dump(nexthop::dump(), |message| {
+        if let Some((id, object)) = nexthop::decode(message.payload) {
+            objects.set(id, Some(object));
+        }
+    });
+    objects
+}
+
 /// The kernel's routes of table main: all of them, and those of some protocols.
 fn kernel(protocols: &[u8]) -> anyhow::Result<(Routes, Routes)> {
     let (mut all, mut theirs) = (Routes::new(), Routes::new());
-    let mut socket = Netlink::route()?;
+    let (mut socket, mut names) = (Netlink::route()?, Names::default());
+    let objects = objects(&mut socket);
     for number in [family::INET, family::INET6] {
         socket.dump(route::dump(number), |message| {
             let Some(found) = route::decode(message.payload) else { return };
@@ -96,12 +119,22 @@ fn kernel(protocols: &[u8]) -> anyhow::Result<(Routes, Routes)> {
                     .map(|addr| IpPrefix::V6(Prefix::truncated(addr, found.prefix_len.into())))
             };
             let Some(prefix) = prefix.filter(|_| found.table == TABLE_MAIN) else { return };
-            let nhg = found.nhg();
-            let gateways = nhg.hops.iter().filter_map(|hop| hop.gateway);
-            if protocols.contains(&nhg.protocol) {
-                theirs.entry(prefix).or_default().extend(gateways.clone());
+            let mut nhg = found.nhg();
+            if let (true, Some(id)) = (nhg.hops.is_empty(), nhg.nexthop) {
+                nhg.hops = objects.hops(id).unwrap_or_default();
             }
-            all.entry(prefix).or_default().extend(gateways);
+            let ways: BTreeSet<String> = if nhg.kind == kind::UNICAST {
+                nhg.hops
+                    .iter()
+                    .map(|Nexthop { gateway, ifindex, .. }| way(*gateway, &names.get(*ifindex)))
+                    .collect()
+            } else {
+                [kind::name(nhg.kind).to_owned()].into()
+            };
+            if protocols.contains(&nhg.protocol) {
+                theirs.entry(prefix).or_default().extend(ways.clone());
+            }
+            all.entry(prefix).or_default().extend(ways);
         })?;
     }
     Ok((all, theirs))
@@ -110,19 +143,18 @@ fn kernel(protocols: &[u8]) -> anyhow::Result<(Routes, Routes)> {
 /// Differences at this moment, and how many routes the daemon wants in the kernel.
 fn look(wanted: &Wanted) -> anyhow::Result<Vec<RibDifference>> {
     let (all, theirs) = kernel(&wanted.protocols)?;
-    let listed = |gateways: &BTreeSet<IpAddr>| Some(gateways.iter().copied().collect::<Vec<_>>());
+    let listed = |ways: &BTreeSet<String>| Some(ways.iter().cloned().collect::<Vec<_>>());
     let mut differences = Vec::new();
-    for (prefix, gateways) in &wanted.routes {
+    for (prefix, ways) in &wanted.routes {
         // A route of another protocol at the same prefix may have won in the kernel.
         let found = theirs.get(prefix).or_else(|| all.get(prefix));
-        let is_same = found.is_some_and(|found| gateways.is_empty() || found.is_superset(gateways));
-        if !is_same {
-            let (daemon, kernel) = (listed(gateways), found.and_then(listed));
+        if found != Some(ways) {
+            let (daemon, kernel) = (listed(ways), found.and_then(listed));
             differences.push(RibDifference { dst: prefix.to_string(), daemon, kernel });
         }
     }
-    for (prefix, gateways) in theirs.iter().filter(|(prefix, _)| !wanted.routes.contains_key(prefix)) {
-        let kernel = listed(gateways);
+    for (prefix, ways) in theirs.iter().filter(|(prefix, _)| !wanted.routes.contains_key(prefix)) {
+        let kernel = listed(ways);
         differences.push(RibDifference { dst: prefix.to_string(), daemon: None, kernel });
     }
     Ok(differences)
@@ -154,16 +186,9 @@ pub fn compare(
 
 /// Runs a program and returns its standard output.
 pub fn ask(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    use anyhow::Context;
-    let answer = std::process::Command::new(program)
-        .args(arguments)
-        .stdin(std::process::Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {program}; is it installed?"))?;
-    if !answer.status.success() {
-        let said = String::from_utf8_lossy(&answer.stderr);
-        let said = said.lines().chain(std::str::from_utf8(&answer.stdout).unwrap_or_default().lines()).next();
-        anyhow::bail!("{program} {}: {}", arguments.join(" "), said.unwrap_or("failed without a message"));
+    let ended = run_within(program, arguments, PATIENCE).map_err(anyhow::Error::msg)?;
+    if !ended.status.success() {
+        anyhow::bail!("{program} {}: {}", arguments.join(" "), ended.cause());
     }
-    Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
+    Ok(ended.out)
 }

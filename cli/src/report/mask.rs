@@ -1,8 +1,10 @@
-//! Masks of addresses: the same address always has the same mask in a report, and addresses of one prefix keep a common prefix. The key is
+//! Masks of addresses and names: the same address always has the same mask in a report, and addresses of one prefix keep a common prefix. The key is
 //! random and is not kept.
 
+use super::find::{Found, find};
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use trieline_router::kernel::link::mac_text;
 
 /// First octets that unicast addresses have.
 fn is_usual(octet: u8) -> bool {
@@ -12,17 +14,24 @@ fn is_usual(octet: u8) -> bool {
 /// Lines with numbers that only look like addresses.
 const KEPT: [&str; 3] = ["firmware-version:", "version:", "expansion-rom-version:"];
 
+/// A line that begins with this has a name that its owner gave.
+const NAMED: &str = "alias ";
+/// The mask of the host's name.
+const HOST: &str = "masked-host";
+
 /// A way of masking, with its own key.
 #[derive(Debug)]
 pub struct Mask {
     key: RandomState,
     /// The first octets of IPv4 addresses, shuffled.
     octets: [u8; 256],
+    /// The host's name, whole and without its domain.
+    names: Vec<String>,
 }
 
 impl Mask {
-    /// A mask with a random key.
-    pub fn new() -> Self {
+    /// A mask with a random key, which also covers this name of the host.
+    pub fn new(host: &str) -> Self {
         let key = RandomState::new();
         let mut octets: [u8; 256] = core::array::from_fn(|octet| octet as u8);
         let mut usual: Vec<u8> = (0..=255).filter(|octet| is_usual(*octet)).collect();
@@ -30,81 +39,81 @@ impl Mask {
         for (octet, masked) in (0..=255).filter(|octet: &u8| is_usual(*octet)).zip(usual) {
             octets[usize::from(octet)] = masked;
         }
-        Self { key, octets }
+        let short = host.split('.').next().unwrap_or_default();
+        let names = [host, short].into_iter().filter(|name| !name.is_empty() && *name != "localhost");
+        Self { key, octets, names: names.map(str::to_owned).collect() }
     }
 
-    /// A text with all its addresses masked.
+    /// A text with all its addresses, names that links were given, and the host's name masked.
     pub fn text(&self, text: &str) -> String {
         let mut masked = String::with_capacity(text.len());
         for line in text.split_inclusive('\n') {
+            let (content, end) = line.strip_suffix('\n').map_or((line, ""), |content| (content, "\n"));
+            let inner = content.trim_start();
             if KEPT.iter().any(|key| line.starts_with(key)) {
-                masked += line;
+                masked += content;
+            } else if let Some(name) = inner.strip_prefix(NAMED) {
+                let indent = &content[..content.len() - inner.len()];
+                masked += &format!("{indent}{NAMED}masked-{:04x}", self.key.hash_one(("name", name)) as u16);
             } else {
-                self.line(line, &mut masked);
+                self.line(content, &mut masked);
             }
+            masked += end;
         }
         masked
     }
 
     fn line(&self, line: &str, masked: &mut String) {
-        let is_part = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
-        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let (mut rest, mut before) = (line, None);
-        while let Some(first) = rest.chars().next() {
-            let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
-            let token = &rest[..end];
-            let after = rest[end..].chars().next();
-            // A full stop or a colon behind an address is not a part of it, but `fe80::` ends with its own.
-            let address = [token, token.trim_end_matches('.'), token.trim_end_matches(['.', ':'])]
-                .into_iter()
-                .find_map(|token| Some((token.len(), self.token(token, &rest[token.len()..])?)));
-            let is_apart = !before.is_some_and(is_word) && !after.is_some_and(is_word);
-            let taken = match address.filter(|_| is_apart) {
-                Some((taken, address)) => {
-                    *masked += &address;
-                    taken
-                }
-                None => {
-                    let taken = end.max(first.len_utf8());
-                    *masked += &rest[..taken];
-                    taken
-                }
-            };
-            before = rest[..taken].chars().next_back();
-            rest = &rest[taken..];
+        let mut at = 0;
+        while let Some(first) = line[at..].chars().next() {
+            if let Some(name) = self.name(line, at) {
+                *masked += HOST;
+                at += name;
+            } else if let Some((found, end)) = find(line, at) {
+                *masked += &self.masked(&found, &line[end..]);
+                at = end;
+            } else {
+                masked.push(first);
+                at += first.len_utf8();
+            }
         }
     }
 
-    /// The mask of a word, if it is an address. `behind` is the text after it, which may be the length of a prefix.
-    fn token(&self, token: &str, behind: &str) -> Option<String> {
-        if let Some(mac) = parse_mac(token) {
-            return Some(self.mac(mac).map(|byte| format!("{byte:02x}")).join(":"));
-        }
-        if let Some((address, port)) = token.split_once(':')
-            && let Ok(address) = address.parse::<Ipv4Addr>()
-            && port.chars().all(|c| c.is_ascii_digit())
-        {
-            return Some(format!("{}:{port}", self.v4(address)));
-        }
+    /// The length of the host's name, if it stands here as a word.
+    fn name(&self, line: &str, at: usize) -> Option<usize> {
+        let is_word = |c: char| c.is_alphanumeric();
+        let name = self.names.iter().find(|name| line[at..].starts_with(name.as_str()))?;
+        let is_apart = !line[..at].ends_with(is_word) && !line[at + name.len()..].starts_with(is_word);
+        is_apart.then_some(name.len())
+    }
+
+    /// The mask of an address. `behind` is the text after it, which may be the length of a prefix.
+    fn masked(&self, found: &Found, behind: &str) -> String {
         let digits = behind
             .strip_prefix('/')
             .map(|behind| behind.chars().take_while(char::is_ascii_digit).collect::<String>());
         let len: Option<u32> = digits.and_then(|digits| digits.parse().ok());
-        Some(match token.parse().ok()? {
-            IpAddr::V4(address) => {
-                let (bits, masked) = (u32::from(address), u32::from(self.v4(address)));
+        match found {
+            Found::Mac(mac) => mac_text(&self.mac(*mac)),
+            Found::Bare(mac) => self.mac(*mac).map(|byte| format!("{byte:02x}")).concat(),
+            Found::Long(bytes) => {
+                let hashed = (0..bytes.len()).map(|at| self.key.hash_one(("long", bytes, at)) as u8);
+                mac_text(&hashed.collect::<Vec<_>>())
+            }
+            Found::V4(address) => {
+                let (bits, masked) = (u32::from(*address), u32::from(self.v4(*address)));
                 let host =
                     len.filter(|len| *len <= 32).map_or(0, |len| u32::MAX.checked_shr(len).unwrap_or(0));
                 // Of a prefix, the bits behind its length stay 0.
                 Ipv4Addr::from(if bits & host == 0 { masked & !host } else { masked }).to_string()
             }
-            IpAddr::V6(address) => {
-                let (bits, masked) = (u128::from(address), u128::from(self.v6(address)));
+            Found::V6(address) => {
+                let (bits, masked) = (u128::from(*address), u128::from(self.v6(*address)));
                 let host =
                     len.filter(|len| *len <= 128).map_or(0, |len| u128::MAX.checked_shr(len).unwrap_or(0));
                 Ipv6Addr::from(if bits & host == 0 { masked & !host } else { masked }).to_string()
             }
-        })
+        }
     }
 
     fn v4(&self, address: Ipv4Addr) -> Ipv4Addr {
@@ -148,14 +157,6 @@ impl Mask {
     }
 }
 
-fn parse_mac(token: &str) -> Option<[u8; 6]> {
-    let bytes: Vec<u8> = token
-        .split(':')
-        .map(|part| (part.len() == 2).then(|| u8::from_str_radix(part, 16).ok()).flatten())
-        .collect::<Option<_>>()?;
-    bytes.try_into().ok()
-}
-
 /// The MAC address that an interface id was made of (modified EUI-64).
 fn mac_of(bits: u128) -> Option<[u8; 6]> {
     let [.., a, b, c, 0xff, 0xfe, d, e, f] = bits.to_be_bytes() else { return None };
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_prefix_keep_it() {
-        let mask = Mask::new();
+        let mask = Mask::new("edge7.example");
         let words = |text: &str| mask.text(text).split(' ').map(str::to_owned).collect::<Vec<_>>();
         let [host, other, prefix, wide] =
             words("10.1.0.2 10.1.0.77 10.1.0.0/24 10.0.0.0/8").try_into().unwrap();
@@ -187,12 +188,16 @@ mod tests {
         let (host, prefix): (Ipv6Addr, _) = (host.parse().unwrap(), prefix.strip_suffix("/48").unwrap());
         assert_eq!(host.segments()[..3], prefix.parse::<Ipv6Addr>().unwrap().segments()[..3]);
         assert_eq!(mask.text("10.1.0.2"), mask.text("10.1.0.2"));
-        assert_ne!(Mask::new().text("10.1.0.2 10.9.8.7"), mask.text("10.1.0.2 10.9.8.7"), "each has its key");
+        assert_ne!(
+            Mask::new("edge7.example").text("10.1.0.2 10.9.8.7"),
+            mask.text("10.1.0.2 10.9.8.7"),
+            "each has its key"
+        );
     }
 
     #[test]
     fn different_addresses_have_different_masks() {
-        let mask = Mask::new();
+        let mask = Mask::new("edge7.example");
         let masked: std::collections::BTreeSet<Ipv4Addr> =
             (0..20_000u32).map(|n| mask.v4(Ipv4Addr::from(0x0a00_0000 + n * 7919))).collect();
         assert_eq!(masked.len(), 20_000);
@@ -201,7 +206,7 @@ mod tests {
 
     #[test]
     fn addresses_are_found_in_any_text() {
-        let mask = Mask::new();
+        let mask = Mask::new("edge7.example");
         let of = |text: &str| mask.text(text);
         let (v4, v6, mac) = (of("192.0.2.1"), of("2001:db8::1"), of("52:54:00:12:34:56"));
         for (text, wanted) in [
@@ -211,6 +216,12 @@ mod tests {
             ("via 2001:db8::1: refused", format!("via {v6}: refused")),
             ("lladdr 52:54:00:12:34:56 dev", format!("lladdr {mac} dev")),
             ("192.0.2.1-192.0.2.1", format!("{v4}-{v4}")),
+            ("    alias 192.0.2.1\n    altname x", {
+                let alias = of("  alias 192.0.2.1");
+                assert!(alias.starts_with("  alias masked-") && alias.len() == 19, "{alias}");
+                format!("  {alias}\n    altname x")
+            }),
+            ("edge7.example edge7 (edge7-eth0)", "masked-host masked-host (masked-host-eth0)".into()),
         ] {
             assert_eq!(of(text), wanted);
         }
@@ -219,7 +230,7 @@ mod tests {
             "2026-11-25T13:31:35.123456Z",
             "bus-info: 0000:00:03.0",
             "firmware-version: 1.2.3.4",
-            "dead:beef.cafe eth0.7 v1.2.3.4x :: ::1 127.0.0.1 fe80::1 ff02::1 224.0.0.5 0.0.0.0/0 255.255.255.255",
+            "dead:beef.cafe eth0.7 edge77 ledge7 :: ::1 127.0.0.1 fe80::1 ff02::1 224.0.0.5 0.0.0.0/0 255.255.255.255",
             "ff:ff:ff:ff:ff:ff 00:00:00:00:00:00 01:80:c2:00:00:00",
             "a::: b. 1.2.3",
         ] {
@@ -229,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_link_local_address_does_not_tell_the_mac() {
-        let mask = Mask::new();
+        let mask = Mask::new("edge7.example");
         let mac = mask.mac([0x52, 0x54, 0, 0x12, 0x34, 0x56]);
         let text = mask.text("fe80::5054:ff:fe12:3456/64");
         let masked: Ipv6Addr = text.strip_suffix("/64").unwrap().parse().unwrap();

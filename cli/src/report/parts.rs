@@ -1,13 +1,12 @@
 //! The parts of a report. Each is made by itself, so that one that fails, or hangs, does not stop the others.
 
+use crate::command::run_within;
 use rustix::system::uname;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A command that takes longer is ended.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -89,51 +88,21 @@ pub fn all(config: Option<&Path>) -> Vec<Part> {
         parts.push(Part::new(format!("device {device}"), device_details(&device)));
     }
     let units = ["-u", "trielined", "-u", "trielined@*"];
-    let arguments = [&["--no-pager", "-o", "short-iso", "-n", LOG_LINES], &units[..]].concat();
+    let arguments =
+        [&["--no-pager", "--no-hostname", "-o", "short-iso", "-n", LOG_LINES], &units[..]].concat();
     parts.push(Part::new("log", run("journalctl", &arguments, true)));
     parts
 }
 
 /// Runs a command for at most [`PATIENCE`]. `any_code`: output counts whatever the exit code is.
 fn run(program: &str, arguments: &[&str], any_code: bool) -> Result<String, String> {
+    let ended = run_within(program, arguments, PATIENCE)?;
     let name = Path::new(program).file_name().map_or_else(|| program.into(), |name| name.to_string_lossy());
     let line = format!("{name} {}", arguments.join(" "));
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("cannot run `{line}`: {error}"))?;
-    let read = |stream: Option<Box<dyn Read + Send>>| {
-        std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            // The report shows the bytes read before an error, too.
-            let _ = stream.map(|mut stream| stream.read_to_end(&mut bytes));
-            String::from_utf8_lossy(&bytes).into_owned()
-        })
-    };
-    let out = read(child.stdout.take().map(|stream| Box::new(stream) as _));
-    let errors = read(child.stderr.take().map(|stream| Box::new(stream) as _));
-    let end = Instant::now() + PATIENCE;
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break Some(status),
-            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
-            _ => break None,
-        }
-    };
-    let Some(status) = status else {
-        let _ = child.kill();
-        let _ = child.wait();
-        return Err(format!("`{line}` took longer than {} s", PATIENCE.as_secs()));
-    };
-    let text = out.join().unwrap_or_default();
-    let errors = errors.join().unwrap_or_default();
-    if status.success() || any_code && !text.trim().is_empty() {
-        return Ok(format!("$ {line}\n{text}{errors}"));
+    if ended.status.success() || any_code && !ended.out.trim().is_empty() {
+        return Ok(format!("$ {line}\n{}{}", ended.out, ended.errors));
     }
-    Err(format!("`{line}`: {}", errors.lines().next().unwrap_or("failed without a message")))
+    Err(format!("`{line}`: {}", ended.cause()))
 }
 
 fn versions(status: &Value) -> String {

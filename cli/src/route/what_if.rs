@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use trieline_router::api::instance::Instance;
 use trieline_router::daemon::rehearsal::WhatIf;
 use trieline_router::kernel::family;
+use trieline_router::kernel::link::mac_text;
 use trieline_router::{Kind, Outcome, TestRun};
 use trieline_terminal::{Bars, List, Output, Progress};
 
@@ -227,8 +228,7 @@ fn fate(outcome: Outcome, filter: Option<String>, what_if: Option<&WhatIf>, name
         let is_v6 = outcome.frame.get(12..14) == Some(&[0x86, 0xdd]);
         let family = if is_v6 { family::INET6 } else { family::INET };
         let address = what_if.and_then(|what_if| what_if.neighbour(family, out, mac));
-        let text = || mac.map(|byte| format!("{byte:02x}")).join(":");
-        Some(address.map_or_else(text, |address| address.to_string()))
+        Some(address.map_or_else(|| mac_text(&mac), |address| address.to_string()))
     });
     Fate {
         action: outcome.verdict.kind.to_string(),

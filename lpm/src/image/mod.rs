@@ -243,19 +243,12 @@ impl<M: Memory, G: Grace> Image<M, G> {
         Ok(())
     }
 
-    /// The directory has `word` for table `id`, whatever was stored there, and when the table is replaced, nothing is done with the nodes
-    /// that it leads to. Nodes of a pool of their own are freed by their chunks all the same.
+    /// The directory has `word` for table `id`, whatever was stored there, and when the table is replaced, whatever by, nothing is done with
+    /// the nodes that it leads to. Nodes of a pool of their own are freed by their chunks all the same.
     pub(crate) fn abandon(&mut self, id: u32, word: u32, pool: PoolId) {
         self.memory.words()[(DIRECTORY + 4 * id) as usize / 4].store(word, Ordering::Release);
         if pool == PoolId::SHARED {
             self.adopted.insert(id, Vec::new());
-        }
-    }
-
-    /// Takes [`Image::abandon`] back: the table was not replaced.
-    pub(crate) fn keep_again(&mut self, id: u32) {
-        if self.adopted.get(&id).is_some_and(Vec::is_empty) {
-            self.adopted.remove(&id);
         }
     }
 

@@ -175,7 +175,7 @@ impl<A: Address> Table<A> {
             let built = if self.is_withdrawn {
                 Root::build_in_little(image, self.id, self.key_bits, &self.prefix_store)
             } else {
-                Root::build(image, self.id, self.key_bits, &self.prefix_store)
+                Root::build(image, self.id, self.key_bits, &self.prefix_store, self.has_own)
             };
             match built {
                 // Where a new root does not fit, this one still does.

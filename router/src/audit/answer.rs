@@ -1,6 +1,7 @@
 //! The kernel's answer for one address, and answers in words.
 
 use crate::fib::expected::Routed;
+use crate::kernel::link::mac_text;
 use crate::kernel::route::{self, Nexthop, NexthopGroup, kind};
 use crate::kernel::socket::{Error, Netlink};
 use crate::rib::family::Decision;
@@ -62,14 +63,16 @@ pub fn kernel_text<A: Routed>(answer: &Answer<A>, mirror: &Mirror) -> String {
     }
 }
 
+/// A next hop as `ip route` writes it.
+pub fn hop_text(hop: &Nexthop, mirror: &Mirror) -> String {
+    let gateway = hop.gateway.map(|gateway| format!("via {gateway} ")).unwrap_or_default();
+    let encap = if hop.encap.is_some() { "encap " } else { "" };
+    format!("{encap}{gateway}dev {}", mirror.kernel.name(hop.ifindex))
+}
+
 /// A path as `ip route` writes it.
 pub fn nhg_text(nhg: &NexthopGroup, mirror: &Mirror) -> String {
-    let hop = |hop: &Nexthop| {
-        let gateway = hop.gateway.map(|gateway| format!("via {gateway} ")).unwrap_or_default();
-        let encap = if hop.encap.is_some() { "encap " } else { "" };
-        format!("{encap}{gateway}dev {}", mirror.kernel.name(hop.ifindex))
-    };
-    let hops: Vec<String> = nhg.hops.iter().map(hop).collect();
+    let hops: Vec<String> = nhg.hops.iter().map(|hop| hop_text(hop, mirror)).collect();
     let name = if nhg.kind == kind::UNICAST { "" } else { kind::name(nhg.kind) };
     [name, &hops.join(" nexthop ")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
@@ -91,7 +94,7 @@ pub fn decision_text<A: Routed>(found: Option<(Prefix<A>, Decision<A>)>, mirror:
 /// An action in words.
 pub fn action_text(action: Option<&Action>, mirror: &Mirror) -> String {
     let to = |adjacency: &Adjacency| {
-        let mac = adjacency.destination.map(|byte| format!("{byte:02x}")).join(":");
+        let mac = mac_text(&adjacency.destination);
         let vlan = adjacency.vlan.map(|vlan| format!(" vlan {vlan}")).unwrap_or_default();
         format!("out {}{vlan} to {mac} mtu {}", mirror.kernel.name(adjacency.ifindex), adjacency.mtu)
     };

@@ -3,10 +3,11 @@
 
 use super::answer::nhg_text;
 use super::check::{Outcome, Parts};
-use super::sampler::{Sampled, is_special, tables};
+use super::sampler::{Sampled, tables};
 use super::suspects::{Key, Suspects, Way, comparable, mirrored, mirrored_tables, sorted};
-use super::{Audited, Difference, Part, family_name, neighbours};
+use super::{Audited, Difference, Kind, Part, family_name, objects};
 use crate::fib::expected::expected;
+use crate::kernel::addr::is_special;
 use crate::kernel::route;
 use crate::kernel::socket::{Error, Netlink, Ongoing};
 use crate::kernel::{TABLE_MAIN, TableKey, family};
@@ -25,7 +26,7 @@ const LOOKS: u8 = 3;
 /// No more looks than these.
 const MOST_LOOKS: u8 = 10;
 /// Differences that the answer names.
-const NAMED: u64 = 10_000;
+pub const NAMED: u64 = 10_000;
 
 /// Destinations for packets through the program.
 const DESTINATIONS: usize = 64;
@@ -33,12 +34,12 @@ const DESTINATIONS: usize = 64;
 /// The way through everything.
 #[derive(Debug)]
 enum Step {
-    /// Links, rules and neighbours.
+    /// Links, settings, rules, neighbours and next hop objects.
     Objects,
     /// The kernel's routes of a family, against the mirror.
     Routes(u8),
     /// Mirrored routes of a table that the dump did not have.
-    Untold(TableKey),
+    Undumped(TableKey),
     /// A look at the routes that differed.
     Look(u8),
     /// The prefixes of a table, against the image.
@@ -143,7 +144,7 @@ impl Full {
             if netlink == family::INET { routes4 as u64 } else { (mirror.routes() - routes4) as u64 }
         };
         match self.steps.front() {
-            Some(Step::Routes(netlink) | Step::Untold((netlink, _))) => {
+            Some(Step::Routes(netlink) | Step::Undumped((netlink, _))) => {
                 (format!("{} routes of the kernel", family_name(*netlink)), self.done, of_family(*netlink))
             }
             Some(Step::Look(netlink)) => {
@@ -163,7 +164,7 @@ impl Full {
                 self.done,
                 of_family(*netlink),
             ),
-            Some(Step::Objects) => ("links, rules, neighbours".into(), 0, 0),
+            Some(Step::Objects) => ("links, rules, neighbours, next hop objects".into(), 0, 0),
             Some(Step::Actions) => ("actions".into(), self.done, 0),
             None => ("done".into(), 0, 0),
         }
@@ -180,8 +181,8 @@ impl Full {
             Step::Objects => self.look_at_objects(parts)?,
             Step::Routes(family::INET) => self.read_routes::<u32>(parts)?,
             Step::Routes(_) => self.read_routes::<u128>(parts)?,
-            Step::Untold((family::INET, table)) => self.untold::<u32>(parts, table),
-            Step::Untold((_, table)) => self.untold::<u128>(parts, table),
+            Step::Undumped((family::INET, table)) => self.undumped::<u32>(parts, table),
+            Step::Undumped((_, table)) => self.undumped::<u128>(parts, table),
             Step::Look(family::INET) => self.look::<u32>(parts)?,
             Step::Look(_) => self.look::<u128>(parts)?,
             Step::Prefixes((family::INET, table)) => self.prefixes::<u32>(parts, table),
@@ -200,7 +201,7 @@ impl Full {
                 (self.place, self.done) = (None, 0);
                 if let Some(Step::Routes(netlink)) = step {
                     let steps = mirrored_tables(parts.mirror, netlink).into_iter();
-                    steps.for_each(|number| self.steps.push_front(Step::Untold((netlink, number))));
+                    steps.for_each(|number| self.steps.push_front(Step::Undumped((netlink, number))));
                 }
                 if matches!(step, Some(Step::Look(family::INET6))) {
                     let all = tables(parts.publisher).into_iter();
@@ -216,10 +217,7 @@ impl Full {
 
     fn found(&mut self, difference: Difference) {
         // One prefix is asked for several addresses.
-        let alike = |known: &Difference| {
-            (known.part, known.table, &known.prefix)
-                == (difference.part, difference.table, &difference.prefix)
-        };
+        let alike = |known: &Difference| known.place() == difference.place();
         if self.differences.iter().rev().take(8).any(alike) {
             return;
         }
@@ -230,7 +228,7 @@ impl Full {
     }
 
     fn look_at_objects(&mut self, parts: &Parts<'_>) -> Result<Went, Error> {
-        let (found, count) = neighbours::compare(parts.mirror, &mut self.socket)?;
+        let (found, count) = objects::compare(parts.mirror, &mut self.socket)?;
         self.audited.objects = count as u64;
         let known = std::mem::take(&mut self.objects);
         let seen =
@@ -309,7 +307,7 @@ impl Full {
     }
 
     /// Mirrored prefixes of a table that the dump lacks. A prefix that lacks some of its routes differs in the next look.
-    fn untold<A: Suspected>(&mut self, parts: &Parts<'_>, number: u32) -> Went {
+    fn undumped<A: Suspected>(&mut self, parts: &Parts<'_>, number: u32) -> Went {
         let begun = Instant::now();
         let (bits, len) = self.place.unwrap_or((0, 0));
         let table = A::family(parts.mirror).table(number).into_iter();
@@ -336,7 +334,7 @@ impl Full {
         }
         let more = self.read::<A>(|suspects, key, way| {
             if suspects.all.contains_key(&key) {
-                suspects.told.entry(key).or_default().push(comparable(way));
+                suspects.reported.entry(key).or_default().push(comparable(way));
             }
         })?;
         if more {
@@ -345,9 +343,9 @@ impl Full {
         self.looks += 1;
         let last = self.looks >= MOST_LOOKS;
         let suspects = A::suspects(self);
-        let told = std::mem::take(&mut suspects.told);
+        let reported = std::mem::take(&mut suspects.reported);
         suspects.all.retain(|key, (seen, kernel, ours)| {
-            let now_kernel = sorted(told.get(key).cloned().unwrap_or_default());
+            let now_kernel = sorted(reported.get(key).cloned().unwrap_or_default());
             let now_ours = sorted(mirrored::<A>(parts.mirror, *key));
             if now_kernel == now_ours {
                 return false;
@@ -371,6 +369,7 @@ impl Full {
             };
             self.found(Difference {
                 part: Part::Mirror,
+                kind: Kind::Route,
                 family: family_name(A::NETLINK).into(),
                 table,
                 prefix: prefix.to_string(),
@@ -399,7 +398,7 @@ impl Full {
                 return Went::On;
             }
             let (first, last) = (prefix.addr(), prefix.last());
-            for address in [first, last, first.beside(false), last.beside(true)] {
+            for address in [first, last, first.next_to(false), last.next_to(true)] {
                 self.look_up(parts, number, address, address == first);
             }
             (self.audited.prefixes, self.done) = (self.audited.prefixes + 1, self.done + 1);
@@ -469,12 +468,13 @@ impl Full {
         prefix: Prefix<A>,
     ) {
         let wanted = expected(parts.mirror, parts.publisher, number, prefix);
-        if wanted.as_ref().map(|wanted| wanted.id) == id {
+        if wanted.as_ref().map(|wanted| wanted.id) == id || parts.is_left(id) {
             return;
         }
         let text = |id: Option<u32>| Some(id.map_or("no route".into(), |id| format!("action {id}")));
         self.found(Difference {
             part: Part::Table,
+            kind: Kind::Route,
             family: family_name(A::NETLINK).into(),
             table: number,
             prefix: prefix.to_string(),
@@ -518,6 +518,7 @@ impl Full {
                 let text = |action| Some(super::answer::action_text(action, parts.mirror));
                 damaged.push(Difference {
                     part: Part::Action,
+                    kind: Kind::Action,
                     family: "any".into(),
                     table: 0,
                     prefix: format!("action {id}"),

@@ -1,10 +1,10 @@
-//! The audit: whether the kernel's routes, the mirror, the image and the actions say the same. All the time for samples of addresses, and
-//! on demand for everything.
+//! The audit: whether the kernel's routes, the mirror, the image and the actions say the same, for samples of addresses all the time, and
+//! for everything on demand.
 
 pub mod answer;
 pub mod check;
 pub mod full;
-pub mod neighbours;
+pub mod objects;
 pub mod packets;
 pub mod sampler;
 mod suspects;
@@ -12,10 +12,10 @@ mod suspects;
 use serde::{Deserialize, Serialize};
 
 /// The first part on the way from the kernel to a packet that does not say what the part before it says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
-    /// The mirror has another route, neighbour, link or rule than the kernel.
+    /// The mirror has another route or object (neighbour, link, rule, setting, next hop object) than the kernel.
     Mirror,
     /// The table as it was written has something else than the mirror decides.
     Table,
@@ -39,16 +39,56 @@ impl std::fmt::Display for Part {
     }
 }
 
+/// The kind of thing that differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A route, from the kernel's to the image's.
+    Route,
+    /// A link.
+    Link,
+    /// A device's forwarding settings.
+    Settings,
+    /// A policy rule.
+    Rule,
+    /// A neighbour.
+    Neighbour,
+    /// A next hop object.
+    Nexthop,
+    /// An action that no address led to.
+    Action,
+    /// A packet through the program.
+    Packet,
+}
+
+impl Kind {
+    /// Its name in answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Route => "route",
+            Self::Link => "link",
+            Self::Settings => "settings",
+            Self::Rule => "rule",
+            Self::Neighbour => "neighbour",
+            Self::Nexthop => "nexthop",
+            Self::Action => "action",
+            Self::Packet => "packet",
+        }
+    }
+}
+
 /// A difference that stayed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Difference {
     /// The part that is wrong.
     pub part: Part,
+    /// The kind of thing that differs.
+    pub kind: Kind,
     /// `inet` or `inet6`.
     pub family: String,
     /// The kernel's number of the table; 254 is local and main together.
     pub table: u32,
-    /// The prefix, neighbour, link or rule.
+    /// The prefix, or the object's name.
     pub prefix: String,
     /// An address for which the answers differ.
     pub address: Option<String>,
@@ -60,9 +100,21 @@ pub struct Difference {
     pub image: Option<String>,
 }
 
+impl Difference {
+    /// Where it is: a difference in another address of the same prefix has the same place.
+    pub fn place(&self) -> (Part, Kind, &str, u32, &str) {
+        (self.part, self.kind, &self.family, self.table, &self.prefix)
+    }
+
+    /// An answer in words.
+    pub fn said(answer: &Option<String>) -> &str {
+        answer.as_deref().unwrap_or("not asked")
+    }
+}
+
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let said = |answer: &Option<String>| answer.clone().unwrap_or_else(|| "not asked".into());
+        let said = Self::said;
         write!(f, "{} ({}, table {}", self.prefix, self.family, self.table)?;
         if let Some(address) = &self.address {
             write!(f, ", address {address}")?;
@@ -94,7 +146,7 @@ pub struct AuditStatus {
     pub rounds: u64,
     /// Addresses that differed at the last look, and are looked at again.
     pub suspects: usize,
-    /// Differences that stayed, of samples and of `node audit`.
+    /// Differences that stayed, of samples and of audits that repair; one that lasts counts once.
     pub differences: u64,
     /// Times that trielined wrote tables and actions once more for that.
     pub repairs: u64,
@@ -116,7 +168,7 @@ pub struct Audited {
     pub lookups: u64,
     /// Actions that were compared.
     pub actions: u64,
-    /// Neighbours, links and rules that were compared.
+    /// Links, forwarding settings, rules, neighbours and next hop objects that were compared.
     pub objects: u64,
     /// Prefixes whose packets are the kernel's, so that nothing can differ.
     pub passed: u64,

@@ -1,14 +1,19 @@
-//! Packets through the very program that the devices have, over the tables that they have, beside the kernel's routes and neighbours.
+//! Packets through the very program that the devices have, over the tables that they have: each is compared with the kernel's route and
+//! neighbour.
 
 use super::answer::{Answer, ask, kernel_text};
-use super::{Difference, Part, family_name};
+use super::{Difference, Kind, Part, family_name};
 use crate::dataplane::frames::{frame4, frame6};
 use crate::dataplane::test_run::{Outcome, TestRun};
 use crate::fib::expected::Routed;
-use crate::kernel::TABLE_MAIN;
+use crate::kernel::link::mac_text;
+use crate::kernel::route::{Nexthop, kind};
 use crate::kernel::socket::Netlink;
+use crate::kernel::{TABLE_LOCAL, TABLE_MAIN};
 use crate::rib::mirror::Mirror;
+use crate::xdp::action::DropReason;
 use crate::xdp::action_map::Used;
+use crate::xdp::counters::Kind as Fate;
 use crate::xdp::ports::Port;
 use crate::xdp::table_ids::{TABLE4, TABLE6};
 use std::net::IpAddr;
@@ -111,34 +116,62 @@ fn look<A: Routed>(
     state: &Mirror,
     socket: &mut Netlink,
 ) -> Result<Look, crate::kernel::socket::Error> {
-    let (Some(out), Some(destination)) = (outcome.out, outcome.frame.first_chunk::<6>()) else {
-        return Ok(Look::Passed);
+    let is_blackhole = outcome.verdict.kind == Fate::Drop
+        && outcome.verdict.name == DropReason::Blackhole.name()
+        && outcome.filter.is_none();
+    let sent = match (outcome.out, outcome.frame.first_chunk::<6>()) {
+        (Some(ifindex), Some(destination)) => {
+            Some(Used { ifindex, vlan: tag(&outcome.frame), destination: *destination })
+        }
+        _ if is_blackhole => None,
+        _ => return Ok(Look::Passed),
     };
     let answer = ask(socket, to, 0)?;
     let mut ways: Vec<Used> = Vec::new();
-    if let Answer::Route { nhg, .. } = &answer {
-        for hop in &nhg.hops {
-            if hop.encap.is_some() {
+    match &answer {
+        // Rules chose another table for packets of this node than local and main, which the port's packets ask.
+        Answer::Route { table, .. } if ![TABLE_LOCAL, TABLE_MAIN].contains(table) => return Ok(Look::Passed),
+        Answer::Route { nhg, .. } if nhg.kind == kind::UNICAST => {
+            if nhg.hops.iter().any(|hop| hop.encap.is_some()) {
                 return Ok(Look::Passed);
             }
-            ways.extend(state.adjacency_of_neighbour(hop.gateway.unwrap_or(to.ip()), hop.ifindex));
+            let way =
+                |hop: &Nexthop| state.adjacency_of_neighbour(hop.gateway.unwrap_or(to.ip()), hop.ifindex);
+            ways.extend(nhg.hops.iter().filter_map(way));
+            if ways.is_empty() {
+                return Ok(Look::Passed);
+            }
         }
-        if ways.is_empty() {
-            return Ok(Look::Passed);
-        }
+        _ if sent.is_none() => return Ok(Look::Passed),
+        _ => {}
     }
-    if ways.iter().any(|way| (way.ifindex, &way.destination) == (out, destination)) {
+    if sent.is_some_and(|sent| ways.contains(&sent)) {
         return Ok(Look::Forwarded);
     }
-    let mac = destination.map(|byte| format!("{byte:02x}")).join(":");
+    let image = sent.map_or_else(
+        || format!("drop {}", outcome.verdict.name),
+        |Used { ifindex, vlan, destination }| {
+            let vlan = vlan.map(|vlan| format!(" vlan {vlan}")).unwrap_or_default();
+            format!("out {}{vlan} to {}", state.kernel.name(ifindex), mac_text(&destination))
+        },
+    );
     Ok(Look::Elsewhere(Box::new(Difference {
         part: Part::Packet,
+        kind: Kind::Packet,
         family: family_name(A::NETLINK).into(),
         table: TABLE_MAIN,
         prefix: Prefix::host(to).to_string(),
         address: Some(to.ip().to_string()),
         kernel: Some(kernel_text(&answer, state)),
         mirror: None,
-        image: Some(format!("out {} to {mac}", state.kernel.name(out))),
+        image: Some(image),
     })))
+}
+
+/// The id of the frame's 802.1Q tag.
+fn tag(frame: &[u8]) -> Option<u16> {
+    match frame.get(12..16)? {
+        [0x81, 0x00, high, low] => Some(u16::from_be_bytes([high & 0x0f, *low])),
+        _ => None,
+    }
 }

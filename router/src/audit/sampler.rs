@@ -1,4 +1,4 @@
-//! The choice of addresses: each prefix in turn, and between them addresses beside random prefixes and random ones.
+//! The choice of addresses: each prefix in turn, and between them addresses just outside of random prefixes, and random ones.
 
 use crate::fib::expected::Routed;
 use crate::fib::publish::Publisher;
@@ -19,7 +19,7 @@ pub trait Sampled: Routed {
     /// Its bits.
     fn bits(self) -> u128;
     /// The address after it, or before it; around the end of all addresses.
-    fn beside(self, after: bool) -> Self {
+    fn next_to(self, after: bool) -> Self {
         Self::of_bits(if after { self.bits().wrapping_add(1) } else { self.bits().wrapping_sub(1) })
     }
 }
@@ -99,26 +99,6 @@ pub fn device(mirror: &Mirror, (_, number): TableKey) -> Option<u32> {
     links.find(is_vrf).map(|link| link.ifindex)
 }
 
-/// Addresses that the kernel handles itself, whatever the routes say.
-pub fn is_special(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(addr) => {
-            addr.is_loopback()
-                || addr.is_multicast()
-                || addr.is_broadcast()
-                || addr.is_link_local()
-                || addr.octets()[0] == 0
-        }
-        IpAddr::V6(addr) => {
-            addr.is_loopback()
-                || addr.is_multicast()
-                || addr.is_unspecified()
-                || addr.is_unicast_link_local()
-                || addr.to_ipv4_mapped().is_some()
-        }
-    }
-}
-
 impl Sampler {
     fn random(&mut self) -> u64 {
         // splitmix64
@@ -140,11 +120,11 @@ impl Sampler {
         }
         let all = tables(publisher);
         let table = all[(self.random() % all.len() as u64) as usize];
-        let is_beside = self.turn % 4 == 1;
+        let is_outside = self.turn % 4 == 1;
         let address = if table.0 == family::INET {
-            self.anywhere::<u32>(publisher, table, is_beside)
+            self.anywhere::<u32>(publisher, table, is_outside)
         } else {
-            self.anywhere::<u128>(publisher, table, is_beside)
+            self.anywhere::<u128>(publisher, table, is_outside)
         };
         Some(Sample { table, address })
     }
@@ -190,9 +170,9 @@ impl Sampler {
     }
 
     /// An address just outside of a random prefix, or inside it, or any at all.
-    fn anywhere<A: Sampled>(&mut self, publisher: &Publisher, key: TableKey, is_beside: bool) -> IpAddr {
+    fn anywhere<A: Sampled>(&mut self, publisher: &Publisher, key: TableKey, is_outside: bool) -> IpAddr {
         let any = A::of_bits(self.random_bits());
-        if !is_beside && A::WIDTH == 32 {
+        if !is_outside && A::WIDTH == 32 {
             return any.ip();
         }
         let Some(table) = table::<A>(publisher, key.1) else { return any.ip() };
@@ -202,11 +182,11 @@ impl Sampler {
         let found = table.iter_from(from).nth(leap).or_else(|| table.iter().nth(leap % table.len().max(1)));
         let Some((prefix, _)) = found else { return any.ip() };
         self.leaps.insert(key, place(prefix));
-        let address = match (is_beside, self.random() % 2) {
+        let address = match (is_outside, self.random() % 2) {
             // Of IPv6, random addresses would all lie far from any route.
             (false, _) => self.inside(prefix),
-            (true, 0) => prefix.addr().beside(false),
-            (true, _) => prefix.last().beside(true),
+            (true, 0) => prefix.addr().next_to(false),
+            (true, _) => prefix.last().next_to(true),
         };
         address.ip()
     }

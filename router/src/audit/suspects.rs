@@ -22,14 +22,14 @@ pub(super) type Suspect = (u8, Vec<Way>, Vec<Way>);
 pub(super) struct Suspects<A: Routed> {
     pub(super) all: BTreeMap<Key<A>, Suspect>,
     /// The kernel's answers at this look.
-    pub(super) told: BTreeMap<Key<A>, Vec<Way>>,
+    pub(super) reported: BTreeMap<Key<A>, Vec<Way>>,
     /// The prefixes of the first dump, in order from its end on.
     pub(super) dumped: Vec<Key<A>>,
 }
 
 impl<A: Routed> Default for Suspects<A> {
     fn default() -> Self {
-        Self { all: BTreeMap::new(), told: BTreeMap::new(), dumped: Vec::new() }
+        Self { all: BTreeMap::new(), reported: BTreeMap::new(), dumped: Vec::new() }
     }
 }
 
@@ -59,8 +59,8 @@ pub(super) fn mirrored<A: Routed>(mirror: &Mirror, (table, prefix): Key<A>) -> V
     routes.iter().filter_map(way).collect()
 }
 
-/// Of a route by a next hop object only its number counts: the mirror has the object's own hops, and the kernel may leave them out. The
-/// order of next hops does not count: of IPv6, it depends on who tells them.
+/// Of a route by a next hop object only its number counts: objects are compared by themselves, and the kernel may leave their hops out. The
+/// order of next hops does not count: of IPv6, it depends on the message that reports them.
 pub(super) fn comparable((metric, mut nhg): Way) -> Way {
     if nhg.nexthop.is_some() {
         nhg.hops.clear();
@@ -82,7 +82,7 @@ pub(super) fn mirrored_tables(mirror: &Mirror, netlink: u8) -> Vec<u32> {
     numbers
 }
 
-/// In an order that does not depend on who tells them; IPv6 may tell a route twice.
+/// In an order that does not depend on the dump; IPv6 may report a route twice.
 pub(super) fn sorted(mut ways: Vec<Way>) -> Vec<Way> {
     ways.sort_by_cached_key(|(metric, nhg)| (*metric, format!("{nhg:?}")));
     ways.dedup();

@@ -1,12 +1,14 @@
 //! The daemon's audit: samples all the time, everything on demand, and the repair of what differs.
 
 use super::work::{FullAudit, REPAIR_AFTER};
-use super::{BATCH, Daemon, TICK};
+use super::{BATCH, DETACHED, Daemon, TICK};
 use crate::api::control::{Client, End, Refusal};
 use crate::audit::answer::{Answer, ask};
 use crate::audit::check::{Outcome, Parts};
-use crate::audit::sampler::{Sample, Sampled, device, is_special};
-use crate::audit::{AuditLine, Difference, Part};
+use crate::audit::sampler::{Sample, Sampled, device};
+use crate::audit::{AuditLine, Difference, Part, family_name};
+use crate::kernel::addr::is_special;
+use crate::kernel::family;
 use crate::kernel::socket::Error;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -19,9 +21,8 @@ const LOOKS: u8 = 3;
 const SUSPECTS: usize = 1000;
 /// The longest wait.
 const REPAIR_AFTER_MOST: Duration = Duration::from_secs(600);
-/// Differences that the log names at a time, and that it remembers as named.
+/// Differences that the log names at a time.
 const LOGGED: usize = 16;
-const REMEMBERED: usize = 4096;
 
 impl Daemon {
     /// Whether the image should be as the kernel's routes now: nothing waits to be dumped or written.
@@ -48,6 +49,9 @@ impl Daemon {
         }
         let mut stayed = Vec::new();
         for sample in looks {
+            if now.elapsed() >= BATCH {
+                break; // The rest is due at once, in the next turn of the loop.
+            }
             stayed.extend(self.audit_sample(sample));
         }
         while self.audit.due > 0 && now.elapsed() < BATCH && self.audit.suspects.len() < SUSPECTS {
@@ -80,6 +84,9 @@ impl Daemon {
                 let is_new = self.audit.suspects.remove(&sample).is_none();
                 self.audit.status.passed += u64::from(is_new && settled == Outcome::Passed);
                 self.audit.status.skipped += u64::from(is_new && settled == Outcome::Skipped);
+                if settled != Outcome::Skipped {
+                    self.audit.open.close(sample.table.1, sample.address);
+                }
                 return None;
             }
         };
@@ -133,77 +140,98 @@ impl Daemon {
         }
     }
 
-    /// Does a step of an audit of everything, and tells the command; whether that was all.
+    /// Does a step of an audit of everything, and answers the command; whether that was all.
     pub(super) fn audit_on(&mut self, audit: &mut FullAudit, client: &mut Client) -> std::io::Result<bool> {
-        if !self.is_settled() {
-            let blocked = [self.publisher.v4.blocked(), self.publisher.v6.blocked()];
-            if let Some((why, _)) = blocked.into_iter().flatten().next() {
-                client.answer(&Refusal {
-                    error: format!("cannot compare tables that are not written: {why}"),
-                })?;
-                return Ok(true);
-            }
-            audit.full.wait(PAUSE);
-            return Ok(false);
-        }
-        let done = match audit.full.advance(&self.audit_parts()) {
-            Ok(done) => done,
-            Err(error) => {
-                client.answer(&Refusal { error: error.to_string() })?;
-                return Ok(true);
-            }
+        let blocked = [self.publisher.v4.blocked(), self.publisher.v6.blocked()].into_iter().flatten().next();
+        let refused = match blocked {
+            _ if self.detached => Some(DETACHED.to_owned()),
+            Some((why, _)) => Some(format!("cannot compare tables that are not written: {why}")),
+            None => None,
         };
-        if !done {
-            if audit.told.elapsed() >= TICK / 4 {
-                audit.told = Instant::now();
-                let (step, done, of) = audit.full.progress(&self.mirror);
-                client.answer(&AuditLine::Progress { step, done, of })?;
-            }
-            return Ok(false);
+        if let Some(error) = refused {
+            client.answer(&Refusal { error })?;
+            return Ok(true);
         }
+        let is_settled = self.is_settled();
+        if is_settled {
+            match audit.full.advance(&self.audit_parts()) {
+                Ok(true) => {
+                    self.end_audit(audit, client)?;
+                    return Ok(true);
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    client.answer(&Refusal { error: error.to_string() })?;
+                    return Ok(true);
+                }
+            }
+        } else {
+            audit.full.wait(PAUSE);
+        }
+        // Also while it waits: the command gives up when it hears nothing.
+        if audit.reported.elapsed() >= TICK / 4 {
+            audit.reported = Instant::now();
+            let (step, done, of) = match is_settled {
+                true => audit.full.progress(&self.mirror),
+                false => ("waiting for routes that change".into(), 0, 0),
+            };
+            client.answer(&AuditLine::Progress { step, done, of })?;
+        }
+        Ok(false)
+    }
+
+    /// Answers the command with what an audit of everything found, and repairs it if that was asked for.
+    fn end_audit(&mut self, audit: &mut FullAudit, client: &mut Client) -> std::io::Result<()> {
         self.audit.status.full += 1;
         let differences = std::mem::take(&mut audit.full.differences);
-        if !differences.is_empty() {
-            self.report(&differences, audit.full.repair);
-            self.audit.status.differences += audit.full.audited.differences - differences.len() as u64;
-        }
+        self.audit.open.retain_only(&differences);
         for difference in &differences {
             client.answer(&AuditLine::Difference(difference.clone()))?;
         }
+        // An audit that repairs nothing counts and logs nothing: a client that may only read cannot raise an alert.
         if audit.full.repair && !differences.is_empty() {
+            self.report(&differences, true);
+            self.audit.status.differences += audit.full.audited.differences - differences.len() as u64;
             self.repair(&differences);
             audit.full.audited.repaired = true;
         }
         client.answer(&AuditLine::Destinations(std::mem::take(&mut audit.full.destinations)))?;
         client.answer(&AuditLine::Done(audit.full.audited.clone()))?;
-        client.answer(&End { end: true })?;
-        Ok(true)
+        Ok(client.answer(&End { end: true })?)
     }
 
-    /// Counts differences, and logs each once.
+    /// Counts and logs differences that are new.
     fn report(&mut self, differences: &[Difference], repairs: bool) {
         let audit = &mut self.audit;
-        audit.status.differences += differences.len() as u64;
-        audit.status.last = differences.last().cloned();
-        if audit.named.len() > REMEMBERED {
-            audit.named.clear();
-        }
-        let does =
-            if repairs { "trielined writes it once more" } else { "trielined repaired it before, and waits" };
-        let (mut named, mut more) = (0, 0);
-        for difference in differences {
-            let key = (difference.part, difference.table, difference.prefix.clone());
-            if !audit.named.insert(key) {
-                continue;
+        let then = if repairs {
+            "trielined writes it once more"
+        } else {
+            "trielined repaired differences just before, and repairs again later"
+        };
+        let mut new = 0;
+        for difference in differences.iter().filter(|difference| audit.open.enter(difference)) {
+            audit.status.last = Some(difference.clone());
+            new += 1;
+            if new <= LOGGED {
+                let Difference { part, kind, family, table, prefix, address, kernel, mirror, image } =
+                    difference;
+                tracing::error!(
+                    %part,
+                    kind = kind.name(),
+                    family = %family,
+                    table,
+                    prefix = %prefix,
+                    address = address.as_deref(),
+                    kernel = Difference::said(kernel),
+                    mirror = Difference::said(mirror),
+                    image = Difference::said(image),
+                    "audit: wrong {part}: {prefix}; {then}"
+                );
             }
-            if named < LOGGED {
-                tracing::error!("audit: {difference}; {does}");
-                named += 1;
-            } else {
-                more += 1;
-            }
         }
-        if more > 0 {
+        audit.status.differences += new as u64;
+        if new > LOGGED {
+            let more = new - LOGGED;
             tracing::error!(more, "audit: more differences; `trieline node audit` names them");
         }
     }
@@ -220,30 +248,42 @@ impl Daemon {
         true
     }
 
-    /// Dumps everything again, builds the tables that differ once more, and writes the actions that do.
+    /// Repairs each part by its own means: what the mirror lacks is dumped again, tables are compared or built once more, and actions
+    /// written once more.
     fn repair(&mut self, differences: &[Difference]) {
         self.audit.status.repairs += 1;
         self.audit.suspects.clear();
-        for difference in differences.iter().filter(|difference| difference.part != Part::Mirror) {
-            self.publisher.v4.set_damaged(difference.table);
-            self.publisher.v6.set_damaged(difference.table);
+        self.audit.open.clear();
+        let mut is_mirror = false;
+        for difference in differences {
+            let is_v4 = difference.family == family_name(family::INET);
+            let changes = &mut self.mirror.changes;
+            match difference.part {
+                Part::Mirror => is_mirror = true,
+                Part::Table | Part::Image => {
+                    if difference.part == Part::Image && is_v4 {
+                        self.publisher.v4.set_damaged(difference.table);
+                    } else if difference.part == Part::Image {
+                        self.publisher.v6.set_damaged(difference.table);
+                    }
+                    *(if is_v4 { &mut changes.v4.all } else { &mut changes.v6.all }) = true;
+                }
+                // Below, where the maps do not have it; otherwise it is not as the mirror decides.
+                Part::Action => changes.kernel = true,
+                Part::Packet => {}
+            }
         }
         let actions = self.publisher.action_index.repair(self.dataplane.parts().1);
-        let is_state =
-            |difference: &Difference| difference.part == Part::Mirror && !difference.prefix.contains('/');
-        if differences.iter().any(is_state)
-            && let Err(error) = self.mirror.dump_kernel_state(&mut self.requests)
-        {
-            tracing::warn!(%error, "cannot dump links, settings, rules and neighbours; trielined tries again");
+        if is_mirror {
+            // A route may be right, and its next hop object wrong.
+            if let Err(error) = self.mirror.dump_kernel_state(&mut self.requests) {
+                tracing::warn!(%error, "cannot dump links, settings, rules and neighbours; trielined tries again");
+            }
+            self.mirror.resync.lose_routes();
+            self.schedule();
         }
-        self.mirror.resync.lose_routes();
-        self.schedule();
-        (self.mirror.changes.v4.all, self.mirror.changes.v6.all) = (true, true);
-        self.mirror.changes.kernel = true;
         self.publish();
-        tracing::info!(
-            actions,
-            "audit: wrote damaged actions and tables once more; resyncing with a full dump"
-        );
+        let then = if is_mirror { "resyncing with a full dump" } else { "nothing has to be dumped again" };
+        tracing::info!(actions, "audit: wrote damaged actions and tables once more; {then}");
     }
 }

@@ -432,7 +432,7 @@ impl Daemon {
     }
 
     /// Sleeps until there is something to do.
-    fn wait(&self, control_source: &dyn ControlSource) -> Result<(), Error> {
+    fn wait(&mut self, control_source: &dyn ControlSource) -> Result<(), Error> {
         let now = Instant::now();
         let mut until = self.ticked + TICK;
         if self.waiting {
@@ -452,6 +452,7 @@ impl Daemon {
         fds.extend(self.watch.as_ref().map(|watch| PollFd::new(watch, PollFlags::IN)));
         let open = self.listeners.iter().filter(|listener| self.listens(listener.access, now));
         fds.extend(open.map(|listener| PollFd::new(&listener.socket, PollFlags::IN)));
+        let first = fds.len();
         for (client, work) in &self.clients {
             let pause =
                 work.as_ref().and_then(Work::waits_until).filter(|at| *at > now && !client.has_output());
@@ -470,9 +471,15 @@ impl Daemon {
         }
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         match poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(Error::Socket(errno.into())),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(Error::Socket(errno.into())),
         }
+        // An answer that is only due later shows nothing of a client that is gone, and poll returns at once as long as it is listed.
+        let gone = PollFlags::HUP | PollFlags::ERR;
+        let mut listed =
+            fds[first..].iter().map(|fd| fd.revents().intersects(gone)).collect::<Vec<_>>().into_iter();
+        self.clients.retain(|(_, work)| !(listed.next().unwrap_or(false) && work.is_some()));
+        Ok(())
     }
 }
 

@@ -53,6 +53,7 @@ impl Daemon {
             self.accept(index);
         }
         let mut clients = std::mem::take(&mut self.clients);
+        self.audit.is_running = clients.iter().any(|(_, work)| matches!(work, Some(Work::Audit(_))));
         clients.retain_mut(|(client, work)| self.serve_client(client, work, control_source).is_ok());
         self.clients = clients;
     }
@@ -129,8 +130,15 @@ impl Daemon {
                     Err(error) => client.answer(&Refusal { error })?,
                 }
             }
+            Some(Ok(Request::Audit { .. })) if self.audit.is_running => {
+                let error = "another audit is running; run this one when it has ended".into();
+                client.answer(&Refusal { error })?;
+            }
             Some(Ok(Request::Audit { repair })) => match FullAudit::new(repair) {
-                Ok(audit) => *work = Some(Work::Audit(Box::new(audit))),
+                Ok(audit) => {
+                    self.audit.is_running = true;
+                    *work = Some(Work::Audit(Box::new(audit)));
+                }
                 Err(error) => client.answer(&Refusal { error: error.to_string() })?,
             },
             Some(Ok(Request::Job { job })) => client.answer(&self.filters.job(job))?,

@@ -18,8 +18,6 @@ enum Limbo {
     Action(u32),
     /// The records of a word that no action holds any more.
     Word(u64),
-    /// After a repair: a look at which records are in use.
-    Count,
 }
 
 /// Elements of one map that are free; the lowest is the last, so that a small set stays in few cache lines.
@@ -50,6 +48,8 @@ pub struct Actions {
     long_outers: Free,
     groups: Free,
     limbo: VecDeque<(u64, Limbo)>,
+    /// The ticket of the last repair: once its grace period has passed, no packet reads the records that repairs left behind.
+    repaired: Option<u64>,
     allocated: Vec<bool>,
     inherited: Vec<u32>,
     used: u32,
@@ -93,6 +93,7 @@ impl Actions {
             sids,
             grace,
             limbo: VecDeque::new(),
+            repaired: None,
             allocated,
             inherited,
             used,
@@ -134,23 +135,26 @@ impl Actions {
     }
 
     /// As [`Actions::set`], for an action whose word or records were damaged: the old word is not trusted. The records that it led to are
-    /// free again after a grace period, when all others are known to be in use.
+    /// free again after [`Actions::count`].
     pub fn repair(&mut self, id: u32, action: &Action) -> Result<()> {
         action.check()?;
         let counter = if action.is_endpoint() { self.sids.take(id)? } else { 0 };
         let word = self.write(action, counter)?;
         self.records.words()[id as usize].store(word, Ordering::Release);
-        let ticket = self.grace.begin();
-        self.limbo.push_back((ticket, Limbo::Count));
+        self.repaired = Some(self.grace.begin());
         Ok(())
     }
 
-    /// Finds out which records actions, or what waits for a grace period, lead to; all others are free.
-    fn count(&mut self) {
+    /// Once a grace period has passed since the last repair: finds out which records actions, or what waits for a grace period, lead to.
+    /// All others are free. Not while an action is being written: until its word is there, nothing leads to its records.
+    pub fn count(&mut self) {
+        if self.repaired.take_if(|ticket| *ticket <= self.grace.passed()).is_none() {
+            return;
+        }
         let mut used = Parts::default();
         let waiting = self.limbo.iter().filter_map(|(_, limbo)| match limbo {
             Limbo::Word(word) => Some(*word),
-            Limbo::Action(_) | Limbo::Count => None,
+            Limbo::Action(_) => None,
         });
         for word in self.records.set_actions().map(|(_, word)| word).chain(waiting) {
             let Parts { adjacencies, long_outers, groups } = self.records.parts(word);
@@ -286,7 +290,6 @@ impl Actions {
                     self.sids.give(id);
                     self.free_actions.push(id);
                 }
-                Some((_, Limbo::Count)) => self.count(),
                 None => {}
             }
         }

@@ -165,6 +165,7 @@ impl Publisher {
     /// Takes back memory whose grace period has passed; whether some still waits.
     pub fn reclaim(&mut self, (rules, actions): (&mut Rules, &mut Actions)) -> bool {
         actions.reclaim();
+        actions.count();
         let waiting = rules.reclaim() | self.reclaim_policies();
         self.image.reclaim() || waiting
     }
@@ -316,6 +317,11 @@ impl Publisher {
             parts,
             open,
         );
+    }
+
+    /// Whether there are more next hops than actions, or were some seconds ago: routes that were left to the kernel for that may still be so.
+    pub fn is_pressed(&self) -> bool {
+        self.pressed.is_some()
     }
 
     /// Whether there may be lookup ids that nothing uses any more.

@@ -111,7 +111,6 @@ impl Writer<'_> {
                 }
             }
         };
-        written.is_damaged &= done.is_err();
         let done = match done {
             Err(trieline_lpm::Error::Full { .. }) => {
                 // The table is old by now, in part; the image has no space for it, perhaps an earlier daemon's, and the new one side by
@@ -123,6 +122,8 @@ impl Writer<'_> {
             }
             done => done,
         };
+        // A table that is made from nothing has no word of the one before, and what follows an error is made from nothing.
+        written.is_damaged &= done.is_err() && written.table.is_some();
         match done {
             Ok(()) => {
                 if written.blocked.take().is_some() {

@@ -174,6 +174,11 @@ pub fn list() -> Result<Vec<Link>, super::socket::Error> {
     Ok(links)
 }
 
+/// A MAC address, or part of one, as `ip link` writes it.
+pub fn mac_text(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

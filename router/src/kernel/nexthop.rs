@@ -89,6 +89,11 @@ impl Objects {
         before != object
     }
 
+    /// All of them, by id.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Object)> {
+        self.0.iter().map(|(id, object)| (*id, object))
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

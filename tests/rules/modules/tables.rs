@@ -11,7 +11,7 @@ pub(super) const FLOORS: &[(&str, &[&str])] = &[
     (
         "trieline-cli",
         &[
-            "addresses client config dissect log",
+            "addresses client command config dissect log",
             "audit check report",
             "capture filter metrics node",
             "extcap route table",
