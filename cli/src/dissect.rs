@@ -352,7 +352,7 @@ mod tests {
 
     /// Wherever a frame is cut off, the text ends with its last bytes.
     #[test]
-    fn cut_frames_are_told_as_far_as_they_go() {
+    fn cut_frames_are_dissected_to_their_end() {
         let whole = bytes(
             "020000000001 020000000009 0800 4500001c 0001 0000 40 11 0000 0a000002 0a320001 04d20035 00080000",
         );

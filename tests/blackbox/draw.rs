@@ -96,7 +96,7 @@ fn structures_agree() {
 
 /// `./dev draw` makes them by the same list.
 #[test]
-fn the_pictures_of_the_page_are_what_the_commands_draw() {
+fn the_pictures_of_the_page_match_the_commands() {
     let tries = folder("../docs/tries");
     let page = std::fs::read_to_string(folder("../docs/tries.md")).expect("the page");
     let list = std::fs::read_to_string(tries.join("pictures")).expect("the list");

@@ -53,7 +53,7 @@ fn other_programs_run_in_the_namespace() {
 
 /// As another user: the error names the missing right, and does not claim that no daemon runs when one does.
 #[test]
-fn without_root_it_says_so() {
+fn commands_without_root_report_the_missing_rights() {
     needs_root!();
     let bed = Bed::new();
     let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1");
@@ -86,7 +86,7 @@ fn without_root_it_says_so() {
 
 /// `ip netns exec` hides the pins: nothing is detached, and nothing is said to be.
 #[test]
-fn a_detach_that_fails_says_nothing_else() {
+fn a_failed_detach_prints_only_its_error() {
     needs_root!();
     let bed = Bed::new();
     let _daemon = Daemon::start(&bed.node, "--dev n0");

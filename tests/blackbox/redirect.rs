@@ -31,7 +31,7 @@ fn redirects(bed: &Bed) -> u64 {
 }
 
 #[test]
-fn senders_on_the_link_are_told_of_shorter_ways() {
+fn senders_on_the_link_get_redirects() {
     needs_root!();
     let bed = Bed::routed();
     let settings = ["all", "n0"].map(|device| format!("net.ipv4.conf.{device}.send_redirects"));

@@ -121,7 +121,7 @@ fn check(protocol: Protocol, readers: usize, reads: usize, changes: u32) -> u32 
 }
 
 #[test]
-fn no_reader_sees_what_is_reused() {
+fn no_reader_sees_reused_memory() {
     for (readers, reads, changes) in
         [(1, 1, 1), (1, 1, 3), (1, 2, 2), (1, 3, 1), (2, 1, 1), (2, 1, 2), (2, 2, 1)]
     {

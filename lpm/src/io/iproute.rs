@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn where_to_is_told_apart() {
+    fn next_hops_are_distinguished() {
         let routes = read(
             file(
                 "default via inet6 fe80::1 dev eth0 proto bgp metric 20\n\

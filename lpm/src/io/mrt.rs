@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_tables_are_read_back() {
         let options = |mrt_value| ReadOptions { mrt_value, ..ReadOptions::default() };
         let bytes = written();
         let list = read(file(&bytes).path(), &options(MrtValue::Med)).unwrap();
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_told_apart() {
+    fn peers_are_distinguished() {
         let bytes = file(&two_peers());
         let mut options = ReadOptions::default();
         for (peer, value, name) in [

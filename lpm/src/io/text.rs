@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_tables_are_read_back() {
         for text in
             ["10.0.0.0/8 7\n192.0.2.1/32\n2001:db8::/32 2147483647\n", "10.0.0.0/8 ad\n11.0.0.0/8 de\n"]
         {

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tables_say_together() {
+    fn steps_of_all_tables_are_joined() {
         let end = |flavours| {
             Encap::Seg6Local(Behaviour { endpoint: Endpoint::End, flavours, operand: Operand::None })
         };

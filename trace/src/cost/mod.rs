@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_traced_is_measured() {
+    fn calibration_measures_the_traced_transports() {
         assert_eq!(transports(&Filter::default()), Transport::SOCKETS);
         // Unix sockets have no port.
         let port = Filter { port: Some(80), ..Filter::default() };

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quickest_way_each_way_tells() {
+    fn offsets_come_from_the_fastest_message_in_each_direction() {
         // The second clock is 1000 ahead; delays are 30 and 40 at best.
         let hops = [
             hop((0, 1), 100, 100 + 1000 + 90),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_send_tells_nothing() {
+    fn ends_of_sends_do_not_change_offsets() {
         let mut hops = vec![hop((0, 1), 100, 1130), hop((1, 0), 1300, 340)];
         let known = offsets(&["a", "b"], &hops);
         // The sender was kept from running inside its call: the message was there 4 ms before the call ended.

@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_could_not_count_is_unknown() {
+    fn hops_without_positions_are_unknown() {
         let uncounted = |event: Event| match event {
             Event::Record(record) => {
                 Event::Record(Record { flags: record.flags.with(Flags::NO_POSITION), ..record })

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_has_no_room_for_is_counted() {
+    fn messages_beyond_the_files_limit_are_counted() {
         let messages: Vec<Message> = (0..5).map(|n| message((1, 10 * n), (1, 10 * n + 5))).collect();
         let (events, note) = written(3, &messages);
         assert_eq!(of(&events, "X").len(), 3);
