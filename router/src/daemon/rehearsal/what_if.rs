@@ -1,4 +1,4 @@
-//! What if: the tables that trielined would have with another configuration, or with other routes, in maps of this process alone. Packets
+//! The tables that trielined would have with another configuration, or with other routes, in maps of this process alone. Packets
 //! can be tried over them; nothing is attached, and nothing that runs changes.
 
 use super::Rehearsal;
