@@ -1,4 +1,4 @@
-//! The kernel's processing of packets besides routing: the daemon does not forward past netfilter's rules unless `bypass_netfilter` is set,
+//! The kernel's processing of packets besides routing. The daemon does not forward past netfilter's rules unless `bypass_netfilter` is set,
 //! follows rules that come and go, and names other processing that XDP does not do.
 
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! `trieline table draw` and `trieline lab draw`: the talk's examples as Graphviz text held against what was looked at, the way of each
+//! `trieline table draw` and `trieline lab draw`. The talk's examples as Graphviz text are compared with checked ones; the way of each
 //! lookup, the pictures of docs/tries.md, and mistakes explained. `TRIELINE_RECORD=1` writes the Graphviz texts again.
 
 use std::collections::BTreeSet;

@@ -240,7 +240,7 @@ fn a_table_larger_than_the_memory_leaves_the_old_state() {
     assert!(printed, "node status does not say that the memory is full");
 }
 
-/// Notes that are not errors: `--check` notes a device that does not exist and a veth that native XDP makes slower; the daemon warns of the
+/// Notes that are not errors: `--check` notes a device that does not exist and a veth that native XDP makes slower. The daemon warns of the
 /// veth before it attaches, and `node status` has the hint.
 #[test]
 fn slower_and_missing_devices_are_noted() {

@@ -1,5 +1,5 @@
-//! Packets that leave by the device they came in by: the kernel tells a sender on the link of a shorter way, so it gets them; what it
-//! would say nothing about is forwarded.
+//! Packets that leave by the device they came in by: the kernel tells a sender on the link of a shorter way, so it gets them. XDP forwards
+//! the others.
 
 use trieline_testbed::bed::{Bed, Counts, until_counts};
 use trieline_testbed::daemon::{Daemon, status};

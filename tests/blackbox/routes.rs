@@ -1,4 +1,4 @@
-//! Attributes of routes and neighbours besides prefix and gateway: XDP forwards those that change nothing, follows those that end to their
+//! Attributes of routes and neighbours besides prefix and gateway. XDP forwards those that change nothing, follows those that end to their
 //! end, and `node status` names those that only the kernel can follow, with a hint.
 
 use std::net::Ipv6Addr;

@@ -267,7 +267,7 @@ fn flows_are_hashed_as_configured() {
     assert!(eventually(5.0, || one_way(counts())), "by addresses again: {:?}", counts());
 }
 
-/// Outer headers where the route or a setting decides what is in them: XDP writes the kernel's bytes or leaves it to the
+/// Outer headers where the route or a setting decides what is in them. XDP writes the kernel's bytes or leaves it to the
 /// kernel, also when the setting changes while the daemon runs.
 #[test]
 fn outer_headers_are_as_set() {

@@ -32,7 +32,7 @@ const BPF: u32 = 2;
 /// `struct nfgenmsg`: family, version, resource id.
 const FIXED: usize = 4;
 
-/// Functions that do nothing to a packet that XDP may forward: their work is read elsewhere (iptables, connection tracking and NAT, whose
+/// Functions that do nothing to a packet that XDP may forward. Their work is read elsewhere (iptables, connection tracking and NAT, whose
 /// rules are chains) or concerns other packets (bridges, labels of security modules).
 const QUIET: [&str; 19] = [
     "apparmor_",

@@ -86,7 +86,7 @@ pub struct FibRules<'a> {
 
 impl<'a> FibRules<'a> {
     /// Rules of one family, those of one priority in the kernel's order. A packet that XDP sees has the mark 0, unless something
-    /// on the node (`marks`) sets another before the kernel asks the rules: then those that select by marks are the kernel's.
+    /// on the node (`marks`) sets another before the kernel asks the rules. Then those that select by marks are the kernel's.
     pub fn new(rules: impl Iterator<Item = &'a Rule>, marks: Option<&'a str>) -> Self {
         let mut sorted = Self { marks, ..Self::default() };
         let mut all: Vec<_> = rules.collect();

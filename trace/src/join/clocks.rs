@@ -1,6 +1,6 @@
 //! How far the clocks of hosts are apart, from messages that went both ways between them.
 //!
-//! Each way shows its delay and the difference of the clocks in one number, positive one way and negative the other (NTP, RFC 5905
+//! Each way shows its delay and the difference of the clocks in one number. It is positive one way and negative the other (NTP, RFC 5905
 //! section 8, here with the quickest message of each way as in Cristian's algorithm). Both delays are above zero, so half their
 //! sum bounds the error: for which the send's time must be one before the message left, that of the device's queue. The end of a send may
 //! come after the receive.

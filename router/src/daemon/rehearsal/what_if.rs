@@ -65,7 +65,7 @@ impl Rehearsal {
     }
 
     /// Fills maps with the tables, filters and SID hooks. Equal paths are chosen as by the tables of `like`, and devices that those are
-    /// attached to take frames as they do now; others are taken to do so once trielined is attached. SID hooks that sample have no file.
+    /// attached to take frames as they do now. Others are taken to do so once trielined is attached. SID hooks that sample have no file.
     pub fn what_if(mut self, like: &PinnedMaps) -> Result<WhatIf, Error> {
         let (private, mut dataplane) = self.dataplane(Some(like.hash_key()))?;
         let mut publisher = Publisher::new(&mut dataplane)?;

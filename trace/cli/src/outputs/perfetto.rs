@@ -1,4 +1,4 @@
-//! Messages in the Trace Event Format (the JSON that Perfetto and chrome://tracing open): slices on the tracks of threads, and flow
+//! Messages in the Trace Event Format (the JSON that Perfetto and chrome://tracing open). It has slices on the tracks of threads, and flow
 //! arrows from the thread that received a message to the one that sent it.
 
 use std::collections::{HashMap, HashSet};
