@@ -132,7 +132,7 @@ fn run_here(asked: &TraceOverhead, context: &Context) -> Result<Outcome> {
         delta: "median of the rounds' differences to `none`, in whose order the ways are random; a round's figure is the mean of its segment without the quickest 5 % and the \
                     slowest 10 %; 95 % intervals by rank",
         cpu: "processor time of the broker a message, in batches of 64 that lie ready: what follows the send is in it",
-        records: "records are read after each segment, not during it, from rings of 8192, which caches hold: what `hooks` and `hooks-id` add is a \
+        records: "records are read after each segment, not during it, from rings of 8192, which caches hold; what `hooks` and `hooks-id` add is a \
                       lower bound of what they do in a trace, whose rings are larger and read meanwhile",
         published: source,
     };
