@@ -1,4 +1,4 @@
-//! One writer, readers on every CPU: each answer is the one before or the one after a change that is under way, and no block is used
+//! One writer, readers on every CPU. Each answer is the one before or the one after a change that is under way, and no block is used
 //! again before its grace period. TRIELINE_LOAD_SECONDS sets the seconds in each map type (4), TRIELINE_LOAD_RATE the changes a second
 //! (10,000).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
@@ -382,7 +382,7 @@ fn readers_are_never_wrong_beside_a_writer() {
 }
 
 /// Few prefixes, changed as quickly as can be: each change frees what readers are looking at. Without a grace period what is freed is used
-/// again at once, and readers must be seen to find it, else nothing here proves anything; with grace periods they never do.
+/// again at once, and readers must be seen to find it, else nothing here proves anything. With grace periods they never do.
 #[test]
 fn without_grace_periods_readers_are_wrong() {
     needs_root!();

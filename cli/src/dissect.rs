@@ -333,7 +333,7 @@ mod tests {
     fn headers_from_the_outside_in() {
         let hex = "020000000001 020000000009 8100 2064 86dd \
                    6b812345 0034 2b 3f fd000001000000000000000000000001 fd000002000000000000000000000001 \
-                   04 02 04 00 00 00 0000 fd000002000000000000000000000001 \
+                   04 02 04 00 00 00 0000 fd000002000000000000000000000001
                    4500001c 0001 4000 40 11 0000 0a000002 0a320001 04d2 0035 0008 0000 ffff";
         let layers = frame(&bytes(hex));
         let names: Vec<_> = layers.iter().map(|layer| layer["layer"].as_str().unwrap()).collect();
@@ -349,7 +349,7 @@ mod tests {
 
     /// Wherever a frame is cut off, the text ends with its last bytes.
     #[test]
-    fn cut_frames_are_told_as_far_as_they_go() {
+    fn cut_frames_are_dissected_to_their_end() {
         let whole = bytes(
             "020000000001 020000000009 0800 4500001c 0001 0000 40 11 0000 0a000002 0a320001 04d20035 00080000",
         );

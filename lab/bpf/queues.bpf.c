@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Of experiment `queues`: the sink of frames that several CPUs forward, which counts by CPU or in one word
- * that all share, and the program that hands every frame to another CPU.
+ * that all share. Also the program that hands every frame to another CPU.
  */
 #include "kernel.h"
 #include "intf.h"

@@ -14,12 +14,12 @@ use root::Root;
 /// A prefix table of an [`Image`], changed prefix by prefix or as a whole.
 ///
 /// The image holds what a lookup needs; the prefixes themselves are here, in the writer's memory. Pass the image that the
-/// table was created in to every change: any other refuses it ([`Error::Stale`]), and so does this one after the table was removed or
+/// table was created in to every change. Any other refuses it ([`Error::Stale`]), and so does this one after the table was removed or
 /// another was created with its id.
 ///
 /// **When the memory is used up.** A change that needs more than there is is refused ([`Error::Full`]) and has changed nothing. Changes
-/// that only remove prefixes are never refused, so that a route that is gone does not stay: a sixteenth of the image (at most 1 MiB) is
-/// kept for them. If even that is used up, the table is *withdrawn*: lookups find nothing in it until the old one's memory has
+/// that only remove prefixes are never refused, so that a route that is gone does not stay. A sixteenth of the image (at most 1 MiB) is
+/// kept for them. If even that is used up, the table is *withdrawn*. Lookups find nothing in it until the old one's memory has
 /// been reused for the new one, a grace period later at least. So is it when the prefix of length 0 goes, a second root does not fit, and a
 /// reader stays for longer than the writer waits. If that does not fit either, it stays [withdrawn](Table::is_withdrawn)
 /// until a later change does. Where no answer is worse than an old one (a list of addresses to block), let such a
@@ -48,8 +48,8 @@ pub struct Table<A: Address> {
 }
 
 impl<A: Address> Table<A> {
-    /// Makes table `id` of `image` from `prefixes` (any order; of equal prefixes the last counts), replacing what was there, also
-    /// a table of an earlier writer, for all addresses at once. O(n log n), O(n) if sorted.
+    /// Makes table `id` of `image` from `prefixes` (any order; of equal prefixes the last counts). It replaces the table there,
+    /// also one of an earlier writer, for all addresses at once. O(n log n), O(n) if sorted.
     pub fn create<M: Memory, G: Grace>(
         image: &mut Image<M, G>,
         id: u32,
@@ -59,8 +59,8 @@ impl<A: Address> Table<A> {
     }
 
     /// As [`Table::create`], a table of keys of `key_bits` bits, which stand in the first bits of [`Key`](crate::Key)s of the wider
-    /// type `A`: so that few types do for any width ([`with_key!`](crate::with_key) chooses one). No prefix may be longer. To readers it is
-    /// a table of keys of `key_bits` bits, the same bytes as one of a type of just that width: programs ask it with that width, and
+    /// type `A`. So few types do for any width ([`with_key!`](crate::with_key) chooses one). No prefix may be longer. To readers it is
+    /// a table of keys of `key_bits` bits, the same bytes as one of a type of just that width. Programs ask it with that width, and
     /// [`Reader::table_narrow`](crate::Reader::table_narrow) in Rust.
     ///
     /// ```

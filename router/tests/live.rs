@@ -1,5 +1,5 @@
 //! The mirror against the running kernel: random changes of routes, addresses, links and neighbours, then the kernel's answers
-//! beside ours; and what is decided beside what is in the image and in the actions.
+//! beside ours. Decisions are compared, too, beside what is in the image and in the actions.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

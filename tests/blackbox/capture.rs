@@ -108,7 +108,7 @@ fn a_capture_has_packets_in_and_out() {
 
 /// The rate holds, the count ends it, and what was left out is said and written.
 #[test]
-fn a_capture_says_what_it_left_out() {
+fn a_capture_counts_left_out_packets() {
     needs_root!();
     let bed = routed_bed();
     let _daemon = Daemon::start(&bed.node, DEVICES);

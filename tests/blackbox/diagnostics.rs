@@ -25,7 +25,7 @@ filters = ["inner"]
 
 /// A list that is empty, a SID hook whose SID does not exist, keys that only a start takes, tables that another program removed.
 #[test]
-fn what_takes_no_effect_is_said() {
+fn settings_without_effect_are_logged() {
     needs_root!();
     let bed = Bed::routed();
     let folder = tempfile::tempdir().expect("a folder");

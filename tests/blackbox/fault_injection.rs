@@ -1,4 +1,4 @@
-//! Faults under traffic: a daemon that dies at any time, neighbours that never answer, links that flap, files cut off while they are
+//! Faults under traffic: a daemon that dies at any time, neighbours that never answer, links that flap. Also files cut off while they are
 //! written, routes that only the kernel can follow. No packet is lost or changed by any of it that the kernel would have delivered.
 
 use crate::status;

@@ -328,7 +328,7 @@ impl Drop for Nobody {
 
 /// Another user cannot take the lock or the pins' directory, nor command; a lock that somebody holds is not said to be a daemon.
 #[test]
-fn nobody_else_keeps_a_daemon_away() {
+fn other_users_cannot_block_a_daemon() {
     needs_root!();
     let bed = Bed::routed();
     let daemon = Daemon::start(&bed.node, DEVICES);
@@ -467,7 +467,7 @@ fn other_pins_are_replaced_without_a_loss() {
 
 /// A reload does what it can, and says by words and exit code what waits for a restart, which then follows it without a detach.
 #[test]
-fn a_reload_says_what_waits() {
+fn reload_lists_keys_that_need_a_restart() {
     needs_root!();
     let bed = Bed::routed();
     let folder = tempfile::tempdir().expect("a folder");

@@ -95,7 +95,7 @@ fn a_device_that_refuses_the_new_program_keeps_its_own() {
     assert!(eventually(5.0, || problems() == "[]"), "{}", problems());
 }
 
-/// New tables (of another size) fail at any call for want of memory: the daemon follows the kernel all the same, by these or by those of
+/// New tables (of another size) fail at any call for want of memory. The daemon follows the kernel all the same, by these or by those of
 /// before, and says so. Not one packet is lost.
 #[test]
 fn without_memory_for_new_tables_the_old_ones_stay() {

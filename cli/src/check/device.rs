@@ -11,7 +11,7 @@ use trieline_router::kernel::ethtool;
 use trieline_router::kernel::link::{Link, hardware_folder};
 use trieline_router::{AttachMode, DriverXdp, driver_xdp, occupant};
 
-/// Bytes of a page that a frame in one buffer cannot have: XDP's headroom, the kernel's record behind the frame, Ethernet header and
+/// Bytes of a page that a frame in one buffer cannot have. They are XDP's headroom, the kernel's record behind the frame, Ethernet header and
 /// checksum, and a VLAN tag, as the driver `ena` counts them.
 const OUTSIDE: u32 = 256 + 320 + 14 + 4 + 4;
 

@@ -65,7 +65,7 @@ program = "/sys/fs/bpf/mine"
     }
 
     #[test]
-    fn errors_name_the_line_and_what_was_expected() {
+    fn errors_name_the_line_and_the_expected_value() {
         for (from, to, expected_text) in [
             ("fd00:a::1", "fd00:a::x", "line 9: "),
             ("fd00:a::2", "fd00:a::1", "line 13: sid_hook: look: fd00:a::1 has clean already"),

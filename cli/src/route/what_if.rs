@@ -29,7 +29,7 @@ pub(super) struct Question<'a> {
     pub(super) other: Option<Other<'a>>,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Fate {
     action: String,

@@ -8,8 +8,8 @@ use alloc::collections::VecDeque;
 /// them; they are reused once [`passed`](Grace::passed) is at least that ticket. A grace period for a ticket must begin
 /// after the call of `begin` that returned it and end only when every reader that was running at its beginning has ended.
 ///
-/// For threads of this process it is [`crate::Epochs`], for other processes `io::shared` (feature `shm`), for XDP programs an RCU
-/// grace period (`trieline-bpf` waits for it on a thread), and for two kinds of readers at once [`Both`]. An order-only
+/// For threads of this process it is [`crate::Epochs`], for other processes `io::shared` (feature `shm`). For XDP programs it is
+/// an RCU grace period (`trieline-bpf` waits for it on a thread). For two kinds of readers at once it is [`Both`]. An order-only
 /// barrier (`membarrier` expedited) is none.
 pub trait Grace {
     /// Asks for a grace period; returns its ticket, not less than any before. Does not block.

@@ -154,7 +154,7 @@ impl<A: Address> Table<A> {
 
     /// Rebuilds the table where that is due (or `is_much` is to change), else changes its words.
     ///
-    /// Due: twice as many prefixes as this root is meant for, or the first deep one of a small table; a palette that has had no code
+    /// Due: twice as many prefixes as this root is meant for, or the first deep one of a small table. Or a palette that has had no code
     /// for some values, for as many changes as there are prefixes.
     fn rebuild_or<M: Memory, G: Grace>(
         &mut self,

@@ -196,7 +196,7 @@ impl Root {
         Ok(root)
     }
 
-    /// A root that differs in its fallback only, at `at`, published by the directory word: a lookup that found nothing sees by it
+    /// A root that differs in its fallback only, at `at`, published by the directory word. A lookup that found nothing sees by it
     /// whether the fallback it then read belongs to what it had found.
     pub fn change_fallback<M: Memory, G: Grace>(
         &mut self,

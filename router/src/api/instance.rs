@@ -300,7 +300,7 @@ pub fn is_hidden() -> bool {
     !has_bpffs() && (apart || is_netns_exec(&mounts))
 }
 
-/// Fails on a kernel with PREEMPT_RT. Since Linux 6.18 it may run a packet's softirq in the middle of another one on the same processor; the XDP
+/// Fails on a kernel with PREEMPT_RT. Since Linux 6.18 it may run a packet's softirq in the middle of another one on the same processor. The XDP
 /// program's per-CPU memory (`scratch_frames`, which the guard walks in) is for one packet.
 pub fn refuse_realtime() -> Result<(), Error> {
     let realtime = std::fs::read_to_string("/sys/kernel/realtime");

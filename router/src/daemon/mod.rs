@@ -55,7 +55,7 @@ const GROUPS: [u32; 11] = [1, 3, 5, 9, 7, 11, 8, 19, 24, 25, 32];
 const BATCH: Duration = Duration::from_millis(5);
 /// Unannounced settings, stale neighbours.
 const TICK: Duration = Duration::from_secs(1);
-/// Looking at what the kernel does not announce takes the time of all devices: at most one part in so many of a processor's time goes
+/// Looking at what the kernel does not announce takes the time of all devices. At most one part in so many of a processor's time goes
 /// into it, but it is done at the latest after `POLL_AT_LEAST`.
 const POLL_SHARE: u32 = 250;
 /// See `POLL_SHARE`.
@@ -156,7 +156,7 @@ impl Daemon {
     ///
     /// Pins of an earlier daemon forward meanwhile. When this fails, and there was none, nothing is left behind.
     ///
-    /// Where new tables of another size or map type cannot take the place of those that forward, as for want of memory, the daemon follows
+    /// New tables of another size or map type may not find the memory to take the place of those that forward. Then the daemon follows
     /// the kernel with the old ones. It cannot where another version made them: where the kernel may have all packets meanwhile, the old
     /// ones go first then.
     pub fn start(config: Config) -> Result<Self, Error> {

@@ -129,7 +129,7 @@ impl Dataplane {
         Self::set_up(options, None, netns, hash_key, &lock)
     }
 
-    /// Puts these tables in force in the place of those of another version or shape: each attached device gets the program
+    /// Puts these tables in force in the place of those of another version or shape. Each attached device gets the program
     /// over these maps, without missing a packet, then the pins change places at one stroke. Whenever this ends early, the
     /// devices have programs over whole tables, the old or these, and the next owner tidies up. Nothing is to be done where
     /// there are no others. Returns the devices that refused the program and have none now.

@@ -192,7 +192,7 @@ __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32
 
 /*
  * The verdict, or TL_GO_ON, of the port's filters on a packet that is `verdict` so far. They also
- * hold for what is passed for its headers: the kernel does not ask them. tl_guard() calls them for packets
+ * hold for packets passed for their headers: the kernel has no filters. The guard calls them for packets
  * that do not come here, before they are passed (guard.bpf.h).
  */
 TL_INLINE __u32 tl_filter_port(struct xdp_md *ctx, struct tl_frame *f, __u32 ipv6, __u32 verdict)

@@ -138,7 +138,7 @@ pub struct Filters {
 
 impl Filters {
     /// Reads the files and puts the filters in force. Those that an earlier daemon left are in force until then, and keep their
-    /// counters. A filter whose file cannot be read, or whose set finds no room, keeps its set; where it has none, as in new maps,
+    /// counters. A filter whose file cannot be read, or whose set finds no room, keeps its set. Where it has none, as in new maps,
     /// it gets that of the file's last good copy. Without a copy this fails, as a filter must never be silently absent.
     pub fn start(
         rules: Vec<FilterRule>,

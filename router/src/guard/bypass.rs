@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_decide_is_named_and_passes_nothing() {
+    fn processing_that_does_not_decide_is_named_and_passes_nothing() {
         let disciplines = [String::from("tbf")].into();
         let traffic = Traffic { disciplines, ingress: true, egress: false };
         let bypass = Bypass {

@@ -84,11 +84,11 @@ __attribute__((noinline)) int tl_dec_hop_limit(struct xdp_md *ctx, __u32 offset)
  * depends on the packet.
  *
  * As Linux: the inner packet stays as it came, TTL included. Over IPv4 the outer class and flow label are the
- * template's (0) and so is the hop limit; over IPv6 they are the inner ones, the hop limit less the hop to
+ * template's (0) and so is the hop limit. Over IPv6 they are the inner ones, the hop limit less the hop to
  * here. Sysctl seg6_flowlabel may say otherwise of the label.
  *
  * With TL_OUTER_RFC: the outer hop limit is always the template's, the class the inner one (RFC 6040 4.1,
- * normal mode; RFC 2983), and the inner packet is a hop older (RFC 8986 5.1). A frame inside stays as it
+ * normal mode; RFC 2983). The inner packet is a hop older (RFC 8986 5.1). A frame inside stays as it
  * came, and has no ECN: no node would put a mark back into it.
  */
 TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj,

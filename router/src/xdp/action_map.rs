@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_what_the_header_says() {
+    fn words_match_the_header() {
         let word = Word { kind: Kind::TL_ACTION_END_X, detail: 2, counter: 0x1234, index: 0xfedc_ba98 };
         let back = Word::unpack(word.pack());
         assert_eq!((back.kind, back.detail, back.counter, back.index), (word.kind, 2, 0x1234, 0xfedc_ba98));

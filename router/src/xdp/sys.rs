@@ -156,7 +156,7 @@ pub(crate) fn test_run(program: BorrowedFd<'_>, ifindex: u32, frame: &[u8]) -> i
     Ok(output)
 }
 
-/// Runs an XDP program many times on a frame, each time as the run before left it, as if it came in by that device: its answer, and
+/// Runs an XDP program many times on a frame, each time as the run before left it, as if it came in by that device. Returns its answer, and
 /// the mean time of a run in nanoseconds. Nothing is sent.
 pub(crate) fn time_run(
     program: BorrowedFd<'_>,

@@ -42,7 +42,7 @@ pub(super) fn full(run: &Run) -> Full {
 
 /// Routes that came, went and changed without the mirror are named, and no others.
 #[test]
-fn an_audit_names_what_the_mirror_lacks() {
+fn audit_names_routes_missing_in_the_mirror() {
     let Some(bed) = Bed::new("audit") else { return };
     in_thread(move || {
         enter_namespace(bed.0.name()).unwrap();

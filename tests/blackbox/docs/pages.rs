@@ -18,13 +18,15 @@ macro_rules! pages {
 }
 
 /// Reasons for which no test runs a block, and how many blocks may have each.
-const REASONS: [(&str, usize); 3] = [
+const REASONS: [(&str, usize); 4] = [
     // For minutes, and it may install packages.
     ("it compiles a release", 2),
     // It installs packages, which that test does in a system of its own.
     ("tests/blackbox/package.rs runs it", 1),
     // There the library is built, and this box does not need it.
     ("examples/acl/tests/acl.rs runs it", 1),
+    // Their drivers have XDP transmit and counters, which no device of a namespace has.
+    ("it needs two devices joined by a cable", 1),
 ];
 
 const ROUTER: &str = include_str!("beds/router.sh");

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_is_read_from_what_nft_prints() {
+    fn a_counter_is_read_from_the_output_of_nft() {
         let text = r#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
             {"counter": {"family": "inet", "name": "slow", "table": "lab", "handle": 2, "packets": 77, "bytes": 9}}]}"#;
         assert_eq!(packets(text), Some(77));

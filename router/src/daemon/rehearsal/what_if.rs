@@ -1,4 +1,4 @@
-//! What if: the tables that trielined would have with another configuration, or with other routes, in maps of this process alone. Packets
+//! The tables that trielined would have with another configuration, or with other routes, in maps of this process alone. Packets
 //! can be tried over them; nothing is attached, and nothing that runs changes.
 
 use super::Rehearsal;
@@ -65,7 +65,7 @@ impl Rehearsal {
     }
 
     /// Fills maps with the tables, filters and SID hooks. Equal paths are chosen as by the tables of `like`, and devices that those are
-    /// attached to take frames as they do now; others are taken to do so once trielined is attached. SID hooks that sample have no file.
+    /// attached to take frames as they do now. Others are taken to do so once trielined is attached. SID hooks that sample have no file.
     pub fn what_if(mut self, like: &PinnedMaps) -> Result<WhatIf, Error> {
         let (private, mut dataplane) = self.dataplane(Some(like.hash_key()))?;
         let mut publisher = Publisher::new(&mut dataplane)?;
