@@ -273,7 +273,7 @@ impl ImageMap {
         }
         Self::create(ImageMapType::Array, bytes.min(ImageMapType::Array.max_bytes())).map_err(|error| {
             match error {
-                Error::Permission { .. } => error,
+                Error::Permission { .. } | Error::Lockdown { .. } => error,
                 error => Error::NoMapType { arena: reason, array: error.to_string() },
             }
         })

@@ -101,7 +101,9 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
     if let Some((dev, ifindex)) = args.options.dev.as_deref().zip(ifindex)
         && !pinned.attachments()?.iter().any(|attached| attached.ifindex == ifindex)
     {
-        bail!("invalid device {dev}: trieline is not attached to it; expected a device of `trieline node status`");
+        bail!(
+            "invalid device {dev}: trieline is not attached to it; expected a device of `trieline node status`"
+        );
     }
     if args.write == Path::new("-") && std::io::stdout().is_terminal() {
         bail!("-: standard output is a terminal, and a capture no text; expected a file or a pipe");

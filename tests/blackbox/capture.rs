@@ -136,7 +136,8 @@ fn a_capture_counts_left_out_packets() {
         trieline(&bed.node, &format!("capture {args}")).fails(2, &[expected_text]);
     }
     trieline(&bed.node, "capture --dev nothing -w -").fails(1, &["nothing: no such device"]);
-    trieline(&bed.node, "capture --dev lo -w -").fails(1, &["invalid device lo: trieline is not attached to it"]);
+    trieline(&bed.node, "capture --dev lo -w -")
+        .fails(1, &["invalid device lo: trieline is not attached to it"]);
 }
 
 /// A packet through the program, from hexadecimal digits and from a file, with every header that leaves.

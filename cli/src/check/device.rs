@@ -141,8 +141,7 @@ fn native(name: &str, link: &Link, looked: &Looked) -> Finding {
             Finding::no_go(name, "its driver cannot redirect frames").mend("trielined --generic")
         }
         Some(xdp) if !xdp.target && link.kind == "veth" => {
-            let what =
-                "native XDP; the device drops redirected frames until its peer has GRO or XDP";
+            let what = "native XDP; the device drops redirected frames until its peer has GRO or XDP";
             Finding::warn(name, what).mend("ethtool -K PEER gro on, where the peer is")
         }
         Some(xdp) if !xdp.target => Finding::warn(

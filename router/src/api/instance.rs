@@ -63,7 +63,9 @@ pub enum Error {
         holder: String,
     },
     /// There is a daemon already.
-    #[error("trielined is already running in this network namespace (process {pid})")]
+    #[error(
+        "trielined is already running in this network namespace (process {pid}); see `trieline node status`, or end it first"
+    )]
     Running {
         /// Its process id, as it wrote it down.
         pid: String,
@@ -81,7 +83,9 @@ pub enum Error {
     )]
     Realtime,
     /// It could not be mounted.
-    #[error("cannot mount a BPF file system on {BPFFS}: {source}; try `mount -t bpf bpf {BPFFS}`")]
+    #[error(
+        "cannot mount a BPF file system on {BPFFS}: {source}; try `mount -t bpf bpf {BPFFS}`, in a container -v {BPFFS}:{BPFFS}"
+    )]
     Mount {
         /// The system's error.
         source: io::Error,
