@@ -38,11 +38,16 @@ fn build() -> Result<(), Box<dyn std::error::Error>> {
     fs::write(out.join("verdicts.rs"), verdicts(&array)?)?;
     fs::write(out.join("defines.rs"), defines(&fs::read_to_string(here.join("src/xdp/intf.h"))?)?)?;
     fs::write(out.join("map_names.rs"), map_names(&array)?)?;
-    // For user space alone: it lists the devices' receive handlers.
+    // Programs apart from the packet's journey: the list of receive handlers, and the counts after redirect.
     let handlers = out.join("rx_handlers.bpf.o");
     compile_source(&clang, &here, "guard/rx_handlers.bpf.c", vec!["-mcpu=v3".into()], &handlers)?;
-    let skeleton = out.join("rx_handlers.skel.rs");
-    SkeletonBuilder::new().obj(&handlers).generate(skeleton).map_err(|e| format!("{e:#}"))?;
+    let drops = out.join("drops.bpf.o");
+    compile_source(&clang, &here, "drops/drops.bpf.c", vec!["-mcpu=v3".into()], &drops)?;
+    for object in [handlers, drops] {
+        let skeleton = object.with_extension("").with_extension("skel.rs");
+        SkeletonBuilder::new().obj(&object).generate(skeleton).map_err(|e| format!("{e:#}"))?;
+    }
+    fs::write(out.join("fates.rs"), fates(&out.join("drops.bpf.o"))?)?;
     Ok(())
 }
 
@@ -174,5 +179,23 @@ fn verdicts(object: &Path) -> Result<String, Box<dyn std::error::Error>> {
     }
     Ok(format!(
         "/// Every verdict of the XDP program, in the order of its counters.\npub const VERDICTS: [Verdict; {count}] = [\n{rows}];\n"
+    ))
+}
+
+/// `enum tl_fate` as a Rust table: the reasons of losses after redirect, as metrics and JSON name them.
+fn fates(object: &Path) -> Result<String, Box<dyn std::error::Error>> {
+    let btf = Btf::from_path(object)?;
+    let fate = btf.type_by_name::<Enum<'_>>("tl_fate").ok_or("no enum tl_fate in the BTF")?;
+    let mut rows = Vec::new();
+    for member in fate.iter() {
+        let name = member.name.and_then(|n| n.to_str()).ok_or("a fate without a name")?;
+        if let Some(reason) = name.strip_prefix("TL_LOST_") {
+            rows.push(format!("({}, {:?})", member.value, reason.to_lowercase()));
+        }
+    }
+    Ok(format!(
+        "/// The reasons for which packets are lost after redirect, each with the index of its counter.\nconst LOSSES: [(usize, &str); {}] = [{}];\n",
+        rows.len(),
+        rows.join(", ")
     ))
 }

@@ -10,6 +10,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// No process may use BPF.
+    #[error("{operation}: the kernel's lockdown permits no BPF; boot without lockdown=confidentiality")]
+    Lockdown {
+        /// The operation that failed.
+        operation: String,
+    },
     /// The process may not use BPF.
     #[error("{operation}: not permitted; missing {missing} (run as root, or grant it)")]
     Permission {
@@ -91,10 +97,7 @@ impl Error {
             Some(libc::EPERM | libc::EACCES) if !missing.is_empty() => {
                 Error::Permission { operation, missing: missing.join(", ") }
             }
-            Some(libc::EPERM) if crate::probe::bpf_is_locked_down() => Error::Permission {
-                operation,
-                missing: "kernel.unprivileged_bpf_disabled or lockdown permits no BPF".into(),
-            },
+            Some(libc::EPERM) if crate::probe::bpf_is_locked_down() => Error::Lockdown { operation },
             _ => Error::Kernel { operation, source },
         }
     }

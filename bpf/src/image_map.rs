@@ -1,4 +1,4 @@
-//! Homes of the image: a BPF arena or a memory-mapped BPF array, created, opened and mapped.
+//! Map types of the image: a BPF arena or a memory-mapped BPF array, created, opened and mapped.
 //!
 //! [`ImageMap::create`] makes a map type, [`ImageMap::place`] gives it to an opened object that includes `trieline/bpf.h`.
 
@@ -187,7 +187,7 @@ impl Drop for Mapping {
 #[derive(Clone, Debug)]
 pub struct ImageMemory(Arc<Mapping>);
 
-// SAFETY: the kernel zeroes the pages of both maps; the mapping is page-aligned, readable and writable, and stays where it is
+// SAFETY: the kernel zeroes the pages of both maps. The mapping is page-aligned, readable and writable, and stays where it is
 // until the last clone is dropped; this crate hands its bytes out only here, as atomics.
 unsafe impl Memory for ImageMemory {
     fn words(&self) -> &[AtomicU32] {
@@ -273,7 +273,7 @@ impl ImageMap {
         }
         Self::create(ImageMapType::Array, bytes.min(ImageMapType::Array.max_bytes())).map_err(|error| {
             match error {
-                Error::Permission { .. } => error,
+                Error::Permission { .. } | Error::Lockdown { .. } => error,
                 error => Error::NoMapType { arena: reason, array: error.to_string() },
             }
         })
@@ -397,7 +397,7 @@ impl ImageMap {
 
     /// Refuses a loaded object in which a program uses this map and may sleep: grace periods do not wait for it.
     ///
-    /// Known by its section, its type or its flag; and a program that hands a callback to a work queue or to a task (`bpf_wq`,
+    /// Known by its section, its type or its flag. Also a program that hands a callback to a work queue or to a task (`bpf_wq`,
     /// `bpf_task_work`), by the kernel function that it calls.
     pub fn check(&self, object: &Object) -> Result<()> {
         let fail = |error| Error::kernel("cannot read a program's maps", error);

@@ -18,7 +18,7 @@ pub struct KeyType {
 }
 
 impl KeyType {
-    /// The type `key` in BTF `btf`, both by the kernel's numbers, of keys of `bytes` bytes; `None` if it cannot be read, or does not
+    /// The type `key` in BTF `btf`, both by the kernel's numbers, of keys of `bytes` bytes. `None` if it cannot be read, or does not
     /// describe the bytes behind the prefix length.
     pub(crate) fn of(btf: u32, key: u32, bytes: usize) -> Option<Self> {
         if btf == 0 || key == 0 {
@@ -76,7 +76,7 @@ impl fmt::Display for KeyType {
     }
 }
 
-/// Whether a type is one that addresses are kept in: a number (`__u32`, `__be32`), an array of bytes or of parts of an
+/// Whether a type is one that addresses are kept in. That is a number (`__u32`, `__be32`), an array of bytes or of parts of an
 /// IPv6 address (`__u32[4]`), or a struct or union of nothing else (`struct in_addr`, `struct in6_addr`).
 fn is_address(btf: &Btf<'_>, kind: BtfType<'_>) -> bool {
     let kind = kind.skip_mods_and_typedefs();

@@ -8,11 +8,11 @@ mod image_map;
 mod key;
 mod lpm_trie;
 mod pages;
-#[doc(hidden)] // for the dataplane
+#[doc(hidden)] // for the router
 pub mod pins;
-#[doc(hidden)] // for the dataplane
+#[doc(hidden)] // for the router
 pub mod probe;
-#[doc(hidden)] // for the dataplane
+#[doc(hidden)] // for the router
 pub mod sys;
 mod tables;
 mod value;

@@ -209,7 +209,7 @@ impl LpmTrie {
         Ok(all)
     }
 
-    /// The kernel starts from the first entry again when the one that it should go on from is gone: a map that loses entries all the time
+    /// If the entry that it should go on from is gone, the kernel starts from the first entry again. So a map that loses entries all the time
     /// would never be read to its end.
     fn is_too_many(&self, all: &Entries) -> bool {
         all.keys.len() > 2 * self.shape.entries as usize * all.key

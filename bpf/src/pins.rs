@@ -16,7 +16,7 @@ pub fn is_bpffs(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|fs| fs.f_type as u64 == BPF_FS_MAGIC)
 }
 
-/// Makes a directory for pins and takes the lock on it that its owner holds, as long as the descriptor is open: in this process, or in
+/// Makes a directory for pins and takes the lock on it that its owner holds, as long as the descriptor is open. That may be in this process, or in
 /// a child made by fork that has not called exec.
 pub fn own(pins: &Path) -> Result<OwnedFd> {
     own_within(pins, PATIENCE)

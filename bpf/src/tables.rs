@@ -159,7 +159,7 @@ impl Tables {
 
     /// Loads an object that includes `trieline/bpf.h`, compiled for [`Tables::map_type`], with these tables as its own.
     ///
-    /// A program that uses them and may sleep (`SEC("syscall")`, `SEC("….s/…")`, callbacks of work queues and tasks) is refused: grace periods do not wait for it, so that it
+    /// A program that uses them and may sleep (`SEC("syscall")`, `SEC("….s/…")`, callbacks of work queues and tasks) is refused. Grace periods do not wait for it, so that it
     /// could find memory used for something else.
     pub fn load(&self, mut object: OpenObject) -> Result<Object> {
         self.map.place(&mut object)?;

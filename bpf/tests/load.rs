@@ -1,4 +1,4 @@
-//! One writer, readers on every CPU: each answer is the one before or the one after a change that is under way, and no block is used
+//! One writer, readers on every CPU. Each answer is the one before or the one after a change that is under way, and no block is used
 //! again before its grace period. TRIELINE_LOAD_SECONDS sets the seconds in each map type (4), TRIELINE_LOAD_RATE the changes a second
 //! (10,000).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
@@ -375,14 +375,14 @@ fn readers_are_never_wrong_beside_a_writer() {
         // That there was something to see: changes under way, a default route that is not there, and memory used again.
         assert!(counts.moving > 50 && counts.nothing > 100 * seconds, "{counts:x?}");
         assert!(counts.unsure < counts.asked / 100, "{counts:x?}");
-        // Memory that grace periods held back came free. How much that was at its most is up to the scheduler, but not all of the home: no
+        // Memory that grace periods held back came free. How much that was at its most is up to the scheduler, but not all of the map: no
         // change failed.
         assert!(stats.used < 16 << 20 && stats.limbo == 0, "{stats:?}");
     }
 }
 
 /// Few prefixes, changed as quickly as can be: each change frees what readers are looking at. Without a grace period what is freed is used
-/// again at once, and readers must be seen to find it, else nothing here proves anything; with grace periods they never do.
+/// again at once, and readers must be seen to find it, else nothing here proves anything. With grace periods they never do.
 #[test]
 fn without_grace_periods_readers_are_wrong() {
     needs_root!();

@@ -152,7 +152,7 @@ fn pinned_tables_outlive_their_process_and_are_taken_over() {
 }
 
 #[test]
-fn what_is_refused_says_why() {
+fn refused_tables_have_a_reason() {
     needs_root!();
     for map_type in map_types() {
         for bytes in [0, 4096, 100_000, map_type.max_bytes() * 2] {

@@ -105,7 +105,7 @@ fn nothing_leaks() {
 
 /// A program that links it, beside any libbpf, gets these names and no others, and all that the header declares.
 #[test]
-fn exports_what_the_header_declares() {
+fn exports_match_the_header() {
     let library = library();
     let built = library.path().join("libtrieline.so");
     let nm = Command::new("nm").args(["-D", "--defined-only", "--format=posix"]).arg(&built).output();

@@ -29,6 +29,29 @@ It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.";
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct CaptureArgs {
+    #[command(flatten)]
+    options: Options,
+    /// End after so many packets
+    #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Write this file; `-` is standard output
+    #[arg(short, long, value_name = "FILE|-")]
+    write: PathBuf,
+    /// Tell no counts at the end: who reads the pipe takes each line for an error.
+    #[arg(skip)]
+    silent: bool,
+}
+
+impl CaptureArgs {
+    /// A capture into a pipe, until a signal.
+    pub fn for_pipe(options: Options, pipe: PathBuf) -> Self {
+        Self { options, count: None, write: pipe, silent: true }
+    }
+}
+
+/// The packets that are captured, and how much of each.
+#[derive(Debug, Args)]
+pub struct Options {
     /// Capture only packets that come in by this device
     #[arg(long, value_name = "DEVICE")]
     dev: Option<String>,
@@ -44,12 +67,6 @@ pub struct CaptureArgs {
     /// Capture at most so many packets a second: 1000, or 1000/s
     #[arg(long, value_name = "PACKETS", value_parser = parse_rate)]
     rate: Option<u32>,
-    /// End after so many packets
-    #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
-    count: Option<u64>,
-    /// Write this file; `-` is standard output
-    #[arg(short, long, value_name = "FILE|-")]
-    write: PathBuf,
 }
 
 /// Which frames of a packet are written.
@@ -80,11 +97,13 @@ const WAIT: Duration = Duration::from_millis(200);
 pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let instance = Instance::current()?;
     let pinned = open(&instance)?;
-    let ifindex = args.dev.as_deref().map(device).transpose()?;
-    if let Some((dev, ifindex)) = args.dev.as_deref().zip(ifindex)
+    let ifindex = args.options.dev.as_deref().map(device).transpose()?;
+    if let Some((dev, ifindex)) = args.options.dev.as_deref().zip(ifindex)
         && !pinned.attachments()?.iter().any(|attached| attached.ifindex == ifindex)
     {
-        bail!("{dev}: trieline takes no packets from it; expected a device of `trieline node status`");
+        bail!(
+            "invalid device {dev}: trieline is not attached to it; expected a device of `trieline node status`"
+        );
     }
     if args.write == Path::new("-") && std::io::stdout().is_terminal() {
         bail!("-: standard output is a terminal, and a capture no text; expected a file or a pipe");
@@ -99,14 +118,15 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
     } else {
         Box::new(File::create(&args.write).with_context(|| args.write.display().to_string())?)
     };
-    let mut writer = Writer::new(BufWriter::new(file), args.snap)?;
-    match args.direction {
+    let mut writer = Writer::new(BufWriter::new(file), args.options.snap)?;
+    match args.options.direction {
         Way::In => writer.only(Direction::Inbound),
         Way::Out => writer.only(Direction::Outbound),
         Way::Both => {}
     }
-    let (rate, ring_bytes) = (args.rate, RING);
-    let options = CaptureOptions { ifindex, sid: args.sid, snap: args.snap, rate, ring_bytes };
+    let (rate, ring_bytes) = (args.options.rate, RING);
+    let options =
+        CaptureOptions { ifindex, sid: args.options.sid, snap: args.options.snap, rate, ring_bytes };
     let mut capture = Capture::start(&instance.pins(), CAPTURE_ALL, &options)?;
     let mut names = Names::default();
     let mut packets = 0;
@@ -141,6 +161,9 @@ pub fn run(args: &CaptureArgs, output: &Output) -> anyhow::Result<ExitCode> {
             return Err(error.context(args.write.display().to_string()));
         }
         _ => {}
+    }
+    if args.silent {
+        return Ok(ExitCode::SUCCESS);
     }
     let line = format!(
         "{} as {}; {} left out for the rate, {} lost for a full buffer",

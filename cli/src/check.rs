@@ -89,19 +89,15 @@ fn configuration(args: &CheckArgs) -> anyhow::Result<Config> {
     if devices.is_empty() {
         devices = link::list()?.into_iter().filter(could_be_meant).map(|link| link.name).collect();
     }
+    let config = file.config(Path::new("."));
     Ok(Config {
         devices,
-        mode: if args.generic || file.generic { AttachMode::Generic } else { AttachMode::Native },
-        map_type: file.map_type,
-        image_bytes: file.image().map_or(256 << 20, |size| size.0),
-        actions: file.next_hops().unwrap_or(65536),
+        mode: if args.generic { AttachMode::Generic } else { config.mode },
         receive_buffer: 1 << 20,
         filters: Vec::new(),
-        bypass_netfilter: args.bypass_netfilter || file.bypass_netfilter,
-        rfc: file.srv6.rfc,
-        max_stale: None,
         sid_hooks: Vec::new(),
-        tenants: file.tenants(),
+        bypass_netfilter: args.bypass_netfilter || config.bypass_netfilter,
+        ..config
     })
 }
 

@@ -16,10 +16,15 @@ pub struct Names(HashMap<u32, String>);
 impl Names {
     /// The name of a device of this network namespace, or its number when it has none.
     pub fn get(&mut self, ifindex: u32) -> String {
-        let send_request = || rustix::net::netdevice::index_to_name_inlined(socket()?, ifindex).ok();
-        let socket_name = || send_request().map(|name| name.as_str().to_owned());
-        self.0.entry(ifindex).or_insert_with(|| socket_name().unwrap_or_else(|| ifindex.to_string())).clone()
+        let name = || find_name(ifindex).unwrap_or_else(|| ifindex.to_string());
+        self.0.entry(ifindex).or_insert_with(name).clone()
     }
+}
+
+/// The name of a device of this network namespace.
+pub fn find_name(ifindex: u32) -> Option<String> {
+    let name = rustix::net::netdevice::index_to_name_inlined(socket()?, ifindex).ok()?;
+    Some(name.as_str().to_owned())
 }
 
 fn socket() -> Option<std::os::fd::OwnedFd> {

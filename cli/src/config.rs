@@ -9,11 +9,12 @@ use serde::Deserialize;
 use std::path::Path;
 use std::time::Duration;
 use toml::Spanned;
-use trieline_router::ImageMapType;
+use trieline_router::daemon::{AUDIT_RATE, AUDIT_RATE_MOST, Config};
 use trieline_router::filter::rule::{self, FilterRule, Invalid};
 use trieline_router::kernel::link::check_name;
 use trieline_router::rib::tenant::{self, Tenants, Vlan, Vrf};
 use trieline_router::sid_hook::rule::SidHookRule;
+use trieline_router::{AttachMode, ImageMapType};
 
 /// The file, as written. Flags win over it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -41,6 +42,9 @@ pub struct File {
     /// How SRv6 is done.
     #[serde(default)]
     pub srv6: Srv6,
+    /// How the kernel's routes are compared with what packets meet.
+    #[serde(default)]
+    pub audit: Audit,
     /// Filters that packets meet before they are routed, in order.
     #[serde(default)]
     filter: Vec<FilterRule>,
@@ -62,6 +66,40 @@ pub struct Srv6 {
     /// The RFCs are followed where Linux differs.
     #[serde(default)]
     pub rfc: bool,
+}
+
+/// `[audit]`, as written.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Audit {
+    /// Addresses that are compared each second; 0: none.
+    #[serde(default)]
+    pub rate: Rate,
+}
+
+/// A number of addresses each second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "i64")]
+pub struct Rate(pub u32);
+
+impl Default for Rate {
+    fn default() -> Self {
+        Self(AUDIT_RATE)
+    }
+}
+
+impl TryFrom<i64> for Rate {
+    type Error = String;
+
+    fn try_from(rate: i64) -> Result<Self, String> {
+        let wrong = || format!("invalid {rate} for rate: expected 0 to {AUDIT_RATE_MOST} addresses a second");
+        u32::try_from(rate).ok().filter(|rate| *rate <= AUDIT_RATE_MOST).map(Self).ok_or_else(wrong)
+    }
+}
+
+/// The receive buffer that the kernel can be asked for, bytes.
+pub fn receive_buffer(size: Size) -> usize {
+    size.0.min(1 << 30) as usize
 }
 
 /// Possible limits of distinct next hops.
@@ -241,14 +279,24 @@ impl File {
         self.image.as_ref().map(|size| *size.get_ref())
     }
 
-    /// Limit of distinct next hops.
-    pub fn next_hops(&self) -> Option<u32> {
-        self.next_hops.as_ref().map(|number| *number.get_ref())
-    }
-
-    /// The declared tenants.
-    pub fn tenants(&self) -> Tenants {
-        Tenants::new(self.vrf.clone(), self.vlan.clone())
+    /// The configuration of a daemon. Names of files count from this folder on.
+    pub fn config(&self, folder: &Path) -> Config {
+        let size = |size: Option<Size>, default| size.unwrap_or(Size(default)).0;
+        Config {
+            devices: self.devices(),
+            mode: if self.generic { AttachMode::Generic } else { AttachMode::Native },
+            map_type: self.map_type,
+            image_bytes: size(self.image(), 256 << 20),
+            actions: self.next_hops.as_ref().map_or(65536, |number| *number.get_ref()),
+            receive_buffer: receive_buffer(Size(size(self.receive_buffer, 32 << 20))),
+            filters: self.filter.iter().map(|filter| filter.in_folder(folder)).collect(),
+            bypass_netfilter: self.bypass_netfilter,
+            rfc: self.srv6.rfc,
+            max_stale: self.max_stale.unwrap_or_default().0,
+            sid_hooks: self.sid_hook.iter().map(|sid_hook| sid_hook.in_folder(folder)).collect(),
+            tenants: Tenants::new(self.vrf.clone(), self.vlan.clone()),
+            audit_rate: self.audit.rate.0,
+        }
     }
 
     /// Values that have the right type and cannot be right; with where they stand.
@@ -274,16 +322,6 @@ impl File {
         rule::check(&self.filter).map_err(at("filter"))?;
         trieline_router::sid_hook::rule::check(&self.sid_hook, &self.filter).map_err(at("sid_hook"))?;
         tenant::check(&self.vrf, &self.vlan).map_err(|(table, invalid)| at(table)(invalid))
-    }
-
-    /// SID hooks, with files that are not absolute taken from `folder` on.
-    pub fn sid_hooks(&self, folder: &Path) -> Vec<SidHookRule> {
-        self.sid_hook.iter().map(|sid_hook| sid_hook.in_folder(folder)).collect()
-    }
-
-    /// Filters, likewise.
-    pub fn filters(&self, folder: &Path) -> Vec<FilterRule> {
-        self.filter.iter().map(|filter| filter.in_folder(folder)).collect()
     }
 
     /// Reads a file as [`File::read`] does, and looks at all that it names: files of filters, pinned programs, folders of samples.
@@ -403,6 +441,11 @@ mod tests {
                 "line 8: vrf: blue: n0 is given twice; expected each once",
                 "",
             ),
+            (
+                "[audit]\nrate = 10001\n".into(),
+                "line 2: invalid 10001 for rate: expected 0 to 10000",
+                "a second",
+            ),
             (vrf.replace("table", "tabel"), "line 3: unknown key `tabel`; did you mean `table`?", ""),
             (vlan.replace("id = 7", "id = 4095"), "line 4: invalid 4095 for id: expected", "1 to 4094"),
             (format!("{vlan}table = 255"), "line 5: invalid 255 for table", "255 (local)"),
@@ -429,7 +472,7 @@ mod tests {
             let error_text = error_text(&text);
             assert!(error_text.starts_with(start) && error_text.contains(has), "{error_text}");
         }
-        let tenants = File::parse(&format!("{vrf}{vlan}table = 9\n")).unwrap().tenants();
+        let tenants = File::parse(&format!("{vrf}{vlan}table = 9\n")).unwrap().config(Path::new("")).tenants;
         assert_eq!(
             (tenants.table_of("n0"), tenants.table_of("n1.7")),
             (Some(("red", 100)), Some(("n1.7", 9)))

@@ -1,7 +1,9 @@
 //! A frame in words: its headers from the outside in, as far as they are whole.
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use trieline_router::kernel::link::mac_text;
 
 /// Headers that are shown of one frame.
 const LAYERS: usize = 24;
@@ -114,7 +116,7 @@ impl<'a> Reader<'a> {
     fn ethernet(&mut self) -> Option<()> {
         let head: [u8; 14] = self.head()?;
         self.skip(14)?;
-        self.push(json!({ "layer": "Ethernet", "src": mac(&head[6..12]), "dst": mac(&head[..6]) }));
+        self.push(json!({ "layer": "Ethernet", "src": mac_text(&head[6..12]), "dst": mac_text(&head[..6]) }));
         let mut kind = u16::from_be_bytes([head[12], head[13]]);
         while matches!(kind, 0x8100 | 0x88a8) && self.layers.len() < LAYERS {
             let tag: [u8; 4] = self.head()?;
@@ -256,8 +258,57 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn mac(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+/// The five-tuple of a frame: that of its outermost IP header.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Flow {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    src: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dst: Option<String>,
+    /// A name (`udp`), or a number; of a frame that is not IP the layer's.
+    protocol: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sport: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dport: Option<u64>,
+}
+
+/// The five-tuple of a frame's layers.
+pub fn flow(layers: &[Value]) -> Flow {
+    let is_ip = |layer: &Value| ["IPv4", "IPv6"].iter().any(|name| layer["layer"] == *name);
+    let Some(at) = layers.iter().position(is_ip) else {
+        let protocol = layers.get(1).map(|layer| word(&layer["layer"])).unwrap_or_default();
+        return Flow { protocol: protocol.to_lowercase(), ..Flow::default() };
+    };
+    let (ip, inside) = (&layers[at], &layers[at + 1..]);
+    let text = |key: &str| ip[key].as_str().map(str::to_owned);
+    let number = ip.get("protocol").or(ip.get("next")).map(word).unwrap_or_default();
+    let is_upper = |layer: &&Value| {
+        layer.get("sport").is_some() || layer["layer"].as_str().is_some_and(|name| name.starts_with("ICMP"))
+    };
+    let upper = inside.iter().take_while(|layer| !is_ip(layer)).find(is_upper);
+    Flow {
+        src: text("src"),
+        dst: text("dst"),
+        protocol: upper.map_or(number, |layer| word(&layer["layer"]).to_lowercase()),
+        sport: upper.and_then(|layer| layer["sport"].as_u64()),
+        dport: upper.and_then(|layer| layer["dport"].as_u64()),
+    }
+}
+
+impl std::fmt::Display for Flow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.protocol)?;
+        let end = |address: &str, port: Option<u64>| match port {
+            Some(port) if address.contains(':') => format!("[{address}]:{port}"),
+            Some(port) => format!("{address}:{port}"),
+            None => address.to_owned(),
+        };
+        match (&self.src, &self.dst) {
+            (Some(src), Some(dst)) => write!(f, " {} > {}", end(src, self.sport), end(dst, self.dport)),
+            _ => Ok(()),
+        }
+    }
 }
 
 fn ipv6(bytes: &[u8]) -> String {
@@ -282,7 +333,7 @@ mod tests {
     fn headers_from_the_outside_in() {
         let hex = "020000000001 020000000009 8100 2064 86dd \
                    6b812345 0034 2b 3f fd000001000000000000000000000001 fd000002000000000000000000000001 \
-                   04 02 04 00 00 00 0000 fd000002000000000000000000000001 \
+                   04 02 04 00 00 00 0000 fd000002000000000000000000000001
                    4500001c 0001 4000 40 11 0000 0a000002 0a320001 04d2 0035 0008 0000 ffff";
         let layers = frame(&bytes(hex));
         let names: Vec<_> = layers.iter().map(|layer| layer["layer"].as_str().unwrap()).collect();
@@ -298,7 +349,7 @@ mod tests {
 
     /// Wherever a frame is cut off, the text ends with its last bytes.
     #[test]
-    fn cut_frames_are_told_as_far_as_they_go() {
+    fn cut_frames_are_dissected_to_their_end() {
         let whole = bytes(
             "020000000001 020000000009 0800 4500001c 0001 0000 40 11 0000 0a000002 0a320001 04d20035 00080000",
         );

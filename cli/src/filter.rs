@@ -103,10 +103,10 @@ pub fn line(filter: &FilterStatus) -> String {
         line += &format!("  [{}: {four} IPv4, {six} IPv6{bad}]", file.display());
     }
     if let Some(problem) = &filter.problem {
-        line += &format!("  [the set of before: {problem}]");
+        line += &format!("  [previous set in force: {problem}]");
     }
     if filter.inside {
-        line += "  (asked by SID hooks alone)";
+        line += "  (used by SID hooks only)";
     }
     line + &format!("  {} packets, {} bytes", filter.packets, filter.bytes)
 }

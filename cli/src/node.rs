@@ -1,6 +1,6 @@
 //! `trieline node`: what the daemon does, and how to end what it left.
 
-use crate::client::{self, Names, count, one, open};
+use crate::client::{self, Names, count, find_name, one, open};
 use clap::Subcommand;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -8,6 +8,7 @@ use trieline_lpm::{Memory, Reader};
 use trieline_router::api::control::Request;
 use trieline_router::api::instance::{self, Instance, is_hidden};
 use trieline_router::api::status::{DeviceStatus, ImageStatus, Status};
+use trieline_router::drops::{AfterRedirect, Source, read_pinned};
 use trieline_router::guard::bypass::UNLISTED;
 use trieline_router::{Error, VerdictCount, detach_all};
 use trieline_terminal::Output;
@@ -24,9 +25,24 @@ pub enum NodeCommand {
     ///
     /// It looks at devices, netfilter, kernel and memory as trielined does, and measures this node's routes on this processor. It changes nothing.
     #[command(
-        after_help = "It needs root; without, it says what it cannot check. Exit codes: 0 go; 1 no-go; 2 the command line is wrong."
+        after_help = "Run it as root. Without root, it lists the checks that it skipped. Exit codes: 0 go; 1 no-go; 2 the command line is wrong."
     )]
     Check(crate::check::CheckArgs),
+    /// Compare the kernel's routes with what packets meet, and repair
+    ///
+    /// trielined dumps the kernel's routes once more, compares them with its own, looks each prefix up in the tables that packets meet, and compares
+    /// each action. It goes on forwarding and following meanwhile.
+    #[command(
+        after_help = "It needs root; with --no-repair, group trieline may use it. Exit codes: 0 equal; 1 different, or it failed; 2 the command line is wrong."
+    )]
+    Audit(crate::audit::AuditArgs),
+    /// Write one file for support: status, devices, drops, log
+    ///
+    /// IP and MAC addresses are masked. A part that fails is named in the file and does not stop the report. Nothing is sent anywhere.
+    #[command(
+        after_help = "It needs root; without, the file says what it could not find out. Exit codes: 0 the file is written; 1 it is not; 2 the command line is wrong."
+    )]
+    Report(crate::report::ReportArgs),
     /// Read the configuration again and follow it, all or nothing
     #[command(
         after_help = "It needs root. Exit codes: 0 done; 1 failed, and all is as before, or a key waits for a restart; 2 the command line is wrong."
@@ -46,6 +62,8 @@ pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
     let instance = Instance::current()?;
     match command {
         NodeCommand::Check(args) => crate::check::run(args, &instance, output),
+        NodeCommand::Audit(args) => crate::audit::run(args, &instance, output),
+        NodeCommand::Report(args) => crate::report::run(args, output),
         NodeCommand::Status => show_status(&instance, output),
         NodeCommand::Reload => {
             let waits = client::job(&instance, &Request::Reconfigure)?;
@@ -84,6 +102,7 @@ fn show_status(instance: &Instance, output: &Output) -> anyhow::Result<ExitCode>
         Some(status) => status,
         None => pinned(instance)?,
     };
+    let status = status.with_driver_counters();
     if output.json {
         output.document(&status)?;
     } else {
@@ -119,6 +138,7 @@ fn pinned(instance: &Instance) -> anyhow::Result<Status> {
         devices: modes.iter().map(device).collect(),
         counters: counters.total,
         filters: crate::filter::pinned(&pinned)?,
+        after_redirect: read_pinned(&instance.pins()).named(find_name),
         ..Status::default()
     }
     .with_heartbeat(pinned.heartbeat()))
@@ -267,6 +287,22 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             count(mirror.full, "time", "times")
         )?;
     }
+    if status.running && (status.audit.rate > 0 || status.audit.full > 0) {
+        let audit = &status.audit;
+        writeln!(
+            text,
+            "{} {} a second: {}, {} left to the kernel, {}; {} repaired",
+            output.bold("audit"),
+            audit.rate,
+            count(audit.samples, "address", "addresses"),
+            audit.passed,
+            count(audit.differences, "difference", "differences"),
+            count(audit.repairs, "time", "times")
+        )?;
+        if let Some(last) = &audit.last {
+            writeln!(text, "       {} {last}", output.bad("last:"))?;
+        }
+    }
     for device in &status.devices {
         let vlan = device.vlan.map(|vlan| format!(" vlan {vlan}")).unwrap_or_default();
         writeln!(
@@ -306,7 +342,30 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
     for counter in counted {
         writeln!(text, "       {}", line(counter))?;
     }
+    after_redirect(&status.after_redirect, output, &mut text)?;
     Ok(text)
+}
+
+/// The fates of the forwarded packets.
+fn after_redirect(counts: &AfterRedirect, output: &Output, text: &mut String) -> std::fmt::Result {
+    let former = counts.former.as_ref().map(|former| (former, "former devices"));
+    let devices = counts.devices.iter().map(|device| (device, device.name())).chain(former);
+    let mut lines = Vec::new();
+    for (device, dev) in devices {
+        lines.extend(device.sent.map(|sent| format!("{sent:>14} sent    {dev}")));
+        let drops = device.drops.iter().filter(|drop| drop.packets > 0);
+        lines.extend(
+            drops.map(|drop| output.bad(&format!("{:>14} drop    {dev} {}", drop.packets, drop.reason))),
+        );
+    }
+    lines.extend(counts.unknown.as_ref().map(|unknown| output.bad(&format!("cannot know: {unknown}"))));
+    let by = match counts.source {
+        Some(Source::Drivers) => " as the drivers count, packets of other programs included",
+        _ if lines.is_empty() => " none yet",
+        _ => "",
+    };
+    writeln!(text, "{}{by}", output.bold("after redirect"))?;
+    lines.iter().try_for_each(|line| writeln!(text, "       {line}"))
 }
 
 fn line(counter: &VerdictCount) -> String {

@@ -3,8 +3,11 @@
 mod answer;
 mod filters;
 mod ingress;
+mod other_tables;
 mod packet;
+mod packets;
 mod text;
+mod what_if;
 
 pub use text::text;
 
@@ -13,7 +16,9 @@ use crate::client::{Names, open, send_request};
 use answer::answers;
 use clap::{Args, Subcommand};
 use ingress::Ingress;
+use other_tables::Other;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use trieline_lpm::IpPrefix;
 use trieline_router::api::control::Request;
@@ -21,10 +26,13 @@ use trieline_router::api::instance::Instance;
 use trieline_router::api::route::Route;
 use trieline_router::kernel::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
 use trieline_terminal::{List, Output, usage};
+use what_if::Question;
 
 /// Ends of the helps.
 const EXIT_CODES: &str = "It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.";
-const GET_EXIT_CODES: &str = "It needs root. Exit codes: 0 all have a route; 1 one has none, or it failed; 2 the command line is wrong.";
+const GET_EXIT_CODES: &str = "\
+It needs root. Exit codes: 0 all have a route, XDP forwards all packets, or no packet changes (--against);
+1 one has none, is not forwarded, or changes, or it failed; 2 the command line is wrong.";
 /// Addresses in one request to the daemon.
 const BATCH: usize = 50_000;
 
@@ -94,6 +102,20 @@ pub struct GetArgs {
     /// file, packets that left are skipped.
     #[arg(long, value_name = "HEX|FILE", conflicts_with = "addresses")]
     packet: Option<String>,
+    /// Show the packets that FILE would give another fate
+    ///
+    /// FILE.toml is a configuration of trielined, FILE.json the output of `ip -j route`: each table in it replaces the kernel's. The
+    /// packets run through the program over the tables in force, then over those that trielined would have. Nothing that runs changes.
+    #[arg(long, value_name = "FILE.toml|FILE.json", requires = "packet", conflicts_with = "summary")]
+    against: Option<PathBuf>,
+    /// Take the settings for other routes from this file
+    ///
+    /// With --against FILE.json. By default /etc/trieline/trielined.toml, if it exists.
+    #[arg(long, value_name = "FILE", requires = "against")]
+    config: Option<PathBuf>,
+    /// Show only how many packets get each verdict
+    #[arg(long, requires = "packet")]
+    summary: bool,
     /// Set the source address of the packets, for `from` rules
     #[arg(long, value_name = "ADDRESS", conflicts_with = "packet")]
     from: Option<IpAddr>,
@@ -110,8 +132,13 @@ pub fn run(command: &RouteCommand, family: Option<u8>, output: &Output) -> anyho
     let instance = Instance::current()?;
     match command {
         RouteCommand::Show(args) => show_routes(args, family, &instance, output),
-        RouteCommand::Get(GetArgs { packet: Some(packet), iif, .. }) => {
-            packet::run(packet, iif.as_deref(), &instance, output)
+        RouteCommand::Get(GetArgs { packet: Some(packet), iif, against, config, summary, .. }) => {
+            let (iif, config) = (iif.as_deref(), config.as_deref());
+            let other = against.as_deref().map(|against| Other { against, config, family });
+            if other.is_some() || *summary {
+                return what_if::run(&Question { packet, iif, other }, &instance, output);
+            }
+            packet::run(packet, iif, &instance, output)
         }
         RouteCommand::Get(args) => get(args, family, &instance, output),
     }

@@ -29,8 +29,8 @@ use trieline_terminal::Progress;
 use trieline_terminal::{Output, usage};
 
 const FILES: &str = "\
-trieline detects the format of a FILE by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, \
-an MRT dump, or an image that `table build` made; packed by gzip or bzip2 or not (xz and zstd: unpack it first); \
+trieline detects the format of a FILE by its content. It is `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, \
+an MRT dump, or an image of `table build`. It may be packed by gzip or bzip2 (xz and zstd: unpack it first). \
 `-` is standard input. FORMAT: text, json, iproute, mrt, image.
 
 map:PATH and map:id:N are BPF maps of type LPM_TRIE, pinned or by number (root). Write keys that are not IP addresses in hex, \
@@ -52,8 +52,8 @@ const BUILD_HELP: &str = "\
 If files have the same prefix, the last file's value counts. Values are numbers from 1 to 2147483647. trieline numbers words (country codes, \
 next hops, origins), and the image keeps their names. Prefixes without a value get 1.
 
-trieline detects the format of a FILE by its content: `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, \
-an MRT dump, or an image that `table build` made; packed by gzip or bzip2 or not (xz and zstd: unpack it first); \
+trieline detects the format of a FILE by its content. It is `PREFIX [VALUE]` lines, JSON (also of `ip -j route`), `ip route`, \
+an MRT dump, or an image of `table build`. It may be packed by gzip or bzip2 (xz and zstd: unpack it first). \
 `-` is standard input. FORMAT: text, json, iproute, mrt, image.";
 
 /// Tables in files.

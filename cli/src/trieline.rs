@@ -1,15 +1,19 @@
 //! The command `trieline`: `trieline [-j] [-4|-6] [-n NETNS] OBJECT COMMAND`.
 
 mod addresses;
+mod audit;
 mod capture;
 mod check;
 mod client;
+mod command;
 #[allow(dead_code, reason = "the daemon uses the rest")]
 mod config;
 mod dissect;
+mod extcap;
 mod filter;
 mod metrics;
 mod node;
+mod report;
 mod route;
 mod sid;
 mod table;
@@ -138,6 +142,15 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Whether Wireshark runs this program as its extcap.
+fn is_extcap() -> bool {
+    let name = std::env::args_os().next();
+    name.is_some_and(|name| std::path::Path::new(&name).file_name().is_some_and(|name| name == extcap::NAME))
+}
+
 fn main() -> ExitCode {
+    if is_extcap() {
+        return exit_code(extcap::NAME, extcap::run());
+    }
     exit_code("trieline", run(&parse::<Cli>(&["lab", "trace"])))
 }

@@ -1,10 +1,13 @@
 //! The daemon `trielined`: mirrors the kernel's routes into XDP until it is stopped; forwarding stays.
 
 mod config;
+mod log;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Parser;
-use config::{File, Size, check_devices, check_image, map_types, parse_device, parse_next_hops};
+use config::{
+    File, Size, check_devices, check_image, map_types, parse_device, parse_next_hops, receive_buffer,
+};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::VecDeque;
@@ -88,29 +91,23 @@ impl Cli {
     fn settle(&self) -> anyhow::Result<Config> {
         let file = self.path().map(File::read).transpose()?.unwrap_or_default();
         check_devices(&self.devices).map_err(|error| anyhow!("--dev: {error}"))?;
-        let map_type = self.map_type.or(file.map_type);
-        let image = self.image.or(file.image()).unwrap_or(Size(256 << 20));
-        // The file by itself has been checked; these checks are for flags and file together.
-        check_image(image, map_type).map_err(|error| anyhow!("--image and --map-type: {error}"))?;
-        let devices = if self.devices.is_empty() { file.devices() } else { self.devices.clone() };
-        let image_bytes = image.0;
-        let actions = self.next_hops.or(file.next_hops()).unwrap_or(65536);
-        let receive_buffer = self.receive_buffer.or(file.receive_buffer).map_or(32 << 20, |size| size.0);
         // Names of files in the file count from its folder on.
         let folder = self.path().and_then(Path::parent).unwrap_or(Path::new("."));
+        let config = file.config(folder);
+        let map_type = self.map_type.or(config.map_type);
+        let image_bytes = self.image.map_or(config.image_bytes, |size| size.0);
+        // The file by itself has been checked; these checks are for flags and file together.
+        check_image(Size(image_bytes), map_type)
+            .map_err(|error| anyhow!("--image and --map-type: {error}"))?;
         Ok(Config {
-            devices,
-            mode: if self.generic || file.generic { AttachMode::Generic } else { AttachMode::Native },
+            devices: if self.devices.is_empty() { config.devices } else { self.devices.clone() },
+            mode: if self.generic { AttachMode::Generic } else { config.mode },
             map_type,
             image_bytes,
-            actions,
-            receive_buffer: receive_buffer.min(1 << 30) as usize,
-            filters: file.filters(folder),
-            sid_hooks: file.sid_hooks(folder),
-            bypass_netfilter: self.bypass_netfilter || file.bypass_netfilter,
-            rfc: file.srv6.rfc,
-            max_stale: file.max_stale.unwrap_or_default().0,
-            tenants: file.tenants(),
+            actions: self.next_hops.unwrap_or(config.actions),
+            receive_buffer: self.receive_buffer.map_or(config.receive_buffer, receive_buffer),
+            bypass_netfilter: self.bypass_netfilter || config.bypass_netfilter,
+            ..config
         })
     }
 }
@@ -194,6 +191,7 @@ impl ControlSource for Signals {
     }
 
     fn alive(&mut self) {
+        log::write_left_out(false);
         if self.notified.is_none_or(|at| at.elapsed() >= WATCHDOG) {
             self.notified = Some(Instant::now());
             // This does nothing without systemd or without a watchdog.
@@ -279,16 +277,10 @@ fn main() -> ExitCode {
     let cli: Cli = trieline_terminal::parse(&[]);
     // Sockets, locks and samples are root's alone, whatever the caller's mask.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-    let level = if cli.verbose { tracing::Level::DEBUG } else { tracing::Level::INFO };
-    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-        && std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_ansi(colour)
-        .with_target(false)
-        .init();
-    match run(&cli) {
+    log::begin(cli.verbose);
+    let ended = run(&cli);
+    log::write_left_out(true);
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("trielined: {}", trieline_terminal::error_text(&error));

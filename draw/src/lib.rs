@@ -1,4 +1,4 @@
-//! Structures of prefix tables as pictures: what is drawn (`scene`), where (`layout`, `drawing`), the formats (`svg`, `dot`), and the options
+//! Structures of prefix tables as pictures: what is drawn (`scene`), where (`layout`, `drawing`), the formats (`svg`, `dot`). Also the options
 //! and the output of the two commands that draw them, `trieline table draw` and `trieline lab draw` (`command`).
 
 pub mod command;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Makes the frames of a run. BPF_PROG_TEST_RUN with live frames calls a program once a frame, on the page of
- * a frame that came back from an earlier lap, so the program writes every header each time. XDP_TX sends it
+ * a frame that came back from an earlier lap. So the program writes every header each time. XDP_TX sends it
  * out of the device that the caller names as the ingress. The `_drop` twins do the same work and send
  * nothing: the generator's own cost.
  */

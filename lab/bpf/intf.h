@@ -71,8 +71,9 @@ struct lab_noted {
 };
 
 /*
- * Measuring traffic. Behind its UDP header each frame carries a mark of 18 bytes in the sender's byte order:
- * the flow at 0, the run's tag at 2, the sequence number within the flow at 6, the monotonic clock at 10.
+ * Measuring traffic. Behind its UDP header each frame carries a mark of 18 bytes in the sender's byte order.
+ * It has the flow at 0, the run's tag at 2, the sequence number within the flow at 6, the monotonic clock
+ * at 10.
  */
 enum lab_mark { LAB_MARK_FLOW = 0, LAB_MARK_TAG = 2, LAB_MARK_SEQUENCE = 6, LAB_MARK_NS = 10, LAB_MARK = 18 };
 #define LAB_DISCARD 9		 /* the UDP port of every marked frame */

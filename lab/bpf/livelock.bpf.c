@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Both ends of experiment `livelock`. `offer` sends frames at a given rate for a given time:
+ * Both ends of experiment `livelock`. `offer` sends frames at a given rate for a given time.
  * BPF_PROG_TEST_RUN with live frames calls it again and again, and a call sends the next frame, or waits a
  * moment and drops. `to_socket` hands every frame of a device to the AF_XDP socket of its queue.
  */

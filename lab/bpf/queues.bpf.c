@@ -1,27 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Of experiment `queues`: the sink of frames that several CPUs forward, which counts by CPU or in one word
- * that all share, and the program that hands every frame to another CPU.
+ * that all share. Also the program that hands every frame to another CPU.
  */
 #include "kernel.h"
 #include "intf.h"
+#include "cpumap.h"
 
 struct lab_count by_cpu[LAB_RSS_CPUS] SEC(".bss.by_cpu");
 struct lab_count shared SEC(".bss.shared");
 __u32 is_shared SEC(".bss.is_shared");
 __u32 to SEC(".bss.to");
-
-struct cpumap_value {
-	__u32 qsize;
-	__u32 program;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_CPUMAP);
-	__uint(max_entries, LAB_RSS_CPUS);
-	__type(key, __u32);
-	__type(value, struct cpumap_value);
-} cpus SEC(".maps");
 
 SEC("xdp")
 int count(struct xdp_md *ctx)

@@ -6,6 +6,7 @@
  */
 #include "kernel.h"
 #include "intf.h"
+#include "cpumap.h"
 
 struct lab_rss_run run SEC(".bss.run");
 /* The hash of an input is the XOR of a word for each of its bytes. */
@@ -13,18 +14,6 @@ __u32 toeplitz[LAB_RSS_INPUT * 256] SEC(".bss.toeplitz");
 __u32 indirection[LAB_INDIRECTION] SEC(".bss.spread");
 struct lab_rss_flow flows[LAB_FLOWS] SEC(".bss.flows");
 __u64 arrived[LAB_RSS_CPUS] SEC(".bss.arrived");
-
-struct cpumap_value {
-	__u32 qsize;
-	__u32 program;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_CPUMAP);
-	__uint(max_entries, LAB_RSS_CPUS);
-	__type(key, __u32);
-	__type(value, struct cpumap_value);
-} cpus SEC(".maps");
 
 #define ETH 14
 #define IPV6 40

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Frames of a run end here, or pass through without a product. There is an XDP sink behind the egress, a tc
- * sink on it (the kernel path without its transmit cost), and the bare redirect, the least that an XDP
- * forwarder can do.
+ * Frames of a run end here, or pass through without a product. There is an XDP sink behind the egress, and
+ * a tc sink on it (the kernel path without its transmit cost). The third is the bare redirect, the least that
+ * an XDP forwarder can do.
  */
 #include "kernel.h"
 #include "intf.h"

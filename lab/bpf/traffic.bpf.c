@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Measuring traffic. The sender's programs make marked frames at a given rate: BPF_PROG_TEST_RUN with live
+ * Measuring traffic. The sender's programs make marked frames at a given rate. BPF_PROG_TEST_RUN with live
  * frames calls one again and again, and a call sends the next frame, or waits a slice of time and drops. The
  * receiver's program ends the frames, and counts each flow by the marks' sequence numbers.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Plane `fib`: the XDP forwarder that Linux's users have, by the kernel's own routes and neighbours. It does
- * for a packet what xdp-forward of xdp-tools does by default: the lookup obeys policy rules, there are no
+ * for a packet what xdp-forward of xdp-tools does by default. The lookup obeys policy rules, there are no
  * counters on the way of a forwarded packet, and IPv4 options are not looked at. The kernel gets the rest.
  */
 #include "fib.bpf.h"

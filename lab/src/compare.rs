@@ -1,4 +1,4 @@
-//! Compares two documents of one experiment, and tells a change from noise: rows are matched by the keys that name them, and a figure has changed
+//! Compares two documents of one experiment, and tells a change from noise. Rows are matched by the keys that name them, and a figure has changed
 //! if the intervals of its medians do not overlap.
 
 use std::fmt::Write as _;

@@ -46,7 +46,7 @@ pub enum Error {
     #[error("interrupted")]
     Interrupted,
     /// A program of the product did not do what it was started for.
-    #[error("{what}{}", if stderr.is_empty() { String::new() } else { format!("; it said:\n{stderr}") })]
+    #[error("{what}{}", if stderr.is_empty() { String::new() } else { format!("; its output:\n{stderr}") })]
     Daemon {
         /// The expectation that failed.
         what: String,
@@ -177,7 +177,7 @@ pub enum Error {
     },
     /// Other work runs on the machine.
     #[error(
-        "cannot measure: other work takes {cpus:.1} of {cores} CPUs; end it, or add --busy (the document then says that the machine was busy)"
+        "cannot measure: other work takes {cpus:.1} of {cores} CPUs; end it, or add --busy (the document then records a busy machine)"
     )]
     BusyMachine {
         /// CPUs that other work takes.

@@ -40,8 +40,8 @@ impl Destinations {
 pub struct Sent {
     /// Frames that the program made.
     pub frames: u64,
-    /// From the first to the last frame, by the monotonic clock read in the generator's program: what the call
-    /// spends asleep before the first frame and after the last is not in it.
+    /// From the first to the last frame, by the monotonic clock read in the generator's program. The call's sleep
+    /// before the first frame and after the last is not in it.
     pub elapsed: Duration,
 }
 

@@ -157,7 +157,7 @@ mod tests {
     static ALLOCATOR: Counting = Counting;
 
     #[test]
-    fn what_is_held_is_counted_whatever_its_size() {
+    fn allocations_of_every_size_are_counted() {
         let before = held().unwrap();
         let mut bytes = vec![7u8; 100];
         for size in [1000, LARGE - 1, LARGE, 3 * HUGE, 3 * HUGE + 5, LARGE + 3, 10] {

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_is_said_to_be_busy() {
+    fn a_busy_machine_is_reported() {
         let load = |start: f64, end: f64| Load { start, end: OnceLock::from(end) };
         assert!(!load(0.02, 0.05).is_busy() && load(0.02, 0.05).caption().is_empty());
         for load in [load(1.5, 0.0), load(0.0, 1.5)] {

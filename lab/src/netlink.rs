@@ -272,7 +272,7 @@ mod tests {
 
     /// `ip` shows what was asked for, and the kernel's refusal names the change.
     #[test]
-    fn the_kernel_has_what_was_asked_for() {
+    fn the_kernel_has_the_requested_routes() {
         let Some(_alone) = alone() else { return };
         let namespace = crate::netns::create("netlink").unwrap();
         let ip = |words: &str| namespace.ip_words(&words.split(' ').collect::<Vec<_>>()).unwrap();

@@ -55,7 +55,7 @@ pub fn remove_leftovers(programs: Option<&Programs>, note: &dyn Fn(&str)) {
     }
 }
 
-/// Keeps the calling thread on one CPU, the last (interrupts and daemons tend to be on the first), and lets hardly anybody
+/// Keeps the calling thread on one CPU, the last (interrupts and daemons tend to be on the first). It lets hardly anybody
 /// interrupt it: other programs' time would count as ours. Returns the CPU.
 pub fn measure_here() -> Result<u32> {
     let last = last_cpu()?;

@@ -155,7 +155,7 @@ fn a_run_of_all_that_cannot_save_does_not_begin() {
 
 /// Other work on a CPU: refused, or noted in the document.
 #[test]
-fn a_busy_machine_is_refused_unless_asked_for() {
+fn a_busy_machine_is_refused_without_busy() {
     needs_root!();
     let folder = TempDir::new().unwrap();
     let _busy = Running(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
@@ -177,7 +177,7 @@ fn a_busy_machine_is_refused_unless_asked_for() {
 
 /// Two runs with one seed, then one whose figures were made worse.
 #[test]
-fn a_change_is_told_from_noise() {
+fn changes_are_distinguished_from_noise() {
     needs_root!();
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name);

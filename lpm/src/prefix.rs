@@ -194,7 +194,7 @@ impl<A: Address> Prefix<A> {
     }
 
     /// `value` with the length of this prefix in its low bits, for readers that want to know both (`tl_match4` of the C header,
-    /// [`Prefix::split_length`]): 6 bits for IPv4, 8 for IPv6, up to 12. None if `value` is 0 or does not fit above them.
+    /// [`Prefix::split_length`]). It is 6 bits for IPv4, 8 for IPv6, up to 12. None if `value` is 0 or does not fit above them.
     pub fn with_length(&self, value: u32) -> Option<u32> {
         let bits = length_bits(A::WIDTH);
         (1..=VALUE_MAX >> bits).contains(&value).then(|| value << bits | u32::from(self.len()))

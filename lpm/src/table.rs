@@ -14,12 +14,12 @@ use root::Root;
 /// A prefix table of an [`Image`], changed prefix by prefix or as a whole.
 ///
 /// The image holds what a lookup needs; the prefixes themselves are here, in the writer's memory. Pass the image that the
-/// table was created in to every change: any other refuses it ([`Error::Stale`]), and so does this one after the table was removed or
+/// table was created in to every change. Any other refuses it ([`Error::Stale`]), and so does this one after the table was removed or
 /// another was created with its id.
 ///
 /// **When the memory is used up.** A change that needs more than there is is refused ([`Error::Full`]) and has changed nothing. Changes
-/// that only remove prefixes are never refused, so that a route that is gone does not stay: a sixteenth of the image (at most 1 MiB) is
-/// kept for them. If even that is used up, the table is *withdrawn*: lookups find nothing in it until the old one's memory has
+/// that only remove prefixes are never refused, so that a route that is gone does not stay. A sixteenth of the image (at most 1 MiB) is
+/// kept for them. If even that is used up, the table is *withdrawn*. Lookups find nothing in it until the old one's memory has
 /// been reused for the new one, a grace period later at least. So is it when the prefix of length 0 goes, a second root does not fit, and a
 /// reader stays for longer than the writer waits. If that does not fit either, it stays [withdrawn](Table::is_withdrawn)
 /// until a later change does. Where no answer is worse than an old one (a list of addresses to block), let such a
@@ -41,13 +41,15 @@ pub struct Table<A: Address> {
     is_withdrawn: bool,
     /// Whether it may come to that.
     may_withdraw: bool,
+    /// It was damaged once: it keeps a pool of its own, which is freed without its nodes.
+    has_own: bool,
     /// A buffer for words to publish.
     published_words: Vec<PublishedWord>,
 }
 
 impl<A: Address> Table<A> {
-    /// Makes table `id` of `image` from `prefixes` (any order; of equal prefixes the last counts), replacing what was there, also
-    /// a table of an earlier writer, for all addresses at once. O(n log n), O(n) if sorted.
+    /// Makes table `id` of `image` from `prefixes` (any order; of equal prefixes the last counts). It replaces the table there,
+    /// also one of an earlier writer, for all addresses at once. O(n log n), O(n) if sorted.
     pub fn create<M: Memory, G: Grace>(
         image: &mut Image<M, G>,
         id: u32,
@@ -57,8 +59,8 @@ impl<A: Address> Table<A> {
     }
 
     /// As [`Table::create`], a table of keys of `key_bits` bits, which stand in the first bits of [`Key`](crate::Key)s of the wider
-    /// type `A`: so that few types do for any width ([`with_key!`](crate::with_key) chooses one). No prefix may be longer. To readers it is
-    /// a table of keys of `key_bits` bits, the same bytes as one of a type of just that width: programs ask it with that width, and
+    /// type `A`. So few types do for any width ([`with_key!`](crate::with_key) chooses one). No prefix may be longer. To readers it is
+    /// a table of keys of `key_bits` bits, the same bytes as one of a type of just that width. Programs ask it with that width, and
     /// [`Reader::table_narrow`](crate::Reader::table_narrow) in Rust.
     ///
     /// ```
@@ -94,6 +96,7 @@ impl<A: Address> Table<A> {
             stamp: None,
             is_withdrawn: false,
             may_withdraw: true,
+            has_own: false,
             published_words: Vec::new(),
         };
         table.fill(image, prefixes)?;
@@ -111,6 +114,23 @@ impl<A: Address> Table<A> {
         self.fill(image, prefixes)
     }
 
+    /// As [`Table::replace`], without trust in what the image has under this id: for a table whose words were damaged. The old table's nodes
+    /// are not walked, also not when something else replaces it after an error. So at the first time, the memory of one that had at most
+    /// 4096 prefixes when it was built stays unused until the next [`Image::open`]. From then on the table has chunks of its own, and no
+    /// further rebuild loses any.
+    pub fn rebuild<M: Memory, G: Grace>(
+        &mut self,
+        image: &mut Image<M, G>,
+        prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
+    ) -> Result<(), Error> {
+        image.check_owner(self.id, self.stamp)?;
+        if !self.is_withdrawn {
+            image.abandon(self.id, self.root.at | u32::from(self.root.bits), self.root.pool);
+        }
+        self.has_own = true;
+        self.fill(image, prefixes)
+    }
+
     fn fill<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -123,7 +143,7 @@ impl<A: Address> Table<A> {
             Ok(item)
         };
         let prefix_store: PrefixStore<A> = prefixes.into_iter().map(check).collect::<Result<_, _>>()?;
-        self.root = Root::build(image, self.id, self.key_bits, &prefix_store)?;
+        self.root = Root::build(image, self.id, self.key_bits, &prefix_store, self.has_own)?;
         (self.prefix_store, self.refused_at, self.is_withdrawn) = (prefix_store, 0, false);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The compiler keeps the order that the C header asks for: in the code for arm64 and for BPF, the load of the fallback takes an address
+//! The compiler keeps the order that the C header asks for. In the code for arm64 and for BPF, the load of the fallback takes an address
 //! that depends on the walk's result. On weakly ordered processors nothing else keeps it behind the walk.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
@@ -37,7 +37,7 @@ const TARGETS: [(&str, &[&str]); 4] = [
     ("BPF, arena", &["--target=bpf", "-O2", "-mcpu=v4", "-DTL_ARENA"]),
 ];
 
-/// A note in the assembly: the function it is in, whether the register that it names holds what was loaded, and whether that register is
+/// A note in the assembly: the function it is in, whether the register that it names holds the loaded word. Also whether that register is
 /// added to an address behind it.
 #[derive(Debug)]
 struct Note {

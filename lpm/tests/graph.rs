@@ -137,7 +137,7 @@ fn labels_name_slots() {
 }
 
 #[test]
-fn what_is_not_there_is_not_opened() {
+fn missing_tables_are_not_opened() {
     let mut image = Image::create(HeapMemory::new(1 << 20), NoReaders::default(), 2).unwrap();
     Table::<u32>::create(&mut image, 0, [(Prefix::host(1), 1)]).unwrap();
     let words = image.memory().words();

@@ -112,7 +112,7 @@ fn values_that_carry_the_length() {
     assert_eq!(Prefix::<Key<2048, 256>>::split_length(value), (1 << 18, 2048));
 }
 
-/// A damaged image may have a ref where a value belongs. `verify` refuses it, in every word; and in the nodes at the end of a walk of IPv4
+/// A damaged image may have a ref where a value belongs. `verify` refuses it, in every word. In the nodes at the end of a walk of IPv4
 /// (ranges, hosts) neither C nor Rust takes it for a value: they give the default route's.
 #[test]
 fn a_value_with_a_refs_bit_is_none() {

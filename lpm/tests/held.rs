@@ -1,4 +1,4 @@
-//! A lookup that stands still between its walk and the default route, in an image without memory left: it must find an answer of a state
+//! A lookup that stands still between its walk and the default route, in an image without memory left. It must find an answer of a state
 //! that there was since it began, or none while the table is withdrawn.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]

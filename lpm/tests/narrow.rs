@@ -145,7 +145,7 @@ fn odd_widths_in_wider_types() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn keys_that_do_not_fit_are_refused() {
     type Wide = Key<64, 8>;
     let mut image = Image::create(HeapMemory::new(1 << 20), NoReaders::default(), 2).unwrap();
     let none = || core::iter::empty();

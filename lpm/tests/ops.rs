@@ -203,7 +203,7 @@ fn answers<A: Address>(table: &List<A>) -> Vec<u32> {
     (0..1 << A::WIDTH).map(|index| answer(&oracle, host(index)).unwrap_or(0)).collect()
 }
 
-/// The size of the smallest table that answers so, `above` being the value of the prefixes over this part: every value and none is
+/// The size of the smallest table that answers so, `above` being the value of the prefixes over this part. Every value and none is
 /// tried for the prefix of this part and of all its parts.
 fn fewest(wanted: &[u32], above: u32, values: u32) -> Option<usize> {
     let with = |own: u32| {

@@ -277,7 +277,7 @@ fn every_prefix_set_of_three_bits_ipv6() {
             (0..count).map(|n| (Prefix::truncated((n + 30) << 112, 16), n as u32 + 20)).collect();
         kinds.append(&mut exhaustive::<u128>(9, &others));
     }
-    // So many runs of the same 32 key bits that one ranges32 is above others, some with nodes behind them; the universe
+    // So many runs of the same 32 key bits that one ranges32 is above others, some with nodes behind them. The universe
     // covers all of them, is beside them, and at the key's end.
     for at in [29, 37, 125] {
         let base = if at == 125 { 104 } else { 40 };

@@ -1,4 +1,4 @@
-//! Long random streams of changes over every key width: after each batch the image is sound, the lookups (one by one, in batches,
+//! Long random streams of changes over every key width. After each batch the image is sound, the lookups (one by one, in batches,
 //! portable and not) say what the prefixes say, and it has not grown.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
@@ -399,7 +399,7 @@ fn a_table_of_other_keys_answers_nothing() {
     assert_eq!(values, [0; 70]);
 }
 
-/// Values that come and go, each new, in a table with a palette, by a writer that never asks for a grace period: their codes are used again,
+/// Values that come and go, each new, in a table with a palette, by a writer that never asks for a grace period. Their codes are used again,
 /// so that the table's leaves stay as small as they were.
 #[test]
 fn new_values_for_ever() {

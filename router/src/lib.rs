@@ -1,14 +1,16 @@
 //! The forwarding node: mirrors the kernel's links, addresses, neighbours, rules and routes into prefix tables, and forwards by them in XDP.
 //!
-//! Prefix tables live in an image ([`trieline_lpm`]) whose map type is a BPF arena or a memory-mapped BPF array ([`ImageMapType`]); each value
+//! Prefix tables live in an image ([`trieline_lpm`]) whose map type is a BPF arena or a memory-mapped BPF array ([`ImageMapType`]). Each value
 //! in them is the number of an [`Action`]; an action leads to a ready-made header ([`Adjacency`]). The XDP program
 //! (`xdp/node.bpf.c`) walks all three without locks while one process, the owner of the [`Dataplane`], changes them.
 //! Everything is pinned, so that forwarding goes on without the process and a new one takes it over.
 
 pub mod api;
+pub mod audit;
 pub mod capture;
 pub mod daemon;
 pub mod dataplane;
+pub mod drops;
 pub mod fib;
 pub mod filter;
 pub mod guard;

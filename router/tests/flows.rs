@@ -126,7 +126,7 @@ fn pairs(four: bool, random: &mut Random) -> Vec<(&'static str, Pair)> {
 }
 
 #[test]
-fn flows_are_told_apart_as_by_linux() {
+fn flows_are_hashed_as_by_linux() {
     needs_root!();
     let line = Line::new();
     let hops = |of: &dyn Fn(u8) -> String| (0..WAYS).map(|n| of(n + 2)).collect::<Vec<_>>().join(" ");

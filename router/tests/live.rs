@@ -1,8 +1,10 @@
 //! The mirror against the running kernel: random changes of routes, addresses, links and neighbours, then the kernel's answers
-//! beside ours; and what is decided beside what is in the image and in the actions.
+//! beside ours. Decisions are compared, too, beside what is in the image and in the actions.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "live/audited.rs"]
+mod audited;
 #[path = "live/parts.rs"]
 mod parts;
 
@@ -450,6 +452,7 @@ struct Run {
     compared: usize,
     passed: usize,
     forwarded: usize,
+    audited: usize,
     dumps: u32,
 }
 
@@ -469,6 +472,7 @@ impl Run {
             compared: 0,
             passed: 0,
             forwarded: 0,
+            audited: 0,
             dumps: 0,
         }
     }
@@ -486,7 +490,7 @@ impl Run {
     }
 
     /// Compares until the kernel has come to rest: a link that came up takes its time, carriers and addresses follow later.
-    fn compare<A: Tested>(&mut self, round: usize) {
+    fn compare<A: Tested + trieline_router::audit::sampler::Sampled>(&mut self, round: usize) {
         let addresses: Vec<A> = (0..200).map(|_| A::random(&mut self.rng)).collect();
         let end = Instant::now() + Duration::from_secs(5);
         let (differ, passes, forwards) = loop {
@@ -506,6 +510,9 @@ impl Run {
             panic!("round {round}: {} differences, {} after a dump:\n{reported}", differ.len(), still.len());
         }
         self.published.check(&mut self.mirror, &addresses);
+        let (differ, equal) = audited::sampled(self, &addresses);
+        assert!(differ.is_empty(), "round {round}: the audit differs:\n{}", differ.join("\n"));
+        self.audited += equal;
         self.compared += addresses.len();
         self.passed += passes;
         self.forwarded += forwards;
@@ -538,6 +545,7 @@ fn decisions_equal_the_kernels() {
                 published.publisher.action_index.rewritten, published.kinds
             );
             assert!(passed * 4 < *compared && forwarded * 8 > *compared, "this proves too little");
+            assert!(run.audited * 16 > *compared, "{} of {compared} audited", run.audited);
         });
     }
 }

@@ -8,7 +8,7 @@ use trieline_testbed::namespace::Namespace;
 use trieline_testbed::needs_root;
 
 #[test]
-fn offloads_are_told() {
+fn offloads_are_reported() {
     needs_root!();
     let namespace = Namespace::new("offloads");
     let (index, on, off, gone) = namespace.enter(|| {

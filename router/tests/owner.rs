@@ -315,6 +315,32 @@ fn wrong_options() {
     assert!(!Dataplane::open(&good).unwrap().reopened());
 }
 
+/// The look at which records are in use comes when no action is half written: a group's first members lead nowhere yet.
+#[test]
+fn a_repair_frees_no_record_of_a_group_that_is_being_written() {
+    needs_root!();
+    let fs = BpfFs::mount();
+    let small = Options { actions: 16, adjacencies: 8, ..options(&fs, map_types()[0]) };
+    let mut dataplane = Dataplane::open(&small).unwrap();
+    let actions = dataplane.actions();
+    let ids: Vec<u32> = (0..7).map(|_| actions.alloc().unwrap()).collect();
+    let to = |mtu| Action::Forward(trieline_router::Adjacency { mtu, ..adjacency(LO) });
+    for (id, mtu) in ids[..6].iter().zip(1000..) {
+        actions.set(*id, &to(mtu)).unwrap();
+    }
+    // Two records are left. A repair takes one, and the one before it is free only when it was counted.
+    actions.repair(ids[5], &to(1005)).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let group = |mtus: std::ops::Range<u16>| Action::Group(mtus.map(|mtu| (1, to(mtu))).collect());
+    assert!(matches!(actions.set(ids[6], &group(2000..2003)), Err(Error::Bpf(bpf::Error::Full { .. }))));
+    actions.count();
+    actions.set(ids[6], &group(2000..2002)).unwrap();
+    assert!(actions.holds(ids[6], &group(2000..2002)));
+    for (id, mtu) in ids[..6].iter().zip(1000..) {
+        assert_eq!(actions.get(*id), Some(to(mtu)));
+    }
+}
+
 #[test]
 fn actions_are_reused_only_after_a_grace_period() {
     needs_root!();

@@ -106,7 +106,7 @@ for packet in rdpcap(sys.argv[1]):
 "#;
 
 #[test]
-fn others_read_what_is_sent() {
+fn tshark_and_scapy_read_forwarded_frames() {
     needs_root!();
     let plain = routes(LO).into_iter().map(|(prefix, action)| (prefix.to_owned(), action));
     let routes: Vec<_> =

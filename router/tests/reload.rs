@@ -68,6 +68,7 @@ fn config(devices: &[&str], file: &std::path::Path, sids: &[&str]) -> Config {
         max_stale: None,
         sid_hooks: sids.iter().map(sid_hook).collect(),
         tenants: Tenants::default(),
+        audit_rate: 100,
     }
 }
 

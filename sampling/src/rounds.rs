@@ -1,4 +1,4 @@
-//! Cases that take turns in rounds, in random order, so that what a machine does to a round it does to all of them; a sample of a slow machine is
+//! Cases that take turns in rounds, in random order, so that what a machine does to a round it does to all of them. A sample of a slow machine is
 //! taken again.
 
 use std::hash::{DefaultHasher, Hash, Hasher};

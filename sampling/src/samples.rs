@@ -34,8 +34,8 @@ impl Median {
     }
 }
 
-/// How many of the least values lie below the interval: the most with which at least 95 % are left between them and as many of the greatest,
-/// by the binomial distribution of how many values lie below the median. `None`: even none are too many. O(`count`).
+/// How many of the least values lie below the interval: the most that leave at least 95 % between them and as many of the greatest. By the binomial
+/// distribution of the values below the median. `None`: even none are too many. O(`count`).
 fn rank(count: usize) -> Option<usize> {
     let mut below = 0.0;
     // Logarithms: of 2000 values each case has a probability that is too small for a number.

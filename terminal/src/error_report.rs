@@ -54,7 +54,7 @@ mod tests {
     use anyhow::{Context, anyhow};
 
     #[test]
-    fn a_reason_is_told_once() {
+    fn a_reason_is_printed_once() {
         let missing = || anyhow!(io::Error::from_raw_os_error(2));
         let reported = missing().context("a: No such file or directory (os error 2) (looked for /a)");
         assert_eq!(error_text(&reported), "a: No such file or directory (os error 2) (looked for /a)");

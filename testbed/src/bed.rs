@@ -86,7 +86,7 @@ impl Bed {
             namespace.ip(&format!("addr add 10.{net}.0.{host}/24 dev {device}"));
             namespace.ip(&format!("addr add fd00:{net}::{host}/64 dev {device} nodad"));
             namespace.ip(&format!("link set {device} up"));
-            // Checksums in the packets, as on a wire, and a receive queue of its own (GRO gives a veth its NAPI, without
+            // Checksums in the packets, as on a wire. A receive queue of its own (GRO gives a veth its NAPI, without
             // which it refuses frames that XDP redirects to it).
             namespace.run(&format!("ethtool -K {device} tx off gro on")).ok();
         }
@@ -107,7 +107,7 @@ impl Bed {
         self.generator.run(&format!("ping -n -c {count} -i 0.02 -W 2 {address}"))
     }
 
-    /// Sends `count` UDP packets with a marked payload from the generator; returns how many of them the node's kernel saw
+    /// Sends `count` UDP packets with a marked payload from the generator. Returns how many of them the node's kernel saw
     /// (each packet that XDP passes is seen once coming in) and how many of them arrived at the sink.
     pub fn send(&self, to: &str, marker: &str, count: usize) -> Seen {
         let to: SocketAddr = to.parse().expect("an address with a port");

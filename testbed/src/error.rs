@@ -32,7 +32,7 @@ pub enum Error {
     #[error("cannot find {}: install it in this program's directory", .0.display())]
     NoProgram(PathBuf),
     /// A program of the product did not do what it was started for.
-    #[error("{what}{}", if stderr.is_empty() { String::new() } else { format!("; it said:\n{stderr}") })]
+    #[error("{what}{}", if stderr.is_empty() { String::new() } else { format!("; its output:\n{stderr}") })]
     Daemon {
         /// The expectation that failed.
         what: String,

@@ -55,6 +55,13 @@ fn packets_cross_a_bond_both_ways() {
         (seen.passed.len(), seen.sink.is_empty())
     };
     assert!(eventually(10.0, || out() == (0, false)), "{:?}\n{}", out(), reported());
+    // Packets after redirect count for the bond, and, coming in, for its ports.
+    let sent = |dev: &str| {
+        let devices = status(&bed.node)["after_redirect"]["devices"].as_array().cloned().unwrap_or_default();
+        let device = devices.into_iter().find(|device| device["dev"] == dev).unwrap_or_default();
+        device["sent"].as_u64().unwrap_or_default()
+    };
+    assert!(sent("bond0") >= 5, "{}", reported());
     // (2) in by the port that is active, also after the other became it
     let back = || {
         let (node, generator) = (Tap::open(&bed.node), Tap::open(&bed.generator));
@@ -63,6 +70,7 @@ fn packets_cross_a_bond_both_ways() {
         (node.close_with(b"in by the bond").len(), generator.close_with(b"in by the bond").is_empty())
     };
     assert!(eventually(10.0, || back() == (0, false)), "{:?}\n{}", back(), reported());
+    assert!(sent("n0") >= 5, "{}", reported());
     bed.node.ip("link set b1 down");
     assert!(eventually(20.0, || back() == (0, false) && out() == (0, false)), "{:?}\n{}", back(), reported());
 }

@@ -1,4 +1,4 @@
-//! The kernel's processing of packets besides routing: the daemon does not forward past netfilter's rules unless `bypass_netfilter` is set,
+//! The kernel's processing of packets besides routing. The daemon does not forward past netfilter's rules unless `bypass_netfilter` is set,
 //! follows rules that come and go, and names other processing that XDP does not do.
 
 use serde_json::Value;
@@ -204,7 +204,7 @@ fn rules_of_the_legacy_iptables_are_met() {
 
 /// Traffic control and connection tracking are named at the start and when they come, and stop nothing.
 #[test]
-fn what_decides_nothing_is_named() {
+fn processing_that_does_not_decide_is_named() {
     needs_root!();
     let bed = Bed::routed();
     if !has(&bed.node, "tc qdisc add dev n1 root tbf rate 1gbit burst 64kb latency 50ms") {

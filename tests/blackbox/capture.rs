@@ -108,7 +108,7 @@ fn a_capture_has_packets_in_and_out() {
 
 /// The rate holds, the count ends it, and what was left out is said and written.
 #[test]
-fn a_capture_says_what_it_left_out() {
+fn a_capture_counts_left_out_packets() {
     needs_root!();
     let bed = routed_bed();
     let _daemon = Daemon::start(&bed.node, DEVICES);
@@ -136,7 +136,8 @@ fn a_capture_says_what_it_left_out() {
         trieline(&bed.node, &format!("capture {args}")).fails(2, &[expected_text]);
     }
     trieline(&bed.node, "capture --dev nothing -w -").fails(1, &["nothing: no such device"]);
-    trieline(&bed.node, "capture --dev lo -w -").fails(1, &["lo: trieline takes no packets from it"]);
+    trieline(&bed.node, "capture --dev lo -w -")
+        .fails(1, &["invalid device lo: trieline is not attached to it"]);
 }
 
 /// A packet through the program, from hexadecimal digits and from a file, with every header that leaves.

@@ -55,7 +55,7 @@ fn a_node_of_veths_may_go_with_warnings() {
 }
 
 #[test]
-fn what_a_start_would_refuse_is_no_go() {
+fn setups_that_a_start_refuses_are_no_go() {
     needs_root!();
     let bed = Bed::routed();
     // (1) a device that is not there
@@ -105,7 +105,7 @@ fn a_daemon_and_a_program_of_others_are_no_go() {
 }
 
 #[test]
-fn without_root_it_says_what_it_cannot_check() {
+fn check_without_root_lists_unchecked_items() {
     needs_root!();
     let bed = Bed::new();
     let (name, program) = (bed.node.name().to_owned(), binary_path("trieline"));

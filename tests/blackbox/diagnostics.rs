@@ -25,7 +25,7 @@ filters = ["inner"]
 
 /// A list that is empty, a SID hook whose SID does not exist, keys that only a start takes, tables that another program removed.
 #[test]
-fn what_takes_no_effect_is_said() {
+fn settings_without_effect_are_logged() {
     needs_root!();
     let bed = Bed::routed();
     let folder = tempfile::tempdir().expect("a folder");
@@ -44,7 +44,7 @@ fn what_takes_no_effect_is_said() {
     assert!(answer.code == 0 && answer.stderr.contains("filter empty: no prefixes"), "{answer:?}");
     // (2) filters of SID hooks are not those of devices
     let shown = trieline(&bed.node, "filter show").ok();
-    let alone: Vec<_> = shown.lines().filter(|line| line.contains("asked by SID hooks alone")).collect();
+    let alone: Vec<_> = shown.lines().filter(|line| line.contains("used by SID hooks only")).collect();
     assert!(alone.len() == 1 && alone[0].starts_with("inner"), "{shown}");
     // (3) a SID hook without its SID, then with it
     expected_text("the kernel has no such SID yet");

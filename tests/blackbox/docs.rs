@@ -46,9 +46,13 @@ fn known_keys(section: &str) -> BTreeSet<String> {
 fn the_configuration_page_has_every_key_and_flag() {
     let page = configuration_page();
     let mut top = known_keys("");
-    for section in ["srv6", "filter", "sid_hook", "vrf", "vlan"] {
+    for section in ["audit", "srv6", "filter", "sid_hook", "vrf", "vlan"] {
         assert!(top.remove(section), "{section} is a section");
-        let head = if section == "srv6" { format!("[{section}]") } else { format!("[[{section}]]") };
+        let head = if ["audit", "srv6"].contains(&section) {
+            format!("[{section}]")
+        } else {
+            format!("[[{section}]]")
+        };
         assert_eq!(page[section], known_keys(&head), "{head}: the page, then trielined");
     }
     assert_eq!(page[""], top, "keys at the top level: the page, then trielined");

@@ -1,4 +1,4 @@
-//! `trieline table draw` and `trieline lab draw`: the talk's examples as Graphviz text held against what was looked at, the way of each
+//! `trieline table draw` and `trieline lab draw`. The talk's examples as Graphviz text are compared with checked ones; the way of each
 //! lookup, the pictures of docs/tries.md, and mistakes explained. `TRIELINE_RECORD=1` writes the Graphviz texts again.
 
 use std::collections::BTreeSet;
@@ -96,7 +96,7 @@ fn structures_agree() {
 
 /// `./dev draw` makes them by the same list.
 #[test]
-fn the_pictures_of_the_page_are_what_the_commands_draw() {
+fn the_pictures_of_the_page_match_the_commands() {
     let tries = folder("../docs/tries");
     let page = std::fs::read_to_string(folder("../docs/tries.md")).expect("the page");
     let list = std::fs::read_to_string(tries.join("pictures")).expect("the list");

@@ -64,7 +64,7 @@ fn a_device_that_takes_no_redirected_frames() {
 /// Like many NICs, each takes redirected frames only while a program is attached, here at its other end: the daemon attaches before
 /// it asks.
 #[test]
-fn devices_are_asked_after_the_program_is_attached() {
+fn features_are_read_after_the_program_is_attached() {
     needs_root!();
     let bed = Bed::new();
     bed.node.ip("link add d0 type veth peer name d1");

@@ -53,7 +53,7 @@ fn other_programs_run_in_the_namespace() {
 
 /// As another user: the error names the missing right, and does not claim that no daemon runs when one does.
 #[test]
-fn without_root_it_says_so() {
+fn commands_without_root_report_the_missing_rights() {
     needs_root!();
     let bed = Bed::new();
     let _daemon = Daemon::start(&bed.node, "--dev n0 --dev n1");
@@ -86,7 +86,7 @@ fn without_root_it_says_so() {
 
 /// `ip netns exec` hides the pins: nothing is detached, and nothing is said to be.
 #[test]
-fn a_detach_that_fails_says_nothing_else() {
+fn a_failed_detach_prints_only_its_error() {
     needs_root!();
     let bed = Bed::new();
     let _daemon = Daemon::start(&bed.node, "--dev n0");
@@ -240,7 +240,7 @@ fn a_table_larger_than_the_memory_leaves_the_old_state() {
     assert!(printed, "node status does not say that the memory is full");
 }
 
-/// Notes that are not errors: `--check` notes a device that does not exist and a veth that native XDP makes slower; the daemon warns of the
+/// Notes that are not errors: `--check` notes a device that does not exist and a veth that native XDP makes slower. The daemon warns of the
 /// veth before it attaches, and `node status` has the hint.
 #[test]
 fn slower_and_missing_devices_are_noted() {

@@ -1,4 +1,4 @@
-//! Faults under traffic: a daemon that dies at any time, neighbours that never answer, links that flap, files cut off while they are
+//! Faults under traffic: a daemon that dies at any time, neighbours that never answer, links that flap. Also files cut off while they are
 //! written, routes that only the kernel can follow. No packet is lost or changed by any of it that the kernel would have delivered.
 
 use crate::status;
@@ -59,7 +59,8 @@ fn killed_at_random_a_hundred_times() {
         assert_eq!(received, Received { packets, twice: 0, wrong: 0 });
     }
     let forwarded = status::forwarded(&bed.node) - before;
-    assert_eq!(forwarded, sent.iter().sum::<u64>(), "packets that XDP did not forward");
+    let counters = &daemon::status(&bed.node)["counters"];
+    assert_eq!(forwarded, sent.iter().sum::<u64>(), "packets that XDP did not forward: {counters:#}");
     // The last daemon knows the changes that came while none ran.
     for kill in KILLS - 7..KILLS {
         let expected = if kill % 2 == 0 { (0, 5, 0) } else { (0, 0, 5) };

@@ -1,4 +1,4 @@
-//! Packets that filters, SID hooks and tenants forbid come out nowhere, however a frame is dressed: the kernel alone lets them through, and
+//! Packets that filters, SID hooks and tenants forbid come out nowhere, however a frame is dressed. The kernel alone lets them through, and
 //! beside trielined they leave by no device and reach no socket.
 
 use crate::bypass::nft;

@@ -245,7 +245,7 @@ fn many_entries() {
 }
 
 #[test]
-fn what_is_no_trie_is_told() {
+fn maps_that_are_not_tries_are_refused() {
     let Some(maps) = Maps::new("") else { return };
     let out = maps.file("out");
     let import = |map: &str| table(&["import", "--map", map, "-o", &out]);

@@ -3,6 +3,7 @@
 // A failed expectation here is a failed test, also outside of functions marked as such.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
+mod audit;
 mod bed;
 mod bond;
 mod bypass;
@@ -15,14 +16,17 @@ mod diagnostics;
 mod docs;
 mod draw;
 mod drivers;
+mod drops;
 mod egress;
 mod errors;
+mod extcap;
 mod fault_injection;
 mod filter;
 mod forward;
 mod full_table;
 mod guard;
 mod lifecycle;
+mod log;
 mod lpm_trie;
 mod marks;
 mod metrics;
@@ -34,6 +38,7 @@ mod package;
 mod packaging;
 mod policy;
 mod redirect;
+mod report;
 mod restart;
 mod restart_faults;
 mod routes;
@@ -55,3 +60,4 @@ mod trace_join;
 mod trace_stamp;
 mod vlan;
 mod vrf;
+mod what_if;

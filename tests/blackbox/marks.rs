@@ -112,8 +112,10 @@ fn rules_are_named_in_the_words_of_ip() {
     let rules = [
         (
             "-4",
-            "pref 20 not from 192.0.2.1 to 10.0.0.0/8 tos 0x10 fwmark 0x7 iif n0 oif n1 uidrange 1-5 ipproto udp sport 5-9 dport 53 \
-             lookup 300 suppress_prefixlength 3 suppress_ifgroup 7 realms 3/4",
+            concat!(
+                "pref 20 not from 192.0.2.1 to 10.0.0.0/8 tos 0x10 fwmark 0x7 iif n0 oif n1 uidrange 1-5 ipproto udp sport 5-9 dport 53 ",
+                "lookup 300 suppress_prefixlength 3 suppress_ifgroup 7 realms 3/4"
+            ),
         ),
         ("-4", "pref 21 fwmark 0x10/0xf tun_id 7 prohibit"),
         ("-4", "pref 22 ipproto tcp dport 80 goto 32766"),

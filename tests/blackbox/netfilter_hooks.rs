@@ -8,7 +8,7 @@ const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
 /// ILA (Identifier Locator Addressing) rewrites IPv6 packets at hook prerouting as long as it has mappings.
 #[test]
-fn who_hangs_at_a_hook_is_obeyed() {
+fn programs_at_netfilter_hooks_are_obeyed() {
     needs_root!();
     let bed = Bed::routed();
     let reason = |family: usize| status(&bed.node)["families"][family]["reason"].to_string();

@@ -117,7 +117,7 @@ fn neighbours_that_only_xdp_uses_stay() {
     }
 }
 
-/// An object changes, and the kernel sends no new routes (`nexthop_compat_mode` off): a group loses the member whose link was down, without
+/// An object changes, and the kernel sends no new routes (`nexthop_compat_mode` off). A group loses the member whose link was down, without
 /// a message; a tunnel replaces a link; an endpoint gets another table.
 #[test]
 fn objects_that_become_something_else() {

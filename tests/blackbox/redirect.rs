@@ -1,5 +1,5 @@
-//! Packets that leave by the device they came in by: the kernel tells a sender on the link of a shorter way, so it gets them; what it
-//! would say nothing about is forwarded.
+//! Packets that leave by the device they came in by: the kernel tells a sender on the link of a shorter way, so it gets them. XDP forwards
+//! the others.
 
 use trieline_testbed::bed::{Bed, Counts, until_counts};
 use trieline_testbed::daemon::{Daemon, status};
@@ -31,7 +31,7 @@ fn redirects(bed: &Bed) -> u64 {
 }
 
 #[test]
-fn senders_on_the_link_are_told_of_shorter_ways() {
+fn senders_on_the_link_get_redirects() {
     needs_root!();
     let bed = Bed::routed();
     let settings = ["all", "n0"].map(|device| format!("net.ipv4.conf.{device}.send_redirects"));

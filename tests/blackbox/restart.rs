@@ -58,6 +58,7 @@ fn every_key_of_the_configuration_holds() {
     let all = "devices = [\"n0\", \"n1\", \"n2\"]\ngeneric = true\nmap_type = \"array\"\nimage = \"16M\"\nnext_hops = 1000\n\
                receive_buffer = 8192\nbypass_netfilter = true\nmax_stale = \"77s\"\n\
                [srv6]\nrfc = true\n\
+               [audit]\nrate = 7\n\
                [[filter]]\nname = \"bad\"\nfile = \"bad\"\nmatch = \"source\"\naction = \"drop\"\n\
                [[filter]]\nname = \"inside\"\nfile = \"inside\"\nmatch = \"source\"\naction = \"drop\"\n\
                [[sid_hook]]\nname = \"clean\"\nsid = \"fd00:c::1\"\nfilters = [\"inside\"]\n\
@@ -103,6 +104,7 @@ fn every_key_of_the_configuration_holds() {
             ("receive_buffer", buffers.contains(&"16384".to_owned()).to_string()),
             ("bypass_netfilter", flag("n0", "forward4").to_string()),
             ("max_stale", reported["max_stale"].to_string()),
+            ("audit", reported["audit"]["rate"].to_string()),
             (
                 "srv6",
                 format!("class {:02x} TTL {}", frame[14] << 4 | frame[15] >> 4, frame[14 + 40 + 24 + 8]),
@@ -122,6 +124,7 @@ fn every_key_of_the_configuration_holds() {
         ("receive_buffer", "true"),
         ("bypass_netfilter", "true"),
         ("max_stale", "77.0"),
+        ("audit", "7"),
         ("srv6", "class b9 TTL 63"),
         ("filter", "(0, 0, 0)"),
         ("sid_hook", "(0, 0, 0) (0, 1, 0)"),
@@ -135,6 +138,7 @@ fn every_key_of_the_configuration_holds() {
         expected.keys().map(|key| (*key).to_owned()).collect()
     );
     assert_eq!(keys(folder.path(), "[srv6]\nnosuchkeyatall = 1"), ["rfc".to_owned()].into());
+    assert_eq!(keys(folder.path(), "[audit]\nnosuchkeyatall = 1"), ["rate".to_owned()].into());
     let args = format!("--config {}", folder.path().join("trielined.toml").display());
     let holds = |daemon: &Daemon, when: &str| {
         let mut last = BTreeMap::new();
@@ -328,7 +332,7 @@ impl Drop for Nobody {
 
 /// Another user cannot take the lock or the pins' directory, nor command; a lock that somebody holds is not said to be a daemon.
 #[test]
-fn nobody_else_keeps_a_daemon_away() {
+fn other_users_cannot_block_a_daemon() {
     needs_root!();
     let bed = Bed::routed();
     let daemon = Daemon::start(&bed.node, DEVICES);
@@ -467,7 +471,7 @@ fn other_pins_are_replaced_without_a_loss() {
 
 /// A reload does what it can, and says by words and exit code what waits for a restart, which then follows it without a detach.
 #[test]
-fn a_reload_says_what_waits() {
+fn reload_lists_keys_that_need_a_restart() {
     needs_root!();
     let bed = Bed::routed();
     let folder = tempfile::tempdir().expect("a folder");

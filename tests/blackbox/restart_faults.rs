@@ -78,7 +78,7 @@ fn start_with_fault(bed: &Bed, (before, args): (&str, &str), (what, which): Faul
     panic!("fifty starts, and none whose fault was at {what}");
 }
 
-/// A device whose driver refuses the program of the new daemon goes on with the one of before, is named, and is tried again.
+/// A device whose driver refuses the program of the new daemon goes on with the previous one, is named, and is tried again.
 #[test]
 fn a_device_that_refuses_the_new_program_keeps_its_own() {
     needs_root!();
@@ -89,13 +89,13 @@ fn a_device_that_refuses_the_new_program_keeps_its_own() {
     let _leftovers = Leftovers(&bed.node);
     let _traced = start_with_fault(&bed, (DEVICES, DEVICES), ("BPF_LINK_UPDATE,", |_| 1), &log);
     let text = || std::fs::read_to_string(&log).unwrap_or_default();
-    assert!(text().contains("the device refuses the new program"), "{}", text());
+    assert!(text().contains("device refuses the new program"), "{}", text());
     bed.becomes("beside it", "10.50.0.1:9", (0, 5, 0));
     let problems = || trieline_testbed::daemon::status(&bed.node)["problems"].to_string();
     assert!(eventually(5.0, || problems() == "[]"), "{}", problems());
 }
 
-/// New tables (of another size) fail at any call for want of memory: the daemon follows the kernel all the same, by these or by those of
+/// New tables (of another size) fail at any call for want of memory. The daemon follows the kernel all the same, by these or by those of
 /// before, and says so. Not one packet is lost.
 #[test]
 fn without_memory_for_new_tables_the_old_ones_stay() {

@@ -1,4 +1,4 @@
-//! Attributes of routes and neighbours besides prefix and gateway: XDP forwards those that change nothing, follows those that end to their
+//! Attributes of routes and neighbours besides prefix and gateway. XDP forwards those that change nothing, follows those that end to their
 //! end, and `node status` names those that only the kernel can follow, with a hint.
 
 use std::net::Ipv6Addr;
@@ -159,7 +159,7 @@ fn routes_that_end_are_followed() {
 
 /// A SID that everybody writes first, and that Linux sends elsewhere: said where one looks.
 #[test]
-fn what_only_the_kernel_can_do_is_named() {
+fn routes_that_only_the_kernel_follows_are_named() {
     needs_root!();
     let bed = Bed::routed();
     bed.node.ip("-6 route add fd00:d::4 encap seg6local action End.DX4 nh4 10.1.0.2 dev n1");

@@ -1,6 +1,6 @@
 //! Routing daemons: BIRD and FRR as Debian ships them take a table by BGP and put it into the kernel, and the mirror is the kernel's,
-//! prefix by prefix. It stays so through the life of a router: a link that flaps, a session that is reset, a routing daemon that is killed
-//! and comes back (graceful restart), a trielined that is killed and comes back meanwhile.
+//! prefix by prefix. It stays so through the life of a router. A link flaps, a session is reset, a routing daemon is killed and comes back
+//! (graceful restart), a trielined that is killed and comes back meanwhile.
 //!
 //! The table has 20,000 prefixes. `TRIELINE_BGP_TABLE=FILE` names a file with others, one prefix a line.
 
@@ -124,6 +124,8 @@ trait Router {
     /// Whether its session is up and has received so many prefixes. Before that a restart is not a graceful one.
     fn has(&self, count: usize) -> bool;
     fn log(&self) -> String;
+    /// The option of `trieline node audit` for it, and a protocol of its routes in the kernel.
+    fn audited(&self) -> (String, &'static str);
 }
 
 struct Bird {
@@ -171,6 +173,10 @@ protocol bgp peer { local 10.1.0.1 as 65001; neighbor 10.1.0.2 as 65002; gracefu
 
     fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    fn audited(&self) -> (String, &'static str) {
+        (format!("--bird={}", self.directory.path().join("bird.ctl").display()), "bird")
     }
 }
 
@@ -239,6 +245,10 @@ impl Router for Frr {
 
     fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    fn audited(&self) -> (String, &'static str) {
+        (format!("--frr={}", self.directory.path().display()), "bgp")
     }
 }
 
@@ -337,6 +347,24 @@ fn follows<R: Router>(name: &str, programs: &[&str]) {
     assert!(eventually(seconds, || router.has(count)), "the session after the restart\n{}", router.log());
     times.push(("graceful", equal(&bed, count, seconds, "graceful restart", || router.log())));
     bed.becomes("at the end", MARKED.1, (0, 5, 0));
+    // (5) the audit compares kernel, mirror and image, and the routing daemon's routes with the kernel's, both ways
+    let (option, protocol) = router.audited();
+    let answer = trieline(&bed.node, &format!("-j node audit {option}")).json();
+    assert_eq!((&answer["equal"], &answer["rib"][0]["routes"]), (&true.into(), &count.into()), "{answer:#}");
+    bed.node.ip(&format!("route add 203.0.113.0/24 via 10.1.0.2 proto {protocol}"));
+    let answer = trieline(&bed.node, &format!("node audit {option}"));
+    assert_eq!(answer.code, 1, "{answer:?}");
+    let wanted = format!("203.0.113.0/24: {name}: no route; kernel: via 10.1.0.2 dev n1");
+    assert!(answer.stdout.contains(&wanted), "{answer:?}");
+    bed.node.ip("route del 203.0.113.0/24");
+    if protocol == "bird" {
+        // FRR puts it back at once.
+        bed.node.ip(&format!("route del {}", MARKED.0));
+        let answer = trieline(&bed.node, &format!("node audit {option}"));
+        assert_eq!(answer.code, 1, "{answer:?}");
+        let wanted = format!("{}: {name}: via 10.1.0.2 dev n1; kernel: no route", MARKED.0);
+        assert!(answer.stdout.contains(&wanted), "{answer:?}");
+    }
     println!("{name}: {count} prefixes, seconds until kernel and mirror are equal: {times:?}");
 }
 

@@ -240,7 +240,7 @@ fn reverse_path_filters_know_several_ways() {
 
 /// A setting tells flows apart, and may change while the daemon runs: by addresses alone, or by ports too.
 #[test]
-fn flows_are_told_apart_as_set() {
+fn flows_are_hashed_as_configured() {
     needs_root!();
     let bed = routed_bed();
     bed.node.ip("route add 10.70.0.0/16 nexthop via 10.1.0.2 nexthop via 10.2.0.2");
@@ -267,7 +267,7 @@ fn flows_are_told_apart_as_set() {
     assert!(eventually(5.0, || one_way(counts())), "by addresses again: {:?}", counts());
 }
 
-/// Outer headers where the route or a setting decides what is in them: XDP writes the kernel's bytes or leaves it to the
+/// Outer headers where the route or a setting decides what is in them. XDP writes the kernel's bytes or leaves it to the
 /// kernel, also when the setting changes while the daemon runs.
 #[test]
 fn outer_headers_are_as_set() {

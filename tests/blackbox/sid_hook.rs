@@ -277,7 +277,8 @@ fn sid_hooks_that_are_gone_do_not_stop_a_restart() {
         );
         assert_eq!((sent("fd00:c::2"), sent("fd00:c::3")), ((0, 1, 0), (0, 0, 0)), "{what}: {log}");
         assert_eq!(dropped("sid_hook_missing"), Some(1), "{what}: {log}");
-        for expected_text in ["hook mine", "the program of before stays", "hook look", "hook new", "dropped"]
+        for expected_text in
+            ["hook mine", "the previous program stays attached", "hook look", "hook new", "dropped"]
         {
             assert!(log.contains(expected_text), "{what}: {expected_text}: {log}");
         }

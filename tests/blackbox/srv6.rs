@@ -273,7 +273,7 @@ fn flows_share_the_ways_by_weight() {
 
 /// `[srv6] rfc`: [gen] ──(IPv4)── [node: H.Encaps, End.DX4] ── [sink], as Linux, as the RFCs, and as Linux again.
 #[test]
-fn the_rfcs_are_followed_when_told() {
+fn the_rfcs_are_followed_when_configured() {
     needs_root!();
     let bed = Bed::new();
     bed.warm();

@@ -89,7 +89,7 @@ fn an_image_is_built_and_looked_up_in() {
 
 /// Every format says the same after it was written and read.
 #[test]
-fn formats_are_told_by_their_content() {
+fn formats_are_recognised_by_their_content() {
     let files = Files::new();
     let list = files.write("list", "10.0.0.0/8 7\n10.1.0.0/16 2147483647\n2001:db8::/32 9\n");
     for format in ["text", "json", "iproute", "mrt", "image"] {
@@ -115,7 +115,7 @@ fn formats_are_told_by_their_content() {
 }
 
 #[test]
-fn differences_are_told() {
+fn differences_are_printed() {
     let files = Files::new();
     let old = files.write("old", "10.0.0.0/8 1\n10.1.0.0/16 1\n10.2.0.0/16 2\n");
     let new = files.write("new", "10.0.0.0/8 1\n10.2.0.0/16 3\n10.3.0.0/16 3\n");

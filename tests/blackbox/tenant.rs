@@ -1,4 +1,4 @@
-//! Tenants declared in the configuration, on a kernel without VRF and VLAN devices: a table of their own alone decides for
+//! Tenants declared in the configuration, on a kernel without VRF and VLAN devices. A table of their own alone decides for
 //! their packets, and what it does not decide goes nowhere.
 
 use serde_json::Value;

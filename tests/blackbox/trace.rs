@@ -116,7 +116,7 @@ fn own_part(report: &Value) {
 
 /// The result of `--live-cost` stands in every view and in the report, with its interval.
 #[test]
-fn what_hooks_cost_is_measured_while_they_are_on() {
+fn hook_cost_is_measured_while_they_are_attached() {
     needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let (mut broker, mut from, mut to) = relay(folder.path());
@@ -187,7 +187,7 @@ fn what_hooks_cost_is_measured_while_they_are_on() {
 }
 
 #[test]
-fn a_command_without_messages_says_so() {
+fn a_command_without_messages_is_reported() {
     needs_root!();
     let answer = run(&format!("{} trace --no-cost -- true", binary_path("trieline")));
     // Not 0 and not a failure's 1: a script can tell.
@@ -223,7 +223,7 @@ fn a_command_that_goes_into_the_background_is_traced_on() {
 }
 
 #[test]
-fn what_cannot_be_traced_is_said() {
+fn impossible_traces_are_refused() {
     let trieline = |arguments: &str| run(&format!("{} trace {arguments}", binary_path("trieline")));
     trieline("").fails(2, &["nothing to trace", "--comm"]);
     trieline("-p 1 --csv a --jsonl a").fails(2, &["a: expected another file for each output"]);

@@ -30,7 +30,8 @@ const OUTSIDE: &[&str] = &["trieline-tests"];
 /// The boxes of commands, and what commands print with. Only they may have these crates at run time.
 const FACES: &[&str] =
     &["trieline-cli", "trieline-trace-cli", "trieline-lab", "trieline-draw", "trieline-terminal"];
-const FACE_ONLY: &[&str] = &["anyhow", "clap", "indicatif", "toml", "tracing-subscriber", "sd-notify"];
+const FACE_ONLY: &[&str] =
+    &["anyhow", "clap", "indicatif", "toml", "tracing-journald", "tracing-subscriber", "sd-notify"];
 
 /// Crates that an operator's programs may not link, through any box: pictures, rivals, an HTTP client.
 const OPERATOR: &str = "trieline-cli";

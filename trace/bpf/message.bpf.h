@@ -3,7 +3,7 @@
  * The message's bytes: its id, or its first ones for those who look for more in them (src/decode).
  *
  * The socket's tracepoints carry no payload, but they run inside a system call, whose registers say where the
- * process has its buffer: so no hook on system calls, which all processes would pay for, is needed to read
+ * process has its buffer. So no hook on system calls, which all processes would pay for, is needed to read
  * it.
  */
 #ifndef TRACE_MESSAGE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* Packets at a device's queue: whether one leaves now, for the first time, on the time of the thread that
- * sends it; and whether it is a message, a part of one, or several. */
+ * sends it. Also whether it is a message, a part of one, or several. */
 #ifndef TRACE_PACKET_H
 #define TRACE_PACKET_H
 
@@ -15,7 +15,7 @@ static __always_inline struct tr_cpu *tr_own_cpu(void)
 	return bpf_map_lookup_elem(&cpus, &cpu);
 }
 
-/* Whether the packet was noted at another device, which has handed it on to this one: below a VLAN, a bond, a
+/* Whether the packet was noted at another device, which has handed it on to this one. Below a VLAN, a bond, a
  * bridge or a tunnel it is queued once more. */
 static __always_inline bool tr_is_noted(const struct sk_buff *skb)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Ids for messages that have none: where the application has reserved eight bytes, the tracer writes a time
- * into the packet that no other message has, before the hook at the device's queue reads it as the id.
+ * Ids for messages that have none. Where the application has reserved eight bytes, the tracer writes a time
+ * into the packet that no other message has. It does so before the hook at the device's queue reads it as the
+ * id.
  *
  * Only UDP: there a packet is a message. The bytes of TCP are sent again from the socket's own copy, which
  * this program never sees, and need no id: sender and receiver count them alike.

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_trace_nothing_is_refused() {
+    fn filters_that_trace_nothing_are_refused() {
         assert!(says(Filter::default()).contains("nothing to trace"));
         assert!(says(Filter { port: Some(0), ..Default::default() }).contains("port 0"));
         let long = Some("a-name-of-sixteen".to_owned());

@@ -210,7 +210,7 @@ pub struct Record {
     pub transport: Transport,
     /// Its kind.
     pub kind: Kind,
-    /// Where it ends in its stream, modulo 2³²: of TCP the sequence number behind it; of Unix sockets bytes, of those with message
+    /// Where it ends in its stream, modulo 2³². Of TCP the sequence number behind it. Of Unix sockets bytes, of those with message
     /// borders messages, since the socket was first seen. UDP has no streams: there it is 0. Without [`crate::Options::stages`] only
     /// sends over TCP are sure to have one.
     pub position: u32,

@@ -1,7 +1,7 @@
 //! Reads what the hooks have noted: each CPU's ring in order, all CPUs' records merged by time, what was overwritten counted exactly.
 //!
 //! After a loss of records, nothing shows which records belong together: a gap. Records of that time on other CPUs are not passed on, and
-//! the gap is an event of its own, so that a joiner only has to drop the messages that it has in hand.
+//! the gap is an event of its own. So a joiner only has to drop the messages that it has in hand.
 
 mod words;
 
@@ -20,7 +20,7 @@ use crate::record::{Event, Record};
 use crate::rings::Rings;
 use words::Words;
 
-/// How much older than the reading a record must be before it is passed on: a hook on another CPU may have read the clock
+/// How much older than the reading a record must be before it is passed on. A hook on another CPU may have read the clock
 /// and not yet claimed its record.
 const SETTLE_NS: u64 = 1_000_000;
 /// A record that is claimed and not written for so long counts as lost: its hook was interrupted, and its CPU is taken away.
@@ -176,8 +176,8 @@ impl Ring {
         self.waiting.push(Waiting { time_ns: monotonic_ns(), what, payload: Box::default() });
     }
 
-    /// Passes on what is there, in the order of time, each with the bytes captured of it; with `all` also the youngest, for when the hooks are off:
-    /// it waits for those of them that are still running.
+    /// Passes on what is there, in the order of time, each with the bytes captured of it; with `all` also the youngest, for when the hooks are off.
+    /// It waits for those of them that are still running.
     pub(crate) fn poll(&mut self, all: bool, each: impl FnMut(Noted<'_>)) {
         let now_ns = monotonic_ns();
         let mut until = self.read(now_ns);

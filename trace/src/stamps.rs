@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamps_are_an_offset_and_what_is_reserved() {
+    fn stamps_are_an_offset_and_reserved_bytes() {
         assert_eq!("8".parse(), Ok(StampAt { offset: 8, reserved: 0 }));
         assert_eq!("0:01000000000000ff".parse(), Ok(StampAt { offset: 0, reserved: 0xff00_0000_0000_0001 }));
         for bad in ["", "-1", "65536", "8:", "8:ff", "8:+1000000000000ff", "8:8"] {

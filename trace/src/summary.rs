@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_is_what_was_added_in_it() {
+    fn an_interval_has_the_messages_added_in_it() {
         let stage =
             |to| Stage { part: Part::INSIDE, from: Transport::Udp, to, is_reply: false, at_queue: true };
         let mut all = Summary::default();

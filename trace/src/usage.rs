@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_this_process_does_is_seen() {
+    fn usage_of_this_process_is_measured() {
         let before = Usage::now();
         let room = std::hint::black_box(vec![1u8; 32 << 20]);
         while Usage::now().since(before).user < Duration::from_millis(20) {

@@ -1,4 +1,4 @@
-//! Which transports and system calls each backend sees: real processes, every message checked against the clocks of the
+//! Which transports and system calls each backend sees. Real processes, every message checked against the clocks of the
 //! client and of the broker, and the table in docs/trace.md compared with what is found.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]

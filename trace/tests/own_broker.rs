@@ -1,5 +1,5 @@
 //! A broker of our own under live hooks, which knows when each message came and left. Threads take a message each and write logs and
-//! counters by sockets that come and go; a pool answers in any order, several answers in a write; a server answers early.
+//! counters by sockets that come and go. A pool answers in any order, several answers in a write; a server answers early.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -75,7 +75,7 @@ fn broker() {
     }
 }
 
-/// A name is looked up by a socket of its own; then a request comes, a line of a log and a counter leave by sockets that may lie where that one lay,
+/// A name is looked up by a socket of its own. Then a request comes, a line of a log and a counter leave by sockets that may lie where that one lay,
 /// and the answer leaves.
 fn serve_and_log(mut stream: TcpStream, log: &Log) {
     let (names, logs) = UnixDatagram::pair().unwrap();

@@ -152,7 +152,7 @@ fn several_messages_in_a_packet_are_several() {
 
 /// Whose time it leaves on then is chance.
 #[test]
-fn what_has_waited_for_its_neighbour_is_nobodys() {
+fn packets_that_waited_for_their_neighbour_have_no_process() {
     needs_root!();
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap_or(0));

@@ -43,7 +43,7 @@ impl Calls {
 
 #[test]
 #[ignore = "a measurement: it wants a quiet machine"]
-fn what_a_probe_costs_a_call() {
+fn probe_cost_per_call() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/probes.c");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("probes");
     let done = Command::new("cc").args(["-O2", "-Wall", "-Werror", source, "-o"]).arg(&program).status();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* A program that looks up in a work queue's callback: that runs in a process and may sleep, so that the
+/* A program that looks up in a work queue's callback. That runs in a process and may sleep, so that the
  * program has to be refused, though it cannot sleep itself. */
 #include <linux/types.h>
 #include <linux/bpf.h>

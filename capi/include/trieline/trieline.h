@@ -17,8 +17,8 @@
  * Values      1 ... TRIELINE_VALUE_MAX. 0 is "nothing": what a lookup finds where no prefix matches.
  * Tables      have ids 0 ... `tables`-1, which programs pass to lookups.
  *
- * Errors: functions that return int or int64_t return a negative errno on failure, those that return a
- * pointer NULL; then `error`, which may be NULL, holds the same code and a sentence. Nothing has changed
+ * Errors: functions that return int or int64_t return a negative errno on failure, those that return
+ * a pointer NULL. Then `error`, which may be NULL, holds the same code and a sentence. Nothing has changed
  * then, unless said otherwise. -EINVAL: an argument, also a NULL pointer; -ENOENT: no such table, nothing
  * pinned; -EEXIST: it exists already; -ENOSPC: the map is full. -EPERM: capabilities, named in the text;
  * -EBUSY: another process has the pins; -EBADMSG: a file or an image is damaged. -ENOTRECOVERABLE: a mistake
@@ -125,12 +125,13 @@ int trieline_reclaim(struct trieline *t, struct trieline_error *error);
 /* Waits until all replaced memory is usable. */
 int trieline_synchronize(struct trieline *t, struct trieline_error *error);
 
-/* Waits for that, then gives the whole chunks of 64 KiB that no table uses back to the kernel, 1 MiB a call:
- * how many bytes; tables in an array keep their memory: 0. Negative: errno. Call it after much was removed.
+/* Waits for that, then gives the whole chunks of 64 KiB that no table uses back to the kernel, 1 MiB a call.
+ * Returns how many bytes. Tables in an array keep their memory: 0. Negative: errno. Call it after much was
+ * removed.
  */
 int64_t trieline_give_back(struct trieline *t, struct trieline_error *error);
 
-/* Programs that want the prefix's length too (tl_match4 and tl_match6 of lpm.h) need it in the values: give
+/* Programs that want the prefix's length too (tl_match4 and tl_match6 of lpm.h) need it in the values. Give
  * the calls below those of tl_with_length(value, len, 32 or 128), which is in lpm.h. */
 
 /* --- one table ----------------------------------------------------------------------------------------- */
@@ -202,7 +203,7 @@ int trieline_load_file(struct trieline *t, const char *file, uint32_t ipv4, uint
  */
 
 /* 0 if a loaded program of these `count` instructions (bpf_program__insns) hands no callback to a work queue
- * or a task, where it may sleep; else -EINVAL, and the text names the function that it calls for that. */
+ * or a task, where it may sleep. Else -EINVAL, and the text names the function that it calls for that. */
 int trieline_stays_awake(const void *instructions, size_t count, struct trieline_error *error);
 
 /* The map's descriptor; it is the handle's: do not close it. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * trieline/libbpf.h: a program placed, loaded and run; one that sleeps, one with a callback that may, one of
+ * trieline/libbpf.h: a program placed, loaded and run. One that sleeps, one with a callback that may, one of
  * the other map type and nothing at all refused. usage: place arena|array OBJECT SLEEPABLE OTHER DEFERRED
  */
 #include <stdlib.h>

@@ -11,7 +11,7 @@ use trieline_router::kernel::ethtool;
 use trieline_router::kernel::link::{Link, hardware_folder};
 use trieline_router::{AttachMode, DriverXdp, driver_xdp, occupant};
 
-/// Bytes of a page that a frame in one buffer cannot have: XDP's headroom, the kernel's record behind the frame, Ethernet header and
+/// Bytes of a page that a frame in one buffer cannot have. They are XDP's headroom, the kernel's record behind the frame, Ethernet header and
 /// checksum, and a VLAN tag, as the driver `ena` counts them.
 const OUTSIDE: u32 = 256 + 320 + 14 + 4 + 4;
 
@@ -91,7 +91,7 @@ pub fn findings(
         looked.xdp.and_then(|xdp| mtu_limit(xdp, mode, page_size())).filter(|limit| link.mtu > *limit)
     {
         let what = format!(
-            "MTU {} is more than {limit}: the driver takes no frames of several buffers with XDP",
+            "MTU {} is more than {limit}: the driver does not support XDP multi-buffer frames",
             link.mtu
         );
         findings.push(Finding::no_go(name, what).mend(format!("ip link set dev {name} mtu {limit}")));
@@ -141,8 +141,7 @@ fn native(name: &str, link: &Link, looked: &Looked) -> Finding {
             Finding::no_go(name, "its driver cannot redirect frames").mend("trielined --generic")
         }
         Some(xdp) if !xdp.target && link.kind == "veth" => {
-            let what =
-                "native XDP; the device takes no redirected frames while its peer has neither GRO nor XDP";
+            let what = "native XDP; the device drops redirected frames until its peer has GRO or XDP";
             Finding::warn(name, what).mend("ethtool -K PEER gro on, where the peer is")
         }
         Some(xdp) if !xdp.target => Finding::warn(

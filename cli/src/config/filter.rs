@@ -27,7 +27,7 @@ action = "drop"
 
     #[test]
     fn a_whole_filter() {
-        let filters = File::parse(GOOD).unwrap().filters(Path::new("/etc/trieline"));
+        let filters = File::parse(GOOD).unwrap().config(Path::new("/etc/trieline")).filters;
         let filter = &filters[0];
         assert_eq!(
             (filter.name.as_str(), filter.address, filter.protocol),
@@ -38,7 +38,7 @@ action = "drop"
     }
 
     #[test]
-    fn errors_name_the_line_and_what_was_expected() {
+    fn errors_name_the_line_and_the_expected_value() {
         for (from, to, expected_text) in [
             ("file =", "fiel =", "line 4: unknown key `fiel`; did you mean `file`?"),
             ("\"source\"", "\"both\"", "line 5: unknown variant `both`"),

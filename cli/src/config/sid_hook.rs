@@ -57,7 +57,7 @@ program = "/sys/fs/bpf/mine"
     #[test]
     fn whole_sid_hooks() {
         let file = File::parse(GOOD).unwrap();
-        let sid_hooks = file.sid_hooks(Path::new("/etc/trieline"));
+        let sid_hooks = file.config(Path::new("/etc/trieline")).sid_hooks;
         assert_eq!(sid_hooks[0].what, What::Filter { filters: vec!["inner".into()] });
         let What::Pcap(sample) = &sid_hooks[1].what else { panic!("{sid_hooks:?}") };
         assert_eq!((sample.file.as_path(), sample.snap), (Path::new("/etc/trieline/look.pcapng"), 256));
@@ -65,7 +65,7 @@ program = "/sys/fs/bpf/mine"
     }
 
     #[test]
-    fn errors_name_the_line_and_what_was_expected() {
+    fn errors_name_the_line_and_the_expected_value() {
         for (from, to, expected_text) in [
             ("fd00:a::1", "fd00:a::x", "line 9: "),
             ("fd00:a::2", "fd00:a::1", "line 13: sid_hook: look: fd00:a::1 has clean already"),

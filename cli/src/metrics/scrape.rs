@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Error;
 use std::time::Instant;
 use trieline_router::api::status::{BatchTimes, Status};
+use trieline_router::drops::AfterRedirect;
 use trieline_router::filter::FilterStatus;
 use trieline_router::sid_hook::SidHookStatus;
 use trieline_router::xdp::counters::Kind;
@@ -46,11 +47,13 @@ impl Collector for Scrape {
         if let Some((status, hooks)) = &self.daemon {
             families.daemon(status)?;
             families.devices(status)?;
+            families.after_redirect(&status.after_redirect)?;
             families.filters(&status.filters)?;
             families.sid_hooks(hooks)?;
             families.routes(status)?;
             families.image(status)?;
             families.mirror(status)?;
+            families.audit(status)?;
         }
         let took = self.begun.elapsed().as_secs_f64();
         families.one("trieline_scrape_duration_seconds", "Time that this scrape took.", took)
@@ -140,6 +143,23 @@ impl Families<'_> {
         let drops = status.counters.iter().filter(|counter| counter.kind == Kind::Drop);
         let drops = drops.map(|counter| (vec![("reason", counter.name.as_ref().into())], counter.packets));
         self.counter("trieline_drops", "Packets that XDP dropped, over all devices, former ones too.", drops)
+    }
+
+    fn after_redirect(&mut self, counts: &AfterRedirect) -> Result<(), Error> {
+        let known = i64::from(counts.source.is_some() && counts.unknown.is_none());
+        let help = "Whether all drops after redirect are counted.";
+        self.one("trieline_drops_after_redirect_known", help, known)?;
+        let iface = |name: &'_ str| ("iface", Cow::from(name.to_owned()));
+        let drops = counts.devices.iter().flat_map(|device| {
+            let of = move |reason: &str| vec![iface(device.name()), ("reason", reason.to_owned().into())];
+            device.drops.iter().map(move |drop| (of(&drop.reason), drop.packets))
+        });
+        let help = "Packets that were forwarded and then lost, by output device.";
+        self.counter("trieline_drops_after_redirect", help, drops)?;
+        let sent =
+            counts.devices.iter().filter_map(|device| Some((vec![iface(device.name())], device.sent?)));
+        let help = "Forwarded packets that the driver of the output device took.";
+        self.counter("trieline_sent_packets", help, sent)
     }
 
     fn filters(&mut self, filters: &[FilterStatus]) -> Result<(), Error> {
@@ -248,6 +268,21 @@ impl Families<'_> {
         let help = "Memory in chunks that hold anything.";
         self.one("trieline_image_claimed_bytes", help, image.claimed)?;
         self.count("trieline_image_full", "Times that the image was full.", status.mirror.full)
+    }
+
+    fn audit(&mut self, status: &Status) -> Result<(), Error> {
+        let audit = &status.audit;
+        self.one("trieline_audit_rate", "Addresses that the audit compares each second.", audit.rate)?;
+        let counts = [
+            ("trieline_audit_samples", "Addresses that the audit compared.", audit.samples),
+            ("trieline_audit_passed", "Of them, those whose packets are the kernel's.", audit.passed),
+            ("trieline_audit_skipped", "Of them, those that could not be compared.", audit.skipped),
+            ("trieline_audit_rounds", "Times that the audit sampled each prefix.", audit.rounds),
+            ("trieline_audit_differences", "Differences that stayed.", audit.differences),
+            ("trieline_audit_repairs", "Times that trielined repaired differences.", audit.repairs),
+            ("trieline_audit_full", "Audits of everything.", audit.full),
+        ];
+        counts.into_iter().try_for_each(|(name, help, value)| self.count(name, help, value))
     }
 
     fn mirror(&mut self, status: &Status) -> Result<(), Error> {

@@ -32,7 +32,7 @@ impl Ingress {
             ports.retain(|port| names.get(port.ifindex) == device);
             if ports.is_empty() {
                 return Err(anyhow::anyhow!(
-                    "{device}: trieline takes no packets from it; expected a device or VLAN of `trieline node status`"
+                    "invalid device {device}: trieline is not attached to it; expected a device or VLAN of `trieline node status`"
                 ));
             }
         }

@@ -269,7 +269,7 @@ impl Table {
         }
     }
 
-    /// Widths of its keys that are no addresses.
+    /// Widths of its keys that are not addresses.
     pub fn widths(&self) -> Vec<u16> {
         self.keys.keys().copied().collect()
     }

@@ -64,7 +64,7 @@ pub fn stat(path: &Path, args: &ReadArgs, family: Option<u8>, output: &Output) -
         }
         if table.skipped > 0 {
             document.insert("skipped".into(), table.skipped.into());
-            let _ = writeln!(text, "skipped   {} entries that are no unicast prefixes", table.skipped);
+            let _ = writeln!(text, "skipped   {} entries that are not unicast prefixes", table.skipped);
         }
         let of_keys = table.keys.iter().map(|(bits, rows)| {
             let lengths = lengths(rows.iter().map(|row| row.0.len()));

@@ -1,6 +1,6 @@
 //! The figures of `top`: everything counted at one moment, and the rates between two moments.
 
-use crate::client::{Names, one_within, open};
+use crate::client::{Names, find_name, one_within, open};
 use crate::sid;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use trieline_router::api::control::Request;
 use trieline_router::api::instance::Instance;
 use trieline_router::api::status::Status;
+use trieline_router::drops::{AfterRedirect, EgressCount, read_pinned};
 use trieline_router::{Counters, Kind, PortCount, VerdictCount};
 use trieline_terminal::Output;
 
@@ -20,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) struct Picture {
     pub(super) seconds: f64,
     pub(super) devices: Vec<Device>,
+    pub(super) egress: Vec<Egress>,
     pub(super) verdicts: Vec<Rate>,
     pub(super) filters: Vec<Rate>,
     pub(super) sids: Vec<Rate>,
@@ -52,6 +54,22 @@ pub(super) struct Cpu {
     pub(super) share: f64,
 }
 
+/// The packets that XDP forwarded to one device.
+#[derive(Debug, Serialize)]
+pub(super) struct Egress {
+    pub(super) dev: String,
+    /// Their fates: `sent`, and `drop` by reason.
+    pub(super) rates: Vec<Rate>,
+}
+
+impl Egress {
+    /// Their fates, each named by the device and the reason.
+    pub(super) fn titled(&self) -> impl Iterator<Item = (String, &Rate)> {
+        let title = |rate: &Rate| [&rate.kind, &self.dev, &rate.name].map(String::as_str).join(" ");
+        self.rates.iter().map(move |rate| (title(rate).trim_end().to_owned(), rate))
+    }
+}
+
 #[derive(Debug, Serialize)]
 pub(super) struct Rate {
     pub(super) name: String,
@@ -69,6 +87,7 @@ pub(super) struct Count {
     counters: Counters,
     filters: Named,
     sids: Named,
+    after_redirect: AfterRedirect,
     pub(super) daemon: String,
 }
 
@@ -102,7 +121,8 @@ impl Count {
             Ok(Err(_)) => "no trielined; its tables are in force".into(),
             Err(error) => format!("no answer from trielined: {error}"),
         };
-        Ok(Self { at, counters, filters, sids, daemon })
+        let after_redirect = read_pinned(&instance.pins()).named(find_name);
+        Ok(Self { at, counters, filters, sids, after_redirect, daemon })
     }
 }
 
@@ -145,6 +165,23 @@ fn cpus(now: &[u64], before: Option<&[u64]>, seconds: f64) -> Vec<Cpu> {
     counts.iter().enumerate().filter(|(_, packets)| **packets > 0).map(one).collect()
 }
 
+/// The rates of what became of packets that were forwarded to a device; reasons without packets are left out.
+fn egress(now: &EgressCount, before: &AfterRedirect, seconds: f64) -> Egress {
+    let before = before.devices.iter().find(|device| device.ifindex == now.ifindex);
+    let rate = |kind: &str, reason: &str, packets: u64, earlier: Option<u64>| Rate {
+        name: reason.into(),
+        kind: kind.into(),
+        packets,
+        rate: packets.saturating_sub(earlier.unwrap_or(0)) as f64 / seconds,
+    };
+    let sent = now.sent.map(|sent| rate("sent", "", sent, before.and_then(|device| device.sent)));
+    let drops = now.drops.iter().filter(|drop| drop.packets > 0).map(|drop| {
+        let earlier = before.and_then(|device| device.drops.iter().find(|other| other.reason == drop.reason));
+        rate("drop", &drop.reason, drop.packets, earlier.map(|drop| drop.packets))
+    });
+    Egress { dev: now.name().to_owned(), rates: sent.into_iter().chain(drops).collect() }
+}
+
 /// The rates between two moments.
 pub(super) fn picture(before: &Count, now: &Count, names: &mut Names) -> Picture {
     let seconds = now.at.duration_since(before.at).as_secs_f64();
@@ -179,7 +216,9 @@ pub(super) fn picture(before: &Count, now: &Count, names: &mut Names) -> Picture
         now.iter().map(one).collect()
     };
     let (filters, sids) = (named(&now.filters, &before.filters), named(&now.sids, &before.sids));
-    Picture { seconds, devices, verdicts, filters, sids }
+    let after = now.after_redirect.devices.iter();
+    let egress = after.map(|device| egress(device, &before.after_redirect, seconds)).collect();
+    Picture { seconds, devices, egress, verdicts, filters, sids }
 }
 
 /// A picture as plain text.
@@ -201,6 +240,13 @@ pub(super) fn text(picture: &Picture, output: &Output) -> Result<String, std::fm
         for rate in rates {
             let name = format!("{} {}", rate.kind, rate.name);
             writeln!(text, "{name:<24}{:>12.0}{:>20}", rate.rate, rate.packets)?;
+        }
+    }
+    let after: Vec<_> = picture.egress.iter().flat_map(Egress::titled).collect();
+    if !after.is_empty() {
+        writeln!(text, "\n{}", head("after redirect", "        rate             packets"))?;
+        for (title, rate) in after {
+            writeln!(text, "{title:<24}{:>12.0}{:>20}", rate.rate, rate.packets)?;
         }
     }
     Ok(text)

@@ -1,6 +1,6 @@
 //! The screen of `top` as a function of the last picture and of the keys so far.
 
-use super::picture::{Picture, Rate};
+use super::picture::{Egress, Picture, Rate};
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -185,15 +185,19 @@ impl View {
         match alone {
             None => {
                 self.devices(picture, &mut lines);
+                let after = picture.egress.iter().flat_map(Egress::titled);
+                self.section("after redirect", after.collect(), &mut lines);
                 for (title, rates) in
                     [("verdict", &picture.verdicts), ("filter", &picture.filters), ("SID", &picture.sids)]
                 {
-                    self.section(title, rates, &mut lines);
+                    self.section(title, titled(rates), &mut lines);
                 }
             }
             Some(None) => lines.push(Line::from("this device has no counters now; d shows another")),
             Some(Some(device)) => {
-                self.section("verdict", &device.verdicts, &mut lines);
+                self.section("verdict", titled(&device.verdicts), &mut lines);
+                let after = picture.egress.iter().filter(|egress| egress.dev == device.dev);
+                self.section("after redirect", after.flat_map(Egress::titled).collect(), &mut lines);
                 self.heading("CPU", &["rate", "share"], &mut lines);
                 for cpu in &device.cpus {
                     let share = format!("{:.1} %", cpu.share * 100.0);
@@ -229,19 +233,15 @@ impl View {
         }
     }
 
-    fn section(&self, title: &str, rates: &[Rate], lines: &mut Vec<Line<'static>>) {
-        let mut rates: Vec<(String, &Rate)> = rates
-            .iter()
-            .map(|rate| (format!("{} {}", rate.kind, rate.name), rate))
-            .filter(|(name, _)| name.contains(&self.filter))
-            .collect();
+    fn section(&self, title: &str, mut rates: Vec<(String, &Rate)>, lines: &mut Vec<Line<'static>>) {
+        rates.retain(|(name, _)| name.contains(&self.filter));
         if rates.is_empty() {
             return;
         }
         match self.sort {
             Sort::Rate => rates.sort_by(|one, two| two.1.rate.total_cmp(&one.1.rate)),
             Sort::Packets => rates.sort_by_key(|(_, rate)| std::cmp::Reverse(rate.packets)),
-            Sort::Name => rates.sort_by(|one, two| one.1.name.cmp(&two.1.name)),
+            Sort::Name => rates.sort_by(|one, two| (&one.1.name, &one.0).cmp(&(&two.1.name, &two.0))),
         }
         self.heading(title, &["rate", "packets"], lines);
         for (name, rate) in rates {
@@ -263,6 +263,11 @@ impl View {
     fn paint(&self, colour: Color) -> Style {
         if self.colour { Style::new().fg(colour) } else { Style::new() }
     }
+}
+
+/// Rates by kind and name.
+fn titled(rates: &[Rate]) -> Vec<(String, &Rate)> {
+    rates.iter().map(|rate| (format!("{} {}", rate.kind, rate.name), rate)).collect()
 }
 
 /// A row of 80 columns at most. A name that is too long loses its middle: both ends of an address tell more.

@@ -21,7 +21,7 @@ const SLOTS_MAX: usize = 1 << 20;
 /// A line about each structure.
 const HELP: &str = "\
 Structures: binary (a node a bit), patricia (nodes that branch), perfect (2^n ways where all exist), relaxed (2^n ways with gaps: \
---threshold, --root-threshold), fib (the kernel's, after the routes were added in order). `trieline table draw` draws trieline's own.\n\n";
+--threshold, --root-threshold). Also fib (the kernel's, after the routes were added in order). `trieline table draw` draws trieline's own.\n\n";
 
 /// A structure that keeps the prefixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

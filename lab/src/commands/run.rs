@@ -66,7 +66,7 @@ pub struct RunArgs {
     save: bool,
     /// Measure though other work runs on the machine
     ///
-    /// The document then says that the machine was busy. Without this option, the command ends with exit code 1.
+    /// The document then records a busy machine. Without this option, the command ends with exit code 1.
     #[arg(long, global = true)]
     busy: bool,
     #[command(subcommand)]

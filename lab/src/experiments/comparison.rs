@@ -130,8 +130,8 @@ impl Comparison<'_> {
         if rival { ADDRESSES / 8 } else { ADDRESSES }
     }
 
-    /// Compares every structure's answers for `addresses`, which its programs look up over and over, with the oracle's; the sum of
-    /// the answers of one turn through all that the programs have. An LPM_TRIE that differs leaves `structures`.
+    /// Compares every structure's answers for `addresses`, which its programs look up over and over, with the oracle's. Returns the
+    /// sum of the answers of one turn through all that the programs have. An LPM_TRIE that differs leaves `structures`.
     pub fn check<A: Looked>(
         &self,
         name: &str,

@@ -143,7 +143,7 @@ impl<'c> Node<'c> {
         let Some(asker) = self.asker() else { return Ok(Verdicts::default()) };
         let status = asker.ask(&["node", "status"]);
         let counters = status.as_ref().and_then(|status| status["counters"].as_array());
-        let counters = counters.ok_or_else(|| self.failed("trielined tells no status".into()))?;
+        let counters = counters.ok_or_else(|| self.failed("cannot read trielined's status".into()))?;
         let sum = |kind: &str| {
             let of = counters.iter().filter(|counter| counter["kind"] == kind);
             of.filter_map(|counter| counter["packets"].as_u64()).sum()

@@ -99,7 +99,7 @@ impl Listed {
 }
 
 impl Listed {
-    /// A saved document of it, with its text and pictures. The document stays in memory until the program ends: the texts of a document are
+    /// A saved document of it, with its text and pictures. The document stays in memory until the program ends. The texts of a document are
     /// those of the program that wrote it, and a program that writes it has them in its own text.
     ///
     /// # Errors

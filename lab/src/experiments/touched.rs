@@ -1,4 +1,4 @@
-//! The cache lines and pages that a lookup reads: a recorder of loads, and the walk of an IPv4 table in trieline's image word by word, whose
+//! The cache lines and pages that a lookup reads. It has a recorder of loads, and the walk of an IPv4 table in trieline's image word by word, whose
 //! answers must be those of its reader.
 
 use std::{

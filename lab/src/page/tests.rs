@@ -44,7 +44,7 @@ fn page(text: &str) -> Page {
 }
 
 #[test]
-fn every_figure_is_there_and_says_which_command_makes_it() {
+fn every_figure_is_there_with_the_command_that_makes_it() {
     let page = Page::read(Path::new("/nonexistent")).unwrap();
     assert!(page.is_empty());
     let (html, markdown) = (page.html().unwrap(), page.markdown().unwrap());
@@ -136,7 +136,7 @@ fn a_document_that_cannot_be_used_is_refused_with_its_file() {
 }
 
 #[test]
-fn a_failed_experiment_says_why() {
+fn a_failed_experiment_shows_its_error() {
     let mut page = page("x");
     page.fail("livelock", Error::NotRoot.to_string());
     let html = page.html().unwrap();

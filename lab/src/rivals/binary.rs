@@ -1,6 +1,6 @@
 //! The binary trie, one node a key bit: where every description of the family starts.
 //!
-//! A prefix of `n` bits ends in the node that `n` bits lead to, whole keys as well as shorter prefixes, and a lookup remembers the last value
+//! A prefix of `n` bits ends in the node that `n` bits lead to, whole keys as well as shorter prefixes. A lookup remembers the last value
 //! that it came by: it never goes back. The invariant: every node but the root has a child or a value, so that no node is there for
 //! nothing. A node takes 16 bytes: two 32-bit indices and the value with its tag.
 //!

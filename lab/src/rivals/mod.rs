@@ -1,6 +1,6 @@
 //! Structures that others published, each written once from its paper: rivals that trieline's own is measured against.
 //!
-//! [`Binary`] is the family of Asama's talk (Internet Week 2014) up to Linux's `fib_trie`, all of them under one trait, [`Trie`]; [`Poptrie`] is
+//! [`Binary`] is the family of Asama's talk (Internet Week 2014) up to Linux's `fib_trie`, all of them under one trait, [`Trie`]. [`Poptrie`] is
 //! today's rival; [`Dir24`] is the limit of one load a lookup. They are for experiments and for readers of the papers, keep everything on the
 //! heap and borrow exclusively to change. Use [`trieline_lpm::Table`] or a map for work.
 

@@ -1,7 +1,7 @@
 //! Patricia, the path-compressed binary trie: nodes on which nothing branches are left out.
 //!
-//! A node has two ways and stores the position of the key bit it looks at and the value so far, all bits above it, so that the bits it skips
-//! can be compared on the way. With `n` leaves there are exactly `n` − 1 nodes, however long the keys are. It is the [mechanism](LevelTrie)
+//! A node has two ways and stores the position of the key bit it looks at and the value so far, all bits above it. So the bits it skips can
+//! be compared on the way. With `n` leaves there are exactly `n` − 1 nodes, however long the keys are. It is the [mechanism](LevelTrie)
 //! whose nodes never double, which also explains how prefixes of several lengths are kept.
 //!
 //! The invariant: every node has one key bit and two children. So the structure is the same whatever order its prefixes came in.

@@ -3,15 +3,15 @@
 //! Source: H. Asai, Y. Ohara, "Poptrie: A Compressed Trie with Population Count for Fast and Scalable Software IP Routing Table
 //! Lookup", SIGCOMM 2015. Written from the paper's text:
 //!
-//! - *Direct pointing* (section 3.4): the first `S` bits (18, as in the paper's fastest variant) index an array of 32-bit words; one
+//! - *Direct pointing* (section 3.4): the first `S` bits (18, as in the paper's fastest variant) index an array of 32-bit words. One
 //!   whose top bit is set is a leaf, any other names a node.
 //! - *Nodes* of 24 bytes take six bits a step. `vector` marks which of the 64 slots lead to a node, `leafvec` where a run of equal leaves
 //!   begins (section 3.3). The children of each kind stand one after another from `base1` and `base0` on.
 //! - *Leaves* are 16-bit indices of a table of the distinct values, as the original's FIB entries, as long as there are at
-//!   most 65,535 of them; otherwise they are the 32-bit values themselves.
+//!   most 65,535 of them. Otherwise they are the 32-bit values themselves.
 //! - *Updates* (section 3.5): a binary radix tree (the RIB) stands beside it. A change builds new arrays from there for all that the prefix
-//!   can reach, keeps the rest, and swings the node above to them. The paper lets readers run meanwhile and does not wait for them; here a
-//!   change borrows exclusively, so that the old arrays are free at once, which is in its favour.
+//!   can reach, keeps the rest, and swings the node above to them. The paper lets readers run meanwhile and does not wait for them. Here
+//!   a change borrows exclusively, so that the old arrays are free at once, which is in its favour.
 //!
 //! Sizes: [`Poptrie::bytes`] is the direct array, the node and leaf arrays with the holes that updates have left in them, and the table of
 //! values. [`Poptrie::bytes_total`] adds the radix tree and the lists of holes, with the capacities that the vectors hold in reserve.
@@ -161,7 +161,7 @@ impl<A: Address> Poptrie<A> {
             for _ in 0..64 / STRIDE {
                 let slot = (key >> (64 - STRIDE)) as u32;
                 key <<= STRIDE;
-                // SAFETY: `at` comes from the direct array or from a base plus the rank of a set bit of `vector`; both name nodes
+                // SAFETY: `at` comes from the direct array or from a base plus the rank of a set bit of `vector`. Both name nodes
                 // that `update` has put there, and it frees none that is still named.
                 let node = unsafe { self.nodes.get(at) };
                 // Bits after `slot` fall out, and its own becomes the sign.
@@ -170,7 +170,7 @@ impl<A: Address> Poptrie<A> {
                     let rank = (node.leafvec << (63 - slot)).count_ones();
                     let leaf = node.base0.wrapping_add(rank).wrapping_sub(1);
                     // SAFETY: the first leaf of a node starts a run, so its rank is at least 1 and at most the length of the
-                    // array at `base0`; indices in it are below the number of values, which only grows.
+                    // array at `base0`. Indices in it are below the number of values, which only grows.
                     return unsafe {
                         if self.wide {
                             *self.wide_leaves.get(leaf)

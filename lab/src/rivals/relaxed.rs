@@ -1,11 +1,11 @@
 //! The relaxed LPC-trie: 2^n ways with gaps, as long as enough of them lead somewhere.
 //!
-//! A node doubles when (children that would not double + 2 × children that would) / (slots it would then have) is at least the threshold:
-//! when so many of its slots would then be used. It is cut in half as soon as fewer are. At 100 % it is the perfect LPC-trie
+//! A node doubles when (children that would not double + 2 × children that would) / (slots it would then have) is at least the threshold.
+//! That is when so many of its slots would then be used. It is cut in half as soon as fewer are. At 100 % it is the perfect LPC-trie
 //! ([`lctrie`](super::lctrie)), above that Patricia ([`patricia`](super::patricia)), at 0 % one huge node, as far as there is memory for it. The root may
 //! have a threshold of its own, as every lookup reads it: a lower one spends memory once to save a step everywhere.
 //!
-//! The invariant: in a node of more than two slots at least `threshold` percent are used, and in no node would be that many if it doubled
+//! The invariant: in a node of more than two slots at least `threshold` percent are used. In no node would be that many if it doubled
 //! (or it ends at the limit). Several shapes may satisfy that, and which one it is depends on the order in which prefixes came. Linux
 //! ([`fib`](super::fib)) shrinks at half the threshold only, so that a node on the verge is not rebuilt with every change; here the
 //! threshold alone decides.

@@ -94,7 +94,7 @@ fn a_lone_child_takes_its_parents_slot() {
 
 /// The figures are those of the view, counted once more.
 #[test]
-fn figures_are_what_is_seen() {
+fn figures_match_the_graph() {
     let random = &mut Random(9);
     for mut trie in tries::<u32>().into_iter().chain([sparse()]) {
         for n in 0..2000 {

@@ -1,4 +1,4 @@
-//! Bytes as a file of readers' slots beside a sound image: a reader or writer that opens it gets an error or answers, and a file without
+//! Bytes as a file of readers' slots beside a sound image. A reader or writer that opens it gets an error or answers, and a file without
 //! the magic is made again.
 #![no_main]
 

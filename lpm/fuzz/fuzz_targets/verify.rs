@@ -1,4 +1,4 @@
-//! Bytes as an image, or as damage done to a sound one: `verify` ends with a verdict, a reader stays inside and ends, and where the
+//! Bytes as an image, or as damage done to a sound one. `verify` ends with a verdict, a reader stays inside and ends, and where the
 //! verdict is "sound" all ways to look up agree.
 #![no_main]
 

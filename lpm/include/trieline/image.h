@@ -84,9 +84,9 @@ struct tl_table {
  * Node kinds. (The rest of this file is final; the kinds may grow, and an image of another version is
  * refused.)
  *
- * A bitmap node covers 2^stride slots as runs of equal refs. Bit i of the bitmap is set where slot i starts a
- * run; bit 0 is always set; a slot that leads to a node is a run of its own. `ref[k]` is the ref of the k-th
- * run, so slot i has ref[popcount(bits 0..i) - 1].
+ * A bitmap node covers 2^stride slots as runs of equal refs. Bit i of the bitmap is set where slot i starts
+ * a run. Bit 0 is always set. A slot that leads to a node is a run of its own. `ref[k]` is the ref of the
+ * k-th run, so slot i has ref[popcount(bits 0..i) - 1].
  *
  * Tables of IPv4 have these kinds.
  */
@@ -110,7 +110,7 @@ struct tl_leaf6 {
 
 /*
  * Up to nine runs of the next sixteen key bits: where each but the first starts, in descending order, 0 where
- * there is none; and their values in the same order, that of the first run last. So the value of key bits k
+ * there is none. Then their values in the same order, that of the first run last. So the value of key bits k
  * is value[number of starts above k].
  */
 #define TL_RANGES_STARTS 8
@@ -120,7 +120,7 @@ struct tl_ranges {
 };
 
 /*
- * Up to sixteen single keys that differ in four of the next sixteen key bits: those that begin 2w bits
+ * Up to sixteen single keys that differ in four of the next sixteen key bits. Those that begin 2w bits
  * further are the index, w being the low three bits of the ref (the node is aligned to 64 bytes). An entry
  * whose `check` is not the sixteen key bits does not count, and then the value is
  * host[0].half | host[1].half << 16. An unused entry has a check whose own index is another.
@@ -157,8 +157,8 @@ struct tl_ranges32 {
 };
 
 /*
- * Each word of `starts` has the bitmap of 56 slots in its low bits (the last word of 32), and in its top
- * eight bits how many runs start before them: one load tells a slot's run.
+ * Each word of `starts` has the bitmap of 56 slots in its low bits (the last word of 32). Its top eight
+ * bits have how many runs start before them. One load tells a slot's run.
  */
 #define TL_NODE8_SLOTS 56
 struct tl_node8 {
@@ -167,7 +167,7 @@ struct tl_node8 {
 };
 
 /*
- * Stands for a chain of nodes with one child each: the next `len` key bits are `bits` (first word first, each
+ * Stands for a chain of nodes with one child each. The next `len` key bits are `bits` (first word first, each
  * a number whose highest bit comes first) or the answer is `otherwise`.
  */
 #define TL_SKIP_MAX 127

@@ -60,7 +60,7 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 	((TL_TABLE_FIELD(base, word, key_family) & 0xffff00ff) == ((bits) << 16 | (family)))
 
 /*
- * A changed fallback comes with a root of its own: what a walk found (nothing) and the fallback belong
+ * A changed fallback comes with a root of its own. The walk's result (nothing) and the fallback belong
  * together unless the root is marked as replaced by then, and then the lookup is done again. No lookup is so
  * slow that it meets four changes.
  */
@@ -240,7 +240,7 @@ TL_INLINE void tl_lookup6_n(tl_base_t base, const __u32 *id, const struct tl_key
 
 /*
  * A value and the length of its prefix. For tables that were filled with values of `Prefix::with_length`
- * (Rust) or tl_with_length (C): they hold the length in the low bits, 6 for IPv4, 8 for IPv6, which leaves 25
+ * (Rust) or tl_with_length (C). They hold the length in the low bits, 6 for IPv4, 8 for IPv6, which leaves 25
  * or 23 for the value. In other tables they mean nothing.
  */
 TL_INLINE __u32 tl_with_length(__u32 value, __u32 len, __u32 bits)

@@ -12,7 +12,7 @@
 
 /*
  * A bit of every directory word that is always 0, but no verifier knows. Of what is shifted by it a verifier
- * knows nothing any more: where many ways through a program meet, it then follows one of them, as none knows
+ * knows nothing any more. Where many ways through a program meet, it then follows one of them, as none knows
  * more than another.
  */
 static inline __attribute__((always_inline)) __u32 tl_never(__u32 word) { return word >> 5 & 1; }
@@ -31,7 +31,7 @@ static inline __attribute__((always_inline)) __u32 tl_popcount(__u64 x)
 }
 
 /* How many of the starts in `pair` (two of tl_ranges' words, 16 bits each) lie above key bits whose
- * complement to 0xffff is `rest`, in both halves: bits 16 and 48 of the sum. */
+ * complement to 0xffff is `rest`. For both halves: bits 16 and 48 of the sum. */
 static inline __attribute__((always_inline)) __u64 tl_above(__u64 pair, __u64 rest)
 {
 	const __u64 low = 0x0000ffff0000ffffull, carry = 0x0001000000010000ull;

@@ -227,8 +227,8 @@ impl<G: Grace> Nodes<'_, G> {
         Ok(block)
     }
 
-    /// Waits until no lookup is running that began before now, or for as long as the grace period waits for one; an error, that `units`
-    /// do not fit, if one may still be running.
+    /// Waits until no lookup is running that began before now, or for as long as the grace period waits for one. If one may still be running,
+    /// it is an error that `units` do not fit.
     pub fn settle_or_full(&mut self, units: u32) -> Result<(), Error> {
         let mark = self.space.mark();
         self.space.synchronize(self.grace);

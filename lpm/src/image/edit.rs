@@ -252,7 +252,7 @@ impl<G: Grace> Builder<'_, G> {
         Ok(())
     }
 
-    /// Puts the pieces from `mark` on into the bitmap node `old`: into its own words where its runs stay as they are, else into a
+    /// Puts the pieces from `mark` on into the bitmap node `old`. They go into its own words where its runs stay as they are, else into a
     /// new node, whose ref it returns.
     fn splice(
         &mut self,

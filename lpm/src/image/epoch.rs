@@ -11,7 +11,7 @@
 //! unlinked before it and cannot find those nodes. If the reader's fence comes first, the writer, looking after its own fence, sees the
 //! slot as the reader stored it or later. An epoch before *t* holds the ticket. An epoch of *t* or later was loaded from the store that
 //! followed the unlinking, so again the reader cannot find the nodes. 0 or a later pin was stored by release after the last read of the
-//! earlier pin; the writer's load acquires it, so that its new bytes come after that read. An old epoch found by a slow reader only holds
+//! earlier pin. The writer's load acquires it, so that its new bytes come after that read. An old epoch found by a slow reader only holds
 //! tickets that it could not harm. A ticket that has passed stays passed, as who pins later sees the unlinking.
 //!
 //! `model.rs` checks this code under every order of steps that the memory model allows, and that it

@@ -1,4 +1,4 @@
-//! Gives another value to the addresses that a prefix covers and no other prefix inside it does, wherever the image holds them: the nodes
+//! Gives another value to the addresses that a prefix covers and no other prefix inside it does, wherever the image holds them. The nodes
 //! below stay, but for those whose runs change.
 
 use super::build::Builder;

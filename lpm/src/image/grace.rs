@@ -4,12 +4,12 @@ use alloc::collections::VecDeque;
 
 /// Knows when every reader that ran at some moment has finished.
 ///
-/// The protocol: the writer unlinks nodes (one word swung), *then* calls [`begin`](Grace::begin) and notes the ticket beside
+/// The protocol: the writer unlinks nodes (one word replaced), *then* calls [`begin`](Grace::begin) and notes the ticket beside
 /// them; they are reused once [`passed`](Grace::passed) is at least that ticket. A grace period for a ticket must begin
 /// after the call of `begin` that returned it and end only when every reader that was running at its beginning has ended.
 ///
-/// For threads of this process it is [`crate::Epochs`], for other processes `io::shared` (feature `shm`), for XDP programs an RCU
-/// grace period (the dataplane crate waits for it on a thread), and for two kinds of readers at once [`Both`]. An order-only
+/// For threads of this process it is [`crate::Epochs`], for other processes `io::shared` (feature `shm`). For XDP programs it is
+/// an RCU grace period (`trieline-bpf` waits for it on a thread). For two kinds of readers at once it is [`Both`]. An order-only
 /// barrier (`membarrier` expedited) is none.
 pub trait Grace {
     /// Asks for a grace period; returns its ticket, not less than any before. Does not block.

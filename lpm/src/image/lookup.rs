@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Looks addresses up in an image, also while its writer changes it. Copy it freely.
 ///
-/// A reader never reads outside its memory and ends after a bounded number of steps, whatever the bytes are; in an image that
+/// A reader never reads outside its memory and ends after a bounded number of steps, whatever the bytes are. In an image that
 /// [`verify`](crate::image::verify) would refuse it may find any number. Beside a
 /// writer in another process it is right only as long as a grace period covers it; see [`crate::Grace`].
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ const HEADER: usize = size_of::<TableHeader>() / 4;
 const TRIES: u32 = 64;
 
 impl<'a> Reader<'a> {
-    /// A reader of the image in `words`; an error when there is none or one of another version, or when it does not begin at a
+    /// A reader of the image in `words`. It is an error when there is none or one of another version, or when it does not begin at a
     /// multiple of eight bytes, as all [`crate::Memory`] does.
     pub fn new(words: &'a [AtomicU32]) -> Result<Self, Error> {
         super::header::header(words)?;
@@ -373,7 +373,7 @@ fn walk4(words: &[AtomicU32], palette: &Palette, mut entry: u32, addr: u32, dept
     0 // a node below the last key bit: a damaged image
 }
 
-/// How many of the starts in `pair` (four of a ranges node's) lie above the key bits whose complement to 0xffff is `rest`, in
+/// How many of the starts in `pair` (four of a ranges node's) lie above the key bits whose complement to 0xffff is `rest`. For
 /// both halves: bits 16 and 48 of the sum.
 #[inline]
 fn above(pair: u64, rest: u64) -> u64 {

@@ -12,7 +12,7 @@ use core::sync::atomic::AtomicU32;
 /// # Safety
 ///
 /// [`Memory::words`] returns the same memory every time, aligned to 8 bytes, readable and writable until the value is
-/// dropped, also when the value is moved; new pages of it read as zero; and only atomic operations touch it.
+/// dropped, also when the value is moved. New pages of it read as zero; and only atomic operations touch it.
 pub unsafe trait Memory {
     /// The whole image, one 32-bit word after the other.
     fn words(&self) -> &[AtomicU32];

@@ -243,6 +243,15 @@ impl<M: Memory, G: Grace> Image<M, G> {
         Ok(())
     }
 
+    /// The directory has `word` for table `id`, whatever was stored there, and when the table is replaced, whatever by, nothing is done with
+    /// the nodes that it leads to. Nodes of a pool of their own are freed by their chunks all the same.
+    pub(crate) fn abandon(&mut self, id: u32, word: u32, pool: PoolId) {
+        self.memory.words()[(DIRECTORY + 4 * id) as usize / 4].store(word, Ordering::Release);
+        if pool == PoolId::SHARED {
+            self.adopted.insert(id, Vec::new());
+        }
+    }
+
     /// A builder of nodes in `pool` for a table of `A`.
     pub(crate) fn builder<'a, A: Address>(
         &'a mut self,

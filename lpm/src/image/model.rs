@@ -2,7 +2,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p trieline-lpm --lib model`.
 //!
 //! The image is one word that leads to one of two blocks. The writer fills the other block, swings the word, begins a grace period,
-//! and overwrites the block that it replaced once the period has passed. The blocks are plain memory here, no atomics: so it is a
+//! and overwrites the block that it replaced once the period has passed. The blocks are plain memory here, no atomics. So it is a
 //! failure already when a read and the overwriting are not in a fixed order, not only when a reader sees wrong bytes.
 
 use super::epoch::{Board, Slot, Writer};
@@ -121,7 +121,7 @@ fn check(protocol: Protocol, readers: usize, reads: usize, changes: u32) -> u32 
 }
 
 #[test]
-fn no_reader_sees_what_is_reused() {
+fn no_reader_sees_reused_memory() {
     for (readers, reads, changes) in
         [(1, 1, 1), (1, 1, 3), (1, 2, 2), (1, 3, 1), (2, 1, 1), (2, 1, 2), (2, 2, 1)]
     {

@@ -1,8 +1,8 @@
-//! The second protocol under every order that the memory model allows: what a lookup that found nothing may take for an answer while
+//! The second protocol under every order that the memory model allows. It is about the answer of a lookup that found nothing while
 //! prefixes come and go, the default route changes, and its root is replaced. Run as [`super::model`].
 //!
 //! Two roots that lead to one shared word (a leaf's code, changed in place), one fallback each. The writer makes changes that each
-//! have a number; a lookup is right if its answer is that of a state from the last change that was done before it began up to the last
+//! have a number. A lookup is right if its answer is that of a state from the last change done before it began up to the last
 //! that began before it ended. The steps are those of `Table::publish`, `Root::change_fallback` and `Image::publish_root` on one side, of
 //! `TableReader::lookup` and `again` on the other; each has a variant that must fail.
 

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_that_nobody_else_asks_for() {
+    fn codes_of_single_prefixes_are_reused() {
         let words: Vec<AtomicU32> = (0..PALETTE).map(|_| AtomicU32::new(0)).collect();
         let (mut space, grace) = (Space::new(1 << 17, 64), &mut NoReaders::default());
         let mut palette = Palette::of([1].into_iter()).unwrap();

@@ -41,9 +41,9 @@ impl Board for HeapBoard {
 
 /// The grace period of an image that other threads of this process read while it is changed.
 ///
-/// Each reading thread has a [`ThreadReader`] and pins it for as long as it looks up: a pin costs a store and a memory fence, no
+/// Each reading thread has a [`ThreadReader`] and pins it for as long as it looks up. A pin costs a store and a memory fence, no
 /// loop, no lock, no system call, whatever the writer does. Replaced memory is reused once no older pin is left. A reader that stays pinned
-/// stops reclamation and nothing else; a change that then needs more memory than is left waits for it as long as the
+/// stops reclamation and nothing else. A change that then needs more memory than is left waits for it as long as the
 /// [patience](Epochs::with_patience) lasts, and then is refused with [`Error::Full`] before anything has changed.
 ///
 /// ```

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn splice_says_what_the_slots_say() {
+    fn splice_matches_the_slots() {
         let mut seed = 1u64;
         let mut random = move |below: u64| {
             seed ^= seed << 13;

@@ -1,10 +1,10 @@
 //! The writer's memory: hands out blocks of an image and takes them back after a grace period.
 //!
 //! Two sizes of thing: *blocks* of 8-byte units (nodes, small roots), cut from chunks of 64 KiB and kept in free lists by
-//! size; and *runs* of whole chunks (large roots). A free block serves a smaller request by being cut. When much of the
-//! claimed memory lies free, or all of it is claimed, neighbouring free blocks are joined and whole free chunks go back: so a
-//! stream of updates does not spread over ever more memory. A large table cuts from a *pool* of chunks of its own, so that all
-//! of it is freed by its chunks, without a walk of its nodes; small ones share a pool. Nothing here is stored in the image: a
+//! size. And *runs* of whole chunks (large roots). A free block serves a smaller request by being cut. When much of the
+//! claimed memory lies free, or all of it is claimed, neighbouring free blocks are joined and whole free chunks go back. So
+//! a stream of updates does not spread over ever more memory. A large table cuts from a *pool* of chunks of its own, so that all
+//! of it is freed by its chunks, without a walk of its nodes. Small ones share a pool. Nothing here is stored in the image: a
 //! writer that opens an image finds out what is in use by walking its tables.
 
 mod free;

@@ -44,7 +44,7 @@ pub(super) fn is_route(line: &str) -> bool {
 /// Reads `path` (`-` is standard input), packed or not: lines as `ip route` or `ip -6 route` prints them, or the `route add …` lines
 /// of `ip -batch`.
 ///
-/// Where every route has an nhid, that is its value; otherwise distinct next hops (`via 192.0.2.1 dev eth0`, `blackhole`) are numbered 1,
+/// Where every route has an nhid, that is its value. Otherwise distinct next hops (`via 192.0.2.1 dev eth0`, `blackhole`) are numbered 1,
 /// 2, … Either way `names` holds each value's next hop in `ip route`'s words. Of several routes to one prefix the first (the best metric)
 /// counts. A `default` without a next hop is of the family of the route before it.
 pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
@@ -150,7 +150,7 @@ fn hop(words: &[&str]) -> String {
     hop.join(" ")
 }
 
-/// Writes prefixes as `ip -batch` takes them: `route replace PREFIX nhid VALUE`, one a line, the value being the id of a next hop
+/// Writes prefixes as `ip -batch` takes them: `route replace PREFIX nhid VALUE`, one a line. The value is the id of a next hop
 /// object (`ip nexthop add id VALUE …`), which must be there. That is exact, and [`read`] restores it; the gateway behind a number
 /// cannot be restored from a table, so it stands in a comment where `names` has it. A prefix without a value is an error.
 pub fn write<'a>(
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn where_to_is_told_apart() {
+    fn next_hops_are_distinguished() {
         let routes = read(
             file(
                 "default via inet6 fe80::1 dev eth0 proto bgp metric 20\n\

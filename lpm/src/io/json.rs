@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_tables_are_read_back() {
         let list = parsed(
             r#"[{"dst": "10.0.0.0/8", "value": 7, "name": "the\n\"seven\""}, "192.0.2.1",
                 {"dst": "2001:db8::/32", "value": 2147483647, "unknown": [1, {}]}]"#,

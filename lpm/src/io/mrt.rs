@@ -177,8 +177,8 @@ const RIB_IPV6_UNICAST: u16 = 4;
 /// Writes prefixes as a TABLE_DUMP_V2 file of one peer (0.0.0.0, AS 0), originated at `time` (seconds since 1970).
 ///
 /// The value is the multi-exit discriminator, so that reading with [`MrtValue::Med`] restores it exactly. The next hop is the address
-/// in the value's name (`192.0.2.1`, `via 192.0.2.1 dev eth0`) or, without one, the value written as an address (7: 0.0.0.7, ::7);
-/// a name such as `AS64500` is the AS path. A prefix without a value gets none of them: its next hop is unspecified.
+/// in the value's name (`192.0.2.1`, `via 192.0.2.1 dev eth0`) or, without one, the value written as an address (7: 0.0.0.7, ::7).
+/// A name such as `AS64500` is the AS path. A prefix without a value gets none of them: its next hop is unspecified.
 ///
 /// (The parser's encoder keeps all prefixes in memory and writes them in the order of a hash; so these few records are written here.)
 pub fn write<'a>(
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_tables_are_read_back() {
         let options = |mrt_value| ReadOptions { mrt_value, ..ReadOptions::default() };
         let bytes = written();
         let list = read(file(&bytes).path(), &options(MrtValue::Med)).unwrap();
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_told_apart() {
+    fn peers_are_distinguished() {
         let bytes = file(&two_peers());
         let mut options = ReadOptions::default();
         for (peer, value, name) in [

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_otherwise_is_named() {
+    fn other_compressions_are_named() {
         for (head, by) in [(&b"\xfd7zXZ\0\0\x04"[..], "xz"), (b"\x28\xb5\x2f\xfd\x04\x00", "zstd")] {
             let error_text = error_text(head);
             assert!(error_text.contains(&format!("packed by {by}; unpack it first")), "{error_text}");

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::string::String;
 use std::vec::Vec;
 
-/// Reads `path` (`-` is standard input), packed or not: an address or a prefix a line, then optionally a value from 1 to 2^31-1
+/// Reads `path` (`-` is standard input), packed or not. A line is an address or a prefix, then optionally a value from 1 to 2^31-1
 /// or a word; `#` begins a comment. Words get the values 1, 2, ... in the order they appear; numbers and words do not mix.
 pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
     from(Source::open(path)?, &ReadOptions::default())
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_tables_are_read_back() {
         for text in
             ["10.0.0.0/8 7\n192.0.2.1/32\n2001:db8::/32 2147483647\n", "10.0.0.0/8 ad\n11.0.0.0/8 de\n"]
         {

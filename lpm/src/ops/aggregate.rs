@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 /// several results are as small, prefixes keep the value they had.
 ///
 /// Source: R. Draves, C. King, S. Venkatachary, B. Zill, "Constructing optimal IP routing tables", IEEE INFOCOM 1999 (ORTC). Two
-/// things are added. A part of the trie with an uncovered address must not get a prefix at its top; such a part has the empty set of
+/// things are added. A part of the trie with an uncovered address must not get a prefix at its top. Such a part has the empty set of
 /// candidates, and its halves are solved on their own. And chains without branches are one step, so that the trie has O(n) nodes.
 ///
 /// O(n · `WIDTH`) steps, O(n) memory. Unsorted prefixes are sorted first; of equal ones the last counts.

@@ -42,7 +42,7 @@ impl<A: Address> Iterator for Prefixes<A> {
 
     fn next(&mut self) -> Option<Prefix<A>> {
         let at = self.at?;
-        // No shorter than `at` is aligned to, and inside the range: either all that `at` and the last address share, or one bit
+        // No shorter than `at` is aligned to, and inside the range. That is either all that `at` and the last address share, or one bit
         // more, where `at` has 0 and the last address 1.
         let aligned = last_bit(at, 0).map_or(0, |bit| bit + 1);
         let shared = at.common_bits(self.last);

@@ -274,7 +274,7 @@ fn addresses_take_bits() {
 }
 
 #[test]
-fn entries_keep_what_they_are_given() {
+fn entries_keep_prefix_and_value() {
     fn check<A: Address>(random: &mut Random) {
         for value in [1, 2, u32::MAX >> 1] {
             for len in 0..=A::WIDTH {

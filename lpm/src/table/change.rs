@@ -154,7 +154,7 @@ impl<A: Address> Table<A> {
 
     /// Rebuilds the table where that is due (or `is_much` is to change), else changes its words.
     ///
-    /// Due: twice as many prefixes as this root is meant for, or the first deep one of a small table; a palette that has had no code
+    /// Due: twice as many prefixes as this root is meant for, or the first deep one of a small table. Or a palette that has had no code
     /// for some values, for as many changes as there are prefixes.
     fn rebuild_or<M: Memory, G: Grace>(
         &mut self,
@@ -175,7 +175,7 @@ impl<A: Address> Table<A> {
             let built = if self.is_withdrawn {
                 Root::build_in_little(image, self.id, self.key_bits, &self.prefix_store)
             } else {
-                Root::build(image, self.id, self.key_bits, &self.prefix_store)
+                Root::build(image, self.id, self.key_bits, &self.prefix_store, self.has_own)
             };
             match built {
                 // Where a new root does not fit, this one still does.

@@ -81,16 +81,17 @@ impl Root {
         table_block(self.at, self.bits, self.palette.is_some())
     }
 
-    /// Builds table `id` aside and publishes it for all addresses at once.
+    /// Builds table `id` aside and publishes it for all addresses at once. `has_own`: in a pool of its own, also if it is small.
     pub fn build<M: Memory, G: Grace, A: Address>(
         image: &mut Image<M, G>,
         id: u32,
         key_bits: u16,
         prefix_store: &PrefixStore<A>,
+        has_own: bool,
     ) -> Result<Self, Error> {
         let is_deep = || prefix_store.iter().any(|(prefix, _)| prefix.len() > HOSTS_FROM);
         let bits = root_bits::<A>(prefix_store.len(), prefix_store.len() <= 64 && is_deep());
-        let has_own = prefix_store.len() > OWN_MIN;
+        let has_own = has_own || prefix_store.len() > OWN_MIN;
         match Self::build_of(image, id, key_bits, prefix_store, bits, has_own) {
             // So many chunks in a row are not always there.
             Err(Error::Full { .. }) if bits > 18 => {
@@ -107,7 +108,7 @@ impl Root {
         key_bits: u16,
         prefix_store: &PrefixStore<A>,
     ) -> Result<Self, Error> {
-        let mut built = Self::build(image, id, key_bits, prefix_store);
+        let mut built = Self::build(image, id, key_bits, prefix_store, false);
         for bits in [16, 12, 8] {
             let is_smaller =
                 bits <= root_bits::<A>(prefix_store.len(), false) && (bits != 12 || A::FAMILY == 4);
@@ -195,7 +196,7 @@ impl Root {
         Ok(root)
     }
 
-    /// A root that differs in its fallback only, at `at`, published by the directory word: a lookup that found nothing sees by it
+    /// A root that differs in its fallback only, at `at`, published by the directory word. A lookup that found nothing sees by it
     /// whether the fallback it then read belongs to what it had found.
     pub fn change_fallback<M: Memory, G: Grace>(
         &mut self,

@@ -2,7 +2,7 @@
 //!
 //! Two checks. Each value is a checksum of its prefix (but for [`Few`]), so that an answer from a block that was reused gives itself away for any
 //! address. A number of addresses is also *watched*. The writer notes before a change each answer that such an address will have, and after
-//! the change that it has it, so that a reader knows all answers that were right during its lookup.
+//! the change that it has it. So a reader knows all answers that were right during its lookup.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;

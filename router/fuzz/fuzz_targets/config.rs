@@ -26,8 +26,7 @@ fuzz_target!(|data: &[u8]| {
     let path = file(data);
     match cli::config::File::read(path) {
         Ok(file) => {
-            let _ = (file.devices(), file.image(), file.next_hops(), file.tenants());
-            let _ = (file.filters(Path::new("/")), file.sid_hooks(Path::new("/")));
+            let _ = (file.image(), file.config(Path::new("/")));
         }
         Err(error) => {
             let reported = format!("{error:#}");

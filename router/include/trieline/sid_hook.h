@@ -37,7 +37,7 @@
  *
  * WHAT IT MAY CHANGE. Any byte, and the frame's length by bpf_xdp_adjust_head() and bpf_xdp_adjust_tail(). If
  * the endpoint is to follow: the Ethernet header and the tag keep their length, an IPv6 header follows them,
- * and its payload length fits; these are checked again, and a packet that fails is dropped as ipv6_length or
+ * and its payload length fits. These are checked again, and a packet that fails is dropped as ipv6_length or
  * ipv6_header. The route was looked up before: another destination is not looked up, only what the behaviour
  * looks up itself.
  *

@@ -36,6 +36,11 @@ pub enum Request {
     },
     /// Follows the configuration as it is now, all of it or nothing: one line, a [`Job`].
     Reconfigure,
+    /// Compares everything: lines of [`crate::audit::AuditLine`], then [`End`].
+    Audit {
+        /// Whether tables and actions are to be written once more if anything differs.
+        repair: bool,
+    },
     /// How far a job has come: one line, a [`crate::filter::JobStatus`].
     Job {
         /// Its number.
@@ -61,6 +66,7 @@ impl Request {
     pub fn changes(&self) -> bool {
         match self {
             Self::Reload { .. } | Self::Reconfigure => true,
+            Self::Audit { repair } => *repair,
             Self::Status
             | Self::Explain { .. }
             | Self::Filters
@@ -385,6 +391,7 @@ mod tests {
             Request::Reload { filter: Some("f".into()) },
             Request::Reconfigure,
             Request::Job { job: 1 },
+            Request::Audit { repair: true },
             Request::Show {
                 family: Some(4),
                 prefix: Some("10.0.0.0/8".into()),

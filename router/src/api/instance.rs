@@ -63,7 +63,9 @@ pub enum Error {
         holder: String,
     },
     /// There is a daemon already.
-    #[error("trielined is already running in this network namespace (process {pid})")]
+    #[error(
+        "trielined is already running in this network namespace (process {pid}); see `trieline node status`, or end it first"
+    )]
     Running {
         /// Its process id, as it wrote it down.
         pid: String,
@@ -81,7 +83,9 @@ pub enum Error {
     )]
     Realtime,
     /// It could not be mounted.
-    #[error("cannot mount a BPF file system on {BPFFS}: {source}; try `mount -t bpf bpf {BPFFS}`")]
+    #[error(
+        "cannot mount a BPF file system on {BPFFS}: {source}; try `mount -t bpf bpf {BPFFS}`, in a container -v {BPFFS}:{BPFFS}"
+    )]
     Mount {
         /// The system's error.
         source: io::Error,
@@ -300,7 +304,7 @@ pub fn is_hidden() -> bool {
     !has_bpffs() && (apart || is_netns_exec(&mounts))
 }
 
-/// Fails on a kernel with PREEMPT_RT. Since Linux 6.18 it may run a packet's softirq in the middle of another one on the same processor; the XDP
+/// Fails on a kernel with PREEMPT_RT. Since Linux 6.18 it may run a packet's softirq in the middle of another one on the same processor. The XDP
 /// program's per-CPU memory (`scratch_frames`, which the guard walks in) is for one packet.
 pub fn refuse_realtime() -> Result<(), Error> {
     let realtime = std::fs::read_to_string("/sys/kernel/realtime");

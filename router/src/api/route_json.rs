@@ -1,6 +1,7 @@
 //! Routes in words: the keys of `ip -j route`, and ours beside them.
 
 use crate::api::route::{Route, Via};
+use crate::kernel::link::mac_text;
 use crate::kernel::route::{Nexthop, NexthopGroup, kind};
 use crate::kernel::seg6::{Behaviour, CsidLengths, Encap, Flavours, Operand, TableRef, endpoint_name};
 use crate::kernel::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
@@ -201,9 +202,8 @@ fn action_with(action: &Action, name: &mut dyn FnMut(u32) -> String, into: &mut 
     into.action = Some(word.into());
     if let Some(Adjacency { ifindex, mtu, destination, source, vlan }) = adjacency {
         into.out = Some(name(*ifindex));
-        let mac = |bytes: &[u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
-        into.lladdr = Some(mac(destination));
-        into.smac = Some(mac(source));
+        into.lladdr = Some(mac_text(destination));
+        into.smac = Some(mac_text(source));
         into.mtu = Some(*mtu);
         into.vlan = *vlan;
     }

@@ -1,6 +1,9 @@
 //! The answer of `trieline node status`: written by the daemon, read by the command, so both use these types.
 
+use crate::audit::AuditStatus;
+use crate::drops::AfterRedirect;
 use crate::guard::bypass::Bypassed;
+use crate::xdp::attachment::AttachMode;
 use crate::xdp::counters::VerdictCount;
 use serde::{Deserialize, Serialize};
 use trieline_bpf::ImageMapType;
@@ -61,8 +64,12 @@ pub struct Status {
     pub overruns: u64,
     /// Times that routes were dumped again.
     pub resyncs: u64,
+    /// Comparisons of the kernel's routes with what packets meet.
+    pub audit: AuditStatus,
     /// Packets by verdict, over all devices.
     pub counters: Vec<VerdictCount>,
+    /// The fates of the forwarded packets.
+    pub after_redirect: AfterRedirect,
 }
 
 /// A device that refuses the XDP program.
@@ -76,6 +83,17 @@ pub struct Refused {
 }
 
 impl Status {
+    /// Adds the counters of the attached devices' drivers, if no program counts what became of forwarded packets. In generic mode, drivers
+    /// count none. It runs `ethtool` for each device, so it is for a person who asks, not for the daemon and metrics.
+    pub fn with_driver_counters(self) -> Self {
+        if self.devices.iter().any(|device| device.mode == AttachMode::Generic.to_string()) {
+            return self;
+        }
+        let attached = self.devices.iter().filter(|device| device.vlan.is_none() && !device.mode.is_empty());
+        let attached = attached.map(|device| (device.dev.as_str(), device.ifindex));
+        Self { after_redirect: self.after_redirect.clone().or_drivers(attached), ..self }
+    }
+
     /// Adds how current the tables are.
     pub fn with_heartbeat(self, heartbeat: crate::xdp::heartbeat::Heartbeat) -> Self {
         let seconds = |time: std::time::Duration| time.as_secs_f64();

@@ -161,7 +161,7 @@ impl Capture {
     }
 
     /// Lets the capture go on for some seconds.
-    fn go_on(&self) {
+    pub(crate) fn go_on(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
         self.words()[0].store((now + ALIVE).as_nanos() as u64, Ordering::Release);

@@ -29,10 +29,10 @@ impl Daemon {
         let before = std::mem::replace(&mut kernel.bypass, bypass);
         let (old, new) = (before.bypassed(kernel), kernel.bypass.bypassed(kernel));
         for bypassed in new.iter().filter(|bypassed| !old.contains(bypassed)) {
-            tracing::warn!("{bypassed}");
+            tracing::warn!(kind = bypassed.kind, "{bypassed}");
         }
         for bypassed in old.iter().filter(|bypassed| !new.contains(bypassed)) {
-            tracing::info!("no longer bypassed: {}", bypassed.what);
+            tracing::info!(kind = bypassed.kind, "no longer bypassed: {}", bypassed.what);
         }
         let accepted = kernel.settings.bypass_netfilter;
         let marks = |bypass: &Bypass| FAMILIES.map(|(family, _)| bypass.marks(family, accepted));
@@ -51,10 +51,12 @@ impl Daemon {
         for (at, (_, family)) in FAMILIES.iter().enumerate() {
             match (old[at], new[at]) {
                 (false, true) => tracing::error!(
+                    family,
                     "netfilter rules may decide about {family} packets; the kernel forwards them all (bypass_netfilter = true bypasses the rules)"
                 ),
                 (true, false) => {
                     tracing::warn!(
+                        family,
                         "no netfilter rules decide about {family} packets; XDP forwards them again"
                     )
                 }
@@ -71,7 +73,11 @@ impl Daemon {
         for (ifindex, dev) in self.ports.devices(kernel) {
             for (family, name) in FAMILIES {
                 if !kernel.forwards(family, ifindex) {
-                    tracing::warn!(dev, "forwarding of {name} is off; the kernel gets its packets");
+                    tracing::warn!(
+                        dev,
+                        family = name,
+                        "forwarding of {name} is off; the kernel gets its packets"
+                    );
                 }
             }
             match kernel.rp_filter(ifindex) {
@@ -110,7 +116,7 @@ impl Daemon {
     pub(super) fn log_bypassed(&self) {
         let kernel = &self.mirror.kernel;
         for bypassed in kernel.bypass.bypassed(kernel).iter().filter(|bypassed| bypassed.kind != UNLISTED) {
-            tracing::warn!("{bypassed}");
+            tracing::warn!(kind = bypassed.kind, "{bypassed}");
         }
     }
 }

@@ -38,7 +38,14 @@ pub struct Config {
     pub sid_hooks: Vec<SidHookRule>,
     /// Tenants that the kernel has no devices for.
     pub tenants: Tenants,
+    /// Addresses that are compared each second; 0: none.
+    pub audit_rate: u32,
 }
+
+/// Addresses that are compared each second unless the configuration has another number.
+pub const AUDIT_RATE: u32 = 100;
+/// The most of them.
+pub const AUDIT_RATE_MOST: u32 = 10_000;
 
 impl Config {
     /// The options of the dataplane that follow from the configuration.

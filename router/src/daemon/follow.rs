@@ -1,5 +1,6 @@
 //! The daemon follows the kernel's changes: it reads them, dumps what may differ from the kernel, and makes packets meet them.
 
+use super::work::Work;
 use super::{BATCH, Daemon, Error, TICK, milliseconds};
 use crate::kernel::socket::{self, Received};
 use crate::rib::dump::Dump;
@@ -118,6 +119,11 @@ impl Daemon {
         if !self.mirror.changes.any() {
             return;
         }
+        for (_, work) in &mut self.clients {
+            if let Some(Work::Audit(audit)) = work {
+                audit.note(&self.mirror.changes);
+            }
+        }
         let begun = Instant::now();
         let (kernel_state_changed, before) = (self.mirror.changes.kernel, self.tables());
         if kernel_state_changed {
@@ -127,7 +133,7 @@ impl Daemon {
         if self.mirror.changes.v6.any() || !self.mirror.changes.nhgs.is_empty() {
             self.set_csids();
         }
-        // First the actions that lead to a link that is down: packets are lost until they are written. Then the slow looks around.
+        // First the actions that lead to a link that is down: packets are lost until they are written. Then the slow requests.
         self.publisher.publish(&mut self.mirror, self.dataplane.parts(), self.ports.egress());
         if kernel_state_changed {
             self.counts.status.rewritten_us = begun.elapsed().as_micros() as u64;

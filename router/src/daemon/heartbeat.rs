@@ -19,7 +19,7 @@ impl Daemon {
         match self.limits.max_stale {
             Some(limit) => tracing::info!(
                 max_stale_seconds = limit.as_secs_f64(),
-                "when trielined ends or hangs, XDP forwards for so long, then leaves all packets to the kernel"
+                "if trielined ends or hangs, XDP forwards for this time, then passes all packets to the kernel"
             ),
             None => tracing::warn!(
                 "max_stale = \"none\": when trielined ends or hangs, XDP forwards by its last tables without end"

@@ -1,5 +1,6 @@
 //! The daemon: takes the kernel's state over, follows it, answers commands.
 
+mod audit;
 mod bypass;
 mod config;
 mod error;
@@ -10,16 +11,18 @@ pub mod rehearsal;
 mod reload;
 mod serve;
 mod socket;
+mod standing;
 mod start_check;
 mod tick;
 pub mod veth;
+mod work;
 
 use crate::api::control::Client;
 use crate::api::instance::{self, Instance};
-use crate::api::route_query::Cursor;
 use crate::api::status::MirrorStatus;
 use crate::daemon::ports::Ports;
 use crate::dataplane::Dataplane;
+use crate::drops::Drops;
 use crate::fib::publish::Publisher;
 use crate::filter::Filters;
 use crate::guard::bypass::{Probes, Watch};
@@ -29,18 +32,20 @@ use crate::rib::mirror::Mirror;
 use crate::rib::resync::ATTEMPTS;
 use crate::sid_hook::{self, SidHooks};
 use crate::xdp::options::Options;
-pub use config::Config;
 use config::Pending;
+pub use config::{AUDIT_RATE, AUDIT_RATE_MOST, Config};
 pub use error::Error;
 use error::{DETACHED, is_out_of_memory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket::Listener;
+use standing::Standing;
 use start_check::check_at_start;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
+use work::{Audit, Work};
 
 /// Multicast groups of the route family (`RTNLGRP_*`): links, neighbours, addresses, routes, rules, forwarding settings,
 /// next hop objects.
@@ -50,7 +55,7 @@ const GROUPS: [u32; 11] = [1, 3, 5, 9, 7, 11, 8, 19, 24, 25, 32];
 const BATCH: Duration = Duration::from_millis(5);
 /// Unannounced settings, stale neighbours.
 const TICK: Duration = Duration::from_secs(1);
-/// Looking at what the kernel does not announce takes the time of all devices: at most one part in so many of a processor's time goes
+/// Looking at what the kernel does not announce takes the time of all devices. At most one part in so many of a processor's time goes
 /// into it, but it is done at the latest after `POLL_AT_LEAST`.
 const POLL_SHARE: u32 = 250;
 /// See `POLL_SHARE`.
@@ -104,6 +109,7 @@ pub struct Daemon {
     /// For dumps of routes, which other requests come between.
     dumps: Netlink,
     dataplane: Dataplane,
+    drops: Drops,
     mirror: Mirror,
     publisher: Publisher,
     ports: Ports,
@@ -112,7 +118,9 @@ pub struct Daemon {
     /// A new configuration, until its filters are there.
     pending: Option<Pending>,
     listeners: [Listener; 2],
-    clients: Vec<(Client, Option<Cursor>)>,
+    clients: Vec<(Client, Option<Work>)>,
+    /// Compares the kernel's routes with what packets meet.
+    audit: Audit,
     /// No connections are taken before: the last one could not be.
     accept_after: Instant,
     counts: Counts,
@@ -131,6 +139,8 @@ pub struct Daemon {
     faint: bool,
     /// Why the tables are those of before, not as the configuration asks.
     kept: Option<String>,
+    /// Errors that last.
+    standing: Standing,
     /// Why the NEXT-C-SIDs are not written.
     csids: Option<String>,
 }
@@ -146,7 +156,7 @@ impl Daemon {
     ///
     /// Pins of an earlier daemon forward meanwhile. When this fails, and there was none, nothing is left behind.
     ///
-    /// Where new tables of another size or map type cannot take the place of those that forward, as for want of memory, the daemon follows
+    /// New tables of another size or map type may not find the memory to take the place of those that forward. Then the daemon follows
     /// the kernel with the old ones. It cannot where another version made them: where the kernel may have all packets meanwhile, the old
     /// ones go first then.
     pub fn start(config: Config) -> Result<Self, Error> {
@@ -269,7 +279,12 @@ impl Daemon {
                 return Err(undo(error));
             }
         };
+        let drops = Drops::start(dataplane.pins(), dataplane.grace());
+        if let Some(why) = drops.unknown() {
+            tracing::warn!("drops after redirect are not all counted: {why}; trielined goes on");
+        }
         let now = Instant::now();
+        let audit = Audit::new(config.audit_rate)?;
         let mut daemon = Self {
             instance: instance.clone(),
             _claim: claim,
@@ -281,6 +296,7 @@ impl Daemon {
             requests,
             dumps: Netlink::route()?,
             dataplane,
+            drops,
             mirror,
             publisher,
             ports,
@@ -289,6 +305,7 @@ impl Daemon {
             pending: None,
             listeners,
             clients: Vec::new(),
+            audit,
             accept_after: now,
             counts: Counts::default(),
             limits: config,
@@ -300,6 +317,7 @@ impl Daemon {
             beaten: now,
             faint: false,
             kept: None,
+            standing: Standing::default(),
             csids: None,
         };
         match daemon.take_over() {
@@ -319,7 +337,7 @@ impl Daemon {
         for name in kernel.settings.tenants.missing(&kernel.links) {
             tracing::warn!(
                 vlan = name,
-                "no device of this name stands for the VLAN; the VLAN takes no packets until one appears"
+                "VLAN device missing; XDP does not forward this VLAN until the device appears"
             );
         }
         self.mirror.kernel.sysctl = self.sysctl()?;
@@ -343,6 +361,7 @@ impl Daemon {
         let refused = self.dataplane.take_place()?;
         self.sid_hooks.move_to(self.dataplane.pins());
         self.ports.attach_again(&refused, &self.mirror.kernel, &mut self.dataplane);
+        self.follow_drops();
         if let Err(error) = self.ports.leave_others(&self.mirror.kernel, &mut self.dataplane) {
             tracing::error!(%error, "cannot detach from devices; trielined goes on");
         }
@@ -393,6 +412,7 @@ impl Daemon {
             self.publish();
             self.beat();
             control_source.alive();
+            self.audit_samples();
             self.waiting = self.publisher.reclaim(self.dataplane.parts());
             self.serve(control_source);
         }
@@ -412,7 +432,7 @@ impl Daemon {
     }
 
     /// Sleeps until there is something to do.
-    fn wait(&self, control_source: &dyn ControlSource) -> Result<(), Error> {
+    fn wait(&mut self, control_source: &dyn ControlSource) -> Result<(), Error> {
         let now = Instant::now();
         let mut until = self.ticked + TICK;
         if self.waiting {
@@ -421,6 +441,7 @@ impl Daemon {
         if let Some(at) = self.mirror.resync.at() {
             until = until.min(at);
         }
+        until = self.audit.at(now).map_or(until, |at| until.min(at));
         let mut timeout = until.saturating_duration_since(now);
         let mut fds = vec![
             PollFd::new(&self.events, PollFlags::IN),
@@ -431,9 +452,18 @@ impl Daemon {
         fds.extend(self.watch.as_ref().map(|watch| PollFd::new(watch, PollFlags::IN)));
         let open = self.listeners.iter().filter(|listener| self.listens(listener.access, now));
         fds.extend(open.map(|listener| PollFd::new(&listener.socket, PollFlags::IN)));
-        for (client, cursor) in &self.clients {
-            let writes = client.has_output() || cursor.is_some();
-            let flags = if writes { PollFlags::OUT } else { PollFlags::IN };
+        let first = fds.len();
+        for (client, work) in &self.clients {
+            let pause =
+                work.as_ref().and_then(Work::waits_until).filter(|at| *at > now && !client.has_output());
+            let flags = match pause {
+                Some(at) => {
+                    timeout = timeout.min(at - now);
+                    PollFlags::empty()
+                }
+                None if client.has_output() || work.is_some() => PollFlags::OUT,
+                None => PollFlags::IN,
+            };
             fds.push(PollFd::from_borrowed_fd(client.as_fd(), flags));
         }
         if self.mirror.changes.any() {
@@ -441,9 +471,15 @@ impl Daemon {
         }
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         match poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(Error::Socket(errno.into())),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(Error::Socket(errno.into())),
         }
+        // An answer that is only due later shows nothing of a client that is gone, and poll returns at once as long as it is listed.
+        let gone = PollFlags::HUP | PollFlags::ERR;
+        let mut listed =
+            fds[first..].iter().map(|fd| fd.revents().intersects(gone)).collect::<Vec<_>>().into_iter();
+        self.clients.retain(|(_, work)| !(listed.next().unwrap_or(false) && work.is_some()));
+        Ok(())
     }
 }
 

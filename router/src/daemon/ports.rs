@@ -135,6 +135,14 @@ impl Ports {
         ports
     }
 
+    /// Devices that hand packets to the program: those that are attached, and the links of attached bonds. O(links).
+    pub fn sources(&self, kernel: &KernelState) -> BTreeSet<u32> {
+        let mut bonds = self.bond_links(kernel);
+        bonds.retain(|bond, _| self.attached.contains(bond));
+        let below = bonds.into_values().flatten().map(|link| link.ifindex);
+        self.attached.iter().copied().chain(below).collect()
+    }
+
     /// The configured device that a port of this number belongs to: the bond of a bond's port, else itself.
     pub fn given(&self, kernel: &KernelState, ifindex: u32) -> u32 {
         let master = || kernel.links.get(&ifindex)?.master;
@@ -184,7 +192,7 @@ impl Ports {
     }
 
     /// The frames that a device takes. Many drivers take redirected frames only while a program is attached, and the kernel tells only
-    /// since Linux 6.3: before, a device that is attached is taken to have made itself ready.
+    /// since Linux 6.3. Before, a device that is attached is taken to have made itself ready.
     fn takes(&self, ifindex: u32, features: Option<&Features>) -> Takes {
         let reported = features.map(|features| features.of(ifindex));
         let redirects = match reported {
@@ -476,8 +484,8 @@ impl Ports {
         Ok(())
     }
 
-    /// Where rules leave default routes out, those of a daemon before know them by numbers that this one's tables do not have:
-    /// until [`Ports::set`] puts ours in force, all packets are the kernel's. Waits for those that are under way (some 20 ms).
+    /// Where rules leave default routes out, those of a daemon before know them by numbers that this one's tables do not have.
+    /// Until [`Ports::set`] puts ours in force, all packets are the kernel's. Waits for those that are under way (some 20 ms).
     pub fn freeze(&mut self, kernel: &KernelState, dataplane: &mut Dataplane) -> Result<(), Error> {
         if self.ports.is_empty() || !kernel.rules.iter().any(|rule| rule.suppress_default) {
             return Ok(());

@@ -1,12 +1,18 @@
 //! A rehearsal of a start: reads what a daemon would read, asks what it would refuse, and runs this node's program over this node's
 //! routes. It attaches nothing, pins nothing that others see, and leaves nothing behind.
 
-use crate::api::instance::Instance;
+mod private;
+pub mod routes;
+mod what_if;
+
+pub use what_if::WhatIf;
+
 use crate::daemon::config::Config;
 use crate::daemon::error::Error;
 use crate::daemon::ports::Ports;
 use crate::daemon::start_check::{FAMILIES, check_at_start};
 use crate::dataplane::Dataplane;
+use crate::dataplane::frames::{FRAME, ethernet, frame4, frame6};
 use crate::fib::publish::Publisher;
 use crate::guard::bypass::{Bypassed, Probes};
 use crate::kernel::link::Link;
@@ -16,11 +22,7 @@ use crate::rib::mirror::Mirror;
 use crate::xdp::ports::{Port, PortFlags};
 use crate::xdp::sys;
 use libbpf_rs::libbpf_sys::XDP_REDIRECT;
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::AsRawFd;
-use std::path::PathBuf;
 use trieline_lpm::Prefix;
 
 /// The loopback device: each network namespace has it under this number, and programs can run as if packets came in there.
@@ -31,10 +33,6 @@ const DESTINATIONS: usize = 2048;
 const ROUNDS: usize = 5;
 /// Runs of the frame that tells the cost of one run by itself.
 const CALIBRATION: u32 = 1000;
-/// Ethernet frame of 64 bytes on the wire, without its checksum.
-const FRAME: usize = 60;
-const ETHER_IPV4: [u8; 2] = [0x08, 0x00];
-const ETHER_IPV6: [u8; 2] = [0x86, 0xdd];
 const ETHER_ARP: [u8; 2] = [0x08, 0x06];
 
 /// The state of the kernel that a start would find.
@@ -147,17 +145,7 @@ impl Rehearsal {
     /// Builds the tables in maps of this process alone, and runs the program on packets to random destinations of the routes. `None`:
     /// no device has a MAC address.
     pub fn measure(&mut self) -> Result<Option<Measured>, Error> {
-        let fail =
-            |what: &str, error: rustix::io::Errno| crate::xdp::error::Error::kernel(what, error.into());
-        // A file system that no path leads to: it goes with this process, however it ends.
-        let context = fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC)
-            .map_err(|e| fail("cannot make a private BPF file system", e))?;
-        fsconfig_create(&context).map_err(|e| fail("cannot make a private BPF file system", e))?;
-        let private = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
-            .map_err(|e| fail("cannot open a private BPF file system", e))?;
-        let mut options = self.config.options(&Instance::current()?);
-        options.pins = PathBuf::from(format!("/proc/self/fd/{}/node", private.as_raw_fd()));
-        let mut dataplane = Dataplane::open(&options)?;
+        let (_private, mut dataplane) = self.dataplane(None)?;
         let mut publisher = Publisher::new(&mut dataplane)?;
         let egress: BTreeSet<u32> = self.links().map(|link| link.ifindex).collect();
         for device in &egress {
@@ -301,50 +289,6 @@ fn at(values: &mut [f64], part: f64) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let place = (values.len() as f64 * part) as usize;
     values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or_default()
-}
-
-fn ethernet(mac: [u8; 6], kind: [u8; 2]) -> [u8; FRAME] {
-    let mut frame = [0; FRAME];
-    frame[..6].copy_from_slice(&mac);
-    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
-    frame[12..14].copy_from_slice(&kind);
-    frame
-}
-
-/// UDP without a checksum, as IPv4 allows.
-fn frame4(mac: [u8; 6], to: u32, from: u32) -> [u8; FRAME] {
-    let mut frame = ethernet(mac, ETHER_IPV4);
-    let header = &mut frame[14..34];
-    header[..2].copy_from_slice(&[0x45, 0]);
-    header[2..4].copy_from_slice(&((FRAME - 14) as u16).to_be_bytes());
-    (header[8], header[9]) = (64, 17);
-    header[12..16].copy_from_slice(&Ipv4Addr::from_bits(from).octets());
-    header[16..20].copy_from_slice(&Ipv4Addr::from_bits(to).octets());
-    let words = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-    let sum: u32 = words.sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    let checksum = !((folded & 0xffff) + (folded >> 16)) as u16;
-    header[10..12].copy_from_slice(&checksum.to_be_bytes());
-    udp(&mut frame[34..]);
-    frame
-}
-
-/// IPv6 without a header behind it: with one of UDP, the frame would have 62 bytes.
-fn frame6(mac: [u8; 6], to: u128, from: u128) -> [u8; FRAME] {
-    let mut frame = ethernet(mac, ETHER_IPV6);
-    frame[14] = 0x60;
-    frame[18..20].copy_from_slice(&((FRAME - 54) as u16).to_be_bytes());
-    // No next header: six bytes of data follow.
-    (frame[20], frame[21]) = (59, 64);
-    frame[22..38].copy_from_slice(&Ipv6Addr::from_bits(from).octets());
-    frame[38..54].copy_from_slice(&Ipv6Addr::from_bits(to).octets());
-    frame
-}
-
-fn udp(segment: &mut [u8]) {
-    segment[..4].copy_from_slice(&[0x30, 0x39, 0, 9]);
-    let length = segment.len() as u16;
-    segment[4..6].copy_from_slice(&length.to_be_bytes());
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ impl Config {
             rfc: _,
             sid_hooks: _,
             tenants: _,
+            audit_rate: _,
         } = new;
         [
             ("generic", mode != new_mode),
@@ -139,6 +140,7 @@ impl Daemon {
             return Err(error);
         }
         self.limits.max_stale = config.max_stale;
+        self.audit.set_rate(config.audit_rate);
         self.check_bypassed();
         if self.mirror.kernel.settings.bypass_netfilter != settings.bypass_netfilter {
             self.log_bypassed();

@@ -1,5 +1,6 @@
 //! The daemon's side of commands: connections that never make it wait, and its state in numbers.
 
+use super::work::{FullAudit, Work};
 use super::{ControlSource, DETACHED, Daemon, TICK};
 use crate::api::control::{Access, Client, CountedSid, Job, Refusal, Request};
 use crate::api::hint;
@@ -8,6 +9,7 @@ use crate::api::route_json;
 use crate::api::route_query::{self, Cursor};
 use crate::api::status::{DeviceStatus, FamilyStatus, ImageStatus, Punted, Refused, Status, Usage};
 use crate::daemon::veth::CUTS;
+use crate::drops::AfterRedirect;
 use crate::fib::published::Published;
 use crate::kernel::{family, route::kind};
 use crate::rib::family::Family;
@@ -39,8 +41,8 @@ impl Daemon {
 
     /// The reader that has been connected for the longest time, of those that wait for no answer.
     fn idle_reader(&self) -> Option<usize> {
-        let is_idle = |(client, cursor): &(Client, Option<Cursor>)| {
-            client.access() == Access::Read && cursor.is_none() && !client.has_output()
+        let is_idle = |(client, work): &(Client, Option<Work>)| {
+            client.access() == Access::Read && work.is_none() && !client.has_output()
         };
         self.clients.iter().position(is_idle)
     }
@@ -51,7 +53,8 @@ impl Daemon {
             self.accept(index);
         }
         let mut clients = std::mem::take(&mut self.clients);
-        clients.retain_mut(|(client, cursor)| self.serve_client(client, cursor, control_source).is_ok());
+        self.audit.is_running = clients.iter().any(|(_, work)| matches!(work, Some(Work::Audit(_))));
+        clients.retain_mut(|(client, work)| self.serve_client(client, work, control_source).is_ok());
         self.clients = clients;
     }
 
@@ -80,16 +83,20 @@ impl Daemon {
     fn serve_client(
         &mut self,
         client: &mut Client,
-        cursor: &mut Option<Cursor>,
+        work: &mut Option<Work>,
         control_source: &mut dyn ControlSource,
     ) -> std::io::Result<()> {
         client.write()?;
         if client.has_output() {
             return Ok(());
         }
-        if let Some(open) = cursor {
-            if open.advance(&self.mirror, &self.publisher.action_index, client)? {
-                *cursor = None;
+        if let Some(open) = work {
+            let done = match open {
+                Work::Show(cursor) => cursor.advance(&self.mirror, &self.publisher.action_index, client)?,
+                Work::Audit(audit) => self.audit_on(audit, client)?,
+            };
+            if done {
+                *work = None;
             }
             return client.write();
         }
@@ -123,9 +130,20 @@ impl Daemon {
                     Err(error) => client.answer(&Refusal { error })?,
                 }
             }
+            Some(Ok(Request::Audit { .. })) if self.audit.is_running => {
+                let error = "another audit is running; run this one when it has ended".into();
+                client.answer(&Refusal { error })?;
+            }
+            Some(Ok(Request::Audit { repair })) => match FullAudit::new(repair) {
+                Ok(audit) => {
+                    self.audit.is_running = true;
+                    *work = Some(Work::Audit(Box::new(audit)));
+                }
+                Err(error) => client.answer(&Refusal { error: error.to_string() })?,
+            },
             Some(Ok(Request::Job { job })) => client.answer(&self.filters.job(job))?,
             Some(Ok(request)) => match Cursor::new(&request, &self.mirror) {
-                Ok(open) => *cursor = Some(open),
+                Ok(open) => *work = Some(Work::Show(open)),
                 Err(error) => client.answer(&Refusal { error })?,
             },
             Some(Err(error)) => client.answer(&Refusal { error: error.to_string() })?,
@@ -189,20 +207,29 @@ impl Daemon {
             mirror,
             overruns: self.counts.overruns,
             resyncs: self.counts.resyncs,
+            audit: self.audit.status(),
             counters: counters.as_ref().map(|counters| counters.total.clone()).unwrap_or_default(),
+            after_redirect: self.after_redirect(modes.iter().any(Attachment::is_generic)),
             ..Status::default()
         }
         .with_heartbeat(self.dataplane.heartbeat())
     }
 
+    /// The fates of forwarded packets.
+    fn after_redirect(&self, is_generic: bool) -> AfterRedirect {
+        let counts = self.drops.read();
+        let counts = if is_generic { counts.in_generic_mode() } else { counts };
+        counts.named(|ifindex| self.mirror.kernel.links.get(&ifindex).map(|link| link.name.clone()))
+    }
+
     /// Deviations from the configuration that trielined tries to mend again.
     fn problems(&self) -> Vec<String> {
         let kept = self.kept.iter().map(|why| {
-            format!("the tables have the size and map type of before (new ones: {why}); restart trielined to try again")
+            format!("cannot make tables of the new size or map type: {why}; the previous ones stay; restart trielined to try again")
         });
         let outdated = self.dataplane.outdated().iter().map(|ifindex| {
             let name = self.mirror.kernel.links.get(ifindex).map_or("", |link| link.name.as_str());
-            format!("device {name} ({ifindex}) refused this version's program and runs the one of before; trielined tries again every second")
+            format!("device {name} ({ifindex}) refused the new program; the previous one stays attached; trielined tries again every second")
         });
         let csids = self.csids.iter().map(|why| {
             format!("NEXT-C-SIDs not written: {why}; SID hooks may not see each packet; trielined tries again every second")

@@ -9,6 +9,9 @@ use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+/// The end of a line about an error that comes once a second.
+const AGAIN: &str = "trielined tries again every second";
+
 /// Of this thread: dumps of the kernel's count, too.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -26,15 +29,10 @@ impl Daemon {
 
     /// Takes over those settings; whether any is another. They stay where the kernel does not answer.
     pub(super) fn renew_sysctl(&mut self) -> bool {
-        match self.sysctl() {
-            Ok(sysctl) => {
-                std::mem::replace(&mut self.mirror.kernel.sysctl, sysctl) != self.mirror.kernel.sysctl
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot read settings of devices; trielined keeps the last ones");
-                false
-            }
-        }
+        let sysctl = self.sysctl();
+        self.standing.note("read settings of devices", "trielined keeps the last ones", sysctl).is_some_and(
+            |sysctl| std::mem::replace(&mut self.mirror.kernel.sysctl, sysctl) != self.mirror.kernel.sysctl,
+        )
     }
 
     /// Once a second: what the kernel does not announce, and neighbours that only we use.
@@ -53,14 +51,14 @@ impl Daemon {
             let tables = self.tables();
             self.ports.set(&self.mirror.kernel, &self.publisher.policies, &mut self.dataplane, tables);
         }
-        if let Err(error) = self.dataplane.retry_outdated() {
-            tracing::warn!(%error, "cannot list the attached devices; trying again");
-        }
+        let listed = self.dataplane.retry_outdated();
+        self.standing.note("list the attached devices", AGAIN, listed);
         if self.csids.is_some() {
             self.set_csids();
         }
         self.sid_hooks.retry(self.dataplane.sid_hooks());
         self.mirror.changes.kernel |= self.ports.retry(&self.mirror.kernel, &mut self.dataplane);
+        self.follow_drops();
         if self.mirror.nhgs.pass_time(self.ticked) {
             self.mirror.changes.v6.all = true;
             self.mirror.resync.v6.lose();
@@ -69,10 +67,9 @@ impl Daemon {
         if !self.mirror.changes.any() && self.mirror.resync.at().is_none() {
             self.publisher.forget(&mut self.mirror, self.dataplane.parts().1);
         }
-        if self.mirror.resync.needs_kernel_state()
-            && let Err(error) = self.mirror.dump_kernel_state(&mut self.requests)
-        {
-            tracing::warn!(%error, "cannot dump links, settings, rules and neighbours; trielined tries again");
+        if self.mirror.resync.needs_kernel_state() {
+            let dumped = self.mirror.dump_kernel_state(&mut self.requests);
+            self.standing.note("dump links, settings, rules and neighbours", AGAIN, dumped);
         }
         let tenants = !self.mirror.kernel.settings.tenants.is_empty();
         if self.mirror.stale.is_empty() && !tenants {
@@ -121,25 +118,40 @@ impl Daemon {
         }
         touched.links.iter().for_each(|link| self.probes.offloads.forget(*link));
         self.ports.forget(&touched, &mut self.dataplane);
+        let links = &self.mirror.kernel.links;
+        self.drops.retire(|ifindex| touched.gone.contains(&ifindex) || !links.contains_key(&ifindex));
+    }
+
+    /// Counts the drops of packets that come in by the devices that are attached now, for each device that they may leave by. Until other
+    /// tables take the place of those in force, none: their packets are not of this program.
+    pub(super) fn follow_drops(&mut self) {
+        let is_aside = self.dataplane.supersedes();
+        let sources = if is_aside { BTreeSet::new() } else { self.ports.sources(&self.mirror.kernel) };
+        let followed = self.drops.follow(sources, self.ports.egress());
+        self.standing.note("count all drops after redirect", AGAIN, followed);
     }
 
     /// Looks which devices packets may leave by at present.
     pub(super) fn open_egress(&mut self) {
-        if let Some(Err(error)) = self.features.as_mut().map(Features::follow) {
-            tracing::warn!(%error, "cannot read XDP features of devices; trielined keeps the last ones");
-        }
+        self.follow_features();
         let (kernel, features) = (&mut self.mirror.kernel, self.features.as_ref());
         self.mirror.changes.kernel |= self.ports.open(kernel, &mut self.dataplane, features);
+        // Before a port lets packets in, and before an action sends them out there.
+        self.follow_drops();
     }
 
     /// Opens and closes exits after the kernel reported changed XDP features.
     pub(super) fn read_features(&mut self) {
-        match self.features.as_mut().map(Features::follow) {
-            Some(Ok(true)) => self.open_egress(),
-            Some(Err(error)) => {
-                tracing::warn!(%error, "cannot read XDP features of devices; trielined keeps the last ones")
-            }
-            _ => {}
+        if self.follow_features() {
+            self.open_egress();
         }
+    }
+
+    /// Reads what the kernel reported of XDP features; whether they changed.
+    fn follow_features(&mut self) -> bool {
+        let Some(followed) = self.features.as_mut().map(Features::follow) else { return false };
+        let changed =
+            self.standing.note("read XDP features of devices", "trielined keeps the last ones", followed);
+        changed.unwrap_or(false)
     }
 }

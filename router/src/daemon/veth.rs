@@ -4,7 +4,7 @@ use crate::kernel::link::Link;
 use crate::xdp::attachment::AttachMode;
 
 /// The cost of a native program on a veth, and the choice.
-pub const CUTS: &str = "native XDP on a veth: Linux then lets its peer send no packets above the MTU, and TCP between containers of this host falls to a \
+pub const CUTS: &str = "native XDP on a veth: Linux then lets its peer send no packets above the MTU; TCP between containers of this host falls to a \
      third of the kernel's rate or less (measured: 0.06 to 0.35); --generic (generic = true) keeps more (0.3 to 1.3), a device that you leave out all";
 
 /// Whether an attachment in `mode` makes the peer of a device send small packets only.

@@ -48,6 +48,8 @@ pub struct Actions {
     long_outers: Free,
     groups: Free,
     limbo: VecDeque<(u64, Limbo)>,
+    /// The ticket of the last repair: once its grace period has passed, no packet reads the records that repairs left behind.
+    repaired: Option<u64>,
     allocated: Vec<bool>,
     inherited: Vec<u32>,
     used: u32,
@@ -91,6 +93,7 @@ impl Actions {
             sids,
             grace,
             limbo: VecDeque::new(),
+            repaired: None,
             allocated,
             inherited,
             used,
@@ -124,6 +127,49 @@ impl Actions {
             self.limbo.push_back((ticket, Limbo::Word(before)));
         }
         Ok(())
+    }
+
+    /// Whether the maps have `action` under `id`, byte for byte.
+    pub fn holds(&self, id: u32, action: &Action) -> bool {
+        self.records.holds(id, action)
+    }
+
+    /// As [`Actions::set`], for an action whose word or records were damaged: the old word is not trusted. The records that it led to are
+    /// free again after [`Actions::count`].
+    pub fn repair(&mut self, id: u32, action: &Action) -> Result<()> {
+        action.check()?;
+        let counter = if action.is_endpoint() { self.sids.take(id)? } else { 0 };
+        let word = self.write(action, counter)?;
+        self.records.words()[id as usize].store(word, Ordering::Release);
+        self.repaired = Some(self.grace.begin());
+        Ok(())
+    }
+
+    /// Once a grace period has passed since the last repair: finds out which records actions, or what waits for a grace period, lead to.
+    /// All others are free. Not while an action is being written: until its word is there, nothing leads to its records.
+    pub fn count(&mut self) {
+        if self.repaired.take_if(|ticket| *ticket <= self.grace.passed()).is_none() {
+            return;
+        }
+        let mut used = Parts::default();
+        let waiting = self.limbo.iter().filter_map(|(_, limbo)| match limbo {
+            Limbo::Word(word) => Some(*word),
+            Limbo::Action(_) => None,
+        });
+        for word in self.records.set_actions().map(|(_, word)| word).chain(waiting) {
+            let Parts { adjacencies, long_outers, groups } = self.records.parts(word);
+            used.adjacencies.extend(adjacencies);
+            used.long_outers.extend(long_outers);
+            used.groups.extend(groups);
+        }
+        let free = |free: &mut Free, used: Vec<u32>| {
+            let mut is_used = vec![false; free.capacity as usize];
+            used.iter().filter_map(|index| is_used.get_mut(*index as usize).map(|used| *used = true)).count();
+            *free = Free::new(free.what, free.capacity, &is_used);
+        };
+        free(&mut self.adjacencies, used.adjacencies);
+        free(&mut self.long_outers, used.long_outers);
+        free(&mut self.groups, used.groups);
     }
 
     /// Writes what an action's word leads to. On an error nothing is kept.

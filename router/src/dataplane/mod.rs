@@ -1,6 +1,7 @@
 //! The owner's handle on the dataplane: opens or takes over an instance, attaches it to devices.
 
 pub mod actions;
+pub(crate) mod frames;
 pub mod pinned_maps;
 pub mod test_run;
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use libbpf_rs::libbpf_sys;
 
+use crate::dataplane::test_run::TestRun;
 use crate::filter::maps::{FilterMaps, Filters};
 use crate::sid_hook::maps::SidHooks;
 use crate::srv6::csids::Csids;
@@ -118,7 +120,16 @@ impl Dataplane {
         Ok(made)
     }
 
-    /// Puts these tables in force in the place of those of another version or shape: each attached device gets the program
+    /// Makes all maps, pinned where no other process looks, to be tried and never attached. `hash_key` is the key of the hash that chooses
+    /// among equal paths; `None`: a random one.
+    pub(crate) fn unattached(options: &Options, hash_key: Option<u64>) -> Result<Self> {
+        let lock = trieline_bpf::pins::own(&options.pins)?;
+        let netns = sys::netns_cookie()
+            .map_err(|e| Error::kernel("cannot read the network namespace's cookie", e))?;
+        Self::set_up(options, None, netns, hash_key, &lock)
+    }
+
+    /// Puts these tables in force in the place of those of another version or shape. Each attached device gets the program
     /// over these maps, without missing a packet, then the pins change places at one stroke. Whenever this ends early, the
     /// devices have programs over whole tables, the old or these, and the next owner tidies up. Nothing is to be done where
     /// there are no others. Returns the devices that refused the program and have none now.
@@ -260,7 +271,7 @@ impl Dataplane {
             };
             if let Err(error) = sys::link_update(link.as_fd(), self.program.as_fd()) {
                 if !self.outdated.contains(&ifindex) {
-                    tracing::warn!(ifindex, %error, "the device refuses the new program: it keeps the one of before");
+                    tracing::warn!(ifindex, %error, "device refuses the new program; the previous program stays attached");
                 }
                 outdated.push(ifindex);
             }
@@ -314,6 +325,11 @@ impl Dataplane {
         &mut self.actions
     }
 
+    /// The same, to look at them.
+    pub fn actions_ref(&self) -> &Actions {
+        &self.actions
+    }
+
     /// The policies, and what the values in the tables stand for.
     pub fn parts(&mut self) -> (&mut Rules, &mut Actions) {
         (&mut self.rules, &mut self.actions)
@@ -337,6 +353,13 @@ impl Dataplane {
     /// The prefixes whose destinations NEXT-C-SID changes.
     pub fn csids(&mut self) -> &mut Csids {
         &mut self.csids
+    }
+
+    /// The program, to be tried on packets over these tables.
+    pub(crate) fn test_run(&self) -> Result<TestRun> {
+        let instance =
+            pins::instance(&self.pins)?.ok_or_else(|| Error::NotPinned { path: self.pins.clone() })?;
+        TestRun::load(&self.pins, &instance, &self.image)
     }
 
     /// The program, for BPF_PROG_TEST_RUN.

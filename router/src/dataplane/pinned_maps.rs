@@ -80,6 +80,11 @@ impl PinnedMaps {
         self.heartbeat.read()
     }
 
+    /// The key of the hash that chooses among equal paths.
+    pub(crate) fn hash_key(&self) -> u64 {
+        self.instance.hash_key
+    }
+
     /// Tables the image was made for.
     pub fn tables(&self) -> u32 {
         self.instance.tables

@@ -2,11 +2,10 @@
 //!
 //! It reads what the attached program reads: image, actions, ports, filters. Its counts and captures go into maps of its own.
 
+use std::cell::RefCell;
 use std::io;
-use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
 
 use trieline_bpf::ImageMap;
 
@@ -41,8 +40,8 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct TestRun {
     program: OwnedFd,
-    captures: OwnedFd,
-    rings: OwnedFd,
+    /// Tells the verdict on each packet.
+    capture: RefCell<Capture>,
 }
 
 impl TestRun {
@@ -66,24 +65,20 @@ impl TestRun {
             rules: count(pins::RULES)?,
         };
         let Loaded { mut maps, program, .. } = load(&options, image, instance.hash_key, Some(&OWN))?;
-        Ok(Self { program, captures: maps.take(pins::CAPTURES)?, rings: maps.take(pins::CAPTURE_RINGS)? })
+        let (captures, rings) = (maps.take(pins::CAPTURES)?, maps.take(pins::CAPTURE_RINGS)?);
+        let all = CaptureOptions { ifindex: None, sid: None, snap: SNAP_MAX, rate: None, ring_bytes: RING };
+        let capture = RefCell::new(Capture::over(&captures, rings, CAPTURE_ALL, &all)?);
+        Ok(Self { program, capture })
     }
 
     /// Runs the program on a frame, as if it came in by device `ifindex` of this network namespace.
     pub fn run(&self, ifindex: u32, frame: &[u8]) -> Result<Outcome> {
-        let options = CaptureOptions {
-            ifindex: None,
-            sid: None::<Ipv6Addr>,
-            snap: SNAP_MAX,
-            rate: None,
-            ring_bytes: RING,
-        };
-        let rings = self.rings.try_clone().map_err(|e| Error::kernel("cannot run a trial", e))?;
-        let mut capture = Capture::over(&self.captures, rings, CAPTURE_ALL, &options)?;
+        let mut capture = self.capture.borrow_mut();
+        capture.go_on();
         let frame = sys::test_run(self.program.as_fd(), ifindex, frame).map_err(|e| {
             Error::kernel(format!("cannot run {} bytes as from device {ifindex}", frame.len()), e)
         })?;
-        let records = capture.poll(Duration::ZERO)?;
+        let records = capture.rest()?;
         let none =
             || Error::kernel("cannot run a trial", io::Error::other("the program returned no verdict"));
         let reported = records.into_iter().find_map(|record| Some((record.verdict?, record)));

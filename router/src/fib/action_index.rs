@@ -1,9 +1,10 @@
-//! The book of actions: which number in the tables stands for which path or neighbour, and what it does at present.
+//! The index of actions: which number in the tables stands for which path or neighbour, and what it does at present.
 //!
 //! A table's value is an action's number. When a neighbour changes its MAC address, trielined rewrites one action and touches no route,
 //! however many routes use it.
 
 use crate::dataplane::actions::Actions;
+use crate::fib::meaning::{Host, Meaning};
 use crate::kernel::TableKey;
 use crate::rib::nexthop_group::{KeyMap, NhgId};
 use crate::rib::policy::PolicyAction;
@@ -28,9 +29,6 @@ pub enum ActionOwner {
     Neighbour(u32, u32),
 }
 
-/// A neighbour: its address, the link, and the MTU of the route to it (0: the link's).
-pub type Host = (IpAddr, u32, u32);
-
 /// Numbers of paths and neighbours.
 #[derive(Debug)]
 pub struct ActionIndex {
@@ -51,7 +49,7 @@ pub struct ActionIndex {
 }
 
 impl ActionIndex {
-    /// An empty book.
+    /// An empty index.
     pub fn new(actions: &mut Actions) -> Result<Self, Error> {
         let kernel = actions.alloc()?;
         actions.set(kernel, &Action::Pass(PassReason::Unsupported))?;
@@ -73,13 +71,7 @@ impl ActionIndex {
 
     /// The number of what a rule decides by itself, without a table.
     pub fn fixed(&mut self, actions: &mut Actions, policy_action: PolicyAction) -> u32 {
-        let action = match policy_action {
-            PolicyAction::Blackhole => Action::Drop(DropReason::Blackhole),
-            PolicyAction::Unreachable => Action::Pass(PassReason::Unreachable),
-            PolicyAction::Prohibit => Action::Pass(PassReason::Prohibit),
-            PolicyAction::Kernel => Action::Pass(PassReason::Rule),
-            PolicyAction::Main | PolicyAction::Table(_) | PolicyAction::GoTo(_) => return self.kernel,
-        };
+        let Some(action) = decided(policy_action) else { return self.kernel };
         if let Some(id) = self.fixed.get(&policy_action) {
             return *id;
         }
@@ -224,6 +216,52 @@ impl ActionIndex {
         self.nhgs.get(nhg as usize)?.as_ref().map(|entry| &entry.action)
     }
 
+    /// The number of a meaning in a table, and the action that the dataplane is to have under it; `None`: no action belongs to it.
+    pub fn find(&self, table: TableKey, meaning: Meaning) -> Option<(u32, Action)> {
+        let entry = match meaning {
+            Meaning::NexthopGroup(nhg) => self.nhgs.get(nhg as usize).and_then(Option::as_ref),
+            Meaning::Default(_) => self.defaults.get(&table).map(|(_, entry)| entry),
+            Meaning::Host(host) => self.hosts.get(&host),
+            Meaning::Kernel => return Some((self.kernel, Action::Pass(PassReason::Unsupported))),
+            Meaning::Throw => return None,
+        };
+        let full = || (self.full, Action::Pass(PassReason::TableFull));
+        Some(entry.map_or_else(full, |entry| (entry.id, entry.action.clone())))
+    }
+
+    /// All numbers with the actions that the dataplane is to have under them. O(paths).
+    pub fn all(&self) -> impl Iterator<Item = (u32, Action)> + '_ {
+        let of = |entry: &Entry| (entry.id, entry.action.clone());
+        let own = [
+            (self.kernel, Action::Pass(PassReason::Unsupported)),
+            (self.full, Action::Pass(PassReason::TableFull)),
+        ];
+        let fixed = self.fixed.iter().filter_map(|(policy_action, id)| Some((*id, decided(*policy_action)?)));
+        let nhgs = self.nhgs.iter().flatten().map(of);
+        let defaults = self.defaults.values().map(move |(_, entry)| of(entry));
+        own.into_iter().chain(fixed).chain(nhgs).chain(defaults).chain(self.hosts.values().map(of))
+    }
+
+    /// Writes the actions that the dataplane does not have as it should; how many. Without room for one its packets are the
+    /// kernel's.
+    pub fn repair(&mut self, actions: &mut Actions) -> usize {
+        let damaged: Vec<_> = self.all().filter(|(id, action)| !actions.holds(*id, action)).collect();
+        for (id, action) in &damaged {
+            if let Err(error) = actions.repair(*id, action) {
+                count_refused(&mut self.refused, &error);
+                let pass = Action::Pass(PassReason::TableFull);
+                // A pass needs no room.
+                let _ = actions.repair(*id, &pass);
+                let of = |entry: &&mut Entry| entry.id == *id;
+                let defaults = self.defaults.values_mut().map(|(_, entry)| entry);
+                let mut all = self.nhgs.iter_mut().flatten().chain(defaults).chain(self.hosts.values_mut());
+                // The next refresh tries again.
+                all.find(of).into_iter().for_each(|entry| entry.action = pass.clone());
+            }
+        }
+        damaged.len()
+    }
+
     /// The path or neighbour that each number stands for. O(paths).
     pub fn numbers(&self) -> KeyMap<u32, ActionOwner> {
         let nhgs = self.nhgs.iter().enumerate();
@@ -261,6 +299,17 @@ impl ActionIndex {
     fn refuse(&mut self, error: &Error) -> u32 {
         count_refused(&mut self.refused, error);
         self.full
+    }
+}
+
+/// The action of a rule that decides by itself.
+fn decided(policy_action: PolicyAction) -> Option<Action> {
+    match policy_action {
+        PolicyAction::Blackhole => Some(Action::Drop(DropReason::Blackhole)),
+        PolicyAction::Unreachable => Some(Action::Pass(PassReason::Unreachable)),
+        PolicyAction::Prohibit => Some(Action::Pass(PassReason::Prohibit)),
+        PolicyAction::Kernel => Some(Action::Pass(PassReason::Rule)),
+        PolicyAction::Main | PolicyAction::Table(_) | PolicyAction::GoTo(_) => None,
     }
 }
 

@@ -1,6 +1,8 @@
 //! From routes to what a packet meets: lookup tables, actions by number, and the changes of both.
 
 pub mod action_index;
+pub mod expected;
+pub mod meaning;
 pub mod policies;
 pub mod publish;
 pub mod published;

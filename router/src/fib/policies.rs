@@ -1,6 +1,6 @@
 //! The lookup id that every device's packets meet: numbers of tables in the image, and chains of rules, made, kept and given back.
 //!
-//! A number that is given out names nothing else until a grace period after it was given back; those that an earlier daemon
+//! A number that is given out names nothing else until a grace period after it was given back. Those that an earlier daemon
 //! gave out are not used before nothing names them any more.
 
 use crate::dataplane::actions::Actions;

@@ -5,7 +5,8 @@
 
 use crate::dataplane::Dataplane;
 use crate::dataplane::actions::Actions;
-use crate::fib::action_index::{ActionIndex, Host};
+use crate::fib::action_index::ActionIndex;
+use crate::fib::meaning::Host;
 use crate::fib::policies::Policies;
 use crate::fib::published::{Counts, Published};
 use crate::fib::reserve::Reserve;
@@ -151,6 +152,11 @@ impl Publisher {
         &mut self.image
     }
 
+    /// A reader of the image, as the XDP program reads it.
+    pub fn reader(&self) -> trieline_lpm::Reader<'_> {
+        self.image.reader()
+    }
+
     /// The use of the image's memory.
     pub fn image_stats(&self) -> trieline_lpm::ImageStats {
         self.image.stats()
@@ -159,6 +165,7 @@ impl Publisher {
     /// Takes back memory whose grace period has passed; whether some still waits.
     pub fn reclaim(&mut self, (rules, actions): (&mut Rules, &mut Actions)) -> bool {
         actions.reclaim();
+        actions.count();
         let waiting = rules.reclaim() | self.reclaim_policies();
         self.image.reclaim() || waiting
     }
@@ -310,6 +317,11 @@ impl Publisher {
             parts,
             open,
         );
+    }
+
+    /// Whether there are more next hops than actions, or were some seconds ago: routes that were left to the kernel for that may still be so.
+    pub fn is_pressed(&self) -> bool {
+        self.pressed.is_some()
     }
 
     /// Whether there may be lookup ids that nothing uses any more.

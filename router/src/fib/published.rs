@@ -1,5 +1,6 @@
 //! The tables in the image, as they were last written.
 
+use crate::kernel::TABLE_MAIN;
 use crate::rib::table::Ip;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -12,13 +13,20 @@ pub struct Written<A: Ip> {
     pub table: Option<Table<A>>,
     /// Why the table is not as the kernel's, and since when: the family's packets are left to the kernel meanwhile.
     pub blocked: Option<(String, Instant)>,
+    /// The image may have other words than were written: the table is built once more, without trust in them.
+    pub(super) is_damaged: bool,
     /// Its number there.
     pub(super) id: u32,
 }
 
 impl<A: Ip> Written<A> {
+    /// Its number in the image.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
     pub(super) fn new(id: u32) -> Self {
-        Self { table: None, blocked: None, id }
+        Self { table: None, blocked: None, is_damaged: false, id }
     }
 }
 
@@ -44,6 +52,19 @@ impl<A: Ip> Published<A> {
     /// Why packets may not, and since when.
     pub fn blocked(&self) -> Option<&(String, Instant)> {
         self.main.blocked.as_ref().or_else(|| self.others.values().find_map(|table| table.blocked.as_ref()))
+    }
+
+    /// A table by the kernel's number of it; under main's number it is local and main together.
+    pub fn get(&self, number: u32) -> Option<&Written<A>> {
+        if number == TABLE_MAIN { Some(&self.main) } else { self.others.get(&number) }
+    }
+
+    /// Lets a table be built once more when it is written next.
+    pub fn set_damaged(&mut self, number: u32) {
+        let written = if number == TABLE_MAIN { Some(&mut self.main) } else { self.others.get_mut(&number) };
+        if let Some(written) = written {
+            written.is_damaged = true;
+        }
     }
 
     /// The other tables' kernel numbers by their ids in the image. O(tables).

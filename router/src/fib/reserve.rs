@@ -1,7 +1,7 @@
 //! A table that does not fit into the image beside its successor: its packets are the kernel's until the successor stands alone.
 //!
 //! It is never taken away while packets may ask it. A table that is not there answers as one without a route, and in a chain of rules
-//! the next rule would decide: a tenant's packets would leave by the main table. So another takes its place at once, in which every
+//! the next rule would decide. A tenant's packets would leave by the main table. So another takes its place at once, in which every
 //! address has one value, and what that takes is kept at hand.
 
 use trieline_lpm::{Address, Error, Grace, Image, Memory, Prefix, Table};

@@ -2,15 +2,14 @@
 
 use crate::dataplane::actions::Actions;
 use crate::fib::action_index::ActionIndex;
+use crate::fib::meaning::{Meaning, meaning};
 use crate::fib::policies::Policies;
 use crate::fib::published::{Counts, Published, Written};
 use crate::fib::reserve::Reserve;
 use crate::fib::resolve::Resolver;
 use crate::kernel::TABLE_MAIN;
-use crate::kernel::route::kind;
 use crate::rib::family::{Decision, Family, NexthopState};
 use crate::rib::mirror::FamilyChanges;
-use crate::rib::nexthop_group::NhgId;
 use crate::rib::table::Ip;
 use crate::xdp::local_addrs::LocalAddrBits;
 use crate::xdp::rules::VALUE_THROW;
@@ -89,7 +88,9 @@ impl Writer<'_> {
             return; // written as a whole when the next attempt is due
         }
         let done = match &mut written.table {
-            Some(table) if !changed.all && changed.prefixes.len() < table.len() / 8 + 1024 => {
+            Some(table)
+                if !changed.all && !written.is_damaged && changed.prefixes.len() < table.len() / 8 + 1024 =>
+            {
                 changed.prefixes.sort_unstable();
                 changed.prefixes.dedup();
                 let wanted = changed.prefixes.iter().map(|prefix| {
@@ -101,7 +102,13 @@ impl Writer<'_> {
             }
             table => {
                 let wanted = self.wanted(source);
-                self.all(table, written.id, wanted)
+                match table.as_mut().filter(|_| written.is_damaged) {
+                    Some(table) => {
+                        self.counts.tables += 1;
+                        table.rebuild(self.image, wanted)
+                    }
+                    None => self.all(table, written.id, wanted),
+                }
             }
         };
         let done = match done {
@@ -115,6 +122,8 @@ impl Writer<'_> {
             }
             done => done,
         };
+        // A table that is made from nothing has no word of the one before, and what follows an error is made from nothing.
+        written.is_damaged &= done.is_err() && written.table.is_some();
         match done {
             Ok(()) => {
                 if written.blocked.take().is_some() {
@@ -155,36 +164,20 @@ impl Writer<'_> {
         {
             self.own.add(Prefix::truncated(addr.into(), prefix.len()));
         }
-        match decision {
-            Decision::NexthopGroup(nhg) if prefix.len() == 0 && !self.is_error(nhg) => {
+        let has_default = self.action_index.has_default(apart);
+        match meaning(has_default, (source.family, source.nexthops), source.number, prefix, decision) {
+            Meaning::Default(nhg) => {
                 let own = self.action_index.default_route(self.actions, apart, nhg, || resolver.nhg(nhg));
                 own.unwrap_or_else(|| self.action_index.nhg(self.actions, nhg, || resolver.nhg(nhg)))
             }
-            // The default route leads to this neighbour, and a rule depends on whether it does: only the kernel knows which of the two
-            // decides.
-            Decision::Neighbour(addr, _, _)
-                if self.action_index.has_default(apart)
-                    && (source.family.lookup(source.number, addr, source.nexthops))
-                        .is_some_and(|(prefix, _)| prefix.len() == 0) =>
-            {
-                self.action_index.kernel()
-            }
-            Decision::NexthopGroup(nhg) => self.action_index.nhg(self.actions, nhg, || resolver.nhg(nhg)),
-            Decision::Neighbour(addr, link, mtu) => {
-                let host = (addr.ip(), link, mtu);
+            Meaning::NexthopGroup(nhg) => self.action_index.nhg(self.actions, nhg, || resolver.nhg(nhg)),
+            Meaning::Host(host @ (_, link, mtu)) => {
+                let addr = prefix.addr();
                 self.action_index.host(self.actions, host, || resolver.host(addr, link, mtu))
             }
-            Decision::Kernel => self.action_index.kernel(),
-            Decision::Throw => VALUE_THROW,
+            Meaning::Kernel => self.action_index.kernel(),
+            Meaning::Throw => VALUE_THROW,
         }
-    }
-
-    /// Whether the kernel takes a route for an error, which no rule leaves out; so it does next hop objects that lead nowhere.
-    fn is_error(&self, nhg: NhgId) -> bool {
-        let nhg = self.resolver.nexthops4.nhgs.get(nhg);
-        nhg.is_none_or(|nhg| {
-            nhg.hops.is_empty() || matches!(nhg.kind, kind::BLACKHOLE | kind::UNREACHABLE | kind::PROHIBIT)
-        })
     }
 
     /// Writes single prefixes; `None` removes.

@@ -85,21 +85,28 @@ __attribute__((noinline)) int tl_is_ndp(struct xdp_md *ctx, __u32 at)
 	       type <= 137;
 }
 
+/* Whether a port is in one of the filter's ranges. A function of its own: a verifier looks at it once, not
+ * for each filter. */
+__attribute__((noinline)) int tl_in_ranges(const struct tl_filter *filter, __u32 port)
+{
+	__u32 i, in = 0;
+
+	if (!filter)
+		return 0;
+	for (i = 0; i < TL_FILTER_PORTS; i++)
+		in |= i < filter->ranges && port >= filter->ports[i].first && port <= filter->ports[i].last;
+	return in;
+}
+
 /* Whether a filter is about this packet: cheap questions first. */
 TL_INLINE int tl_matches(const struct tl_filter *filter, const struct tl_packet *p)
 {
 	const __u64 *address = filter->source ? p->source : p->destination;
-	__u32 i, in = 0;
 
 	if (filter->protocol != TL_ANY_PROTOCOL && filter->protocol != p->protocol)
 		return 0;
-	if (filter->ranges) {
-		for (i = 0; i < TL_FILTER_PORTS; i++)
-			in |= i < filter->ranges && p->port >= filter->ports[i].first &&
-			      p->port <= filter->ports[i].last;
-		if (!in)
-			return 0;
-	}
+	if (filter->ranges && !tl_in_ranges(filter, p->port))
+		return 0;
 	/* The lookups that are functions of their own: a verifier looks at each once, and one frame less is
 	 * on the stack. */
 	return p->ipv6 ? TL_CALL(tl_again6, TL_IMAGE, filter->table6, address[0], address[1])
@@ -185,7 +192,7 @@ __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32
 
 /*
  * The verdict, or TL_GO_ON, of the port's filters on a packet that is `verdict` so far. They also
- * hold for what is passed for its headers: the kernel does not ask them. tl_guard() calls them for packets
+ * hold for packets passed for their headers: the kernel has no filters. The guard calls them for packets
  * that do not come here, before they are passed (guard.bpf.h).
  */
 TL_INLINE __u32 tl_filter_port(struct xdp_md *ctx, struct tl_frame *f, __u32 ipv6, __u32 verdict)

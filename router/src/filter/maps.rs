@@ -1,7 +1,7 @@
 //! Filters: which sets of prefixes the XDP program asks before it routes a packet, in which order, and what they counted.
 //!
-//! The sets are tables in the image. The lists that name them lie in one of two halves of a map: a new state is written into the half
-//! that no list leads to, then each list's word is swung.
+//! The sets are tables in the image. The lists that name them lie in one of two halves of a map. A new state is written into the half
+//! that no list leads to, then each list's word is replaced.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -138,7 +138,7 @@ pub struct Filters {
 
 impl Filters {
     /// Reads the files and puts the filters in force. Those that an earlier daemon left are in force until then, and keep their
-    /// counters. A filter whose file cannot be read, or whose set finds no room, keeps its set; where it has none, as in new maps,
+    /// counters. A filter whose file cannot be read, or whose set finds no room, keeps its set. Where it has none, as in new maps,
     /// it gets that of the file's last good copy. Without a copy this fails, as a filter must never be silently absent.
     pub fn start(
         rules: Vec<FilterRule>,
@@ -186,6 +186,26 @@ impl Filters {
             }
         }
         let former = filters.apply(rules, sets, bound, image, lists, IfFull::Keep)?;
+        filters.keep(former, image);
+        Ok(filters)
+    }
+
+    /// Reads the files and puts the filters in maps that nothing uses. A file that cannot be read is an error, and no copies are kept.
+    pub(crate) fn rehearse(
+        rules: Vec<FilterRule>,
+        bound: Bound,
+        image: &mut NodeImage,
+        lists: &mut Lists,
+    ) -> Result<Self, Error> {
+        let mut filters = Self {
+            active: Vec::new(),
+            bound: Bound::new(),
+            reader: Reader::start()?,
+            jobs: 0,
+            finished: VecDeque::new(),
+        };
+        let sets = rules.iter().map(|rule| read(rule).map(Some)).collect::<Result<_, _>>()?;
+        let former = filters.apply(rules, sets, bound, image, lists, IfFull::Fail)?;
         filters.keep(former, image);
         Ok(filters)
     }

@@ -108,7 +108,7 @@ pub fn read(rule: &FilterRule) -> Result<Set, Error> {
     let options = ReadOptions { skip_bad: rule.skip_bad, truncate: rule.truncate, ..ReadOptions::default() };
     let list = trieline_lpm::io::read(file, &options).map_err(fail)?;
     if !list.keys.is_empty() {
-        let what = "has keys that are no addresses; expected IPv4 and IPv6 prefixes".into();
+        let what = "has keys that are not IP addresses; expected IPv4 and IPv6 prefixes".into();
         return Err(fail(ImportError::Whole { path: file.clone(), what }));
     }
     if let Some(first) = &list.first_bad {

@@ -5,7 +5,7 @@ use crate::kernel::ethtool::Offloads;
 use crate::kernel::family;
 use crate::kernel::hooks::{self, Handler};
 use crate::kernel::iptables;
-use crate::kernel::link::Link;
+use crate::kernel::link::{Link, mac_text};
 use crate::kernel::netfilter::{self, Chain, Hook, Reach};
 use crate::kernel::optional::Part;
 use crate::kernel::reach::{Forwarded, Own, nftables};
@@ -193,8 +193,7 @@ fn macvlans(kernel: &KernelState, devices: &Devices) -> Vec<(u32, String)> {
     let macvlans = kernel.links.values().filter(|link| link.kind == "macvlan" && link.is_up());
     let reported = macvlans.filter_map(|link| {
         let device = link.parent.filter(|parent| devices.contains_key(parent))?;
-        let bytes: Vec<String> = link.mac?.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (mac, name) = (bytes.join(":"), &link.name);
+        let (mac, name) = (mac_text(&link.mac?), &link.name);
         Some((
             device,
             format!(
@@ -368,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_decide_is_named_and_passes_nothing() {
+    fn processing_that_does_not_decide_is_named_and_passes_nothing() {
         let disciplines = [String::from("tbf")].into();
         let traffic = Traffic { disciplines, ingress: true, egress: false };
         let bypass = Bypass {

@@ -3,9 +3,10 @@
  * Before the last step: what may be passed to the kernel, which knows of no tenants, filters and SID hooks.
  *
  * There is one way to the kernel from a port that has any of them, and it leads through here, whatever the
- * reason. A packet passes only if it was checked to its end: by the port's filters, and by the hooks bound to
- * its destination and to all that the kernel could find behind it. A tenant's packet passes only if the
- * kernel keeps it to itself. So do packets that belong to the link. XDP drops and counts all else.
+ * reason. A packet passes only if it was checked to its end. It is checked by the port's filters, and by the
+ * hooks bound to its destination and to all that the kernel could find behind it. A tenant's packet passes
+ * only if the kernel keeps it to itself. So do packets that belong to the link. XDP drops and counts all
+ * else.
  */
 #ifndef TRIELINE_GUARD_BPF_H
 #define TRIELINE_GUARD_BPF_H
@@ -16,7 +17,7 @@
 #define TL_PORT_GUARDED (TL_PORT_TENANT | TL_PORT_FILTER | TL_PORT_SID_HOOK)
 
 /* Protocols between the stations of a link, by EtherType; also a length, with LLC or SNAP behind it (spanning
- * tree, IS-IS, CDP): Linux gives none of these to IP, nor finds IP in them. */
+ * tree, IS-IS, CDP). Linux gives none of these to IP, nor finds IP in them. */
 TL_INLINE int tl_is_link_protocol(__be16 proto)
 {
 	switch (TL_BE16(proto)) {
@@ -370,8 +371,9 @@ TL_INLINE int tl_is_local6(__u32 lookup, __u64 hi, __u64 lo)
 
 /*
  * Whether the kernel keeps a tenant's packet at `at` to itself, with nothing inside that it would route. It
- * keeps packets to a group of the link (others it may forward, as a multicast router does), to all on the
- * link, to a link-local address, or to an address that both its own tables and the tenant's have.
+ * keeps packets to a group of the link (others it may forward, as a multicast router does), and to all on
+ * the link. It keeps packets to a link-local address, or to an address that both its own tables and the
+ * tenant's have.
  */
 __attribute__((noinline)) int tl_is_tenant_local(struct xdp_md *ctx, __u32 at, __u32 lookup4, __u32 lookup6)
 {

@@ -4,6 +4,26 @@ use super::attribute::{Attributes, FLAG_DUMP, Request, read_address, read_u32};
 use super::message;
 use std::net::IpAddr;
 
+/// Addresses that the kernel handles itself, whatever the routes say.
+pub fn is_special(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(addr) => {
+            addr.is_loopback()
+                || addr.is_multicast()
+                || addr.is_broadcast()
+                || addr.is_link_local()
+                || addr.octets()[0] == 0
+        }
+        IpAddr::V6(addr) => {
+            addr.is_loopback()
+                || addr.is_multicast()
+                || addr.is_unspecified()
+                || addr.is_unicast_link_local()
+                || addr.to_ipv4_mapped().is_some()
+        }
+    }
+}
+
 /// An address of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Addr {

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn hardware_tells_speed_and_queues() {
+    fn hardware_reports_speed_and_queues() {
         let number = |kind: u16, value: u32| attribute(kind, &value.to_ne_bytes());
         let answer = |attributes: &[Vec<u8>]| [vec![0; 4], attributes.concat()].concat();
         assert_eq!(speed(&answer(&[number(SPEED, 25_000)])), Some(25_000));

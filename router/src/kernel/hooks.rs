@@ -32,7 +32,7 @@ const BPF: u32 = 2;
 /// `struct nfgenmsg`: family, version, resource id.
 const FIXED: usize = 4;
 
-/// Functions that do nothing to a packet that XDP may forward: their work is read elsewhere (iptables, connection tracking and NAT, whose
+/// Functions that do nothing to a packet that XDP may forward. Their work is read elsewhere (iptables, connection tracking and NAT, whose
 /// rules are chains) or concerns other packets (bridges, labels of security modules).
 const QUIET: [&str; 19] = [
     "apparmor_",
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn who_decides_is_told_by_name() {
+    fn deciding_hooks_are_reported_by_name() {
         let ipvs = [attribute(4, b"ip_vs_forward_icmp\0"), attribute(5, b"ip_vs\0")];
         let expected = "ip_vs_forward_icmp of module ip_vs at netfilter's hook forward of IPv4";
         assert_eq!(reported(&message(family::INET, &ipvs)).as_deref(), Some(expected));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_by_number_and_chains_elsewhere() {
+    fn programs_are_reported_by_id_and_chains_not() {
         let of = |kind: u32| {
             let about = attribute(1, &attribute(1, &17_u32.to_be_bytes()));
             let info = [about, attribute(2, &kind.to_be_bytes())].concat();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_nothing_is_not_told() {
+    fn hooks_without_effect_are_not_reported() {
         for function in ["ipt_do_table\0", "nf_nat_ipv4_out\0", "ipv6_conntrack_in\0", "selinux_ip_forward\0"]
         {
             assert_eq!(

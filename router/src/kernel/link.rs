@@ -174,6 +174,11 @@ pub fn list() -> Result<Vec<Link>, super::socket::Error> {
     Ok(links)
 }
 
+/// A MAC address, or part of one, as `ip link` writes it.
+pub fn mac_text(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_of_a_bond_tells_whether_it_is_active() {
+    fn bond_ports_report_whether_they_are_active() {
         let backup = |kind: &[u8], data: &[u8]| {
             let info = [attribute(4, kind), attribute(5, data)].concat();
             decode(&[vec![0; 16], attribute(18, &info)].concat()).unwrap().backup
@@ -195,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vlan_tells_its_priorities() {
+    fn vlans_report_their_priorities() {
         let id = attribute(1, &100u16.to_ne_bytes());
         let map = attribute(3, &attribute(1, &[6, 0, 0, 0, 5, 0, 0, 0]));
         let decoded = |settings: &[u8]| {

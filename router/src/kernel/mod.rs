@@ -1,7 +1,7 @@
 //! The kernel's netlink messages, decoded.
 //!
 //! Every decoder reads one message's payload and returns `None` for a message that is too short or of another
-//! family: the kernel may add attributes and families at any time, so an unknown one is never an error. Where one could say that packets
+//! family. The kernel may add attributes and families at any time, so an unknown one is never an error. Where one could say that packets
 //! go elsewhere, they are the kernel's: `known` has the lists.
 
 pub mod addr;

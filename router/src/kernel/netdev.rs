@@ -23,7 +23,7 @@ const NDO_XMIT_SG: u64 = 64;
 /// XDP frames that a device takes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Takes {
-    /// Frames that native XDP redirects to it. A device that does not take them loses them, uncounted.
+    /// Frames that native XDP redirects to it. A device that does not take them loses them.
     pub redirects: bool,
     /// Also those in several buffers.
     pub frags: bool,

@@ -308,7 +308,7 @@ mod tests {
     const AWAKE: &str = "01000002070001006677000008000300000000030c00040000000000000000010800020000000000";
 
     #[test]
-    fn a_chain_tells_its_hook_rules_and_policy() {
+    fn a_chain_has_its_hook_rules_and_policy() {
         let forward = decode_chain(&bytes(FORWARD)).unwrap();
         let reported = "nftables table inet fw, chain forward (hook forward): 3 rules, policy drop";
         assert_eq!(forward.to_string(), reported);

@@ -89,6 +89,11 @@ impl Objects {
         before != object
     }
 
+    /// All of them, by id.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Object)> {
+        self.0.iter().map(|(id, object)| (*id, object))
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -156,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_an_object_makes_its_groups_the_kernels() {
+    fn nexthop_objects_with_unknown_attributes_pass_their_groups() {
         let of = |id: u32, flags: u32, more: &[(u16, &[u8])]| {
             let (oif, id) = (7u32.to_ne_bytes(), id.to_ne_bytes());
             let own: [(u16, &[u8]); 3] = [(NHA_ID, &id), (NHA_OIF, &oif), (NHA_GATEWAY, &[10, 0, 0, 1])];

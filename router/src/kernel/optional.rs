@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_part_is_asked_for_once_its_module_is_there() {
+    fn a_missing_part_is_requested_once_its_module_is_loaded() {
         let (gone, there) = (Part::new(&["no_such_module"]), Part::new(&["no_such_module", "kernel"]));
         assert!(!gone.is_missing());
         gone.miss();

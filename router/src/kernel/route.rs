@@ -27,6 +27,8 @@ const RTA_NH_ID: u16 = 30;
 const RTAX_MTU: u16 = 2;
 const RTAX_HOPLIMIT: u16 = 10;
 const RTM_F_CLONED: u32 = 0x200;
+const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
+const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTNH_F_ONLINK: u8 = 4;
 
 /// Bytes of `struct rtmsg`.
@@ -357,6 +359,19 @@ pub fn source_for(destination: &IpAddr) -> Request {
     fixed[0] = if destination.is_ipv4() { family::INET } else { family::INET6 };
     fixed[1] = if destination.is_ipv4() { 32 } else { 128 };
     Request::new(message::GET_ROUTE, 0, &fixed).attribute(RTA_DST, &address_bytes(destination))
+}
+
+/// Asks which route the kernel's lookup finds for a packet of this node to `destination`: the answer is the route itself, with its prefix and
+/// all next hops. `device`: a VRF's, whose table is asked; 0: the rules decide.
+pub fn matching(destination: &IpAddr, device: u32) -> Request {
+    let mut fixed = [0; FIXED];
+    fixed[0] = if destination.is_ipv4() { family::INET } else { family::INET6 };
+    fixed[1] = if destination.is_ipv4() { 32 } else { 128 };
+    // IPv6 always tells the table, and refuses the flag that asks for it.
+    let table = if destination.is_ipv4() { RTM_F_LOOKUP_TABLE } else { 0 };
+    fixed[8..].copy_from_slice(&(table | RTM_F_FIB_MATCH).to_ne_bytes());
+    let request = Request::new(message::GET_ROUTE, 0, &fixed).attribute(RTA_DST, &address_bytes(destination));
+    if device == 0 { request } else { request.attribute(RTA_OIF, &device.to_ne_bytes()) }
 }
 
 /// Output device and source address in the answer to [`source_for`].

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_say_what_only_the_kernel_can() {
+    fn rules_name_selectors_that_only_the_kernel_follows() {
         let fixed = [2, 16, 8, 0, 100, 0, 0, 1, 0, 0, 0, 0];
         let prefixes: [(u16, &[u8]); 4] =
             [(1, &[10, 9, 0, 0]), (2, &[10, 0, 0, 0]), (3, b"eth0\0"), (6, &7u32.to_ne_bytes())];

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_asked_before_the_end_and_after_it() {
+    fn routes_are_requested_before_and_after_they_expire() {
         let begun = Instant::now();
         let mut ends = Expiries { ends: BTreeMap::new(), now: begun };
         ends.note(1, 1000, begun);

@@ -2,9 +2,9 @@
 //!
 //! The image holds the union of local and main, in which the longest prefix wins, and every other table that is used by itself.
 //! The union is what the kernel does in IPv4 as long as
-//! no policy rule was ever made (both tables are one trie then); IPv6, and IPv4 afterwards, ask table local first. So a
+//! no policy rule was ever made (both tables are one trie then). IPv6, and IPv4 afterwards, ask table local first. So a
 //! route of main under a prefix of local is left out for IPv6 and left to the kernel for IPv4. Beside the routes stand
-//! host entries: a neighbour on a link whose prefix is on-link gets a prefix of its own, because a packet to it needs that
+//! host entries. A neighbour on a link whose prefix is on-link gets a prefix of its own, because a packet to it needs that
 //! neighbour's MAC address.
 
 use crate::kernel::route::{NexthopGroup, kind};
@@ -213,6 +213,11 @@ impl<A: Ip> Family<A> {
     /// The tables but local and main are these from now on; a dump has ended.
     pub fn set_others(&mut self, others: BTreeMap<u32, Table<A>>, nhgs: &NexthopGroups) {
         self.others = others;
+        self.count_others(nhgs);
+    }
+
+    /// Finds out what else depends on the tables but local and main. O(their routes).
+    pub fn count_others(&mut self, nhgs: &NexthopGroups) {
         self.elsewhere = BTreeMap::new();
         for (prefix, _) in self.others.values().flat_map(Table::iter) {
             *self.elsewhere.entry(prefix).or_default() += 1;

@@ -335,7 +335,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Adds what the kernel tells of its world; whether changes interrupted it.
+    /// Adds the kernel's state; whether changes interrupted it.
     fn read_kernel_state(&mut self, socket: &mut Netlink) -> Result<bool, Error> {
         let mut interrupted = socket.dump(link::dump(), |message| self.apply(message))?;
         interrupted |= unless_missing(socket.dump(nexthop::dump(), |message| self.apply(message)))?;
@@ -394,11 +394,24 @@ impl Mirror {
             && self.nhgs.iter().any(|(_, nhg)| nhg.hops.iter().any(|hop| is_vrf(hop.ifindex)))
     }
 
+    /// The neighbour of a family that has this MAC address on a link. O(neighbours on the link).
+    pub fn neighbour(&self, family: u8, link: u32, mac: [u8; 6]) -> Option<IpAddr> {
+        match family {
+            family::INET => with_mac(&self.v4, link, mac),
+            _ => with_mac(&self.v6, link, mac),
+        }
+    }
+
     /// Routes of both families.
     pub fn routes(&self) -> usize {
         let of = |tables: &mut dyn Iterator<Item = usize>| tables.sum::<usize>();
         of(&mut self.v4.tables().map(Table::routes)) + of(&mut self.v6.tables().map(Table::routes))
     }
+}
+
+fn with_mac<A: Ip>(family: &Family<A>, link: u32, mac: [u8; 6]) -> Option<IpAddr> {
+    let has = |addr: &A| family.neighbours.get(&(*addr, link)).is_some_and(|known| known.mac == Some(mac));
+    family.neighbours_on(link).find(has).map(Ip::ip)
 }
 
 /// Whether the neighbour's MAC address changed.

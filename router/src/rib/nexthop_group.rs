@@ -164,6 +164,11 @@ impl NexthopGroups {
         self.renew(|_, _| true)
     }
 
+    /// The next hop objects.
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
     /// The next hop objects, taken out.
     pub fn into_objects(self) -> Objects {
         self.objects

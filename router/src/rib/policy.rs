@@ -86,7 +86,7 @@ pub struct FibRules<'a> {
 
 impl<'a> FibRules<'a> {
     /// Rules of one family, those of one priority in the kernel's order. A packet that XDP sees has the mark 0, unless something
-    /// on the node (`marks`) sets another before the kernel asks the rules: then those that select by marks are the kernel's.
+    /// on the node (`marks`) sets another before the kernel asks the rules. Then those that select by marks are the kernel's.
     pub fn new(rules: impl Iterator<Item = &'a Rule>, marks: Option<&'a str>) -> Self {
         let mut sorted = Self { marks, ..Self::default() };
         let mut all: Vec<_> = rules.collect();
@@ -145,7 +145,7 @@ impl<'a> FibRules<'a> {
         } else if ingress.device == LOOPBACK && self.chosen {
             "rules select packets by a device that was chosen before"
         } else if ingress.reversed && self.select_by_device() {
-            "rules select by incoming device, and rp_filter asks them the way back"
+            "rules select by incoming device, and rp_filter looks up the reverse path in them"
         } else {
             return None;
         };
@@ -172,7 +172,7 @@ impl<'a> FibRules<'a> {
                 _ if kernel_only.is_some() => PolicyAction::Kernel,
                 (FibRuleAction::Table(TABLE_MAIN), _) if compiled.local_looked_up => PolicyAction::Main,
                 (FibRuleAction::Table(TABLE_MAIN), _) => {
-                    punted(format!("{rule}: table local is not asked first"));
+                    punted(format!("{rule}: table local is not the first rule"));
                     PolicyAction::Kernel
                 }
                 (FibRuleAction::Table(table), _) => PolicyAction::Table(table),
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn main_decides_when_only_tables_are_asked_before() {
+    fn main_decides_after_rules_that_look_up_tables_only() {
         let default = [rule(0, LOCAL), rule(32766, MAIN), rule(32767, FibRuleAction::Table(TABLE_DEFAULT))];
         let ends = |rules: &[Rule]| FibRules::new(rules.iter(), None).end_in_main();
         assert!(ends(&default) && ends(&default[..2]));
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_asked_by_priority_and_device() {
+    fn rules_apply_by_priority_and_device() {
         let here = |name: &str, rule: Rule| Rule { iif: Some(name.into()), ..rule };
         let rules = [
             rule(32766, MAIN),
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_kernel_can_tell_is_its_own_and_is_said() {
+    fn rules_that_xdp_cannot_follow_are_passed_and_reported() {
         let by_user =
             Rule { kernel: Some("users are not seen"), ..from(5, "10.0.0.0/8", FibRuleAction::Table(9)) };
         let rules = [rule(0, LOCAL), by_user.clone(), rule(32766, MAIN)];

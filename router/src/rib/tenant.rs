@@ -1,6 +1,6 @@
 //! Tenants that the configuration declares, for kernels without VRF or VLAN devices.
 //!
-//! A declared VRF is a table that alone decides for the packets of its devices; a declared VLAN makes a device of the kernel, of
+//! A declared VRF is a table that alone decides for the packets of its devices. A declared VLAN makes a device of the kernel, of
 //! any kind, stand for a VLAN of another. The kernel knows no such tenant, so that what it would be given is dropped there.
 
 use crate::filter::rule::Invalid;

@@ -49,7 +49,7 @@ impl SidHook {
 
 /// The SID hooks of this dataplane, written by their one owner.
 ///
-/// An XDP program that has found an element of the map may still read it when it is another SID's: the kernel gives a freed
+/// An XDP program that has found an element of the map may still read it when it is another SID's. The kernel gives a freed
 /// element to the next key at once. So nothing is written where something was freed before a grace period has passed.
 #[derive(Debug)]
 pub struct SidHooks {

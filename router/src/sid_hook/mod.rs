@@ -310,7 +310,7 @@ fn keep(
                 }
             }
             let done = if known {
-                "the program of before stays in force"
+                "the previous program stays attached"
             } else {
                 "packets to the SID are dropped (sid_hook_missing)"
             };

@@ -4,8 +4,8 @@
  * its part. Filters check the packet inside, the packet is sampled, or a program of the user's own gets it
  * (trieline/sid_hook.h).
  *
- * Only ports that know SID hooks look for one, and only for packets whose route is a SID's, and for those
- * that are passed to the kernel, which may have a SID for them whatever the reason (guard.bpf.h).
+ * Only ports that know SID hooks look for one, and only for packets whose route is a SID's. They also do
+ * for those that are passed to the kernel, which may have a SID for them whatever the reason (guard.bpf.h).
  */
 #ifndef TRIELINE_SID_HOOK_BPF_H
 #define TRIELINE_SID_HOOK_BPF_H

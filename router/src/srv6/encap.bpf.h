@@ -65,7 +65,7 @@ TL_INLINE int tl_write_outer(struct xdp_md *ctx, const struct tl_frame *f, const
 }
 
 /* TTL or hop limit of the packet at `offset` down by one; it is above that. */
-__attribute__((noinline)) int tl_age(struct xdp_md *ctx, __u32 offset)
+__attribute__((noinline)) int tl_dec_hop_limit(struct xdp_md *ctx, __u32 offset)
 {
 	void *l3 = (void *)(long)ctx->data + (offset & 0xfff);
 	struct iphdr *ip = l3;
@@ -84,11 +84,11 @@ __attribute__((noinline)) int tl_age(struct xdp_md *ctx, __u32 offset)
  * depends on the packet.
  *
  * As Linux: the inner packet stays as it came, TTL included. Over IPv4 the outer class and flow label are the
- * template's (0) and so is the hop limit; over IPv6 they are the inner ones, the hop limit less the hop to
+ * template's (0) and so is the hop limit. Over IPv6 they are the inner ones, the hop limit less the hop to
  * here. Sysctl seg6_flowlabel may say otherwise of the label.
  *
  * With TL_OUTER_RFC: the outer hop limit is always the template's, the class the inner one (RFC 6040 4.1,
- * normal mode; RFC 2983), and the inner packet is a hop older (RFC 8986 5.1). A frame inside stays as it
+ * normal mode; RFC 2983). The inner packet is a hop older (RFC 8986 5.1). A frame inside stays as it
  * came, and has no ECN: no node would put a mark back into it.
  */
 TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj,
@@ -158,7 +158,7 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 		pushed->flow = flow;
 	if (TL_UNLIKELY(adj->flags & TL_OUTER_RFC)) {
 		if (next != IPPROTO_ETHERNET)
-			tl_age(ctx, f->l2 + outer);
+			tl_dec_hop_limit(ctx, f->l2 + outer);
 	} else if (inner == IPPROTO_IPV6) {
 		pushed->hop_limit = hop_limit - 1;
 	}

@@ -22,7 +22,7 @@ const SEGMENTS: usize = (tl_limits::TL_OUTER_LONG.0 as usize - IPV6 - SRH_FIXED)
 type Ways<'p> = (NhgId, &'p NexthopGroup, Vec<(u16, Resolved<Adjacency>)>);
 
 impl Resolver<'_> {
-    /// The lookup id by which a decapsulated packet of a family is looked up, and the next segment of End.T: a table alone, or what
+    /// The lookup id by which a decapsulated packet of a family is looked up, and the next segment of End.T. It is a table alone, or what
     /// the rules say for a VRF's packets. Table main stands for itself although the program's holds table local as well: what
     /// that decides is the kernel's.
     pub fn lookup_of_table(&self, family: u8, table: TableRef) -> Option<u32> {

@@ -1,4 +1,4 @@
-//! Prefixes whose destinations the kernel changes by itself (NEXT-C-SID), for the XDP program's guard: it follows packets that it
+//! Prefixes whose destinations the kernel changes by itself (NEXT-C-SID), for the XDP program's guard. It follows packets that it
 //! passes, and has to know the steps whatever may be done with their routes here.
 
 use crate::kernel::route::NexthopGroup;
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tables_say_together() {
+    fn steps_of_all_tables_are_joined() {
         let end = |flavours| {
             Encap::Seg6Local(Behaviour { endpoint: Endpoint::End, flavours, operand: Operand::None })
         };

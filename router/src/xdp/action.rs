@@ -105,7 +105,7 @@ pub struct Headend {
     pub l2: bool,
     /// The source of the outer flow label.
     pub label: FlowLabel,
-    /// As RFC 8986 (5.1) and RFC 6040 (4.1) say, where Linux does otherwise: the outer header keeps its hop limit, its class
+    /// As RFC 8986 (5.1) and RFC 6040 (4.1) say, where Linux does otherwise. The outer header keeps its hop limit, its class
     /// is the inner one, and the packet inside is a hop older. A frame inside stays as it came; its ECN is not copied.
     pub rfc: bool,
 }

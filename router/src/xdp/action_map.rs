@@ -245,6 +245,12 @@ impl Array {
     }
 }
 
+/// The bytes of a record as they lie in memory.
+fn bytes(record: &tl_adjacency) -> [u8; size_of::<tl_adjacency>()] {
+    // SAFETY: the struct has no padding (128 bytes of fields, asserted in intf.h's static assert).
+    unsafe { std::mem::transmute(*record) }
+}
+
 fn store(words: &[AtomicU64], bytes: &[u8]) {
     for (to, from) in words.iter().zip(bytes.chunks(8)) {
         let mut word = [0; 8];
@@ -310,8 +316,7 @@ impl Records {
     }
 
     pub(crate) fn write_adjacency(&self, index: u32, record: &tl_adjacency) {
-        // SAFETY: the struct has no padding (128 bytes of fields, asserted in intf.h's static assert).
-        let bytes: [u8; size_of::<tl_adjacency>()] = unsafe { std::mem::transmute(*record) };
+        let bytes = bytes(record);
         if let Some(words) = self.adjacencies.element::<tl_adjacency>(index) {
             store(words, &bytes);
         }
@@ -439,6 +444,37 @@ impl Records {
         })
     }
 
+    /// Whether the action of that number is `action`, word for word and byte for byte; counters are left out.
+    pub(crate) fn holds(&self, id: u32, action: &Action) -> bool {
+        let word = self.words().get(id as usize).map(|word| word.load(Ordering::Acquire));
+        word.is_some_and(|word| self.is(Word::unpack(word), action))
+    }
+
+    fn is(&self, found: Word, action: &Action) -> bool {
+        let alike = |word: &Word| (word.kind, word.detail) == (found.kind, found.detail);
+        match plan(action) {
+            Plan::Word(word) => alike(&word) && word.index == found.index,
+            Plan::Record(word, record, long) => {
+                let Some(there) = self.adjacency(found.index).filter(|_| alike(&word)) else { return false };
+                let outer = self.long_outers.element::<tl_long_outer>(there.long_outer).map(load);
+                let same_outer =
+                    long.is_empty() || outer.is_some_and(|outer| outer.get(..long.len()) == Some(long));
+                // The program sets the one, and the owner chooses the other.
+                let (used, long_outer) = (there.used, there.long_outer);
+                same_outer && bytes(&there) == bytes(&tl_adjacency { used, long_outer, ..*record })
+            }
+            Plan::Group(members) => {
+                let weights: Vec<u16> = members.iter().map(|(weight, _)| *weight).collect();
+                let owners = members.iter().zip(shares(&weights));
+                let owners = owners.flat_map(|((_, member), share)| std::iter::repeat_n(member, share));
+                let buckets = self.buckets(found.index);
+                found.kind == Kind::TL_ACTION_GROUP
+                    && buckets.len() == BUCKETS
+                    && buckets.iter().zip(owners).all(|(word, member)| self.is(Word::unpack(*word), member))
+            }
+        }
+    }
+
     /// Numbers of the actions that are set.
     pub(crate) fn set_actions(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         self.words()
@@ -488,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_what_the_header_says() {
+    fn words_match_the_header() {
         let word = Word { kind: Kind::TL_ACTION_END_X, detail: 2, counter: 0x1234, index: 0xfedc_ba98 };
         let back = Word::unpack(word.pack());
         assert_eq!((back.kind, back.detail, back.counter, back.index), (word.kind, 2, 0x1234, 0xfedc_ba98));

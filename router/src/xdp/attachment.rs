@@ -35,6 +35,13 @@ pub struct Attachment {
     pub mode: AttachMode,
 }
 
+impl Attachment {
+    /// Whether the program is in the stack, not in the driver.
+    pub fn is_generic(&self) -> bool {
+        self.mode == AttachMode::Generic
+    }
+}
+
 /// The attachments of these pins, asked from the kernel.
 pub(crate) fn all(pins: &Path) -> Result<Vec<Attachment>> {
     let devices: Vec<u32> = links(pins)?.into_iter().filter_map(|(_, _, device)| device).collect();

@@ -10,7 +10,7 @@
 
 /*
  * Whether the kernel would tell the sender of a packet that leaves by its incoming device of a shorter way
- * (ip_forward, ip6_forward): only a sender on the link can take it. Asked of packets that Linux forwards with
+ * (ip_forward, ip6_forward). Only a sender on the link can take it. Asked of packets that Linux forwards with
  * the source they came with.
  */
 TL_INLINE int tl_turns_back(const struct tl_frame *f, const struct tl_adjacency *adj)

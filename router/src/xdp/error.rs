@@ -48,7 +48,9 @@ pub enum Error {
         device: String,
     },
     /// Another program is attached.
-    #[error("cannot attach to {device}: XDP is taken by {owner}")]
+    #[error(
+        "cannot attach to {device}: XDP is taken by {owner}; detach that program first (by its owner, or `ip link set dev {device} xdp off`)"
+    )]
     DeviceBusy {
         /// Name of the device.
         device: String,

@@ -161,7 +161,7 @@ TL_INLINE void tl_dissect(struct xdp_md *ctx, struct tl_keys *keys)
 	}
 }
 
-/* Addresses alone, with IPv6 flow label and next header; of an ICMP error those of the packet that it quotes,
+/* Addresses alone, with IPv6 flow label and next header. Of an ICMP error those of the packet that it quotes,
  * so that it goes the way of that flow (ip_multipath_l3_keys, ip6_multipath_l3_keys). */
 TL_INLINE void tl_keys_l3(struct xdp_md *ctx, struct tl_keys *keys)
 {

@@ -17,7 +17,7 @@
 
 /*
  * The result of tl_headers6(), from the lowest bits on: the protocol behind the extension headers, then the
- * flags below. From bit 16 on: where that protocol begins; from 32: where the packet ends, within the bytes
+ * flags below. From bit 16 on: where that protocol begins. From 32: where the packet ends, within the bytes
  * around it; from 48: where the first routing header with segments left begins (0: none).
  */
 #define TL_HEADERS_CUT (1 << 8)	     /* headers end early, or are more than are looked at: no protocol */

@@ -41,15 +41,14 @@ enum tl_limits {
 	TL_SID_HOOKS = 64,
 	TL_CSIDS = 16384,    /* prefixes of NEXT-C-SID */
 	TL_CSID_UNKNOWN = 0, /* their value where the steps are not known, or differ from table to table */
-	TL_CAPTURES = 64,
-	/* slots */	     /* slots */
+	TL_CAPTURES = 64,    /* slots */
 	TL_CAPTURE_ALL = 0,  /* the slot for packets of all kinds */
 	TL_SNAP_MAX = 16384, /* bytes of a frame that a capture can keep */
 };
 
 /*
- * A lookup id, what a port or an action names to say which routes decide: a table's id or, with this bit, the
- * index of the first of several rules (struct tl_rule).
+ * A lookup id, what a port or an action names to say which routes decide. It is a table's id or, with this
+ * bit, the index of the first of several rules (struct tl_rule).
  */
 #define TL_LOOKUP_POLICY 0x80000000u
 /* The value of a `throw` route: the next rule decides. No action has this number. */
@@ -62,7 +61,7 @@ enum tl_limits {
  * the name after FORWARD, PASS or DROP, in lower case, is the label of the metric and the key in JSON. Names
  * are unique.
  *
- * Each kind has a range with free places. Add a verdict at the end of its range: pinned maps hold these
+ * Each kind has a range with free places. Add a verdict at the end of its range. Pinned maps hold these
  * numbers, so one that is in use neither moves nor is used again, and then TL_INTF_VERSION stays as it is.
  */
 enum tl_verdict {

@@ -112,7 +112,10 @@ pub(crate) fn create_image(options: &Options) -> Result<ImageMap> {
 pub(crate) fn adopt_image(options: &Options, instance: &tl_instance) -> Result<ImageMap> {
     let differs = |map: &str, what: String| Error::Pins { map: map.into(), what, path: options.pins.clone() };
     if options.map_type.is_some_and(|map_type| map_type != pins::map_type_of(instance)) {
-        return Err(differs(pins::IMAGE, format!("is in an {}, not as asked", pins::map_type_of(instance))));
+        return Err(differs(
+            pins::IMAGE,
+            format!("is in an {}; the configuration has another map type", pins::map_type_of(instance)),
+        ));
     }
     // Without an arena the array is as large as it can be.
     let wanted = options.image_bytes.min(pins::map_type_of(instance).max_bytes());

@@ -63,7 +63,7 @@ TL_INLINE int tl_is_tag(__be16 proto)
 
 /*
  * As Linux reads tags (__netif_receive_skb_core): one with id 0 is taken off, whichever kind it is and
- * however many there are; one with another id leads to its device, which with 802.1Q, and once, may be a port
+ * however many there are. One with another id leads to its device, which with 802.1Q, and once, may be a port
  * of ours. Without such a device, Linux drops the packet. A function of its own: few frames have such
  * tags.
  *

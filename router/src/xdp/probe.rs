@@ -54,7 +54,7 @@ pub fn probe() -> Probe {
     }
 }
 
-/// Whether a device takes frames that native XDP redirects to it. One that does not loses them, uncounted; in generic mode every
+/// Whether a device takes frames that native XDP redirects to it. One that does not loses them; in generic mode every
 /// device takes them. `None`: the kernel does not report this (before Linux 6.3), or the device does not exist.
 ///
 /// It can change: a veth takes them only while its peer has an XDP program or GRO.

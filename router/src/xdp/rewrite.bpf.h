@@ -31,7 +31,7 @@ TL_INLINE void tl_write_link(void *data, const struct tl_adjacency *adj, __be16 
 
 /*
  * Room of `bytes` in front of a frame whose headroom does not suffice (some 216 bytes; an SRH of eleven
- * segments needs more): the frame grows at its end and moves down. Slow, and a function of its own. 0 on
+ * segments needs more). The frame grows at its end and moves down. Slow, and a function of its own. 0 on
  * success, else nothing has changed.
  */
 __attribute__((noinline)) int tl_grow_headroom(struct xdp_md *ctx, __u32 bytes)

@@ -124,6 +124,13 @@ pub(crate) fn program_name(id: u32) -> io::Result<String> {
     Ok(info.name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect())
 }
 
+/// The kernel's hash of a program's instructions, in hexadecimal digits.
+pub(crate) fn program_tag(program: BorrowedFd<'_>) -> io::Result<String> {
+    // SAFETY: the struct for programs.
+    let info: sys::bpf_prog_info = unsafe { object_info(program) }?;
+    Ok(info.tag.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// Runs an XDP program on a frame, as if it came in by that device of this thread's network namespace; the frame as it is then.
 /// Nothing is sent.
 pub(crate) fn test_run(program: BorrowedFd<'_>, ifindex: u32, frame: &[u8]) -> io::Result<Vec<u8>> {
@@ -149,7 +156,7 @@ pub(crate) fn test_run(program: BorrowedFd<'_>, ifindex: u32, frame: &[u8]) -> i
     Ok(output)
 }
 
-/// Runs an XDP program many times on a frame, each time as the run before left it, as if it came in by that device: its answer, and
+/// Runs an XDP program many times on a frame, each time as the run before left it, as if it came in by that device. Returns its answer, and
 /// the mean time of a run in nanoseconds. Nothing is sent.
 pub(crate) fn time_run(
     program: BorrowedFd<'_>,

@@ -198,3 +198,37 @@ fn run_times(program: impl AsFd, frame: &[u8], times: u32) -> (u32, Vec<u8>, u32
     output.truncate(options.data_size_out as usize);
     (options.retval, output, options.duration)
 }
+
+/// Runs the program on frames that come in by a device of this thread's network namespace, and lets the kernel do what it says.
+pub fn live_run(
+    program: impl AsFd,
+    ifindex: u32,
+    frame: &[u8],
+    frames: u32,
+    batch: u32,
+) -> std::io::Result<()> {
+    const LIVE_FRAMES: u32 = 1 << 1; // BPF_F_TEST_XDP_LIVE_FRAMES
+    let context =
+        sys::xdp_md { data_end: frame.len() as u32, ingress_ifindex: ifindex, ..Default::default() };
+    let mut options = sys::bpf_test_run_opts {
+        sz: size_of::<sys::bpf_test_run_opts>() as sys::size_t,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        ctx_in: (&raw const context).cast(),
+        ctx_size_in: size_of::<sys::xdp_md>() as u32,
+        repeat: frames as i32,
+        flags: LIVE_FRAMES,
+        batch_size: batch,
+        ..Default::default()
+    };
+    // SAFETY: frame and context live through the call and have the lengths given.
+    let ret = unsafe { sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &mut options) };
+    if ret < 0 { Err(std::io::Error::from_raw_os_error(-ret)) } else { Ok(()) }
+}
+
+/// Lets the kernel measure the time of BPF programs until this process ends.
+pub fn time_programs() -> std::io::Result<()> {
+    // SAFETY: a plain call; its descriptor stays open on purpose.
+    let ret = unsafe { sys::bpf_enable_stats(sys::BPF_STATS_RUN_TIME) };
+    if ret < 0 { Err(std::io::Error::from_raw_os_error(-ret)) } else { Ok(()) }
+}

@@ -1,4 +1,4 @@
-//! The oracle of packets that must not leave: the kernel's own way with a frame that XDP passes to it, and the rules of filters, SID hooks
+//! The oracle of packets that must not leave. It has the kernel's own way with a frame that XDP passes to it, and the rules of filters, SID hooks
 //! and tenants against it. Written after Linux (net/core/dev.c, 8021q, ip_input.c, ip6_input.c, seg6_local.c, exthdrs.c), not after the XDP
 //! program. Where the kernel may do one of several things, each of them is followed.
 

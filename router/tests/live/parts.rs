@@ -3,7 +3,7 @@
 use super::*;
 
 /// The kernel's routes, links and neighbours change between the parts of each dump, and the changes are followed and published there, as
-/// the daemon does: afterwards every answer is the kernel's.
+/// the daemon does. Afterwards every answer is the kernel's.
 #[test]
 fn changes_between_the_parts_of_a_dump() {
     let Some(bed) = Bed::new("parts") else { return };

@@ -18,13 +18,15 @@ macro_rules! pages {
 }
 
 /// Reasons for which no test runs a block, and how many blocks may have each.
-const REASONS: [(&str, usize); 3] = [
+const REASONS: [(&str, usize); 4] = [
     // For minutes, and it may install packages.
     ("it compiles a release", 2),
     // It installs packages, which that test does in a system of its own.
     ("tests/blackbox/package.rs runs it", 1),
     // There the library is built, and this box does not need it.
     ("examples/acl/tests/acl.rs runs it", 1),
+    // Their drivers have XDP transmit and counters, which no device of a namespace has.
+    ("it needs two devices joined by a cable", 1),
 ];
 
 const ROUTER: &str = include_str!("beds/router.sh");
@@ -87,10 +89,13 @@ pages! {
     operation_works: "operation.md", Page {
         needs: &["tshark"],
         bed: &[ROUTER, FORWARDING, include_str!("beds/operation.sh")],
-        before: &[(
-            "trieline node status",
-            "until trieline sid show | grep '[[]end_dx4 .* [1-9][0-9]* packet'; do sleep 0.1; done",
-        )],
+        before: &[
+            ("trieline node audit", "until trieline node status | grep ^running; do sleep 0.1; done"),
+            (
+                "trieline node status",
+                "until trieline sid show | grep '[[]end_dx4 .* [1-9][0-9]* packet'; do sleep 0.1; done",
+            ),
+        ],
         until: &[
             ("trieline top", "grep '^End.DX4 fd00:a::1' $OUTPUT"),
             ("trieline capture -w", "test $(stat -c %s all.pcapng) -gt 4000"),
@@ -102,7 +107,9 @@ pages! {
             ("trieline sid show", "grep 'fd00:a::1 .* packets' $OUTPUT"),
             ("trieline capture -w", "tshark -r all.pcapng -T fields -e frame.comment | grep 'forward end_dx4'"),
             ("trieline capture --dev", "grep 'ICMP 162 Echo (ping) request' $OUTPUT && ! grep reply $OUTPUT"),
-            ("trieline route get --packet all", "grep '^forward end_dx4' $OUTPUT"),
+            ("trieline route get --packet all.pcapng  ", "grep '^forward end_dx4' $OUTPUT"),
+            ("trieline route get --packet all.pcapng --summary", "grep ' forward end_dx4' $OUTPUT"),
+            ("trieline route get --packet all.pcapng --against", "grep 'forward ipv4 out eth1 via 10.1.0.2 -> pass' $OUTPUT"),
         ],
         ..Page::default()
     };

@@ -131,7 +131,7 @@ fn a_trace_that_ends_leaves_its_command() {
 }
 
 #[test]
-fn a_command_ends_with_its_trace_if_that_is_asked_for() {
+fn end_command_ends_the_command_with_its_trace() {
     needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let asked = ["--duration", "0.2", "--end-command"];

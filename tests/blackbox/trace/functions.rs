@@ -128,7 +128,7 @@ fn a_servers_messages_are_found_behind_tls() {
 }
 
 #[test]
-fn what_probes_cost_is_measured_on_the_process() {
+fn probe_cost_is_measured_on_the_process() {
     needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let (broker, mut from, mut to) = relay(folder.path());
@@ -186,7 +186,7 @@ fn probes_that_cannot_be_are_refused_in_words() {
 }
 
 #[test]
-fn files_without_the_function_are_told_apart() {
+fn files_without_the_function_have_distinct_errors() {
     needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let (broker, _from, _to) = relay(folder.path());

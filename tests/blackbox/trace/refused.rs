@@ -118,7 +118,7 @@ fn lines(trace: &mut Child) -> impl Iterator<Item = String> + use<> {
 }
 
 #[test]
-fn a_name_that_nobody_has_is_waited_for() {
+fn a_name_without_process_is_waited_for() {
     needs_root!();
     let folder = tempfile::tempdir().unwrap();
     let name = format!("tr-{}", std::process::id());
@@ -146,7 +146,7 @@ fn a_name_that_nobody_has_is_waited_for() {
 
 /// Only if `trieline-trace` is missing, the error names the package: another cause has its own words.
 #[test]
-fn the_error_says_why_the_tracer_does_not_run() {
+fn the_error_has_the_reason_why_the_tracer_does_not_run() {
     let folder = tempfile::tempdir().unwrap();
     let [program, tracer] = ["trieline", "trieline-trace"].map(|name| folder.path().join(name));
     copy_program(binary("trieline"), &program);
@@ -161,7 +161,7 @@ fn the_error_says_why_the_tracer_does_not_run() {
 }
 
 #[test]
-fn who_may_not_trace_is_told_what_it_takes() {
+fn traces_without_rights_are_refused() {
     needs_root!();
     // Where anybody may run it.
     let folder = tempfile::tempdir().unwrap();

@@ -11,10 +11,10 @@ pub(super) const FLOORS: &[(&str, &[&str])] = &[
     (
         "trieline-cli",
         &[
-            "addresses client config dissect",
-            "check",
+            "addresses client command config dissect log",
+            "audit check report",
             "capture filter metrics node",
-            "route table",
+            "extcap route table",
             "sid top",
         ],
     ),
@@ -27,12 +27,13 @@ pub(super) const FLOORS: &[(&str, &[&str])] = &[
         &[
             "kernel",
             "xdp",
-            "capture filter sid_hook srv6::csids srv6::sids",
+            "capture drops filter sid_hook srv6::csids srv6::sids",
             "dataplane",
             "rib",
             "fib",
             "srv6",
             "guard",
+            "audit",
             "api",
             "daemon",
         ],

@@ -56,7 +56,7 @@ pub struct What {
     /// Join by an id in the message: BYTES (1 to 8) at OFFSET
     ///
     /// RECEIVED/SENT:BYTES if the id is sent at another offset than received. regex:PATTERN for a regular expression over the message's
-    /// first bytes: the id is its first group, or all of the match.
+    /// first bytes. The id is its first group, or all of the match.
     #[arg(long, value_name = "OFFSET:BYTES|regex:PATTERN")]
     pub id: Option<MessageId>,
     /// Write an id into messages over UDP, and join by it

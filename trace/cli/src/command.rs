@@ -41,7 +41,7 @@ impl Traced {
         Ok(self.status.is_some())
     }
 
-    /// Takes leave of all children that have ended, also of those that the command left to this process: else they would stay in the
+    /// Takes leave of all children that have ended, also of those that the command left to this process. Else they would stay in the
     /// table of processes for as long as the command runs. Returns whether there are others.
     fn reap(&mut self) -> anyhow::Result<bool> {
         loop {

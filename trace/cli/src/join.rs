@@ -178,8 +178,10 @@ impl Joined {
         text += &report::left_out(&self.counts);
         let HopCounts { matched, unmatched, one_ended, unknown, ambiguous, without_id } = self.ways;
         text += &format!(
-            "between processes: {matched} matched, {unmatched} unmatched, {one_ended} by streams with one end traced, {ambiguous} ambiguous, {unknown} of sockets not known, {without_id} \
-             over UDP without an id, {} between hosts whose clocks could not be compared\n",
+            "between processes: {matched} matched, {unmatched} unmatched, {one_ended} by streams with one end traced, {ambiguous} ambiguous, "
+        );
+        text += &format!(
+            "{unknown} of sockets not known, {without_id} over UDP without an id, {} between hosts whose clocks could not be compared\n",
             self.untimed
         );
         let (matched, unmatched) = self.passes;

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_nobody_has_waited_for_is_gone() {
+    fn zombies_count_as_ended() {
         let mut child = Command::new("true").spawn().unwrap();
         let mut liveness = liveness(vec![child.id()], None);
         let start = Instant::now();

@@ -151,7 +151,7 @@ impl Report<'_> {
         if self.decoded != Decoded::default() {
             let Decoded { malformed, unseen, bytes } = self.decoded;
             let line = format!(
-                "decoder: {malformed} calls malformed, {unseen} with messages behind the captured bytes: {bytes} bytes were not decoded, and the \
+                "decoder: {malformed} calls malformed, {unseen} with messages behind the captured bytes: {bytes} bytes were not decoded; the \
                  messages in them are in no count (--capture sees more of each call)"
             );
             let _ = writeln!(text, "{}", output.bad(&line));

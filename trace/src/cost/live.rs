@@ -19,7 +19,7 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// Between two pairs of windows at least, and at most so much more.
 const BETWEEN: Duration = Duration::from_millis(600);
 const MORE_MS: u64 = 400;
-/// Between two pairs of windows, this part of the trace's age at least: each changes the kernel's code on all CPUs twice, so a trace of
+/// Between two pairs of windows, this part of the trace's age at least. Each changes the kernel's code on all CPUs twice, so a trace of
 /// a day has some 150 of them and not 80,000.
 const SHARE: u32 = 16;
 

@@ -1,7 +1,7 @@
 //! The tracer's cost, measured where it runs: a private pair of sockets of each traced transport, without hooks, beside a trace, and
 //! traced.
 //!
-//! To attach a hook the kernel changes its code on all CPUs, so that is done seldom: for a few rounds at a time the hooks stay on, and
+//! To attach a hook the kernel changes its code on all CPUs, so that is done seldom. For a few rounds at a time the hooks stay on, and
 //! whether the pair is traced is only written into their memory.
 
 mod live;
@@ -90,7 +90,7 @@ pub struct TransportCost {
 }
 
 impl TransportCost {
-    /// How much of T2 is the tracer itself: the first hook from its clock on, the way out of it and into the second, and that one up to its
+    /// How much of T2 is the tracer itself. It is the first hook from its clock on, the way out of it and into the second, and that one up to its
     /// clock. The way is what a hook costs that finds a process which is not traced; that it asks for it is in both, some nanoseconds.
     pub fn inside_ns(&self) -> f64 {
         (self.tail_ns + self.head_ns + self.hook_ns()).max(0.0)
@@ -108,7 +108,7 @@ impl Cost {
         self.transports.iter().find(|cost| cost.transport == transport)
     }
 
-    /// About what a packet pays that no process sends, as one that is forwarded: the one hook at the device's queue, by what each hook
+    /// About what a packet pays that no process sends, as one that is forwarded. That is the one hook at the device's queue, by what each hook
     /// costs a process that is not traced. `None`: no hook is there.
     pub fn packet_ns(&self) -> Option<f64> {
         let is_there = self.payers.iter().any(|payer| payer.hook == QUEUE);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_traced_is_measured() {
+    fn calibration_measures_the_traced_transports() {
         assert_eq!(transports(&Filter::default()), Transport::SOCKETS);
         // Unix sockets have no port.
         let port = Filter { port: Some(80), ..Filter::default() };

@@ -1,7 +1,7 @@
 //! Cuts one direction of a socket into messages: several in one call, or one over many, by the protocol's lengths.
 //!
 //! A message is one part or several; the first bytes of each give its length. Of what a call moved only the first bytes
-//! may be known: lengths lead over what is not, and where a length itself is not known, the next call is taken to begin with a message.
+//! may be known: lengths lead over what is not. Where a length itself is not known, the next call is taken to begin with a message.
 
 use super::protocol::{Direction, End, Found, KEPT, Part, Protocol};
 use crate::record::Record;

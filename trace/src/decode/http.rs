@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head() {
+    fn malformed_heads_are_refused() {
         let mut http = Http::default();
         assert_eq!(http.part(Direction::In, b"\x16\x03\x01\x02\x00"), Part::Malformed);
         assert_eq!(http.part(Direction::In, b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n"), Part::Malformed);

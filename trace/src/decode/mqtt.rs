@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet() {
+    fn malformed_packets_are_refused() {
         let mut mqtt = Mqtt::default();
         assert_eq!(mqtt.part(Direction::In, b"\x00\x00"), Part::Malformed);
         assert_eq!(mqtt.part(Direction::In, b"\x36\x00"), Part::Malformed);

@@ -99,7 +99,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_published_is_what_is_delivered() {
+    fn published_messages_match_delivered_ones() {
         let published = found(&mut Nats, b"PING\r\nPUB a.b 3\r\nxyz\r\npub a.b reply 3\r\nxyz\r\n");
         let delivered = found(&mut Nats, b"MSG a.b 1 3\r\nxyz\r\nMSG a.b 1 reply 3\r\nxyz\r\n");
         assert_eq!(published[0], Found::CONTROL);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line() {
+    fn malformed_lines_are_refused() {
         assert_eq!(Nats.part(Direction::In, b"GET / HTTP/1.1\r\n"), Part::Malformed);
         assert_eq!(Nats.part(Direction::In, b"PUB a -1\r\n"), Part::Malformed);
         assert_eq!(Nats.part(Direction::In, b"PUB a 99999999999999999999\r\n"), Part::Malformed);

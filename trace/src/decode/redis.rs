@@ -265,7 +265,7 @@ mod tests {
     const PUBLISH: &[u8] = b"*3\r\n$7\r\nPUBLISH\r\n$1\r\nt\r\n$3\r\nxyz\r\n";
 
     #[test]
-    fn what_is_published_is_what_is_delivered() {
+    fn published_messages_match_delivered_ones() {
         let published = found(&mut Redis::new(1), PUBLISH);
         for delivered in [
             &b"*3\r\n$7\r\nmessage\r\n$1\r\nt\r\n$3\r\nxyz\r\n"[..],
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line() {
+    fn malformed_lines_are_refused() {
         let mut redis = Redis::new(1);
         for bad in [&b"\x16\x03\x01\n"[..], b"$-2\r\n", b"$x\r\n", b"*-7\r\n", b"$99999999999\r\n"] {
             assert_eq!(redis.part(Direction::In, bad), Part::Malformed, "{bad:?}");

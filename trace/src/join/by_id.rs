@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decided_is_counted() {
+    fn undecidable_messages_are_counted() {
         let short = Record { flags: Flags(2), ..record(Point::Received, Udp, 1, 1, 1) };
         let unreadable = Record { flags: Flags(4), ..record(Point::Queued, Udp, 1, 1, 2) };
         let (messages, counts) = join(
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_before_all_of_it_came_has_no_time() {
+    fn messages_that_leave_before_they_came_have_no_time() {
         let (messages, counts) = join(
             By::Id,
             true,

@@ -1,8 +1,8 @@
 //! Joins by thread: what a thread sends after a receive, and before its next receive, is what it received.
 //!
-//! A message may be passed on and answered, and a thread may write elsewhere meanwhile: so each way out, by the socket by which it came or by another,
+//! A message may be passed on and answered, and a thread may write elsewhere meanwhile. So each way out, by the socket by which it came or by another,
 //! of each transport for itself, has its own first send. Where several other sockets of a transport took part, one of them may carry logs or
-//! counters: then that way has no T2, nor has it any where such a socket is alone later.
+//! counters. Then that way has no T2, nor has it any where such a socket is alone later.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -51,7 +51,7 @@ pub(super) struct Threads {
     alone: Sockets,
     /// Processes whose threads take turns with messages, as their runtime has it.
     shared: HashSet<u32>,
-    /// How often records were missing so far, and for each thread how often when it sent last: its next receive is not the rest of a batch
+    /// How often records were missing so far, and for each thread how often when it sent last. Its next receive is not the rest of a batch
     /// whose beginning is missing.
     gaps: u64,
     sent: HashMap<u32, u64>,
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!((counts.matched, counts.ways, counts.copies, counts.aside), (2, 1, 1, 1));
     }
 
-    /// A broker over UDP that counts by statsd, and a server over TCP that writes its log by TCP: which socket has the message is not known, not even
+    /// A broker over UDP that counts by statsd, and a server over TCP that writes its log by TCP. The socket of the message is not known, not even
     /// where one of them is alone later. The answer is.
     #[test]
     fn several_sockets_of_a_way_have_no_first_send() {

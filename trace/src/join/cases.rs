@@ -71,7 +71,7 @@ fn an_id_passes_two_processes() {
 }
 
 #[test]
-fn what_another_process_sends_has_no_time_inside() {
+fn messages_sent_by_another_process_have_no_time_inside() {
     let round = |n: u64| {
         let t = MS + n * MS;
         let of = |process, record| Record { process, ..id(n, Kind::Message, record) };
@@ -82,7 +82,7 @@ fn what_another_process_sends_has_no_time_inside() {
 }
 
 #[test]
-fn the_same_url_is_asked_twice_at_once() {
+fn equal_requests_in_flight_are_matched() {
     let round = |n: u64| {
         let t = MS + n * MS;
         let ask = |record| id(0x1234, Kind::Request, record);

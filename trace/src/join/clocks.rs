@@ -1,6 +1,6 @@
 //! How far the clocks of hosts are apart, from messages that went both ways between them.
 //!
-//! Each way shows its delay and the difference of the clocks in one number, positive one way and negative the other (NTP, RFC 5905
+//! Each way shows its delay and the difference of the clocks in one number. It is positive one way and negative the other (NTP, RFC 5905
 //! section 8, here with the quickest message of each way as in Cristian's algorithm). Both delays are above zero, so half their
 //! sum bounds the error: for which the send's time must be one before the message left, that of the device's queue. The end of a send may
 //! come after the receive.
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quickest_way_each_way_tells() {
+    fn offsets_come_from_the_fastest_message_in_each_direction() {
         // The second clock is 1000 ahead; delays are 30 and 40 at best.
         let hops = [
             hop((0, 1), 100, 100 + 1000 + 90),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_send_tells_nothing() {
+    fn ends_of_sends_do_not_change_offsets() {
         let mut hops = vec![hop((0, 1), 100, 1130), hop((1, 0), 1300, 340)];
         let known = offsets(&["a", "b"], &hops);
         // The sender was kept from running inside its call: the message was there 4 ms before the call ended.

@@ -18,7 +18,7 @@ pub struct Counts {
     /// By thread: sends that end a T2 of a message that has another one already: it was passed on and answered, or left by several
     /// transports.
     pub ways: u64,
-    /// By thread: datagrams and lines to Unix streams, sent while the thread had a message of another transport, by a socket that nothing was received by: lines of a log,
+    /// By thread: datagrams and lines to Unix streams, sent while the thread had a message of another transport, by a socket that nothing was received by. These are lines of a log,
     /// counters. They end no T2.
     pub aside: u64,
     /// Receives that cannot be assigned: several came before a send, or their sends went by several sockets. With ids: messages whose id

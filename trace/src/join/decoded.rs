@@ -64,7 +64,7 @@ fn an_answer_before_the_requests_end_shifts_no_others() {
     }
 }
 
-/// Calls that are not decoded leave requests without an answer; the next of the same name is not joined to the answer of an older one, nor is
+/// Calls that are not decoded leave requests without an answer. The next of the same name is not joined to the answer of an older one, nor is
 /// that of another connection whose socket has the same number.
 #[test]
 fn requests_that_were_not_answered_wait_for_no_other_answer() {
@@ -79,7 +79,7 @@ fn requests_that_were_not_answered_wait_for_no_other_answer() {
 }
 
 #[test]
-fn a_connection_of_mqtt_5_that_was_there_before_is_known_by_what_others_carry() {
+fn mqtt_5_connections_without_connect_are_recognised_by_the_others() {
     let connect = b"\x10\x0d\0\x04MQTT\x05\x02\0\x3c\0\0\0".to_vec();
     let mut calls = vec![(500, Received, 2, connect)];
     for n in 0..5u64 {
@@ -146,7 +146,7 @@ fn acknowledgements_of_replicas_are_no_requests() {
 }
 
 #[test]
-fn who_wants_no_replies_gets_none() {
+fn redis_commands_without_replies_wait_for_none() {
     let command = |words: &[&str]| {
         let words: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
         let count = words.matches('$').count();
@@ -167,7 +167,7 @@ fn who_wants_no_replies_gets_none() {
 }
 
 #[test]
-fn an_answer_answers_nothing_that_was_asked_after_it_began() {
+fn answers_match_only_requests_before_them() {
     // Of the first request nothing was seen; the head of its answer leaves in two pieces.
     let replies = |at: std::ops::Range<usize>| OK[at].to_vec();
     let calls = [
@@ -185,7 +185,7 @@ fn an_answer_answers_nothing_that_was_asked_after_it_began() {
 
 /// If the call is unknown, its messages have no positions to join by.
 #[test]
-fn what_the_kernel_could_not_count_has_no_position() {
+fn messages_without_counted_bytes_have_no_position() {
     let mut decoding = Decoding::new("nats".parse().unwrap());
     let publish = b"PUB t 1\r\na\r\nPUB t 1\r\nb\r\n";
     let call = Record { bytes: publish.len() as u32, flags: Flags(Flags::NO_POSITION), ..RECORD };

@@ -1,7 +1,7 @@
 //! Finds a message's way from one process to the next: by where it lies in its stream, which sender and receiver count alike; over UDP by
 //! its id.
 //!
-//! Of each stream sends come in their order, and receives in theirs; what the two ends note may come in any order, so it works for two
+//! Of each stream sends come in their order, and receives in theirs. The notes of the two ends may come in any order, so it works for two
 //! hosts whose clocks differ, too.
 
 use std::collections::hash_map::Entry;
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_could_not_count_is_unknown() {
+    fn hops_without_positions_are_unknown() {
         let uncounted = |event: Event| match event {
             Event::Record(record) => {
                 Event::Record(Record { flags: record.flags.with(Flags::NO_POSITION), ..record })

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_of_other_kinds_are_passed_over_and_damaged_ones_told() {
+    fn notes_of_other_kinds_are_skipped_and_damaged_ones_reported() {
         let probe = note(NOTE_NAME, NOTE_TYPE, &value(b"relay\0sent\0-4@%eax\0"));
         let section = [note(b"GNU\0", 3, b"12345"), note(NOTE_NAME, 2, b""), probe.clone()].concat();
         let found: Vec<_> = Notes(&section).map(|note| note.map(|n| (n.provider, n.name, n.code))).collect();

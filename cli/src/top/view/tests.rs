@@ -1,6 +1,6 @@
 //! The screen at several sizes, after several keys.
 
-use super::super::picture::{Cpu, Device};
+use super::super::picture::{Cpu, Device, Egress};
 use super::*;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -30,6 +30,10 @@ fn view() -> View {
     view.picture = Some(Picture {
         seconds: 1.0,
         devices: vec![device("eth0", 100.0), device("eth1", 900.0)],
+        egress: vec![Egress {
+            dev: "eth1".into(),
+            rates: vec![rate("sent", "", 90, 900.0), rate("drop", "ring_full", 10, 100.0)],
+        }],
         verdicts,
         filters: vec![rate("drop", "threats", 7, 1.0)],
         sids: vec![rate("End.DT6", "fd00:1234:5678:9abc:def0:1234:5678:9abc", 5, 2.0)],
@@ -58,8 +62,11 @@ fn every_line_is_reached_at_80_columns_and_24_lines() {
     assert_eq!(first[0], "trieline top: all devices, by rate  trielined runs");
     assert_eq!(first[1], "packets a second                forward         pass         drop  busiest CPU");
     assert_eq!(first[2], "eth1                                900            1            0    75 % cpu3");
-    assert!(first[5].starts_with("pass verdict71"), "{first:#?}");
-    assert!(first[23].starts_with("lines 1-22 of 80 "), "{first:#?}");
+    assert_eq!(first[4], "after redirect                     rate      packets");
+    assert_eq!(first[5], "sent eth1                           900           90");
+    assert_eq!(first[6], "drop eth1 ring_full                 100           10");
+    assert!(first[8].starts_with("pass verdict71"), "{first:#?}");
+    assert!(first[23].starts_with("lines 1-22 of 83 "), "{first:#?}");
     let mut seen = first.join("\n");
     for _ in 0..4 {
         press(&mut view, &[KeyCode::PageDown]);
@@ -71,16 +78,16 @@ fn every_line_is_reached_at_80_columns_and_24_lines() {
     assert!(seen.contains("End.DT6 fd00:…34:5678:9abc "), "a long name loses its middle: {seen}");
     // Two keys may come before one picture.
     press(&mut view, &[KeyCode::End, KeyCode::Down, KeyCode::PageDown]);
-    assert!(screen(&mut view, 80, 24)[23].starts_with("lines 59-80 of 80"));
+    assert!(screen(&mut view, 80, 24)[23].starts_with("lines 62-83 of 83"));
     press(&mut view, &[KeyCode::Up]);
-    assert!(screen(&mut view, 80, 24)[23].starts_with("lines 58-79 of 80"));
+    assert!(screen(&mut view, 80, 24)[23].starts_with("lines 61-82 of 83"));
 }
 
 #[test]
 fn keys_sort_filter_and_choose_a_device() {
     let mut view = view();
     press(&mut view, &[KeyCode::Char('s')]);
-    assert!(screen(&mut view, 80, 24)[5].starts_with("pass verdict00"), "by packets");
+    assert!(screen(&mut view, 80, 24)[8].starts_with("pass verdict00"), "by packets");
     press(&mut view, &[KeyCode::Char('s')]);
     let by_name = screen(&mut view, 80, 24);
     assert!(by_name[0].contains("by name") && by_name[2].starts_with("eth0"), "{by_name:#?}");
@@ -98,7 +105,8 @@ fn keys_sort_filter_and_choose_a_device() {
     );
     assert!(device.contains("cpu3                                 75       75.0 %"), "{device}");
     press(&mut view, &[KeyCode::Char('d')]);
-    assert!(screen(&mut view, 80, 24)[0].contains("top: eth1"));
+    let device = screen(&mut view, 80, 24).join("\n");
+    assert!(device.contains("top: eth1") && device.contains("drop eth1 ring_full"), "{device}");
     press(&mut view, &[KeyCode::Char('d')]);
     assert!(screen(&mut view, 80, 24)[0].contains("all devices"));
     let control = |char| KeyEvent::new(KeyCode::Char(char), KeyModifiers::CONTROL);

@@ -209,7 +209,7 @@ impl Fib {
         }
         let mut groups = groups(prefixes) + 64;
         if A::FAMILY == 6 {
-            // It reserves more tables than it then uses, by its own count of those that a prefix may need: a full table takes
+            // It reserves more tables than it then uses, by its own count of those that a prefix may need. A full table takes
             // about 6 times as many, and changes to it more and more.
             groups *= 8;
         }

@@ -56,7 +56,7 @@ fn every_structure_on_a_thousand_prefixes_of_both_families() {
 }
 
 #[test]
-fn it_ends_when_asked_to() {
+fn interrupted_run_ends() {
     assert!(matches!(whole(&Tables::internet(50, 50, 3), true), Err(Error::Interrupted)));
 }
 

@@ -235,7 +235,7 @@ mod tests {
     use crate::tables::generate::internet;
 
     #[test]
-    fn what_is_withdrawn_comes_back_64_operations_later() {
+    fn withdrawn_prefixes_come_back_64_changes_later() {
         let prefixes = internet::<u32>(500, 2);
         let mut values = vec![65; 500];
         let changes = flap(&prefixes, &mut values, 1000, &mut Random::new(2));

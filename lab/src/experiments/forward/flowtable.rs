@@ -93,7 +93,7 @@ fn reason(error: &Testbed) -> String {
     match error {
         Testbed::Command { stderr, .. } => {
             let line = stderr.lines().find_map(|line| line.split_once("Error: ")).map_or("", |(_, why)| why);
-            format!("this kernel takes no flowtable: {line}")
+            format!("cannot create a flowtable: {line}")
         }
         other => other.to_string(),
     }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_is_read_from_what_nft_prints() {
+    fn a_counter_is_read_from_the_output_of_nft() {
         let text = r#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
             {"counter": {"family": "inet", "name": "slow", "table": "lab", "handle": 2, "packets": 77, "bytes": 9}}]}"#;
         assert_eq!(packets(text), Some(77));
@@ -118,7 +118,7 @@ mod tests {
             "/dev/stdin:2:13-16: Error: Could not process rule: No such file or directory\n  flowtable fast"
                 .into();
         let error = Testbed::Command { command: "nft".into(), code: Some(1), stderr };
-        let expected = "this kernel takes no flowtable: Could not process rule: No such file or directory";
+        let expected = "cannot create a flowtable: Could not process rule: No such file or directory";
         assert_eq!(reason(&error), expected);
     }
 }

@@ -23,7 +23,7 @@ fn every_receiver_gets_frames_and_none_that_was_not_sent() {
 }
 
 #[test]
-fn it_ends_when_asked_to_and_leaves_nothing() {
+fn interrupted_run_ends_and_leaves_no_namespaces() {
     let Some(_alone) = alone() else { return };
     let experiment: Livelock = asked(&["--quick", "--one-cpu", "--only", "udp-rps"]).unwrap();
     assert!(matches!(run(&experiment, true), Err(Error::Interrupted)));

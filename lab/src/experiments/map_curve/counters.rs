@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_itself_counts_can_be_read() {
+    fn software_counters_can_be_read() {
         assert_eq!(size_of::<Attributes>(), 112, "perf_event_attr, version 5");
         // Software, task clock: there wherever the call is allowed.
         match open(1, 1) {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_says_which_is_missing() {
+    fn missing_counters_are_named() {
         if let Err(why) = Counters::open() {
             assert!(why.starts_with("perf_event_open of "), "{why}");
         }

@@ -108,9 +108,9 @@ fn run_here(asked: &MapCurve, context: &Context) -> Result<Outcome> {
         cpu,
         tables: "/32, dense keys: 0 to entries - 1, each stored little-endian, as the kernel's bench has them",
         clock: "monotonic clock at the first and the last lookup of a turn",
-        lines: "distinct cache lines of 64 bytes and pages of 4 KiB, by a walk of the structure. trieline: of the image, root included, \
-                    without its header and directory, which all lookups share. lpm_trie: of the nodes that the kernel's source makes of \
-                    the same entries in the same order, a line each, pages as in an ideal slab that is filled in the order of allocation",
+        lines: "distinct cache lines of 64 bytes and pages of 4 KiB, by a walk of the structure. Of trieline: of the image, root included, \
+                    without its header and directory, which all lookups share. Of lpm_trie: of the nodes that the kernel's source makes of \
+                    the same entries in the same order, a line each. Pages are those of an ideal slab that is filled in the order of allocation",
         no_counters: counters.as_ref().err().cloned(),
         published: source,
     };

@@ -90,7 +90,7 @@ fn run_here(asked: &MapFree, context: &Context) -> Result<Outcome> {
         rounds,
         tables: "/32, dense keys, as the kernel's bench has them",
         cpu: "this process's time, and that of the kernel's workers for the queue in which it frees maps (events_unbound) until they are \
-                  quiet, less theirs in the same time without a freeing",
+                  quiet; less theirs in the same time without a freeing",
         stall: "longest time between two readings of the clock by a thread of its own on each CPU, in another freeing",
         live: LIVE,
         discarded: bench.discarded,

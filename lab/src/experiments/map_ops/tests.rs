@@ -34,7 +34,7 @@ fn every_operation_of_every_structure() {
 }
 
 #[test]
-fn it_ends_when_asked_to() {
+fn interrupted_run_ends() {
     let Some(_alone) = alone() else { return };
     let experiment: MapOps = asked(&["--quick", "--entries", "10"]).unwrap();
     assert!(matches!(run(&experiment, true), Err(Error::Interrupted)));

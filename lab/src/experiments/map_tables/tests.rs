@@ -54,7 +54,7 @@ fn endpoints_of_an_address_and_a_port() {
 }
 
 #[test]
-fn a_bad_file_is_named_with_the_line_and_what_it_says() {
+fn a_bad_file_is_named_with_its_line() {
     let Some(_alone) = alone() else { return };
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"10.0.0.0/8\n10.0.0.0/33 5\n").unwrap();

@@ -18,7 +18,7 @@ fn project(document: &Value, more: &[&str]) -> Result<Outcome> {
 }
 
 #[test]
-fn a_path_costs_the_driver_and_what_it_adds() {
+fn a_path_costs_the_driver_and_its_own_time() {
     let rows = [
         row("redirect", "xdp", 130.0),
         row("ipv4", "kernel", 600.0),

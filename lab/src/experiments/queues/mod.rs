@@ -1,5 +1,5 @@
 //! Experiment `queues`: many flows over one and two RX queues and cores, through the kernel and through XDP, by trieline and by
-//! `bpf_fib_lookup`; ways to hand packets to
+//! `bpf_fib_lookup`. Also ways to hand packets to
 //! another core; and what keeps a second core from doubling the rate.
 
 mod bench;

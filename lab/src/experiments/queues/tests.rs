@@ -14,7 +14,7 @@ fn small(words: &[&str], is_interrupted: bool) -> Result<Outcome> {
 }
 
 #[test]
-fn both_planes_forward_by_every_case_and_rows_say_how() {
+fn both_planes_forward_by_every_case_with_their_path_in_rows() {
     let Some(_alone) = alone() else { return };
     let outcome = small(&["--quick", "--rounds", "1", "--frames", "20000"], false);
     if netns::two_cpus().is_err() {
@@ -50,7 +50,7 @@ fn both_planes_forward_by_every_case_and_rows_say_how() {
 }
 
 #[test]
-fn it_ends_when_asked_to_and_names_a_case_that_is_not_there() {
+fn interrupted_run_ends_and_a_missing_case_is_named() {
     let Some(_alone) = alone() else { return };
     let error = small(&["--quick", "--only", "sideways"], false).unwrap_err();
     assert!(matches!(&error, Error::NoCase(name) if name == "sideways"), "{error}");

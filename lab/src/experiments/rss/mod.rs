@@ -1,5 +1,5 @@
 //! Experiment `rss`: how receive side scaling spreads flows over queues, by key, header fields and table, in a model and with real
-//! packets; and how it fails when only a tunnel's outer addresses are hashed.
+//! packets. Also how it fails when only a tunnel's outer addresses are hashed.
 
 mod advice;
 pub mod balance;

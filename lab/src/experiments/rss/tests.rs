@@ -89,7 +89,7 @@ fn real_packets_come_to_the_queue_of_the_hash_in_order() {
 }
 
 #[test]
-fn it_ends_when_asked_to() {
+fn interrupted_run_ends() {
     let Some(_alone) = alone() else { return };
     let experiment: Rss = asked(&["--quick", "--flows", "10"]).unwrap();
     assert!(matches!(run(&experiment, true), Err(Error::Interrupted | Error::OneProcessor)));

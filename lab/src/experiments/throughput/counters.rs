@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_new_counts() {
+    fn only_new_losses_count() {
         let before = Counters(of_ethtool("     rx_missed: 5\n     rx_packets: 100\n"));
         let after = Counters(of_ethtool("     rx_missed: 8\n     rx_packets: 900\n     rx_no_buf: 0\n"));
         let new = after.since(&before);

@@ -128,7 +128,7 @@ fn a_quick_run_begins_with_one_flow_of_the_smallest_size_and_its_time_is_limited
 }
 
 #[test]
-fn it_ends_when_asked_to_and_leaves_nothing() {
+fn interrupted_run_ends_and_leaves_no_namespaces() {
     let Some(_alone) = alone() else { return };
     assert!(matches!(small(&["--quick"], true), Err(Error::Interrupted | Error::OneProcessor)));
     assert!(netns::left().is_empty());

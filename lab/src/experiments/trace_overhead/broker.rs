@@ -1,5 +1,5 @@
-//! The broker of `trace-overhead`: a process that passes messages on and takes times in the way that each message asks for, so that
-//! all ways are measured in one process at the same addresses.
+//! The broker of `trace-overhead`: a process that passes messages on and takes times in the way that each message asks for. So all
+//! ways are measured in one process at the same addresses.
 
 use std::{
     fs::File,

@@ -1,5 +1,5 @@
 //! Experiment `trace-overhead`: what ways to take times inside a broker add to a message's way from sender to receiver, and to the
-//! broker's time on the processor: the paper's experiment, whole, with the product's tracer beside its ways.
+//! broker's time on the processor. It is the paper's experiment, whole, with the product's tracer beside its ways.
 
 mod bench;
 mod broker;
@@ -132,7 +132,7 @@ fn run_here(asked: &TraceOverhead, context: &Context) -> Result<Outcome> {
         delta: "median of the rounds' differences to `none`, in whose order the ways are random; a round's figure is the mean of its segment without the quickest 5 % and the \
                     slowest 10 %; 95 % intervals by rank",
         cpu: "processor time of the broker a message, in batches of 64 that lie ready: what follows the send is in it",
-        records: "records are read after each segment, not during it, from rings of 8192, which caches hold: what `hooks` and `hooks-id` add is a \
+        records: "records are read after each segment, not during it, from rings of 8192, which caches hold; what `hooks` and `hooks-id` add is a \
                       lower bound of what they do in a trace, whose rings are larger and read meanwhile",
         published: source,
     };

@@ -1,5 +1,5 @@
-//! Experiment `tries`: the classic tries by the threshold at which their nodes double, as in Asama's talk of 2014, beside the product's table
-//! and the kernel's own routes, every answer checked.
+//! Experiment `tries`: the classic tries by the threshold at which their nodes double, as in Asama's talk of 2014. The product's table and the
+//! kernel's own routes are rows, too, and every answer is checked.
 
 mod document;
 mod kernel;

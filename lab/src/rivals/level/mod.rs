@@ -6,7 +6,7 @@
 //!
 //! **Prefixes of several lengths.** The talk draws these tries for keys of one length, as their papers do. Routes are kept as Linux does: a
 //! leaf stands for an *address*, a prefix's first, and holds all prefixes that begin there, longest first. 10.0.0.0/8 and 10.0.0.0/16 are one
-//! leaf. No prefix stands in a node. A lookup goes down as if for a whole key. If the leaf does not match, it goes *back*: up to the last
+//! leaf. No prefix stands in a node. A lookup goes down as if for a whole key. If the leaf does not match, it goes *back*. It goes up to the last
 //! node below which shorter prefixes may match, and there to the slot with the lowest set bit of the index cleared. A prefix that ends
 //! before that bit has its zeros there. Each node knows the `shortest` prefix below it (Linux: `slen`), so that most nodes need not be come
 //! back to.

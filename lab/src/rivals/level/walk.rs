@@ -76,8 +76,8 @@ impl<A: Address, R: Rule> LevelTrie<A, R> {
         }
     }
 
-    /// The match below a node that begins with the bits in which `addr` differs from it, but knows of a prefix that ends before: what
-    /// follows in that prefix's address is zeros. (Linux goes down there whenever the zeros are possible, and may have to come back.)
+    /// The match below a node that begins with the bits in which `addr` differs from it, but knows of a prefix that ends before. The
+    /// rest of that prefix's address is zeros. (Linux goes down there whenever the zeros are possible, and may have to come back.)
     fn zeros(&self, addr: A, mut at: u32, back: bool, see: &mut impl FnMut(Seen)) -> Option<&Entry<A>> {
         while at != EMPTY && !is_leaf(at) {
             see(Seen { at, slot: Some(0), back });

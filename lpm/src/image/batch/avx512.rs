@@ -1,5 +1,5 @@
-//! Batches by AVX-512. The loads that depend on an address are made one by one, stage by stage, so that the processor waits for all
-//! of a stage at once (its gathers are no quicker); what lies between is arithmetic on sixteen lanes.
+//! Batches by AVX-512. The loads that depend on an address are made one by one, stage by stage. So the processor waits for all
+//! of a stage at once (its gathers are no quicker). The work between is arithmetic on sixteen lanes.
 
 use super::super::layout::{
     LEAF6, NODE6, NODE8, NODE8_SLOTS, RANGES, RANGES32, RANGES32_BITS, RANGES32_STARTS, RAW8, REF_KIND_SHIFT,
@@ -308,7 +308,7 @@ fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Keeps the array in memory, where lanes and single numbers change places at a load and a store each: the compiler would move them
+/// Keeps the array in memory, where lanes and single numbers change places at a load and a store each. The compiler would move them
 /// one by one from register to register.
 #[inline(always)]
 fn in_memory<T>(array: &mut T) {

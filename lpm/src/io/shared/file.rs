@@ -66,7 +66,7 @@ pub(super) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
 /// Takes (or gives back) the byte `at` of `file` for this open file; returns whether it was free.
 ///
 /// The lock belongs to the open file description, not to the process (`F_OFD_SETLK`, Linux ≥ 3.15): two readers of one process are two
-/// owners, and the kernel gives it back when the last descriptor is closed, however the process ends.
+/// owners. The kernel gives it back when the last descriptor is closed, however the process ends.
 pub(super) fn lock(file: &File, at: u64, take: bool) -> io::Result<bool> {
     // SAFETY: all fields are integers, for which zero is a value.
     let mut range: libc::flock = unsafe { core::mem::zeroed() };
@@ -95,7 +95,7 @@ impl SharedMemory {
     }
 }
 
-// SAFETY: a mapping is aligned to a page, does not move with the value and lives until it is dropped; the file's new pages are
+// SAFETY: a mapping is aligned to a page, does not move with the value and lives until it is dropped. The file's new pages are
 // zero; every process goes through this type, hence through atomics. (A reader's mapping cannot be written; `Reader` only
 // loads.) That a file is made shorter while it is mapped cannot be prevented here: an access is then a signal that ends the process,
 // no wrong memory.

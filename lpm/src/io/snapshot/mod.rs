@@ -26,12 +26,12 @@
 //! [`Snapshot`] changes the table of a file again.
 //!
 //! **Checks.** [`Snapshot::open`] walks the whole image and compares both checksums. A CRC-32C finds every change within 32
-//! bits in a row and, in files up to 256 MiB, every two flipped bits; anything else by chance (bad disks, cut and mixed files) with
-//! probability 1 − 2^−32. The checks are not a proof against intent: a program that can write the file can give it any answers, but cannot
+//! bits in a row and, in files up to 256 MiB, every two flipped bits. Anything else by chance (bad disks, cut and mixed files) with
+//! probability 1 − 2^−32. The checks are not a proof against intent. A program that can write the file can give it any answers, but cannot
 //! lead a lookup outside it or make it run on.
 //!
 //! **To replace a snapshot, rename a new file over it** ([`Builder::save`] does): the kernel ends processes that touch the missing part of
-//! a mapped file that was cut short (SIGBUS), and a file that is overwritten changes under its readers.
+//! a mapped file that was cut short (SIGBUS). A file that is overwritten changes under its readers.
 //!
 //! # The file
 //!

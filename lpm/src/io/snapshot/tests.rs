@@ -91,7 +91,7 @@ fn narrow_tables_are_saved() {
 }
 
 #[test]
-fn what_is_saved_is_found() {
+fn saved_tables_are_found() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("table.gz");
     let mut random = Random(7);

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use pcap_file::DataLink;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
@@ -11,6 +10,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::blocks::interface_statistics::{InterfaceStatisticsBlock, InterfaceStatisticsOption};
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::pcapng::{PcapNgBlock, PcapNgWriter};
+use pcap_file::{DataLink, Endianness};
 
 /// Times are in nanoseconds.
 const NANOSECONDS: u8 = 9;
@@ -92,7 +92,9 @@ impl<W: Write> Section<W> {
         let application = concat!("trieline ", env!("CARGO_PKG_VERSION"));
         let mut options = vec![SectionHeaderOption::UserApplication(application.into())];
         options.extend(comment.map(|comment| SectionHeaderOption::Comment(comment.to_owned().into())));
-        let section = SectionHeaderBlock { options, ..Default::default() };
+        // Wireshark reads a pipe only in the byte order of its own processor.
+        let endianness = Endianness::native();
+        let section = SectionHeaderBlock { endianness, options, ..Default::default() };
         let out = PcapNgWriter::with_section_header(out, section).map_err(failed)?;
         Ok(Self { out, epoch: epoch_ns(), interfaces: 0 })
     }

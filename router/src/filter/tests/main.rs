@@ -172,7 +172,7 @@ fn protocols_and_ports() {
 
 /// Packets that are passed for their headers would else bypass the filters.
 #[test]
-fn filters_hold_for_what_is_passed() {
+fn filters_hold_for_passed_packets() {
     needs_root!();
     for map_type in map_types() {
         let mut bench = bench(map_type);
@@ -202,7 +202,7 @@ fn edit_options(mut packet: Vec<u8>) -> Vec<u8> {
 
 /// Bad lists are refused as a whole.
 #[test]
-fn what_does_not_fit_changes_nothing() {
+fn filters_that_do_not_fit_change_nothing() {
     needs_root!();
     let mut bench = bench(map_types()[0]);
     write_set(&mut bench, 0, &["192.0.2.0/24"]);

@@ -114,7 +114,7 @@ fn tags_hide_nothing() {
 
 /// Other EtherTypes than those of the link are not passed: the kernel may find packets in them.
 #[test]
-fn what_belongs_to_the_link_is_passed() {
+fn link_protocols_are_passed() {
     needs_root!();
     for map_type in map_types() {
         let mut bench = bench(map_type);

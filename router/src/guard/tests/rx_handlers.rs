@@ -15,7 +15,7 @@ fn ip(args: &str) {
 }
 
 #[test]
-fn who_takes_a_devices_packets_is_listed() {
+fn receive_handlers_of_a_device_are_listed() {
     needs_root!();
     let line = Line::new();
     line.within("n", || {

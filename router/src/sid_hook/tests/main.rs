@@ -79,7 +79,7 @@ fn filters_on_the_packet_inside() {
 /// No packet with an inner one that is filtered gets by, whatever leaves it to the kernel; where what is inside cannot be found, it
 /// is dropped. With a filter that lets it through, each fares as without.
 #[test]
-fn filters_hold_for_what_the_kernel_would_get() {
+fn filters_hold_for_packets_passed_to_the_kernel() {
     needs_root!();
     let extension = |next: u8| [next, 0, 1, 4, 0, 0, 0, 0];
     let options = |count: usize, kind: u8| {
@@ -145,7 +145,7 @@ fn filters_hold_for_what_the_kernel_would_get() {
 
 /// Programs and samples get them too.
 #[test]
-fn programs_and_samples_get_what_the_kernel_would() {
+fn programs_and_samples_get_packets_passed_to_the_kernel() {
     needs_root!();
     for map_type in map_types() {
         let mut bench = bench(map_type, SidHook::Program(7));

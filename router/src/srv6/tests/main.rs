@@ -182,7 +182,7 @@ fn labels_by_hash() {
 }
 
 #[test]
-fn what_actions_take_is_given_back() {
+fn actions_give_their_memory_back() {
     needs_root!();
     let segments: Vec<String> = (1..=16).map(|i| format!("fd00:2::{i}")).collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();

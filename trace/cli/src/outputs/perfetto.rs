@@ -1,4 +1,4 @@
-//! Messages in the Trace Event Format (the JSON that Perfetto and chrome://tracing open): slices on the tracks of threads, and flow
+//! Messages in the Trace Event Format (the JSON that Perfetto and chrome://tracing open). It has slices on the tracks of threads, and flow
 //! arrows from the thread that received a message to the one that sent it.
 
 use std::collections::{HashMap, HashSet};
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_has_no_room_for_is_counted() {
+    fn messages_beyond_the_files_limit_are_counted() {
         let messages: Vec<Message> = (0..5).map(|n| message((1, 10 * n), (1, 10 * n + 5))).collect();
         let (events, note) = written(3, &messages);
         assert_eq!(of(&events, "X").len(), 3);

@@ -1,4 +1,4 @@
-//! Brokers made up at random, which know themselves when each message came and left: every T2 that is found is right, and every message that has
+//! Brokers made up at random, which know themselves when each message came and left. Every T2 that is found is right, and every message that has
 //! none is in a count.
 //!
 //! `TRIELINE_TRACE_MESSAGES` sets the number of messages for each way to join (default 20,000).

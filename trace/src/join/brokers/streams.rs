@@ -1,4 +1,4 @@
-//! Servers of HTTP and Redis, by the bytes on their sockets: in calls of any size with their first bytes seen; requests one at a time or
+//! Servers of HTTP and Redis, by the bytes on their sockets, in calls of any size with their first bytes seen. Requests come one at a time or
 //! several at once, answers before their request's end.
 
 use std::collections::VecDeque;

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_it_is_found_and_little_else() {
+    fn sieve_finds_all_members_and_few_others() {
         let mut sieve = Sieve::default();
         assert!(!sieve.may_have(1));
         (0..100_000u64).for_each(|number| sieve.insert((7, number)));
