@@ -40,7 +40,7 @@ fn build() -> Result<(), Box<dyn std::error::Error>> {
     fs::write(out.join("map_names.rs"), map_names(&array)?)?;
     // Programs apart from the packet's journey: the list of receive handlers, and the counts after redirect.
     let handlers = out.join("rx_handlers.bpf.o");
-    compile_source(&clang, &here, "guard/rx_handlers.bpf.c", vec!["-mcpu=v3".into()], &handlers)?;
+    compile_source(&clang, &here, "bypass/rx_handlers.bpf.c", vec!["-mcpu=v3".into()], &handlers)?;
     let drops = out.join("drops.bpf.o");
     compile_source(&clang, &here, "drops/drops.bpf.c", vec!["-mcpu=v3".into()], &drops)?;
     for object in [handlers, drops] {

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use trieline_router::AttachMode;
 use trieline_router::api::instance::Instance;
+use trieline_router::bypass::scan::UNLISTED;
 use trieline_router::daemon::Config;
 use trieline_router::daemon::rehearsal::{Measured, PacketTime, Rehearsal};
-use trieline_router::guard::bypass::UNLISTED;
 use trieline_router::kernel::link::{self, Link};
 use trieline_terminal::{Output, aligned, usage};
 

@@ -8,8 +8,8 @@ use trieline_lpm::{Memory, Reader};
 use trieline_router::api::control::Request;
 use trieline_router::api::instance::{self, Instance, is_hidden};
 use trieline_router::api::status::{DeviceStatus, ImageStatus, Status};
+use trieline_router::bypass::scan::UNLISTED;
 use trieline_router::drops::{AfterRedirect, Source, read_pinned};
-use trieline_router::guard::bypass::UNLISTED;
 use trieline_router::{Error, VerdictCount, detach_all};
 use trieline_terminal::Output;
 
@@ -252,7 +252,7 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
             text,
             "{} {}, {}, {} unresolved; actions {} of {}",
             output.bold("next hops"),
-            count(status.nexthop_groups as u64, "path", "paths"),
+            count(status.nexthop_groups as u64, "nexthop group", "nexthop groups"),
             count(status.hosts as u64, "host", "hosts"),
             status.unresolved,
             status.actions.used,

@@ -7,19 +7,21 @@
 
 pub mod api;
 pub mod audit;
+pub mod bypass;
 pub mod capture;
 pub mod daemon;
 pub mod dataplane;
+pub mod decoders;
 pub mod drops;
 pub mod fib;
 pub mod filter;
-pub mod guard;
 pub mod kernel;
 pub mod rib;
 pub mod sid_hook;
 pub mod srv6;
 pub mod xdp;
 
+pub use bypass::rx_handlers::RxHandlers;
 pub use capture::ring::{CAPTURE_ALL, Capture, CaptureCounts, CaptureOptions, Captured, SNAP_MAX};
 pub use dataplane::{
     Dataplane,
@@ -31,7 +33,6 @@ pub use filter::{
     maps::{Filter, FilterCount, Filters},
     rule::{FilterAction, FilterMatch, FilterRule},
 };
-pub use guard::rx_handlers::RxHandlers;
 pub use kernel::seg6::{CsidLengths, Endpoint, Flavours};
 pub use sid_hook::{
     maps::{SidHook, SidHooks, find_program},

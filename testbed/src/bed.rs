@@ -97,7 +97,7 @@ impl Bed {
         for net in 0..3 {
             self.node.run(&format!("ping -c 1 -W 2 -i 0.05 10.{net}.0.2")).ok();
             let resolved =
-                eventually(5.0, || self.node.run(&format!("ping -c 1 -W 1 fd00:{net}::2")).code == 0);
+                eventually(15.0, || self.node.run(&format!("ping -c 1 -W 1 fd00:{net}::2")).code == 0);
             assert!(resolved, "fd00:{net}::2 does not answer");
         }
     }

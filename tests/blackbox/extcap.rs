@@ -57,7 +57,7 @@ fn tshark_captures_by_the_interface() {
     ];
     let mut words = words.to_vec();
     let path = file.display().to_string();
-    words.extend(["-a", "packets:3", "-a", "duration:30", "-w", &path]);
+    words.extend(["-a", "packets:6", "-a", "duration:30", "-w", &path]);
     let mut capturing =
         Running(tshark(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("tshark starts"));
     let ended = || {
@@ -75,8 +75,10 @@ fn tshark_captures_by_the_interface() {
         read.output().expect("tshark")
     };
     let read = String::from_utf8_lossy(&read.stdout).into_owned();
-    assert_eq!(read.lines().filter(|line| line.contains("10.50.0.1")).count(), 3, "{read}{printed}");
-    assert!(read.lines().all(|line| line.contains("forward ipv4")), "{read}");
+    // The kernels of the bed may send a packet of their own meanwhile.
+    let ours: Vec<_> = read.lines().filter(|line| line.contains("10.50.0.1")).collect();
+    assert!(ours.len() >= 3, "{read}{printed}");
+    assert!(ours.iter().all(|line| line.contains("forward ipv4")), "{read}");
 }
 
 #[test]

@@ -232,7 +232,7 @@ impl Families<'_> {
         self.one("trieline_unresolved", help, status.unresolved)?;
         let mut punted: BTreeMap<&str, usize> = BTreeMap::new();
         for way in &status.punted {
-            *punted.entry(&way.reason).or_default() += way.nexthop_groups;
+            *punted.entry(way.reason.name()).or_default() += way.nexthop_groups;
         }
         let punted = punted.into_iter().map(|(reason, groups)| (vec![("reason", reason.into())], groups));
         self.gauge("trieline_punted_nexthop_groups", "Nexthop groups left to the kernel.", punted)?;

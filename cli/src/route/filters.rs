@@ -54,8 +54,8 @@ pub fn apply(filters: &[Filter], reader: &Reader<'_>, from: Option<IpAddr>, to: 
 
 /// The route without what XDP would write into the packets and where it would send them.
 fn without_way_out(route: Route) -> Route {
-    let (out, lladdr, smac, vlan, paths, first_reason) = Default::default();
+    let (out, lladdr, smac, vlan, members, first_reason) = Default::default();
     let (outer_src, outer_dst, outer_segs, outer_bytes, outer_flow) = Default::default();
-    let route = Route { out, lladdr, smac, vlan, paths, first_reason, ..route };
+    let route = Route { out, lladdr, smac, vlan, members, first_reason, ..route };
     Route { outer_src, outer_dst, outer_segs, outer_bytes, outer_flow, ..route }
 }

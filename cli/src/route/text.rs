@@ -42,10 +42,10 @@ impl Line {
     /// Adds XDP's action.
     fn action(&mut self, route: &Route) {
         self.0 += route.action.as_deref().unwrap_or("kernel");
-        for path in &route.paths {
+        for member in &route.members {
             self.0 += " (";
-            self.action(path);
-            self.word("weight", &path.weight);
+            self.action(member);
+            self.word("weight", &member.weight);
             self.0 += ")";
         }
         self.word("", &route.reason);

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use trieline_router::kernel::decoders;
+use trieline_router::decoders;
 
 fuzz_target!(|data: &[u8]| {
     let Some((which, bytes)) = data.split_first() else { return };

@@ -275,9 +275,9 @@ impl AsFd for Client {
 mod tests {
     use super::*;
     use crate::api::status::{DeviceStatus, FamilyStatus, Punted, Refused, Status};
+    use crate::bypass::scan::Bypassed;
     use crate::filter::rule::{FilterAction, FilterMatch, FilterRule};
     use crate::filter::{FilterStatus, JobStatus};
-    use crate::guard::bypass::Bypassed;
     use crate::sid_hook::SidHookStatus;
     use crate::sid_hook::rule::{Sample, SidHookRule, What};
     use crate::srv6::sids::SidCount;

@@ -29,7 +29,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 sparse! {
-    /// A route, one of the ways of a multipath route, or one of the paths of a group; each has some of the keys.
+    /// A route, one of the ways of a multipath route, or a member of a group of equal cost; each has some of the keys.
     ///
     /// The fields are in the order of the keys in JSON, which is the alphabet's.
     pub struct Route {
@@ -39,7 +39,7 @@ sparse! {
         behaviour: Option<String>,
         /// Device of the route.
         dev: Option<String>,
-        /// The prefix, or the address asked about; none in ways and paths.
+        /// The prefix, or the address asked about; none in ways and members.
         dst: String,
         /// `seg6`, `seg6local` or another encapsulation.
         encap: Option<String>,
@@ -63,6 +63,8 @@ sparse! {
         lladdr: Option<String>,
         /// The `table` of a SID.
         lookup: Option<u32>,
+        /// Members of a group of equal cost.
+        members: Vec<Route>,
         /// Metric.
         metric: Option<u32>,
         /// Mode of `seg6`.
@@ -95,8 +97,6 @@ sparse! {
         outer_segs: Vec<Ipv6Addr>,
         /// Its source.
         outer_src: Option<Ipv6Addr>,
-        /// Paths of a group.
-        paths: Vec<Route>,
         /// The prefix that decides.
         prefix: Option<String>,
         /// Preferred source.
@@ -128,7 +128,7 @@ sparse! {
         vlan: Option<u16>,
         /// VRF table of a SID.
         vrftable: Option<u32>,
-        /// Of a way and a path: its weight.
+        /// Of a way and a member: its weight.
         weight: Option<u16>,
     }
 }

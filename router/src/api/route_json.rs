@@ -72,7 +72,7 @@ pub fn table(number: u32) -> String {
     }
 }
 
-/// The keys that say how a path's packets are forwarded.
+/// The keys that say how a nexthop group's packets are forwarded.
 pub fn nhg(nhg: &NexthopGroup, kernel: &KernelState, into: &mut Route) {
     if nhg.kind != kind::UNICAST {
         into.kind = Some(kind::name(nhg.kind).into());
@@ -191,11 +191,11 @@ fn action_with(action: &Action, name: &mut dyn FnMut(u32) -> String, into: &mut 
         Action::Group(members) => {
             let shared = members.iter().map(|(weight, _)| *weight).fold(0, common_divisor).max(1);
             let members = members.iter().map(|(weight, member)| {
-                let mut path = Route { weight: Some(weight / shared), ..Route::default() };
-                action_with(member, name, &mut path);
-                path
+                let mut shown = Route { weight: Some(weight / shared), ..Route::default() };
+                action_with(member, name, &mut shown);
+                shown
             });
-            into.paths = members.collect();
+            into.members = members.collect();
             ("group".into(), None)
         }
     };

@@ -1,8 +1,9 @@
 //! The answer of `trieline node status`: written by the daemon, read by the command, so both use these types.
 
 use crate::audit::AuditStatus;
+use crate::bypass::scan::Bypassed;
 use crate::drops::AfterRedirect;
-use crate::guard::bypass::Bypassed;
+use crate::xdp::action::PassReason;
 use crate::xdp::attachment::AttachMode;
 use crate::xdp::counters::VerdictCount;
 use serde::{Deserialize, Serialize};
@@ -48,7 +49,7 @@ pub struct Status {
     pub nexthop_groups: usize,
     /// Neighbours with a host entry.
     pub hosts: usize,
-    /// Paths and host entries that wait for a neighbour's MAC address.
+    /// Nexthop groups and host entries that wait for a neighbour's MAC address.
     pub unresolved: usize,
     /// Actions in use, of how many.
     pub actions: Usage,
@@ -140,7 +141,7 @@ pub struct Punted {
     /// The number of distinct groups.
     pub nexthop_groups: usize,
     /// The verdict of their packets: `unsupported`, `no_device`, `no_xdp_xmit`, `no_carrier`, `table_full`, `on_link`.
-    pub reason: String,
+    pub reason: PassReason,
     /// The device they leave by, where it is the reason.
     pub dev: Option<String>,
     /// The exact reason, and what helps.
@@ -151,19 +152,15 @@ impl std::fmt::Display for Punted {
     /// The cause, its reason, and what helps.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (what, dev) = (&self.what, self.dev.as_deref().unwrap_or("?"));
-        write!(
-            f,
-            "{} {} of {what}: ",
-            self.nexthop_groups,
-            if self.nexthop_groups == 1 { "way" } else { "ways" }
-        )?;
-        match self.reason.as_str() {
-            "no_device" => write!(f, "{dev} is not one of `devices`"),
-            "no_xdp_xmit" => {
+        let groups = if self.nexthop_groups == 1 { "nexthop group" } else { "nexthop groups" };
+        write!(f, "{} {groups} of {what}: ", self.nexthop_groups)?;
+        match self.reason {
+            PassReason::NoDevice => write!(f, "{dev} is not one of `devices`"),
+            PassReason::NoXdpXmit => {
                 write!(f, "{dev} takes no redirected frames (a veth: ethtool -K PEER gro on, at its peer)")
             }
-            "no_carrier" => write!(f, "{dev} is down or without carrier"),
-            "table_full" => f.write_str(
+            PassReason::NoCarrier => write!(f, "{dev} is down or without carrier"),
+            PassReason::TableFull => f.write_str(
                 "no room for its action: set a larger next_hops and restart trielined, or use fewer groups",
             ),
             _ => f.write_str(self.hint.as_deref().unwrap_or("only the kernel can follow it")),

@@ -70,7 +70,7 @@ pub fn hop_text(hop: &Nexthop, mirror: &Mirror) -> String {
     format!("{encap}{gateway}dev {}", mirror.kernel.name(hop.ifindex))
 }
 
-/// A path as `ip route` writes it.
+/// A nexthop group as `ip route` writes it.
 pub fn nhg_text(nhg: &NexthopGroup, mirror: &Mirror) -> String {
     let hops: Vec<String> = nhg.hops.iter().map(|hop| hop_text(hop, mirror)).collect();
     let name = if nhg.kind == kind::UNICAST { "" } else { kind::name(nhg.kind) };

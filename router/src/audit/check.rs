@@ -104,7 +104,7 @@ impl Parts<'_> {
 
     /// Whether a prefix of this number is left to the kernel until there is room for its action again.
     pub(super) fn is_left(&self, id: Option<u32>) -> bool {
-        self.publisher.is_pressed() && id == Some(self.publisher.action_index.full())
+        self.publisher.actions_are_full() && id == Some(self.publisher.action_index.full())
     }
 
     fn difference<A: Routed>(
@@ -226,7 +226,7 @@ impl Parts<'_> {
     }
 }
 
-/// Whether a path of the mirror is the one that the kernel's lookup reports.
+/// Whether a nexthop group of the mirror is the one that the kernel's lookup reports.
 fn is_same(ours: &NexthopGroup, theirs: &NexthopGroup) -> bool {
     let own = |nhg: &NexthopGroup| {
         matches!(nhg.kind, kind::LOCAL | kind::BROADCAST | kind::ANYCAST | kind::MULTICAST)

@@ -11,7 +11,7 @@ use trieline_lpm::Prefix;
 /// A prefix of a table.
 pub(super) type Key<A> = (u32, Prefix<A>);
 
-/// A path with its metric.
+/// A nexthop group with its metric.
 pub(super) type Way = (u32, NexthopGroup);
 
 /// How often in a row the routes of a prefix differed, and the last answers of kernel and mirror.

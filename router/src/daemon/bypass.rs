@@ -1,11 +1,11 @@
 //! The daemon follows the processing of packets that XDP bypasses: it passes them while netfilter's rules may decide about them.
 
 use super::Daemon;
+use crate::bypass::scan::UNLISTED;
+use crate::bypass::state::Bypass;
 use crate::daemon::start_check::FAMILIES;
-use crate::guard::bypass::UNLISTED;
 use crate::kernel::ethtool;
 use crate::kernel::socket;
-use crate::rib::bypass::Bypass;
 
 impl Daemon {
     /// Reads the rules again after netfilter reported a change.

@@ -7,6 +7,7 @@ mod what_if;
 
 pub use what_if::WhatIf;
 
+use crate::bypass::scan::{Bypassed, Probes};
 use crate::daemon::config::Config;
 use crate::daemon::error::Error;
 use crate::daemon::ports::Ports;
@@ -14,7 +15,6 @@ use crate::daemon::start_check::{FAMILIES, check_at_start};
 use crate::dataplane::Dataplane;
 use crate::dataplane::frames::{FRAME, ethernet, frame4, frame6};
 use crate::fib::publish::Publisher;
-use crate::guard::bypass::{Bypassed, Probes};
 use crate::kernel::link::Link;
 use crate::kernel::socket::Netlink;
 use crate::rib::kernel_state::Sysctl;

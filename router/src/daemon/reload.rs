@@ -188,11 +188,11 @@ impl Daemon {
 
     /// Logs the SID hooks that no packet can reach.
     pub(super) fn log_sid_hooks(&self) {
-        let (v6, paths) = (&self.mirror.v6, &self.mirror.nhgs);
+        let (v6, nhgs) = (&self.mirror.v6, &self.mirror.nhgs);
         for (name, sid) in self.sid_hooks.sids() {
             let prefix = Prefix::host(u128::from(sid));
             let routes = v6.local.get(&prefix).iter().chain(v6.main.get(&prefix));
-            let mut hops = routes.filter_map(|route| paths.get(route.nhg)).flat_map(|path| &path.hops);
+            let mut hops = routes.filter_map(|route| nhgs.get(route.nhg)).flat_map(|nhg| &nhg.hops);
             if !hops.any(|hop| hop.encap.as_ref().is_some_and(Encap::is_sid)) {
                 tracing::warn!(sid_hook = name, %sid, "the kernel has no such SID yet (ip -6 route … encap seg6local); the hook waits for it");
             }

@@ -194,11 +194,9 @@ impl Daemon {
             ],
             nexthop_groups,
             hosts,
-            unresolved: self.publisher.action_index.unresolved(|path| {
-                let path = self.mirror.nhgs.get(path);
-                path.is_some_and(|path| {
-                    path.hops.iter().any(|hop| hop.gateway.is_some() || hop.encap.is_some())
-                })
+            unresolved: self.publisher.action_index.unresolved(|nhg| {
+                let nhg = self.mirror.nhgs.get(nhg);
+                nhg.is_some_and(|nhg| nhg.hops.iter().any(|hop| hop.gateway.is_some() || hop.encap.is_some()))
             }),
             actions: Usage { used: (nexthop_groups + hosts + 2) as u64, limit: self.limits.actions.into() },
             actions_refused: self.publisher.action_index.refused,
@@ -237,36 +235,36 @@ impl Daemon {
         kept.chain(outdated).chain(csids).chain(self.sid_hooks.problems().map(str::to_owned)).collect()
     }
 
-    /// Paths that only the kernel can follow, by what they do.
+    /// Nexthop groups that only the kernel can follow, by what they do.
     fn punted(&self) -> Vec<Punted> {
         /// Verdict, what it is, device, hint.
-        type Kind = (&'static str, String, Option<String>, Option<String>);
+        type Kind = (PassReason, String, Option<String>, Option<String>);
         let mut punted: BTreeMap<Kind, usize> = BTreeMap::new();
-        for (id, path) in self.mirror.nhgs.iter() {
+        for (id, nhg) in self.mirror.nhgs.iter() {
             let reason = match self.publisher.action_index.action(id) {
-                Some(Action::Pass(reason)) => reason,
+                Some(Action::Pass(reason)) => *reason,
                 // No action is made for them: their prefixes are the kernel's.
-                None if path.selects_more() => &PassReason::Unsupported,
+                None if nhg.selects_more() => PassReason::Unsupported,
                 _ => continue,
             };
             let dev = match reason {
                 PassReason::NoDevice | PassReason::NoXdpXmit | PassReason::NoCarrier => {
-                    path.hops.first().map(|hop| self.mirror.kernel.name(hop.ifindex))
+                    nhg.hops.first().map(|hop| self.mirror.kernel.name(hop.ifindex))
                 }
                 PassReason::Unsupported | PassReason::TableFull | PassReason::OnLink => None,
                 _ => continue,
             };
             let mut way = Route::default();
-            path.hops.iter().for_each(|hop| route_json::hop(path.family, hop, &self.mirror.kernel, &mut way));
+            nhg.hops.iter().for_each(|hop| route_json::hop(nhg.family, hop, &self.mirror.kernel, &mut way));
             let words: Vec<String> = [way.encap, way.mode, way.behaviour].into_iter().flatten().collect();
-            let what = if words.is_empty() { kind::name(path.kind).to_owned() } else { words.join(" ") };
-            let hint = hint::of(path, *reason, &self.mirror.kernel);
-            *punted.entry((reason.name(), what, dev, hint)).or_default() += 1;
+            let what = if words.is_empty() { kind::name(nhg.kind).to_owned() } else { words.join(" ") };
+            let hint = hint::of(nhg, reason, &self.mirror.kernel);
+            *punted.entry((reason, what, dev, hint)).or_default() += 1;
         }
         let reported = |((reason, what, dev, hint), nexthop_groups): (Kind, _)| Punted {
             what,
             nexthop_groups,
-            reason: reason.into(),
+            reason,
             dev,
             hint,
         };

@@ -1,11 +1,11 @@
 //! The daemon does not start if packets would bypass netfilter's rules, or are not what was sent.
 
+use crate::bypass::scan::Probes;
+use crate::bypass::state::Bypass;
 use crate::daemon::error::Error;
 use crate::daemon::ports::Ports;
-use crate::guard::bypass::Probes;
 use crate::kernel::family;
 use crate::kernel::socket::Netlink;
-use crate::rib::bypass::Bypass;
 use crate::rib::mirror::Mirror;
 
 /// The address families, and their names.

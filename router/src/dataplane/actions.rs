@@ -7,7 +7,7 @@ use trieline_lpm::Grace;
 
 use crate::srv6::sids::Sids;
 use crate::xdp::action::Action;
-use crate::xdp::action_map::{BUCKETS, OUTER_MAX, Parts, Plan, Records, Used, Word, plan, shares};
+use crate::xdp::action_map::{BUCKETS, Encoded, OUTER_MAX, Parts, Records, Used, Word, encode, shares};
 use crate::xdp::error::{Error, Result};
 use crate::xdp::layout::{tl_action_kind, tl_adjacency};
 use trieline_bpf::ReaderGrace;
@@ -174,13 +174,13 @@ impl Actions {
 
     /// Writes what an action's word leads to. On an error nothing is kept.
     fn write(&mut self, action: &Action, counter: u16) -> Result<u64> {
-        match plan(action) {
-            Plan::Word(word) => Ok(Word { counter, ..word }.pack()),
-            Plan::Record(word, record, long) => {
+        match encode(action) {
+            Encoded::Word(word) => Ok(Word { counter, ..word }.pack()),
+            Encoded::Record(word, record, long) => {
                 let index = self.write_record(*record, long)?;
                 Ok(Word { counter, index, ..word }.pack())
             }
-            Plan::Group(members) => self.write_group(members, counter),
+            Encoded::Group(members) => self.write_group(members, counter),
         }
     }
 

@@ -1,10 +1,11 @@
-//! The index of actions: which number in the tables stands for which path or neighbour, and what it does at present.
+//! The index of actions: which number in the tables stands for which nexthop group or neighbour, and what it does at present.
 //!
 //! A table's value is an action's number. When a neighbour changes its MAC address, trielined rewrites one action and touches no route,
 //! however many routes use it.
 
 use crate::dataplane::actions::Actions;
 use crate::fib::meaning::{Host, Meaning};
+use crate::fib::resolve::Resolver;
 use crate::kernel::TableKey;
 use crate::rib::nexthop_group::{KeyMap, NhgId};
 use crate::rib::policy::PolicyAction;
@@ -23,13 +24,13 @@ struct Entry {
 /// The object that a number in the tables stands for.
 #[derive(Debug, Clone, Copy)]
 pub enum ActionOwner {
-    /// A path.
+    /// A nexthop group.
     NexthopGroup(NhgId),
     /// A neighbour on this link, by a route of this MTU (0: the link's).
     Neighbour(u32, u32),
 }
 
-/// Numbers of paths and neighbours.
+/// Numbers of nexthop groups and neighbours.
 #[derive(Debug)]
 pub struct ActionIndex {
     nhgs: Vec<Option<Entry>>,
@@ -108,28 +109,28 @@ impl ActionIndex {
         self.defaults.contains_key(&table)
     }
 
-    /// The number of a default route with that path, when it is one of its own.
+    /// The number of a default route with that nexthop group, when it is one of its own.
     pub fn default_route(
         &mut self,
         actions: &mut Actions,
+        resolver: &Resolver<'_>,
         table: TableKey,
         nhg: NhgId,
-        resolve: impl FnOnce() -> Action,
     ) -> Option<u32> {
         let (known, entry) = self.defaults.get_mut(&table)?;
         if known.replace(nhg) != Some(nhg) {
-            write(actions, entry, resolve(), &mut self.refused);
+            write(actions, entry, resolver.nhg(nhg), &mut self.refused);
         }
         Some(entry.id)
     }
 
-    /// The number of a path; `resolve` finds its action if it is not known yet.
-    pub fn nhg(&mut self, actions: &mut Actions, nhg: NhgId, resolve: impl FnOnce() -> Action) -> u32 {
+    /// The number of a nexthop group; its action is resolved if it has none yet.
+    pub fn nhg(&mut self, actions: &mut Actions, resolver: &Resolver<'_>, nhg: NhgId) -> u32 {
         let index = nhg as usize;
         if let Some(Some(entry)) = self.nhgs.get(index) {
             return entry.id;
         }
-        match enter(actions, resolve()) {
+        match enter(actions, resolver.nhg(nhg)) {
             Ok(entry) => {
                 let id = entry.id;
                 self.nhgs.resize(self.nhgs.len().max(index + 1), None);
@@ -141,11 +142,11 @@ impl ActionIndex {
     }
 
     /// The number of a neighbour on a link.
-    pub fn host(&mut self, actions: &mut Actions, host: Host, resolve: impl FnOnce() -> Action) -> u32 {
+    pub fn host(&mut self, actions: &mut Actions, resolver: &Resolver<'_>, host: Host) -> u32 {
         if let Some(entry) = self.hosts.get(&host) {
             return entry.id;
         }
-        match enter(actions, resolve()) {
+        match enter(actions, resolver.host(host)) {
             Ok(entry) => {
                 let id = entry.id;
                 self.hosts.insert(host, entry);
@@ -155,24 +156,24 @@ impl ActionIndex {
         }
     }
 
-    /// Rewrites the actions of the paths that `concerned` picks, where they differ.
+    /// Rewrites the actions of the nexthop groups that `concerned` picks, where they differ.
     pub fn refresh_nhgs(
         &mut self,
         actions: &mut Actions,
+        resolver: &Resolver<'_>,
         mut concerned: impl FnMut(NhgId) -> bool,
-        resolve: impl Fn(NhgId) -> Action,
     ) {
         for (index, entry) in self.nhgs.iter_mut().enumerate() {
             let nhg = index as NhgId;
             if let Some(entry) = entry
                 && concerned(nhg)
             {
-                self.rewritten += u64::from(write(actions, entry, resolve(nhg), &mut self.refused));
+                self.rewritten += u64::from(write(actions, entry, resolver.nhg(nhg), &mut self.refused));
             }
         }
         for (nhg, entry) in self.defaults.values_mut() {
             if let Some(nhg) = nhg.filter(|nhg| concerned(*nhg)) {
-                self.rewritten += u64::from(write(actions, entry, resolve(nhg), &mut self.refused));
+                self.rewritten += u64::from(write(actions, entry, resolver.nhg(nhg), &mut self.refused));
             }
         }
     }
@@ -181,15 +182,15 @@ impl ActionIndex {
     pub fn refresh_hosts(
         &mut self,
         actions: &mut Actions,
+        resolver: &Resolver<'_>,
         mut concerned: impl FnMut(&Host) -> bool,
-        resolve: impl Fn(&Host) -> Action,
     ) {
         for (host, entry) in self.hosts.iter_mut().filter(|(host, _)| concerned(host)) {
-            self.rewritten += u64::from(write(actions, entry, resolve(host), &mut self.refused));
+            self.rewritten += u64::from(write(actions, entry, resolver.host(*host), &mut self.refused));
         }
     }
 
-    /// Gives back the number of a path that no route uses any more.
+    /// Gives back the number of a nexthop group that no route uses any more.
     pub fn release_nhg(&mut self, actions: &mut Actions, nhg: NhgId) {
         if let Some(entry) = self.nhgs.get_mut(nhg as usize).and_then(Option::take) {
             actions.release(entry.id);
@@ -211,7 +212,7 @@ impl ActionIndex {
         });
     }
 
-    /// The present action of a path's number.
+    /// The present action of a nexthop group's number.
     pub fn action(&self, nhg: NhgId) -> Option<&Action> {
         self.nhgs.get(nhg as usize)?.as_ref().map(|entry| &entry.action)
     }
@@ -229,7 +230,7 @@ impl ActionIndex {
         Some(entry.map_or_else(full, |entry| (entry.id, entry.action.clone())))
     }
 
-    /// All numbers with the actions that the dataplane is to have under them. O(paths).
+    /// All numbers with the actions that the dataplane is to have under them. O(nexthop groups).
     pub fn all(&self) -> impl Iterator<Item = (u32, Action)> + '_ {
         let of = |entry: &Entry| (entry.id, entry.action.clone());
         let own = [
@@ -262,7 +263,7 @@ impl ActionIndex {
         damaged.len()
     }
 
-    /// The path or neighbour that each number stands for. O(paths).
+    /// The nexthop group or neighbour that each number stands for. O(nexthop groups).
     pub fn numbers(&self) -> KeyMap<u32, ActionOwner> {
         let nhgs = self.nhgs.iter().enumerate();
         let nhgs = nhgs
@@ -283,12 +284,12 @@ impl ActionIndex {
         self.hosts.keys().map(|(address, link, _)| (*address, *link))
     }
 
-    /// Numbers in use for paths and for neighbours.
+    /// Numbers in use for nexthop groups and for neighbours.
     pub fn len(&self) -> (usize, usize) {
         (self.nhgs.iter().flatten().count(), self.hosts.len())
     }
 
-    /// Paths that `counts` picks, and neighbours, whose packets wait for a MAC address.
+    /// Nexthop groups that `counts` picks, and neighbours, whose packets wait for a MAC address.
     pub fn unresolved(&self, counts: impl Fn(NhgId) -> bool) -> usize {
         let waits = |entry: &Entry| entry.action == Action::Pass(PassReason::Unresolved);
         let nhgs = self.nhgs.iter().enumerate();

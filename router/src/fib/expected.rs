@@ -62,8 +62,7 @@ pub fn expected<A: Routed>(
     number: u32,
     prefix: Prefix<A>,
 ) -> Option<Expected<A>> {
-    let alive = |link| mirror.kernel.alive(A::NETLINK, link);
-    let nexthops = NexthopState { nhgs: &mirror.nhgs, alive: &alive };
+    let nexthops = NexthopState::new(&mirror.nhgs, &mirror.kernel, A::NETLINK);
     let family = A::family(mirror);
     let decision = family.decide(number, prefix, nexthops)?;
     let has_default = publisher.action_index.has_default((A::NETLINK, number));

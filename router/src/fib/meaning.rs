@@ -14,9 +14,9 @@ pub type Host = (IpAddr, u32, u32);
 /// The object behind a prefix's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
-    /// A path.
+    /// A nexthop group.
     NexthopGroup(NhgId),
-    /// The path of a table's default route, which rules leave out.
+    /// The nexthop group of a table's default route, which rules leave out.
     Default(NhgId),
     /// A neighbour.
     Host(Host),
@@ -55,7 +55,7 @@ pub fn meaning<A: Ip>(
 
 /// Whether the kernel takes a route for an error, which no rule leaves out; so it does next hop objects that lead nowhere.
 fn is_error(nexthops: NexthopState<'_>, nhg: NhgId) -> bool {
-    nexthops.nhgs.get(nhg).is_none_or(|nhg| {
+    nexthops.get(nhg).is_none_or(|nhg| {
         nhg.hops.is_empty() || matches!(nhg.kind, kind::BLACKHOLE | kind::UNREACHABLE | kind::PROHIBIT)
     })
 }

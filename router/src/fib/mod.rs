@@ -8,4 +8,5 @@ pub mod publish;
 pub mod published;
 pub mod reserve;
 pub mod resolve;
+pub mod sources;
 mod writer;

@@ -3,9 +3,9 @@
 //! A number that is given out names nothing else until a grace period after it was given back. Those that an earlier daemon
 //! gave out are not used before nothing names them any more.
 
+use crate::bypass::netfilter::Reach;
 use crate::dataplane::actions::Actions;
 use crate::fib::action_index::ActionIndex;
-use crate::kernel::netfilter::Reach;
 use crate::kernel::{TABLE_MAIN, TableKey, family};
 use crate::rib::kernel_state::KernelState;
 use crate::rib::policy::{FibRules, Ingress, LOOPBACK, PolicyAction, PolicyRule};

@@ -11,50 +11,22 @@ use crate::fib::policies::Policies;
 use crate::fib::published::{Counts, Published};
 use crate::fib::reserve::Reserve;
 use crate::fib::resolve::Resolver;
+use crate::fib::sources::Sources;
 use crate::fib::writer::Writer;
 use crate::kernel::family;
-use crate::kernel::route::{self, Nexthop};
-use crate::kernel::socket::Netlink;
+use crate::kernel::route::Nexthop;
 use crate::rib::family::NexthopState;
 use crate::rib::mirror::Mirror;
-use crate::rib::nexthop_group::NhgId;
 use crate::xdp::local_addrs::{LocalAddrBits, LocalAddrs};
 use crate::xdp::rules::Rules;
 use crate::xdp::table_ids::{NodeImage, RESERVE_TABLE, TABLE4, TABLE6};
-use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, Ipv6Addr};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use trieline_lpm::{Image, Prefix, Table};
 
 /// How long after the image was full the next attempt is made.
 const RETRY: Duration = Duration::from_secs(5);
-
-/// The kernel's choice of source addresses, remembered until something changes.
-#[derive(Debug)]
-struct Sources {
-    socket: Netlink,
-    /// By destination: the path it takes, and what was chosen.
-    known: HashMap<Ipv6Addr, (NhgId, Option<(u32, Ipv6Addr)>)>,
-}
-
-impl Sources {
-    fn get(&mut self, destination: Ipv6Addr, nhg: NhgId) -> Option<(u32, Ipv6Addr)> {
-        match self.known.get(&destination) {
-            Some((known, chosen)) if *known == nhg => return *chosen,
-            _ => {}
-        }
-        let mut chosen = None;
-        // An error is an answer too: unreachable.
-        let _ = self.socket.request(route::source_for(&destination.into()), |message| {
-            if let Some((device, IpAddr::V6(source))) = route::decode_source(message.payload) {
-                chosen = Some((device, source));
-            }
-        });
-        self.known.insert(destination, (nhg, chosen));
-        chosen
-    }
-}
 
 /// The writer of the image and of the actions.
 pub struct Publisher {
@@ -64,22 +36,22 @@ pub struct Publisher {
     pub v4: Published<u32>,
     /// IPv6.
     pub v6: Published<u128>,
-    /// Numbers of paths and neighbours.
+    /// Numbers of nexthop groups and neighbours.
     pub action_index: ActionIndex,
     /// Lookup ids of the devices.
     pub policies: Policies,
     /// Changes so far.
     pub counts: Counts,
-    sources: RefCell<Sources>,
+    sources: Sources,
     /// Local IPv4 addresses, which packets' sources are compared with.
     own: LocalAddrBits,
     local_addrs: LocalAddrs,
-    /// Paths after the last clearing out.
+    /// Nexthop groups after the last clearing out.
     swept: usize,
-    /// Paths by devices that are gone, and that routes use all the same.
-    lingering: usize,
-    /// Since when there are more next hops than actions; their routes are left to the kernel.
-    pressed: Option<Instant>,
+    /// Nexthop groups by devices that are gone, and that routes use all the same.
+    without_device: usize,
+    /// Since when there are more next hops than actions: the kernel forwards by the others.
+    actions_full: Option<Instant>,
     inherited: bool,
     /// How often the tables that routes name had changed when the lookup ids were found.
     named: u64,
@@ -137,10 +109,10 @@ impl Publisher {
             counts: Counts::default(),
             own: LocalAddrBits::default(),
             local_addrs: dataplane.local_addrs(),
-            sources: RefCell::new(Sources { socket: Netlink::route()?, known: HashMap::new() }),
+            sources: Sources::new()?,
             swept: 0,
-            lingering: 0,
-            pressed: None,
+            without_device: 0,
+            actions_full: None,
             inherited: dataplane.reopened(),
             named: 0,
             may_have_unused: true,
@@ -181,7 +153,7 @@ impl Publisher {
 
     /// Whether an attempt to write a table that did not fit is due again.
     pub fn retry_due(&self) -> (bool, bool) {
-        if self.pressed.is_some_and(|at| at.elapsed() > RETRY) {
+        if self.actions_full.is_some_and(|at| at.elapsed() > RETRY) {
             return (true, true);
         }
         let due = |blocked: Option<&(String, Instant)>| blocked.is_some_and(|(_, at)| at.elapsed() > RETRY);
@@ -198,7 +170,7 @@ impl Publisher {
         let refused = self.action_index.refused;
         let mut changes = std::mem::take(&mut mirror.changes);
         if changes.addresses || changes.kernel {
-            self.sources.borrow_mut().known.clear();
+            self.sources.forget();
         }
         if changes.kernel || self.named != mirror.nhgs.renamed() {
             self.find_policies(mirror, devices, rules, actions);
@@ -209,19 +181,16 @@ impl Publisher {
             changes.v6.all |= of == family::INET6;
         }
         let (changed4, changed6) = (changes.v4.any(), changes.v6.any());
-        let (kernel, sources) = (&mirror.kernel, &self.sources);
-        let alive4 = |link| kernel.alive(family::INET, link);
-        let alive6 = |link| kernel.alive(family::INET6, link);
-        let source = |destination, nhg| sources.borrow_mut().get(destination, nhg);
+        let (kernel, nhgs) = (&mirror.kernel, &mirror.nhgs);
         let resolver = Resolver {
             kernel,
             v4: &mirror.v4,
             v6: &mirror.v6,
             devices,
             policies: &self.policies,
-            nexthops4: NexthopState { nhgs: &mirror.nhgs, alive: &alive4 },
-            nexthops6: NexthopState { nhgs: &mirror.nhgs, alive: &alive6 },
-            source: &source,
+            nexthops4: NexthopState::new(nhgs, kernel, family::INET),
+            nexthops6: NexthopState::new(nhgs, kernel, family::INET6),
+            sources: &self.sources,
         };
         // Actions first: an action that is known to be wrong is worse than a prefix that is.
         let all = changes.kernel || changes.addresses;
@@ -236,10 +205,10 @@ impl Publisher {
                             .is_some_and(|gateway| changes.neighbours.contains(&(gateway, hop.ifindex)))
                     })
             };
-            self.action_index.refresh_nhgs(actions, concerned, |id| resolver.nhg(id));
+            self.action_index.refresh_nhgs(actions, &resolver, concerned);
             let concerned =
                 |(address, link, _): &Host| all || changes.neighbours.contains(&(*address, *link));
-            self.action_index.refresh_hosts(actions, concerned, |host| resolve_host(&resolver, host));
+            self.action_index.refresh_hosts(actions, &resolver, concerned);
         }
         if changes.v4.all {
             self.own = LocalAddrBits::default(); // every IPv4 route is looked at
@@ -268,7 +237,7 @@ impl Publisher {
             });
         }
         if self.action_index.refused > refused {
-            self.pressed.get_or_insert_with(Instant::now);
+            self.actions_full.get_or_insert_with(Instant::now);
         }
         if self.inherited && self.v4.is_current() && self.v6.is_current() {
             let released = actions.release_inherited();
@@ -279,8 +248,8 @@ impl Publisher {
         if !self.v4.is_current() || !self.v6.is_current() {
             return;
         }
-        if self.pressed.is_some_and(|at| at.elapsed() > RETRY) {
-            self.pressed = None;
+        if self.actions_full.is_some_and(|at| at.elapsed() > RETRY) {
+            self.actions_full = None;
             self.sweep(mirror, actions);
             (mirror.changes.v4.all, mirror.changes.v6.all) = (true, true);
         } else if mirror.nhgs.len() > 2 * self.swept + 1024 {
@@ -319,9 +288,9 @@ impl Publisher {
         );
     }
 
-    /// Whether there are more next hops than actions, or were some seconds ago: routes that were left to the kernel for that may still be so.
-    pub fn is_pressed(&self) -> bool {
-        self.pressed.is_some()
+    /// Whether there are more next hops than actions, or were some seconds ago: the kernel may still have routes for that reason.
+    pub fn actions_are_full(&self) -> bool {
+        self.actions_full.is_some()
     }
 
     /// Whether there may be lookup ids that nothing uses any more.
@@ -344,7 +313,7 @@ impl Publisher {
         });
     }
 
-    /// Forgets paths by devices that are gone, whose routes the kernel has removed with them. O(paths), and O(routes) when there are
+    /// Forgets nexthop groups by devices that are gone, whose routes the kernel has removed with them. O(nexthop groups), and O(routes) when there are
     /// new ones.
     pub fn forget(&mut self, mirror: &mut Mirror, actions: &mut Actions) {
         let gone = |mirror: &Mirror| {
@@ -353,13 +322,13 @@ impl Publisher {
             mirror.nhgs.iter().filter(|(_, nhg)| nhg.hops.iter().any(is_gone)).count()
         };
         let current = self.v4.is_current() && self.v6.is_current();
-        if current && gone(mirror) != self.lingering {
+        if current && gone(mirror) != self.without_device {
             self.sweep(mirror, actions);
-            self.lingering = gone(mirror);
+            self.without_device = gone(mirror);
         }
     }
 
-    /// Forgets paths that no route uses any more.
+    /// Forgets nexthop groups that no route uses any more.
     fn sweep(&mut self, mirror: &mut Mirror, actions: &mut Actions) {
         if mirror.resync.is_dumping() {
             return;
@@ -373,15 +342,8 @@ impl Publisher {
         for gone in mirror.nhgs.sweep(|id| used.get(id as usize).is_some_and(|used| *used)) {
             self.action_index.release_nhg(actions, gone);
         }
-        self.sources.borrow_mut().known.clear();
+        self.sources.forget();
         self.swept = mirror.nhgs.len();
         self.may_have_unused = true;
-    }
-}
-
-fn resolve_host(resolver: &Resolver<'_>, (address, link, mtu): &Host) -> crate::xdp::action::Action {
-    match address {
-        IpAddr::V4(addr) => resolver.host(u32::from(*addr), *link, *mtu),
-        IpAddr::V6(addr) => resolver.host(u128::from(*addr), *link, *mtu),
     }
 }

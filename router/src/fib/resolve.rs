@@ -1,10 +1,12 @@
-//! From a path to an action: next hop, neighbour, device, VLAN, MTU and outer header, all found before a packet comes.
+//! From a nexthop group to an action: next hop, neighbour, device, VLAN, MTU and outer header, all found before a packet comes.
 //!
 //! Whatever this node cannot do exactly as the kernel would becomes "pass", with the reason.
 
+use crate::fib::meaning::Host;
 use crate::fib::policies::Policies;
-use crate::kernel::TABLE_MAIN;
+use crate::fib::sources::Sources;
 use crate::kernel::route::{Nexthop, NexthopGroup, kind};
+use crate::kernel::{TABLE_MAIN, family};
 use crate::rib::family::{Decision, Family, NexthopState};
 use crate::rib::kernel_state::KernelState;
 use crate::rib::nexthop_group::NhgId;
@@ -12,7 +14,7 @@ use crate::rib::table::Ip;
 use crate::xdp::action::{Action, Adjacency, DropReason, PassReason};
 use crate::xdp::layout::tl_limits;
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use trieline_lpm::Prefix;
 
 /// An action, or why the kernel has to do it.
@@ -25,8 +27,8 @@ const MOST: u64 = u16::MAX as u64;
 /// Most ways of one action: a bucket each.
 const MEMBERS: usize = tl_limits::TL_BUCKETS.0 as usize;
 
-/// Everything that a path's action depends on.
-#[derive(Clone, Copy)]
+/// Everything that a nexthop group's action depends on.
+#[derive(Debug, Clone, Copy)]
 pub struct Resolver<'a> {
     /// Links and settings.
     pub kernel: &'a KernelState,
@@ -42,20 +44,14 @@ pub struct Resolver<'a> {
     pub nexthops4: NexthopState<'a>,
     /// How to look at the routes.
     pub nexthops6: NexthopState<'a>,
-    /// Output device and source address that the kernel would choose towards an address, which takes this path.
-    pub source: &'a dyn Fn(Ipv6Addr, NhgId) -> Option<(u32, Ipv6Addr)>,
-}
-
-impl std::fmt::Debug for Resolver<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Resolver").finish_non_exhaustive()
-    }
+    /// The kernel's choice of source addresses.
+    pub sources: &'a Sources,
 }
 
 impl Resolver<'_> {
-    /// The action of a path.
+    /// The action of a nexthop group.
     pub fn nhg(&self, id: NhgId) -> Action {
-        let Some(nhg) = self.nexthops4.nhgs.get(id) else { return Action::Pass(PassReason::Unsupported) };
+        let Some(nhg) = self.nexthops4.get(id) else { return Action::Pass(PassReason::Unsupported) };
         match nhg.kind {
             // A route that decides by itself; others' prefixes are the kernel's already.
             _ if nhg.unknown.is_some() => Action::Pass(PassReason::Unsupported),
@@ -68,18 +64,19 @@ impl Resolver<'_> {
         }
     }
 
-    /// Whether a path's packets are this node's.
+    /// Whether a nexthop group's packets are this node's.
     pub fn is_own(&self, id: NhgId) -> bool {
         let own = [kind::LOCAL, kind::BROADCAST, kind::ANYCAST, kind::MULTICAST];
-        self.nexthops4.nhgs.get(id).is_some_and(|nhg| own.contains(&nhg.kind))
+        self.nexthops4.get(id).is_some_and(|nhg| own.contains(&nhg.kind))
     }
 
     /// The action of a host entry.
-    pub fn host<A: Ip>(&self, addr: A, link: u32, mtu: u32) -> Action {
-        self.adjacency(A::NETLINK, link, addr.ip(), mtu).map_or_else(Action::Pass, Action::Deliver)
+    pub fn host(&self, (address, link, mtu): Host) -> Action {
+        let family = if address.is_ipv4() { family::INET } else { family::INET6 };
+        self.adjacency(family, link, address, mtu).map_or_else(Action::Pass, Action::Deliver)
     }
 
-    /// The addresses whose routes decide beside the path's own: segments, and next hops of endpoint behaviours.
+    /// The addresses whose routes decide beside the nexthop group's own: segments, and next hops of endpoint behaviours.
     pub fn depends_on(nhg: &NexthopGroup) -> impl Iterator<Item = IpAddr> {
         nhg.hops.iter().filter_map(|hop| hop.encap.as_ref()?.decided_by())
     }

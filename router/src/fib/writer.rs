@@ -167,14 +167,11 @@ impl Writer<'_> {
         let has_default = self.action_index.has_default(apart);
         match meaning(has_default, (source.family, source.nexthops), source.number, prefix, decision) {
             Meaning::Default(nhg) => {
-                let own = self.action_index.default_route(self.actions, apart, nhg, || resolver.nhg(nhg));
-                own.unwrap_or_else(|| self.action_index.nhg(self.actions, nhg, || resolver.nhg(nhg)))
+                let own = self.action_index.default_route(self.actions, resolver, apart, nhg);
+                own.unwrap_or_else(|| self.action_index.nhg(self.actions, resolver, nhg))
             }
-            Meaning::NexthopGroup(nhg) => self.action_index.nhg(self.actions, nhg, || resolver.nhg(nhg)),
-            Meaning::Host(host @ (_, link, mtu)) => {
-                let addr = prefix.addr();
-                self.action_index.host(self.actions, host, || resolver.host(addr, link, mtu))
-            }
+            Meaning::NexthopGroup(nhg) => self.action_index.nhg(self.actions, resolver, nhg),
+            Meaning::Host(host) => self.action_index.host(self.actions, resolver, host),
             Meaning::Kernel => self.action_index.kernel(),
             Meaning::Throw => VALUE_THROW,
         }

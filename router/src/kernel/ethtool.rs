@@ -49,7 +49,7 @@ const BITSET_BITS: u16 = 3;
 const BIT_NAME: u16 = 2;
 
 /// Names of the features that are on.
-pub(super) fn decode(message: Message<'_>) -> Vec<String> {
+pub(crate) fn decode(message: Message<'_>) -> Vec<String> {
     let active = generic::attributes(message.payload).find(FEATURES_ACTIVE);
     let bits = active.and_then(|set| Attributes::new(set).find(BITSET_BITS)).unwrap_or_default();
     let names = Attributes::new(bits).filter_map(|(_, bit)| Attributes::new(bit).find(BIT_NAME));

@@ -38,7 +38,7 @@ const SEG6_REQUIRE_HMAC: usize = 45;
 const ATTEMPTS: u32 = 4;
 
 /// Decodes a device's name and settings.
-pub(super) fn decode(payload: &[u8]) -> Option<(String, Settings)> {
+pub(crate) fn decode(payload: &[u8]) -> Option<(String, Settings)> {
     // A kernel without IPv6 tells of links as such.
     if *payload.first()? != family::INET6 {
         return None;

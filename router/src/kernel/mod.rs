@@ -6,22 +6,17 @@
 
 pub mod addr;
 pub mod attribute;
-pub mod decoders;
 pub mod ethtool;
 pub mod generic;
-pub mod hooks;
 pub mod inet6;
-pub mod iptables;
 pub mod kernel_hooks;
 pub mod known;
 pub mod link;
 pub mod neigh;
 pub mod netconf;
 pub mod netdev;
-pub mod netfilter;
 pub mod nexthop;
 pub mod optional;
-pub mod reach;
 pub mod route;
 pub mod rule;
 pub mod seg6;

@@ -1,7 +1,7 @@
 //! Routes, decoded at the speed of the kernel's dump.
 //!
 //! A million routes share a few hundred ways of forwarding, so a message is split in two. The prefix and metric are decoded at once.
-//! Everything else becomes a *path key*: the bytes that decide how packets are forwarded, without fields that change by themselves (flags
+//! Everything else becomes the *key* of a nexthop group: the bytes that decide how packets are forwarded, without fields that change by themselves (flags
 //! of the moment, timers). Only a key never seen before is decoded further, by [`decode_nhg`].
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, address_bytes, read_address, read_u16, read_u32};
@@ -119,7 +119,7 @@ pub fn decode(payload: &[u8]) -> Option<RouteMessage<'_>> {
 }
 
 impl RouteMessage<'_> {
-    /// Appends the path key to `key`.
+    /// Appends the key of the nexthop group to `key`.
     #[inline]
     pub fn nhg_key(&self, key: &mut Vec<u8>) {
         let fixed = self.payload;
@@ -237,7 +237,7 @@ pub struct NexthopGroup {
     pub expires: bool,
     /// The first thing in the message that trieline does not know: what becomes of the packets only the kernel can say.
     pub unknown: Option<Unknown>,
-    /// Then the whole path key, which distinguishes such routes; else empty.
+    /// Then the whole key, which distinguishes such routes; else empty.
     pub foreign: Vec<u8>,
     /// The prefix of an SRv6 endpoint (`encap seg6local`): each is a path of its own, and its packets are counted apart.
     pub sid: Option<(IpAddr, u8)>,
@@ -383,4 +383,4 @@ pub fn decode_source(payload: &[u8]) -> Option<(u32, IpAddr)> {
 
 #[cfg(test)]
 #[path = "route_tests.rs"]
-mod tests;
+pub(crate) mod tests;

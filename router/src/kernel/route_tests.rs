@@ -1,10 +1,9 @@
 //! Route messages as Linux 6.18 wrote them for the `ip route` commands beside them; integers are little-endian.
 
 use super::*;
-use crate::rib::nexthop_group::NexthopGroups;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-fn bytes(hex: &str) -> Vec<u8> {
+pub(crate) fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u32> = hex.chars().filter_map(|c| c.to_digit(16)).collect();
     digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }
@@ -15,7 +14,8 @@ fn one(hex: &str) -> (u8, u32, NexthopGroup) {
     (route.prefix_len, route.metric, route.nhg())
 }
 
-const GATEWAY: &str = "02100000 fe030001 00000000 0800 0f00 fe000000 0800 0100 0a090000 0800 0600 4d000000
+pub(crate) const GATEWAY: &str =
+    "02100000 fe030001 00000000 0800 0f00 fe000000 0800 0100 0a090000 0800 0600 4d000000
     0c00 0800 0800 0200 78050000 0800 0500 0a010002 0800 0400 03000000";
 
 /// `ip route add 10.9.0.0/16 via 10.1.0.2 metric 77 mtu 1400`
@@ -86,7 +86,7 @@ fn segments_in_the_order_of_visit() {
     assert_eq!(names, ["fd00:1::c", "fd00:1::d", "::"]);
 }
 
-const END_DX4: &str =
+pub(crate) const END_DX4: &str =
     "0a400000 fe030001 00000000 0800 0f00 fe000000 1400 0100 fd00000d000000000000000000000000
     0800 0600 00040000 0800 0400 03000000 1400 1600 0800 0100 06000000 0800 0400 0a010002 0600 1500 0700 0000
     2400 0c00 0000000000000000 00000000 00000000 00000000 00000000 0000000000000000 0500 1400 00 000000";
@@ -129,7 +129,7 @@ fn other_kinds() {
 }
 
 /// A message with one more attribute at its end.
-fn with(payload: &[u8], kind: u16, value: &[u8]) -> Vec<u8> {
+pub(crate) fn with(payload: &[u8], kind: u16, value: &[u8]) -> Vec<u8> {
     let attribute =
         Request::new(0, 0, &[]).attribute(kind, value).finish(0).split_off(super::super::attribute::HEADER);
     [payload, &attribute].concat()
@@ -162,14 +162,6 @@ fn unknown_parts_are_noticed() {
             }
         }
     }
-    // Each is a path of its own.
-    let mut nhgs = NexthopGroups::default();
-    let mut intern = |payload: &[u8]| nhgs.intern(&decode(payload).unwrap());
-    let mut flagged = plain.clone();
-    flagged[8..12].copy_from_slice(&0x1_0080u32.to_ne_bytes());
-    let all = [plain.clone(), flagged, with(&plain, 31, &[1]), with(&plain, 31, &[2])]
-        .map(|payload| intern(&payload));
-    assert_eq!(all, [0, 1, 2, 3]);
 }
 
 /// The same of the next hops of a multipath route.
@@ -195,35 +187,6 @@ fn unknown_parts_of_next_hops_are_noticed() {
         decode(&payload).unwrap().nhg_key(key);
     }
     assert_ne!(key[0], key[1]);
-}
-
-/// Fields that change by themselves (link flags of the moment, timers) and the prefix itself make no new path.
-#[test]
-fn nhgs_are_recognised() {
-    let mut nhgs = NexthopGroups::default();
-    let mut intern = |payload: &[u8]| nhgs.intern(&decode(payload).unwrap());
-    let plain = bytes(GATEWAY);
-    let first = intern(&plain);
-    let mut changed = plain.clone();
-    changed[1] = 24; // prefix length
-    changed[8] |= 16; // link down
-    changed[26] = 99; // the prefix
-    changed[32] = 78; // the metric
-    assert_eq!(intern(&changed), first);
-    let mut other = plain.clone();
-    other[55] = 3; // the gateway
-    assert_ne!(intern(&other), first);
-    let mut timer = bytes(END_DX4);
-    let end_dx4 = intern(&timer);
-    let len = timer.len();
-    timer[len - 36] = 9; // last use
-    assert_eq!(intern(&timer), end_dx4);
-    timer[len - 32] = 9; // expires: another matter
-    let expiring = intern(&timer);
-    assert!(nhgs.get(expiring).unwrap().expires && !nhgs.get(end_dx4).unwrap().expires);
-    assert_eq!(nhgs.len(), 4);
-    assert_eq!(nhgs.sweep(|id| id == first), [first + 1, end_dx4, expiring]);
-    assert_eq!(nhgs.intern(&decode(&plain).unwrap()), first);
 }
 
 /// Cut anywhere, a message is refused or read in part, never beyond its end.

@@ -26,7 +26,7 @@ const INGRESS: u32 = 0xffff_fff2;
 const EGRESS: u32 = 0xffff_fff3;
 
 /// Decodes a queueing discipline that the operator chose: its device and kind. One that a device came with has no handle.
-pub(super) fn decode_discipline(payload: &[u8]) -> Option<(u32, String)> {
+pub(crate) fn decode_discipline(payload: &[u8]) -> Option<(u32, String)> {
     let device = read_u32(payload.get(DEVICE_AT..)?)?;
     let handle = read_u32(payload.get(HANDLE_AT..)?)?;
     let kind = read_text(Attributes::new(payload.get(FIXED..)?).find(1)?);

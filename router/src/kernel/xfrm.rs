@@ -61,7 +61,7 @@ impl Policies {
     }
 
     /// Takes a policy's message in.
-    pub(super) fn add(&mut self, payload: &[u8]) {
+    pub(crate) fn add(&mut self, payload: &[u8]) {
         if payload.get(DIRECTION_AT) == Some(&DIRECTION_IN) {
             return;
         }

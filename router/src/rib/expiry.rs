@@ -26,7 +26,7 @@ impl Default for Expiries {
 }
 
 impl Expiries {
-    /// A route by path `id` ends `left` hundredths of a second from `now`.
+    /// A route by nexthop group `id` ends `left` hundredths of a second from `now`.
     pub fn note(&mut self, id: u32, left: i32, now: Instant) {
         let distance = Duration::from_millis(u64::from(left.unsigned_abs()) * TICK_MS);
         let end = if left < 0 { now.checked_sub(distance).unwrap_or(now) } else { now + distance };
@@ -42,12 +42,12 @@ impl Expiries {
         self.ends.remove(&id);
     }
 
-    /// Whether the end of path `id` is near, past or not known.
+    /// Whether the end of nexthop group `id` is near, past or not known.
     pub fn is_near(&self, id: u32) -> bool {
         self.ends.get(&id).is_none_or(|end| *end <= self.now + MARGIN)
     }
 
-    /// It is `now`; whether a path has come to one of the times at which the kernel has to be asked.
+    /// It is `now`; whether a nexthop group has come to one of the times at which the kernel has to be asked.
     pub fn pass_time(&mut self, now: Instant) -> bool {
         let before = std::mem::replace(&mut self.now, now);
         let passed = |end: Instant| before < end && end <= now;

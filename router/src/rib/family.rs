@@ -9,6 +9,7 @@
 
 use crate::kernel::route::{NexthopGroup, kind};
 use crate::kernel::{TABLE_LOCAL, TABLE_MAIN};
+use crate::rib::kernel_state::KernelState;
 use crate::rib::nexthop_group::{NexthopGroups, NhgId};
 use crate::rib::table::{Ip, Route, Table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,41 +71,45 @@ impl<A: Ip> Default for Family<A> {
 }
 
 /// State beside the family's own that decisions depend on.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct NexthopState<'a> {
-    /// All paths.
-    pub nhgs: &'a NexthopGroups,
-    /// Whether a link can be sent through at present, as the kernel's route lookup sees it.
-    pub alive: &'a dyn Fn(u32) -> bool,
+    nhgs: &'a NexthopGroups,
+    kernel: &'a KernelState,
+    /// `AF_INET` or `AF_INET6`: a link can be alive for one of them.
+    family: u8,
 }
 
-impl std::fmt::Debug for NexthopState<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NexthopState").finish_non_exhaustive()
+impl<'a> NexthopState<'a> {
+    /// That of one address family.
+    pub fn new(nhgs: &'a NexthopGroups, kernel: &'a KernelState, family: u8) -> Self {
+        Self { nhgs, kernel, family }
     }
-}
 
-impl NexthopState<'_> {
-    /// Whether the kernel's lookup would stop at this path: a forwarding one is passed over while all its links are dead.
+    /// The nexthop group of that number.
+    pub fn get(&self, nhg: NhgId) -> Option<&'a NexthopGroup> {
+        self.nhgs.get(nhg)
+    }
+
+    /// Whether the kernel's lookup would stop at this nexthop group: it passes over a forwarding one while all its links are dead.
     pub fn usable(&self, nhg: NhgId) -> bool {
         self.nhgs.get(nhg).is_some_and(|nhg| {
             nhg.kind != kind::UNICAST
                 || nhg.hops.is_empty()
-                || nhg.hops.iter().any(|hop| (self.alive)(hop.ifindex))
+                || nhg.hops.iter().any(|hop| self.kernel.alive(self.family, hop.ifindex))
         })
     }
 
-    /// The link of an on-link path.
+    /// The link of an on-link nexthop group.
     pub fn on_link(&self, nhg: NhgId) -> Option<u32> {
         on_link(self.nhgs.get(nhg)?)
     }
 
-    /// The MTU that a path sets.
+    /// The MTU that a nexthop group sets.
     fn mtu(&self, nhg: NhgId) -> u32 {
         self.nhgs.get(nhg).map_or(0, |nhg| nhg.mtu)
     }
 
-    /// Whether a path only means that the next rule decides.
+    /// Whether a nexthop group only means that the next rule decides.
     fn is_throw(&self, nhg: NhgId) -> bool {
         let plain = |nhg: &NexthopGroup| !nhg.selects_more() && !nhg.expires;
         self.nhgs.get(nhg).is_some_and(|nhg| nhg.kind == kind::THROW && plain(nhg))
@@ -137,7 +142,7 @@ fn last<A: Ip>() -> A {
     Prefix::truncated(A::ZERO, 0).last()
 }
 
-/// The link of an on-link path: packets go to their destination's own neighbour on it.
+/// The link of an on-link nexthop group: packets go to their destination's own neighbour on it.
 fn on_link(nhg: &NexthopGroup) -> Option<u32> {
     match &nhg.hops[..] {
         [hop] if nhg.kind == kind::UNICAST && hop.is_on_link() => Some(hop.ifindex),
@@ -382,7 +387,7 @@ impl<A: Ip> Family<A> {
     /// The decision of the routes of local and main together, without host entries.
     fn decide_union(&self, nexthops: NexthopState<'_>, mut each: impl FnMut(Prefix<A>, Decision<A>)) {
         let mut local = self.local.iter().peekable();
-        // Whether a path, when it is its prefix's only route, simply decides: asked once a path, not once a route.
+        // Whether a nexthop group, when it is its prefix's only route, simply decides: asked once a nexthop group, not once a route.
         let mut simple: Vec<Option<bool>> = vec![None; nexthops.nhgs.bound()];
         // Both tables are walked in order. The last address that an outermost prefix of local covers so far:
         let mut covered: Option<A> = None;

@@ -1,13 +1,13 @@
 //! Everything but routes that the node must know of its kernel: links, forwarding settings, rules, SRv6 settings.
 
+use crate::bypass::netfilter::Reach;
+use crate::bypass::state::Bypass;
 use crate::kernel::link::Link;
 use crate::kernel::netconf::{self, Netconf};
-use crate::kernel::netfilter::Reach;
 use crate::kernel::rule::Rule;
 use crate::kernel::socket::{self, Netlink};
 use crate::kernel::xfrm::Policies;
 use crate::kernel::{family, inet6, seg6};
-use crate::rib::bypass::Bypass;
 use crate::rib::tenant::Tenants;
 use crate::xdp::action::FlowLabel;
 use crate::xdp::local_addrs::FlowKeys;

@@ -24,7 +24,7 @@ pub struct Changes {
     pub v6: FamilyChanges<u128>,
     /// Neighbours whose MAC address came, went or changed.
     pub neighbours: BTreeSet<(IpAddr, u32)>,
-    /// Paths whose ways out changed.
+    /// Nexthop groups whose ways out changed.
     pub nhgs: BTreeSet<NhgId>,
     /// Links, settings or rules: any action and any port may differ.
     pub kernel: bool,
@@ -108,7 +108,7 @@ pub struct Touched {
 pub struct Mirror {
     /// Links and settings.
     pub kernel: KernelState,
-    /// Paths of all routes.
+    /// Nexthop groups of all routes.
     pub nhgs: NexthopGroups,
     /// IPv4 routes and neighbours.
     pub v4: Family<u32>,
@@ -209,14 +209,14 @@ impl Mirror {
         }
     }
 
-    /// A next hop object changes the paths that use it: what is done with their packets, and where other links or neighbours are
+    /// A next hop object changes the nexthop groups that use it: what is done with their packets, and where other links or neighbours are
     /// meant, what their routes decide.
     fn follow_object(&mut self, id: u32, object: Option<nexthop::Object>) {
         let renewed = self.nhgs.follow_object(id, object);
         self.follow_renewed(renewed);
     }
 
-    /// Paths have other ways out than `before`.
+    /// Nexthop groups have other ways out than `before`.
     fn follow_renewed(&mut self, renewed: Vec<(NhgId, Vec<route::Nexthop>)>) {
         let (mut ipv4, mut ipv6) = (false, false);
         for (nhg, before) in renewed {
@@ -387,7 +387,7 @@ impl Mirror {
         self.changes.v6.all = true;
     }
 
-    /// Whether routes lead into VRF devices. O(paths).
+    /// Whether routes lead into VRF devices. O(nexthop groups).
     pub fn leads_into_vrf(&self) -> bool {
         let is_vrf = |link: u32| self.kernel.links.get(&link).is_some_and(|link| link.vrf_table.is_some());
         self.kernel.links.values().any(|link| link.vrf_table.is_some())

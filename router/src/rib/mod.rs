@@ -1,6 +1,5 @@
 //! The kernel's state, mirrored: settings, rules, neighbours, and the routes of each table in the kernel's order.
 
-pub mod bypass;
 pub mod dump;
 mod expiry;
 pub mod family;

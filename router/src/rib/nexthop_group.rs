@@ -1,4 +1,4 @@
-//! Paths by number: a million routes name a few hundred ways of forwarding, so each route keeps four bytes.
+//! Nexthop groups by number: a million routes name a few hundred ways of forwarding, so each route keeps four bytes.
 
 use crate::kernel::nexthop::{Object, Objects};
 use crate::kernel::route::{Nexthop, NexthopGroup, RouteMessage};
@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Instant;
 
-/// Number of a path in [`NexthopGroups`].
+/// Number of a nexthop group in [`NexthopGroups`].
 pub type NhgId = u32;
 
 /// A fast hash for keys that the kernel chose, not an adversary: bytes folded eight at a time by multiplication.
@@ -65,10 +65,10 @@ fn tables_of(nhg: &NexthopGroup) -> impl Iterator<Item = (u8, u32)> + '_ {
     })
 }
 
-/// Every path in use, each once.
+/// Every nexthop group in use, each once.
 #[derive(Debug, Default)]
 pub struct NexthopGroups {
-    /// The path of each key as the kernel wrote it: two keys can mean one path.
+    /// The nexthop group of each key as the kernel wrote it: two keys can mean one nexthop group.
     by_key: KeyMap<Box<[u8]>, NhgId>,
     by_nhg: HashMap<NexthopGroup, NhgId>,
     slots: Vec<Option<Slot>>,
@@ -80,14 +80,14 @@ pub struct NexthopGroups {
     tables: BTreeSet<(u8, u32)>,
     /// Times that those have changed.
     renamed: u64,
-    /// Next hop objects: what paths that name one forward by.
+    /// Next hop objects: what nexthop groups that name one forward by.
     objects: Objects,
     /// When routes end.
     ends: Expiries,
 }
 
 impl NexthopGroups {
-    /// The path of a route message. O(length of the message).
+    /// The nexthop group of a route message. O(length of the message).
     #[inline]
     pub fn intern(&mut self, route: &RouteMessage<'_>) -> NhgId {
         self.scratch.clear();
@@ -143,8 +143,8 @@ impl NexthopGroups {
         id
     }
 
-    /// Follows a next hop object (`None`: it is gone). Paths whose ways out differ by it, with those before; they keep
-    /// their numbers, so no route changes. O(paths).
+    /// Follows a next hop object (`None`: it is gone). Nexthop groups whose ways out differ by it, with those before; they keep
+    /// their numbers, so no route changes. O(nexthop groups).
     pub fn follow_object(&mut self, id: u32, object: Option<Object>) -> Vec<(NhgId, Vec<Nexthop>)> {
         if self.objects.set(id, object) {
             self.renew(|objects, used| objects.concerns(used, id))
@@ -153,7 +153,7 @@ impl NexthopGroups {
         }
     }
 
-    /// Whether a path forwards by an object.
+    /// Whether a nexthop group forwards by an object.
     pub fn uses_object(&self, id: u32) -> bool {
         self.iter().any(|(_, nhg)| nhg.nexthop.is_some_and(|used| self.objects.concerns(used, id)))
     }
@@ -179,14 +179,14 @@ impl NexthopGroups {
         !self.objects.is_empty()
     }
 
-    /// Finds out which tables behaviours look up in. O(paths).
+    /// Finds out which tables behaviours look up in. O(nexthop groups).
     fn find_tables(&mut self) {
         let tables = self.iter().flat_map(|(_, nhg)| tables_of(nhg)).collect();
         self.renamed += u64::from(tables != self.tables);
         self.tables = tables;
     }
 
-    /// Gives paths the ways out of their objects.
+    /// Gives nexthop groups the ways out of their objects.
     fn renew(&mut self, concerned: impl Fn(&Objects, u32) -> bool) -> Vec<(NhgId, Vec<Nexthop>)> {
         let mut renewed = Vec::new();
         for (id, slot) in self.slots.iter_mut().enumerate() {
@@ -212,7 +212,7 @@ impl NexthopGroups {
         renewed
     }
 
-    /// A route by path `id` ends in `left` hundredths of a second.
+    /// A route by nexthop group `id` ends in `left` hundredths of a second.
     pub fn note_expiry(&mut self, id: NhgId, left: i32) {
         self.ends.note(id, left, Instant::now());
     }
@@ -222,7 +222,7 @@ impl NexthopGroups {
         self.ends.forget();
     }
 
-    /// Whether a route by this path may have ended, or is about to: only the kernel knows. Routers prolong such routes all the time,
+    /// Whether a route by this nexthop group may have ended, or is about to: only the kernel knows. Routers prolong such routes all the time,
     /// without a message of the kernel.
     pub fn is_expiring(&self, id: NhgId) -> bool {
         self.get(id).is_some_and(|nhg| nhg.expires) && self.ends.is_near(id)
@@ -233,17 +233,17 @@ impl NexthopGroups {
         self.ends.pass_time(now)
     }
 
-    /// The path of number `id`.
+    /// The nexthop group of number `id`.
     pub fn get(&self, id: NhgId) -> Option<&NexthopGroup> {
         self.slots.get(id as usize)?.as_ref().map(|slot| &slot.nhg)
     }
 
-    /// All paths.
+    /// All nexthop groups.
     pub fn iter(&self) -> impl Iterator<Item = (NhgId, &NexthopGroup)> {
         self.slots.iter().enumerate().filter_map(|(id, slot)| Some((id as NhgId, &slot.as_ref()?.nhg)))
     }
 
-    /// Devices of the hops that encapsulate for SRv6; may repeat. O(paths).
+    /// Devices of the hops that encapsulate for SRv6; may repeat. O(nexthop groups).
     pub fn encapsulating(&self) -> impl Iterator<Item = u32> {
         let hops = self.iter().flat_map(|(_, nhg)| &nhg.hops);
         let pushes = |hop: &&Nexthop| match &hop.encap {
@@ -254,7 +254,7 @@ impl NexthopGroups {
         hops.filter(pushes).map(|hop| hop.ifindex)
     }
 
-    /// Tables that behaviours (seg6local) look up in, as (family, number); perhaps also some of paths that are no more.
+    /// Tables that behaviours (seg6local) look up in, as (family, number); perhaps also some of nexthop groups that are no more.
     pub fn tables(&self) -> &BTreeSet<(u8, u32)> {
         &self.tables
     }
@@ -264,7 +264,7 @@ impl NexthopGroups {
         self.renamed
     }
 
-    /// Number of paths.
+    /// Number of nexthop groups.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -279,7 +279,7 @@ impl NexthopGroups {
         self.slots.len()
     }
 
-    /// Forgets every path for which `used` returns false; returns their numbers, which may be given out again.
+    /// Forgets every nexthop group for which `used` returns false; returns their numbers, which may be given out again.
     pub fn sweep(&mut self, used: impl Fn(NhgId) -> bool) -> Vec<NhgId> {
         let mut gone = Vec::new();
         for id in 0..self.slots.len() {
@@ -301,5 +301,53 @@ impl NexthopGroups {
         self.last_key.clear();
         self.find_tables();
         gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::route::decode;
+    use crate::kernel::route::tests::{END_DX4, GATEWAY, bytes, with};
+
+    /// Routes that ask for something unknown are not taken for each other.
+    #[test]
+    fn unknown_parts_make_a_nexthop_group_of_their_own() {
+        let mut nhgs = NexthopGroups::default();
+        let mut intern = |payload: &[u8]| nhgs.intern(&decode(payload).unwrap());
+        let plain = bytes(GATEWAY);
+        let mut flagged = plain.clone();
+        flagged[8..12].copy_from_slice(&0x1_0080u32.to_ne_bytes());
+        let all = [plain.clone(), flagged, with(&plain, 31, &[1]), with(&plain, 31, &[2])];
+        assert_eq!(all.map(|payload| intern(&payload)), [0, 1, 2, 3]);
+    }
+
+    /// Fields that change by themselves (link flags of the moment, timers) and the prefix itself make no new nexthop group.
+    #[test]
+    fn a_nexthop_group_is_recognised_by_what_it_does() {
+        let mut nhgs = NexthopGroups::default();
+        let mut intern = |payload: &[u8]| nhgs.intern(&decode(payload).unwrap());
+        let plain = bytes(GATEWAY);
+        let first = intern(&plain);
+        let mut changed = plain.clone();
+        changed[1] = 24; // prefix length
+        changed[8] |= 16; // link down
+        changed[26] = 99; // the prefix
+        changed[32] = 78; // the metric
+        assert_eq!(intern(&changed), first);
+        let mut other = plain.clone();
+        other[55] = 3; // the gateway
+        assert_ne!(intern(&other), first);
+        let mut timer = bytes(END_DX4);
+        let end_dx4 = intern(&timer);
+        let len = timer.len();
+        timer[len - 36] = 9; // last use
+        assert_eq!(intern(&timer), end_dx4);
+        timer[len - 32] = 9; // expires: another matter
+        let expiring = intern(&timer);
+        assert!(nhgs.get(expiring).unwrap().expires && !nhgs.get(end_dx4).unwrap().expires);
+        assert_eq!(nhgs.len(), 4);
+        assert_eq!(nhgs.sweep(|id| id == first), [first + 1, end_dx4, expiring]);
+        assert_eq!(nhgs.intern(&decode(&plain).unwrap()), first);
     }
 }

@@ -140,7 +140,7 @@ impl Resync {
         self.kernel_state
     }
 
-    /// Whether a dump of routes is being read: paths may be used that no table has yet.
+    /// Whether a dump of routes is being read: nexthop groups may be used that no table has yet.
     pub fn is_dumping(&self) -> bool {
         self.v4.is_dumping() || self.v6.is_dumping()
     }

@@ -37,42 +37,6 @@ TL_INLINE __u32 tl_outer_bytes(const struct tl_frame *f, __u8 *next, __u32 *verd
 	return sizeof(*ip6) + (srh->hdrlen + 1) * 8;
 }
 
-enum { TL_NOT_ECT, TL_ECT1, TL_ECT0, TL_CE };
-
-/*
- * RFC 6040 4.2: combines the outer header's ECN field into the inner packet, behind the link header and
- * `outer` bytes more; TL_GO_ON, or the verdict if it cannot. Called when nothing else can fail any more.
- */
-__attribute__((noinline)) int tl_combine_ecn(struct xdp_md *ctx, __u32 l2, __u32 outer)
-{
-	void *end = (void *)(long)ctx->data_end;
-	const struct ipv6hdr *around = (void *)(long)ctx->data + (l2 & 31);
-	void *inner = (void *)(long)ctx->data + ((l2 + outer) & 0xfff);
-	struct ipv6hdr *ip6 = inner;
-	struct iphdr *ip = inner;
-	__u32 met, own, change, sum;
-	int four;
-
-	if ((void *)(around + 1) > end || (void *)(ip + 1) > end)
-		return TL_GO_ON;
-	four = ip->version_ihl == 0x45;
-	met = TL_BE32(around->flow) >> 20 & 3;
-	own = four ? ip->tos & 3 : TL_BE32(ip6->flow) >> 20 & 3;
-	if (own == TL_NOT_ECT)
-		return met == TL_CE ? TL_DROP_ECN : TL_GO_ON;
-	change = own ^ (met == TL_CE || own == TL_CE ? TL_CE : met == TL_ECT1 ? TL_ECT1 : own);
-	if (!four) {
-		ip6->flow ^= TL_BE32(change << 20);
-		return TL_GO_ON;
-	}
-	/* RFC 1624: of the first two bytes the second changes. */
-	sum = (__u16)~ip->check + (__u16)~TL_BE16(ip->tos) + (__u32)TL_BE16(ip->tos ^ change);
-	sum = (sum & 0xffff) + (sum >> 16);
-	ip->check = ~((sum & 0xffff) + (sum >> 16));
-	ip->tos ^= change;
-	return TL_GO_ON;
-}
-
 /* The word of a packet that is decapsulated by a lookup id. */
 TL_INLINE __u64 tl_inner_word(struct xdp_md *ctx, __u32 offset, __u64 word)
 {
@@ -111,7 +75,7 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 			adj = tl_action_adjacency(word);
 			if (!adj)
 				return TL_PASS_NO_ACTION;
-			lookup = *(__u32 *)(adj->outer + TL_DT46_LOOKUP4);
+			lookup = ((struct tl_dt46 *)adj)->lookup4;
 		}
 		if (kind != TL_ACTION_END_DX4_TABLE && tl_local_source(lookup, ip->saddr, ip->daddr))
 			return TL_PASS_REVERSE_PATH;
@@ -122,14 +86,7 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 	adj = tl_action_adjacency(word);
 	if (!adj)
 		return TL_PASS_NO_ACTION;
-	if (tl_redirects4(f, adj, lookup, ip))
-		return TL_PASS_REDIRECT;
-	verdict = tl_egress_check(f, adj, f->l3_len);
-	if (TL_UNLIKELY(f->port->flags & TL_PORT_ECN) && verdict == TL_GO_ON)
-		verdict = tl_combine_ecn(ctx, f->l2, outer);
-	if (verdict != TL_GO_ON)
-		return verdict;
-	verdict = tl_emit4(ctx, f, adj, outer);
+	verdict = tl_send4(ctx, f, adj, lookup, ip, outer);
 	if (verdict != TL_GO_ON)
 		return verdict;
 	return kind == TL_ACTION_END_DX4 || kind == TL_ACTION_END_DX4_TABLE ? TL_FORWARD_END_DX4
@@ -160,7 +117,7 @@ TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 			adj = tl_action_adjacency(word);
 			if (!adj)
 				return TL_PASS_NO_ACTION;
-			lookup = *(__u32 *)(adj->outer + TL_DT46_LOOKUP6);
+			lookup = ((struct tl_dt46 *)adj)->lookup6;
 		}
 		word = tl_inner_word(ctx, f->l2 + outer, tl_inner_action6(lookup, &ip6->saddr, &ip6->daddr));
 		if (!word)
@@ -169,14 +126,7 @@ TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 	adj = tl_action_adjacency(word);
 	if (!adj)
 		return TL_PASS_NO_ACTION;
-	if (tl_redirects6(f, adj, lookup, ip6))
-		return TL_PASS_REDIRECT;
-	verdict = tl_egress_check(f, adj, f->l3_len);
-	if (TL_UNLIKELY(f->port->flags & TL_PORT_ECN) && verdict == TL_GO_ON)
-		verdict = tl_combine_ecn(ctx, f->l2, outer);
-	if (verdict != TL_GO_ON)
-		return verdict;
-	verdict = tl_emit6(ctx, f, adj, outer, f->l3_len);
+	verdict = tl_send6(ctx, f, adj, lookup, ip6, outer, 0);
 	if (verdict != TL_GO_ON)
 		return verdict;
 	return kind == TL_ACTION_END_DX6 || kind == TL_ACTION_END_DX6_TABLE ? TL_FORWARD_END_DX6

@@ -131,16 +131,6 @@ TL_INLINE __u32 tl_csid(__u64 word)
 	return adj ? adj->csid_block << 8 | adj->csid_function : 0;
 }
 
-/* The IPv6 header moves up over the SRH behind it, of `bytes`; both lie within the frame. */
-__attribute__((noinline)) int tl_move_ipv6(struct xdp_md *ctx, __u32 offset, __u32 bytes)
-{
-	struct ipv6hdr header;
-
-	if (bpf_xdp_load_bytes(ctx, offset, &header, sizeof(header)))
-		return -1;
-	return bpf_xdp_store_bytes(ctx, offset + bytes, &header, sizeof(header));
-}
-
 /*
  * End, End.X, End.T, with PSP or NEXT-C-SID: the packet goes to its next segment. With NEXT-C-SID and an
  * argument left, Linux does not look at the SRH.
@@ -162,7 +152,8 @@ TL_INLINE __u32 tl_end(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 		verdict = tl_next_segment(ctx, f, &next);
 		if (verdict != TL_GO_ON)
 			return verdict;
-		if (flavours == TL_END_PSP && !next.left)
+		/* Linux pops no SRH of a SID that has NEXT-C-SID, too. */
+		if (flavours & TL_END_PSP && !(flavours & TL_END_NEXT_CSID) && !next.left)
 			popped = next.srh_len;
 	}
 	if (kind != TL_ACTION_END_X) {
@@ -177,23 +168,12 @@ TL_INLINE __u32 tl_end(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 	adj = tl_action_adjacency(word);
 	if (!adj)
 		return TL_PASS_NO_ACTION;
-	if (tl_redirects6(f, adj, f->port->table6, ip6))
-		return TL_PASS_REDIRECT;
-	verdict = tl_egress_check(f, adj, f->l3_len - popped);
-	if (verdict != TL_GO_ON)
-		return verdict;
-	/* Nothing may fail once the header has moved. */
-	if (popped && f->l3 + sizeof(*ip6) + popped > f->end)
-		return TL_PASS_SEG6_HEADERS;
-	if (popped)
-		tl_move_ipv6(ctx, f->l2, popped);
-	verdict = tl_emit6(ctx, f, adj, popped, f->l3_len - popped);
+	verdict = tl_send6(ctx, f, adj, f->port->table6, ip6, 0, popped);
 	if (verdict != TL_GO_ON)
 		return verdict;
 	ip6 = f->l3;
 	if (popped) {
 		ip6->nexthdr = next.next_header;
-		ip6->payload_len = TL_BE16(f->l3_len - popped - sizeof(*ip6));
 	} else if (next.srh_len) {
 		struct ipv6_sr_hdr *srh = (void *)(ip6 + 1);
 

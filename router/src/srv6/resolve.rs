@@ -18,7 +18,7 @@ const NEXT_HEADER_ROUTING: u8 = 43;
 /// The most segments that the program pushes.
 const SEGMENTS: usize = (tl_limits::TL_OUTER_LONG.0 as usize - IPV6 - SRH_FIXED) / SEGMENT;
 
-/// Where packets to an IPv6 address go: the path, and its ways that are alive with their weights.
+/// Where packets to an IPv6 address go: the nexthop group, and its ways that are alive with their weights.
 type Ways<'p> = (NhgId, &'p NexthopGroup, Vec<(u16, Resolved<Adjacency>)>);
 
 impl Resolver<'_> {
@@ -120,7 +120,7 @@ impl Resolver<'_> {
         else {
             return Err(PassReason::Unsupported);
         };
-        let nhg = self.nexthops6.nhgs.get(id).filter(|nhg| nhg.kind == kind::UNICAST);
+        let nhg = self.nexthops6.get(id).filter(|nhg| nhg.kind == kind::UNICAST);
         let nhg = nhg.ok_or(PassReason::Unsupported)?;
         let alive = nhg.hops.iter().filter(|hop| self.kernel.alive(family::INET6, hop.ifindex));
         let ways = alive.map(|hop| {
@@ -160,7 +160,9 @@ impl Resolver<'_> {
                 return Err(PassReason::Unsupported);
             }
             // It prefers an address of the route's device, but chooses by destination, so the two must agree.
-            None => (self.source)(segment, id)
+            None => self
+                .sources
+                .get(segment, id)
                 .filter(|(device, _)| *device == hop.ifindex)
                 .map(|(_, source)| source)
                 .ok_or(PassReason::Unsupported)?,
@@ -212,7 +214,7 @@ impl Resolver<'_> {
             Some((_, Decision::Neighbour(..))) => return Err(PassReason::OnLink),
             _ => return Err(PassReason::Unsupported),
         };
-        let nhg = self.nexthops4.nhgs.get(nhg).filter(|nhg| nhg.kind == kind::UNICAST);
+        let nhg = self.nexthops4.get(nhg).filter(|nhg| nhg.kind == kind::UNICAST);
         let nhg = nhg.ok_or(PassReason::Unsupported)?;
         let alive = nhg.hops.iter().filter(|hop| self.kernel.alive(family::INET, hop.ifindex));
         let ways = alive.map(|hop| {

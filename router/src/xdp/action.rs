@@ -8,6 +8,7 @@ use crate::kernel::seg6::{CsidLengths, Endpoint, Flavours};
 use crate::xdp::counters::Verdict;
 use crate::xdp::error::{Error, Result};
 use crate::xdp::layout::{tl_action_kind as Kind, tl_limits, tl_verdict};
+use serde::{Deserialize, Serialize};
 
 /// Bytes of an IPv6 header.
 const IPV6: usize = 40;
@@ -53,7 +54,7 @@ pub enum Action {
     },
     /// Looked up again, by another lookup id ([`crate::Rules`]), whose action is the packet's; not more than once.
     Table(u32),
-    /// Equal-cost paths: a flow takes one of them, each its share of the flows by its weight. None is itself a group.
+    /// A group of equal cost: a flow takes one of its members, each its share of the flows by its weight. None is itself a group.
     Group(Vec<(u16, Action)>),
 }
 
@@ -122,8 +123,9 @@ pub enum FlowLabel {
     Hash,
 }
 
-/// The reason why the kernel gets a packet that a route matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The reason why the kernel gets a packet that a route matches; in JSON by the name of its verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PassReason {
     /// Address of this node.
     Local,
@@ -134,6 +136,7 @@ pub enum PassReason {
     /// The next hop's link-layer address is not known: the kernel resolves it.
     Unresolved,
     /// A route only the kernel can follow.
+    #[default]
     Unsupported,
     /// The output device is not given to the dataplane.
     NoDevice,
@@ -198,8 +201,9 @@ impl Target {
     }
 }
 
-/// Each behaviour with the targets that it takes, and what the XDP program calls that.
-const ENDPOINTS: [(Endpoint, Shape, Kind); 13] = [
+/// Each behaviour with the targets that it takes, and what the XDP program calls that. The attributes that the kernel takes for it are in
+/// `kernel::seg6`.
+const ENDPOINT_KINDS: [(Endpoint, Shape, Kind); 13] = [
     (Endpoint::End, Shape::Port, Kind::TL_ACTION_END),
     (Endpoint::EndX, Shape::Adjacency, Kind::TL_ACTION_END_X),
     (Endpoint::EndT, Shape::Lookup, Kind::TL_ACTION_END_T),
@@ -217,13 +221,13 @@ const ENDPOINTS: [(Endpoint, Shape, Kind); 13] = [
 
 /// The kind of action; `None`: the behaviour does not take that target.
 pub(crate) fn endpoint_kind(endpoint: Endpoint, target: &Target) -> Option<Kind> {
-    let found = ENDPOINTS.iter().find(|row| (row.0, row.1) == (endpoint, target.shape()))?;
+    let found = ENDPOINT_KINDS.iter().find(|row| (row.0, row.1) == (endpoint, target.shape()))?;
     Some(found.2)
 }
 
 /// The behaviour and its target's shape of a kind of action; `None`: the kind is not an endpoint's.
 pub(crate) fn endpoint_of(kind: Kind) -> Option<(Endpoint, Shape)> {
-    ENDPOINTS.iter().find(|row| row.2 == kind).map(|(endpoint, shape, _)| (*endpoint, *shape))
+    ENDPOINT_KINDS.iter().find(|row| row.2 == kind).map(|(endpoint, shape, _)| (*endpoint, *shape))
 }
 
 pub(crate) const PASS: [(PassReason, tl_verdict); 11] = [
@@ -303,7 +307,7 @@ impl Action {
                     })
                 {
                     return Err(Error::argument(format!(
-                        "group of {} paths: must be 1 to {}, no groups, weights from 1",
+                        "group of {} members: must be 1 to {}, no groups, weights from 1",
                         members.len(),
                         fits.end()
                     )));
@@ -394,6 +398,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_reason_in_json_has_the_name_of_its_verdict() {
+        for (reason, _) in PASS {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.name());
+        }
+    }
+
+    #[test]
     fn flavours_that_the_program_cannot_do_are_refused() {
         let usd = Flavours { usd: true, ..Flavours::default() };
         let usp = Flavours { usp: true, ..Flavours::PSP };
@@ -416,7 +427,7 @@ mod tests {
     fn a_behaviour_takes_its_own_targets_only() {
         assert_eq!(endpoint_kind(Endpoint::EndT, &Target::Lookup(1)), Some(Kind::TL_ACTION_END_T));
         assert_eq!(endpoint_kind(Endpoint::EndT, &Target::Port), None);
-        for (endpoint, shape, kind) in ENDPOINTS {
+        for (endpoint, shape, kind) in ENDPOINT_KINDS {
             assert_eq!(endpoint_of(kind), Some((endpoint, shape)));
         }
         assert_eq!(endpoint_of(Kind::TL_ACTION_FORWARD), None);

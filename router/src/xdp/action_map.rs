@@ -20,10 +20,6 @@ pub(crate) const OUTER_MAX: usize = tl_limits::TL_OUTER_MAX.0 as usize;
 /// Buckets of a group.
 pub(crate) const BUCKETS: usize = tl_limits::TL_BUCKETS.0 as usize;
 
-/// Where the tables of End.DT46 lie in an adjacency's header.
-const LOOKUP4: usize = tl_dt46::TL_DT46_LOOKUP4.0 as usize;
-const LOOKUP6: usize = tl_dt46::TL_DT46_LOOKUP6.0 as usize;
-
 /// Detail of [`Kind::TL_ACTION_FORWARD`]: to the destination itself.
 const ON_LINK: u8 = 1;
 
@@ -80,7 +76,7 @@ impl Word {
 }
 
 /// The content of an action's word, without the record it leads to.
-pub(crate) enum Plan<'a> {
+pub(crate) enum Encoded<'a> {
     /// Nothing more.
     Word(Word),
     /// An adjacency, without its index.
@@ -90,16 +86,16 @@ pub(crate) enum Plan<'a> {
 }
 
 /// The words and records to write for an action.
-pub(crate) fn plan(action: &Action) -> Plan<'_> {
-    let lookup = |kind, lookup| Plan::Word(Word::new(kind, 0, lookup));
-    let leads = |kind, adjacency| Plan::Record(Word::new(kind, 0, 0), Box::new(record(adjacency)), &[]);
+pub(crate) fn encode(action: &Action) -> Encoded<'_> {
+    let lookup = |kind, lookup| Encoded::Word(Word::new(kind, 0, lookup));
+    let leads = |kind, adjacency| Encoded::Record(Word::new(kind, 0, 0), Box::new(record(adjacency)), &[]);
     match action {
-        Action::Pass(reason) => Plan::Word(Word::new(Kind::TL_ACTION_VERDICT, reason.verdict(), 0)),
-        Action::Drop(reason) => Plan::Word(Word::new(Kind::TL_ACTION_VERDICT, reason.verdict(), 0)),
+        Action::Pass(reason) => Encoded::Word(Word::new(Kind::TL_ACTION_VERDICT, reason.verdict(), 0)),
+        Action::Drop(reason) => Encoded::Word(Word::new(Kind::TL_ACTION_VERDICT, reason.verdict(), 0)),
         Action::Forward(adjacency) => leads(Kind::TL_ACTION_FORWARD, adjacency),
         Action::Deliver(adjacency) => {
             let word = Word::new(Kind::TL_ACTION_FORWARD, ON_LINK, 0);
-            Plan::Record(word, Box::new(record(adjacency)), &[])
+            Encoded::Record(word, Box::new(record(adjacency)), &[])
         }
         Action::Encaps { adjacency, outer, headend } => {
             pushes(Kind::TL_ACTION_ENCAPS, adjacency, outer, headend.flags())
@@ -107,30 +103,28 @@ pub(crate) fn plan(action: &Action) -> Plan<'_> {
         Action::Insert { adjacency, outer } => pushes(Kind::TL_ACTION_INSERT, adjacency, outer, 0),
         Action::Endpoint { endpoint, flavours, target } => {
             let kind = endpoint_kind(*endpoint, target).unwrap_or(Kind::TL_ACTION_NONE);
-            plan_endpoint(kind, flavours, target)
+            encode_endpoint(kind, flavours, target)
         }
         Action::Table(table) => lookup(Kind::TL_ACTION_TABLE, *table),
-        Action::Group(members) => Plan::Group(members),
+        Action::Group(members) => Encoded::Group(members),
     }
 }
 
-fn plan_endpoint<'a>(kind: Kind, flavours: &Flavours, target: &'a Target) -> Plan<'a> {
+fn encode_endpoint<'a>(kind: Kind, flavours: &Flavours, target: &'a Target) -> Encoded<'a> {
     let (block, node_function) =
         flavours.next_csid.map_or((0, 0), |lengths| (lengths.block, lengths.node_function));
     let word = |index| Word::new(kind, flavours.bits(), index);
-    let leads = |record| Plan::Record(word(0), Box::new(record), &[]);
+    let leads = |record| Encoded::Record(word(0), Box::new(record), &[]);
     match target {
-        Target::Port => Plan::Word(word(u32::from(block) << 8 | u32::from(node_function))),
-        Target::Lookup(table) => Plan::Word(word(*table)),
+        Target::Port => Encoded::Word(word(u32::from(block) << 8 | u32::from(node_function))),
+        Target::Lookup(table) => Encoded::Word(word(*table)),
         Target::Adjacency(adjacency) => {
             leads(tl_adjacency { csid_block: block, csid_function: node_function, ..record(adjacency) })
         }
         Target::Lookups { ipv4, ipv6 } => {
-            let mut record = tl_adjacency::default();
-            for (at, lookup) in [(LOOKUP4, ipv4), (LOOKUP6, ipv6)] {
-                record.outer[at..at + 4].copy_from_slice(&lookup.to_ne_bytes());
-            }
-            leads(record)
+            let lookups = tl_dt46 { lookup4: *ipv4, lookup6: *ipv6, ..Default::default() };
+            // SAFETY: both are integers without padding (asserted in intf.h), of one size, all of whose bit patterns are valid.
+            leads(unsafe { std::mem::transmute::<tl_dt46, tl_adjacency>(lookups) })
         }
         Target::Device { ifindex, mtu } => {
             leads(tl_adjacency { ifindex: *ifindex, mtu: *mtu, ..Default::default() })
@@ -140,7 +134,7 @@ fn plan_endpoint<'a>(kind: Kind, flavours: &Flavours, target: &'a Target) -> Pla
     }
 }
 
-fn pushes<'a>(kind: Kind, adjacency: &Adjacency, outer: &'a [u8], bits: u8) -> Plan<'a> {
+fn pushes<'a>(kind: Kind, adjacency: &Adjacency, outer: &'a [u8], bits: u8) -> Encoded<'a> {
     let mut record = record(adjacency);
     (record.outer_len, record.flags) = (outer.len() as u16, bits);
     let long = match record.outer.get_mut(..outer.len()) {
@@ -150,7 +144,7 @@ fn pushes<'a>(kind: Kind, adjacency: &Adjacency, outer: &'a [u8], bits: u8) -> P
         }
         None => outer,
     };
-    Plan::Record(Word::new(kind, 0, 0), Box::new(record), long)
+    Encoded::Record(Word::new(kind, 0, 0), Box::new(record), long)
 }
 
 fn record(adjacency: &Adjacency) -> tl_adjacency {
@@ -430,12 +424,9 @@ impl Records {
                     Shape::Insert => Target::Insert { adjacency, outer },
                     Shape::Encaps => Target::Encaps { adjacency, outer, headend },
                     Shape::Lookups => {
-                        let lookup = |at: usize| {
-                            let mut bytes = [0; 4];
-                            bytes.copy_from_slice(&record.outer[at..at + 4]);
-                            u32::from_ne_bytes(bytes)
-                        };
-                        Target::Lookups { ipv4: lookup(LOOKUP4), ipv6: lookup(LOOKUP6) }
+                        // SAFETY: as in `encode_endpoint`.
+                        let lookups = unsafe { std::mem::transmute::<tl_adjacency, tl_dt46>(record) };
+                        Target::Lookups { ipv4: lookups.lookup4, ipv6: lookups.lookup6 }
                     }
                 };
                 let flavours = Flavours::of(word.detail, record.csid_block, record.csid_function);
@@ -452,9 +443,9 @@ impl Records {
 
     fn is(&self, found: Word, action: &Action) -> bool {
         let alike = |word: &Word| (word.kind, word.detail) == (found.kind, found.detail);
-        match plan(action) {
-            Plan::Word(word) => alike(&word) && word.index == found.index,
-            Plan::Record(word, record, long) => {
+        match encode(action) {
+            Encoded::Word(word) => alike(&word) && word.index == found.index,
+            Encoded::Record(word, record, long) => {
                 let Some(there) = self.adjacency(found.index).filter(|_| alike(&word)) else { return false };
                 let outer = self.long_outers.element::<tl_long_outer>(there.long_outer).map(load);
                 let same_outer =
@@ -463,7 +454,7 @@ impl Records {
                 let (used, long_outer) = (there.used, there.long_outer);
                 same_outer && bytes(&there) == bytes(&tl_adjacency { used, long_outer, ..*record })
             }
-            Plan::Group(members) => {
+            Encoded::Group(members) => {
                 let weights: Vec<u16> = members.iter().map(|(weight, _)| *weight).collect();
                 let owners = members.iter().zip(shares(&weights));
                 let owners = owners.flat_map(|((_, member), share)| std::iter::repeat_n(member, share));

@@ -172,7 +172,7 @@ enum tl_action_kind {
 	TL_ACTION_END_DX6_TABLE = 14,
 	TL_ACTION_END_DT4 = 15,	 /* index is a lookup id */
 	TL_ACTION_END_DT6 = 16,	 /* index is a lookup id */
-	TL_ACTION_END_DT46 = 17, /* the adjacency's `outer` holds both lookup ids */
+	TL_ACTION_END_DT46 = 17, /* leads to a struct tl_dt46 */
 	TL_ACTION_END_B6 = 18,	 /* the adjacency's header is an SRH */
 	TL_ACTION_END_B6_ENCAPS = 19,
 };
@@ -200,12 +200,6 @@ struct tl_action {
 	};
 };
 
-/* Where the lookup ids of TL_ACTION_END_DT46 lie in an adjacency's `outer`, 32 bits each. */
-enum tl_dt46 {
-	TL_DT46_LOOKUP4 = 0,
-	TL_DT46_LOOKUP6 = 4,
-};
-
 /* `flags` of an adjacency. */
 enum tl_adjacency_flags {
 	TL_OUTER_L2 = 1,	 /* the frame goes inside, not the packet */
@@ -227,7 +221,16 @@ struct tl_adjacency {
 	__u8 used;	 /* 1: the XDP program sent a packet by it since user space stored 0 */
 	__u8 csid_block; /* NEXT-C-SID: bytes of the locator block and of node and function */
 	__u8 csid_function;
-	__u8 outer[TL_OUTER_MAX]; /* of TL_ACTION_END_DT46 two lookup ids: enum tl_dt46 */
+	__u8 outer[TL_OUTER_MAX];
+} __attribute__((aligned(8)));
+
+/* In an adjacency's place for TL_ACTION_END_DT46, which sends nothing by itself: where it looks up what is
+ * inside. */
+struct tl_dt46 {
+	__u8 unused[32];
+	__u32 lookup4;
+	__u32 lookup6;
+	__u8 unused_too[TL_OUTER_MAX - 8];
 } __attribute__((aligned(8)));
 
 /*
@@ -442,6 +445,7 @@ struct tl_instance {
 _Static_assert((int)TL_VERDICTS <= (int)TL_COUNTERS, "verdicts fit a counter slot");
 _Static_assert(sizeof(struct tl_action) == 8, "one store");
 _Static_assert(sizeof(struct tl_adjacency) == 128, "two cache lines, L2 header in the first");
+_Static_assert(sizeof(struct tl_dt46) == sizeof(struct tl_adjacency), "one map holds both");
 _Static_assert(sizeof(struct tl_rule) == 48, "no padding");
 _Static_assert(sizeof(struct tl_port) == 24, "port");
 _Static_assert(sizeof(struct tl_filter) == 80, "ten words");

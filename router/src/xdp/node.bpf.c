@@ -136,7 +136,7 @@ struct tl_types {
 	enum tl_action_kind kind;
 	enum tl_flavour flavour;
 	enum tl_adjacency_flags outer;
-	enum tl_dt46 dt46;
+	struct tl_dt46 dt46;
 	enum tl_port_flags flags;
 	enum tl_filter_action filter_action;
 	enum tl_filter_list filter_list;

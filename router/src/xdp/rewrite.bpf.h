@@ -5,6 +5,7 @@
 #ifndef TRIELINE_REWRITE_BPF_H
 #define TRIELINE_REWRITE_BPF_H
 
+#include "xdp/ecn.bpf.h"
 #include "xdp/egress.bpf.h"
 
 /* As ip_decrease_ttl() of Linux, whose result differs from RFC 1624's in the representation of zero. */
@@ -120,35 +121,79 @@ TL_INLINE __u32 tl_emit6(struct xdp_md *ctx, struct tl_frame *f, const struct tl
 	return TL_GO_ON;
 }
 
+/* The IPv6 header moves up over the SRH behind it, of `bytes`; both lie within the frame. */
+__attribute__((noinline)) int tl_move_ipv6(struct xdp_md *ctx, __u32 offset, __u32 bytes)
+{
+	struct ipv6hdr header;
+
+	if (bpf_xdp_load_bytes(ctx, offset, &header, sizeof(header)))
+		return -1;
+	return bpf_xdp_store_bytes(ctx, offset + bytes, &header, sizeof(header));
+}
+
+/*
+ * The way out of every packet that is forwarded as it came, once an adjacency is chosen: the checks, which
+ * may leave it to the kernel, then the changes. An outer header of `outer` bytes in front of it goes (0:
+ * none). TL_GO_ON: it is ready to leave.
+ */
+TL_INLINE __u32 tl_send4(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj, __u32 lookup,
+			 const struct iphdr *ip, __u32 outer)
+{
+	__u32 verdict;
+
+	if (tl_redirects4(f, adj, lookup, ip))
+		return TL_PASS_REDIRECT;
+	verdict = tl_egress_check(f, adj, f->l3_len);
+	if (outer && TL_UNLIKELY(f->port->flags & TL_PORT_ECN) && verdict == TL_GO_ON)
+		verdict = tl_combine_ecn(ctx, f->l2, outer);
+	if (verdict != TL_GO_ON)
+		return verdict;
+	return tl_emit4(ctx, f, adj, outer);
+}
+
+/* The same of an IPv6 packet. An SRH of `popped` bytes behind its header goes, too (0: none). */
+TL_INLINE __u32 tl_send6(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj, __u32 lookup,
+			 const struct ipv6hdr *ip6, __u32 outer, __u32 popped)
+{
+	__u32 len = f->l3_len - popped, verdict;
+
+	if (tl_redirects6(f, adj, lookup, ip6))
+		return TL_PASS_REDIRECT;
+	verdict = tl_egress_check(f, adj, len);
+	if (outer && TL_UNLIKELY(f->port->flags & TL_PORT_ECN) && verdict == TL_GO_ON)
+		verdict = tl_combine_ecn(ctx, f->l2, outer);
+	if (verdict != TL_GO_ON)
+		return verdict;
+	/* Nothing may fail once the header has moved. */
+	if (popped && f->l3 + sizeof(*ip6) + popped > f->end)
+		return TL_PASS_SEG6_HEADERS;
+	if (popped)
+		tl_move_ipv6(ctx, f->l2, popped);
+	verdict = tl_emit6(ctx, f, adj, outer + popped, len);
+	if (popped && verdict == TL_GO_ON)
+		((struct ipv6hdr *)f->l3)->payload_len = TL_BE16(len - sizeof(*ip6));
+	return verdict;
+}
+
 TL_INLINE __u32 tl_forward_ipv4(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj)
 {
-	struct iphdr *ip = f->l3;
+	const struct iphdr *ip = f->l3;
 	__u32 verdict;
 
 	if (TL_UNLIKELY(ip->ttl <= 1))
 		return TL_PASS_IPV4_TTL;
-	if (tl_redirects4(f, adj, f->port->table4, ip))
-		return TL_PASS_REDIRECT;
-	verdict = tl_egress_check(f, adj, f->l3_len);
-	if (verdict != TL_GO_ON)
-		return verdict;
-	verdict = tl_emit4(ctx, f, adj, 0);
+	verdict = tl_send4(ctx, f, adj, f->port->table4, ip, 0);
 	return verdict == TL_GO_ON ? TL_FORWARD_IPV4 : verdict;
 }
 
 TL_INLINE __u32 tl_forward_ipv6(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj)
 {
-	struct ipv6hdr *ip6 = f->l3;
+	const struct ipv6hdr *ip6 = f->l3;
 	__u32 verdict;
 
 	if (TL_UNLIKELY(ip6->hop_limit <= 1))
 		return TL_PASS_IPV6_HOP_LIMIT;
-	if (tl_redirects6(f, adj, f->port->table6, ip6))
-		return TL_PASS_REDIRECT;
-	verdict = tl_egress_check(f, adj, f->l3_len);
-	if (verdict != TL_GO_ON)
-		return verdict;
-	verdict = tl_emit6(ctx, f, adj, 0, f->l3_len);
+	verdict = tl_send6(ctx, f, adj, f->port->table6, ip6, 0, 0);
 	return verdict == TL_GO_ON ? TL_FORWARD_IPV6 : verdict;
 }
 

@@ -173,7 +173,8 @@ pages! {
             ("trieline lab compare", "grep '^map-tables: A before.json ' $OUTPUT"),
             ("trieline lab report", "grep 'id=\"experiment-map-tables\"' report.html"),
             ("trieline lab table", "test $(grep -vc : $OUTPUT) -ge 100000"),
-            ("trieline lab run throughput --size", "grep '^decap *xdp *imix *1 ' $OUTPUT"),
+            // On a busy machine a quick run may end before the second size.
+            ("trieline lab run throughput --size", "grep '^decap *xdp *64 *1 ' $OUTPUT"),
             ("trieline lab profile", "python3 -m py_compile mixed.py && grep -c '^    ([17], 0x0800' mixed.py | grep 2"),
         ],
         ..Page::default()

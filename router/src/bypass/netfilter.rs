@@ -1,8 +1,8 @@
 //! Netfilter: the chains that forwarded packets meet, and those of nftables as the kernel tells them.
 
-use super::attribute::{Attributes, FLAG_DUMP, Request, read_text};
-use super::family;
-use super::socket::{Error, Netlink};
+use crate::kernel::attribute::{Attributes, FLAG_DUMP, Request, read_text};
+use crate::kernel::family;
+use crate::kernel::socket::{Error, Netlink};
 use std::fmt;
 use trieline_lpm::IpPrefix;
 
@@ -211,7 +211,7 @@ pub(super) fn table_name(family: u8, name: &str) -> Option<String> {
 }
 
 /// Decodes a table that is asleep: its chains see nothing.
-pub(super) fn decode_dormant(payload: &[u8]) -> Option<String> {
+pub(crate) fn decode_dormant(payload: &[u8]) -> Option<String> {
     let attributes = Attributes::new(payload.get(FIXED..)?);
     let flags = attributes.clone().find(2).and_then(read_be32)?;
     let name = table_name(*payload.first()?, &read_text(attributes.find(1)?))?;
@@ -219,7 +219,7 @@ pub(super) fn decode_dormant(payload: &[u8]) -> Option<String> {
 }
 
 /// Decodes a chain that hangs at a hook. The kernel counts what uses a chain; nothing but its rules can use one at a hook.
-pub(super) fn decode_chain(payload: &[u8]) -> Option<Chain> {
+pub(crate) fn decode_chain(payload: &[u8]) -> Option<Chain> {
     let family = *payload.first()?;
     let (mut table, mut name, mut hook, mut rules, mut drops) = (None, None, None, 0, false);
     for (kind, value) in Attributes::new(payload.get(FIXED..)?) {

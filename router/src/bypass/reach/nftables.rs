@@ -1,9 +1,9 @@
 //! Rules of nftables, those of iptables-nft among them, read as far as they tell whom they select.
 
 use super::{Device, Match, Rule, Rules, Target};
+use crate::bypass::netfilter::{FIXED, GET_RULE, NEW_RULE, read_be32, table_name};
 use crate::kernel::attribute::{Attributes, FLAG_DUMP, Request, read_text, read_u32};
 use crate::kernel::family;
-use crate::kernel::netfilter::{FIXED, GET_RULE, NEW_RULE, read_be32, table_name};
 use crate::kernel::socket::{Error, Netlink};
 use std::collections::HashMap;
 use trieline_lpm::{IpPrefix, Prefix};

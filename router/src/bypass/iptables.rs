@@ -1,8 +1,8 @@
 //! The legacy iptables (not those that speak to nftables): chains, their rules and policies. The kernel announces no change of them.
 
-use super::attribute::{read_u16, read_u32};
 use super::netfilter::{Chain, Hook};
 use super::reach::{Forwarded, legacy};
+use crate::kernel::attribute::{read_u16, read_u32};
 use crate::kernel::kernel_hooks::{LegacyTable, legacy_table};
 use std::io;
 
@@ -54,7 +54,7 @@ pub fn chains(forwarded: Forwarded<'_>) -> io::Result<Vec<Chain>> {
 }
 
 /// The chains of a table that was read.
-pub(super) fn decode_table(ipv6: bool, table: &LegacyTable) -> Option<Vec<Chain>> {
+pub(crate) fn decode_table(ipv6: bool, table: &LegacyTable) -> Option<Vec<Chain>> {
     decode(&LAYOUTS[usize::from(ipv6)], "filter", table, Forwarded { devices: &[] })
 }
 

@@ -1,10 +1,10 @@
 //! Other users of netfilter's hooks: IPVS, BPF programs, modules, as the kernel lists them (`nft list hooks`). Chains of nftables and
 //! iptables are read with their rules elsewhere; these have none.
 
-use super::attribute::{Attributes, FLAG_DUMP, Request, read_text};
-use super::family;
 use super::netfilter::Hook;
-use super::socket::{Error, Netlink};
+use crate::kernel::attribute::{Attributes, FLAG_DUMP, Request, read_text};
+use crate::kernel::family;
+use crate::kernel::socket::{Error, Netlink};
 use std::fmt;
 
 /// Something that sees packets at a hook.
@@ -61,7 +61,7 @@ fn read_be32(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Decodes one that may decide about packets at `hook`. A chain of nftables is none.
-pub(super) fn decode(payload: &[u8], hook: Hook) -> Option<Handler> {
+pub(crate) fn decode(payload: &[u8], hook: Hook) -> Option<Handler> {
     let family = *payload.first()?;
     let (mut function, mut module, mut chain) = (None, None, None);
     for (kind, value) in Attributes::new(payload.get(FIXED..)?) {

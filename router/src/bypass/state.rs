@@ -1,8 +1,8 @@
 //! Processing of the kernel that packets bypass when XDP forwards them, as it was last read: what of it decides about packets.
 
+use crate::bypass::hooks::Handler;
+use crate::bypass::netfilter::{Chain, Hook, Reach};
 use crate::kernel::ethtool::Offload;
-use crate::kernel::hooks::Handler;
-use crate::kernel::netfilter::{Chain, Hook, Reach};
 use crate::kernel::traffic::Traffic;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,8 +73,8 @@ impl Bypass {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bypass::netfilter::forward_chain as chain;
     use crate::kernel::family;
-    use crate::kernel::netfilter::forward_chain as chain;
 
     #[test]
     fn a_chain_is_in_the_way_of_its_families() {

@@ -1,13 +1,13 @@
 //! Every decoder by a number, so that a fuzzer can hand bytes to each. Nothing else uses it.
 
-use super::attribute::{Attributes, HEADER};
-use super::netfilter::Hook;
-use super::socket::{Message, messages};
-use super::{
-    addr, ethtool, generic, hooks, inet6, iptables, link, neigh, netconf, netfilter, nexthop, reach, route,
-    rule, seg6, traffic, xfrm,
-};
+use crate::bypass::netfilter::Hook;
+use crate::bypass::{hooks, iptables, netfilter, reach};
+use crate::kernel::attribute::{Attributes, HEADER};
 use crate::kernel::kernel_hooks::LegacyTable;
+use crate::kernel::socket::{Message, messages};
+use crate::kernel::{
+    addr, ethtool, generic, inet6, link, neigh, netconf, nexthop, route, rule, seg6, traffic, xfrm,
+};
 
 /// Hands `bytes` to the decoder of this number (of 19); returns its result, in words.
 pub fn decode(which: u8, bytes: &[u8]) -> String {

@@ -1,6 +1,6 @@
 //! Devices whose packets something takes before the kernel routes them: by a receive handler, which XDP would forward past.
 
-use crate::guard::rx_handlers::RxHandlers;
+use crate::bypass::rx_handlers::RxHandlers;
 use crate::rib::kernel_state::KernelState;
 use std::collections::BTreeMap;
 

@@ -1,17 +1,17 @@
 //! Processing of the kernel that packets bypass when XDP forwards them: found, named, and obeyed where it decides about packets.
 
-use crate::guard::rx_handler_scan::{Devices, RxHandlerScan};
+use crate::bypass::hooks::{self, Handler};
+use crate::bypass::iptables;
+use crate::bypass::netfilter::{self, Chain, Hook, Reach};
+use crate::bypass::reach::{Forwarded, Own, nftables};
+use crate::bypass::rx_handler_scan::{Devices, RxHandlerScan};
+use crate::bypass::state::Bypass;
 use crate::kernel::ethtool::Offloads;
 use crate::kernel::family;
-use crate::kernel::hooks::{self, Handler};
-use crate::kernel::iptables;
 use crate::kernel::link::{Link, mac_text};
-use crate::kernel::netfilter::{self, Chain, Hook, Reach};
 use crate::kernel::optional::Part;
-use crate::kernel::reach::{Forwarded, Own, nftables};
 use crate::kernel::socket::{self, Netlink, Received};
 use crate::kernel::traffic;
-use crate::rib::bypass::Bypass;
 use crate::rib::kernel_state::KernelState;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -343,8 +343,8 @@ impl AsFd for Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bypass::netfilter::forward_chain as chain;
     use crate::kernel::ethtool::Offload;
-    use crate::kernel::netfilter::forward_chain as chain;
     use crate::kernel::traffic::Traffic;
 
     #[test]
