@@ -15,13 +15,14 @@ use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 use draw::DrawArgs;
 use get::GetArgs;
-use input::{FormatName, KeyArgs, ReadArgs, Rows, Table, is_stdin, typed};
+use input::{KeyArgs, ReadArgs, Rows, Table, format_parser, is_stdin, typed};
 use prefix::AnyPrefix;
 use print::{Row, WriteArgs};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
+use trieline_lpm::io::Format;
 use trieline_lpm::io::KeyPrefix;
 use trieline_lpm::{ops, with_key};
 use trieline_terminal::Bars;
@@ -128,8 +129,8 @@ pub struct ImportArgs {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Write text, json, iproute, mrt or image
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "image", hide_possible_values = true)]
-    format: FormatName,
+    #[arg(long, value_name = "FORMAT", value_parser = format_parser(), default_value = "image", hide_possible_values = true)]
+    format: Format,
     /// Also import maps without any prefix
     #[arg(long)]
     allow_empty: bool,
@@ -259,7 +260,7 @@ fn read_all(
 fn import(args: &ImportArgs, family: Option<u8>, output: &Output) -> anyhow::Result<ExitCode> {
     let files: Vec<PathBuf> = args.maps.iter().map(|name| map::path(name)).collect();
     let read = ReadArgs::of(args.key);
-    if args.format == FormatName::Image {
+    if args.format == Format::Snapshot {
         let allow_empty = args.allow_empty;
         return build(&BuildArgs { files, output: args.output.clone(), allow_empty, read }, family, output);
     }

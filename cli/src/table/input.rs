@@ -4,6 +4,7 @@ use super::map;
 use super::prefix::AnyPrefix;
 use crate::client::count;
 use anyhow::{Context, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -12,32 +13,10 @@ use std::path::Path;
 use trieline_lpm::io::{self, Format, KeyPrefix, MrtValue, PrefixList, ReadOptions};
 use trieline_lpm::{Address, IpPrefix, Key, Prefix};
 
-/// Names of the formats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum FormatName {
-    /// `PREFIX [VALUE]` lines
-    Text,
-    /// `[{"dst": "192.0.2.0/24", "value": 7}, …]`; read also from `ip -j route`
-    Json,
-    /// `ip route` lines; written as `route replace PREFIX nhid VALUE` for `ip -batch`
-    Iproute,
-    /// A routing table of RouteViews or RIS (RFC 6396, TABLE_DUMP_V2)
-    Mrt,
-    /// An image with its prefixes, as `table build` makes it
-    Image,
-}
-
-impl FormatName {
-    /// The library's name.
-    pub fn format(self) -> Format {
-        match self {
-            Self::Text => Format::Text,
-            Self::Json => Format::Json,
-            Self::Iproute => Format::IpRoute,
-            Self::Mrt => Format::Mrt,
-            Self::Image => Format::Snapshot,
-        }
-    }
+/// Takes a format by its name.
+pub fn format_parser() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(Format::name))
+        .map(|name| Format::ALL.into_iter().find(|format| format.name() == name).unwrap_or(Format::Text))
 }
 
 /// The source of values in an MRT dump.
@@ -55,8 +34,8 @@ pub enum MrtValueName {
 #[derive(Debug, Clone, Copy, Args)]
 pub struct ReadArgs {
     /// Read files in this format [default: by content]
-    #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
-    from: Option<FormatName>,
+    #[arg(long, value_name = "FORMAT", value_parser = format_parser(), hide_possible_values = true)]
+    from: Option<Format>,
     /// Take values of an MRT dump from nexthop, origin or med
     #[arg(long, value_name = "WHAT", value_enum, default_value = "nexthop", hide_possible_values = true)]
     mrt_value: MrtValueName,
@@ -108,7 +87,7 @@ impl ReadArgs {
 
     fn options(&self) -> ReadOptions {
         ReadOptions {
-            format: self.from.map(FormatName::format),
+            format: self.from,
             mrt_value: match self.mrt_value {
                 MrtValueName::Nexthop => MrtValue::NextHop,
                 MrtValueName::Origin => MrtValue::Origin,

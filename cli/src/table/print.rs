@@ -1,12 +1,13 @@
 //! Tables written: as lines or JSON on standard output, or as a file of any format.
 
-use super::input::{FormatName, Rows, Table, typed};
+use super::input::{Rows, Table, format_parser, typed};
 use super::prefix::AnyPrefix;
 use anyhow::{Context, bail};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use trieline_lpm::io::Format;
 use trieline_lpm::io::snapshot::{Builder, Saved};
 use trieline_lpm::io::{Sink, iproute, json, mrt, text};
 use trieline_lpm::with_key;
@@ -74,8 +75,8 @@ pub fn list(rows: impl Iterator<Item = Row>, output: &Output) -> anyhow::Result<
 #[derive(Debug, Clone, clap::Args)]
 pub struct WriteArgs {
     /// Write text, json, iproute, mrt or image
-    #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
-    format: Option<FormatName>,
+    #[arg(long, value_name = "FORMAT", value_parser = format_parser(), hide_possible_values = true)]
+    format: Option<Format>,
     /// Write this file (`.gz` packs it) [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<std::path::PathBuf>,
@@ -86,7 +87,7 @@ pub struct WriteArgs {
 
 impl WriteArgs {
     /// To a file, in a format.
-    pub fn file(format: FormatName, output: &Path) -> Self {
+    pub fn file(format: Format, output: &Path) -> Self {
         Self { format: Some(format), output: Some(output.into()), numeric: false }
     }
 }
@@ -95,19 +96,17 @@ impl WriteArgs {
 pub fn table(table: &Table, args: &WriteArgs, output: &Output) -> anyhow::Result<()> {
     let none = BTreeMap::new();
     let names = if args.numeric { &none } else { &table.names };
-    if args.output.is_none()
-        && (args.format.is_none() || args.format == Some(FormatName::Json) && output.json)
-    {
+    if args.output.is_none() && (args.format.is_none() || args.format == Some(Format::Json) && output.json) {
         list(table.rows().map(|(prefix, value)| Row::new(&prefix, value, names)), output)?;
         return Ok(());
     }
     let path = args.output.as_deref().unwrap_or(Path::new("-"));
-    let format = args.format.unwrap_or(if output.json { FormatName::Json } else { FormatName::Text });
-    if format == FormatName::Image {
+    let format = args.format.unwrap_or(if output.json { Format::Json } else { Format::Text });
+    if format == Format::Snapshot {
         image(table, names, path)?;
         return Ok(());
     }
-    if matches!(format, FormatName::Iproute | FormatName::Mrt)
+    if matches!(format, Format::IpRoute | Format::Mrt)
         && let Some(bits) = table.keys.keys().next()
     {
         bail!(
@@ -117,11 +116,11 @@ pub fn table(table: &Table, args: &WriteArgs, output: &Output) -> anyhow::Result
     }
     let mut to = Sink::create(path).with_context(|| path.display().to_string())?;
     let written = match format {
-        FormatName::Text => text::write(&mut to, table.rows(), names),
-        FormatName::Json => json::write(&mut to, table.rows(), names),
-        FormatName::Iproute => iproute::write(&mut to, table.ip_rows(), names),
-        FormatName::Mrt => mrt::write(&mut to, table.ip_rows(), names, now()),
-        FormatName::Image => Ok(()),
+        Format::Text => text::write(&mut to, table.rows(), names),
+        Format::Json => json::write(&mut to, table.rows(), names),
+        Format::IpRoute => iproute::write(&mut to, table.ip_rows(), names),
+        Format::Mrt => mrt::write(&mut to, table.ip_rows(), names, now()),
+        Format::Snapshot => Ok(()),
     };
     written.and_then(|()| to.finish()).with_context(|| path.display().to_string())
 }

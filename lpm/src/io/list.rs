@@ -22,6 +22,33 @@ pub enum Format {
     Snapshot,
 }
 
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Text, Self::Json, Self::IpRoute, Self::Mrt, Self::Snapshot];
+
+    /// Its name, as commands take it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+            Self::IpRoute => "iproute",
+            Self::Mrt => "mrt",
+            Self::Snapshot => "image",
+        }
+    }
+
+    /// The words for it in errors.
+    pub(super) fn description(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "JSON (feature `json`)",
+            Self::IpRoute => "the output of `ip route`",
+            Self::Mrt => "an MRT dump (feature `mrt`)",
+            Self::Snapshot => "a snapshot (feature `snapshot`)",
+        }
+    }
+}
+
 /// Prefixes of both families with what stands beside each, in the file's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefixes<T> {

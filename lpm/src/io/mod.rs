@@ -51,7 +51,7 @@ fn parse(source: Source, options: &ReadOptions) -> Result<PrefixList, ImportErro
         #[allow(unreachable_patterns, reason = "which formats are left depends on the features")]
         other => Err(ImportError::Whole {
             path: source.path().into(),
-            what: std::format!("looks like {}, which this program was built without", name(other)),
+            what: std::format!("looks like {}, which this program was built without", other.description()),
         }),
     }
 }
@@ -77,16 +77,6 @@ fn from_snapshot(source: Source) -> Result<PrefixList, ImportError> {
         Err(error) => return Err(error.into()),
     };
     Ok(snapshot.to_list()?)
-}
-
-fn name(format: Format) -> &'static str {
-    match format {
-        Format::Text => "text",
-        Format::Json => "JSON (feature `json`)",
-        Format::IpRoute => "the output of `ip route`",
-        Format::Mrt => "an MRT dump (feature `mrt`)",
-        Format::Snapshot => "a snapshot (feature `snapshot`)",
-    }
 }
 
 /// Tells the format by the first bytes of the unpacked file.
