@@ -25,6 +25,7 @@ fn build() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let headers = here.join("../lpm/include");
     println!("cargo::rerun-if-env-changed=CLANG");
+    println!("cargo::rerun-if-env-changed=TRIELINE_NEXT_BUILD");
     for folder in [&here.join("src"), &here.join("include"), &headers] {
         watch(folder)?;
     }
@@ -122,7 +123,9 @@ fn compile(
     object: &Path,
 ) -> Result<(), String> {
     let include = here.join("include");
-    let args = [format!("-mcpu={cpu}"), format!("-D{map_type}")].map(OsString::from).into_iter();
+    // The build that comes after this one, as far as the test of upgrades is concerned: its program has one verdict more.
+    let next = env::var("TRIELINE_NEXT_BUILD").ok().map(|tos| format!("-DTL_NEXT_BUILD={tos}"));
+    let args = [format!("-mcpu={cpu}"), format!("-D{map_type}")].into_iter().chain(next).map(OsString::from);
     let folders = [headers, &include].into_iter().flat_map(|folder| ["-I".into(), folder.into()]);
     compile_source(clang, here, "xdp/node.bpf.c", args.chain(folders).collect(), object)
 }

@@ -107,11 +107,17 @@ impl Daemon {
     /// Starts `trielined -n NAMESPACE ARGS` and waits until it says (`sd_notify`) that it forwards.
     #[track_caller]
     pub fn start(namespace: &Namespace, args: &str) -> Self {
+        Self::start_of(Programs::built(), namespace, args)
+    }
+
+    /// The same with other programs than those of this build.
+    #[track_caller]
+    pub fn start_of(programs: Programs, namespace: &Namespace, args: &str) -> Self {
         let arguments = |command: &mut Command| {
             command.args(args.split_whitespace());
         };
         let patience = Duration::from_secs_f64(60.0 * patience());
-        Self::launch(Programs::built(), namespace, arguments)
+        Self::launch(programs, namespace, arguments)
             .and_then(|mut daemon| daemon.ready(patience, || true).map(|()| daemon))
             .unwrap_or_else(|error| panic!("{error}"))
     }

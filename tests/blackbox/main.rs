@@ -58,6 +58,7 @@ mod trace;
 mod trace_devices;
 mod trace_join;
 mod trace_stamp;
+mod upgrade;
 mod vlan;
 mod vrf;
 mod what_if;

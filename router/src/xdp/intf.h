@@ -124,6 +124,9 @@ enum tl_verdict {
 	TL_PASS_REDIRECT,  /* leaves by the way it came: the kernel tells its sender of a shorter one */
 	TL_PASS_PROXY_NDP, /* neighbour discovery, which the kernel may have to answer (proxy_ndp) */
 	TL_PASS_STALE,	   /* no daemon has followed the kernel's routes for longer than max_stale */
+#ifdef TL_NEXT_BUILD	   /* a build with one verdict more, for the test of upgrades */
+	TL_PASS_NEXT_BUILD,
+#endif
 
 	/* Dropped, as Linux drops it. */
 	TL_DROP_IPV4_HEADER = 96, /* version or header length */

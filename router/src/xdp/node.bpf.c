@@ -35,6 +35,10 @@ TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 		return verdict;
 	if (tl_is_stale())
 		return TL_PASS_STALE;
+#ifdef TL_NEXT_BUILD
+	if (ip->tos == TL_NEXT_BUILD)
+		return TL_PASS_NEXT_BUILD;
+#endif
 	if (!tl_reverse_path_ok(f, ip->saddr, ip->daddr))
 		return TL_PASS_REVERSE_PATH;
 	value = tl_route4(f->port->table4, ip->saddr, ip->daddr);
