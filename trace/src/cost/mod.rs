@@ -163,7 +163,7 @@ enum Case {
     /// No hooks.
     Bare,
     /// The hooks, and this process is not traced.
-    Beside,
+    Bystander,
     /// The hooks, and it is.
     Traced,
 }
@@ -236,7 +236,7 @@ impl Measured {
 
     /// The cases that there are with the hooks on, or off, in every round of a block.
     fn sample(&mut self, bench: &mut Bench, filter: &Filter, is_on: bool) -> Result<()> {
-        let cases: &[Case] = if is_on { &[Case::Beside, Case::Traced] } else { &[Case::Bare] };
+        let cases: &[Case] = if is_on { &[Case::Bystander, Case::Traced] } else { &[Case::Bare] };
         for (round, gate) in self.gates.iter_mut().enumerate() {
             for step in 0..cases.len() {
                 let case = cases[(round + step) % cases.len()];
@@ -267,7 +267,7 @@ impl Measured {
         rounds.are_enough().then(|| TransportCost {
             transport: *transport,
             base_ns: rounds.median(Case::Bare as usize, |ns| *ns),
-            bystander: delta(Case::Beside),
+            bystander: delta(Case::Bystander),
             traced: delta(Case::Traced),
             hooks: tracer.fires(*transport),
             tail_ns: *tail_ns,

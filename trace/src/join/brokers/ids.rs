@@ -39,7 +39,7 @@ struct Asked {
 }
 
 #[derive(Debug, Default)]
-struct World {
+struct Model {
     run: Run,
     pending: Vec<(u32, Pending)>,
     next_ids: [u64; 4],
@@ -61,7 +61,7 @@ fn named(id: u64, kind: Kind, record: Record) -> Record {
     Record { id: Some(id), kind, flags: Flags(Flags::HAS_ID), ..record }
 }
 
-impl World {
+impl Model {
     fn record(&mut self, step: u32, process: u32, point: Point, socket: u64) -> Record {
         let time = self.run.tick(step);
         let transport = if process == DATAGRAMS { Transport::Udp } else { Transport::Tcp };
@@ -270,57 +270,57 @@ impl World {
 
 /// Follows so few ids that some are dropped before they are done.
 pub(super) fn run_with_few(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
-    run_in(World { run: Run { ids_max: Some(8), ..Run::default() }, ..World::default() }, steps)
+    run_in(Model { run: Run { ids_max: Some(8), ..Run::default() }, ..Model::default() }, steps)
 }
 
 pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
-    run_in(World::default(), steps)
+    run_in(Model::default(), steps)
 }
 
-fn run_in(mut world: World, steps: &Steps) -> Result<(u64, usize), TestCaseError> {
+fn run_in(mut model: Model, steps: &Steps) -> Result<(u64, usize), TestCaseError> {
     // Those that send twice are known by it.
     for _ in 0..3 {
-        world.publish_again(256);
-        (0..4).for_each(|copy| world.deliver_again(256 + copy % 2));
-        world.ask_again(256);
-        [256, 256].into_iter().for_each(|step| world.answer_again(step));
+        model.publish_again(256);
+        (0..4).for_each(|copy| model.deliver_again(256 + copy % 2));
+        model.ask_again(256);
+        [256, 256].into_iter().for_each(|step| model.answer_again(step));
     }
     // A sensor is known as one before anything is lost, and so are clients that count alike.
-    [257, 259].into_iter().for_each(|step| world.server(step));
-    [256, 256].into_iter().for_each(|step| world.serve(step));
+    [257, 259].into_iter().for_each(|step| model.server(step));
+    [256, 256].into_iter().for_each(|step| model.serve(step));
     for step in [8, 0, 24, 1, 8, 0, 24, 1, 0, 0, 1, 1] {
         match step {
-            8.. => world.publish(256 + step),
-            0 => world.deliver(256),
-            _ => world.deliver(259),
+            8.. => model.publish(256 + step),
+            0 => model.deliver(256),
+            _ => model.deliver(259),
         }
     }
     for step in steps {
         let (kind, step) = (step % 20, step / 20);
         if step % 97 == 0 {
-            world.run.lose(1 + step / 128 % 6);
-            let under_way = world.web.iter_mut().chain(&mut world.proxy);
+            model.run.lose(1 + step / 128 % 6);
+            let under_way = model.web.iter_mut().chain(&mut model.proxy);
             under_way.for_each(|asked| asked.is_cut = true);
         }
-        let was_losing = world.run.losing > 0;
+        let was_losing = model.run.losing > 0;
         match kind {
-            0 | 1 => world.server(step),
-            2..=4 => world.serve(step),
-            5 | 6 => world.publish(step),
-            7 | 8 | 13 | 14 | 15 => world.deliver(step),
-            9 | 10 => world.ask(step),
-            16 => world.publish_again(step),
-            17 => world.deliver_again(step),
-            18 => world.ask_again(step),
-            19 => world.answer_again(step),
-            _ => world.answer(step),
+            0 | 1 => model.server(step),
+            2..=4 => model.serve(step),
+            5 | 6 => model.publish(step),
+            7 | 8 | 13 | 14 | 15 => model.deliver(step),
+            9 | 10 => model.ask(step),
+            16 => model.publish_again(step),
+            17 => model.deliver_again(step),
+            18 => model.ask_again(step),
+            19 => model.answer_again(step),
+            _ => model.answer(step),
         }
-        if was_losing || world.run.losing > 0 {
+        if was_losing || model.run.losing > 0 {
             // Their decoders start again.
-            let under_way = world.web.iter_mut().chain(&mut world.proxy);
+            let under_way = model.web.iter_mut().chain(&mut model.proxy);
             under_way.for_each(|asked| asked.is_cut = true);
         }
     }
-    let found = world.run.check(By::Id)?;
-    Ok((world.run.received, found))
+    let found = model.run.check(By::Id)?;
+    Ok((model.run.received, found))
 }

@@ -32,7 +32,7 @@ struct Client {
     requests: Vec<Request>,
 }
 
-struct World {
+struct Model {
     run: Run,
     decoding: Decoding,
     capture: usize,
@@ -75,7 +75,7 @@ fn request(is_redis: bool, step: u32) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     (head.into_bytes(), rest.into_bytes(), answer)
 }
 
-impl World {
+impl Model {
     fn ask(&mut self, client: usize, is_redis: bool, step: u32) {
         let of = &mut self.clients[client];
         let open = of.requests.iter().filter(|request| request.answered.is_none()).count();
@@ -99,7 +99,7 @@ impl World {
 
     /// A call; the decoder sees it, unless it is lost.
     fn call(&mut self, client: usize, point: Point, bytes: &[u8], step: u32) -> u64 {
-        let World { run, decoding, capture, .. } = self;
+        let Model { run, decoding, capture, .. } = self;
         let time = run.tick(step);
         if run.losing > 0 {
             run.losing -= 1;
@@ -173,36 +173,36 @@ pub(super) fn run(steps: &Steps) -> Result<(u64, usize), TestCaseError> {
     let capture = if steps[0] & 2 == 0 { usize::MAX } else { 300 };
     let decode = if is_redis { "redis" } else { "http" };
     let decoding = Decoding::new(decode.parse().map_err(TestCaseError::fail)?);
-    let mut world = World { run: Run::default(), decoding, capture, clients: Default::default() };
+    let mut model = Model { run: Run::default(), decoding, capture, clients: Default::default() };
     for client in (0..CLIENTS).filter(|client| client % 2 == 1) {
         // It is known to send several at once before anything is lost.
-        world.clients[client].is_pipelining = true;
-        (0..2).for_each(|_| world.ask(client, is_redis, 0));
-        world.read(client, 0);
-        (0..2).for_each(|_| world.answer(client, 1));
-        world.write(client, 0);
+        model.clients[client].is_pipelining = true;
+        (0..2).for_each(|_| model.ask(client, is_redis, 0));
+        model.read(client, 0);
+        (0..2).for_each(|_| model.answer(client, 1));
+        model.write(client, 0);
     }
     for step in steps {
         let (kind, client, step) = (step % 8, *step as usize / 8 % CLIENTS, step / 64);
         if step % 149 == 0 {
-            world.run.lose(1 + step / 256 % 4);
+            model.run.lose(1 + step / 256 % 4);
         }
         match kind {
-            0 | 1 => world.ask(client, is_redis, step),
-            2 | 3 => world.read(client, step),
-            4 | 5 => world.answer(client, step),
-            _ => world.write(client, step),
+            0 | 1 => model.ask(client, is_redis, step),
+            2 | 3 => model.read(client, step),
+            4 | 5 => model.answer(client, step),
+            _ => model.write(client, step),
         }
     }
     let mut messages = 0;
-    for of in &world.clients {
+    for of in &model.clients {
         for request in of.requests.iter().filter(|request| request.received_ns > 0) {
             messages += 1;
             if request.sent_ns > 0 {
-                world.run.truth.insert((request.received_ns, request.sent_ns));
+                model.run.truth.insert((request.received_ns, request.sent_ns));
             }
         }
     }
-    let found = world.run.check(By::Id)?;
+    let found = model.run.check(By::Id)?;
     Ok((messages, found))
 }
