@@ -84,7 +84,7 @@ fn ten_thousand_tenants() {
     let reader = Reader::new(memory.words()).unwrap();
     let mut policies = BTreeSet::new();
     for tenant in 1..=TENANTS {
-        let lookup = publisher.policies.of(family::INET, tenant).unwrap();
+        let lookup = publisher.policies.lookup_ids.of(family::INET, tenant).unwrap();
         assert!(policies.insert(lookup), "tenant {tenant} shares view {lookup}");
         for n in 0..ROUTES {
             assert!(
@@ -107,7 +107,7 @@ fn ten_thousand_tenants() {
     mirror.changes.kernel = true;
     publisher.publish(&mut mirror, dataplane.parts(), &BTreeSet::new());
     publisher.release_unused(&mirror, dataplane.parts().0);
-    assert_eq!(publisher.policies.tables().count() as u32, TENANTS); // one a family
+    assert_eq!(publisher.policies.lookup_ids.tables().count() as u32, TENANTS); // one a family
     drop((publisher, dataplane));
     trieline_router::detach_all(&pins).unwrap();
 }

@@ -1,4 +1,4 @@
-//! An upgrade and a downgrade between two builds of the daemon, of which one has a verdict that the other does not know.
+//! An upgrade and a downgrade between two builds of the daemon: one has a verdict that the other does not know.
 
 use crate::status;
 use std::net::SocketAddr;

@@ -1,6 +1,7 @@
 //! Numbers for next hops: routes name where to go in words, a table holds values.
 
-use super::list::{Format, PrefixList};
+use super::format::Format;
+use super::list::PrefixList;
 use crate::IpPrefix;
 use crate::image::layout::VALUE_MAX;
 use std::collections::{BTreeMap, HashMap, HashSet};

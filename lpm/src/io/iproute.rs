@@ -1,8 +1,9 @@
 //! Routes as `ip route` prints them, and as `ip -batch` takes them: what a router holds can be measured elsewhere, and back.
 
 use super::error::ImportError;
+use super::format::Format;
 use super::hops::Hops;
-use super::list::{Format, PrefixList};
+use super::list::PrefixList;
 use super::source::Source;
 use crate::{IpPrefix, Prefix};
 use std::format;

@@ -1,8 +1,9 @@
 //! Prefix lists as JSON: `[{"dst": "192.0.2.0/24", "value": 7}, …]`, and what `ip -j route` prints.
 
 use super::error::ImportError;
+use super::format::Format;
 use super::hops::Hops;
-use super::list::{Format, PrefixList};
+use super::list::PrefixList;
 use super::source::{Source, failed};
 use crate::image::layout::VALUE_MAX;
 use crate::{IpPrefix, Prefix};

@@ -4,6 +4,7 @@
 //! file, the place in it, the value found there and what was expected.
 
 mod error;
+mod format;
 mod hops;
 pub mod iproute;
 #[cfg(feature = "json")]
@@ -21,8 +22,9 @@ mod source;
 pub mod text;
 
 pub use error::ImportError;
+pub use format::Format;
 pub use keys::KeyPrefix;
-pub use list::{Format, MrtValue, PrefixList, Prefixes, ReadOptions};
+pub use list::{MrtValue, PrefixList, Prefixes, ReadOptions};
 pub use sink::Sink;
 
 use source::Source;

@@ -2,7 +2,8 @@
 //! written.
 
 use super::error::ImportError;
-use super::list::{Format, MrtValue, PrefixList, ReadOptions};
+use super::format::Format;
+use super::list::{MrtValue, PrefixList, ReadOptions};
 use super::source::Source;
 use crate::image::layout::VALUE_MAX;
 use crate::{IpPrefix, Prefix};

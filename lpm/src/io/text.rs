@@ -1,8 +1,9 @@
 //! Prefix lists as text: one `PREFIX [VALUE]` a line, plain or gzip.
 
 use super::error::ImportError;
+use super::format::Format;
 use super::keys::KeyPrefix;
-use super::list::{Format, PrefixList, ReadOptions};
+use super::list::{PrefixList, ReadOptions};
 use super::source::{Lines, Source};
 use crate::image::layout::VALUE_MAX;
 use crate::{IpPrefix, PrefixError};

@@ -174,7 +174,7 @@ impl Parts<'_> {
 
     /// Whether the kernel's lookup asks main for an address, whatever the rules.
     fn is_certain<A: Routed>(&self, number: u32, addr: A) -> bool {
-        let ends_in_main = self.publisher.policies.end_in_main(A::NETLINK);
+        let ends_in_main = self.publisher.policies.lookup_ids.end_in_main(A::NETLINK);
         number == TABLE_MAIN && ends_in_main && !A::family(self.mirror).is_elsewhere(addr)
     }
 

@@ -156,7 +156,12 @@ impl Daemon {
         // Before the first tables are there nothing is attached; see `take_over`.
         if self.counts.status.ready_ms > 0.0
             && (kernel_state_changed || before != tables || self.publisher.may_have_unused())
-            && self.ports.follow(&self.mirror.kernel, &self.publisher.policies, &mut self.dataplane, tables)
+            && self.ports.follow(
+                &self.mirror.kernel,
+                &self.publisher.policies.lookup_ids,
+                &mut self.dataplane,
+                tables,
+            )
         {
             self.publisher.release_unused(&self.mirror, self.dataplane.parts().0);
         }

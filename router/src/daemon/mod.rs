@@ -354,7 +354,12 @@ impl Daemon {
         self.read_changes(BATCH)?;
         self.publish();
         let tables = self.tables();
-        if self.ports.set(&self.mirror.kernel, &self.publisher.policies, &mut self.dataplane, tables) {
+        if self.ports.set(
+            &self.mirror.kernel,
+            &self.publisher.policies.lookup_ids,
+            &mut self.dataplane,
+            tables,
+        ) {
             self.publisher.release_unused(&self.mirror, self.dataplane.parts().0);
         }
         self.begin_heartbeat()?;

@@ -2,7 +2,7 @@
 
 use crate::daemon::veth;
 use crate::dataplane::Dataplane;
-use crate::fib::policies::Policies;
+use crate::fib::lookup_ids::LookupIds;
 use crate::kernel::family;
 use crate::kernel::link::Link;
 use crate::kernel::netdev::{Features, Takes};
@@ -155,14 +155,14 @@ impl Ports {
     pub(super) fn wanted(
         &self,
         kernel: &KernelState,
-        policies: &Policies,
+        lookup_ids: &LookupIds,
         tables: (bool, bool),
     ) -> BTreeMap<(u32, Option<u16>), Port> {
         let mut wanted = BTreeMap::new();
         let bonds = self.bond_links(kernel);
         for (link, vlan, logical) in self.logical(kernel) {
             let Some(mac) = logical.mac else { continue };
-            let lookup = |family| policies.of(family, logical.ifindex);
+            let lookup = |family| lookup_ids.of(family, logical.ifindex);
             let (table4, table6) = (lookup(family::INET), lookup(family::INET6));
             let free = !kernel.bypass.excludes(link.ifindex) && !kernel.bypass.excludes(logical.ifindex);
             let current = (free && tables.0 && table4.is_some(), free && tables.1 && table6.is_some());
@@ -292,11 +292,11 @@ impl Ports {
     pub fn set(
         &mut self,
         kernel: &KernelState,
-        policies: &Policies,
+        lookup_ids: &LookupIds,
         dataplane: &mut Dataplane,
         tables: (bool, bool),
     ) -> bool {
-        let wanted = self.wanted(kernel, policies, tables);
+        let wanted = self.wanted(kernel, lookup_ids, tables);
         let differs = |(key, port): &(&_, &Port)| self.ports.get(key) != Some(port);
         let changed: Vec<_> = wanted.iter().filter(differs).map(|(key, port)| (*key, *port)).collect();
         let frozen: Vec<_> = changed
@@ -463,14 +463,14 @@ impl Ports {
     pub fn follow(
         &mut self,
         kernel: &KernelState,
-        policies: &Policies,
+        lookup_ids: &LookupIds,
         dataplane: &mut Dataplane,
         tables: (bool, bool),
     ) -> bool {
         if let Err(error) = self.leave_others(kernel, dataplane) {
             tracing::error!(%error, "cannot detach from devices; trielined goes on");
         }
-        self.set(kernel, policies, dataplane, tables)
+        self.set(kernel, lookup_ids, dataplane, tables)
     }
 
     /// The kernel lists the attached devices: a device can go and another come under its number between two looks.

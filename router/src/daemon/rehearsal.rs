@@ -153,7 +153,7 @@ impl Rehearsal {
         }
         dataplane.beat(None)?;
         publisher.publish(&mut self.mirror, dataplane.parts(), &egress);
-        let wanted = self.ports.wanted(&self.mirror.kernel, &publisher.policies, (true, true));
+        let wanted = self.ports.wanted(&self.mirror.kernel, &publisher.policies.lookup_ids, (true, true));
         let Some(port) = wanted.values().next().copied() else { return Ok(None) };
         let flags = PortFlags {
             forward4: true,

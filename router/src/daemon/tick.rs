@@ -49,7 +49,12 @@ impl Daemon {
         }
         if self.ports.has_unset() {
             let tables = self.tables();
-            self.ports.set(&self.mirror.kernel, &self.publisher.policies, &mut self.dataplane, tables);
+            self.ports.set(
+                &self.mirror.kernel,
+                &self.publisher.policies.lookup_ids,
+                &mut self.dataplane,
+                tables,
+            );
         }
         let listed = self.dataplane.retry_outdated();
         self.standing.note("list the attached devices", AGAIN, listed);

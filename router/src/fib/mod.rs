@@ -2,6 +2,7 @@
 
 pub mod action_index;
 pub mod expected;
+pub mod lookup_ids;
 pub mod meaning;
 pub mod policies;
 pub mod publish;

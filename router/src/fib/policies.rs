@@ -1,55 +1,27 @@
-//! The lookup id that every device's packets meet: numbers of tables in the image, and chains of rules, made, kept and given back.
-//!
-//! A number that is given out names nothing else until a grace period after it was given back. Those that an earlier daemon
-//! gave out are not used before nothing names them any more.
+//! The lookup id that every device's packets meet: a table's number, or a chain of rules, made, kept and given back.
 
 use crate::bypass::netfilter::Reach;
 use crate::dataplane::actions::Actions;
 use crate::fib::action_index::ActionIndex;
+use crate::fib::lookup_ids::{LookupIds, merged, place};
 use crate::kernel::{TABLE_MAIN, TableKey, family};
 use crate::rib::kernel_state::KernelState;
 use crate::rib::policy::{FibRules, Ingress, LOOPBACK, PolicyAction, PolicyRule};
 use crate::xdp::rules::{RULES_MAX, Rule, RuleAction, Rules, is_rules};
-use crate::xdp::table_ids::{OTHER_TABLES, TABLE4, TABLE6};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use trieline_bpf::ReaderGrace;
-use trieline_lpm::Grace;
 
-/// Numbers of tables in the image.
-#[derive(Debug)]
-struct Ids {
-    given: BTreeMap<TableKey, u32>,
-    /// The lowest last.
-    free: Vec<u32>,
-    limbo: VecDeque<(u64, u32)>,
-    /// Given out by the daemon before.
-    inherited: Vec<u32>,
-    grace: ReaderGrace,
-}
-
-/// Lookup ids by device.
+/// Lookup ids by device, and the chains of rules behind some of them.
 #[derive(Debug)]
 pub struct Policies {
-    ids: Ids,
+    /// The lookup ids.
+    pub lookup_ids: LookupIds,
     /// Rules that are made, by what they say.
     policies: HashMap<Vec<Rule>, u32>,
-    /// Lookup id of the packets that come in by a device, or that a VRF device sends on, by family and device.
-    of: HashMap<(u8, u32), u32>,
     /// Rules left to the kernel, with the reason; IPv4 and IPv6.
     pub punted: [BTreeSet<String>; 2],
     /// Tables whose default routes got numbers of their own since this was last taken.
     pub set_apart: Vec<TableKey>,
-    /// Whether local and main decide where no other table has a route; IPv4 and IPv6.
-    ends_in_main: [bool; 2],
-}
-
-fn place(family: u8) -> usize {
-    usize::from(family == family::INET6)
-}
-
-/// The table of local and main together.
-fn merged(family: u8) -> u32 {
-    if family == family::INET { TABLE4 } else { TABLE6 }
 }
 
 /// The same steps behind those that leave `parts` to the kernel.
@@ -75,32 +47,8 @@ type Wanted = Vec<(u8, u32, Vec<PolicyRule>)>;
 impl Policies {
     /// Nothing is given out; `used` are the numbers that an earlier daemon's image uses, of `tables`.
     pub fn new(tables: u32, used: impl Fn(u32) -> bool, grace: ReaderGrace) -> Self {
-        let all = (OTHER_TABLES.start..tables).rev();
-        let (inherited, free) = all.partition(|id| used(*id));
-        let ids = Ids { given: BTreeMap::new(), free, limbo: VecDeque::new(), inherited, grace };
-        let (policies, of, punted, set_apart) = Default::default();
-        Self { ids, policies, of, punted, set_apart, ends_in_main: [false; 2] }
-    }
-
-    /// The lookup id of a device's packets, or of those that a VRF device sends on; `None`: the kernel's.
-    pub fn of(&self, family: u8, ifindex: u32) -> Option<u32> {
-        self.of.get(&(family, ifindex)).copied()
-    }
-
-    /// The lookup id that is one kernel table; for main one that has the node's own addresses too. `None`: there is none, as nothing
-    /// was known to use it.
-    pub fn of_table(&self, family: u8, table: u32) -> Option<u32> {
-        if table == TABLE_MAIN { Some(merged(family)) } else { self.ids.given.get(&(family, table)).copied() }
-    }
-
-    /// Whether local and main decide where no other table has a route, whatever the packet's source and device.
-    pub fn end_in_main(&self, family: u8) -> bool {
-        self.ends_in_main[place(family)]
-    }
-
-    /// Kernel tables with a number in the image.
-    pub fn tables(&self) -> impl Iterator<Item = (TableKey, u32)> + '_ {
-        self.ids.given.iter().map(|(key, id)| (*key, *id))
+        let (policies, punted, set_apart) = Default::default();
+        Self { lookup_ids: LookupIds::new(tables, used, grace), policies, punted, set_apart }
     }
 
     /// The policy rules for the packets of each device.
@@ -109,7 +57,7 @@ impl Policies {
         for family in [family::INET, family::INET6] {
             let marks = kernel.bypass.marks(family, kernel.settings.bypass_netfilter);
             let rules = FibRules::new(kernel.rules(family), marks.as_deref());
-            self.ends_in_main[place(family)] = rules.end_in_main();
+            self.lookup_ids.ends_in_main[place(family)] = rules.end_in_main();
             let parts = kernel.parts(family);
             let punted = &mut self.punted[place(family)];
             punted.clear();
@@ -166,20 +114,12 @@ impl Policies {
         let used: BTreeSet<TableKey> =
             stepped.chain(named).filter(|(_, table)| *table != TABLE_MAIN).collect();
         for key in used {
-            if !self.ids.given.contains_key(&key)
-                && let Some(id) = self.ids.free.pop()
-            {
-                if open(key, id) {
-                    self.ids.given.insert(key, id);
-                } else {
-                    self.ids.free.push(id);
-                }
-            }
+            self.lookup_ids.give(key, &mut open);
         }
-        self.of.clear();
+        self.lookup_ids.of.clear();
         for (family, ifindex, entries) in wanted {
             if let Some(lookup) = self.lookup(family, &entries, action_index, rules, actions) {
-                self.of.insert((family, ifindex), lookup);
+                self.lookup_ids.of.insert((family, ifindex), lookup);
             }
         }
     }
@@ -203,9 +143,9 @@ impl Policies {
                     action_index,
                     actions,
                 ),
-                PolicyAction::Table(table) => match self.ids.given.get(&(family, table)) {
+                PolicyAction::Table(table) => match self.lookup_ids.of_table(family, table) {
                     Some(id) => {
-                        self.table((family, table), *id, entry.suppress_default, action_index, actions)
+                        self.table((family, table), id, entry.suppress_default, action_index, actions)
                     }
                     None => {
                         self.punted[place(family)]
@@ -257,8 +197,8 @@ impl Policies {
         }
     }
 
-    /// Gives back what nothing uses: to be called when ports and actions name nothing but what [`Policies::of`] and
-    /// [`Policies::of_table`] say. `named` as for [`Policies::refresh`]; `closed` gets the tables that lose their number.
+    /// Gives back what nothing uses: to be called when ports and actions name nothing but what [`LookupIds::of`] and
+    /// [`LookupIds::of_table`] say. `named` as for [`Policies::refresh`]; `closed` gets the tables that lose their number.
     /// Packets that are under way may still use them: [`Policies::reclaim`] returns whether none can.
     pub fn release_unused(
         &mut self,
@@ -267,10 +207,8 @@ impl Policies {
         mut closed: impl FnMut(TableKey),
     ) {
         rules.release_inherited();
-        for id in std::mem::take(&mut self.ids.inherited) {
-            self.ids.retire(id);
-        }
-        let used: BTreeSet<u32> = self.of.values().copied().collect();
+        self.lookup_ids.retire_inherited();
+        let used: BTreeSet<u32> = self.lookup_ids.of.values().copied().collect();
         self.policies.retain(|_, lookup| {
             let kept = used.contains(lookup);
             if !kept {
@@ -284,38 +222,12 @@ impl Policies {
                 tables.insert(id);
             }
         }
-        let ids = &mut self.ids;
-        let unused: Vec<_> =
-            ids.given.iter().filter(|(key, id)| !tables.contains(id) && !named.contains(key)).collect();
-        let unused: Vec<(TableKey, u32)> = unused.into_iter().map(|(key, id)| (*key, *id)).collect();
-        for (key, id) in unused {
-            ids.given.remove(&key);
-            closed(key);
-            ids.retire(id);
-        }
+        let is_used = |key, id| tables.contains(&id) || named.contains(&key);
+        self.lookup_ids.retire_unused(is_used).into_iter().for_each(&mut closed);
     }
 
     /// Takes back numbers whose grace period has passed, and has their tables removed; whether some still wait.
     pub fn reclaim(&mut self, remove: impl FnMut(u32)) -> bool {
-        self.ids.reclaim(remove)
-    }
-}
-
-impl Ids {
-    fn retire(&mut self, id: u32) {
-        let ticket = self.grace.begin();
-        self.limbo.push_back((ticket, id));
-    }
-
-    fn reclaim(&mut self, mut remove: impl FnMut(u32)) -> bool {
-        if self.limbo.is_empty() {
-            return false;
-        }
-        let passed = self.grace.passed();
-        while let Some((_, id)) = self.limbo.pop_front_if(|(ticket, _)| *ticket <= passed) {
-            remove(id);
-            self.free.push(id);
-        }
-        !self.limbo.is_empty()
+        self.lookup_ids.reclaim(remove)
     }
 }

@@ -187,7 +187,7 @@ impl Publisher {
             v4: &mirror.v4,
             v6: &mirror.v6,
             devices,
-            policies: &self.policies,
+            lookup_ids: &self.policies.lookup_ids,
             nexthops4: NexthopState::new(nhgs, kernel, family::INET),
             nexthops6: NexthopState::new(nhgs, kernel, family::INET6),
             sources: &self.sources,
@@ -222,8 +222,8 @@ impl Publisher {
             counts: &mut self.counts,
             own: &mut self.own,
         };
-        writer.family(&mut self.v4, &mirror.v4, resolver.nexthops4, changes.v4, &self.policies);
-        writer.family(&mut self.v6, &mirror.v6, resolver.nexthops6, changes.v6, &self.policies);
+        writer.family(&mut self.v4, &mirror.v4, resolver.nexthops4, changes.v4, &self.policies.lookup_ids);
+        writer.family(&mut self.v6, &mirror.v6, resolver.nexthops6, changes.v6, &self.policies.lookup_ids);
         if changed4 {
             self.local_addrs.set(&self.own);
         }

@@ -2,8 +2,8 @@
 //!
 //! Whatever this node cannot do exactly as the kernel would becomes "pass", with the reason.
 
+use crate::fib::lookup_ids::LookupIds;
 use crate::fib::meaning::Host;
-use crate::fib::policies::Policies;
 use crate::fib::sources::Sources;
 use crate::kernel::route::{Nexthop, NexthopGroup, kind};
 use crate::kernel::{TABLE_MAIN, family};
@@ -38,8 +38,8 @@ pub struct Resolver<'a> {
     pub v6: &'a Family<u128>,
     /// Devices that packets may leave by.
     pub devices: &'a BTreeSet<u32>,
-    /// The policies of the devices, and the tables with a lookup id.
-    pub policies: &'a Policies,
+    /// Lookup ids of devices and tables.
+    pub lookup_ids: &'a LookupIds,
     /// How to look at the routes.
     pub nexthops4: NexthopState<'a>,
     /// How to look at the routes.
@@ -96,7 +96,7 @@ impl Resolver<'_> {
             && self.kernel.links.get(&hop.ifindex).is_some_and(|link| link.vrf_table.is_some())
         {
             return self
-                .policies
+                .lookup_ids
                 .of(nhg.family, hop.ifindex)
                 .map(Action::Table)
                 .ok_or(PassReason::Unsupported);
@@ -118,7 +118,7 @@ impl Resolver<'_> {
         addr: A,
         nexthops: NexthopState<'_>,
     ) -> Option<(Prefix<A>, Decision<A>)> {
-        let certain = self.policies.end_in_main(A::NETLINK) && !family.is_elsewhere(addr);
+        let certain = self.lookup_ids.end_in_main(A::NETLINK) && !family.is_elsewhere(addr);
         family.lookup(TABLE_MAIN, addr, nexthops).filter(|_| certain)
     }
 

@@ -2,8 +2,8 @@
 
 use crate::dataplane::actions::Actions;
 use crate::fib::action_index::ActionIndex;
+use crate::fib::lookup_ids::LookupIds;
 use crate::fib::meaning::{Meaning, meaning};
-use crate::fib::policies::Policies;
 use crate::fib::published::{Counts, Published, Written};
 use crate::fib::reserve::Reserve;
 use crate::fib::resolve::Resolver;
@@ -53,7 +53,7 @@ impl Writer<'_> {
         family: &Family<A>,
         nexthops: NexthopState<'_>,
         mut changes: FamilyChanges<A>,
-        policies: &Policies,
+        lookup_ids: &LookupIds,
     ) {
         let all = changes.all;
         let main = Source { family, nexthops, number: TABLE_MAIN };
@@ -62,7 +62,7 @@ impl Writer<'_> {
         // Of most changes, most tables know nothing.
         let concerned = |number: &u32| all || changes.others.contains_key(number);
         let known = &published.others;
-        let concerned: Vec<_> = policies
+        let concerned: Vec<_> = lookup_ids
             .tables()
             .filter(|((of, number), _)| {
                 *of == A::NETLINK && (concerned(number) || !known.contains_key(number))

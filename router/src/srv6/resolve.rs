@@ -29,14 +29,14 @@ impl Resolver<'_> {
         match table {
             TableRef::Table(number) => {
                 // A table by itself knows nothing of packets that have to meet netfilter.
-                self.policies.of_table(family, number).filter(|_| self.kernel.parts(family).is_empty())
+                self.lookup_ids.of_table(family, number).filter(|_| self.kernel.parts(family).is_empty())
             }
             TableRef::Vrf(number) => {
                 let vrf = self.kernel.links.values().find(|link| link.vrf_table == Some(number))?;
                 // The kernel takes the packet for one that came in by the VRF device, with that device's settings.
                 let reversed = family == family::INET && self.kernel.rp_filter(vrf.ifindex) != 0;
                 let plain = vrf.is_up() && self.kernel.forwards(family, vrf.ifindex) && !reversed;
-                self.policies.of(family, vrf.ifindex).filter(|_| plain)
+                self.lookup_ids.of(family, vrf.ifindex).filter(|_| plain)
             }
         }
     }

@@ -85,8 +85,8 @@ pub(super) const FLOORS: &[(&str, &[&str])] = &[
     ("trieline-testbed", &["bpffs command craft daemon error namespace packets random skip socket bed"]),
 ];
 
-/// Files that count for themselves and not as part of their folder, in the table above, too: the maps of SRv6 lie below what
-/// resolves its routes; the state of what XDP bypasses lies below what scans for it by the links.
+/// Files that count for themselves and not as part of their folder, in the table above, too. The maps of SRv6 lie below what
+/// resolves its routes. The state of what XDP bypasses lies below what scans for it by the links.
 pub(super) const APART: &[(&str, &str)] = &[
     ("trieline-router", "srv6::csids"),
     ("trieline-router", "srv6::sids"),

@@ -77,7 +77,9 @@ impl Rehearsal {
         dataplane.beat(None)?;
         publisher.publish(&mut self.mirror, dataplane.parts(), &egress);
         let tables = (publisher.v4.is_current(), publisher.v6.is_current());
-        for ((ifindex, vlan), port) in self.ports.wanted(&self.mirror.kernel, &publisher.policies, tables) {
+        for ((ifindex, vlan), port) in
+            self.ports.wanted(&self.mirror.kernel, &publisher.policies.lookup_ids, tables)
+        {
             dataplane.set_port(ifindex, vlan, port)?;
         }
         let lists = dataplane.filters();
