@@ -18,6 +18,9 @@ use std::net::IpAddr;
 use std::time::Instant;
 use trieline_lpm::{Prefix, Table};
 
+/// Prefixes that are written at once: more gain little, and memory is taken back between batches.
+const BATCH: usize = 1024;
+
 /// The wanted content of a table.
 struct Source<'a, A: Ip> {
     family: &'a Family<A>,
@@ -177,18 +180,16 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes single prefixes; `None` removes.
+    /// Writes some prefixes, each once; `None` removes.
     fn some<A: Ip>(
         &mut self,
         table: &mut Table<A>,
         wanted: &[(Prefix<A>, Option<u32>)],
     ) -> Result<(), trieline_lpm::Error> {
-        for (prefix, value) in wanted {
-            let before = match value {
-                Some(value) => table.insert(self.image, *prefix, *value)?,
-                None => table.remove(self.image, prefix)?,
-            };
-            self.counts.prefixes += u64::from(before != *value);
+        // A default route that changes together with others would have the whole table built again.
+        let (defaults, others): (Vec<_>, Vec<_>) = wanted.iter().partition(|(prefix, _)| prefix.len() == 0);
+        for batch in defaults.chunks(1).chain(others.chunks(BATCH)) {
+            self.counts.prefixes += table.apply(self.image, batch.iter().copied())? as u64;
         }
         Ok(())
     }
