@@ -7,9 +7,9 @@ use super::{
     measure::{PROBES, Sample},
 };
 use crate::{
-    experiments::forked::{Plane, quantile},
+    experiments::forked::Plane,
     fork::Routes,
-    measure::{Samples, rounded},
+    measure::{Samples, quantile, rounded},
 };
 
 /// One event after one plane.
