@@ -83,6 +83,19 @@ impl Account {
         locked(&self.sampler).get_or_insert_with(|| Sampler::new(seed)).round(round, cases, take)
     }
 
+    /// [`Sampler::order`] of this run's sampler: the cases of a round in their order.
+    pub fn order(&self, seed: u64, round: usize, cases: usize) -> Vec<usize> {
+        locked(&self.sampler).get_or_insert_with(|| Sampler::new(seed)).order(round, cases)
+    }
+
+    /// [`Sampler::sample`] of this run's sampler. `take` may use the account's refusals, not its samples.
+    ///
+    /// # Errors
+    /// The first error of `take`.
+    pub fn sample<S>(&self, seed: u64, take: impl FnMut(&mut Gate) -> Result<S>) -> Result<S> {
+        locked(&self.sampler).get_or_insert_with(|| Sampler::new(seed)).sample(take)
+    }
+
     /// Notes that a rival has no rows of a case.
     pub fn refuse(&self, rival: &str, case: &str, reason: &str) {
         let refusal = Refusal { rival: rival.into(), case: case.into(), reason: reason.into() };

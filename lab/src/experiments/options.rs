@@ -81,6 +81,22 @@ impl Run {
         })
     }
 
+    /// The cases of a round in a random order, for experiments whose samples are parts of a case ([`Run::sample`]).
+    pub fn order(&self, round: usize, cases: usize) -> Vec<usize> {
+        self.account.order(self.seed, round, cases)
+    }
+
+    /// One sample. If the machine was slow meanwhile, it is taken again, within bounds.
+    ///
+    /// # Errors
+    /// The first error of `take`; [`Error::Interrupted`].
+    pub fn sample<S>(&self, context: &Context, mut take: impl FnMut(&mut Gate) -> Result<S>) -> Result<S> {
+        self.account.sample(self.seed, |gate| {
+            context.check()?;
+            take(gate)
+        })
+    }
+
     /// Rounds of all cases ([`Run::round`]), as many as `count` unless it is `late` before. `name` says in notes whose they are.
     ///
     /// # Errors
