@@ -5,7 +5,7 @@ mod bench;
 mod case;
 mod document;
 mod filtered;
-mod flowtable;
+pub(super) mod flowtable;
 mod path;
 mod rows;
 mod setup;
