@@ -133,14 +133,15 @@ impl Report for Outcome {
             let many = if row.flows == 1 { String::new() } else { format!(", {} flows", row.flows) };
             let label = format!("{} {}{many}", row.plane.name(), row.path.name());
             let series = match (row.plane, row.path) {
-                (Plane::Kernel, _) => 0,
-                (Plane::Fib, _) => 4,
-                (Plane::Redirect, _) => 5,
+                (Plane::Kernel | Plane::KernelTcSink, _) => 0,
+                (Plane::Fib | Plane::Flowtable, _) => 4,
+                (Plane::Redirect, _) => 3,
                 (_, Path::Ipv4) => 2,
                 (_, Path::Encap) => 1,
                 (_, Path::Decap) => 3,
             };
-            let stroke = if row.flows == 1 { Stroke::Solid } else { Stroke::Thin };
+            let is_variant = matches!(row.plane, Plane::KernelTcSink | Plane::Flowtable | Plane::Redirect);
+            let stroke = if row.flows == 1 && !is_variant { Stroke::Solid } else { Stroke::Thin };
             let size = row.size.parse().ok()?;
             let point = Point { x: size, y: row.ndr_mpps?, least: row.ndr_min?, most: row.ndr_max? };
             Some(((label, series, stroke), point))

@@ -14,7 +14,7 @@ use crate::measure::{Samples, rounded, trimmed_mean};
 /// A case, measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// `kernel fib xdp redirect`, or `device` between two devices.
+    /// `kernel kernel-tc-sink flowtable fib xdp redirect`, or `device` between two devices.
     pub plane: Plane,
     /// `ipv4 encap decap`.
     pub path: Path,
@@ -66,6 +66,9 @@ pub struct Row {
     pub reordered: u64,
     /// Frames that all trials of the searches lost, by place.
     pub losses: Losses,
+    /// Frames that XDP redirected in vain, all trials: too long for the next device, which is down, or its ring was full. Null if the kernel does not
+    /// show them.
+    pub redirect_errors: Option<u64>,
     /// Counters of drivers and kernel that grew meanwhile, by device and name.
     pub counters: BTreeMap<String, u64>,
     /// Trials of the full length, all runs.
@@ -172,6 +175,7 @@ impl Row {
             duplicated: trials().map(|trial| trial.duplicated).sum(),
             reordered: trials().map(|trial| trial.reordered).sum(),
             losses: Losses { all, places, elsewhere: all.saturating_sub(places.sum()) },
+            redirect_errors: runs.iter().map(|run| run.redirect_errors).sum(),
             counters,
             trials: runs.iter().map(|run| run.trials).sum(),
             disturbed: runs.iter().map(|run| run.disturbed).sum(),
