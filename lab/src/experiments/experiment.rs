@@ -70,8 +70,15 @@ pub trait Experiment: Args {
     const COMPARED: &'static [Compared] = &[];
     /// Seconds that a quick run takes, roughly: for the time left of a run of all.
     const QUICK_SECONDS: u64 = 30;
+    /// Seconds that a full run takes, roughly.
+    const FULL_SECONDS: u64 = 600;
     /// Its result.
     type Outcome: Finished + Deserialize<'static> + 'static;
+
+    /// Whether only root can run it with these options.
+    fn needs_root(&self) -> bool {
+        true
+    }
 
     /// Runs it; blocks until the end.
     fn run(&self, context: &Context) -> Result<Self::Outcome>;

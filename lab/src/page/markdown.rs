@@ -17,10 +17,12 @@ impl Page {
     /// # Errors
     /// A file of published numbers is invalid.
     pub fn markdown(&self) -> Result<String> {
-        let mut text = format!("# The published figures, measured again\n\n{}\n", self.summary());
+        let mut text = format!("# {}\n\n{}\n", self.title(), self.summary());
         for figure in &FIGURES {
-            let _ = write!(text, "\n## {}: {}\n\n{}\n\n", figure.number, figure.title, escaped(figure.shows));
             let entry = self.entry(figure.experiment);
+            let mark = entry.map_or("", Entry::mark);
+            let (number, title) = (figure.number, figure.title);
+            let _ = write!(text, "\n## {number}: {mark}{title}\n\n{}\n\n", escaped(figure.shows));
             if let Some(entry) = entry {
                 entry.pictures_of(figure).for_each(|picture| show(&mut text, picture));
             } else {
@@ -47,7 +49,7 @@ impl Page {
 
 impl Entry {
     fn write(&self, text: &mut String) {
-        let _ = write!(text, "\n### {}\n\n", self.finished.experiment());
+        let _ = write!(text, "\n### {}\n\n", self.finished.title());
         self.write_origin(text);
         text.push('\n');
         self.other_pictures().for_each(|picture| show(text, picture));

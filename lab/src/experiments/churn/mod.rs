@@ -41,6 +41,7 @@ impl Experiment for Churn {
         ],
     }];
     const QUICK_SECONDS: u64 = 60;
+    const FULL_SECONDS: u64 = 700;
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {

@@ -58,6 +58,7 @@ impl Experiment for Convergence {
         ],
     }];
     const QUICK_SECONDS: u64 = 60;
+    const FULL_SECONDS: u64 = 900;
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {
@@ -110,8 +111,9 @@ fn run_here(options: &Convergence, programs: Option<Programs>, context: &Context
         context
             .progress
             .phase(&format!("{name}: routes into the kernel"), (routes.len() * beds.len()) as u64);
-        for bed in &mut beds {
-            bed.prepare(*first)?;
+        let prepared = beds.iter_mut().try_for_each(|bed| bed.prepare(*first));
+        if run.ends(context, prepared, !series.is_empty())? {
+            break;
         }
         let cases: Vec<(usize, usize)> =
             (0..same.len()).flat_map(|event| (0..beds.len()).map(move |plane| (event, plane))).collect();
@@ -131,7 +133,15 @@ fn run_here(options: &Convergence, programs: Option<Programs>, context: &Context
             // Packets that were lost while the machine was slow are lost all the same.
             new[event].counts[plane].push(counts);
             Ok(samples)
-        })?;
+        });
+        let taken = match taken {
+            Err(_) if context.interrupted() && begin > 0 => {
+                run.cut(context, &format!("before {name} was measured"));
+                series.truncate(begin);
+                break;
+            }
+            taken => taken?,
+        };
         for round in taken.0 {
             for ((event, plane), samples) in cases.iter().zip(round) {
                 new[*event].samples[*plane].extend(samples);

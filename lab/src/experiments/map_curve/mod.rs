@@ -100,7 +100,10 @@ fn run_here(asked: &MapCurve, context: &Context) -> Result<Outcome> {
             continue;
         }
         let published = curve.iter().find(|point| point.entries as usize == entries).map(|point| point.ns);
-        bench.point(entries, published)?;
+        let part = bench.point(entries, published);
+        if asked.run.ends(context, part, !bench.rows.is_empty())? {
+            break;
+        }
     }
     let parameters = Parameters {
         quick: is_quick,

@@ -83,7 +83,10 @@ fn run_here(asked: &MapFree, context: &Context) -> Result<Outcome> {
             context.progress.note(&format!("{size} entries: left out, this machine is slow"));
             continue;
         }
-        bench.size(size, rounds, || is_quick && began.elapsed() > QUICK_ROUNDS)?;
+        let part = bench.size(size, rounds, || is_quick && began.elapsed() > QUICK_ROUNDS);
+        if asked.run.ends(context, part, !bench.rows.is_empty())? {
+            break;
+        }
     }
     let parameters = Parameters {
         quick: is_quick,

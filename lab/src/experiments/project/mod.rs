@@ -90,6 +90,10 @@ impl Experiment for Project {
     ];
     type Outcome = Outcome;
 
+    fn needs_root(&self) -> bool {
+        self.from.is_none()
+    }
+
     fn run(&self, context: &Context) -> Result<Outcome> {
         let machine = self.run.machine();
         let measured = match &self.from {

@@ -139,6 +139,7 @@ impl Experiment for Throughput {
         ],
     }];
     const QUICK_SECONDS: u64 = 40;
+    const FULL_SECONDS: u64 = 70_000;
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {
@@ -333,7 +334,7 @@ fn measure(
     let wanted = run.rounds(1, 5);
     let mut runs: Vec<Vec<Found>> = vec![Vec::new(); cases.len()];
     context.progress.phase("searches", (wanted * cases.len()) as u64);
-    for round in context.rounds(Throughput::NAME, wanted, || run.quick && began.elapsed() > QUICK) {
+    'rounds: for round in context.rounds(Throughput::NAME, wanted, || run.quick && began.elapsed() > QUICK) {
         let all: Vec<usize> = (0..cases.len()).collect();
         let together = |a: &usize, b: &usize| !run.quick || cases[*a].traffic == cases[*b].traffic;
         for part in all.chunk_by(together) {
@@ -343,6 +344,11 @@ fn measure(
                     let start = runs[at].iter().rev().find_map(|run| run.ndr);
                     match find(bench, &cases[at], method, start, around) {
                         Ok(found) => runs[at].extend(found),
+                        // What is measured stays.
+                        Err(_) if context.interrupted() && runs.iter().any(|runs| !runs.is_empty()) => {
+                            run.cut(context, &format!("in round {} of {wanted}", round + 1));
+                            break 'rounds;
+                        }
                         Err(error) => lose(at, error)?,
                     }
                 }

@@ -99,6 +99,7 @@ impl Experiment for TraceHooks {
         figures: &[Figure::lower("delta_ns").within("ci_low", "ci_high")],
     }];
     const QUICK_SECONDS: u64 = 10;
+    const FULL_SECONDS: u64 = 60;
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {
