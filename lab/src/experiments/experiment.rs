@@ -68,6 +68,8 @@ pub trait Experiment: Args {
     const PURPOSE: &'static str;
     /// How its documents are compared.
     const COMPARED: &'static [Compared] = &[];
+    /// Folders of the product that it measures: a document is old once they have changed. Its own folder counts by itself.
+    const CODE: &'static [&'static str];
     /// Seconds that a quick run takes, roughly: for the time left of a run of all.
     const QUICK_SECONDS: u64 = 30;
     /// Seconds that a full run takes, roughly.

@@ -63,6 +63,8 @@ pub struct Listed {
     pub purpose: &'static str,
     /// How its documents are compared.
     pub compared: &'static [Compared],
+    /// Folders of the product that it measures.
+    pub code: &'static [&'static str],
     /// Seconds that a quick run takes, roughly.
     pub quick_seconds: u64,
     /// Seconds that a full run takes, roughly.
@@ -78,6 +80,7 @@ impl Listed {
             name: E::NAME,
             purpose: E::PURPOSE,
             compared: E::COMPARED,
+            code: E::CODE,
             quick_seconds: E::QUICK_SECONDS,
             full_seconds: E::FULL_SECONDS,
             options: E::augment_args,

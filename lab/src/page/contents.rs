@@ -21,7 +21,7 @@ pub(super) struct Entry {
     /// As JSON.
     pub(super) document: Value,
     /// Its pictures.
-    pictures: Vec<Picture>,
+    pub(super) pictures: Vec<Picture>,
 }
 
 /// The documents that a page shows.

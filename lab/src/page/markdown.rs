@@ -74,12 +74,16 @@ impl Entry {
 }
 
 fn show(text: &mut String, picture: &Picture) {
-    // The title is XML, whose entities are Markdown's, too.
-    let title = picture.title().replace('[', "&#91;").replace(']', "&#93;");
-    let _ = write!(text, "![{title}]({}.svg)\n\n", picture.name);
+    let _ = write!(text, "![{}]({}.svg)\n\n", title(picture), picture.name);
 }
 
-fn rows(text: &mut String, table: &Table) {
+/// A picture's title. It is XML, whose entities are Markdown's, too.
+pub(super) fn title(picture: &Picture) -> String {
+    picture.title().replace('[', "&#91;").replace(']', "&#93;")
+}
+
+/// Writes a table, if it has rows.
+pub(super) fn rows(text: &mut String, table: &Table) {
     if table.rows.is_empty() {
         return;
     }
@@ -99,7 +103,7 @@ fn rows(text: &mut String, table: &Table) {
 }
 
 /// The text so that Markdown and the HTML in it mean nothing.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut found = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
@@ -115,7 +119,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// The text as code: a fence that is longer than any in it.
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     let text = text.replace(['\n', '\r'], " ");
     let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
     if longest == 0 {

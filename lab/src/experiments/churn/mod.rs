@@ -40,6 +40,7 @@ impl Experiment for Churn {
             Figure::lower("p999_ns"),
         ],
     }];
+    const CODE: &'static [&'static str] = &["router/src", "lpm/src", "lpm/include", "bpf/src"];
     const QUICK_SECONDS: u64 = 60;
     const FULL_SECONDS: u64 = 700;
     type Outcome = Outcome;

@@ -57,6 +57,7 @@ impl Experiment for Convergence {
             Figure::lower("acknowledged_ms"),
         ],
     }];
+    const CODE: &'static [&'static str] = &["router/src", "lpm/src", "lpm/include", "bpf/src"];
     const QUICK_SECONDS: u64 = 60;
     const FULL_SECONDS: u64 = 900;
     type Outcome = Outcome;

@@ -69,6 +69,7 @@ impl Experiment for Engines {
             figures: &[Figure::higher("updates_per_s")],
         },
     ];
+    const CODE: &'static [&'static str] = &["lpm/src"];
     const QUICK_SECONDS: u64 = 60;
     const FULL_SECONDS: u64 = 900;
     type Outcome = Outcome;

@@ -48,6 +48,7 @@ impl Experiment for Forward {
         "IPv4, IPv6, decapsulation and encapsulation through the kernel and through XDP";
     const COMPARED: &'static [Compared] =
         &[Compared { list: "rows", names: &["path", "plane"], figures: &[Figure::lower("ns")] }];
+    const CODE: &'static [&'static str] = &["router/src", "lpm/src", "lpm/include", "bpf/src"];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {

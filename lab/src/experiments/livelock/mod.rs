@@ -74,6 +74,7 @@ impl Experiment for Livelock {
         names: &["receiver", "rate_kpps"],
         figures: &[Figure::higher("delivered_kpps").from_to("delivered_min", "delivered_max")],
     }];
+    const CODE: &'static [&'static str] = &[];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {

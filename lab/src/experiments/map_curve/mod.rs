@@ -63,6 +63,7 @@ impl Experiment for MapCurve {
         names: &["entries", "structure", "map_type", "mode", "order"],
         figures: &[Figure::lower("ns")],
     }];
+    const CODE: &'static [&'static str] = &["lpm/src", "lpm/include", "bpf/src"];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {

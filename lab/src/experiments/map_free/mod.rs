@@ -59,6 +59,7 @@ impl Experiment for MapFree {
         names: &["entries", "structure", "map_type", "what"],
         figures: &[Figure::lower("cpu_ms"), Figure::lower("stall_ms")],
     }];
+    const CODE: &'static [&'static str] = &["lpm/src", "lpm/include", "bpf/src"];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {

@@ -65,6 +65,7 @@ impl Experiment for MapTables {
         names: &["table", "family", "structure", "map_type", "mode"],
         figures: &[Figure::lower("ns")],
     }];
+    const CODE: &'static [&'static str] = &["lpm/src", "lpm/include", "bpf/src"];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {

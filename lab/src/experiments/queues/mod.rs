@@ -69,6 +69,7 @@ impl Experiment for Queues {
         names: &["plane", "handoff", "variant", "queues", "cores"],
         figures: &[Figure::higher("mpps")],
     }];
+    const CODE: &'static [&'static str] = &["router/src", "lpm/src", "lpm/include", "bpf/src"];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {

@@ -98,6 +98,7 @@ impl Experiment for Rss {
         names: &["traffic", "tunnels", "fields", "key", "table", "queues"],
         figures: &[Figure::lower("flow_share"), Figure::lower("packet_share")],
     }];
+    const CODE: &'static [&'static str] = &[];
     const QUICK_SECONDS: u64 = 10;
     const FULL_SECONDS: u64 = 60;
     type Outcome = Outcome;

@@ -138,6 +138,7 @@ impl Experiment for Throughput {
             Figure::higher("pdr_mpps").from_to("pdr_min", "pdr_max"),
         ],
     }];
+    const CODE: &'static [&'static str] = &["router/src", "lpm/src", "lpm/include", "bpf/src"];
     const QUICK_SECONDS: u64 = 40;
     const FULL_SECONDS: u64 = 70_000;
     type Outcome = Outcome;

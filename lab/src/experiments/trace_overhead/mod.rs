@@ -72,6 +72,7 @@ impl Experiment for TraceOverhead {
             Figure::lower("cpu_ns").within("cpu_ci_low", "cpu_ci_high"),
         ],
     }];
+    const CODE: &'static [&'static str] = &["trace/src", "trace/bpf"];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {

@@ -77,6 +77,7 @@ impl Experiment for Tries {
         names: &["table", "structure", "threshold", "root_threshold"],
         figures: &[Figure::higher("lookups_per_s")],
     }];
+    const CODE: &'static [&'static str] = &["lpm/src"];
     const QUICK_SECONDS: u64 = 15;
     const FULL_SECONDS: u64 = 300;
     type Outcome = Outcome;
