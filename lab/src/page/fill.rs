@@ -25,7 +25,7 @@ struct Mark<'p> {
     columns: Vec<&'p str>,
     /// Rows to show: those that have all words of one of these among their cells; all rows without any.
     rows: Vec<Vec<&'p str>>,
-    /// The table with this title; all without one.
+    /// The table whose title begins so, or which has none; all tables without it.
     table: Option<&'p str>,
     /// A picture instead of tables.
     picture: Option<&'p str>,
@@ -123,7 +123,11 @@ impl Page {
             }
             None => {
                 let tables = entry.finished.tables();
-                let is_taken = |table: &&Table| mark.table.is_none_or(|title| table.title == title);
+                let is_taken = |table: &&Table| match mark.table {
+                    None => true,
+                    Some("") => table.title.is_empty(),
+                    Some(begin) => table.title.starts_with(begin),
+                };
                 for table in tables.iter().filter(is_taken) {
                     rows(&mut text, &mark.part(table)?);
                 }
