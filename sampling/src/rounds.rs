@@ -61,13 +61,15 @@ impl Sampler {
             let sample = take(&mut gate)?;
             gate.step();
             self.quickest = self.quickest.min(gate.quickest());
+            // The speed does not matter to a sample that holds at any.
+            let slowest = if gate.holds() { self.quickest } else { gate.slowest() };
             let may_reject = attempt < ATTEMPTS && self.rejected < REJECTED + self.loops.len() / 2;
-            if may_reject && self.is_slow(gate.slowest()) {
+            if may_reject && self.is_slow(slowest) {
                 self.rejected += 1;
                 attempt += 1;
                 continue;
             }
-            self.loops.push(gate.slowest());
+            self.loops.push(slowest);
             return Ok(sample);
         }
     }
@@ -217,6 +219,17 @@ mod tests {
         assert_eq!(sampler.round(0, 1, &mut take), Ok(vec![ATTEMPTS]));
         assert_eq!(sampler.round(1, 1, &mut take), Err("broken"));
         assert_eq!(sampler.kept(), Kept { kept: 1, rejected: ATTEMPTS - 1, slow: 1 });
+    }
+
+    #[test]
+    fn a_sample_that_holds_at_any_speed_is_not_taken_again() {
+        let (mut sampler, mut taken) = (sampler(), 0);
+        let sample = sampler.sample(|gate| {
+            taken += 1;
+            gate.hold();
+            Ok::<_, Infallible>(taken)
+        });
+        assert_eq!((sample, sampler.kept()), (Ok(1), Kept { kept: 1, rejected: 0, slow: 0 }));
     }
 
     #[test]

@@ -167,7 +167,7 @@ mod tests {
     fn what_stands_behind_a_mark_is_written_from_the_document_and_all_else_stays() {
         let page = "# A\n<!-- lab: map-ops; columns: op, ns; rows: lookup -->\nold 12 ns\n<!-- /lab -->\nlast";
         let expected = "# A\n<!-- lab: map-ops; columns: op, ns; rows: lookup -->\n\n| op | ns |\n| --- | ---: |\n\
-                        | lookup | 100.5 |\n\n`x`: x, 2 cores, Linux x, commit x, x.\n\n<!-- /lab -->\nlast";
+                        | lookup | 100 |\n\n`x`: x, 2 cores, Linux x, commit x, x.\n\n<!-- /lab -->\nlast";
         assert_eq!(filled(page).unwrap(), expected);
         // Again it is the same.
         assert_eq!(filled(expected).unwrap(), expected);
