@@ -39,8 +39,7 @@ impl<'t> Egress<'t> {
     pub fn attach(namespace: &'t Namespace, device: u32, program: BorrowedFd) -> Result<Egress<'t>> {
         let _inside = namespace.enter_here()?;
         let mut builder = TcHookBuilder::new(program);
-        let mut hook =
-            builder.ifindex(device as i32).replace(true).handle(1).priority(1).hook(TC_EGRESS);
+        let mut hook = builder.ifindex(device as i32).replace(true).handle(1).priority(1).hook(TC_EGRESS);
         hook.create().during(|| format!("cannot make clsact on device {device}"))?;
         let mut egress = Egress { namespace, hook: Some(hook) };
         if let Some(hook) = &mut egress.hook {

@@ -23,7 +23,9 @@ fn documents() -> Page {
 fn pages() -> Vec<(PathBuf, &'static str)> {
     let mut pages = vec![(root().join("README.md"), "docs/figures")];
     let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    pages.extend(docs.filter(|path| path.extension().is_some_and(|end| end == "md")).map(|path| (path, "figures")));
+    pages.extend(
+        docs.filter(|path| path.extension().is_some_and(|end| end == "md")).map(|path| (path, "figures")),
+    );
     pages
 }
 
@@ -57,7 +59,8 @@ fn documents_that_are_older_than_their_code_are_named() {
 }
 
 /// Units of measured figures.
-const UNITS: [&str; 7] = ["ns", "Mpps", "kpps", "µs", "million lookups a second", "million packets a second", "Mop/s"];
+const UNITS: [&str; 7] =
+    ["ns", "Mpps", "kpps", "µs", "million lookups a second", "million packets a second", "Mop/s"];
 
 /// Lines with figures that nobody measured here: the page, a part of the line, and why it may stay.
 const OTHERS: &[(&str, &str, &str)] = &[
@@ -82,7 +85,8 @@ fn has_figure(line: &str) -> bool {
     (0..words.len()).any(|at| {
         let rest = words[at + 1..].join(" ");
         let is_unit = |unit: &&str| {
-            rest.strip_prefix(*unit).is_some_and(|rest| !rest.starts_with(|letter: char| letter.is_alphanumeric()))
+            rest.strip_prefix(*unit)
+                .is_some_and(|rest| !rest.starts_with(|letter: char| letter.is_alphanumeric()))
         };
         is_number(words[at]) && UNITS.iter().any(|unit| is_unit(&unit))
     })
@@ -90,7 +94,9 @@ fn has_figure(line: &str) -> bool {
 
 #[test]
 fn no_page_has_another_figure() {
-    assert!(has_figure("takes 82 ns a packet") && has_figure("| 3.45 Mpps |") && !has_figure("20 ms, 30 nsec"));
+    assert!(
+        has_figure("takes 82 ns a packet") && has_figure("| 3.45 Mpps |") && !has_figure("20 ms, 30 nsec")
+    );
     let mut found = Vec::new();
     for (path, _) in pages() {
         let text = fs::read_to_string(&path).unwrap();

@@ -59,14 +59,8 @@ mod tests {
 
     #[test]
     fn a_mark_stands_before_the_title_that_is_seen_and_the_one_that_is_read_out() {
-        let line = lines::Line {
-            label: "a".into(),
-            value: 2.0,
-            min: 1.0,
-            max: 3.0,
-            series: 0,
-            note: "b".into(),
-        };
+        let line =
+            lines::Line { label: "a".into(), value: 2.0, min: 1.0, max: 3.0, series: 0, note: "b".into() };
         let picture = lines::times("x", "Forwarding, <time> & more", "here", &[line]).unwrap();
         let marked = picture.clone().marked("BUSY: ");
         assert_eq!(marked.title(), format!("BUSY: {}", picture.title()));

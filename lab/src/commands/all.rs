@@ -303,9 +303,10 @@ fn estimate(is_quick: bool, due: &[&Listed]) -> String {
     let all: u64 = due.iter().map(|listed| seconds(is_quick, listed)).sum();
     let mut longest = due.to_vec();
     longest.sort_by_key(|listed| std::cmp::Reverse(seconds(is_quick, listed)));
-    let named = longest.iter().take(LONGEST).map(|listed| {
-        format!("{} {}", listed.name, rough(Duration::from_secs(seconds(is_quick, listed))))
-    });
+    let named = longest
+        .iter()
+        .take(LONGEST)
+        .map(|listed| format!("{} {}", listed.name, rough(Duration::from_secs(seconds(is_quick, listed)))));
     let named: Vec<String> = named.collect();
     let count = if due.len() == 1 { "1 experiment".into() } else { format!("{} experiments", due.len()) };
     format!("{count}: {} in all; the longest: {}", rough(Duration::from_secs(all)), named.join(", "))

@@ -114,7 +114,8 @@ fn changes_of_churn_convergence_and_project_are_told_from_noise() {
         "lost_share": 0.0, "lost_share_min": 0.0, "lost_share_max": 0.0,
         "wrong_share": 0.0, "wrong_share_min": 0.0, "wrong_share_max": 0.0,
     });
-    let worse = json!({ "lost_share": 2e-4, "lost_share_min": 1e-4, "lost_share_max": 3e-4, "p50_ns_max": 120.0 });
+    let worse =
+        json!({ "lost_share": 2e-4, "lost_share_min": 1e-4, "lost_share_max": 3e-4, "p50_ns_max": 120.0 });
     let expected = [
         ("lost_share", Verdict::Regressed),
         ("wrong_share", Verdict::Noise),

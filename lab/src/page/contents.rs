@@ -121,7 +121,8 @@ impl Page {
 
     /// The page's title, behind the mark of a busy machine if one of its documents has it.
     pub(super) fn title(&self) -> String {
-        let mark = self.entries.iter().map(|entry| entry.finished.machine().mark()).find(|mark| !mark.is_empty());
+        let mark =
+            self.entries.iter().map(|entry| entry.finished.machine().mark()).find(|mark| !mark.is_empty());
         format!("{}The published figures, measured again", mark.unwrap_or_default())
     }
 

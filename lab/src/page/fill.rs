@@ -69,7 +69,8 @@ impl<'p> Mark<'p> {
             true => (0..table.heading.len()).collect(),
             false => self.columns.iter().map(place).collect::<std::result::Result<_, _>>()?,
         };
-        let has = |cells: &[String], words: &[&str]| words.iter().all(|word| cells.iter().any(|cell| cell == word));
+        let has =
+            |cells: &[String], words: &[&str]| words.iter().all(|word| cells.iter().any(|cell| cell == word));
         let is_taken =
             |cells: &&Vec<String>| self.rows.is_empty() || self.rows.iter().any(|words| has(cells, words));
         let rows = table.rows.iter().filter(is_taken);
@@ -165,7 +166,8 @@ mod tests {
 
     #[test]
     fn what_stands_behind_a_mark_is_written_from_the_document_and_all_else_stays() {
-        let page = "# A\n<!-- lab: map-ops; columns: op, ns; rows: lookup -->\nold 12 ns\n<!-- /lab -->\nlast";
+        let page =
+            "# A\n<!-- lab: map-ops; columns: op, ns; rows: lookup -->\nold 12 ns\n<!-- /lab -->\nlast";
         let expected = "# A\n<!-- lab: map-ops; columns: op, ns; rows: lookup -->\n\n| op | ns |\n| --- | ---: |\n\
                         | lookup | 100 |\n\n`x`: x, 2 cores, Linux x, commit x, x.\n\n<!-- /lab -->\nlast";
         assert_eq!(filled(page).unwrap(), expected);
@@ -183,10 +185,16 @@ mod tests {
     #[test]
     fn a_bad_mark_is_named_with_file_and_line() {
         for (mark, why) in [
-            ("<!-- lab: chess -->\n<!-- /lab -->", "line 2: invalid \"chess\": expected the name of an experiment"),
+            (
+                "<!-- lab: chess -->\n<!-- /lab -->",
+                "line 2: invalid \"chess\": expected the name of an experiment",
+            ),
             ("<!-- lab: tries", "line 2: expected `-->`"),
             ("<!-- lab: tries -->\n", "line 2: expected `<!-- /lab -->` behind it"),
-            ("<!-- lab: map-ops; shape: round -->\n<!-- /lab -->", "invalid \"shape\": expected columns, rows"),
+            (
+                "<!-- lab: map-ops; shape: round -->\n<!-- /lab -->",
+                "invalid \"shape\": expected columns, rows",
+            ),
             ("<!-- lab: map-ops; columns: speed -->\n<!-- /lab -->", "no column \"speed\": expected some of"),
             ("<!-- lab: map-ops; picture: moon -->\n<!-- /lab -->", "no picture \"moon\""),
         ] {

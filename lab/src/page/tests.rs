@@ -172,8 +172,12 @@ fn a_busy_machine_stands_in_every_title() {
     ] {
         assert!(html.contains(title), "{title}");
     }
-    for title in ["# BUSY MACHINE: The published", "## F1: BUSY MACHINE: ", "### BUSY MACHINE: map-ops", "![BUSY MACHINE: "]
-    {
+    for title in [
+        "# BUSY MACHINE: The published",
+        "## F1: BUSY MACHINE: ",
+        "### BUSY MACHINE: map-ops",
+        "![BUSY MACHINE: ",
+    ] {
         assert!(markdown.contains(title), "{title}");
     }
     assert!(busy.pictures().all(|picture| picture.title().starts_with("BUSY MACHINE: ")));

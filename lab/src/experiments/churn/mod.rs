@@ -100,14 +100,20 @@ fn run_here(options: &Churn, programs: Option<Programs>, context: &Context) -> R
     // Packets that were lost while the machine was slow are lost all the same: their counts are of all trials, times of those that were kept.
     let mut all: Vec<Vec<Counts>> = vec![Vec::new(); cases.len()];
     let cpu = netns::last_cpu()?;
-    let taken = run.take(context, Churn::NAME, (rounds, cases.len()), || false, |at, gate| {
-        let (event, plane) = cases[at];
-        let bed = beds.iter_mut().find(|bed| bed.plane() == plane);
-        let bed = bed.ok_or_else(|| Error::Traffic(format!("no node runs plane {}", plane.name())))?;
-        let counts = netns::between(gate, &[cpu as usize], || bed.trial(event, trial))?;
-        all[at].push(counts.clone());
-        Ok(counts)
-    })?;
+    let taken = run.take(
+        context,
+        Churn::NAME,
+        (rounds, cases.len()),
+        || false,
+        |at, gate| {
+            let (event, plane) = cases[at];
+            let bed = beds.iter_mut().find(|bed| bed.plane() == plane);
+            let bed = bed.ok_or_else(|| Error::Traffic(format!("no node runs plane {}", plane.name())))?;
+            let counts = netns::between(gate, &[cpu as usize], || bed.trial(event, trial))?;
+            all[at].push(counts.clone());
+            Ok(counts)
+        },
+    )?;
     drop(beds);
     let kept = |at: usize| taken.0.iter().map(|round| round[at].clone()).collect::<Vec<Counts>>();
     let rows = cases

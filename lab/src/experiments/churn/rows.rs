@@ -82,12 +82,19 @@ pub struct Row {
 
 impl Row {
     /// The trials together: counts of all, times of those that were kept.
-    pub(super) fn new(event: Event, plane: Plane, routes: &Routes, trials: &[Counts], kept: &[Counts]) -> Row {
+    pub(super) fn new(
+        event: Event,
+        plane: Plane,
+        routes: &Routes,
+        trials: &[Counts],
+        kept: &[Counts],
+    ) -> Row {
         let done = trials.iter().fold(Done::default(), |sum, trial| sum.and(trial.done));
         let seconds: f64 = trials.iter().map(|trial| trial.seconds).sum();
         let sum = |count: fn(&Counts) -> u64| trials.iter().map(count).sum();
-        let [p50, p99, p999] = [0, 1, 2]
-            .map(|which: usize| kept.iter().map(|trial| trial.ns[which] as f64).collect::<Samples>().spread(0));
+        let [p50, p99, p999] = [0, 1, 2].map(|which: usize| {
+            kept.iter().map(|trial| trial.ns[which] as f64).collect::<Samples>().spread(0)
+        });
         let share = |count: fn(&Counts) -> u64| {
             let shares = trials.iter().map(|trial| count(trial) as f64 / trial.sent.max(1) as f64);
             shares.collect::<Samples>().spread(9)

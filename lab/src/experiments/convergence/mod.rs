@@ -127,14 +127,20 @@ fn run_here(options: &Convergence, programs: Option<Programs>, context: &Context
         };
         series.extend(same.iter().map(empty));
         let new = &mut series[begin..];
-        let taken = run.take(context, name, (rounds, cases.len()), || false, |at, gate| {
-            let (event, plane) = cases[at];
-            let bed = &mut beds[plane];
-            let (samples, counts) = netns::between(gate, &[cpu as usize], || bed.measure(same[event]))?;
-            // Packets that were lost while the machine was slow are lost all the same.
-            new[event].counts[plane].push(counts);
-            Ok(samples)
-        });
+        let taken = run.take(
+            context,
+            name,
+            (rounds, cases.len()),
+            || false,
+            |at, gate| {
+                let (event, plane) = cases[at];
+                let bed = &mut beds[plane];
+                let (samples, counts) = netns::between(gate, &[cpu as usize], || bed.measure(same[event]))?;
+                // Packets that were lost while the machine was slow are lost all the same.
+                new[event].counts[plane].push(counts);
+                Ok(samples)
+            },
+        );
         let taken = match taken {
             Err(_) if context.interrupted() && begin > 0 => {
                 run.cut(context, &format!("before {name} was measured"));
@@ -150,8 +156,10 @@ fn run_here(options: &Convergence, programs: Option<Programs>, context: &Context
         }
     }
     drop(beds);
-    let rows =
-        series.iter().flat_map(|one| rows::rows(one.event, &one.samples, &one.counts, &routes, options.rate)).collect();
+    let rows = series
+        .iter()
+        .flat_map(|one| rows::rows(one.event, &one.samples, &one.counts, &routes, options.rate))
+        .collect();
     let parameters = Parameters {
         quick: run.quick,
         table: routes.len(),

@@ -137,7 +137,8 @@ mod tests {
                 .collect()
         };
         let both: [Vec<Sample>; 2] = [samples(&[1.0, 5.0, 3.0]), samples(&[2.0, 9.0, 3.5])];
-        let streams = |lost: &[u64]| lost.iter().map(|lost| Counts { lost: *lost, ..Counts::default() }).collect();
+        let streams =
+            |lost: &[u64]| lost.iter().map(|lost| Counts { lost: *lost, ..Counts::default() }).collect();
         // The kernel's second stream ran on a slow machine: no sample of it was kept.
         let counts: [Vec<Counts>; 2] = [streams(&[1, 2]), streams(&[0])];
         let rows = rows(Event::Routes(1), &both, &counts, &Routes::draw(10, 1), 1000);

@@ -119,7 +119,8 @@ impl Series {
                     let kernel = cases.iter().position(|one| *one == Case::Path(*path, Plane::Kernel));
                     let kernel = kernel.filter(|_| *plane != Plane::KernelTcSink).map(|at| &round[at].first);
                     // Where nothing came there is nothing to compare.
-                    let as_kernel = match kernel.filter(|first| !first.is_empty() && !sample.first.is_empty()) {
+                    let as_kernel = match kernel.filter(|first| !first.is_empty() && !sample.first.is_empty())
+                    {
                         Some(first) => same(path.name(), *plane, &sample.first, first),
                         None => Ok(()),
                     };
@@ -228,7 +229,8 @@ impl Row {
         floor: &Samples,
     ) -> Row {
         let own = ns(turns);
-        let net: Samples = turns.iter().zip(generator.values()).map(|(turn, gen_)| turn.ns() - gen_).collect();
+        let net: Samples =
+            turns.iter().zip(generator.values()).map(|(turn, gen_)| turn.ns() - gen_).collect();
         let (frames, delivered) = counts(turns);
         let [median, ns_min, ns_max] = own.spread(1);
         Row {
@@ -352,7 +354,8 @@ mod tests {
             assert_eq!((own.ns, own.ns_min, own.ns_max, own.ns_net), (500.0, 500.0, 500.0, 0.0), "{own:?}");
             assert_eq!((own.rounds, own.lossy_turns, own.frames, own.delivered), (2, 1, 30, 29));
             for other in &rows {
-                let ratios = [other.ratio, other.ratio_max, other.ratio_tc, other.ratio_fib, other.floor_share];
+                let ratios =
+                    [other.ratio, other.ratio_max, other.ratio_tc, other.ratio_fib, other.floor_share];
                 assert_eq!(ratios, [Some(1.0); 5], "{other:?}");
             }
         }

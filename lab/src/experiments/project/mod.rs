@@ -88,7 +88,8 @@ impl Experiment for Project {
             figures: &[Figure::higher("model_mpps").within("model_min", "model_max")],
         },
     ];
-    const CODE: &'static [&'static str] = &["router/src", "lpm/src", "lpm/include", "bpf/src", "lab/src/experiments/forward"];
+    const CODE: &'static [&'static str] =
+        &["router/src", "lpm/src", "lpm/include", "bpf/src", "lab/src/experiments/forward"];
     type Outcome = Outcome;
 
     fn needs_root(&self) -> bool {

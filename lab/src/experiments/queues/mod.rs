@@ -136,9 +136,8 @@ fn run_here(asked: &Queues, product: Option<&Programs>, context: &Context) -> Re
     // All turns of a case, if none failed.
     let turns = |at: usize| taken.0.iter().map(|round| round[at]).collect::<Option<Vec<Turn>>>();
     let turns: Vec<Option<Vec<Turn>>> = (0..cases.len()).map(turns).collect();
-    let of = |wanted: &dyn Fn(&Case) -> bool| {
-        cases.iter().position(wanted).and_then(|at| turns[at].as_deref())
-    };
+    let of =
+        |wanted: &dyn Fn(&Case) -> bool| cases.iter().position(wanted).and_then(|at| turns[at].as_deref());
     let rows = cases.iter().zip(&loads).zip(&turns).filter_map(|((case, load), turns)| {
         let base = of(&|other| other.plane == case.plane && other.is_base());
         let kernel = of(&|other| *other == Case { plane: Plane::Kernel, ..*case });

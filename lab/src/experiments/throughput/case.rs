@@ -41,14 +41,8 @@ pub enum Plane {
 
 impl Plane {
     /// Those that the lab sets up itself.
-    pub const OWN: [Plane; 6] = [
-        Plane::Kernel,
-        Plane::KernelTcSink,
-        Plane::Flowtable,
-        Plane::Fib,
-        Plane::Xdp,
-        Plane::Redirect,
-    ];
+    pub const OWN: [Plane; 6] =
+        [Plane::Kernel, Plane::KernelTcSink, Plane::Flowtable, Plane::Fib, Plane::Xdp, Plane::Redirect];
 
     /// Whether it can do the work of a path.
     pub fn takes(self, path: Path) -> bool {
@@ -121,7 +115,7 @@ impl Path {
     }
 
     /// Bytes of outer headers that a packet has before the node and behind it.
-    fn outer(self) -> (usize, usize) {
+    pub fn outer(self) -> (usize, usize) {
         match self {
             Path::Ipv4 => (0, 0),
             Path::Encap => (0, ENCAPSULATION),

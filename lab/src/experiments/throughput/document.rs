@@ -188,8 +188,10 @@ impl Document<Parameters, Row> {
             dotted(&format!("LINE 2019: {ratio} x kernel decap"), 3, points)
         });
         let rate = value("Mpps").and_then(|mpps| {
-            let points =
-                ends.iter().filter(|_| ends[0] < ends[1]).map(|size| Point::exact(*size, mpps)).collect();
+            // Of one size it is a point.
+            let count = if ends[0] < ends[1] { 2 } else { 1 };
+            let sizes = ends.iter().take(count).filter(|size| size.is_finite());
+            let points = sizes.map(|size| Point::exact(*size, mpps)).collect();
             dotted("kernel, Asama 2014", 0, points)
         });
         Ok(ratio.into_iter().chain(rate).collect())

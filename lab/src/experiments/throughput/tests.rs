@@ -40,7 +40,8 @@ fn the_kernels_rates_are_found_for_every_path() {
         return;
     }
     // Not a quick run, whose time is limited: other tests may run meanwhile.
-    let words = ["--rounds", "1", "--trial", "0.02", "--size", "imix", "--flows", "1,20", "--plane", "kernel"];
+    let words =
+        ["--rounds", "1", "--trial", "0.02", "--size", "imix", "--flows", "1,20", "--plane", "kernel"];
     let outcome = small(&words, false).unwrap();
     let names: Vec<_> = outcome.rows.iter().map(|row| (row.plane, row.path, row.flows)).collect();
     let expected: Vec<_> =
@@ -81,12 +82,12 @@ fn rows_stand_beside_the_rival_and_the_floor() {
     if netns::two_cpus().is_err() {
         return;
     }
-    let words =
-        ["--rounds", "1", "--trial", "0.02", "--size", "64", "--path", "ipv4,decap", "--flows", "1"];
+    let words = ["--rounds", "1", "--trial", "0.02", "--size", "64", "--path", "ipv4,decap", "--flows", "1"];
     let outcome = small(&words, false).unwrap();
     let names: Vec<_> = outcome.rows.iter().map(|row| (row.plane, row.path)).collect();
     // Few kernels have flowtables: then its rows are lost, with the reason.
-    let refused = |plane: Plane| outcome.refused.iter().any(|one| one.rival == plane.name() && one.case == "all");
+    let refused =
+        |plane: Plane| outcome.refused.iter().any(|one| one.rival == plane.name() && one.case == "all");
     let plain = [Plane::Kernel, Plane::KernelTcSink, Plane::Flowtable, Plane::Fib, Plane::Redirect];
     let plain = plain.into_iter().filter(|plane| !refused(*plane)).map(|plane| (plane, Path::Ipv4));
     let decap = [Plane::Kernel, Plane::KernelTcSink].map(|plane| (plane, Path::Decap));
